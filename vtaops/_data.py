@@ -1,0 +1,13 @@
+"""Where the data files lie that travel with the package: configurations, RTL, manifests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).parent
+
+
+def data_directory(name: str) -> Path:
+    """Return the folder `name`: inside the installed package, or beside it in a source checkout."""
+    installed = _PACKAGE / name
+    return installed if installed.is_dir() else _PACKAGE.parent / name

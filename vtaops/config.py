@@ -1,0 +1,420 @@
+"""HardwareConfig: the parameters that one VTA instance is built with.
+
+Reads the JSON configurations of upstream VTA (same keys), derives the geometry of tiles and
+scratchpads from them, and refuses what the instruction set cannot express. Immutable; every other
+room takes its sizes from here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field, fields
+from enum import IntEnum
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from vtaops._data import data_directory
+from vtaops.errors import ConfigError
+
+ISA_VERSION = "0.0.2"
+"""Version of the instruction set that vtaops encodes (3-bit memory and ALU opcodes)."""
+
+INSTRUCTION_BYTES = 16
+MICRO_OP_BYTES = 4
+PAGE_BYTES = 4096
+"""DRAM allocations are aligned to this; no tile may be larger."""
+
+
+class Memory(IntEnum):
+    """Memory identifiers of LOAD and STORE instructions."""
+
+    UOP = 0
+    WGT = 1
+    INP = 2
+    ACC = 3
+    OUT = 4
+    ACC_8BIT = 5
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is fixed by the board (or simulator) that carries a VTA instance.
+
+    Attributes
+    ----------
+    clock_mhz : int
+        Frequency of the programmable logic.
+    bus_bits : int
+        Width of the AXI data bus, in bits.
+    device : str
+        Part number of the FPGA; empty for a simulator.
+    """
+
+    clock_mhz: int
+    bus_bits: int
+    device: str
+
+
+TARGETS = {
+    "sim": Target(100, 64, ""),
+    "tsim": Target(100, 64, ""),
+    "pynq": Target(100, 64, "xc7z020clg484-1"),
+    "ultra96": Target(333, 128, "xczu3eg-sbva484-1-e"),
+    "zcu104": Target(333, 128, "xczu7ev-ffvc1156-2-e"),
+}
+"""Targets by the value of the TARGET key. Frequencies and buses are those of upstream's boards."""
+
+
+@dataclass(frozen=True)
+class Scratchpad:
+    """One on-chip memory, addressed in whole elements (tiles).
+
+    Attributes
+    ----------
+    memory : Memory
+        Its identifier in LOAD and STORE instructions.
+    shape : tuple of int
+        Shape of one element; ``()`` for a micro-op.
+    dtype : str
+        NumPy dtype of the lanes.
+    element_bytes : int
+        Bytes of one element, in SRAM and in DRAM.
+    depth : int
+        Number of elements.
+    """
+
+    memory: Memory
+    shape: tuple[int, ...]
+    dtype: str
+    element_bytes: int
+    depth: int
+
+    @property
+    def log_depth(self) -> int:
+        """Base-2 logarithm of the depth: the width of an index into this scratchpad, in bits."""
+        return self.depth.bit_length() - 1
+
+    @property
+    def lanes(self) -> int:
+        """Number of lanes (scalars) of one element."""
+        count = 1
+        for extent in self.shape:
+            count *= extent
+        return count
+
+
+def _key(attribute: str) -> str:
+    return attribute.upper()
+
+
+_IGNORED_KEYS = frozenset({"HW_FREQ", "HW_CLK_TARGET"})
+"""Keys of upstream's historic configurations that have had no effect since 2019."""
+
+
+@dataclass(frozen=True)
+class HardwareConfig:
+    """Parameters of one VTA instance, as in upstream's ``vta_config.json``.
+
+    All ``log_*`` values are base-2 logarithms; widths are in bits, buffer sizes in bytes.
+    Construct it with keywords, with `from_dict`, or by name with `load`.
+
+    Attributes
+    ----------
+    target : str
+        ``TARGET``: one of `TARGETS`.
+    hw_ver : str
+        ``HW_VER``: version of the hardware design; part of the path of a bitstream only.
+    log_inp_width, log_wgt_width, log_acc_width : int
+        Widths of an input, weight and accumulator lane: 3, 3, 5 (int8 x int8 -> int32).
+    log_batch, log_block : int
+        Rows of a tile, and input and output channels of a tile.
+    log_uop_buff_size, log_inp_buff_size, log_wgt_buff_size, log_acc_buff_size : int
+        Sizes of the scratchpads.
+    name : str
+        Name of the configuration (file name without suffix); not compared.
+
+    Raises
+    ------
+    ConfigError
+        If a value is out of range or violates a packing rule of the ISA; the message states the
+        inequality with its numbers.
+    """
+
+    target: str = "sim"
+    hw_ver: str = ISA_VERSION
+    log_inp_width: int = 3
+    log_wgt_width: int = 3
+    log_acc_width: int = 5
+    log_batch: int = 0
+    log_block: int = 4
+    log_uop_buff_size: int = 15
+    log_inp_buff_size: int = 15
+    log_wgt_buff_size: int = 18
+    log_acc_buff_size: int = 17
+    name: str = field(default="custom", compare=False)
+
+    def __post_init__(self) -> None:
+        self._check_types()
+        self._check_arithmetic()
+        self._check_geometry()
+        self._check_packing()
+
+    # ------------------------------------------------------------------ reading
+
+    @classmethod
+    def load(cls, source: str | Path) -> HardwareConfig:
+        """Load a configuration by name (``"pynq"``) or from a JSON file.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such configuration, the file is not JSON, or its content is refused.
+        """
+        path = Path(source)
+        if path.suffix != ".json" or not path.is_file():
+            directory = data_directory("hw_configs")
+            path = directory / f"{source}.json"
+            if not path.is_file():
+                known = ", ".join(cls.names())
+                raise ConfigError(
+                    f"no hardware configuration {str(source)!r}: give one of {known}, "
+                    f"or the path of an existing .json file"
+                )
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"cannot read {path} as JSON: {error}") from error
+        if not isinstance(values, dict):
+            raise ConfigError(
+                f"{path} holds a JSON {type(values).__name__}; a configuration is an object"
+            )
+        return cls.from_dict(values, name=path.stem)
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """Names of the configurations that vtaops ships."""
+        return sorted(path.stem for path in data_directory("hw_configs").glob("*.json"))
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any], name: str = "custom") -> HardwareConfig:
+        """Build a configuration from upstream's keys (``LOG_BLOCK``, ``TARGET``, ...).
+
+        Missing keys take upstream's defaults. Keys that upstream derives (``LOG_BLOCK_IN``,
+        ``LOG_BLOCK_OUT``, ``LOG_OUT_WIDTH``, ``LOG_OUT_BUFF_SIZE``) must agree with the rest.
+
+        Raises
+        ------
+        ConfigError
+            For an unknown key, a contradiction, or a configuration that cannot exist.
+        """
+        attributes = {_key(f.name): f.name for f in fields(cls) if f.name != "name"}
+        given = {attributes[key]: value for key, value in values.items() if key in attributes}
+        config = cls(**given, name=name)
+        derived = {
+            "LOG_BLOCK_IN": config.log_block,
+            "LOG_BLOCK_OUT": config.log_block,
+            "LOG_OUT_WIDTH": config.log_inp_width,
+            "LOG_OUT_BUFF_SIZE": config.log_acc_buff_size
+            + config.log_inp_width
+            - config.log_acc_width,
+        }
+        for key, value in values.items():
+            if key in derived and value != derived[key]:
+                raise ConfigError(f"{key} is {value!r}, but the other keys imply {derived[key]}")
+            if key not in attributes and key not in derived and key not in _IGNORED_KEYS:
+                raise ConfigError(
+                    f"unknown key {key!r} in configuration {name!r}; known keys: "
+                    f"{', '.join(attributes)}"
+                )
+        return config
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return upstream's keys and values; the inverse of `from_dict`."""
+        return {_key(f.name): getattr(self, f.name) for f in fields(self) if f.name != "name"}
+
+    # ----------------------------------------------------------------- geometry
+
+    @property
+    def batch(self) -> int:
+        """Rows of an input, accumulator or output tile."""
+        return 1 << self.log_batch
+
+    @property
+    def block_in(self) -> int:
+        """Input channels of a tile."""
+        return 1 << self.log_block
+
+    @property
+    def block_out(self) -> int:
+        """Output channels of a tile (upstream's rule: equal to `block_in`)."""
+        return 1 << self.log_block
+
+    @cached_property
+    def uop(self) -> Scratchpad:
+        """The micro-op memory."""
+        return self._scratchpad(Memory.UOP, (), "uint32", self.log_uop_buff_size)
+
+    @cached_property
+    def inp(self) -> Scratchpad:
+        """The input memory: tiles of (batch, block_in) int8."""
+        shape = (self.batch, self.block_in)
+        return self._scratchpad(Memory.INP, shape, "int8", self.log_inp_buff_size)
+
+    @cached_property
+    def wgt(self) -> Scratchpad:
+        """The weight memory: tiles of (block_out, block_in) int8."""
+        shape = (self.block_out, self.block_in)
+        return self._scratchpad(Memory.WGT, shape, "int8", self.log_wgt_buff_size)
+
+    @cached_property
+    def acc(self) -> Scratchpad:
+        """The accumulator memory: tiles of (batch, block_out) int32."""
+        shape = (self.batch, self.block_out)
+        return self._scratchpad(Memory.ACC, shape, "int32", self.log_acc_buff_size)
+
+    @cached_property
+    def out(self) -> Scratchpad:
+        """The output memory: tiles of (batch, block_out) int8, indexed like the accumulators."""
+        shape = (self.batch, self.block_out)
+        size = self.log_acc_buff_size + self.log_inp_width - self.log_acc_width
+        return self._scratchpad(Memory.OUT, shape, "int8", size)
+
+    def scratchpad(self, memory: Memory) -> Scratchpad:
+        """Return the scratchpad that a LOAD or STORE of `memory` addresses (ACC_8BIT: `acc`)."""
+        by_memory = {
+            Memory.UOP: self.uop,
+            Memory.WGT: self.wgt,
+            Memory.INP: self.inp,
+            Memory.ACC: self.acc,
+            Memory.OUT: self.out,
+            Memory.ACC_8BIT: self.acc,
+        }
+        return by_memory[memory]
+
+    def dram_element_bytes(self, memory: Memory) -> int:
+        """Bytes of one DRAM element of `memory`: the unit of ``dram_base`` and ``x_stride``."""
+        if memory == Memory.ACC_8BIT:
+            return self.acc.lanes
+        return self.scratchpad(memory).element_bytes
+
+    @property
+    def macs_per_cycle(self) -> int:
+        """Multiply-accumulates of one GEMM micro-op, which the array does in one cycle."""
+        return self.batch * self.block_in * self.block_out
+
+    @property
+    def board(self) -> Target:
+        """What the target fixes: clock, bus width, part."""
+        return TARGETS[self.target]
+
+    # ----------------------------------------------------------------- identity
+
+    @property
+    def bitstream_id(self) -> str:
+        """Upstream's name of the bitstream, for example ``1x16_i8w8a32_15_15_18_17``."""
+        return (
+            f"{self.batch}x{self.block_in}"
+            f"_i{1 << self.log_inp_width}w{1 << self.log_wgt_width}a{1 << self.log_acc_width}"
+            f"_{self.log_uop_buff_size}_{self.log_inp_buff_size}"
+            f"_{self.log_wgt_buff_size}_{self.log_acc_buff_size}"
+        )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits over all that a program depends on.
+
+        Two configurations with equal fingerprints run the same programs; target and hardware
+        version do not count, so a program compiled for a board also runs on the simulators.
+        """
+        text = f"vta isa {ISA_VERSION} {self.bitstream_id}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    # ------------------------------------------------------------------- checks
+
+    def _scratchpad(
+        self, memory: Memory, shape: tuple[int, ...], dtype: str, log_bytes: int
+    ) -> Scratchpad:
+        bits = {"uint32": 32, "int8": 8, "int32": 32}[dtype]
+        element_bytes = bits // 8
+        for extent in shape:
+            element_bytes *= extent
+        return Scratchpad(memory, shape, dtype, element_bytes, (1 << log_bytes) // element_bytes)
+
+    def _check_types(self) -> None:
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if f.name in ("target", "hw_ver", "name"):
+                if not isinstance(value, str):
+                    raise ConfigError(f"{_key(f.name)} is {value!r}; it must be a string")
+            elif isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 30:
+                raise ConfigError(f"{_key(f.name)} is {value!r}; it must be an integer in 0..30")
+        if self.target not in TARGETS:
+            raise ConfigError(f"TARGET is {self.target!r}; it must be one of {', '.join(TARGETS)}")
+
+    def _check_arithmetic(self) -> None:
+        for key, value, bits in (
+            ("LOG_INP_WIDTH", self.log_inp_width, 8),
+            ("LOG_WGT_WIDTH", self.log_wgt_width, 8),
+            ("LOG_ACC_WIDTH", self.log_acc_width, 32),
+        ):
+            if 1 << value != bits:
+                raise ConfigError(
+                    f"{key} is {value} ({1 << value} bits); vtaops computes int8 x int8 -> int32, "
+                    f"so it must be {bits.bit_length() - 1}"
+                )
+
+    def _check_geometry(self) -> None:
+        for memory in (self.inp, self.wgt, self.acc, self.out):
+            label, size = memory.memory.name, memory.element_bytes
+            if size > PAGE_BYTES:
+                raise ConfigError(
+                    f"one {label} element has {size} bytes; it must not exceed the page size of "
+                    f"{PAGE_BYTES} bytes (reduce LOG_BATCH or LOG_BLOCK)"
+                )
+            if size * 8 < self.board.bus_bits:
+                raise ConfigError(
+                    f"one {label} element has {size * 8} bits; it must fill the "
+                    f"{self.board.bus_bits}-bit bus of target {self.target!r} "
+                    f"(increase LOG_BATCH or LOG_BLOCK)"
+                )
+        for memory in (self.uop, self.inp, self.wgt, self.acc):
+            label = memory.memory.name
+            if memory.depth < 2:
+                raise ConfigError(
+                    f"LOG_{label}_BUFF_SIZE leaves {memory.depth} elements of "
+                    f"{memory.element_bytes} bytes; a scratchpad holds at least 2"
+                )
+            if memory.depth > 1 << 16:
+                raise ConfigError(
+                    f"LOG_{label}_BUFF_SIZE gives {memory.depth} elements; the 16-bit sram_base "
+                    f"of LOAD and STORE reaches 65536"
+                )
+
+    def _check_packing(self) -> None:
+        u, i, w, a = (m.log_depth for m in (self.uop, self.inp, self.wgt, self.acc))
+        rules = (
+            (37 + 2 * u, 64, f"37 + 2U = 37 + 2*{u}", "GEMM word 0", "LOG_UOP_BUFF_SIZE"),
+            (
+                2 * (a + i + w),
+                64,
+                f"2(A + I + W) = 2*({a} + {i} + {w})",
+                "GEMM word 1",
+                "a buffer size",
+            ),
+            (4 * a + 20, 64, f"4A + 20 = 4*{a} + 20", "ALU word 1", "LOG_ACC_BUFF_SIZE"),
+            (
+                a + max(a, i) + w,
+                32,
+                f"A + max(A, I) + W = {a} + {max(a, i)} + {w}",
+                "a micro-op",
+                "a buffer size",
+            ),
+        )
+        for value, limit, formula, word, remedy in rules:
+            if value > limit:
+                raise ConfigError(
+                    f"{formula} = {value} bits exceed the {limit} bits of {word}; reduce {remedy} "
+                    f"(U, I, W, A are the logarithms of the scratchpad depths)"
+                )

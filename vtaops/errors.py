@@ -1,0 +1,50 @@
+"""The exceptions of vtaops: every mistake of a user ends in a subclass of `VTAError`.
+
+A message says what is wrong, the value that was seen, and what would be right.
+"""
+
+from __future__ import annotations
+
+
+class VTAError(Exception):
+    """Base class of all errors raised by vtaops."""
+
+
+class ConfigError(VTAError):
+    """A hardware configuration that cannot exist, or that does not match a program or device."""
+
+
+class ShapeError(VTAError):
+    """An array or operator parameter whose shape, rank, dtype or range is not acceptable."""
+
+
+class UnsupportedError(VTAError):
+    """An operator or variant that VTA, or the chosen device, cannot execute."""
+
+
+class ScheduleError(VTAError):
+    """A tiling that the operator or the scratchpads of the configuration do not admit."""
+
+
+class ProgramError(VTAError):
+    """A program, or a program file, that is malformed."""
+
+
+class EncodingError(ProgramError):
+    """An instruction or micro-op that the ISA cannot encode, or a word that it cannot decode."""
+
+
+class VerificationError(ProgramError):
+    """A program that the verifier rejects: running it could fail or give an arbitrary result."""
+
+
+class DeviceError(VTAError):
+    """A device refused or failed to execute a program."""
+
+
+class DeadlockError(DeviceError):
+    """Every unit of the device waits for a token that nobody will send."""
+
+
+class DeviceTimeout(DeviceError):
+    """A device did not finish within the time that was allowed."""

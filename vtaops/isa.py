@@ -1,0 +1,467 @@
+"""The VTA instruction set as one table: the fields of the dataclasses below.
+
+Each class is an instruction (or the micro-op); each of its attributes is a field, in bit order,
+with its width and meaning. Encoder, decoder, disassembler, documentation and the constants of the
+simulators are all computed from these classes; nothing about bit positions is written elsewhere.
+
+Packing rule: fields follow each other from bit 0, as C bitfields do in upstream's headers; a field
+that would cross the boundary of a 64-bit word starts at that boundary. Widths that depend on the
+configuration are named after the logarithm of a scratchpad depth: U (micro-ops), I (input),
+W (weight), A (accumulator).
+
+Imports no TVM: a board installs this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from enum import IntEnum
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.config import HardwareConfig, Memory
+from vtaops.errors import EncodingError
+
+WORD_BITS = 64
+INSTRUCTION_WORDS = 2
+MICRO_OP_BITS = 32
+
+
+class Opcode(IntEnum):
+    """Operation codes (3 bits)."""
+
+    LOAD = 0
+    STORE = 1
+    GEMM = 2
+    FINISH = 3
+    ALU = 4
+
+
+class AluOp(IntEnum):
+    """Operations of the vector ALU. SHR by a negative amount shifts left."""
+
+    MIN = 0
+    MAX = 1
+    ADD = 2
+    SHR = 3
+    MUL = 4
+
+
+class Unit(IntEnum):
+    """The three units that execute instructions concurrently, each in program order."""
+
+    LOAD = 0
+    COMPUTE = 1
+    STORE = 2
+
+
+Width = int | str
+
+
+def bits(width: Width, doc: str, *, signed: bool = False) -> Any:
+    """Declare a field of `width` bits: a number, or a name of `field_widths`."""
+    return field(default=0, metadata={"width": width, "doc": doc, "signed": signed})
+
+
+# --------------------------------------------------------------------------- the table
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """Fields common to all instructions; bits 0..2 hold the opcode.
+
+    "Previous" and "next" are the neighbours in the chain load - compute - store.
+    """
+
+    opcode: ClassVar[Opcode]
+
+    pop_prev: int = bits(1, "wait for a token of the previous unit before executing")
+    pop_next: int = bits(1, "wait for a token of the next unit before executing")
+    push_prev: int = bits(1, "send a token to the previous unit after completion")
+    push_next: int = bits(1, "send a token to the next unit after completion")
+
+    @property
+    def unit(self) -> Unit:
+        """The unit that executes this instruction."""
+        return Unit.COMPUTE
+
+
+@dataclass(frozen=True, slots=True)
+class _MemoryInstruction(Instruction):
+    memory: int = bits(3, "memory identifier: UOP 0, WGT 1, INP 2, ACC 3, OUT 4, ACC_8BIT 5")
+    sram_base: int = bits(16, "first SRAM element")
+    dram_base: int = bits(32, "first DRAM element: byte address / element bytes")
+    y_size: int = bits(16, "rows")
+    x_size: int = bits(16, "elements of a row; 0 makes a no-operation that only carries tokens")
+    x_stride: int = bits(16, "DRAM elements from one row to the next")
+    y_pad_top: int = bits(4, "rows of zeros before the first row")
+    y_pad_bottom: int = bits(4, "rows of zeros after the last row")
+    x_pad_left: int = bits(4, "zero elements before each row")
+    x_pad_right: int = bits(4, "zero elements after each row")
+
+    @property
+    def is_nop(self) -> bool:
+        """Whether this instruction moves nothing and only carries tokens."""
+        return self.x_size == 0
+
+    @property
+    def sram_row(self) -> int:
+        """SRAM elements of one row, padding included."""
+        return self.x_pad_left + self.x_size + self.x_pad_right
+
+    @property
+    def sram_size(self) -> int:
+        """SRAM elements that are written (LOAD) or read (STORE), padding included."""
+        if self.is_nop:
+            return 0
+        return (self.y_pad_top + self.y_size + self.y_pad_bottom) * self.sram_row
+
+
+@dataclass(frozen=True, slots=True)
+class Load(_MemoryInstruction):
+    """Copy a 2-D block from DRAM to consecutive SRAM elements, surrounding it with zeros.
+
+    INP and WGT run on the load unit; UOP, ACC and ACC_8BIT on the compute unit.
+    """
+
+    opcode: ClassVar[Opcode] = Opcode.LOAD
+
+    @property
+    def unit(self) -> Unit:
+        return Unit.LOAD if self.memory in (Memory.INP, Memory.WGT) else Unit.COMPUTE
+
+
+@dataclass(frozen=True, slots=True)
+class Store(_MemoryInstruction):
+    """Copy consecutive elements of the output memory to a 2-D block in DRAM; pads must be 0."""
+
+    opcode: ClassVar[Opcode] = Opcode.STORE
+
+    @property
+    def unit(self) -> Unit:
+        return Unit.STORE
+
+
+@dataclass(frozen=True, slots=True)
+class _LoopInstruction(Instruction):
+    reset: int = bits(1, "GEMM: write zeros instead of accumulating; ALU: ignored, 0")
+    uop_begin: int = bits("U", "first micro-op")
+    uop_end: int = bits("U+1", "one past the last micro-op")
+    iter_out: int = bits(14, "extent of the outer hardware loop")
+    iter_in: int = bits(14, "extent of the inner hardware loop")
+    dst_factor_out: int = bits("A", "destination elements per step of the outer loop")
+    dst_factor_in: int = bits("A", "destination elements per step of the inner loop")
+
+    @property
+    def iterations(self) -> int:
+        """Micro-op executions of the whole instruction (what the counters count)."""
+        return self.iter_out * self.iter_in * max(0, self.uop_end - self.uop_begin)
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm(_LoopInstruction):
+    """For each iteration and micro-op: ``acc[dst] += inp[src] @ wgt[wgt].T``, int32 with wrap."""
+
+    opcode: ClassVar[Opcode] = Opcode.GEMM
+
+    src_factor_out: int = bits("I", "input elements per step of the outer loop")
+    src_factor_in: int = bits("I", "input elements per step of the inner loop")
+    wgt_factor_out: int = bits("W", "weight elements per step of the outer loop")
+    wgt_factor_in: int = bits("W", "weight elements per step of the inner loop")
+
+
+@dataclass(frozen=True, slots=True)
+class Alu(_LoopInstruction):
+    """For each iteration and micro-op: ``acc[dst] = op(acc[dst], acc[src] or imm)``, lane-wise."""
+
+    opcode: ClassVar[Opcode] = Opcode.ALU
+
+    src_factor_out: int = bits("A", "source elements per step of the outer loop")
+    src_factor_in: int = bits("A", "source elements per step of the inner loop")
+    alu_op: int = bits(3, "operation: MIN 0, MAX 1, ADD 2, SHR 3, MUL 4")
+    use_imm: int = bits(1, "the second operand is the immediate, not acc[src]")
+    imm: int = bits(16, "immediate operand, sign-extended to 32 bits", signed=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Finish(Instruction):
+    """Tell the host that the program is complete; runs on the compute unit."""
+
+    opcode: ClassVar[Opcode] = Opcode.FINISH
+
+
+@dataclass(frozen=True, slots=True)
+class MicroOp:
+    """One step of a GEMM or ALU instruction: the elements it touches before the loop offsets."""
+
+    dst: int = bits("A", "accumulator element")
+    src: int = bits("S", "input element (GEMM) or accumulator element (ALU)")
+    wgt: int = bits("W", "weight element; ignored by the ALU")
+
+
+INSTRUCTIONS: tuple[type[Instruction], ...] = (Load, Store, Gemm, Finish, Alu)
+"""All instructions, by opcode."""
+
+OPCODE_BITS = 3
+
+
+def field_widths(config: HardwareConfig) -> dict[str, int]:
+    """Return the named field widths of a configuration, in bits."""
+    u, i, w, a = (m.log_depth for m in (config.uop, config.inp, config.wgt, config.acc))
+    return {"U": u, "U+1": u + 1, "I": i, "W": w, "A": a, "S": max(a, i)}
+
+
+# ------------------------------------------------------------- computed from the table
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where one field lies: `width` bits from bit `offset` (bit 0 is the least significant)."""
+
+    name: str
+    offset: int
+    width: int
+    signed: bool
+    doc: str
+
+    @property
+    def range(self) -> range:
+        """The values that the field can hold."""
+        if self.signed:
+            return range(-(1 << (self.width - 1)), 1 << (self.width - 1))
+        return range(1 << self.width)
+
+
+def _slots(
+    cls: type[Instruction] | type[MicroOp], widths: dict[str, int], unit_bits: int
+) -> Iterator[Slot]:
+    offset = OPCODE_BITS if issubclass(cls, Instruction) else 0
+    for f in fields(cls):
+        named = f.metadata["width"]
+        width = widths[named] if isinstance(named, str) else named
+        if offset // unit_bits != (offset + width - 1) // unit_bits:
+            offset += unit_bits - offset % unit_bits
+        yield Slot(f.name, offset, width, f.metadata["signed"], f.metadata["doc"])
+        offset += width
+
+
+class Encoding:
+    """Bit layout of all instructions and of the micro-op for one configuration.
+
+    Use `Encoding.of`, which shares one object per configuration.
+
+    Attributes
+    ----------
+    slots : dict
+        Instruction class (or `MicroOp`) -> its fields in bit order.
+    """
+
+    def __init__(self, config: HardwareConfig) -> None:
+        widths = field_widths(config)
+        self.slots: dict[type, tuple[Slot, ...]] = {
+            cls: tuple(_slots(cls, widths, WORD_BITS)) for cls in INSTRUCTIONS
+        }
+        self.slots[MicroOp] = tuple(_slots(MicroOp, widths, MICRO_OP_BITS))
+
+    @staticmethod
+    @lru_cache(maxsize=64)
+    def of(config: HardwareConfig) -> Encoding:
+        """Return the encoding of `config`."""
+        return Encoding(config)
+
+    def encode(self, instruction: Instruction) -> int:
+        """Return the 128-bit word of an instruction.
+
+        Raises
+        ------
+        EncodingError
+            If a field does not fit; the message names it, its value and its range.
+        """
+        cls = type(instruction)
+        word = int(instruction.opcode)
+        for slot in self.slots[cls]:
+            value = getattr(instruction, slot.name)
+            if value not in slot.range:
+                raise EncodingError(_out_of_range(cls.__name__.upper(), slot, value))
+            word |= (int(value) & ((1 << slot.width) - 1)) << slot.offset
+        return word
+
+    def decode(self, word: int) -> Instruction:
+        """Return the instruction of a 128-bit word; bits outside its fields are ignored.
+
+        Raises
+        ------
+        EncodingError
+            If opcode, memory identifier or ALU operation is not one of the ISA.
+        """
+        opcode = word & ((1 << OPCODE_BITS) - 1)
+        if opcode >= len(INSTRUCTIONS):
+            raise EncodingError(
+                f"word {word:032x} has opcode {opcode}; "
+                f"valid opcodes are 0..{len(INSTRUCTIONS) - 1}"
+            )
+        cls = INSTRUCTIONS[opcode]
+        values = {slot.name: _extract(word, slot) for slot in self.slots[cls]}
+        for name, kind in (("memory", Memory), ("alu_op", AluOp)):
+            if name in values and values[name] >= len(kind):
+                raise EncodingError(
+                    f"word {word:032x} has {name} {values[name]}; valid values are "
+                    + ", ".join(f"{member.name} {member.value}" for member in kind)
+                )
+        return cls(**values)
+
+    def columns(
+        self, words: npt.NDArray[np.uint64], cls: type[Instruction]
+    ) -> dict[str, npt.NDArray[np.int64]]:
+        """Decode many words of one instruction class at once.
+
+        Parameters
+        ----------
+        words : ndarray of uint64, shape (n, 2)
+            Low and high half of each instruction; all must be instructions of `cls`.
+        cls : type
+            The instruction class.
+
+        Returns
+        -------
+        dict
+            Field name -> int64 array of n values.
+        """
+        return {slot.name: _extract_column(words, slot) for slot in self.slots[cls]}
+
+    def encode_micro_ops(self, table: npt.ArrayLike) -> npt.NDArray[np.uint32]:
+        """Encode rows of (dst, src, wgt).
+
+        Raises
+        ------
+        EncodingError
+            If an index does not fit its field.
+        """
+        rows = np.asarray(table, dtype=np.int64).reshape(-1, 3)
+        words = np.zeros(len(rows), dtype=np.int64)
+        for slot, column in zip(self.slots[MicroOp], rows.T, strict=True):
+            bad = np.flatnonzero((column < 0) | (column >= 1 << slot.width))
+            if bad.size:
+                raise EncodingError(_out_of_range("micro-op", slot, int(column[bad[0]])))
+            words |= column << slot.offset
+        return words.astype(np.uint32)
+
+    def decode_micro_ops(self, words: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """Decode uint32 words to rows of (dst, src, wgt); the inverse of `encode_micro_ops`."""
+        values = np.asarray(words, dtype=np.uint32).astype(np.int64).reshape(-1)
+        columns = [
+            (values >> slot.offset) & ((1 << slot.width) - 1) for slot in self.slots[MicroOp]
+        ]
+        return np.stack(columns, axis=1)
+
+
+def _out_of_range(owner: str, slot: Slot, value: int) -> str:
+    return (
+        f"{owner} field {slot.name} is {value}; its {slot.width} bits hold "
+        f"{slot.range.start}..{slot.range.stop - 1}"
+    )
+
+
+def _extract(word: int, slot: Slot) -> int:
+    value = (word >> slot.offset) & ((1 << slot.width) - 1)
+    return value - (1 << slot.width) if slot.signed and value >> (slot.width - 1) else value
+
+
+def _extract_column(words: npt.NDArray[np.uint64], slot: Slot) -> npt.NDArray[np.int64]:
+    half, shift = divmod(slot.offset, WORD_BITS)
+    mask = np.uint64((1 << slot.width) - 1)
+    values: npt.NDArray[np.int64] = ((words[:, half] >> np.uint64(shift)) & mask).astype(np.int64)
+    if slot.signed:
+        values -= (values >> (slot.width - 1)) << slot.width
+    return values
+
+
+def words_to_array(words: list[int]) -> npt.NDArray[np.uint64]:
+    """Return 128-bit integers as an array of shape (n, 2): low half, high half."""
+    raw = b"".join(word.to_bytes(16, "little") for word in words)
+    return np.frombuffer(raw, dtype="<u8").reshape(-1, INSTRUCTION_WORDS).astype(np.uint64)
+
+
+def array_to_words(array: npt.NDArray[np.uint64]) -> list[int]:
+    """Return the 128-bit integers of an array of shape (n, 2); the inverse of `words_to_array`."""
+    return [int(low) | int(high) << WORD_BITS for low, high in array.tolist()]
+
+
+# --------------------------------------------------------------------- for people to read
+
+
+def tokens_text(instruction: Instruction) -> str:
+    """Return the token flags that are set, for example ``"pop_prev push_next"``."""
+    names = ("pop_prev", "pop_next", "push_prev", "push_next")
+    return " ".join(name for name in names if getattr(instruction, name))
+
+
+def disassemble(instruction: Instruction) -> str:
+    """Return one line of text for an instruction, without its tokens."""
+    if isinstance(instruction, _MemoryInstruction):
+        return _disassemble_memory(instruction)
+    if isinstance(instruction, Gemm):
+        kind = "RESET" if instruction.reset else "GEMM"
+        wgt = f" wgt +{instruction.wgt_factor_out},+{instruction.wgt_factor_in}"
+        src = "" if instruction.reset else _src_text(instruction) + wgt
+        return f"{kind:<10}{_loops_text(instruction)}{src}"
+    if isinstance(instruction, Alu):
+        operand = f" imm {instruction.imm}" if instruction.use_imm else _src_text(instruction)
+        return f"{AluOp(instruction.alu_op).name:<10}{_loops_text(instruction)}{operand}"
+    return "FINISH"
+
+
+def _disassemble_memory(instruction: _MemoryInstruction) -> str:
+    memory = Memory(instruction.memory).name
+    head = f"{instruction.opcode.name + ' ' + memory:<10}"
+    if instruction.is_nop:
+        return f"{head}nop"
+    text = (
+        f"{head}sram {instruction.sram_base} dram {instruction.dram_base} "
+        f"{instruction.y_size}x{instruction.x_size} stride {instruction.x_stride}"
+    )
+    pads = [
+        f"{side} {getattr(instruction, f'{axis}_pad_{side}')}"
+        for axis, side in (("y", "top"), ("y", "bottom"), ("x", "left"), ("x", "right"))
+        if getattr(instruction, f"{axis}_pad_{side}")
+    ]
+    return text + (f" pad {' '.join(pads)}" if pads else "")
+
+
+def _loops_text(instruction: _LoopInstruction) -> str:
+    return (
+        f"uop {instruction.uop_begin}..{instruction.uop_end} "
+        f"loops {instruction.iter_out}x{instruction.iter_in} "
+        f"dst +{instruction.dst_factor_out},+{instruction.dst_factor_in}"
+    )
+
+
+def _src_text(instruction: Gemm | Alu) -> str:
+    return f" src +{instruction.src_factor_out},+{instruction.src_factor_in}"
+
+
+def layout_table(config: HardwareConfig) -> str:
+    """Return the bit layout of every instruction and of the micro-op as Markdown tables."""
+    lines: list[str] = []
+    for cls, slots in Encoding.of(config).slots.items():
+        summary = (cls.__doc__ or "").strip().splitlines()[0]
+        lines += [
+            f"### {cls.__name__}",
+            "",
+            summary,
+            "",
+            "| bits | field | meaning |",
+            "|---|---|---|",
+        ]
+        if issubclass(cls, Instruction):
+            lines.append(f"| 0..{OPCODE_BITS - 1} | opcode | {int(cls.opcode)} |")
+        for slot in slots:
+            last = slot.offset + slot.width - 1
+            span = f"{slot.offset}..{last}" if slot.width > 1 else f"{slot.offset}"
+            lines.append(f"| {span} | {slot.name} | {slot.doc} |")
+        lines.append("")
+    return "\n".join(lines)

@@ -1,0 +1,273 @@
+"""Program: a compiled operator as data, which any device runs.
+
+Owns the representation only. Instructions address DRAM relative to the buffers that the program
+declares; `vtaops.runtime` places those buffers and adds their addresses. The file format, the
+verifier, statistics and disassembly are the neighbouring files of this room.
+
+Imports no TVM: a board installs this room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.config import MICRO_OP_BYTES, HardwareConfig
+from vtaops.errors import ProgramError, ShapeError
+from vtaops.isa import Encoding, Instruction, array_to_words
+from vtaops.layout import Layout
+
+if TYPE_CHECKING:
+    from vtaops.program.statistics import Statistics
+    from vtaops.runtime.device import Device
+
+NO_BUFFER = -1
+"""Relocation of an instruction that does not address DRAM."""
+
+MICRO_OPS = -2
+"""Relocation of a LOAD UOP: its ``dram_base`` counts from the program's own micro-op table."""
+
+
+class Role(Enum):
+    """What a DRAM buffer of a program is for."""
+
+    INPUT = "input"
+    """Written by the host before each run."""
+    PARAMETER = "parameter"
+    """Written by the host; usually the same for many runs (weights, bias)."""
+    OUTPUT = "output"
+    """Read by the host after each run; undefined before."""
+    SCRATCH = "scratch"
+    """Used by the program alone; undefined at the start of each run."""
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """One DRAM buffer that a program reads or writes.
+
+    Attributes
+    ----------
+    name : str
+        Name of the operator's argument, for example ``"data"``.
+    role : Role
+        Who writes and reads it.
+    shape : tuple of int
+        Shape of the logical tensor, as the host sees it.
+    dtype : str
+        NumPy dtype of its scalars.
+    layout : Layout
+        How the device sees it.
+    """
+
+    name: str
+    role: Role
+    shape: tuple[int, ...]
+    dtype: str
+    layout: Layout
+
+    @cached_property
+    def packed_shape(self) -> tuple[int, ...]:
+        """Shape in DRAM."""
+        return self.layout.packed_shape(self.shape)
+
+    @cached_property
+    def nbytes(self) -> int:
+        """Size in DRAM, in bytes."""
+        count = np.dtype(self.dtype).itemsize
+        for extent in self.packed_shape:
+            count *= extent
+        return count
+
+    def pack(self, array: npt.ArrayLike) -> npt.NDArray[np.generic]:
+        """Return the DRAM image of a logical tensor.
+
+        Raises
+        ------
+        ShapeError
+            If shape or dtype are not those of the buffer.
+        """
+        data = np.asarray(array)
+        if data.shape != self.shape or data.dtype != np.dtype(self.dtype):
+            raise ShapeError(
+                f"{self.name} has shape {data.shape} and dtype {data.dtype}; the program was "
+                f"compiled for shape {self.shape} and dtype {self.dtype}"
+            )
+        return self.layout.pack(data)
+
+    def unpack(self, image: npt.NDArray[np.uint8]) -> npt.NDArray[np.generic]:
+        """Return the logical tensor of a DRAM image (its bytes)."""
+        packed = image.view(self.dtype).reshape(self.packed_shape)
+        return self.layout.unpack(packed, self.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A finished instruction stream with everything that it needs to run.
+
+    Attributes
+    ----------
+    config : HardwareConfig
+        The configuration it was compiled for; devices compare the fingerprint.
+    instructions : ndarray of uint64, shape (n, 2)
+        128-bit instructions, low half first.
+    relocations : ndarray of int32, shape (n,)
+        For each instruction the index in `buffers` that its ``dram_base`` counts from,
+        or `NO_BUFFER`, or `MICRO_OPS`.
+    micro_ops : ndarray of uint32, shape (m,)
+        The micro-op table in DRAM.
+    buffers : tuple of Buffer
+        All other DRAM buffers; those that are not scratch are the arguments of `run`, in order.
+    metadata : mapping
+        JSON-like description for people: operator, tiling, versions.
+
+    Raises
+    ------
+    ProgramError
+        If arrays have wrong types or shapes, or a relocation names no buffer.
+    """
+
+    config: HardwareConfig
+    instructions: npt.NDArray[np.uint64]
+    relocations: npt.NDArray[np.int32]
+    micro_ops: npt.NDArray[np.uint32]
+    buffers: tuple[Buffer, ...]
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        count = len(self.instructions)
+        for name, dtype, shape in (
+            ("instructions", np.uint64, (count, 2)),
+            ("relocations", np.int32, (count,)),
+            ("micro_ops", np.uint32, (len(self.micro_ops),)),
+        ):
+            array = getattr(self, name)
+            if array.dtype != dtype or array.shape != shape:
+                raise ProgramError(
+                    f"{name} is {array.dtype}{list(array.shape)}; "
+                    f"a program of {count} instructions needs {np.dtype(dtype)}{list(shape)}"
+                )
+            array.setflags(write=False)
+        bad = np.flatnonzero(
+            (self.relocations < MICRO_OPS) | (self.relocations >= len(self.buffers))
+        )
+        if bad.size:
+            raise ProgramError(
+                f"instruction {bad[0]} refers to buffer {self.relocations[bad[0]]}; "
+                f"the program has {len(self.buffers)} buffers"
+            )
+
+    # ------------------------------------------------------------------- access
+
+    def __len__(self) -> int:
+        return len(self.instructions)
+
+    def __iter__(self) -> Iterator[Instruction]:
+        """Iterate over the decoded instructions."""
+        encoding = Encoding.of(self.config)
+        return (encoding.decode(word) for word in array_to_words(self.instructions))
+
+    def decode(self) -> list[Instruction]:
+        """Return all instructions decoded.
+
+        Raises
+        ------
+        EncodingError
+            If a word is not an instruction.
+        """
+        return list(self)
+
+    @property
+    def arguments(self) -> tuple[Buffer, ...]:
+        """The buffers that the host passes or receives, in order."""
+        return tuple(buffer for buffer in self.buffers if buffer.role is not Role.SCRATCH)
+
+    @property
+    def inputs(self) -> tuple[Buffer, ...]:
+        """The buffers that the host writes before a run, in order."""
+        return tuple(b for b in self.buffers if b.role in (Role.INPUT, Role.PARAMETER))
+
+    @property
+    def outputs(self) -> tuple[Buffer, ...]:
+        """The buffers that the host reads after a run, in order."""
+        return tuple(buffer for buffer in self.buffers if buffer.role is Role.OUTPUT)
+
+    @property
+    def dram_nbytes(self) -> int:
+        """Bytes of DRAM that the program occupies: instructions, micro-ops and all buffers."""
+        own = self.instructions.nbytes + len(self.micro_ops) * MICRO_OP_BYTES
+        return own + sum(buffer.nbytes for buffer in self.buffers)
+
+    # ---------------------------- what one does with a program; each is a room's own work
+
+    def disassemble(self) -> str:
+        """Return the program as text, one instruction a line."""
+        from vtaops.program.disassembly import disassemble
+
+        return disassemble(self)
+
+    def stats(self) -> Statistics:
+        """Return the counters that a run will show, without running."""
+        from vtaops.program.statistics import count
+
+        return count(self)
+
+    def verify(self) -> None:
+        """Prove that the program is safe and deterministic on every device of its configuration.
+
+        Raises
+        ------
+        VerificationError
+            Naming the instruction and the rule that it breaks.
+        """
+        from vtaops.program.verifier import verify
+
+        verify(self)
+
+    def save(self, path: str | Path) -> None:
+        """Write the program to a file."""
+        from vtaops.program.file_format import save
+
+        save(self, path)
+
+    @staticmethod
+    def load(path: str | Path) -> Program:
+        """Read a program from a file.
+
+        Raises
+        ------
+        ProgramError
+            If the file is not a program, of another version, truncated or corrupted.
+        """
+        from vtaops.program.file_format import load
+
+        return load(path)
+
+    def run(self, device: Device, *arrays: npt.ArrayLike) -> npt.NDArray[np.generic]:
+        """Run the program once and return its output.
+
+        Parameters
+        ----------
+        device : Device
+            Any device of the same configuration fingerprint.
+        arrays : array_like
+            One logical tensor for each of `inputs`, in order.
+
+        Raises
+        ------
+        ShapeError
+            If the arrays do not fit.
+        ConfigError
+            If the device has another configuration.
+        DeviceError
+            If the device fails.
+        """
+        from vtaops.runtime.executor import run
+
+        return run(self, device, *arrays)

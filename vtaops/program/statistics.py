@@ -1,0 +1,93 @@
+"""Statistics: upstream's seven counters, counted on a program without running it.
+
+The counting rules are those of upstream's functional simulator; the simulators implement them again
+in their own code, and the tests compare.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+
+import numpy as np
+
+from vtaops.config import Memory
+from vtaops.isa import OPCODE_BITS, Alu, Encoding, Gemm, Load, Opcode, Store
+from vtaops.program.program import Program
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What a device did, in upstream's names.
+
+    Attributes
+    ----------
+    inp_load_nbytes, wgt_load_nbytes, acc_load_nbytes, uop_load_nbytes : int
+        Bytes read from DRAM for each scratchpad; padding is not read. An ACC_8BIT load counts the
+        bytes that it fills (four times those that it reads), as upstream does.
+    out_store_nbytes : int
+        Bytes written to DRAM.
+    gemm_counter : int
+        Micro-op executions of GEMM instructions, resets excluded: tile products.
+    alu_counter : int
+        Micro-op executions of ALU instructions.
+    """
+
+    inp_load_nbytes: int = 0
+    wgt_load_nbytes: int = 0
+    acc_load_nbytes: int = 0
+    uop_load_nbytes: int = 0
+    out_store_nbytes: int = 0
+    gemm_counter: int = 0
+    alu_counter: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        """Return the counters by name."""
+        return asdict(self)
+
+    def __add__(self, other: Statistics) -> Statistics:
+        return Statistics(
+            **{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
+        )
+
+    def __sub__(self, other: Statistics) -> Statistics:
+        return Statistics(
+            **{f.name: getattr(self, f.name) - getattr(other, f.name) for f in fields(self)}
+        )
+
+    @property
+    def dram_nbytes(self) -> int:
+        """All bytes between DRAM and the scratchpads."""
+        return sum(value for name, value in self.as_dict().items() if name.endswith("_nbytes"))
+
+
+_LOAD_COUNTERS = {
+    Memory.INP: "inp_load_nbytes",
+    Memory.WGT: "wgt_load_nbytes",
+    Memory.ACC: "acc_load_nbytes",
+    Memory.ACC_8BIT: "acc_load_nbytes",
+    Memory.UOP: "uop_load_nbytes",
+}
+
+
+def count(program: Program) -> Statistics:
+    """Return the counters that one run of `program` will show."""
+    encoding = Encoding.of(program.config)
+    words = program.instructions
+    opcodes = words[:, 0] & np.uint64((1 << OPCODE_BITS) - 1)
+    counters = dict.fromkeys(Statistics.__dataclass_fields__, 0)
+
+    loads = encoding.columns(words[opcodes == Opcode.LOAD], Load)
+    moved = loads["x_size"] * loads["y_size"]
+    for memory, counter in _LOAD_COUNTERS.items():
+        element_bytes = program.config.scratchpad(memory).element_bytes
+        counters[counter] += int(moved[loads["memory"] == memory].sum()) * element_bytes
+
+    stores = encoding.columns(words[opcodes == Opcode.STORE], Store)
+    moved = stores["x_size"] * stores["y_size"]
+    counters["out_store_nbytes"] = int(moved.sum()) * program.config.out.element_bytes
+
+    for cls, counter in ((Gemm, "gemm_counter"), (Alu, "alu_counter")):
+        f = encoding.columns(words[opcodes == cls.opcode], cls)
+        steps = f["iter_out"] * f["iter_in"] * np.maximum(f["uop_end"] - f["uop_begin"], 0)
+        counters[counter] = int(steps[(f["reset"] == 0) | (cls is Alu)].sum())
+    return Statistics(**counters)

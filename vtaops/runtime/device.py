@@ -1,0 +1,89 @@
+"""The Device protocol: all that vtaops asks of something that executes VTA programs.
+
+A device owns DRAM, addressed by device-physical byte addresses, and runs instruction streams that
+lie in it. Simulators, boards and remote devices implement these methods and nothing else; a
+third party needs about 60 lines.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.config import HardwareConfig
+from vtaops.program.statistics import Statistics
+
+
+class DeviceBuffer(Protocol):
+    """A block of device DRAM."""
+
+    @property
+    def address(self) -> int:
+        """Device-physical byte address; a multiple of 4096, below 2**32, never 0."""
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+
+
+class Device(Protocol):
+    """Something that executes VTA programs."""
+
+    @property
+    def config(self) -> HardwareConfig:
+        """The configuration that the device was built with."""
+
+    def alloc(self, nbytes: int) -> DeviceBuffer:
+        """Allocate at least `nbytes` of zeroed DRAM.
+
+        Raises
+        ------
+        DeviceError
+            If there is no room.
+        """
+
+    def free(self, buffer: DeviceBuffer) -> None:
+        """Release a buffer."""
+
+    def write(self, buffer: DeviceBuffer, data: npt.NDArray[np.generic]) -> None:
+        """Copy the bytes of a C-contiguous array to the start of a buffer."""
+
+    def read(self, buffer: DeviceBuffer, nbytes: int) -> npt.NDArray[np.uint8]:
+        """Return the first `nbytes` of a buffer."""
+
+    def launch(self, insn_address: int, count: int, timeout: float) -> None:
+        """Run `count` instructions from `insn_address`, to the completion of FINISH.
+
+        Parameters
+        ----------
+        insn_address : int
+            Device-physical byte address of the first instruction.
+        count : int
+            Number of 16-byte instructions.
+        timeout : float
+            Seconds.
+
+        Raises
+        ------
+        DeviceTimeout
+            If FINISH was not reached in time.
+        DeviceError
+            If an instruction is invalid or accesses memory out of bounds.
+        """
+
+    def stats(self) -> Statistics:
+        """Return the counters since the last `reset_stats`.
+
+        Raises
+        ------
+        UnsupportedError
+            If the device does not count.
+        """
+
+    def reset_stats(self) -> None:
+        """Set all counters to zero."""
+
+    def close(self) -> None:
+        """Release the device; further calls are errors."""

@@ -1,0 +1,176 @@
+"""LoadedProgram: a program placed in the DRAM of a device, ready to run many times.
+
+Allocates the buffers, adds their addresses to the instructions (relocation), packs arguments,
+launches, and unpacks the result. Knows devices only through the `Device` protocol.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.config import MICRO_OP_BYTES, Memory
+from vtaops.errors import ConfigError, DeviceError, ShapeError
+from vtaops.isa import OPCODE_BITS, Encoding, Load, Store
+from vtaops.program.program import NO_BUFFER, Program
+from vtaops.runtime.device import Device, DeviceBuffer
+
+DEFAULT_TIMEOUT = 60.0
+"""Seconds that a launch may take."""
+
+
+def relocate(
+    program: Program, addresses: list[int], micro_op_address: int
+) -> npt.NDArray[np.uint64]:
+    """Return the instructions of `program` with absolute DRAM addresses.
+
+    Parameters
+    ----------
+    program : Program
+        The program.
+    addresses : list of int
+        Device-physical byte address of each of its buffers.
+    micro_op_address : int
+        Device-physical byte address of its micro-op table.
+
+    Raises
+    ------
+    DeviceError
+        If an address is not a multiple of the element that is addressed there, or beyond 32 bits.
+    """
+    words: npt.NDArray[np.uint64] = program.instructions.copy()
+    table = np.array([*addresses, micro_op_address, 0], dtype=np.int64)  # [-2], [-1]: no buffer
+    base_bytes = table[program.relocations]
+    opcodes = words[:, 0] & np.uint64((1 << OPCODE_BITS) - 1)
+    encoding = Encoding.of(program.config)
+    for cls in (Load, Store):
+        rows = np.flatnonzero(
+            (opcodes == np.uint64(cls.opcode)) & (program.relocations != NO_BUFFER)
+        )
+        if not rows.size:
+            continue
+        columns = encoding.columns(words[rows], cls)
+        unit = np.array([program.config.dram_element_bytes(m) for m in Memory], dtype=np.int64)
+        element_bytes = unit[columns["memory"]]
+        if (base_bytes[rows] % element_bytes).any():
+            raise DeviceError("a buffer address is not a multiple of the element size")
+        dram_base = columns["dram_base"] + base_bytes[rows] // element_bytes
+        slot = next(s for s in encoding.slots[cls] if s.name == "dram_base")
+        if (dram_base >= 1 << slot.width).any():
+            raise DeviceError("a buffer lies beyond the 32-bit element address of the ISA")
+        mask = np.uint64(((1 << slot.width) - 1) << slot.offset)
+        shifted = dram_base.astype(np.uint64) << np.uint64(slot.offset)
+        words[rows, 0] = (words[rows, 0] & ~mask) | shifted
+    return words
+
+
+class LoadedProgram:
+    """A program in the DRAM of a device.
+
+    Use it as a context manager, or call `close`.
+
+    Parameters
+    ----------
+    program : Program
+        The program.
+    device : Device
+        Where to run it.
+
+    Raises
+    ------
+    ConfigError
+        If the device was built with another configuration.
+    DeviceError
+        If the device has no room.
+    """
+
+    def __init__(self, program: Program, device: Device) -> None:
+        if device.config.fingerprint != program.config.fingerprint:
+            raise ConfigError(
+                f"the program was compiled for {program.config.bitstream_id} "
+                f"({program.config.fingerprint}), the device is {device.config.bitstream_id} "
+                f"({device.config.fingerprint}); compile it for the device's configuration"
+            )
+        self.program = program
+        self.device = device
+        self._allocated: list[DeviceBuffer] = []
+        try:
+            self._place()
+        except BaseException:
+            self.close()
+            raise
+
+    def _alloc(self, nbytes: int) -> DeviceBuffer:
+        buffer = self.device.alloc(max(nbytes, 1))
+        self._allocated.append(buffer)
+        return buffer
+
+    def _place(self) -> None:
+        program = self.program
+        self._buffers = [self._alloc(buffer.nbytes) for buffer in program.buffers]
+        micro_ops = self._alloc(len(program.micro_ops) * MICRO_OP_BYTES)
+        self._instructions = self._alloc(program.instructions.nbytes)
+        addresses = [buffer.address for buffer in self._buffers]
+        self.device.write(micro_ops, program.micro_ops)
+        self.device.write(self._instructions, relocate(program, addresses, micro_ops.address))
+
+    def run(
+        self, *arrays: npt.ArrayLike, timeout: float = DEFAULT_TIMEOUT
+    ) -> npt.NDArray[np.generic]:
+        """Run once: pack and write the inputs, launch, read and unpack the output.
+
+        Parameters
+        ----------
+        arrays : array_like
+            One logical tensor for each of ``program.inputs``, in order.
+        timeout : float
+            Seconds that the launch may take.
+
+        Raises
+        ------
+        ShapeError
+            If number, shapes or dtypes are not those of the program.
+        DeviceError
+            If the device fails.
+        """
+        inputs = self.program.inputs
+        if len(arrays) != len(inputs):
+            names = ", ".join(buffer.name for buffer in inputs)
+            raise ShapeError(
+                f"{len(arrays)} arrays given; the program takes {len(inputs)}: {names}"
+            )
+        images = [buffer.pack(array) for buffer, array in zip(inputs, arrays, strict=True)]
+        for buffer, image in zip(inputs, images, strict=True):
+            self.device.write(self._device_buffer(buffer.name), image)
+        self.device.launch(self._instructions.address, len(self.program), timeout)
+        (output,) = self.program.outputs
+        return output.unpack(self.device.read(self._device_buffer(output.name), output.nbytes))
+
+    def _device_buffer(self, name: str) -> DeviceBuffer:
+        index = [buffer.name for buffer in self.program.buffers].index(name)
+        return self._buffers[index]
+
+    def close(self) -> None:
+        """Free the device memory."""
+        for buffer in self._allocated:
+            self.device.free(buffer)
+        self._allocated.clear()
+
+    def __enter__(self) -> LoadedProgram:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def run(program: Program, device: Device, *arrays: npt.ArrayLike) -> npt.NDArray[np.generic]:
+    """Load `program`, run it once, free it; see `LoadedProgram.run`."""
+    with LoadedProgram(program, device) as loaded:
+        return loaded.run(*arrays)
