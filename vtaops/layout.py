@@ -131,7 +131,7 @@ class Layout:
         data: npt.NDArray[np.generic] = array
         for index in reversed(range(len(letters))):
             if letters[index].upper() not in self.outer:
-                data = data.take(0, axis=index)
+                data = data[(slice(None),) * index + (0,)]
                 del letters[index]
         order = [
             letters.index(letter)
