@@ -1,0 +1,60 @@
+// How the VNNI kernels keep inputs and weights. VPDPBUSD multiplies unsigned by signed bytes, so
+// the top bit of each input is flipped (x + 128), and each weight element [ic / 4][oc][4] is
+// followed by the correction -128 * sum(w) of each output channel, from which every product starts.
+#pragma once
+
+#include "dot_tile.hpp"
+#include "lane_loops.hpp"
+
+namespace fsim {
+namespace {
+
+constexpr uint8_t kFlip = 0x80;
+
+FSIM_TARGET inline void pack_vnni_inputs(uint8_t* __restrict to, const int8_t* __restrict from,
+                                         std::size_t lanes) {
+  for (std::size_t i = 0; i < lanes; ++i) to[i] = static_cast<uint8_t>(from[i]) ^ kFlip;
+}
+
+template <class Tile, class Simd>
+FSIM_TARGET void pack_vnni_weights(uint8_t* __restrict to, const int8_t* __restrict from,
+                                   std::size_t lanes) {
+  constexpr int kBlock = Tile::kBlock, kSteps = kBlock / 4, kStepBytes = kBlock * 4;
+  const typename Simd::Register flip = Simd::broadcast(reinterpret_cast<const uint8_t*>("\x80\x80\x80\x80"));
+  const int8_t* const end = from + lanes;
+  for (; from != end; from += kBlock * kBlock, to += Tile::kWgtBytes) {
+    for (int oc = 0; oc < kBlock; ++oc) {
+      for (int s = 0; s < kSteps; ++s) {
+        std::memcpy(to + s * kStepBytes + oc * 4, from + oc * kBlock + s * 4, 4);
+      }
+    }
+    for (int oc = 0; oc < kBlock; oc += Simd::kLanes) {
+      typename Simd::Register sum = Simd::zero();
+      for (int s = 0; s < kSteps; ++s) {
+        sum = Simd::dot(sum, flip, Simd::load(to + s * kStepBytes + oc * 4));
+      }
+      Simd::store(to + kSteps * kStepBytes + oc * 4, Simd::subtract(Simd::zero(), sum));
+    }
+  }
+}
+
+template <class Simd, int Block, int Registers, bool Resident>
+Kernels vnni_kernels(const char* name, const Geometry& geometry) {
+  using Tile = DotTile<Simd, Block, Registers, Resident>;
+  Kernels kernels{};
+  kernels.name = name;
+  kernels.inp_bytes = geometry.lanes();
+  kernels.wgt_bytes = Tile::kWgtBytes;
+  kernels.inp_zero = kFlip;
+  kernels.pack_inp = pack_vnni_inputs;
+  kernels.pack_wgt = pack_vnni_weights<Tile, Simd>;
+  kernels.widen = widen;
+  kernels.narrow = narrow;
+  kernels.gemm = gemm<Tile>;
+  kernels.reset = reset;
+  kernels.alu = alu;
+  return kernels;
+}
+
+}  // namespace
+}  // namespace fsim

@@ -1,0 +1,195 @@
+"""The functional simulator: every instruction against the reference, every error, every kernel."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from reference_isa import ReferenceVTA, launch, launch_words, place, serialise
+
+from vtaops import DeadlockError, DeviceError, DeviceTimeout, HardwareConfig
+from vtaops.config import Memory
+from vtaops.isa import (
+    Alu,
+    AluOp,
+    Encoding,
+    Finish,
+    Gemm,
+    Instruction,
+    Load,
+    Store,
+)
+from vtaops.runtime import Fsim
+from vtaops.runtime.fsim import available_kernels
+
+CONFIGS = {
+    name: HardwareConfig.load(name)
+    for name in ("pynq", "tiny", "4x8_i8w8a32_15_16_16_18", "1x32_i8w8a32_15_15_20_17")
+} | {
+    # The least and the largest tiles, and batches that are done in other groups of rows.
+    "2x4": HardwareConfig(log_batch=1, log_block=2, log_wgt_buff_size=12, log_acc_buff_size=15),
+    "2x16": HardwareConfig(log_batch=1, log_inp_buff_size=16, log_acc_buff_size=18),
+    "8x64": HardwareConfig(log_batch=3, log_block=6, log_acc_buff_size=20, log_inp_buff_size=17),
+}
+KERNELS = [*available_kernels(), "checked"]
+REGION = 4096
+"""Device address of the first buffer of a device."""
+
+
+def make_device(config: HardwareConfig, kernel: str, seed: int | None = None) -> Fsim:
+    if kernel == "checked":
+        return Fsim(config, seed=seed, check_overflow=True)
+    return Fsim(config, seed=seed, kernel=kernel)
+
+
+# ------------------------------------------------------------- random programs
+
+
+class RandomProgram:
+    """A random valid program, built while the reference executes it.
+
+    DRAM is one region: micro-ops, then random bytes that LOADs read and STOREs overwrite, then room
+    for a dump of all accumulators.
+    """
+
+    uops = 64
+    data_nbytes = 1 << 15
+
+    def __init__(self, config: HardwareConfig, seed: int) -> None:
+        self.config = config
+        self.rng = np.random.default_rng(seed)
+        self.instructions: list[Instruction] = []
+        self.data = REGION + 4096
+        self.dump = self.data + self.data_nbytes
+        depth = config.acc.depth
+        self.reference = ReferenceVTA(config, self.dump + 4 * depth * config.out.element_bytes)
+        self.reference.dram[self.data : self.dump] = self.rng.integers(
+            0, 256, self.data_nbytes, np.uint8
+        )
+        table = self.rng.integers(0, 6, (self.uops, 3))
+        words = Encoding.of(config).encode_micro_ops(table).view(np.uint8)
+        self.reference.dram[REGION : REGION + words.size] = words
+        self.image = self.reference.dram[REGION:].copy()
+
+    def emit(self, instruction: Instruction) -> None:
+        self.instructions.append(instruction)
+        self.reference.execute(instruction)
+
+    def integer(self, low: int, high: int) -> int:
+        """Return a random integer of low..high, both included; often one of them."""
+        return int(self.rng.choice([low, high, *self.rng.integers(low, high + 1, 3)]))
+
+    def fill_scratchpads(self) -> None:
+        """Load every element of every scratchpad, by repeating rows with stride 0."""
+        self.emit(Load(memory=Memory.UOP, dram_base=REGION // 4, x_size=self.uops, y_size=1))
+        for memory in (Memory.INP, Memory.WGT, Memory.ACC):
+            depth = self.config.scratchpad(memory).depth
+            unit = self.config.dram_element_bytes(memory)
+            columns = min(depth, self.data_nbytes // unit)
+            for base in range(0, depth, 65535 * columns):
+                rows = min(depth // columns, 65535)
+                self.emit(
+                    Load(
+                        memory=memory,
+                        sram_base=base,
+                        dram_base=-(-self.data // unit),
+                        x_size=columns - 1,
+                        x_pad_right=1,
+                        y_size=rows,
+                    )
+                )
+
+    def random_load(self) -> None:
+        memory = Memory(self.rng.choice([Memory.INP, Memory.WGT, Memory.ACC, Memory.ACC_8BIT]))
+        depth = self.config.scratchpad(memory).depth
+        unit = self.config.dram_element_bytes(memory)
+        low, high = -(-self.data // unit), self.dump // unit
+        pads = {side: self.integer(0, 2) for side in ("y_pad_top", "y_pad_bottom")}
+        pads |= {side: self.integer(0, 3) for side in ("x_pad_left", "x_pad_right")}
+        x_size, y_size = self.integer(0, 5), self.integer(0, 4)
+        stride = self.integer(0, 7)
+        insn = Load(memory=memory, x_size=x_size, y_size=y_size, x_stride=stride, **pads)
+        if insn.sram_size > depth:
+            return
+        reach = max(y_size - 1, 0) * stride + x_size
+        if reach > high - low:
+            return
+        base = self.integer(0, depth - insn.sram_size)
+        self.emit(replace(insn, sram_base=base, dram_base=self.integer(low, high - reach)))
+
+    def random_uop_load(self) -> None:
+        depth = self.config.uop.depth
+        x_size, y_size, stride = self.integer(1, 8), self.integer(1, 3), self.integer(0, 9)
+        insn = Load(
+            memory=Memory.UOP,
+            x_size=x_size,
+            y_size=y_size,
+            x_stride=stride,
+            x_pad_left=self.integer(0, 1),
+            y_pad_bottom=self.integer(0, 1),
+        )
+        first = self.integer(0, self.uops - (y_size - 1) * stride - x_size)
+        base = self.integer(0, min(depth - insn.sram_size, 64))
+        self.emit(replace(insn, sram_base=base, dram_base=REGION // 4 + first))
+
+    def random_store(self) -> None:
+        unit = self.config.out.element_bytes
+        low, high = -(-self.data // unit), self.dump // unit
+        x_size, y_size, stride = self.integer(0, 5), self.integer(0, 4), self.integer(0, 7)
+        reach = max(y_size - 1, 0) * stride + x_size
+        self.emit(
+            Store(
+                memory=Memory.OUT,
+                x_size=x_size,
+                y_size=y_size,
+                x_stride=stride,
+                sram_base=self.integer(0, self.config.acc.depth - x_size * y_size),
+                dram_base=self.integer(low, high - reach),
+            )
+        )
+
+    def _loops(self, source_depth: int, *, with_weights: bool) -> dict[str, int]:
+        """Return micro-op range, extents and factors whose indices are all in bounds."""
+        depths = {"dst": self.config.acc.depth, "src": source_depth}
+        if with_weights:
+            depths["wgt"] = self.config.wgt.depth
+        begin = self.integer(0, 60)
+        end = begin + self.integer(0, 8)
+        iter_out, iter_in = self.integer(0, 6), self.integer(0, 6)
+        values = {"uop_begin": begin, "uop_end": end, "iter_out": iter_out, "iter_in": iter_in}
+        for column, (name, depth) in enumerate(depths.items()):
+            room = depth - 1 - int(self.reference.uop[begin:end, column].max(initial=0))
+            for loop, extent in (("out", iter_out), ("in", iter_in)):
+                steps = max(extent - 1, 0)
+                limit = min(room // steps if steps else 3, depth - 1)
+                factor = self.integer(0, limit) if self.rng.random() < 0.7 else 0
+                values[f"{name}_factor_{loop}"] = factor
+                room -= factor * steps
+        return values
+
+    def random_gemm(self) -> None:
+        loops = self._loops(self.config.inp.depth, with_weights=True)
+        self.emit(Gemm(reset=int(self.rng.random() < 0.2), **loops))
+
+    def random_alu(self) -> None:
+        loops = self._loops(self.config.acc.depth, with_weights=False)
+        imm = int(self.rng.choice([*self.rng.integers(-40, 40, 3), -32768, 32767]))
+        op = int(self.rng.integers(0, len(AluOp)))
+        self.emit(Alu(alu_op=op, use_imm=int(self.rng.integers(0, 2)), imm=imm, **loops))
+
+    def random_instructions(self, count: int) -> None:
+        choices = [self.random_load, self.random_uop_load, self.random_store]
+        choices += [self.random_gemm] * 3 + [self.random_alu] * 3
+        for _ in range(count):
+            choices[self.rng.integers(len(choices))]()
+
+    def dump_accumulators(self) -> None:
+        """Store all four bytes of every accumulator lane."""
+        self.emit(Load(memory=Memory.UOP, x_size=1, y_size=1, dram_base=0, x_pad_left=0)) if (
+            False
+        ) else None
