@@ -72,6 +72,7 @@ class RandomProgram:
             0, 256, self.data_nbytes, np.uint8
         )
         table = self.rng.integers(0, 6, (self.uops, 3))
+        table[0] = 0  # used by the dump
         words = Encoding.of(config).encode_micro_ops(table).view(np.uint8)
         self.reference.dram[REGION : REGION + words.size] = words
         self.image = self.reference.dram[REGION:].copy()
@@ -91,24 +92,21 @@ class RandomProgram:
             depth = self.config.scratchpad(memory).depth
             unit = self.config.dram_element_bytes(memory)
             columns = min(depth, self.data_nbytes // unit)
-            for base in range(0, depth, 65535 * columns):
-                rows = min(depth // columns, 65535)
-                self.emit(
-                    Load(
-                        memory=memory,
-                        sram_base=base,
-                        dram_base=-(-self.data // unit),
-                        x_size=columns - 1,
-                        x_pad_right=1,
-                        y_size=rows,
-                    )
+            self.emit(
+                Load(
+                    memory=memory,
+                    dram_base=self.data // unit,
+                    x_size=columns - 1,
+                    x_pad_right=1,
+                    y_size=depth // columns,
                 )
+            )
 
     def random_load(self) -> None:
         memory = Memory(self.rng.choice([Memory.INP, Memory.WGT, Memory.ACC, Memory.ACC_8BIT]))
         depth = self.config.scratchpad(memory).depth
         unit = self.config.dram_element_bytes(memory)
-        low, high = -(-self.data // unit), self.dump // unit
+        low, high = self.data // unit, self.dump // unit
         pads = {side: self.integer(0, 2) for side in ("y_pad_top", "y_pad_bottom")}
         pads |= {side: self.integer(0, 3) for side in ("x_pad_left", "x_pad_right")}
         x_size, y_size = self.integer(0, 5), self.integer(0, 4)
@@ -139,7 +137,7 @@ class RandomProgram:
 
     def random_store(self) -> None:
         unit = self.config.out.element_bytes
-        low, high = -(-self.data // unit), self.dump // unit
+        low, high = self.data // unit, self.dump // unit
         x_size, y_size, stride = self.integer(0, 5), self.integer(0, 4), self.integer(0, 7)
         reach = max(y_size - 1, 0) * stride + x_size
         self.emit(
@@ -159,7 +157,7 @@ class RandomProgram:
         if with_weights:
             depths["wgt"] = self.config.wgt.depth
         begin = self.integer(0, 60)
-        end = begin + self.integer(0, 8)
+        end = min(begin + self.integer(0, 8), self.config.uop.depth)
         iter_out, iter_in = self.integer(0, 6), self.integer(0, 6)
         values = {"uop_begin": begin, "uop_end": end, "iter_out": iter_out, "iter_in": iter_in}
         for column, (name, depth) in enumerate(depths.items()):
@@ -188,8 +186,51 @@ class RandomProgram:
         for _ in range(count):
             choices[self.rng.integers(len(choices))]()
 
-    def dump_accumulators(self) -> None:
-        """Store all four bytes of every accumulator lane."""
-        self.emit(Load(memory=Memory.UOP, x_size=1, y_size=1, dram_base=0, x_pad_left=0)) if (
-            False
-        ) else None
+    def stream(self) -> list[Instruction]:
+        """Return the serialised stream, which ends by storing all bytes of all accumulators."""
+        depth, unit = self.config.acc.depth, self.config.out.element_bytes
+        tail: list[Instruction] = [
+            Load(memory=Memory.UOP, dram_base=REGION // 4, x_size=1, y_size=1)
+        ]
+        shift = Alu(uop_end=1, iter_out=1, iter_in=depth, dst_factor_in=1, use_imm=1, imm=8)
+        for byte in range(4):
+            first = self.dump // unit + byte * depth
+            tail += [replace(shift, alu_op=AluOp.SHR)] if byte else []
+            tail += [Store(memory=Memory.OUT, dram_base=first, x_size=depth, y_size=1)]
+        return serialise([*self.instructions, *tail])
+
+    def expected_image(self) -> npt.NDArray[np.uint8]:
+        """Return the region after the stream."""
+        planes = [(self.reference.acc >> 8 * byte & 0xFF).reshape(-1) for byte in range(4)]
+        image = self.reference.dram.copy()
+        image[self.dump :] = np.concatenate(planes)
+        return image[REGION:]
+
+    def expected_counters(self) -> dict[str, int]:
+        depth, unit = self.config.acc.depth, self.config.out.element_bytes
+        tail = {"uop_load_nbytes": 4, "alu_counter": 3 * depth, "out_store_nbytes": 4 * depth * unit}
+        return {
+            name: value + tail.get(name, 0) for name, value in self.reference.counters.items()
+        }
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("name", CONFIGS)
+def test_random_programs_equal_the_reference(name: str, seed: int) -> None:
+    program = RandomProgram(CONFIGS[name], seed)
+    program.random_instructions(60)
+    for kernel in KERNELS:
+        with make_device(program.config, kernel) as device:
+            region = place(device, program.image)
+            assert region.address == REGION
+            overflow = program.reference.first_overflow
+            if kernel == "checked" and overflow:
+                with pytest.raises(DeviceError, match="int32 overflow") as caught:
+                    launch(device, program.stream())
+                _, element, lane = overflow
+                assert f"accumulator {element}, lane {lane}:" in str(caught.value)
+                continue
+            launch(device, program.stream())
+            image = device.read(region, region.nbytes)
+            np.testing.assert_array_equal(image, program.expected_image(), err_msg=kernel)
+            assert device.stats().as_dict() == program.expected_counters()

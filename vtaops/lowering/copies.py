@@ -1,13 +1,14 @@
 """Two-dimensional DMA accesses that cover a copy of tiles. Pure arithmetic on index grids.
 
-A copy is given as a grid of DRAM element numbers in SRAM order, with `ZERO` where padding is written
-and `SKIP` where nothing needs to be written (tiles beyond the edge of the operator).
+A copy is given as a grid of DRAM element numbers in SRAM order, with `ZERO` where padding is
+written and `SKIP` where nothing needs to be written (tiles beyond the edge of the operator).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,7 @@ Grid = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Access:
-    """One LOAD or STORE: `sram` counts from the start of the grid, `dram` from that of the buffer."""
+    """One LOAD or STORE; `sram` counts from the start of the grid, `dram` from the buffer's."""
 
     sram: int
     dram: int
@@ -49,11 +50,9 @@ def cover(grid: Grid, pads: bool) -> list[Access]:
     pads : bool
         Whether the instruction can write zeros around its rows.
 
-    Notes
-    -----
-    Tries the whole grid as one access, with rows of each product of trailing extents; failing that,
-    splits the outermost axis and tries again. A padded copy of several channel blocks so becomes one
-    access a block: the hardware cannot pad a third dimension.
+    Notes ----- Tries the whole grid as one access, with rows of each product of trailing extents;
+    failing that, splits the outermost axis and tries again. A padded copy of several channel
+    blocks so becomes one access a block: the hardware cannot pad a third dimension.
     """
     return list(_cover(grid, 0, pads))
 
@@ -118,7 +117,7 @@ def _rectangle(rows: Grid, pads: bool) -> Access | None:
 
 
 def _zeros(sram: int, count: int) -> Access | None:
-    """An access that reads nothing and writes one row of zeros."""
+    """Return an access that reads nothing and writes one row of zeros."""
     return Access(sram, 0, 0, count, count, y_pad_top=1) if count <= MAX_SIZE else None
 
 
@@ -127,7 +126,7 @@ def _runs(flat: Grid) -> Iterator[tuple[int, int]]:
     step = np.diff(flat)
     same = ((step == 1) & (flat[:-1] >= 0)) | ((flat[:-1] == ZERO) & (flat[1:] == ZERO))
     edges = [0, *(np.flatnonzero(~same) + 1).tolist(), len(flat)]
-    for begin, end in zip(edges, edges[1:]):
+    for begin, end in pairwise(edges):
         if flat[begin] != SKIP:
             for part in range(begin, end, MAX_SIZE):
                 yield part, min(end, part + MAX_SIZE)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -107,14 +108,12 @@ class _Walk:
                 touches.append(self._dram_touch(access, memory, relocation, write=not load))
             yield Operation(instruction, relocation, tuple(touches))
 
-    def _grid(
-        self, leaf: CopyNest, values: Values, thread: int, load: bool
-    ) -> tuple[Grid, int]:
+    def _grid(self, leaf: CopyNest, values: Values, thread: int, load: bool) -> tuple[Grid, int]:
         """Return the DRAM element of each SRAM element of a copy, and the first SRAM element."""
         on_chip = leaf.dst if load else leaf.src
         lanes: int = getattr(self._config, on_chip.scratchpad).lanes
         tiles, lane_loops = _split_lanes(leaf.loops, lanes)
-        point = {**values, **dict.fromkeys((loop.name for loop in lane_loops), 0)}
+        point: dict[str, Any] = {**values, **dict.fromkeys((loop.name for loop in lane_loops), 0)}
         open_grid = np.ogrid[tuple(slice(loop.extent) for loop in tiles)]
         point.update(zip((loop.name for loop in tiles), open_grid, strict=True))
         shape = tuple(loop.extent for loop in tiles)
@@ -199,7 +198,7 @@ class _Walk:
             scalar = operand.offset({**values, **point})
             if scalar % lanes:
                 raise NotImplementedError(f"operand {operand.buffer.name} is not a whole tile")
-            return self._addresses.of(operand.buffer.name, thread, scalar // lanes)
+            return self._addresses.of(operand.buffer.name, thread, int(scalar) // lanes)
 
         base = address(first)
         strides = [

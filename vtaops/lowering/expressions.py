@@ -49,7 +49,7 @@ class Expression:
 
     def __call__(self, values: Mapping[str, Any]) -> Any:
         """Evaluate with integers or broadcastable integer arrays for the loop variables."""
-        return eval(self._code, _GLOBALS, values)  # type: ignore[arg-type]
+        return eval(self._code, _GLOBALS, values)
 
 
 def conjuncts(condition: Any) -> list[Expression]:

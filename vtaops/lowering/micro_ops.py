@@ -59,9 +59,7 @@ def place_micro_ops(
 
 
 def _load(dram: int, count: int) -> Operation:
-    instruction = Load(
-        memory=Memory.UOP, dram_base=dram, y_size=1, x_size=count, x_stride=count
-    )
+    instruction = Load(memory=Memory.UOP, dram_base=dram, y_size=1, x_size=count, x_stride=count)
     return Operation(instruction, relocation=MICRO_OPS)
 
 

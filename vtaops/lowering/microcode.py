@@ -1,8 +1,8 @@
 """From a nest of affine loops around one tile operation to hardware loops and micro-ops.
 
-A GEMM or ALU instruction has two hardware loops around a list of micro-ops. All iterations of a leaf
-nest commute (they add into accumulators, or touch each accumulator once), so any two loops can be the
-hardware's; the rest is unrolled into micro-ops. Pure arithmetic.
+A GEMM or ALU instruction has two hardware loops around a list of micro-ops. All iterations of a
+leaf nest commute (they add into accumulators, or touch each accumulator once), so any two loops
+can be the hardware's; the rest is unrolled into micro-ops. Pure arithmetic.
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ def thread_count(tree: Tree) -> int:
 class DenseTile:
     """How the elements of a buffer are packed: row-major over the loops that fill it.
 
-    TVM's compaction gives a buffer the bounding box of all its tiles, which can be wider than a tile
-    where tiles overhang the operator. Scratchpads are small, so the gaps are squeezed out.
+    TVM's compaction gives a buffer the bounding box of all its tiles, which can be wider than a
+    tile where tiles overhang the operator. Scratchpads are small, so the gaps are squeezed out.
 
     Attributes
     ----------

@@ -1,15 +1,16 @@
 """Exact and minimal synchronisation: which instructions exchange tokens.
 
-Walk the instructions in program order. An instruction must wait for the last earlier instruction of
-another unit that touches a common element, if one of the two writes it (RAW, WAR, WAW); a token from
-that instruction is inserted unless the order already follows from program order and earlier tokens.
-For each unit, ``known`` holds the latest instruction of every unit that it has waited for, directly
-or through others (a vector clock), so "already follows" is one comparison.
+Walk the instructions in program order. An instruction must wait for the last earlier instruction
+of another unit that touches a common element, if one of the two writes it (RAW, WAR, WAW); a token
+from that instruction is inserted unless the order already follows from program order and earlier
+tokens. For each unit, ``known`` holds the latest instruction of every unit that it has waited for,
+directly or through others (a vector clock), so "already follows" is one comparison.
 
-Why this is exact: instructions of one unit execute in order, so waiting for the last conflicting one
-covers all earlier ones. Why it is minimal: an order that a token enforces ends at the instruction that
-pops it, and every token inserted later ends later, so none can make an earlier one superfluous. Why it
-cannot deadlock: every token is pushed by an instruction that precedes its pop in program order.
+Why this is exact: instructions of one unit execute in order, so waiting for the last conflicting
+one covers all earlier ones. Why it is minimal: an order that a token enforces ends at the
+instruction that pops it, and every token inserted later ends later, so none can make an earlier
+one superfluous. Why it cannot deadlock: every token is pushed by an instruction that precedes its
+pop in program order.
 
 Load and store units are no neighbours; an order between them (operators chained through DRAM) is
 relayed by a no-operation on the compute unit.
@@ -111,9 +112,10 @@ class _Inserter:
         """Forget a wait that another wait of the same instruction implies."""
         for via in Unit:
             for other in Unit:
-                if via is not other and NONE not in (need[via], need[other]):
-                    if self._clock_after[need[via]][other] >= need[other]:
-                        need[other] = NONE
+                if via is other or NONE in (need[via], need[other]):
+                    continue
+                if self._clock_after[need[via]][other] >= need[other]:
+                    need[other] = NONE
 
     def _token(self, pusher: int, source: Unit, popper: int, unit: Unit) -> None:
         toward_next = unit > source

@@ -50,7 +50,7 @@ class Operator(ABC):
         return schedule(self, config, tiling)
 
     def lower(self, config: HardwareConfig, tiling: Tiling | None = None) -> tvm.IRModule:
-        """Return the scheduled computation as flat TIR: loops, copies and intrinsics on scratchpads.
+        """Return the schedule as flat TIR: loops, copies and intrinsics on scratchpads.
 
         Raises
         ------

@@ -52,10 +52,8 @@ class Conv2d(Operator):
     UnsupportedError
         For groups other than 1.
 
-    Notes
-    -----
-    Accumulators are int32 and wrap; with ``in_channels * kernel_h * kernel_w <= 131071`` no input can
-    overflow them (131071 * 128 * 128 < 2**31).
+    Notes ----- Accumulators are int32 and wrap; with ``in_channels * kernel_h * kernel_w <=
+    131071`` no input can overflow them (131071 * 128 * 128 < 2**31).
     """
 
     batch: int = 1

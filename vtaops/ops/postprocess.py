@@ -1,7 +1,8 @@
 """Post-processing of accumulators: bias, shift, clip; upstream's fixed-point requantisation.
 
-``out = int8(clip((acc + bias) >> shift, lo, hi))`` with an arithmetic shift. Owns the list of vector
-ALU stages that compute it, which the declaration, the schedule and the documentation follow.
+``out = int8(clip((acc + bias) >> shift, lo, hi))`` with an arithmetic shift. Owns the list of
+vector ALU stages that compute it, which the declaration, the schedule and the documentation
+follow.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from vtaops.isa import AluOp
 
 MAX_SHIFT = 31
 PORTABLE_SHIFT = 15
-"""Longest right shift of one instruction: some implementations read 5 signed bits of the operand."""
+"""Longest right shift of one instruction: some hardware reads 5 signed bits of the operand."""
 
 
 @dataclass(frozen=True)
@@ -98,9 +99,7 @@ def _stage_body(stage: AluStage, source: te.Tensor, bias_of: Any | None) -> Any:
     if stage.imm is None:
         assert bias_of is not None
         return lambda *i: source(*i) + bias_of(*i)
-    combine = {
-        AluOp.SHR: lambda value: value >> stage.imm,
-        AluOp.MAX: lambda value: tirx.max(value, stage.imm),
-        AluOp.MIN: lambda value: tirx.min(value, stage.imm),
-    }[stage.op]
-    return lambda *i: combine(source(*i))
+    if stage.op is AluOp.SHR:
+        return lambda *i: source(*i) >> stage.imm
+    combine = tirx.max if stage.op is AluOp.MAX else tirx.min
+    return lambda *i: combine(source(*i), stage.imm)

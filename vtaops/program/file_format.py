@@ -244,7 +244,7 @@ def _decode_header(text: bytes) -> dict[str, Any]:
 def _typed(value: Any, keys: Mapping[str, type], owner: str) -> dict[str, Any]:
     """Check that `value` is an object with exactly `keys`, each of its type."""
     if not isinstance(value, dict):
-        raise ProgramError(f"{owner} is a {type(value).__name__}; it must be an object")
+        raise ProgramError(f"{owner} is {_kind(type(value))}; it must be an object")
     if value.keys() != keys.keys():
         missing, unknown = sorted(keys.keys() - value.keys()), sorted(value.keys() - keys.keys())
         raise ProgramError(
@@ -253,9 +253,13 @@ def _typed(value: Any, keys: Mapping[str, type], owner: str) -> dict[str, Any]:
     for key, kind in keys.items():
         if type(value[key]) is not kind:
             raise ProgramError(
-                f"{key!r} in {owner} is a {type(value[key]).__name__}; it must be a {kind.__name__}"
+                f"{key!r} in {owner} is {_kind(type(value[key]))}; it must be {_kind(kind)}"
             )
     return value
+
+
+def _kind(kind: type) -> str:
+    return f"{'an' if kind is int else 'a'} {kind.__name__}"
 
 
 # -------------------------------------------------------------------------------- program
@@ -309,7 +313,7 @@ def _buffers(entries: list[Any]) -> tuple[Buffer, ...]:
     buffers = tuple(_buffer(entry, f"buffer {i}") for i, entry in enumerate(entries))
     names = [buffer.name for buffer in buffers]
     if len({*names}) < len(names):
-        raise ProgramError(f"two buffers have the same name: {_short(', '.join(names))}")
+        raise ProgramError(f"two buffers have the same name: {_short(names)}")
     return buffers
 
 

@@ -257,6 +257,6 @@ def _worded(encoding: Encoding) -> Iterator[None]:
 
 def _instruction_text(encoding: Encoding, word: int) -> str:
     try:
-        return disassemble(encoding.decode(word))
+        return " ".join(disassemble(encoding.decode(word)).split())
     except EncodingError:
         return f"word {word:032x}"

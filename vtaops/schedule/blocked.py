@@ -32,7 +32,8 @@ class BlockedShape:
     taps : int
         Weight tiles for each pair of channel blocks (kernel height times width).
     row_step, row_extent, column_step, column_extent : int
-        ``rows`` output rows read ``(rows - 1) * row_step + row_extent`` input rows; same for columns.
+        ``rows`` output rows read ``(rows - 1) * row_step + row_extent`` input rows; same for
+        columns.
     alu_passes : int
         Vector ALU passes over the accumulators.
     bias : bool
@@ -53,7 +54,7 @@ class BlockedShape:
     bias: bool
 
     def footprint(self, tiling: Tiling, config: HardwareConfig) -> dict[str, int]:
-        """Return the elements that `tiling` occupies of the input, weight and accumulator memory."""
+        """Return how many elements of each scratchpad `tiling` occupies."""
         oc, ic = tiling.oc // config.block_out, tiling.ic // config.block_in
         rows = (tiling.h - 1) * self.row_step + self.row_extent
         columns = (tiling.w - 1) * self.column_step + self.column_extent
@@ -244,7 +245,8 @@ def _cycle_bound(
     first_load = first_load + oc * ic * shape.taps * config.wgt.element_bytes
     last_store = oc * h * w * config.out.element_bytes
     exposed = (first_load + last_store) / bus
-    return np.where(contexts > 1, np.maximum(compute, transfer), compute + transfer) + exposed
+    overlapped = np.where(contexts > 1, np.maximum(compute, transfer), compute + transfer)
+    return np.asarray(overlapped + exposed)
 
 
 def _blocks(extent: int, block: int) -> int:

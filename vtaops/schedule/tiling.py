@@ -11,10 +11,10 @@ from vtaops.errors import ScheduleError
 class Tiling:
     """Blocking and virtual threads of one operator, in channels and pixels.
 
-    Each virtual thread works on a tile of ``oc`` output channels and ``h`` x ``w`` output pixels and
-    reads the input in steps of ``ic`` channels; threads share the scratchpads and hide the loads of
-    one under the computation of the other. For a matrix product, ``oc`` counts columns of the result,
-    ``ic`` the reduction, ``h`` its rows, and ``w`` is 1.
+    Each virtual thread works on a tile of ``oc`` output channels and ``h`` x ``w`` output pixels
+    and reads the input in steps of ``ic`` channels; threads share the scratchpads and hide the
+    loads of one under the computation of the other. For a matrix product, ``oc`` counts columns of
+    the result, ``ic`` the reduction, ``h`` its rows, and ``w`` is 1.
 
     Tiles need not divide the operator; the last ones are smaller.
 

@@ -1,7 +1,7 @@
 """Tensor intrinsics: each VTA operation as a tiny loop nest (its meaning) and the call it becomes.
 
-`Schedule.tensorize` replaces a loop nest that equals the meaning by the call. The operands of a call
-are access pointers to one tile each; `vtaops.lowering` reads them:
+`Schedule.tensorize` replaces a loop nest that equals the meaning by the call. The operands of a
+call are access pointers to one tile each; `vtaops.lowering` reads them:
 
     vta.gemm(acc, inp, wgt)         acc += inp @ wgt.T
     vta.reset(acc)                  acc = 0
@@ -50,10 +50,12 @@ def gemm(config: HardwareConfig) -> str:
         *rows, channels = _extents(acc)
         depth = _extents(inp)[-1]
         with T.grid(*rows, channels, depth) as loops, T.sblock("update"):
-            *row, channel = (T.axis.spatial(e, v) for e, v in zip(_extents(acc), loops))
+            lanes = zip(_extents(acc), list(loops)[:-1], strict=True)
+            *row, channel = (T.axis.spatial(e, v) for e, v in lanes)
             k = T.axis.reduce(depth, loops[-1])
-            product = T.Cast("int32", inp[(*row, k)]) * T.Cast("int32", wgt[channel, k])
-            T.buffer_store(acc, acc[(*row, channel)] + product, [*row, channel])
+            src, dst = (*row, k), (*row, channel)
+            product = T.Cast("int32", inp[src]) * T.Cast("int32", wgt[channel, k])
+            T.buffer_store(acc, acc[dst] + product, list(dst))
 
     def call(acc: Any, inp: Any, wgt: Any) -> None:
         pointers = acc.access_ptr("rw"), inp.access_ptr("r"), wgt.access_ptr("r")
@@ -68,7 +70,9 @@ def reset(config: HardwareConfig) -> str:
 
     def meaning(acc: Any) -> None:
         with T.grid(*_extents(acc)) as loops, T.sblock("reset"):
-            lane = [T.axis.spatial(e, v) for e, v in zip(_extents(acc), _listed(loops))]
+            lane = [
+                T.axis.spatial(e, v) for e, v in zip(_extents(acc), _listed(loops), strict=True)
+            ]
             T.buffer_store(acc, tirx.const(0, "int32"), lane)
 
     def call(acc: Any) -> None:
@@ -84,7 +88,9 @@ def alu(config: HardwareConfig, stage: AluStage) -> str:
 
     def meaning(dst: Any, src: Any, operand: Any = None) -> None:
         with T.grid(*_extents(dst)) as loops, T.sblock("alu"):
-            lane = [T.axis.spatial(e, v) for e, v in zip(_extents(dst), _listed(loops))]
+            lane = [
+                T.axis.spatial(e, v) for e, v in zip(_extents(dst), _listed(loops), strict=True)
+            ]
             second = stage.imm if operand is None else operand[tuple(lane)]
             T.buffer_store(dst, ALU_MEANING[stage.op](src[tuple(lane)], second), lane)
 
@@ -149,19 +155,18 @@ def _function(
     body: Callable[..., None],
 ) -> Any:
     """Build the PrimFunc of one side of an intrinsic: a root block over whole tiles."""
-    with IRBuilder() as builder:
-        with T.prim_func(s_tir=True):
-            T.func_name("intrinsic")
-            buffers = {
-                name: T.arg(name, T.Buffer(shape, dtype, offset_factor=1, scope=scope))
-                for name, (shape, dtype, scope) in operands
-            }
-            whole = {
-                name: buffer[tuple(slice(0, extent) for extent in _extents(buffer))]
-                for name, buffer in buffers.items()
-            }
-            with T.sblock("root"):
-                T.reads([whole[name] for name in touched[0]])
-                T.writes([whole[name] for name in touched[1]])
-                body(*buffers.values())
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        T.func_name("intrinsic")
+        buffers = {
+            name: T.arg(name, T.Buffer(shape, dtype, offset_factor=1, scope=scope))
+            for name, (shape, dtype, scope) in operands
+        }
+        whole = {
+            name: buffer[tuple(slice(0, extent) for extent in _extents(buffer))]
+            for name, buffer in buffers.items()
+        }
+        with T.sblock("root"):
+            T.reads([whole[name] for name in touched[0]])
+            T.writes([whole[name] for name in touched[1]])
+            body(*buffers.values())
     return builder.get()

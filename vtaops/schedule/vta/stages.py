@@ -16,7 +16,8 @@ def attach_output_stages(
 ) -> None:
     """Compute the accumulation and the ALU stages inside loop `tile`, in the accumulator memory.
 
-    The bias, if there is one, is loaded inside loop `channels`: once for all tiles of a channel block.
+    The bias, if there is one, is loaded inside loop `channels`: once for all tiles of a channel
+    block.
     """
     names = [acc, *(stage.name for stage in stages)]
     for name in reversed(names):  # consumers first

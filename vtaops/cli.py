@@ -1,0 +1,322 @@
+"""The `vtaops` command.
+
+Owns argument parsing and printing only; every command is a few calls into the rooms of the package.
+Exit codes: 0 success, 1 a VTAError or a wrong result, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.syntax import Syntax
+from rich.table import Table
+
+from vtaops.config import HardwareConfig
+from vtaops.errors import ShapeError, VTAError
+from vtaops.program import Program
+
+app = typer.Typer(
+    name="vtaops",
+    help="The VTA tensor accelerator on today's Apache TVM.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+run_app = typer.Typer(help="Run one operator on a device.", no_args_is_help=True)
+app.add_typer(run_app, name="run")
+
+
+class Stage(str, Enum):
+    """Stages of the compiler that `--show` prints."""
+
+    tir = "tir"
+    schedule = "schedule"
+    lowered = "lowered"
+    program = "program"
+
+
+LayerOption = Annotated[
+    str, typer.Option("--layer", help="A named layer (see: vtaops layers); replaces the shape.")
+]
+ConfigOption = Annotated[
+    str,
+    typer.Option("--config", help="Configuration: a name (see: vtaops configs) or a JSON file."),
+]
+DeviceOption = Annotated[str, typer.Option("--device", help="Where to run: fsim.")]
+TilingOption = Annotated[
+    str,
+    typer.Option("--tiling", help="Explicit tiling, e.g. oc=128,ic=16,h=7,w=14,oc_threads=2."),
+]
+ShowOption = Annotated[
+    Stage | None, typer.Option("--show", help="Print a stage of the compiler and do not run.")
+]
+SaveOption = Annotated[
+    Path | None, typer.Option("--save", help="Write the compiled program to this file.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
+SeedOption = Annotated[int, typer.Option("--seed", help="Seed of the random arguments.")]
+ShiftOption = Annotated[
+    int, typer.Option("--shift", help="Right shift of the accumulators, 0..31.")
+]
+BiasOption = Annotated[bool, typer.Option("--bias", help="Add an int32 bias.")]
+ClipOption = Annotated[
+    str, typer.Option("--clip", help="Bounds of the result, e.g. 0,127; 'none' keeps the low bits.")
+]
+
+
+@run_app.command("conv2d")
+def run_conv2d(
+    layer: LayerOption = "",
+    batch: Annotated[int, typer.Option(help="Images.")] = 1,
+    in_channels: Annotated[int, typer.Option(help="Input channels.")] = 256,
+    out_channels: Annotated[int, typer.Option(help="Output channels.")] = 256,
+    height: Annotated[int, typer.Option(help="Input height.")] = 14,
+    width: Annotated[int, typer.Option(help="Input width.")] = 14,
+    kernel: Annotated[str, typer.Option(help="Kernel: 3 or 3,5.")] = "3",
+    strides: Annotated[str, typer.Option(help="Strides: 1 or 1,2.")] = "1",
+    padding: Annotated[str, typer.Option(help="Padding: 1, 1,2 or top,left,bottom,right.")] = "1",
+    dilation: Annotated[str, typer.Option(help="Dilation: 1 or 1,2.")] = "1",
+    bias: BiasOption = False,
+    shift: ShiftOption = 8,
+    clip: ClipOption = "0,127",
+    tiling: TilingOption = "",
+    config: ConfigOption = "pynq",
+    device: DeviceOption = "fsim",
+    seed: SeedOption = 0,
+    show: ShowOption = None,
+    save: SaveOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a convolution on random data, compare with NumPy, print the statistics report.
+
+    Example: vtaops run conv2d --layer resnet18.C8
+    """
+    from vtaops.ops import Conv2d
+
+    def explicit() -> Conv2d:
+        return Conv2d(
+            batch=batch,
+            in_channels=in_channels,
+            out_channels=out_channels,
+            height=height,
+            width=width,
+            kernel=_numbers("kernel", kernel),
+            strides=_numbers("strides", strides),
+            padding=_numbers("padding", padding),
+            dilation=_numbers("dilation", dilation),
+            bias=bias,
+            shift=shift,
+            clip=_clip(clip),
+        )
+
+    _run(layer, explicit, Conv2d, tiling, config, device, seed, show, save, as_json)
+
+
+@run_app.command("gemm")
+def run_gemm(
+    layer: LayerOption = "",
+    m: Annotated[int, typer.Option("-m", help="Rows of the left operand.")] = 1,
+    n: Annotated[int, typer.Option("-n", help="Columns of the result.")] = 256,
+    k: Annotated[int, typer.Option("-k", help="Reduction.")] = 256,
+    bias: BiasOption = False,
+    shift: ShiftOption = 8,
+    clip: ClipOption = "0,127",
+    tiling: TilingOption = "",
+    config: ConfigOption = "pynq",
+    device: DeviceOption = "fsim",
+    seed: SeedOption = 0,
+    show: ShowOption = None,
+    save: SaveOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a matrix product on random data, compare with NumPy, print the statistics report.
+
+    Example: vtaops run gemm -m 16 -n 1000 -k 512
+    """
+    from vtaops.ops import Gemm
+
+    def explicit() -> Gemm:
+        return Gemm(m=m, n=n, k=k, bias=bias, shift=shift, clip=_clip(clip))
+
+    _run(layer, explicit, Gemm, tiling, config, device, seed, show, save, as_json)
+
+
+@app.command()
+def disasm(file: Annotated[Path, typer.Argument(help="A program file.")]) -> None:
+    """Print a program file as text.
+
+    Example: vtaops run conv2d --save c8.vta && vtaops disasm c8.vta
+    """
+    typer.echo(Program.load(file).disassemble())
+
+
+@app.command()
+def verify(file: Annotated[Path, typer.Argument(help="A program file.")]) -> None:
+    """Prove a program file free of races, deadlocks and accesses out of bounds.
+
+    Example: vtaops verify c8.vta
+    """
+    program = Program.load(file)
+    program.verify()
+    typer.echo(f"{file}: {len(program)} instructions verified for {program.config.bitstream_id}")
+
+
+@app.command()
+def configs(as_json: JsonOption = False) -> None:
+    """List the hardware configurations that vtaops ships.
+
+    Example: vtaops configs
+    """
+    found = [HardwareConfig.load(name) for name in HardwareConfig.names()]
+    if as_json:
+        typer.echo(json.dumps({c.name: c.to_dict() for c in found}, indent=2))
+        return
+    table = Table(title="Hardware configurations", title_justify="left")
+    for column in (
+        "name",
+        "target",
+        "bitstream id",
+        "fingerprint",
+        "tile",
+        "uop/inp/wgt/acc depths",
+    ):
+        table.add_column(column)
+    for c in found:
+        depths = "/".join(str(memory.depth) for memory in (c.uop, c.inp, c.wgt, c.acc))
+        tile = f"{c.batch}x{c.block_in}x{c.block_out}"
+        table.add_row(c.name, c.target, c.bitstream_id, c.fingerprint, tile, depths)
+    Console().print(table)
+
+
+@app.command()
+def layers() -> None:
+    """List the named layers.
+
+    Example: vtaops layers
+    """
+    from vtaops.workloads import WORKLOADS
+
+    table = Table(title="Named layers", title_justify="left")
+    for column in ("name", "operator", "multiply-adds", "occurrences"):
+        table.add_column(column)
+    for workload in WORKLOADS.values():
+        row = workload.name, str(workload.op), f"{workload.op.macs:,}", str(workload.occurrences)
+        table.add_row(*row)
+    Console().print(table)
+
+
+def main() -> None:
+    """Run the command line; a VTAError becomes a message and exit code 1."""
+    try:
+        app()
+    except VTAError as error:
+        typer.secho(f"error: {error}", err=True, fg="red")
+        sys.exit(1)
+
+
+# ------------------------------------------------------------------------------ details
+
+
+def _run(
+    layer: str,
+    explicit: Any,
+    kind: type,
+    tiling: str,
+    config: str,
+    device: str,
+    seed: int,
+    show: Stage | None,
+    save: Path | None,
+    as_json: bool,
+) -> None:
+    from vtaops.compiler import compile
+    from vtaops.reference import evaluate, random_arguments
+    from vtaops.report import statistics_data, statistics_table
+    from vtaops.session import Session
+    from vtaops.workloads import find
+
+    op, chosen = explicit() if not layer else find(layer).op, _tiling(tiling)
+    if layer:
+        chosen = chosen or find(layer).tiling
+        if not isinstance(op, kind):
+            raise ShapeError(f"layer {layer} is a {type(op).__name__}, not a {kind.__name__}")
+    hardware = HardwareConfig.load(config)
+    if show is not None and show is not Stage.program:
+        _show(op, hardware, chosen, show)
+        return
+    if show is Stage.program or save is not None:
+        program = compile(op, hardware, chosen)
+        if save is not None:
+            program.save(save)
+        if show is not None:
+            typer.echo(program.disassemble())
+            return
+    arrays = random_arguments(op, np.random.default_rng(seed))
+    with Session(device, hardware) as session:
+        result = session.run(op, *arrays, tiling=chosen)
+        program, statistics = session.program(op, chosen), session.stats
+    correct = bool(np.array_equal(result, evaluate(op, arrays)))
+    if as_json:
+        report = statistics_data(program, statistics)
+        typer.echo(json.dumps({**report, "device": device, "equals_numpy": correct}, indent=2))
+    else:
+        title = f"{layer or op} on {device}, {hardware.name} ({hardware.bitstream_id})"
+        Console().print(statistics_table(program, statistics, title))
+        typer.echo(f"result {'equals' if correct else 'DIFFERS FROM'} NumPy, bit for bit")
+    if not correct:
+        raise typer.Exit(1)
+
+
+def _show(op: Any, hardware: HardwareConfig, tiling: Any, stage: Stage) -> None:
+    module = {
+        Stage.tir: lambda: op.declare(hardware),
+        Stage.schedule: lambda: op.schedule(hardware, tiling).mod,
+        Stage.lowered: lambda: op.lower(hardware, tiling),
+    }[stage]()
+    text = module.script()
+    if sys.stdout.isatty():
+        Console().print(Syntax(text, "python", background_color="default", word_wrap=True))
+    else:
+        typer.echo(text)
+
+
+def _tiling(text: str) -> Any:
+    """Parse ``oc=128,ic=16,...``; empty means the default tiling."""
+    from vtaops.errors import ScheduleError
+    from vtaops.schedule import Tiling
+
+    if not text:
+        return None
+    try:
+        fields = {key: int(value) for key, value in (part.split("=") for part in text.split(","))}
+        return Tiling(**fields)
+    except (ValueError, TypeError) as error:
+        raise ScheduleError(
+            f"cannot read tiling {text!r}; write oc=128,ic=16,h=7,w=14,oc_threads=2,h_threads=1 "
+            f"(oc and ic are required)"
+        ) from error
+
+
+def _numbers(name: str, text: str) -> Any:
+    """Parse ``3`` or ``3,5``."""
+    try:
+        values = tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise ShapeError(f"--{name} is {text!r}; write integers separated by commas") from error
+    return values[0] if len(values) == 1 else values
+
+
+def _clip(text: str) -> Any:
+    return None if text == "none" else _numbers("clip", text)
+
+
+if __name__ == "__main__":
+    main()
