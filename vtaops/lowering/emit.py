@@ -31,7 +31,7 @@ from vtaops.lowering.nests import (
 )
 from vtaops.lowering.operation import Elements, Operation, Touch
 from vtaops.lowering.scratchpads import Addresses
-from vtaops.program import Buffer, Role
+from vtaops.program import NO_BUFFER, Buffer, Role
 from vtaops.schedule.vta.intrinsics import ALU_CALL, GEMM_CALL
 
 Values = dict[str, int]
@@ -92,9 +92,10 @@ class _Walk:
     def _copy(self, leaf: CopyNest, values: Values, thread: int) -> Iterator[Operation]:
         load = bool(leaf.dst.scratchpad)
         on_chip, dram = (leaf.dst, leaf.src) if load else (leaf.src, leaf.dst)
+        assert on_chip is not None
         memory = _LOAD_OF_SCRATCHPAD[on_chip.scratchpad] if load else Memory.OUT
         grid, sram = self._grid(leaf, values, thread, load)
-        relocation = self._buffers[dram.name]
+        relocation = self._buffers[dram.name] if dram else NO_BUFFER
         for access in self._cover(leaf, grid, pads=load and memory != Memory.WGT):
             fields = {**vars(access)}
             del fields["sram"], fields["dram"]
@@ -104,13 +105,14 @@ class _Walk:
             )
             written = np.arange(instruction.sram_size) + instruction.sram_base
             touches = [Touch(on_chip.scratchpad, written, write=load)]
-            if dram.name in self._shared:
+            if dram and dram.name in self._shared:
                 touches.append(self._dram_touch(access, memory, relocation, write=not load))
             yield Operation(instruction, relocation, tuple(touches))
 
     def _grid(self, leaf: CopyNest, values: Values, thread: int, load: bool) -> tuple[Grid, int]:
         """Return the DRAM element of each SRAM element of a copy, and the first SRAM element."""
         on_chip = leaf.dst if load else leaf.src
+        assert on_chip is not None
         lanes: int = getattr(self._config, on_chip.scratchpad).lanes
         tiles, lane_loops = _split_lanes(leaf.loops, lanes)
         point: dict[str, Any] = {**values, **dict.fromkeys((loop.name for loop in lane_loops), 0)}

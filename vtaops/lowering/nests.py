@@ -64,11 +64,14 @@ class LeafNest:
 
 @dataclass(eq=False)
 class CopyNest(LeafNest):
-    """``dst[dst_index] = src[src_index] if inside else 0``, one scalar for each iteration."""
+    """``dst[dst_index] = src[src_index] if inside else 0``, one scalar for each iteration.
+
+    Without a source it writes zeros: a tile that lies in the padding as a whole.
+    """
 
     dst: TileBuffer
     dst_index: Expression
-    src: TileBuffer
+    src: TileBuffer | None
     src_index: Expression
     inside: Expression | None
 
@@ -176,13 +179,18 @@ def _copy(stmt: Any, loops: list[Loop], guards: list[Expression]) -> CopyNest:
     if isinstance(value, Call):  # if_then_else(inside, load, 0)
         condition, value, _ = value.args
         inside = Expression(condition)
-    (dst_index,), (src_index,) = stmt.indices, value.indices
+    (dst_index,) = stmt.indices
+    if isinstance(value, tirx.IntImm):
+        assert int(value.value) == 0
+        source, src_index, inside = None, dst_index, Expression(value)
+    else:
+        source, (src_index,) = _tile_buffer(value.source), value.indices
     return CopyNest(
         loops=loops,
         guards=guards,
         dst=_tile_buffer(stmt.buffer),
         dst_index=Expression(dst_index),
-        src=_tile_buffer(value.source),
+        src=source,
         src_index=Expression(src_index),
         inside=inside,
     )
