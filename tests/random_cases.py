@@ -28,7 +28,12 @@ def random_conv2d(rng: random.Random) -> Conv2d:
                 width=rng.randint(1, 16),
                 kernel=(rng.randint(1, 7), rng.randint(1, 7)),
                 strides=(rng.randint(1, 3), rng.randint(1, 3)),
-                padding=(rng.randint(0, 4), rng.randint(0, 4), rng.randint(0, 4), rng.randint(0, 4)),
+                padding=(
+                    rng.randint(0, 4),
+                    rng.randint(0, 4),
+                    rng.randint(0, 4),
+                    rng.randint(0, 4),
+                ),
                 dilation=(rng.choice([1, 1, 2]), rng.choice([1, 1, 3])),
                 bias=rng.random() < 0.5,
                 shift=rng.choice([0, 8, 15, rng.randint(0, 31)]),

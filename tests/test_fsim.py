@@ -208,10 +208,12 @@ class RandomProgram:
 
     def expected_counters(self) -> dict[str, int]:
         depth, unit = self.config.acc.depth, self.config.out.element_bytes
-        tail = {"uop_load_nbytes": 4, "alu_counter": 3 * depth, "out_store_nbytes": 4 * depth * unit}
-        return {
-            name: value + tail.get(name, 0) for name, value in self.reference.counters.items()
+        tail = {
+            "uop_load_nbytes": 4,
+            "alu_counter": 3 * depth,
+            "out_store_nbytes": 4 * depth * unit,
         }
+        return {name: value + tail.get(name, 0) for name, value in self.reference.counters.items()}
 
 
 @pytest.mark.parametrize("seed", range(6))

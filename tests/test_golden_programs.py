@@ -110,9 +110,7 @@ def test_16x16_at_its_absolute_addresses(kernel: str, seed: int | None) -> None:
         assert buffer.address == 4096
         launch_words(device, WORDS_16X16)
         result = device.read(buffer, buffer.nbytes)[8192 : 8192 + 256].view(np.int8)
-        np.testing.assert_array_equal(
-            result.reshape(16, 16), wrapped_product(x, w).astype(np.int8)
-        )
+        np.testing.assert_array_equal(result.reshape(16, 16), wrapped_product(x, w).astype(np.int8))
         assert device.stats().as_dict() == counters(
             uop_load_nbytes=8,
             inp_load_nbytes=256,
@@ -177,16 +175,12 @@ def matrix_stream(case: MatrixCase, bases: dict[str, int]) -> list[Instruction]:
     """
     height = min(case.rows, BLOCK)
     blocks, inner, outer = case.rows // height, case.inner // BLOCK, case.columns // BLOCK
-    loops = Gemm(
-        iter_out=blocks, iter_in=height, dst_factor_out=height * outer, dst_factor_in=1
-    )
+    loops = Gemm(iter_out=blocks, iter_in=height, dst_factor_out=height * outer, dst_factor_in=1)
     products = 1 + inner * outer
     inputs, outputs = case.rows * inner, case.rows * outer
 
     def row(memory: Memory, base: int, count: int, **fields: int) -> Load:
-        return Load(
-            memory=memory, dram_base=base, y_size=1, x_size=count, x_stride=count, **fields
-        )
+        return Load(memory=memory, dram_base=base, y_size=1, x_size=count, x_stride=count, **fields)
 
     gemm = replace(
         loops, uop_begin=1, uop_end=products, src_factor_out=height * inner, src_factor_in=1
@@ -206,9 +200,7 @@ def matrix_stream(case: MatrixCase, bases: dict[str, int]) -> list[Instruction]:
     compute[-1] = replace(compute[-1], push_next=1)
     return [
         row(Memory.UOP, bases["uop"], 1),
-        replace(
-            loops, reset=1, push_prev=1, uop_end=1, iter_out=1, iter_in=every, dst_factor_in=1
-        ),
+        replace(loops, reset=1, push_prev=1, uop_end=1, iter_out=1, iter_in=every, dst_factor_in=1),
         row(Memory.INP, bases["inp"], inputs, pop_next=1),
         row(Memory.WGT, bases["wgt"], inner * outer, push_next=1),
         row(Memory.UOP, bases["uop"] + 1, case.uops - 1, pop_prev=1, sram_base=1),
@@ -320,9 +312,7 @@ def test_alu_programs(name: str) -> None:
             )
         uop = place(device, Encoding.of(PYNQ).encode_micro_ops(table))
         stream: list[Instruction] = [
-            Load(
-                memory=Memory.UOP, dram_base=uop.address // 4, y_size=1, x_size=len(table)
-            ),
+            Load(memory=Memory.UOP, dram_base=uop.address // 4, y_size=1, x_size=len(table)),
             Load(memory=Memory.ACC, dram_base=base, y_size=1, x_size=count),
             *body,
         ]
@@ -388,7 +378,9 @@ class TutorialConv2d:
 
     @staticmethod
     def unpacked_result(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.int8]:
-        return image.view(np.int8).reshape(16, 14, 14, 16).transpose(0, 3, 1, 2).reshape(256, 14, 14)
+        return (
+            image.view(np.int8).reshape(16, 14, 14, 16).transpose(0, 3, 1, 2).reshape(256, 14, 14)
+        )
 
     @staticmethod
     def micro_ops() -> npt.NDArray[np.uint32]:
@@ -414,7 +406,11 @@ class TutorialConv2d:
         def load_micro_ops(first: int, count: int) -> None:
             stream.append(
                 Load(
-                    memory=Memory.UOP, sram_base=first, dram_base=uop + first, y_size=1, x_size=count
+                    memory=Memory.UOP,
+                    sram_base=first,
+                    dram_base=uop + first,
+                    y_size=1,
+                    x_size=count,
                 )
             )
 
@@ -516,7 +512,5 @@ class TutorialConv2d:
 def place_tutorial(device: Fsim, conv: TutorialConv2d) -> tuple[list[Instruction], object]:
     inp, wgt = place(device, conv.packed_data()), place(device, conv.packed_kernel())
     uop, out = place(device, conv.micro_ops()), device.alloc(256 * 14 * 14)
-    stream = conv.stream(
-        inp.address // 16, wgt.address // 256, uop.address // 4, out.address // 16
-    )
+    stream = conv.stream(inp.address // 16, wgt.address // 256, uop.address // 4, out.address // 16)
     return stream, out

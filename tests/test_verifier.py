@@ -878,9 +878,11 @@ def test_elements_of_different_sizes_share_bytes():
 
 
 def test_zero_rows_between_padding_read_nothing():
-    """A tile that lies in the padding as a whole is a LOAD of zeros; it needs no DRAM."""
-    program = edited(small_gemm(), 2, y_size=0, y_pad_top=1, dram_base=1000)
-    program.verify()
+    """A tile that lies in the padding as a whole is a LOAD of zeros; only its address counts."""
+    edited(small_gemm(), 2, y_size=0, y_pad_top=1).verify()
+    edited(small_gemm(), 2, y_size=0, y_pad_top=1, dram_base=6, x_stride=9).verify()
+    beyond = edited(small_gemm(), 2, y_size=0, y_pad_top=1, dram_base=7)
+    assert broken_rule(beyond) is Rule.DRAM_BOUNDS
 
 
 # ------------------------------------------------------------------------------ absurd programs

@@ -1,13 +1,17 @@
 // The loops around a tile product, shared by all instruction sets. A file that includes this one
-// defines FSIM_TARGET, the attribute under which everything here is compiled, and passes a Tile:
+// defines FSIM_TARGET, the attribute under which everything here is compiled, and passes Tiles:
 //
-//   kBlock, kWidth       channels of a tile; output channels that one Tile object computes
+//   kBlock               channels of a tile
 //   kInpBytes, kWgtBytes bytes of one row of an input element, of one weight element
-//   Tile(wgt, pass)      takes hold of output channels [pass * kWidth, (pass + 1) * kWidth)
+//   kWidth               output channels that one Tile object computes from one weight element
+//   kAcross              weight elements that one Tile object computes with
+//   Tile(wgt, wgt_step, acc_step)
+//                        takes hold of kWidth channels of the element at wgt; with kAcross > 1 also
+//                        of those wgt_step bytes on, whose accumulators are acc_step lanes on
 //   update<N>(acc, inp)  adds N products of a row of inputs with the weights to N rows of
 //                        accumulators, one after the other: rows may coincide
 //
-// The weight tile stays where it is while everything that uses it is done.
+// A weight tile stays in registers (or L1) while everything that uses it is done.
 #pragma once
 
 #include <cstring>
@@ -19,6 +23,8 @@
 
 namespace fsim {
 namespace {
+
+// ------------------------------------------------------------------- rows of one weight tile
 
 // N rows of accumulators and inputs at constant distances.
 template <int N, class Tile>
@@ -39,9 +45,25 @@ FSIM_INLINE void update_many(const Tile& tile, std::size_t count, int32_t* acc,
   for (; count >= 4; count -= 4, acc += 4 * acc_step, inp += 4 * inp_step) {
     update_rows<4>(tile, acc, acc_step, inp, inp_step);
   }
-  for (; count; --count, acc += acc_step, inp += inp_step) {
-    update_rows<1>(tile, acc, acc_step, inp, inp_step);
+  if (count & 2) {
+    update_rows<2>(tile, acc, acc_step, inp, inp_step);
+    acc += 2 * acc_step;
+    inp += 2 * inp_step;
   }
+  if (count & 1) update_rows<1>(tile, acc, acc_step, inp, inp_step);
+}
+
+// The rows that N micro-ops address.
+template <int N, class Tile>
+FSIM_INLINE void update_uops(const Tile& tile, const MicroOp* uops, int32_t* acc,
+                             const uint8_t* inp) {
+  int32_t* acc_rows[N];
+  const uint8_t* inp_rows[N];
+  for (int n = 0; n < N; ++n) {
+    acc_rows[n] = acc + std::size_t{uops[n].dst} * Tile::kBlock;
+    inp_rows[n] = inp + std::size_t{uops[n].src} * Tile::kInpBytes;
+  }
+  tile.template update<N>(acc_rows, inp_rows);
 }
 
 // All products of one weight tile when an element has one row: the longer of the micro-op list
@@ -51,10 +73,10 @@ FSIM_INLINE void update_single_rows(const Tile& tile, const GemmNest& nest, cons
                                     const Loop& other, const Loop& longest, int32_t* acc,
                                     const uint8_t* inp) {
   constexpr std::size_t kAcc = Tile::kBlock, kInp = Tile::kInpBytes;
+  const std::size_t count = run.end - run.begin;
   const MicroOp* const begin = nest.grouped + run.begin;
-  const MicroOp* const end = nest.grouped + run.end;
-  if (longest.extent >= run.end - run.begin) {
-    for (const MicroOp* uop = begin; uop != end; ++uop) {
+  if (longest.extent >= count) {
+    for (const MicroOp* uop = begin; uop != begin + count; ++uop) {
       for (std::size_t i = 0; i < other.extent; ++i) {
         update_many(tile, longest.extent, acc + (uop->dst + i * other.dst) * kAcc,
                     longest.dst * kAcc, inp + (uop->src + i * other.src) * kInp,
@@ -68,18 +90,14 @@ FSIM_INLINE void update_single_rows(const Tile& tile, const GemmNest& nest, cons
       int32_t* const acc_base = acc + (i * other.dst + j * longest.dst) * kAcc;
       const uint8_t* const inp_base = inp + (i * other.src + j * longest.src) * kInp;
       const MicroOp* uop = begin;
-      for (; end - uop >= 4; uop += 4) {
-        int32_t* acc_rows[4];
-        const uint8_t* inp_rows[4];
-        for (int n = 0; n < 4; ++n) {
-          acc_rows[n] = acc_base + uop[n].dst * kAcc;
-          inp_rows[n] = inp_base + uop[n].src * kInp;
-        }
-        tile.template update<4>(acc_rows, inp_rows);
+      for (std::size_t blocks = count / 4; blocks; --blocks, uop += 4) {
+        update_uops<4>(tile, uop, acc_base, inp_base);
       }
-      for (; uop != end; ++uop) {
-        update_rows<1>(tile, acc_base + uop->dst * kAcc, 0, inp_base + uop->src * kInp, 0);
+      if (count & 2) {
+        update_uops<2>(tile, uop, acc_base, inp_base);
+        uop += 2;
       }
+      if (count & 1) update_uops<1>(tile, uop, acc_base, inp_base);
     }
   }
 }
@@ -103,36 +121,100 @@ FSIM_INLINE void update_batches(const Tile& tile, const GemmNest& nest, const Ru
   }
 }
 
+// ------------------------------------------------------------------------ one instruction
+
+// Elements that a step of the loops starts from.
+struct Origin {
+  std::size_t dst, src, wgt;
+
+  FSIM_INLINE Origin after(const Loop& loop, std::size_t steps) const {
+    return {dst + steps * loop.dst, src + steps * loop.src, wgt + steps * loop.wgt};
+  }
+};
+
+// All products of a run with one weight element, or Tile::kAcross of them, which are the next steps
+// of the loop `across`.
 template <class Tile>
+FSIM_TARGET void multiply(const GemmNest& nest, const Run& run, const Origin& at,
+                          const Loop& across, const Loop (&fixed)[2]) {
+  constexpr std::size_t kPassBytes = Tile::kWidth * 4;  // weights lie in groups of 32 bits
+  const std::size_t acc_element = nest.batch * Tile::kBlock;
+  const uint8_t* const inp = nest.inp + at.src * nest.batch * Tile::kInpBytes;
+  const uint8_t* const wgt = nest.wgt + (at.wgt + run.wgt) * Tile::kWgtBytes;
+  for (std::size_t pass = 0; pass < Tile::kBlock / Tile::kWidth; ++pass) {
+    const Tile tile(wgt + pass * kPassBytes, across.wgt * Tile::kWgtBytes,
+                    across.dst * acc_element);
+    int32_t* const acc = nest.acc + at.dst * acc_element + pass * Tile::kWidth;
+    if (nest.batch == 1) {
+      update_single_rows(tile, nest, run, fixed[0], fixed[1], acc, inp);
+    } else {
+      update_batches(tile, nest, run, fixed[0], fixed[1], acc, inp);
+    }
+  }
+}
+
+// Much to do for each weight: the loops over which it stays (and the runs of micro-ops) go inside.
+template <class Tile, class WideTile>
+FSIM_TARGET void gemm_by_weight(const GemmNest& nest, const Loop (&fixed)[2],
+                                const Loop (&varying)[2]) {
+  const Origin origin{nest.first_dst, nest.first_src, nest.first_wgt};
+  const Loop& across = varying[1];
+  const std::size_t wide = across.src == 0 ? WideTile::kAcross : 1;
+  for (std::size_t i = 0; i < varying[0].extent; ++i) {
+    const Origin row = origin.after(varying[0], i);
+    for (std::size_t j = 0; j < across.extent;) {
+      const Origin at = row.after(across, j);
+      const bool is_wide = wide > 1 && j + wide <= across.extent;
+      for (std::size_t r = 0; r < nest.run_count; ++r) {
+        if (is_wide) {
+          multiply<WideTile>(nest, nest.runs[r], at, across, fixed);
+        } else {
+          multiply<Tile>(nest, nest.runs[r], at, across, fixed);
+        }
+      }
+      j += is_wide ? wide : 1;
+    }
+  }
+}
+
+// Little to do for each weight: one product after the other. A loop that changes the accumulator
+// goes innermost, if there is one, so that additions do not wait for each other.
+template <class Tile>
+FSIM_TARGET void gemm_by_product(const GemmNest& nest) {
+  constexpr std::size_t kPassBytes = Tile::kWidth * 4;
+  const std::size_t acc_element = nest.batch * Tile::kBlock;
+  const std::size_t inp_element = nest.batch * Tile::kInpBytes;
+  Loop outer = nest.outer, inner = nest.inner;
+  if (inner.dst == 0 || inner.extent == 1) std::swap(outer, inner);
+  for (std::size_t o = 0; o < outer.extent; ++o) {
+    for (std::size_t u = 0; u < nest.uop_count; ++u) {
+      const MicroOp& uop = nest.uops[u];
+      Origin at = Origin{nest.first_dst + uop.dst, nest.first_src + uop.src,
+                         nest.first_wgt + uop.wgt}.after(outer, o);
+      for (std::size_t i = 0; i < inner.extent; ++i, at = at.after(inner, 1)) {
+        for (std::size_t pass = 0; pass < Tile::kBlock / Tile::kWidth; ++pass) {
+          const Tile tile(nest.wgt + at.wgt * Tile::kWgtBytes + pass * kPassBytes, 0, 0);
+          update_many(tile, nest.batch, nest.acc + at.dst * acc_element + pass * Tile::kWidth,
+                      Tile::kBlock, nest.inp + at.src * inp_element, Tile::kInpBytes);
+        }
+      }
+    }
+  }
+}
+
+template <class Tile, class WideTile = Tile>
 FSIM_TARGET void gemm(const GemmNest& nest) {
-  // Loops over which the weight stays go inside, the others outside the micro-ops.
   Loop fixed[2], varying[2];
   const Loop loops[2] = {nest.outer, nest.inner};
   for (int k = 0; k < 2; ++k) (loops[k].wgt ? varying : fixed)[k] = loops[k];
   if (fixed[0].extent > fixed[1].extent) std::swap(fixed[0], fixed[1]);
-  // Where every product has its own weight, let the accumulator change too: no chain through it.
-  if (varying[1].dst == 0) std::swap(varying[0], varying[1]);
+  if (varying[1].extent == 1 || varying[1].src) std::swap(varying[0], varying[1]);
 
-  for (std::size_t r = 0; r < nest.run_count; ++r) {
-    const Run& run = nest.runs[r];
-    for (std::size_t i = 0; i < varying[0].extent; ++i) {
-      for (std::size_t j = 0; j < varying[1].extent; ++j) {
-        const std::size_t dst = nest.first_dst + i * varying[0].dst + j * varying[1].dst;
-        const std::size_t src = nest.first_src + i * varying[0].src + j * varying[1].src;
-        const std::size_t wgt =
-            nest.first_wgt + run.wgt + i * varying[0].wgt + j * varying[1].wgt;
-        const uint8_t* const inp = nest.inp + src * nest.batch * Tile::kInpBytes;
-        for (int pass = 0; pass < Tile::kBlock / Tile::kWidth; ++pass) {
-          int32_t* const acc = nest.acc + dst * nest.batch * Tile::kBlock + pass * Tile::kWidth;
-          const Tile tile(nest.wgt + wgt * Tile::kWgtBytes, pass);
-          if (nest.batch == 1) {
-            update_single_rows(tile, nest, run, fixed[0], fixed[1], acc, inp);
-          } else {
-            update_batches(tile, nest, run, fixed[0], fixed[1], acc, inp);
-          }
-        }
-      }
-    }
+  const std::size_t products = nest.uop_count * fixed[0].extent * fixed[1].extent;
+  if (products >= 4 * nest.run_count) {
+    gemm_by_weight<Tile, WideTile>(nest, fixed, varying);
+  } else {
+    gemm_by_product<Tile>(nest);
   }
 }
 

@@ -35,7 +35,9 @@ struct VnniZmm {
   FSIM_INLINE static Register broadcast(const uint8_t* from) {
     return _mm512_set1_epi32(load_group(from));
   }
-  FSIM_INLINE static Register add(Register a, Register b) { return _mm512_add_epi32(a, b); }
+  FSIM_INLINE static void accumulate(int32_t* to, Register sum) {
+    store(to, _mm512_add_epi32(load(to), sum));
+  }
   FSIM_INLINE static Register subtract(Register a, Register b) { return _mm512_sub_epi32(a, b); }
   FSIM_INLINE static Register dot(Register sum, Register inputs, Register weights) {
     return _mm512_dpbusd_epi32(sum, inputs, weights);
@@ -44,15 +46,23 @@ struct VnniZmm {
 
 }  // namespace
 
-// At most 16 of the 32 registers hold weights.
+// At most 16 of the 32 registers hold weights. Where an element is one register of output channels,
+// two elements share the inputs.
 Kernels avx512vnni_kernels(const Geometry& geometry) {
   constexpr const char* kName = "avx512vnni";
   switch (geometry.block) {
-    case 4: return vnni_kernels<VnniXmm, 4, 1, true>(kName, geometry);
-    case 8: return vnni_kernels<VnniYmm, 8, 1, true>(kName, geometry);
-    case 16: return vnni_kernels<VnniZmm, 16, 1, true>(kName, geometry);
-    case 32: return vnni_kernels<VnniZmm, 32, 2, true>(kName, geometry);
-    default: return vnni_kernels<VnniZmm, 64, 1, true>(kName, geometry);
+    case 4:
+      return vnni_kernels<VnniXmm, DotTile<VnniXmm, 4, 1, true>>(kName, geometry);
+    case 8:
+      return vnni_kernels<VnniYmm, DotTile<VnniYmm, 8, 1, true>, DotTile<VnniYmm, 8, 1, true, 2>>(
+          kName, geometry);
+    case 16:
+      return vnni_kernels<VnniZmm, DotTile<VnniZmm, 16, 1, true>,
+                          DotTile<VnniZmm, 16, 1, true, 2>>(kName, geometry);
+    case 32:
+      return vnni_kernels<VnniZmm, DotTile<VnniZmm, 32, 2, true>>(kName, geometry);
+    default:
+      return vnni_kernels<VnniZmm, DotTile<VnniZmm, 64, 1, true>>(kName, geometry);
   }
 }
 

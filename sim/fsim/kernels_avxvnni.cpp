@@ -31,11 +31,11 @@ struct VnniYmm : Ymm {
 Kernels avxvnni_kernels(const Geometry& geometry) {
   constexpr const char* kName = "avxvnni";
   switch (geometry.block) {
-    case 4: return vnni_kernels<VnniXmm, 4, 1, true>(kName, geometry);
-    case 8: return vnni_kernels<VnniYmm, 8, 1, true>(kName, geometry);
-    case 16: return vnni_kernels<VnniYmm, 16, 2, false>(kName, geometry);
-    case 32: return vnni_kernels<VnniYmm, 32, 2, false>(kName, geometry);
-    default: return vnni_kernels<VnniYmm, 64, 2, false>(kName, geometry);
+    case 4: return vnni_kernels<VnniXmm, DotTile<VnniXmm, 4, 1, true>>(kName, geometry);
+    case 8: return vnni_kernels<VnniYmm, DotTile<VnniYmm, 8, 1, true>>(kName, geometry);
+    case 16: return vnni_kernels<VnniYmm, DotTile<VnniYmm, 16, 2, false>>(kName, geometry);
+    case 32: return vnni_kernels<VnniYmm, DotTile<VnniYmm, 32, 2, false>>(kName, geometry);
+    default: return vnni_kernels<VnniYmm, DotTile<VnniYmm, 64, 2, false>>(kName, geometry);
   }
 }
 

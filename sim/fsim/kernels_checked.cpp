@@ -57,12 +57,17 @@ void checked_gemm(const GemmNest& nest) {
   });
 }
 
+int32_t shift(int32_t x, int32_t y) {
+  if (y < -31) return 0;
+  return y < 0 ? static_cast<int32_t>(static_cast<uint32_t>(x) << -y) : x >> std::min(y, 31);
+}
+
 int32_t checked_apply(AluOp op, int32_t x, int32_t y, Lane where) {
   switch (op) {
-    case AluOp::Min: return Min::apply(x, y);
-    case AluOp::Max: return Max::apply(x, y);
+    case AluOp::Min: return std::min(x, y);
+    case AluOp::Max: return std::max(x, y);
     case AluOp::Add: return require_int32(int64_t{x} + y, where, x, " + ", y);
-    case AluOp::Shr: return Shr::apply(x, y);
+    case AluOp::Shr: return shift(x, y);
     case AluOp::Mul: return require_int32(int64_t{x} * y, where, x, " * ", y);
   }
   return 0;

@@ -1,67 +1,73 @@
-// Kernels for every CPU, in plain C++ that compilers vectorise: weights as int16 [ic][oc].
+// Kernels for every CPU, on the vector types of GCC and Clang. Products are done in float: the sum
+// of a tile product is below 2**24 in magnitude (at most 64 products of magnitude 2**14), so it is
+// exact, and every CPU multiplies floats fast. Weights are kept as [ic][oc].
 #define FSIM_TARGET
 
-#include "gemm_nest.hpp"
+#include "dot_tile.hpp"
 #include "lane_loops.hpp"
 
 namespace fsim {
 namespace {
 
-template <int Block>
-class PlainTile {
- public:
-  static constexpr int kBlock = Block;
-  static constexpr int kWidth = Block;
-  static constexpr int kInpBytes = Block * 2;
-  static constexpr int kWgtBytes = Block * Block * 2;
+struct Float4 {
+  using Register = float __attribute__((vector_size(16)));
+  using Integers = int32_t __attribute__((vector_size(16)));
+  static constexpr int kLanes = 4, kGroup = 1;
+  static constexpr bool kHasOffset = false;
 
-  PlainTile(const uint8_t* wgt, int) : wgt_(reinterpret_cast<const int16_t*>(wgt)) {}
-
-  template <int N>
-  FSIM_INLINE void update(int32_t* const (&acc)[N], const uint8_t* const (&inp)[N]) const {
-    for (int n = 0; n < N; ++n) {
-      const int16_t* const x = reinterpret_cast<const int16_t*>(inp[n]);
-      uint32_t sum[Block];  // unsigned: accumulation wraps
-      std::memcpy(sum, acc[n], sizeof sum);
-      for (int ic = 0; ic < Block; ++ic) {
-        const int16_t* const row = wgt_ + ic * Block;
-        for (int oc = 0; oc < Block; ++oc) sum[oc] += static_cast<uint32_t>(x[ic] * row[oc]);
-      }
-      std::memcpy(acc[n], sum, sizeof sum);
-    }
+  FSIM_INLINE static Register zero() { return Register{}; }
+  FSIM_INLINE static Register load(const void* from) {
+    Register value;
+    std::memcpy(&value, from, sizeof value);
+    return value;
   }
-
- private:
-  const int16_t* wgt_;
+  FSIM_INLINE static Register broadcast(const uint8_t* from) {
+    float value;
+    std::memcpy(&value, from, sizeof value);
+    return Register{value, value, value, value};
+  }
+  FSIM_INLINE static Register dot(Register sum, Register inputs, Register weights) {
+    return sum + inputs * weights;
+  }
+  FSIM_INLINE static void accumulate(int32_t* to, Register sum) {
+    using Wrapping = uint32_t __attribute__((vector_size(16)));
+    Wrapping value;
+    std::memcpy(&value, to, sizeof value);
+    value += reinterpret_cast<Wrapping>(__builtin_convertvector(sum, Integers));
+    std::memcpy(to, &value, sizeof value);
+  }
 };
 
 void pack_inputs(uint8_t* to, const int8_t* from, std::size_t lanes) {
-  int16_t* __restrict wide = reinterpret_cast<int16_t*>(to);
-  for (std::size_t i = 0; i < lanes; ++i) wide[i] = from[i];
+  float* __restrict values = reinterpret_cast<float*>(to);
+  for (std::size_t i = 0; i < lanes; ++i) values[i] = from[i];
 }
 
 template <int Block>
 void pack_weights(uint8_t* to, const int8_t* from, std::size_t lanes) {
-  int16_t* __restrict wide = reinterpret_cast<int16_t*>(to);
+  float* __restrict values = reinterpret_cast<float*>(to);
   const int8_t* const end = from + lanes;
-  for (; from != end; from += Block * Block, wide += Block * Block) {
+  for (; from != end; from += Block * Block, values += Block * Block) {
     for (int ic = 0; ic < Block; ++ic) {
-      for (int oc = 0; oc < Block; ++oc) wide[ic * Block + oc] = from[oc * Block + ic];
+      for (int oc = 0; oc < Block; ++oc) values[ic * Block + oc] = from[oc * Block + ic];
     }
   }
 }
 
+// Two registers of output channels for four products: 8 sums, the weights and an input fit in 16
+// registers.
 template <int Block>
-Kernels plain_kernels(const Geometry& geometry) {
+Kernels float_kernels(const Geometry& geometry) {
+  using Tile = DotTile<Float4, Block, (Block > 4 ? 2 : 1), false>;
   Kernels kernels{};
   kernels.name = "generic";
-  kernels.inp_bytes = geometry.lanes() * sizeof(int16_t);
-  kernels.wgt_bytes = PlainTile<Block>::kWgtBytes;
+  kernels.inp_bytes = geometry.lanes() * sizeof(float);
+  kernels.wgt_bytes = Tile::kWgtBytes;
   kernels.pack_inp = pack_inputs;
   kernels.pack_wgt = pack_weights<Block>;
   kernels.widen = widen;
   kernels.narrow = narrow;
-  kernels.gemm = gemm<PlainTile<Block>>;
+  kernels.gemm = gemm<Tile>;
   kernels.reset = reset;
   kernels.alu = alu;
   return kernels;
@@ -71,11 +77,11 @@ Kernels plain_kernels(const Geometry& geometry) {
 
 Kernels generic_kernels(const Geometry& geometry) {
   switch (geometry.block) {
-    case 4: return plain_kernels<4>(geometry);
-    case 8: return plain_kernels<8>(geometry);
-    case 16: return plain_kernels<16>(geometry);
-    case 32: return plain_kernels<32>(geometry);
-    default: return plain_kernels<64>(geometry);
+    case 4: return float_kernels<4>(geometry);
+    case 8: return float_kernels<8>(geometry);
+    case 16: return float_kernels<16>(geometry);
+    case 32: return float_kernels<32>(geometry);
+    default: return float_kernels<64>(geometry);
   }
 }
 

@@ -28,7 +28,9 @@ struct Xmm {
   FSIM_INLINE static Register broadcast(const uint8_t* from) {
     return _mm_set1_epi32(load_group(from));
   }
-  FSIM_INLINE static Register add(Register a, Register b) { return _mm_add_epi32(a, b); }
+  FSIM_INLINE static void accumulate(int32_t* to, Register sum) {
+    store(to, _mm_add_epi32(load(to), sum));
+  }
   FSIM_INLINE static Register subtract(Register a, Register b) { return _mm_sub_epi32(a, b); }
 };
 
@@ -45,7 +47,9 @@ struct Ymm {
   FSIM_INLINE static Register broadcast(const uint8_t* from) {
     return _mm256_set1_epi32(load_group(from));
   }
-  FSIM_INLINE static Register add(Register a, Register b) { return _mm256_add_epi32(a, b); }
+  FSIM_INLINE static void accumulate(int32_t* to, Register sum) {
+    store(to, _mm256_add_epi32(load(to), sum));
+  }
   FSIM_INLINE static Register subtract(Register a, Register b) { return _mm256_sub_epi32(a, b); }
 };
 

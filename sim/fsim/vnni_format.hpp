@@ -38,9 +38,8 @@ FSIM_TARGET void pack_vnni_weights(uint8_t* __restrict to, const int8_t* __restr
   }
 }
 
-template <class Simd, int Block, int Registers, bool Resident>
+template <class Simd, class Tile, class WideTile = Tile>
 Kernels vnni_kernels(const char* name, const Geometry& geometry) {
-  using Tile = DotTile<Simd, Block, Registers, Resident>;
   Kernels kernels{};
   kernels.name = name;
   kernels.inp_bytes = geometry.lanes();
@@ -50,7 +49,7 @@ Kernels vnni_kernels(const char* name, const Geometry& geometry) {
   kernels.pack_wgt = pack_vnni_weights<Tile, Simd>;
   kernels.widen = widen;
   kernels.narrow = narrow;
-  kernels.gemm = gemm<Tile>;
+  kernels.gemm = gemm<Tile, WideTile>;
   kernels.reset = reset;
   kernels.alu = alu;
   return kernels;

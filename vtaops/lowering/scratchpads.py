@@ -104,6 +104,11 @@ class Addresses:
     config : HardwareConfig
         Sizes of the scratchpads.
 
+    Attributes
+    ----------
+    used : dict
+        Elements that are occupied of each scratchpad.
+
     Raises
     ------
     ScheduleError
@@ -117,29 +122,28 @@ class Addresses:
             if buffer.scratchpad and buffer.name not in self._tiles:
                 lanes = getattr(config, buffer.scratchpad).lanes
                 self._tiles[buffer.name] = DenseTile.filled_by(leaf.loops, index, lanes)
-        self._first = self._allocate(tree, config)
-
-    def _allocate(self, tree: Tree, config: HardwareConfig) -> dict[str, int]:
-        """Give every buffer its first element: contexts of all threads lie side by side."""
-        threads, in_place = thread_count(tree), _in_place(tree)
-        first: dict[str, int] = {}
-        used = {"inp": 0, "wgt": 0, "acc": 0}
-        for buffer in tree.allocations:
-            if buffer.name not in in_place:
-                first[buffer.name] = used[buffer.scratchpad]
-                used[buffer.scratchpad] += self._tiles[buffer.name].elements * threads
-        for name, source in in_place.items():
-            while source in in_place:
-                source = in_place[source]
-            first[name] = first[source]
-        for name, elements in used.items():
+        self.used = {"inp": 0, "wgt": 0, "acc": 0}
+        self._first: dict[str, int] = {}
+        self._allocate(tree)
+        for name, elements in self.used.items():
             scratchpad: Scratchpad = getattr(config, name)
             if elements > scratchpad.depth:
                 raise ScheduleError(
                     f"the schedule needs {elements} elements of the {name} scratchpad, which has "
                     f"{scratchpad.depth}: {elements - scratchpad.depth} too many"
                 )
-        return first
+
+    def _allocate(self, tree: Tree) -> None:
+        """Give every buffer its first element: contexts of all threads lie side by side."""
+        threads, in_place = thread_count(tree), _in_place(tree)
+        for buffer in tree.allocations:
+            if buffer.name not in in_place:
+                self._first[buffer.name] = self.used[buffer.scratchpad]
+                self.used[buffer.scratchpad] += self._tiles[buffer.name].elements * threads
+        for name, source in in_place.items():
+            while source in in_place:
+                source = in_place[source]
+            self._first[name] = self._first[source]
 
     def of(self, buffer: str, thread: int, element: Index) -> Index:
         """Return the scratchpad address of an element (or of many) of a buffer."""

@@ -23,10 +23,11 @@ Proof sketch.
    interleaving, and a vector clock for each instruction states it exactly.
 2. *Termination.* Every pop's push comes earlier in program order, so program order is a linear
    extension of happens-before. Suppose the device stands still; let i be the first instruction in
-   program order that has not completed. All before it have, so no command queue is full of them:
-   i was dispatched and is the next of its unit. The tokens that it waits for were sent by earlier
-   instructions, and no queue was ever full. So i runs: a contradiction. FINISH is last, so it is
-   reached; it happens after every other instruction, so nothing still runs when it completes.
+   program order that has not completed. All before it have, so no command queue is full when
+   dispatch comes to i, whatever the depth of the queues: i was dispatched and is the next of its
+   unit. The tokens that it waits for were sent by earlier instructions, and no token queue is ever
+   too full to take them (3). So i runs: a contradiction. FINISH is last, so it is reached; it
+   happens after every other instruction, so nothing still runs when it completes.
 3. *Capacity.* Just after its k-th push a queue holds at most k tokens less the pops that happen
    before that push; an interleaving that delays everything else attains it.
 4. *Determinism.* Every element has one writing unit (inputs and weights: load; accumulators:
@@ -128,7 +129,7 @@ def verify(program: Program, *, token_capacity: int = TOKEN_CAPACITY) -> None:
     Raises
     ------
     VerificationError
-        Naming the first instruction that breaks a rule, its disassembly, and the `Rule`.
+        Naming an instruction that breaks a rule, its disassembly, and the `Rule`.
     """
     steps = _decode(program)
     for step in steps:
@@ -152,15 +153,12 @@ class _Step:
     index: int
     instruction: Instruction
     relocation: int
+    unit: Unit
 
     @property
     def time(self) -> int:
         """Its place counted from 1, so that 0 can mean "never"."""
         return self.index + 1
-
-    @property
-    def unit(self) -> Unit:
-        return self.instruction.unit
 
     def pops(self) -> list[tuple[Unit, Unit]]:
         """Queues (sender, receiver) that it takes a token from."""
@@ -202,7 +200,7 @@ def _decode(program: Program) -> list[_Step]:
             instruction = encoding.decode(word)
         except EncodingError as error:
             _reject(Rule.ENCODING, f"instruction {index}", str(error))
-        step = _Step(index, instruction, relocations[index])
+        step = _Step(index, instruction, relocations[index], instruction.unit)
         reserved = word ^ encoding.encode(instruction)
         if reserved:
             step.reject(Rule.ENCODING, f"word {word:032x} has reserved bits {reserved:#x} set")
@@ -363,8 +361,9 @@ def _join(a: Clock, b: Clock) -> Clock:
 
 def _advance(clock: Clock, step: _Step) -> Clock:
     """Return the clock when `step` has completed, given the clock at its start."""
-    load, compute, store = (step.time if u is step.unit else clock[u] for u in Unit)
-    return (load, compute, store)
+    times = [*clock]
+    times[step.unit] = step.time
+    return (times[0], times[1], times[2])
 
 
 def _check_completion(steps: list[_Step], clocks: list[Clock]) -> None:
@@ -577,10 +576,10 @@ class _Machine:
         self._check_dram_bounds(step, i, f"buffer {buffer.name!r}", buffer.nbytes)
 
     def _check_dram_bounds(self, step: _Step, i: Load | Store, name: str, nbytes: int) -> None:
-        if i.y_size == 0:
-            return
-        last_row = i.dram_base + (i.y_size - 1) * i.x_stride
-        end = (last_row + i.x_size) * self.config.dram_element_bytes(Memory(i.memory))
+        end = i.dram_base  # of a LOAD of padding alone: its address must still be one of the buffer
+        if i.y_size:
+            end += (i.y_size - 1) * i.x_stride + i.x_size
+        end *= self.config.dram_element_bytes(Memory(i.memory))
         if end > nbytes:
             step.reject(
                 Rule.DRAM_BOUNDS, f"it reaches byte {end - 1} of {name}, which has {nbytes}"

@@ -64,6 +64,15 @@ class BlockedShape:
             "acc": tiling.threads * oc * (tiling.h * tiling.w + self.bias),
         }
 
+    def divided_by(self, tiling: Tiling, config: HardwareConfig) -> bool:
+        """Whether all tiles have full size and all virtual threads the same number of them."""
+        return not (
+            self.oc % (tiling.oc // config.block_out * tiling.oc_threads)
+            or self.ic % (tiling.ic // config.block_in)
+            or self.height % (tiling.h * tiling.h_threads)
+            or self.width % tiling.w
+        )
+
 
 @singledispatch
 def blocked_shape(op: Operator, config: HardwareConfig) -> BlockedShape:

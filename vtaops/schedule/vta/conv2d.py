@@ -6,6 +6,7 @@ from tvm.s_tir import Schedule
 
 from vtaops.config import HardwareConfig
 from vtaops.ops import Conv2d
+from vtaops.schedule.blocked import blocked_shape
 from vtaops.schedule.tiling import Tiling
 from vtaops.schedule.vta.stages import attach_loads, attach_output_stages, bind_threads, tensorize
 
@@ -30,5 +31,6 @@ def schedule_conv2d(op: Conv2d, config: HardwareConfig, tiling: Tiling) -> Sched
     attach_loads(s, step)
 
     bind_threads(s, thread)
-    tensorize(s, config, "res_conv", op.stages, step)
+    overhang = not blocked_shape(op, config).divided_by(tiling, config)
+    tensorize(s, config, "res_conv", op.stages, step, overhang)
     return s

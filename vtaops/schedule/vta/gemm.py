@@ -6,6 +6,7 @@ from tvm.s_tir import Schedule
 
 from vtaops.config import HardwareConfig
 from vtaops.ops import Gemm
+from vtaops.schedule.blocked import blocked_shape
 from vtaops.schedule.tiling import Tiling
 from vtaops.schedule.vta.stages import attach_loads, attach_output_stages, bind_threads, tensorize
 
@@ -27,5 +28,6 @@ def schedule_gemm(op: Gemm, config: HardwareConfig, tiling: Tiling) -> Schedule:
     attach_loads(s, step)
 
     bind_threads(s, thread)
-    tensorize(s, config, "res_gem", op.stages, step)
+    overhang = not blocked_shape(op, config).divided_by(tiling, config)
+    tensorize(s, config, "res_gem", op.stages, step, overhang)
     return s

@@ -42,23 +42,33 @@ def bind_threads(s: Schedule, thread: LoopRV) -> None:
 
 
 def tensorize(
-    s: Schedule, config: HardwareConfig, acc: str, stages: list[AluStage], step: LoopRV
+    s: Schedule,
+    config: HardwareConfig,
+    acc: str,
+    stages: list[AluStage],
+    step: LoopRV,
+    overhang: bool,
 ) -> None:
-    """Split the reset off the reduction at loop `step` and map all computation to intrinsics."""
+    """Split the reset off the reduction at loop `step` and map all computation to intrinsics.
+
+    `overhang` tells whether tiles do not divide the operator, so that blocks carry predicates.
+    """
     s.decompose_reduction(s.get_sblock(acc), step)
-    lanes = len(config.acc.shape) if config.batch > 1 else 1
-    _tensorize(s, s.get_sblock(f"{acc}_init"), lanes, intrinsics.reset(config))
-    _tensorize(s, s.get_sblock(f"{acc}_update"), lanes + 1, intrinsics.gemm(config))
+    rank = len(config.acc.shape) if config.batch > 1 else 1
+    _tensorize(s, s.get_sblock(f"{acc}_init"), rank, intrinsics.reset(config), overhang)
+    _tensorize(s, s.get_sblock(f"{acc}_update"), rank + 1, intrinsics.gemm(config), overhang)
     for stage in stages:
-        _tensorize(s, s.get_sblock(stage.name), lanes, intrinsics.alu(config, stage))
+        _tensorize(s, s.get_sblock(stage.name), rank, intrinsics.alu(config, stage), overhang)
 
 
-def _tensorize(s: Schedule, block: SBlockRV, loops: int, intrinsic: str) -> None:
+def _tensorize(s: Schedule, block: SBlockRV, loops: int, intrinsic: str, overhang: bool) -> None:
     """Replace the innermost `loops` of a block by an intrinsic.
 
-    A tile that does not divide the operator leaves a predicate on the block, which TVM's matcher
-    refuses; blocks are therefore split first, so that the predicate stays outside.
+    TVM's matcher refuses a block with a predicate; such a block is split first, so that the
+    predicate stays on the outer one. (Always splitting would be right too, and twice as slow.)
     """
-    name = s.get(block).name_hint
-    s.blockize(s.get_loops(block)[-loops])
-    s.tensorize(s.get_loops(s.get_sblock(name))[-loops], intrinsic)
+    if overhang:
+        name = s.get(block).name_hint
+        s.blockize(s.get_loops(block)[-loops])
+        block = s.get_sblock(name)
+    s.tensorize(s.get_loops(block)[-loops], intrinsic)
