@@ -29,7 +29,7 @@ from vtaops.isa import (
 from vtaops.runtime import Device, DeviceBuffer
 
 
-class OverflowAt(Exception):  # noqa: N818
+class OverflowAt(Exception):
     """An accumulation beyond int32: ``args`` are instruction, accumulator element and lane."""
 
 

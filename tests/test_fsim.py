@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import re
-import threading
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from reference_isa import ReferenceVTA, launch, launch_words, place, serialise
+from reference_isa import ReferenceVTA, launch, place, serialise
 
-from vtaops import DeadlockError, DeviceError, DeviceTimeout, HardwareConfig
+from vtaops import DeviceError, HardwareConfig
 from vtaops.config import Memory
 from vtaops.isa import (
     Alu,
     AluOp,
     Encoding,
-    Finish,
     Gemm,
     Instruction,
     Load,

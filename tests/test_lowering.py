@@ -13,8 +13,8 @@ from vtaops.config import Memory
 from vtaops.isa import Alu, Finish, Gemm, Load, Store, Unit
 from vtaops.layout import Layout
 from vtaops.lowering.copies import MAX_PAD, SKIP, ZERO, cover
-from vtaops.lowering.microcode import PIPELINE_DISTANCE, AffineLoop, kernels
 from vtaops.lowering.micro_ops import place_micro_ops
+from vtaops.lowering.microcode import PIPELINE_DISTANCE, AffineLoop, kernels
 from vtaops.lowering.nests import parse
 from vtaops.lowering.operation import Operation, Touch
 from vtaops.lowering.scratchpads import Addresses

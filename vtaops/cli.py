@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from rich import box
 from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
@@ -179,20 +180,13 @@ def configs(as_json: JsonOption = False) -> None:
     if as_json:
         typer.echo(json.dumps({c.name: c.to_dict() for c in found}, indent=2))
         return
-    table = Table(title="Hardware configurations", title_justify="left")
-    for column in (
-        "name",
-        "target",
-        "bitstream id",
-        "fingerprint",
-        "tile",
-        "uop/inp/wgt/acc depths",
-    ):
-        table.add_column(column)
+    table = _list_table("Hardware configurations")
+    for column in ("name", "target", "bitstream id", "tile", "uop/inp/wgt/acc depth"):
+        table.add_column(column, overflow="fold")
     for c in found:
         depths = "/".join(str(memory.depth) for memory in (c.uop, c.inp, c.wgt, c.acc))
         tile = f"{c.batch}x{c.block_in}x{c.block_out}"
-        table.add_row(c.name, c.target, c.bitstream_id, c.fingerprint, tile, depths)
+        table.add_row(c.name, c.target, c.bitstream_id, tile, depths)
     Console().print(table)
 
 
@@ -204,12 +198,12 @@ def layers() -> None:
     """
     from vtaops.workloads import WORKLOADS
 
-    table = Table(title="Named layers", title_justify="left")
-    for column in ("name", "operator", "multiply-adds", "occurrences"):
-        table.add_column(column)
+    table = _list_table("Named layers")
+    for column in ("name", "operator", "multiply-adds", "occurs"):
+        table.add_column(column, overflow="fold")
     for workload in WORKLOADS.values():
-        row = workload.name, str(workload.op), f"{workload.op.macs:,}", str(workload.occurrences)
-        table.add_row(*row)
+        row = workload.name, workload.op.summary, f"{workload.op.macs:,}", workload.occurrences
+        table.add_row(*map(str, row))
     Console().print(table)
 
 
@@ -223,6 +217,10 @@ def main() -> None:
 
 
 # ------------------------------------------------------------------------------ details
+
+
+def _list_table(title: str) -> Table:
+    return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
 
 
 def _run(
@@ -268,7 +266,7 @@ def _run(
         report = statistics_data(program, statistics)
         typer.echo(json.dumps({**report, "device": device, "equals_numpy": correct}, indent=2))
     else:
-        title = f"{layer or op} on {device}, {hardware.name} ({hardware.bitstream_id})"
+        title = f"{layer or op.summary} on {device}, {hardware.name} ({hardware.bitstream_id})"
         Console().print(statistics_table(program, statistics, title))
         typer.echo(f"result {'equals' if correct else 'DIFFERS FROM'} NumPy, bit for bit")
     if not correct:

@@ -15,6 +15,16 @@
 namespace fsim {
 namespace {
 
+// Left alone, compilers do all products first and run out of registers.
+template <class Register>
+FSIM_INLINE void keep_order(Register& sum) {
+#if defined(__x86_64__)
+  __asm__("" : "+v"(sum));
+#elif defined(__aarch64__)
+  __asm__("" : "+w"(sum));
+#endif
+}
+
 // Across: weight elements of one object, of Registers registers of output channels each.
 // Resident: the weights stay in registers (needs Across * Registers * Block / kGroup of them), else
 // they are read anew for every call of update.
@@ -70,7 +80,10 @@ class DotTile {
       for (int n = 0; n < N; ++n) {
         const Register inputs = Simd::broadcast(inp[n] + s * 4);
 #pragma GCC unroll 4
-        for (int r = 0; r < kRegisters; ++r) sums[n][r] = Simd::dot(sums[n][r], inputs, weights[r]);
+        for (int r = 0; r < kRegisters; ++r) {
+          sums[n][r] = Simd::dot(sums[n][r], inputs, weights[r]);
+          keep_order(sums[n][r]);
+        }
       }
     }
 #pragma GCC unroll 4

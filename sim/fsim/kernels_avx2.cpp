@@ -11,19 +11,11 @@
 namespace fsim {
 namespace {
 
-// Left alone, compilers turn a chain of additions into a tree, and run out of registers.
-template <class Register>
-FSIM_INLINE void keep_order(Register& sum) {
-  __asm__("" : "+x"(sum));
-}
-
 struct PairXmm : Xmm {
   static constexpr int kGroup = 2;
   static constexpr bool kHasOffset = false;
   FSIM_INLINE static Register dot(Register sum, Register inputs, Register weights) {
-    sum = _mm_add_epi32(sum, _mm_madd_epi16(inputs, weights));
-    keep_order(sum);
-    return sum;
+    return _mm_add_epi32(sum, _mm_madd_epi16(inputs, weights));
   }
 };
 
@@ -31,9 +23,7 @@ struct PairYmm : Ymm {
   static constexpr int kGroup = 2;
   static constexpr bool kHasOffset = false;
   FSIM_INLINE static Register dot(Register sum, Register inputs, Register weights) {
-    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(inputs, weights));
-    keep_order(sum);
-    return sum;
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(inputs, weights));
   }
 };
 

@@ -13,6 +13,7 @@ import tvm
 
 from vtaops.config import HardwareConfig
 from vtaops.errors import ShapeError
+from vtaops.ops.postprocess import AluStage
 from vtaops.program import Buffer
 
 if TYPE_CHECKING:
@@ -31,6 +32,16 @@ class Operator(ABC):
     @abstractmethod
     def declare(self, config: HardwareConfig) -> tvm.IRModule:
         """Return the computation on packed tensors, unscheduled, as one PrimFunc ``main``."""
+
+    @property
+    @abstractmethod
+    def summary(self) -> str:
+        """One short line for people: kind, shapes, what is not the default."""
+
+    @property
+    @abstractmethod
+    def stages(self) -> list[AluStage]:
+        """The vector ALU passes over the accumulators."""
 
     @property
     @abstractmethod

@@ -147,13 +147,21 @@ class Conv2d(Operator):
         return self.stride[0] > self.kernel_extent[0]
 
     @property
+    def summary(self) -> str:
+        (kh, kw), (sh, sw) = self.kernel_size, self.stride
+        batch = f"{self.batch} x " if self.batch > 1 else ""
+        return (
+            f"conv2d {batch}{self.in_channels}x{self.height}x{self.width} -> "
+            f"{self.out_channels} channels, kernel {kh}x{kw}, stride {sh}x{sw}"
+        )
+
+    @property
     def macs(self) -> int:
         (oh, ow), (kh, kw) = self.out_size, self.kernel_size
         return self.batch * self.out_channels * oh * ow * self.in_channels * kh * kw
 
     @property
     def stages(self) -> list[AluStage]:
-        """The vector ALU passes over the accumulators."""
         return alu_stages(self.bias, self.shift, self.clip)
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:

@@ -57,12 +57,15 @@ class Gemm(Operator):
         check_postprocessing(self.shift, self.clip)
 
     @property
+    def summary(self) -> str:
+        return f"gemm {self.m}x{self.k} . {self.k}x{self.n}"
+
+    @property
     def macs(self) -> int:
         return self.m * self.n * self.k
 
     @property
     def stages(self) -> list[AluStage]:
-        """The vector ALU passes over the accumulators."""
         return alu_stages(self.bias, self.shift, self.clip)
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
