@@ -1,6 +1,10 @@
 // Kernels for CPUs with AVX-512 VNNI: 64 multiplications in one instruction.
 #include <immintrin.h>
 
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // false, in immintrin.h: GCC bug 105593
+#endif
+
 #define FSIM_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni,avx2")))
 
 #include "simd_x86.hpp"
@@ -15,6 +19,10 @@ struct VnniXmm : Xmm {
   FSIM_INLINE static Register dot(Register sum, Register inputs, Register weights) {
     return _mm_dpbusd_epi32(sum, inputs, weights);
   }
+  template <int Block>
+  FSIM_INLINE static void transpose(uint8_t* to, const int8_t* from) {
+    transpose_groups<Block>(to, from);
+  }
 };
 
 struct VnniYmm : Ymm {
@@ -22,6 +30,10 @@ struct VnniYmm : Ymm {
   static constexpr bool kHasOffset = true;
   FSIM_INLINE static Register dot(Register sum, Register inputs, Register weights) {
     return _mm256_dpbusd_epi32(sum, inputs, weights);
+  }
+  template <int Block>
+  FSIM_INLINE static void transpose(uint8_t* to, const int8_t* from) {
+    transpose_groups<Block>(to, from);
   }
 };
 
@@ -41,6 +53,40 @@ struct VnniZmm {
   FSIM_INLINE static Register subtract(Register a, Register b) { return _mm512_sub_epi32(a, b); }
   FSIM_INLINE static Register dot(Register sum, Register inputs, Register weights) {
     return _mm512_dpbusd_epi32(sum, inputs, weights);
+  }
+  // 16 output channels by 4 groups at a time: four registers of 4 rows each become the columns.
+  template <int Block>
+  FSIM_INLINE static void transpose(uint8_t* to, const int8_t* from) {
+    const Register low_groups = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28,  //
+                                                  1, 5, 9, 13, 17, 21, 25, 29);
+    const Register high_groups = _mm512_add_epi32(low_groups, _mm512_set1_epi32(2));
+    for (int oc = 0; oc < Block; oc += 16) {
+      for (int s = 0; s < Block / 4; s += 4) {
+        const int8_t* const corner = from + oc * Block + s * 4;
+        const Register a = four_rows<Block>(corner), b = four_rows<Block>(corner + 4 * Block);
+        const Register c = four_rows<Block>(corner + 8 * Block);
+        const Register d = four_rows<Block>(corner + 12 * Block);
+        const Register ab01 = _mm512_permutex2var_epi32(a, low_groups, b);
+        const Register ab23 = _mm512_permutex2var_epi32(a, high_groups, b);
+        const Register cd01 = _mm512_permutex2var_epi32(c, low_groups, d);
+        const Register cd23 = _mm512_permutex2var_epi32(c, high_groups, d);
+        uint8_t* const column = to + (s * Block + oc) * 4;
+        store(column, _mm512_shuffle_i64x2(ab01, cd01, 0x44));
+        store(column + Block * 4, _mm512_shuffle_i64x2(ab01, cd01, 0xEE));
+        store(column + Block * 8, _mm512_shuffle_i64x2(ab23, cd23, 0x44));
+        store(column + Block * 12, _mm512_shuffle_i64x2(ab23, cd23, 0xEE));
+      }
+    }
+  }
+
+ private:
+  // 16 bytes of each of four rows.
+  template <int Block>
+  FSIM_INLINE static Register four_rows(const int8_t* from) {
+    if constexpr (Block == 16) return load(from);
+    const __m256i low = _mm256_set_m128i(Xmm::load(from + Block), Xmm::load(from));
+    const __m256i high = _mm256_set_m128i(Xmm::load(from + 3 * Block), Xmm::load(from + 2 * Block));
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
   }
 };
 

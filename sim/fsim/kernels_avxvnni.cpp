@@ -15,6 +15,10 @@ struct VnniXmm : Xmm {
   FSIM_INLINE static Register dot(Register sum, Register inputs, Register weights) {
     return _mm_dpbusd_avx_epi32(sum, inputs, weights);
   }
+  template <int Block>
+  FSIM_INLINE static void transpose(uint8_t* to, const int8_t* from) {
+    transpose_groups<Block>(to, from);
+  }
 };
 
 struct VnniYmm : Ymm {
@@ -22,6 +26,10 @@ struct VnniYmm : Ymm {
   static constexpr bool kHasOffset = true;
   FSIM_INLINE static Register dot(Register sum, Register inputs, Register weights) {
     return _mm256_dpbusd_avx_epi32(sum, inputs, weights);
+  }
+  template <int Block>
+  FSIM_INLINE static void transpose(uint8_t* to, const int8_t* from) {
+    transpose_groups<Block>(to, from);
   }
 };
 

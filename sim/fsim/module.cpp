@@ -130,7 +130,10 @@ NB_MODULE(_fsim, m) {
 
   nb::class_<Dram::Handle>(m, "Buffer")
       .def_ro("address", &Dram::Handle::address)
-      .def_ro("nbytes", &Dram::Handle::nbytes);
+      .def_ro("nbytes", &Dram::Handle::nbytes)
+      .def("__repr__", [](const Dram::Handle& buffer) {
+        return nb::str("Buffer(address={}, nbytes={})").format(buffer.address, buffer.nbytes);
+      });
 
   using Unlocked = nb::call_guard<nb::gil_scoped_release>;
   nb::class_<Device>(m, "Device")

@@ -16,18 +16,25 @@ FSIM_TARGET inline void pack_vnni_inputs(uint8_t* __restrict to, const int8_t* _
   for (std::size_t i = 0; i < lanes; ++i) to[i] = static_cast<uint8_t>(from[i]) ^ kFlip;
 }
 
+// [oc][ic] -> [ic / 4][oc][4]: transposes groups of 4 bytes.
+template <int Block>
+FSIM_TARGET inline void transpose_groups(uint8_t* __restrict to, const int8_t* __restrict from) {
+  for (int oc = 0; oc < Block; ++oc) {
+    for (int s = 0; s < Block / 4; ++s) {
+      std::memcpy(to + (s * Block + oc) * 4, from + oc * Block + s * 4, 4);
+    }
+  }
+}
+
 template <class Tile, class Simd>
 FSIM_TARGET void pack_vnni_weights(uint8_t* __restrict to, const int8_t* __restrict from,
                                    std::size_t lanes) {
   constexpr int kBlock = Tile::kBlock, kSteps = kBlock / 4, kStepBytes = kBlock * 4;
-  const typename Simd::Register flip = Simd::broadcast(reinterpret_cast<const uint8_t*>("\x80\x80\x80\x80"));
+  const uint8_t group[4] = {kFlip, kFlip, kFlip, kFlip};
+  const typename Simd::Register flip = Simd::broadcast(group);
   const int8_t* const end = from + lanes;
   for (; from != end; from += kBlock * kBlock, to += Tile::kWgtBytes) {
-    for (int oc = 0; oc < kBlock; ++oc) {
-      for (int s = 0; s < kSteps; ++s) {
-        std::memcpy(to + s * kStepBytes + oc * 4, from + oc * kBlock + s * 4, 4);
-      }
-    }
+    Simd::template transpose<kBlock>(to, from);
     for (int oc = 0; oc < kBlock; oc += Simd::kLanes) {
       typename Simd::Register sum = Simd::zero();
       for (int s = 0; s < kSteps; ++s) {

@@ -149,11 +149,10 @@ class Conv2d(Operator):
     @property
     def summary(self) -> str:
         (kh, kw), (sh, sw) = self.kernel_size, self.stride
-        batch = f"{self.batch} x " if self.batch > 1 else ""
-        return (
-            f"conv2d {batch}{self.in_channels}x{self.height}x{self.width} -> "
-            f"{self.out_channels} channels, kernel {kh}x{kw}, stride {sh}x{sw}"
-        )
+        batch = f"{self.batch}x" if self.batch > 1 else ""
+        stride = "" if sh == sw == 1 else f" /{sh}" if sh == sw else f" /{sh}x{sw}"
+        image = f"{batch}{self.in_channels}x{self.height}x{self.width}"
+        return f"conv2d {image} -> {self.out_channels}, {kh}x{kw}{stride}"
 
     @property
     def macs(self) -> int:

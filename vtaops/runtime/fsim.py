@@ -7,6 +7,7 @@ and the bit positions of a configuration, and words its errors; it computes noth
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops import _fsim
+import vtaops._fsim as _fsim
 from vtaops.config import HardwareConfig
 from vtaops.errors import DeadlockError, DeviceError, DeviceTimeout, EncodingError
 from vtaops.isa import OPCODE_BITS, WORD_BITS, Encoding, MicroOp, disassemble
@@ -120,7 +121,7 @@ class Fsim:
         if nbytes < 1:
             raise DeviceError(f"cannot allocate {nbytes} bytes; give at least 1")
         with _worded(self._encoding):
-            buffer: DeviceBuffer = self._native.alloc(nbytes)
+            buffer: DeviceBuffer = self._native.alloc(operator.index(nbytes))
         return buffer
 
     def free(self, buffer: DeviceBuffer) -> None:
@@ -157,7 +158,7 @@ class Fsim:
         if nbytes < 0:
             raise DeviceError(f"cannot read {nbytes} bytes; give 0 or more")
         with _worded(self._encoding):
-            image: npt.NDArray[np.uint8] = self._native.read(_own(buffer), nbytes)
+            image: npt.NDArray[np.uint8] = self._native.read(_own(buffer), operator.index(nbytes))
         return image
 
     def launch(self, insn_address: int, count: int, timeout: float) -> None:
@@ -181,7 +182,11 @@ class Fsim:
                 f"in 0..2**32-1"
             )
         with _worded(self._encoding):
-            self._native.launch(insn_address, count, min(timeout, _LONGEST_TIMEOUT))
+            self._native.launch(
+                operator.index(insn_address),
+                operator.index(count),
+                min(float(timeout), _LONGEST_TIMEOUT),
+            )
 
     def stats(self) -> Statistics:
         """Return the counters of all instructions executed since the last `reset_stats`."""
