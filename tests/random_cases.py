@@ -65,6 +65,10 @@ def random_tiling(rng: random.Random, op: Operator, config: HardwareConfig) -> T
             w=rng.randint(1, shape.width),
             oc_threads=rng.choice([1, 2]),
             h_threads=rng.choice([1, 2]),
+            inp_tiles=rng.choice([1, 1, 2, 3]),
+            wgt_tiles=rng.choice([1, 1, 2, 4]),
+            acc_tiles=rng.choice([1, 1, 2]),
+            keep=rng.choice(["wgt", "inp"]),
         )
         try:
             check_tiling(op, config, tiling)

@@ -294,8 +294,8 @@ def _tiling(text: str) -> Any:
     if not text:
         return None
     try:
-        fields = {key: int(value) for key, value in (part.split("=") for part in text.split(","))}
-        return Tiling(**fields)
+        fields: dict[str, Any] = dict(part.split("=") for part in text.split(","))
+        return Tiling(**{k: v if k == "keep" else int(v) for k, v in fields.items()})
     except (ValueError, TypeError) as error:
         raise ScheduleError(
             f"cannot read tiling {text!r}; write oc=128,ic=16,h=7,w=14,oc_threads=2,h_threads=1 "

@@ -218,12 +218,45 @@ void Executor::group_by_weight(const MicroOp* uops, std::size_t count, GemmNest&
   runs_.clear();
   for (std::size_t u = 0; u < count; ++u) {
     if (runs_.empty() || runs_.back().wgt != nest.grouped[u].wgt) {
-      runs_.push_back({nest.grouped[u].wgt, u, u});
+      Run run;
+      run.wgt = nest.grouped[u].wgt;
+      run.begin = u;
+      runs_.push_back(run);
     }
     runs_.back().end = u + 1;
   }
+  if (kernels_.uses_twins) pair_twins(nest.grouped);
   nest.runs = runs_.data();
   nest.run_count = runs_.size();
+}
+
+// Joins runs that differ in one output block, as those of neighbouring output channels do.
+void Executor::pair_twins(const MicroOp* grouped) {
+  constexpr std::size_t kReach = 64;  // of the search, in runs
+  const auto are_twins = [&](const Run& a, const Run& b) {
+    const MicroOp* const x = grouped + a.begin;
+    const MicroOp* const y = grouped + b.begin;
+    const auto shifted = [&](const MicroOp& p, const MicroOp& q) {
+      return p.src == q.src && q.dst - p.dst == y->dst - x->dst;
+    };
+    return a.end - a.begin == b.end - b.begin && std::equal(x, grouped + a.end, y, shifted);
+  };
+  std::vector<Run> joined;
+  std::vector<bool> is_taken(runs_.size());
+  for (std::size_t a = 0; a < runs_.size(); ++a) {
+    if (is_taken[a]) continue;
+    Run run = runs_[a];
+    for (std::size_t b = a + 1; b < std::min(runs_.size(), a + kReach); ++b) {
+      if (is_taken[b] || !are_twins(run, runs_[b])) continue;
+      run.twin_wgt = static_cast<std::ptrdiff_t>(runs_[b].wgt - run.wgt);
+      run.twin_dst = static_cast<std::ptrdiff_t>(grouped[runs_[b].begin].dst) -
+                     static_cast<std::ptrdiff_t>(grouped[run.begin].dst);
+      is_taken[b] = true;
+      break;
+    }
+    joined.push_back(run);
+  }
+  runs_.swap(joined);
 }
 
 // Runs a kernel on slices of the two loops that are short enough to keep the deadline.

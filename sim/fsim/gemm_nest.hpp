@@ -4,10 +4,10 @@
 //   kBlock               channels of a tile
 //   kInpBytes, kWgtBytes bytes of one row of an input element, of one weight element
 //   kWidth               output channels that one Tile object computes from one weight element
-//   kAcross              weight elements that one Tile object computes with
+//   kElements            weight elements that one Tile object computes with: 1, or 2 (a wide tile)
 //   Tile(wgt, wgt_step, acc_step)
-//                        takes hold of kWidth channels of the element at wgt; with kAcross > 1 also
-//                        of those wgt_step bytes on, whose accumulators are acc_step lanes on
+//                        takes hold of kWidth channels of the element at wgt, and if wide also of
+//                        the one wgt_step bytes on, whose accumulators are acc_step lanes on
 //   update<N>(acc, inp)  adds N products of a row of inputs with the weights to N rows of
 //                        accumulators, one after the other: rows may coincide
 //
@@ -132,18 +132,18 @@ struct Origin {
   }
 };
 
-// All products of a run with one weight element, or Tile::kAcross of them, which are the next steps
-// of the loop `across`.
+// All products of a run with one weight element, or with two if the tile is wide: the second is
+// wgt_step weights on, and its accumulators dst_step elements.
 template <class Tile>
 FSIM_TARGET void multiply(const GemmNest& nest, const Run& run, const Origin& at,
-                          const Loop& across, const Loop (&fixed)[2]) {
-  constexpr std::size_t kPassBytes = Tile::kWidth * 4;  // weights lie in groups of 32 bits
-  const std::size_t acc_element = nest.batch * Tile::kBlock;
+                          const Loop (&fixed)[2], std::ptrdiff_t wgt_step = 0,
+                          std::ptrdiff_t dst_step = 0) {
+  constexpr std::ptrdiff_t kPassBytes = Tile::kWidth * 4;  // weights lie in groups of 32 bits
+  const std::ptrdiff_t acc_element = nest.batch * Tile::kBlock;
   const uint8_t* const inp = nest.inp + at.src * nest.batch * Tile::kInpBytes;
   const uint8_t* const wgt = nest.wgt + (at.wgt + run.wgt) * Tile::kWgtBytes;
-  for (std::size_t pass = 0; pass < Tile::kBlock / Tile::kWidth; ++pass) {
-    const Tile tile(wgt + pass * kPassBytes, across.wgt * Tile::kWgtBytes,
-                    across.dst * acc_element);
+  for (int pass = 0; pass < Tile::kBlock / Tile::kWidth; ++pass) {
+    const Tile tile(wgt + pass * kPassBytes, wgt_step * Tile::kWgtBytes, dst_step * acc_element);
     int32_t* const acc = nest.acc + at.dst * acc_element + pass * Tile::kWidth;
     if (nest.batch == 1) {
       update_single_rows(tile, nest, run, fixed[0], fixed[1], acc, inp);
@@ -154,25 +154,31 @@ FSIM_TARGET void multiply(const GemmNest& nest, const Run& run, const Origin& at
 }
 
 // Much to do for each weight: the loops over which it stays (and the runs of micro-ops) go inside.
+// Two weights are done at once where they meet the same inputs: in a run with a twin, or in two
+// steps of a loop.
 template <class Tile, class WideTile>
 FSIM_TARGET void gemm_by_weight(const GemmNest& nest, const Loop (&fixed)[2],
                                 const Loop (&varying)[2]) {
+  constexpr bool kIsWide = WideTile::kElements == 2;
   const Origin origin{nest.first_dst, nest.first_src, nest.first_wgt};
-  const Loop& across = varying[1];
-  const std::size_t wide = across.src == 0 ? WideTile::kAcross : 1;
+  const Loop& loop = varying[1];
   for (std::size_t i = 0; i < varying[0].extent; ++i) {
     const Origin row = origin.after(varying[0], i);
-    for (std::size_t j = 0; j < across.extent;) {
-      const Origin at = row.after(across, j);
-      const bool is_wide = wide > 1 && j + wide <= across.extent;
+    for (std::size_t j = 0; j < loop.extent; j += 2) {
+      const Origin at = row.after(loop, j), next = row.after(loop, j + 1);
+      const bool has_next = j + 1 < loop.extent;
       for (std::size_t r = 0; r < nest.run_count; ++r) {
-        if (is_wide) {
-          multiply<WideTile>(nest, nest.runs[r], at, across, fixed);
+        const Run& run = nest.runs[r];
+        if (kIsWide && run.twin_wgt) {
+          multiply<WideTile>(nest, run, at, fixed, run.twin_wgt, run.twin_dst);
+          if (has_next) multiply<WideTile>(nest, run, next, fixed, run.twin_wgt, run.twin_dst);
+        } else if (kIsWide && has_next && loop.src == 0) {
+          multiply<WideTile>(nest, run, at, fixed, loop.wgt, loop.dst);
         } else {
-          multiply<Tile>(nest, nest.runs[r], at, across, fixed);
+          multiply<Tile>(nest, run, at, fixed);
+          if (has_next) multiply<Tile>(nest, run, next, fixed);
         }
       }
-      j += is_wide ? wide : 1;
     }
   }
 }

@@ -52,6 +52,7 @@ Kernels vnni_kernels(const char* name, const Geometry& geometry) {
   kernels.inp_bytes = geometry.lanes();
   kernels.wgt_bytes = Tile::kWgtBytes;
   kernels.inp_zero = kFlip;
+  kernels.uses_twins = WideTile::kElements == 2;
   kernels.pack_inp = pack_vnni_inputs;
   kernels.pack_wgt = pack_vnni_weights<Tile, Simd>;
   kernels.widen = widen;

@@ -59,9 +59,9 @@ class BlockedShape:
         rows = (tiling.h - 1) * self.row_step + self.row_extent
         columns = (tiling.w - 1) * self.column_step + self.column_extent
         return {
-            "inp": tiling.threads * ic * rows * columns,
-            "wgt": tiling.threads * oc * ic * self.taps,
-            "acc": tiling.threads * oc * (tiling.h * tiling.w + self.bias),
+            "inp": tiling.threads * tiling.inp_tiles * ic * rows * columns,
+            "wgt": tiling.threads * tiling.wgt_tiles * oc * ic * self.taps,
+            "acc": tiling.threads * oc * (tiling.acc_tiles * tiling.h * tiling.w + self.bias),
         }
 
     def divided_by(self, tiling: Tiling, config: HardwareConfig) -> bool:
