@@ -171,23 +171,27 @@ def verify(file: Annotated[Path, typer.Argument(help="A program file.")]) -> Non
 
 
 @app.command()
-def configs(as_json: JsonOption = False) -> None:
-    """List the hardware configurations that vtaops ships.
+def configs(
+    name: Annotated[str, typer.Argument(help="Show this one in detail: a name or a file.")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """List the hardware configurations that vtaops ships, or show one.
 
-    Example: vtaops configs
+    Example: vtaops configs pynq
     """
-    found = [HardwareConfig.load(name) for name in HardwareConfig.names()]
+    found = [HardwareConfig.load(n) for n in ([name] if name else HardwareConfig.names())]
     if as_json:
         typer.echo(json.dumps({c.name: c.to_dict() for c in found}, indent=2))
-        return
-    table = _list_table("Hardware configurations")
-    for column in ("name", "target", "bitstream id", "tile", "uop/inp/wgt/acc depth"):
-        table.add_column(column, overflow="fold")
-    for c in found:
-        depths = "/".join(str(memory.depth) for memory in (c.uop, c.inp, c.wgt, c.acc))
-        tile = f"{c.batch}x{c.block_in}x{c.block_out}"
-        table.add_row(c.name, c.target, c.bitstream_id, tile, depths)
-    Console().print(table)
+    elif name:
+        _show_config(found[0])
+    else:
+        table = _list_table("Hardware configurations")
+        for column in ("name", "target", "tile", "uop/inp/wgt/acc depth"):
+            table.add_column(column, overflow="fold")
+        for c in found:
+            depths = "/".join(str(memory.depth) for memory in (c.uop, c.inp, c.wgt, c.acc))
+            table.add_row(c.name, c.target, f"{c.batch}x{c.block_in}x{c.block_out}", depths)
+        Console().print(table)
 
 
 @app.command()
@@ -273,6 +277,26 @@ def _run(
         raise typer.Exit(1)
 
 
+def _show_config(config: HardwareConfig) -> None:
+    rows = {
+        "target": f"{config.target} ({config.board.clock_mhz} MHz, {config.board.bus_bits}-bit bus)",
+        "bitstream id": config.bitstream_id,
+        "fingerprint": config.fingerprint,
+        "multiply-adds a cycle": str(config.macs_per_cycle),
+    }
+    for memory in (config.uop, config.inp, config.wgt, config.acc, config.out):
+        shape = "x".join(map(str, memory.shape)) or "1"
+        rows[f"{memory.memory.name.lower()} scratchpad"] = (
+            f"{memory.depth} elements of {shape} {memory.dtype} ({memory.element_bytes} bytes)"
+        )
+    table = _list_table(f"Configuration {config.name}")
+    table.add_column("property")
+    table.add_column("value", overflow="fold")
+    for row in rows.items():
+        table.add_row(*row)
+    Console().print(table)
+
+
 def _show(op: Any, hardware: HardwareConfig, tiling: Any, stage: Stage) -> None:
     module = {
         Stage.tir: lambda: op.declare(hardware),
@@ -295,7 +319,8 @@ def _tiling(text: str) -> Any:
         return None
     try:
         fields: dict[str, Any] = dict(part.split("=") for part in text.split(","))
-        return Tiling(**{k: v if k == "keep" else int(v) for k, v in fields.items()})
+        numbers = {name: int(value) for name, value in fields.items() if name != "keep"}
+        return Tiling(**numbers, keep=fields.get("keep", "wgt"))
     except (ValueError, TypeError) as error:
         raise ScheduleError(
             f"cannot read tiling {text!r}; write oc=128,ic=16,h=7,w=14,oc_threads=2,h_threads=1 "
