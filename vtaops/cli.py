@@ -279,7 +279,7 @@ def _run(
 
 def _show_config(config: HardwareConfig) -> None:
     rows = {
-        "target": f"{config.target} ({config.board.clock_mhz} MHz, {config.board.bus_bits}-bit bus)",
+        "target": f"{config.target}, {config.board.clock_mhz} MHz, {config.board.bus_bits}-bit bus",
         "bitstream id": config.bitstream_id,
         "fingerprint": config.fingerprint,
         "multiply-adds a cycle": str(config.macs_per_cycle),

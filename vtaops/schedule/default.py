@@ -196,7 +196,7 @@ def _loaded(axis: Axis, tiles: Grid) -> Grid:
     """Return `Axis.loaded` of each tile size."""
     sizes, inverse = np.unique(tiles, return_inverse=True)
     loaded: Grid = np.array([axis.loaded(int(size)) for size in sizes])
-    return np.take(loaded, inverse)
+    return np.asarray(loaded[inverse], dtype=np.int64)
 
 
 def _divisions(extent: int) -> list[int]:
