@@ -89,7 +89,10 @@ def test_rooms_of_the_board_never_import_tvm(path):
 
 
 def python(code):
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    """Run code in a new interpreter, away from the source tree."""
+    command = [sys.executable, "-c", code]
+    here = Path(__file__).parent
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=here)
 
 
 def test_programs_run_where_tvm_is_not_installed(tmp_path):

@@ -185,7 +185,7 @@ def _tile_counts(shape: BlockedShape, c: Candidates) -> tuple[Grid, Grid, Grid]:
 def _micro_ops(shape: BlockedShape, c: Candidates) -> Grid:
     """Estimate the micro-ops of one tile: what the two longest loops leave."""
     loops = np.sort(np.stack([c.oc, c.ic, c.h, c.w]), axis=0)
-    return loops[0] * loops[1] * shape.taps
+    return np.asarray(loops[0] * loops[1] * shape.taps)
 
 
 def _spans(axis: Axis, tiles: Grid) -> Grid:
@@ -195,8 +195,7 @@ def _spans(axis: Axis, tiles: Grid) -> Grid:
 def _loaded(axis: Axis, tiles: Grid) -> Grid:
     """Return `Axis.loaded` of each tile size."""
     sizes, inverse = np.unique(tiles, return_inverse=True)
-    loaded: Grid = np.array([axis.loaded(int(size)) for size in sizes])
-    return np.asarray(loaded[inverse], dtype=np.int64)
+    return np.asarray([axis.loaded(int(size)) for size in sizes])[inverse]
 
 
 def _divisions(extent: int) -> list[int]:
