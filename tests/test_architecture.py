@@ -17,10 +17,11 @@ ALLOWED = {
     "_data": set(),
     "config": {"errors", "_data"},
     "isa": {"config", "errors"},
-    "layout": {"config", "errors"},
-    "program": {"isa", "layout", "config", "errors"},
+    "views": {"errors"},
+    "layout": {"views", "config", "errors"},
+    "program": {"isa", "layout", "views", "config", "errors"},
     "runtime": {"program", "isa", "layout", "config", "errors"},
-    "ops": {"program", "isa", "layout", "config", "errors"},
+    "ops": {"program", "isa", "layout", "views", "config", "errors"},
     "schedule": {"ops", "program", "isa", "layout", "config", "errors"},
     "lowering": {"schedule", "ops", "program", "isa", "layout", "config", "errors"},
     "compiler": {"lowering", "schedule", "ops", "program", "config", "errors"},
@@ -30,7 +31,7 @@ ALLOWED = {
     "session": {"compiler", "runtime", "schedule", "ops", "program", "config", "errors"},
 }
 TOP = {"__init__", "cli"}
-TVM_FREE = ("errors", "_data", "config", "isa", "layout", "program", "runtime")
+TVM_FREE = ("errors", "_data", "config", "isa", "views", "layout", "program", "runtime")
 
 
 def room_of(path):

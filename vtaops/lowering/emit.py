@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from vtaops.config import HardwareConfig, Memory
 from vtaops.isa import Alu, AluOp, Gemm, Load, Store
+from vtaops.lowering.accumulate import JOIN_CALL
 from vtaops.lowering.copies import SKIP, ZERO, Access, Grid, cover
 from vtaops.lowering.microcode import AffineLoop, Kernel, Strides, kernels
 from vtaops.lowering.nests import (
@@ -31,10 +32,14 @@ from vtaops.lowering.nests import (
 )
 from vtaops.lowering.operation import Elements, Operation, Touch
 from vtaops.lowering.scratchpads import ONE_TILE_EACH, Addresses, Capacity
+from vtaops.lowering.voids import Voids, boxes
 from vtaops.program import NO_BUFFER, Buffer, Role
 from vtaops.schedule.vta.intrinsics import ALU_CALL, GEMM_CALL, RESET_CALL
 
 Values = dict[str, int]
+
+Box = list[range]
+"""The iterations of a leaf nest that are executed: a range for each loop."""
 
 _LOAD_OF_SCRATCHPAD = {"inp": Memory.INP, "wgt": Memory.WGT, "acc": Memory.ACC}
 
@@ -70,6 +75,8 @@ class _Walk:
         self._granule = min(m.element_bytes for m in (config.inp, config.wgt, config.out))
         # The same accesses and kernels recur in every iteration of the outer loops.
         self._accesses: dict[tuple[int, bytes], list[Access]] = {}
+        self._regular_boxes: dict[tuple[int, tuple[tuple[int, int], ...]], list[Box]] = {}
+        self._voids = Voids()
         self._kernels: dict[tuple[int, Strides, tuple[AffineLoop, ...]], list[Operation]] = {}
 
     # ------------------------------------------------------------------- control
@@ -105,9 +112,12 @@ class _Walk:
         on_chip, dram = (leaf.dst, leaf.src) if load else (leaf.src, leaf.dst)
         assert on_chip is not None
         memory = _LOAD_OF_SCRATCHPAD[on_chip.scratchpad] if load else Memory.OUT
+        if memory == Memory.ACC and dram and dram.dtype == "int8":
+            memory = Memory.ACC_8BIT
         grid, start = self._grid(leaf, values, load)
         relocation = self._buffers[dram.name] if dram else NO_BUFFER
         if load:
+            grid = self._without_voids(leaf, grid, start, thread)
             # What the program itself writes to DRAM may have changed since the last load.
             content = None if dram and dram.name in self._shared else (relocation, grid.tobytes())
             if not self._addresses.fill(on_chip.name, thread, content):
@@ -125,6 +135,17 @@ class _Walk:
             if dram and dram.name in self._shared:
                 touches.append(self._dram_touch(access, memory, relocation, write=not load))
             yield Operation(instruction, relocation, tuple(touches))
+
+    def _without_voids(self, leaf: CopyNest, grid: Grid, start: int, thread: int) -> Grid:
+        """Skip the padding that no LOAD writes, and remember it as void."""
+        name = leaf.dst.name
+        if leaf.padding == 0 and leaf.dst.scratchpad != "wgt":
+            self._voids.begin(name, thread)
+            return grid
+        mask = np.zeros(self._addresses.size(name), np.bool_)
+        mask[start : start + grid.size] = (grid == ZERO).ravel()
+        self._voids.begin(name, thread, mask)
+        return np.where(grid == ZERO, SKIP, grid)
 
     def _grid(self, leaf: CopyNest, values: Values, load: bool) -> tuple[Grid, int]:
         """Return the DRAM element of each element of a tile, and the first element of the tile."""
@@ -177,12 +198,19 @@ class _Walk:
 
     # --------------------------------------------------------------- computation
 
-    def _call(self, leaf: CallNest, values: Values, thread: int) -> list[Operation]:
+    def _call(self, leaf: CallNest, values: Values, thread: int) -> Iterator[Operation]:
         box = _box(leaf, values)
-        if box is None:
-            return []
+        if box is None or leaf.call == JOIN_CALL:
+            return
         if leaf.call == RESET_CALL:
             self._addresses.fill(leaf.operands[0].buffer.name, thread)
+            self._voids.begin(leaf.operands[0].buffer.name, thread)
+        for part in self._needed(leaf, box, values, thread):
+            for regular in self._regular(leaf, part, values):
+                yield from self._nest(leaf, regular, values, thread)
+
+    def _nest(self, leaf: CallNest, box: Box, values: Values, thread: int) -> Iterator[Operation]:
+        """Emit a box of iterations in which every operand is affine."""
         bases, strides = zip(
             *(self._affine(operand, leaf.loops, box, values, thread) for operand in _roles(leaf)),
             strict=True,
@@ -193,18 +221,73 @@ class _Walk:
         )
         key = (id(leaf), bases, loops)
         if key not in self._kernels:
-            found = kernels(bases, list(loops), self._config.uop.depth)
+            found = list(kernels(bases, list(loops), self._config.uop.depth))
             self._kernels[key] = [_operation(leaf, kernel) for kernel in found]
-        return [
-            Operation(o.instruction, o.relocation, o.touches, o.micro_ops)
-            for o in self._kernels[key]
-        ]
+            if leaf.call == RESET_CALL and leaf.imm:
+                self._kernels[key] += [_add_immediate(kernel, leaf.imm) for kernel in found]
+        for o in self._kernels[key]:
+            yield Operation(o.instruction, o.relocation, o.touches, o.micro_ops)
+
+    def _needed(self, leaf: CallNest, box: Box, values: Values, thread: int) -> Iterator[Box]:
+        """Leave out the iterations that read a void tile."""
+        needed = None
+        for operand in leaf.operands[1:]:
+            mask = self._voids.of(operand.buffer.name, thread)
+            if mask is None:
+                continue
+            void = mask[self._positions(operand, leaf.loops, box, values)]
+            needed = ~void if needed is None else needed & ~void
+            if leaf.call == GEMM_CALL and operand.buffer.scratchpad == "inp":
+                dst = leaf.operands[0]
+                written = self._positions(dst, leaf.loops, box, values)
+                size = self._addresses.size(dst.buffer.name)
+                self._voids.mark(dst.buffer.name, thread, written[void], size)
+        if needed is None:
+            yield box
+            return
+        for part in boxes(needed):
+            yield [span[p.start : p.stop] for span, p in zip(box, part, strict=True)]
+
+    def _positions(
+        self, operand: TileOperand, loops: list[Loop], box: Box, values: Values
+    ) -> Elements:
+        """Return the position within its tile of an operand, for all iterations of a box."""
+        lanes: int = getattr(self._config, operand.buffer.scratchpad).lanes
+        open_grid = np.ogrid[tuple(slice(span.start, span.stop) for span in box)]
+        point = {loop.name: axis for loop, axis in zip(loops, open_grid, strict=True)}
+        scalars = np.asarray(operand.offset({**values, **point}))
+        positions = self._addresses.place(operand.buffer.name, scalars // lanes)
+        return np.broadcast_to(positions, tuple(len(span) for span in box))
+
+    def _regular(self, leaf: CallNest, box: Box, values: Values) -> list[Box]:
+        """Cut a box until every operand moves by equal steps along every loop.
+
+        A phase of a transposed convolution, for example, reads a pixel that is no affine function
+        of the phase.
+        """
+        key = (id(leaf), tuple((span.start, span.stop) for span in box))
+        if key not in self._regular_boxes:
+            self._regular_boxes[key] = list(self._cut(leaf, box, values))
+        return self._regular_boxes[key]
+
+    def _cut(self, leaf: CallNest, box: Box, values: Values) -> Iterator[Box]:
+        for index, span in enumerate(box):
+            line = [s if i == index else s[:1] for i, s in enumerate(box)]
+            if len(span) > 2 and any(
+                np.diff(self._positions(operand, leaf.loops, line, values).ravel(), 2).any()
+                for operand in leaf.operands
+            ):
+                for step in span:
+                    part = [s if i != index else range(step, step + 1) for i, s in enumerate(box)]
+                    yield from self._cut(leaf, part, values)
+                return
+        yield box
 
     def _affine(
         self,
         operand: TileOperand | None,
         loops: list[Loop],
-        box: list[range],
+        box: Box,
         values: Values,
         thread: int,
     ) -> tuple[int, list[int]]:
@@ -264,7 +347,7 @@ def _shifted(access: Access, shift: int) -> Access:
     return Access(**fields)
 
 
-def _box(leaf: LeafNest, values: Values) -> list[range] | None:
+def _box(leaf: LeafNest, values: Values) -> Box | None:
     """Return the iterations of each loop where all guards hold, or None if there are none."""
     box = [range(loop.extent) for loop in leaf.loops]
     for guard in leaf.guards:
@@ -322,6 +405,23 @@ def _operation(leaf: CallNest, kernel: Kernel) -> Operation:
     else:
         instruction = Gemm(**loops, reset=1)
     return Operation(instruction, touches=tuple(touches), micro_ops=micro_ops)
+
+
+def _add_immediate(kernel: Kernel, imm: int) -> Operation:
+    """Return the addition of an immediate to the accumulators that a kernel resets."""
+    outer, inner = kernel.outer, kernel.inner
+    instruction = Alu(
+        uop_end=len(kernel.micro_ops),
+        iter_out=outer.extent,
+        iter_in=inner.extent,
+        dst_factor_out=outer.strides[0],
+        dst_factor_in=inner.strides[0],
+        alu_op=AluOp.ADD,
+        use_imm=1,
+        imm=imm,
+    )
+    touches = (Touch("acc", _touched(kernel, 0), write=True),)
+    return Operation(instruction, touches=touches, micro_ops=kernel.micro_ops)
 
 
 def _touched(kernel: Kernel, column: int) -> Elements:

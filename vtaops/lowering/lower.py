@@ -10,6 +10,7 @@ import tvm
 
 from vtaops.config import HardwareConfig
 from vtaops.isa import Encoding, words_to_array
+from vtaops.lowering.accumulate import accumulate_in_place
 from vtaops.lowering.emit import emit
 from vtaops.lowering.micro_ops import place_micro_ops
 from vtaops.lowering.nests import parse
@@ -45,7 +46,8 @@ def lower(
     ScheduleError
         If a scratchpad overflows.
     """
-    operations = emit(parse(module["main"]), buffers, config, capacity)
+    tree = accumulate_in_place(parse(module["main"]))
+    operations = emit(tree, buffers, config, capacity)
     operations, micro_ops = place_micro_ops(operations, config)
     operations = insert_tokens(operations)
     encode = Encoding.of(config).encode

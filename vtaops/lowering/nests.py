@@ -64,9 +64,9 @@ class LeafNest:
 
 @dataclass(eq=False)
 class CopyNest(LeafNest):
-    """``dst[dst_index] = src[src_index] if inside else 0``, one scalar for each iteration.
+    """``dst[dst_index] = src[src_index] if inside else padding``, one scalar for each iteration.
 
-    Without a source it writes zeros: a tile that lies in the padding as a whole.
+    Without a source it writes padding alone: a tile that lies in the padding as a whole.
     """
 
     dst: TileBuffer
@@ -74,6 +74,7 @@ class CopyNest(LeafNest):
     src: TileBuffer | None
     src_index: Expression
     inside: Expression | None
+    padding: int = 0
 
     @property
     def unit(self) -> Unit:
@@ -173,16 +174,16 @@ def _leaf(stmt: Any) -> LeafNest | None:
 
 
 def _copy(stmt: Any, loops: list[Loop], guards: list[Expression]) -> CopyNest:
-    value, inside = stmt.value, None
+    value, inside, padding = stmt.value, None, 0
     if isinstance(value, tirx.Cast):
         value = value.value
-    if isinstance(value, Call):  # if_then_else(inside, load, 0)
-        condition, value, _ = value.args
-        inside = Expression(condition)
+    if isinstance(value, Call):  # if_then_else(inside, load, padding)
+        condition, value, outside = value.args
+        inside, padding = Expression(condition), int(outside.value)
     (dst_index,) = stmt.indices
     if isinstance(value, tirx.IntImm):
-        assert int(value.value) == 0
-        source, src_index, inside = None, dst_index, Expression(value)
+        padding = int(value.value)
+        source, src_index, inside = None, dst_index, Expression(tirx.const(0, "int32"))
     else:
         source, (src_index,) = _tile_buffer(value.source), value.indices
     return CopyNest(
@@ -193,6 +194,7 @@ def _copy(stmt: Any, loops: list[Loop], guards: list[Expression]) -> CopyNest:
         src=source,
         src_index=Expression(src_index),
         inside=inside,
+        padding=padding,
     )
 
 
@@ -201,8 +203,8 @@ def _call(call: Any, loops: list[Loop], guards: list[Expression]) -> CallNest:
     nest = CallNest(loops, guards, call=str(name.value), operands=[])
     if nest.call == ALU_CALL:
         nest.alu_op = int(arguments.pop(0))
-        if isinstance(arguments[-1], tirx.IntImm):
-            nest.imm = int(arguments.pop())
+    if isinstance(arguments[-1], tirx.IntImm):
+        nest.imm = int(arguments.pop())
     nest.operands = [_operand(pointer) for pointer in arguments]
     if nest.call == GEMM_CALL:
         assert [o.buffer.scratchpad for o in nest.operands] == ["acc", "inp", "wgt"]

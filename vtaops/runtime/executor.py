@@ -115,6 +115,8 @@ class LoadedProgram:
         addresses = [buffer.address for buffer in self._buffers]
         self.device.write(micro_ops, program.micro_ops)
         self.device.write(self._instructions, relocate(program, addresses, micro_ops.address))
+        for constant in program.constants:
+            self.device.write(self._device_buffer(constant.name), constant.constant_image())
 
     def run(
         self, *arrays: npt.ArrayLike, timeout: float = DEFAULT_TIMEOUT
