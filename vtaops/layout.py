@@ -174,9 +174,9 @@ class Layout:
             raise ShapeError(f"array of shape {shape} is empty; every extent must be at least 1")
 
 
-def data_layout(config: HardwareConfig) -> Layout:
+def data_layout(config: HardwareConfig, view: View | None = None) -> Layout:
     """Layout of input and output images: NCHW in tiles of (batch, block) pixels-channels."""
-    return Layout(f"NCHW{config.batch}n{config.block_in}c")
+    return Layout(f"NCHW{config.batch}n{config.block_in}c", view=view)
 
 
 def flat_layout(config: HardwareConfig) -> Layout:

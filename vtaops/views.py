@@ -133,8 +133,8 @@ class Columns(View):
     """Images NCHW with the columns of a convolution window as channels.
 
     A first layer has 3 channels, which leave most lanes of a tile empty. The view holds, for each
-    output column, the ``size`` pixels that the window covers as ``size * C`` channels (pixel major):
-    shape (N, size * C, H, outputs). The convolution is then ``size`` times shorter.
+    output column, the ``size`` pixels that the window covers, as ``size * C`` channels (channels
+    innermost): shape (N, size * C, H, outputs). The convolution is then ``size`` times shorter.
 
     Attributes
     ----------
@@ -203,6 +203,7 @@ def from_dict(values: dict[str, Any]) -> View:
     if kind not in _KINDS or any(type(value) is not int for value in numbers.values()):
         raise ShapeError(f"{values!r} is no view; kinds are {', '.join(_KINDS)}")
     try:
-        return _KINDS[kind](**numbers)
+        view: View = _KINDS[kind](**numbers)
     except TypeError as error:
         raise ShapeError(f"{values!r} is no view of kind {kind}: {error}") from error
+    return view

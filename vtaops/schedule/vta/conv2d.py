@@ -13,6 +13,7 @@ from vtaops.schedule.vta.stages import attach_loads, attach_output_stages, bind_
 
 def schedule_conv2d(op: Conv2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
     """Return the schedule of a convolution; the tiling has been checked."""
+    op = op.unfolded
     s = Schedule(op.declare(config))
 
     # Block the output; virtual threads take neighbouring tiles.
@@ -34,5 +35,5 @@ def schedule_conv2d(op: Conv2d, config: HardwareConfig, tiling: Tiling) -> Sched
 
     bind_threads(s, thread)
     overhang = not blocked_shape(op, config).divided_by(tiling, config)
-    tensorize(s, config, "res_conv", op.stages, step, overhang)
+    tensorize(s, config, "res_conv", op.stages, step, overhang, sweep[-1])
     return s

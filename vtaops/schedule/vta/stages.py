@@ -19,20 +19,36 @@ def attach_output_stages(
     The bias, if there is one, is loaded inside loop `channels`: once for all tiles of a channel
     block.
     """
-    names = [acc, *(stage.name for stage in stages)]
-    for name in reversed(names):  # consumers first
-        s.compute_at(s.get_sblock(name), tile, preserve_unit_loops=True)
-        s.set_scope(s.get_sblock(name), 0, ACC_SCOPE)
-    if any(stage.imm is None for stage in stages):
-        s.compute_at(s.get_sblock("bias_buf"), channels, preserve_unit_loops=True)
-        s.set_scope(s.get_sblock("bias_buf"), 0, ACC_SCOPE)
+    for name in reversed([acc, *(stage.name for stage in stages)]):  # consumers first
+        place(s, name, tile, ACC_SCOPE)
+    if "bias" in tile_operands(stages):
+        place(s, "bias_buf", channels, ACC_SCOPE)
+    for name in tile_operands(stages) - {"bias"}:
+        attach_product(s, f"res_{name}", f"{name}_buf", "scale_buf", tile)
+
+
+def tile_operands(stages: list[AluStage]) -> set[str]:
+    """Return the names of the tiles that stages take as their second operand."""
+    return {stage.operand for stage in stages if stage.imm is None}
+
+
+def place(s: Schedule, block: str, loop: LoopRV, scope: str) -> None:
+    """Compute a stage inside `loop`, in a scratchpad."""
+    s.compute_at(s.get_sblock(block), loop, preserve_unit_loops=True)
+    s.set_scope(s.get_sblock(block), 0, scope)
+
+
+def attach_product(s: Schedule, product: str, data: str, weights: str, loop: LoopRV) -> None:
+    """Compute a product of one step, and load both its operands, inside `loop`."""
+    place(s, product, loop, ACC_SCOPE)
+    place(s, data, loop, INP_SCOPE)
+    place(s, weights, loop, WGT_SCOPE)
 
 
 def attach_loads(s: Schedule, step: LoopRV) -> None:
     """Load input and weights inside loop `step`, into their scratchpads."""
-    for name, scope in (("data_buf", INP_SCOPE), ("kernel_buf", WGT_SCOPE)):
-        s.compute_at(s.get_sblock(name), step, preserve_unit_loops=True)
-        s.set_scope(s.get_sblock(name), 0, scope)
+    place(s, "data_buf", step, INP_SCOPE)
+    place(s, "kernel_buf", step, WGT_SCOPE)
 
 
 def bind_threads(s: Schedule, thread: LoopRV) -> None:
@@ -48,17 +64,48 @@ def tensorize(
     stages: list[AluStage],
     step: LoopRV,
     overhang: bool,
+    tile: LoopRV | None = None,
 ) -> None:
     """Split the reset off the reduction at loop `step` and map all computation to intrinsics.
 
     `overhang` tells whether tiles do not divide the operator, so that blocks carry predicates.
+    `tile` is the loop around one output tile; needed where a stage takes a product as operand.
     """
+    tensorize_products(s, config, acc, step, overhang)
+    for name in tile_operands(stages) - {"bias"}:
+        assert tile is not None
+        tensorize_products(s, config, f"res_{name}", below(s, f"res_{name}", tile), overhang)
+    for stage in stages:
+        _tensorize(
+            s,
+            s.get_sblock(stage.name),
+            lane_rank(config),
+            intrinsics.alu(config, stage),
+            overhang,
+        )
+
+
+def below(s: Schedule, block: str, loop: LoopRV) -> LoopRV:
+    """Return the outermost loop of a block inside `loop`."""
+    loops = s.get_loops(s.get_sblock(block))
+    variable = s.get(loop).loop_var
+    place = next(i for i, own in enumerate(loops) if s.get(own).loop_var.same_as(variable))
+    return loops[place + 1]
+
+
+def lane_rank(config: HardwareConfig) -> int:
+    """Return how many loops run over the lanes of a tile; TVM drops a batch of 1."""
+    return len(config.acc.shape) if config.batch > 1 else 1
+
+
+def tensorize_products(
+    s: Schedule, config: HardwareConfig, acc: str, step: LoopRV, overhang: bool
+) -> None:
+    """Split the reset off a sum of tile products at loop `step`; map both to intrinsics."""
     s.decompose_reduction(s.get_sblock(acc), step)
-    rank = len(config.acc.shape) if config.batch > 1 else 1
+    rank = lane_rank(config)
     _tensorize(s, s.get_sblock(f"{acc}_init"), rank, intrinsics.reset(config), overhang)
     _tensorize(s, s.get_sblock(f"{acc}_update"), rank + 1, intrinsics.gemm(config), overhang)
-    for stage in stages:
-        _tensorize(s, s.get_sblock(stage.name), rank, intrinsics.alu(config, stage), overhang)
 
 
 def _tensorize(s: Schedule, block: SBlockRV, loops: int, intrinsic: str, overhang: bool) -> None:
