@@ -27,15 +27,28 @@ from vtaops.program import Program, Statistics
 
 if TYPE_CHECKING:
     from vtaops.compiler import compile
-    from vtaops.ops import Conv2d, Gemm
+    from vtaops.ops import (
+        AvgPool2d,
+        BatchMatmul,
+        Conv2d,
+        Conv2dTranspose,
+        Elementwise,
+        Gemm,
+        MaxPool2d,
+    )
     from vtaops.schedule import Tiling
     from vtaops.session import Session, conv2d, dense, gemm
 
 __version__ = "0.1.0"
 
 _LAZY = {
+    "AvgPool2d": "vtaops.ops",
+    "BatchMatmul": "vtaops.ops",
     "Conv2d": "vtaops.ops",
+    "Conv2dTranspose": "vtaops.ops",
+    "Elementwise": "vtaops.ops",
     "Gemm": "vtaops.ops",
+    "MaxPool2d": "vtaops.ops",
     "Tiling": "vtaops.schedule",
     "compile": "vtaops.compiler",
     "Session": "vtaops.session",
@@ -45,14 +58,19 @@ _LAZY = {
 }
 
 __all__ = [
+    "AvgPool2d",
+    "BatchMatmul",
     "ConfigError",
     "Conv2d",
+    "Conv2dTranspose",
     "DeadlockError",
     "DeviceError",
     "DeviceTimeout",
+    "Elementwise",
     "EncodingError",
     "Gemm",
     "HardwareConfig",
+    "MaxPool2d",
     "Program",
     "ProgramError",
     "ScheduleError",

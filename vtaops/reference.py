@@ -8,18 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import singledispatch
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vtaops.config import HardwareConfig
 from vtaops.errors import UnsupportedError
-from vtaops.ops import Conv2d, Gemm, Operator
+from vtaops.ops import (
+    AvgPool2d,
+    BatchMatmul,
+    Conv2d,
+    Conv2dTranspose,
+    Elementwise,
+    Gemm,
+    MaxPool2d,
+    Operator,
+)
+from vtaops.ops.base import as_pair
+from vtaops.ops.window import four_sides
 from vtaops.program import Role
 
 Int8Array = npt.NDArray[np.int8]
 Int32Array = npt.NDArray[np.int32]
-Float = npt.NDArray[np.float64]
+Float = npt.NDArray[np.floating[Any]]
 
 
 def evaluate(op: Operator, arrays: Sequence[npt.NDArray[np.generic]]) -> Int8Array:
@@ -72,6 +84,80 @@ def _convolve(op: Conv2d, data: Float, kernel: Float) -> Float:
             taps = kernel[:, :, dy, dx].reshape(op.groups, -1, kernel.shape[1])
             acc += taps @ pixels
     return acc.reshape(op.batch, op.out_channels, oh, ow)
+
+
+@_evaluate.register
+def _(op: BatchMatmul, arrays: list[Float]) -> Int8Array:
+    data, other = arrays
+    acc = data @ other.transpose(0, 2, 1)
+    return _int8(_clipped(_shifted(_int32(acc), op.shift, op.rounding), op.clip))
+
+
+@_evaluate.register
+def _(op: Conv2dTranspose, arrays: list[Float]) -> Int8Array:
+    data, kernel, *bias = arrays
+    (sh, sw), (oh, ow) = as_pair("strides", op.strides), op.out_size
+    _, channels, kh, kw = kernel.shape
+    top, left = four_sides(op.padding)[:2]
+    # Every pixel adds its scaled kernel to the output; then the padding is cut off.
+    rows = max((op.height - 1) * sh + kh, top + oh)
+    columns = max((op.width - 1) * sw + kw, left + ow)
+    whole = np.zeros((op.batch, channels, rows, columns))
+    pixels = data.reshape(op.batch, op.in_channels, -1)
+    for dy in range(kh):
+        for dx in range(kw):
+            values = (kernel[:, :, dy, dx].T @ pixels).reshape(op.batch, channels, *data.shape[2:])
+            whole[:, :, dy : dy + op.height * sh : sh, dx : dx + op.width * sw : sw][
+                :, :, : op.height, : op.width
+            ] += values
+    acc = whole[:, :, top : top + oh, left : left + ow]
+    if bias:
+        acc = acc + bias[0][:, None, None]
+    return _int8(_clipped(_shifted(_int32(acc), op.shift, op.rounding), op.clip))
+
+
+@_evaluate.register
+def _(op: Elementwise, arrays: list[Float]) -> Int8Array:
+    first, *second = arrays
+    value = first * op.scale
+    if second:
+        combine = {
+            "add": np.add,
+            "sub": np.subtract,
+            "multiply": np.multiply,
+            "minimum": np.minimum,
+            "maximum": np.maximum,
+        }[op.function]
+        value = combine(value, second[0] * op.other_scale)
+    return _int8(_clipped(_shifted(_int32(value), op.shift, op.rounding), op.clip))
+
+
+@_evaluate.register
+def _(op: MaxPool2d, arrays: list[Float]) -> Int8Array:
+    return _int8(_int32(_windows(op, arrays[0], -128.0).max(axis=(-2, -1))))
+
+
+@_evaluate.register
+def _(op: AvgPool2d, arrays: list[Float]) -> Int8Array:
+    total = _windows(op, arrays[0], 0.0).sum(axis=(-2, -1))
+    if op.count_include_pad or not any(op.window.pads):
+        multiplier, shift = op.factor
+        value = _shifted(_int32(total * multiplier), shift, op.rounding)
+    else:
+        counted = _windows(op, np.ones_like(arrays[0]), 0.0).sum(axis=(-2, -1))
+        half = 0.5 if op.rounding == "half_up" else 0.0
+        value = _int32(np.floor(total / np.maximum(counted, 1) + half))
+    return _int8(_clipped(value, op.clip))
+
+
+def _windows(op: MaxPool2d | AvgPool2d, data: Float, padding: float) -> Float:
+    """Return the windows of a padded image: shape (N, C, OH, OW, KH, KW)."""
+    top, left, bottom, right = op.window.pads
+    (kh, kw), (sh, sw) = op.window.kernel, op.window.stride
+    sides = ((0, 0), (0, 0), (top, bottom), (left, right))
+    padded = np.pad(data, sides, constant_values=padding)
+    windows: Float = np.lib.stride_tricks.sliding_window_view(padded, (kh, kw), axis=(2, 3))
+    return windows[:, :, ::sh, ::sw]
 
 
 # ------------------------------------------------------------------------ post-processing

@@ -182,7 +182,8 @@ class KernelColumns(View):
 
     def apply(self, array: Array) -> Array:
         o, i, h, w = array.shape
-        return array.transpose(0, 3, 1, 2).reshape(o, w * i, h, 1)
+        folded: Array = array.transpose(0, 3, 1, 2).reshape(o, w * i, h, 1)
+        return folded
 
 
 _KINDS: dict[str, type[View]] = {

@@ -46,7 +46,7 @@ def lower(
     ScheduleError
         If a scratchpad overflows.
     """
-    tree = accumulate_in_place(parse(module["main"]))
+    tree = accumulate_in_place(parse(module["main"], config))
     operations = emit(tree, buffers, config, capacity)
     operations, micro_ops = place_micro_ops(operations, config)
     operations = insert_tokens(operations)

@@ -12,9 +12,17 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import Call
 
+from vtaops.config import HardwareConfig
 from vtaops.isa import Unit
 from vtaops.lowering.expressions import Expression, conjuncts
-from vtaops.schedule.vta.intrinsics import ACC_SCOPE, ALU_CALL, GEMM_CALL, INP_SCOPE, WGT_SCOPE
+from vtaops.schedule.vta.intrinsics import (
+    ACC_SCOPE,
+    ALU_CALL,
+    GEMM_CALL,
+    INP_SCOPE,
+    RESET_CALL,
+    WGT_SCOPE,
+)
 
 SCRATCHPAD_OF_SCOPE = {INP_SCOPE: "inp", WGT_SCOPE: "wgt", ACC_SCOPE: "acc"}
 
@@ -122,22 +130,30 @@ Node = LoopNode | ThreadNode | LeafNest
 
 @dataclass
 class Tree:
-    """A parsed function: its statements, and its scratchpad buffers in order of allocation."""
+    """A parsed function.
+
+    Attributes
+    ----------
+    body : list of Node
+        Its statements.
+    allocations : list of TileBuffer
+        Its scratchpad buffers in order of allocation.
+    """
 
     body: list[Node] = field(default_factory=list)
     allocations: list[TileBuffer] = field(default_factory=list)
 
 
-def parse(function: tirx.PrimFunc) -> Tree:
+def parse(function: tirx.PrimFunc, config: HardwareConfig) -> Tree:
     """Read the flat TIR of a scheduled operator."""
     tree = Tree()
-    tree.body = _statements(function.body, tree)
+    tree.body = _statements(function.body, tree, config)
     return tree
 
 
-def _statements(stmt: Any, tree: Tree) -> list[Node]:
+def _statements(stmt: Any, tree: Tree, config: HardwareConfig) -> list[Node]:
     if isinstance(stmt, tirx.SeqStmt):
-        return [node for child in stmt.seq for node in _statements(child, tree)]
+        return [node for child in stmt.seq for node in _statements(child, tree, config)]
     if isinstance(stmt, tirx.DeclBuffer):
         return []
     if isinstance(stmt, tirx.AllocBuffer):
@@ -145,17 +161,17 @@ def _statements(stmt: Any, tree: Tree) -> list[Node]:
         return []
     if isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == "thread_extent":
         loop = Loop(stmt.node.var.name, int(stmt.value))
-        return [ThreadNode(loop, _statements(stmt.body, tree))]
-    leaf = _leaf(stmt)
+        return [ThreadNode(loop, _statements(stmt.body, tree, config))]
+    leaf = _leaf(stmt, config)
     if leaf is not None:
         return [leaf]
     if isinstance(stmt, tirx.For):
         loop = Loop(stmt.loop_var.name, int(stmt.extent))
-        return [LoopNode(loop, _statements(stmt.body, tree))]
+        return [LoopNode(loop, _statements(stmt.body, tree, config))]
     raise NotImplementedError(f"TIR statement {type(stmt).__name__}:\n{stmt}")
 
 
-def _leaf(stmt: Any) -> LeafNest | None:
+def _leaf(stmt: Any, config: HardwareConfig) -> LeafNest | None:
     """Return the leaf nest that `stmt` is, or None if it holds several statements."""
     loops: list[Loop] = []
     guards: list[Expression] = []
@@ -167,7 +183,7 @@ def _leaf(stmt: Any) -> LeafNest | None:
             guards += conjuncts(stmt.condition)
             stmt = stmt.then_case
     if isinstance(stmt, tirx.BufferStore):
-        return _copy(stmt, loops, guards)
+        return _lanes(stmt, loops, guards, config) or _copy(stmt, loops, guards)
     if isinstance(stmt, tirx.Evaluate):
         return _call(stmt.value, loops, guards)
     return None
@@ -196,6 +212,36 @@ def _copy(stmt: Any, loops: list[Loop], guards: list[Expression]) -> CopyNest:
         inside=inside,
         padding=padding,
     )
+
+
+def _lanes(
+    stmt: Any, loops: list[Loop], guards: list[Expression], config: HardwareConfig
+) -> CallNest | None:
+    """Read a product, or its reset, that stands in loops over lanes instead of an intrinsic call.
+
+    ``acc[i, c] = 0`` becomes a reset of tiles, and ``acc[i, c] += inp[i, k] * wgt[c, k]`` a
+    product; the innermost loops, over the lanes of a tile, fall away.
+    """
+    acc, value = stmt.buffer, stmt.value
+    if acc.scope() != ACC_SCOPE:
+        return None
+    rows = int(config.batch > 1)  # TVM drops the loop over the rows of a tile if there is one
+    accesses = [(acc, stmt.indices[0])]
+    if isinstance(value, tirx.IntImm) and int(value.value) == 0:
+        call, lanes = RESET_CALL, loops[-1 - rows :]
+    elif isinstance(value, tirx.Add) and isinstance(value.b, tirx.Mul):
+        call, lanes = GEMM_CALL, loops[-2 - rows :]
+        for factor in (value.b.a, value.b.b):
+            load = factor.value  # a cast to int32
+            accesses.append((load.source, load.indices[0]))
+    else:
+        return None
+    at_first_lane = dict.fromkeys((loop.name for loop in lanes), 0)
+    operands = [
+        TileOperand(_tile_buffer(buffer), Expression(index, at_first_lane))
+        for buffer, index in accesses
+    ]
+    return CallNest(loops[: -len(lanes)], guards, call=call, operands=operands)
 
 
 def _call(call: Any, loops: list[Loop], guards: list[Expression]) -> CallNest:

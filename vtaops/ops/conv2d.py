@@ -12,7 +12,13 @@ from vtaops.errors import ShapeError
 from vtaops.isa import AluOp
 from vtaops.layout import Layout, bias_layout, data_layout, kernel_layout
 from vtaops.ops.base import Operator, Pair, as_pair, require_at_least
-from vtaops.ops.diagonal import check_scale, declare_product, declare_scale, scale_buffer
+from vtaops.ops.diagonal import (
+    check_scale,
+    declare_copy,
+    declare_product,
+    declare_scale,
+    scale_buffer,
+)
 from vtaops.ops.groups import GroupBlocks, check_groups, group_blocks, grouped_view
 from vtaops.ops.postprocess import (
     AluStage,
@@ -26,6 +32,7 @@ from vtaops.ops.postprocess import (
     half_step,
     shift_stages,
 )
+from vtaops.ops.window import Padding, four_sides
 from vtaops.program import Buffer, Role
 from vtaops.views import Columns, KernelColumns
 
@@ -92,7 +99,7 @@ class Conv2d(Operator):
     width: int = 14
     kernel: Pair = 3
     strides: Pair = 1
-    padding: int | tuple[int, int] | tuple[int, int, int, int] = 1
+    padding: Padding = 1
     dilation: Pair = 1
     groups: int = 1
     bias: bool = False
@@ -108,7 +115,7 @@ class Conv2d(Operator):
     def __post_init__(self) -> None:
         for name in ("kernel", "strides", "dilation"):
             object.__setattr__(self, name, as_pair(name, getattr(self, name)))
-        object.__setattr__(self, "padding", _four_sides(self.padding))
+        object.__setattr__(self, "padding", four_sides(self.padding))
         require_at_least(
             1,
             batch=self.batch,
@@ -161,7 +168,7 @@ class Conv2d(Operator):
     @property
     def pads(self) -> tuple[int, int, int, int]:
         """Padding (top, left, bottom, right)."""
-        return _four_sides(self.padding)
+        return four_sides(self.padding)
 
     @property
     def kernel_extent(self) -> tuple[int, int]:
@@ -249,7 +256,7 @@ class Conv2d(Operator):
             found.append(Buffer("bias", Role.PARAMETER, (o,), "int32", layout))
         if self.residual:
             found.append(Buffer("residual", Role.INPUT, result, "int8", data_layout(config)))
-            found.append(scale_buffer("scale", self.residual_scale, config))
+            found.append(scale_buffer("residual_scale", self.residual_scale, config))
         return (*found, Buffer("res", Role.OUTPUT, result, "int8", data_layout(config)))
 
     def _layouts(self, config: HardwareConfig) -> tuple[Layout, Layout]:
@@ -304,8 +311,8 @@ class Conv2d(Operator):
             operands["bias"] = lambda bo, co, i, j, bi, ci: bias_buf[co, bi, ci]
         if self.residual:
             residual = te.placeholder(shapes["res"], "int8", name="residual")
-            residual_buf = te.compute(residual.shape, lambda *i: residual(*i), name="residual_buf")
-            scale, scale_buf = declare_scale("scale", config)
+            residual_buf = declare_copy(residual)
+            scale, scale_buf = declare_scale("residual_scale", config)
             arguments += [residual, scale]
             product = declare_product("res_residual", residual_buf, scale_buf, config)
             operands["residual"] = lambda *index: product(*index)
@@ -336,16 +343,3 @@ class Conv2d(Operator):
             return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, "int8"))
 
         return te.compute((n, blocks, rows, columns, *tile), body, name="data_buf")
-
-
-def _four_sides(
-    padding: int | tuple[int, int] | tuple[int, int, int, int],
-) -> tuple[int, int, int, int]:
-    sides = (padding,) if isinstance(padding, int) else tuple(padding)
-    if len(sides) not in (1, 2, 4):
-        raise ShapeError(
-            f"padding is {padding!r}; give one integer, (height, width) or "
-            f"(top, left, bottom, right)"
-        )
-    top, left, bottom, right = (sides * 4)[:4]
-    return top, left, bottom, right

@@ -44,6 +44,11 @@ def declare_scale(name: str, config: HardwareConfig) -> tuple[te.Tensor, te.Tens
     return tile, copy
 
 
+def declare_copy(tensor: te.Tensor) -> te.Tensor:
+    """Declare the copy of a tensor on chip, ``{name}_buf``."""
+    return te.compute(tensor.shape, lambda *i: tensor(*i), name=f"{tensor.op.name}_buf")
+
+
 def declare_product(
     name: str, data: te.Tensor, scale: te.Tensor, config: HardwareConfig
 ) -> te.Tensor:

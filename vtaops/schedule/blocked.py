@@ -13,7 +13,18 @@ import numpy as np
 
 from vtaops.config import HardwareConfig, Scratchpad
 from vtaops.errors import ScheduleError
-from vtaops.ops import Conv2d, Gemm, Operator
+from vtaops.ops import (
+    AvgPool2d,
+    BatchMatmul,
+    Conv2d,
+    Conv2dTranspose,
+    Elementwise,
+    Gemm,
+    MaxPool2d,
+    Operator,
+)
+from vtaops.ops.conv2d_transpose import Phases
+from vtaops.ops.window import Window
 from vtaops.schedule.tiling import Tiling
 
 Count = Any
@@ -219,17 +230,123 @@ def _(op: Conv2d, config: HardwareConfig) -> BlockedShape:
 
 @blocked_shape.register
 def _(op: Gemm, config: HardwareConfig) -> BlockedShape:
-    rows = _blocks(op.m, config.batch)
     return BlockedShape(
         batch=1,
         oc=_blocks(op.n, config.block_out),
         ic=_blocks(op.k, config.block_in),
-        rows=Axis(rows, 1, 1, (True,) * rows),
-        columns=Axis(1, 1, 1, (True,)),
+        rows=_line(_blocks(op.m, config.batch)),
+        columns=_line(1),
         taps=1,
         alu_passes=len(op.stages),
         bias=op.bias,
     )
+
+
+@blocked_shape.register
+def _(op: BatchMatmul, config: HardwareConfig) -> BlockedShape:
+    return BlockedShape(
+        batch=op.batch,
+        oc=_blocks(op.n, config.block_out),
+        ic=_blocks(op.k, config.block_in),
+        rows=_line(_blocks(op.m, config.batch)),
+        columns=_line(1),
+        taps=1,
+        alu_passes=len(op.stages),
+        bias=False,
+    )
+
+
+@blocked_shape.register
+def _(op: Conv2dTranspose, config: HardwareConfig) -> BlockedShape:
+    rows, columns = op.rows, op.columns
+    return BlockedShape(
+        batch=_blocks(op.batch, config.batch),
+        oc=_blocks(op.out_channels, config.block_out),
+        ic=_blocks(op.in_channels, config.block_in),
+        rows=_phases(rows),
+        columns=_phases(columns),
+        taps=rows.taps * rows.stride * columns.taps * columns.stride,
+        alu_passes=len(op.stages),
+        bias=op.bias,
+        phases=rows.stride * columns.stride,
+    )
+
+
+@blocked_shape.register
+def _(op: Elementwise, config: HardwareConfig) -> BlockedShape:
+    return BlockedShape(
+        batch=1,
+        oc=1,
+        ic=1,
+        rows=_line(op.tiles(config)),
+        columns=_line(1),
+        taps=1,
+        alu_passes=len(op.stages),
+        bias=False,
+        addends=int(op.binary),
+        operands=int(op.function in ("multiply", "minimum", "maximum")),
+        shared_weights=1,
+    )
+
+
+@blocked_shape.register
+def _(op: MaxPool2d, config: HardwareConfig) -> BlockedShape:
+    return _pooled(op, config, alu_passes=op.window.count, staged=True)
+
+
+@blocked_shape.register
+def _(op: AvgPool2d, config: HardwareConfig) -> BlockedShape:
+    return _pooled(op, config, alu_passes=len(op.stages), staged=False)
+
+
+def _pooled(
+    op: MaxPool2d | AvgPool2d, config: HardwareConfig, alu_passes: int, staged: bool
+) -> BlockedShape:
+    """Return the blocked shape of a pool: every channel block reads itself."""
+    rows, columns = _sliding(op.window)
+    blocks = _blocks(op.channels, config.block_out)
+    return BlockedShape(
+        batch=_blocks(op.batch, config.batch),
+        oc=blocks,
+        ic=1,
+        rows=rows,
+        columns=columns,
+        taps=1 if staged else op.window.count,
+        alu_passes=alu_passes,
+        bias=False,
+        groups=blocks,
+        group_oc=1,
+        staged=staged,
+        shared_weights=1,
+    )
+
+
+def _line(extent: int) -> Axis:
+    """Return an axis on which every output reads one input."""
+    return Axis(extent, 1, 1, (True,) * extent)
+
+
+def _sliding(window: Window) -> tuple[Axis, Axis]:
+    """Return the axes (rows, columns) of a sliding window."""
+    rows, columns = (
+        Axis(
+            window.out_size[axis],
+            window.stride[axis],
+            window.kernel[axis],
+            tuple(
+                before <= pixel < before + window.size[axis]
+                for pixel in range(window.padded_size[axis])
+            ),
+        )
+        for axis, before in enumerate(window.pads[:2])
+    )
+    return rows, columns
+
+
+def _phases(axis: Phases) -> Axis:
+    """Return the axis of a transposed convolution, in pixels of one phase."""
+    real = tuple(0 <= axis.lowest + pixel < axis.extent for pixel in range(axis.span))
+    return Axis(axis.steps, 1, axis.window, real)
 
 
 def check_tiling(op: Operator, config: HardwareConfig, tiling: Tiling) -> None:

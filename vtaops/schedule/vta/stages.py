@@ -2,13 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from vtaops.config import HardwareConfig
+from vtaops.isa import AluOp
 from vtaops.ops.postprocess import AluStage
+from vtaops.schedule.tiling import Tiling
 from vtaops.schedule.vta import intrinsics
 from vtaops.schedule.vta.intrinsics import ACC_SCOPE, INP_SCOPE, WGT_SCOPE
+
+
+@dataclass(frozen=True)
+class ImageLoops:
+    """The loops around one output tile: over virtual threads, channel tiles, and the innermost."""
+
+    thread: LoopRV
+    channels: LoopRV
+    tile: LoopRV
+
+
+def block_image(
+    s: Schedule, config: HardwareConfig, tiling: Tiling, phases: tuple[int, int] = (1, 1)
+) -> ImageLoops:
+    """Block the result ``res``, an image; virtual threads take neighbouring tiles.
+
+    `phases` are the rows and columns of the result for each pixel that the tiling counts.
+    """
+    batch, oc, y, x, *lanes = s.get_loops(s.get_sblock("res"))
+    oc_o, oc_t, oc_i = s.split(oc, [None, tiling.oc_threads, tiling.oc // config.block_out])
+    y_o, y_t, y_i = s.split(y, [None, tiling.h_threads, tiling.h * phases[0]])
+    x_o, x_i = s.split(x, [None, tiling.w * phases[1]])
+    pixels = [batch, y_o, x_o]
+    sweep = [oc_o, *pixels] if tiling.keep == "wgt" else [*pixels, oc_o]
+    s.reorder(oc_t, y_t, *sweep, oc_i, y_i, x_i, *lanes)
+    return ImageLoops(s.fuse(oc_t, y_t), oc_o, sweep[-1])
 
 
 def attach_output_stages(
@@ -19,12 +49,18 @@ def attach_output_stages(
     The bias, if there is one, is loaded inside loop `channels`: once for all tiles of a channel
     block.
     """
-    for name in reversed([acc, *(stage.name for stage in stages)]):  # consumers first
-        place(s, name, tile, ACC_SCOPE)
+    attach_stages(s, stages, tile)
+    place(s, acc, tile, ACC_SCOPE)
     if "bias" in tile_operands(stages):
         place(s, "bias_buf", channels, ACC_SCOPE)
+
+
+def attach_stages(s: Schedule, stages: list[AluStage], tile: LoopRV) -> None:
+    """Compute the ALU stages, and the products that they take, inside loop `tile`."""
+    for stage in reversed(stages):  # consumers first
+        place(s, stage.name, tile, ACC_SCOPE)
     for name in tile_operands(stages) - {"bias"}:
-        attach_product(s, f"res_{name}", f"{name}_buf", "scale_buf", tile)
+        attach_product(s, name, tile)
 
 
 def tile_operands(stages: list[AluStage]) -> set[str]:
@@ -38,11 +74,24 @@ def place(s: Schedule, block: str, loop: LoopRV, scope: str) -> None:
     s.set_scope(s.get_sblock(block), 0, scope)
 
 
-def attach_product(s: Schedule, product: str, data: str, weights: str, loop: LoopRV) -> None:
-    """Compute a product of one step, and load both its operands, inside `loop`."""
+def attach_product(s: Schedule, name: str, loop: LoopRV) -> None:
+    """Compute the diagonal product ``res_{name}``, and load both its operands, inside `loop`.
+
+    The product is not tensorized: TVM cannot do that where tiles overlap, as those of pooling
+    windows do. Lowering recognises it as it stands (`vtaops.lowering.nests`).
+    """
+    product = f"res_{name}"
     place(s, product, loop, ACC_SCOPE)
-    place(s, data, loop, INP_SCOPE)
-    place(s, weights, loop, WGT_SCOPE)
+    place(s, f"{name}_buf", loop, INP_SCOPE)
+    place(s, f"{name}_scale_buf", loop, WGT_SCOPE)
+
+
+def split_reset(s: Schedule, product: str, tile: LoopRV) -> None:
+    """Split the reset off a diagonal product inside loop `tile`; after `bind_threads`."""
+    loops = s.get_loops(s.get_sblock(product))
+    variable = s.get(tile).loop_var
+    place = next(i for i, loop in enumerate(loops) if s.get(loop).loop_var.same_as(variable))
+    s.decompose_reduction(s.get_sblock(product), loops[place + 1])
 
 
 def attach_loads(s: Schedule, step: LoopRV) -> None:
@@ -64,48 +113,45 @@ def tensorize(
     stages: list[AluStage],
     step: LoopRV,
     overhang: bool,
-    tile: LoopRV | None = None,
+    tile: LoopRV,
 ) -> None:
     """Split the reset off the reduction at loop `step` and map all computation to intrinsics.
 
-    `overhang` tells whether tiles do not divide the operator, so that blocks carry predicates.
-    `tile` is the loop around one output tile; needed where a stage takes a product as operand.
+    `overhang` tells whether tiles do not divide the operator, so that blocks carry predicates;
+    `tile` is the loop around one output tile.
     """
-    tensorize_products(s, config, acc, step, overhang)
+    s.decompose_reduction(s.get_sblock(acc), step)
+    rank = lane_rank(config)
+    _tensorize(s, s.get_sblock(f"{acc}_init"), rank, intrinsics.reset(config), overhang)
+    _tensorize(s, s.get_sblock(f"{acc}_update"), rank + 1, intrinsics.gemm(config), overhang)
+    tensorize_stages(s, config, stages, overhang, tile)
+
+
+def tensorize_stages(
+    s: Schedule, config: HardwareConfig, stages: list[AluStage], overhang: bool, tile: LoopRV
+) -> None:
+    """Map ALU stages to intrinsics; split the resets off the products that they take."""
     for name in tile_operands(stages) - {"bias"}:
-        assert tile is not None
-        tensorize_products(s, config, f"res_{name}", below(s, f"res_{name}", tile), overhang)
+        split_reset(s, f"res_{name}", tile)
     for stage in stages:
-        _tensorize(
-            s,
-            s.get_sblock(stage.name),
-            lane_rank(config),
-            intrinsics.alu(config, stage),
-            overhang,
-        )
+        intrinsic = intrinsics.alu(config, stage)
+        _tensorize(s, s.get_sblock(stage.name), lane_rank(config), intrinsic, overhang)
 
 
-def below(s: Schedule, block: str, loop: LoopRV) -> LoopRV:
-    """Return the outermost loop of a block inside `loop`."""
-    loops = s.get_loops(s.get_sblock(block))
-    variable = s.get(loop).loop_var
-    place = next(i for i, own in enumerate(loops) if s.get(own).loop_var.same_as(variable))
-    return loops[place + 1]
+def tensorize_maxima(
+    s: Schedule, config: HardwareConfig, block: str, step: LoopRV, least: int, overhang: bool
+) -> None:
+    """Split the initial value `least` off a reduction by MAX at loop `step`; map both."""
+    s.decompose_reduction(s.get_sblock(block), step)
+    rank = lane_rank(config)
+    _tensorize(s, s.get_sblock(f"{block}_init"), rank, intrinsics.reset(config, least), overhang)
+    maximum = intrinsics.alu_reduction(config, AluOp.MAX)
+    _tensorize(s, s.get_sblock(f"{block}_update"), rank, maximum, overhang)
 
 
 def lane_rank(config: HardwareConfig) -> int:
     """Return how many loops run over the lanes of a tile; TVM drops a batch of 1."""
     return len(config.acc.shape) if config.batch > 1 else 1
-
-
-def tensorize_products(
-    s: Schedule, config: HardwareConfig, acc: str, step: LoopRV, overhang: bool
-) -> None:
-    """Split the reset off a sum of tile products at loop `step`; map both to intrinsics."""
-    s.decompose_reduction(s.get_sblock(acc), step)
-    rank = lane_rank(config)
-    _tensorize(s, s.get_sblock(f"{acc}_init"), rank, intrinsics.reset(config), overhang)
-    _tensorize(s, s.get_sblock(f"{acc}_update"), rank + 1, intrinsics.gemm(config), overhang)
 
 
 def _tensorize(s: Schedule, block: SBlockRV, loops: int, intrinsic: str, overhang: bool) -> None:
