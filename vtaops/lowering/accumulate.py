@@ -9,8 +9,8 @@ added to a convolution thus costs one tile product a pixel, and no accumulator m
 from __future__ import annotations
 
 from vtaops.isa import AluOp
-from vtaops.lowering.nests import CallNest, LoopNode, Node, ThreadNode, Tree
-from vtaops.schedule.vta.intrinsics import ALU_CALL, GEMM_CALL, RESET_CALL
+from vtaops.lowering.nests import PRODUCT_CALL, CallNest, LoopNode, Node, ThreadNode, Tree
+from vtaops.schedule.vta.intrinsics import ALU_CALL, GEMM_CALL
 
 JOIN_CALL = "vta.join"
 """A call that executes nothing: its operands share one accumulator tile."""
@@ -29,14 +29,13 @@ def _rewritten(nodes: list[Node]) -> list[Node]:
     ]  # fmt: skip
     for addition in [node for node in nodes if _is_addition(node)]:
         assert isinstance(addition, CallNest)
-        product = addition.operands[2].buffer.name
-        resets = [n for n in nodes if _writes(n, product, RESET_CALL)]
-        multiplies = [n for n in nodes if _writes(n, product, GEMM_CALL)]
-        if len(resets) == len(multiplies) == 1:
-            addition.call = JOIN_CALL
-            nodes.remove(resets[0])
-            nodes.remove(multiplies[0])  # the addend is complete where the addition stands
-            nodes.insert(nodes.index(addition), multiplies[0])
+        products = [n for n in nodes if _is_product(n, addition.operands[2].buffer.name)]
+        if len(products) == 1:
+            (product,) = products
+            assert isinstance(product, CallNest)
+            product.call, addition.call = GEMM_CALL, JOIN_CALL
+            nodes.remove(product)  # the addend is complete where the addition stands
+            nodes.insert(nodes.index(addition), product)
     return nodes
 
 
@@ -51,8 +50,10 @@ def _is_addition(node: Node) -> bool:
     )
 
 
-def _writes(node: Node, buffer: str, call: str) -> bool:
-    """Whether a node is a call that writes `buffer`."""
+def _is_product(node: Node, buffer: str) -> bool:
+    """Whether a node is the product that fills `buffer`."""
     return (
-        isinstance(node, CallNest) and node.call == call and node.operands[0].buffer.name == buffer
+        isinstance(node, CallNest)
+        and node.call == PRODUCT_CALL
+        and node.operands[0].buffer.name == buffer
     )

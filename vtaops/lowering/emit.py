@@ -8,6 +8,7 @@ the loads of one thread can run under the computation of another.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -20,6 +21,7 @@ from vtaops.lowering.accumulate import JOIN_CALL
 from vtaops.lowering.copies import SKIP, ZERO, Access, Grid, cover
 from vtaops.lowering.microcode import AffineLoop, Kernel, Strides, kernels
 from vtaops.lowering.nests import (
+    PRODUCT_CALL,
     CallNest,
     CopyNest,
     LeafNest,
@@ -76,6 +78,7 @@ class _Walk:
         # The same accesses and kernels recur in every iteration of the outer loops.
         self._accesses: dict[tuple[int, bytes], list[Access]] = {}
         self._regular_boxes: dict[tuple[int, tuple[tuple[int, int], ...]], list[Box]] = {}
+        self._products: dict[int, tuple[CallNest, CallNest]] = {}
         self._voids = Voids()
         self._kernels: dict[tuple[int, Strides, tuple[AffineLoop, ...]], list[Operation]] = {}
 
@@ -202,12 +205,23 @@ class _Walk:
         box = _box(leaf, values)
         if box is None or leaf.call == JOIN_CALL:
             return
+        if leaf.call == PRODUCT_CALL:
+            for half in self._split(leaf):
+                yield from self._call(half, values, thread)
+            return
         if leaf.call == RESET_CALL:
             self._addresses.fill(leaf.operands[0].buffer.name, thread)
             self._voids.begin(leaf.operands[0].buffer.name, thread)
         for part in self._needed(leaf, box, values, thread):
             for regular in self._regular(leaf, part, values):
                 yield from self._nest(leaf, regular, values, thread)
+
+    def _split(self, leaf: CallNest) -> tuple[CallNest, CallNest]:
+        """Return a product as a reset of all its accumulators and an accumulation."""
+        if id(leaf) not in self._products:
+            reset = replace(leaf, call=RESET_CALL, operands=leaf.operands[:1])
+            self._products[id(leaf)] = reset, replace(leaf, call=GEMM_CALL)
+        return self._products[id(leaf)]
 
     def _nest(self, leaf: CallNest, box: Box, values: Values, thread: int) -> Iterator[Operation]:
         """Emit a box of iterations in which every operand is affine."""

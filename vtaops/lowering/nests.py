@@ -20,9 +20,11 @@ from vtaops.schedule.vta.intrinsics import (
     ALU_CALL,
     GEMM_CALL,
     INP_SCOPE,
-    RESET_CALL,
     WGT_SCOPE,
 )
+
+PRODUCT_CALL = "vta.product"
+"""``acc = inp @ wgt.T``: a tile product of one step together with its reset."""
 
 SCRATCHPAD_OF_SCOPE = {INP_SCOPE: "inp", WGT_SCOPE: "wgt", ACC_SCOPE: "acc"}
 
@@ -182,8 +184,10 @@ def _leaf(stmt: Any, config: HardwareConfig) -> LeafNest | None:
         else:
             guards += conjuncts(stmt.condition)
             stmt = stmt.then_case
+    if isinstance(stmt, tirx.SeqStmt):
+        return _product(stmt, loops, guards, config)
     if isinstance(stmt, tirx.BufferStore):
-        return _lanes(stmt, loops, guards, config) or _copy(stmt, loops, guards)
+        return _copy(stmt, loops, guards)
     if isinstance(stmt, tirx.Evaluate):
         return _call(stmt.value, loops, guards)
     return None
@@ -214,34 +218,31 @@ def _copy(stmt: Any, loops: list[Loop], guards: list[Expression]) -> CopyNest:
     )
 
 
-def _lanes(
+def _product(
     stmt: Any, loops: list[Loop], guards: list[Expression], config: HardwareConfig
 ) -> CallNest | None:
-    """Read a product, or its reset, that stands in loops over lanes instead of an intrinsic call.
+    """Read a product of one step that TVM could not tensorize.
 
-    ``acc[i, c] = 0`` becomes a reset of tiles, and ``acc[i, c] += inp[i, k] * wgt[c, k]`` a
-    product; the innermost loops, over the lanes of a tile, fall away.
+    ``if k == 0: acc[i, c] = 0`` and then ``acc[i, c] += inp[i, k] * wgt[c, k]``, in loops whose
+    innermost run over the lanes of a tile; those fall away.
     """
-    acc, value = stmt.buffer, stmt.value
-    if acc.scope() != ACC_SCOPE:
+    if len(stmt.seq) != 2 or not isinstance(stmt.seq[1], tirx.BufferStore):
         return None
-    rows = int(config.batch > 1)  # TVM drops the loop over the rows of a tile if there is one
-    accesses = [(acc, stmt.indices[0])]
-    if isinstance(value, tirx.IntImm) and int(value.value) == 0:
-        call, lanes = RESET_CALL, loops[-1 - rows :]
-    elif isinstance(value, tirx.Add) and isinstance(value.b, tirx.Mul):
-        call, lanes = GEMM_CALL, loops[-2 - rows :]
-        for factor in (value.b.a, value.b.b):
-            load = factor.value  # a cast to int32
-            accesses.append((load.source, load.indices[0]))
-    else:
+    store, value = stmt.seq[1], stmt.seq[1].value
+    if not isinstance(value, tirx.Add) or not isinstance(value.b, tirx.Mul):
         return None
+    lanes = loops[-2 - int(config.batch > 1) :]  # TVM drops the loop over the rows of a tile of one
     at_first_lane = dict.fromkeys((loop.name for loop in lanes), 0)
+    accesses = [(store.buffer, store.indices[0])]
+    for factor in (value.b.a, value.b.b):
+        load = factor.value  # inside a cast to int32
+        accesses.append((load.source, load.indices[0]))
     operands = [
         TileOperand(_tile_buffer(buffer), Expression(index, at_first_lane))
         for buffer, index in accesses
     ]
-    return CallNest(loops[: -len(lanes)], guards, call=call, operands=operands)
+    assert [o.buffer.scratchpad for o in operands] == ["acc", "inp", "wgt"]
+    return CallNest(loops[: -len(lanes)], guards, call=PRODUCT_CALL, operands=operands)
 
 
 def _call(call: Any, loops: list[Loop], guards: list[Expression]) -> CallNest:

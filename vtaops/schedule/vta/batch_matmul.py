@@ -30,5 +30,5 @@ def schedule_batch_matmul(op: BatchMatmul, config: HardwareConfig, tiling: Tilin
 
     bind_threads(s, thread)
     overhang = not blocked_shape(op, config).divided_by(tiling, config)
-    tensorize(s, config, "res_gem", op.stages, step, overhang, sweep[-1])
+    tensorize(s, config, "res_gem", op.stages, step, overhang)
     return s

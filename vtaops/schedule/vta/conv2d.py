@@ -33,5 +33,5 @@ def schedule_conv2d(op: Conv2d, config: HardwareConfig, tiling: Tiling) -> Sched
 
     bind_threads(s, loops.thread)
     overhang = not blocked_shape(op, config).divided_by(tiling, config)
-    tensorize(s, config, "res_conv", op.stages, step, overhang, loops.tile)
+    tensorize(s, config, "res_conv", op.stages, step, overhang)
     return s

@@ -35,5 +35,5 @@ def schedule_conv2d_transpose(
 
     bind_threads(s, loops.thread)
     # Blocks may carry predicates even where tiles divide the operator: the last phases overhang.
-    tensorize(s, config, "res_conv", op.stages, step, overhang=True, tile=loops.tile)
+    tensorize(s, config, "res_conv", op.stages, step, overhang=True)
     return s

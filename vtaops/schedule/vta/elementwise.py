@@ -12,7 +12,6 @@ from vtaops.schedule.vta.stages import (
     attach_product,
     attach_stages,
     bind_threads,
-    split_reset,
     tensorize_stages,
 )
 
@@ -28,6 +27,5 @@ def schedule_elementwise(op: Elementwise, config: HardwareConfig, tiling: Tiling
 
     bind_threads(s, thread)
     overhang = not blocked_shape(op, config).divided_by(tiling, config)
-    tensorize_stages(s, config, op.stages, overhang, piece)
-    split_reset(s, "res_data", piece)
+    tensorize_stages(s, config, op.stages, overhang)
     return s

@@ -16,7 +16,6 @@ from vtaops.schedule.vta.stages import (
     bind_threads,
     block_image,
     place,
-    split_reset,
     tensorize,
     tensorize_maxima,
 )
@@ -26,6 +25,7 @@ def schedule_max_pool2d(op: MaxPool2d, config: HardwareConfig, tiling: Tiling) -
     """Return the schedule of a maximum pool; the tiling has been checked."""
     s = Schedule(op.declare(config))
     loops = block_image(s, config, tiling)
+    bind_threads(s, loops.thread)  # later TVM could not prove that overlapping windows allow it
     place(s, "res_max", loops.tile, ACC_SCOPE)
     attach_product(s, "data", loops.tile)
 
@@ -33,10 +33,8 @@ def schedule_max_pool2d(op: MaxPool2d, config: HardwareConfig, tiling: Tiling) -
     *_, b, co, y, x, bi, ci, dy, dx = s.get_loops(s.get_sblock("res_max"))
     s.reorder(dy, dx, b, co, y, x, bi, ci)
 
-    bind_threads(s, loops.thread)
     overhang = not blocked_shape(op, config).divided_by(tiling, config)
     tensorize_maxima(s, config, "res_max", dy, LEAST, overhang)
-    split_reset(s, "res_data", loops.tile)
     return s
 
 
@@ -53,5 +51,5 @@ def schedule_avg_pool2d(op: AvgPool2d, config: HardwareConfig, tiling: Tiling) -
 
     bind_threads(s, loops.thread)
     overhang = not blocked_shape(op, config).divided_by(tiling, config)
-    tensorize(s, config, "res_sum", op.stages, b, overhang, loops.tile)
+    tensorize(s, config, "res_sum", op.stages, b, overhang)
     return s

@@ -86,14 +86,6 @@ def attach_product(s: Schedule, name: str, loop: LoopRV) -> None:
     place(s, f"{name}_scale_buf", loop, WGT_SCOPE)
 
 
-def split_reset(s: Schedule, product: str, tile: LoopRV) -> None:
-    """Split the reset off a diagonal product inside loop `tile`; after `bind_threads`."""
-    loops = s.get_loops(s.get_sblock(product))
-    variable = s.get(tile).loop_var
-    place = next(i for i, loop in enumerate(loops) if s.get(loop).loop_var.same_as(variable))
-    s.decompose_reduction(s.get_sblock(product), loops[place + 1])
-
-
 def attach_loads(s: Schedule, step: LoopRV) -> None:
     """Load input and weights inside loop `step`, into their scratchpads."""
     place(s, "data_buf", step, INP_SCOPE)
@@ -113,26 +105,22 @@ def tensorize(
     stages: list[AluStage],
     step: LoopRV,
     overhang: bool,
-    tile: LoopRV,
 ) -> None:
     """Split the reset off the reduction at loop `step` and map all computation to intrinsics.
 
-    `overhang` tells whether tiles do not divide the operator, so that blocks carry predicates;
-    `tile` is the loop around one output tile.
+    `overhang` tells whether tiles do not divide the operator, so that blocks carry predicates.
     """
     s.decompose_reduction(s.get_sblock(acc), step)
     rank = lane_rank(config)
     _tensorize(s, s.get_sblock(f"{acc}_init"), rank, intrinsics.reset(config), overhang)
     _tensorize(s, s.get_sblock(f"{acc}_update"), rank + 1, intrinsics.gemm(config), overhang)
-    tensorize_stages(s, config, stages, overhang, tile)
+    tensorize_stages(s, config, stages, overhang)
 
 
 def tensorize_stages(
-    s: Schedule, config: HardwareConfig, stages: list[AluStage], overhang: bool, tile: LoopRV
+    s: Schedule, config: HardwareConfig, stages: list[AluStage], overhang: bool
 ) -> None:
-    """Map ALU stages to intrinsics; split the resets off the products that they take."""
-    for name in tile_operands(stages) - {"bias"}:
-        split_reset(s, f"res_{name}", tile)
+    """Map ALU stages to intrinsics."""
     for stage in stages:
         intrinsic = intrinsics.alu(config, stage)
         _tensorize(s, s.get_sblock(stage.name), lane_rank(config), intrinsic, overhang)
