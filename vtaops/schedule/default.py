@@ -6,6 +6,7 @@ waits or latencies; it takes milliseconds for a hundred thousand tilings.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -20,7 +21,7 @@ from vtaops.schedule.tiling import Operand, Tiling
 
 Grid = npt.NDArray[np.int64]
 
-TRAFFIC_SLACK = 1.25
+TRAFFIC_SLACK = 1.2
 """DRAM bytes that a tiling may move, relative to the least of all that fit the scratchpads."""
 
 # Rough costs in cycles; the timing model knows better.
@@ -92,9 +93,12 @@ def candidates(shape: BlockedShape, config: HardwareConfig) -> Candidates:
             "wgt_tiles": np.where(found.wgt_tiles == _ALL, steps, found.wgt_tiles),
         }
     )
+    _, oc_tiles, pixel_tiles = _tile_counts(shape, found)
     pixels = _spans(shape.rows, found.h) * _spans(shape.columns, found.w)
     fits = (
-        (found.inp_tiles * found.ic * pixels <= config.inp.depth)
+        # With one tile along an axis both orders are the same.
+        ((found.keep_wgt == 1) | ((oc_tiles > 1) & (pixel_tiles > 1)))
+        & (found.inp_tiles * found.ic * pixels <= config.inp.depth)
         & (found.wgt_tiles * found.oc * found.ic * shape.taps <= config.wgt.depth)
         & (found.oc * (found.acc_tiles * found.h * found.w + shape.bias) <= config.acc.depth)
     )
@@ -148,9 +152,8 @@ def cycle_bound(shape: BlockedShape, config: HardwareConfig, c: Candidates) -> G
     return np.asarray(body + exposed + micro_ops)
 
 
-@lru_cache(maxsize=1024)
-def default_tiling(op: Operator, config: HardwareConfig) -> Tiling:
-    """Return the tiling with the smallest bound on cycles among those with little DRAM traffic.
+def ranked(op: Operator, config: HardwareConfig) -> Iterator[Tiling]:
+    """Yield tilings in the order of their bound on cycles: those that cause little DRAM traffic.
 
     Little is up to `TRAFFIC_SLACK` times the least of all tilings that fit the scratchpads.
 
@@ -170,7 +173,20 @@ def default_tiling(op: Operator, config: HardwareConfig) -> Tiling:
         )
     traffic = dram_bytes(shape, config, found)
     found = found.pick(np.flatnonzero(traffic <= TRAFFIC_SLACK * traffic.min()))
-    return found.tiling(int(np.argmin(cycle_bound(shape, config, found))), config)
+    for row in np.argsort(cycle_bound(shape, config, found), kind="stable").tolist():
+        yield found.tiling(row, config)
+
+
+@lru_cache(maxsize=1024)
+def default_tiling(op: Operator, config: HardwareConfig) -> Tiling:
+    """Return the tiling with the smallest bound on cycles; see `ranked`.
+
+    Raises
+    ------
+    ScheduleError
+        If even the smallest tile (one block, one pixel) does not fit.
+    """
+    return next(ranked(op, config))
 
 
 _ALL = 0  # stands for as many tiles as one output tile reads
