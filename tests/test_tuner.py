@@ -97,8 +97,8 @@ def test_shipped_tilings_of_resnet18_beat_the_published_cycles():
     "op",
     [
         OP,
-        Conv2d(in_channels=64, out_channels=64, height=20, width=20, strides=2),
-        Gemm(m=70, n=300, k=200),
+        Conv2d(in_channels=32, out_channels=64, height=12, width=12, strides=2),
+        Gemm(m=12, n=100, k=80),
     ],
     ids=["conv", "strided", "gemm"],
 )
@@ -108,7 +108,7 @@ def test_the_predicted_traffic_is_the_real_one(op):
     found = candidates(shape, CONFIG)
     predicted = dram_bytes(shape, CONFIG, found)
     bound = cycle_bound(shape, CONFIG, found)
-    for row in range(0, len(found), max(1, len(found) // 25)):
+    for row in range(0, len(found), max(1, len(found) // 12)):
         program = vtaops.compile(op, CONFIG, found.tiling(row, CONFIG))
         moved = program.stats().dram_nbytes - program.stats().uop_load_nbytes
         assert moved == predicted[row], found.tiling(row, CONFIG)
