@@ -157,7 +157,7 @@ class Program:
             array.setflags(write=False)
         names = [buffer.name for buffer in self.buffers]
         if len(set(names)) < len(names):
-            raise ProgramError(f"two buffers have the same name: {', '.join(names)}")
+            raise ProgramError(f"two buffers have the same name: {', '.join(sorted(names))}")
         bad = np.flatnonzero(
             (self.relocations < MICRO_OPS) | (self.relocations >= len(self.buffers))
         )
