@@ -25,10 +25,11 @@ ALLOWED = {
     "schedule": {"ops", "program", "isa", "layout", "config", "errors"},
     "lowering": {"schedule", "ops", "program", "isa", "layout", "config", "errors"},
     "compiler": {"lowering", "schedule", "ops", "program", "config", "errors"},
+    "tuner": {"compiler", "schedule", "ops", "config", "errors"},
     "reference": {"ops", "program", "config", "errors"},
     "workloads": {"schedule", "ops", "errors"},
     "report": {"program", "isa", "config", "errors"},
-    "session": {"compiler", "runtime", "schedule", "ops", "program", "config", "errors"},
+    "session": {"tuner", "compiler", "runtime", "schedule", "ops", "program", "config", "errors"},
 }
 TOP = {"__init__", "cli"}
 TVM_FREE = ("errors", "_data", "config", "isa", "views", "layout", "program", "runtime")

@@ -68,6 +68,9 @@ class RandomProgram:
         )
         table = self.rng.integers(0, 6, (self.uops, 3))
         table[0] = 0  # used by the dump
+        # Two output blocks, four taps, four columns: groups of equal weight, as in convolutions.
+        block, tap, column = np.unravel_index(np.arange(32), (2, 4, 4))
+        table[32:] = np.stack([4 * block + column, column + tap, 4 * block + tap], axis=1)
         words = Encoding.of(config).encode_micro_ops(table).view(np.uint8)
         self.reference.dram[REGION : REGION + words.size] = words
         self.image = self.reference.dram[REGION:].copy()
@@ -129,6 +132,9 @@ class RandomProgram:
         first = self.integer(0, self.uops - (y_size - 1) * stride - x_size)
         base = self.integer(0, min(depth, 64) - insn.sram_size)
         self.emit(replace(insn, sram_base=base, dram_base=REGION // 4 + first))
+        if self.rng.random() < 0.5:  # all of them in their places again
+            whole = Load(memory=Memory.UOP, dram_base=REGION // 4, x_size=self.uops, y_size=1)
+            self.emit(whole)
 
     def random_store(self) -> None:
         unit = self.config.out.element_bytes
@@ -151,8 +157,11 @@ class RandomProgram:
         depths = {"dst": self.config.acc.depth, "src": source_depth}
         if with_weights:
             depths["wgt"] = self.config.wgt.depth
-        begin = self.integer(0, 56)
-        end = begin + self.integer(0, 8)
+        if self.rng.random() < 0.3:
+            begin, end = 32, self.integer(32, 64)
+        else:
+            begin = self.integer(0, 56)
+            end = begin + self.integer(0, 8)
         iter_out, iter_in = self.integer(0, 6), self.integer(0, 6)
         values = {"uop_begin": begin, "uop_end": end, "iter_out": iter_out, "iter_in": iter_in}
         for column, (name, depth) in enumerate(depths.items()):
@@ -391,6 +400,30 @@ def test_gemm_adds_many_products_to_one_accumulator(device: Fsim, repeated: str)
     launch(device, serialise(stream))
     expected = (x.astype(np.int64) @ w.astype(np.int64).T).sum(axis=0)
     np.testing.assert_array_equal(accumulators(device, 3, 1)[0], expected)
+
+
+@pytest.mark.parametrize("loop", ["out", "in"])
+@pytest.mark.parametrize("extent", [1, 2, 3, 4, 5, 31, 32, 33, 34, 35, 36])
+def test_gemm_loops_of_any_length(device: Fsim, extent: int, loop: str) -> None:
+    """Kernels treat long loops, and the remainders of blocks of four, in their own ways."""
+    rng = np.random.default_rng(extent)
+    x = rng.integers(-128, 128, (2 * extent, LANES), np.int8)
+    w = rng.integers(-128, 128, (LANES, LANES), np.int8)
+    start = rng.integers(-1000, 1000, (3 * extent, LANES), np.int32)
+    other = {"out": "in", "in": "out"}[loop]
+    steps = {f"iter_{loop}": extent, f"iter_{other}": 1}
+    factors = {f"dst_factor_{loop}": 3, f"src_factor_{loop}": 2}
+    stream = [
+        load_micro_ops(device, (1, 1, 0)),
+        load(device, Memory.INP, x),
+        load(device, Memory.WGT, w),
+        load(device, Memory.ACC, start),
+        Gemm(uop_end=1, **steps, **factors),
+    ]
+    launch(device, serialise(stream))
+    expected = start.copy()
+    expected[1::3] += x[1::2].astype(np.int32) @ w.astype(np.int32).T
+    np.testing.assert_array_equal(accumulators(device, 0, 3 * extent), expected)
 
 
 def test_gemm_wraps_and_takes_extreme_values(device: Fsim) -> None:

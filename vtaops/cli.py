@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import numpy as np
 import typer
 from rich import box
 from rich.console import Console
+from rich.progress import Progress
 from rich.syntax import Syntax
 from rich.table import Table
 
@@ -168,6 +170,48 @@ def verify(file: Annotated[Path, typer.Argument(help="A program file.")]) -> Non
     program = Program.load(file)
     program.verify()
     typer.echo(f"{file}: {len(program)} instructions verified for {program.config.bitstream_id}")
+
+
+@app.command()
+def tune(
+    layer: Annotated[list[str], typer.Option("--layer", help="A named layer; may be repeated.")],
+    config: ConfigOption = "pynq",
+    effort: Annotated[str, typer.Option(help="fast or thorough.")] = "thorough",
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Ignore results of earlier searches.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Search the tiling with the fewest cycles by the timing model, and keep it.
+
+    Example: vtaops tune --layer resnet18.C8 --layer resnet18.C10
+    """
+    from vtaops.tuner import COMPILED, Effort, Tuned, keep, recall, search
+    from vtaops.workloads import find
+
+    hardware, chosen = HardwareConfig.load(config), cast(Effort, effort)
+    workloads = [find(name) for name in layer]
+    results: dict[str, Tuned] = {}
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        for workload in workloads:
+            task = progress.add_task(workload.name, total=COMPILED.get(chosen, 1))
+            best = None if fresh else recall(workload.op, hardware, chosen)
+            if best is None:
+                for best in search(workload.op, hardware, chosen):
+                    description = f"{workload.name}: {best.cycles:,} cycles"
+                    progress.update(task, advance=1, description=description)
+                assert best is not None
+                keep(workload.op, hardware, chosen, best)
+            results[workload.name] = best
+    if as_json:
+        typer.echo(json.dumps({name: asdict(best) for name, best in results.items()}, indent=2))
+        return
+    table = _list_table(f"Best tilings on {hardware.name}")
+    for column in ("layer", "cycles", "from", "tiling"):
+        table.add_column(column, overflow="fold")
+    for name, best in results.items():
+        table.add_row(name, f"{best.cycles:,}", best.source, best.tiling.text)
+    Console().print(table)
 
 
 @app.command()

@@ -230,9 +230,9 @@ void Executor::group_by_weight(const MicroOp* uops, std::size_t count, GemmNest&
   nest.run_count = runs_.size();
 }
 
-// Joins runs that differ in one output block, as those of neighbouring output channels do.
+// Joins runs that differ in nothing but the output block, as those of neighbouring output channels
+// do. Programs are regular: all twins are as far apart as those of the first run.
 void Executor::pair_twins(const MicroOp* grouped) {
-  constexpr std::size_t kReach = 64;  // of the search, in runs
   const auto are_twins = [&](const Run& a, const Run& b) {
     const MicroOp* const x = grouped + a.begin;
     const MicroOp* const y = grouped + b.begin;
@@ -241,22 +241,20 @@ void Executor::pair_twins(const MicroOp* grouped) {
     };
     return a.end - a.begin == b.end - b.begin && std::equal(x, grouped + a.end, y, shifted);
   };
-  std::vector<Run> joined;
-  std::vector<bool> is_taken(runs_.size());
-  for (std::size_t a = 0; a < runs_.size(); ++a) {
-    if (is_taken[a]) continue;
-    Run run = runs_[a];
-    for (std::size_t b = a + 1; b < std::min(runs_.size(), a + kReach); ++b) {
-      if (is_taken[b] || !are_twins(run, runs_[b])) continue;
-      run.twin_wgt = static_cast<std::ptrdiff_t>(runs_[b].wgt - run.wgt);
-      run.twin_dst = static_cast<std::ptrdiff_t>(grouped[runs_[b].begin].dst) -
-                     static_cast<std::ptrdiff_t>(grouped[run.begin].dst);
-      is_taken[b] = true;
-      break;
-    }
-    joined.push_back(run);
+  const auto is_joined = [](const Run& run) { return run.begin == run.end; };
+
+  const auto twin = std::find_if(runs_.begin() + 1, runs_.end(),
+                                 [&](const Run& run) { return are_twins(runs_[0], run); });
+  if (twin == runs_.end()) return;
+  const std::size_t distance = twin - runs_.begin();
+  for (std::size_t a = 0; a + distance < runs_.size(); ++a) {
+    Run &run = runs_[a], &other = runs_[a + distance];
+    if (is_joined(run) || !are_twins(run, other)) continue;
+    run.twin_wgt = static_cast<std::ptrdiff_t>(other.wgt - run.wgt);
+    run.twin_dst = std::ptrdiff_t{grouped[other.begin].dst} - grouped[run.begin].dst;
+    other.end = other.begin;
   }
-  runs_.swap(joined);
+  runs_.erase(std::remove_if(runs_.begin(), runs_.end(), is_joined), runs_.end());
 }
 
 // Runs a kernel on slices of the two loops that are short enough to keep the deadline.

@@ -19,8 +19,8 @@ struct Loop {
   std::size_t dst = 0, src = 0, wgt = 0;
 };
 
-// Micro-ops that use one weight tile: [begin, end) of `GemmNest::grouped`. A twin is another run with
-// the same inputs, whose weight and accumulators are all at one distance.
+// Micro-ops that use one weight tile: [begin, end) of `GemmNest::grouped`. A twin is another run
+// with the same inputs, whose weight and accumulators are all at one distance.
 struct Run {
   std::size_t wgt = 0;
   std::size_t begin = 0, end = 0;

@@ -6,6 +6,7 @@ waits or latencies; it takes milliseconds for a hundred thousand tilings.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -20,7 +21,7 @@ from vtaops.schedule.tiling import Operand, Tiling
 
 Grid = npt.NDArray[np.int64]
 
-TRAFFIC_SLACK = 1.25
+TRAFFIC_SLACK = 1.2
 """DRAM bytes that a tiling may move, relative to the least of all that fit the scratchpads."""
 
 # Rough costs in cycles; the timing model knows better.
@@ -101,7 +102,10 @@ def candidates(shape: BlockedShape, config: HardwareConfig) -> Candidates:
         found.wgt_tiles,
         found.acc_tiles,
     )
-    fits = np.asarray(shape.admits(found.oc)) & True
+    _, oc_tiles, pixel_tiles = _tile_counts(shape, found)
+    # With one tile along an axis both orders are the same.
+    fits = (found.keep_wgt == 1) | ((oc_tiles > 1) & (pixel_tiles > 1))
+    fits = fits & shape.admits(found.oc)
     for memory, elements in used.items():
         fits = fits & (elements <= getattr(config, memory).depth)
     return found.pick(np.flatnonzero(fits))
@@ -156,9 +160,8 @@ def cycle_bound(shape: BlockedShape, config: HardwareConfig, c: Candidates) -> G
     return np.asarray(body + exposed + micro_ops)
 
 
-@lru_cache(maxsize=1024)
-def default_tiling(op: Operator, config: HardwareConfig) -> Tiling:
-    """Return the tiling with the smallest bound on cycles among those with little DRAM traffic.
+def ranked(op: Operator, config: HardwareConfig) -> Iterator[Tiling]:
+    """Yield tilings in the order of their bound on cycles: those that cause little DRAM traffic.
 
     Little is up to `TRAFFIC_SLACK` times the least of all tilings that fit the scratchpads.
 
@@ -178,7 +181,20 @@ def default_tiling(op: Operator, config: HardwareConfig) -> Tiling:
         )
     traffic = dram_bytes(shape, config, found)
     found = found.pick(np.flatnonzero(traffic <= TRAFFIC_SLACK * traffic.min()))
-    return found.tiling(int(np.argmin(cycle_bound(shape, config, found))), config)
+    for row in np.argsort(cycle_bound(shape, config, found), kind="stable").tolist():
+        yield found.tiling(row, config)
+
+
+@lru_cache(maxsize=1024)
+def default_tiling(op: Operator, config: HardwareConfig) -> Tiling:
+    """Return the tiling with the smallest bound on cycles; see `ranked`.
+
+    Raises
+    ------
+    ScheduleError
+        If even the smallest tile (one block, one pixel) does not fit.
+    """
+    return next(ranked(op, config))
 
 
 _ALL = 0  # stands for as many tiles as one output tile reads

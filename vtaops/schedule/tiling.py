@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
 from vtaops.errors import ScheduleError
@@ -64,6 +64,13 @@ class Tiling:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ScheduleError(f"tiling {name} is {value!r}; it must be a positive integer")
+
+    @property
+    def text(self) -> str:
+        """The tiling as the command line reads it: ``oc=64,ic=16,...`` without defaults."""
+        shown = {f.name: getattr(self, f.name) for f in fields(self)}
+        defaults = {f.name: f.default for f in fields(self)}
+        return ",".join(f"{k}={v}" for k, v in shown.items() if v != defaults[k])
 
     @property
     def threads(self) -> int:
