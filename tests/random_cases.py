@@ -151,15 +151,15 @@ def random_grouped_conv2d(rng: random.Random) -> Conv2d:
 def random_pool2d(rng: random.Random, kind: type[MaxPool2d] | type[AvgPool2d]) -> Operator:
     while True:
         try:
-            pool = dict(
-                batch=rng.randint(1, 3),
-                channels=rng.randint(1, 50),
-                height=rng.randint(1, 14),
-                width=rng.randint(1, 14),
-                kernel=(rng.randint(1, 4), rng.randint(1, 4)),
-                strides=(rng.randint(1, 4), rng.randint(1, 4)),
-                padding=tuple(rng.randint(0, 3) for _ in range(4)),
-            )
+            pool = {
+                "batch": rng.randint(1, 3),
+                "channels": rng.randint(1, 50),
+                "height": rng.randint(1, 14),
+                "width": rng.randint(1, 14),
+                "kernel": (rng.randint(1, 4), rng.randint(1, 4)),
+                "strides": (rng.randint(1, 4), rng.randint(1, 4)),
+                "padding": tuple(rng.randint(0, 3) for _ in range(4)),
+            }
             if kind is MaxPool2d:
                 return MaxPool2d(**pool)
             return AvgPool2d(**pool, rounding=random_rounding(rng), clip=random_clip(rng))

@@ -29,7 +29,19 @@ ALLOWED = {
     "reference": {"ops", "program", "config", "errors"},
     "workloads": {"schedule", "ops", "errors"},
     "report": {"program", "isa", "config", "errors"},
-    "session": {"tuner", "compiler", "runtime", "schedule", "ops", "program", "config", "errors"},
+    "operators": {"schedule", "ops", "config", "errors"},
+    "session": {
+        "operators",
+        "reference",
+        "tuner",
+        "compiler",
+        "runtime",
+        "schedule",
+        "ops",
+        "program",
+        "config",
+        "errors",
+    },
 }
 TOP = {"__init__", "cli"}
 TVM_FREE = ("errors", "_data", "config", "isa", "views", "layout", "program", "runtime")

@@ -37,7 +37,28 @@ if TYPE_CHECKING:
         MaxPool2d,
     )
     from vtaops.schedule import Tiling
-    from vtaops.session import Session, conv2d, dense, gemm
+    from vtaops.session import (
+        Session,
+        add,
+        avg_pool2d,
+        batch_matmul,
+        clip,
+        conv2d,
+        conv2d_transpose,
+        dense,
+        depthwise_conv2d,
+        gemm,
+        global_avg_pool2d,
+        max_pool2d,
+        maximum,
+        minimum,
+        multiply,
+        relu,
+        requantize,
+        shift_left,
+        shift_right,
+        sub,
+    )
 
 __version__ = "0.1.0"
 
@@ -52,9 +73,25 @@ _LAZY = {
     "Tiling": "vtaops.schedule",
     "compile": "vtaops.compiler",
     "Session": "vtaops.session",
+    "add": "vtaops.session",
+    "avg_pool2d": "vtaops.session",
+    "batch_matmul": "vtaops.session",
+    "clip": "vtaops.session",
     "conv2d": "vtaops.session",
+    "conv2d_transpose": "vtaops.session",
     "dense": "vtaops.session",
+    "depthwise_conv2d": "vtaops.session",
     "gemm": "vtaops.session",
+    "global_avg_pool2d": "vtaops.session",
+    "max_pool2d": "vtaops.session",
+    "maximum": "vtaops.session",
+    "minimum": "vtaops.session",
+    "multiply": "vtaops.session",
+    "relu": "vtaops.session",
+    "requantize": "vtaops.session",
+    "shift_left": "vtaops.session",
+    "shift_right": "vtaops.session",
+    "sub": "vtaops.session",
 }
 
 __all__ = [
@@ -82,10 +119,26 @@ __all__ = [
     "VTAError",
     "VerificationError",
     "__version__",
+    "add",
+    "avg_pool2d",
+    "batch_matmul",
+    "clip",
     "compile",
     "conv2d",
+    "conv2d_transpose",
     "dense",
+    "depthwise_conv2d",
     "gemm",
+    "global_avg_pool2d",
+    "max_pool2d",
+    "maximum",
+    "minimum",
+    "multiply",
+    "relu",
+    "requantize",
+    "shift_left",
+    "shift_right",
+    "sub",
 ]
 
 

@@ -224,6 +224,13 @@ class Conv2d(Operator):
         """Return the channel blocks of its groups."""
         return group_blocks(self.groups, self.in_channels, self.out_channels, config)
 
+    def folded_if_shorter(self, config: HardwareConfig) -> Conv2d:
+        """Return the operator with its columns folded if that halves the tile products."""
+        block, columns = config.block_in, self.kernel_size[1]
+        plain = -(-self.in_channels // block) * columns
+        folded = -(-self.in_channels * columns // block)
+        return replace(self, fold_columns=self.groups == 1 and folded * 2 <= plain)
+
     @property
     def unfolded(self) -> Conv2d:
         """The same convolution on the tensors that the host hands over when columns are folded."""
