@@ -19,6 +19,7 @@ from vtaops.config import HardwareConfig, Memory
 from vtaops.isa import Alu, AluOp, Gemm, Load, Store
 from vtaops.lowering.accumulate import JOIN_CALL
 from vtaops.lowering.copies import SKIP, ZERO, Access, Grid, cover
+from vtaops.lowering.expressions import Expression
 from vtaops.lowering.microcode import AffineLoop, Kernel, Strides, kernels
 from vtaops.lowering.nests import (
     PRODUCT_CALL,
@@ -34,7 +35,7 @@ from vtaops.lowering.nests import (
 )
 from vtaops.lowering.operation import Elements, Operation, Touch
 from vtaops.lowering.scratchpads import ONE_TILE_EACH, Addresses, Capacity
-from vtaops.lowering.voids import Voids, boxes
+from vtaops.lowering.voids import Mask, Voids, boxes
 from vtaops.program import NO_BUFFER, Buffer, Role
 from vtaops.schedule.vta.intrinsics import ALU_CALL, GEMM_CALL, RESET_CALL
 
@@ -51,15 +52,19 @@ def emit(
     buffers: tuple[Buffer, ...],
     config: HardwareConfig,
     capacity: Capacity = ONE_TILE_EACH,
+    skip_padding: bool = False,
 ) -> list[Operation]:
     """Return the operations of a parsed function in program order, without synchronisation.
+
+    With `skip_padding`, products with zeros around an image are left out: fewer products, in more
+    instructions.
 
     Raises
     ------
     ScheduleError
         If a scratchpad overflows.
     """
-    return list(_Walk(tree, buffers, config, capacity).run(tree.body, {}, None))
+    return list(_Walk(tree, buffers, config, capacity, skip_padding).run(tree.body, {}, None))
 
 
 class _Walk:
@@ -69,8 +74,10 @@ class _Walk:
         buffers: tuple[Buffer, ...],
         config: HardwareConfig,
         capacity: Capacity,
+        skip_padding: bool,
     ) -> None:
         self._config = config
+        self._skip_padding = skip_padding
         self._addresses = Addresses(tree, config, capacity)
         self._buffers = {buffer.name: index for index, buffer in enumerate(buffers)}
         self._shared = {b.name for b in buffers if b.role in (Role.OUTPUT, Role.SCRATCH)}
@@ -80,6 +87,7 @@ class _Walk:
         self._regular_boxes: dict[tuple[int, tuple[tuple[int, int], ...]], list[Box]] = {}
         self._products: dict[int, tuple[CallNest, CallNest]] = {}
         self._voids = Voids()
+        self._zeros = Voids()
         self._kernels: dict[tuple[int, Strides, tuple[AffineLoop, ...]], list[Operation]] = {}
 
     # ------------------------------------------------------------------- control
@@ -141,12 +149,14 @@ class _Walk:
 
     def _without_voids(self, leaf: CopyNest, grid: Grid, start: int, thread: int) -> Grid:
         """Skip the padding that no LOAD writes, and remember it as void."""
-        name = leaf.dst.name
-        if leaf.padding == 0 and leaf.dst.scratchpad != "wgt":
-            self._voids.begin(name, thread)
+        name, written = leaf.dst.name, leaf.padding == 0 and leaf.dst.scratchpad != "wgt"
+        if written and not self._skip_padding:
             return grid
         mask = np.zeros(self._addresses.size(name), np.bool_)
         mask[start : start + grid.size] = (grid == ZERO).ravel()
+        if written:
+            self._zeros.begin(name, thread, mask)
+            return grid
         self._voids.begin(name, thread, mask)
         return np.where(grid == ZERO, SKIP, grid)
 
@@ -202,12 +212,14 @@ class _Walk:
     # --------------------------------------------------------------- computation
 
     def _call(self, leaf: CallNest, values: Values, thread: int) -> Iterator[Operation]:
-        box = _box(leaf, values)
-        if box is None or leaf.call == JOIN_CALL:
+        if leaf.call == JOIN_CALL:
             return
         if leaf.call == PRODUCT_CALL:
             for half in self._split(leaf):
                 yield from self._call(half, values, thread)
+            return
+        box = _box(leaf, values)
+        if box is None:
             return
         if leaf.call == RESET_CALL:
             self._addresses.fill(leaf.operands[0].buffer.name, thread)
@@ -243,35 +255,50 @@ class _Walk:
             yield Operation(o.instruction, o.relocation, o.touches, o.micro_ops)
 
     def _needed(self, leaf: CallNest, box: Box, values: Values, thread: int) -> Iterator[Box]:
-        """Leave out the iterations that read a void tile."""
+        """Leave out the iterations that a guard excludes or that read a void tile or padding."""
         needed = None
+        for guard in leaf.guards:
+            if len(guard.names & {loop.name for loop in leaf.loops}) > 1:
+                holds = _evaluate(guard, leaf.loops, box, values)
+                needed = holds if needed is None else needed & holds
         for operand in leaf.operands[1:]:
-            mask = self._voids.of(operand.buffer.name, thread)
-            if mask is None:
-                continue
-            void = mask[self._positions(operand, leaf.loops, box, values)]
-            needed = ~void if needed is None else needed & ~void
-            if leaf.call == GEMM_CALL and operand.buffer.scratchpad == "inp":
-                dst = leaf.operands[0]
-                written = self._positions(dst, leaf.loops, box, values)
-                size = self._addresses.size(dst.buffer.name)
-                self._voids.mark(dst.buffer.name, thread, written[void], size)
+            unread = self._unread(leaf, operand, box, values, thread)
+            if unread is not None:
+                needed = ~unread if needed is None else needed & ~unread
         if needed is None:
             yield box
             return
         for part in boxes(needed):
             yield [span[p.start : p.stop] for span, p in zip(box, part, strict=True)]
 
+    def _unread(
+        self, leaf: CallNest, operand: TileOperand, box: Box, values: Values, thread: int
+    ) -> Mask | None:
+        """Return the iterations whose operand is void, or padding that adds nothing."""
+        name = operand.buffer.name
+        zero, void = self._zeros.of(name, thread), self._voids.of(name, thread)
+        if zero is None and void is None:
+            return None
+        positions = self._positions(operand, leaf.loops, box, values)
+        # Iterations that a guard excludes may lie beyond the tile; what they find does not matter.
+        if zero is not None:  # no tile has both
+            return zero.take(positions, mode="clip")
+        assert void is not None
+        unread = void.take(positions, mode="clip")
+        if leaf.call == GEMM_CALL and operand.buffer.scratchpad == "inp":
+            dst = leaf.operands[0]
+            written = self._positions(dst, leaf.loops, box, values)
+            size = self._addresses.size(dst.buffer.name)
+            self._voids.mark(dst.buffer.name, thread, written[unread], size)
+        return unread
+
     def _positions(
         self, operand: TileOperand, loops: list[Loop], box: Box, values: Values
     ) -> Elements:
         """Return the position within its tile of an operand, for all iterations of a box."""
         lanes: int = getattr(self._config, operand.buffer.scratchpad).lanes
-        open_grid = np.ogrid[tuple(slice(span.start, span.stop) for span in box)]
-        point = {loop.name: axis for loop, axis in zip(loops, open_grid, strict=True)}
-        scalars = np.asarray(operand.offset({**values, **point}))
-        positions = self._addresses.place(operand.buffer.name, scalars // lanes)
-        return np.broadcast_to(positions, tuple(len(span) for span in box))
+        scalars = _evaluate(operand.offset, loops, box, values)
+        return self._addresses.place(operand.buffer.name, scalars // lanes)
 
     def _regular(self, leaf: CallNest, box: Box, values: Values) -> list[Box]:
         """Cut a box until every operand moves by equal steps along every loop.
@@ -330,6 +357,16 @@ class _Walk:
         return base, strides
 
 
+def _evaluate(
+    expression: Expression, loops: list[Loop], box: Box, values: Values
+) -> npt.NDArray[Any]:
+    """Return the value of an expression in all iterations of a box."""
+    open_grid = np.ogrid[tuple(slice(span.start, span.stop) for span in box)]
+    point = {loop.name: axis for loop, axis in zip(loops, open_grid, strict=True)}
+    found = np.asarray(expression({**values, **point}))
+    return np.broadcast_to(found, tuple(len(span) for span in box))
+
+
 def _unit_or_none(node: Node) -> int | None:
     return int(node.unit) if isinstance(node, LeafNest) else None
 
@@ -370,7 +407,9 @@ def _box(leaf: LeafNest, values: Values) -> Box | None:
             if not guard(values):
                 return None
             continue
-        (index,) = inner  # tiles are cut along one axis at a time
+        if len(inner) > 1:
+            continue  # `_Walk._needed` evaluates it
+        (index,) = inner
         loop = leaf.loops[index]
         holds = np.flatnonzero(guard({**values, loop.name: np.arange(loop.extent)}))
         if not holds.size or holds[-1] - holds[0] + 1 != holds.size:

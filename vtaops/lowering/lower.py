@@ -16,6 +16,7 @@ from vtaops.lowering.micro_ops import place_micro_ops
 from vtaops.lowering.nests import parse
 from vtaops.lowering.scratchpads import ONE_TILE_EACH, Capacity
 from vtaops.lowering.tokens import insert_tokens
+from vtaops.ops.base import SKIP_PADDING
 from vtaops.program import Buffer, Program
 
 
@@ -47,7 +48,8 @@ def lower(
         If a scratchpad overflows.
     """
     tree = accumulate_in_place(parse(module["main"], config))
-    operations = emit(tree, buffers, config, capacity)
+    skip_padding = SKIP_PADDING in (module["main"].attrs or {})
+    operations = emit(tree, buffers, config, capacity, skip_padding)
     operations, micro_ops = place_micro_ops(operations, config)
     operations = insert_tokens(operations)
     encode = Encoding.of(config).encode

@@ -11,7 +11,7 @@ from vtaops.config import HardwareConfig
 from vtaops.errors import ShapeError
 from vtaops.isa import AluOp
 from vtaops.layout import Layout, bias_layout, data_layout
-from vtaops.ops.base import Operator, Pair, as_pair, require_at_least
+from vtaops.ops.base import SKIP_PADDING, Operator, Pair, as_pair, require_at_least
 from vtaops.ops.postprocess import (
     AluStage,
     Lane,
@@ -56,6 +56,11 @@ class Phases:
         return -(-self.kernel // self.stride)
 
     @property
+    def phases(self) -> int:
+        """Phases that have outputs."""
+        return min(self.stride, self.outputs)
+
+    @property
     def steps(self) -> int:
         """Pixels of one phase, rounded up."""
         return -(-self.outputs // self.stride)
@@ -82,7 +87,8 @@ class Conv2dTranspose(Operator):
 
     The output has ``(height - 1) * stride - top - bottom + kernel + output_padding`` rows.
     It is computed phase by phase: output pixels of equal position modulo the stride form an
-    ordinary convolution with every stride-th tap, so no zero is inserted or multiplied.
+    ordinary convolution with every stride-th tap, so no zero is inserted or multiplied; products
+    with the padding around the image are left out as well.
 
     Parameters
     ----------
@@ -247,9 +253,7 @@ class Conv2dTranspose(Operator):
             product = pixel.astype("int32") * weight.astype("int32")
             return te.sum(product, axis=[ic, ty, tx, lane])
 
-        n, o, _, _, *tile = shapes["res"]
-        whole = (n, o, rows.steps * rows.stride, columns.steps * columns.stride, *tile)
-        acc = te.compute(whole, products, name="res_conv")
+        acc = te.compute(shapes["res"], products, name="res_conv")
         arguments = [data, kernel]
         operands: dict[str, Lane] = {}
         if self.bias:
@@ -257,8 +261,9 @@ class Conv2dTranspose(Operator):
             bias_buf = te.compute(bias.shape, lambda *i: bias(*i), name="bias_buf")
             arguments.append(bias)
             operands["bias"] = lambda b, co, y, x, bi, ci: bias_buf[co, bi, ci]
-        res = declare_postprocessing(acc, self.stages, operands, shapes["res"])
-        return tvm.IRModule({"main": te.create_prim_func([*arguments, res])})
+        res = declare_postprocessing(acc, self.stages, operands)
+        function = te.create_prim_func([*arguments, res]).with_attr(SKIP_PADDING, True)
+        return tvm.IRModule({"main": function})
 
     def _declare_input(self, data: te.Tensor) -> te.Tensor:
         n, c, height, width, *tile = (int(extent) for extent in data.shape)

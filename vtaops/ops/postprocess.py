@@ -136,7 +136,6 @@ def declare_postprocessing(
     acc: te.Tensor,
     stages: list[AluStage],
     operands: Mapping[str, Lane],
-    shape: tuple[int, ...] | None = None,
 ) -> te.Tensor:
     """Append the ALU stages and the final cast to int8 to an accumulation.
 
@@ -148,18 +147,16 @@ def declare_postprocessing(
         The passes.
     operands : mapping of str to callable
         For each operand that a stage names: indices of an accumulator lane to the operand's value.
-    shape : tuple of int, optional
-        Shape of the result, where it is smaller than the accumulators.
 
     Returns
     -------
     te.Tensor
-        The stage ``res``, int8.
+        The stage ``res``, int8, of the same shape.
     """
     value = acc
     for stage in stages:
         value = te.compute(acc.shape, _stage_body(stage, value, operands), name=stage.name)
-    return te.compute(shape or acc.shape, lambda *i: value(*i).astype("int8"), name="res")
+    return te.compute(acc.shape, lambda *i: value(*i).astype("int8"), name="res")
 
 
 def _stage_body(stage: AluStage, source: te.Tensor, operands: Mapping[str, Lane]) -> Lane:

@@ -268,7 +268,7 @@ def _(op: Conv2dTranspose, config: HardwareConfig) -> BlockedShape:
         taps=rows.taps * rows.stride * columns.taps * columns.stride,
         alu_passes=len(op.stages),
         bias=op.bias,
-        phases=rows.stride * columns.stride,
+        phases=rows.phases * columns.phases,
     )
 
 

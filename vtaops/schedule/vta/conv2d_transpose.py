@@ -12,7 +12,7 @@ from vtaops.schedule.vta.stages import (
     attach_output_stages,
     bind_threads,
     block_image,
-    tensorize,
+    tensorize_decomposed,
 )
 
 
@@ -21,19 +21,23 @@ def schedule_conv2d_transpose(
 ) -> Schedule:
     """Return the schedule; ``h`` and ``w`` of the tiling count pixels of one phase."""
     s = Schedule(op.declare(config))
-    strides = op.rows.stride, op.columns.stride
-    loops = block_image(s, config, tiling, strides)
+    phases = op.rows.phases, op.columns.phases
+    loops = block_image(s, config, tiling, phases)
     attach_output_stages(s, "res_conv", op.stages, loops.tile, loops.channels)
 
-    # All phases of a tile share its input pixels and weights.
     *_, b, co, y, x, bi, ci, ic, ty, tx, lane = s.get_loops(s.get_sblock("res_conv"))
     step, ic_i = s.split(ic, [None, tiling.ic // config.block_in])
-    y_i, phase_y = s.split(y, [None, strides[0]])
-    x_i, phase_x = s.split(x, [None, strides[1]])
-    s.reorder(step, phase_y, phase_x, b, co, ic_i, ty, tx, y_i, x_i, bi, ci, lane)
+    s.reorder(step, b, co, ic_i, ty, tx, y, x, bi, ci, lane)
     attach_loads(s, step)
 
     bind_threads(s, loops.thread)
-    # Blocks may carry predicates even where tiles divide the operator: the last phases overhang.
-    tensorize(s, config, "res_conv", op.stages, step, overhang=True)
+    s.decompose_reduction(s.get_sblock("res_conv"), step)
+
+    # All phases of a tile share its input pixels and weights.
+    *_, b, co, ic, ty, tx, y, x, bi, ci, lane = s.get_loops(s.get_sblock("res_conv_update"))
+    y_i, phase_y = s.split(y, [None, phases[0]])
+    x_i, phase_x = s.split(x, [None, phases[1]])
+    s.reorder(phase_y, phase_x, b, co, ic, ty, tx, y_i, x_i, bi, ci, lane)
+    # The phases may overhang even where tiles divide the operator.
+    tensorize_decomposed(s, config, "res_conv", op.stages, overhang=True)
     return s

@@ -111,6 +111,13 @@ def tensorize(
     `overhang` tells whether tiles do not divide the operator, so that blocks carry predicates.
     """
     s.decompose_reduction(s.get_sblock(acc), step)
+    tensorize_decomposed(s, config, acc, stages, overhang)
+
+
+def tensorize_decomposed(
+    s: Schedule, config: HardwareConfig, acc: str, stages: list[AluStage], overhang: bool
+) -> None:
+    """Map all computation to intrinsics, the reset of `acc` being split off already."""
     rank = lane_rank(config)
     _tensorize(s, s.get_sblock(f"{acc}_init"), rank, intrinsics.reset(config), overhang)
     _tensorize(s, s.get_sblock(f"{acc}_update"), rank + 1, intrinsics.gemm(config), overhang)
