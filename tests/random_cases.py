@@ -61,10 +61,14 @@ def random_tiling(rng: random.Random, op: Operator, config: HardwareConfig) -> T
         tiling = Tiling(
             oc=rng.randint(1, shape.oc) * config.block_out,
             ic=rng.randint(1, shape.ic) * config.block_in,
-            h=rng.randint(1, shape.height),
-            w=rng.randint(1, shape.width),
+            h=rng.randint(1, shape.rows.extent),
+            w=rng.randint(1, shape.columns.extent),
             oc_threads=rng.choice([1, 2]),
             h_threads=rng.choice([1, 2]),
+            inp_tiles=rng.choice([1, 1, 2, 3]),
+            wgt_tiles=rng.choice([1, 1, 2, 4]),
+            acc_tiles=rng.choice([1, 1, 2]),
+            keep=rng.choice(["wgt", "inp"]),
         )
         try:
             check_tiling(op, config, tiling)

@@ -26,6 +26,7 @@ from vtaops.isa import (
     Unit,
     words_to_array,
 )
+from vtaops.program import Statistics
 from vtaops.runtime import Device, DeviceBuffer
 
 
@@ -47,12 +48,9 @@ class ReferenceVTA:
         self.inp = np.zeros((config.inp.depth, *config.inp.shape), np.int64)
         self.wgt = np.zeros((config.wgt.depth, *config.wgt.shape), np.int64)
         self.acc = np.zeros((config.acc.depth, *config.acc.shape), np.int64)
-        self.counters = dict.fromkeys(
-            ("inp_load_nbytes", "wgt_load_nbytes", "acc_load_nbytes", "uop_load_nbytes")
-            + ("out_store_nbytes", "gemm_counter", "alu_counter"),
-            0,
-        )
+        self.counters = dict.fromkeys(Statistics().as_dict(), 0)
         self.executed = 0
+        # Instruction, accumulator element and lane of the first sum or product beyond int32.
         self.first_overflow: tuple[int, int, int] | None = None
 
     def execute(self, instruction: Instruction) -> None:

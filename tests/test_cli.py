@@ -68,7 +68,8 @@ def test_save_disassemble_verify(tmp_path):
 
 
 def test_lists():
-    assert "1x16_i8w8a32_15_15_18_17" in call("configs").output.replace("\n", "")
+    assert "8192/2048/1024/2048" in call("configs").output
+    assert "1x16_i8w8a32_15_15_18_17" in call("configs", "zcu104").output
     assert json.loads(call("configs", "--json").output)["tiny"]["LOG_BLOCK"] == 3
     assert "resnet18.C11" in call("layers").output
 

@@ -6,6 +6,7 @@ results are compared with NumPy. The streams are written by hand, tokens include
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,19 +16,18 @@ from reference_isa import launch, launch_words, place, serialise
 
 from vtaops import HardwareConfig
 from vtaops.config import Memory
-from vtaops.isa import Alu, AluOp, Encoding, Finish, Gemm, Instruction, Load, Store
+from vtaops.isa import Alu, AluOp, Encoding, Finish, Gemm, Instruction, Load, Store, Unit
+from vtaops.program import Statistics
 from vtaops.runtime import Fsim
 from vtaops.runtime.fsim import available_kernels
 
 PYNQ = HardwareConfig.load("pynq")
 BLOCK = 16
-COUNTERS = ("uop_load_nbytes", "inp_load_nbytes", "wgt_load_nbytes", "acc_load_nbytes")
-COUNTERS += ("gemm_counter", "alu_counter", "out_store_nbytes")
 Matrix = npt.NDArray[np.int8]
 
 
 def counters(**values: int) -> dict[str, int]:
-    return dict.fromkeys(COUNTERS, 0) | values
+    return Statistics(**values).as_dict()
 
 
 def random_matrix(rows: int, columns: int, seed: int, low: int = -128, high: int = 128) -> Matrix:
@@ -272,65 +272,51 @@ def test_words_of_lenet5_conv1_relu() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["relu", "average_pooling"])
-def test_alu_programs(name: str) -> None:
-    """One relu of a loaded accumulator; 2x2 average pooling of a 4x4 image."""
+def run_on_accumulators(
+    data: npt.NDArray[np.int32], body: list[Instruction], table: list[tuple[int, int, int]]
+) -> tuple[npt.NDArray[np.int8], dict[str, int]]:
+    """Load micro-ops and accumulators, run the body; return all accumulators as int8, counters."""
     with Fsim("pynq") as device:
-        data = np.random.default_rng(7).integers(-500, 500, (16, BLOCK), np.int32)
-        acc, out = place(device, data), device.alloc(16 * BLOCK)
-        base = acc.address // 64
-        if name == "relu":
-            table = [(0, 0, 0)]
-            count = 1
-            body: list[Instruction] = [
-                Alu(alu_op=AluOp.MAX, use_imm=1, uop_end=1, iter_out=1, iter_in=1)
-            ]
-            expected = np.maximum(data[:1], 0)
-            known = counters(uop_load_nbytes=4, acc_load_nbytes=64, alu_counter=1)
-        else:
-            # Windows in place: add the three neighbours to each corner, then divide by 4.
-            table = [(0, 1, 0), (0, 4, 0), (0, 5, 0)]
-            count = 16
-            add = Alu(
-                alu_op=AluOp.ADD,
-                uop_end=3,
-                iter_out=2,
-                iter_in=2,
-                dst_factor_out=8,
-                src_factor_out=8,
-                dst_factor_in=2,
-                src_factor_in=2,
-            )
-            divide = replace(add, alu_op=AluOp.SHR, use_imm=1, imm=2, uop_end=1)
-            body = [add, divide]
-            windows = data.reshape(2, 2, 2, 2, BLOCK).sum(axis=(1, 3)) >> 2
-            expected = data.copy().reshape(2, 2, 2, 2, BLOCK)
-            expected[:, 0, :, 0] = windows
-            expected = expected.reshape(16, BLOCK)[[0, 2, 8, 10]]
-            known = counters(
-                uop_load_nbytes=12, acc_load_nbytes=1024, alu_counter=16, out_store_nbytes=64
-            )
+        acc, out = place(device, data), device.alloc(data.size)
         uop = place(device, Encoding.of(PYNQ).encode_micro_ops(table))
-        stream: list[Instruction] = [
-            Load(memory=Memory.UOP, dram_base=uop.address // 4, y_size=1, x_size=len(table)),
-            Load(memory=Memory.ACC, dram_base=base, y_size=1, x_size=count),
-            *body,
+        row = Load(memory=Memory.UOP, dram_base=uop.address // 4, y_size=1, x_size=len(table))
+        loads = [
+            row,
+            replace(row, memory=Memory.ACC, dram_base=acc.address // 64, x_size=len(data)),
         ]
-        launch(device, serialise(stream))
-        places = [0] if name == "relu" else [0, 2, 8, 10]
-        stores: list[Instruction] = [
-            Store(
-                memory=Memory.OUT, sram_base=p, dram_base=out.address // 16 + k, y_size=1, x_size=1
-            )
-            for k, p in enumerate(places)
-        ]
+        launch(device, serialise([*loads, *body]))
         stats = device.stats().as_dict()
-        launch(device, serialise(stores))
-        result = device.read(out, len(places) * BLOCK).view(np.int8).reshape(-1, BLOCK)
-        np.testing.assert_array_equal(result, expected.astype(np.int8))
-        assert stats == known | {"out_store_nbytes": 0}
-        stored = 0 if name == "relu" else 64
-        assert known["out_store_nbytes"] == stored
+        store = Store(memory=Memory.OUT, dram_base=out.address // 16, y_size=1, x_size=len(data))
+        launch(device, serialise([store]))
+        return device.read(out, data.size).view(np.int8).reshape(data.shape), stats
+
+
+def test_relu_program() -> None:
+    data = np.random.default_rng(7).integers(-120, 120, (1, BLOCK), np.int32)
+    relu = Alu(alu_op=AluOp.MAX, use_imm=1, uop_end=1, iter_out=1, iter_in=1)
+    result, stats = run_on_accumulators(data, [relu], [(0, 0, 0)])
+    np.testing.assert_array_equal(result, np.maximum(data, 0))
+    assert stats == counters(uop_load_nbytes=4, acc_load_nbytes=64, alu_counter=1)
+
+
+def test_average_pooling_program() -> None:
+    """2x2 windows of a 4x4 image, in place: add three neighbours to each corner, divide by 4."""
+    data = np.random.default_rng(7).integers(-120, 120, (16, BLOCK), np.int32)
+    add = Alu(
+        alu_op=AluOp.ADD,
+        uop_end=3,
+        iter_out=2,
+        iter_in=2,
+        dst_factor_out=8,
+        src_factor_out=8,
+        dst_factor_in=2,
+        src_factor_in=2,
+    )
+    divide = replace(add, alu_op=AluOp.SHR, use_imm=1, imm=2, uop_end=1)
+    result, stats = run_on_accumulators(data, [add, divide], [(0, 1, 0), (0, 4, 0), (0, 5, 0)])
+    sums = data.reshape(2, 2, 2, 2, BLOCK).sum(axis=(1, 3)).reshape(4, BLOCK)
+    np.testing.assert_array_equal(result[[0, 2, 8, 10]], sums >> 2)
+    assert stats == counters(uop_load_nbytes=12, acc_load_nbytes=1024, alu_counter=16)
 
 
 # ------------------------------------------------------------- the tutorial's convolution
@@ -509,8 +495,78 @@ class TutorialConv2d:
         return [*stream, Load(memory=Memory.UOP, pop_next=1), Finish(pop_next=1)]
 
 
-def place_tutorial(device: Fsim, conv: TutorialConv2d) -> tuple[list[Instruction], object]:
+@pytest.fixture(scope="module")
+def tutorial() -> tuple[TutorialConv2d, npt.NDArray[np.int8]]:
+    """The convolution and what NumPy makes of it."""
+    conv = TutorialConv2d(seed=1)
+    return conv, conv.expected()
+
+
+def run_tutorial(
+    device: Fsim,
+    conv: TutorialConv2d,
+    edit: Callable[[list[Instruction]], list[Instruction]] = list,
+) -> npt.NDArray[np.int8]:
+    """Run the stream, after an edit, in fresh buffers; return the result."""
     inp, wgt = place(device, conv.packed_data()), place(device, conv.packed_kernel())
     uop, out = place(device, conv.micro_ops()), device.alloc(256 * 14 * 14)
     stream = conv.stream(inp.address // 16, wgt.address // 256, uop.address // 4, out.address // 16)
-    return stream, out
+    launch(device, edit(stream))
+    return conv.unpacked_result(device.read(out, out.nbytes))
+
+
+@pytest.mark.parametrize("kernel", available_kernels())
+@pytest.mark.parametrize("seed", [None, 0, 1, 2, 3])
+def test_tutorial_conv2d(
+    tutorial: tuple[TutorialConv2d, npt.NDArray[np.int8]], seed: int | None, kernel: str
+) -> None:
+    """Counters and result, in several orders of the units; a second run works as well."""
+    conv, expected = tutorial
+    with Fsim("pynq", seed=seed, kernel=kernel) as device:
+        for _ in range(2):
+            device.reset_stats()
+            np.testing.assert_array_equal(run_tutorial(device, conv), expected)
+            assert device.stats().as_dict() == conv.counters
+
+
+QUEUES = {
+    "load->compute": (Unit.LOAD, "push_next", Unit.COMPUTE, "pop_prev"),
+    "compute->load": (Unit.COMPUTE, "push_prev", Unit.LOAD, "pop_next"),
+    "compute->store": (Unit.COMPUTE, "push_next", Unit.STORE, "pop_prev"),
+    "store->compute": (Unit.STORE, "push_prev", Unit.COMPUTE, "pop_next"),
+}
+
+
+def without_tokens(stream: list[Instruction], queue: str) -> list[Instruction]:
+    """Return the stream without one kind of token, but with a FINISH that waits for all units."""
+    producer, push, consumer, pop = QUEUES[queue]
+    edited = []
+    for insn in stream[:-1]:
+        if insn.unit == producer:
+            insn = replace(insn, **{push: 0})
+        if insn.unit == consumer:
+            insn = replace(insn, **{pop: 0})
+        edited.append(insn)
+    meeting = [Load(memory=Memory.INP, push_next=1), Store(memory=Memory.OUT, push_prev=1)]
+    kept = int(queue != "store->compute")
+    return [
+        *edited,
+        *meeting,
+        Load(memory=Memory.UOP, pop_prev=1, pop_next=kept),
+        Finish(pop_next=1),
+    ]
+
+
+@pytest.mark.parametrize("queue", QUEUES)
+def test_tutorial_conv2d_needs_its_tokens(
+    tutorial: tuple[TutorialConv2d, npt.NDArray[np.int8]], queue: str
+) -> None:
+    """Without one kind of token, some order of the units gives a wrong result."""
+    conv, expected = tutorial
+
+    def is_wrong(seed: int) -> bool:
+        with Fsim("pynq", seed=seed) as device:
+            result = run_tutorial(device, conv, lambda stream: without_tokens(stream, queue))
+        return bool((result != expected).any())
+
+    assert any(is_wrong(seed) for seed in range(8))

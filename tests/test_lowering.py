@@ -17,7 +17,7 @@ from vtaops.lowering.micro_ops import place_micro_ops
 from vtaops.lowering.microcode import PIPELINE_DISTANCE, AffineLoop, kernels
 from vtaops.lowering.nests import parse
 from vtaops.lowering.operation import Operation, Touch
-from vtaops.lowering.scratchpads import Addresses
+from vtaops.lowering.scratchpads import Addresses, Capacity
 from vtaops.lowering.tokens import insert_tokens
 from vtaops.program import Buffer, Role
 from vtaops.schedule import blocked_shape
@@ -283,7 +283,8 @@ def test_footprint_is_what_lowering_allocates(config, seed):
     op = rng.choice([random_conv2d, random_gemm])(rng)
     tiling = random_tiling(rng, op, hardware)
     tree = parse(op.lower(hardware, tiling)["main"])
-    addresses = Addresses(tree, hardware)
+    capacity = Capacity(tiling.inp_tiles, tiling.wgt_tiles, tiling.acc_tiles)
+    addresses = Addresses(tree, hardware, capacity)
     expected = blocked_shape(op, hardware).footprint(tiling, hardware)
     for memory, elements in addresses.used.items():
         assert elements <= expected[memory]

@@ -198,10 +198,6 @@ def test_paths_that_cannot_be_used(tmp_path):
             {"buffers": (Buffer("x", Role.INPUT, (0,), "int8", Layout("A")),)},
             r"buffer 0 has shape \(0,\); extents are integers from 1 on",
         ),
-        (
-            {"buffers": (Buffer("x", Role.INPUT, (2,), "int8", Layout("A")),) * 2},
-            r"two buffers have the same name: \['x', 'x'\]",
-        ),
     ],
 )
 def test_what_could_not_be_read_is_not_written(tmp_path, changes, message):
@@ -320,7 +316,7 @@ def changed(path, value):
         (["buffers"], [], "instruction 1 refers to buffer 0; the program has 0 buffers"),
         (["buffers", 0], 3, "buffer 0 is an int; it must be an object"),
         (["buffers", 0], {}, r"buffer 0 lacks the keys \['dtype'"),
-        (["buffers", 1, "name"], "inp", r"two buffers have the same name: \['inp', 'inp', 'out'\]"),
+        (["buffers", 1, "name"], "inp", "two buffers have the same name: inp, inp, out"),
         (["buffers", 0, "name"], "", "has the name ''; it must be printable"),
         (["buffers", 0, "name"], "a\nb", "must be printable"),
         (["buffers", 0, "name"], "\ud800", "must be printable"),

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import numpy as np
 import typer
 from rich import box
 from rich.console import Console
+from rich.progress import Progress
 from rich.syntax import Syntax
 from rich.table import Table
 
@@ -171,23 +173,69 @@ def verify(file: Annotated[Path, typer.Argument(help="A program file.")]) -> Non
 
 
 @app.command()
-def configs(as_json: JsonOption = False) -> None:
-    """List the hardware configurations that vtaops ships.
+def tune(
+    layer: Annotated[list[str], typer.Option("--layer", help="A named layer; may be repeated.")],
+    config: ConfigOption = "pynq",
+    effort: Annotated[str, typer.Option(help="fast or thorough.")] = "thorough",
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Ignore results of earlier searches.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Search the tiling with the fewest cycles by the timing model, and keep it.
 
-    Example: vtaops configs
+    Example: vtaops tune --layer resnet18.C8 --layer resnet18.C10
     """
-    found = [HardwareConfig.load(name) for name in HardwareConfig.names()]
+    from vtaops.tuner import COMPILED, Effort, Tuned, keep, recall, search
+    from vtaops.workloads import find
+
+    hardware, chosen = HardwareConfig.load(config), cast(Effort, effort)
+    workloads = [find(name) for name in layer]
+    results: dict[str, Tuned] = {}
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        for workload in workloads:
+            task = progress.add_task(workload.name, total=COMPILED.get(chosen, 1))
+            best = None if fresh else recall(workload.op, hardware, chosen)
+            if best is None:
+                for best in search(workload.op, hardware, chosen):
+                    description = f"{workload.name}: {best.cycles:,} cycles"
+                    progress.update(task, advance=1, description=description)
+                assert best is not None
+                keep(workload.op, hardware, chosen, best)
+            results[workload.name] = best
+    if as_json:
+        typer.echo(json.dumps({name: asdict(best) for name, best in results.items()}, indent=2))
+        return
+    table = _list_table(f"Best tilings on {hardware.name}")
+    for column in ("layer", "cycles", "from", "tiling"):
+        table.add_column(column, overflow="fold")
+    for name, best in results.items():
+        table.add_row(name, f"{best.cycles:,}", best.source, best.tiling.text)
+    Console().print(table)
+
+
+@app.command()
+def configs(
+    name: Annotated[str, typer.Argument(help="Show this one in detail: a name or a file.")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """List the hardware configurations that vtaops ships, or show one.
+
+    Example: vtaops configs pynq
+    """
+    found = [HardwareConfig.load(n) for n in ([name] if name else HardwareConfig.names())]
     if as_json:
         typer.echo(json.dumps({c.name: c.to_dict() for c in found}, indent=2))
-        return
-    table = _list_table("Hardware configurations")
-    for column in ("name", "target", "bitstream id", "tile", "uop/inp/wgt/acc depth"):
-        table.add_column(column, overflow="fold")
-    for c in found:
-        depths = "/".join(str(memory.depth) for memory in (c.uop, c.inp, c.wgt, c.acc))
-        tile = f"{c.batch}x{c.block_in}x{c.block_out}"
-        table.add_row(c.name, c.target, c.bitstream_id, tile, depths)
-    Console().print(table)
+    elif name:
+        _show_config(found[0])
+    else:
+        table = _list_table("Hardware configurations")
+        for column in ("name", "target", "tile", "uop/inp/wgt/acc depth"):
+            table.add_column(column, overflow="fold")
+        for c in found:
+            depths = "/".join(str(memory.depth) for memory in (c.uop, c.inp, c.wgt, c.acc))
+            table.add_row(c.name, c.target, f"{c.batch}x{c.block_in}x{c.block_out}", depths)
+        Console().print(table)
 
 
 @app.command()
@@ -273,6 +321,26 @@ def _run(
         raise typer.Exit(1)
 
 
+def _show_config(config: HardwareConfig) -> None:
+    rows = {
+        "target": f"{config.target}, {config.board.clock_mhz} MHz, {config.board.bus_bits}-bit bus",
+        "bitstream id": config.bitstream_id,
+        "fingerprint": config.fingerprint,
+        "multiply-adds a cycle": str(config.macs_per_cycle),
+    }
+    for memory in (config.uop, config.inp, config.wgt, config.acc, config.out):
+        shape = "x".join(map(str, memory.shape)) or "1"
+        rows[f"{memory.memory.name.lower()} scratchpad"] = (
+            f"{memory.depth} elements of {shape} {memory.dtype} ({memory.element_bytes} bytes)"
+        )
+    table = _list_table(f"Configuration {config.name}")
+    table.add_column("property")
+    table.add_column("value", overflow="fold")
+    for row in rows.items():
+        table.add_row(*row)
+    Console().print(table)
+
+
 def _show(op: Any, hardware: HardwareConfig, tiling: Any, stage: Stage) -> None:
     module = {
         Stage.tir: lambda: op.declare(hardware),
@@ -294,8 +362,9 @@ def _tiling(text: str) -> Any:
     if not text:
         return None
     try:
-        fields = {key: int(value) for key, value in (part.split("=") for part in text.split(","))}
-        return Tiling(**fields)
+        fields: dict[str, Any] = dict(part.split("=") for part in text.split(","))
+        numbers = {name: int(value) for name, value in fields.items() if name != "keep"}
+        return Tiling(**numbers, keep=fields.get("keep", "wgt"))
     except (ValueError, TypeError) as error:
         raise ScheduleError(
             f"cannot read tiling {text!r}; write oc=128,ic=16,h=7,w=14,oc_threads=2,h_threads=1 "

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from vtaops.config import HardwareConfig
-from vtaops.lowering import lower
+from vtaops.lowering import Capacity, lower
 from vtaops.ops import Operator
 from vtaops.program import Program
 from vtaops.schedule import Tiling, default_tiling
@@ -54,7 +54,8 @@ def compile(
         "tiling": asdict(chosen),
         "macs": op.macs,
     }
-    program = lower(op.lower(hardware, chosen), op.buffers(hardware), hardware, metadata)
+    capacity = Capacity(chosen.inp_tiles, chosen.wgt_tiles, chosen.acc_tiles)
+    program = lower(op.lower(hardware, chosen), op.buffers(hardware), hardware, metadata, capacity)
     if verify:
         program.verify()
     return program

@@ -10,19 +10,21 @@ import threading
 from collections import OrderedDict
 from pathlib import Path
 from types import TracebackType
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from vtaops.compiler import compile
 from vtaops.config import HardwareConfig
-from vtaops.errors import DeviceError, ShapeError
+from vtaops.errors import DeviceError, ScheduleError, ShapeError
 from vtaops.ops import Conv2d, Gemm, Operator
 from vtaops.ops.base import Pair
 from vtaops.program import Program, Statistics
 from vtaops.runtime import Device, LoadedProgram, open_device
 from vtaops.runtime.executor import DEFAULT_TIMEOUT
 from vtaops.schedule import Tiling
+from vtaops.tuner import COMPILED, Effort, tune
 
 Int8Array = npt.NDArray[np.int8]
 
@@ -45,11 +47,16 @@ class Session:
         Seconds that one launch may take.
     check_overflow : bool
         Whether an overflow of an int32 accumulator is an error (``"fsim"`` only; slower).
+    search : "off", "fast" or "thorough"
+        How tilings are found: by a bound on cycles, or by timing some dozen or a hundred compiled
+        programs (seconds for each new shape; results are kept on disk).
 
     Raises
     ------
     ConfigError
         If there is no such configuration.
+    ScheduleError
+        If `search` is unknown.
     DeviceError
         If there is no such device, or it cannot be opened.
 
@@ -67,12 +74,16 @@ class Session:
         *,
         timeout: float = DEFAULT_TIMEOUT,
         check_overflow: bool = False,
+        search: Effort | Literal["off"] = "off",
     ) -> None:
         if isinstance(device, str):
             device = open_device(device, config, check_overflow=check_overflow)
         elif check_overflow:
             raise DeviceError("check_overflow needs a device that is named: Session('fsim')")
+        if search not in ("off", *COMPILED):
+            raise ScheduleError(f"search is {search!r}; it must be off, fast or thorough")
         self.device = device
+        self._search = search
         self._timeout = timeout
         self._lock = threading.RLock()
         self._loaded: OrderedDict[tuple[Operator, Tiling | None], LoadedProgram] = OrderedDict()
@@ -228,7 +239,10 @@ class Session:
         if key not in self._loaded:
             while len(self._loaded) >= LOADED_PROGRAMS:
                 self._loaded.popitem(last=False)[1].close()
-            program = compile(op, self.device.config, tiling)
+            chosen = tiling
+            if chosen is None and self._search != "off":
+                chosen = tune(op, self.device.config, self._search).tiling
+            program = compile(op, self.device.config, chosen)
             self._loaded[key] = LoadedProgram(program, self.device)
         self._loaded.move_to_end(key)
         return self._loaded[key]

@@ -1,4 +1,4 @@
-// Yardsticks for benchmarks/fsim_speed.py: what the machine can do at best, and what plain code does.
+// Yardsticks for benchmarks/fsim_speed.py: what the CPU can do at best, and what plain code does.
 #pragma once
 
 #include <cstddef>

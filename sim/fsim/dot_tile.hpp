@@ -25,24 +25,24 @@ FSIM_INLINE void keep_order(Register& sum) {
 #endif
 }
 
-// Across: weight elements of one object, of Registers registers of output channels each.
-// Resident: the weights stay in registers (needs Across * Registers * Block / kGroup of them), else
-// they are read anew for every call of update.
-template <class Simd, int Block, int Registers, bool Resident, int Across = 1>
+// Elements: weight elements of one object, of Registers registers of output channels each.
+// Resident: the weights stay in registers (needs Elements * Registers * Block / kGroup of them),
+// else they are read anew for every call of update.
+template <class Simd, int Block, int Registers, bool Resident, int Elements = 1>
 class DotTile {
   using Register = typename Simd::Register;
   static constexpr int kSteps = Block / Simd::kGroup;
   static constexpr int kStepBytes = Block * 4;
-  static constexpr int kRegisters = Registers * Across;
+  static constexpr int kRegisters = Registers * Elements;
 
  public:
   static constexpr int kBlock = Block;
   static constexpr int kWidth = Registers * Simd::kLanes;
-  static constexpr int kAcross = Across;
+  static constexpr int kElements = Elements;
   static constexpr int kInpBytes = kSteps * 4;
   static constexpr int kWgtBytes = kSteps * kStepBytes + (Simd::kHasOffset ? kStepBytes : 0);
 
-  FSIM_INLINE DotTile(const uint8_t* wgt, std::size_t wgt_step, std::size_t acc_step)
+  FSIM_INLINE DotTile(const uint8_t* wgt, std::ptrdiff_t wgt_step, std::ptrdiff_t acc_step)
       : wgt_(wgt), wgt_step_(wgt_step), acc_step_(acc_step) {
     if constexpr (Resident) {
 #pragma GCC unroll 32
@@ -103,7 +103,7 @@ class DotTile {
   }
 
   const uint8_t* wgt_;
-  std::size_t wgt_step_, acc_step_;
+  std::ptrdiff_t wgt_step_, acc_step_;
   Register start_[kRegisters];
   Register held_[Resident ? kSteps * kRegisters : 1];
 };

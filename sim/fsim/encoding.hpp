@@ -41,9 +41,7 @@ struct Instruction {
 };
 
 struct MicroOp {
-  uint32_t dst = 0;
-  uint32_t src = 0;
-  uint32_t wgt = 0;
+  uint32_t dst, src, wgt;
 };
 
 class Encoding {

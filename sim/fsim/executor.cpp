@@ -218,12 +218,43 @@ void Executor::group_by_weight(const MicroOp* uops, std::size_t count, GemmNest&
   runs_.clear();
   for (std::size_t u = 0; u < count; ++u) {
     if (runs_.empty() || runs_.back().wgt != nest.grouped[u].wgt) {
-      runs_.push_back({nest.grouped[u].wgt, u, u});
+      Run run;
+      run.wgt = nest.grouped[u].wgt;
+      run.begin = u;
+      runs_.push_back(run);
     }
     runs_.back().end = u + 1;
   }
+  if (kernels_.uses_twins) pair_twins(nest.grouped);
   nest.runs = runs_.data();
   nest.run_count = runs_.size();
+}
+
+// Joins runs that differ in nothing but the output block, as those of neighbouring output channels
+// do. Programs are regular: all twins are as far apart as those of the first run.
+void Executor::pair_twins(const MicroOp* grouped) {
+  const auto are_twins = [&](const Run& a, const Run& b) {
+    const MicroOp* const x = grouped + a.begin;
+    const MicroOp* const y = grouped + b.begin;
+    const auto shifted = [&](const MicroOp& p, const MicroOp& q) {
+      return p.src == q.src && q.dst - p.dst == y->dst - x->dst;
+    };
+    return a.end - a.begin == b.end - b.begin && std::equal(x, grouped + a.end, y, shifted);
+  };
+  const auto is_joined = [](const Run& run) { return run.begin == run.end; };
+
+  const auto twin = std::find_if(runs_.begin() + 1, runs_.end(),
+                                 [&](const Run& run) { return are_twins(runs_[0], run); });
+  if (twin == runs_.end()) return;
+  const std::size_t distance = twin - runs_.begin();
+  for (std::size_t a = 0; a + distance < runs_.size(); ++a) {
+    Run &run = runs_[a], &other = runs_[a + distance];
+    if (is_joined(run) || !are_twins(run, other)) continue;
+    run.twin_wgt = static_cast<std::ptrdiff_t>(other.wgt - run.wgt);
+    run.twin_dst = std::ptrdiff_t{grouped[other.begin].dst} - grouped[run.begin].dst;
+    other.end = other.begin;
+  }
+  runs_.erase(std::remove_if(runs_.begin(), runs_.end(), is_joined), runs_.end());
 }
 
 // Runs a kernel on slices of the two loops that are short enough to keep the deadline.

@@ -57,6 +57,7 @@ class Executor {
   const MicroOp* micro_ops(const Instruction& in) const;
   void require_in_bounds(const Instruction& in, const MicroOp* uops, const Index& index) const;
   void group_by_weight(const MicroOp* uops, std::size_t count, GemmNest& nest);
+  void pair_twins(const MicroOp* grouped);
   template <class Nest, class Kernel>
   void run_slices(const Instruction& in, Nest nest, Kernel kernel, Deadline& deadline) const;
 

@@ -4,10 +4,10 @@
 //   kBlock               channels of a tile
 //   kInpBytes, kWgtBytes bytes of one row of an input element, of one weight element
 //   kWidth               output channels that one Tile object computes from one weight element
-//   kAcross              weight elements that one Tile object computes with
+//   kElements            weight elements that one Tile object computes with: 1, or 2 (a wide tile)
 //   Tile(wgt, wgt_step, acc_step)
-//                        takes hold of kWidth channels of the element at wgt; with kAcross > 1 also
-//                        of those wgt_step bytes on, whose accumulators are acc_step lanes on
+//                        takes hold of kWidth channels of the element at wgt, and if wide also of
+//                        the one wgt_step bytes on, whose accumulators are acc_step lanes on
 //   update<N>(acc, inp)  adds N products of a row of inputs with the weights to N rows of
 //                        accumulators, one after the other: rows may coincide
 //
@@ -45,77 +45,87 @@ FSIM_INLINE void update_many(const Tile& tile, std::size_t count, int32_t* acc,
   for (; count >= 4; count -= 4, acc += 4 * acc_step, inp += 4 * inp_step) {
     update_rows<4>(tile, acc, acc_step, inp, inp_step);
   }
-  if (count & 2) {
-    update_rows<2>(tile, acc, acc_step, inp, inp_step);
-    acc += 2 * acc_step;
-    inp += 2 * inp_step;
+  switch (count) {
+    case 3: return update_rows<3>(tile, acc, acc_step, inp, inp_step);
+    case 2: return update_rows<2>(tile, acc, acc_step, inp, inp_step);
+    case 1: return update_rows<1>(tile, acc, acc_step, inp, inp_step);
   }
-  if (count & 1) update_rows<1>(tile, acc, acc_step, inp, inp_step);
 }
 
-// The rows that N micro-ops address.
+// The rows that N steps address.
 template <int N, class Tile>
-FSIM_INLINE void update_uops(const Tile& tile, const MicroOp* uops, int32_t* acc,
-                             const uint8_t* inp) {
+FSIM_INLINE void update_steps(const Tile& tile, const MicroOp* steps, int32_t* acc,
+                              const uint8_t* inp) {
   int32_t* acc_rows[N];
   const uint8_t* inp_rows[N];
   for (int n = 0; n < N; ++n) {
-    acc_rows[n] = acc + std::size_t{uops[n].dst} * Tile::kBlock;
-    inp_rows[n] = inp + std::size_t{uops[n].src} * Tile::kInpBytes;
+    acc_rows[n] = acc + std::size_t{steps[n].dst} * Tile::kBlock;
+    inp_rows[n] = inp + std::size_t{steps[n].src} * Tile::kInpBytes;
   }
   tile.template update<N>(acc_rows, inp_rows);
 }
 
-// All products of one weight tile when an element has one row: the longer of the micro-op list
-// and the loop `longest` goes innermost.
+// Steps that a weight tile is used for: micro-ops, or the iterations of loops written out as such.
+struct Steps {
+  const MicroOp* begin = nullptr;
+  std::size_t count = 0;
+};
+
 template <class Tile>
-FSIM_INLINE void update_single_rows(const Tile& tile, const GemmNest& nest, const Run& run,
-                                    const Loop& other, const Loop& longest, int32_t* acc,
-                                    const uint8_t* inp) {
+FSIM_INLINE void update_list(const Tile& tile, const Steps& steps, int32_t* acc,
+                             const uint8_t* inp) {
+  const MicroOp* step = steps.begin;
+  for (std::size_t blocks = steps.count / 4; blocks; --blocks, step += 4) {
+    update_steps<4>(tile, step, acc, inp);
+  }
+  switch (steps.count % 4) {
+    case 3: return update_steps<3>(tile, step, acc, inp);
+    case 2: return update_steps<2>(tile, step, acc, inp);
+    case 1: return update_steps<1>(tile, step, acc, inp);
+  }
+}
+
+// The loops over which the weight stays.
+struct Fixed {
+  Loop outer, inner;
+  Steps steps;  // their iterations, if they are few
+};
+
+// All products of one weight tile when an element has one row: of micro-ops and steps of the loops,
+// the longer list goes innermost.
+template <class Tile>
+FSIM_INLINE void update_single_rows(const Tile& tile, const Steps& uops, const Fixed& fixed,
+                                    int32_t* acc, const uint8_t* inp) {
   constexpr std::size_t kAcc = Tile::kBlock, kInp = Tile::kInpBytes;
-  const std::size_t count = run.end - run.begin;
-  const MicroOp* const begin = nest.grouped + run.begin;
-  if (longest.extent >= count) {
-    for (const MicroOp* uop = begin; uop != begin + count; ++uop) {
-      for (std::size_t i = 0; i < other.extent; ++i) {
-        update_many(tile, longest.extent, acc + (uop->dst + i * other.dst) * kAcc,
-                    longest.dst * kAcc, inp + (uop->src + i * other.src) * kInp,
-                    longest.src * kInp);
+  if (!fixed.steps.count) {
+    const Loop &outer = fixed.outer, &inner = fixed.inner;
+    for (const MicroOp* uop = uops.begin; uop != uops.begin + uops.count; ++uop) {
+      for (std::size_t i = 0; i < outer.extent; ++i) {
+        update_many(tile, inner.extent, acc + (uop->dst + i * outer.dst) * kAcc, inner.dst * kAcc,
+                    inp + (uop->src + i * outer.src) * kInp, inner.src * kInp);
       }
     }
     return;
   }
-  for (std::size_t i = 0; i < other.extent; ++i) {
-    for (std::size_t j = 0; j < longest.extent; ++j) {
-      int32_t* const acc_base = acc + (i * other.dst + j * longest.dst) * kAcc;
-      const uint8_t* const inp_base = inp + (i * other.src + j * longest.src) * kInp;
-      const MicroOp* uop = begin;
-      for (std::size_t blocks = count / 4; blocks; --blocks, uop += 4) {
-        update_uops<4>(tile, uop, acc_base, inp_base);
-      }
-      if (count & 2) {
-        update_uops<2>(tile, uop, acc_base, inp_base);
-        uop += 2;
-      }
-      if (count & 1) update_uops<1>(tile, uop, acc_base, inp_base);
-    }
+  const bool uops_inside = uops.count > fixed.steps.count;
+  const Steps& inside = uops_inside ? uops : fixed.steps;
+  const Steps& outside = uops_inside ? fixed.steps : uops;
+  for (const MicroOp* step = outside.begin; step != outside.begin + outside.count; ++step) {
+    update_list(tile, inside, acc + step->dst * kAcc, inp + step->src * kInp);
   }
 }
 
 // The same when an element has several rows: they go innermost.
 template <class Tile>
-FSIM_INLINE void update_batches(const Tile& tile, const GemmNest& nest, const Run& run,
-                                const Loop& other, const Loop& longest, int32_t* acc,
-                                const uint8_t* inp) {
-  const std::size_t acc_element = nest.batch * Tile::kBlock;
-  const std::size_t inp_element = nest.batch * Tile::kInpBytes;
-  for (std::size_t u = run.begin; u < run.end; ++u) {
-    for (std::size_t i = 0; i < other.extent; ++i) {
-      std::size_t dst = nest.grouped[u].dst + i * other.dst;
-      std::size_t src = nest.grouped[u].src + i * other.src;
-      for (std::size_t j = 0; j < longest.extent; ++j, dst += longest.dst, src += longest.src) {
-        update_many(tile, nest.batch, acc + dst * acc_element, Tile::kBlock,
-                    inp + src * inp_element, Tile::kInpBytes);
+FSIM_INLINE void update_batches(const Tile& tile, std::size_t batch, const Steps& uops,
+                                const Fixed& fixed, int32_t* acc, const uint8_t* inp) {
+  const Loop &outer = fixed.outer, &inner = fixed.inner;
+  for (const MicroOp* uop = uops.begin; uop != uops.begin + uops.count; ++uop) {
+    for (std::size_t i = 0; i < outer.extent; ++i) {
+      std::size_t dst = uop->dst + i * outer.dst, src = uop->src + i * outer.src;
+      for (std::size_t j = 0; j < inner.extent; ++j, dst += inner.dst, src += inner.src) {
+        update_many(tile, batch, acc + dst * batch * Tile::kBlock, Tile::kBlock,
+                    inp + src * batch * Tile::kInpBytes, Tile::kInpBytes);
       }
     }
   }
@@ -132,47 +142,53 @@ struct Origin {
   }
 };
 
-// All products of a run with one weight element, or Tile::kAcross of them, which are the next steps
-// of the loop `across`.
+// All products of a run with one weight element, or with two if the tile is wide: the second is
+// wgt_step weights on, and its accumulators dst_step elements.
 template <class Tile>
 FSIM_TARGET void multiply(const GemmNest& nest, const Run& run, const Origin& at,
-                          const Loop& across, const Loop (&fixed)[2]) {
-  constexpr std::size_t kPassBytes = Tile::kWidth * 4;  // weights lie in groups of 32 bits
-  const std::size_t acc_element = nest.batch * Tile::kBlock;
+                          const Fixed& fixed, std::ptrdiff_t wgt_step = 0,
+                          std::ptrdiff_t dst_step = 0) {
+  constexpr std::ptrdiff_t kPassBytes = Tile::kWidth * 4;  // weights lie in groups of 32 bits
+  const std::ptrdiff_t acc_element = nest.batch * Tile::kBlock;
   const uint8_t* const inp = nest.inp + at.src * nest.batch * Tile::kInpBytes;
   const uint8_t* const wgt = nest.wgt + (at.wgt + run.wgt) * Tile::kWgtBytes;
-  for (std::size_t pass = 0; pass < Tile::kBlock / Tile::kWidth; ++pass) {
-    const Tile tile(wgt + pass * kPassBytes, across.wgt * Tile::kWgtBytes,
-                    across.dst * acc_element);
+  for (int pass = 0; pass < Tile::kBlock / Tile::kWidth; ++pass) {
+    const Tile tile(wgt + pass * kPassBytes, wgt_step * Tile::kWgtBytes, dst_step * acc_element);
     int32_t* const acc = nest.acc + at.dst * acc_element + pass * Tile::kWidth;
+    const Steps uops{nest.grouped + run.begin, run.end - run.begin};
     if (nest.batch == 1) {
-      update_single_rows(tile, nest, run, fixed[0], fixed[1], acc, inp);
+      update_single_rows(tile, uops, fixed, acc, inp);
     } else {
-      update_batches(tile, nest, run, fixed[0], fixed[1], acc, inp);
+      update_batches(tile, nest.batch, uops, fixed, acc, inp);
     }
   }
 }
 
 // Much to do for each weight: the loops over which it stays (and the runs of micro-ops) go inside.
+// Two weights are done at once where they meet the same inputs: in a run with a twin, or in two
+// steps of a loop.
 template <class Tile, class WideTile>
-FSIM_TARGET void gemm_by_weight(const GemmNest& nest, const Loop (&fixed)[2],
-                                const Loop (&varying)[2]) {
+FSIM_TARGET void gemm_by_weight(const GemmNest& nest, const Fixed& fixed, const Loop& outer,
+                                const Loop& loop) {
+  constexpr bool kIsWide = WideTile::kElements == 2;
   const Origin origin{nest.first_dst, nest.first_src, nest.first_wgt};
-  const Loop& across = varying[1];
-  const std::size_t wide = across.src == 0 ? WideTile::kAcross : 1;
-  for (std::size_t i = 0; i < varying[0].extent; ++i) {
-    const Origin row = origin.after(varying[0], i);
-    for (std::size_t j = 0; j < across.extent;) {
-      const Origin at = row.after(across, j);
-      const bool is_wide = wide > 1 && j + wide <= across.extent;
+  for (std::size_t i = 0; i < outer.extent; ++i) {
+    const Origin row = origin.after(outer, i);
+    for (std::size_t j = 0; j < loop.extent; j += 2) {
+      const Origin at = row.after(loop, j), next = row.after(loop, j + 1);
+      const bool has_next = j + 1 < loop.extent;
       for (std::size_t r = 0; r < nest.run_count; ++r) {
-        if (is_wide) {
-          multiply<WideTile>(nest, nest.runs[r], at, across, fixed);
+        const Run& run = nest.runs[r];
+        if (kIsWide && run.twin_wgt) {
+          multiply<WideTile>(nest, run, at, fixed, run.twin_wgt, run.twin_dst);
+          if (has_next) multiply<WideTile>(nest, run, next, fixed, run.twin_wgt, run.twin_dst);
+        } else if (kIsWide && has_next && loop.src == 0) {
+          multiply<WideTile>(nest, run, at, fixed, loop.wgt, loop.dst);
         } else {
-          multiply<Tile>(nest, nest.runs[r], at, across, fixed);
+          multiply<Tile>(nest, run, at, fixed);
+          if (has_next) multiply<Tile>(nest, run, next, fixed);
         }
       }
-      j += is_wide ? wide : 1;
     }
   }
 }
@@ -202,6 +218,7 @@ FSIM_TARGET void gemm_by_product(const GemmNest& nest) {
   }
 }
 
+// The whole instruction. WideTile: a Tile for two weight elements, or Tile itself.
 template <class Tile, class WideTile = Tile>
 FSIM_TARGET void gemm(const GemmNest& nest) {
   Loop fixed[2], varying[2];
@@ -211,11 +228,22 @@ FSIM_TARGET void gemm(const GemmNest& nest) {
   if (varying[1].extent == 1 || varying[1].src) std::swap(varying[0], varying[1]);
 
   const std::size_t products = nest.uop_count * fixed[0].extent * fixed[1].extent;
-  if (products >= 4 * nest.run_count) {
-    gemm_by_weight<Tile, WideTile>(nest, fixed, varying);
-  } else {
-    gemm_by_product<Tile>(nest);
+  if (products < 4 * nest.run_count) return gemm_by_product<Tile>(nest);
+
+  Fixed inside{fixed[0], fixed[1], {}};
+  constexpr std::size_t kFew = 32;
+  MicroOp steps[kFew * kFew];
+  if (nest.batch == 1 && fixed[1].extent <= kFew) {
+    for (std::size_t i = 0; i < fixed[0].extent; ++i) {
+      for (std::size_t j = 0; j < fixed[1].extent; ++j) {
+        MicroOp& step = steps[inside.steps.count++];
+        step.dst = static_cast<uint32_t>(i * fixed[0].dst + j * fixed[1].dst);
+        step.src = static_cast<uint32_t>(i * fixed[0].src + j * fixed[1].src);
+      }
+    }
+    inside.steps.begin = steps;
   }
+  gemm_by_weight<Tile, WideTile>(nest, inside, varying[0], varying[1]);
 }
 
 }  // namespace

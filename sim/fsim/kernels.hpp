@@ -19,10 +19,12 @@ struct Loop {
   std::size_t dst = 0, src = 0, wgt = 0;
 };
 
-// Micro-ops that use one weight tile: [begin, end) of `GemmNest::grouped`.
+// Micro-ops that use one weight tile: [begin, end) of `GemmNest::grouped`. A twin is another run
+// with the same inputs, whose weight and accumulators are all at one distance.
 struct Run {
   std::size_t wgt = 0;
   std::size_t begin = 0, end = 0;
+  std::ptrdiff_t twin_wgt = 0, twin_dst = 0;  // 0 weights: no twin
 };
 
 // A GEMM instruction, or a slice of its loops.
@@ -58,6 +60,7 @@ struct Kernels {
   std::size_t inp_bytes;  // of one element in the scratchpad
   std::size_t wgt_bytes;
   uint8_t inp_zero;       // each byte of a zero input element; a zero weight element is all 0
+  bool uses_twins;        // gemm profits from runs with twins
 
   // DRAM format -> scratchpad format, for a number of int8 lanes that make whole elements.
   void (*pack_inp)(uint8_t* to, const int8_t* from, std::size_t lanes);

@@ -27,11 +27,6 @@ struct PairYmm : Ymm {
   }
 };
 
-FSIM_TARGET void pack_inputs(uint8_t* to, const int8_t* from, std::size_t lanes) {
-  int16_t* __restrict wide = reinterpret_cast<int16_t*>(to);
-  for (std::size_t i = 0; i < lanes; ++i) wide[i] = from[i];
-}
-
 template <int Block>
 FSIM_TARGET void pack_weights(uint8_t* to, const int8_t* from, std::size_t lanes) {
   int16_t* __restrict wide = reinterpret_cast<int16_t*>(to);
@@ -49,17 +44,12 @@ FSIM_TARGET void pack_weights(uint8_t* to, const int8_t* from, std::size_t lanes
 template <class Simd, int Block, int Registers>
 Kernels pair_kernels(const Geometry& geometry) {
   using Tile = DotTile<Simd, Block, Registers, false>;
-  Kernels kernels{};
-  kernels.name = "avx2";
+  Kernels kernels = lane_kernels("avx2");
   kernels.inp_bytes = geometry.lanes() * sizeof(int16_t);
   kernels.wgt_bytes = Tile::kWgtBytes;
-  kernels.pack_inp = pack_inputs;
+  kernels.pack_inp = convert_inputs<int16_t>;
   kernels.pack_wgt = pack_weights<Block>;
-  kernels.widen = widen;
-  kernels.narrow = narrow;
   kernels.gemm = gemm<Tile>;
-  kernels.reset = reset;
-  kernels.alu = alu;
   return kernels;
 }
 

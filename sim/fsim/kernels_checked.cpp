@@ -91,16 +91,12 @@ void copy_lanes(uint8_t* to, const int8_t* from, std::size_t lanes) {
 }  // namespace
 
 Kernels checked_kernels(const Geometry& geometry) {
-  Kernels kernels{};
-  kernels.name = "checked";
+  Kernels kernels = lane_kernels("checked");
   kernels.inp_bytes = geometry.lanes();
   kernels.wgt_bytes = geometry.weight_lanes();
   kernels.pack_inp = copy_lanes;
   kernels.pack_wgt = copy_lanes;
-  kernels.widen = widen;
-  kernels.narrow = narrow;
   kernels.gemm = checked_gemm;
-  kernels.reset = reset;
   kernels.alu = checked_alu;
   return kernels;
 }

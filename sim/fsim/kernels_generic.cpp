@@ -38,11 +38,6 @@ struct Float4 {
   }
 };
 
-void pack_inputs(uint8_t* to, const int8_t* from, std::size_t lanes) {
-  float* __restrict values = reinterpret_cast<float*>(to);
-  for (std::size_t i = 0; i < lanes; ++i) values[i] = from[i];
-}
-
 template <int Block>
 void pack_weights(uint8_t* to, const int8_t* from, std::size_t lanes) {
   float* __restrict values = reinterpret_cast<float*>(to);
@@ -59,17 +54,12 @@ void pack_weights(uint8_t* to, const int8_t* from, std::size_t lanes) {
 template <int Block>
 Kernels float_kernels(const Geometry& geometry) {
   using Tile = DotTile<Float4, Block, (Block > 4 ? 2 : 1), false>;
-  Kernels kernels{};
-  kernels.name = "generic";
+  Kernels kernels = lane_kernels("generic");
   kernels.inp_bytes = geometry.lanes() * sizeof(float);
   kernels.wgt_bytes = Tile::kWgtBytes;
-  kernels.pack_inp = pack_inputs;
+  kernels.pack_inp = convert_inputs<float>;
   kernels.pack_wgt = pack_weights<Block>;
-  kernels.widen = widen;
-  kernels.narrow = narrow;
   kernels.gemm = gemm<Tile>;
-  kernels.reset = reset;
-  kernels.alu = alu;
   return kernels;
 }
 

@@ -117,5 +117,25 @@ FSIM_TARGET inline void reset(const GemmNest& nest) {
   }
 }
 
+// ------------------------------------------------------------------- the parts of Kernels
+
+// Input lanes, each converted to T.
+template <class T>
+FSIM_TARGET void convert_inputs(uint8_t* to, const int8_t* from, std::size_t lanes) {
+  T* __restrict values = reinterpret_cast<T*>(to);
+  for (std::size_t i = 0; i < lanes; ++i) values[i] = from[i];
+}
+
+// Everything but inputs, weights and their product.
+inline Kernels lane_kernels(const char* name) {
+  Kernels kernels{};
+  kernels.name = name;
+  kernels.widen = widen;
+  kernels.narrow = narrow;
+  kernels.reset = reset;
+  kernels.alu = alu;
+  return kernels;
+}
+
 }  // namespace
 }  // namespace fsim

@@ -102,8 +102,8 @@ nb::object plain_matmul(const Matrix& a, const Matrix& b) {
 
 // Python sees Fault(kind, text, [(index, low, high), ...]).
 void register_fault(nb::module_& m) {
-  static nb::object type = nb::steal(PyErr_NewException("vtaops._fsim.Fault", nullptr, nullptr));
-  m.attr("Fault") = type;
+  static PyObject* const type = PyErr_NewException("vtaops._fsim.Fault", nullptr, nullptr);
+  m.attr("Fault") = nb::handle(type);  // lives as long as the process
   nb::register_exception_translator([](const std::exception_ptr& error, void*) {
     try {
       std::rethrow_exception(error);
@@ -115,7 +115,7 @@ void register_fault(nb::module_& m) {
       }
       const nb::tuple args =
           nb::make_tuple(kKinds[static_cast<int>(fault.kind)], fault.text, refs);
-      PyErr_SetObject(type.ptr(), args.ptr());
+      PyErr_SetObject(type, args.ptr());
     }
   });
 }
@@ -123,6 +123,7 @@ void register_fault(nb::module_& m) {
 }  // namespace
 
 NB_MODULE(_fsim, m) {
+  nb::set_leak_warnings(false);  // devices may live until the interpreter ends
   register_fault(m);
   m.def("available_kernels", &fsim::available_kernels);
   m.def("plain_matmul", &plain_matmul, nb::arg("a"), nb::arg("b"));

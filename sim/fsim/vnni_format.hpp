@@ -47,18 +47,14 @@ FSIM_TARGET void pack_vnni_weights(uint8_t* __restrict to, const int8_t* __restr
 
 template <class Simd, class Tile, class WideTile = Tile>
 Kernels vnni_kernels(const char* name, const Geometry& geometry) {
-  Kernels kernels{};
-  kernels.name = name;
+  Kernels kernels = lane_kernels(name);
   kernels.inp_bytes = geometry.lanes();
   kernels.wgt_bytes = Tile::kWgtBytes;
   kernels.inp_zero = kFlip;
+  kernels.uses_twins = WideTile::kElements == 2;
   kernels.pack_inp = pack_vnni_inputs;
   kernels.pack_wgt = pack_vnni_weights<Tile, Simd>;
-  kernels.widen = widen;
-  kernels.narrow = narrow;
   kernels.gemm = gemm<Tile, WideTile>;
-  kernels.reset = reset;
-  kernels.alu = alu;
   return kernels;
 }
 

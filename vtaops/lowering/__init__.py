@@ -2,5 +2,6 @@
 
 from vtaops.lowering.flatten import flatten
 from vtaops.lowering.lower import lower
+from vtaops.lowering.scratchpads import Capacity
 
-__all__ = ["flatten", "lower"]
+__all__ = ["Capacity", "flatten", "lower"]

@@ -30,16 +30,21 @@ from vtaops.lowering.nests import (
     Tree,
 )
 from vtaops.lowering.operation import Elements, Operation, Touch
-from vtaops.lowering.scratchpads import Addresses
+from vtaops.lowering.scratchpads import ONE_TILE_EACH, Addresses, Capacity
 from vtaops.program import NO_BUFFER, Buffer, Role
-from vtaops.schedule.vta.intrinsics import ALU_CALL, GEMM_CALL
+from vtaops.schedule.vta.intrinsics import ALU_CALL, GEMM_CALL, RESET_CALL
 
 Values = dict[str, int]
 
 _LOAD_OF_SCRATCHPAD = {"inp": Memory.INP, "wgt": Memory.WGT, "acc": Memory.ACC}
 
 
-def emit(tree: Tree, buffers: tuple[Buffer, ...], config: HardwareConfig) -> list[Operation]:
+def emit(
+    tree: Tree,
+    buffers: tuple[Buffer, ...],
+    config: HardwareConfig,
+    capacity: Capacity = ONE_TILE_EACH,
+) -> list[Operation]:
     """Return the operations of a parsed function in program order, without synchronisation.
 
     Raises
@@ -47,13 +52,19 @@ def emit(tree: Tree, buffers: tuple[Buffer, ...], config: HardwareConfig) -> lis
     ScheduleError
         If a scratchpad overflows.
     """
-    return list(_Walk(tree, buffers, config).run(tree.body, {}, None))
+    return list(_Walk(tree, buffers, config, capacity).run(tree.body, {}, None))
 
 
 class _Walk:
-    def __init__(self, tree: Tree, buffers: tuple[Buffer, ...], config: HardwareConfig) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        buffers: tuple[Buffer, ...],
+        config: HardwareConfig,
+        capacity: Capacity,
+    ) -> None:
         self._config = config
-        self._addresses = Addresses(tree, config)
+        self._addresses = Addresses(tree, config, capacity)
         self._buffers = {buffer.name: index for index, buffer in enumerate(buffers)}
         self._shared = {b.name for b in buffers if b.role in (Role.OUTPUT, Role.SCRATCH)}
         self._granule = min(m.element_bytes for m in (config.inp, config.wgt, config.out))
@@ -94,8 +105,14 @@ class _Walk:
         on_chip, dram = (leaf.dst, leaf.src) if load else (leaf.src, leaf.dst)
         assert on_chip is not None
         memory = _LOAD_OF_SCRATCHPAD[on_chip.scratchpad] if load else Memory.OUT
-        grid, sram = self._grid(leaf, values, thread, load)
+        grid, start = self._grid(leaf, values, load)
         relocation = self._buffers[dram.name] if dram else NO_BUFFER
+        if load:
+            # What the program itself writes to DRAM may have changed since the last load.
+            content = None if dram and dram.name in self._shared else (relocation, grid.tobytes())
+            if not self._addresses.fill(on_chip.name, thread, content):
+                return
+        sram = self._addresses.base(on_chip.name, thread) + start
         for access in self._cover(leaf, grid, pads=load and memory != Memory.WGT):
             fields = {**vars(access)}
             del fields["sram"], fields["dram"]
@@ -109,8 +126,8 @@ class _Walk:
                 touches.append(self._dram_touch(access, memory, relocation, write=not load))
             yield Operation(instruction, relocation, tuple(touches))
 
-    def _grid(self, leaf: CopyNest, values: Values, thread: int, load: bool) -> tuple[Grid, int]:
-        """Return the DRAM element of each SRAM element of a copy, and the first SRAM element."""
+    def _grid(self, leaf: CopyNest, values: Values, load: bool) -> tuple[Grid, int]:
+        """Return the DRAM element of each element of a tile, and the first element of the tile."""
         on_chip = leaf.dst if load else leaf.src
         assert on_chip is not None
         lanes: int = getattr(self._config, on_chip.scratchpad).lanes
@@ -127,7 +144,7 @@ class _Walk:
         if not load:
             sram_index, dram_index = dram_index, sram_index
         _check_lanes(leaf, values, lane_loops, lanes)
-        sram = self._addresses.of(on_chip.name, thread, evaluated(sram_index) // lanes)
+        sram = self._addresses.place(on_chip.name, evaluated(sram_index) // lanes)
         grid = evaluated(dram_index) // lanes
         if leaf.inside is not None:
             grid = np.where(evaluated(leaf.inside), grid, ZERO)
@@ -164,6 +181,8 @@ class _Walk:
         box = _box(leaf, values)
         if box is None:
             return []
+        if leaf.call == RESET_CALL:
+            self._addresses.fill(leaf.operands[0].buffer.name, thread)
         bases, strides = zip(
             *(self._affine(operand, leaf.loops, box, values, thread) for operand in _roles(leaf)),
             strict=True,
@@ -200,7 +219,8 @@ class _Walk:
             scalar = operand.offset({**values, **point})
             if scalar % lanes:
                 raise NotImplementedError(f"operand {operand.buffer.name} is not a whole tile")
-            return self._addresses.of(operand.buffer.name, thread, int(scalar) // lanes)
+            position = self._addresses.place(operand.buffer.name, int(scalar) // lanes)
+            return self._addresses.base(operand.buffer.name, thread) + position
 
         base = address(first)
         strides = [

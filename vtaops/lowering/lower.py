@@ -13,6 +13,7 @@ from vtaops.isa import Encoding, words_to_array
 from vtaops.lowering.emit import emit
 from vtaops.lowering.micro_ops import place_micro_ops
 from vtaops.lowering.nests import parse
+from vtaops.lowering.scratchpads import ONE_TILE_EACH, Capacity
 from vtaops.lowering.tokens import insert_tokens
 from vtaops.program import Buffer, Program
 
@@ -22,6 +23,7 @@ def lower(
     buffers: tuple[Buffer, ...],
     config: HardwareConfig,
     metadata: Mapping[str, Any],
+    capacity: Capacity = ONE_TILE_EACH,
 ) -> Program:
     """Return the program of a flat function.
 
@@ -35,13 +37,15 @@ def lower(
         Configuration to compile for.
     metadata : mapping
         Description that the program carries.
+    capacity : Capacity
+        Tiles of each operand that a virtual thread holds at once.
 
     Raises
     ------
     ScheduleError
         If a scratchpad overflows.
     """
-    operations = emit(parse(module["main"]), buffers, config)
+    operations = emit(parse(module["main"]), buffers, config, capacity)
     operations, micro_ops = place_micro_ops(operations, config)
     operations = insert_tokens(operations)
     encode = Encoding.of(config).encode

@@ -1,12 +1,14 @@
 """Addresses of tile buffers in the scratchpads: one context for each virtual thread.
 
-Each buffer lives at a fixed address for the whole program. The ALU works in place, so the result of
-an ALU stage shares the address of its first operand; a chain of stages is one tile.
+Each buffer has one or several places; tiles take turns in them, and a load whose tile is still in
+one of them is left out. The ALU works in place, so the result of an ALU stage shares the address
+of its first operand; a chain of stages is one tile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -94,8 +96,42 @@ class DenseTile:
         return position
 
 
+@dataclass(frozen=True)
+class Capacity:
+    """How many tiles of each operand a virtual thread holds at once."""
+
+    inp: int = 1
+    wgt: int = 1
+    acc: int = 1
+
+
+ONE_TILE_EACH = Capacity()
+
+
+class _Region:
+    """The places of one buffer in one thread's context; the least recently used is taken next."""
+
+    def __init__(self, first: int, elements: int, places: int) -> None:
+        self._addresses = [first + place * elements for place in range(places)]
+        self._contents: OrderedDict[Hashable, int] = OrderedDict()
+        self.current = self._addresses[0]
+
+    def fill(self, content: Hashable) -> bool:
+        """Make room for `content` and return True; return False if it is still there."""
+        fresh = content not in self._contents
+        if fresh:
+            if len(self._contents) < len(self._addresses):
+                address = self._addresses[len(self._contents)]
+            else:
+                _, address = self._contents.popitem(last=False)
+            self._contents[content] = address
+        self._contents.move_to_end(content)
+        self.current = self._contents[content]
+        return fresh
+
+
 class Addresses:
-    """Where the elements of every tile buffer lie, for each virtual thread.
+    """Where the tiles of every buffer lie, for each virtual thread.
 
     Parameters
     ----------
@@ -103,6 +139,8 @@ class Addresses:
         The parsed function.
     config : HardwareConfig
         Sizes of the scratchpads.
+    capacity : Capacity
+        Tiles that a thread holds of each operand.
 
     Attributes
     ----------
@@ -115,16 +153,24 @@ class Addresses:
         If a scratchpad overflows.
     """
 
-    def __init__(self, tree: Tree, config: HardwareConfig) -> None:
+    def __init__(self, tree: Tree, config: HardwareConfig, capacity: Capacity) -> None:
         self._tiles: dict[str, DenseTile] = {}
+        places: dict[str, int] = {}
         for leaf in leaves(tree.body):
             buffer, index = _filled(leaf)
             if buffer.scratchpad and buffer.name not in self._tiles:
                 lanes = getattr(config, buffer.scratchpad).lanes
                 self._tiles[buffer.name] = DenseTile.filled_by(leaf.loops, index, lanes)
+                # A bias lies in the accumulator memory too; only accumulations take turns.
+                loaded_acc = buffer.scratchpad == "acc" and isinstance(leaf, CopyNest)
+                places[buffer.name] = 1 if loaded_acc else getattr(capacity, buffer.scratchpad)
         self.used = {"inp": 0, "wgt": 0, "acc": 0}
-        self._first: dict[str, int] = {}
-        self._allocate(tree)
+        self._regions: dict[tuple[str, int], _Region] = {}
+        self._root = _roots(tree)
+        self._tile_count = 0
+        for buffer in tree.allocations:
+            if self._root.get(buffer.name, buffer.name) == buffer.name:
+                self._allocate(buffer, places[buffer.name], thread_count(tree))
         for name, elements in self.used.items():
             scratchpad: Scratchpad = getattr(config, name)
             if elements > scratchpad.depth:
@@ -133,22 +179,34 @@ class Addresses:
                     f"{scratchpad.depth}: {elements - scratchpad.depth} too many"
                 )
 
-    def _allocate(self, tree: Tree) -> None:
-        """Give every buffer its first element: contexts of all threads lie side by side."""
-        threads, in_place = thread_count(tree), _in_place(tree)
-        for buffer in tree.allocations:
-            if buffer.name not in in_place:
-                self._first[buffer.name] = self.used[buffer.scratchpad]
-                self.used[buffer.scratchpad] += self._tiles[buffer.name].elements * threads
-        for name, source in in_place.items():
-            while source in in_place:
-                source = in_place[source]
-            self._first[name] = self._first[source]
+    def _allocate(self, buffer: TileBuffer, places: int, threads: int) -> None:
+        """Give every thread its places for a buffer, side by side."""
+        elements = self._tiles[buffer.name].elements
+        for thread in range(threads):
+            first = self.used[buffer.scratchpad]
+            self._regions[buffer.name, thread] = _Region(first, elements, places)
+            self.used[buffer.scratchpad] += elements * places
 
-    def of(self, buffer: str, thread: int, element: Index) -> Index:
-        """Return the scratchpad address of an element (or of many) of a buffer."""
-        tile = self._tiles[buffer]
-        return self._first[buffer] + thread * tile.elements + tile.place(element)
+    def _region(self, buffer: str, thread: int) -> _Region:
+        return self._regions[self._root.get(buffer, buffer), thread]
+
+    def fill(self, buffer: str, thread: int, content: Hashable | None = None) -> bool:
+        """Begin a tile of a buffer: take its next place.
+
+        Returns False, and takes the old place, if `content` is known and still there.
+        """
+        if content is None:
+            content = self._tile_count
+            self._tile_count += 1
+        return self._region(buffer, thread).fill(content)
+
+    def base(self, buffer: str, thread: int) -> int:
+        """Return the address of the current tile of a buffer."""
+        return self._region(buffer, thread).current
+
+    def place(self, buffer: str, element: Index) -> Index:
+        """Return the position of an element (or of many) within the tile of a buffer."""
+        return self._tiles[buffer].place(element)
 
 
 def _filled(leaf: LeafNest) -> tuple[TileBuffer, Expression]:
@@ -159,10 +217,11 @@ def _filled(leaf: LeafNest) -> tuple[TileBuffer, Expression]:
     return leaf.operands[0].buffer, leaf.operands[0].offset
 
 
-def _in_place(tree: Tree) -> dict[str, str]:
-    """Map the result of each ALU stage to its first operand."""
-    return {
-        leaf.operands[0].buffer.name: leaf.operands[1].buffer.name
-        for leaf in leaves(tree.body)
-        if isinstance(leaf, CallNest) and leaf.call == ALU_CALL
-    }
+def _roots(tree: Tree) -> dict[str, str]:
+    """Map the result of each ALU stage to the accumulation that it works on in place."""
+    roots: dict[str, str] = {}
+    for leaf in leaves(tree.body):
+        if isinstance(leaf, CallNest) and leaf.call == ALU_CALL:
+            result, source = (operand.buffer.name for operand in leaf.operands[:2])
+            roots[result] = roots.get(source, source)
+    return roots

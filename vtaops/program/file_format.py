@@ -310,11 +310,7 @@ def _config(header: dict[str, Any]) -> HardwareConfig:
 
 
 def _buffers(entries: list[Any]) -> tuple[Buffer, ...]:
-    buffers = tuple(_buffer(entry, f"buffer {i}") for i, entry in enumerate(entries))
-    names = [buffer.name for buffer in buffers]
-    if len({*names}) < len(names):
-        raise ProgramError(f"two buffers have the same name: {_short(names)}")
-    return buffers
+    return tuple(_buffer(entry, f"buffer {i}") for i, entry in enumerate(entries))
 
 
 def _buffer(entry: Any, owner: str) -> Buffer:

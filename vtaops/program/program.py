@@ -131,7 +131,7 @@ class Program:
     Raises
     ------
     ProgramError
-        If arrays have wrong types or shapes, or a relocation names no buffer.
+        If arrays have wrong types or shapes, two buffers have one name, or a relocation names none.
     """
 
     config: HardwareConfig
@@ -155,6 +155,9 @@ class Program:
                     f"a program of {count} instructions needs {np.dtype(dtype)}{list(shape)}"
                 )
             array.setflags(write=False)
+        names = [buffer.name for buffer in self.buffers]
+        if len(set(names)) < len(names):
+            raise ProgramError(f"two buffers have the same name: {', '.join(sorted(names))}")
         bad = np.flatnonzero(
             (self.relocations < MICRO_OPS) | (self.relocations >= len(self.buffers))
         )

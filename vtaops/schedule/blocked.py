@@ -1,7 +1,6 @@
-"""BlockedShape: an operator in units of tiles, and which tilings of it fit the scratchpads.
+"""BlockedShape: an operator in units of tiles, and which tilings suit it and fit the scratchpads.
 
-Owns the arithmetic that relates a `Tiling` to scratchpad space, and the default tiling: the best of
-all tilings by a simple bound on cycles. Knows nothing of TVM.
+Owns the arithmetic that relates a `Tiling` to scratchpad space. Knows nothing of TVM or of time.
 """
 
 from __future__ import annotations
@@ -9,12 +8,42 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import singledispatch
 
-import numpy as np
-
 from vtaops.config import HardwareConfig, Scratchpad
 from vtaops.errors import ScheduleError
 from vtaops.ops import Conv2d, Gemm, Operator
 from vtaops.schedule.tiling import Tiling
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One spatial axis: how output pixels read input pixels.
+
+    Attributes
+    ----------
+    extent : int
+        Output pixels.
+    step, window : int
+        ``n`` neighbouring output pixels read ``(n - 1) * step + window`` input pixels.
+    real : tuple of bool
+        For each input pixel, padding included, whether it lies in the image.
+    """
+
+    extent: int
+    step: int
+    window: int
+    real: tuple[bool, ...]
+
+    def span(self, pixels: int) -> int:
+        """Return how many input pixels, padding included, a tile of output pixels reads."""
+        return (pixels - 1) * self.step + self.window
+
+    def loaded(self, tile: int) -> int:
+        """Return how many input pixels all tiles of a size load together; padding is not loaded."""
+        total = 0
+        for first in range(0, self.extent, tile):
+            begin = first * self.step
+            total += sum(self.real[begin : begin + self.span(min(tile, self.extent - first))])
+        return total
 
 
 @dataclass(frozen=True)
@@ -27,13 +56,10 @@ class BlockedShape:
         Independent images.
     oc, ic : int
         Output and input channel blocks.
-    height, width : int
-        Output pixels (rows of the result for a matrix product, width 1).
+    rows, columns : Axis
+        The image (for a matrix product: its rows, and one column).
     taps : int
         Weight tiles for each pair of channel blocks (kernel height times width).
-    row_step, row_extent, column_step, column_extent : int
-        ``rows`` output rows read ``(rows - 1) * row_step + row_extent`` input rows; same for
-        columns.
     alu_passes : int
         Vector ALU passes over the accumulators.
     bias : bool
@@ -43,25 +69,35 @@ class BlockedShape:
     batch: int
     oc: int
     ic: int
-    height: int
-    width: int
+    rows: Axis
+    columns: Axis
     taps: int
-    row_step: int
-    row_extent: int
-    column_step: int
-    column_extent: int
     alu_passes: int
     bias: bool
+
+    @property
+    def outputs(self) -> int:
+        """Output tiles."""
+        return self.batch * self.oc * self.rows.extent * self.columns.extent
+
+    @property
+    def gemm_cycles(self) -> int:
+        """Tile products: the cycles that the GEMM array needs at one a cycle."""
+        return self.outputs * self.ic * self.taps
+
+    @property
+    def compute_cycles(self) -> int:
+        """Cycles of the compute unit at one tile a cycle: products, resets and ALU passes."""
+        return self.gemm_cycles + self.outputs * (1 + self.alu_passes)
 
     def footprint(self, tiling: Tiling, config: HardwareConfig) -> dict[str, int]:
         """Return how many elements of each scratchpad `tiling` occupies."""
         oc, ic = tiling.oc // config.block_out, tiling.ic // config.block_in
-        rows = (tiling.h - 1) * self.row_step + self.row_extent
-        columns = (tiling.w - 1) * self.column_step + self.column_extent
+        pixels = self.rows.span(tiling.h) * self.columns.span(tiling.w)
         return {
-            "inp": tiling.threads * ic * rows * columns,
-            "wgt": tiling.threads * oc * ic * self.taps,
-            "acc": tiling.threads * oc * (tiling.h * tiling.w + self.bias),
+            "inp": tiling.threads * tiling.inp_tiles * ic * pixels,
+            "wgt": tiling.threads * tiling.wgt_tiles * oc * ic * self.taps,
+            "acc": tiling.threads * oc * (tiling.acc_tiles * tiling.h * tiling.w + self.bias),
         }
 
     def divided_by(self, tiling: Tiling, config: HardwareConfig) -> bool:
@@ -69,34 +105,41 @@ class BlockedShape:
         return not (
             self.oc % (tiling.oc // config.block_out * tiling.oc_threads)
             or self.ic % (tiling.ic // config.block_in)
-            or self.height % (tiling.h * tiling.h_threads)
-            or self.width % tiling.w
+            or self.rows.extent % (tiling.h * tiling.h_threads)
+            or self.columns.extent % tiling.w
         )
 
 
 @singledispatch
 def blocked_shape(op: Operator, config: HardwareConfig) -> BlockedShape:
-    """Return the extents of `op` in tiles of `config`."""
+    """Return the extents of `op` in tiles of `config`.
+
+    Raises
+    ------
+    ScheduleError
+        If there is no VTA schedule for the operator.
+    """
     raise ScheduleError(f"there is no VTA schedule for {type(op).__name__}")
 
 
 @blocked_shape.register
 def _(op: Conv2d, config: HardwareConfig) -> BlockedShape:
-    (kh, kw), (sh, sw) = op.kernel_size, op.stride
-    extent_h, extent_w = op.kernel_extent
-    if op.gathers_rows:
-        sh, extent_h = kh, kh
+    top, left, _, _ = op.pads
+    (kh, kw), (sh, sw), (dh, _) = op.kernel_size, op.stride, op.dilations
+    (padded_h, padded_w), (out_h, out_w) = op.padded_size, op.out_size
+    inside_h = [top <= y < top + op.height for y in range(padded_h)]
+    inside_w = [left <= x < left + op.width for x in range(padded_w)]
+    rows = Axis(out_h, sh, op.kernel_extent[0], tuple(inside_h))
+    if op.gathers_rows:  # only the rows that are read are loaded, one after the other
+        read = [inside_h[y * sh + tap * dh] for y in range(out_h) for tap in range(kh)]
+        rows = Axis(out_h, kh, kh, tuple(read))
     return BlockedShape(
         batch=_blocks(op.batch, config.batch),
         oc=_blocks(op.out_channels, config.block_out),
         ic=_blocks(op.in_channels, config.block_in),
-        height=op.out_size[0],
-        width=op.out_size[1],
+        rows=rows,
+        columns=Axis(out_w, sw, op.kernel_extent[1], tuple(inside_w)),
         taps=kh * kw,
-        row_step=sh,
-        row_extent=extent_h,
-        column_step=sw,
-        column_extent=extent_w,
         alu_passes=len(op.stages),
         bias=op.bias,
     )
@@ -104,17 +147,14 @@ def _(op: Conv2d, config: HardwareConfig) -> BlockedShape:
 
 @blocked_shape.register
 def _(op: Gemm, config: HardwareConfig) -> BlockedShape:
+    rows = _blocks(op.m, config.batch)
     return BlockedShape(
         batch=1,
         oc=_blocks(op.n, config.block_out),
         ic=_blocks(op.k, config.block_in),
-        height=_blocks(op.m, config.batch),
-        width=1,
+        rows=Axis(rows, 1, 1, (True,) * rows),
+        columns=Axis(1, 1, 1, (True,)),
         taps=1,
-        row_step=1,
-        row_extent=1,
-        column_step=1,
-        column_extent=1,
         alu_passes=len(op.stages),
         bias=op.bias,
     )
@@ -132,8 +172,8 @@ def check_tiling(op: Operator, config: HardwareConfig, tiling: Tiling) -> None:
     for name, value, block, blocks in (
         ("oc", tiling.oc, config.block_out, shape.oc),
         ("ic", tiling.ic, config.block_in, shape.ic),
-        ("h", tiling.h, 1, shape.height),
-        ("w", tiling.w, 1, shape.width),
+        ("h", tiling.h, 1, shape.rows.extent),
+        ("w", tiling.w, 1, shape.columns.extent),
     ):
         if value % block or value > block * blocks:
             rule = f"a multiple of {block}, " if block > 1 else ""
@@ -142,8 +182,8 @@ def check_tiling(op: Operator, config: HardwareConfig, tiling: Tiling) -> None:
                 f"{block * blocks}"
             )
     for name, threads, tiles in (
-        ("oc_threads", tiling.oc_threads, -(-shape.oc * config.block_out // tiling.oc)),
-        ("h_threads", tiling.h_threads, -(-shape.height // tiling.h)),
+        ("oc_threads", tiling.oc_threads, _blocks(shape.oc * config.block_out, tiling.oc)),
+        ("h_threads", tiling.h_threads, _blocks(shape.rows.extent, tiling.h)),
     ):
         if threads > tiles:
             raise ScheduleError(
@@ -153,6 +193,8 @@ def check_tiling(op: Operator, config: HardwareConfig, tiling: Tiling) -> None:
     for memory, used in shape.footprint(tiling, config).items():
         scratchpad: Scratchpad = getattr(config, memory)
         if used > scratchpad.depth:
+            from vtaops.schedule.default import default_tiling
+
             raise ScheduleError(
                 f"{tiling} needs {used} elements of the {memory} scratchpad, which has "
                 f"{scratchpad.depth}: {used - scratchpad.depth} too many; "
@@ -160,108 +202,5 @@ def check_tiling(op: Operator, config: HardwareConfig, tiling: Tiling) -> None:
             )
 
 
-def default_tiling(op: Operator, config: HardwareConfig) -> Tiling:
-    """Return the tiling with the smallest bound on cycles among those that fit.
-
-    The bound takes the longer of computation and transfers when virtual threads overlap them, their
-    sum otherwise, plus the transfers that nothing can hide (first loads, last store).
-
-    Raises
-    ------
-    ScheduleError
-        If even the smallest tile (one block, one pixel) does not fit.
-    """
-    shape = blocked_shape(op, config)
-    oc, ic, h, w, threads = _candidates(shape)
-    rows = (h - 1) * shape.row_step + shape.row_extent
-    columns = (w - 1) * shape.column_step + shape.column_extent
-    contexts = np.maximum(threads, 1)  # threads: 1 none, 2 along channels, -2 along rows
-    contexts = np.where(threads < 0, -threads, contexts)
-    fits = (
-        (contexts * ic * rows * columns <= config.inp.depth)
-        & (contexts * oc * ic * shape.taps <= config.wgt.depth)
-        & (contexts * oc * (h * w + shape.bias) <= config.acc.depth)
-        & ((threads != 2) | (oc < shape.oc))  # each thread has a tile of its own
-        & ((threads != -2) | (h < shape.height))
-    )
-    if not fits.any():
-        smallest = Tiling(config.block_out, config.block_in)
-        needs = shape.footprint(smallest, config)
-        raise ScheduleError(
-            f"no tile of {op} fits: one block and one pixel need {needs} elements, the "
-            f"scratchpads have inp {config.inp.depth}, wgt {config.wgt.depth}, "
-            f"acc {config.acc.depth}"
-        )
-    oc, ic, h, w, rows, columns, threads, contexts = (
-        a[fits] for a in (oc, ic, h, w, rows, columns, threads, contexts)
-    )
-    cycles = _cycle_bound(shape, config, oc, ic, h, w, rows, columns, contexts)
-    best = int(np.argmin(cycles))
-    return Tiling(
-        oc=int(oc[best]) * config.block_out,
-        ic=int(ic[best]) * config.block_in,
-        h=int(h[best]),
-        w=int(w[best]),
-        oc_threads=2 if threads[best] == 2 else 1,
-        h_threads=2 if threads[best] == -2 else 1,
-    )
-
-
-Grid = np.ndarray
-
-
-def _candidates(shape: BlockedShape) -> tuple[Grid, ...]:
-    """All combinations of tile extents (even divisions, rounded up) and thread axes, flattened."""
-    grids = np.meshgrid(
-        _divisions(shape.oc),
-        _divisions(shape.ic),
-        _divisions(shape.height),
-        _divisions(shape.width),
-        [1, 2, -2],
-        indexing="ij",
-    )
-    return tuple(grid.ravel() for grid in grids)
-
-
-def _cycle_bound(
-    shape: BlockedShape,
-    config: HardwareConfig,
-    oc: Grid,
-    ic: Grid,
-    h: Grid,
-    w: Grid,
-    rows: Grid,
-    columns: Grid,
-    contexts: Grid,
-) -> Grid:
-    """Bound on the cycles of each candidate; instruction overheads are rough constants."""
-    bus = config.board.bus_bits // 8
-    oc_tiles = -(-shape.oc // oc)
-    pixel_tiles = shape.batch * -(-shape.height // h) * -(-shape.width // w)
-    steps = oc_tiles * pixel_tiles * -(-shape.ic // ic)
-    outputs = shape.batch * shape.oc * shape.height * shape.width
-
-    inp_bytes = oc_tiles * pixel_tiles * shape.ic * rows * columns * config.inp.element_bytes
-    wgt_bytes = pixel_tiles * shape.oc * shape.ic * shape.taps * config.wgt.element_bytes
-    out_bytes = outputs * config.out.element_bytes
-    requests = steps * (1 + ic) + oc_tiles * pixel_tiles
-    transfer = (inp_bytes + wgt_bytes + out_bytes) / bus + 8 * requests
-
-    compute = outputs * (shape.ic * shape.taps + 1 + shape.alu_passes)
-    compute = compute + 16 * steps + 16 * oc_tiles * pixel_tiles * (1 + shape.alu_passes)
-
-    first_load = ic * (rows * columns * config.inp.element_bytes)
-    first_load = first_load + oc * ic * shape.taps * config.wgt.element_bytes
-    last_store = oc * h * w * config.out.element_bytes
-    exposed = (first_load + last_store) / bus
-    overlapped = np.where(contexts > 1, np.maximum(compute, transfer), compute + transfer)
-    return np.asarray(overlapped + exposed)
-
-
 def _blocks(extent: int, block: int) -> int:
     return -(-extent // block)
-
-
-def _divisions(extent: int) -> list[int]:
-    """Sizes of the pieces when `extent` is cut into 1, 2, 3, ... pieces as evenly as possible."""
-    return sorted({-(-extent // pieces) for pieces in range(1, extent + 1)})

@@ -1,9 +1,10 @@
 """The event-driven simulation: four processes (fetch, load, compute, store) and one DRAM port.
 
-Each process is a generator that walks its instructions in order and computes their times. It yields
-before it uses the port, with the cycle in which the DRAM is ready to serve it, so that the kernel (`_run`)
-serves requests in the order of time; and it yields when it needs a token, or an instruction, that nobody has sent
-yet. Between two yields a process runs ahead freely: nothing else couples the units.
+Each process is a generator that walks its instructions in order and computes their times. It
+yields before it uses the port, with the cycle in which the DRAM is ready to serve it, so that the
+kernel (`_run`) serves requests in the order of time; and it yields when it needs a token, or an
+instruction, that nobody has sent yet. Between two yields a process runs ahead freely: nothing else
+couples the units.
 
 All times are cycle numbers from the launch; an interval is half-open.
 """

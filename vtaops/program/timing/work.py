@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.config import HardwareConfig, Memory
-from vtaops.isa import OPCODE_BITS, Alu, Encoding, Finish, Gemm, Load, Opcode, Store, Unit
+from vtaops.isa import OPCODE_BITS, Alu, Encoding, Finish, Gemm, Load, Store, Unit
 from vtaops.program.program import Program
 
 Ints = npt.NDArray[np.int64]

@@ -9,7 +9,8 @@ from tvm.s_tir import Schedule
 from vtaops.config import HardwareConfig
 from vtaops.errors import ScheduleError
 from vtaops.ops import Conv2d, Gemm, Operator
-from vtaops.schedule.blocked import check_tiling, default_tiling
+from vtaops.schedule.blocked import check_tiling
+from vtaops.schedule.default import default_tiling
 from vtaops.schedule.tiling import Tiling
 from vtaops.schedule.vta.conv2d import schedule_conv2d
 from vtaops.schedule.vta.gemm import schedule_gemm

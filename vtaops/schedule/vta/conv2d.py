@@ -20,9 +20,11 @@ def schedule_conv2d(op: Conv2d, config: HardwareConfig, tiling: Tiling) -> Sched
     oc_o, oc_t, oc_i = s.split(oc, [None, tiling.oc_threads, tiling.oc // config.block_out])
     y_o, y_t, y_i = s.split(y, [None, tiling.h_threads, tiling.h])
     x_o, x_i = s.split(x, [None, tiling.w])
-    s.reorder(oc_t, y_t, batch, oc_o, y_o, x_o, oc_i, y_i, x_i, *lanes)
+    pixels = [batch, y_o, x_o]
+    sweep = [oc_o, *pixels] if tiling.keep == "wgt" else [*pixels, oc_o]
+    s.reorder(oc_t, y_t, *sweep, oc_i, y_i, x_i, *lanes)
     thread = s.fuse(oc_t, y_t)
-    attach_output_stages(s, "res_conv", op.stages, tile=x_o, channels=oc_o)
+    attach_output_stages(s, "res_conv", op.stages, tile=sweep[-1], channels=oc_o)
 
     # Block the reduction; load the operands of each step.
     *_, b, co, i, j, bi, ci, ic, dy, dx, ic_tns = s.get_loops(s.get_sblock("res_conv"))

@@ -18,9 +18,10 @@ def schedule_gemm(op: Gemm, config: HardwareConfig, tiling: Tiling) -> Schedule:
     m, n, *lanes = s.get_loops(s.get_sblock("res"))
     n_o, n_t, n_i = s.split(n, [None, tiling.oc_threads, tiling.oc // config.block_out])
     m_o, m_t, m_i = s.split(m, [None, tiling.h_threads, tiling.h])
-    s.reorder(n_t, m_t, n_o, m_o, m_i, n_i, *lanes)
+    sweep = [n_o, m_o] if tiling.keep == "wgt" else [m_o, n_o]
+    s.reorder(n_t, m_t, *sweep, m_i, n_i, *lanes)
     thread = s.fuse(n_t, m_t)
-    attach_output_stages(s, "res_gem", op.stages, tile=m_o, channels=n_o)
+    attach_output_stages(s, "res_gem", op.stages, tile=sweep[-1], channels=n_o)
 
     *_, mo, no, mi, ni, ko, ki = s.get_loops(s.get_sblock("res_gem"))
     step, k_i = s.split(ko, [None, tiling.ic // config.block_in])
