@@ -1,6 +1,7 @@
 """The timing model: against a naive model stepped by cycles, against bounds, and its accounting."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -153,7 +154,7 @@ def test_events_are_ordered_and_tokens_precede_their_receivers(program, paramete
         assert event.end <= event.completed
     for unit in ("load", "compute", "store"):
         mine = [event for event in timeline.events if event.unit == unit]
-        assert all(a.completed <= b.completed for a, b in zip(mine, mine[1:], strict=False))
+        assert all(a.completed <= b.completed for a, b in pairwise(mine))
     for token in timeline.tokens:
         assert token.sent <= token.taken
         sender, receiver = timeline.events[token.sender], timeline.events[token.receiver]
@@ -173,7 +174,9 @@ def test_never_faster_than_any_bound(program, parameters, bandwidth):
             two = parameters.alu_tensor_interval
             interval = parameters.alu_interval if instruction.use_imm else two
             work += instruction.iterations * interval
-    finish = [event for event in timeline.events if isinstance(program.decode()[event.index], Finish)]
+    finish = [
+        event for event in timeline.events if isinstance(program.decode()[event.index], Finish)
+    ]
     assert 0 <= timeline.cycles - finish[-1].completed <= 1  # a bandwidth may divide cycles
     assert timeline.cycles >= work
     # What FINISH does not wait for may still be running; all else is bounded by the port.

@@ -1,7 +1,8 @@
 """A naive timing model for the tests: every unit is looked at in every cycle.
 
 Describes the same machine as `vtaops.program.timing` and shares no code with it: instructions are
-decoded one by one, data move one port word a cycle. Only for a port with a beat per cycle in each direction.
+decoded one by one, data move one port word a cycle. Only for a port with a beat per cycle in each
+direction.
 """
 
 from __future__ import annotations
@@ -294,8 +295,8 @@ class Machine:
         i = x["i"]
         if i.memory != Memory.UOP:
             depth = self.p.compute_depth
-            return lambda t: before is None or (
-                before["issued"] is not None and t >= before["issued"] + depth
+            return lambda t: (
+                before is None or (before["issued"] is not None and t >= before["issued"] + depth)
             )
         if before and isinstance(before["i"], Gemm | Alu) and before["i"].iterations:
             b = before["i"]
@@ -334,9 +335,7 @@ class Machine:
             entry["sent"] = max(t + self.p.store_fill, channel_free) + beats
             entry["complete"] = entry["sent"] - 1 + self.p.dram_latency + self.p.store_drain
         else:
-            entry["complete"] = max(
-                t + self.p.store_fill, previous["complete"] if previous else 0
-            )
+            entry["complete"] = max(t + self.p.store_fill, previous["complete"] if previous else 0)
         self.stores.append(entry)
         if i.push_prev:
             self.tokens["s2g"].append(entry["complete"])

@@ -79,7 +79,9 @@ def _instructions(program: Program) -> list[str]:
             rows.append(("?", str(error), ""))
             continue
         unit = instruction.unit.name.lower()
-        rows.append((unit, instruction_text(program, instruction, relocation), isa.tokens_text(instruction)))
+        rows.append(
+            (unit, instruction_text(program, instruction, relocation), isa.tokens_text(instruction))
+        )
     width = min(_TEXT_COLUMNS, max((len(text) for _, text, _ in rows), default=0))
     digits = max(4, len(str(len(rows))))
     return [

@@ -1,8 +1,8 @@
 """The access diagram: which addresses are touched when, in DRAM and in the scratchpads.
 
-One panel for each DRAM buffer (bytes) and each scratchpad (elements); cycles to the right. What moves
-data is drawn as lines, a row of a transfer each; every micro-op of a GEMM or ALU instruction is one
-dot in each scratchpad that it addresses.
+One panel for each DRAM buffer (bytes) and each scratchpad (elements); cycles to the right. What
+moves data is drawn as lines, a row of a transfer each; every micro-op of a GEMM or ALU instruction
+is one dot in each scratchpad that it addresses.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _panels(timeline: Timeline, window: tuple[int, int]) -> dict[object, _Panel]
         low, high = transfer.sram_base, transfer.sram_base + transfer.sram_size
         line = np.array([[[span[0], low], [span[1], high]]], float)
         panels[_scratchpad(transfer)].lines.setdefault(event.kind, []).append(line)
-    for index, kind, cycles, addresses in _micro_op_accesses(timeline, window):
+    for kind, cycles, addresses in _micro_op_accesses(timeline, window):
         for name, values in addresses.items():
             dots = np.stack([cycles, values.astype(float)], axis=1)
             panels[name].dots.setdefault(kind, []).append(dots)
@@ -131,7 +131,7 @@ def _scratchpad(transfer: Transfer) -> str:
 
 def _micro_op_accesses(
     timeline: Timeline, window: tuple[int, int]
-) -> Iterator[tuple[int, str, Floats, dict[str, Ints]]]:
+) -> Iterator[tuple[str, Floats, dict[str, Ints]]]:
     """Yield, for each GEMM and ALU instruction, the cycle and the elements of each micro-op."""
     program = timeline.program
     resident = _MicroOpMemory(program)
@@ -150,7 +150,6 @@ def _micro_op_accesses(
             addresses["wgt"] = _addresses(instruction, uops[:, 2], "wgt")
         inside = (cycles >= window[0]) & (cycles < window[1])
         yield (
-            index,
             event.kind,
             cycles[inside],
             {name: values[inside] for name, values in addresses.items()},
@@ -203,8 +202,13 @@ def _draw(axes: Axes, panel: _Panel) -> None:
     for kind, lines in panel.lines.items():
         segments = np.concatenate(lines)
         axes.add_collection(
-            LineCollection(list(segments), colors=KIND_COLORS[kind], linewidths=1.6, zorder=3,
-                           capstyle="projecting")
+            LineCollection(
+                list(segments),
+                colors=KIND_COLORS[kind],
+                linewidths=1.6,
+                zorder=3,
+                capstyle="projecting",
+            )
         )
         lowest = min(lowest, segments[..., 1].min())
         highest = max(highest, segments[..., 1].max())

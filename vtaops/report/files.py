@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vtaops.errors import UnsupportedError
+from vtaops.errors import UnsupportedError, VTAError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,11 +21,14 @@ def write_bytes(path: str | Path, content: bytes) -> None:
 
     Raises
     ------
-    OSError
+    VTAError
         If the folder does not exist or cannot be written.
     """
     target = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    except OSError as error:
+        raise VTAError(f"cannot write {str(target)!r}: {error.strerror}") from error
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)

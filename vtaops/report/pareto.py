@@ -51,8 +51,8 @@ def sweep_table(points: Sequence[SweepPoint], front: Sequence[SweepPoint], title
     """Return a sweep as a table, fastest first; parameters as `sweep_data`."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("#", justify="right")
-    for column in ("configuration", "bitstream id"):
-        table.add_column(column, overflow="fold")
+    table.add_column("configuration", overflow="fold")
+    table.add_column("bitstream id", no_wrap=True)
     for column in ("multipliers", "on-chip KiB", "cycles", "array", "DRAM MB", "best"):
         table.add_column(column, justify="right")
     for number, point in enumerate(_ordered(points), 1):

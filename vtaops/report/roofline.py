@@ -2,8 +2,8 @@
 
 Multiply-accumulates for each byte that crosses the port to the right, multiply-accumulates for each
 cycle upwards, both logarithmic. No point lies above the slope of the port or the ceiling of the
-array. The short line above a point is its own ceiling: what the compute unit could reach if it never
-waited, since resets and passes of the vector ALU take their cycles too.
+array. The short line above a point is its own ceiling: what the compute unit could reach if it
+never waited, since resets and passes of the vector ALU take their cycles too.
 """
 
 from __future__ import annotations
@@ -145,7 +145,8 @@ def roofline(
             color="#d9534f" if star else "#2e9e5b",
         )  # fmt: skip
         x = [0.955 * point.intensity, 1.047 * point.intensity]
-        axes.plot(x, [point.ceiling] * 2, color="#6b7680", linewidth=1.6, zorder=2)
+        (own,) = axes.plot(x, [point.ceiling] * 2, color="#6b7680", linewidth=1.6, zorder=2)
+    axes.legend([own], ["if the compute unit never waited"], loc="lower right", frameon=False)
     _label(axes, shown, peak)
     axes.set_xlabel("multiply-accumulates for each byte over the port")
     axes.set_ylabel("multiply-accumulates for each cycle")

@@ -1,7 +1,7 @@
 """The space-time diagram: units as lanes, cycles to the right (matplotlib).
 
-Bars are instructions, coloured by the kind of their work; hatched areas are waiting, in the colour of
-what is waited for; arrows are tokens, from the instruction that sends to the one that takes.
+Bars are instructions, coloured by the kind of their work; hatched areas are waiting, in the colour
+of what is waited for; arrows are tokens, from the instruction that sends to the one that takes.
 """
 
 from __future__ import annotations
@@ -72,9 +72,7 @@ def _headline(title: str, timeline: Timeline) -> str:
     return f"{title}: {text}" if title else text
 
 
-def _draw(
-    axes: Axes, timeline: Timeline, window: tuple[int, int], tokens: bool | None
-) -> set[str]:
+def _draw(axes: Axes, timeline: Timeline, window: tuple[int, int], tokens: bool | None) -> set[str]:
     """Draw one timeline; return the kinds of work and of waiting that appear."""
     first, last = window
     kinds: set[str] = set()
@@ -89,6 +87,7 @@ def _draw(
         kinds |= set(bars)
         share = 100 * timeline.units[unit].work / max(1, timeline.cycles)
         axes.text(1.005, lane, f"{share:.0f} %", transform=axes.get_yaxis_transform(), va="center")
+    axes.text(1.005, -0.42, "busy", transform=axes.get_yaxis_transform(), fontsize=8)
     visible = [t for t in timeline.tokens if t.taken >= first and t.sent <= last]
     if tokens or (tokens is None and len(visible) <= _MOST_TOKENS):
         _arrows(axes, visible)

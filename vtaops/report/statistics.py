@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from rich.table import Table
 
@@ -17,7 +17,7 @@ from vtaops.program import Program, Statistics
 from vtaops.program.timing import WAITS, Timeline
 from vtaops.program.traffic import compulsory_nbytes
 
-_MEANING = {
+MEANING = {
     "inp_load_nbytes": "input tiles read from DRAM",
     "wgt_load_nbytes": "weight tiles read from DRAM",
     "acc_load_nbytes": "accumulator tiles read from DRAM",
@@ -26,6 +26,7 @@ _MEANING = {
     "gemm_counter": "tile products",
     "alu_counter": "tiles passed through the vector ALU",
 }
+"""Meaning of the counters."""
 
 
 def statistics_data(
@@ -71,7 +72,7 @@ def statistics_table(
     data = statistics_data(program, statistics, timeline)
     table = _table(title, "statistic", "value", "meaning")
     for name, value in data["counters"].items():
-        table.add_row(name, f"{value:,}", _MEANING[name])
+        table.add_row(name, f"{value:,}", MEANING[name])
     table.add_section()
     table.add_row("DRAM traffic", f"{data['dram_nbytes']:,}", "bytes in all")
     over = f"{data['dram_nbytes_over_minimum']:.2f} times that is moved"
@@ -129,21 +130,32 @@ def comparison_table(reports: Mapping[str, Mapping[str, Any]], title: str) -> Ta
     title : str
         Heading of the table.
     """
-    names = list(reports)
-    table = _table(title, "statistic", *names, right=len(names))
-    columns = [numbers(reports[name]) for name in names]
-    keys = list(dict.fromkeys(key for column in columns for key in column))
+    table = _table(title, "statistic", *reports, right=len(reports))
+    columns = [numbers(data) for data in reports.values()]
     section = ""
-    for key in keys:
-        head = ".".join(key.split(".")[:3]) if key.startswith("timing.") else ""
-        if head != section and key.startswith("timing.units"):
-            table.add_section()
-        section = head
+    for key in dict.fromkeys(key for column in columns for key in column):
         values = [column.get(key, 0) for column in columns]
-        if any(values):
-            cells = [_number(values[0]), *(_with_ratio(v, values[0]) for v in values[1:])]
-            table.add_row(key.removeprefix("timing."), *cells)
+        if not any(values):
+            continue
+        group, label = _label(key)
+        if group != section:
+            table.add_section()
+        section = group
+        cells = [_number(values[0]), *(_with_ratio(v, values[0]) for v in values[1:])]
+        table.add_row(label, *cells)
     return table
+
+
+def _label(key: str) -> tuple[str, str]:
+    """Return the section and the text of a flattened name, as a reader calls it."""
+    parts = key.removeprefix("timing.").split(".")
+    if parts[0] == "units":
+        _, unit, state, *kind = parts
+        text = {"busy": f"{unit}: {''.join(kind)}", "waiting": f"{unit} waits: {''.join(kind)}"}
+        return unit, text.get(state, f"{unit}: {state}")
+    if parts[0] in ("port", "instructions"):
+        return parts[0], " ".join(parts).replace("_", " ")
+    return ("totals" if len(parts) == 1 else parts[0]), parts[-1]
 
 
 def numbers(data: Mapping[str, Any]) -> dict[str, float]:
@@ -180,7 +192,8 @@ def _table(title: str, *columns: str, right: int = 1) -> Table:
     for position, column in enumerate(columns):
         number = 0 < position <= right
         dim = "dim" if position > right else None
-        table.add_column(column, justify="right" if number else "left", style=dim)
+        justify: Literal["left", "right"] = "right" if number else "left"
+        table.add_column(column, justify=justify, style=dim, overflow="fold")
     return table
 
 
