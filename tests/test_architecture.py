@@ -17,21 +17,24 @@ ALLOWED = {
     "_data": set(),
     "config": {"errors", "_data"},
     "isa": {"config", "errors"},
+    "capabilities": {"config", "errors"},
     "views": {"errors"},
     "layout": {"views", "config", "errors"},
-    "program": {"isa", "layout", "views", "config", "errors"},
-    "runtime": {"program", "isa", "layout", "config", "errors"},
-    "ops": {"program", "isa", "layout", "views", "config", "errors"},
+    "program": {"isa", "layout", "views", "capabilities", "config", "errors"},
+    "runtime": {"program", "capabilities", "isa", "layout", "config", "errors"},
+    "ops": {"program", "capabilities", "isa", "layout", "views", "config", "errors"},
     "schedule": {"ops", "program", "isa", "layout", "config", "errors"},
     "lowering": {"schedule", "ops", "program", "isa", "layout", "config", "errors"},
-    "compiler": {"lowering", "schedule", "ops", "program", "config", "errors"},
+    "compiler": {"lowering", "capabilities", "schedule", "ops", "program", "config", "errors"},
     "tuner": {"compiler", "schedule", "ops", "config", "errors"},
+    "sweep": {"compiler", "workloads", "program", "config", "errors"},
     "reference": {"ops", "program", "config", "errors"},
     "workloads": {"schedule", "ops", "errors"},
     "report": {"program", "isa", "config", "errors"},
     "operators": {"schedule", "ops", "config", "errors"},
     "session": {
         "operators",
+        "capabilities",
         "reference",
         "tuner",
         "compiler",
@@ -43,8 +46,18 @@ ALLOWED = {
         "errors",
     },
 }
-TOP = {"__init__", "cli"}
-TVM_FREE = ("errors", "_data", "config", "isa", "views", "layout", "program", "runtime")
+TOP = {"__init__", "cli", "cli_reports"}
+TVM_FREE = (
+    "errors",
+    "_data",
+    "config",
+    "capabilities",
+    "isa",
+    "views",
+    "layout",
+    "program",
+    "runtime",
+)
 
 
 def room_of(path):
