@@ -20,6 +20,7 @@ from typing import Any, Concatenate, Literal, ParamSpec
 import numpy as np
 import numpy.typing as npt
 
+from vtaops.capabilities import of_target
 from vtaops.compiler import compile
 from vtaops.config import HardwareConfig
 from vtaops.errors import DeviceError, ScheduleError, UnsupportedError
@@ -116,6 +117,7 @@ class Session(Operators):
         if search not in ("off", *COMPILED):
             raise ScheduleError(f"search is {search!r}; it must be off, fast or thorough")
         self.device = device
+        self._capabilities = getattr(device, "capabilities", of_target(device.config))
         if fallback not in (None, "cpu"):
             raise DeviceError(f"fallback is {fallback!r}; it must be 'cpu' or None")
         self._search = search
@@ -172,7 +174,7 @@ class Session(Operators):
             chosen = tiling
             if chosen is None and self._search != "off":
                 chosen = tune(op, self.device.config, self._search).tiling
-            program = compile(op, self.device.config, chosen)
+            program = compile(op, self.device.config, chosen, capabilities=self._capabilities)
             self._loaded[key] = LoadedProgram(program, self.device)
         self._loaded.move_to_end(key)
         return self._loaded[key]

@@ -53,18 +53,23 @@ def emit(
     config: HardwareConfig,
     capacity: Capacity = ONE_TILE_EACH,
     skip_padding: bool = False,
+    micro_op_depth: int | None = None,
 ) -> list[Operation]:
     """Return the operations of a parsed function in program order, without synchronisation.
 
     With `skip_padding`, products with zeros around an image are left out: fewer products, in more
-    instructions.
+    instructions. No instruction has more than `micro_op_depth` micro-ops.
 
     Raises
     ------
     ScheduleError
         If a scratchpad overflows.
     """
-    return list(_Walk(tree, buffers, config, capacity, skip_padding).run(tree.body, {}, None))
+    return list(
+        _Walk(tree, buffers, config, capacity, skip_padding, micro_op_depth).run(
+            tree.body, {}, None
+        )
+    )
 
 
 class _Walk:
@@ -75,8 +80,10 @@ class _Walk:
         config: HardwareConfig,
         capacity: Capacity,
         skip_padding: bool,
+        micro_op_depth: int | None,
     ) -> None:
         self._config = config
+        self._micro_op_depth = micro_op_depth or config.uop.depth
         self._skip_padding = skip_padding
         self._addresses = Addresses(tree, config, capacity)
         self._buffers = {buffer.name: index for index, buffer in enumerate(buffers)}
@@ -247,7 +254,7 @@ class _Walk:
         )
         key = (id(leaf), bases, loops)
         if key not in self._kernels:
-            found = list(kernels(bases, list(loops), self._config.uop.depth))
+            found = list(kernels(bases, list(loops), self._micro_op_depth))
             self._kernels[key] = [_operation(leaf, kernel) for kernel in found]
             if leaf.call == RESET_CALL and leaf.imm:
                 self._kernels[key] += [_add_immediate(kernel, leaf.imm) for kernel in found]

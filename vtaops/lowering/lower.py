@@ -26,6 +26,7 @@ def lower(
     config: HardwareConfig,
     metadata: Mapping[str, Any],
     capacity: Capacity = ONE_TILE_EACH,
+    micro_op_depth: int | None = None,
 ) -> Program:
     """Return the program of a flat function.
 
@@ -41,6 +42,8 @@ def lower(
         Description that the program carries.
     capacity : Capacity
         Tiles of each operand that a virtual thread holds at once.
+    micro_op_depth : int, optional
+        Micro-ops that the device holds, where they are fewer than the configuration says.
 
     Raises
     ------
@@ -49,8 +52,9 @@ def lower(
     """
     tree = accumulate_in_place(parse(module["main"], config))
     skip_padding = SKIP_PADDING in (module["main"].attrs or {})
-    operations = emit(tree, buffers, config, capacity, skip_padding)
-    operations, micro_ops = place_micro_ops(operations, config)
+    depth = micro_op_depth or config.uop.depth
+    operations = emit(tree, buffers, config, capacity, skip_padding, depth)
+    operations, micro_ops = place_micro_ops(operations, config, depth)
     operations = insert_tokens(operations)
     encode = Encoding.of(config).encode
     return Program(

@@ -9,6 +9,7 @@ from typing import Literal, get_args
 import tvm
 from tvm import te
 
+from vtaops.capabilities import Feature
 from vtaops.config import HardwareConfig
 from vtaops.errors import ShapeError
 from vtaops.isa import AluOp
@@ -108,6 +109,10 @@ class Elementwise(Operator):
     def binary(self) -> bool:
         """Whether there is a second tensor."""
         return self.function != "identity"
+
+    @property
+    def features(self) -> frozenset[Feature]:
+        return frozenset({Feature.MUL} if self.function == "multiply" else ())
 
     @property
     def macs(self) -> int:

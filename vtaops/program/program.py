@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from vtaops.capabilities import FULL, Capabilities
 from vtaops.config import MICRO_OP_BYTES, HardwareConfig
 from vtaops.errors import ProgramError, ShapeError
 from vtaops.isa import Encoding, Instruction, array_to_words
@@ -273,8 +274,13 @@ class Program:
 
         return simulate(self, timing)
 
-    def verify(self) -> None:
+    def verify(self, capabilities: Capabilities | None = None) -> None:
         """Prove that the program is safe and deterministic on every device of its configuration.
+
+        Parameters
+        ----------
+        capabilities : Capabilities, optional
+            What the device can execute; by default everything.
 
         Raises
         ------
@@ -283,7 +289,7 @@ class Program:
         """
         from vtaops.program.verifier import verify
 
-        verify(self)
+        verify(self, capabilities=capabilities or FULL)
 
     def _repr_html_(self) -> str:
         from vtaops.report.html import program_html
