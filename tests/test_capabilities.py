@@ -128,8 +128,7 @@ def test_token_queues_overflow():
             try:
                 loaded.device.launch(loaded._instructions.address, len(program), 5.0)
             except DeviceError as error:
-                assert "its capacity" in str(error)
-                return True
+                return "its capacity" in str(error)
         return False
 
     assert any(overflows(1, seed) for seed in range(10))

@@ -301,7 +301,7 @@ def _check_capability(step: _Step, config: HardwareConfig, capabilities: Capabil
         if not capabilities.has(feature):
             step.reject(Rule.CAPABILITY, f"{capabilities.name} lacks {feature.value!r}")
     depth = capabilities.micro_op_depth(config)
-    if isinstance(i, Gemm | Alu) and i.uop_end > depth:
+    if isinstance(i, Gemm | Alu) and config.uop.depth >= i.uop_end > depth:
         step.reject(
             Rule.CAPABILITY, f"{capabilities.name} holds {depth} micro-ops; it ends at {i.uop_end}"
         )
