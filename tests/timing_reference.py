@@ -236,7 +236,7 @@ class Machine:
         i = self.code[n]
         self.take(n, t)
         self.popped["g2l"] += i.pop_next
-        nop = i.x_size == 0
+        nop = i.sram_size == 0
         self.load_jobs.append(
             (self.load_engine.start(t, self.beats[n], *zeros(i), lambda _: True, nop), i)
         )
@@ -287,7 +287,7 @@ class Machine:
             self.take(n, t)
             self.popped["l2g"] += i.pop_prev
             self.popped["s2g"] += i.pop_next
-            load = isinstance(i, Load) and i.x_size > 0
+            load = isinstance(i, Load) and i.sram_size > 0
             self.next = {"n": n, "i": i, "take": t, "load": load, "job": None, "issued": None}
 
     def allowed(self, x, before):
@@ -317,20 +317,27 @@ class Machine:
     def store(self, t):
         n = self.head(Unit.STORE, t)
         previous = self.stores[-1] if self.stores else None
-        started = n is not None and self.available("g2s", self.code[n].pop_prev, t)
-        if started and previous:
-            started = previous["sent"] is None and t > previous["start"]
-            if previous["sent"] is not None:
-                started = t >= previous["sent"] - self.p.store_overlap - 1
-        if started and len(self.stores) >= self.p.stores_in_flight:
-            started = t >= self.stores[-self.p.stores_in_flight]["complete"]
-        if not started:
+        # Stores that are sent wait in a queue for their acknowledgements.
+        waiting = sum(s["entered"] and s["complete"] > t for s in self.stores)
+        room = waiting <= self.p.stores_in_flight - 2
+        drained = previous is None or (
+            t > previous["start"]
+            and (previous["sent"] is None or t >= previous["sent"] - self.p.store_overlap - 1)
+        )
+        if previous and drained and room:
+            previous["entered"] = True
+        if (
+            n is None
+            or not self.available("g2s", self.code[n].pop_prev, t)
+            or not drained
+            or not room
+        ):
             return
         i, beats = self.code[n], self.beats[n]
         self.take(n, t)
         self.popped["g2s"] += i.pop_prev
         channel_free = max((s["sent"] for s in self.stores if s["sent"] is not None), default=0)
-        entry = {"start": t, "sent": None}
+        entry = {"start": t, "sent": None, "entered": False}
         if beats:
             entry["sent"] = max(t + self.p.store_fill, channel_free) + beats
             entry["complete"] = entry["sent"] - 1 + self.p.dram_latency + self.p.store_drain
@@ -356,11 +363,17 @@ class Machine:
 
 
 def zeros(i) -> tuple[int, int]:
-    """Elements of zeros before the first row, and all others."""
+    """Elements of zeros before the first element of data, and all others."""
     if not i.x_size:
         return 0, 0
-    row = i.x_pad_left + i.x_size + i.x_pad_right
-    return i.y_pad_top * row, i.y_size * (row - i.x_size) + i.y_pad_bottom * row
+    kinds = [
+        "0" if not i.y_pad_top <= row < i.y_pad_top + i.y_size
+        or not i.x_pad_left <= column < i.x_pad_left + i.x_size else "d"
+        for row in range(i.y_pad_top + i.y_size + i.y_pad_bottom)
+        for column in range(i.sram_row)
+    ]  # fmt: skip
+    first = kinds.index("d") if "d" in kinds else i.y_pad_top * i.sram_row
+    return first, kinds.count("0") - first
 
 
 def steps(i, p) -> int:

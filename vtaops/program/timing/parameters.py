@@ -53,7 +53,7 @@ class TimingParameters:
         queued, one at the head, one in execution).
     stores_in_flight : int
         Stores between their tokens and their last acknowledgement (``store_unit.sv``: four queued,
-        one at the head, one in execution).
+        one at the head, one in execution); at least 2.
     load_fill : int
         Cycles from the start of a load to its first write, without data (``tensor_load.sv``).
     gemm_interval, alu_interval, alu_tensor_interval : int
@@ -110,7 +110,7 @@ class TimingParameters:
                 if not value > 0 or not math.isfinite(value):
                     raise ConfigError(f"bandwidth is {value}; give bytes per cycle above 0")
                 continue
-            least = 0 if f.name in _MAY_BE_ZERO else 1
+            least = 0 if f.name in _MAY_BE_ZERO else 2 if f.name == "stores_in_flight" else 1
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ConfigError(
                     f"{f.name} is {value!r}; it must be an integer of at least {least}"

@@ -258,15 +258,15 @@ class _LoadEngine:
         machine, work, p = self._machine, self._machine.work, self._machine.parameters
         latency, buffer = p.request_latency + p.dram_latency, p.buffer_latency
         pending, process = self._pending, self._process
-        beats, top, zeros = work.beats[index], work.top[index], work.zeros[index]
+        beats, before, zeros = work.beats[index], work.before[index], work.zeros[index]
         chunk, window, burst = p.chunk_beats, p.load_window, p.burst_beats
         segments = machine.segments[index] if machine.record else None
 
         end = max(self.end, start + p.load_fill, allowed)
-        if top:
+        if before:
             if segments is not None:
-                segments.append((end, end + top))
-            end += top
+                segments.append((end, end + before))
+            end += before
         request, done, padded = start + 1, 0, 0
         while done < beats:
             size = min(chunk, beats - done)
@@ -368,7 +368,7 @@ def _compute(machine: Machine) -> Process:
 
         kind = work.kind[index]
         begin = max(take + p.compute_fill, issued)  # of the first issue
-        if work.beats[index] or work.top[index] or work.zeros[index]:
+        if work.beats[index] or work.before[index] or work.zeros[index]:
             start = max(take + 1, engine.last_request)
             moved = max(begin, start + 1) - 1
             if kind != UOP:
@@ -437,9 +437,14 @@ def _store(machine: Machine) -> Process:
                 yield tokens
             token = tokens.times[popped]
             popped += 1
-        start = max(start, token, drained)
+        # The store before retires from a queue: it enters when it is sent and there is a place, and
+        # this one needs a place too when it does not start in that very cycle.
+        entered = drained
         if len(completions) == p.stores_in_flight:
-            start = max(start, completions[0])
+            entered = max(entered, completions[0])
+        start = max(start, token, entered)
+        if start > entered and len(completions) >= p.stores_in_flight - 1:
+            start = max(start, completions[1 - p.stores_in_flight])
         taken.send(start)
         beats = work.beats[index]
         done = 0

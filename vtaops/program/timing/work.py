@@ -52,8 +52,8 @@ class Work:
         Index into `KINDS`.
     beats : list of int
         Beats of DRAM that it reads or writes.
-    top, zeros : list of int
-        Elements of padding before the first row; all others.
+    before, zeros : list of int
+        Elements of padding before the first element of data; all others.
     steps : list of int
         Micro-op executions.
     tensor : list of bool
@@ -69,7 +69,7 @@ class Work:
     unit: list[int]
     kind: list[int]
     beats: list[int]
-    top: list[int]
+    before: list[int]
     zeros: list[int]
     steps: list[int]
     tensor: list[bool]
@@ -117,10 +117,12 @@ def _transfer(
     config: HardwareConfig, f: dict[str, Ints], port_bytes: int, is_store: bool
 ) -> dict[str, Ints]:
     memory = f["memory"]
-    moves = f["x_size"] > 0
-    row = f["x_pad_left"] + f["x_size"] + f["x_pad_right"]
-    between = f["y_size"] * (f["x_pad_left"] + f["x_pad_right"])
-    top, bottom = f["y_pad_top"] * row, f["y_pad_bottom"] * row
+    left, right = f["x_pad_left"], f["x_pad_right"]
+    row = left + f["x_size"] + right
+    rows = f["y_pad_top"] + f["y_size"] + f["y_pad_bottom"]
+    moves = (f["x_size"] > 0) & (rows > 0)
+    before = f["y_pad_top"] * row + np.where(f["y_size"] > 0, left, 0)
+    data = f["y_size"] * f["x_size"]
     if is_store:
         kind = np.full(len(memory), STORE)
         unit = np.full(len(memory), int(Unit.STORE))
@@ -131,15 +133,14 @@ def _transfer(
         kind = kinds[memory]
         on_load = (memory == Memory.INP) | (memory == Memory.WGT)
         unit = np.where(on_load, int(Unit.LOAD), int(Unit.COMPUTE))
-    size = f["sram_base"] + np.where(moves, row * f["y_size"] + top + bottom, 0)
     return {
         "unit": unit,
         "kind": np.where(moves, kind, CONTROL),
         "beats": np.where(moves, _beats(config, f, port_bytes), 0),
-        "top": np.where(moves, top, 0),
-        "zeros": np.where(moves, between + bottom, 0),
+        "before": np.where(moves, before, 0),
+        "zeros": np.where(moves, rows * row - data - before, 0),
         "first": f["sram_base"],
-        "last": size,
+        "last": f["sram_base"] + np.where(moves, rows * row, 0),
     }
 
 
