@@ -1,5 +1,6 @@
 """Reports: what they say, and that their files are whole and valid."""
 
+import base64
 import csv
 import io
 import json
@@ -383,6 +384,10 @@ def test_html_for_notebooks(timeline):
     assert "&lt;" not in html.replace("&lt;details", "")
     counters = program.stats()._repr_html_()
     assert f"{program.stats().gemm_counter:,}" in counters
+    image = re.fullmatch(
+        r'<img src="data:image/png;base64,([^"]+)"[^>]*>', spacetime(timeline)._repr_html_()
+    )
+    assert base64.b64decode(image[1]).startswith(b"\x89PNG")
     frame = timeline._repr_html_()
     assert frame.startswith("<iframe srcdoc=")
     assert frame.count('"') == 6  # the page inside is escaped

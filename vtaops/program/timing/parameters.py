@@ -41,7 +41,8 @@ class TimingParameters:
         bounds all clients together).
     chunk_beats, chunk_bursts : int
         Most beats, and bursts, that the model grants at once: the grain of its arbitration. The RTL
-        arbitrates single bursts; coarser is faster to simulate.
+        arbitrates single bursts; coarser is faster to simulate, finer is more exact where several
+        clients stream at once.
     burst_beats : int
         Beats of the longest burst, and of an aligned block that a burst does not leave
         (``RtlParameters.burst_beats``, ``burst_generator.sv``).
