@@ -277,6 +277,16 @@ def test_chrome_trace(timeline):
     ends = {r["id"]: r for r in records if r["ph"] == "f"}
     assert len(starts) == len(timeline.tokens)
     assert all(starts[n]["ts"] <= ends[n]["ts"] for n in starts)
+    slices = [r for r in records if r["ph"] == "X"]
+    for number, token in enumerate(timeline.tokens):
+        for end, instruction in ((starts, token.sender), (ends, token.receiver)):
+            at = end[number]
+            around = [
+                s["args"]["instruction"]
+                for s in slices
+                if s["tid"] == at["tid"] and s["ts"] <= at["ts"] < s["ts"] + s["dur"]
+            ]
+            assert around == [instruction]
     by_thread = {}
     for r in (r for r in records if r["ph"] == "X"):
         by_thread.setdefault(r["tid"], []).append((r["ts"], r["ts"] + r["dur"]))
