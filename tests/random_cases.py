@@ -138,6 +138,7 @@ def random_grouped_conv2d(rng: random.Random) -> Conv2d:
                 shift=random_shift(rng),
                 clip=random_clip(rng),
                 rounding=random_rounding(rng),
+                multiplier=rng.random() < 0.3,
                 residual=rng.random() < 0.5,
                 residual_scale=random_scale(rng),
                 residual_shift=rng.choice([0, 2, rng.randint(0, 31)]),

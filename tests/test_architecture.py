@@ -21,7 +21,7 @@ ALLOWED = {
     "views": {"errors"},
     "layout": {"views", "config", "errors"},
     "program": {"isa", "layout", "views", "capabilities", "config", "errors"},
-    "runtime": {"program", "capabilities", "isa", "layout", "config", "errors"},
+    "runtime": {"program", "capabilities", "isa", "layout", "config", "errors", "_data"},
     "ops": {"program", "capabilities", "isa", "layout", "views", "config", "errors"},
     "schedule": {"ops", "program", "isa", "layout", "config", "errors"},
     "lowering": {"schedule", "ops", "program", "isa", "layout", "config", "errors"},

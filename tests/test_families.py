@@ -287,6 +287,19 @@ def test_convolution_calls(session):
     )
 
 
+def test_scales_of_channels(session):
+    x, kernel = int8(1, 5, 6, 7), int8(9, 5, 3, 3)
+    bias = RNG.integers(-999, 999, 9).astype(np.int32)
+    scales = RNG.integers(-2000, 2000, 9).astype(np.int32)
+    op = Conv2d(1, 5, 9, 6, 7, bias=True, multiplier=True, shift=18, rounding="half_up")
+    expected = evaluate(op, [x, kernel, bias, scales])
+    assert len(np.unique(expected)) > 50
+    found = session.conv2d(
+        x, kernel, padding=1, bias=bias, multiplier=scales, shift=18, rounding="half_up"
+    )
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_pooling_calls(session):
     x = int8(1, 5, 6, 8)
     assert (session.max_pool2d(x, 2) == x.reshape(1, 5, 3, 2, 4, 2).max(axis=(3, 5))).all()

@@ -67,6 +67,7 @@ class Operators(ABC):
         shift: int = 8,
         clip: Clip = (0, 127),
         rounding: Rounding = "truncate",
+        multiplier: npt.ArrayLike | None = None,
         residual: npt.ArrayLike | None = None,
         residual_scale: int = 1,
         residual_shift: int = 0,
@@ -95,6 +96,9 @@ class Operators(ABC):
             Bounds of the result within int8; None stores the low 8 bits.
         rounding : "truncate" or "half_up"
             How shifts round: towards minus infinity, or to the nearest, halves upwards.
+        multiplier : int32 array, shape (O,), optional
+            Multiplies the sums, with the bias, before the shift: a scale for each channel. Products
+            wrap as int32; needs a device with MUL.
         residual : int8 array, shape (N, O, OH, OW), optional
             Added to the shifted sums before the clip: ``(own + residual * residual_scale) >>
             residual_shift``, where ``own`` is the shifted sum within `residual_clip`.
@@ -142,6 +146,7 @@ class Operators(ABC):
             shift=shift,
             clip=clip,
             rounding=rounding,
+            multiplier=multiplier is not None,
             residual=residual is not None,
             residual_scale=residual_scale,
             residual_shift=residual_shift,
@@ -149,7 +154,9 @@ class Operators(ABC):
         )
         if tiling is None:
             op = op.folded_if_shorter(self.config)
-        arrays: list[npt.ArrayLike] = [images, filters, *_bias(bias, op.out_channels)]
+        arrays: list[npt.ArrayLike] = [images, filters]
+        arrays += _vector("bias", bias, op.out_channels)
+        arrays += _vector("multiplier", multiplier, op.out_channels)
         if residual is not None:
             arrays.append(_int8("residual", residual, "NCHW"))
         return self.run(op, *arrays, tiling=tiling)
@@ -255,7 +262,7 @@ class Operators(ABC):
             clip=clip,
             rounding=rounding,
         )
-        return self.run(op, images, filters, *_bias(bias, op.out_channels), tiling=tiling)
+        return self.run(op, images, filters, *_vector("bias", bias, op.out_channels), tiling=tiling)
 
     def gemm(
         self,
@@ -300,7 +307,7 @@ class Operators(ABC):
             clip=clip,
             rounding=rounding,
         )
-        return self.run(op, left, right, *_bias(bias, op.n), tiling=tiling)
+        return self.run(op, left, right, *_vector("bias", bias, op.n), tiling=tiling)
 
     dense = gemm
 
@@ -610,13 +617,16 @@ def _int8(name: str, array: npt.ArrayLike, axes: str = "") -> Int8Array:
     return value
 
 
-def _bias(bias: npt.ArrayLike | None, channels: int) -> tuple[npt.NDArray[np.int32], ...]:
-    if bias is None:
+def _vector(
+    name: str, vector: npt.ArrayLike | None, channels: int
+) -> tuple[npt.NDArray[np.int32], ...]:
+    """Return an int32 vector of channels, or nothing if there is none."""
+    if vector is None:
         return ()
-    value = np.asarray(bias)
+    value = np.asarray(vector)
     if value.dtype != np.int32 or value.shape != (channels,):
         raise ShapeError(
-            f"bias has dtype {value.dtype} and shape {value.shape}; it must be int32 of shape "
+            f"{name} has dtype {value.dtype} and shape {value.shape}; it must be int32 of shape "
             f"({channels},)"
         )
     return (value,)

@@ -63,6 +63,9 @@ def _(op: Conv2d, arrays: list[Float]) -> Int8Array:
     acc = _convolve(op, data, kernel)
     if op.bias:
         acc += rest.pop(0)[:, None, None]
+    if op.multiplier:
+        wrapped = np.asarray(_int32(acc), np.int64)
+        acc = np.asarray(wrapped * rest.pop(0)[:, None, None].astype(np.int64), np.longdouble)
     own = _shifted(_int32(acc), op.shift, op.rounding)
     if op.residual:
         own = _clipped(own, op.residual_clip)

@@ -1,8 +1,8 @@
 """Named operators: the layers that VTA has been measured with, and those of the tutorials.
 
-Sources: ResNet-18, DCGAN and the grouped MobileNet as in upstream's benchmarks; the depthwise layers
-of MobileNet 1.0 (arXiv 1704.04861, table 1); LeNet-5; the shapes and schedules of TVM's VTA
-tutorials.
+Sources: ResNet-18, DCGAN and the grouped MobileNet as in upstream's benchmarks; the depthwise
+layers of MobileNet 1.0 (arXiv 1704.04861, table 1); LeNet-5; the shapes and schedules of TVM's
+VTA tutorials.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import tvm
 from tvm import te, tirx
 
+from vtaops.capabilities import Feature
 from vtaops.config import HardwareConfig
 from vtaops.errors import ShapeError
 from vtaops.isa import AluOp
@@ -69,6 +70,9 @@ class Conv2d(Operator):
         Bounds of the result; None stores the low 8 bits.
     rounding : "truncate" or "half_up"
         How the shifts round: towards minus infinity, or to the nearest, halves upwards.
+    multiplier : bool
+        Whether the sums are multiplied by an int32 vector (out_channels,) before the shift: a scale
+        for each channel. Products wrap; needs a device with MUL.
     residual : bool
         Whether an int8 tensor of the result's shape is added.
     residual_scale : int
@@ -106,6 +110,7 @@ class Conv2d(Operator):
     shift: int = 8
     clip: tuple[int, int] | None = (0, 127)
     rounding: Rounding = "truncate"
+    multiplier: bool = False
     residual: bool = False
     residual_scale: int = 1
     residual_shift: int = 0
@@ -198,10 +203,15 @@ class Conv2d(Operator):
         (kh, kw), (sh, sw) = self.kernel_size, self.stride
         batch = f"{self.batch}x" if self.batch > 1 else ""
         extras = f", {self.groups} groups" if self.groups > 1 else ""
+        extras += " * multiplier" if self.multiplier else ""
         extras += " + residual" if self.residual else ""
         stride = "" if sh == sw == 1 else f" /{sh}" if sh == sw else f" /{sh}x{sw}"
         image = f"{batch}{self.in_channels}x{self.height}x{self.width}"
         return f"conv2d {image} -> {self.out_channels}, {kh}x{kw}{stride}{extras}"
+
+    @property
+    def features(self) -> frozenset[Feature]:
+        return frozenset({Feature.MUL} if self.multiplier else ())
 
     @property
     def macs(self) -> int:
@@ -211,9 +221,9 @@ class Conv2d(Operator):
     @property
     def stages(self) -> list[AluStage]:
         if not self.residual:
-            return alu_stages(self.bias, self.shift, self.clip, self.rounding)
+            return alu_stages(self.bias, self.shift, self.clip, self.rounding, self.multiplier)
         return [
-            *alu_stages(self.bias, self.shift, None, self.rounding),
+            *alu_stages(self.bias, self.shift, None, self.rounding, self.multiplier),
             *clip_stages("res_own", self.residual_clip),
             AluStage("res_sum", AluOp.ADD, None, "residual"),
             *shift_stages("res_sum", self.residual_shift, self.rounding),
@@ -253,7 +263,7 @@ class Conv2d(Operator):
         image, filters = (n, i, self.height, self.width), (o, i // self.groups, *self.kernel_size)
         result = (n, o, *self.out_size)
         data, kernel = self._layouts(config)
-        half = half_step(self.shift, self.rounding)
+        half = 0 if self.multiplier else half_step(self.shift, self.rounding)
         found = [
             Buffer("data", Role.INPUT, image, "int8", data),
             Buffer("kernel", Role.PARAMETER, filters, "int8", kernel),
@@ -261,6 +271,9 @@ class Conv2d(Operator):
         if self.bias:
             layout = bias_layout(config, plus=half)
             found.append(Buffer("bias", Role.PARAMETER, (o,), "int32", layout))
+        if self.multiplier:
+            vector = bias_layout(config)
+            found.append(Buffer("multiplier", Role.PARAMETER, (o,), "int32", vector))
         if self.residual:
             found.append(Buffer("residual", Role.INPUT, result, "int8", data_layout(config)))
             found.append(scale_buffer("residual_scale", self.residual_scale, config))
@@ -311,11 +324,10 @@ class Conv2d(Operator):
         )
         arguments = [data, kernel]
         operands: dict[str, Lane] = {}
-        if self.bias:
-            bias = te.placeholder(shapes["bias"], "int32", name="bias")
-            bias_buf = te.compute(bias.shape, lambda *i: bias(*i), name="bias_buf")
-            arguments.append(bias)
-            operands["bias"] = lambda bo, co, i, j, bi, ci: bias_buf[co, bi, ci]
+        for name in [name for name in ("bias", "multiplier") if name in shapes]:
+            vector = te.placeholder(shapes[name], "int32", name=name)
+            arguments.append(vector)
+            operands[name] = _of_channel(declare_copy(vector))
         if self.residual:
             residual = te.placeholder(shapes["res"], "int8", name="residual")
             residual_buf = declare_copy(residual)
@@ -350,3 +362,8 @@ class Conv2d(Operator):
             return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, "int8"))
 
         return te.compute((n, blocks, rows, columns, *tile), body, name="data_buf")
+
+
+def _of_channel(vector: te.Tensor) -> Lane:
+    """Return the value of a packed vector of channels for each lane of an image."""
+    return lambda bo, co, i, j, bi, ci: vector[co, bi, ci]

@@ -19,6 +19,9 @@ from vtaops.isa import AluOp
 Lane = Callable[..., Any]
 """Maps the indices of a lane to its value."""
 
+VECTORS = frozenset({"bias", "multiplier"})
+"""Operands of ALU stages that have one value for each output channel."""
+
 MAX_SHIFT = 31
 PORTABLE_SHIFT = 15
 """Longest right shift of one instruction: some hardware reads 5 signed bits of the operand."""
@@ -91,13 +94,18 @@ def alu_stages(
     shift: int,
     clip: tuple[int, int] | None,
     rounding: Rounding = "truncate",
+    multiplier: bool = False,
 ) -> list[AluStage]:
     """Return the ALU passes, in order.
 
-    Half an output step is added by the bias where there is one (its buffer holds it already).
+    Half an output step is added by the bias where there is one (its buffer holds it already) and
+    nothing multiplies it.
     """
     stages = [AluStage("res_bias", AluOp.ADD, None)] if bias else []
-    stages += shift_stages("res", shift, "truncate" if bias else rounding)
+    if multiplier:
+        stages.append(AluStage("res_scaled", AluOp.MUL, None, "multiplier"))
+    holds_half = bias and not multiplier
+    stages += shift_stages("res", shift, "truncate" if holds_half else rounding)
     return stages + clip_stages("res", clip)
 
 

@@ -79,8 +79,8 @@ class BlockedShape:
         Weight tiles for each pair of channel blocks (kernel height times width).
     alu_passes : int
         Vector ALU passes over the accumulators.
-    bias : bool
-        Whether each channel block needs one accumulator for its bias.
+    bias : int
+        Accumulators that each channel block needs for its bias and other vectors of channels.
     groups : int
         Groups of channel blocks; `ic` counts the input blocks of one.
     group_oc : int
@@ -104,7 +104,7 @@ class BlockedShape:
     columns: Axis
     taps: int
     alu_passes: int
-    bias: bool
+    bias: int
     groups: int = 1
     group_oc: int = 0
     phases: int = 1
@@ -221,7 +221,7 @@ def _(op: Conv2d, config: HardwareConfig) -> BlockedShape:
         columns=Axis(out_w, sw, op.kernel_extent[1], tuple(inside_w)),
         taps=kh * kw,
         alu_passes=len(op.stages) - op.residual,
-        bias=op.bias,
+        bias=op.bias + op.multiplier,
         groups=blocks.count,
         group_oc=blocks.oc,
         addends=int(op.residual),

@@ -9,7 +9,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from vtaops.config import HardwareConfig
 from vtaops.isa import AluOp
-from vtaops.ops.postprocess import AluStage
+from vtaops.ops.postprocess import VECTORS, AluStage
 from vtaops.schedule.tiling import Tiling
 from vtaops.schedule.vta import intrinsics
 from vtaops.schedule.vta.intrinsics import ACC_SCOPE, INP_SCOPE, WGT_SCOPE
@@ -46,20 +46,20 @@ def attach_output_stages(
 ) -> None:
     """Compute the accumulation and the ALU stages inside loop `tile`, in the accumulator memory.
 
-    The bias, if there is one, is loaded inside loop `channels`: once for all tiles of a channel
+    Vectors of channels (a bias) are loaded inside loop `channels`: once for all tiles of a channel
     block.
     """
     attach_stages(s, stages, tile)
     place(s, acc, tile, ACC_SCOPE)
-    if "bias" in tile_operands(stages):
-        place(s, "bias_buf", channels, ACC_SCOPE)
+    for name in tile_operands(stages) & VECTORS:
+        place(s, f"{name}_buf", channels, ACC_SCOPE)
 
 
 def attach_stages(s: Schedule, stages: list[AluStage], tile: LoopRV) -> None:
     """Compute the ALU stages, and the products that they take, inside loop `tile`."""
     for stage in reversed(stages):  # consumers first
         place(s, stage.name, tile, ACC_SCOPE)
-    for name in tile_operands(stages) - {"bias"}:
+    for name in tile_operands(stages) - VECTORS:
         attach_product(s, name, tile)
 
 
