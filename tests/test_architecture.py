@@ -46,7 +46,7 @@ ALLOWED = {
         "errors",
     },
 }
-TOP = {"__init__", "cli", "cli_reports"}
+TOP = {"__init__", "cli", "cli_hardware", "cli_reports"}
 TVM_FREE = (
     "errors",
     "_data",
