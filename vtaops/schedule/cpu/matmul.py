@@ -1,0 +1,130 @@
+"""CPU schedules of matrix products.
+
+A tile of rows x lanes of C stays in vector registers over the whole sum (the write cache; without
+it every step loads and stores C). B is packed into panels as wide as a tile where rows of B would
+collide in the cache, where it is transposed, or where N is no multiple of the tile. Tails are
+padded in the packing and cut off when the tile is written back: a predicate in the inner loop
+would cost the vectors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import te
+
+from vtaops.kernels.target import CpuTarget
+from vtaops.ops.tensor.common import Expr, Tensor, round_up, zero
+from vtaops.ops.tensor.convolution import inside_or
+from vtaops.ops.tensor.matmul import MatmulOp
+from vtaops.schedule.cpu.prologue import Prologue
+from vtaops.schedule.cpu.tiles import PARALLEL_FLOPS, parallel_if
+
+_PACK_BYTES = 1 << 20
+"""B is packed above this size: its rows then lie too far apart for the cache and the TLB."""
+
+
+@dataclass(frozen=True)
+class MatmulTile:
+    """Register tile and packing of a matrix product.
+
+    Attributes
+    ----------
+    rows, columns : int
+        Elements of C held in registers.
+    pack_a, pack_b : bool
+        Copy the operand into the order in which tiles read it.
+    """
+
+    rows: int
+    columns: int
+    pack_a: bool
+    pack_b: bool
+
+
+def choose_tile(op: MatmulOp, target: CpuTarget) -> MatmulTile:
+    """Return the tile for an operator: few padded elements, many busy accumulators."""
+    lanes = target.lanes
+    best = min(
+        ((r, v) for v in (1, 2, 3, 4) for r in range(1, 15) if r * v <= target.accumulators),
+        key=lambda tile: _cost(op, tile[0], tile[1] * lanes, lanes),
+    )
+    rows, columns = best[0], best[1] * lanes
+    padded_b = op.n % columns != 0
+    large = op.k * op.n * 4 > _PACK_BYTES
+    return MatmulTile(rows, columns, op.m % rows != 0, op.transposed_b or padded_b or large)
+
+
+def _cost(op: MatmulOp, rows: int, columns: int, lanes: int) -> float:
+    """Estimate cycles of a product: padded multiply-adds, or operand loads where these bound."""
+    vectors = columns // lanes
+    tiles = round_up(op.m, rows) // rows * (round_up(op.n, columns) // columns)
+    arithmetic = rows * vectors / 2  # two multiply-adds per cycle
+    latency = 4.0  # of a multiply-add: fewer accumulators than 8 leave the units waiting
+    loads = (rows + vectors) / 2 + 0.5
+    packing = 1.03 if op.m % rows else 1.0
+    return packing * tiles * (max(arithmetic, latency, loads) + 0.25)
+
+
+def declare_tiled(
+    op: MatmulOp, tile: MatmulTile, tensors: dict[str, Tensor], finish: Any
+) -> Tensor:
+    """Declare the product with its packing stages; ``product`` is padded to whole tiles."""
+    a, b = tensors["A"], tensors["B"]
+    rows, columns = round_up(op.m, tile.rows), round_up(op.n, tile.columns)
+    k = te.reduce_axis((0, op.k), name="k")
+
+    def right(j: Expr, step: Expr) -> Expr:
+        index = (j, step) if op.transposed_b else (step, j)
+        if op.n == columns:
+            return b(*index)
+        return inside_or(b, index, (0 if op.transposed_b else 1,), zero(op.dtype_b))
+
+    left_operand = a
+    if tile.pack_a:
+        left_operand = te.compute(
+            (rows, op.k), lambda i, s: inside_or(a, (i, s), (0,), zero(op.dtype_a)), name="pack_a"
+        )
+    if tile.pack_b:
+        panels = te.compute(
+            (columns // tile.columns, op.k, tile.columns),
+            lambda p, s, j: right(p * tile.columns + j, s),
+            name="pack_b",
+        )
+
+    def product(i: Expr, j: Expr) -> Expr:
+        value = panels[j // tile.columns, k, j % tile.columns] if tile.pack_b else right(j, k)
+        return te.sum(left_operand[i, k] * value, axis=k)
+
+    total = te.compute((rows, columns), product, name="product")
+    return te.compute((op.m, op.n), lambda i, j: finish(total[i, j], j, i, j), name="C")
+
+
+def schedule_matmul(op: MatmulOp, target: CpuTarget, tile: MatmulTile | None = None) -> Any:
+    """Return the scheduled kernel of a float32 product."""
+    tile = tile or choose_tile(op, target)
+    tensors = op.placeholders()
+    ahead = Prologue(tensors)
+    s = ahead.create_schedule(declare_tiled(op, tile, tensors, ahead.epilogue(op.epilogue)))
+    worth = op.flops >= PARALLEL_FLOPS
+    product, result = s.get_sblock("product"), s.get_sblock("C")
+    i, j, k = s.get_loops(product)
+    i, row = s.split(i, [None, tile.rows])
+    j, vector, lane = s.split(j, [None, tile.columns // target.lanes, target.lanes])
+    s.reorder(j, i, k, row, vector, lane)
+    outer = s.fuse(j, i)
+    s.reverse_compute_at(result, outer)
+    parallel_if(s, outer, worth)
+    s.vectorize(lane)
+    s.unroll(vector)
+    s.unroll(row)
+    start = s.decompose_reduction(product, k)
+    row, vector, lane = s.get_loops(start)[-3:]
+    s.vectorize(lane)
+    s.unroll(vector)
+    s.unroll(row)
+    for name, packed in (("pack_a", tile.pack_a), ("pack_b", tile.pack_b)):
+        if packed:
+            parallel_if(s, s.get_loops(s.get_sblock(name))[0], worth)
+    return ahead.attach(s)

@@ -1,0 +1,277 @@
+"""CPU schedules of int8 products: the dot-product instruction u8 x s8 -> s32 (VNNI) where it is.
+
+The instruction multiplies four unsigned by four signed bytes in each int32 lane. Signed data is
+shifted by 128 when it is packed, and 128 times the sum of the weights is taken off at the end.
+Without the instruction the same loops are left to LLVM: slower, equal results.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import tvm
+from tvm import te, tirx
+from tvm.s_tir import TensorIntrin
+
+from vtaops.kernels.target import CpuTarget
+from vtaops.ops.tensor.common import Expr, ceil_div, round_up, window_axes
+from vtaops.ops.tensor.convolution import Conv2dOp
+from vtaops.ops.tensor.matmul import MatmulOp
+from vtaops.schedule.cpu.convolution import Padding
+from vtaops.schedule.cpu.prologue import Prologue, Vectors
+from vtaops.schedule.cpu.tiles import PARALLEL_FLOPS, parallel_if
+
+_GROUP = 4
+"""Bytes that the instruction multiplies per lane."""
+
+_OFFSET = 128
+
+_DESCRIPTION = """
+# from tvm.script import tirx as T
+@T.prim_func(s_tir=True)
+def dot(A: T.Buffer((4,), "uint8", offset_factor=1, align=1),
+        B: T.Buffer(({lanes}, 4), "int8", offset_factor=1, align=1),
+        C: T.Buffer(({lanes},), "int32", offset_factor=1, align=4)) -> None:
+    with T.sblock("root"):
+        T.reads(C[0:{lanes}], A[0:4], B[0:{lanes}, 0:4])
+        T.writes(C[0:{lanes}])
+        for i in T.serial({lanes}):
+            for k in T.serial(4):
+                with T.sblock("update"):
+                    vi, vk = T.axis.remap("SR", [i, k])
+                    C[vi] = C[vi] + T.cast(A[vk], "int32") * T.cast(B[vi, vk], "int32")
+"""
+
+_INSTRUCTION = """
+# from tvm.script import tirx as T
+@T.prim_func(s_tir=True)
+def dot(A: T.Buffer((4,), "uint8", offset_factor=1, align=1),
+        B: T.Buffer(({lanes}, 4), "int8", offset_factor=1, align=1),
+        C: T.Buffer(({lanes},), "int32", offset_factor=1, align=4)) -> None:
+    with T.sblock("root"):
+        T.reads(C[0:{lanes}], A[0:4], B[0:{lanes}, 0:4])
+        T.writes(C[0:{lanes}])
+        four = T.reinterpret(A.vload([0], "uint8x4"), dtype="int32")
+        C[T.ramp(T.int32(0), 1, {lanes})] = T.call_llvm_pure_intrin(
+            T.llvm_lookup_intrinsic_id("llvm.x86.avx512.vpdpbusd.{bits}"),
+            C.vload([0], dtype="int32x{lanes}"),
+            T.reinterpret(T.broadcast(four, {lanes}), dtype="uint8x{bytes}"),
+            B.vload([0, 0], dtype="int8x{bytes}"),
+            dtype="int32x{lanes}")
+"""
+
+
+@cache
+def dot_intrinsic(lanes: int) -> str:
+    """Register the dot product of `lanes` int32 sums and return its name."""
+    name = f"vtaops_dot_u8s8_{lanes}"
+    values = {"lanes": lanes, "bytes": 4 * lanes, "bits": 32 * lanes}
+    description = tvm.script.from_source(_DESCRIPTION.format(**values))
+    instruction = tvm.script.from_source(_INSTRUCTION.format(**values))
+    TensorIntrin.register(name, description, instruction)
+    return name
+
+
+def _lanes(target: CpuTarget) -> int:
+    return target.dot_lanes or target.lanes
+
+
+def _unsigned(value: Expr, dtype: str) -> Expr:
+    """Return int8 as uint8, shifted by 128; uint8 as it is."""
+    if dtype == "uint8":
+        return value
+    return (value.astype("int32") + tirx.const(_OFFSET, "int32")).astype("uint8")
+
+
+def _neutral(dtype: str) -> Expr:
+    """Return what stands for zero in shifted data."""
+    return tirx.const(0 if dtype == "uint8" else _OFFSET, "uint8")
+
+
+def schedule_matmul(op: MatmulOp, target: CpuTarget) -> Any:
+    """Return the scheduled kernel of an int8 product with int32 sums."""
+    lanes = _lanes(target)
+    rows, vectors = _matmul_tile(op, lanes)
+    width = vectors * lanes
+    m, n, k = round_up(op.m, rows), round_up(op.n, width), round_up(op.k, _GROUP)
+    tensors = op.placeholders()
+    a, b = tensors["A"], tensors["B"]
+
+    def left_element(i: Expr, s: Expr) -> Expr:
+        inside = tirx.all(i < op.m, s < op.k)
+        return tirx.if_then_else(inside, _unsigned(a[i, s], op.dtype_a), tirx.const(0, "uint8"))
+
+    in_place = op.dtype_a == "uint8" and (m, k) == (op.m, op.k)
+    left = a if in_place else te.compute((m, k), left_element, name="pack_a")
+
+    def right_element(p: Expr, s: Expr, j: Expr, g: Expr) -> Expr:
+        column, step = p * lanes + j, s * _GROUP + g
+        inside = tirx.all(column < op.n, step < op.k)
+        value = b[column, step] if op.transposed_b else b[step, column]
+        return tirx.if_then_else(inside, value, tirx.const(0, "int8"))
+
+    right = te.compute((n // lanes, k // _GROUP, lanes, _GROUP), right_element, name="pack_b")
+    step = te.reduce_axis((0, k // _GROUP), name="step")
+    group = te.reduce_axis((0, _GROUP), name="group")
+
+    def product(i: Expr, j: Expr) -> Expr:
+        value = left[i, step * _GROUP + group].astype("int32")
+        weight = right[j // lanes, step, j % lanes, group].astype("int32")
+        return te.sum(value * weight, axis=[step, group])
+
+    total = te.compute((m, n), product, name="product")
+    ahead = Prologue(tensors)
+    finish = ahead.epilogue(op.epilogue, "int32")
+    correction = None
+    if op.dtype_a == "int8":
+
+        def column_sum(v: Vectors, j: Expr, k: Expr) -> Expr:
+            weight = v["B"][j, k] if op.transposed_b else v["B"][k, j]
+            return weight.astype("int32") * tirx.const(_OFFSET, "int32")
+
+        correction = ahead.vector("correction", op.n, "int32", column_sum, over=(op.k,))
+
+    def element(i: Expr, j: Expr) -> Expr:
+        value = total[i, j] if correction is None else total[i, j] - correction[j]
+        return finish(value, j, i, j)
+
+    s = ahead.create_schedule(te.compute((op.m, op.n), element, name="C"))
+    worth = op.flops >= PARALLEL_FLOPS
+    block = s.get_sblock("product")
+    i, j, step, group = s.get_loops(block)
+    i, row = s.split(i, [None, rows])
+    j, vector, lane = s.split(j, [None, vectors, lanes])
+    s.reorder(j, i, step, row, vector, lane, group)
+    outer = s.fuse(j, i)
+    s.reverse_compute_at(s.get_sblock("C"), outer)
+    parallel_if(s, outer, worth)
+    _finish_dot(s, target, block, (step, row, vector, lane))
+    if not in_place:
+        parallel_if(s, s.get_loops(s.get_sblock("pack_a"))[0], worth)
+    parallel_if(s, s.get_loops(s.get_sblock("pack_b"))[0], worth)
+    return ahead.attach(s)
+
+
+def _matmul_tile(op: MatmulOp, lanes: int) -> tuple[int, int]:
+    """Return (rows, vectors) of the register tile with least waste."""
+    candidates = [(8, 2), (4, 4), (12, 2), (8, 1), (4, 2), (4, 1), (2, 1), (1, 1)]
+
+    def cost(tile: tuple[int, int]) -> float:
+        rows, vectors = tile
+        tiles = ceil_div(op.m, rows) * ceil_div(op.n, vectors * lanes)
+        return tiles * (max(rows * vectors / 2, 4.0) + 0.5)
+
+    return min(candidates, key=cost)
+
+
+def schedule_conv2d(op: Conv2dOp, target: CpuTarget, tile: tuple[int, int] | None = None) -> Any:
+    """Return the scheduled kernel of an int8 convolution; `tile` is (vectors, columns)."""
+    lanes = _lanes(target)
+    rows, columns = op.out_size
+    vectors, pixels = tile or _conv_tile(op, lanes, target.registers // 2)
+    blocks = round_up(ceil_div(op.group_out, lanes), vectors)
+    inputs = ceil_div(op.group_in, _GROUP)
+    padding = Padding(op.window, rows, round_up(columns, pixels), by_phase=False)
+    tensors = op.placeholders()
+    data, kernel = tensors["data"], tensors["kernel"]
+    top, left, *_ = op.window.padding
+
+    def pixel(n: Expr, c: Expr, i: Expr, j: Expr, g: Expr) -> Expr:
+        row, column, within = i - top, j - left, c % inputs * _GROUP + g
+        bounds = [row >= 0, row < op.height, column >= 0, column < op.width]
+        if op.group_in % _GROUP:
+            bounds.append(within < op.group_in)
+        source = c // inputs * op.group_in + within
+        value = _unsigned(data[n, source, row, column], op.dtype)
+        return tirx.if_then_else(tirx.all(*bounds), value, _neutral(op.dtype))
+
+    image = te.compute(
+        (op.batch, op.groups * inputs, padding.height, padding.width, _GROUP), pixel, name="padded"
+    )
+
+    def weight(o: Expr, c: Expr, kh: Expr, kw: Expr, v: Expr, g: Expr) -> Expr:
+        within, ic = o % blocks * lanes + v, c * _GROUP + g
+        inside = tirx.all(within < op.group_out, ic < op.group_in)
+        value = kernel[o // blocks * op.group_out + within, ic, kh, kw]
+        return tirx.if_then_else(inside, value, tirx.const(0, "int8"))
+
+    packed = te.compute(
+        (op.groups * blocks, inputs, *op.window.kernel, lanes, _GROUP), weight, name="pack_kernel"
+    )
+    channel = te.reduce_axis((0, inputs), name="ic")
+    group = te.reduce_axis((0, _GROUP), name="group")
+    kh, kw = window_axes(op.window)
+    (sh, sw), (dh, dw) = op.window.strides, op.window.dilation
+
+    def tap(n: Expr, i: Expr, j: Expr, c: Expr) -> Expr:
+        source = c // (blocks * lanes) * inputs + channel
+        value = image[n, source, i * sh + kh * dh, j * sw + kw * dw, group].astype("int32")
+        factor = packed[c // lanes, channel, kh, kw, c % lanes, group].astype("int32")
+        return te.sum(value * factor, axis=[channel, kh, kw, group])
+
+    shape = (op.batch, rows, padding.columns, op.groups * blocks * lanes)
+    total = te.compute(shape, tap, name="total")
+    ahead = Prologue(tensors)
+    finish = ahead.epilogue(op.epilogue, "int32")
+    correction = None
+    whole = op.groups == 1 or op.group_out % (vectors * lanes) == 0
+    if op.dtype == "int8":
+
+        def kernel_sum(v: Vectors, o: Expr, *at: Expr) -> Expr:
+            return v["kernel"][(o, *at)].astype("int32") * tirx.const(_OFFSET, "int32")
+
+        taps = (op.group_in, *op.window.kernel)
+        correction = ahead.vector("correction", op.out_channels, "int32", kernel_sum, over=taps)
+
+    def element(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
+        at = c
+        if not whole:
+            at = c // op.group_out * (blocks * lanes) + c % op.group_out
+        value = total[n, i, j, at]
+        return finish(value if correction is None else value - correction[c], c, n, c, i, j)
+
+    s = ahead.create_schedule(te.compute(op.output.shape, element, name="result"))
+    worth = op.flops >= PARALLEL_FLOPS
+    block = s.get_sblock("total")
+    n, i, j, c, ic, kh, kw, group = s.get_loops(block)
+    c, vector, lane = s.split(c, [None, vectors, lanes])
+    j, pixel_loop = s.split(j, [None, pixels])
+    s.reorder(n, c, i, j, ic, kh, kw, pixel_loop, vector, lane, group)
+    outer = s.fuse(n, c, i)
+    if whole:  # else the padded channels of the groups are cut off in a pass of its own
+        s.reverse_compute_at(s.get_sblock("result"), j)
+    parallel_if(s, outer, worth)
+    _finish_dot(s, target, block, (ic, pixel_loop, vector, lane))
+    for name, fused in (("padded", 3), ("pack_kernel", 2)):
+        parallel_if(s, s.fuse(*s.get_loops(s.get_sblock(name))[:fused]), worth)
+    return ahead.attach(s)
+
+
+def _conv_tile(op: Conv2dOp, lanes: int, limit: int) -> tuple[int, int]:
+    """Return (vectors, columns) of the register tile with least waste."""
+    columns = op.out_size[1]
+    candidates = [(v, w) for v in (1, 2, 4) for w in range(1, limit // v + 1) if w <= columns]
+
+    def cost(tile: tuple[int, int]) -> float:
+        vectors, width = tile
+        tiles = ceil_div(columns, width) * ceil_div(ceil_div(op.group_out, lanes), vectors)
+        return tiles * (max(vectors * width / 2, 4.0, (vectors + width) / 2 + 0.5) + 0.5)
+
+    return min(candidates, key=cost)
+
+
+def _finish_dot(s: Any, target: CpuTarget, block: Any, loops: tuple[Any, ...]) -> None:
+    """Unroll the register tile and use the instruction; `loops` is (outer sum, a, b, lane)."""
+    outer, first, second, lane = loops
+    s.unroll(first)
+    s.unroll(second)
+    if not target.dot_lanes:
+        s.vectorize(lane)
+    start = s.decompose_reduction(block, outer)
+    a, b, v = s.get_loops(start)[-3:]
+    s.vectorize(v)
+    s.unroll(b)
+    s.unroll(a)
+    if target.dot_lanes:
+        s.tensorize(lane, dot_intrinsic(target.dot_lanes))
