@@ -234,7 +234,7 @@ def test_pools_of_any_shape(space, kind):
     close(result, total / (kernel[0] * kernel[1] if include else inside))
 
 
-@pytest.mark.parametrize("size", [1, 3, 7, 20])
+@pytest.mark.parametrize("size", [1, 3, 7, 20, 200])
 def test_global_pools(size):
     x = random((2, 3, size, size + 1))
     close(cpu.global_avg_pool2d(x), x.mean(axis=(2, 3), keepdims=True))
@@ -292,9 +292,11 @@ def test_relu(dtype):
     assert np.array_equal(cpu.relu(x), np.maximum(x, 0))
 
 
-@pytest.mark.parametrize("columns", [1, 5, 16, 67, 1000])
-def test_softmax(columns):
-    x = random((6, columns)) * 20
+@pytest.mark.parametrize(
+    ("rows", "columns"), [(6, 1), (6, 5), (2, 16), (6, 67), (1, 1000), (300, 200)]
+)
+def test_softmax(rows, columns):
+    x = random((rows, columns)) * 20
     result = cpu.softmax(x)
     distance = x - x.max(axis=-1, keepdims=True)  # rounded to float32, as any float32 softmax does
     reference = special.softmax(distance.astype(np.float64), -1)

@@ -186,7 +186,8 @@ def depthwise_conv2d(
     w = as_array(kernel_, "kernel", (x.dtype.name,), rank=4)
     window = _window(w.shape[2:], strides, padding, dilation)
     end = tail(accumulator=ACCUMULATOR[x.dtype.name], **fused)
-    op = DepthwiseOp(*x.shape, window, w.shape[1], x.dtype.name, end.epilogue)
+    n, c, height, width = x.shape
+    op = DepthwiseOp(n, c, height, width, window, w.shape[1], x.dtype.name, end.epilogue)
     check_shapes(op, (x, w, *end.arrays))
     return kernel(op)(x, w, *end.arrays, out=out)
 

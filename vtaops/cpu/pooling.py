@@ -43,8 +43,9 @@ def max_pool2d(
         If shapes, dtypes or parameters do not fit.
     """
     x = as_array(data, "data", FLOAT, rank=4)
+    n, c, height, width = x.shape
     window = _window(kernel_size, strides, padding, dilation)
-    return kernel(PoolOp("max", *x.shape, window))(x, out=out)
+    return kernel(PoolOp("max", n, c, height, width, window))(x, out=out)
 
 
 def avg_pool2d(
@@ -66,8 +67,9 @@ def avg_pool2d(
         Divide by the size of the window, else by the number of pixels inside the image.
     """
     x = as_array(data, "data", FLOAT, rank=4)
+    n, c, height, width = x.shape
     window = _window(kernel_size, strides, padding, 1)
-    return kernel(PoolOp("avg", *x.shape, window, bool(count_include_pad)))(x, out=out)
+    return kernel(PoolOp("avg", n, c, height, width, window, bool(count_include_pad)))(x, out=out)
 
 
 def global_max_pool2d(data: Any, *, out: Any = None) -> Array:

@@ -115,7 +115,6 @@ def _writeable_alias(array: Array) -> Array:
     The kernels never write their inputs. The alias keeps no reference; the caller holds `array`
     during the call.
     """
-    memory = (ctypes.c_byte * array.nbytes).from_address(array.ctypes.data)
-    alias = np.frombuffer(memory, dtype=array.dtype).reshape(array.shape)
-    memory._owner = array  # type: ignore[attr-defined]  # the alias keeps `memory`, it the array
-    return alias
+    memory = (ctypes.c_uint8 * array.nbytes).from_address(array.ctypes.data)
+    alias: Array = np.ctypeslib.as_array(memory).view(array.dtype)
+    return alias.reshape(array.shape)

@@ -13,6 +13,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -111,10 +112,9 @@ def _compile_and_store(compile: Callable[[], Any], path: Path) -> Any:
     """Compile, and keep the result on disk where a C compiler to link it and a folder are there."""
     executable = compile()
     if shutil.which("g++") or shutil.which("cc") or os.environ.get("CXX"):
-        try:
+        # A read-only home, a full disk, a broken linker: the kernel works from memory.
+        with suppress(OSError, RuntimeError):
             _store(executable, path)
-        except OSError:
-            pass  # a read-only home, a full disk: the kernel works from memory
     return executable["main"]
 
 

@@ -18,7 +18,7 @@ from vtaops.ops.tensor.common import (
     window_axes,
     zero,
 )
-from vtaops.ops.tensor.epilogue import Epilogue
+from vtaops.ops.tensor.epilogue import NOTHING, Epilogue
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Conv2dOp(TensorOp):
     window: Window
     groups: int = 1
     dtype: str = "float32"
-    epilogue: Epilogue = Epilogue()
+    epilogue: Epilogue = NOTHING
 
     def __post_init__(self) -> None:
         if self.groups < 1 or self.in_channels % self.groups or self.out_channels % self.groups:
@@ -146,7 +146,7 @@ class DepthwiseOp(TensorOp):
     window: Window
     multiplier: int = 1
     dtype: str = "float32"
-    epilogue: Epilogue = Epilogue()
+    epilogue: Epilogue = NOTHING
 
     def __post_init__(self) -> None:
         self.window.output(self.height, self.width)
@@ -228,7 +228,7 @@ class PackedConv2dOp(TensorOp):
     out_blocks: int
     window: Window
     block: int = 16
-    epilogue: Epilogue = Epilogue()
+    epilogue: Epilogue = NOTHING
 
     @property
     def out_size(self) -> tuple[int, int]:

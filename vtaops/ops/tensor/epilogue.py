@@ -60,7 +60,7 @@ class Epilogue:
     @property
     def empty(self) -> bool:
         """Whether nothing is done."""
-        return self == Epilogue()
+        return self == NOTHING
 
     def result_dtype(self, accumulator: str) -> str:
         """Return the dtype of the result of accumulators of a dtype."""
@@ -127,6 +127,10 @@ class Epilogue:
             low, high = (tirx.const(limit, dtype) for limit in self.clip)
             value = tirx.max(tirx.min(value, high), low).astype("int8")
         return value
+
+
+NOTHING = Epilogue()
+"""The epilogue that leaves a result as it is."""
 
 
 def fold_batch_norm(tensors: dict[str, Tensor], epsilon: float) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tvm import te
 
 from vtaops.ops.tensor.common import ACCUMULATOR, Tensor, TensorOp, TensorSpec
-from vtaops.ops.tensor.epilogue import Epilogue
+from vtaops.ops.tensor.epilogue import NOTHING, Epilogue
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class MatmulOp(TensorOp):
     dtype_a: str = "float32"
     dtype_b: str = "float32"
     transposed_b: bool = False
-    epilogue: Epilogue = Epilogue()
+    epilogue: Epilogue = NOTHING
 
     @property
     def accumulator(self) -> str:

@@ -219,7 +219,9 @@ def schedule_conv2d(op: Conv2dOp, target: CpuTarget, tile: tuple[int, int] | Non
     if op.dtype == "int8":
 
         def kernel_sum(v: Vectors, o: Expr, *at: Expr) -> Expr:
-            return v["kernel"][(o, *at)].astype("int32") * tirx.const(_OFFSET, "int32")
+            return v["kernel"][o, at[0], at[1], at[2]].astype("int32") * tirx.const(
+                _OFFSET, "int32"
+            )
 
         taps = (op.group_in, *op.window.kernel)
         correction = ahead.vector("correction", op.out_channels, "int32", kernel_sum, over=taps)

@@ -121,8 +121,8 @@ def schedule_global_pool(op: GlobalPoolOp, target: CpuTarget) -> Any:
         [data, te.compute((op.rows,), lambda r: reduced[r] * factor, name="result")]
     )
     (row,) = s.get_loops(s.get_sblock("result"))
-    reduction.schedule(s, row)
     parallel_if(s, row, op.flops >= PARALLEL_FLOPS)
+    reduction.schedule(s, row)
     return s
 
 
@@ -141,9 +141,9 @@ def schedule_softmax(op: SoftmaxOp, target: CpuTarget) -> Any:
     result = te.compute(shape, lambda r, c: power[r, c] * inverse[r], name="result")
     s = create_schedule([data, result])
     row, _ = s.get_loops(s.get_sblock("result"))
+    parallel_if(s, row, op.flops >= PARALLEL_FLOPS)
     s.compute_at(s.get_sblock("inverse"), row)
     total.schedule(s, row)
     s.compute_at(s.get_sblock("power"), row)
     top.schedule(s, row)
-    parallel_if(s, row, op.flops >= PARALLEL_FLOPS)
     return s
