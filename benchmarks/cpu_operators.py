@@ -326,7 +326,7 @@ class Workloads:
             packed = PackedConv2dOp(
                 *(1, c // 16, 64, 64, c // 16, window), dtype="uint8", epilogue=requantise
             )
-            blocks = (np.ones(s.shape, s.dtype) for s in packed.inputs)
+            blocks = [np.ones(s.shape, s.dtype) for s in packed.inputs]
             tx, tw = (torch.from_numpy(a.astype("float32")) for a in (x, w))
             last = torch.channels_last
             qx = torch.quantize_per_tensor(tx, 1.0, 0, torch.quint8).contiguous(memory_format=last)
@@ -493,9 +493,7 @@ def main(
     chosen = operators.split(",")
     if unknown := set(chosen) - {*NAMES}:
         raise typer.BadParameter(f"{sorted(unknown)} are none of {NAMES}")
-    rows = [
-        run(case, repeats, budget) for name in chosen for case in getattr(workloads, name)()
-    ]
+    rows = [run(case, repeats, budget) for name in chosen for case in getattr(workloads, name)()]
     show(rows)
     if json_file:
         records = [{**asdict(row), "ratio": row.ratio} for row in rows]

@@ -108,9 +108,7 @@ def test_processes_share_the_folder(tmp_path):
         "VTAOPS_KERNEL_CACHE": str(tmp_path),
         "PYTHONPATH": ":".join(sys.path),
     }
-    running = [
-        subprocess.Popen([sys.executable, "-c", program], env=environment) for _ in range(2)
-    ]
+    running = [subprocess.Popen([sys.executable, "-c", program], env=environment) for _ in range(2)]
     assert [process.wait() for process in running] == [0, 0]
     assert len(list(tmp_path.iterdir())) == 1
 

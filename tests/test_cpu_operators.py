@@ -190,6 +190,18 @@ def test_packed_conv2d_of_any_shape(space, ins, outs):
     close(data.unpack(result, reference.shape), reference, 1e-3)
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize(("ins", "outs", "size", "padding"), [(16, 32, 9, 1), (20, 5, 12, 0)])
+def test_packed_int8_conv2d_is_exact(dtype, ins, outs, size, padding):
+    x, w = random((2, ins, size, size), dtype), random((outs, ins, 3, 3), "int8", at=1)
+    data = Layout("NCHW16c")
+    result = cpu.conv2d_nchwc(data.pack(x), cpu.pack_int8_kernel(w), padding=padding)
+    sides = (padding,) * 4
+    reference = conv2d_reference(x.astype(np.int64), w.astype(np.int64), (1, 1), sides, (1, 1))
+    assert result.dtype == np.int32
+    assert np.array_equal(data.unpack(result, reference.shape), reference)
+
+
 @seed(7)
 @few
 @given(st.integers(1, 600), st.integers(1, 40), st.integers(0, 5), st.integers(0, 5), st.booleans())

@@ -11,6 +11,7 @@ from vtaops.cpu.convolution import (
     conv2d_nchwc,
     depthwise_conv2d,
     depthwise_separable_conv2d,
+    pack_int8_kernel,
 )
 from vtaops.cpu.elementwise import (
     add,
@@ -48,6 +49,7 @@ __all__ = [
     "maximum",
     "minimum",
     "multiply",
+    "pack_int8_kernel",
     "relu",
     "scale_shift",
     "softmax",

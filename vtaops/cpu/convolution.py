@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from vtaops.cpu._arguments import FLOAT, PRODUCT, check_shapes, frozen, tail
 from vtaops.cpu.kernel import kernel
 from vtaops.errors import ShapeError
 from vtaops.kernels.arrays import Array, as_array
+from vtaops.layout import Layout
 from vtaops.ops.tensor import Conv1dOp, Conv2dOp, DepthwiseOp, PackedConv2dOp, Window
 from vtaops.ops.tensor.common import ACCUMULATOR, pair, sides
 
@@ -123,17 +126,18 @@ def conv2d_nchwc(
     out: Any = None,
     **fused: Any,
 ) -> Array:
-    """Return the 2-D convolution of NCHW[b]c data with an OIHW[b]i[b]o kernel, float32.
+    """Return the 2-D convolution of NCHW[b]c data, float32 or int8.
 
-    The fastest form where several convolutions follow each other; `vtaops.layout.Layout` packs and
-    unpacks: ``Layout("NCHW16c")``, ``Layout("OIHW16i16o")``.
+    The fastest form where several convolutions follow each other. `vtaops.layout.Layout` packs and
+    unpacks: ``Layout("NCHW16c")`` the data, ``Layout("OIHW16i16o")`` a float32 kernel; an int8
+    kernel is packed by `pack_int8_kernel`.
 
     Parameters
     ----------
     data : array_like
-        (N, C / b, H, W, b).
+        (N, C / b, H, W, b); float32, int8 or uint8.
     kernel_ : array_like
-        (O / b, C / b, KH, KW, b, b).
+        float32 (O / b, C / b, KH, KW, b, b), or int8 (O / b, C / b, KH, KW, b / 4, b, 4).
     strides, padding, dilation, out
         As `conv2d`.
     **fused
@@ -144,14 +148,39 @@ def conv2d_nchwc(
     numpy.ndarray
         (N, O / b, rows, columns, b).
     """
-    x = as_array(data, "data", FLOAT, rank=5)
-    w = as_array(kernel_, "kernel", FLOAT, rank=6)
+    x = as_array(data, "data", PRODUCT, rank=5)
+    dtype = x.dtype.name
+    floating = dtype == "float32"
+    w = as_array(kernel_, "kernel", FLOAT if floating else ("int8",), rank=6 if floating else 7)
     window = _window(w.shape[2:4], strides, padding, dilation)
-    end = tail(**fused)
+    end = tail(accumulator=ACCUMULATOR[dtype], **fused)
     n, blocks, height, width, block = x.shape
-    op = PackedConv2dOp(n, blocks, height, width, w.shape[0], window, block, end.epilogue)
+    op = PackedConv2dOp(n, blocks, height, width, w.shape[0], window, block, dtype, end.epilogue)
     check_shapes(op, (x, w, *end.arrays))
     return kernel(op)(x, w, *end.arrays, out=out)
+
+
+def pack_int8_kernel(kernel_: Any, block: int = 16) -> Array:
+    """Pack an int8 OIHW kernel for `conv2d_nchwc`; channels are padded with zeros.
+
+    Parameters
+    ----------
+    kernel_ : array_like
+        (O, I, KH, KW).
+    block : int
+        Channels in one block, a multiple of 4.
+
+    Returns
+    -------
+    numpy.ndarray
+        (O / block, I / block, KH, KW, block / 4, block, 4).
+    """
+    w = as_array(kernel_, "kernel", ("int8",), rank=4)
+    if block < 4 or block % 4:
+        raise ShapeError(f"block is {block}; give a multiple of 4")
+    packed = Layout(f"OIHW{block}i{block}o").pack(w)
+    grouped = packed.reshape(*packed.shape[:4], block // 4, 4, block)
+    return np.ascontiguousarray(grouped.swapaxes(-1, -2))
 
 
 def depthwise_conv2d(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tvm import te
+from tvm import te, tirx
 
 from vtaops.errors import ShapeError
 from vtaops.ops.tensor.common import (
@@ -206,17 +206,20 @@ class DepthwiseOp(TensorOp):
 
 @dataclass(frozen=True)
 class PackedConv2dOp(TensorOp):
-    """2-D convolution of NCHW[b]c data with an OIHW[b]i[b]o kernel, float32.
+    """2-D convolution of NCHW[b]c data, channels in blocks.
 
     Attributes
     ----------
     batch, in_blocks, height, width, out_blocks : int
-        Data (batch, in_blocks, height, width, block), kernel (out_blocks, in_blocks, rows, columns,
-        block, block), result (batch, out_blocks, ..., block).
+        Data (batch, in_blocks, height, width, block), result (batch, out_blocks, ..., block).
     window : Window
         Kernel size, strides, padding, dilation.
     block : int
         Channels in one block.
+    dtype : str
+        float32: the kernel is OIHW[b]i[b]o, (out_blocks, in_blocks, rows, columns, block, block).
+        int8 or uint8: the int8 kernel has groups of four inputs innermost, (out_blocks, in_blocks,
+        rows, columns, block / 4, block, 4).
     epilogue : Epilogue
         What follows the sum; a residual has the shape of the result, vectors are (blocks * block,).
     """
@@ -228,7 +231,18 @@ class PackedConv2dOp(TensorOp):
     out_blocks: int
     window: Window
     block: int = 16
+    dtype: str = "float32"
     epilogue: Epilogue = NOTHING
+
+    def __post_init__(self) -> None:
+        if self.dtype != "float32" and self.block % 4:
+            raise ShapeError(f"int8 blocks have {self.block} channels; give a multiple of 4")
+        self.window.output(self.height, self.width)
+
+    @property
+    def accumulator(self) -> str:
+        """The dtype of the sums."""
+        return ACCUMULATOR[self.dtype]
 
     @property
     def out_size(self) -> tuple[int, int]:
@@ -238,16 +252,20 @@ class PackedConv2dOp(TensorOp):
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         data = (self.batch, self.in_blocks, self.height, self.width, self.block)
-        kernel = (self.out_blocks, self.in_blocks, *self.window.kernel, self.block, self.block)
+        inner: tuple[int, ...] = (self.block, self.block)
+        if self.dtype != "float32":
+            inner = (self.block // 4, self.block, 4)
+        kernel = (self.out_blocks, self.in_blocks, *self.window.kernel, *inner)
+        channels = self.out_blocks * self.block
         return (
-            TensorSpec("data", data, "float32"),
-            TensorSpec("kernel", kernel, "float32"),
-            *self.epilogue.inputs(self.out_blocks * self.block, self._shape, "float32"),
+            TensorSpec("data", data, self.dtype),
+            TensorSpec("kernel", kernel, "float32" if self.dtype == "float32" else "int8"),
+            *self.epilogue.inputs(channels, self._shape, self.accumulator),
         )
 
     @property
     def output(self) -> TensorSpec:
-        return TensorSpec("result", self._shape, "float32")
+        return TensorSpec("result", self._shape, self.epilogue.result_dtype(self.accumulator))
 
     @property
     def _shape(self) -> tuple[int, ...]:
@@ -272,7 +290,7 @@ class PackedConv2dOp(TensorOp):
                 self.block,
             ),
             lambda n, c, i, j, b: inside_or(
-                data, (n, c, i - top, j - left, b), (2, 3), zero("float32")
+                data, (n, c, i - top, j - left, b), (2, 3), zero(self.dtype)
             ),
             name="padded",
         )
@@ -283,10 +301,13 @@ class PackedConv2dOp(TensorOp):
 
         def tap(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
             pixel = padded[n, outer, i * sh + kh * dh, j * sw + kw * dw, inner]
-            return te.sum(pixel * kernel[c, outer, kh, kw, inner, b], axis=[outer, kh, kw, inner])
+            at = (inner, b) if self.dtype == "float32" else (inner // 4, b, inner % 4)
+            weight = kernel(c, outer, kh, kw, *at)
+            product = pixel.astype(self.accumulator) * weight.astype(self.accumulator)
+            return te.sum(product, axis=[outer, kh, kw, inner])
 
         total = te.compute(self._shape, tap, name="total")
-        finish = self.epilogue.bind(tensors)
+        finish = self.epilogue.bind(tensors, self.accumulator)
         result = te.compute(
             self._shape,
             lambda n, c, i, j, b: finish(total[n, c, i, j, b], c * self.block + b, n, c, i, j, b),
@@ -369,8 +390,6 @@ class Conv1dOp(TensorOp):
 
 def inside_or(image: Tensor, index: tuple[Expr, ...], axes: tuple[int, ...], value: Expr) -> Expr:
     """Return ``image[index]`` where the index lies inside the image along `axes`, else `value`."""
-    from tvm import tirx
-
     bounds = [index[a] >= 0 for a in axes] + [index[a] < image.shape[a] for a in axes]
     return tirx.if_then_else(tirx.all(*bounds), image(*index), value)
 

@@ -48,8 +48,10 @@ def schedule(op: TensorOp, target: CpuTarget) -> Any:
             return convolution.schedule_conv2d(op, target)
         case Conv2dOp():
             return quantized.schedule_conv2d(op, target)
-        case PackedConv2dOp():
+        case PackedConv2dOp(dtype="float32"):
             return convolution.schedule_packed_conv2d(op, target)
+        case PackedConv2dOp():
+            return quantized.schedule_packed_conv2d(op, target)
         case DepthwiseOp():
             return window.schedule_depthwise(op, target)
         case PoolOp():

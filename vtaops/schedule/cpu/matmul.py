@@ -1,8 +1,9 @@
 """CPU schedules of matrix products.
 
 A tile of rows x lanes of C stays in vector registers over the whole sum (the write cache; without
-it every step loads and stores C). B is packed into panels as wide as a tile where rows of B would
-collide in the cache, where it is transposed, or where N is no multiple of the tile. Tails are
+it every step loads and stores C). Where B is (N, K), rows of A meet rows of B: the lanes are steps of the sum, joined at its end.
+Otherwise B is packed into panels as wide as a tile where rows of B would
+collide in the cache, or where N is no multiple of the tile. Tails are
 padded in the packing and cut off when the tile is written back: a predicate in the inner loop
 would cost the vectors.
 """
@@ -19,7 +20,7 @@ from vtaops.ops.tensor.common import Expr, Tensor, round_up, zero
 from vtaops.ops.tensor.convolution import inside_or
 from vtaops.ops.tensor.matmul import MatmulOp
 from vtaops.schedule.cpu.prologue import Prologue
-from vtaops.schedule.cpu.tiles import PARALLEL_FLOPS, parallel_if
+from vtaops.schedule.cpu.tiles import PARALLEL_FLOPS, largest_divisor, parallel_if
 
 _PACK_BYTES = 1 << 20
 """B is packed above this size: its rows then lie too far apart for the cache and the TLB."""
@@ -103,6 +104,8 @@ def declare_tiled(
 
 def schedule_matmul(op: MatmulOp, target: CpuTarget, tile: MatmulTile | None = None) -> Any:
     """Return the scheduled kernel of a float32 product."""
+    if tile is None and op.transposed_b and op.k >= 2 * target.lanes:
+        return schedule_row_dots(op, target)
     tile = tile or choose_tile(op, target)
     tensors = op.placeholders()
     ahead = Prologue(tensors)
@@ -127,4 +130,72 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget, tile: MatmulTile | None = N
     for name, packed in (("pack_a", tile.pack_a), ("pack_b", tile.pack_b)):
         if packed:
             parallel_if(s, s.get_loops(s.get_sblock(name))[0], worth)
+    return ahead.attach(s)
+
+
+def schedule_row_dots(op: MatmulOp, target: CpuTarget) -> Any:
+    """Return the scheduled kernel of a float32 product with B as (N, K): no packing at all."""
+    lanes, quarter = target.lanes, 4
+    rows, columns = largest_divisor(op.m, 4), largest_divisor(op.n, 4)
+    steps = op.k // lanes
+    tensors = op.placeholders()
+    a, b = tensors["A"], tensors["B"]
+    step = te.reduce_axis((0, steps), name="step")
+    fold = te.reduce_axis((0, lanes // quarter), name="fold")
+    last = te.reduce_axis((0, quarter), name="last")
+    rest = te.reduce_axis((0, op.k - steps * lanes), name="rest")
+    partial = te.compute(
+        (op.m, op.n, lanes),
+        lambda i, j, v: te.sum(a[i, step * lanes + v] * b[j, step * lanes + v], axis=step),
+        name="partial",
+    )
+    folded = te.compute(
+        (op.m, op.n, quarter),
+        lambda i, j, v: te.sum(partial[i, j, fold * quarter + v], axis=fold),
+        name="folded",
+    )
+    joined = te.compute(
+        (op.m, op.n), lambda i, j: te.sum(folded[i, j, last], axis=last), name="joined"
+    )
+    names = ["joined", "folded", "partial"]
+    tail = None
+    if op.k % lanes:
+        done = steps * lanes
+        tail = te.compute(
+            (op.m, op.n),
+            lambda i, j: te.sum(a[i, done + rest] * b[j, done + rest], axis=rest),
+            name="tail",
+        )
+        names.insert(0, "tail")
+    ahead = Prologue(tensors)
+    finish = ahead.epilogue(op.epilogue)
+
+    def element(i: Expr, j: Expr) -> Expr:
+        value = joined[i, j] if tail is None else joined[i, j] + tail[i, j]
+        return finish(value, j, i, j)
+
+    s = ahead.create_schedule(te.compute((op.m, op.n), element, name="C"))
+    i, j = s.get_loops(s.get_sblock("C"))
+    i, row = s.split(i, [None, rows])
+    j, column = s.split(j, [None, columns])
+    s.reorder(j, i, row, column)
+    outer = s.fuse(j, i)
+    parallel_if(s, outer, op.flops >= PARALLEL_FLOPS)
+    for name in names:
+        s.compute_at(s.get_sblock(name), outer, preserve_unit_loops=True)
+    block = s.get_sblock("folded")
+    row, column, lane, fold = s.get_loops(block)[-4:]
+    s.reorder(row, column, fold, lane)
+    s.vectorize(lane)
+    block = s.get_sblock("partial")
+    row, column, lane, step = s.get_loops(block)[-4:]
+    s.reorder(step, row, column, lane)
+    s.vectorize(lane)
+    s.unroll(column)
+    s.unroll(row)
+    start = s.decompose_reduction(block, step)
+    row, column, lane = s.get_loops(start)[-3:]
+    s.vectorize(lane)
+    s.unroll(column)
+    s.unroll(row)
     return ahead.attach(s)

@@ -16,7 +16,7 @@ from tvm.s_tir import TensorIntrin
 
 from vtaops.kernels.target import CpuTarget
 from vtaops.ops.tensor.common import Expr, ceil_div, round_up, window_axes
-from vtaops.ops.tensor.convolution import Conv2dOp
+from vtaops.ops.tensor.convolution import Conv2dOp, PackedConv2dOp
 from vtaops.ops.tensor.matmul import MatmulOp
 from vtaops.schedule.cpu.convolution import Padding
 from vtaops.schedule.cpu.prologue import Prologue, Vectors
@@ -146,7 +146,7 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget) -> Any:
     outer = s.fuse(j, i)
     s.reverse_compute_at(s.get_sblock("C"), outer)
     parallel_if(s, outer, worth)
-    _finish_dot(s, target, block, (step, row, vector, lane))
+    _finish_dot(s, target.dot_lanes, block, (step, row, vector, lane))
     if not in_place:
         parallel_if(s, s.get_loops(s.get_sblock("pack_a"))[0], worth)
     parallel_if(s, s.get_loops(s.get_sblock("pack_b"))[0], worth)
@@ -244,7 +244,7 @@ def schedule_conv2d(op: Conv2dOp, target: CpuTarget, tile: tuple[int, int] | Non
     if whole:  # else the padded channels of the groups are cut off in a pass of its own
         s.reverse_compute_at(s.get_sblock("result"), j)
     parallel_if(s, outer, worth)
-    _finish_dot(s, target, block, (ic, pixel_loop, vector, lane))
+    _finish_dot(s, target.dot_lanes, block, (ic, pixel_loop, vector, lane))
     for name, fused in (("padded", 3), ("pack_kernel", 2)):
         parallel_if(s, s.fuse(*s.get_loops(s.get_sblock(name))[:fused]), worth)
     return ahead.attach(s)
@@ -263,17 +263,116 @@ def _conv_tile(op: Conv2dOp, lanes: int, limit: int) -> tuple[int, int]:
     return min(candidates, key=cost)
 
 
-def _finish_dot(s: Any, target: CpuTarget, block: Any, loops: tuple[Any, ...]) -> None:
+def schedule_packed_conv2d(
+    op: PackedConv2dOp, target: CpuTarget, tile: tuple[int, int] | None = None
+) -> Any:
+    """Return the scheduled kernel of an int8 NCHW[x]c convolution; `tile` is (blocks, columns)."""
+    rows, columns = op.out_size
+    blocks, pixels = tile or _packed_tile(op, target.registers - 8)
+    padding = Padding(op.window, rows, round_up(columns, pixels), by_phase=False)
+    tensors = op.placeholders()
+    data, kernel = tensors["data"], tensors["kernel"]
+    top, left, *_ = op.window.padding
+    image = data
+    if op.dtype == "int8" or padding.needed(op.height, op.width):
+
+        def pixel(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
+            row, column = i - top, j - left
+            inside = tirx.all(row >= 0, row < op.height, column >= 0, column < op.width)
+            value = _unsigned(data[n, c, row, column, b], op.dtype)
+            return tirx.if_then_else(inside, value, _neutral(op.dtype))
+
+        shape = (op.batch, op.in_blocks, padding.height, padding.width, op.block)
+        image = te.compute(shape, pixel, name="padded")
+    outer_ic = te.reduce_axis((0, op.in_blocks), name="ico")
+    inner_ic = te.reduce_axis((0, op.block // _GROUP), name="ici")
+    group = te.reduce_axis((0, _GROUP), name="group")
+    kh, kw = window_axes(op.window)
+    (sh, sw), (dh, dw) = op.window.strides, op.window.dilation
+
+    def tap(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
+        at = (i * sh + kh * dh, j * sw + kw * dw, inner_ic * _GROUP + group)
+        value = image(n, outer_ic, *at).astype("int32")
+        weight = kernel[c, outer_ic, kh, kw, inner_ic, b, group].astype("int32")
+        return te.sum(value * weight, axis=[outer_ic, kh, kw, inner_ic, group])
+
+    shape = (op.batch, op.out_blocks, rows, padding.columns, op.block)
+    total = te.compute(shape, tap, name="total")
+    ahead = Prologue(tensors)
+    finish = ahead.epilogue(op.epilogue, "int32")
+    correction = None
+    if op.dtype == "int8":
+
+        def kernel_sum(v: Vectors, o: Expr, *at: Expr) -> Expr:
+            ico, kh, kw, ici, g = at
+            weight = v["kernel"][o // op.block, ico, kh, kw, ici, o % op.block, g]
+            return weight.astype("int32") * tirx.const(_OFFSET, "int32")
+
+        taps = (op.in_blocks, *op.window.kernel, op.block // _GROUP, _GROUP)
+        channels = op.out_blocks * op.block
+        correction = ahead.vector("correction", channels, "int32", kernel_sum, over=taps)
+
+    def element(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
+        channel, value = c * op.block + b, total[n, c, i, j, b]
+        value = value if correction is None else value - correction[channel]
+        return finish(value, channel, n, c, i, j, b)
+
+    s = ahead.create_schedule(te.compute(op.output.shape, element, name="result"))
+    worth = op.flops >= PARALLEL_FLOPS
+    block, stored = s.get_sblock("total"), s.get_sblock("result")
+    n, c, i, j, b, ico, kh, kw, ici, group = s.get_loops(block)
+    c, channels = s.split(c, [None, blocks])
+    j, pixel_loop = s.split(j, [None, pixels])
+    dot = target.dot_lanes and op.block % target.dot_lanes == 0
+    b, lane = s.split(b, [None, target.dot_lanes if dot else op.block])
+    s.reorder(n, c, i, j, ico, kh, kw, ici, channels, pixel_loop, b, lane, group)
+    outer = s.fuse(n, c, i)
+    s.reverse_compute_at(stored, j)
+    parallel_if(s, outer, worth)
+    s.vectorize(s.get_loops(stored)[-1])
+    s.unroll(channels)
+    s.unroll(b)
+    _finish_dot(
+        s, dot_lanes=target.dot_lanes if dot else 0, block=block, loops=(ico, pixel_loop, ici, lane)
+    )
+    if image is not data:
+        loops = s.get_loops(s.get_sblock("padded"))
+        s.vectorize(loops[-1])
+        parallel_if(s, s.fuse(*loops[:3]), worth)
+    return ahead.attach(s)
+
+
+def _packed_tile(op: PackedConv2dOp, limit: int) -> tuple[int, int]:
+    """Return (blocks, columns) of the register tile with least waste."""
+    columns = op.out_size[1]
+    vectors = max(1, op.block // 16)
+    candidates = [
+        (b, w)
+        for b in (1, 2, 4)
+        if op.out_blocks % b == 0
+        for w in range(1, limit // (b * vectors) + 1)
+        if w <= columns
+    ]
+
+    def cost(tile: tuple[int, int]) -> float:
+        blocks, width = tile
+        tiles = ceil_div(columns, width) * (op.out_blocks // blocks)
+        return tiles * (max(blocks * width / 2, 4.0, (blocks + width) / 2 + 0.5) + 0.5)
+
+    return min(candidates, key=cost)
+
+
+def _finish_dot(s: Any, dot_lanes: int, block: Any, loops: tuple[Any, ...]) -> None:
     """Unroll the register tile and use the instruction; `loops` is (outer sum, a, b, lane)."""
     outer, first, second, lane = loops
     s.unroll(first)
     s.unroll(second)
-    if not target.dot_lanes:
+    if not dot_lanes:
         s.vectorize(lane)
     start = s.decompose_reduction(block, outer)
-    a, b, v = s.get_loops(start)[-3:]
+    *_, a, b, v = s.get_loops(start)
     s.vectorize(v)
     s.unroll(b)
     s.unroll(a)
-    if target.dot_lanes:
-        s.tensorize(lane, dot_intrinsic(target.dot_lanes))
+    if dot_lanes:
+        s.tensorize(lane, dot_intrinsic(dot_lanes))
