@@ -254,13 +254,13 @@ class Workloads:
         from vtaops.ops.tensor import Epilogue, NormalizeOp
 
         torch = self.torch
+        norm = torch.nn.functional.batch_norm
         for c in (8, 16, 32, 64, 128, 256):
             x, gamma, beta, mean = self.array(1, c, 28, 28), *(self.array(c) for _ in range(3))
             variance = self.np.abs(self.array(c)) + self.np.float32(0.1)
             op = NormalizeOp(1, c, 784, Epilogue(batch_norm=1e-5))
             t = [torch.from_numpy(a) for a in (x, mean, variance, gamma, beta)]
             xl = t[0].to(memory_format=torch.channels_last)
-            norm = torch.nn.functional.batch_norm
             calls = {
                 "vtaops": self.ours(op, x.reshape(1, c, 784), gamma, beta, mean, variance),
                 "torch nchw": lambda t=t: norm(*t),
@@ -273,12 +273,12 @@ class Workloads:
         from vtaops.ops.tensor import Conv1dOp
 
         np, torch = self.np, self.torch
+        conv = torch.nn.functional.conv1d
         for taps in (3, 13):
             for power in (8, 12, 16, 20):
                 x, w = self.array(1 << power), self.array(taps)
                 tx, tw = (torch.from_numpy(a).reshape(1, 1, -1) for a in (x, w))
                 op = Conv1dOp(1 << power, taps, (taps // 2, taps // 2))
-                conv = torch.nn.functional.conv1d
                 calls = {
                     "vtaops": self.ours(op, x, w),
                     "torch": lambda tx=tx, tw=tw, k=taps: conv(tx, tw, padding=k // 2),
@@ -371,7 +371,7 @@ class Workloads:
             yield Case("softmax", f"{rows} rows", op.flops, calls)
 
     def dense(self) -> Iterator[Case]:
-        """A batch of 1 and 16 through 1000 x 512 weights."""
+        """Batches of 1, 16 and 128 through 1000 x 512 weights."""
         from vtaops.ops.tensor import MatmulOp
 
         torch = self.torch

@@ -5,29 +5,41 @@ a kernel for this machine (some tenths of a second) and stores it; see `vtaops.k
 The number of threads is TVM_NUM_THREADS, OMP_NUM_THREADS, or the usable CPUs.
 """
 
-from vtaops.cpu.convolution import (
-    conv1d,
-    conv2d,
-    conv2d_nchwc,
-    depthwise_conv2d,
-    depthwise_separable_conv2d,
-    pack_int8_kernel,
-)
-from vtaops.cpu.elementwise import (
-    add,
-    batch_norm,
-    maximum,
-    minimum,
-    multiply,
-    relu,
-    scale_shift,
-    subtract,
-    vector_add,
-)
 from vtaops.cpu.kernel import CACHE, Kernel, kernel
-from vtaops.cpu.matmul import dense, matmul
-from vtaops.cpu.pooling import avg_pool2d, global_avg_pool2d, global_max_pool2d, max_pool2d
-from vtaops.cpu.softmax import softmax
+from vtaops.kernels.calls import Operators, pack_int8_kernel
+from vtaops.kernels.calls.backend import RunnableKernel
+from vtaops.ops.tensor import TensorOp
+
+
+class _Cpu(Operators):
+    """The operators of this CPU."""
+
+    def kernel(self, op: TensorOp) -> RunnableKernel:
+        return kernel(op)
+
+
+_cpu = _Cpu()
+add = _cpu.add
+avg_pool2d = _cpu.avg_pool2d
+batch_norm = _cpu.batch_norm
+conv1d = _cpu.conv1d
+conv2d = _cpu.conv2d
+conv2d_nchwc = _cpu.conv2d_nchwc
+dense = _cpu.dense
+depthwise_conv2d = _cpu.depthwise_conv2d
+depthwise_separable_conv2d = _cpu.depthwise_separable_conv2d
+global_avg_pool2d = _cpu.global_avg_pool2d
+global_max_pool2d = _cpu.global_max_pool2d
+matmul = _cpu.matmul
+max_pool2d = _cpu.max_pool2d
+maximum = _cpu.maximum
+minimum = _cpu.minimum
+multiply = _cpu.multiply
+relu = _cpu.relu
+scale_shift = _cpu.scale_shift
+softmax = _cpu.softmax
+subtract = _cpu.subtract
+vector_add = _cpu.vector_add
 
 __all__ = [
     "CACHE",

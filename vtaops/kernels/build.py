@@ -13,14 +13,14 @@ from tvm.s_tir import Schedule
 _ENTRY = "main"
 
 
-def create_function(tensors: list[Any]) -> Any:
+def create_function(tensors: list[Any], *, aligned: bool = False) -> Any:
     """Return the PrimFunc of one kernel with the arguments `tensors` (inputs, then output).
 
     The arguments may have any alignment that their dtype has: TVM would assume 64 bytes and fault
-    on a NumPy array, which has 16.
+    on a NumPy array, which has 16. With `aligned` (device memory) they must have 64 bytes.
     """
     function = te.create_prim_func(tensors).with_attr("global_symbol", _ENTRY)
-    return _accept_any_alignment(function)
+    return function if aligned else _accept_any_alignment(function)
 
 
 def create_schedule(tensors: list[Any]) -> Schedule:

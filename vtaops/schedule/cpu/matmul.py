@@ -1,11 +1,11 @@
 """CPU schedules of matrix products.
 
 A tile of rows x lanes of C stays in vector registers over the whole sum (the write cache; without
-it every step loads and stores C). Where B is (N, K), rows of A meet rows of B: the lanes are steps of the sum, joined at its end.
-Otherwise B is packed into panels as wide as a tile where rows of B would
-collide in the cache, or where N is no multiple of the tile. Tails are
-padded in the packing and cut off when the tile is written back: a predicate in the inner loop
-would cost the vectors.
+it every step loads and stores C). B is packed into panels as wide as a tile where rows of B would
+collide in the cache, or where N is no multiple of the tile. Tails are padded in the packing and cut
+off when the tile is written back: a predicate in the inner loop would cost the vectors.
+
+Where B is (N, K), rows of A meet rows of B: the lanes are steps of the sum, joined at its end.
 """
 
 from __future__ import annotations

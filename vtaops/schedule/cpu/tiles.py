@@ -11,10 +11,10 @@ from typing import Any
 
 from vtaops.ops.tensor.common import round_up
 
-PARALLEL_FLOPS = 1 << 17
+PARALLEL_FLOPS = 1 << 21
 """Operations above which starting the threads (some microseconds) pays."""
 
-PARALLEL_ELEMENTS = 1 << 15
+PARALLEL_ELEMENTS = 1 << 16
 """The same for elementwise operators, which are bound by memory, in elements."""
 
 
