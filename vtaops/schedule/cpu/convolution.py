@@ -31,7 +31,7 @@ from vtaops.ops.tensor.common import (
 )
 from vtaops.ops.tensor.convolution import Conv2dOp, PackedConv2dOp
 from vtaops.schedule.cpu.prologue import Prologue
-from vtaops.schedule.cpu.tiles import PARALLEL_FLOPS, largest_divisor, parallel_if
+from vtaops.schedule.cpu.tiles import PARALLEL_FLOPS, largest_divisor, parallel_if, store_vectors
 
 _COLUMN_EFFICIENCY = 0.7
 """Share of busy lanes below which channel lanes are better in spite of their transposition."""
@@ -205,7 +205,10 @@ def _schedule_column_lanes(op: Conv2dOp, target: CpuTarget, tile: ConvTile) -> A
     j, vector, lane = s.split(j, [None, tile.columns // target.lanes, target.lanes])
     s.reorder(n, c, i, j, ic, kh, kw, channels, vector, lane)
     outer = s.fuse(n, c, i)
-    s.reverse_compute_at(result, j)
+    s.reverse_compute_at(result, j, preserve_unit_loops=True)
+    if columns % tile.columns == op.group_out % block == 0:
+        s.reorder(*(s.get_loops(result)[k] for k in (-2, -3, -1)))
+        store_vectors(s, result, 2, target.lanes)
     parallel_if(s, outer, worth)
     _registers(s, (lane, vector, channels), taps=kw if op.window.kernel[1] <= 7 else None)
     start = s.decompose_reduction(product, ic)
@@ -300,9 +303,12 @@ def schedule_packed_conv2d(
     j, pixels = s.split(j, [None, width])
     s.reorder(n, c, i, j, ico, kh, kw, ici, channels, pixels, b)
     outer = s.fuse(n, c, i)
-    s.reverse_compute_at(stored, j)
+    s.reverse_compute_at(stored, j, preserve_unit_loops=True)
     parallel_if(s, outer, worth)
-    s.vectorize(s.get_loops(stored)[-1])
+    if columns % width == 0:
+        store_vectors(s, stored, 2, target.lanes)
+    else:
+        s.vectorize(s.get_loops(stored)[-1])
     _registers(s, (b, pixels, channels), taps=kw if op.window.kernel[1] <= 7 else None)
     start = s.decompose_reduction(product, ico)
     _registers(s, tuple(reversed(s.get_loops(start)[-3:])))

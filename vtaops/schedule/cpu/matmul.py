@@ -20,7 +20,7 @@ from vtaops.ops.tensor.common import Expr, Tensor, round_up, zero
 from vtaops.ops.tensor.convolution import inside_or
 from vtaops.ops.tensor.matmul import MatmulOp
 from vtaops.schedule.cpu.prologue import Prologue
-from vtaops.schedule.cpu.tiles import PARALLEL_FLOPS, largest_divisor, parallel_if
+from vtaops.schedule.cpu.tiles import PARALLEL_FLOPS, largest_divisor, parallel_if, store_vectors
 
 _PACK_BYTES = 1 << 20
 """B is packed above this size: its rows then lie too far apart for the cache and the TLB."""
@@ -117,7 +117,9 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget, tile: MatmulTile | None = N
     j, vector, lane = s.split(j, [None, tile.columns // target.lanes, target.lanes])
     s.reorder(j, i, k, row, vector, lane)
     outer = s.fuse(j, i)
-    s.reverse_compute_at(result, outer)
+    s.reverse_compute_at(result, outer, preserve_unit_loops=True)
+    if op.m % tile.rows == op.n % tile.columns == 0:
+        store_vectors(s, result, 2, target.lanes)
     parallel_if(s, outer, worth)
     s.vectorize(lane)
     s.unroll(vector)

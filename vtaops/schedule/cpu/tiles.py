@@ -34,9 +34,16 @@ def parallel_if(schedule: Any, loop: Any, worth: bool) -> None:
         schedule.parallel(loop)
 
 
-def vectorize_inner(schedule: Any, loop: Any, lanes: int) -> None:
-    """Vectorise a loop by `lanes` if they divide its extent; LLVM vectorises other loops itself."""
-    extent = int(schedule.get(loop).extent)
-    if extent % lanes == 0:
-        _, inner = schedule.split(loop, [None, lanes])
-        schedule.vectorize(inner)
+def store_vectors(s: Any, block: Any, dims: int, lanes: int) -> None:
+    """Write a finished tile back in whole vectors; its `dims` innermost loops have no tails.
+
+    The compiler then sees that the tile never leaves the registers. It may find out itself, but
+    does not always.
+    """
+    *outer, last = s.get_loops(block)[-dims:]
+    if int(s.get(last).extent) % lanes:
+        return
+    vector, lane = s.split(last, [None, lanes])
+    s.vectorize(lane)
+    for loop in (*outer, vector):
+        s.unroll(loop)

@@ -19,7 +19,7 @@ from vtaops.ops.tensor.convolution import DepthwiseOp
 from vtaops.ops.tensor.pooling import PoolOp
 from vtaops.schedule.cpu.convolution import Padding, stage_phases
 from vtaops.schedule.cpu.prologue import Prologue
-from vtaops.schedule.cpu.tiles import PARALLEL_FLOPS, parallel_if
+from vtaops.schedule.cpu.tiles import PARALLEL_FLOPS, parallel_if, store_vectors
 
 _UNROLLED_TAPS = 49
 """Windows up to 7x7 are unrolled; larger ones stay loops, for the sake of compile time."""
@@ -116,7 +116,10 @@ def _schedule_window(
     i, row = s.split(i, [None, tile.rows])
     j, vector, lane = s.split(j, [None, tile.columns // target.lanes, target.lanes])
     s.reorder(*([] if q is None else [q]), i, j, kh, kw, row, vector, lane)
-    s.reverse_compute_at(result, j)
+    s.reverse_compute_at(result, j, preserve_unit_loops=True)
+    rows, columns = op.out_size
+    if rows % tile.rows == columns % tile.columns == 0:
+        store_vectors(s, result, 2, target.lanes)
     parallel_if(s, channel, op.flops >= PARALLEL_FLOPS)
     s.vectorize(lane)
     s.unroll(vector)
