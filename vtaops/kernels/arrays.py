@@ -24,6 +24,16 @@ _LARGE = 1 << 16
 """Bytes above which an aligned allocation is worth its microsecond."""
 
 
+_NAMES = {
+    np.dtype(name): name for name in ("float32", "float64", "int8", "uint8", "int32", "float16")
+}
+
+
+def dtype_name(array: Array) -> str:
+    """Return the name of the dtype, as ``array.dtype.name`` but at once."""
+    return _NAMES.get(array.dtype) or str(array.dtype.name)
+
+
 def as_array(value: Any, name: str, dtypes: tuple[str, ...], rank: int | None = None) -> Array:
     """Return `value` as a C-contiguous NumPy array, without a copy where possible.
 
@@ -44,7 +54,7 @@ def as_array(value: Any, name: str, dtypes: tuple[str, ...], rank: int | None = 
         If the array is empty, or of another dtype or rank, or not in host memory.
     """
     array = value if type(value) is np.ndarray else _convert(value, name)
-    if array.dtype.name not in dtypes:
+    if dtype_name(array) not in dtypes:
         raise ShapeError(f"{name} has dtype {array.dtype}; accepted: {', '.join(dtypes)}")
     if rank is not None and array.ndim != rank:
         raise ShapeError(f"{name} has shape {array.shape}; it needs {rank} axes")
@@ -67,7 +77,7 @@ def as_output(value: Any, shape: tuple[int, ...], dtype: str) -> Array:
         If shape or dtype differ, or it is not contiguous and writeable.
     """
     array = value if type(value) is np.ndarray else _convert(value, "out")
-    if array.shape != shape or array.dtype != np.dtype(dtype):
+    if array.shape != shape or dtype_name(array) != dtype:
         raise ShapeError(
             f"out has shape {array.shape} and dtype {array.dtype}; the result is {shape}, {dtype}"
         )

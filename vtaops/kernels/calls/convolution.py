@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from vtaops.errors import ShapeError
-from vtaops.kernels.arrays import Array, as_array
+from vtaops.kernels.arrays import Array, as_array, as_output, dtype_name
 from vtaops.kernels.calls.arguments import FLOAT, PRODUCT, check_shapes, frozen, tail
-from vtaops.kernels.calls.backend import Backend
+from vtaops.kernels.calls.backend import Backend, interned
 from vtaops.layout import Layout
 from vtaops.ops.tensor import Conv1dOp, Conv2dOp, DepthwiseOp, PackedConv2dOp, Window
 from vtaops.ops.tensor.common import ACCUMULATOR, pair, sides
@@ -21,7 +22,7 @@ class Convolutions(Backend):
     def conv2d(
         self,
         data: Any,
-        kernel_: Any,
+        kernel: Any,
         *,
         strides: int | tuple[int, int] = 1,
         padding: int | tuple[int, ...] = 0,
@@ -36,7 +37,7 @@ class Convolutions(Backend):
         ----------
         data : array_like
             (N, C, H, W); float32, giving float32, or int8 or uint8, giving int32.
-        kernel_ : array_like
+        kernel : array_like
             (O, C / groups, KH, KW); float32, or int8 for integer data.
         strides, dilation : int or (int, int)
             Vertical and horizontal.
@@ -64,9 +65,9 @@ class Convolutions(Backend):
             If shapes, dtypes or parameters do not fit.
         """
         x = as_array(data, "data", PRODUCT, rank=4)
-        dtype = x.dtype.name
-        w = as_array(kernel_, "kernel", FLOAT if dtype == "float32" else ("int8",), rank=4)
-        window = _window(w.shape[2:], strides, padding, dilation)
+        dtype = dtype_name(x)
+        w = as_array(kernel, "kernel", FLOAT if dtype == "float32" else ("int8",), rank=4)
+        window = _window(w.shape[2:], frozen(strides), frozen(padding), frozen(dilation))
         end = tail(accumulator=ACCUMULATOR[dtype], **fused)
         n, c, height, width = x.shape
         if not isinstance(groups, int) or groups < 1 or w.shape[1] * groups != c:
@@ -78,19 +79,24 @@ class Convolutions(Backend):
             shape = (c, w.shape[0] // c, *window.kernel)
             if dtype != "uint8":
                 arrays = (x, w.reshape(shape), *end.arrays)
-                depthwise = DepthwiseOp(n, c, height, width, window, shape[1], dtype, end.epilogue)
+                depthwise = interned(
+                    DepthwiseOp, n, c, height, width, window, shape[1], dtype, end.epilogue
+                )
                 check_shapes(depthwise, arrays)
-                return self.kernel(depthwise)(*arrays, out=out)
-        op = Conv2dOp(n, c, height, width, w.shape[0], window, groups, dtype, end.epilogue)
+                return self.prepared(depthwise)(*arrays, out=out)
+        op = interned(
+            Conv2dOp, n, c, height, width, w.shape[0], window, groups, dtype, end.epilogue
+        )
         check_shapes(op, (x, w, *end.arrays))
         if _pointwise(op):
             return self._conv2d_pointwise(op, (x, w, *end.arrays), out)
-        return self.kernel(op)(x, w, *end.arrays, out=out)
+        return self.prepared(op)(x, w, *end.arrays, out=out)
 
     def _conv2d_pointwise(self, op: Conv2dOp, arrays: tuple[Array, ...], out: Any) -> Array:
         """Convolve with a 1x1 kernel as if the image were one long row: no tails at row ends."""
         pixels = op.height * op.width
-        flat = Conv2dOp(
+        flat = interned(
+            Conv2dOp,
             op.batch,
             op.in_channels,
             1,
@@ -106,17 +112,15 @@ class Convolutions(Backend):
             for a in arrays
         ]
         if out is None:
-            return self.kernel(flat)(*shaped).reshape(op.output.shape)
-        from vtaops.kernels.arrays import as_output
-
+            return self.prepared(flat)(*shaped).reshape(op.output.shape)
         result = as_output(out, op.output.shape, op.output.dtype)
-        self.kernel(flat)(*shaped, out=result.reshape(flat.output.shape))
+        self.prepared(flat)(*shaped, out=result.reshape(flat.output.shape))
         return result
 
     def conv2d_nchwc(
         self,
         data: Any,
-        kernel_: Any,
+        kernel: Any,
         *,
         strides: int | tuple[int, int] = 1,
         padding: int | tuple[int, ...] = 0,
@@ -134,7 +138,7 @@ class Convolutions(Backend):
         ----------
         data : array_like
             (N, C / b, H, W, b); float32, int8 or uint8.
-        kernel_ : array_like
+        kernel : array_like
             float32 (O / b, C / b, KH, KW, b, b), or int8 (O / b, C / b, KH, KW, b / 4, b, 4).
         strides, padding, dilation, out
             As `conv2d`.
@@ -147,22 +151,22 @@ class Convolutions(Backend):
             (N, O / b, rows, columns, b).
         """
         x = as_array(data, "data", PRODUCT, rank=5)
-        dtype = x.dtype.name
+        dtype = dtype_name(x)
         floating = dtype == "float32"
-        w = as_array(kernel_, "kernel", FLOAT if floating else ("int8",), rank=6 if floating else 7)
-        window = _window(w.shape[2:4], strides, padding, dilation)
+        w = as_array(kernel, "kernel", FLOAT if floating else ("int8",), rank=6 if floating else 7)
+        window = _window(w.shape[2:4], frozen(strides), frozen(padding), frozen(dilation))
         end = tail(accumulator=ACCUMULATOR[dtype], **fused)
         n, blocks, height, width, block = x.shape
         op = PackedConv2dOp(
             n, blocks, height, width, w.shape[0], window, block, dtype, end.epilogue
         )
         check_shapes(op, (x, w, *end.arrays))
-        return self.kernel(op)(x, w, *end.arrays, out=out)
+        return self.prepared(op)(x, w, *end.arrays, out=out)
 
     def depthwise_conv2d(
         self,
         data: Any,
-        kernel_: Any,
+        kernel: Any,
         *,
         strides: int | tuple[int, int] = 1,
         padding: int | tuple[int, ...] = 0,
@@ -176,7 +180,7 @@ class Convolutions(Backend):
         ----------
         data : array_like
             (N, C, H, W); float32, giving float32, or int8, giving int32.
-        kernel_ : array_like
+        kernel : array_like
             (C, M, KH, KW) with the channel multiplier M, of the data's dtype.
         strides, padding, dilation, out
             As `conv2d`.
@@ -189,13 +193,14 @@ class Convolutions(Backend):
             (N, C * M, rows, columns); channel c * M + q is channel c under kernel [c, q].
         """
         x = as_array(data, "data", ("float32", "int8"), rank=4)
-        w = as_array(kernel_, "kernel", (x.dtype.name,), rank=4)
-        window = _window(w.shape[2:], strides, padding, dilation)
-        end = tail(accumulator=ACCUMULATOR[x.dtype.name], **fused)
+        w = as_array(kernel, "kernel", (dtype_name(x),), rank=4)
+        window = _window(w.shape[2:], frozen(strides), frozen(padding), frozen(dilation))
+        end = tail(accumulator=ACCUMULATOR[dtype_name(x)], **fused)
         n, c, height, width = x.shape
-        op = DepthwiseOp(n, c, height, width, window, w.shape[1], x.dtype.name, end.epilogue)
+        kind = dtype_name(x)
+        op = interned(DepthwiseOp, n, c, height, width, window, w.shape[1], kind, end.epilogue)
         check_shapes(op, (x, w, *end.arrays))
-        return self.kernel(op)(x, w, *end.arrays, out=out)
+        return self.prepared(op)(x, w, *end.arrays, out=out)
 
     def depthwise_separable_conv2d(
         self,
@@ -242,7 +247,7 @@ class Convolutions(Backend):
     def conv1d(
         self,
         data: Any,
-        kernel_: Any,
+        kernel: Any,
         *,
         strides: int = 1,
         padding: int | tuple[int, int] = 0,
@@ -258,7 +263,7 @@ class Convolutions(Backend):
         ----------
         data : array_like
             (W,), float32; or (N, C, W), as `conv2d`.
-        kernel_ : array_like
+        kernel : array_like
             (K,); or (O, C / groups, K).
         strides, dilation, groups : int
             For NCW data; as `conv2d`.
@@ -275,18 +280,20 @@ class Convolutions(Backend):
         x = as_array(data, "data", PRODUCT)
         if x.ndim == 3:
             return self._conv1d_ncw(
-                x, kernel_, (strides, dilation, groups), (before, behind), out, fused
+                x, kernel, (strides, dilation, groups), (before, behind), out, fused
             )
         x = as_array(x, "data", FLOAT, rank=1)
-        w = as_array(kernel_, "kernel", FLOAT, rank=1)
+        w = as_array(kernel, "kernel", FLOAT, rank=1)
         if (strides, dilation, groups) != (1, 1, 1) or fused:
             raise ShapeError("strides, dilation, groups and fused operations need data (N, C, W)")
-        return self.kernel(Conv1dOp(x.shape[0], w.shape[0], (before, behind), flip))(x, w, out=out)
+        return self.prepared(interned(Conv1dOp, x.shape[0], w.shape[0], (before, behind), flip))(
+            x, w, out=out
+        )
 
     def _conv1d_ncw(
         self,
         x: Array,
-        kernel_: Any,
+        kernel: Any,
         steps: tuple[int, int, int],
         padding: tuple[int, int],
         out: Any,
@@ -294,7 +301,7 @@ class Convolutions(Backend):
     ) -> Array:
         """Convolve NCW data as images of one row."""
         strides, dilation, groups = steps
-        w = as_array(kernel_, "kernel", PRODUCT, rank=3)
+        w = as_array(kernel, "kernel", PRODUCT, rank=3)
         if fused.get("residual") is not None:
             residual = as_array(fused["residual"], "residual", ("float32", "int32"), rank=3)
             fused = {**fused, "residual": residual[:, :, None, :]}
@@ -309,19 +316,17 @@ class Convolutions(Backend):
         )[:, :, 0, :]
         if out is None:
             return result
-        from vtaops.kernels.arrays import as_output
-
         target = as_output(out, result.shape, result.dtype.name)
         target[...] = result
         return target
 
 
-def pack_int8_kernel(kernel_: Any, block: int = 16) -> Array:
+def pack_int8_kernel(kernel: Any, block: int = 16) -> Array:
     """Pack an int8 OIHW kernel for `conv2d_nchwc`; channels are padded with zeros.
 
     Parameters
     ----------
-    kernel_ : array_like
+    kernel : array_like
         (O, I, KH, KW).
     block : int
         Channels in one block, a multiple of 4.
@@ -331,7 +336,7 @@ def pack_int8_kernel(kernel_: Any, block: int = 16) -> Array:
     numpy.ndarray
         (O / block, I / block, KH, KW, block / 4, block, 4).
     """
-    w = as_array(kernel_, "kernel", ("int8",), rank=4)
+    w = as_array(kernel, "kernel", ("int8",), rank=4)
     if block < 4 or block % 4:
         raise ShapeError(f"block is {block}; give a multiple of 4")
     packed = Layout(f"OIHW{block}i{block}o").pack(w)
@@ -345,10 +350,8 @@ def _pointwise(op: Conv2dOp) -> bool:
     return (*window.kernel, *window.strides, *window.padding) == (1, 1, 1, 1, 0, 0, 0, 0)
 
 
-def _window(kernel_: tuple[int, ...], strides: Any, padding: Any, dilation: Any) -> Window:
+@lru_cache(maxsize=1024)
+def _window(kernel: tuple[int, ...], strides: Any, padding: Any, dilation: Any) -> Window:
     return Window(
-        (kernel_[0], kernel_[1]),
-        pair(frozen(strides), "strides"),
-        sides(frozen(padding)),
-        pair(frozen(dilation), "dilation"),
+        (kernel[0], kernel[1]), pair(strides, "strides"), sides(padding), pair(dilation, "dilation")
     )

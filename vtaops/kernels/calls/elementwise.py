@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from vtaops.errors import ShapeError
-from vtaops.kernels.arrays import Array, as_array, as_output, empty
+from vtaops.kernels.arrays import Array, as_array, as_output, dtype_name, empty
 from vtaops.kernels.calls.arguments import FLOAT, check_shapes, tail
-from vtaops.kernels.calls.backend import Backend
+from vtaops.kernels.calls.backend import Backend, interned
 from vtaops.ops.tensor import NormalizeOp, UnaryOp
 from vtaops.ops.tensor.elementwise import BroadcastOp, broadcast_op
 
@@ -63,12 +63,13 @@ class Elementwise(Backend):
 
     def _binary(self, name: str, a: Any, b: Any, out: Any) -> Array:
         x, y = as_array(a, "a", ARITHMETIC), as_array(b, "b", ARITHMETIC)
-        op, shape = _binary_op(name, x.shape, y.shape, x.dtype, y.dtype)
-        dtype = x.dtype.name
-        result = empty(shape, dtype) if out is None else as_output(out, shape, dtype)
-        self.kernel(op).run(
-            x.reshape(op.shape_a), y.reshape(op.shape_b), result.reshape(op.output.shape)
-        )
+        op, shape, merged = _binary_op(name, x.shape, y.shape, x.dtype, y.dtype)
+        result = empty(shape, op.dtype) if out is None else as_output(out, shape, op.dtype)
+        run = self.prepared(op).run
+        if merged is None:
+            run(x, y, result)
+        else:
+            run(x.reshape(op.shape_a), y.reshape(op.shape_b), result.reshape(merged))
         return result
 
     def relu(self, data: Any, *, out: Any = None) -> Array:
@@ -82,10 +83,9 @@ class Elementwise(Backend):
             Where to write.
         """
         x = as_array(data, "data", ("float32", "float64", "int8", "int32"))
-        found = self.kernel(UnaryOp("relu", x.size, x.dtype.name))
-        result = (
-            empty(x.shape, x.dtype.name) if out is None else as_output(out, x.shape, x.dtype.name)
-        )
+        dtype = dtype_name(x)
+        found = self.prepared(interned(UnaryOp, "relu", x.size, dtype))
+        result = empty(x.shape, dtype) if out is None else as_output(out, x.shape, dtype)
         found.run(x.reshape(-1), result.reshape(-1))
         return result
 
@@ -148,19 +148,21 @@ class Elementwise(Backend):
             raise ShapeError(f"data has shape {x.shape}; it needs at least the axes (N, C)")
         end = tail(**fused)
         n, c = x.shape[:2]
-        op = NormalizeOp(n, c, x.size // (n * c), end.epilogue)
+        op = interned(NormalizeOp, n, c, x.size // (n * c), end.epilogue)
         flat = x.reshape(op.output.shape)
         check_shapes(op, (flat, *end.arrays))
         result = empty(x.shape, "float32") if out is None else as_output(out, x.shape, "float32")
-        self.kernel(op).run(flat, *end.arrays, result.reshape(op.output.shape))
+        self.prepared(op).run(flat, *end.arrays, result.reshape(op.output.shape))
         return result
 
 
 @lru_cache(maxsize=4096)
 def _binary_op(
     name: str, a: tuple[int, ...], b: tuple[int, ...], dtype: Any, other: Any
-) -> tuple[BroadcastOp, tuple[int, ...]]:
-    """Return the operator of merged shapes, and the shape of the result."""
+) -> tuple[BroadcastOp, tuple[int, ...], tuple[int, ...] | None]:
+    """Return the operator, the shape of the result, and that of the kernel if it is another."""
     if dtype != other:
         raise ShapeError(f"a has dtype {dtype} and b {other}; they must be equal")
-    return broadcast_op(name, a, b, dtype.name), np.broadcast_shapes(a, b)
+    op = broadcast_op(name, a, b, dtype.name)
+    same = (op.shape_a, op.shape_b) == (a, b)
+    return op, np.broadcast_shapes(a, b), None if same else op.output.shape

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from vtaops.errors import ShapeError
-from vtaops.kernels.arrays import Array, as_array
+from vtaops.kernels.arrays import Array, as_array, dtype_name
 from vtaops.kernels.calls.arguments import PRODUCT, check_shapes, tail
-from vtaops.kernels.calls.backend import Backend
+from vtaops.kernels.calls.backend import Backend, interned
 from vtaops.ops.tensor import MatmulOp
 from vtaops.ops.tensor.common import ACCUMULATOR
 
@@ -60,7 +60,7 @@ class Products(Backend):
     def _product(self, a: Any, b: Any, transposed: bool, out: Any, fused: dict[str, Any]) -> Array:
         names = ("data", "weight") if transposed else ("a", "b")
         left = as_array(a, names[0], PRODUCT, rank=2)
-        dtype = left.dtype.name
+        dtype = dtype_name(left)
         right = as_array(b, names[1], ("float32",) if dtype == "float32" else ("int8",), rank=2)
         n, k = right.shape if transposed else right.shape[::-1]
         if left.shape[1] != k:
@@ -69,9 +69,8 @@ class Products(Backend):
                 f"over {left.shape[1]} and {k} elements, which must be equal"
             )
         end = tail(accumulator=ACCUMULATOR[dtype], **fused)
-        op = MatmulOp(
-            left.shape[0], n, k, dtype, right.dtype.name, transposed, epilogue=end.epilogue
-        )
+        kinds = (dtype, "float32" if dtype == "float32" else "int8")
+        op = interned(MatmulOp, left.shape[0], n, k, *kinds, transposed, end.epilogue)
         if end.arrays:
             check_shapes(op, (left, right, *end.arrays))
-        return self.kernel(op)(left, right, *end.arrays, out=out)
+        return self.prepared(op)(left, right, *end.arrays, out=out)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from vtaops.kernels.arrays import Array, as_array
+from vtaops.kernels.arrays import Array, as_array, as_output
 from vtaops.kernels.calls.arguments import FLOAT, frozen
-from vtaops.kernels.calls.backend import Backend
+from vtaops.kernels.calls.backend import Backend, interned
 from vtaops.ops.tensor import GlobalPoolOp, PoolOp, Window
 from vtaops.ops.tensor.common import pair, sides
 
@@ -49,7 +49,7 @@ class Poolings(Backend):
         x = as_array(data, "data", FLOAT, rank=4)
         n, c, height, width = x.shape
         window = _window(kernel_size, strides, padding, dilation)
-        return self.kernel(PoolOp("max", n, c, height, width, window))(x, out=out)
+        return self.prepared(interned(PoolOp, "max", n, c, height, width, window))(x, out=out)
 
     def avg_pool2d(
         self,
@@ -73,9 +73,9 @@ class Poolings(Backend):
         x = as_array(data, "data", FLOAT, rank=4)
         n, c, height, width = x.shape
         window = _window(kernel_size, strides, padding, 1)
-        return self.kernel(PoolOp("avg", n, c, height, width, window, bool(count_include_pad)))(
-            x, out=out
-        )
+        return self.prepared(
+            interned(PoolOp, "avg", n, c, height, width, window, bool(count_include_pad))
+        )(x, out=out)
 
     def global_max_pool2d(self, data: Any, *, out: Any = None) -> Array:
         """Return the maximum of each image: (N, C, H, W) to (N, C, 1, 1), float32."""
@@ -86,11 +86,9 @@ class Poolings(Backend):
         return self._global("avg", data, out)
 
     def _global(self, kind: str, data: Any, out: Any) -> Array:
-        from vtaops.kernels.arrays import as_output
-
         x = as_array(data, "data", FLOAT, rank=4)
         n, c, height, width = x.shape
-        pool = self.kernel(GlobalPoolOp(kind, n * c, height * width))
+        pool = self.prepared(interned(GlobalPoolOp, kind, n * c, height * width))
         flat = x.reshape(n * c, height * width)
         if out is None:
             return pool(flat).reshape(n, c, 1, 1)

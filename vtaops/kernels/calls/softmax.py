@@ -7,7 +7,7 @@ from typing import Any
 from vtaops.errors import ShapeError
 from vtaops.kernels.arrays import Array, as_array, as_output, empty
 from vtaops.kernels.calls.arguments import FLOAT
-from vtaops.kernels.calls.backend import Backend
+from vtaops.kernels.calls.backend import Backend, interned
 from vtaops.ops.tensor import SoftmaxOp
 
 
@@ -27,7 +27,7 @@ class Reductions(Backend):
         x = as_array(data, "data", FLOAT)
         if x.ndim == 0:
             raise ShapeError("data is a scalar; softmax needs at least one axis")
-        found = self.kernel(SoftmaxOp(x.size // x.shape[-1], x.shape[-1]))
+        found = self.prepared(interned(SoftmaxOp, x.size // x.shape[-1], x.shape[-1]))
         result = empty(x.shape, "float32") if out is None else as_output(out, x.shape, "float32")
         rows = found.op.output.shape
         found.run(x.reshape(rows), result.reshape(rows))

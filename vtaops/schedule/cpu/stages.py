@@ -21,7 +21,8 @@ from vtaops.schedule.stages import Stage
 _BLOCK = 32
 
 
-def _default(op: Any, _: CpuTarget) -> Any:
+def schedule_default(op: Any, _: CpuTarget) -> Any:
+    """Return the plain declaration, unscheduled."""
     return create_schedule(op.declare())
 
 
@@ -84,7 +85,7 @@ def _matmul_packed(op: MatmulOp, target: CpuTarget) -> Any:
 
 
 MATMUL = (
-    Stage("default", "Three loops i, j, k as declared.", _default),
+    Stage("default", "Three loops i, j, k as declared.", schedule_default),
     Stage(
         "reorder",
         "k before j: neighbouring steps read neighbouring elements of B, and j is vectorised.",
@@ -155,7 +156,7 @@ def _conv2d_registers(op: Conv2dOp, target: CpuTarget) -> Any:
 
 
 CONV2D = (
-    Stage("default", "Seven loops as declared, the padded image beforehand.", _default),
+    Stage("default", "Seven loops as declared, the padded image beforehand.", schedule_default),
     Stage(
         "parallel",
         "Columns innermost and vectorised; images and channels are shared among the threads.",
@@ -211,7 +212,7 @@ def _depthwise_vectors(op: DepthwiseOp, target: CpuTarget) -> Any:
 
 
 DEPTHWISE = (
-    Stage("default", "Six loops as declared, the padded image beforehand.", _default),
+    Stage("default", "Six loops as declared, the padded image beforehand.", schedule_default),
     Stage("parallel", "Channels are shared among the threads.", _depthwise_parallel),
     Stage(
         "cached",
@@ -260,7 +261,7 @@ def _conv1d_vectorize(op: Conv1dOp, target: CpuTarget) -> Any:
 
 
 CONV1D = (
-    Stage("default", "Two loops as declared, the padded signal beforehand.", _default),
+    Stage("default", "Two loops as declared, the padded signal beforehand.", schedule_default),
     Stage("split", "Results in blocks of some vectors.", _conv1d_split),
     Stage(
         "reorder", "Taps outside, results inside: neighbours are read together.", _conv1d_reorder
