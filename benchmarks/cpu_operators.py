@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from datetime import date
 from math import exp, log
 from pathlib import Path
 from typing import Annotated, Any
@@ -442,6 +443,32 @@ def show(rows: list[Row]) -> None:
     console.print(means)
 
 
+def markdown(rows: list[Row], threads: int) -> str:
+    """Return the rows and their means as Markdown tables."""
+    from vtaops.kernels import CpuTarget
+
+    lines = [
+        f"Measured on {date.today()}, {CpuTarget.detect().mcpu}, {threads} thread(s); times in us.",
+        "",
+        "| operator | geometric mean of time / PyTorch's | wanted |",
+        "|---|--:|--:|",
+    ]
+    for name in dict.fromkeys(row.operator for row in rows):
+        mean = geometric_mean([row.ratio for row in rows if row.operator == name])
+        lines.append(f"| {name} | {mean:.2f} | {TARGETS.get(name, '')} |")
+    lines += ["", "| operator | size | vtaops | GFLOPS | PyTorch | NumPy | ratio |"]
+    lines.append("|---|---|--:|--:|--:|--:|--:|")
+    for row in rows:
+        layout = row.torch_layout.removeprefix("torch").strip()
+        torch = f"{row.torch * 1e6:.1f} {layout}".strip()
+        numpy = "" if row.numpy is None else f"{row.numpy * 1e6:.1f}"
+        lines.append(
+            f"| {row.operator} | {row.size} | {row.vtaops * 1e6:.1f} | {row.gflops:.1f} | {torch} "
+            f"| {numpy} | {row.ratio:.2f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
 def plot(rows: list[Row], folder: Path) -> None:
     """Write one image per operator: GFLOPS over size, logarithmic, vtaops, PyTorch and NumPy."""
     import matplotlib
@@ -480,6 +507,9 @@ def main(
     repeats: Annotated[int, typer.Option(min=1, help="Turns per call; the median counts.")] = 7,
     budget: Annotated[float, typer.Option(help="Seconds per call at each size.")] = 0.2,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the rows here.")] = None,
+    markdown_file: Annotated[
+        Path | None, typer.Option("--markdown", help="Write the tables here.")
+    ] = None,
     plots: Annotated[Path | None, typer.Option(help="Write plots into this folder.")] = None,
 ) -> None:
     """Compare the CPU operators with PyTorch and NumPy.
@@ -498,6 +528,8 @@ def main(
     if json_file:
         records = [{**asdict(row), "ratio": row.ratio} for row in rows]
         json_file.write_text(json.dumps(records, indent=1))
+    if markdown_file:
+        markdown_file.write_text(markdown(rows, threads))
     if plots:
         plot(rows, plots)
 

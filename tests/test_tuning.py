@@ -6,6 +6,7 @@ import pytest
 
 from vtaops.errors import UnsupportedError
 from vtaops.ops.tensor import (
+    Conv1dOp,
     Conv2dOp,
     DepthwiseOp,
     MatmulOp,
@@ -23,6 +24,7 @@ PADDED = Window((3, 3), padding=(1, 1, 1, 1))
     "op",
     [
         MatmulOp(30, 40, 20),
+        Conv1dOp(300, 5),
         Conv2dOp(1, 3, 10, 20, 16, PADDED),
         PackedConv2dOp(1, 1, 10, 10, 2, PADDED),
         DepthwiseOp(1, 2, 20, 20, PADDED),

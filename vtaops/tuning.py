@@ -15,7 +15,15 @@ from typing import Any
 
 from vtaops.errors import UnsupportedError
 from vtaops.kernels.target import CpuTarget
-from vtaops.ops.tensor import Conv2dOp, DepthwiseOp, MatmulOp, PackedConv2dOp, PoolOp, TensorOp
+from vtaops.ops.tensor import (
+    Conv1dOp,
+    Conv2dOp,
+    DepthwiseOp,
+    MatmulOp,
+    PackedConv2dOp,
+    PoolOp,
+    TensorOp,
+)
 
 Progress = Callable[[int, int, "Trial"], None]
 """Called after each trial with its number, the number of all, and the trial."""
@@ -48,7 +56,7 @@ def search(
     Parameters
     ----------
     op : TensorOp
-        A float32 matrix product, convolution, depthwise convolution or pooling.
+        A float32 matrix product, convolution (1-D, 2-D, depthwise) or pooling.
     target : CpuTarget, optional
         By default this CPU.
     budget : float
@@ -76,7 +84,7 @@ def search(
 
 def _space(op: TensorOp, target: CpuTarget) -> tuple[Callable[..., Any], list[Any]]:
     """Return the schedule of an operator and the tiles that it can take."""
-    from vtaops.schedule.cpu import convolution, matmul, window
+    from vtaops.schedule.cpu import conv1d, convolution, matmul, window
 
     match op:
         case MatmulOp(dtype_a="float32"):
@@ -92,6 +100,8 @@ def _space(op: TensorOp, target: CpuTarget) -> tuple[Callable[..., Any], list[An
                 if columns <= op.out_size[1] and blocks * columns <= target.accumulators
             ]
             return convolution.schedule_packed_conv2d, tiles
+        case Conv1dOp():
+            return conv1d.schedule_conv1d, [1, 2, 4, 8]
         case DepthwiseOp(dtype="float32"):
             return window.schedule_depthwise, list(_window_tiles(target))
         case PoolOp():
