@@ -340,7 +340,8 @@ class HardwareConfig:
         element_bytes = bits // 8
         for extent in shape:
             element_bytes *= extent
-        return Scratchpad(memory, shape, dtype, element_bytes, (1 << log_bytes) // element_bytes)
+        depth = (1 << max(log_bytes, 0)) // element_bytes  # OUT of a tiny ACC: refused later
+        return Scratchpad(memory, shape, dtype, element_bytes, depth)
 
     def _check_types(self) -> None:
         for f in fields(self):

@@ -109,12 +109,12 @@ class Layout:
         for index, letter in enumerate(letters):
             if letter not in position:
                 data = np.repeat(np.expand_dims(data, index), dict(self.blocks)[letter], axis=index)
-        return np.ascontiguousarray(data)
+        return np.array(data, order="C")
 
     def unpack(
         self, array: npt.NDArray[np.generic], shape: tuple[int, ...]
     ) -> npt.NDArray[np.generic]:
-        """Return the logical tensor of `shape` from its packed form; the inverse of `pack`.
+        """Return a copy of the logical tensor of `shape` from its packed form; inverse of `pack`.
 
         Raises
         ------
@@ -144,7 +144,7 @@ class Layout:
             for axis, extent in self._extents(shape)
         ]
         data = data.transpose(order).reshape(padded)
-        return np.ascontiguousarray(data[tuple(slice(extent) for extent in shape)])
+        return np.array(data[tuple(slice(extent) for extent in shape)], order="C")
 
     def _extents(self, shape: tuple[int, ...]) -> list[tuple[str, int]]:
         return list(zip(self.axes, shape, strict=True))

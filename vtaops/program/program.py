@@ -26,6 +26,7 @@ from vtaops.layout import Layout
 
 if TYPE_CHECKING:
     from vtaops.program.statistics import Statistics
+    from vtaops.program.timing import Timeline, TimingParameters
     from vtaops.runtime.device import Device
 
 NO_BUFFER = -1
@@ -130,7 +131,7 @@ class Program:
     Raises
     ------
     ProgramError
-        If arrays have wrong types or shapes, or a relocation names no buffer.
+        If arrays have wrong types or shapes, two buffers have one name, or a relocation names none.
     """
 
     config: HardwareConfig
@@ -154,6 +155,9 @@ class Program:
                     f"a program of {count} instructions needs {np.dtype(dtype)}{list(shape)}"
                 )
             array.setflags(write=False)
+        names = [buffer.name for buffer in self.buffers]
+        if len(set(names)) < len(names):
+            raise ProgramError(f"two buffers have the same name: {', '.join(sorted(names))}")
         bad = np.flatnonzero(
             (self.relocations < MICRO_OPS) | (self.relocations >= len(self.buffers))
         )
@@ -217,6 +221,29 @@ class Program:
         from vtaops.program.statistics import count
 
         return count(self)
+
+    def cycles(self, timing: TimingParameters | None = None) -> int:
+        """Return the cycles of a run, by the timing model, without running.
+
+        Parameters
+        ----------
+        timing : TimingParameters, optional
+            The machine; by default that of ``tsim``.
+
+        Raises
+        ------
+        DeadlockError
+            If the units wait for each other for ever.
+        """
+        from vtaops.program.timing import simulate
+
+        return simulate(self, timing, events=False).cycles
+
+    def timeline(self, timing: TimingParameters | None = None) -> Timeline:
+        """Return what each unit does in every cycle, by the timing model; as `cycles`."""
+        from vtaops.program.timing import simulate
+
+        return simulate(self, timing)
 
     def verify(self) -> None:
         """Prove that the program is safe and deterministic on every device of its configuration.

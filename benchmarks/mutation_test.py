@@ -1,0 +1,435 @@
+"""Mutation test of the verifier: what it accepts must run, and to one result, on the simulator.
+
+Takes compiled programs, changes one thing in each copy (a token flag, an address, a size, a loop, a
+micro-op, an opcode, ...), and puts every mutant before the verifier. A mutant that it accepts runs
+on the functional simulator under many seeds: each interleaves the units differently and fills
+scratchpads, outputs and scratch buffers with other garbage. A *failure* is an accepted mutant that
+a seed brings to a device error or to another content of the output buffers.
+
+In addition every token of every program is removed once (its push and its pop together); since the
+compiler inserts no token without need, all of these must be rejected.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+from rich.table import Table
+
+import vtaops
+from vtaops.config import MICRO_OP_BYTES
+from vtaops.errors import VTAError
+from vtaops.isa import Encoding, Instruction, MicroOp, Unit, array_to_words, words_to_array
+from vtaops.program import MICRO_OPS, Program, Role
+from vtaops.runtime.executor import relocate
+from vtaops.runtime.fsim import Fsim
+
+FLAGS = ("pop_prev", "pop_next", "push_prev", "push_next")
+FIELDS = {
+    "token flag": FLAGS,
+    "memory id": ("memory",),
+    "SRAM address": ("sram_base",),
+    "DRAM address": ("dram_base",),
+    "size": ("x_size", "y_size"),
+    "stride": ("x_stride",),
+    "padding": ("y_pad_top", "y_pad_bottom", "x_pad_left", "x_pad_right"),
+    "loop factor": (
+        "dst_factor_out", "dst_factor_in", "src_factor_out", "src_factor_in",
+        "wgt_factor_out", "wgt_factor_in",
+    ),
+    "iterations": ("iter_out", "iter_in"),
+    "micro-op range": ("uop_begin", "uop_end"),
+    "operation": ("alu_op", "use_imm", "reset"),
+    "immediate": ("imm",),
+}  # fmt: skip
+"""Kinds of mutations that change one field of an instruction."""
+
+OTHER_KINDS = (
+    "micro-op index", "relocation", "word bit", "removed", "repeated", "exchanged", "moved token",
+)  # fmt: skip
+KINDS = (*FIELDS, *OTHER_KINDS)
+
+REJECTED, SAME, OTHER, FAILED = "rejected", "same result", "other result", "failed"
+VERDICTS = (REJECTED, SAME, OTHER, FAILED)
+
+LONGEST_RUN = 3_000_000
+"""Micro-op executions beyond which a mutant runs under two seeds only."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A program with one change."""
+
+    kind: str
+    change: str
+    program: Program
+
+
+# ------------------------------------------------------------------------------- mutations
+
+
+def mutate(program: Program, kind: str, rng: np.random.Generator) -> Mutant | None:
+    """Return a copy of `program` with one random change of `kind`; None if it has no place."""
+    if kind in FIELDS:
+        return _change_field(program, kind, rng)
+    change = {
+        "micro-op index": _change_micro_op,
+        "relocation": _change_relocation,
+        "word bit": _flip_bit,
+        "removed": _remove,
+        "repeated": _repeat,
+        "exchanged": _exchange,
+        "moved token": _move_token,
+    }[kind]
+    return change(program, rng)
+
+
+def _change_field(program: Program, kind: str, rng: np.random.Generator) -> Mutant | None:
+    encoding = Encoding.of(program.config)
+    places = [
+        (index, instruction, slot)
+        for index, instruction in enumerate(program)
+        for slot in encoding.slots[type(instruction)]
+        if slot.name in FIELDS[kind]
+    ]
+    if not places:
+        return None
+    index, instruction, slot = places[rng.integers(len(places))]
+    old = getattr(instruction, slot.name)
+    new = _other_value(old, slot.range, rng)
+    word = encoding.encode(replace(instruction, **{slot.name: new}))
+    change = f"instruction {index}: {slot.name} {old} -> {new}"
+    return Mutant(kind, change, with_words(program, {index: word}))
+
+
+def _other_value(old: int, allowed: range, rng: np.random.Generator) -> int:
+    """Return a near value most of the time, an extreme or arbitrary one sometimes."""
+    near = [old - 1, old + 1, old - 2, old + 2, 2 * old, old // 2, 0, 1]
+    far = [allowed[0], allowed[-1], int(rng.integers(allowed[0], allowed[-1], endpoint=True))]
+    pool = near if rng.random() < 0.8 else far
+    values = [value for value in pool if value in allowed and value != old]
+    return values[rng.integers(len(values))] if values else allowed[0] + (old == allowed[0])
+
+
+def _change_micro_op(program: Program, rng: np.random.Generator) -> Mutant | None:
+    if not len(program.micro_ops):
+        return None
+    encoding = Encoding.of(program.config)
+    index = int(rng.integers(len(program.micro_ops)))
+    column = int(rng.integers(3))
+    table = encoding.decode_micro_ops(program.micro_ops)
+    slot = encoding.slots[MicroOp][column]
+    old = int(table[index, column])
+    table[index, column] = _other_value(old, slot.range, rng)
+    change = f"micro-op {index}: {slot.name} {old} -> {table[index, column]}"
+    mutant = replace(program, micro_ops=encoding.encode_micro_ops(table))
+    return Mutant("micro-op index", change, mutant)
+
+
+def _change_relocation(program: Program, rng: np.random.Generator) -> Mutant:
+    index = int(rng.integers(len(program)))
+    relocations = program.relocations.copy()
+    old = int(relocations[index])
+    choices = [r for r in range(MICRO_OPS, len(program.buffers)) if r != old]
+    relocations[index] = choices[rng.integers(len(choices))]
+    change = f"instruction {index}: buffer {old} -> {relocations[index]}"
+    return Mutant("relocation", change, replace(program, relocations=relocations))
+
+
+def _flip_bit(program: Program, rng: np.random.Generator) -> Mutant:
+    index, bit = int(rng.integers(len(program))), int(rng.integers(128))
+    word = array_to_words(program.instructions)[index] ^ 1 << bit
+    change = f"instruction {index}: bit {bit} flipped"
+    return Mutant("word bit", change, with_words(program, {index: word}))
+
+
+def _remove(program: Program, rng: np.random.Generator) -> Mutant:
+    index = int(rng.integers(len(program)))
+    order = np.delete(np.arange(len(program)), index)
+    return Mutant("removed", f"instruction {index} removed", _rearranged(program, order))
+
+
+def _repeat(program: Program, rng: np.random.Generator) -> Mutant:
+    index = int(rng.integers(len(program)))
+    order = np.insert(np.arange(len(program)), index, index)
+    return Mutant("repeated", f"instruction {index} repeated", _rearranged(program, order))
+
+
+def _exchange(program: Program, rng: np.random.Generator) -> Mutant | None:
+    if len(program) < 2:
+        return None
+    index = int(rng.integers(len(program) - 1))
+    order = np.arange(len(program))
+    order[[index, index + 1]] = order[[index + 1, index]]
+    change = f"instructions {index} and {index + 1} exchanged"
+    return Mutant("exchanged", change, _rearranged(program, order))
+
+
+def _move_token(program: Program, rng: np.random.Generator) -> Mutant | None:
+    """Move a flag to a neighbouring instruction of the same unit: counts stay balanced."""
+    instructions = program.decode()
+    places = [(n, flag) for n, i in enumerate(instructions) for flag in FLAGS if getattr(i, flag)]
+    if not places:
+        return None
+    index, flag = places[rng.integers(len(places))]
+    stream = [n for n, i in enumerate(instructions) if i.unit == instructions[index].unit]
+    place = stream.index(index) + (1 if rng.random() < 0.5 else -1)
+    if not 0 <= place < len(stream) or getattr(instructions[stream[place]], flag):
+        return None
+    target = stream[place]
+    changes = {index: {flag: 0}, target: {flag: 1}}
+    change = f"{flag} moved from instruction {index} to {target}"
+    return Mutant("moved token", change, with_fields(program, instructions, changes))
+
+
+def with_words(program: Program, words: dict[int, int]) -> Program:
+    """Return a copy with some instructions replaced by other 128-bit words."""
+    changed = array_to_words(program.instructions)
+    for index, word in words.items():
+        changed[index] = word
+    return replace(program, instructions=words_to_array(changed))
+
+
+def with_fields(
+    program: Program, instructions: list[Instruction], changes: dict[int, dict[str, int]]
+) -> Program:
+    """Return a copy with fields of some instructions changed; `instructions` is the decoding."""
+    encoding = Encoding.of(program.config)
+    return with_words(
+        program,
+        {n: encoding.encode(replace(instructions[n], **fields)) for n, fields in changes.items()},
+    )
+
+
+def _rearranged(program: Program, order: npt.NDArray[np.intp]) -> Program:
+    return replace(
+        program,
+        instructions=program.instructions[order],
+        relocations=program.relocations[order],
+    )
+
+
+def without_each_token(program: Program) -> Iterator[Mutant]:
+    """Yield the program without one token, its push and its pop, for every token."""
+    instructions = program.decode()
+    for sender, receiver in ((0, 1), (1, 0), (1, 2), (2, 1)):
+        push = "push_next" if sender < receiver else "push_prev"
+        pop = "pop_prev" if sender < receiver else "pop_next"
+        pushes = _places(instructions, Unit(sender), push)
+        pops = _places(instructions, Unit(receiver), pop)
+        for a, b in zip(pushes, pops, strict=True):
+            changes = {a: {push: 0}, b: {pop: 0}}
+            change = f"{push} of instruction {a} and {pop} of {b} removed"
+            yield Mutant("token", change, with_fields(program, instructions, changes))
+
+
+def _places(instructions: list[Instruction], unit: Unit, flag: str) -> list[int]:
+    return [n for n, i in enumerate(instructions) if i.unit == unit and getattr(i, flag)]
+
+
+# --------------------------------------------------------------------------------- verdicts
+
+
+class Jury:
+    """Devices with different seeds that run the accepted mutants of one program.
+
+    Parameters
+    ----------
+    program : Program
+        The program that is mutated.
+    seeds : int
+        Number of random interleavings.
+    seed : int
+        Seed of the inputs.
+    """
+
+    def __init__(self, program: Program, seeds: int, seed: int = 0) -> None:
+        rng = np.random.default_rng(seed)
+        self.devices = [Fsim(program.config, seed=s) for s in range(seeds)]
+        self.images = {
+            buffer.name: buffer.pack(_random_array(buffer.shape, buffer.dtype, rng))
+            for buffer in program.inputs
+        }
+        self.expected = self.outputs(program, self.devices[0], rng)
+
+    def judge(self, mutant: Mutant) -> tuple[str, str]:
+        """Return the verdict on a mutant, and the reason."""
+        try:
+            mutant.program.verify()
+        except VTAError as error:
+            return REJECTED, str(error)
+        work = mutant.program.stats()
+        long = work.gemm_counter + work.alu_counter > LONGEST_RUN
+        garbage = np.random.default_rng(0)
+        results = []
+        for device in self.devices[: 2 if long else None]:
+            try:
+                results.append(self.outputs(mutant.program, device, garbage))
+            except VTAError as error:
+                return FAILED, f"{device!r}: {error}"
+        if len({*results}) > 1:
+            return FAILED, "the output depends on the seed"
+        return (SAME, "") if results[0] == self.expected else (OTHER, "")
+
+    def outputs(self, program: Program, device: Fsim, garbage: np.random.Generator) -> bytes:
+        """Run a program and return its output buffers; what is undefined holds garbage before."""
+        buffers = [device.alloc(buffer.nbytes) for buffer in program.buffers]
+        micro_ops = device.alloc(max(1, len(program.micro_ops)) * MICRO_OP_BYTES)
+        code = device.alloc(program.instructions.nbytes)
+        try:
+            for buffer, place in zip(program.buffers, buffers, strict=True):
+                junk = np.frombuffer(garbage.bytes(buffer.nbytes), np.uint8)
+                device.write(place, self.images.get(buffer.name, junk))
+            device.write(micro_ops, program.micro_ops)
+            addresses = [place.address for place in buffers]
+            device.write(code, relocate(program, addresses, micro_ops.address))
+            device.launch(code.address, len(program), timeout=60.0)
+            return b"".join(
+                device.read(place, buffer.nbytes).tobytes()
+                for buffer, place in zip(program.buffers, buffers, strict=True)
+                if buffer.role is not Role.SCRATCH
+            )
+        finally:
+            for place in (*buffers, micro_ops, code):
+                device.free(place)
+
+
+def _random_array(
+    shape: tuple[int, ...], dtype: str, rng: np.random.Generator
+) -> npt.NDArray[np.generic]:
+    return rng.integers(-128, 128, shape).astype(dtype)
+
+
+def judge_random(
+    program: Program, count: int, seeds: int, rng: np.random.Generator
+) -> Iterator[tuple[Mutant, str, str]]:
+    """Judge `count` random mutants of a program, all kinds in turn."""
+    jury = Jury(program, seeds)
+    for number in range(count):
+        mutant = mutate(program, KINDS[number % len(KINDS)], rng)
+        if mutant is not None:
+            yield mutant, *jury.judge(mutant)
+
+
+# ------------------------------------------------------------------------------ the command
+
+
+def compiled_programs() -> dict[str, Program]:
+    """Compile operators with padding, strides, bias, both kinds of threads, four configurations."""
+    conv, gemm, tiling = vtaops.Conv2d, vtaops.Gemm, vtaops.Tiling
+    image = {"in_channels": 16, "out_channels": 16, "height": 9, "width": 7, "kernel": 3}
+    wide, batched = "1x32_i8w8a32_15_15_20_17", "4x8_i8w8a32_15_16_16_18"
+    cases = {
+        "conv, channel threads": (
+            conv(in_channels=32, out_channels=64, height=10, width=10, kernel=3, padding=1),
+            "pynq",
+            tiling(oc=32, ic=16, h=5, w=10, oc_threads=2),
+        ),
+        "conv, row threads, bias": (
+            conv(**image, padding=1, bias=True), "tiny", tiling(oc=16, ic=8, h=2, w=7, h_threads=2),
+        ),
+        "conv, stride 2": (
+            conv(**image, padding=(1, 0, 1, 2), strides=2), "tiny", None,
+        ),
+        "conv 1x1": (
+            conv(in_channels=16, out_channels=16, height=8, width=8, kernel=1, strides=2),
+            wide,
+            None,
+        ),
+        "gemm, threads, bias": (
+            gemm(m=8, n=32, k=32, bias=True), batched, tiling(oc=8, ic=8, h=2, oc_threads=2),
+        ),
+        "gemm": (gemm(m=5, n=20, k=40), "tiny", None),
+    }  # fmt: skip
+    return {
+        name: vtaops.compile(op, config=config, tiling=blocks)
+        for name, (op, config, blocks) in cases.items()
+    }
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        epilog="example: python benchmarks/mutation_test.py --count 1000 --seeds 8 --json out.json",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--count", type=int, default=1000, help="mutants of each program")
+    parser.add_argument("--seeds", type=int, default=8, help="interleavings of each accepted one")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the mutations")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the counts to a file")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="save failing mutants there")
+    options = parser.parse_args()
+    console = Console()
+    tally: Counter[tuple[str, str]] = Counter()
+    tokens: dict[str, tuple[int, int]] = {}
+    failures = []
+    begin = time.process_time()
+    for number, (name, program) in enumerate(compiled_programs().items()):
+        rng = np.random.default_rng([options.seed, number])
+        for mutant, verdict, reason in judge_random(program, options.count, options.seeds, rng):
+            tally[mutant.kind, verdict] += 1
+            if verdict == FAILED:
+                failures.append((name, mutant, reason))
+        verdicts = [_is_rejected(mutant.program) for mutant in without_each_token(program)]
+        tokens[name] = (len(verdicts), sum(verdicts))
+        console.print(f"{name}: {len(program)} instructions, {len(verdicts)} tokens", style="dim")
+    seconds = time.process_time() - begin
+    console.print(_verdict_table(tally, options.seeds), _token_table(tokens))
+    console.print(f"{sum(tally.values())} mutants in {seconds:.1f} s of CPU time")
+    for number, (name, mutant, reason) in enumerate(failures):
+        console.print(f"[red]FAILED[/red] {name}: {mutant.kind}: {mutant.change}: {reason}")
+        if options.keep:
+            options.keep.mkdir(parents=True, exist_ok=True)
+            mutant.program.save(options.keep / f"mutant-{options.seed}-{number}.vta")
+    if options.json:
+        counts = {kind: {v: tally[kind, v] for v in VERDICTS} for kind in KINDS}
+        content = {"options": vars(options), "mutants": counts, "tokens": tokens, "cpu_s": seconds}
+        options.json.write_text(json.dumps(content, indent=2, default=str) + "\n")
+    accepted = sum(total - rejected for total, rejected in tokens.values())
+    raise SystemExit(1 if failures or accepted else 0)
+
+
+def _is_rejected(program: Program) -> bool:
+    try:
+        program.verify()
+    except vtaops.VerificationError:
+        return True
+    return False
+
+
+def _verdict_table(tally: Counter[tuple[str, str]], seeds: int) -> Table:
+    table = Table(title=f"single mutations; those accepted ran under {seeds} seeds")
+    table.add_column("kind", no_wrap=True)
+    for title in ("mutants", *VERDICTS):
+        table.add_column(title, justify="right")
+    rows = [(kind, [tally[kind, verdict] for verdict in VERDICTS]) for kind in KINDS]
+    totals = [sum(counts) for counts in zip(*(counts for _, counts in rows), strict=True)]
+    for kind, counts in (*rows, ("all", totals)):
+        if kind == "all":
+            table.add_section()
+        table.add_row(kind, *(str(n) for n in (sum(counts), *counts)))
+    return table
+
+
+def _token_table(tokens: dict[str, tuple[int, int]]) -> Table:
+    table = Table(title="one token removed, push and pop together")
+    table.add_column("program")
+    for title in ("tokens", "rejected"):
+        table.add_column(title, justify="right")
+    for name, counts in tokens.items():
+        table.add_row(name, *map(str, counts))
+    return table
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""Cycles of ResNet-18's layers with searched tilings, beside the published ones for Pynq.
+
+    python benchmarks/search.py --json search.json
+
+Searches every layer from nothing (no cache, no shipped table) and prints cycles by the timing
+model, the bound of the layer, DRAM bytes against the least of all tilings that fit the
+scratchpads, and the published time. The bound is the longer of the compute unit's cycles (tile
+products, one reset and the ALU passes, each at one tile a cycle) and the bytes moved at the width
+of the port.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+import vtaops
+from vtaops import HardwareConfig
+from vtaops.schedule import blocked_shape
+from vtaops.schedule.default import candidates, dram_bytes
+from vtaops.tuner import COMPILED, SHIPPED, search, tuning_key
+from vtaops.workloads import WORKLOADS, Workload
+
+# Milliseconds on Pynq at 100 MHz: TVM's published tuning log for VTA (tophub, vta_v0.10).
+PUBLISHED_MS = {
+    "C2": 5.699,
+    "C3": 2.966,
+    "C4": 1.349,
+    "C5": 5.183,
+    "C6": 2.669,
+    "C7": 1.029,
+    "C8": 4.934,
+    "C9": 3.994,
+    "C10": 1.081,
+    "C11": 7.348,
+}
+CYCLES_PER_MS = 100_000
+
+
+def measure(
+    workload: Workload, config: HardwareConfig, effort: Any, advance: Any
+) -> dict[str, Any]:
+    """Search one layer and relate the result to its bounds."""
+    start = time.perf_counter()
+    found = search(workload.op, config, effort)
+    *_, best = (advance() or result for result in found)
+    seconds = time.perf_counter() - start
+    shape = blocked_shape(workload.op, config)
+    program = vtaops.compile(workload.op, config, best.tiling)
+    moved = program.stats().dram_nbytes
+    bus = config.board.bus_bits // 8
+    bound = max(shape.compute_cycles, moved / bus)
+    least = int(dram_bytes(shape, config, candidates(shape, config)).min())
+    return {
+        "tiling": asdict(best.tiling),
+        "text": best.tiling.text,
+        "cycles": best.cycles,
+        "compiled": best.compiled,
+        "occurrences": workload.occurrences,
+        "gemm_cycles": shape.gemm_cycles,
+        "compute_cycles": shape.compute_cycles,
+        "over_bound": best.cycles / bound,
+        "dram_nbytes": moved,
+        "over_least_bytes": moved / least,
+        "seconds": seconds,
+    }
+
+
+def main() -> None:
+    """Search, print the table, write the files."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--config", default="pynq", help="hardware configuration")
+    parser.add_argument("--effort", default="thorough", choices=list(COMPILED))
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument(
+        "--write-shipped", action="store_true", help="put the results into the package's table"
+    )
+    arguments = parser.parse_args()
+    config = HardwareConfig.load(arguments.config)
+    layers = [w for name, w in WORKLOADS.items() if name.startswith("resnet18.")]
+
+    results: dict[str, dict[str, Any]] = {}
+    with Progress(console=Console(stderr=True)) as progress:
+        task = progress.add_task("searching", total=len(layers) * COMPILED[arguments.effort])
+        for done, workload in enumerate(layers):
+            results[workload.name] = measure(
+                workload, config, arguments.effort, lambda: progress.advance(task)
+            )
+            progress.update(task, completed=(done + 1) * COMPILED[arguments.effort])
+
+    console = Console(width=150)
+    table = Table(title=f"ResNet-18 on {config.name}: cycles with searched tilings")
+    for column in (
+        "layer",
+        "x",
+        "cycles",
+        "/ bound",
+        "/ array",
+        "published",
+        "ratio",
+        "DRAM bytes",
+    ):
+        table.add_column(column, justify="right")
+    for column in ("/ least", "search s", "tiling"):
+        table.add_column(column, justify="right" if column != "tiling" else "left")
+    total = published_total = array_total = compute_total = 0.0
+    for name, row in results.items():
+        short = name.split(".")[1]
+        published = PUBLISHED_MS.get(short, 0) * CYCLES_PER_MS
+        if published:
+            total += row["cycles"] * row["occurrences"]
+            published_total += published * row["occurrences"]
+            array_total += row["gemm_cycles"] * row["occurrences"]
+            compute_total += row["compute_cycles"] * row["occurrences"]
+        table.add_row(
+            short,
+            str(row["occurrences"]),
+            f"{row['cycles']:,}",
+            f"{row['over_bound']:.4f}",
+            f"{row['cycles'] / row['gemm_cycles']:.3f}",
+            f"{published:,.0f}" if published else "-",
+            f"{row['cycles'] / published:.3f}" if published else "-",
+            f"{row['dram_nbytes']:,}",
+            f"{row['over_least_bytes']:.2f}",
+            f"{row['seconds']:.1f}",
+            row["text"],
+        )
+    console.print(table)
+    seconds = sum(row["seconds"] for row in results.values())
+    console.print(
+        f"C2..C11 by occurrence: {total:,.0f} cycles; published {published_total:,.0f} "
+        f"(ratio {total / published_total:.3f}); bound of the compute unit {compute_total:,.0f}, "
+        f"of the array {array_total:,.0f}. Search of all layers: {seconds:.0f} s."
+    )
+    if arguments.json:
+        arguments.json.write_text(json.dumps(results, indent=2) + "\n")
+    if arguments.write_shipped:
+        shipped = json.loads(SHIPPED.read_text()) if SHIPPED.exists() else {}
+        for name, row in results.items():
+            record = {key: row[key] for key in ("tiling", "cycles", "compiled")}
+            shipped[tuning_key(WORKLOADS[name].op, config)] = record
+        SHIPPED.write_text(json.dumps(dict(sorted(shipped.items())), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+// A Tile for gemm_nest.hpp made of SIMD dot products: each 32-bit lane of a register holds kGroup
+// consecutive input channels of one output channel, and one operation does for all lanes
+//
+//   sum[oc] += dot(inputs[ic .. ic + kGroup] broadcast, weights[oc][ic .. ic + kGroup])
+//
+// A weight element is kept as [ic / kGroup][oc][kGroup], followed by one 32-bit value for each
+// output channel that every product starts from if kHasOffset (see vnni_format.hpp).
+//
+// Simd gives: Register, kLanes (of 32 bits), kGroup, kHasOffset, zero, load, broadcast, dot, and
+// accumulate (adds a sum to int32 lanes in memory).
+#pragma once
+
+#include "gemm_nest.hpp"
+
+namespace fsim {
+namespace {
+
+// Left alone, compilers do all products first and run out of registers.
+template <class Register>
+FSIM_INLINE void keep_order(Register& sum) {
+#if defined(__x86_64__)
+  __asm__("" : "+v"(sum));
+#elif defined(__aarch64__)
+  __asm__("" : "+w"(sum));
+#endif
+}
+
+// Elements: weight elements of one object, of Registers registers of output channels each.
+// Resident: the weights stay in registers (needs Elements * Registers * Block / kGroup of them),
+// else they are read anew for every call of update.
+template <class Simd, int Block, int Registers, bool Resident, int Elements = 1>
+class DotTile {
+  using Register = typename Simd::Register;
+  static constexpr int kSteps = Block / Simd::kGroup;
+  static constexpr int kStepBytes = Block * 4;
+  static constexpr int kRegisters = Registers * Elements;
+
+ public:
+  static constexpr int kBlock = Block;
+  static constexpr int kWidth = Registers * Simd::kLanes;
+  static constexpr int kElements = Elements;
+  static constexpr int kInpBytes = kSteps * 4;
+  static constexpr int kWgtBytes = kSteps * kStepBytes + (Simd::kHasOffset ? kStepBytes : 0);
+
+  FSIM_INLINE DotTile(const uint8_t* wgt, std::ptrdiff_t wgt_step, std::ptrdiff_t acc_step)
+      : wgt_(wgt), wgt_step_(wgt_step), acc_step_(acc_step) {
+    if constexpr (Resident) {
+#pragma GCC unroll 32
+      for (int s = 0; s < kSteps; ++s) {
+#pragma GCC unroll 4
+        for (int r = 0; r < kRegisters; ++r) held_[s * kRegisters + r] = read(s, r);
+      }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < kRegisters; ++r) {
+      if constexpr (Simd::kHasOffset) {
+        start_[r] = read(kSteps, r);
+      } else {
+        start_[r] = Simd::zero();
+      }
+    }
+  }
+
+  template <int N>
+  FSIM_INLINE void update(int32_t* const (&acc)[N], const uint8_t* const (&inp)[N]) const {
+    Register sums[N][kRegisters];
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n) {
+#pragma GCC unroll 4
+      for (int r = 0; r < kRegisters; ++r) sums[n][r] = start_[r];
+    }
+#pragma GCC unroll 32
+    for (int s = 0; s < kSteps; ++s) {
+      Register weights[kRegisters];
+#pragma GCC unroll 4
+      for (int r = 0; r < kRegisters; ++r) {
+        weights[r] = Resident ? held_[s * kRegisters + r] : read(s, r);
+      }
+#pragma GCC unroll 4
+      for (int n = 0; n < N; ++n) {
+        const Register inputs = Simd::broadcast(inp[n] + s * 4);
+#pragma GCC unroll 4
+        for (int r = 0; r < kRegisters; ++r) {
+          sums[n][r] = Simd::dot(sums[n][r], inputs, weights[r]);
+          keep_order(sums[n][r]);
+        }
+      }
+    }
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n) {
+#pragma GCC unroll 4
+      for (int r = 0; r < kRegisters; ++r) {
+        Simd::accumulate(acc[n] + r / Registers * acc_step_ + r % Registers * Simd::kLanes,
+                         sums[n][r]);
+      }
+    }
+  }
+
+ private:
+  FSIM_INLINE Register read(int step, int index) const {
+    return Simd::load(wgt_ + index / Registers * wgt_step_ + step * kStepBytes +
+                      index % Registers * Simd::kLanes * 4);
+  }
+
+  const uint8_t* wgt_;
+  std::ptrdiff_t wgt_step_, acc_step_;
+  Register start_[kRegisters];
+  Register held_[Resident ? kSteps * kRegisters : 1];
+};
+
+}  // namespace
+}  // namespace fsim

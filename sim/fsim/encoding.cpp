@@ -1,0 +1,113 @@
+#include "encoding.hpp"
+
+#include <stdexcept>
+
+namespace fsim {
+
+namespace {
+
+constexpr const char* kClasses[] = {"Load", "Store", "Gemm", "Finish", "Alu"};
+constexpr int64_t kMemories = 6;
+constexpr int64_t kAluOps = 5;
+
+const std::map<std::string, int64_t Instruction::*> kMembers = {
+    {"pop_prev", &Instruction::pop_prev},
+    {"pop_next", &Instruction::pop_next},
+    {"push_prev", &Instruction::push_prev},
+    {"push_next", &Instruction::push_next},
+    {"memory", &Instruction::memory},
+    {"sram_base", &Instruction::sram_base},
+    {"dram_base", &Instruction::dram_base},
+    {"y_size", &Instruction::y_size},
+    {"x_size", &Instruction::x_size},
+    {"x_stride", &Instruction::x_stride},
+    {"y_pad_top", &Instruction::y_pad_top},
+    {"y_pad_bottom", &Instruction::y_pad_bottom},
+    {"x_pad_left", &Instruction::x_pad_left},
+    {"x_pad_right", &Instruction::x_pad_right},
+    {"reset", &Instruction::reset},
+    {"uop_begin", &Instruction::uop_begin},
+    {"uop_end", &Instruction::uop_end},
+    {"iter_out", &Instruction::iter_out},
+    {"iter_in", &Instruction::iter_in},
+    {"dst_factor_out", &Instruction::dst_factor_out},
+    {"dst_factor_in", &Instruction::dst_factor_in},
+    {"src_factor_out", &Instruction::src_factor_out},
+    {"src_factor_in", &Instruction::src_factor_in},
+    {"wgt_factor_out", &Instruction::wgt_factor_out},
+    {"wgt_factor_in", &Instruction::wgt_factor_in},
+    {"alu_op", &Instruction::alu_op},
+    {"use_imm", &Instruction::use_imm},
+    {"imm", &Instruction::imm},
+};
+
+uint64_t mask_of(unsigned width) { return width >= 64 ? ~0ull : (1ull << width) - 1; }
+
+}  // namespace
+
+Unit Instruction::unit() const {
+  if (is(Opcode::Store)) return Unit::Store;
+  const bool loads_data = memory == static_cast<int64_t>(Memory::Inp) ||
+                          memory == static_cast<int64_t>(Memory::Wgt);
+  return is(Opcode::Load) && loads_data ? Unit::Load : Unit::Compute;
+}
+
+Encoding::Encoding(const Table& table) {
+  for (int code = 0; code < 5; ++code) {
+    for (const auto& [name, slot] : table.at(kClasses[code])) {
+      const auto [offset, width, is_signed] = slot;
+      const unsigned half = offset / 64, shift = offset % 64;
+      if (half > 1 || width == 0 || shift + width > 64) {
+        throw std::invalid_argument("field " + name + " crosses a 64-bit word");
+      }
+      if (name == "opcode") {
+        opcode_ = {&Instruction::opcode, half, shift, width, false};
+      } else {
+        fields_[code].push_back({kMembers.at(name), half, shift, width, is_signed});
+      }
+    }
+  }
+  const auto micro_op_field = [&](const char* name) {
+    const auto [offset, width, is_signed] = table.at("MicroOp").at(name);
+    (void)is_signed;
+    return MicroOpField{offset, static_cast<uint32_t>(mask_of(width))};
+  };
+  dst_ = micro_op_field("dst");
+  src_ = micro_op_field("src");
+  wgt_ = micro_op_field("wgt");
+}
+
+int64_t Encoding::extract(Word word, const Field& field) {
+  const uint64_t value =
+      ((field.half ? word.high : word.low) >> field.shift) & mask_of(field.width);
+  const uint64_t sign = field.is_signed ? 1ull << (field.width - 1) : 0;
+  return static_cast<int64_t>(value ^ sign) - static_cast<int64_t>(sign);
+}
+
+Instruction Encoding::decode(Word word) const {
+  Instruction result;
+  result.opcode = extract(word, opcode_);
+  if (result.opcode > static_cast<int64_t>(Opcode::Alu)) {
+    throw Fault("{0} has opcode " + std::to_string(result.opcode) + "; valid opcodes are 0..4");
+  }
+  for (const Field& field : fields_[result.opcode]) result.*field.member = extract(word, field);
+  if (result.memory >= kMemories) {
+    throw Fault("{0} has memory " + std::to_string(result.memory) + "; valid values are 0..5");
+  }
+  if (result.alu_op >= kAluOps) {
+    throw Fault("{0} has ALU operation " + std::to_string(result.alu_op) +
+                "; valid values are 0..4");
+  }
+  const bool is_out = result.memory == static_cast<int64_t>(Memory::Out);
+  if (result.is(Opcode::Load) && is_out) {
+    throw Fault("{0} loads the output memory; LOAD reaches UOP, WGT, INP, ACC and ACC_8BIT");
+  }
+  return result;
+}
+
+MicroOp Encoding::decode_micro_op(uint32_t word) const {
+  return {(word >> dst_.shift) & dst_.mask, (word >> src_.shift) & src_.mask,
+          (word >> wgt_.shift) & wgt_.mask};
+}
+
+}  // namespace fsim

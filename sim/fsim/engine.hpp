@@ -1,0 +1,80 @@
+// Engine: runs an instruction stream on three concurrent units (load, compute, store), each in
+// program order, synchronised by tokens. Owns the order of execution and the rules that a stream
+// as a whole must keep: no deadlock, FINISH last, no token left over.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "encoding.hpp"
+#include "executor.hpp"
+
+namespace fsim {
+
+class Engine {
+ public:
+  Engine(const Encoding& encoding, Executor& executor, Dram& dram,
+         std::optional<uint64_t> seed);
+
+  // Without a seed the compute unit runs whenever it can, and the others only as far as it (or
+  // the end) needs them: the order that relies on no more than what the tokens say. With a seed a
+  // random unit of those that can run takes each step, and scratchpads start with random contents.
+  void launch(uint64_t address, uint64_t count, double timeout, std::function<void()> poll);
+
+ private:
+  enum Queue { kLoadToCompute, kComputeToLoad, kComputeToStore, kStoreToCompute, kQueues, kNone };
+  static const char* const kQueueNames[kQueues];
+
+  // The queues at the ends of a unit; instructions ignore flags towards kNone.
+  struct Ports {
+    Queue pop_prev, pop_next, push_prev, push_next;
+  };
+  static const Ports kPorts[kUnits];
+
+  struct UnitState {
+    std::vector<uint32_t> indices;  // its instructions
+    std::size_t next = 0;
+    Instruction head;               // the decoded next instruction
+    bool is_done() const { return next == indices.size(); }
+  };
+
+  void fetch(uint64_t address, uint64_t count);
+  void dispatch();
+  void require_finish() const;
+  void decode_head(int unit);
+
+  std::vector<Queue> waits_for(int unit) const;
+  bool is_empty(bool pops, Queue queue) const;
+  bool can_run(int unit) const;
+  int pick();
+  int pick_on_demand() const;
+  int pick_randomly();
+  void step(int unit, Deadline& deadline);
+
+  InstructionRef ref(std::size_t index) const { return {index, words_[index]}; }
+  InstructionRef head_ref(int unit) const {
+    return ref(units_[unit].indices[units_[unit].next]);
+  }
+  void require_all_done() const;
+  void require_no_tokens() const;
+  [[noreturn]] void report_deadlock() const;
+  [[noreturn]] void report_timeout(double timeout) const;
+  std::string tokens_text() const;
+
+  Encoding encoding_;
+  Executor& executor_;
+  Dram& dram_;
+  bool is_random_;
+  std::mt19937_64 random_;
+  unsigned pace_[kUnits] = {1, 1, 1};  // weights of the units in the random choice
+
+  std::vector<Word> words_;
+  UnitState units_[kUnits];
+  uint64_t tokens_[kQueues] = {};
+};
+
+}  // namespace fsim

@@ -1,0 +1,342 @@
+#include "executor.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+namespace fsim {
+
+namespace {
+
+// Lane operations between two looks at the clock: some milliseconds.
+constexpr std::size_t kSliceLanes = std::size_t{1} << 24;
+
+std::size_t micro_op_count(const Instruction& in) {
+  return static_cast<std::size_t>(std::max<int64_t>(in.uop_end - in.uop_begin, 0));
+}
+
+uint64_t iterations(const Instruction& in) {
+  return static_cast<uint64_t>(in.iter_out * in.iter_in) * micro_op_count(in);
+}
+
+std::string elements(const char* memory, int64_t begin, int64_t count) {
+  return std::string(memory) + " elements " + std::to_string(begin) + ".." +
+         std::to_string(begin + count);
+}
+
+}  // namespace
+
+Executor::Executor(const Geometry& geometry, const Encoding& encoding, const Kernels& kernels,
+                   Dram& dram)
+    : geometry_(geometry),
+      encoding_(encoding),
+      kernels_(kernels),
+      dram_(dram),
+      sram_(geometry, kernels) {}
+
+void Executor::randomise(std::mt19937_64& random) {
+  sram_.randomise(random, encoding_, kernels_);
+}
+
+void Executor::execute(const Instruction& in, Deadline& deadline) {
+  switch (static_cast<Opcode>(in.opcode)) {
+    case Opcode::Load: return load(in);
+    case Opcode::Store: return store(in);
+    case Opcode::Gemm: return gemm(in, deadline);
+    case Opcode::Alu: return alu(in, deadline);
+    case Opcode::Finish: return;
+  }
+}
+
+// ------------------------------------------------------------------------ LOAD and STORE
+
+// Calls zero(element, count) for padding and copy(element, from, count) for rows, in SRAM order.
+template <class Zero, class Copy>
+void Executor::load_block(const Instruction& in, const char* memory, std::size_t depth,
+                          std::size_t element_bytes, Zero zero, Copy copy) {
+  const int64_t row = in.x_pad_left + in.x_size + in.x_pad_right;
+  const int64_t size = (in.y_pad_top + in.y_size + in.y_pad_bottom) * row;
+  if (in.sram_base + size > static_cast<int64_t>(depth)) {
+    throw Fault("{0}: writes " + elements(memory, in.sram_base, size) + "; " + memory + " has " +
+                std::to_string(depth));
+  }
+  // Rows that follow each other in both memories are one long row.
+  const bool is_dense = in.x_stride == in.x_size && row == in.x_size && in.y_size > 1;
+  const int64_t rows = is_dense ? 1 : in.y_size;
+  const int64_t x_size = is_dense ? in.y_size * in.x_size : in.x_size;
+  Dram::Hint hint;
+
+  std::size_t to = in.sram_base;
+  zero(to, in.y_pad_top * row);
+  to += in.y_pad_top * row;
+  for (int64_t y = 0; y < rows; ++y) {
+    const uint64_t address = (in.dram_base + y * in.x_stride) * element_bytes;
+    const uint8_t* const from = dram_.at(address, x_size * element_bytes, hint);
+    if (in.x_pad_left) zero(to, in.x_pad_left);
+    copy(to + in.x_pad_left, from, x_size);
+    if (in.x_pad_right) zero(to + in.x_pad_left + x_size, in.x_pad_right);
+    to += in.x_pad_left + x_size + in.x_pad_right;
+  }
+  zero(to, in.y_pad_bottom * row);
+}
+
+void Executor::load(const Instruction& in) {
+  if (in.x_size == 0) return;
+  const uint64_t moved = in.x_size * in.y_size;
+  const std::size_t lanes = geometry_.lanes(), weight_lanes = geometry_.weight_lanes();
+  const auto zero_acc = [&](std::size_t to, std::size_t count) {
+    std::memset(sram_.acc.get() + to * lanes, 0, count * lanes * sizeof(int32_t));
+  };
+  switch (static_cast<Memory>(in.memory)) {
+    case Memory::Uop:
+      load_block(
+          in, "UOP", geometry_.uop_depth, kMicroOpBytes,
+          [&](std::size_t to, std::size_t n) { std::fill_n(&sram_.uop[to], n, MicroOp{}); },
+          [&](std::size_t to, const uint8_t* from, std::size_t n) {
+            for (std::size_t i = 0; i < n; ++i) {
+              uint32_t word;
+              std::memcpy(&word, from + i * kMicroOpBytes, sizeof word);
+              sram_.uop[to + i] = encoding_.decode_micro_op(word);
+            }
+          });
+      counters.uop_load_nbytes += moved * kMicroOpBytes;
+      return;
+    case Memory::Wgt:
+      load_block(
+          in, "WGT", geometry_.wgt_depth, weight_lanes,
+          [&](std::size_t to, std::size_t n) {
+            std::memset(&sram_.wgt[to * kernels_.wgt_bytes], 0, n * kernels_.wgt_bytes);
+          },
+          [&](std::size_t to, const uint8_t* from, std::size_t n) {
+            kernels_.pack_wgt(&sram_.wgt[to * kernels_.wgt_bytes],
+                              reinterpret_cast<const int8_t*>(from), n * weight_lanes);
+          });
+      counters.wgt_load_nbytes += moved * weight_lanes;
+      return;
+    case Memory::Inp:
+      load_block(
+          in, "INP", geometry_.inp_depth, lanes,
+          [&](std::size_t to, std::size_t n) {
+            std::memset(&sram_.inp[to * kernels_.inp_bytes], kernels_.inp_zero,
+                        n * kernels_.inp_bytes);
+          },
+          [&](std::size_t to, const uint8_t* from, std::size_t n) {
+            kernels_.pack_inp(&sram_.inp[to * kernels_.inp_bytes],
+                              reinterpret_cast<const int8_t*>(from), n * lanes);
+          });
+      counters.inp_load_nbytes += moved * lanes;
+      return;
+    case Memory::Acc:
+      load_block(in, "ACC", geometry_.acc_depth, lanes * sizeof(int32_t), zero_acc,
+                 [&](std::size_t to, const uint8_t* from, std::size_t n) {
+                   std::memcpy(&sram_.acc[to * lanes], from, n * lanes * sizeof(int32_t));
+                 });
+      counters.acc_load_nbytes += moved * lanes * sizeof(int32_t);
+      return;
+    case Memory::Acc8Bit:
+      load_block(in, "ACC", geometry_.acc_depth, lanes, zero_acc,
+                 [&](std::size_t to, const uint8_t* from, std::size_t n) {
+                   kernels_.widen(&sram_.acc[to * lanes], reinterpret_cast<const int8_t*>(from),
+                                  n * lanes);
+                 });
+      counters.acc_load_nbytes += moved * lanes * sizeof(int32_t);  // as upstream: bytes filled
+      return;
+    case Memory::Out:
+      return;  // refused by Encoding::decode
+  }
+}
+
+void Executor::store(const Instruction& in) {
+  if (in.x_size == 0) return;
+  if (in.memory != static_cast<int64_t>(Memory::Out)) {
+    throw Fault("{0}: stores memory " + std::to_string(in.memory) +
+                "; STORE reads the output memory only (OUT, 4)");
+  }
+  if (in.y_pad_top || in.y_pad_bottom || in.x_pad_left || in.x_pad_right) {
+    throw Fault("{0}: a STORE cannot pad; all pads must be 0");
+  }
+  const int64_t size = in.y_size * in.x_size;
+  if (in.sram_base + size > static_cast<int64_t>(geometry_.acc_depth)) {
+    throw Fault("{0}: reads " + elements("OUT", in.sram_base, size) + "; OUT has " +
+                std::to_string(geometry_.acc_depth));
+  }
+  const std::size_t lanes = geometry_.lanes();
+  Dram::Hint hint;
+  for (int64_t y = 0; y < in.y_size; ++y) {
+    const uint64_t address = (in.dram_base + y * in.x_stride) * lanes;
+    uint8_t* const to = dram_.at(address, in.x_size * lanes, hint);
+    kernels_.narrow(reinterpret_cast<int8_t*>(to),
+                    &sram_.acc[(in.sram_base + y * in.x_size) * lanes], in.x_size * lanes);
+  }
+  counters.out_store_nbytes += size * lanes;
+}
+
+// -------------------------------------------------------------------------- GEMM and ALU
+
+const MicroOp* Executor::micro_ops(const Instruction& in) const {
+  if (in.uop_end > static_cast<int64_t>(geometry_.uop_depth)) {
+    throw Fault("{0}: reads " + elements("UOP", in.uop_begin, in.uop_end - in.uop_begin) +
+                "; UOP has " + std::to_string(geometry_.uop_depth));
+  }
+  return &sram_.uop[in.uop_begin];
+}
+
+// All terms are unsigned, so the largest index is that of the last iteration.
+void Executor::require_in_bounds(const Instruction& in, const MicroOp* uops,
+                                 const Index& index) const {
+  const std::size_t count = micro_op_count(in);
+  uint32_t largest = 0;
+  for (std::size_t u = 0; u < count; ++u) largest = std::max(largest, uops[u].*index.field);
+  const int64_t offset =
+      (in.iter_out - 1) * index.factor_out + (in.iter_in - 1) * index.factor_in;
+  if (largest + offset < static_cast<int64_t>(index.depth)) return;
+
+  const MicroOp* const worst = std::find_if(
+      uops, uops + count, [&](const MicroOp& uop) { return uop.*index.field == largest; });
+  throw Fault("{0}: micro-op " + std::to_string(in.uop_begin + (worst - uops)) + " reaches " +
+              index.name + " " + std::to_string(largest + offset) + " = " +
+              std::to_string(largest) + " + " + std::to_string(in.iter_out - 1) + "*" +
+              std::to_string(index.factor_out) + " + " + std::to_string(in.iter_in - 1) + "*" +
+              std::to_string(index.factor_in) + "; " + index.memory + " has " +
+              std::to_string(index.depth) + " elements");
+}
+
+// Sorts micro-ops by weight (by counting, stably), unless they are sorted.
+void Executor::group_by_weight(const MicroOp* uops, std::size_t count, GemmNest& nest) {
+  const auto by_weight = [](const MicroOp& a, const MicroOp& b) { return a.wgt < b.wgt; };
+  nest.grouped = uops;
+  if (!std::is_sorted(uops, uops + count, by_weight)) {
+    const auto [low, high] = std::minmax_element(uops, uops + count, by_weight);
+    const uint32_t first = low->wgt;
+    positions_.assign(high->wgt - first + 2, 0);
+    for (std::size_t u = 0; u < count; ++u) ++positions_[uops[u].wgt - first + 1];
+    for (std::size_t w = 1; w < positions_.size(); ++w) positions_[w] += positions_[w - 1];
+    grouped_.resize(count);
+    for (std::size_t u = 0; u < count; ++u) grouped_[positions_[uops[u].wgt - first]++] = uops[u];
+    nest.grouped = grouped_.data();
+  }
+  runs_.clear();
+  for (std::size_t u = 0; u < count; ++u) {
+    if (runs_.empty() || runs_.back().wgt != nest.grouped[u].wgt) {
+      Run run;
+      run.wgt = nest.grouped[u].wgt;
+      run.begin = u;
+      runs_.push_back(run);
+    }
+    runs_.back().end = u + 1;
+  }
+  if (kernels_.uses_twins) pair_twins(nest.grouped);
+  nest.runs = runs_.data();
+  nest.run_count = runs_.size();
+}
+
+// Joins runs that differ in nothing but the output block, as those of neighbouring output channels
+// do. Programs are regular: all twins are as far apart as those of the first run.
+void Executor::pair_twins(const MicroOp* grouped) {
+  const auto are_twins = [&](const Run& a, const Run& b) {
+    const MicroOp* const x = grouped + a.begin;
+    const MicroOp* const y = grouped + b.begin;
+    const auto shifted = [&](const MicroOp& p, const MicroOp& q) {
+      return p.src == q.src && q.dst - p.dst == y->dst - x->dst;
+    };
+    return a.end - a.begin == b.end - b.begin && std::equal(x, grouped + a.end, y, shifted);
+  };
+  const auto is_joined = [](const Run& run) { return run.begin == run.end; };
+
+  const auto twin = std::find_if(runs_.begin() + 1, runs_.end(),
+                                 [&](const Run& run) { return are_twins(runs_[0], run); });
+  if (twin == runs_.end()) return;
+  const std::size_t distance = twin - runs_.begin();
+  for (std::size_t a = 0; a + distance < runs_.size(); ++a) {
+    Run &run = runs_[a], &other = runs_[a + distance];
+    if (is_joined(run) || !are_twins(run, other)) continue;
+    run.twin_wgt = static_cast<std::ptrdiff_t>(other.wgt - run.wgt);
+    run.twin_dst = std::ptrdiff_t{grouped[other.begin].dst} - grouped[run.begin].dst;
+    other.end = other.begin;
+  }
+  runs_.erase(std::remove_if(runs_.begin(), runs_.end(), is_joined), runs_.end());
+}
+
+// Runs a kernel on slices of the two loops that are short enough to keep the deadline.
+template <class Nest, class Kernel>
+void Executor::run_slices(const Instruction& in, Nest nest, Kernel kernel,
+                          Deadline& deadline) const {
+  const std::size_t budget =
+      std::max<std::size_t>(kSliceLanes / (geometry_.lanes() * nest.uop_count), 1);
+  const std::size_t iter_out = in.iter_out, iter_in = in.iter_in;
+  const std::size_t step_in = std::min(iter_in, budget);
+  const std::size_t step_out = std::min(iter_out, std::max<std::size_t>(budget / iter_in, 1));
+  for (std::size_t o = 0; o < iter_out; o += step_out) {
+    for (std::size_t i = 0; i < iter_in; i += step_in) {
+      Nest slice = nest;
+      slice.outer.extent = std::min(step_out, iter_out - o);
+      slice.inner.extent = std::min(step_in, iter_in - i);
+      slice.first_dst += o * nest.outer.dst + i * nest.inner.dst;
+      slice.first_src += o * nest.outer.src + i * nest.inner.src;
+      if constexpr (std::is_same_v<Nest, GemmNest>) {
+        slice.first_wgt += o * nest.outer.wgt + i * nest.inner.wgt;
+      }
+      kernel(slice);
+      deadline.check();
+    }
+  }
+}
+
+void Executor::gemm(const Instruction& in, Deadline& deadline) {
+  if (iterations(in) == 0) return;
+  const MicroOp* const uops = micro_ops(in);
+  require_in_bounds(in, uops, {&MicroOp::dst, "accumulator", "ACC", geometry_.acc_depth,
+                               in.dst_factor_out, in.dst_factor_in});
+  GemmNest nest;
+  nest.acc = sram_.acc.get();
+  nest.inp = sram_.inp.get();
+  nest.wgt = sram_.wgt.get();
+  nest.batch = geometry_.batch;
+  nest.block = geometry_.block;
+  nest.uops = uops;
+  nest.uop_count = micro_op_count(in);
+  nest.outer.dst = in.dst_factor_out;
+  nest.inner.dst = in.dst_factor_in;
+  if (in.reset) {
+    run_slices(in, nest, kernels_.reset, deadline);
+    return;
+  }
+  require_in_bounds(in, uops, {&MicroOp::src, "input", "INP", geometry_.inp_depth,
+                               in.src_factor_out, in.src_factor_in});
+  require_in_bounds(in, uops, {&MicroOp::wgt, "weight", "WGT", geometry_.wgt_depth,
+                               in.wgt_factor_out, in.wgt_factor_in});
+  nest.outer.src = in.src_factor_out;
+  nest.inner.src = in.src_factor_in;
+  nest.outer.wgt = in.wgt_factor_out;
+  nest.inner.wgt = in.wgt_factor_in;
+  group_by_weight(uops, nest.uop_count, nest);
+  run_slices(in, nest, kernels_.gemm, deadline);
+  counters.gemm_counter += iterations(in);
+}
+
+void Executor::alu(const Instruction& in, Deadline& deadline) {
+  if (iterations(in) == 0) return;
+  const MicroOp* const uops = micro_ops(in);
+  require_in_bounds(in, uops, {&MicroOp::dst, "accumulator", "ACC", geometry_.acc_depth,
+                               in.dst_factor_out, in.dst_factor_in});
+  AluNest nest;
+  nest.acc = sram_.acc.get();
+  nest.lanes = geometry_.lanes();
+  nest.uops = uops;
+  nest.uop_count = micro_op_count(in);
+  nest.outer.dst = in.dst_factor_out;
+  nest.inner.dst = in.dst_factor_in;
+  nest.op = static_cast<AluOp>(in.alu_op);
+  nest.use_imm = in.use_imm != 0;
+  nest.imm = static_cast<int32_t>(in.imm);
+  if (!nest.use_imm) {
+    require_in_bounds(in, uops, {&MicroOp::src, "accumulator", "ACC", geometry_.acc_depth,
+                                 in.src_factor_out, in.src_factor_in});
+    nest.outer.src = in.src_factor_out;
+    nest.inner.src = in.src_factor_in;
+  }
+  run_slices(in, nest, kernels_.alu, deadline);
+  counters.alu_counter += iterations(in);
+}
+
+}  // namespace fsim

@@ -1,0 +1,74 @@
+// Executor: what each instruction does. Checks all addresses and indices of an instruction before
+// the kernels run, and counts as upstream's simulator does. Knows nothing of units and tokens.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "deadline.hpp"
+#include "dram.hpp"
+#include "encoding.hpp"
+#include "geometry.hpp"
+#include "kernels.hpp"
+#include "scratchpads.hpp"
+
+namespace fsim {
+
+// The names and rules of vtaops.program.statistics.Statistics.
+struct Counters {
+  uint64_t inp_load_nbytes = 0;
+  uint64_t wgt_load_nbytes = 0;
+  uint64_t acc_load_nbytes = 0;
+  uint64_t uop_load_nbytes = 0;
+  uint64_t out_store_nbytes = 0;
+  uint64_t gemm_counter = 0;
+  uint64_t alu_counter = 0;
+};
+
+class Executor {
+ public:
+  Executor(const Geometry& geometry, const Encoding& encoding, const Kernels& kernels, Dram& dram);
+
+  // Throws Fault with a text about "{0}", the instruction.
+  void execute(const Instruction& instruction, Deadline& deadline);
+  void randomise(std::mt19937_64& random);
+
+  Counters counters;
+
+ private:
+  // One of the three index fields of micro-ops, with what bounds it.
+  struct Index {
+    uint32_t MicroOp::*field;
+    const char* name;
+    const char* memory;
+    std::size_t depth;
+    int64_t factor_out, factor_in;
+  };
+
+  void load(const Instruction& in);
+  void store(const Instruction& in);
+  void gemm(const Instruction& in, Deadline& deadline);
+  void alu(const Instruction& in, Deadline& deadline);
+
+  template <class Zero, class Copy>
+  void load_block(const Instruction& in, const char* memory, std::size_t depth,
+                  std::size_t element_bytes, Zero zero, Copy copy);
+  const MicroOp* micro_ops(const Instruction& in) const;
+  void require_in_bounds(const Instruction& in, const MicroOp* uops, const Index& index) const;
+  void group_by_weight(const MicroOp* uops, std::size_t count, GemmNest& nest);
+  void pair_twins(const MicroOp* grouped);
+  template <class Nest, class Kernel>
+  void run_slices(const Instruction& in, Nest nest, Kernel kernel, Deadline& deadline) const;
+
+  Geometry geometry_;
+  Encoding encoding_;
+  Kernels kernels_;
+  Dram& dram_;
+  Scratchpads sram_;
+  std::vector<MicroOp> grouped_;  // reused by group_by_weight
+  std::vector<Run> runs_;
+  std::vector<uint32_t> positions_;
+};
+
+}  // namespace fsim

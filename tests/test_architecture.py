@@ -1,0 +1,133 @@
+"""The rules of the house: imports go one way, and boards need no TVM."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import vtaops
+
+PACKAGE = Path(vtaops.__file__).parent
+
+# A room may import the rooms before it in its row (and the rows it lists), never the other way.
+ALLOWED = {
+    "errors": set(),
+    "_data": set(),
+    "config": {"errors", "_data"},
+    "isa": {"config", "errors"},
+    "layout": {"config", "errors"},
+    "program": {"isa", "layout", "config", "errors"},
+    "runtime": {"program", "isa", "layout", "config", "errors"},
+    "ops": {"program", "isa", "layout", "config", "errors"},
+    "schedule": {"ops", "program", "isa", "layout", "config", "errors"},
+    "lowering": {"schedule", "ops", "program", "isa", "layout", "config", "errors"},
+    "compiler": {"lowering", "schedule", "ops", "program", "config", "errors"},
+    "tuner": {"compiler", "schedule", "ops", "config", "errors"},
+    "reference": {"ops", "program", "config", "errors"},
+    "workloads": {"schedule", "ops", "errors"},
+    "report": {"program", "isa", "config", "errors"},
+    "session": {"tuner", "compiler", "runtime", "schedule", "ops", "program", "config", "errors"},
+}
+TOP = {"__init__", "cli"}
+TVM_FREE = ("errors", "_data", "config", "isa", "layout", "program", "runtime")
+
+
+def room_of(path):
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path, *, inside_functions):
+    """Yield the absolute modules that a file imports at run time."""
+    tree = ast.parse(path.read_text())
+    functions = {
+        child
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        for child in ast.walk(node)
+    }
+    typing_only = {
+        child
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for child in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if node in typing_only or (node in functions and not inside_functions):
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            if node.module == "vtaops":
+                yield from (f"vtaops.{alias.name}" for alias in node.names)
+            else:
+                yield node.module
+
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_go_one_way(path):
+    """At module level; the convenience methods of operators and programs call forward lazily."""
+    room = room_of(path)
+    if room in TOP:
+        return
+    assert room in ALLOWED, f"give the room {room} its place in ALLOWED"
+    for module in imports(path, inside_functions=False):
+        parts = module.split(".")
+        if parts[0] == "vtaops" and len(parts) > 1 and parts[1] not in (room, "_fsim"):
+            assert parts[1] in ALLOWED[room], f"{room} imports {module}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_rooms_of_the_board_never_import_tvm(path):
+    if room_of(path) in TVM_FREE:
+        found = list(imports(path, inside_functions=True))
+        assert not [module for module in found if module.split(".")[0] in ("tvm", "tvm_ffi")]
+
+
+def python(code):
+    """Run code in a new interpreter, away from the source tree."""
+    command = [sys.executable, "-c", code]
+    here = Path(__file__).parent
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=here)
+
+
+def test_programs_run_where_tvm_is_not_installed(tmp_path):
+    file = tmp_path / "gemm.vta"
+    vtaops.compile(vtaops.Gemm(2, 8, 8, shift=0), "tiny").save(file)
+    code = f"""
+import sys
+sys.modules["tvm"] = sys.modules["tvm_ffi"] = None  # importing them fails
+import numpy as np
+import vtaops, vtaops.isa, vtaops.program, vtaops.runtime
+from vtaops.runtime.fsim import Fsim
+program = vtaops.Program.load({str(file)!r})
+program.verify()
+ones = np.ones((2, 8), np.int8), np.ones((8, 8), np.int8)
+assert (program.run(Fsim("tiny"), *ones) == 8).all()
+print("ran")
+"""
+    done = python(code)
+    assert done.stdout == "ran\n", done.stderr
+
+
+def test_import_is_lazy():
+    done = python("import sys, vtaops; print(sorted({'tvm', 'typer', 'rich'} & set(sys.modules)))")
+    assert done.stdout == "[]\n", done.stderr
+
+
+def test_public_names_resolve():
+    for name in vtaops.__all__:
+        assert getattr(vtaops, name) is not None
+    with pytest.raises(AttributeError, match="has no attribute 'conv3d'"):
+        vtaops.conv3d  # noqa: B018
+    assert set(vtaops.__all__) <= set(dir(vtaops))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_every_file_says_what_it_owns(path):
+    assert ast.get_docstring(ast.parse(path.read_text()))

@@ -1,0 +1,117 @@
+"""The command line: output, exit codes, help with an example for every command."""
+
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from vtaops import cli
+
+runner = CliRunner()
+
+
+def call(*arguments):
+    return runner.invoke(cli.app, list(arguments))
+
+
+def test_run_conv2d_prints_the_statistics_report():
+    result = call("run", "conv2d", "--layer", "resnet18.C10")
+    assert result.exit_code == 0, result.output
+    for name in ("inp_load_nbytes", "gemm_counter", "25,088", "equals NumPy"):
+        assert name in result.output
+
+
+def test_run_as_json_with_explicit_shape_and_tiling():
+    shape = "--in-channels 8 --out-channels 16 --height 6 --width 5 --kernel 3,1 --strides 1,2"
+    post = "--padding 1,0,1,0 --bias --shift 4 --clip -9,9"
+    how = "--config tiny --tiling oc=8,ic=8,h=2,w=3,oc_threads=2 --json"
+    result = call(*f"run conv2d {shape} {post} {how}".split())
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.output)
+    assert report["equals_numpy"] is True
+    assert report["operator"]["tiling"]["oc_threads"] == 2
+    assert report["operator"]["parameters"]["clip"] == [-9, 9]
+    assert report["counters"]["gemm_counter"] == 2 * 6 * 3 * 3
+
+
+def test_run_gemm_of_the_tutorial():
+    result = call("run", "gemm", "--layer", "tutorial.matrix_multiply", "--json")
+    assert json.loads(result.output)["counters"]["wgt_load_nbytes"] == 65536
+
+
+@pytest.mark.parametrize(
+    ("stage", "text"),
+    [
+        ("tir", 'T.sblock("res_conv")'),
+        ("schedule", "cthread"),
+        ("lowered", "vta.gemm"),
+        ("program", "STORE OUT"),
+    ],
+)
+def test_every_stage_is_shown(stage, text):
+    arguments = ["--tiling", "oc=128,ic=16,h=7,w=14,oc_threads=2"]
+    result = call("run", "conv2d", *arguments, "--show", stage)
+    assert result.exit_code == 0, result.output
+    assert text in result.output
+
+
+def test_save_disassemble_verify(tmp_path):
+    file = str(tmp_path / "gemm.vta")
+    assert call("run", "gemm", "-m", "3", "-n", "20", "-k", "20", "--save", file).exit_code == 0
+    listing = call("disasm", file)
+    assert listing.exit_code == 0
+    assert "FINISH" in listing.output
+    verified = call("verify", file)
+    assert verified.exit_code == 0
+    assert "verified" in verified.output
+
+
+def test_lists():
+    assert "8192/2048/1024/2048" in call("configs").output
+    assert "1x16_i8w8a32_15_15_18_17" in call("configs", "zcu104").output
+    assert json.loads(call("configs", "--json").output)["tiny"]["LOG_BLOCK"] == 3
+    assert "resnet18.C11" in call("layers").output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("run conv2d --layer resnet18.C99", "no layer 'resnet18.C99'; known layers: resnet18.C1"),
+        ("run gemm --layer resnet18.C2", "is a Conv2d, not a Gemm"),
+        ("run conv2d --config pink", "no hardware configuration 'pink'"),
+        ("run conv2d --kernel three", "write integers separated by commas"),
+        ("run conv2d --tiling oc=nine", "cannot read tiling 'oc=nine'"),
+        ("run conv2d --tiling oc=16,ic=16,depth=3", "cannot read tiling"),
+        ("run conv2d --shift 40", "shift is 40"),
+        ("disasm /nonexistent.vta", "/nonexistent.vta"),
+    ],
+)
+def test_mistakes_end_in_one_line_and_exit_code_1(arguments, message, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["vtaops", *arguments.split()])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_wrong_usage_exits_with_2():
+    assert call("run", "conv2d", "--no-such-option").exit_code == 2
+
+
+def commands(group, prefix=()):
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*prefix, name))
+        else:
+            yield (*prefix, name)
+
+
+@pytest.mark.parametrize("command", list(commands(typer.main.get_command(cli.app))), ids=" ".join)
+def test_every_command_has_help_with_an_example(command):
+    result = call(*command, "--help")
+    assert result.exit_code == 0
+    assert "Example: vtaops" in result.output

@@ -1,0 +1,422 @@
+"""The instruction set: golden words, bit layouts of upstream, ranges, round trips, text."""
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vtaops import EncodingError, HardwareConfig
+from vtaops.config import Memory
+from vtaops.isa import (
+    INSTRUCTIONS,
+    Alu,
+    AluOp,
+    Encoding,
+    Finish,
+    Gemm,
+    Load,
+    MicroOp,
+    Opcode,
+    Store,
+    Unit,
+    array_to_words,
+    disassemble,
+    field_widths,
+    layout_table,
+    tokens_text,
+    words_to_array,
+)
+
+DEFAULT = Encoding.of(HardwareConfig())
+CONFIGS = {name: HardwareConfig.load(name) for name in HardwareConfig.names()}
+CONFIGS["shallow-uop"] = HardwareConfig(log_uop_buff_size=8)
+CONFIGS["shallow-acc"] = HardwareConfig(log_acc_buff_size=15)
+CONFIGS["deep-inp"] = HardwareConfig(log_inp_buff_size=20, log_wgt_buff_size=9, log_acc_buff_size=7)
+every_config = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+
+# Reference 8.5: a whole program of standalone-vta (16x16) and two words of lenet5_conv1_relu,
+# most significant digit first, with the meaning that the reference gives in words.
+GOLDEN = {
+    0x00000001000100010000004000000000: Load(
+        memory=Memory.UOP, dram_base=4096, y_size=1, x_size=1, x_stride=1
+    ),
+    0x000000000000080000200008002000A2: Gemm(
+        push_prev=1, reset=1, uop_begin=0, uop_end=1, iter_out=1, iter_in=16, dst_factor_in=1
+    ),
+    0x00000010001000010000000400000110: Load(
+        pop_next=1, memory=Memory.INP, dram_base=256, y_size=1, x_size=16, x_stride=16
+    ),
+    0x000000010001000100000000800000C0: Load(
+        push_next=1, memory=Memory.WGT, dram_base=32, y_size=1, x_size=1, x_stride=1
+    ),
+    0x00000001000100010000004004000408: Load(
+        pop_prev=1, memory=Memory.UOP, sram_base=1, dram_base=4097, y_size=1, x_size=1, x_stride=1
+    ),
+    0x00000002000008000020000800400142: Gemm(
+        push_next=1, uop_begin=1, uop_end=2, iter_out=1, iter_in=16,
+        dst_factor_in=1, src_factor_in=1,
+    ),
+    0x00000010001000010000000C00000229: Store(
+        pop_prev=1, push_prev=1, memory=Memory.OUT, dram_base=768, y_size=1, x_size=16, x_stride=16
+    ),
+    0x00000000000000000000000000000140: Load(push_next=1, memory=Memory.INP),
+    0x00000000000000000000000000000018: Load(pop_prev=1, pop_next=1, memory=Memory.UOP),
+    0x00000000000000000000000000000003: Finish(),
+    0x00009002040008100020018800800344: Alu(
+        push_next=1, uop_begin=3, uop_end=4, iter_out=49, iter_in=16, dst_factor_out=16,
+        dst_factor_in=1, src_factor_out=16, src_factor_in=1, alu_op=AluOp.MAX, use_imm=1, imm=0,
+    ),
+    0x00000002080008100020018800600102: Gemm(
+        uop_begin=1, uop_end=3, iter_out=49, iter_in=16, dst_factor_out=16, dst_factor_in=1,
+        src_factor_out=32, src_factor_in=1,
+    ),
+}  # fmt: skip
+
+
+def spans(cls, config):
+    """Field name -> (first bit, last bit)."""
+    slots = Encoding.of(config).slots[cls]
+    return {slot.name: (slot.offset, slot.offset + slot.width - 1) for slot in slots}
+
+
+# ---------------------------------------------------------------------------- golden words
+
+
+@pytest.mark.parametrize("word", GOLDEN, ids=lambda w: f"{w:032x}")
+def test_golden_words(word):
+    assert DEFAULT.decode(word) == GOLDEN[word]
+    assert DEFAULT.encode(GOLDEN[word]) == word
+
+
+def test_units_of_the_golden_program():
+    units = [DEFAULT.decode(word).unit for word in list(GOLDEN)[:10]]
+    load, compute, store = Unit
+    assert units == [compute, compute, load, load, compute, compute, store, load, compute, compute]
+
+
+def test_constants_of_the_isa():
+    assert {o.name: o.value for o in Opcode} == {
+        "LOAD": 0, "STORE": 1, "GEMM": 2, "FINISH": 3, "ALU": 4,
+    }  # fmt: skip
+    assert {m.name: m.value for m in Memory} == {
+        "UOP": 0, "WGT": 1, "INP": 2, "ACC": 3, "OUT": 4, "ACC_8BIT": 5,
+    }  # fmt: skip
+    assert {a.name: a.value for a in AluOp} == {"MIN": 0, "MAX": 1, "ADD": 2, "SHR": 3, "MUL": 4}
+    assert [cls.opcode for cls in INSTRUCTIONS] == [*range(5)]
+
+
+# ----------------------------------------------------------------------------- bit layouts
+
+
+@every_config
+def test_memory_instructions_never_depend_on_the_configuration(config):
+    expected = {
+        "pop_prev": (3, 3), "pop_next": (4, 4), "push_prev": (5, 5), "push_next": (6, 6),
+        "memory": (7, 9), "sram_base": (10, 25), "dram_base": (26, 57),
+        "y_size": (64, 79), "x_size": (80, 95), "x_stride": (96, 111),
+        "y_pad_top": (112, 115), "y_pad_bottom": (116, 119),
+        "x_pad_left": (120, 123), "x_pad_right": (124, 127),
+    }  # fmt: skip
+    assert spans(Load, config) == expected
+    assert spans(Store, config) == expected
+
+
+def test_gemm_and_alu_of_the_default_configuration():
+    config = HardwareConfig()
+    common = {
+        "pop_prev": (3, 3), "pop_next": (4, 4), "push_prev": (5, 5), "push_next": (6, 6),
+        "reset": (7, 7), "uop_begin": (8, 20), "uop_end": (21, 34), "iter_out": (35, 48),
+        "iter_in": (49, 62), "dst_factor_out": (64, 74), "dst_factor_in": (75, 85),
+        "src_factor_out": (86, 96), "src_factor_in": (97, 107),
+    }  # fmt: skip
+    assert spans(Gemm, config) == common | {
+        "wgt_factor_out": (108, 117), "wgt_factor_in": (118, 127),
+    }  # fmt: skip
+    assert spans(Alu, config) == common | {
+        "alu_op": (108, 110), "use_imm": (111, 111), "imm": (112, 127),
+    }  # fmt: skip
+    assert spans(MicroOp, config) == {"dst": (0, 10), "src": (11, 21), "wgt": (22, 31)}
+    assert spans(Finish, config) == {
+        "pop_prev": (3, 3), "pop_next": (4, 4), "push_prev": (5, 5), "push_next": (6, 6),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "cls", "expected"),
+    [  # Reference 1.4 (the packing trap) and 1.5: what a C compiler makes of the bit fields.
+        (HardwareConfig(log_block=5, log_wgt_buff_size=20), Alu,
+         {"alu_op": (104, 106), "use_imm": (107, 107), "imm": (108, 123)}),
+        (HardwareConfig(log_acc_buff_size=15), Alu,
+         {"dst_factor_out": (64, 72), "dst_factor_in": (73, 81), "alu_op": (100, 102),
+          "imm": (104, 119)}),
+        (HardwareConfig(log_uop_buff_size=8), Gemm,
+         {"dst_factor_out": (49, 59), "dst_factor_in": (64, 74), "src_factor_in": (86, 96),
+          "wgt_factor_in": (107, 116)}),
+        (HardwareConfig(log_uop_buff_size=8), Alu,
+         {"dst_factor_out": (49, 59), "dst_factor_in": (64, 74), "alu_op": (97, 99),
+          "use_imm": (100, 100), "imm": (101, 116)}),
+        (HardwareConfig(log_acc_buff_size=15), MicroOp,  # A = 9 < I = 11: src has I bits
+         {"dst": (0, 8), "src": (9, 19), "wgt": (20, 29)}),
+        (HardwareConfig(log_inp_buff_size=13), MicroOp,  # A = 11 > I = 9: src has A bits
+         {"dst": (0, 10), "src": (11, 21), "wgt": (22, 31)}),
+    ],
+)  # fmt: skip
+def test_layouts_of_other_depths(config, cls, expected):
+    assert expected.items() <= spans(cls, config).items()
+
+
+@every_config
+def test_general_positions_of_word_0(config):
+    """Reference 2.3: uop_bgn @8; uop_end @8+U; iter_out @9+2U; iter_in @23+2U."""
+    u = config.uop.log_depth
+    for cls in (Gemm, Alu):
+        first = {name: span[0] for name, span in spans(cls, config).items()}
+        assert first["uop_begin"] == 8
+        assert first["uop_end"] == 8 + u
+        assert first["iter_out"] == 9 + 2 * u
+        assert first["iter_in"] == 23 + 2 * u
+
+
+@every_config
+def test_fields_neither_overlap_nor_cross_a_word(config):
+    for cls, slots in Encoding.of(config).slots.items():
+        unit, size, used = (32, 32, 0) if cls is MicroOp else (64, 128, 0b111)
+        for slot in slots:
+            mask = ((1 << slot.width) - 1) << slot.offset
+            assert used & mask == 0, slot
+            assert slot.offset // unit == (slot.offset + slot.width - 1) // unit, slot
+            used |= mask
+        assert used < 1 << size
+        assert [slot.name for slot in slots] == [f.name for f in fields(cls)]
+
+
+@every_config
+def test_field_widths_are_the_depths(config):
+    widths = field_widths(config)
+    assert 1 << widths["U"] == config.uop.depth
+    assert 1 << widths["A"] == config.acc.depth
+    assert widths["U+1"] == widths["U"] + 1
+    assert widths["S"] == max(widths["A"], widths["I"])
+
+
+# ---------------------------------------------------------------------------------- ranges
+
+
+def all_slots():
+    for cls in INSTRUCTIONS:
+        for slot in DEFAULT.slots[cls]:
+            yield pytest.param(cls, slot, id=f"{cls.__name__}.{slot.name}")
+
+
+@pytest.mark.parametrize(("cls", "slot"), [*all_slots()])
+def test_both_ends_of_every_field(cls, slot):
+    if slot.name == "imm":
+        low, high = -32768, 32767
+    else:
+        low, high = 0, 2**slot.width - 1
+    for value in (low, high):
+        if (slot.name == "memory" and value > 5) or (slot.name == "alu_op" and value > 4):
+            continue  # encodes, but means nothing: see test_words_that_mean_nothing
+        instruction = cls(**{slot.name: value})
+        assert DEFAULT.decode(DEFAULT.encode(instruction)) == instruction
+    for value in (low - 1, high + 1):
+        with pytest.raises(
+            EncodingError,
+            match=f"{cls.__name__.upper()} field {slot.name} is {value}; "
+            rf"its {slot.width} bits hold {low}\.\.{high}",
+        ):
+            DEFAULT.encode(cls(**{slot.name: value}))
+
+
+def test_micro_op_ranges():
+    top = [2047, 2047, 1023]
+    assert DEFAULT.encode_micro_ops([top]).tolist() == [0xFFFFFFFF]
+    for column, name in enumerate(("dst", "src", "wgt")):
+        for value in (-1, top[column] + 1):
+            row = [0, 0, 0]
+            row[column] = value
+            with pytest.raises(EncodingError, match=f"micro-op field {name} is {value}; its"):
+                DEFAULT.encode_micro_ops([[1, 2, 3], row])
+
+
+@pytest.mark.parametrize("opcode", [5, 6, 7])
+def test_invalid_opcodes(opcode):
+    with pytest.raises(EncodingError, match=rf"opcode {opcode}; valid opcodes are 0\.\.4"):
+        DEFAULT.decode(opcode)
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        (6 << 7, r"memory 6; valid values are UOP 0, WGT 1, INP 2, ACC 3, OUT 4, ACC_8BIT 5"),
+        (7 << 7 | 1, "memory 7; valid values"),
+        (5 << 108 | 4, r"alu_op 5; valid values are MIN 0, MAX 1, ADD 2, SHR 3, MUL 4"),
+        (7 << 108 | 4, "alu_op 7; valid values"),
+    ],
+)
+def test_words_that_mean_nothing(word, message):
+    with pytest.raises(EncodingError, match=message):
+        DEFAULT.decode(word)
+
+
+# ------------------------------------------------------------------------------ round trips
+
+
+@st.composite
+def instructions_of(draw, config):
+    cls = draw(st.sampled_from(INSTRUCTIONS))
+    limits = {"memory": len(Memory), "alu_op": len(AluOp)}
+    values = {}
+    for slot in Encoding.of(config).slots[cls]:
+        allowed = range(limits[slot.name]) if slot.name in limits else slot.range
+        values[slot.name] = draw(
+            st.one_of(
+                st.integers(allowed.start, allowed.stop - 1),
+                st.sampled_from([allowed.start, allowed.stop - 1]),
+            )
+        )
+    return cls(**values)
+
+
+@every_config
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_decode_is_the_inverse_of_encode(config, data):
+    encoding = Encoding.of(config)
+    instruction = data.draw(instructions_of(config))
+    word = encoding.encode(instruction)
+    assert 0 <= word < 1 << 128
+    assert encoding.decode(word) == instruction
+
+
+@every_config
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_columns_equal_decode(config, data):
+    encoding = Encoding.of(config)
+    program = data.draw(st.lists(instructions_of(config), max_size=8))
+    for cls in INSTRUCTIONS:
+        chosen = [i for i in program if type(i) is cls]
+        words = words_to_array([encoding.encode(i) for i in chosen])
+        columns = encoding.columns(words, cls)
+        assert [*columns] == [f.name for f in fields(cls)]
+        rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+        decoded = [cls(**dict(zip(columns, row, strict=True))) for row in rows]
+        assert decoded == chosen
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 2**128 - 1), max_size=5))
+def test_words_and_arrays(words):
+    array = words_to_array(words)
+    assert array.shape == (len(words), 2)
+    assert array.dtype == np.uint64
+    assert array_to_words(array) == words
+    assert array.astype("<u8").tobytes() == b"".join(w.to_bytes(16, "little") for w in words)
+
+
+@every_config
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_micro_ops_round_trip(config, data):
+    encoding = Encoding.of(config)
+    slots = encoding.slots[MicroOp]
+    row = st.tuples(*(st.integers(0, slot.range.stop - 1) for slot in slots))
+    rows = data.draw(st.lists(row, max_size=6))
+    words = encoding.encode_micro_ops(rows)
+    assert words.dtype == np.uint32
+    assert encoding.decode_micro_ops(words).tolist() == [list(r) for r in rows]
+    expected = [sum(v << s.offset for v, s in zip(r, slots, strict=True)) for r in rows]
+    assert words.tolist() == expected
+
+
+def test_reserved_bits_are_ignored_by_decode():
+    word = next(iter(GOLDEN))
+    assert DEFAULT.decode(word | 1 << 63) == DEFAULT.decode(word)
+
+
+# ------------------------------------------------------------------------------- properties
+
+
+def test_sram_size_counts_padding():
+    load = Load(
+        memory=Memory.INP, y_size=3, x_size=5, x_stride=9,
+        y_pad_top=1, y_pad_bottom=2, x_pad_left=3, x_pad_right=4,
+    )  # fmt: skip
+    assert load.sram_row == 12
+    assert load.sram_size == 6 * 12
+    assert Load(memory=Memory.INP, y_size=3, x_pad_left=3, y_pad_top=1).sram_size == 0
+
+
+def test_iterations():
+    assert Gemm(uop_begin=2, uop_end=5, iter_out=7, iter_in=11).iterations == 3 * 77
+    assert Gemm(uop_begin=5, uop_end=2, iter_out=7, iter_in=11).iterations == 0
+
+
+@pytest.mark.parametrize(
+    ("instruction", "unit"),
+    [
+        (Load(memory=Memory.INP), Unit.LOAD),
+        (Load(memory=Memory.WGT), Unit.LOAD),
+        (Load(memory=Memory.UOP), Unit.COMPUTE),
+        (Load(memory=Memory.ACC), Unit.COMPUTE),
+        (Load(memory=Memory.ACC_8BIT), Unit.COMPUTE),
+        (Gemm(), Unit.COMPUTE),
+        (Alu(), Unit.COMPUTE),
+        (Finish(), Unit.COMPUTE),
+        (Store(memory=Memory.OUT), Unit.STORE),
+    ],
+)
+def test_units(instruction, unit):
+    assert instruction.unit is unit
+
+
+# ------------------------------------------------------------------------------------- text
+
+
+@pytest.mark.parametrize(
+    ("instruction", "text", "tokens"),
+    [
+        (
+            Load(pop_next=1, push_next=1, memory=Memory.INP, sram_base=4, dram_base=9, y_size=2,
+                 x_size=3, x_stride=14, y_pad_top=1, x_pad_right=2),
+            "LOAD INP  sram 4 dram 9 2x3 stride 14 pad top 1 right 2",
+            "pop_next push_next",
+        ),
+        (Load(push_next=1, memory=Memory.WGT), "LOAD WGT  nop", "push_next"),
+        (
+            Store(pop_prev=1, push_prev=1, memory=Memory.OUT, x_size=16, y_size=1, x_stride=16),
+            "STORE OUT sram 0 dram 0 1x16 stride 16",
+            "pop_prev push_prev",
+        ),
+        (
+            Gemm(uop_end=2, iter_out=3, iter_in=4, dst_factor_out=5, dst_factor_in=6,
+                 src_factor_out=7, src_factor_in=8, wgt_factor_out=9, wgt_factor_in=10),
+            "GEMM      uop 0..2 loops 3x4 dst +5,+6 src +7,+8 wgt +9,+10",
+            "",
+        ),
+        (Gemm(reset=1, uop_end=1, iter_out=1, iter_in=16, dst_factor_in=1),
+         "RESET     uop 0..1 loops 1x16 dst +0,+1", ""),
+        (Alu(uop_end=1, iter_out=1, iter_in=2, dst_factor_in=1, alu_op=AluOp.SHR, use_imm=1,
+             imm=-8), "SHR       uop 0..1 loops 1x2 dst +0,+1 imm -8", ""),
+        (Alu(uop_end=1, iter_out=1, iter_in=2, src_factor_in=3, alu_op=AluOp.ADD),
+         "ADD       uop 0..1 loops 1x2 dst +0,+0 src +0,+3", ""),
+        (Finish(pop_prev=1, pop_next=1), "FINISH", "pop_prev pop_next"),
+    ],
+)  # fmt: skip
+def test_text(instruction, text, tokens):
+    assert disassemble(instruction) == text
+    assert tokens_text(instruction) == tokens
+
+
+@every_config
+def test_layout_table_lists_every_field_once(config):
+    text = layout_table(config)
+    sections = text.split("### ")[1:]
+    assert [s.split("\n")[0] for s in sections] == ["Load", "Store", "Gemm", "Finish", "Alu",
+                                                    "MicroOp"]  # fmt: skip
+    for section, (cls, slots) in zip(sections, Encoding.of(config).slots.items(), strict=True):
+        rows = [line for line in section.splitlines() if line.startswith("| ")][1:]
+        assert len(rows) == len(slots) + (cls is not MicroOp)

@@ -1,0 +1,273 @@
+"""Session and functions: what users call, and what they are told when they call it wrongly."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import vtaops
+from vtaops import Conv2d, Gemm, Session, Tiling
+from vtaops.reference import evaluate, random_arguments
+
+RNG = np.random.default_rng(0)
+
+
+def int8(*shape):
+    return RNG.integers(-128, 128, shape).astype(np.int8)
+
+
+@pytest.fixture(scope="module")
+def session():
+    with Session("fsim", "tiny") as opened:
+        yield opened
+
+
+def test_conv2d_with_bias_and_every_parameter(session):
+    x, w = int8(2, 5, 9, 8), int8(7, 5, 3, 2)
+    bias = RNG.integers(-9999, 9999, 7).astype(np.int32)
+    y = session.conv2d(
+        x,
+        w,
+        strides=(2, 1),
+        padding=(1, 0, 2, 1),
+        dilation=(1, 2),
+        bias=bias,
+        shift=6,
+        clip=(-50, 60),
+    )
+    op = Conv2d(2, 5, 7, 9, 8, (3, 2), (2, 1), (1, 0, 2, 1), (1, 2), 1, True, 6, (-50, 60))
+    assert y.dtype == np.int8
+    np.testing.assert_array_equal(y, evaluate(op, [x, w, bias]))
+
+
+def test_gemm_and_dense(session):
+    x, w = int8(5, 40), int8(12, 40)
+    expected = evaluate(Gemm(5, 12, 40, shift=7), [x, w])
+    np.testing.assert_array_equal(session.gemm(x, w, shift=7), expected)
+    np.testing.assert_array_equal(session.dense(x, w, shift=7), expected)
+    np.testing.assert_array_equal(vtaops.gemm(x, w, shift=7), expected)
+    np.testing.assert_array_equal(vtaops.dense(x, w, shift=7, session=session), expected)
+
+
+def test_arrays_need_not_be_contiguous(session):
+    x, w = int8(9, 8, 5, 2).transpose(3, 2, 0, 1), int8(4, 5, 6, 3)[:, :, ::2]
+    assert not x.flags.c_contiguous
+    assert not w.flags.c_contiguous
+    expected = session.conv2d(np.ascontiguousarray(x), np.ascontiguousarray(w))
+    np.testing.assert_array_equal(session.conv2d(x, w), expected)
+    np.testing.assert_array_equal(session.conv2d(x[:, :, ::-1], w[::-1]).shape, expected.shape)
+
+
+def test_lists_are_arrays_too():
+    assert vtaops.gemm(np.ones((1, 3), np.int8), np.ones((2, 3), np.int8), shift=0).tolist() == [
+        [3, 3]
+    ]
+
+
+def test_explicit_tiling_is_used():
+    x, w = int8(1, 32, 6, 6), int8(32, 32, 3, 3)
+    with Session("fsim", "pynq") as session:
+        one = session.conv2d(x, w, tiling=Tiling(32, 32, 4, 4))
+        small = session.stats
+        session.reset_stats()
+        two = session.conv2d(x, w, tiling=Tiling(16, 16, 2, 4, oc_threads=2))
+        np.testing.assert_array_equal(one, two)
+        assert session.stats.inp_load_nbytes > small.inp_load_nbytes
+
+
+def test_statistics_accumulate_and_reset():
+    x, w = int8(3, 16), int8(16, 16)
+    with Session() as session:
+        session.gemm(x, w)
+        once = session.stats
+        session.gemm(x, w)
+        assert session.stats == once + once
+        session.reset_stats()
+        assert session.stats.gemm_counter == 0
+        assert session.program(Gemm(3, 16, 16)).stats() == once
+
+
+def test_a_program_is_compiled_once(monkeypatch):
+    import vtaops.session as module
+
+    compiled = []
+    original = module.compile
+
+    def counting(*arguments):
+        compiled.append(arguments[0])
+        return original(*arguments)
+
+    monkeypatch.setattr(module, "compile", counting)
+    monkeypatch.setattr(module, "LOADED_PROGRAMS", 2)
+    x = int8(1, 8)
+    with Session("fsim", "tiny") as session:
+        for n in (8, 9, 8, 9, 10, 9, 8):
+            session.gemm(x, int8(n, 8))
+    # 10 evicts 8, the least recently used; 9 stays.
+    assert [op.n for op in compiled] == [8, 9, 10, 8]
+
+
+def test_a_closed_session_says_so():
+    session = Session("fsim", "tiny")
+    session.close()
+    session.close()
+    with pytest.raises(vtaops.DeviceError, match="closed"):
+        session.gemm(int8(1, 8), int8(8, 8))
+
+
+def test_threads_share_a_session_and_have_their_own():
+    x, w = int8(1, 16, 7, 7), int8(16, 16, 3, 3)
+    expected = evaluate(Conv2d(1, 16, 16, 7, 7, padding=0), [x, w])
+    shared, wrong = Session("fsim", "tiny"), []
+
+    def work(index):
+        own = Session("fsim", "tiny") if index % 2 else shared
+        for _ in range(5):
+            if not np.array_equal(own.conv2d(x, w), expected):
+                wrong.append(index)
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert shared.stats == shared.program(Conv2d(1, 16, 16, 7, 7, padding=0)).stats() + sum(
+        [shared.program(Conv2d(1, 16, 16, 7, 7, padding=0)).stats()] * 14, vtaops.Statistics()
+    )
+    shared.close()
+
+
+def test_overflow_is_detected_on_request():
+    # 2 x 131072 products of (-128) * (-128) wrap an int32.
+    k = 131072 + 16
+    x, w = np.full((1, k), -128, np.int8), np.full((1, k), -128, np.int8)
+    with (
+        Session(check_overflow=True) as careful,
+        pytest.raises(vtaops.DeviceError, match="overflow"),
+    ):
+        careful.gemm(x, w)
+    with Session() as session:
+        wrapped = session.gemm(x, w, shift=0, clip=None)
+    assert wrapped[0, 0] == np.int8(np.int64(k * 128 * 128).astype(np.int32) & 0xFF)
+    with Session(check_overflow=True) as careful:  # the largest k that cannot overflow
+        assert careful.gemm(x[:, :131071], w[:, :131071], shift=24).item() == 127
+
+
+# -------------------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("data", "kernel", "options", "message"),
+    [
+        (np.zeros((1, 4, 5, 5)), int8(4, 4, 3, 3), {}, "data has dtype float64"),
+        (int8(1, 4, 5, 5), np.zeros((4, 4, 3, 3), np.uint8), {}, "kernel has dtype uint8"),
+        (int8(4, 5, 5), int8(4, 4, 3, 3), {}, "rank 3 .* it must have rank 4: NCHW"),
+        (int8(1, 4, 5, 5), int8(4, 4, 9), {}, "rank 3 .* it must have rank 4: OIHW"),
+        (int8(1, 4, 5, 5), int8(4, 3, 3, 3), {}, "data has 4 channels .* kernel expects 3"),
+        (int8(0, 4, 5, 5), int8(4, 4, 3, 3), {}, "data is empty"),
+        (int8(1, 4, 5, 5), int8(0, 4, 3, 3), {}, "kernel is empty"),
+        (int8(1, 4, 5, 5), int8(4, 4, 7, 3), {}, "spans 7 pixels in height, .* has 5"),
+        (int8(1, 4, 5, 5), int8(4, 4, 3, 3), {"shift": 32}, "shift is 32; .* 0..31"),
+        (int8(1, 4, 5, 5), int8(4, 4, 3, 3), {"shift": -1}, "shift is -1"),
+        (int8(1, 4, 5, 5), int8(4, 4, 3, 3), {"clip": (0, 200)}, r"clip is \(0, 200\)"),
+        (int8(1, 4, 5, 5), int8(4, 4, 3, 3), {"clip": (5, 4)}, r"clip is \(5, 4\)"),
+        (int8(1, 4, 5, 5), int8(4, 4, 3, 3), {"strides": 0}, "stride_h is 0"),
+        (int8(1, 4, 5, 5), int8(4, 4, 3, 3), {"strides": (1, 2, 3)}, "strides is"),
+        (int8(1, 4, 5, 5), int8(4, 4, 3, 3), {"padding": -1}, "padding_top is -1"),
+        (int8(1, 4, 5, 5), int8(4, 4, 3, 3), {"padding": (1, 2, 3)}, "padding is"),
+        (int8(1, 4, 5, 5), int8(4, 4, 3, 3), {"dilation": 0}, "dilation_h is 0"),
+        (
+            int8(1, 4, 5, 5),
+            int8(4, 4, 3, 3),
+            {"bias": np.zeros(4)},
+            r"bias has dtype float64 .* int32 of shape \(4,\)",
+        ),
+        (
+            int8(1, 4, 5, 5),
+            int8(4, 4, 3, 3),
+            {"bias": np.zeros(5, np.int32)},
+            r"shape \(5,\); it must be int32 of shape \(4,\)",
+        ),
+    ],
+)
+def test_conv2d_explains_bad_input(session, data, kernel, options, message):
+    with pytest.raises(vtaops.ShapeError, match=message):
+        session.conv2d(data, kernel, **options)
+
+
+def test_gemm_explains_bad_input(session):
+    with pytest.raises(vtaops.ShapeError, match="last extents must be equal"):
+        session.gemm(int8(3, 4), int8(5, 6))
+    with pytest.raises(vtaops.ShapeError, match="rank 1"):
+        session.gemm(int8(3), int8(5, 3))
+
+
+def test_groups_are_refused_with_the_reason(session):
+    with pytest.raises(vtaops.UnsupportedError, match="groups is 2"):
+        session.conv2d(int8(1, 4, 5, 5), int8(4, 2, 3, 3), groups=2)
+
+
+def test_an_impossible_tiling_names_scratchpad_excess_and_a_way_out():
+    op = Conv2d()
+    with pytest.raises(vtaops.ScheduleError) as caught:
+        vtaops.compile(op, "pynq", Tiling(256, 256, 14, 14))
+    assert "4096 elements of the inp scratchpad, which has 2048: 2048 too many" in str(caught.value)
+    suggestion = str(caught.value).split("; ")[-1].removesuffix(" fits")
+    vtaops.compile(op, "pynq", eval(suggestion, {"Tiling": Tiling}))
+
+
+@pytest.mark.parametrize(
+    ("tiling", "message"),
+    [
+        (Tiling(24, 16, 7, 14), "tiling oc is 24; .* a multiple of 16, at most 256"),
+        (Tiling(512, 16, 7, 14), "tiling oc is 512; .* at most 256"),
+        (Tiling(16, 10, 7, 14), "tiling ic is 10"),
+        (Tiling(16, 16, 15, 14), "tiling h is 15; .* at most 14"),
+        (Tiling(16, 16, 7, 99), "tiling w is 99; .* at most 14"),
+        (Tiling(256, 16, 1, 1, oc_threads=2), "oc_threads is 2, but there are only 1 tiles"),
+        (Tiling(16, 16, 14, 1, h_threads=2), "h_threads is 2, but there are only 1 tiles"),
+    ],
+)
+def test_tilings_that_do_not_suit_the_operator(tiling, message):
+    with pytest.raises(vtaops.ScheduleError, match=message):
+        vtaops.compile(Conv2d(), "pynq", tiling)
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, True, "16"])
+def test_tilings_are_positive_integers(value):
+    with pytest.raises(vtaops.ScheduleError, match="must be a positive integer"):
+        Tiling(oc=value, ic=16)
+
+
+def test_an_operator_that_fits_no_scratchpad_says_so():
+    with pytest.raises(vtaops.ScheduleError, match=r"no tile of Conv2d.* fits"):
+        vtaops.compile(Conv2d(1, 8, 8, 20, 20, kernel=12), "tiny")
+
+
+def test_unknown_devices_and_configurations():
+    with pytest.raises(vtaops.DeviceError, match=r"no device 'gpu'; known devices: .*fsim"):
+        Session("gpu")
+    with pytest.raises(vtaops.ConfigError, match="no hardware configuration 'pink'"):
+        Session("fsim", "pink")
+
+
+def test_a_program_for_another_configuration_is_refused():
+    from vtaops.runtime.fsim import Fsim
+
+    op = Gemm(1, 8, 8)
+    program = vtaops.compile(op, "tiny")
+    with pytest.raises(vtaops.ConfigError, match="compiled for 1x8_i8w8a32_8_10_13_11"):
+        program.run(Fsim("pynq"), *random_arguments(op, np.random.default_rng(0)))
+
+
+def test_programs_check_their_arguments():
+    from vtaops.runtime.fsim import Fsim
+
+    program, device = vtaops.compile(Gemm(2, 8, 8), "tiny"), Fsim("tiny")
+    with pytest.raises(
+        vtaops.ShapeError, match="1 arrays given; the program takes 2: data, weight"
+    ):
+        program.run(device, int8(2, 8))
+    with pytest.raises(vtaops.ShapeError, match=r"data has shape \(3, 8\)"):
+        program.run(device, int8(3, 8), int8(8, 8))

@@ -1,0 +1,116 @@
+"""The search: better than the default, deterministic, remembered, proof against damaged files."""
+
+import json
+
+import pytest
+
+import vtaops
+from vtaops import Conv2d, Gemm, HardwareConfig, Session, Tiling, tuner
+from vtaops.schedule import blocked_shape, check_tiling, default_tiling
+from vtaops.schedule.default import candidates, cycle_bound, dram_bytes, ranked
+from vtaops.workloads import WORKLOADS
+
+CONFIG = HardwareConfig.load("pynq")
+OP = Conv2d(in_channels=32, out_channels=48, height=9, width=10)
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_the_best_of_the_timed_tilings_wins():
+    best = tuner.tune(OP, CONFIG, "fast")
+    assert best.source == "search"
+    assert best.compiled == tuner.COMPILED["fast"]
+    timed = [
+        vtaops.compile(OP, CONFIG, tiling).cycles()
+        for _, tiling in zip(range(best.compiled), ranked(OP, CONFIG), strict=False)
+    ]
+    assert best.cycles == min(timed) <= timed[0]
+    assert vtaops.compile(OP, CONFIG, best.tiling).cycles() == best.cycles
+    assert tuner.tune(OP, CONFIG, "fast", use_cache=False) == best  # deterministic
+
+
+def test_results_are_remembered(monkeypatch):
+    first = tuner.tune(OP, CONFIG, "fast")
+    monkeypatch.setattr(tuner, "search", None)  # searching again would fail
+    again = tuner.tune(OP, CONFIG, "fast")
+    assert (again.tiling, again.cycles, again.source) == (first.tiling, first.cycles, "cache")
+    with pytest.raises(TypeError):
+        tuner.tune(OP, CONFIG, "thorough")  # a fast result answers no thorough search
+    tuner.keep(OP, CONFIG, "thorough", first)
+    assert tuner.recall(OP, CONFIG, "thorough").tiling == first.tiling
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b"\xff\xfe", b'{"tiling": {"oc": -1, "ic": 16}}'])
+def test_a_damaged_cache_is_searched_again(damage, empty_cache):
+    first = tuner.tune(OP, CONFIG, "fast")
+    (file,) = (empty_cache / "vtaops" / "tilings").iterdir()
+    file.write_bytes(damage)
+    assert tuner.recall(OP, CONFIG, "fast") is None
+    assert tuner.tune(OP, CONFIG, "fast") == first
+    assert json.loads(file.read_text())["cycles"] == first.cycles
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(empty_cache):
+    (empty_cache / "vtaops").write_text("a file where the folder should be")
+    assert tuner.tune(OP, CONFIG, "fast").source == "search"
+
+
+def test_sessions_search(monkeypatch):
+    with Session("fsim", CONFIG, search="fast") as session:
+        assert session.program(OP).metadata["tiling"] == vars(tuner.tune(OP, CONFIG).tiling)
+        explicit = Tiling(16, 16, 3, 5)
+        assert session.program(OP, explicit).metadata["tiling"] == vars(explicit)
+    with Session("fsim", CONFIG) as session:
+        assert session.program(OP).metadata["tiling"] == vars(default_tiling(OP, CONFIG))
+    with pytest.raises(vtaops.ScheduleError, match="search is 'deep'; it must be off, fast or"):
+        Session("fsim", CONFIG, search="deep")
+    with pytest.raises(vtaops.ScheduleError, match="search effort is 'deep'"):
+        tuner.tune(OP, CONFIG, "deep")
+
+
+@pytest.mark.parametrize("name", [n for n in WORKLOADS if n.startswith("resnet18.")])
+def test_shipped_tilings_reach_the_bound(name):
+    """Every layer within 8 % of its bound, and little more DRAM traffic than necessary."""
+    op = WORKLOADS[name].op
+    best = tuner.tune(op, CONFIG)
+    assert best.source == "shipped"
+    check_tiling(op, CONFIG, best.tiling)
+    program = vtaops.compile(op, CONFIG, best.tiling)
+    assert program.cycles() == best.cycles
+    shape, moved = blocked_shape(op, CONFIG), program.stats().dram_nbytes
+    assert best.cycles <= 1.08 * max(shape.compute_cycles, moved / 8)
+    assert moved <= 1.25 * dram_bytes(shape, CONFIG, candidates(shape, CONFIG)).min()
+
+
+def test_shipped_tilings_of_resnet18_beat_the_published_cycles():
+    layers = [w for n, w in WORKLOADS.items() if n.startswith("resnet18.") and n != "resnet18.C1"]
+    total = sum(w.occurrences * tuner.tune(w.op, CONFIG).cycles for w in layers)
+    assert sum(w.occurrences for w in layers) == 19
+    assert total <= 7_200_000  # published: 8,828,000
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        OP,
+        Conv2d(in_channels=32, out_channels=64, height=12, width=12, strides=2),
+        Gemm(m=12, n=100, k=80),
+    ],
+    ids=["conv", "strided", "gemm"],
+)
+def test_the_predicted_traffic_is_the_real_one(op):
+    """The analytic model of reuse equals what lowering loads, micro-ops aside."""
+    shape = blocked_shape(op, CONFIG)
+    found = candidates(shape, CONFIG)
+    predicted = dram_bytes(shape, CONFIG, found)
+    bound = cycle_bound(shape, CONFIG, found)
+    for row in range(0, len(found), max(1, len(found) // 12)):
+        program = vtaops.compile(op, CONFIG, found.tiling(row, CONFIG))
+        moved = program.stats().dram_nbytes - program.stats().uop_load_nbytes
+        assert moved == predicted[row], found.tiling(row, CONFIG)
+        assert program.cycles() >= shape.compute_cycles
+    assert (bound >= shape.compute_cycles).all()

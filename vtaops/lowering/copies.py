@@ -1,0 +1,132 @@
+"""Two-dimensional DMA accesses that cover a copy of tiles. Pure arithmetic on index grids.
+
+A copy is given as a grid of DRAM element numbers in SRAM order, with `ZERO` where padding is
+written and `SKIP` where nothing needs to be written (tiles beyond the edge of the operator).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+ZERO = -1
+SKIP = -2
+
+MAX_SIZE = (1 << 16) - 1
+"""Largest x_size, y_size and x_stride of one instruction."""
+
+MAX_PAD = 15
+"""Largest padding on one side of one instruction."""
+
+Grid = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Access:
+    """One LOAD or STORE; `sram` counts from the start of the grid, `dram` from the buffer's."""
+
+    sram: int
+    dram: int
+    y_size: int
+    x_size: int
+    x_stride: int
+    y_pad_top: int = 0
+    y_pad_bottom: int = 0
+    x_pad_left: int = 0
+    x_pad_right: int = 0
+
+
+def cover(grid: Grid, pads: bool) -> list[Access]:
+    """Return accesses that together copy a grid.
+
+    Parameters
+    ----------
+    grid : ndarray of int64
+        DRAM element of each SRAM element, `ZERO` or `SKIP`; SRAM order is row-major.
+    pads : bool
+        Whether the instruction can write zeros around its rows.
+
+    Notes ----- Tries the whole grid as one access, with rows of each product of trailing extents;
+    failing that, splits the outermost axis and tries again. A padded copy of several channel
+    blocks so becomes one access a block: the hardware cannot pad a third dimension.
+    """
+    return list(_cover(grid, 0, pads))
+
+
+def _cover(grid: Grid, sram: int, pads: bool) -> Iterator[Access]:
+    flat = grid.ravel()
+    used = np.flatnonzero(flat != SKIP)
+    if not used.size:
+        return
+    first, last = int(used[0]), int(used[-1]) + 1
+    single = _single_access(flat, grid.shape, first, last, pads)
+    if single is not None:
+        yield replace(single, sram=single.sram + sram)
+    elif grid.ndim > 1:
+        size = grid[0].size
+        for index, part in enumerate(grid):
+            yield from _cover(part, sram + index * size, pads)
+    else:
+        for begin, end in _runs(flat):
+            run = _single_access(flat, flat.shape, begin, end, pads)
+            assert run is not None
+            yield replace(run, sram=run.sram + sram)
+
+
+def _single_access(
+    flat: Grid, shape: tuple[int, ...], first: int, last: int, pads: bool
+) -> Access | None:
+    """Return the access that writes ``flat[first:last]``, if one instruction can."""
+    if (flat[first:last] < 0).all():
+        return _zeros(first, last - first) if (flat[first:last] == ZERO).all() and pads else None
+    widths = np.cumprod(np.array(shape[::-1], dtype=np.int64))[::-1]
+    for width in (*widths.tolist(), 1):
+        # Exactly the used part; else whole rows of the grid: what is skipped becomes padding.
+        whole_rows = first - first % width, last + -last % width
+        for begin, end in ((first, last), whole_rows):
+            if (end - begin) % width == 0:
+                access = _rectangle(flat[begin:end].reshape(-1, width), pads)
+                if access is not None:
+                    return replace(access, sram=begin)
+    access = _rectangle(flat[first:last].reshape(1, -1), pads)
+    return access and replace(access, sram=first)
+
+
+def _rectangle(rows: Grid, pads: bool) -> Access | None:
+    """Return one access for a matrix of elements whose valid part is a rectangle, or None."""
+    valid = rows >= 0
+    used_rows, used_columns = np.flatnonzero(valid.any(1)), np.flatnonzero(valid.any(0))
+    if not used_rows.size:
+        return None
+    top, bottom = int(used_rows[0]), len(rows) - 1 - int(used_rows[-1])
+    left, right = int(used_columns[0]), rows.shape[1] - 1 - int(used_columns[-1])
+    sides = (top, bottom, left, right)
+    if max(sides) > MAX_PAD or (any(sides) and not pads):
+        return None
+    box = rows[top : len(rows) - bottom, left : rows.shape[1] - right]
+    y_size, x_size = box.shape
+    stride = int(box[1, 0] - box[0, 0]) if y_size > 1 else x_size
+    expected = box[0, 0] + np.arange(y_size)[:, None] * stride + np.arange(x_size)
+    if not (box == expected).all() or not 0 <= stride <= MAX_SIZE or max(box.shape) > MAX_SIZE:
+        return None
+    return Access(0, int(box[0, 0]), y_size, x_size, stride, *sides)
+
+
+def _zeros(sram: int, count: int) -> Access | None:
+    """Return an access that reads nothing and writes one row of zeros."""
+    return Access(sram, 0, 0, count, count, y_pad_top=1) if count <= MAX_SIZE else None
+
+
+def _runs(flat: Grid) -> Iterator[tuple[int, int]]:
+    """Split a row into runs of consecutive DRAM elements and runs of zeros, skipping the rest."""
+    step = np.diff(flat)
+    same = ((step == 1) & (flat[:-1] >= 0)) | ((flat[:-1] == ZERO) & (flat[1:] == ZERO))
+    edges = [0, *(np.flatnonzero(~same) + 1).tolist(), len(flat)]
+    for begin, end in pairwise(edges):
+        if flat[begin] != SKIP:
+            for part in range(begin, end, MAX_SIZE):
+                yield part, min(end, part + MAX_SIZE)

@@ -1,0 +1,26 @@
+"""From a schedule to flat TIR: TVM's own passes, no decision of ours.
+
+The result holds, inside the loops that remain, exactly three kinds of leaves: copies between DRAM
+and a scratchpad, intrinsic calls, and allocations of scratchpad buffers compacted to their tile.
+"""
+
+from __future__ import annotations
+
+import tvm
+from tvm import s_tir, tirx
+from tvm.s_tir import Schedule
+
+
+def flatten(schedule: Schedule) -> tvm.IRModule:
+    """Lower the blocks of a schedule to loops over flat buffers."""
+    passes = (
+        s_tir.transform.LowerInitBlock(),
+        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+        s_tir.transform.ConvertBlocksToOpaque(),
+        s_tir.transform.CompactBufferAllocation(),
+        s_tir.transform.LowerMatchBuffer(),
+        s_tir.transform.LowerOpaqueBlock(),
+        tirx.transform.FlattenBuffer(),
+        tirx.transform.StmtSimplify(),
+    )
+    return tvm.transform.Sequential(passes)(schedule.mod)

@@ -1,0 +1,59 @@
+"""From scheduled TIR to a Program: emission, micro-ops, tokens, encoding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tvm
+
+from vtaops.config import HardwareConfig
+from vtaops.isa import Encoding, words_to_array
+from vtaops.lowering.emit import emit
+from vtaops.lowering.micro_ops import place_micro_ops
+from vtaops.lowering.nests import parse
+from vtaops.lowering.scratchpads import ONE_TILE_EACH, Capacity
+from vtaops.lowering.tokens import insert_tokens
+from vtaops.program import Buffer, Program
+
+
+def lower(
+    module: tvm.IRModule,
+    buffers: tuple[Buffer, ...],
+    config: HardwareConfig,
+    metadata: Mapping[str, Any],
+    capacity: Capacity = ONE_TILE_EACH,
+) -> Program:
+    """Return the program of a flat function.
+
+    Parameters
+    ----------
+    module : IRModule
+        Result of `flatten`; the parameters of ``main`` are the packed `buffers`.
+    buffers : tuple of Buffer
+        Arguments of the program.
+    config : HardwareConfig
+        Configuration to compile for.
+    metadata : mapping
+        Description that the program carries.
+    capacity : Capacity
+        Tiles of each operand that a virtual thread holds at once.
+
+    Raises
+    ------
+    ScheduleError
+        If a scratchpad overflows.
+    """
+    operations = emit(parse(module["main"]), buffers, config, capacity)
+    operations, micro_ops = place_micro_ops(operations, config)
+    operations = insert_tokens(operations)
+    encode = Encoding.of(config).encode
+    return Program(
+        config=config,
+        instructions=words_to_array([encode(o.instruction) for o in operations]),
+        relocations=np.array([o.relocation for o in operations], dtype=np.int32),
+        micro_ops=micro_ops,
+        buffers=buffers,
+        metadata=metadata,
+    )

@@ -1,0 +1,147 @@
+"""From a nest of affine loops around one tile operation to hardware loops and micro-ops.
+
+A GEMM or ALU instruction has two hardware loops around a list of micro-ops. All iterations of a
+leaf nest commute (they add into accumulators, or touch each accumulator once), so any two loops
+can be the hardware's; the rest is unrolled into micro-ops. Pure arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import permutations
+
+import numpy as np
+import numpy.typing as npt
+
+MAX_EXTENT = (1 << 14) - 1
+"""Largest extent of a hardware loop."""
+
+PIPELINE_DISTANCE = 4
+"""Micro-ops that should lie between two accumulations into one tile.
+
+Implementations without forwarding lose time, or the sum, if a tile is accumulated again while the
+previous addition is in flight; upstream's runtime asks for 3."""
+
+Strides = tuple[int, int, int]
+"""Elements per iteration of the destination, source and weight operand."""
+
+
+@dataclass(frozen=True)
+class AffineLoop:
+    """A loop of a leaf nest: its extent and what one step adds to the operands."""
+
+    extent: int
+    strides: Strides
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One instruction: two hardware loops (outer, inner) around rows of (dst, src, wgt)."""
+
+    outer: AffineLoop
+    inner: AffineLoop
+    micro_ops: npt.NDArray[np.int64]
+
+
+_ONCE = AffineLoop(1, (0, 0, 0))
+
+
+def kernels(base: Strides, loops: list[AffineLoop], max_micro_ops: int) -> Iterator[Kernel]:
+    """Yield the instructions that execute a nest.
+
+    Parameters
+    ----------
+    base : (int, int, int)
+        Operands of the first iteration.
+    loops : list of AffineLoop
+        The nest, outermost first.
+    max_micro_ops : int
+        Micro-ops that one instruction may have: the depth of the micro-op memory.
+
+    Notes
+    -----
+    Of all choices of two hardware loops it takes the fewest micro-ops among those that keep
+    `PIPELINE_DISTANCE`, else the largest distance. If none fits the micro-op memory, one loop is
+    peeled into several instructions.
+    """
+    loops = fuse([loop for loop in loops if loop.extent > 1])
+    choice = _choose(loops, max_micro_ops)
+    if choice is not None:
+        outer, inner, rest = choice
+        yield Kernel(outer, inner, _unroll(base, rest))
+        return
+    peeled = max(loops, key=lambda loop: loop.extent)
+    others = [loop for loop in loops if loop is not peeled]
+    for step in range(peeled.extent):
+        start = _offset(base, peeled.strides, step)
+        yield from kernels(start, others, max_micro_ops)
+
+
+def fuse(loops: list[AffineLoop]) -> list[AffineLoop]:
+    """Merge loops that together walk with one stride, in any order."""
+    loops = list(loops)
+    merged = True
+    while merged:
+        merged = False
+        for outer, inner in permutations(loops, 2):
+            spans = tuple(stride * inner.extent for stride in inner.strides)
+            if outer.strides == spans and outer.extent * inner.extent <= MAX_EXTENT:
+                index = loops.index(outer)
+                loops[index] = AffineLoop(outer.extent * inner.extent, inner.strides)
+                loops.remove(inner)
+                merged = True
+                break
+    return loops
+
+
+def _choose(
+    loops: list[AffineLoop], max_micro_ops: int
+) -> tuple[AffineLoop, AffineLoop, list[AffineLoop]] | None:
+    best, best_key = None, None
+    padded = [*loops, _ONCE, _ONCE]
+    for outer, inner in permutations(range(len(padded)), 2):
+        hardware = padded[outer], padded[inner]
+        if any(loop.extent > MAX_EXTENT or min(loop.strides) < 0 for loop in hardware):
+            continue
+        rest = [loop for index, loop in enumerate(loops) if index not in (outer, inner)]
+        # Reductions outermost: the accumulators in between keep equal ones apart.
+        rest.sort(key=lambda loop: loop.strides[0] != 0)
+        count = _count(rest)
+        if count > max_micro_ops:
+            continue
+        distance = _reuse_distance([*hardware, *rest])
+        key = (min(distance, PIPELINE_DISTANCE), -count, distance)
+        if best_key is None or key > best_key:
+            best, best_key = (*hardware, rest), key
+    return best
+
+
+def _reuse_distance(order: list[AffineLoop]) -> int:
+    """Micro-ops between two accumulations into one tile; `order` is outermost first."""
+    distance = 1
+    for loop in reversed(order):
+        if loop.strides[0] == 0 and loop.extent > 1:
+            return distance
+        distance *= loop.extent
+    return MAX_EXTENT
+
+
+def _count(loops: list[AffineLoop]) -> int:
+    count = 1
+    for loop in loops:
+        count *= loop.extent
+    return count
+
+
+def _unroll(base: Strides, loops: list[AffineLoop]) -> npt.NDArray[np.int64]:
+    rows = np.array([base], dtype=np.int64)
+    for loop in loops:
+        steps = np.arange(loop.extent)[:, None] * np.array(loop.strides, dtype=np.int64)
+        rows = (rows[:, None, :] + steps[None, :, :]).reshape(-1, 3)
+    return rows
+
+
+def _offset(base: Strides, strides: Strides, step: int) -> Strides:
+    dst, src, wgt = (b + s * step for b, s in zip(base, strides, strict=True))
+    return dst, src, wgt

@@ -1,0 +1,223 @@
+"""Flat TIR as a small tree of loops, virtual threads and leaf nests, with compiled expressions.
+
+A leaf nest is a perfect nest around one statement: a copy between DRAM and a scratchpad, or an
+intrinsic call. Owns the reading of TIR; the rooms behind it see no TVM object.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import Call
+
+from vtaops.isa import Unit
+from vtaops.lowering.expressions import Expression, conjuncts
+from vtaops.schedule.vta.intrinsics import ACC_SCOPE, ALU_CALL, GEMM_CALL, INP_SCOPE, WGT_SCOPE
+
+SCRATCHPAD_OF_SCOPE = {INP_SCOPE: "inp", WGT_SCOPE: "wgt", ACC_SCOPE: "acc"}
+
+
+@dataclass(frozen=True)
+class TileBuffer:
+    """A buffer that a leaf touches: in DRAM, or compacted in a scratchpad.
+
+    Attributes
+    ----------
+    name : str
+        Unique name.
+    scratchpad : str
+        ``"inp"``, ``"wgt"``, ``"acc"``, or ``""`` for DRAM.
+    scalars : int
+        Its size.
+    dtype : str
+        Type of its scalars.
+    """
+
+    name: str
+    scratchpad: str
+    scalars: int
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop variable and its extent; it counts from 0."""
+
+    name: str
+    extent: int
+
+
+@dataclass(eq=False)
+class LeafNest:
+    """A perfect loop nest around one statement, executed where all `guards` hold."""
+
+    loops: list[Loop]
+    guards: list[Expression]
+
+    @property
+    def unit(self) -> Unit:
+        """The unit that executes it."""
+        return Unit.COMPUTE
+
+
+@dataclass(eq=False)
+class CopyNest(LeafNest):
+    """``dst[dst_index] = src[src_index] if inside else 0``, one scalar for each iteration.
+
+    Without a source it writes zeros: a tile that lies in the padding as a whole.
+    """
+
+    dst: TileBuffer
+    dst_index: Expression
+    src: TileBuffer | None
+    src_index: Expression
+    inside: Expression | None
+
+    @property
+    def unit(self) -> Unit:
+        if not self.dst.scratchpad:
+            return Unit.STORE
+        return Unit.COMPUTE if self.dst.scratchpad == "acc" else Unit.LOAD
+
+
+@dataclass(frozen=True)
+class TileOperand:
+    """An operand of an intrinsic: the tile that starts at scalar `offset` of `buffer`."""
+
+    buffer: TileBuffer
+    offset: Expression
+
+
+@dataclass(eq=False)
+class CallNest(LeafNest):
+    """One intrinsic call; see `vtaops.schedule.vta.intrinsics` for names and operands."""
+
+    call: str
+    operands: list[TileOperand]
+    alu_op: int | None = None
+    imm: int | None = None
+
+
+@dataclass
+class LoopNode:
+    """A loop around several statements; the walk runs it."""
+
+    loop: Loop
+    body: list[Node]
+
+
+@dataclass
+class ThreadNode:
+    """Virtual threads: every statement of the body is executed once for each thread."""
+
+    loop: Loop
+    body: list[Node]
+
+
+Node = LoopNode | ThreadNode | LeafNest
+
+
+@dataclass
+class Tree:
+    """A parsed function: its statements, and its scratchpad buffers in order of allocation."""
+
+    body: list[Node] = field(default_factory=list)
+    allocations: list[TileBuffer] = field(default_factory=list)
+
+
+def parse(function: tirx.PrimFunc) -> Tree:
+    """Read the flat TIR of a scheduled operator."""
+    tree = Tree()
+    tree.body = _statements(function.body, tree)
+    return tree
+
+
+def _statements(stmt: Any, tree: Tree) -> list[Node]:
+    if isinstance(stmt, tirx.SeqStmt):
+        return [node for child in stmt.seq for node in _statements(child, tree)]
+    if isinstance(stmt, tirx.DeclBuffer):
+        return []
+    if isinstance(stmt, tirx.AllocBuffer):
+        tree.allocations.append(_tile_buffer(stmt.buffer))
+        return []
+    if isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == "thread_extent":
+        loop = Loop(stmt.node.var.name, int(stmt.value))
+        return [ThreadNode(loop, _statements(stmt.body, tree))]
+    leaf = _leaf(stmt)
+    if leaf is not None:
+        return [leaf]
+    if isinstance(stmt, tirx.For):
+        loop = Loop(stmt.loop_var.name, int(stmt.extent))
+        return [LoopNode(loop, _statements(stmt.body, tree))]
+    raise NotImplementedError(f"TIR statement {type(stmt).__name__}:\n{stmt}")
+
+
+def _leaf(stmt: Any) -> LeafNest | None:
+    """Return the leaf nest that `stmt` is, or None if it holds several statements."""
+    loops: list[Loop] = []
+    guards: list[Expression] = []
+    while isinstance(stmt, tirx.For | tirx.IfThenElse):
+        if isinstance(stmt, tirx.For):
+            loops.append(Loop(stmt.loop_var.name, int(stmt.extent)))
+            stmt = stmt.body
+        else:
+            guards += conjuncts(stmt.condition)
+            stmt = stmt.then_case
+    if isinstance(stmt, tirx.BufferStore):
+        return _copy(stmt, loops, guards)
+    if isinstance(stmt, tirx.Evaluate):
+        return _call(stmt.value, loops, guards)
+    return None
+
+
+def _copy(stmt: Any, loops: list[Loop], guards: list[Expression]) -> CopyNest:
+    value, inside = stmt.value, None
+    if isinstance(value, tirx.Cast):
+        value = value.value
+    if isinstance(value, Call):  # if_then_else(inside, load, 0)
+        condition, value, _ = value.args
+        inside = Expression(condition)
+    (dst_index,) = stmt.indices
+    if isinstance(value, tirx.IntImm):
+        assert int(value.value) == 0
+        source, src_index, inside = None, dst_index, Expression(value)
+    else:
+        source, (src_index,) = _tile_buffer(value.source), value.indices
+    return CopyNest(
+        loops=loops,
+        guards=guards,
+        dst=_tile_buffer(stmt.buffer),
+        dst_index=Expression(dst_index),
+        src=source,
+        src_index=Expression(src_index),
+        inside=inside,
+    )
+
+
+def _call(call: Any, loops: list[Loop], guards: list[Expression]) -> CallNest:
+    name, *arguments = call.args
+    nest = CallNest(loops, guards, call=str(name.value), operands=[])
+    if nest.call == ALU_CALL:
+        nest.alu_op = int(arguments.pop(0))
+        if isinstance(arguments[-1], tirx.IntImm):
+            nest.imm = int(arguments.pop())
+    nest.operands = [_operand(pointer) for pointer in arguments]
+    if nest.call == GEMM_CALL:
+        assert [o.buffer.scratchpad for o in nest.operands] == ["acc", "inp", "wgt"]
+    return nest
+
+
+def _operand(pointer: Any) -> TileOperand:
+    """Read ``tvm_access_ptr(type, buffer.data, offset, extent, mask)``."""
+    _, data, offset, _, _ = pointer.args
+    return TileOperand(_tile_buffer(data.args[0]), Expression(offset))
+
+
+def _tile_buffer(buffer: Any) -> TileBuffer:
+    scalars = 1
+    for extent in buffer.shape:
+        scalars *= int(extent)
+    scratchpad = SCRATCHPAD_OF_SCOPE.get(buffer.scope(), "")
+    return TileBuffer(buffer.name, scratchpad, scalars, str(buffer.dtype))

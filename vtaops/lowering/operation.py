@@ -1,0 +1,60 @@
+"""Operation: an instruction on its way into a program, with what it touches.
+
+Emission creates operations, the placement of micro-ops and the insertion of tokens refine them, and
+assembly encodes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.isa import Instruction
+from vtaops.program import NO_BUFFER
+
+Elements = npt.NDArray[np.int64]
+"""Distinct element numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """Elements of one memory that an operation reads or writes.
+
+    Attributes
+    ----------
+    space : str
+        ``"inp"``, ``"wgt"``, ``"acc"``, or ``"dram:N"`` for buffer N of the program.
+    elements : ndarray of int64
+        Distinct element numbers; for DRAM in units of `DRAM_GRANULE` of the emission.
+    write : bool
+        Whether they are written.
+    """
+
+    space: str
+    elements: Elements
+    write: bool
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """One instruction without tokens and without the place of its micro-ops.
+
+    Attributes
+    ----------
+    instruction : Instruction
+        GEMM and ALU instructions have ``uop_begin`` 0 and ``uop_end`` the number of micro-ops until
+        the micro-ops are placed.
+    relocation : int
+        Buffer that ``dram_base`` counts from, as in `Program.relocations`.
+    touches : tuple of Touch
+        What it reads and writes, apart from the micro-op memory, which the compute unit alone uses.
+    micro_ops : ndarray of int64, shape (n, 3), or None
+        Rows of (dst, src, wgt).
+    """
+
+    instruction: Instruction
+    relocation: int = NO_BUFFER
+    touches: tuple[Touch, ...] = ()
+    micro_ops: npt.NDArray[np.int64] | None = None

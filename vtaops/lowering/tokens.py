@@ -1,0 +1,143 @@
+"""Exact and minimal synchronisation: which instructions exchange tokens.
+
+Walk the instructions in program order. An instruction must wait for the last earlier instruction
+of another unit that touches a common element, if one of the two writes it (RAW, WAR, WAW); a token
+from that instruction is inserted unless the order already follows from program order and earlier
+tokens. For each unit, ``known`` holds the latest instruction of every unit that it has waited for,
+directly or through others (a vector clock), so "already follows" is one comparison.
+
+Why this is exact: instructions of one unit execute in order, so waiting for the last conflicting
+one covers all earlier ones. Why it is minimal: an order that a token enforces ends at the
+instruction that pops it, and every token inserted later ends later, so none can make an earlier
+one superfluous. Why it cannot deadlock: every token is pushed by an instruction that precedes its
+pop in program order.
+
+Load and store units are no neighbours; an order between them (operators chained through DRAM) is
+relayed by a no-operation on the compute unit.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.config import Memory
+from vtaops.isa import Finish, Load, Unit
+from vtaops.lowering.operation import Operation
+
+NONE = -1
+
+Clock = list[int]
+"""For each unit the position of its latest instruction known to be complete, or NONE."""
+
+
+def insert_tokens(operations: list[Operation]) -> list[Operation]:
+    """Return the operations with token flags set, relays added, and FINISH as the last one."""
+    inserter = _Inserter(operations)
+    for operation in operations:
+        inserter.append(operation, inserter.conflicts(operation))
+    inserter.append(Operation(Finish()), inserter.last_of_units())
+    return inserter.finished()
+
+
+class _Inserter:
+    def __init__(self, operations: list[Operation]) -> None:
+        self._operations: list[Operation] = []
+        self._known: list[Clock] = [[NONE] * len(Unit) for _ in Unit]
+        self._clock_after: list[Clock] = []
+        self._flags: dict[int, set[str]] = defaultdict(set)
+        sizes: dict[str, int] = defaultdict(int)
+        for operation in operations:
+            for touch in operation.touches:
+                sizes[touch.space] = max(sizes[touch.space], int(touch.elements.max()) + 1)
+        # Position of the last instruction of each unit that wrote or read each element.
+        self._last_write = {s: _nobody(size) for s, size in sizes.items()}
+        self._last_read = {s: _nobody(size) for s, size in sizes.items()}
+
+    def conflicts(self, operation: Operation) -> Clock:
+        """Return for each other unit the last instruction that `operation` must wait for."""
+        own = operation.instruction.unit
+        need = [NONE] * len(Unit)
+        for touch in operation.touches:
+            tables = [self._last_write[touch.space]]
+            if touch.write:
+                tables.append(self._last_read[touch.space])
+            for unit in Unit:
+                if unit is not own:
+                    latest = max(int(table[unit, touch.elements].max()) for table in tables)
+                    need[unit] = max(need[unit], latest)
+        return need
+
+    def last_of_units(self) -> Clock:
+        """Return the last instruction of the load and the store unit."""
+        need = [NONE] * len(Unit)
+        for position, operation in enumerate(self._operations):
+            need[operation.instruction.unit] = position
+        need[Unit.COMPUTE] = NONE
+        return need
+
+    def append(self, operation: Operation, need: Clock) -> int:
+        """Add an operation that waits for the instructions `need`; return its position."""
+        unit = operation.instruction.unit
+        known = self._known[unit]
+        need = [n if n > known[v] else NONE for v, n in enumerate(need)]
+        opposite = {Unit.LOAD: Unit.STORE, Unit.STORE: Unit.LOAD}.get(unit)
+        if opposite is not None and need[opposite] != NONE:
+            need = self._relay(need, opposite)
+        self._drop_implied(need)
+        position = len(self._operations)
+        for source in Unit:
+            if need[source] != NONE:
+                self._token(need[source], source, position, unit)
+        known[unit] = position
+        self._clock_after.append(list(known))
+        self._operations.append(operation)
+        self._record(operation, position)
+        return position
+
+    def _relay(self, need: Clock, opposite: Unit) -> Clock:
+        """Wait for the opposite end of the chain through a no-operation of the compute unit."""
+        waiting = [NONE] * len(Unit)
+        waiting[opposite] = need[opposite]
+        relay = self.append(Operation(Load(memory=Memory.UOP)), waiting)
+        direct = list(need)
+        direct[opposite] = NONE
+        direct[Unit.COMPUTE] = relay
+        return direct
+
+    def _drop_implied(self, need: Clock) -> None:
+        """Forget a wait that another wait of the same instruction implies."""
+        for via in Unit:
+            for other in Unit:
+                if via is other or NONE in (need[via], need[other]):
+                    continue
+                if self._clock_after[need[via]][other] >= need[other]:
+                    need[other] = NONE
+
+    def _token(self, pusher: int, source: Unit, popper: int, unit: Unit) -> None:
+        toward_next = unit > source
+        self._flags[pusher].add("push_next" if toward_next else "push_prev")
+        self._flags[popper].add("pop_prev" if toward_next else "pop_next")
+        known = self._known[unit]
+        for v, seen in enumerate(self._clock_after[pusher]):
+            known[v] = max(known[v], seen)
+
+    def _record(self, operation: Operation, position: int) -> None:
+        unit = operation.instruction.unit
+        for touch in operation.touches:
+            table = self._last_write if touch.write else self._last_read
+            table[touch.space][unit, touch.elements] = position
+
+    def finished(self) -> list[Operation]:
+        """Return all operations with their flags."""
+        for position, flags in self._flags.items():
+            operation = self._operations[position]
+            operation.instruction = replace(operation.instruction, **dict.fromkeys(flags, 1))
+        return self._operations
+
+
+def _nobody(size: int) -> npt.NDArray[np.int64]:
+    return np.full((len(Unit), size), NONE, dtype=np.int64)

@@ -1,0 +1,100 @@
+"""Operator: what every operator description offers, whatever it computes.
+
+An operator is a frozen dataclass of shapes and parameters. It declares its computation; the methods
+that follow the data further (`schedule`, `lower`) call the rooms that come after this one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+import tvm
+
+from vtaops.config import HardwareConfig
+from vtaops.errors import ShapeError
+from vtaops.ops.postprocess import AluStage
+from vtaops.program import Buffer
+
+if TYPE_CHECKING:
+    from vtaops.schedule import Tiling
+
+Pair = int | tuple[int, int]
+
+
+class Operator(ABC):
+    """Base class of operator descriptions."""
+
+    @abstractmethod
+    def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
+        """Return the arguments in order, as the host sees them, with their layouts in DRAM."""
+
+    @abstractmethod
+    def declare(self, config: HardwareConfig) -> tvm.IRModule:
+        """Return the computation on packed tensors, unscheduled, as one PrimFunc ``main``."""
+
+    @property
+    @abstractmethod
+    def summary(self) -> str:
+        """One short line for people: kind, shapes, what is not the default."""
+
+    @property
+    @abstractmethod
+    def stages(self) -> list[AluStage]:
+        """The vector ALU passes over the accumulators."""
+
+    @property
+    @abstractmethod
+    def macs(self) -> int:
+        """Multiply-accumulates of the operator as the user states it (no padding of channels)."""
+
+    def schedule(self, config: HardwareConfig, tiling: Tiling | None = None) -> tvm.s_tir.Schedule:
+        """Return the schedule for VTA; ``.mod.script()`` prints it as TVMScript.
+
+        Raises
+        ------
+        ScheduleError
+            If the tiling does not fit the operator or the scratchpads.
+        """
+        from vtaops.schedule.vta import schedule
+
+        return schedule(self, config, tiling)
+
+    def lower(self, config: HardwareConfig, tiling: Tiling | None = None) -> tvm.IRModule:
+        """Return the schedule as flat TIR: loops, copies and intrinsics on scratchpads.
+
+        Raises
+        ------
+        ScheduleError
+            As `schedule`.
+        """
+        from vtaops.lowering import flatten
+
+        return flatten(self.schedule(config, tiling))
+
+
+def as_pair(name: str, value: Pair) -> tuple[int, int]:
+    """Return ``value`` as (height, width).
+
+    Raises
+    ------
+    ShapeError
+        If it is neither an integer nor two.
+    """
+    pair = (value, value) if isinstance(value, int) else tuple(value)
+    if len(pair) != 2:
+        raise ShapeError(f"{name} is {value!r}; give one integer or (height, width)")
+    return pair[0], pair[1]
+
+
+def require_at_least(minimum: int, **values: int) -> None:
+    """Refuse values that are no integers or are too small.
+
+    Raises
+    ------
+    ShapeError
+        Naming the parameter.
+    """
+    for name, value in values.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+            raise ShapeError(f"{name} is {value!r}; it must be an integer of at least {minimum}")

@@ -1,0 +1,142 @@
+"""The text of a program, for people: what it is, its buffers, its instructions, its micro-ops.
+
+Owns the arrangement only; the words for one instruction come from `vtaops.isa.disassemble`.
+Lines fit a terminal of 120 columns unless names or token lists are unusually long.
+
+Imports no TVM: a board installs this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops import isa
+from vtaops.errors import EncodingError
+from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program
+
+_TEXT_COLUMNS = 84
+"""Widest instruction text that moves the token column; longer lines push their own tokens."""
+
+
+def disassemble(program: Program) -> str:
+    """Return the whole program as text.
+
+    A word that is no instruction is shown in hexadecimal with the reason: a program that somebody
+    disassembles need not be valid.
+    """
+    parts = [_summary(program)]
+    if program.buffers:
+        parts.append("buffers\n" + _buffers(program))
+    parts.append("instructions\n" + "\n".join(_instructions(program)))
+    if len(program.micro_ops):
+        parts.append("micro-ops (first element, and step from one to the next)\n" + _table(program))
+    return "\n\n".join(parts) + "\n"
+
+
+def _summary(program: Program) -> str:
+    config = program.config
+    lines = [
+        f"program for {config.bitstream_id} ({config.name}), fingerprint {config.fingerprint}",
+        f"{len(program)} instructions, {len(program.micro_ops)} micro-ops, "
+        f"{program.dram_nbytes} bytes of DRAM",
+    ]
+    lines += [f"{key}: {value}" for key, value in sorted(program.metadata.items())]
+    return "\n".join(lines)
+
+
+def _buffers(program: Program) -> str:
+    rows = [("name", "role", "shape", "dtype", "layout", "shape in DRAM", "bytes")]
+    for buffer in program.buffers:
+        rows.append(
+            (
+                buffer.name,
+                buffer.role.value,
+                "x".join(map(str, buffer.shape)),
+                buffer.dtype,
+                buffer.layout.text,
+                "x".join(map(str, buffer.packed_shape)),
+                str(buffer.nbytes),
+            )
+        )
+    return _columns(rows, right={6})
+
+
+# ---------------------------------------------------------------------------- instructions
+
+
+def _instructions(program: Program) -> list[str]:
+    encoding = isa.Encoding.of(program.config)
+    rows = []
+    for word, relocation in zip(
+        isa.array_to_words(program.instructions), program.relocations.tolist(), strict=True
+    ):
+        try:
+            instruction = encoding.decode(word)
+        except EncodingError as error:
+            rows.append(("?", str(error), ""))
+            continue
+        unit = instruction.unit.name.lower()
+        rows.append((unit, _text(program, instruction, relocation), isa.tokens_text(instruction)))
+    width = min(_TEXT_COLUMNS, max((len(text) for _, text, _ in rows), default=0))
+    digits = max(4, len(str(len(rows))))
+    return [
+        f"{index:>{digits}}  {unit:<7}  {text:<{width}}  {tokens}".rstrip()
+        for index, (unit, text, tokens) in enumerate(rows)
+    ]
+
+
+def _text(program: Program, instruction: isa.Instruction, relocation: int) -> str:
+    text = isa.disassemble(instruction)
+    if relocation == NO_BUFFER or not isinstance(instruction, isa.Load | isa.Store):
+        return text
+    name = "micro-ops" if relocation == MICRO_OPS else program.buffers[relocation].name
+    base = instruction.dram_base
+    return text.replace(f" dram {base} ", f" {name}+{base} ", 1)
+
+
+# ------------------------------------------------------------------------------- micro-ops
+
+
+def _table(program: Program) -> str:
+    """Return the micro-op table, one line for each run of evenly spaced micro-ops."""
+    table = isa.Encoding.of(program.config).decode_micro_ops(program.micro_ops)
+    rows = [("range", "dst", "src", "wgt")]
+    for begin, end in _even_runs(table):
+        first = table[begin].tolist()
+        step = (table[begin + 1] - table[begin]).tolist() if end - begin > 1 else [0, 0, 0]
+        dst, src, wgt = (
+            f"{start} {change:+}" if change else f"{start}"
+            for start, change in zip(first, step, strict=True)
+        )
+        rows.append((f"{begin}..{end}", dst, src, wgt))
+    return _columns(rows, right={0})
+
+
+def _even_runs(table: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Split rows into ranges (begin, end) of 1 row, or of 3 and more with a constant difference."""
+    steps = np.diff(table, axis=0)
+    breaks = np.flatnonzero((steps[1:] != steps[:-1]).any(axis=1)) + 1  # step i differs from i - 1
+    begin = 0
+    while begin < len(table):
+        place = int(np.searchsorted(breaks, begin + 1))
+        end = int(breaks[place]) + 1 if place < len(breaks) else len(table)
+        if end - begin == 2:
+            end -= 1
+        yield begin, end
+        begin = end
+
+
+def _columns(rows: Sequence[Sequence[str]], right: set[int]) -> str:
+    """Align the columns of a table; those in `right` to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.rjust(width) if index in right else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append(("  " + "  ".join(cells)).rstrip())
+    return "\n".join(lines)

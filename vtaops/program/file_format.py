@@ -1,0 +1,340 @@
+"""The file of a program: a small container that reads back exactly or not at all.
+
+Owns the bytes on disk. All integers are little-endian:
+
+====================  ==========================================================================
+bytes                 content
+====================  ==========================================================================
+8                     magic, ``VTAPROG`` and a zero byte
+4                     version of the format
+4                     length H of the header
+8                     length of the whole file
+H                     header: JSON, ASCII, keys sorted, no spaces
+16 n                  instructions (low half first)
+4 n                   relocations (signed)
+4 m                   micro-ops
+32                    SHA-256 of all bytes before
+====================  ==========================================================================
+
+Equal programs give equal bytes, and `loads` accepts no other bytes than those that `dumps` writes.
+The header is not trusted: lengths are compared with the bytes that exist before anything is read.
+
+Imports no TVM: a board installs this file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.config import INSTRUCTION_BYTES, MICRO_OP_BYTES, HardwareConfig
+from vtaops.errors import ProgramError, VTAError
+from vtaops.layout import Layout
+from vtaops.program.program import Buffer, Program, Role
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+
+MAGIC = b"VTAPROG\0"
+FORMAT_VERSION = 1
+
+_PREAMBLE = struct.Struct("<8sIIQ")
+_DIGEST_BYTES = hashlib.sha256().digest_size
+_RELOCATION_BYTES = 4
+_DTYPES = frozenset({"int8", "uint8", "int16", "uint16", "int32", "uint32", "float32"})
+_ROLES = tuple(role.value for role in Role)
+_MAX_NBYTES = 1 << 32
+_MAX_LAYOUT_CHARACTERS = 64
+_MAX_SHOWN_CHARACTERS = 80
+_HEADER_KEYS = {
+    "buffers": list,
+    "config": dict,
+    "config_name": str,
+    "fingerprint": str,
+    "instructions": int,
+    "metadata": dict,
+    "micro_ops": int,
+}
+_BUFFER_KEYS = {
+    "dtype": str,
+    "layout": str,
+    "logical": str,
+    "name": str,
+    "role": str,
+    "shape": list,
+}
+
+
+def save(program: Program, path: str | Path) -> None:
+    """Write `program` to a file, whole or not at all: a reader never sees half of it.
+
+    Raises
+    ------
+    ProgramError
+        If the program cannot be described (see `dumps`) or the file cannot be written.
+    """
+    data = dumps(program)
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        try:
+            with temporary.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise ProgramError(f"cannot write {target}: {error}") from error
+
+
+def load(path: str | Path) -> Program:
+    """Read a program from a file.
+
+    Raises
+    ------
+    ProgramError
+        If the file cannot be read or is not exactly what `save` writes; the message says whether
+        it is foreign, of a newer version, truncated, corrupted or inconsistent.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            return loads(_read_declared(file))
+    except OSError as error:
+        raise ProgramError(f"cannot read {path}: {error}") from error
+    except ProgramError as error:
+        raise ProgramError(f"{path}: {error}") from error
+
+
+def dumps(program: Program) -> bytes:
+    """Return the bytes of a program's file; equal programs give equal bytes.
+
+    Raises
+    ------
+    ProgramError
+        If the metadata are not JSON, or a buffer has no valid description.
+    """
+    header = _encode_header(_header(program))
+    body = b"".join(
+        (
+            header,
+            program.instructions.astype("<u8").tobytes(),
+            program.relocations.astype("<i4").tobytes(),
+            program.micro_ops.astype("<u4").tobytes(),
+        )
+    )
+    total = _PREAMBLE.size + len(body) + _DIGEST_BYTES
+    data = _PREAMBLE.pack(MAGIC, FORMAT_VERSION, len(header), total) + body
+    return data + hashlib.sha256(data).digest()
+
+
+def loads(data: bytes) -> Program:
+    """Return the program of a file's bytes; the inverse of `dumps`.
+
+    Raises
+    ------
+    ProgramError
+        As for `load`.
+    """
+    header_length = _check_preamble(data, len(data))
+    content, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+    if hashlib.sha256(content).digest() != digest:
+        raise ProgramError("the checksum does not match: the file is corrupted")
+    sections = _PREAMBLE.size + header_length
+    if sections > len(content):
+        raise ProgramError(
+            f"the header claims {header_length} bytes; the file has {len(content)} in all"
+        )
+    header = _decode_header(content[_PREAMBLE.size : sections])
+    program = _program(header, content[sections:])
+    if dumps(program) != data:
+        raise ProgramError("the header is not in the form that vtaops writes")
+    return program
+
+
+def content_hash(program: Program) -> str:
+    """Return 64 hexadecimal digits that are equal for equal programs: the file's checksum."""
+    return dumps(program)[-_DIGEST_BYTES:].hex()
+
+
+# ------------------------------------------------------------------------------- preamble
+
+
+def _read_declared(file: BinaryIO) -> bytes:
+    """Read a file whose first bytes state its size correctly, and no other."""
+    start = file.read(_PREAMBLE.size)
+    _check_preamble(start, os.fstat(file.fileno()).st_size)
+    return start + file.read()
+
+
+def _check_preamble(data: bytes, available: int) -> int:
+    """Check magic, version and length; return the length of the header."""
+    if data[: len(MAGIC)] != MAGIC[: len(data)] or not data:
+        raise ProgramError("this is not a vtaops program: its first bytes are not VTAPROG")
+    if len(data) < _PREAMBLE.size:
+        raise ProgramError(f"the program is truncated: it ends after {available} bytes")
+    _, version, header_length, total = _PREAMBLE.unpack_from(data)
+    if version != FORMAT_VERSION:
+        raise ProgramError(
+            f"the program has format version {version}; this vtaops reads version "
+            f"{FORMAT_VERSION} ("
+            + ("update vtaops" if version > FORMAT_VERSION else "recompile")
+            + ")"
+        )
+    if available < total:
+        raise ProgramError(f"the program is truncated: {available} of {total} bytes exist")
+    if available > total or total < _PREAMBLE.size + _DIGEST_BYTES:
+        raise ProgramError(f"the program states a length of {total} bytes; it has {available}")
+    return int(header_length)
+
+
+# --------------------------------------------------------------------------------- header
+
+
+def _header(program: Program) -> dict[str, Any]:
+    entries = [_buffer_entry(buffer) for buffer in program.buffers]
+    _buffers(entries)  # what `loads` would refuse is not written
+    return {
+        "buffers": entries,
+        "config": program.config.to_dict(),
+        "config_name": program.config.name,
+        "fingerprint": program.config.fingerprint,
+        "instructions": len(program.instructions),
+        "metadata": dict(program.metadata),
+        "micro_ops": len(program.micro_ops),
+    }
+
+
+def _buffer_entry(buffer: Buffer) -> dict[str, Any]:
+    return {
+        "dtype": buffer.dtype,
+        "layout": buffer.layout.text,
+        "logical": buffer.layout.logical,
+        "name": buffer.name,
+        "role": buffer.role.value,
+        "shape": [int(extent) for extent in buffer.shape],
+    }
+
+
+def _encode_header(header: dict[str, Any]) -> bytes:
+    try:
+        text = json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ProgramError(f"the metadata of the program are not JSON: {error}") from error
+    return text.encode("ascii")
+
+
+def _decode_header(text: bytes) -> dict[str, Any]:
+    try:
+        header = json.loads(text.decode("ascii"))
+    except (ValueError, RecursionError) as error:
+        raise ProgramError(f"the header is not JSON: {error}") from error
+    return _typed(header, _HEADER_KEYS, "the header")
+
+
+def _typed(value: Any, keys: Mapping[str, type], owner: str) -> dict[str, Any]:
+    """Check that `value` is an object with exactly `keys`, each of its type."""
+    if not isinstance(value, dict):
+        raise ProgramError(f"{owner} is {_kind(type(value))}; it must be an object")
+    if value.keys() != keys.keys():
+        missing, unknown = sorted(keys.keys() - value.keys()), sorted(value.keys() - keys.keys())
+        raise ProgramError(
+            f"{owner} lacks the keys {missing} and has the unknown keys {_short(unknown)}"
+        )
+    for key, kind in keys.items():
+        if type(value[key]) is not kind:
+            raise ProgramError(
+                f"{key!r} in {owner} is {_kind(type(value[key]))}; it must be {_kind(kind)}"
+            )
+    return value
+
+
+def _kind(kind: type) -> str:
+    return f"{'an' if kind is int else 'a'} {kind.__name__}"
+
+
+# -------------------------------------------------------------------------------- program
+
+
+def _program(header: dict[str, Any], sections: bytes) -> Program:
+    count, micro_op_count = header["instructions"], header["micro_ops"]
+    relocations = count * INSTRUCTION_BYTES
+    micro_ops = relocations + count * _RELOCATION_BYTES
+    end = micro_ops + micro_op_count * MICRO_OP_BYTES
+    if count < 0 or micro_op_count < 0 or end != len(sections):
+        raise ProgramError(
+            f"the header claims {_short(count)} instructions and {_short(micro_op_count)} "
+            f"micro-ops, which do not fill the {len(sections)} bytes of the sections"
+        )
+    return Program(
+        config=_config(header),
+        instructions=_array(sections[:relocations], np.uint64).reshape(-1, 2),
+        relocations=_array(sections[relocations:micro_ops], np.int32),
+        micro_ops=_array(sections[micro_ops:], np.uint32),
+        buffers=_buffers(header["buffers"]),
+        metadata=header["metadata"],
+    )
+
+
+def _array(data: bytes, dtype: type[_Scalar]) -> npt.NDArray[_Scalar]:
+    """Return little-endian bytes as an array in the byte order of this machine."""
+    return np.frombuffer(data, np.dtype(dtype).newbyteorder("<")).astype(dtype)
+
+
+def _short(value: object) -> str:
+    """Return a value for a message; a file can hold numbers of thousands of digits."""
+    text = repr(value)
+    return text if len(text) <= _MAX_SHOWN_CHARACTERS else text[:_MAX_SHOWN_CHARACTERS] + "..."
+
+
+def _config(header: dict[str, Any]) -> HardwareConfig:
+    try:
+        config = HardwareConfig.from_dict(header["config"], name=header["config_name"])
+    except VTAError as error:
+        raise ProgramError(f"the configuration of the program is refused: {error}") from error
+    if config.fingerprint != header["fingerprint"]:
+        raise ProgramError(
+            f"the program was compiled for fingerprint {header['fingerprint']!r}; its "
+            f"configuration {config.bitstream_id} has {config.fingerprint} in this vtaops"
+        )
+    return config
+
+
+def _buffers(entries: list[Any]) -> tuple[Buffer, ...]:
+    return tuple(_buffer(entry, f"buffer {i}") for i, entry in enumerate(entries))
+
+
+def _buffer(entry: Any, owner: str) -> Buffer:
+    fields = _typed(entry, _BUFFER_KEYS, owner)
+    shape, dtype, text = tuple(fields["shape"]), fields["dtype"], fields["layout"]
+    if not fields["name"].isprintable() or not fields["name"]:
+        raise ProgramError(f"{owner} has the name {_short(fields['name'])}; it must be printable")
+    if fields["role"] not in _ROLES:
+        known = ", ".join(_ROLES)
+        raise ProgramError(f"{owner} has role {_short(fields['role'])}; roles are {known}")
+    if dtype not in _DTYPES:
+        known = ", ".join(sorted(_DTYPES))
+        raise ProgramError(f"{owner} has dtype {_short(dtype)}; dtypes are {known}")
+    if any(type(extent) is not int or not 1 <= extent <= _MAX_NBYTES for extent in shape):
+        raise ProgramError(f"{owner} has shape {_short(shape)}; extents are integers from 1 on")
+    if max(len(text), len(fields["logical"])) > _MAX_LAYOUT_CHARACTERS:
+        raise ProgramError(f"{owner} has a layout of more than {_MAX_LAYOUT_CHARACTERS} characters")
+    try:
+        layout = Layout(text, fields["logical"])
+    except VTAError as error:
+        raise ProgramError(f"{owner}: {error}") from error
+    if len(shape) != len(layout.axes):
+        raise ProgramError(f"{owner} has shape {_short(shape)}, but its layout is {text}")
+    buffer = Buffer(fields["name"], Role(fields["role"]), shape, dtype, layout)
+    if buffer.nbytes > _MAX_NBYTES:
+        raise ProgramError(f"{owner} has {buffer.nbytes} bytes; DRAM ends at {_MAX_NBYTES}")
+    return buffer

@@ -1,0 +1,33 @@
+"""Timing model: how many cycles a program takes and where they go, without running it.
+
+`simulate` follows a program through the fetch, the three units, the token queues and the shared
+DRAM port. All parameters of the machine stand in `TimingParameters`; the result is a `Timeline`.
+"""
+
+from vtaops.program.timing.parameters import TimingParameters
+from vtaops.program.timing.simulation import simulate
+from vtaops.program.timing.timeline import (
+    IDLE,
+    WAITS,
+    Event,
+    PortUse,
+    Segment,
+    Timeline,
+    Token,
+    UnitTime,
+)
+from vtaops.program.timing.work import KINDS
+
+__all__ = [
+    "IDLE",
+    "KINDS",
+    "WAITS",
+    "Event",
+    "PortUse",
+    "Segment",
+    "Timeline",
+    "TimingParameters",
+    "Token",
+    "UnitTime",
+    "simulate",
+]

@@ -1,0 +1,148 @@
+"""TimingParameters: every number of the timing model, with its source.
+
+The defaults describe the RTL of this project (``sim/tsim``) as the device ``tsim`` runs it; the
+benchmark ``benchmarks/timing_model.py`` compares the two.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+from vtaops.config import HardwareConfig
+from vtaops.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class TimingParameters:
+    """Latencies, widths, intervals and overheads of one implementation of VTA.
+
+    Cycles are those of the accelerator's clock. A *beat* is one word of the DRAM port.
+
+    Attributes
+    ----------
+    port_bytes : int or None
+        Bytes of a beat, for reads and for writes. None: the bus of the configuration's board
+        (``vtaops.config.TARGETS``).
+    bandwidth : float or None
+        Bytes per cycle of the DRAM, reads and writes together. None: a beat per cycle in each
+        direction.
+    dram_latency : int
+        Cycles from a request to its first beat, and from the last beat of a store to its
+        acknowledgement. Default: that of the device ``tsim``.
+    request_latency : int
+        Cycles of a read request to the DRAM: the request register of the port (``dram_port.sv``).
+    buffer_latency : int
+        Cycles of the data through the buffer of the client (``fifo.sv``).
+    load_window : int
+        Beats that one load engine has in flight (``RtlParameters.load_buffer_beats``).
+    chunk_beats : int
+        Beats that the model grants at once: the grain of its arbitration. The RTL
+        arbitrates bursts of 16; 64 is four times as fast to simulate and as exact.
+    burst_beats : int
+        Beats of a request of the instruction fetch (``RtlParameters.burst_beats``).
+    fetch_bursts : int
+        Bursts that the fetch reads ahead (``fetch.sv``: a buffer of four).
+    command_depth : int
+        Instructions that wait in front of each unit, the one in the output register of the queue
+        included (``RtlParameters.command_depth`` + 1).
+    dispatch_latency : int
+        Cycles through a command queue (``fifo.sv``).
+    loads_in_flight : int
+        Loads of one engine between their tokens and their completion (``tensor_load.sv``: four
+        queued, one at the head, one in execution).
+    stores_in_flight : int
+        Stores between their tokens and their last acknowledgement (``store_unit.sv``: four queued,
+        one at the head, one in execution).
+    load_fill : int
+        Cycles from the start of a load to its first write, without data (``tensor_load.sv``).
+    gemm_interval, alu_interval, alu_tensor_interval : int
+        Cycles between micro-ops: GEMM and reset; ALU with an immediate; ALU with a tensor operand,
+        which reads two tiles from one port (``compute_unit.sv``).
+    compute_fill : int
+        Cycles from taking the tokens of a compute instruction to its first micro-op: through
+        ``next`` and ``current``; hidden while the instruction before still issues.
+    compute_depth : int
+        Pipeline stages behind the issue: an instruction completes so many cycles after its last
+        micro-op.
+    store_fill : int
+        Cycles from the start of a store to its first beat (``store_unit.sv``).
+    store_overlap : int
+        Beats of a store that may be outstanding in its FIFO when the next one starts.
+    store_drain : int
+        Cycles from the last acknowledgement of a store to its token.
+
+    Raises
+    ------
+    ConfigError
+        If a value is out of range.
+    """
+
+    port_bytes: int | None = None
+    bandwidth: float | None = None
+    dram_latency: int = 32
+    request_latency: int = 1
+    buffer_latency: int = 2
+    load_window: int = 256
+    chunk_beats: int = 64
+    burst_beats: int = 16
+    fetch_bursts: int = 4
+    command_depth: int = 513
+    dispatch_latency: int = 2
+    loads_in_flight: int = 6
+    stores_in_flight: int = 6
+    load_fill: int = 3
+    gemm_interval: int = 1
+    alu_interval: int = 1
+    alu_tensor_interval: int = 2
+    compute_fill: int = 2
+    compute_depth: int = 5
+    store_fill: int = 4
+    store_overlap: int = 2
+    store_drain: int = 2
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if value is None and f.name in ("port_bytes", "bandwidth"):
+                continue
+            if f.name == "bandwidth":
+                if not value > 0 or not math.isfinite(value):
+                    raise ConfigError(f"bandwidth is {value}; give bytes per cycle above 0")
+                continue
+            least = 0 if f.name in _MAY_BE_ZERO else 1
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ConfigError(
+                    f"{f.name} is {value!r}; it must be an integer of at least {least}"
+                )
+        if self.port_bytes is not None and self.port_bytes not in (8, 16, 32, 64):
+            raise ConfigError(f"port_bytes is {self.port_bytes}; it must be 8, 16, 32 or 64")
+        if self.chunk_beats > self.load_window:
+            raise ConfigError(
+                f"chunk_beats is {self.chunk_beats}; it must not exceed load_window "
+                f"({self.load_window})"
+            )
+
+    def port_width(self, config: HardwareConfig) -> int:
+        """Return the bytes of a beat on `config`."""
+        return self.port_bytes or config.board.bus_bits // 8
+
+    def beat_cycles(self, config: HardwareConfig) -> float:
+        """Return the cycles that the DRAM needs for each beat; at least 1."""
+        if self.bandwidth is None:
+            return 1.0
+        return max(1.0, self.port_width(config) / self.bandwidth)
+
+
+_MAY_BE_ZERO = {
+    "dram_latency",
+    "request_latency",
+    "buffer_latency",
+    "dispatch_latency",
+    "load_fill",
+    "compute_fill",
+    "compute_depth",
+    "store_fill",
+    "store_overlap",
+    "store_drain",
+}

@@ -1,0 +1,388 @@
+"""Timeline: what a simulation found. Cycles, per unit where they went, and every event.
+
+The totals are partitions: for each unit, work by kind, waiting by cause and idleness add up to the
+cycles of the program.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from vtaops.errors import ProgramError
+from vtaops.isa import Unit
+from vtaops.program.program import Program
+from vtaops.program.timing.parameters import TimingParameters
+from vtaops.program.timing.simulation import COMPUTE, FETCH, LOAD, PROCESSES, STORE, Machine
+from vtaops.program.timing.work import CONTROL, KINDS
+
+FETCH_WORK = "fetch"
+"""Kind of work of the instruction fetch."""
+
+WAITS = {
+    "instruction": "no instruction has been dispatched to the unit yet",
+    "load token": "waits for a token of the load unit",
+    "compute token": "waits for a token of the compute unit",
+    "store token": "waits for a token of the store unit",
+    "dram": "waits for data of the DRAM: latency, or others use the port",
+    "pipeline": "fills or drains a pipeline",
+    "queue full": "the queue of the unit that the next instruction is for is full",
+}
+"""Causes of waiting, with their meaning."""
+
+IDLE = "idle"
+"""After the last instruction of a unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """What one unit does in an interval.
+
+    Attributes
+    ----------
+    unit : str
+        ``"fetch"``, ``"load"``, ``"compute"`` or ``"store"``.
+    instruction : int
+        Index in the program; -1 when idle.
+    kind : str
+        A kind of work (`KINDS`), a cause of waiting (`WAITS`) or ``"idle"``.
+    start, end : int
+        Cycles, half-open.
+    """
+
+    unit: str
+    instruction: int
+    kind: str
+    start: int
+    end: int
+
+    @property
+    def busy(self) -> bool:
+        """Whether the unit works."""
+        return self.kind not in WAITS and self.kind != IDLE
+
+    @property
+    def cycles(self) -> int:
+        """Length in cycles."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """The life of one instruction, in cycles from the launch.
+
+    Attributes
+    ----------
+    index : int
+        Index in the program.
+    unit, kind : str
+        The unit that executes it; the kind of its work (`KINDS`).
+    dispatched : int
+        When the fetch hands it to the queue of its unit.
+    taken : int
+        When it leaves that queue, with its tokens.
+    start, end : int
+        First and last cycle (exclusive) of its work.
+    completed : int
+        When its tokens are available to the neighbours.
+    """
+
+    index: int
+    unit: str
+    kind: str
+    dispatched: int
+    taken: int
+    start: int
+    end: int
+    completed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token on its way.
+
+    Attributes
+    ----------
+    queue : str
+        Sender and receiver: ``"load>compute"``, ``"compute>load"``, ``"compute>store"``,
+        ``"store>compute"``.
+    sender, receiver : int
+        Indices of the instructions that push and pop it.
+    sent, taken : int
+        When it is available, and when it is taken.
+    """
+
+    queue: str
+    sender: int
+    receiver: int
+    sent: int
+    taken: int
+
+
+@dataclass(frozen=True)
+class UnitTime:
+    """Where the cycles of one unit went.
+
+    Attributes
+    ----------
+    unit : str
+        Its name.
+    busy : dict
+        Kind of work -> cycles.
+    waiting : dict
+        Cause of waiting -> cycles.
+    idle : int
+        Cycles after its last instruction.
+    """
+
+    unit: str
+    busy: dict[str, int]
+    waiting: dict[str, int]
+    idle: int
+
+    @property
+    def total(self) -> int:
+        """All cycles: those of the program."""
+        return self.work + sum(self.waiting.values()) + self.idle
+
+    @property
+    def work(self) -> int:
+        """All busy cycles."""
+        return sum(self.busy.values())
+
+
+@dataclass(frozen=True)
+class PortUse:
+    """What went over the DRAM port.
+
+    Attributes
+    ----------
+    width : int
+        Bytes of a beat.
+    beats : dict
+        Client (``"fetch"``, ``"load"``, ``"compute"``, ``"store"``) -> beats.
+    contention : dict
+        Client -> cycles that its requests waited because the port served others.
+    """
+
+    width: int
+    beats: dict[str, int]
+    contention: dict[str, int]
+
+    @property
+    def read_beats(self) -> int:
+        """Beats from DRAM."""
+        return sum(self.beats.values()) - self.write_beats
+
+    @property
+    def write_beats(self) -> int:
+        """Beats to DRAM."""
+        return self.beats["store"]
+
+
+class Timeline:
+    """Result of `simulate`.
+
+    Attributes
+    ----------
+    program : Program
+        What was simulated.
+    parameters : TimingParameters
+        On which machine.
+    cycles : int
+        From the launch to the completion of FINISH (of the last instruction where there is none).
+    port : PortUse
+        Use of the DRAM port.
+    """
+
+    def __init__(self, program: Program, parameters: TimingParameters, machine: Machine) -> None:
+        self.program = program
+        self.parameters = parameters
+        finish = machine.finish if math.isfinite(machine.finish) else max(machine.completed)
+        self.cycles = math.ceil(finish)
+        self.port = PortUse(
+            machine.port_bytes,
+            dict(zip(PROCESSES, machine.granted, strict=True)),
+            {n: math.floor(c) for n, c in zip(PROCESSES, machine.contention, strict=True)},
+        )
+        self._machine = machine
+
+    @property
+    def _recorded(self) -> Machine:
+        if not self._machine.record:
+            raise ProgramError("the simulation kept no events; call simulate(..., events=True)")
+        return self._machine
+
+    @cached_property
+    def events(self) -> tuple[Event, ...]:
+        """The life of every instruction, in program order."""
+        m = self._recorded
+        return tuple(
+            Event(
+                index=index,
+                unit=Unit(unit).name.lower(),
+                kind=KINDS[m.work.kind[index]],
+                dispatched=math.floor(m.dispatch_time[index]),
+                taken=math.floor(m.taken_time[index]),
+                start=math.floor(m.segments[index][0][0]),
+                end=math.floor(m.end_time[index]),
+                completed=math.floor(m.sent_time[index]),
+            )
+            for index, unit in enumerate(m.work.unit)
+        )
+
+    @cached_property
+    def tokens(self) -> tuple[Token, ...]:
+        """Every token, by queue, in the order of the queue."""
+        work = self._recorded.work
+        queues = (
+            ("load>compute", Unit.LOAD, work.push_next, Unit.COMPUTE, work.pop_prev),
+            ("compute>load", Unit.COMPUTE, work.push_prev, Unit.LOAD, work.pop_next),
+            ("compute>store", Unit.COMPUTE, work.push_next, Unit.STORE, work.pop_prev),
+            ("store>compute", Unit.STORE, work.push_prev, Unit.COMPUTE, work.pop_next),
+        )
+        found = []
+        for queue, sender, pushes, receiver, pops in queues:
+            senders = [i for i, u in enumerate(work.unit) if u == sender and pushes[i]]
+            receivers = [i for i, u in enumerate(work.unit) if u == receiver and pops[i]]
+            found += [
+                Token(queue, i, j, self.events[i].completed, self.events[j].taken)
+                for i, j in zip(senders, receivers, strict=False)  # tokens may remain
+            ]
+        return tuple(found)
+
+    @cached_property
+    def segments(self) -> dict[str, tuple[Segment, ...]]:
+        """Unit -> what it does from cycle 0 to `cycles`, without gaps."""
+        self._recorded  # noqa: B018 (raises where nothing was recorded)
+        return {name: tuple(self._partition(process)) for process, name in enumerate(PROCESSES)}
+
+    @cached_property
+    def units(self) -> dict[str, UnitTime]:
+        """Unit -> where its cycles went."""
+        return {name: _total(name, segments) for name, segments in self.segments.items()}
+
+    @cached_property
+    def grants(self) -> tuple[Segment, ...]:
+        """The port over time: which client (`unit`), for which instruction, from when to when."""
+        return tuple(
+            Segment(PROCESSES[p], i, "write" if p == STORE else "read", *map(math.floor, (s, e)))
+            for p, i, s, e in self._recorded.grants
+        )
+
+    @property
+    def gemm_utilization(self) -> float:
+        """Share of the cycles in which the GEMM array forms tile products."""
+        return self.units["compute"].busy.get("gemm", 0) / max(1, self.cycles)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return cycles, totals by unit and the use of the port as plain data."""
+        return {
+            "cycles": self.cycles,
+            "gemm_utilization": self.gemm_utilization,
+            "units": {
+                name: {"busy": unit.busy, "waiting": unit.waiting, "idle": unit.idle}
+                for name, unit in self.units.items()
+            },
+            "port": {
+                "bytes_per_beat": self.port.width,
+                "beats": self.port.beats,
+                "contention": self.port.contention,
+            },
+        }
+
+    def __repr__(self) -> str:
+        return f"Timeline({len(self.program)} instructions, {self.cycles} cycles)"
+
+    def _repr_html_(self) -> str:
+        from vtaops.report.html import timeline_html
+
+        return timeline_html(self)
+
+    # --------------------------------------------------------------------- partitions
+
+    def _partition(self, process: int) -> Iterator[Segment]:
+        """Cut the time of one unit into segments; boundaries are rounded down."""
+        name = PROCESSES[process]
+        clock = 0
+        for index, kind, start, end in self._intervals(process):
+            start, end = (min(math.floor(t), self.cycles) for t in (start, end))
+            if end > max(start, clock):
+                yield Segment(name, index, kind, max(start, clock), end)
+                clock = end
+        if clock < self.cycles:
+            yield Segment(name, -1, IDLE, clock, self.cycles)
+
+    def _intervals(self, process: int) -> Iterator[tuple[int, str, float, float]]:
+        """Yield (instruction, kind, start, end) in order; what overlaps belongs to the first."""
+        m, p = self._machine, self.parameters
+        if process == FETCH:
+            yield from self._fetch_intervals()
+            return
+        unit = {LOAD: Unit.LOAD, COMPUTE: Unit.COMPUTE, STORE: Unit.STORE}[process]
+        clock = 0.0
+        for index in (i for i, u in enumerate(m.work.unit) if u == unit):
+            kind = KINDS[m.work.kind[index]]
+            segments = m.segments[index]
+            for cause, until in self._causes(process, index, segments[0][0]):
+                if until > clock:
+                    yield index, cause, clock, until
+                    clock = until
+            for start, end in segments:
+                if start > clock:
+                    yield index, "dram", clock, start
+                yield index, kind, max(clock, start), max(clock, end)
+                clock = max(clock, end)
+            if process == COMPUTE and kind.startswith("load") and m.end_time[index] > clock:
+                # The data are there; one step retires the load.
+                issued = m.end_time[index]
+                yield index, "pipeline", clock, issued - 1
+                yield index, KINDS[CONTROL], max(clock, issued - 1), issued
+                clock = issued
+        yield -1, IDLE, max(clock, 0.0), self.cycles + p.compute_depth
+
+    def _causes(self, process: int, index: int, start: float) -> list[tuple[str, float]]:
+        """Return what the instruction waited for, in order, each with the end of the wait."""
+        m, p = self._machine, self.parameters
+        causes = [("instruction", m.dispatch_time[index] + p.dispatch_latency)]
+        if process == LOAD:
+            causes += [("compute token", m.next_token[index])]
+        elif process == STORE:
+            causes += [("compute token", m.prev_token[index])]
+            causes += [("pipeline", m.taken_time[index] + p.store_fill)]
+        else:
+            causes += [("load token", m.prev_token[index]), ("store token", m.next_token[index])]
+        moves = m.work.beats[index] > 0
+        last = "dram" if moves else "pipeline"
+        return [(cause, min(until, start)) for cause, until in causes] + [(last, start)]
+
+    def _fetch_intervals(self) -> Iterator[tuple[int, str, float, float]]:
+        m = self._machine
+        interval = max(1, 16 // m.port_bytes)
+        clock = 0.0
+        for index, time in enumerate(m.dispatch_time):
+            begin = max(clock, time + 1 - interval)
+            if begin > clock:
+                full = begin - m.queue_stall[index]
+                if full > clock:
+                    yield index, "dram", clock, full
+                    clock = full
+                yield index, "queue full", clock, begin
+            yield index, FETCH_WORK, begin, time + 1
+            clock = time + 1
+
+
+def _total(name: str, segments: tuple[Segment, ...]) -> UnitTime:
+    cycles: dict[str, int] = {}
+    for segment in segments:
+        cycles[segment.kind] = cycles.get(segment.kind, 0) + segment.cycles
+    order = (FETCH_WORK, *KINDS)
+    return UnitTime(
+        unit=name,
+        busy={kind: cycles[kind] for kind in order if kind in cycles},
+        waiting={cause: cycles[cause] for cause in WAITS if cause in cycles},
+        idle=cycles.get(IDLE, 0),
+    )

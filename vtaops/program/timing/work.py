@@ -1,0 +1,170 @@
+"""What each instruction costs, read off a program at once: beats, zeros, micro-ops, tokens.
+
+Owns the translation of instruction fields into amounts of work; knows no latencies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.config import HardwareConfig, Memory
+from vtaops.isa import OPCODE_BITS, Alu, Encoding, Finish, Gemm, Load, Store, Unit
+from vtaops.program.program import Program
+
+Ints = npt.NDArray[np.int64]
+
+KINDS = (
+    "load inp",
+    "load wgt",
+    "load uop",
+    "load acc",
+    "gemm",
+    "reset",
+    "alu",
+    "store",
+    "control",
+)
+"""Kinds of work; control: instructions that only carry tokens, and FINISH."""
+
+INP, WGT, UOP, ACC, GEMM, RESET, ALU, STORE, CONTROL = range(len(KINDS))
+
+_KIND_OF_MEMORY = {
+    Memory.INP: INP,
+    Memory.WGT: WGT,
+    Memory.UOP: UOP,
+    Memory.ACC: ACC,
+    Memory.ACC_8BIT: ACC,
+}
+
+
+@dataclass(frozen=True)
+class Work:
+    """The instructions of a program as columns, one entry for each instruction.
+
+    Attributes
+    ----------
+    unit : list of int
+        `vtaops.isa.Unit` that executes it.
+    kind : list of int
+        Index into `KINDS`.
+    beats : list of int
+        Beats of DRAM that it reads or writes.
+    top, zeros : list of int
+        Elements of padding before the first row; all others.
+    steps : list of int
+        Micro-op executions.
+    tensor : list of bool
+        Whether it is an ALU instruction with a tensor operand.
+    first, last : list of int
+        Range of micro-op elements that it reads (GEMM, ALU) or writes (LOAD UOP).
+    pop_prev, pop_next, push_prev, push_next : list of int
+        Token flags.
+    finish : list of bool
+        Whether it is FINISH.
+    """
+
+    unit: list[int]
+    kind: list[int]
+    beats: list[int]
+    top: list[int]
+    zeros: list[int]
+    steps: list[int]
+    tensor: list[bool]
+    first: list[int]
+    last: list[int]
+    pop_prev: list[int]
+    pop_next: list[int]
+    push_prev: list[int]
+    push_next: list[int]
+    finish: list[bool]
+
+
+def work_of(program: Program, port_bytes: int) -> Work:
+    """Return the work of each instruction of `program` on a port of `port_bytes` bytes."""
+    words, config = program.instructions, program.config
+    encoding = Encoding.of(config)
+    count = len(words)
+    opcodes = (words[:, 0] & np.uint64((1 << OPCODE_BITS) - 1)).astype(np.int64)
+    columns = {name: np.zeros(count, np.int64) for name in Work.__dataclass_fields__}
+    columns["unit"][:] = Unit.COMPUTE
+    columns["kind"][:] = CONTROL
+
+    for cls in (Load, Store, Gemm, Alu, Finish):
+        rows = np.flatnonzero(opcodes == cls.opcode)
+        if not rows.size:
+            continue
+        f = encoding.columns(words[rows], cls)
+        for name in ("pop_prev", "pop_next", "push_prev", "push_next"):
+            columns[name][rows] = f[name]
+        if cls is Load or cls is Store:
+            amounts = _transfer(config, f, port_bytes, cls is Store)
+        elif cls is Finish:
+            amounts = {"finish": np.ones(rows.size, np.int64)}
+        else:
+            amounts = _loops(f, cls is Alu)
+        for name, values in amounts.items():
+            columns[name][rows] = values
+    lists = {name: column.tolist() for name, column in columns.items()}
+    lists["tensor"] = [bool(value) for value in lists["tensor"]]
+    lists["finish"] = [bool(value) for value in lists["finish"]]
+    return Work(**lists)
+
+
+def _transfer(
+    config: HardwareConfig, f: dict[str, Ints], port_bytes: int, is_store: bool
+) -> dict[str, Ints]:
+    memory = f["memory"]
+    moves = f["x_size"] > 0
+    row = f["x_pad_left"] + f["x_size"] + f["x_pad_right"]
+    between = f["y_size"] * (f["x_pad_left"] + f["x_pad_right"])
+    top, bottom = f["y_pad_top"] * row, f["y_pad_bottom"] * row
+    if is_store:
+        kind = np.full(len(memory), STORE)
+        unit = np.full(len(memory), int(Unit.STORE))
+    else:
+        kinds = np.full(len(Memory), CONTROL)
+        for name, value in _KIND_OF_MEMORY.items():
+            kinds[name] = value
+        kind = kinds[memory]
+        on_load = (memory == Memory.INP) | (memory == Memory.WGT)
+        unit = np.where(on_load, int(Unit.LOAD), int(Unit.COMPUTE))
+    size = f["sram_base"] + np.where(moves, row * f["y_size"] + top + bottom, 0)
+    return {
+        "unit": unit,
+        "kind": np.where(moves, kind, CONTROL),
+        "beats": np.where(moves, _beats(config, f, port_bytes), 0),
+        "top": np.where(moves, top, 0),
+        "zeros": np.where(moves, between + bottom, 0),
+        "first": f["sram_base"],
+        "last": size,
+    }
+
+
+def _beats(config: HardwareConfig, f: dict[str, Ints], port_bytes: int) -> Ints:
+    """Return the port words of each transfer; a row may start and end inside a word."""
+    table = np.array([config.dram_element_bytes(memory) for memory in Memory], np.int64)
+    element = table[f["memory"]]
+    row_bytes = f["x_size"] * element
+    beats: Ints = f["y_size"] * (row_bytes // port_bytes)
+    for index in np.flatnonzero(element % port_bytes):  # a word holds several elements
+        rows = np.arange(f["y_size"][index])
+        first = (f["dram_base"][index] + rows * f["x_stride"][index]) * element[index] % port_bytes
+        beats[index] = (-(-(first + row_bytes[index]) // port_bytes)).sum()
+    return beats
+
+
+def _loops(f: dict[str, Ints], is_alu: bool) -> dict[str, Ints]:
+    micro_ops = np.maximum(f["uop_end"] - f["uop_begin"], 0)
+    steps = f["iter_out"] * f["iter_in"] * micro_ops
+    kind = np.full(len(steps), ALU) if is_alu else np.where(f["reset"] == 1, RESET, GEMM)
+    tensor = (f["use_imm"] == 0) if is_alu else np.zeros(len(steps), bool)
+    return {
+        "kind": np.where(steps > 0, kind, CONTROL),
+        "steps": steps,
+        "tensor": tensor,
+        "first": f["uop_begin"],
+        "last": f["uop_end"],
+    }

@@ -1,0 +1,267 @@
+"""Fsim: the functional simulator behind the `Device` protocol.
+
+The simulator is C++ (``sim/fsim``, the module ``vtaops._fsim``). This file hands it the geometry
+and the bit positions of a configuration, and words its errors; it computes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import vtaops._fsim as _fsim
+from vtaops.config import HardwareConfig
+from vtaops.errors import DeadlockError, DeviceError, DeviceTimeout, EncodingError
+from vtaops.isa import OPCODE_BITS, WORD_BITS, Encoding, MicroOp, disassemble
+from vtaops.program.statistics import Statistics
+from vtaops.runtime.device import DeviceBuffer
+
+_ERRORS = {"device": DeviceError, "deadlock": DeadlockError, "timeout": DeviceTimeout}
+_LONGEST_TIMEOUT = 1e9  # seconds; keeps infinity out of clock arithmetic
+
+
+def available_kernels() -> list[str]:
+    """Return the names of the kernels that this CPU can run, the fastest first."""
+    return list(_fsim.available_kernels())
+
+
+class Fsim:
+    """A simulated VTA: bit-exact, checks every access, reports deadlocks at once.
+
+    Shifts take the full 32-bit operand: right by 31 or more gives the sign, a negative amount
+    shifts left, and left by 32 or more gives 0. Additions and products wrap as int32 does.
+    An instruction stream is copied when it is launched. It must end with FINISH, which must be
+    the last instruction to complete, and must leave no token behind.
+
+    A device may be used from several threads: one call at a time runs, the others wait, and Python
+    goes on meanwhile. Use it as a context manager, or call `close`.
+
+    Parameters
+    ----------
+    config : HardwareConfig, str or Path
+        The configuration, its name, or the path of its JSON file.
+    seed : int, optional
+        Without it, units run in a fixed order, which relies on nothing but the tokens: the compute
+        unit first, load and store only when it (or the end) needs them. Scratchpads start with
+        zeros and keep their contents from launch to launch.
+        With it (0..2**64-1), a random unit of those that can run takes each step, at random paces,
+        and each launch starts with random scratchpads: a program that misses a token, or reads
+        what it did not write, gives different results under different seeds.
+    check_overflow : bool
+        Fail where an accumulation of a GEMM, or an ADD or MUL of the ALU, exceeds int32. Slow.
+    kernel : str
+        The inner loops to use: ``"auto"`` for the fastest, or one of `available_kernels`.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such configuration.
+    DeviceError
+        If the CPU lacks the kernels, or the seed is out of range.
+    """
+
+    def __init__(
+        self,
+        config: HardwareConfig | str | Path = "pynq",
+        *,
+        seed: int | None = None,
+        check_overflow: bool = False,
+        kernel: str = "auto",
+    ) -> None:
+        if not isinstance(config, HardwareConfig):
+            config = HardwareConfig.load(config)
+        if seed is not None and not 0 <= seed < 1 << 64:
+            raise DeviceError(f"seed is {seed}; it must be None or an integer in 0..2**64-1")
+        if check_overflow and kernel != "auto":
+            raise DeviceError(
+                f"kernels {kernel!r} cannot detect overflow; leave kernel='auto' with "
+                f"check_overflow=True"
+            )
+        self._config = config
+        self._seed = seed
+        self._encoding = Encoding.of(config)
+        with _worded(self._encoding):
+            self._native = _fsim.Device(
+                sizes=_sizes(config),
+                slots=_slots(self._encoding),
+                seed=seed,
+                check_overflow=check_overflow,
+                kernel=kernel,
+            )
+
+    @property
+    def config(self) -> HardwareConfig:
+        return self._config
+
+    @property
+    def kernel(self) -> str:
+        """Name of the inner loops in use; ``"checked"`` where overflow is looked for."""
+        name: str = self._native.kernel
+        return name
+
+    def alloc(self, nbytes: int) -> DeviceBuffer:
+        """Allocate `nbytes` of zeroed DRAM; accesses beyond the last byte are errors.
+
+        The first buffer of a device lies at address 4096. At least one page after each buffer is
+        never in use, and addresses are reused as late as possible.
+
+        Raises
+        ------
+        DeviceError
+            If there is no room, or the size is not positive.
+        """
+        if nbytes < 1:
+            raise DeviceError(f"cannot allocate {nbytes} bytes; give at least 1")
+        with _worded(self._encoding):
+            buffer: DeviceBuffer = self._native.alloc(operator.index(nbytes))
+        return buffer
+
+    def free(self, buffer: DeviceBuffer) -> None:
+        """Release a buffer.
+
+        Raises
+        ------
+        DeviceError
+            If it is not allocated on this device.
+        """
+        with _worded(self._encoding):
+            self._native.free(_own(buffer))
+
+    def write(self, buffer: DeviceBuffer, data: npt.NDArray[np.generic]) -> None:
+        """Copy the bytes of an array, in C order, to the start of a buffer.
+
+        Raises
+        ------
+        DeviceError
+            If they exceed the buffer, or it is not allocated on this device.
+        """
+        image = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        with _worded(self._encoding):
+            self._native.write(_own(buffer), image)
+
+    def read(self, buffer: DeviceBuffer, nbytes: int) -> npt.NDArray[np.uint8]:
+        """Return the first `nbytes` of a buffer.
+
+        Raises
+        ------
+        DeviceError
+            If they exceed the buffer, or it is not allocated on this device.
+        """
+        if nbytes < 0:
+            raise DeviceError(f"cannot read {nbytes} bytes; give 0 or more")
+        with _worded(self._encoding):
+            image: npt.NDArray[np.uint8] = self._native.read(_own(buffer), operator.index(nbytes))
+        return image
+
+    def launch(self, insn_address: int, count: int, timeout: float) -> None:
+        """Run a program; see `vtaops.runtime.Device.launch`.
+
+        Raises
+        ------
+        DeadlockError
+            If no unit can continue; the message holds the tokens and what each unit waits for.
+        DeviceTimeout
+            If it takes longer than `timeout` seconds.
+        DeviceError
+            If an instruction is invalid or accesses memory out of bounds (naming it), if FINISH is
+            missing or not the last to complete, or if tokens remain at the end.
+        """
+        if math.isnan(timeout) or timeout <= 0:
+            raise DeviceError(f"timeout is {timeout} s; it must be positive")
+        if not 0 <= insn_address < 1 << 32 or count < 0:
+            raise DeviceError(
+                f"cannot launch {count} instructions from address {insn_address}; addresses are "
+                f"in 0..2**32-1"
+            )
+        with _worded(self._encoding):
+            self._native.launch(
+                operator.index(insn_address),
+                operator.index(count),
+                min(float(timeout), _LONGEST_TIMEOUT),
+            )
+
+    def stats(self) -> Statistics:
+        """Return the counters of all instructions executed since the last `reset_stats`."""
+        with _worded(self._encoding):
+            return Statistics(**self._native.stats())
+
+    def reset_stats(self) -> None:
+        with _worded(self._encoding):
+            self._native.reset_stats()
+
+    def close(self) -> None:
+        """Free the DRAM, after the launch in progress; further calls but `close` are errors."""
+        self._native.close()
+
+    def __enter__(self) -> Fsim:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Fsim({self._config.name!r}, seed={self._seed}, kernel={self.kernel!r})"
+
+
+def _own(buffer: DeviceBuffer) -> Any:
+    if not isinstance(buffer, _fsim.Buffer):
+        raise DeviceError(
+            f"{buffer!r} is no buffer of a functional simulator; use one that `alloc` returned"
+        )
+    return buffer
+
+
+def _sizes(config: HardwareConfig) -> dict[str, int]:
+    return {
+        "batch": config.batch,
+        "block": config.block_in,
+        "uop_depth": config.uop.depth,
+        "inp_depth": config.inp.depth,
+        "wgt_depth": config.wgt.depth,
+        "acc_depth": config.acc.depth,
+    }
+
+
+def _slots(encoding: Encoding) -> dict[str, dict[str, tuple[int, int, bool]]]:
+    table = {
+        cls.__name__: {slot.name: (slot.offset, slot.width, slot.signed) for slot in slots}
+        for cls, slots in encoding.slots.items()
+    }
+    for name, slots in table.items():
+        if name != MicroOp.__name__:
+            slots["opcode"] = (0, OPCODE_BITS, False)
+    return table
+
+
+@contextmanager
+def _worded(encoding: Encoding) -> Iterator[None]:
+    """Raise the faults of the simulator as errors of vtaops, naming their instructions."""
+    try:
+        yield
+    except _fsim.Fault as fault:
+        kind, text, references = fault.args
+        names = [
+            f"instruction {index} ({_instruction_text(encoding, low | high << WORD_BITS)})"
+            for index, low, high in references
+        ]
+        raise _ERRORS[kind](text.format(*names) if names else text) from None
+
+
+def _instruction_text(encoding: Encoding, word: int) -> str:
+    try:
+        return " ".join(disassemble(encoding.decode(word)).split())
+    except EncodingError:
+        return f"word {word:032x}"

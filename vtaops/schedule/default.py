@@ -1,0 +1,219 @@
+"""Candidate tilings and a bound on their cycles; the default tiling is the best by that bound.
+
+The bound knows bytes, cycles of the array and what double buffering can hide, and nothing of token
+waits or latencies; it takes milliseconds for a hundred thousand tilings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.config import HardwareConfig
+from vtaops.errors import ScheduleError
+from vtaops.ops import Operator
+from vtaops.schedule.blocked import Axis, BlockedShape, blocked_shape
+from vtaops.schedule.tiling import Operand, Tiling
+
+Grid = npt.NDArray[np.int64]
+
+TRAFFIC_SLACK = 1.2
+"""DRAM bytes that a tiling may move, relative to the least of all that fit the scratchpads."""
+
+# Rough costs in cycles; the timing model knows better.
+_PER_REQUEST = 8
+_PER_COMPUTE_INSTRUCTION = 12
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Tilings as columns: channel blocks, pixels, tiles held of each operand, operand kept.
+
+    All have one thread: tiles that take turns hide loads as virtual threads do, and share operands.
+    """
+
+    oc: Grid
+    ic: Grid
+    h: Grid
+    w: Grid
+    inp_tiles: Grid
+    wgt_tiles: Grid
+    acc_tiles: Grid
+    keep_wgt: Grid
+
+    def __len__(self) -> int:
+        return len(self.oc)
+
+    def pick(self, rows: npt.ArrayLike) -> Candidates:
+        """Return some of the candidates."""
+        return Candidates(**{name: column[rows] for name, column in vars(self).items()})
+
+    def tiling(self, row: int, config: HardwareConfig) -> Tiling:
+        """Return one candidate as a `Tiling`."""
+        keep: Operand = "wgt" if self.keep_wgt[row] else "inp"
+        return Tiling(
+            oc=int(self.oc[row]) * config.block_out,
+            ic=int(self.ic[row]) * config.block_in,
+            h=int(self.h[row]),
+            w=int(self.w[row]),
+            inp_tiles=int(self.inp_tiles[row]),
+            wgt_tiles=int(self.wgt_tiles[row]),
+            acc_tiles=int(self.acc_tiles[row]),
+            keep=keep,
+        )
+
+
+def candidates(shape: BlockedShape, config: HardwareConfig) -> Candidates:
+    """Return the tilings of an operator that fit the scratchpads.
+
+    Channels and pixels are cut into 1, 2, 3, ... pieces as evenly as possible. Of each operand a
+    thread holds one tile, two or three that take turns, or as many as one output tile reads.
+    """
+    grids = np.meshgrid(
+        _divisions(shape.oc),
+        _divisions(shape.ic),
+        _divisions(shape.rows.extent),
+        _divisions(shape.columns.extent)[-4:],
+        [1, 2, 3, _ALL],
+        [1, 2, 3, _ALL],
+        [1, 2],
+        [0, 1],
+        indexing="ij",
+    )
+    found = Candidates(*(grid.ravel() for grid in grids))
+    steps = -(-shape.ic // found.ic)
+    found = Candidates(
+        **{
+            **vars(found),
+            "inp_tiles": np.where(found.inp_tiles == _ALL, steps, found.inp_tiles),
+            "wgt_tiles": np.where(found.wgt_tiles == _ALL, steps, found.wgt_tiles),
+        }
+    )
+    _, oc_tiles, pixel_tiles = _tile_counts(shape, found)
+    pixels = _spans(shape.rows, found.h) * _spans(shape.columns, found.w)
+    fits = (
+        # With one tile along an axis both orders are the same.
+        ((found.keep_wgt == 1) | ((oc_tiles > 1) & (pixel_tiles > 1)))
+        & (found.inp_tiles * found.ic * pixels <= config.inp.depth)
+        & (found.wgt_tiles * found.oc * found.ic * shape.taps <= config.wgt.depth)
+        & (found.oc * (found.acc_tiles * found.h * found.w + shape.bias) <= config.acc.depth)
+    )
+    return found.pick(np.flatnonzero(fits))
+
+
+def dram_bytes(shape: BlockedShape, config: HardwareConfig, c: Candidates) -> Grid:
+    """Return the bytes of input, weights and output that each candidate moves (no micro-ops, bias).
+
+    A tile is loaded again for each tile of the other operand that is swept meanwhile, unless as
+    many are held as one sweep reads.
+    """
+    steps, oc_tiles, pixel_tiles = _tile_counts(shape, c)
+    keep_wgt = c.keep_wgt == 1
+    inp_stays = np.where(keep_wgt, c.inp_tiles >= pixel_tiles * steps, c.inp_tiles >= steps)
+    wgt_stays = np.where(keep_wgt, c.wgt_tiles >= steps, c.wgt_tiles >= oc_tiles * steps)
+    once = _loaded(shape.rows, c.h) * _loaded(shape.columns, c.w)
+    inp = (
+        once * np.where(inp_stays, 1, oc_tiles) * shape.batch * shape.ic * config.inp.element_bytes
+    )
+    weights = shape.oc * shape.ic * shape.taps * config.wgt.element_bytes
+    wgt = np.where(wgt_stays, 1, pixel_tiles) * weights
+    return np.asarray(inp + wgt + shape.outputs * config.out.element_bytes)
+
+
+def cycle_bound(shape: BlockedShape, config: HardwareConfig, c: Candidates) -> Grid:
+    """Return a bound on the cycles of each candidate.
+
+    The longer of computation and transfers where two tiles of both operands take turns, their sum
+    elsewhere; plus what nothing can hide: the first loads, the last store, and every store where
+    the accumulators have one tile.
+    """
+    bus = config.board.bus_bits // 8
+    steps, oc_tiles, pixel_tiles = _tile_counts(shape, c)
+    outputs = oc_tiles * pixel_tiles
+    rows, columns = _spans(shape.rows, c.h), _spans(shape.columns, c.w)
+
+    requests = outputs * steps * (c.ic + c.ic) + outputs
+    transfer = dram_bytes(shape, config, c) / bus + _PER_REQUEST * requests
+    instructions = outputs * (steps + 1 + shape.alu_passes)
+    compute = shape.compute_cycles + _PER_COMPUTE_INSTRUCTION * instructions
+
+    first = c.ic * rows * columns * config.inp.element_bytes
+    first = first + c.oc * c.ic * shape.taps * config.wgt.element_bytes
+    store = c.oc * c.h * c.w * config.out.element_bytes
+    exposed = (first + store * np.where(c.acc_tiles > 1, 1, outputs)) / bus
+    overlap = (c.inp_tiles > 1) & (c.wgt_tiles > 1)
+    combinations = np.lcm(c.inp_tiles, c.wgt_tiles) * c.acc_tiles
+    micro_ops = combinations * _micro_ops(shape, c) * 4 / bus
+    body = np.where(overlap, np.maximum(compute, transfer), compute + transfer)
+    return np.asarray(body + exposed + micro_ops)
+
+
+def ranked(op: Operator, config: HardwareConfig) -> Iterator[Tiling]:
+    """Yield tilings in the order of their bound on cycles: those that cause little DRAM traffic.
+
+    Little is up to `TRAFFIC_SLACK` times the least of all tilings that fit the scratchpads.
+
+    Raises
+    ------
+    ScheduleError
+        If even the smallest tile (one block, one pixel) does not fit.
+    """
+    shape = blocked_shape(op, config)
+    found = candidates(shape, config)
+    if not len(found):
+        needs = shape.footprint(Tiling(config.block_out, config.block_in), config)
+        raise ScheduleError(
+            f"no tile of {op} fits: one block and one pixel need {needs} elements, the "
+            f"scratchpads have inp {config.inp.depth}, wgt {config.wgt.depth}, "
+            f"acc {config.acc.depth}"
+        )
+    traffic = dram_bytes(shape, config, found)
+    found = found.pick(np.flatnonzero(traffic <= TRAFFIC_SLACK * traffic.min()))
+    for row in np.argsort(cycle_bound(shape, config, found), kind="stable").tolist():
+        yield found.tiling(row, config)
+
+
+@lru_cache(maxsize=1024)
+def default_tiling(op: Operator, config: HardwareConfig) -> Tiling:
+    """Return the tiling with the smallest bound on cycles; see `ranked`.
+
+    Raises
+    ------
+    ScheduleError
+        If even the smallest tile (one block, one pixel) does not fit.
+    """
+    return next(ranked(op, config))
+
+
+_ALL = 0  # stands for as many tiles as one output tile reads
+
+
+def _tile_counts(shape: BlockedShape, c: Candidates) -> tuple[Grid, Grid, Grid]:
+    """Return the reduction steps of one output tile, the channel tiles, and the pixel tiles."""
+    pixel_tiles = -(-shape.rows.extent // c.h) * -(-shape.columns.extent // c.w)
+    return -(-shape.ic // c.ic), -(-shape.oc // c.oc), shape.batch * pixel_tiles
+
+
+def _micro_ops(shape: BlockedShape, c: Candidates) -> Grid:
+    """Estimate the micro-ops of one tile: what the two longest loops leave."""
+    loops = np.sort(np.stack([c.oc, c.ic, c.h, c.w]), axis=0)
+    return np.asarray(loops[0] * loops[1] * shape.taps)
+
+
+def _spans(axis: Axis, tiles: Grid) -> Grid:
+    return np.asarray((tiles - 1) * axis.step + axis.window)
+
+
+def _loaded(axis: Axis, tiles: Grid) -> Grid:
+    """Return `Axis.loaded` of each tile size."""
+    sizes, inverse = np.unique(tiles, return_inverse=True)
+    return np.asarray([axis.loaded(int(size)) for size in sizes])[inverse]
+
+
+def _divisions(extent: int) -> list[int]:
+    """Sizes of the pieces when `extent` is cut into 1, 2, 3, ... pieces as evenly as possible."""
+    return sorted({-(-extent // pieces) for pieces in range(1, extent + 1)})

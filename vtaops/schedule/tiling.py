@@ -1,0 +1,78 @@
+"""Tiling: how an operator is cut into pieces that fit the scratchpads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Literal, get_args
+
+from vtaops.errors import ScheduleError
+
+Operand = Literal["wgt", "inp"]
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Blocking and virtual threads of one operator, in channels and pixels.
+
+    Each virtual thread works on a tile of ``oc`` output channels and ``h`` x ``w`` output pixels
+    and reads the input in steps of ``ic`` channels; threads share the scratchpads and hide the
+    loads of one under the computation of the other. For a matrix product, ``oc`` counts columns of
+    the result, ``ic`` the reduction, ``h`` its rows, and ``w`` is 1.
+
+    Tiles need not divide the operator; the last ones are smaller.
+
+    A load is left out when its tile is still on chip: with enough tiles of an operand held at once,
+    weights (or pixels) are loaded once while the other operand is swept.
+
+    Parameters
+    ----------
+    oc, ic : int
+        Output and input channels of a tile; multiples of the block of the configuration.
+    h, w : int
+        Output rows and columns of a tile.
+    oc_threads, h_threads : int
+        Virtual threads over neighbouring tiles along the output channels or the rows.
+    inp_tiles, wgt_tiles, acc_tiles : int
+        Tiles of each operand that a thread holds at once. With two, the next is loaded while one is
+        in use (double buffering), and the next output tile begins while one is being stored.
+    keep : "wgt" or "inp"
+        The operand whose tiles stay while those of the other are swept: ``"wgt"`` visits all pixels
+        for a block of output channels, ``"inp"`` all output channels for a block of pixels.
+
+    Raises
+    ------
+    ScheduleError
+        If a number is no positive integer, or `keep` names no operand.
+    """
+
+    oc: int
+    ic: int
+    h: int = 1
+    w: int = 1
+    oc_threads: int = 1
+    h_threads: int = 1
+    inp_tiles: int = 1
+    wgt_tiles: int = 1
+    acc_tiles: int = 1
+    keep: Operand = "wgt"
+
+    def __post_init__(self) -> None:
+        if self.keep not in get_args(Operand):
+            raise ScheduleError(f"tiling keep is {self.keep!r}; it must be 'wgt' or 'inp'")
+        for name, value in vars(self).items():
+            if name == "keep":
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ScheduleError(f"tiling {name} is {value!r}; it must be a positive integer")
+
+    @property
+    def text(self) -> str:
+        """The tiling as the command line reads it: ``oc=64,ic=16,...`` without defaults."""
+        shown = {f.name: getattr(self, f.name) for f in fields(self)}
+        defaults = {f.name: f.default for f in fields(self)}
+        return ",".join(f"{k}={v}" for k, v in shown.items() if v != defaults[k])
+
+    @property
+    def threads(self) -> int:
+        """Number of virtual threads."""
+        return self.oc_threads * self.h_threads

@@ -1,0 +1,172 @@
+"""Tensor intrinsics: each VTA operation as a tiny loop nest (its meaning) and the call it becomes.
+
+`Schedule.tensorize` replaces a loop nest that equals the meaning by the call. The operands of a
+call are access pointers to one tile each; `vtaops.lowering` reads them:
+
+    vta.gemm(acc, inp, wgt)         acc += inp @ wgt.T
+    vta.reset(acc)                  acc = 0
+    vta.alu(op, dst, src, operand)  dst = op(src, operand); operand: an immediate or a third tile
+
+The ALU works in place; lowering gives ``dst`` and ``src`` one SRAM address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import tirx
+from tvm.s_tir import TensorIntrin
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T  # noqa: N812  (the name TVMScript is written with)
+
+from vtaops.config import HardwareConfig
+from vtaops.isa import AluOp
+from vtaops.ops.postprocess import AluStage
+
+INP_SCOPE = "local.inp_buffer"
+WGT_SCOPE = "local.wgt_buffer"
+ACC_SCOPE = "local.acc_buffer"
+
+GEMM_CALL = "vta.gemm"
+RESET_CALL = "vta.reset"
+ALU_CALL = "vta.alu"
+
+ALU_MEANING: dict[AluOp, Callable[[Any, Any], Any]] = {
+    AluOp.MIN: tirx.min,
+    AluOp.MAX: tirx.max,
+    AluOp.ADD: lambda a, b: a + b,
+    AluOp.SHR: lambda a, b: a >> b,
+    AluOp.MUL: lambda a, b: a * b,
+}
+"""What the ALU operations compute on one lane (right shifts only: te has no negative shift)."""
+
+
+def gemm(config: HardwareConfig) -> str:
+    """Register the tile product of `config`; return the intrinsic's name."""
+    acc, inp, wgt = _acc_tile(config), _tile(config.inp.shape, "int8", INP_SCOPE), _wgt_tile(config)
+
+    def meaning(acc: Any, inp: Any, wgt: Any) -> None:
+        *rows, channels = _extents(acc)
+        depth = _extents(inp)[-1]
+        with T.grid(*rows, channels, depth) as loops, T.sblock("update"):
+            lanes = zip(_extents(acc), list(loops)[:-1], strict=True)
+            *row, channel = (T.axis.spatial(e, v) for e, v in lanes)
+            k = T.axis.reduce(depth, loops[-1])
+            src, dst = (*row, k), (*row, channel)
+            product = T.Cast("int32", inp[src]) * T.Cast("int32", wgt[channel, k])
+            T.buffer_store(acc, acc[dst] + product, list(dst))
+
+    def call(acc: Any, inp: Any, wgt: Any) -> None:
+        pointers = acc.access_ptr("rw"), inp.access_ptr("r"), wgt.access_ptr("r")
+        T.evaluate(T.call_extern("int32", GEMM_CALL, *pointers))
+
+    name = f"{GEMM_CALL}.{config.batch}x{config.block_in}x{config.block_out}"
+    return _register(name, [("acc", acc), ("inp", inp), ("wgt", wgt)], ["acc"], meaning, call)
+
+
+def reset(config: HardwareConfig) -> str:
+    """Register the accumulator reset of `config`; return the intrinsic's name."""
+
+    def meaning(acc: Any) -> None:
+        with T.grid(*_extents(acc)) as loops, T.sblock("reset"):
+            lane = [
+                T.axis.spatial(e, v) for e, v in zip(_extents(acc), _listed(loops), strict=True)
+            ]
+            T.buffer_store(acc, tirx.const(0, "int32"), lane)
+
+    def call(acc: Any) -> None:
+        T.evaluate(T.call_extern("int32", RESET_CALL, acc.access_ptr("w")))
+
+    name = f"{RESET_CALL}.{config.batch}x{config.block_out}"
+    return _register(name, [("acc", _acc_tile(config))], ["acc"], meaning, call, reads=[])
+
+
+def alu(config: HardwareConfig, stage: AluStage) -> str:
+    """Register the ALU operation of `stage` on a tile of `config`; return the intrinsic's name."""
+    operands = ["dst", "src"] + (["operand"] if stage.imm is None else [])
+
+    def meaning(dst: Any, src: Any, operand: Any = None) -> None:
+        with T.grid(*_extents(dst)) as loops, T.sblock("alu"):
+            lane = [
+                T.axis.spatial(e, v) for e, v in zip(_extents(dst), _listed(loops), strict=True)
+            ]
+            second = stage.imm if operand is None else operand[tuple(lane)]
+            T.buffer_store(dst, ALU_MEANING[stage.op](src[tuple(lane)], second), lane)
+
+    def call(dst: Any, src: Any, operand: Any = None) -> None:
+        second = stage.imm if operand is None else operand.access_ptr("r")
+        pointers = dst.access_ptr("w"), src.access_ptr("r")
+        T.evaluate(T.call_extern("int32", ALU_CALL, int(stage.op), *pointers, second))
+
+    second = "tile" if stage.imm is None else stage.imm
+    name = f"{ALU_CALL}.{stage.op.name.lower()}.{second}.{config.batch}x{config.block_out}"
+    tiles = [(operand, _acc_tile(config)) for operand in operands]
+    return _register(name, tiles, ["dst"], meaning, call, reads=operands[1:])
+
+
+# ------------------------------------------------------------------------ construction
+
+_Tile = tuple[tuple[int, ...], str, str]
+
+
+def _tile(shape: Sequence[int], dtype: str, scope: str) -> _Tile:
+    # TVM drops loops of extent 1 from a tensorized block, so a tile of one row has no row axis.
+    return (tuple(shape) if shape[0] > 1 else tuple(shape[1:])), dtype, scope
+
+
+def _acc_tile(config: HardwareConfig) -> _Tile:
+    return _tile(config.acc.shape, "int32", ACC_SCOPE)
+
+
+def _wgt_tile(config: HardwareConfig) -> _Tile:
+    return config.wgt.shape, "int8", WGT_SCOPE
+
+
+def _extents(buffer: Any) -> list[int]:
+    return [int(extent) for extent in buffer.shape]
+
+
+def _listed(loops: Any) -> list[Any]:
+    """T.grid of one loop yields the variable itself."""
+    return [loops] if isinstance(loops, tirx.Var) else list(loops)
+
+
+def _register(
+    name: str,
+    operands: list[tuple[str, _Tile]],
+    writes: list[str],
+    meaning: Callable[..., None],
+    call: Callable[..., None],
+    reads: list[str] | None = None,
+) -> str:
+    if TensorIntrin.get(name, allow_missing=True) is None:
+        names = [operand for operand, _ in operands]
+        touched = (names if reads is None else reads), writes
+        TensorIntrin.register(
+            name, _function(operands, touched, meaning), _function(operands, touched, call)
+        )
+    return name
+
+
+def _function(
+    operands: list[tuple[str, _Tile]],
+    touched: tuple[list[str], list[str]],
+    body: Callable[..., None],
+) -> Any:
+    """Build the PrimFunc of one side of an intrinsic: a root block over whole tiles."""
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        T.func_name("intrinsic")
+        buffers = {
+            name: T.arg(name, T.Buffer(shape, dtype, offset_factor=1, scope=scope))
+            for name, (shape, dtype, scope) in operands
+        }
+        whole = {
+            name: buffer[tuple(slice(0, extent) for extent in _extents(buffer))]
+            for name, buffer in buffers.items()
+        }
+        with T.sblock("root"):
+            T.reads([whole[name] for name in touched[0]])
+            T.writes([whole[name] for name in touched[1]])
+            body(*buffers.values())
+    return builder.get()

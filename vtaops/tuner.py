@@ -1,0 +1,183 @@
+"""Search for the tiling of an operator that takes the fewest cycles by the timing model.
+
+All tilings that fit are ranked by an analytic bound (`schedule.default`); the best are compiled and
+timed. Results are deterministic and kept: in a table that travels with the package for the named
+layers, and in a cache on disk for everything else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+from vtaops.compiler import compile
+from vtaops.config import HardwareConfig
+from vtaops.errors import ScheduleError
+from vtaops.ops import Operator
+from vtaops.schedule import Tiling
+from vtaops.schedule.default import ranked
+
+Effort = Literal["fast", "thorough"]
+
+COMPILED = {"fast": 12, "thorough": 60}
+"""Tilings that are compiled and timed."""
+
+TUNER_VERSION = 1
+"""Results of another version are not used."""
+
+SHIPPED = Path(__file__).parent / "schedule" / "tuned.json"
+"""Results for the named layers, made by ``benchmarks/search.py --write-shipped``."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """Result of a search.
+
+    Attributes
+    ----------
+    tiling : Tiling
+        The best tiling that was timed.
+    cycles : int
+        Its cycles by the timing model.
+    compiled : int
+        Tilings that were compiled and timed.
+    source : str
+        ``"search"``, ``"cache"`` or ``"shipped"``.
+    """
+
+    tiling: Tiling
+    cycles: int
+    compiled: int
+    source: str
+
+
+def tune(
+    op: Operator,
+    config: HardwareConfig,
+    effort: Effort = "fast",
+    *,
+    use_cache: bool = True,
+) -> Tuned:
+    """Return the best tiling of an operator.
+
+    Parameters
+    ----------
+    op : Operator
+        The operator.
+    config : HardwareConfig
+        The configuration.
+    effort : "fast" or "thorough"
+        How many tilings are compiled; a thorough result also answers a fast search.
+    use_cache : bool
+        Whether to look for a result of an earlier search, and to keep this one.
+
+    Raises
+    ------
+    ScheduleError
+        If no tile of the operator fits, or `effort` is unknown.
+    """
+    if use_cache:
+        known = recall(op, config, effort)
+        if known is not None:
+            return known
+    *_, best = search(op, config, effort)
+    if use_cache:
+        keep(op, config, effort, best)
+    return best
+
+
+def search(op: Operator, config: HardwareConfig, effort: Effort) -> Iterator[Tuned]:
+    """Compile and time tilings in the order of their bound; yield the best after each.
+
+    Raises
+    ------
+    ScheduleError
+        If no tile of the operator fits, or `effort` is unknown.
+    """
+    _check_effort(effort)
+    best: Tuned | None = None
+    for count, tiling in enumerate(islice(ranked(op, config), COMPILED[effort]), start=1):
+        cycles = compile(op, config, tiling, verify=False).cycles()
+        if best is None or cycles < best.cycles:
+            best = Tuned(tiling, cycles, count, "search")
+        yield replace(best, compiled=count)
+
+
+# ------------------------------------------------------------------------ what is known
+
+
+def tuning_key(op: Operator, config: HardwareConfig) -> str:
+    """Return the text that identifies a search: operator, configuration, bus, version."""
+    return json.dumps(
+        {
+            "operator": type(op).__name__,
+            **asdict(op),  # type: ignore[call-overload]
+            "config": config.fingerprint,
+            "bus_bits": config.board.bus_bits,
+            "tuner": TUNER_VERSION,
+        },
+        sort_keys=True,
+    )
+
+
+def recall(op: Operator, config: HardwareConfig, effort: Effort) -> Tuned | None:
+    """Return a known result of at least this effort: shipped ones are thorough.
+
+    Raises
+    ------
+    ScheduleError
+        If `effort` is unknown.
+    """
+    _check_effort(effort)
+    key = tuning_key(op, config)
+    if key in _shipped():
+        return _tuned(_shipped()[key], "shipped")
+    for known in ("thorough",) if effort == "thorough" else ("thorough", "fast"):
+        path = _cache_path(key, known)
+        try:
+            return _tuned(json.loads(path.read_text()), "cache")
+        except (OSError, ValueError, KeyError, TypeError, ScheduleError):
+            continue  # not there, or damaged: search again
+    return None
+
+
+def keep(op: Operator, config: HardwareConfig, effort: Effort, tuned: Tuned) -> None:
+    """Keep a result on disk; a cache that cannot be written is no error."""
+    path = _cache_path(tuning_key(op, config), effort)
+    record = {"tiling": asdict(tuned.tiling), "cycles": tuned.cycles, "compiled": tuned.compiled}
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
+        temporary.write_text(json.dumps(record))
+        temporary.replace(path)
+
+
+def _check_effort(effort: str) -> None:
+    if effort not in COMPILED:
+        raise ScheduleError(f"search effort is {effort!r}; it must be one of {list(COMPILED)}")
+
+
+def _tuned(record: dict[str, Any], source: str) -> Tuned:
+    return Tuned(Tiling(**record["tiling"]), int(record["cycles"]), int(record["compiled"]), source)
+
+
+def _cache_path(key: str, effort: str) -> Path:
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    digest = hashlib.sha256(key.encode()).hexdigest()[:32]
+    return root / "vtaops" / "tilings" / f"{digest}-{effort}.json"
+
+
+@lru_cache(maxsize=1)
+def _shipped() -> dict[str, dict[str, Any]]:
+    """Return the results that travel with the package, by key."""
+    table: dict[str, dict[str, Any]] = json.loads(SHIPPED.read_text()) if SHIPPED.exists() else {}
+    return table
