@@ -20,12 +20,12 @@ def cpu_times(name: str, op: Any, budget: float) -> dict[str, float]:
     """Return the times of an operator on the CPU: unoptimised, optimised, tuned, NumPy."""
     import numpy as np
 
+    from vtaops.cpu.search import search, time_function
     from vtaops.kernels import CpuTarget
     from vtaops.kernels.build import compile_schedule
     from vtaops.lessons import random_arrays
     from vtaops.schedule.cpu import schedule
     from vtaops.schedule.cpu.stages import schedule_default
-    from vtaops.tuning import search, time_function
 
     target = CpuTarget.detect()
 
@@ -118,7 +118,7 @@ def _scripts(op: Any, kind: str, before: Any, after: Any) -> list[str]:
 
 def _diagrams(op: Any, lesson: str, stages: tuple[Any, ...], out: Path) -> list[str]:
     """Draw the accesses of two stages and return the images' links."""
-    from vtaops.access import plot_accesses, trace
+    from vtaops.kernels.access import plot_accesses, trace
 
     images = out / "images" / "kernels"
     images.mkdir(parents=True, exist_ok=True)

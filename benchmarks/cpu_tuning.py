@@ -40,11 +40,11 @@ def main(
     from rich.progress import Progress
     from rich.table import Table
 
+    from vtaops.cpu.search import meta_schedule, search, time_function
     from vtaops.kernels import CpuTarget
     from vtaops.kernels.build import compile_schedule
     from vtaops.schedule.cpu import schedule
     from vtaops.schedule.cpu.stages import schedule_default
-    from vtaops.tuning import meta_schedule, search, time_function
 
     target = CpuTarget.detect()
     offered = operators()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from vtaops import access
-from vtaops.access import plot_accesses, trace
 from vtaops.errors import UnsupportedError
-from vtaops.kernels import CpuTarget
+from vtaops.kernels import CpuTarget, access
+from vtaops.kernels.access import plot_accesses, trace
 from vtaops.ops.tensor import Conv1dOp, MatmulOp
 from vtaops.schedule.cpu.stages import STAGES
 from vtaops.schedule.stages import find_stage

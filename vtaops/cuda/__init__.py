@@ -4,10 +4,10 @@ Without a GPU every kernel can still be scheduled, printed and compiled to CUDA 
 (`CudaKernel`), and to machine code where nvcc is (`resources`).
 """
 
+from vtaops.calls import Operators
+from vtaops.calls.backend import RunnableKernel
 from vtaops.cuda.kernel import CudaKernel, device_present, kernel
 from vtaops.cuda.resources import Resources, resources
-from vtaops.kernels.calls import Operators
-from vtaops.kernels.calls.backend import RunnableKernel
 from vtaops.ops.tensor import TensorOp
 
 

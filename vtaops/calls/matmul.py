@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from vtaops.calls.arguments import PRODUCT, check_shapes, tail
+from vtaops.calls.backend import Backend, interned
 from vtaops.errors import ShapeError
 from vtaops.kernels.arrays import Array, as_array, dtype_name
-from vtaops.kernels.calls.arguments import PRODUCT, check_shapes, tail
-from vtaops.kernels.calls.backend import Backend, interned
 from vtaops.ops.tensor import MatmulOp
 from vtaops.ops.tensor.common import ACCUMULATOR
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from vtaops.calls.arguments import FLOAT, PRODUCT, check_shapes, frozen, tail
+from vtaops.calls.backend import Backend, interned
 from vtaops.errors import ShapeError
 from vtaops.kernels.arrays import Array, as_array, as_output, dtype_name
-from vtaops.kernels.calls.arguments import FLOAT, PRODUCT, check_shapes, frozen, tail
-from vtaops.kernels.calls.backend import Backend, interned
 from vtaops.layout import Layout
 from vtaops.ops.tensor import Conv1dOp, Conv2dOp, DepthwiseOp, PackedConv2dOp, Window
 from vtaops.ops.tensor.common import ACCUMULATOR, pair, sides

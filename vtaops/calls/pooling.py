@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from vtaops.calls.arguments import FLOAT, frozen
+from vtaops.calls.backend import Backend, interned
 from vtaops.kernels.arrays import Array, as_array, as_output
-from vtaops.kernels.calls.arguments import FLOAT, frozen
-from vtaops.kernels.calls.backend import Backend, interned
 from vtaops.ops.tensor import GlobalPoolOp, PoolOp, Window
 from vtaops.ops.tensor.common import pair, sides
 

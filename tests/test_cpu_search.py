@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from vtaops.cpu.search import meta_schedule, search
 from vtaops.errors import UnsupportedError
 from vtaops.ops.tensor import (
     Conv1dOp,
@@ -15,7 +16,6 @@ from vtaops.ops.tensor import (
     SoftmaxOp,
     Window,
 )
-from vtaops.tuning import meta_schedule, search
 
 PADDED = Window((3, 3), padding=(1, 1, 1, 1))
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from vtaops.calls.arguments import FLOAT, check_shapes, tail
+from vtaops.calls.backend import Backend, interned
 from vtaops.errors import ShapeError
 from vtaops.kernels.arrays import Array, as_array, as_output, dtype_name, empty
-from vtaops.kernels.calls.arguments import FLOAT, check_shapes, tail
-from vtaops.kernels.calls.backend import Backend, interned
 from vtaops.ops.tensor import NormalizeOp, UnaryOp
 from vtaops.ops.tensor.elementwise import BroadcastOp, broadcast_op
 

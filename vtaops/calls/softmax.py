@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from vtaops.calls.arguments import FLOAT
+from vtaops.calls.backend import Backend, interned
 from vtaops.errors import ShapeError
 from vtaops.kernels.arrays import Array, as_array, as_output, empty
-from vtaops.kernels.calls.arguments import FLOAT
-from vtaops.kernels.calls.backend import Backend, interned
 from vtaops.ops.tensor import SoftmaxOp
 
 
