@@ -13,7 +13,8 @@ from kernel_reference import conv2d_reference, depthwise_reference, windows
 from scipy import special
 
 from vtaops import cuda
-from vtaops.errors import DeviceError, ScheduleError
+from vtaops.cuda.search import tile_space
+from vtaops.errors import DeviceError, ScheduleError, UnsupportedError
 from vtaops.kernels.gpu import CudaTarget, Launch
 from vtaops.ops.tensor import (
     BroadcastOp,
@@ -307,3 +308,17 @@ def test_kernels_on_a_gpu_equal_numpy(op):
     arrays = inputs_of(op)
     result = cuda.CudaKernel(op)(*arrays.values())
     assert matches(result, reference(op, arrays))
+
+
+@pytest.mark.parametrize("op", STAGE_OPS.values(), ids=lambda op: type(op).__name__)
+def test_all_tiles_of_the_search_can_be_scheduled(op):
+    target = CudaTarget()
+    schedule, tiles = tile_space(op, target)
+    assert len({str(tile) for tile in tiles}) == len(tiles) >= 8
+    for tile in tiles[:: max(1, len(tiles) // 6)]:
+        assert cuda.CudaKernel(op, target, lambda o, t, tile=tile: schedule(o, t, tile)).launch
+
+
+def test_operators_without_tiles_are_refused():
+    with pytest.raises(UnsupportedError, match="SoftmaxOp"):
+        tile_space(SoftmaxOp(2, 3), CudaTarget())
