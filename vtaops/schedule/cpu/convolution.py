@@ -240,11 +240,15 @@ def _schedule_channel_lanes(op: Conv2dOp, target: CpuTarget, tile: ConvTile) -> 
     s = ahead.create_schedule(_write_back(op, ahead, lambda n, c, i, j: total[n, i, j, c]))
     worth = op.flops >= PARALLEL_FLOPS
     product, result = s.get_sblock("total"), s.get_sblock("result")
+    # The tile leaves the registers in whole vectors; only this copy of it is transposed.
+    copy = s.cache_write(product, 0, "global")
     n, i, j, c, ic, kh, kw = s.get_loops(product)
     c, vector, lane = s.split(c, [None, block // target.lanes, target.lanes])
     j, pixels = s.split(j, [None, tile.columns])
     s.reorder(n, c, i, j, ic, kh, kw, pixels, vector, lane)
     outer = s.fuse(n, c, i)
+    s.reverse_compute_at(copy, j, preserve_unit_loops=True)
+    store_vectors(s, copy, 2, target.lanes)
     s.reverse_compute_at(result, j)
     parallel_if(s, outer, worth)
     _registers(s, (lane, vector, pixels), taps=kw if op.window.kernel[1] <= 7 else None)

@@ -20,7 +20,7 @@ from vtaops.ops.tensor.convolution import Conv2dOp, PackedConv2dOp
 from vtaops.ops.tensor.matmul import MatmulOp
 from vtaops.schedule.cpu.convolution import Padding
 from vtaops.schedule.cpu.prologue import Prologue, Vectors
-from vtaops.schedule.cpu.tiles import PARALLEL_FLOPS, parallel_if
+from vtaops.schedule.cpu.tiles import PARALLEL_FLOPS, parallel_if, store_vectors
 
 _GROUP = 4
 """Bytes that the instruction multiplies per lane."""
@@ -236,11 +236,15 @@ def schedule_conv2d(op: Conv2dOp, target: CpuTarget, tile: tuple[int, int] | Non
     s = ahead.create_schedule(te.compute(op.output.shape, element, name="result"))
     worth = op.flops >= PARALLEL_FLOPS
     block = s.get_sblock("total")
+    # The tile leaves the registers in whole vectors; only this copy of it is transposed.
+    copy = s.cache_write(block, 0, "global")
     n, i, j, c, ic, kh, kw, group = s.get_loops(block)
     c, vector, lane = s.split(c, [None, vectors, lanes])
     j, pixel_loop = s.split(j, [None, pixels])
     s.reorder(n, c, i, j, ic, kh, kw, pixel_loop, vector, lane, group)
     outer = s.fuse(n, c, i)
+    s.reverse_compute_at(copy, j, preserve_unit_loops=True)
+    store_vectors(s, copy, 2, lanes)
     if whole:  # else the padded channels of the groups are cut off in a pass of its own
         s.reverse_compute_at(s.get_sblock("result"), j)
     parallel_if(s, outer, worth)
