@@ -249,7 +249,9 @@ def _schedule_channel_lanes(op: Conv2dOp, target: CpuTarget, tile: ConvTile) -> 
     outer = s.fuse(n, c, i)
     s.reverse_compute_at(copy, j, preserve_unit_loops=True)
     store_vectors(s, copy, 2, target.lanes)
-    s.reverse_compute_at(result, j)
+    s.reverse_compute_at(result, j, preserve_unit_loops=True)
+    if columns % tile.columns == 0 == op.group_out % block:
+        s.vectorize(s.get_loops(result)[-1])
     parallel_if(s, outer, worth)
     _registers(s, (lane, vector, pixels), taps=kw if op.window.kernel[1] <= 7 else None)
     start = s.decompose_reduction(product, ic)

@@ -177,17 +177,23 @@ def schedule_conv2d(op: Conv2dOp, target: CpuTarget, tile: tuple[int, int] | Non
     data, kernel = tensors["data"], tensors["kernel"]
     top, left, *_ = op.window.padding
 
-    def pixel(n: Expr, c: Expr, i: Expr, j: Expr, g: Expr) -> Expr:
-        row, column, within = i - top, j - left, c % inputs * _GROUP + g
+    def pixel(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
+        row, column, within = i - top, j - left, c % (inputs * _GROUP)
         bounds = [row >= 0, row < op.height, column >= 0, column < op.width]
         if op.group_in % _GROUP:
             bounds.append(within < op.group_in)
-        source = c // inputs * op.group_in + within
+        source = c // (inputs * _GROUP) * op.group_in + within
         value = _unsigned(data[n, source, row, column], op.dtype)
         return tirx.if_then_else(tirx.all(*bounds), value, _neutral(op.dtype))
 
+    planes = op.groups * inputs
+    padded = te.compute(
+        (op.batch, planes * _GROUP, padding.height, padding.width), pixel, name="padded"
+    )
     image = te.compute(
-        (op.batch, op.groups * inputs, padding.height, padding.width, _GROUP), pixel, name="padded"
+        (op.batch, planes, padding.height, padding.width, _GROUP),
+        lambda n, c, i, j, g: padded[n, c * _GROUP + g, i, j],
+        name="grouped",
     )
 
     def weight(o: Expr, c: Expr, kh: Expr, kw: Expr, v: Expr, g: Expr) -> Expr:
@@ -246,12 +252,24 @@ def schedule_conv2d(op: Conv2dOp, target: CpuTarget, tile: tuple[int, int] | Non
     s.reverse_compute_at(copy, j, preserve_unit_loops=True)
     store_vectors(s, copy, 2, lanes)
     if whole:  # else the padded channels of the groups are cut off in a pass of its own
-        s.reverse_compute_at(s.get_sblock("result"), j)
+        s.reverse_compute_at(s.get_sblock("result"), j, preserve_unit_loops=True)
+        if columns % pixels == 0 == op.group_out % (vectors * lanes):
+            s.vectorize(s.get_loops(s.get_sblock("result"))[-1])
     parallel_if(s, outer, worth)
     _finish_dot(s, target.dot_lanes, block, (ic, pixel_loop, vector, lane))
-    for name, fused in (("padded", 3), ("pack_kernel", 2)):
-        parallel_if(s, s.fuse(*s.get_loops(s.get_sblock(name))[:fused]), worth)
+    _interleave(s, worth)
+    parallel_if(s, s.fuse(*s.get_loops(s.get_sblock("pack_kernel"))[:2]), worth)
     return ahead.attach(s)
+
+
+def _interleave(s: Any, worth: bool) -> None:
+    """Pad four planes, then weave them together in one long loop that LLVM vectorises."""
+    n, c, i, j, g = s.get_loops(s.get_sblock("grouped"))
+    plane = s.fuse(n, c)
+    parallel_if(s, plane, worth)
+    s.fuse(i, j)
+    s.unroll(g)
+    s.compute_at(s.get_sblock("padded"), plane)
 
 
 def _conv_tile(op: Conv2dOp, lanes: int, limit: int) -> tuple[int, int]:
