@@ -36,10 +36,17 @@ class WindowTile:
 def choose_tile(op: DepthwiseOp | PoolOp, target: CpuTarget) -> WindowTile:
     """Return the tile for an operator."""
     rows, columns = op.out_size
-    most = 2 if op.window.kernel[0] > 3 else 4 if op.window.strides[1] > 1 else 8
+    fused = isinstance(op, DepthwiseOp) and not op.epilogue.empty
+    wide = columns % (2 * target.lanes) == 0
+    if op.window.kernel[0] > 3:
+        most, vectors = 2, 2 if columns > target.lanes else 1
+    elif op.window.strides[1] > 1 or (fused and wide):
+        most, vectors = 4, 2 if fused and wide else 1
+    else:
+        most, vectors = 8, 1
     sizes = [r for r in (8, 4, 3, 2, 1) if r <= most]
-    vectors = 2 if op.window.kernel[0] > 3 and columns > target.lanes else 1
-    return WindowTile(min(sizes, key=lambda r: (round_up(rows, r), -r)), vectors * target.lanes)
+    best = min(sizes, key=lambda r: (round_up(rows, r), -r))
+    return WindowTile(best, vectors * target.lanes)
 
 
 def schedule_depthwise(op: DepthwiseOp, target: CpuTarget, tile: WindowTile | None = None) -> Any:
@@ -113,12 +120,18 @@ def _schedule_window(
     """Tile the block ``total`` with loops (channel, multiplier or None, i, j, kh, kw)."""
     channel, q, i, j, kh, kw = loops
     total, result = s.get_sblock("total"), s.get_sblock("result")
+    rows, columns = op.out_size
+    exact = rows % tile.rows == columns % tile.columns == 0
+    # With tails the tile is copied out of the registers in whole vectors before it is cut.
+    copy = None if exact else s.cache_write(total, 0, "global")
     i, row = s.split(i, [None, tile.rows])
     j, vector, lane = s.split(j, [None, tile.columns // target.lanes, target.lanes])
     s.reorder(*([] if q is None else [q]), i, j, kh, kw, row, vector, lane)
+    if copy is not None:
+        s.reverse_compute_at(copy, j, preserve_unit_loops=True)
+        store_vectors(s, copy, 2, target.lanes)
     s.reverse_compute_at(result, j, preserve_unit_loops=True)
-    rows, columns = op.out_size
-    if rows % tile.rows == columns % tile.columns == 0:
+    if exact:
         store_vectors(s, result, 2, target.lanes)
     parallel_if(s, channel, op.flops >= PARALLEL_FLOPS)
     s.vectorize(lane)
