@@ -200,13 +200,19 @@ def _schedule_column_lanes(op: Conv2dOp, target: CpuTarget, tile: ConvTile) -> A
     s = ahead.create_schedule(_write_back(op, ahead, lambda n, c, i, j: total[n, c, i, j]))
     worth = op.flops >= PARALLEL_FLOPS
     product, result = s.get_sblock("total"), s.get_sblock("result")
+    exact = columns % tile.columns == op.group_out % block == 0
+    # With tails the tile is copied out of the registers in whole vectors before it is cut.
+    copy = None if exact else s.cache_write(product, 0, "global")
     n, c, i, j, ic, kh, kw = s.get_loops(product)
     c, channels = s.split(c, [None, block])
     j, vector, lane = s.split(j, [None, tile.columns // target.lanes, target.lanes])
     s.reorder(n, c, i, j, ic, kh, kw, channels, vector, lane)
     outer = s.fuse(n, c, i)
+    if copy is not None:
+        s.reverse_compute_at(copy, j, preserve_unit_loops=True)
+        store_vectors(s, copy, 2, target.lanes)
     s.reverse_compute_at(result, j, preserve_unit_loops=True)
-    if columns % tile.columns == op.group_out % block == 0:
+    if exact:
         s.reorder(*(s.get_loops(result)[k] for k in (-2, -3, -1)))
         store_vectors(s, result, 2, target.lanes)
     parallel_if(s, outer, worth)
