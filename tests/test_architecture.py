@@ -30,12 +30,13 @@ ALLOWED = {
     "lowering": {"schedule", "ops", "program", "isa", "layout", "config", "errors"},
     "compiler": {"lowering", "schedule", "ops", "program", "config", "errors"},
     "tuner": {"compiler", "schedule", "ops", "config", "errors"},
+    "sweep": {"compiler", "workloads", "program", "config", "errors"},
     "reference": {"ops", "program", "config", "errors"},
     "workloads": {"schedule", "ops", "errors"},
     "report": {"program", "isa", "config", "errors"},
     "session": {"tuner", "compiler", "runtime", "schedule", "ops", "program", "config", "errors"},
 }
-TOP = {"__init__", "cli"}
+TOP = {"__init__", "cli", "cli_reports"}
 TVM_FREE = ("errors", "_data", "config", "isa", "layout", "program", "runtime")
 
 

@@ -21,6 +21,7 @@ from rich.progress import Progress
 from rich.syntax import Syntax
 from rich.table import Table
 
+from vtaops import cli_reports
 from vtaops.config import HardwareConfig
 from vtaops.errors import ShapeError, VTAError
 from vtaops.program import Program
@@ -35,6 +36,7 @@ app = typer.Typer(
 )
 run_app = typer.Typer(help="Run one operator on a device.", no_args_is_help=True)
 app.add_typer(run_app, name="run")
+cli_reports.register(app)
 
 
 class Stage(str, Enum):
@@ -65,6 +67,10 @@ SaveOption = Annotated[
     Path | None, typer.Option("--save", help="Write the compiled program to this file.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
+CsvOption = Annotated[bool, typer.Option("--csv", help="Print the report as CSV.")]
+TimingOption = Annotated[
+    bool, typer.Option("--timing", help="Add the cycles of every unit, by the timing model.")
+]
 SeedOption = Annotated[int, typer.Option("--seed", help="Seed of the random arguments.")]
 ShiftOption = Annotated[
     int, typer.Option("--shift", help="Right shift of the accumulators, 0..31.")
@@ -96,7 +102,9 @@ def run_conv2d(
     seed: SeedOption = 0,
     show: ShowOption = None,
     save: SaveOption = None,
+    timing: TimingOption = False,
     as_json: JsonOption = False,
+    as_csv: CsvOption = False,
 ) -> None:
     """Run a convolution on random data, compare with NumPy, print the statistics report.
 
@@ -120,7 +128,8 @@ def run_conv2d(
             clip=_clip(clip),
         )
 
-    _run(layer, explicit, Conv2d, tiling, config, device, seed, show, save, as_json)
+    form = "json" if as_json else "csv" if as_csv else "table"
+    _run(layer, explicit, Conv2d, tiling, config, device, seed, show, save, form, timing)
 
 
 @run_app.command("gemm")
@@ -138,7 +147,9 @@ def run_gemm(
     seed: SeedOption = 0,
     show: ShowOption = None,
     save: SaveOption = None,
+    timing: TimingOption = False,
     as_json: JsonOption = False,
+    as_csv: CsvOption = False,
 ) -> None:
     """Run a matrix product on random data, compare with NumPy, print the statistics report.
 
@@ -149,7 +160,8 @@ def run_gemm(
     def explicit() -> Gemm:
         return Gemm(m=m, n=n, k=k, bias=bias, shift=shift, clip=_clip(clip))
 
-    _run(layer, explicit, Gemm, tiling, config, device, seed, show, save, as_json)
+    form = "json" if as_json else "csv" if as_csv else "table"
+    _run(layer, explicit, Gemm, tiling, config, device, seed, show, save, form, timing)
 
 
 @app.command()
@@ -281,15 +293,16 @@ def _run(
     seed: int,
     show: Stage | None,
     save: Path | None,
-    as_json: bool,
+    form: str,
+    timing: bool,
 ) -> None:
     from vtaops.compiler import compile
     from vtaops.reference import evaluate, random_arguments
-    from vtaops.report import statistics_data, statistics_table
+    from vtaops.report import as_csv, statistics_data, statistics_table
     from vtaops.session import Session
     from vtaops.workloads import find
 
-    op, chosen = explicit() if not layer else find(layer).op, _tiling(tiling)
+    op, chosen = explicit() if not layer else find(layer).op, parse_tiling(tiling)
     if layer:
         chosen = chosen or find(layer).tiling
         if not isinstance(op, kind):
@@ -310,12 +323,16 @@ def _run(
         result = session.run(op, *arrays, tiling=chosen)
         program, statistics = session.program(op, chosen), session.stats
     correct = bool(np.array_equal(result, evaluate(op, arrays)))
-    if as_json:
-        report = statistics_data(program, statistics)
+    timeline = program.timeline() if timing else None
+    if form == "json":
+        report = statistics_data(program, statistics, timeline)
         typer.echo(json.dumps({**report, "device": device, "equals_numpy": correct}, indent=2))
+    elif form == "csv":
+        report = statistics_data(program, statistics, timeline)
+        typer.echo(as_csv({layer or op.summary: report}), nl=False)
     else:
         title = f"{layer or op.summary} on {device}, {hardware.name} ({hardware.bitstream_id})"
-        Console().print(statistics_table(program, statistics, title))
+        Console().print(statistics_table(program, statistics, title, timeline))
         typer.echo(f"result {'equals' if correct else 'DIFFERS FROM'} NumPy, bit for bit")
     if not correct:
         raise typer.Exit(1)
@@ -354,7 +371,7 @@ def _show(op: Any, hardware: HardwareConfig, tiling: Any, stage: Stage) -> None:
         typer.echo(text)
 
 
-def _tiling(text: str) -> Any:
+def parse_tiling(text: str) -> Any:
     """Parse ``oc=128,ic=16,...``; empty means the default tiling."""
     from vtaops.errors import ScheduleError
     from vtaops.schedule import Tiling

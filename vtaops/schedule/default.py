@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.config import HardwareConfig
+from vtaops.config import INSTRUCTION_BYTES, HardwareConfig
 from vtaops.errors import ScheduleError
 from vtaops.ops import Operator
 from vtaops.schedule.blocked import Axis, BlockedShape, blocked_shape
@@ -136,9 +136,12 @@ def cycle_bound(shape: BlockedShape, config: HardwareConfig, c: Candidates) -> G
     outputs = oc_tiles * pixel_tiles
     rows, columns = _spans(shape.rows, c.h), _spans(shape.columns, c.w)
 
-    requests = outputs * steps * (c.ic + c.ic) + outputs
-    transfer = dram_bytes(shape, config, c) / bus + _PER_REQUEST * requests
+    # A padded image takes one request for each channel block: the hardware pads two dimensions.
+    padded = not (all(shape.rows.real) and all(shape.columns.real))
+    requests = outputs * steps * ((c.ic if padded else 1) + 1) + outputs
     instructions = outputs * (steps + 1 + shape.alu_passes)
+    fetched = (requests + instructions) * INSTRUCTION_BYTES
+    transfer = (dram_bytes(shape, config, c) + fetched) / bus + _PER_REQUEST * requests
     compute = shape.compute_cycles + _PER_COMPUTE_INSTRUCTION * instructions
 
     first = c.ic * rows * columns * config.inp.element_bytes

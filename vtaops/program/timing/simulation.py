@@ -202,36 +202,38 @@ def _fetch(machine: Machine) -> Process:
     sent = [0, 0, 0]
     channels = [machine.dispatched[unit] for unit in Unit]
     places = [machine.taken[unit] for unit in Unit]
-    taken: deque[float] = deque()  # when the buffer places of each outstanding burst are free
-    request, last = 0.0, -float(interval)
+    arrivals: deque[float] = deque()  # first beat of each burst that is not yet dispatched
+    request, requested, last = -1.0, 0, -float(interval)
     for begin in range(0, count, per_burst):
-        size = min(per_burst, count - begin)
-        if len(taken) == p.fetch_bursts:
-            request = max(request, taken.popleft())
-        ready = request + latency
-        if ready >= machine.horizon:
-            yield ready
-        beats = -(-size * _INSTRUCTION_BYTES // port)
-        start, _ = machine.grant(FETCH, 0, ready, beats, begin)
-        for index in range(begin, begin + size):
+        # Requests run ahead; a burst makes room for another when its instructions are dispatched.
+        free = last + 1 if begin else 0.0
+        while len(arrivals) < p.fetch_bursts and requested < count:
+            size = min(per_burst, count - requested)
+            request = max(request + 1, free)
+            ready = request + latency
+            if ready >= machine.horizon:
+                yield ready
+            beats = -(-size * _INSTRUCTION_BYTES // port)
+            arrivals.append(machine.grant(FETCH, 0, ready, beats, requested)[0])
+            requested += size
+        start = arrivals.popleft() + p.buffer_latency
+        for index in range(begin, min(begin + per_burst, count)):
             unit = work.unit[index]
             last_beat = ((index - begin + 1) * _INSTRUCTION_BYTES - 1) // port
-            time = max(last + interval, start + p.buffer_latency + last_beat * beat)
+            time = max(last + interval, start + last_beat * beat)
             if sent[unit] >= p.command_depth:
                 place = sent[unit] - p.command_depth
                 while len(places[unit].times) <= place:
                     yield places[unit]
-                free = places[unit].times[place] + 1
+                room = places[unit].times[place] + 1
                 if machine.record:
-                    machine.queue_stall[index] = max(0, free - time)
-                time = max(time, free)
+                    machine.queue_stall[index] = max(0, room - time)
+                time = max(time, room)
             sent[unit] += 1
             last = time
             if machine.record:
                 machine.dispatch_time[index] = time
             channels[unit].send(time + p.dispatch_latency)
-        taken.append(last + 1)
-        request += 1
     machine.completed[FETCH] = last + 1
 
 
