@@ -351,6 +351,32 @@ def test_matmul_fuses_bias_and_relu():
     close(cpu.dense(a, b, bias=bias, activation="relu"), np.maximum(a @ b.T + bias, 0))
 
 
+@pytest.mark.parametrize("block", [4, 8, 32])
+def test_packed_blocks_may_be_narrower_or_wider_than_a_vector(block):
+    x, w = random((1, 36, 20, 20)), random((40, 36, 3, 3), at=1)
+    data = Layout(f"NCHW{block}c")
+    result = cpu.conv2d_nchwc(data.pack(x), Layout(f"OIHW{block}i{block}o").pack(w))
+    reference = conv2d_reference(x, w, (1, 1), (0,) * 4, (1, 1))
+    close(data.unpack(result, reference.shape), reference, 1e-3)
+    x, w = random((1, 36, 20, 20), "int8"), random((40, 36, 3, 3), "int8", at=1)
+    result = cpu.conv2d_nchwc(data.pack(x), cpu.pack_int8_kernel(w, block))
+    reference = conv2d_reference(x, w, (1, 1), (0,) * 4, (1, 1))
+    assert np.array_equal(data.unpack(result, reference.shape), reference)
+
+
+def test_work_that_is_shared_among_threads_is_right():
+    a, b = random((300, 200), "int8"), random((200, 310), "int8", at=1)
+    assert np.array_equal(cpu.matmul(a, b), a.astype(np.int32) @ b.astype(np.int32))
+    x, w = random((2, 36, 40, 40), "int8"), random((40, 36, 3, 3), "int8", at=1)
+    reference = conv2d_reference(x, w, (1, 1), (1,) * 4, (1, 1))
+    assert np.array_equal(cpu.conv2d(x, w, padding=1), reference)
+    images, kernel = random((3, 70, 65, 66)), random((70, 2, 3, 3), at=1)
+    reference = depthwise_reference(images, kernel, (2, 2), (1,) * 4, (1, 1))
+    close(cpu.depthwise_conv2d(images, kernel, padding=1, strides=2), reference)
+    maxima = windows(images, (3, 3), (2, 2), (1,) * 4, (1, 1), -np.inf).max(axis=(4, 5))
+    assert np.array_equal(cpu.max_pool2d(images, 3, strides=2, padding=1), maxima)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -193,7 +193,7 @@ def meta_schedule(
         import psutil  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: F401
     except ImportError as error:
         raise UnsupportedError(
-            f"MetaSchedule needs {error.name}: pip install cloudpickle psutil"
+            f"MetaSchedule needs {error.name}: pip install cloudpickle psutil (or 'vtaops[tune]')"
         ) from error
     from tvm.s_tir import meta_schedule as ms
 
