@@ -76,7 +76,7 @@ def as_output(value: Any, shape: tuple[int, ...], dtype: str) -> Array:
     ShapeError
         If shape or dtype differ, or it is not contiguous and writeable.
     """
-    array = value if type(value) is np.ndarray else _convert(value, "out")
+    array = value if type(value) is np.ndarray else _convert(value, "out", shared=True)
     if array.shape != shape or dtype_name(array) != dtype:
         raise ShapeError(
             f"out has shape {array.shape} and dtype {array.dtype}; the result is {shape}, {dtype}"
@@ -101,8 +101,8 @@ def empty(shape: tuple[int, ...], dtype: str) -> Array:
     return raw[start : start + result.nbytes].view(dtype).reshape(shape)
 
 
-def _convert(value: Any, name: str) -> Array:
-    """Return anything array-like as a NumPy array."""
+def _convert(value: Any, name: str, *, shared: bool = False) -> Array:
+    """Return anything array-like as a NumPy array; of the same memory, if that must be."""
     if isinstance(value, np.ndarray):
         return np.asarray(value)
     if hasattr(value, "__dlpack__"):
@@ -112,6 +112,9 @@ def _convert(value: Any, name: str) -> Array:
                 f"{name} lies on DLPack device type {int(device)}; copy it to the CPU first"
             )
         detached = value.detach() if hasattr(value, "detach") else value
+        # The array protocol is faster where it is offered, but it may copy: not for results.
+        if hasattr(value, "__array__") and not shared:
+            return np.asarray(detached)
         return np.from_dlpack(detached)
     try:
         return np.asarray(value)
