@@ -19,7 +19,7 @@ ALLOWED = {
     "isa": {"config", "errors"},
     "layout": {"config", "errors"},
     "program": {"isa", "layout", "config", "errors"},
-    "runtime": {"program", "isa", "layout", "config", "errors"},
+    "runtime": {"program", "isa", "layout", "config", "errors", "_data"},
     "ops": {"program", "isa", "layout", "config", "errors"},
     "kernels": {"errors"},
     "calls": {"kernels", "ops", "layout", "errors"},
@@ -36,7 +36,7 @@ ALLOWED = {
     "report": {"program", "isa", "config", "errors"},
     "session": {"tuner", "compiler", "runtime", "schedule", "ops", "program", "config", "errors"},
 }
-TOP = {"__init__", "cli", "cli_reports"}
+TOP = {"__init__", "cli", "cli_hardware", "cli_reports"}
 TVM_FREE = ("errors", "_data", "config", "isa", "layout", "program", "runtime")
 
 

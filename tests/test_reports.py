@@ -1,5 +1,6 @@
 """Reports: what they say, and that their files are whole and valid."""
 
+import base64
 import csv
 import io
 import json
@@ -276,6 +277,16 @@ def test_chrome_trace(timeline):
     ends = {r["id"]: r for r in records if r["ph"] == "f"}
     assert len(starts) == len(timeline.tokens)
     assert all(starts[n]["ts"] <= ends[n]["ts"] for n in starts)
+    slices = [r for r in records if r["ph"] == "X"]
+    for number, token in enumerate(timeline.tokens):
+        for end, instruction in ((starts, token.sender), (ends, token.receiver)):
+            at = end[number]
+            around = [
+                s["args"]["instruction"]
+                for s in slices
+                if s["tid"] == at["tid"] and s["ts"] <= at["ts"] < s["ts"] + s["dur"]
+            ]
+            assert around == [instruction]
     by_thread = {}
     for r in (r for r in records if r["ph"] == "X"):
         by_thread.setdefault(r["tid"], []).append((r["ts"], r["ts"] + r["dur"]))
@@ -383,6 +394,10 @@ def test_html_for_notebooks(timeline):
     assert "&lt;" not in html.replace("&lt;details", "")
     counters = program.stats()._repr_html_()
     assert f"{program.stats().gemm_counter:,}" in counters
+    image = re.fullmatch(
+        r'<img src="data:image/png;base64,([^"]+)"[^>]*>', spacetime(timeline)._repr_html_()
+    )
+    assert base64.b64decode(image[1]).startswith(b"\x89PNG")
     frame = timeline._repr_html_()
     assert frame.startswith("<iframe srcdoc=")
     assert frame.count('"') == 6  # the page inside is escaped

@@ -47,7 +47,7 @@ def instructions(draw):
         "memory": memory,
         "sram_base": draw(st.integers(0, 6)),
         "dram_base": draw(st.integers(0, 5)),
-        "y_size": draw(st.integers(1, 3)),
+        "y_size": draw(st.integers(0, 3)),
         "x_size": draw(st.integers(1, 12)),
     }
     block["x_stride"] = block["x_size"] + draw(st.integers(0, 2))
@@ -95,12 +95,15 @@ machines = st.builds(
     port_bytes=st.sampled_from([8, 16, 32]),
     dram_latency=st.integers(0, 60),
     load_window=st.sampled_from([32, 64, 256]),
+    outstanding=st.sampled_from([4, 32]),
     chunk_beats=st.sampled_from([8, 32]),
+    chunk_bursts=st.sampled_from([1, 4]),
+    burst_beats=st.sampled_from([4, 16]),
     command_depth=st.sampled_from([3, 513]),
     compute_depth=st.integers(1, 6),
     alu_interval=st.integers(1, 2),
     loads_in_flight=st.integers(1, 6),
-    stores_in_flight=st.integers(1, 6),
+    stores_in_flight=st.integers(2, 6),
 )
 
 
@@ -242,7 +245,9 @@ def test_the_port_is_that_of_the_board_unless_given():
         {"dram_latency": -1},
         {"gemm_interval": 0},
         {"command_depth": 2.5},
+        {"stores_in_flight": 1},
         {"chunk_beats": 512},
+        {"chunk_bursts": 33},
     ],
     ids=str,
 )

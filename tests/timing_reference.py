@@ -28,6 +28,11 @@ def beats_of(instruction, config, port: int) -> int:
     return total
 
 
+def bursts_of(instruction, config, burst_bytes: int) -> int:
+    """Count the aligned blocks that each row touches."""
+    return beats_of(instruction, config, burst_bytes)
+
+
 class Port:
     """The read direction: serves one word a cycle, first ready first."""
 
@@ -77,17 +82,16 @@ class Engine:
         self.left = 0
         self.current_beats = 0
 
-    def start(self, t, beats, top, zeros, allowed, nop=False):
-        chunks, done, padded = [], 0, 0
-        while done < beats:
-            size = min(self.p.chunk_beats, beats - done)
-            done += size
-            pads = zeros * done // beats - padded
-            padded += pads
-            chunks.append((size, pads))
+    def start(self, t, beats, bursts, top, zeros, allowed, nop=False):
+        count = max(-(-beats // self.p.chunk_beats), -(-bursts // self.p.chunk_bursts))
+        shares = [
+            [total * (k + 1) // count - total * k // count for k in range(count)]
+            for total in (beats, bursts, zeros)
+        ]
+        chunks = list(zip(*shares, strict=True))
         job = Job(t, top, 0 if chunks else zeros, chunks, allowed, nop)
         job.pieces = [(top, 0, False)] if top else []
-        job.pieces += [(size + pads, size, True) for size, pads in chunks]
+        job.pieces += [(size + pads, size, True) for size, _, pads in chunks]
         job.pieces += [(job.zeros + nop, 0, False)] if job.zeros + nop else []
         job.words = []
         self.jobs.append(job)
@@ -109,18 +113,28 @@ class Engine:
         for job in self.jobs:
             if job.requested == len(job.chunks):
                 continue
-            size = job.chunks[job.requested][0]
+            size, bursts, _ = job.chunks[job.requested]
             if (
                 t > job.start
                 and t >= self.next_request
                 and self.in_flight + size <= self.p.load_window
+                and self.bursts_in_flight(t) + bursts <= self.p.outstanding
             ):
                 ready = t + self.p.request_latency + self.p.dram_latency
                 job.words.append(self.port.request(ready, self.client, size))
                 job.requested += 1
                 self.in_flight += size
-                self.next_request = t + -(-size // self.p.burst_beats)
+                self.next_request = t + max(bursts, 1)
             return
+
+    def bursts_in_flight(self, t):
+        """Bursts of chunks that have been requested and not arrived before this cycle."""
+        return sum(
+            bursts
+            for job in self.jobs
+            for (size, bursts, _), words in zip(job.chunks, job.words, strict=False)
+            if len(words) < size or words[-1] >= t
+        )
 
     def tick_writes(self, t):
         job = next((j for j in self.jobs if j.end is None), None)
@@ -152,6 +166,8 @@ class Machine:
         config = program.config
         self.port_bytes = p.port_bytes or config.board.bus_bits // 8
         self.beats = [beats_of(i, config, self.port_bytes) for i in self.code]
+        block = self.port_bytes * p.burst_beats
+        self.burst_counts = [bursts_of(i, config, block) for i in self.code]
         self.port = Port()
         self.mine = {u: [n for n, i in enumerate(self.code) if i.unit == u] for u in Unit}
         self.dispatched, self.taken = {}, {}
@@ -236,9 +252,14 @@ class Machine:
         i = self.code[n]
         self.take(n, t)
         self.popped["g2l"] += i.pop_next
-        nop = i.x_size == 0
+        nop = i.sram_size == 0
         self.load_jobs.append(
-            (self.load_engine.start(t, self.beats[n], *zeros(i), lambda _: True, nop), i)
+            (
+                self.load_engine.start(
+                    t, self.beats[n], self.burst_counts[n], *zeros(i), lambda _: True, nop
+                ),
+                i,
+            )
         )
 
     def load_tokens(self):
@@ -267,8 +288,9 @@ class Machine:
             and t > x["take"]
             and self.acc_engine.all_requested(t)
         ):
+            n = x["n"]
             x["job"] = self.acc_engine.start(
-                t, self.beats[x["n"]], *zeros(x["i"]), self.allowed(x, c)
+                t, self.beats[n], self.burst_counts[n], *zeros(x["i"]), self.allowed(x, c)
             )
         # next -> current
         free = c is None or (c["issued"] is not None and t >= c["issued"] - 1)
@@ -287,7 +309,7 @@ class Machine:
             self.take(n, t)
             self.popped["l2g"] += i.pop_prev
             self.popped["s2g"] += i.pop_next
-            load = isinstance(i, Load) and i.x_size > 0
+            load = isinstance(i, Load) and i.sram_size > 0
             self.next = {"n": n, "i": i, "take": t, "load": load, "job": None, "issued": None}
 
     def allowed(self, x, before):
@@ -317,20 +339,27 @@ class Machine:
     def store(self, t):
         n = self.head(Unit.STORE, t)
         previous = self.stores[-1] if self.stores else None
-        started = n is not None and self.available("g2s", self.code[n].pop_prev, t)
-        if started and previous:
-            started = previous["sent"] is None and t > previous["start"]
-            if previous["sent"] is not None:
-                started = t >= previous["sent"] - self.p.store_overlap - 1
-        if started and len(self.stores) >= self.p.stores_in_flight:
-            started = t >= self.stores[-self.p.stores_in_flight]["complete"]
-        if not started:
+        # Stores that are sent wait in a queue for their acknowledgements.
+        waiting = sum(s["entered"] and s["complete"] > t for s in self.stores)
+        room = waiting <= self.p.stores_in_flight - 2
+        drained = previous is None or (
+            t > previous["start"]
+            and (previous["sent"] is None or t >= previous["sent"] - self.p.store_overlap - 1)
+        )
+        if previous and drained and room:
+            previous["entered"] = True
+        if (
+            n is None
+            or not self.available("g2s", self.code[n].pop_prev, t)
+            or not drained
+            or not room
+        ):
             return
         i, beats = self.code[n], self.beats[n]
         self.take(n, t)
         self.popped["g2s"] += i.pop_prev
         channel_free = max((s["sent"] for s in self.stores if s["sent"] is not None), default=0)
-        entry = {"start": t, "sent": None}
+        entry = {"start": t, "sent": None, "entered": False}
         if beats:
             entry["sent"] = max(t + self.p.store_fill, channel_free) + beats
             entry["complete"] = entry["sent"] - 1 + self.p.dram_latency + self.p.store_drain
@@ -356,11 +385,17 @@ class Machine:
 
 
 def zeros(i) -> tuple[int, int]:
-    """Elements of zeros before the first row, and all others."""
+    """Elements of zeros before the first element of data, and all others."""
     if not i.x_size:
         return 0, 0
-    row = i.x_pad_left + i.x_size + i.x_pad_right
-    return i.y_pad_top * row, i.y_size * (row - i.x_size) + i.y_pad_bottom * row
+    kinds = [
+        "0" if not i.y_pad_top <= row < i.y_pad_top + i.y_size
+        or not i.x_pad_left <= column < i.x_pad_left + i.x_size else "d"
+        for row in range(i.y_pad_top + i.y_size + i.y_pad_bottom)
+        for column in range(i.sram_row)
+    ]  # fmt: skip
+    first = kinds.index("d") if "d" in kinds else i.y_pad_top * i.sram_row
+    return first, kinds.count("0") - first
 
 
 def steps(i, p) -> int:

@@ -21,7 +21,8 @@ from rich.progress import Progress
 from rich.syntax import Syntax
 from rich.table import Table
 
-from vtaops import cli_reports
+from vtaops import cli_hardware, cli_reports
+from vtaops.cli_hardware import TraceOption, TraceWindowOption, Where
 from vtaops.config import HardwareConfig
 from vtaops.errors import ShapeError, VTAError
 from vtaops.program import Program
@@ -37,6 +38,7 @@ app = typer.Typer(
 run_app = typer.Typer(help="Run one operator on a device.", no_args_is_help=True)
 app.add_typer(run_app, name="run")
 cli_reports.register(app)
+cli_hardware.register(app)
 
 
 class Stage(str, Enum):
@@ -55,7 +57,7 @@ ConfigOption = Annotated[
     str,
     typer.Option("--config", help="Configuration: a name (see: vtaops configs) or a JSON file."),
 ]
-DeviceOption = Annotated[str, typer.Option("--device", help="Where to run: fsim.")]
+DeviceOption = Annotated[str, typer.Option("--device", help="Where to run: fsim or tsim.")]
 TilingOption = Annotated[
     str,
     typer.Option("--tiling", help="Explicit tiling, e.g. oc=128,ic=16,h=7,w=14,oc_threads=2."),
@@ -102,6 +104,8 @@ def run_conv2d(
     seed: SeedOption = 0,
     show: ShowOption = None,
     save: SaveOption = None,
+    trace: TraceOption = None,
+    trace_window: TraceWindowOption = "",
     timing: TimingOption = False,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
@@ -129,7 +133,8 @@ def run_conv2d(
         )
 
     form = "json" if as_json else "csv" if as_csv else "table"
-    _run(layer, explicit, Conv2d, tiling, config, device, seed, show, save, form, timing)
+    where = Where(device, trace, trace_window)
+    _run(layer, explicit, Conv2d, tiling, config, where, seed, show, save, form, timing)
 
 
 @run_app.command("gemm")
@@ -147,6 +152,8 @@ def run_gemm(
     seed: SeedOption = 0,
     show: ShowOption = None,
     save: SaveOption = None,
+    trace: TraceOption = None,
+    trace_window: TraceWindowOption = "",
     timing: TimingOption = False,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
@@ -161,7 +168,8 @@ def run_gemm(
         return Gemm(m=m, n=n, k=k, bias=bias, shift=shift, clip=_clip(clip))
 
     form = "json" if as_json else "csv" if as_csv else "table"
-    _run(layer, explicit, Gemm, tiling, config, device, seed, show, save, form, timing)
+    where = Where(device, trace, trace_window)
+    _run(layer, explicit, Gemm, tiling, config, where, seed, show, save, form, timing)
 
 
 @app.command()
@@ -289,7 +297,7 @@ def _run(
     kind: type,
     tiling: str,
     config: str,
-    device: str,
+    where: Where,
     seed: int,
     show: Stage | None,
     save: Path | None,
@@ -298,7 +306,8 @@ def _run(
 ) -> None:
     from vtaops.compiler import compile
     from vtaops.reference import evaluate, random_arguments
-    from vtaops.report import as_csv, statistics_data, statistics_table
+    from vtaops.report import as_csv, performance_table, statistics_data, statistics_table
+    from vtaops.runtime.tsim import Tsim
     from vtaops.session import Session
     from vtaops.workloads import find
 
@@ -319,20 +328,25 @@ def _run(
             typer.echo(program.disassemble())
             return
     arrays = random_arguments(op, np.random.default_rng(seed))
-    with Session(device, hardware) as session:
+    with Session(where.open(hardware), hardware) as session:
         result = session.run(op, *arrays, tiling=chosen)
         program, statistics = session.program(op, chosen), session.stats
+        performance = session.device.performance() if isinstance(session.device, Tsim) else None
     correct = bool(np.array_equal(result, evaluate(op, arrays)))
     timeline = program.timeline() if timing else None
     if form == "json":
         report = statistics_data(program, statistics, timeline)
-        typer.echo(json.dumps({**report, "device": device, "equals_numpy": correct}, indent=2))
+        if performance:
+            report["performance"] = performance.as_dict()
+        typer.echo(json.dumps({**report, "device": where.name, "equals_numpy": correct}, indent=2))
     elif form == "csv":
         report = statistics_data(program, statistics, timeline)
         typer.echo(as_csv({layer or op.summary: report}), nl=False)
     else:
-        title = f"{layer or op.summary} on {device}, {hardware.name} ({hardware.bitstream_id})"
+        title = f"{layer or op.summary} on {where.name}, {hardware.name} ({hardware.bitstream_id})"
         Console().print(statistics_table(program, statistics, title, timeline))
+        if performance:
+            Console().print(performance_table(performance, "Where the cycles went"))
         typer.echo(f"result {'equals' if correct else 'DIFFERS FROM'} NumPy, bit for bit")
     if not correct:
         raise typer.Exit(1)

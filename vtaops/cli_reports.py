@@ -204,6 +204,9 @@ def sweep(
         raise ConfigError("none of these configurations can exist")
     points = list(_progress(explore(configs, workloads, parameters), "exploring", len(configs)))
     front = pareto(points)
+    for point in points:
+        for name, reason in point.failures.items():
+            typer.echo(f"{point.config.bitstream_id} cannot run {name}: {reason}", err=True)
     if as_json:
         typer.echo(json.dumps(sweep_data(points, front), indent=2))
     else:

@@ -1,4 +1,4 @@
-"""Reports for people: statistics, space-time and access diagrams, roofline, sweeps.
+"""Reports for people: statistics, cycles, space-time and access diagrams, roofline, sweeps.
 
 Every report is a function of programs and timelines. matplotlib is imported where a picture is
 drawn, and nowhere else.
@@ -9,6 +9,7 @@ from vtaops.report.chrome_trace import chrome_trace
 from vtaops.report.files import save_figure, write_text
 from vtaops.report.interactive import interactive
 from vtaops.report.pareto import pareto_plot, sweep_data, sweep_table
+from vtaops.report.performance import performance_table
 from vtaops.report.roofline import RooflinePoint, roofline
 from vtaops.report.spacetime import spacetime
 from vtaops.report.statistics import as_csv, comparison_table, statistics_data, statistics_table
@@ -21,6 +22,7 @@ __all__ = [
     "comparison_table",
     "interactive",
     "pareto_plot",
+    "performance_table",
     "roofline",
     "save_figure",
     "spacetime",

@@ -59,9 +59,11 @@ def chrome_trace(timeline: Timeline, name: str = "vtaops") -> dict[str, Any]:
     for number, token in enumerate(timeline.tokens):
         sender, receiver = (LANES.index(unit) + 1 for unit in token.queue.split(">"))
         shared = {"pid": 1, "cat": "token", "name": token.queue, "id": number}
-        start = max(token.sent - 1, 0)
-        records.append({**shared, "ph": "s", "tid": sender, "ts": start})
-        records.append({**shared, "ph": "f", "bp": "e", "tid": receiver, "ts": token.taken})
+        # A flow is bound to the slices around its ends: those of the two instructions.
+        sent = timeline.events[token.sender].end - 1
+        taken = timeline.events[token.receiver].start
+        records.append({**shared, "ph": "s", "tid": sender, "ts": sent})
+        records.append({**shared, "ph": "f", "bp": "e", "tid": receiver, "ts": taken})
     return {
         "traceEvents": records,
         "displayTimeUnit": "ms",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import tempfile
 from pathlib import Path
@@ -60,7 +61,15 @@ def new_figure(width: float, height: float) -> Figure:
         raise UnsupportedError(
             "diagrams need matplotlib, which is not installed: pip install 'vtaops[report]'"
         ) from error
-    return Figure(figsize=(width, height), layout="constrained")
+
+    class Diagram(Figure):
+        """A figure that a notebook shows without pyplot."""
+
+        def _repr_html_(self) -> str:
+            image = base64.b64encode(figure_bytes(self, ".png", dpi=100)).decode()
+            return f'<img src="data:image/png;base64,{image}" style="max-width:100%">'
+
+    return Diagram(figsize=(width, height), layout="constrained")
 
 
 def figure_bytes(figure: Figure, suffix: str, dpi: int = 150) -> bytes:

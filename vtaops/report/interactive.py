@@ -37,7 +37,7 @@ def interactive(
         Cycles shown first.
     """
     shown = [timelines] if isinstance(timelines, Timeline) else list(timelines)
-    title = " / ".join(titles) or "Space-time diagram"
+    title = titles[0] if len(titles) == 1 else "Space-time diagram"
     data = {
         "title": title,
         "lanes": [*LANES, *_PORT_LANES],
@@ -47,7 +47,7 @@ def interactive(
         "queues": TOKEN_COLORS,
         "window": window,
         "timelines": [
-            _timeline_data(timeline, titles[number] if number < len(titles) else "")
+            _timeline_data(timeline, titles[number] if number < len(titles) > 1 else "")
             for number, timeline in enumerate(shown)
         ],
     }

@@ -48,23 +48,26 @@ def sweep_data(points: Sequence[SweepPoint], front: Sequence[SweepPoint]) -> lis
 
 
 def sweep_table(points: Sequence[SweepPoint], front: Sequence[SweepPoint], title: str) -> Table:
-    """Return a sweep as a table, fastest first; parameters as `sweep_data`."""
+    """Return a sweep as a table, fastest first; parameters as `sweep_data`.
+
+    Columns: multipliers of the array, KiB of on-chip memory, cycles, share of them in which the
+    array is used, DRAM traffic, and whether no other configuration is better in all of the first
+    three.
+    """
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("#", justify="right")
-    table.add_column("configuration", overflow="fold")
-    table.add_column("bitstream id", no_wrap=True)
-    for column in ("multipliers", "on-chip KiB", "cycles", "array", "DRAM MB", "best"):
-        table.add_column(column, justify="right")
+    table.add_column("configuration", no_wrap=True)
+    for column in ("mult.", "KiB", "cycles", "array", "DRAM MB", "best"):
+        table.add_column(column, justify="right", no_wrap=True)
     for number, point in enumerate(_ordered(points), 1):
         fixed = (
             str(number),
-            point.config.name,
-            point.config.bitstream_id,
+            _short_name(point),
             str(point.multipliers),
             f"{point.sram_nbytes / 1024:,.0f}",
         )
         if not point.complete:
-            lacking = f"[red]cannot run {', '.join(point.failures)}[/red]"
+            lacking = f"[red]not {', '.join(n.split('.')[-1] for n in point.failures)}[/red]"
             table.add_row(*fixed, lacking, "", "", "")
             continue
         table.add_row(
@@ -75,6 +78,12 @@ def sweep_table(points: Sequence[SweepPoint], front: Sequence[SweepPoint], title
             "*" if point in front else "",
         )
     return table
+
+
+def _short_name(point: SweepPoint) -> str:
+    """Return the id, which tells all parameters, after a name that is not made of them."""
+    config = point.config
+    return config.bitstream_id if "=" in config.name else f"{config.name} {config.bitstream_id}"
 
 
 def _ordered(points: Sequence[SweepPoint]) -> list[SweepPoint]:
