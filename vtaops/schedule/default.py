@@ -77,7 +77,7 @@ def candidates(shape: BlockedShape, config: HardwareConfig) -> Candidates:
         _divisions(shape.oc),
         _divisions(shape.ic),
         _divisions(shape.rows.extent),
-        _divisions(shape.columns.extent)[-4:],
+        _coarse_divisions(shape.columns.extent),
         [1, 2, 3, _ALL],
         [1, 2, 3, _ALL],
         [1, 2],
@@ -223,6 +223,18 @@ def _loaded(axis: Axis, tiles: Grid) -> Grid:
     """Return `Axis.loaded` of each tile size."""
     sizes, inverse = np.unique(tiles, return_inverse=True)
     return np.asarray([axis.loaded(int(size)) for size in sizes])[inverse]
+
+
+def _coarse_divisions(extent: int) -> list[int]:
+    """Sizes of the pieces when `extent` is cut into 1, 2, 3, 4, 6, 8, 12, 16, ... pieces.
+
+    Narrow tiles reread their borders; a few widths suffice, down to one pixel so that some tile
+    fits.
+    """
+    pieces = {1, extent}
+    for power in range(extent.bit_length()):
+        pieces |= {1 << power, 3 << power}
+    return sorted({-(-extent // p) for p in pieces if p <= extent})
 
 
 def _divisions(extent: int) -> list[int]:
