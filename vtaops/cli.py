@@ -191,6 +191,8 @@ def run_op(
     seed: SeedOption = 0,
     show: ShowOption = None,
     save: SaveOption = None,
+    trace: TraceOption = None,
+    trace_window: TraceWindowOption = "",
     timing: TimingOption = False,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
@@ -204,7 +206,8 @@ def run_op(
     layer = "" if "(" in operator else operator
     form = "json" if as_json else "csv" if as_csv else "table"
     explicit = partial(_operator, operator)
-    _run(layer, explicit, Operator, tiling, config, device, seed, show, save, form, timing)
+    where = Where(device, trace, trace_window)
+    _run(layer, explicit, Operator, tiling, config, where, seed, show, save, form, timing)
 
 
 @app.command()
