@@ -81,6 +81,7 @@ def random_tiling(rng: random.Random, op: Operator, config: HardwareConfig) -> T
             wgt_tiles=rng.choice([1, 1, 2, 4]),
             acc_tiles=rng.choice([1, 1, 2]),
             keep=rng.choice(["wgt", "inp"]),
+            padding=rng.choice(["multiply", "skip"]),
         )
         try:
             check_tiling(op, config, tiling)

@@ -2,6 +2,7 @@
 NumPy in every order of execution; tile products and DRAM traffic are what they should be."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from vtaops import (
     HardwareConfig,
     MaxPool2d,
     Session,
+    Tiling,
 )
 from vtaops.reference import evaluate, random_arguments
 from vtaops.schedule import default_tiling
@@ -127,8 +129,19 @@ def test_first_layer_takes_at_most_a_third_of_the_products():
 
 def test_depthwise_costs_one_product_for_each_tap_and_block():
     for multiplier in (1, 2, 3):
-        op = Conv2d(1, 32, 32 * multiplier, 9, 9, groups=32)
-        assert stats(op).gemm_counter == 9 * 9 * 9 * 2 * multiplier
+        op = Conv2d(1, 32, 32 * multiplier, 9, 9, groups=32, padding=0)
+        assert stats(op).gemm_counter == 9 * 7 * 7 * 2 * multiplier
+
+
+def test_products_with_padding_are_left_out_on_demand():
+    op = Conv2d(1, 32, 32, 7, 7, bias=True)
+    tiling = Tiling(oc=32, ic=16, h=4, w=7, inp_tiles=2)
+    config = HardwareConfig.load("pynq")
+    all_of_them = vtaops.compile(op, config, tiling).stats().gemm_counter
+    real = vtaops.compile(op, config, replace(tiling, padding="skip")).stats().gemm_counter
+    assert all_of_them == 21 * 21 * 4
+    assert real == 19 * 19 * 4
+    check(op, config, replace(tiling, padding="skip"), 1)
 
 
 def test_residual_moves_only_the_residual():

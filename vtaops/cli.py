@@ -432,8 +432,9 @@ def parse_tiling(text: str) -> Any:
         return None
     try:
         fields: dict[str, Any] = dict(part.split("=") for part in text.split(","))
-        numbers = {name: int(value) for name, value in fields.items() if name != "keep"}
-        return Tiling(**numbers, keep=fields.get("keep", "wgt"))
+        for name in fields.keys() - {"keep", "padding"}:
+            fields[name] = int(fields[name])
+        return Tiling(**fields)
     except (ValueError, TypeError) as error:
         raise ScheduleError(
             f"cannot read tiling {text!r}; write oc=128,ic=16,h=7,w=14,oc_threads=2,h_threads=1 "

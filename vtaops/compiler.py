@@ -73,6 +73,7 @@ def compile(
         metadata,
         capacity,
         able.micro_op_depth(hardware),
+        skip_padding=chosen.padding == "skip",
     )
     if verify:
         program.verify(able)

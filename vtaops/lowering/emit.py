@@ -263,6 +263,7 @@ class _Walk:
 
     def _needed(self, leaf: CallNest, box: Box, values: Values, thread: int) -> Iterator[Box]:
         """Leave out the iterations that a guard excludes or that read a void tile or padding."""
+        # Axes of extent 1 stand for whole loops that make no difference.
         needed = None
         for guard in leaf.guards:
             if len(guard.names & {loop.name for loop in leaf.loops}) > 1:
@@ -276,7 +277,10 @@ class _Walk:
             yield box
             return
         for part in boxes(needed):
-            yield [span[p.start : p.stop] for span, p in zip(box, part, strict=True)]
+            yield [
+                span if extent == 1 else span[p.start : p.stop]
+                for span, p, extent in zip(box, part, needed.shape, strict=True)
+            ]
 
     def _unread(
         self, leaf: CallNest, operand: TileOperand, box: Box, values: Values, thread: int
@@ -295,14 +299,15 @@ class _Walk:
         if leaf.call == GEMM_CALL and operand.buffer.scratchpad == "inp":
             dst = leaf.operands[0]
             written = self._positions(dst, leaf.loops, box, values)
+            written, skipped = np.broadcast_arrays(written, unread)
             size = self._addresses.size(dst.buffer.name)
-            self._voids.mark(dst.buffer.name, thread, written[unread], size)
+            self._voids.mark(dst.buffer.name, thread, written[skipped], size)
         return unread
 
     def _positions(
         self, operand: TileOperand, loops: list[Loop], box: Box, values: Values
     ) -> Elements:
-        """Return the position within its tile of an operand, for all iterations of a box."""
+        """Return the position within its tile of an operand in the iterations of a box."""
         lanes: int = getattr(self._config, operand.buffer.scratchpad).lanes
         scalars = _evaluate(operand.offset, loops, box, values)
         return self._addresses.place(operand.buffer.name, scalars // lanes)
@@ -367,11 +372,14 @@ class _Walk:
 def _evaluate(
     expression: Expression, loops: list[Loop], box: Box, values: Values
 ) -> npt.NDArray[Any]:
-    """Return the value of an expression in all iterations of a box."""
+    """Return the value of an expression in all iterations of a box.
+
+    Axes of loops that do not occur in it have extent 1.
+    """
     open_grid = np.ogrid[tuple(slice(span.start, span.stop) for span in box)]
     point = {loop.name: axis for loop, axis in zip(loops, open_grid, strict=True)}
     found = np.asarray(expression({**values, **point}))
-    return np.broadcast_to(found, tuple(len(span) for span in box))
+    return found.reshape(found.shape or (1,) * len(box))
 
 
 def _unit_or_none(node: Node) -> int | None:

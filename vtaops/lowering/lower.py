@@ -16,7 +16,6 @@ from vtaops.lowering.micro_ops import place_micro_ops
 from vtaops.lowering.nests import parse
 from vtaops.lowering.scratchpads import ONE_TILE_EACH, Capacity
 from vtaops.lowering.tokens import insert_tokens
-from vtaops.ops.base import SKIP_PADDING
 from vtaops.program import Buffer, Program
 
 
@@ -27,6 +26,7 @@ def lower(
     metadata: Mapping[str, Any],
     capacity: Capacity = ONE_TILE_EACH,
     micro_op_depth: int | None = None,
+    skip_padding: bool = False,
 ) -> Program:
     """Return the program of a flat function.
 
@@ -44,6 +44,8 @@ def lower(
         Tiles of each operand that a virtual thread holds at once.
     micro_op_depth : int, optional
         Micro-ops that the device holds, where they are fewer than the configuration says.
+    skip_padding : bool
+        Whether products with the zeros around an image are left out.
 
     Raises
     ------
@@ -51,7 +53,6 @@ def lower(
         If a scratchpad overflows.
     """
     tree = accumulate_in_place(parse(module["main"], config))
-    skip_padding = SKIP_PADDING in (module["main"].attrs or {})
     depth = micro_op_depth or config.uop.depth
     operations = emit(tree, buffers, config, capacity, skip_padding, depth)
     operations, micro_ops = place_micro_ops(operations, config, depth)

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 Pair = int | tuple[int, int]
 
-SKIP_PADDING = "vta.skip_padding"
-"""Attribute of a declared function whose products with padding are to be left out."""
-
 
 class Operator(ABC):
     """Base class of operator descriptions."""

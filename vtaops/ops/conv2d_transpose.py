@@ -11,7 +11,7 @@ from vtaops.config import HardwareConfig
 from vtaops.errors import ShapeError
 from vtaops.isa import AluOp
 from vtaops.layout import Layout, bias_layout, data_layout
-from vtaops.ops.base import SKIP_PADDING, Operator, Pair, as_pair, require_at_least
+from vtaops.ops.base import Operator, Pair, as_pair, require_at_least
 from vtaops.ops.postprocess import (
     AluStage,
     Lane,
@@ -87,8 +87,7 @@ class Conv2dTranspose(Operator):
 
     The output has ``(height - 1) * stride - top - bottom + kernel + output_padding`` rows.
     It is computed phase by phase: output pixels of equal position modulo the stride form an
-    ordinary convolution with every stride-th tap, so no zero is inserted or multiplied; products
-    with the padding around the image are left out as well.
+    ordinary convolution with every stride-th tap, so no zero is inserted or multiplied.
 
     Parameters
     ----------
@@ -262,8 +261,7 @@ class Conv2dTranspose(Operator):
             arguments.append(bias)
             operands["bias"] = lambda b, co, y, x, bi, ci: bias_buf[co, bi, ci]
         res = declare_postprocessing(acc, self.stages, operands)
-        function = te.create_prim_func([*arguments, res]).with_attr(SKIP_PADDING, True)
-        return tvm.IRModule({"main": function})
+        return tvm.IRModule({"main": te.create_prim_func([*arguments, res])})
 
     def _declare_input(self, data: te.Tensor) -> te.Tensor:
         n, c, height, width, *tile = (int(extent) for extent in data.shape)

@@ -64,6 +64,7 @@ class Candidates:
             wgt_tiles=int(self.wgt_tiles[row]),
             acc_tiles=int(self.acc_tiles[row]),
             keep=keep,
+            padding="skip",
         )
 
 
