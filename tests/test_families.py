@@ -380,6 +380,20 @@ def test_what_vta_cannot_run_falls_back_to_the_cpu():
     assert (y[0, :, 0, 0] == np.floor(corner / 4 + 0.5)).all()
 
 
+def test_what_does_not_fit_falls_back_too():
+    x = int8(1, 1, 30, 30)
+    with Session("fsim", "tiny") as session, pytest.raises(vtaops.ScheduleError, match="no tile"):
+        session.global_avg_pool2d(x)
+    with Session("fsim", "tiny", fallback="cpu") as session:
+        y = session.global_avg_pool2d(x)
+        assert session.placements[0].where == "cpu"
+        bad = Tiling(oc=8, ic=8, h=99)
+        with pytest.raises(vtaops.ScheduleError, match="needs 99 elements"):
+            session.relu(x, tiling=bad)
+    op = AvgPool2d(1, 1, 30, 30, kernel=30, strides=1, padding=0)
+    assert (y == evaluate(op, [x])).all()
+
+
 def test_functions_take_a_session(session):
     x = int8(3, 4)
     before = session.stats

@@ -81,7 +81,8 @@ class Session(Operators):
         How tilings are found: by a bound on cycles, or by timing some dozen or a hundred compiled
         programs (seconds for each new shape; results are kept on disk).
     fallback : "cpu" or None
-        Where an operator runs that VTA or the device cannot execute; None: it is an error.
+        Where an operator runs that VTA or the device cannot execute, or that does not fit its
+        scratchpads; None: it is an error.
         `placements` tells what ran where.
 
     Raises
@@ -146,8 +147,11 @@ class Session(Operators):
         with self._lock:
             try:
                 loaded = self._load(op, tiling)
-            except UnsupportedError as error:
-                if self._fallback is None:
+            except (UnsupportedError, ScheduleError) as error:
+                nothing_fits = isinstance(error, ScheduleError) and tiling is None
+                if self._fallback is None or not (
+                    nothing_fits or isinstance(error, UnsupportedError)
+                ):
                     raise
                 self._placements[op] = self._place(op, "cpu", str(error))
                 return evaluate(op, [np.asarray(array) for array in arrays])
