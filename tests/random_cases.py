@@ -9,6 +9,7 @@ from vtaops import (
     BatchMatmul,
     Conv2d,
     Conv2dTranspose,
+    DepthwiseConv2dAlu,
     Elementwise,
     Gemm,
     HardwareConfig,
@@ -165,6 +166,26 @@ def random_pool2d(rng: random.Random, kind: type[MaxPool2d] | type[AvgPool2d]) -
             if kind is MaxPool2d:
                 return MaxPool2d(**pool)
             return AvgPool2d(**pool, rounding=random_rounding(rng), clip=random_clip(rng))
+        except ShapeError:
+            continue
+
+
+def random_depthwise_alu(rng: random.Random) -> DepthwiseConv2dAlu:
+    while True:
+        try:
+            return DepthwiseConv2dAlu(
+                batch=rng.randint(1, 3),
+                channels=rng.randint(1, 40),
+                height=rng.randint(1, 9),
+                width=rng.randint(1, 9),
+                kernel=(rng.randint(1, 3), rng.randint(1, 3)),
+                strides=(rng.randint(1, 3), rng.randint(1, 3)),
+                padding=tuple(rng.randint(0, 2) for _ in range(4)),
+                bias=rng.random() < 0.5,
+                shift=random_shift(rng),
+                clip=random_clip(rng),
+                rounding=random_rounding(rng),
+            )
         except ShapeError:
             continue
 

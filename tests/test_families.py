@@ -10,6 +10,7 @@ from random_cases import (
     CONFIGS,
     random_batch_matmul,
     random_conv2d_transpose,
+    random_depthwise_alu,
     random_elementwise,
     random_grouped_conv2d,
     random_pool2d,
@@ -23,6 +24,7 @@ from vtaops import (
     BatchMatmul,
     Conv2d,
     Conv2dTranspose,
+    DepthwiseConv2dAlu,
     Elementwise,
     Gemm,
     HardwareConfig,
@@ -36,6 +38,7 @@ from vtaops.schedule import default_tiling
 FAMILIES = {
     "elementwise": random_elementwise,
     "grouped_conv2d": random_grouped_conv2d,
+    "depthwise_alu": random_depthwise_alu,
     "max_pool2d": lambda rng: random_pool2d(rng, MaxPool2d),
     "avg_pool2d": lambda rng: random_pool2d(rng, AvgPool2d),
     "conv2d_transpose": random_conv2d_transpose,
@@ -82,6 +85,11 @@ def test_random(family, config, seed):
         Conv2d(1, 72, 24, 6, 6, groups=3),
         Conv2d(1, 17, 17, 6, 6, groups=17, residual=True, residual_scale=-128),
         Conv2d(1, 3, 9, 11, 11, kernel=5, strides=2, padding=(1, 3, 0, 2), fold_columns=True),
+        # Pixels that sum nothing but padding.
+        Conv2d(1, 3, 5, 4, 4, kernel=1, padding=2, shift=0, clip=None),
+        Conv2d(1, 3, 5, 4, 4, kernel=1, padding=2, shift=3, clip=None),
+        Conv2d(1, 3, 5, 4, 4, kernel=1, padding=2, shift=0, clip=None, residual=True),
+        AvgPool2d(1, 5, 3, 3, kernel=1, strides=1, padding=2, clip=None),
         Elementwise("sub", (1,), other_scale=127, shift=-15, clip=None),
         Elementwise("identity", (3, 1, 1), shift=31, rounding="half_up"),
     ],
@@ -142,6 +150,14 @@ def test_products_with_padding_are_left_out_on_demand():
     assert all_of_them == 21 * 21 * 4
     assert real == 19 * 19 * 4
     check(op, config, replace(tiling, padding="skip"), 1)
+
+
+def test_the_gemm_core_is_the_cheaper_way_to_depthwise():
+    """Any size of tile: the ALU widens, multiplies and adds what the GEMM core does at once."""
+    for config in CONFIGS:
+        gemm = vtaops.compile(Conv2d(1, 64, 64, 14, 14, groups=64), config)
+        alu = vtaops.compile(DepthwiseConv2dAlu(1, 64, 14, 14), config, capabilities="full")
+        assert gemm.cycles() * 2 < alu.cycles()
 
 
 def test_residual_moves_only_the_residual():
@@ -283,6 +299,15 @@ def test_convolution_calls(session):
     np.testing.assert_array_equal(
         session.depthwise_conv2d(x, depthwise, padding=1, shift=6), expected
     )
+    single = depthwise[:5]
+    np.testing.assert_array_equal(
+        session.depthwise_conv2d(x, single, padding=1, shift=6, unit="alu"),
+        session.depthwise_conv2d(x, single, padding=1, shift=6),
+    )
+    with pytest.raises(vtaops.ShapeError, match="one filter for each"):
+        session.depthwise_conv2d(x, depthwise, unit="alu")
+    with pytest.raises(vtaops.UnsupportedError, match="dilation is 2"):
+        session.depthwise_conv2d(x, single, dilation=2, unit="alu")
     kernel, residual = int8(4, 5, 3, 3), int8(1, 4, 6, 7)
     op = Conv2d(1, 5, 4, 6, 7, residual=True, residual_scale=3, residual_shift=1)
     np.testing.assert_array_equal(

@@ -73,7 +73,8 @@ def compile(
         metadata,
         capacity,
         able.micro_op_depth(hardware),
-        skip_padding=chosen.padding == "skip",
+        # Without an ALU pass, pixels that sum padding alone would be stored after their reset.
+        skip_padding=chosen.padding == "skip" and bool(op.stages),
     )
     if verify:
         program.verify(able)

@@ -7,17 +7,19 @@ can run an operator description (`Session`) inherits these methods; they know no
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from vtaops.config import HardwareConfig
-from vtaops.errors import ShapeError
+from vtaops.errors import ShapeError, UnsupportedError
 from vtaops.ops import (
     AvgPool2d,
     BatchMatmul,
     Conv2d,
     Conv2dTranspose,
+    DepthwiseConv2dAlu,
     Elementwise,
     Gemm,
     MaxPool2d,
@@ -173,6 +175,7 @@ class Operators(ABC):
         shift: int = 8,
         clip: Clip = (0, 127),
         rounding: Rounding = "truncate",
+        unit: Literal["gemm", "alu"] = "gemm",
         tiling: Tiling | None = None,
     ) -> Int8Array:
         """Convolve every channel with filters of its own.
@@ -185,12 +188,21 @@ class Operators(ABC):
             M filters for each channel; output channel ``c * M + m`` is channel c with its m-th.
         strides, padding, dilation, bias, shift, clip, rounding, tiling
             As for `conv2d`.
+        unit : "gemm" or "alu"
+            What multiplies: the GEMM core with diagonal weight tiles, or the vector ALU (one
+            filter for each channel, no dilation, devices with MUL), which takes six times longer.
 
         Returns
         -------
         int8 array, shape (N, C * M, OH, OW)
         """
         channels = _int8("data", data, "NCHW").shape[1]
+        if unit == "alu":
+            if dilation not in (1, (1, 1)):
+                raise UnsupportedError(f"dilation is {dilation}; on the ALU it must be 1")
+            return self._depthwise_alu(
+                data, kernel, strides, padding, bias, shift, clip, rounding, tiling
+            )
         return self.conv2d(
             data,
             kernel,
@@ -204,6 +216,39 @@ class Operators(ABC):
             rounding=rounding,
             tiling=tiling,
         )
+
+    def _depthwise_alu(
+        self,
+        data: npt.ArrayLike,
+        kernel: npt.ArrayLike,
+        strides: Pair,
+        padding: Padding,
+        bias: npt.ArrayLike | None,
+        shift: int,
+        clip: Clip,
+        rounding: Rounding,
+        tiling: Tiling | None,
+    ) -> Int8Array:
+        images, filters = _int8("data", data, "NCHW"), _int8("kernel", kernel, "OIHW")
+        if filters.shape[:2] != (images.shape[1], 1):
+            raise ShapeError(
+                f"data has {images.shape[1]} channels, kernel has shape {filters.shape}; on the "
+                f"ALU it must have one filter for each: ({images.shape[1]}, 1, KH, KW)"
+            )
+        op = DepthwiseConv2dAlu(
+            batch=images.shape[0],
+            channels=images.shape[1],
+            height=images.shape[2],
+            width=images.shape[3],
+            kernel=(filters.shape[2], filters.shape[3]),
+            strides=strides,
+            padding=padding,
+            bias=bias is not None,
+            shift=shift,
+            clip=clip,
+            rounding=rounding,
+        )
+        return self.run(op, images, filters, *_vector("bias", bias, op.channels), tiling=tiling)
 
     def conv2d_transpose(
         self,

@@ -20,6 +20,7 @@ from vtaops.ops import (
     BatchMatmul,
     Conv2d,
     Conv2dTranspose,
+    DepthwiseConv2dAlu,
     Elementwise,
     Gemm,
     MaxPool2d,
@@ -136,6 +137,15 @@ def _(op: Elementwise, arrays: list[Float]) -> Int8Array:
 
 
 @_evaluate.register
+def _(op: DepthwiseConv2dAlu, arrays: list[Float]) -> Int8Array:
+    data, kernel, *bias = arrays
+    acc = np.einsum("nchwyx,cyx->nchw", _windows(op, data, 0.0), kernel[:, 0])
+    if bias:
+        acc += bias[0][:, None, None]
+    return _int8(_clipped(_shifted(_int32(acc), op.shift, op.rounding), op.clip))
+
+
+@_evaluate.register
 def _(op: MaxPool2d, arrays: list[Float]) -> Int8Array:
     return _int8(_int32(_windows(op, arrays[0], -128.0).max(axis=(-2, -1))))
 
@@ -153,7 +163,7 @@ def _(op: AvgPool2d, arrays: list[Float]) -> Int8Array:
     return _int8(_clipped(value, op.clip))
 
 
-def _windows(op: MaxPool2d | AvgPool2d, data: Float, padding: float) -> Float:
+def _windows(op: MaxPool2d | AvgPool2d | DepthwiseConv2dAlu, data: Float, padding: float) -> Float:
     """Return the windows of a padded image: shape (N, C, OH, OW, KH, KW)."""
     top, left, bottom, right = op.window.pads
     (kh, kw), (sh, sw) = op.window.kernel, op.window.stride

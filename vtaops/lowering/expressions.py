@@ -28,6 +28,7 @@ _INFIX = {
     "And": "&",
     "Or": "|",
 }
+_ALL_BITS = (1 << 64) - 1  # of a hash: the address of the variable
 _CALLS = {"Min": "minimum", "Max": "maximum"}
 _GLOBALS = {"minimum": np.minimum, "maximum": np.maximum}
 
@@ -60,6 +61,11 @@ class Expression:
         return eval(self._code, _GLOBALS, values)
 
 
+def name_of(variable: tirx.Var) -> str:
+    """Return a name that no other variable has; TVM gives nested loops equal ones."""
+    return f"{variable.name}_{hash(variable) & _ALL_BITS:x}"
+
+
 def conjuncts(condition: Any) -> list[Expression]:
     """Return the terms of a conjunction."""
     if isinstance(condition, tirx.And):
@@ -72,10 +78,11 @@ def _source(expr: Any, names: set[str], fixed: Mapping[str, int]) -> str:
     if isinstance(expr, tirx.IntImm):
         return str(int(expr.value))
     if isinstance(expr, tirx.Var):
-        if expr.name in fixed:
-            return str(fixed[expr.name])
-        names.add(expr.name)
-        return str(expr.name)
+        name = name_of(expr)
+        if name in fixed:
+            return str(fixed[name])
+        names.add(name)
+        return name
     if isinstance(expr, tirx.Cast):
         return _source(expr.value, names, fixed)
     if kind in _INFIX:

@@ -14,7 +14,7 @@ from tvm.ir import Call
 
 from vtaops.config import HardwareConfig
 from vtaops.isa import Unit
-from vtaops.lowering.expressions import Expression, conjuncts
+from vtaops.lowering.expressions import Expression, conjuncts, name_of
 from vtaops.schedule.vta.intrinsics import (
     ACC_SCOPE,
     ALU_CALL,
@@ -162,13 +162,13 @@ def _statements(stmt: Any, tree: Tree, config: HardwareConfig) -> list[Node]:
         tree.allocations.append(_tile_buffer(stmt.buffer))
         return []
     if isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == "thread_extent":
-        loop = Loop(stmt.node.var.name, int(stmt.value))
+        loop = Loop(name_of(stmt.node.var), int(stmt.value))
         return [ThreadNode(loop, _statements(stmt.body, tree, config))]
     leaf = _leaf(stmt, config)
     if leaf is not None:
         return [leaf]
     if isinstance(stmt, tirx.For):
-        loop = Loop(stmt.loop_var.name, int(stmt.extent))
+        loop = Loop(name_of(stmt.loop_var), int(stmt.extent))
         return [LoopNode(loop, _statements(stmt.body, tree, config))]
     raise NotImplementedError(f"TIR statement {type(stmt).__name__}:\n{stmt}")
 
@@ -179,7 +179,7 @@ def _leaf(stmt: Any, config: HardwareConfig) -> LeafNest | None:
     guards: list[Expression] = []
     while isinstance(stmt, tirx.For | tirx.IfThenElse):
         if isinstance(stmt, tirx.For):
-            loops.append(Loop(stmt.loop_var.name, int(stmt.extent)))
+            loops.append(Loop(name_of(stmt.loop_var), int(stmt.extent)))
             stmt = stmt.body
         else:
             guards += conjuncts(stmt.condition)

@@ -4,6 +4,7 @@ from vtaops.ops.base import Operator
 from vtaops.ops.batch_matmul import BatchMatmul
 from vtaops.ops.conv2d import Conv2d
 from vtaops.ops.conv2d_transpose import Conv2dTranspose
+from vtaops.ops.depthwise import DepthwiseConv2dAlu
 from vtaops.ops.elementwise import Elementwise
 from vtaops.ops.gemm import Gemm
 from vtaops.ops.pooling import AvgPool2d, MaxPool2d
@@ -13,6 +14,7 @@ __all__ = [
     "BatchMatmul",
     "Conv2d",
     "Conv2dTranspose",
+    "DepthwiseConv2dAlu",
     "Elementwise",
     "Gemm",
     "MaxPool2d",

@@ -18,12 +18,14 @@ from vtaops.ops import (
     BatchMatmul,
     Conv2d,
     Conv2dTranspose,
+    DepthwiseConv2dAlu,
     Elementwise,
     Gemm,
     MaxPool2d,
     Operator,
 )
 from vtaops.ops.conv2d_transpose import Phases
+from vtaops.ops.depthwise import CYCLES_OF_A_TAP
 from vtaops.ops.window import Window
 from vtaops.schedule.tiling import Tiling
 
@@ -269,6 +271,27 @@ def _(op: Conv2dTranspose, config: HardwareConfig) -> BlockedShape:
         alu_passes=len(op.stages),
         bias=op.bias,
         phases=rows.phases * columns.phases,
+    )
+
+
+@blocked_shape.register
+def _(op: DepthwiseConv2dAlu, config: HardwareConfig) -> BlockedShape:
+    rows, columns = _sliding(op.window)
+    blocks = _blocks(op.channels, config.block_out)
+    taps = op.window.count
+    return BlockedShape(
+        batch=_blocks(op.batch, config.batch),
+        oc=blocks,
+        ic=1,
+        rows=rows,
+        columns=columns,
+        taps=0,
+        alu_passes=len(op.stages) + CYCLES_OF_A_TAP * taps,
+        bias=op.bias + taps,
+        groups=blocks,
+        group_oc=1,
+        operands=1,  # the pixels of one tap
+        shared_weights=1,
     )
 
 

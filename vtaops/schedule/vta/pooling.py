@@ -5,6 +5,7 @@ from __future__ import annotations
 from tvm.s_tir import Schedule
 
 from vtaops.config import HardwareConfig
+from vtaops.isa import AluOp
 from vtaops.ops import AvgPool2d, MaxPool2d
 from vtaops.ops.pooling import LEAST
 from vtaops.schedule.blocked import blocked_shape
@@ -17,7 +18,7 @@ from vtaops.schedule.vta.stages import (
     block_image,
     place,
     tensorize,
-    tensorize_maxima,
+    tensorize_reduction,
 )
 
 
@@ -34,7 +35,7 @@ def schedule_max_pool2d(op: MaxPool2d, config: HardwareConfig, tiling: Tiling) -
     s.reorder(dy, dx, b, co, y, x, bi, ci)
 
     overhang = not blocked_shape(op, config).divided_by(tiling, config)
-    tensorize_maxima(s, config, "res_max", dy, LEAST, overhang)
+    tensorize_reduction(s, config, "res_max", dy, AluOp.MAX, LEAST, overhang)
     return s
 
 

@@ -133,15 +133,21 @@ def tensorize_stages(
         _tensorize(s, s.get_sblock(stage.name), lane_rank(config), intrinsic, overhang)
 
 
-def tensorize_maxima(
-    s: Schedule, config: HardwareConfig, block: str, step: LoopRV, least: int, overhang: bool
+def tensorize_reduction(
+    s: Schedule,
+    config: HardwareConfig,
+    block: str,
+    step: LoopRV,
+    op: AluOp,
+    start: int,
+    overhang: bool,
 ) -> None:
-    """Split the initial value `least` off a reduction by MAX at loop `step`; map both."""
+    """Split the value `start` off a reduction by the ALU at loop `step`; map both."""
     s.decompose_reduction(s.get_sblock(block), step)
     rank = lane_rank(config)
-    _tensorize(s, s.get_sblock(f"{block}_init"), rank, intrinsics.reset(config, least), overhang)
-    maximum = intrinsics.alu_reduction(config, AluOp.MAX)
-    _tensorize(s, s.get_sblock(f"{block}_update"), rank, maximum, overhang)
+    _tensorize(s, s.get_sblock(f"{block}_init"), rank, intrinsics.reset(config, start), overhang)
+    update = intrinsics.alu_reduction(config, op)
+    _tensorize(s, s.get_sblock(f"{block}_update"), rank, update, overhang)
 
 
 def lane_rank(config: HardwareConfig) -> int:
