@@ -136,8 +136,11 @@ class _Walk:
         relocation = self._buffers[dram.name] if dram else NO_BUFFER
         if load:
             grid = self._without_voids(leaf, grid, start, thread)
-            # What the program itself writes to DRAM may have changed since the last load.
-            content = None if dram and dram.name in self._shared else (relocation, grid.tobytes())
+            # What the program itself writes to DRAM may have changed since the last load, and
+            # accumulators that the ALU works on in place no longer hold what was loaded.
+            changes = dram is not None and dram.name in self._shared
+            changes = changes or self._addresses.is_overwritten(on_chip.name)
+            content = None if changes else (relocation, grid.tobytes())
             if not self._addresses.fill(on_chip.name, thread, content):
                 return
         sram = self._addresses.base(on_chip.name, thread) + start
@@ -157,7 +160,7 @@ class _Walk:
     def _without_voids(self, leaf: CopyNest, grid: Grid, start: int, thread: int) -> Grid:
         """Skip the padding that no LOAD writes, and remember it as void."""
         name, written = leaf.dst.name, leaf.padding == 0 and leaf.dst.scratchpad != "wgt"
-        if written and not self._skip_padding:
+        if written and not (self._skip_padding and leaf.dst.scratchpad == "inp"):
             return grid
         mask = np.zeros(self._addresses.size(name), np.bool_)
         mask[start : start + grid.size] = (grid == ZERO).ravel()

@@ -205,6 +205,10 @@ class Addresses:
         """Return the address of the current tile of a buffer."""
         return self._region(buffer, thread).current
 
+    def is_overwritten(self, buffer: str) -> bool:
+        """Whether an ALU stage works in place on what is loaded into a buffer."""
+        return buffer in self._root.values()
+
     def size(self, buffer: str) -> int:
         """Return the elements of the tile of a buffer."""
         return self._tiles[buffer].elements
