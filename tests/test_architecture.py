@@ -36,7 +36,7 @@ ALLOWED = {
     "report": {"program", "isa", "config", "errors"},
     "session": {"tuner", "compiler", "runtime", "schedule", "ops", "program", "config", "errors"},
 }
-TOP = {"__init__", "cli", "cli_hardware", "cli_reports"}
+TOP = {"__init__", "cli", "cli_hardware", "cli_lessons", "cli_reports"}
 TVM_FREE = ("errors", "_data", "config", "isa", "layout", "program", "runtime")
 
 
