@@ -100,8 +100,9 @@ def test_mistakes_end_in_one_line_and_exit_code_1(arguments, message, monkeypatc
 
 def test_lesson(tmp_path):
     picture = tmp_path / "lesson.png"
-    options = ["--size", "32", "--stage", "default", "--stage", "tuned", "--budget", "0.01", "--script"]
-    result = call("lesson", "matmul", *options, "--plot", str(picture))
+    stages = ("--stage", "default", "--stage", "tuned")
+    options = ("--size", "32", "--budget", "0.01", "--script", "--plot", str(picture))
+    result = call("lesson", "matmul", *stages, *options)
     assert result.exit_code == 0, result.output
     assert "# ==== tuned" in result.output
     assert "speed-up" in result.output
