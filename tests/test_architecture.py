@@ -51,7 +51,7 @@ ALLOWED = {
         "errors",
     },
 }
-TOP = {"__init__", "cli", "cli_hardware", "cli_reports"}
+TOP = {"__init__", "cli", "cli_hardware", "cli_lessons", "cli_reports"}
 TVM_FREE = (
     "errors",
     "_data",

@@ -23,7 +23,7 @@ from rich.progress import Progress
 from rich.syntax import Syntax
 from rich.table import Table
 
-from vtaops import cli_hardware, cli_reports
+from vtaops import cli_hardware, cli_lessons, cli_reports
 from vtaops.cli_hardware import TraceOption, TraceWindowOption, Where
 from vtaops.config import HardwareConfig
 from vtaops.errors import ShapeError, VTAError
@@ -41,6 +41,7 @@ run_app = typer.Typer(help="Run one operator on a device.", no_args_is_help=True
 app.add_typer(run_app, name="run")
 cli_reports.register(app)
 cli_hardware.register(app)
+cli_lessons.register(app)
 
 
 class Stage(str, Enum):
