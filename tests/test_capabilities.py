@@ -9,7 +9,15 @@ from test_operators import check
 from test_verifier import broken_rule, burst
 
 import vtaops
-from vtaops import Conv2d, DeviceError, Elementwise, HardwareConfig, Session, UnsupportedError
+from vtaops import (
+    Conv2d,
+    DeviceError,
+    Elementwise,
+    HardwareConfig,
+    Session,
+    Tiling,
+    UnsupportedError,
+)
 from vtaops.capabilities import (
     CHISEL,
     FSIM,
@@ -97,6 +105,11 @@ def test_an_alu_of_one_row_is_respected():
         around(config=config).run(Fsim(config, capabilities=lacking), *data)
     with pytest.raises(UnsupportedError, match="tiles of one row"):
         vtaops.compile(Conv2d(1, 8, 8, 4, 4), config, capabilities=CHISEL)
+
+
+def test_a_bias_of_a_smaller_last_tile_is_loaded_without_padding():
+    op = Conv2d(1, 8, 24, 4, 4, kernel=1, padding=0, bias=True)
+    check(op, TINY, Tiling(oc=16, ic=8, h=2, w=4), 1, PORTABLE)
 
 
 @pytest.mark.parametrize("shift", [15, -15, -16])

@@ -144,7 +144,9 @@ class _Walk:
             if not self._addresses.fill(on_chip.name, thread, content):
                 return
         sram = self._addresses.base(on_chip.name, thread) + start
-        for access in self._cover(leaf, grid, pads=load and memory != Memory.WGT):
+        # Some hardware cannot pad accumulators: only what must be padded is.
+        pads = memory == Memory.INP or (load and bool((grid == ZERO).any()))
+        for access in self._cover(leaf, grid, pads):
             fields = {**vars(access)}
             del fields["sram"], fields["dram"]
             cls = Load if load else Store
