@@ -223,3 +223,15 @@ def random_batch_matmul(rng: random.Random) -> BatchMatmul:
         clip=random_clip(rng),
         rounding=random_rounding(rng),
     )
+
+
+# Every family of operators beyond plain convolution and matrix product.
+FAMILIES = {
+    "elementwise": random_elementwise,
+    "grouped_conv2d": random_grouped_conv2d,
+    "depthwise_alu": random_depthwise_alu,
+    "max_pool2d": lambda rng: random_pool2d(rng, MaxPool2d),
+    "avg_pool2d": lambda rng: random_pool2d(rng, AvgPool2d),
+    "conv2d_transpose": random_conv2d_transpose,
+    "batch_matmul": random_batch_matmul,
+}

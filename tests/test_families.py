@@ -6,16 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from random_cases import (
-    CONFIGS,
-    random_batch_matmul,
-    random_conv2d_transpose,
-    random_depthwise_alu,
-    random_elementwise,
-    random_grouped_conv2d,
-    random_pool2d,
-    random_tiling,
-)
+from random_cases import CONFIGS, FAMILIES, random_tiling
 from test_operators import check
 
 import vtaops
@@ -34,16 +25,6 @@ from vtaops import (
 )
 from vtaops.reference import evaluate, random_arguments
 from vtaops.schedule import default_tiling
-
-FAMILIES = {
-    "elementwise": random_elementwise,
-    "grouped_conv2d": random_grouped_conv2d,
-    "depthwise_alu": random_depthwise_alu,
-    "max_pool2d": lambda rng: random_pool2d(rng, MaxPool2d),
-    "avg_pool2d": lambda rng: random_pool2d(rng, AvgPool2d),
-    "conv2d_transpose": random_conv2d_transpose,
-    "batch_matmul": random_batch_matmul,
-}
 
 RNG = np.random.default_rng(3)
 

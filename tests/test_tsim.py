@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from program_builder import PROGRAMS, edited
+from random_cases import FAMILIES, random_tiling
 from reference_isa import launch, launch_words, place, serialise
 from test_fsim import CONFIGS, REGION, RandomProgram
 from tsim_support import needs_tools
@@ -21,6 +23,7 @@ from vtaops import (
     DeadlockError,
     DeviceError,
     DeviceTimeout,
+    HardwareConfig,
     ShapeError,
     UnsupportedError,
     cli,
@@ -193,6 +196,22 @@ def test_operators_equal_numpy_and_count_as_fsim(name):
         np.testing.assert_array_equal(result, evaluate(op, arrays))
         program.run(fsim, *arrays)
         assert tsim.stats() == fsim.stats() == program.stats()
+
+
+@pytest.mark.parametrize("config", ["pynq", "tiny", "4x8_i8w8a32_15_16_16_18"])
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("seed", range(2))
+def test_every_family_of_operators_equals_numpy(family, config, seed):
+    """Random operators and tilings; what needs MUL or ACC_8BIT included."""
+    rng = random.Random(f"tsim {family} {config} {seed}")
+    hardware = HardwareConfig.load(config)
+    op = FAMILIES[family](rng)
+    program = vtaops.compile(op, hardware, random_tiling(rng, op, hardware), capabilities="full")
+    arrays = random_arguments(op, np.random.default_rng(seed))
+    port_bytes = dict(MODELS[:1] + MODELS[2:])[config]
+    with Tsim(hardware, port_bytes=port_bytes) as device:
+        np.testing.assert_array_equal(program.run(device, *arrays), evaluate(op, arrays))
+        assert device.stats() == program.stats()
 
 
 def test_session_runs_on_tsim():

@@ -28,7 +28,7 @@ from vtaops.schedule.default import ranked
 
 Effort = Literal["fast", "thorough"]
 
-COMPILED = {"fast": 12, "thorough": 60}
+COMPILED = {"fast": 12, "thorough": 48}
 """Tilings that are compiled and timed."""
 
 TUNER_VERSION = 1
