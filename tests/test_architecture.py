@@ -20,6 +20,7 @@ ALLOWED = {
     "layout": {"config", "errors"},
     "program": {"isa", "layout", "config", "errors"},
     "runtime": {"program", "isa", "layout", "config", "errors"},
+    "board": {"runtime", "program", "isa", "config", "errors", "_data"},
     "ops": {"program", "isa", "layout", "config", "errors"},
     "schedule": {"ops", "program", "isa", "layout", "config", "errors"},
     "lowering": {"schedule", "ops", "program", "isa", "layout", "config", "errors"},
@@ -31,7 +32,7 @@ ALLOWED = {
     "session": {"tuner", "compiler", "runtime", "schedule", "ops", "program", "config", "errors"},
 }
 TOP = {"__init__", "cli"}
-TVM_FREE = ("errors", "_data", "config", "isa", "layout", "program", "runtime")
+TVM_FREE = ("errors", "_data", "config", "isa", "layout", "program", "runtime", "board")
 
 
 def room_of(path):

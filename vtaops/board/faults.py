@@ -1,0 +1,60 @@
+"""Faults that the virtual board and the server can be told to have, for tests and training."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from enum import Enum
+
+
+class Fault(str, Enum):
+    """What can go wrong; each happens once for each time that it is injected."""
+
+    HANG = "hang"
+    """The next run never reaches FINISH."""
+    LATE_DONE = "late-done"
+    """The done flag of the next run follows late: first it still tells of the run before."""
+    REFUSE_PROGRAMMING = "refuse-programming"
+    """The FPGA manager refuses the next bitstream."""
+    DROP_REQUEST = "drop-request"
+    """The connection ends while the next transfer to the board is under way."""
+    DROP_REPLY = "drop-reply"
+    """The connection ends while the next answer of the board is under way."""
+    CORRUPT_REQUEST = "corrupt-request"
+    """One bit of the next transfer to the board is wrong."""
+    CORRUPT_REPLY = "corrupt-reply"
+    """One bit of the next answer of the board is wrong."""
+    STALL_REPLY = "stall-reply"
+    """The board does not answer any more on this connection."""
+    CRASH = "crash"
+    """The code that serves the next request fails unexpectedly."""
+
+
+class Faults:
+    """The faults still to come; may be used from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._armed: Counter[Fault] = Counter()
+
+    def inject(self, fault: Fault) -> None:
+        """Let `fault` happen once more."""
+        with self._lock:
+            self._armed[fault] += 1
+
+    def take(self, fault: Fault) -> bool:
+        """Return whether `fault` is to happen now."""
+        with self._lock:
+            happens = self._armed[fault] > 0
+            self._armed[fault] -= happens
+            return happens
+
+    def clear(self) -> None:
+        """Forget what has not happened."""
+        with self._lock:
+            self._armed.clear()
+
+    def pending(self) -> list[Fault]:
+        """Return the kinds of fault that are still to happen."""
+        with self._lock:
+            return [fault for fault, count in self._armed.items() if count]
