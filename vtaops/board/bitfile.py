@@ -14,8 +14,8 @@ tag ``d``  the same: time
 tag ``e``  4 bytes of length, configuration data up to the end of the file
 =========  =======================================================================================
 
-All lengths are big-endian; texts end with a zero byte. The FPGA manager of Linux takes the data alone,
-with the bytes of each 32-bit word reversed (a ``.bin`` file).
+All lengths are big-endian; texts end with a zero byte. The FPGA manager of Linux takes
+the data alone, with the bytes of each 32-bit word reversed (a ``.bin`` file).
 
 Imports no TVM: a board installs this file.
 """
@@ -122,7 +122,8 @@ def parse_bit_file(content: bytes) -> BitFile:
         )
     if length % 4 or _SYNC_WORD not in data[:_SYNC_WITHIN]:
         raise DeviceError("the data of the .bit file are no configuration data: no sync word")
-    return BitFile(*texts, data)
+    design, part, date, time = texts
+    return BitFile(design, part, date, time, data)
 
 
 def read_bit_file(path: Path) -> BitFile:

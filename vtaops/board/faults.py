@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections import Counter
 from enum import Enum
+
+from vtaops.runtime.wire import PREAMBLE_BYTES, Connection, ConnectionLost
 
 
 class Fault(str, Enum):
@@ -58,3 +61,48 @@ class Faults:
         """Return the kinds of fault that are still to happen."""
         with self._lock:
             return [fault for fault, count in self._armed.items() if count]
+
+
+class FaultyConnection(Connection):
+    """The board's end of a connection that has the faults it is told to.
+
+    Parameters
+    ----------
+    stream : socket
+        The connection.
+    faults : Faults
+        Faults to have.
+    """
+
+    def __init__(self, stream: socket.socket, faults: Faults) -> None:
+        super().__init__(stream)
+        self._faults = faults
+        self._stalled = False
+
+    def send_raw(self, data: bytes, *, deadline: float) -> None:
+        take = self._faults.take
+        self._stalled = self._stalled or take(Fault.STALL_REPLY)
+        if self._stalled:
+            return
+        if take(Fault.DROP_REPLY):
+            super().send_raw(data[: len(data) // 2], deadline=deadline)
+            self.shutdown()
+            raise ConnectionLost("a drop was injected")
+        if take(Fault.CORRUPT_REPLY):
+            data = _with_wrong_bit(data)
+        super().send_raw(data, deadline=deadline)
+
+    def _receive_exactly(self, count: int, deadline: float) -> bytearray:
+        data = super()._receive_exactly(count, deadline)
+        if count == 1 and self._faults.take(Fault.DROP_REQUEST):
+            self.shutdown()
+            raise ConnectionLost("a drop was injected")
+        if count > PREAMBLE_BYTES and self._faults.take(Fault.CORRUPT_REQUEST):
+            data = bytearray(_with_wrong_bit(data))
+        return data
+
+
+def _with_wrong_bit(data: bytes | bytearray) -> bytes:
+    wrong = bytearray(data)
+    wrong[len(wrong) // 2] ^= 0x10
+    return bytes(wrong)

@@ -1,9 +1,9 @@
 """VirtualBoard: what a driver sees of a Zynq board, in front of the functional simulator.
 
-It has the interface of the ``pynq`` package that `vtaops.runtime.pynq` uses: contiguous memory with a
-cache that is not coherent with DRAM (a missing flush or invalidate shows as wrong data), pages of
-control registers, a clock, and an FPGA manager that takes a ``.bit`` file for its part only. Where a
-real board would stop its processor (registers of logic that is not there) it raises an error.
+It has the interface of the ``pynq`` package that `vtaops.runtime.pynq` uses: contiguous memory with
+a cache that is not coherent with DRAM (a missing flush or invalidate shows as wrong data), pages of
+control registers, a clock, and an FPGA manager that takes a ``.bit`` file for its part only. Where
+a real board would stop its processor (registers of logic that is not there) it raises an error.
 
 Imports no TVM.
 """
@@ -80,7 +80,8 @@ class VirtualBoard:
         nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
         block = self.dram.alloc(nbytes)
         self._blocks[block.address] = block
-        buffer = np.full(nbytes, _GARBAGE, np.uint8).view(dtype).reshape(shape).view(VirtualBuffer)
+        garbage = np.full(nbytes, _GARBAGE, np.uint8)
+        buffer: VirtualBuffer = garbage.view(dtype).reshape(shape).view(VirtualBuffer)
         buffer.attach(self, block)
         buffer.flush()
         if not cacheable:
@@ -329,7 +330,10 @@ class _HlsLogic(_Logic):
             self.board.last_error = "an origin of DRAM is not 0"
             self._stuck = True
             return
-        address, count = self.values[HlsRegisters.FETCH_ADDRESS], self.values[HlsRegisters.FETCH_COUNT]
+        address, count = (
+            self.values[HlsRegisters.FETCH_ADDRESS],
+            self.values[HlsRegisters.FETCH_COUNT],
+        )
         outcome = self.board.run(address, count)
         self.finished = outcome is Outcome.FINISHED
         self._stuck = outcome not in (Outcome.FINISHED, Outcome.IDLE)
@@ -364,7 +368,9 @@ class _RtlLogic(_Logic):
             if any(self.values.get(origin) != 0 for origin in RtlRegisters.ORIGINS):
                 self._outcome = Outcome.HANG
                 return
-            address, count = (self.values.get(o, 0) for o in (RtlRegisters.ADDRESS, RtlRegisters.COUNT))
+            address, count = (
+                self.values.get(o, 0) for o in (RtlRegisters.ADDRESS, RtlRegisters.COUNT)
+            )
             self._outcome = self.board.run(address, count)
             self.finished = self._outcome is Outcome.FINISHED
             if self.board.faults.take(Fault.LATE_DONE):

@@ -13,7 +13,7 @@ from vtaops.runtime.executor import LoadedProgram
 if TYPE_CHECKING:
     from vtaops.runtime.fsim import Fsim
 
-DEVICES = ("fsim",)
+DEVICES = ("fsim", "pynq://HOST:PORT")
 """Names that `open_device` knows."""
 
 
@@ -25,21 +25,29 @@ def open_device(
     Parameters
     ----------
     name : str
-        ``"fsim"``, the functional simulator.
+        ``"fsim"``, the functional simulator; ``"pynq://host:port"``, a board that serves there.
     config : HardwareConfig, str or Path
-        Its configuration.
+        Its configuration; a board must have it.
     check_overflow : bool
-        Whether an int32 overflow is an error.
+        Whether an int32 overflow is an error (simulator only).
 
     Raises
     ------
+    ConfigError
+        If a board has another configuration.
     DeviceError
-        If there is no such device.
+        If there is no such device, or it cannot be reached.
     """
     if name == "fsim":
         from vtaops.runtime.fsim import Fsim
 
         return Fsim(config, check_overflow=check_overflow)
+    if name.startswith("pynq://"):
+        if check_overflow:
+            raise DeviceError("check_overflow needs a simulator; boards cannot detect overflow")
+        from vtaops.runtime.remote import RemoteDevice
+
+        return RemoteDevice(name, config)
     raise DeviceError(f"no device {name!r}; known devices: {', '.join(DEVICES)}")
 
 

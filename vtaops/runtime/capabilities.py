@@ -61,7 +61,8 @@ UPSTREAM_HLS = Capabilities(
 )
 """Upstream's HLS design as in the bitstream that it published for Pynq in June 2020.
 
-It does not pad ACC loads: the commit that added this to the source (6096ca0) is half a year younger.
+It does not pad ACC loads: the commit that added this to the source (6096ca0) is half a year
+younger.
 """
 
 
@@ -120,9 +121,7 @@ def _columns(
     return rows, Encoding.of(config).columns(words[rows], cls)
 
 
-def _refuse(
-    rows: npt.NDArray[np.intp], *rules: tuple[bool, npt.NDArray[np.bool_], str]
-) -> None:
+def _refuse(rows: npt.NDArray[np.intp], *rules: tuple[bool, npt.NDArray[np.bool_], str]) -> None:
     for active, broken, what in rules:
         if active and broken.any():
             raise UnsupportedError(

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.config import MICRO_OP_BYTES, Memory
-from vtaops.errors import ConfigError, DeviceError, ShapeError
+from vtaops.errors import BufferLost, ConfigError, DeviceError, ShapeError
 from vtaops.isa import OPCODE_BITS, Encoding, Load, Store
 from vtaops.program.program import NO_BUFFER, Program, Role
 from vtaops.runtime.device import CachingDevice, Device, DeviceBuffer
@@ -134,7 +134,8 @@ class LoadedProgram:
     ) -> npt.NDArray[np.generic]:
         """Run once: pack and write the inputs, launch, read and unpack the output.
 
-        After a failure of the device the next run places the program anew.
+        Where the device has lost the program, because it was reset, it is placed anew; after any
+        other failure of the device the next run does so.
 
         Parameters
         ----------
@@ -160,15 +161,21 @@ class LoadedProgram:
         if self._closed:
             raise DeviceError("the program was removed from the device; load it again")
         try:
-            if not self._allocated:
-                self._place()
             image = self._run(images, timeout)
+        except BufferLost:
+            image = self._run(images, timeout)
+        return self.program.outputs[0].unpack(image)
+
+    def _run(self, images: list[npt.NDArray[np.generic]], timeout: float) -> npt.NDArray[np.uint8]:
+        if not self._allocated:
+            self._place()
+        try:
+            return self._run_placed(images, timeout)
         except DeviceError:
             self._free()
             raise
-        return self.program.outputs[0].unpack(image)
 
-    def _run(
+    def _run_placed(
         self, images: list[npt.NDArray[np.generic]], timeout: float
     ) -> npt.NDArray[np.uint8]:
         for buffer, image in zip(self.program.inputs, images, strict=True):

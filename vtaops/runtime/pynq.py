@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.config import INSTRUCTION_BYTES, PAGE_BYTES, HardwareConfig, Memory
-from vtaops.errors import DeviceError, DeviceTimeout, VTAError
+from vtaops.errors import BufferLost, DeviceError, DeviceTimeout, VTAError
 from vtaops.isa import Encoding, Load, words_to_array
 from vtaops.program.statistics import Statistics, count_instructions
 from vtaops.runtime.capabilities import (
@@ -38,6 +38,8 @@ from vtaops.runtime.registers import ControlRegisters, Mmio, RegisterMap, contro
 
 ADDRESS_LIMIT = 1 << 32
 """Registers hold 32-bit addresses."""
+
+NOT_PROGRAMMED = "no bitstream is programmed in the logic of the board (vtaops flash)"
 
 _BUSY_POLLS = 200  # before the processor is left to others between two polls
 _POLL_SECONDS = 100e-6
@@ -81,8 +83,8 @@ def pynq_package() -> PynqInterface:
 class Accelerator:
     """The one VTA of a board, shared by the devices that use it; calls take turns.
 
-    Nothing touches a register before a bitstream has been programmed: an access to logic that is not
-    there stops the processor of a Zynq.
+    Nothing touches a register before a bitstream has been programmed: an access to logic that is
+    not there stops the processor of a Zynq.
 
     Parameters
     ----------
@@ -144,9 +146,12 @@ class Accelerator:
             If the board refuses it; no bitstream counts as programmed then.
         """
         with self._lock:
-            self._registers, self._clearing, self._stuck = None, None, False
+            self._registers, self._stuck = None, False
             self.generation += 1
             with _worded("cannot program the logic"):
+                if self._clearing is not None:
+                    self._clearing.freebuffer()
+                    self._clearing = None
                 self.interface.Clocks.fclk0_mhz = 100  # what upstream's clock generator expects
                 self.interface.Bitstream(str(bitstream)).download()
             self._bitstream = bitstream
@@ -166,8 +171,8 @@ class Accelerator:
 
     def launch(self, insn_address: int, count: int, timeout: float) -> None:
         """Run instructions to FINISH; see `vtaops.runtime.Device.launch`."""
-        with self._lock:
-            deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + timeout
+        with self._turn(timeout):
             registers = self._ready()
             with _worded("cannot reach the registers"):
                 if registers.finish_is_sticky and registers.finished():
@@ -193,6 +198,8 @@ class Accelerator:
     def allocate(self, nbytes: int) -> Any:
         """Return `nbytes` of contiguous cached memory as an array of uint8."""
         with self._lock, _worded(f"cannot allocate {nbytes} bytes"):
+            if self._registers is None:
+                raise DeviceError(NOT_PROGRAMMED)
             array = self.interface.allocate((nbytes,), np.uint8, cacheable=1)
             address = int(array.physical_address)
         if address % PAGE_BYTES or not 0 < address <= ADDRESS_LIMIT - nbytes:
@@ -207,7 +214,7 @@ class Accelerator:
     def _ready(self) -> ControlRegisters:
         if self._stuck and self._bitstream is not None:
             self.program(self._bitstream)
-            raise DeviceError(
+            raise BufferLost(
                 "the logic was programmed again because the run before this one did not finish; "
                 "load the program again"
             )
@@ -217,8 +224,17 @@ class Accelerator:
                 "other means: program it again (vtaops flash)"
             )
         if self._registers is None:
-            raise DeviceError("no bitstream is programmed (vtaops flash)")
+            raise DeviceError(NOT_PROGRAMMED)
         return self._registers
+
+    @contextmanager
+    def _turn(self, timeout: float) -> Iterator[None]:
+        if not self._lock.acquire(timeout=min(timeout, threading.TIMEOUT_MAX)):
+            raise DeviceTimeout(f"the board was busy with other runs for {timeout} s")
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def recover(self) -> None:
         """Program the logic again if a run did not finish; without a bitstream do nothing."""
@@ -274,12 +290,19 @@ class PynqBuffer:
     _dirty: bool = field(default=True, repr=False)  # the cache holds what DRAM does not
     _stale: bool = field(default=False, repr=False)  # a run may have changed DRAM since
 
+    def release(self) -> None:
+        """Free the memory; PYNQ does so at the latest when nobody refers to the array."""
+        with _worded("cannot free a buffer"):
+            self._array.freebuffer()
+        self._array = None
+
 
 class PynqDevice:
     """A VTA on this board behind the `Device` protocol.
 
     Several devices may share one `Accelerator`; each has its own buffers and counters.
-    A launch flushes what was written from the cache; a read invalidates what a run may have changed.
+    A launch flushes what was written from the cache; a read invalidates what a run may have
+    changed.
     A board has no counters of its own for all designs, so they are computed from the instructions
     that finished: they are the same by definition of the counters.
 
@@ -327,8 +350,7 @@ class PynqDevice:
         with self._lock:
             own = self._own(buffer)
             del self._buffers[own.address]
-            with _worded("cannot free a buffer"):
-                own._array.freebuffer()
+            own.release()
 
     def write(self, buffer: DeviceBuffer, data: npt.NDArray[np.generic]) -> None:
         self.write_at(buffer, 0, data)
@@ -408,10 +430,9 @@ class PynqDevice:
         """Free all buffers; further calls but `close` are errors."""
         with self._lock:
             self._closed = True
-            for buffer in self._buffers.values():
-                with _worded("cannot free a buffer"):
-                    buffer._array.freebuffer()
-            self._buffers.clear()
+            buffers, self._buffers = self._buffers, {}
+            for buffer in buffers.values():
+                buffer.release()
 
     def __enter__(self) -> PynqDevice:
         return self
@@ -448,11 +469,11 @@ class PynqDevice:
         nbytes = count * INSTRUCTION_BYTES
         for buffer in self._buffers.values():
             offset = address - buffer.address
-            if 0 <= offset and offset + nbytes <= buffer.nbytes and count > 0:
+            if offset >= 0 and offset + nbytes <= buffer.nbytes and count > 0:
                 if offset % INSTRUCTION_BYTES:
                     break
                 if buffer._generation != self._accelerator.generation:
-                    raise DeviceError(
+                    raise BufferLost(
                         "the board was programmed since the program was loaded; load it again"
                     )
                 self._refresh(buffer)

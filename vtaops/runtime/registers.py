@@ -1,7 +1,7 @@
 """The control registers of VTA in hardware: offsets, and how a run is started and observed.
 
-Two designs exist: upstream's four HLS cores, each with its own page, and the one control block of our
-RTL. Both are reached through objects with the interface of ``pynq.MMIO``.
+Two designs exist: upstream's four HLS cores, each with its own page, and the one control block of
+our RTL. Both are reached through objects with the interface of ``pynq.MMIO``.
 
 Imports no TVM: a board installs this file.
 """
@@ -53,10 +53,10 @@ class ControlRegisters(Protocol):
         """Whether FINISH has executed."""
 
     def failure(self) -> str:
-        """What the hardware says is wrong; empty if nothing, or if it cannot tell."""
+        """Return what the hardware says is wrong; empty if nothing, or if it cannot tell."""
 
     def values(self) -> dict[str, int]:
-        """Registers that may be read at any time, for people."""
+        """Return the registers that may be read at any time, for people."""
 
 
 class HlsRegisters:
