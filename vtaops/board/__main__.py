@@ -1,0 +1,102 @@
+"""``python -m vtaops.board``: serves a board, or a virtual one, until it is interrupted.
+
+Needs only Python, NumPy and, on a board, PYNQ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+from pathlib import Path
+
+from vtaops.board.bitfile import check_part, read_bit_file
+from vtaops.board.faults import Fault, Faults
+from vtaops.board.server import BoardServer
+from vtaops.config import HardwareConfig
+from vtaops.errors import VTAError
+from vtaops.runtime.pynq import Accelerator, PynqInterface
+from vtaops.runtime.registers import RegisterMap
+from vtaops.runtime.wire import DEFAULT_PORT, read_secret
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Serve; return the exit code."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
+    try:
+        with _server(options) as server:
+            print(f"serving {options.config} at {server.address}", flush=True)
+            _wait_for_signal()
+    except VTAError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m vtaops.board",
+        description=__doc__,
+        epilog="Example: python3 -m vtaops.board serve --host 0.0.0.0 --secret-file secret.txt",
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    serve = commands.add_parser("serve", help="serve the board that this runs on")
+    virtual = commands.add_parser("virtual", help="serve a board that is simulated")
+    for command in (serve, virtual):
+        command.add_argument("--config", default="pynq", help="configuration (default: pynq)")
+        command.add_argument(
+            "--register-map",
+            choices=[design.value for design in RegisterMap],
+            default=RegisterMap.HLS.value,
+            help="design of the bitstream (default: hls)",
+        )
+        command.add_argument("--bitstream", type=Path, help="a .bit file to program first")
+        command.add_argument("--host", default="127.0.0.1", help="where to listen")
+        command.add_argument("--port", type=int, default=DEFAULT_PORT, help="0: any free one")
+        command.add_argument("--secret-file", type=Path, help="file that holds the shared secret")
+    serve.add_argument(
+        "--attach", action="store_true", help="the bitstream was programmed by other means"
+    )
+    virtual.add_argument(
+        "--fault",
+        action="append",
+        default=[],
+        choices=[fault.value for fault in Fault],
+        help="a fault to have once; may be given several times",
+    )
+    return parser
+
+
+def _server(options: argparse.Namespace) -> BoardServer:
+    config = HardwareConfig.load(options.config)
+    design = RegisterMap(options.register_map)
+    interface: PynqInterface | None = None
+    faults: Faults | None = None
+    if options.command == "virtual":
+        from vtaops.board.virtual import VirtualBoard
+
+        faults = Faults()
+        for name in options.fault:
+            faults.inject(Fault(name))
+        interface = VirtualBoard(config, design, faults)
+    accelerator = Accelerator(config, design, interface)
+    if options.command == "serve" and options.attach:
+        accelerator.attach()
+    secret = read_secret(options.secret_file)
+    server = BoardServer(accelerator, options.host, options.port, secret=secret, faults=faults)
+    if options.bitstream is not None:
+        check_part(read_bit_file(options.bitstream), config.board.device)
+        server.program(options.bitstream.read_bytes())
+    return server
+
+
+def _wait_for_signal() -> None:
+    signals = {signal.SIGINT, signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    signal.sigwait(signals)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
