@@ -29,9 +29,21 @@ ALLOWED = {
     "reference": {"ops", "program", "config", "errors"},
     "workloads": {"schedule", "ops", "errors"},
     "report": {"program", "isa", "config", "errors"},
+    "selftest": {
+        "session",
+        "workloads",
+        "reference",
+        "ops",
+        "runtime",
+        "program",
+        "isa",
+        "layout",
+        "config",
+        "errors",
+    },
     "session": {"tuner", "compiler", "runtime", "schedule", "ops", "program", "config", "errors"},
 }
-TOP = {"__init__", "cli"}
+TOP = {"__init__", "cli", "cli_board"}
 TVM_FREE = ("errors", "_data", "config", "isa", "layout", "program", "runtime", "board")
 
 

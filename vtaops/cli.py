@@ -21,6 +21,7 @@ from rich.progress import Progress
 from rich.syntax import Syntax
 from rich.table import Table
 
+from vtaops import cli_board
 from vtaops.config import HardwareConfig
 from vtaops.errors import ShapeError, VTAError
 from vtaops.program import Program
@@ -35,6 +36,7 @@ app = typer.Typer(
 )
 run_app = typer.Typer(help="Run one operator on a device.", no_args_is_help=True)
 app.add_typer(run_app, name="run")
+cli_board.register(app)
 
 
 class Stage(str, Enum):
@@ -53,7 +55,9 @@ ConfigOption = Annotated[
     str,
     typer.Option("--config", help="Configuration: a name (see: vtaops configs) or a JSON file."),
 ]
-DeviceOption = Annotated[str, typer.Option("--device", help="Where to run: fsim.")]
+DeviceOption = Annotated[
+    str, typer.Option("--device", help="Where to run: fsim, or pynq://HOST:PORT.")
+]
 TilingOption = Annotated[
     str,
     typer.Option("--tiling", help="Explicit tiling, e.g. oc=128,ic=16,h=7,w=14,oc_threads=2."),

@@ -20,15 +20,18 @@ from vtaops.runtime.pynq import Accelerator, PynqInterface
 from vtaops.runtime.registers import RegisterMap
 from vtaops.runtime.wire import DEFAULT_PORT, read_secret
 
+_SIGNALS = {signal.SIGINT, signal.SIGTERM}
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Serve; return the exit code."""
     options = _parser().parse_args(arguments)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # before there are threads to inherit it
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
     try:
         with _server(options) as server:
             print(f"serving {options.config} at {server.address}", flush=True)
-            _wait_for_signal()
+            signal.sigwait(_SIGNALS)
     except VTAError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -90,12 +93,6 @@ def _server(options: argparse.Namespace) -> BoardServer:
         check_part(read_bit_file(options.bitstream), config.board.device)
         server.program(options.bitstream.read_bytes())
     return server
-
-
-def _wait_for_signal() -> None:
-    signals = {signal.SIGINT, signal.SIGTERM}
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    signal.sigwait(signals)
 
 
 if __name__ == "__main__":

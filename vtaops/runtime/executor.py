@@ -166,6 +166,18 @@ class LoadedProgram:
             image = self._run(images, timeout)
         return self.program.outputs[0].unpack(image)
 
+    def launch(self, *, timeout: float = DEFAULT_TIMEOUT) -> None:
+        """Run again on what the memory of the device holds since the last `run`.
+
+        Raises
+        ------
+        DeviceError
+            If the device fails, or `run` was not called before.
+        """
+        if not self._allocated:
+            raise DeviceError("the program is not in the memory of the device; call run first")
+        self.device.launch(self._instructions.address, len(self.program), timeout)
+
     def _run(self, images: list[npt.NDArray[np.generic]], timeout: float) -> npt.NDArray[np.uint8]:
         if not self._allocated:
             self._place()
