@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections import Counter
 from enum import Enum
 
 from vtaops.runtime.wire import PREAMBLE_BYTES, Connection, ConnectionLost
@@ -38,29 +37,36 @@ class Faults:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._armed: Counter[Fault] = Counter()
+        self._armed: dict[Fault, list[int]] = {fault: [] for fault in Fault}
 
-    def inject(self, fault: Fault) -> None:
-        """Let `fault` happen once more."""
+    def inject(self, fault: Fault, after: int = 0) -> None:
+        """Let `fault` happen once more, when `after` occasions for it have passed."""
         with self._lock:
-            self._armed[fault] += 1
+            self._armed[fault].append(after)
 
     def take(self, fault: Fault) -> bool:
-        """Return whether `fault` is to happen now."""
+        """Return whether `fault` is to happen now, on an occasion for it."""
         with self._lock:
-            happens = self._armed[fault] > 0
-            self._armed[fault] -= happens
+            waiting = self._armed[fault]
+            if not waiting:
+                return False
+            happens = waiting[0] == 0
+            if happens:
+                waiting.pop(0)
+            else:
+                waiting[0] -= 1
             return happens
 
     def clear(self) -> None:
         """Forget what has not happened."""
         with self._lock:
-            self._armed.clear()
+            for waiting in self._armed.values():
+                waiting.clear()
 
     def pending(self) -> list[Fault]:
         """Return the kinds of fault that are still to happen."""
         with self._lock:
-            return [fault for fault, count in self._armed.items() if count]
+            return [fault for fault, waiting in self._armed.items() if waiting]
 
 
 class FaultyConnection(Connection):
