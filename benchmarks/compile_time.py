@@ -79,7 +79,7 @@ def main() -> None:
     for name, row in results.items():
         cells = [f"{row[c]:.0f}" if c == "instructions" else f"{row[c]:.1f}" for c in columns]
         table.add_row(name, *cells)
-    Console().print(table)
+    Console(width=max(Console().width, 120)).print(table)
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=2) + "\n")
 

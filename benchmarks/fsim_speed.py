@@ -129,7 +129,7 @@ def main() -> None:
     table.add_row(
         "registers", "", *(f"{peaks[k] / 1e6:.0f}" if k in peaks else "" for k in columns)
     )
-    Console().print(table)
+    Console(width=max(Console().width, 120)).print(table)
     if arguments.json:
         figures = {"layers": layers, "tiles_per_second_in_registers": peaks}
         arguments.json.write_text(json.dumps(figures, indent=2) + "\n")

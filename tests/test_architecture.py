@@ -19,13 +19,19 @@ ALLOWED = {
     "isa": {"config", "errors"},
     "layout": {"config", "errors"},
     "program": {"isa", "layout", "config", "errors"},
-    "runtime": {"program", "isa", "layout", "config", "errors"},
+    "runtime": {"program", "isa", "layout", "config", "errors", "_data"},
     "board": {"runtime", "program", "isa", "config", "errors", "_data"},
     "ops": {"program", "isa", "layout", "config", "errors"},
-    "schedule": {"ops", "program", "isa", "layout", "config", "errors"},
+    "kernels": {"errors"},
+    "calls": {"kernels", "ops", "layout", "errors"},
+    "schedule": {"kernels", "ops", "program", "isa", "layout", "config", "errors"},
+    "cpu": {"calls", "schedule", "kernels", "ops", "errors"},
+    "cuda": {"calls", "schedule", "kernels", "ops", "errors"},
+    "lessons": {"cpu", "cuda", "schedule", "kernels", "ops", "errors"},
     "lowering": {"schedule", "ops", "program", "isa", "layout", "config", "errors"},
     "compiler": {"lowering", "schedule", "ops", "program", "config", "errors"},
     "tuner": {"compiler", "schedule", "ops", "config", "errors"},
+    "sweep": {"compiler", "workloads", "program", "config", "errors"},
     "reference": {"ops", "program", "config", "errors"},
     "workloads": {"schedule", "ops", "errors"},
     "report": {"program", "isa", "config", "errors"},
@@ -43,7 +49,7 @@ ALLOWED = {
     },
     "session": {"tuner", "compiler", "runtime", "schedule", "ops", "program", "config", "errors"},
 }
-TOP = {"__init__", "cli", "cli_board"}
+TOP = {"__init__", "cli", "cli_board", "cli_hardware", "cli_lessons", "cli_reports"}
 TVM_FREE = ("errors", "_data", "config", "isa", "layout", "program", "runtime", "board")
 
 

@@ -98,6 +98,18 @@ def test_mistakes_end_in_one_line_and_exit_code_1(arguments, message, monkeypatc
     assert error.count("\n") == 1
 
 
+def test_lesson(tmp_path):
+    picture = tmp_path / "lesson.png"
+    stages = ("--stage", "default", "--stage", "tuned")
+    options = ("--size", "32", "--budget", "0.01", "--script", "--plot", str(picture))
+    result = call("lesson", "matmul", *stages, *options)
+    assert result.exit_code == 0, result.output
+    assert "# ==== tuned" in result.output
+    assert "speed-up" in result.output
+    assert picture.stat().st_size > 1000
+    assert call("lesson", "pool").exception.args[0].startswith("there is no lesson 'pool'")
+
+
 def test_wrong_usage_exits_with_2():
     assert call("run", "conv2d", "--no-such-option").exit_code == 2
 

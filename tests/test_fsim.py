@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import pairwise
 from types import FrameType
 
 import numpy as np
@@ -26,7 +27,7 @@ from vtaops.isa import (
     Load,
     Store,
 )
-from vtaops.runtime import Fsim
+from vtaops.runtime import DeviceBuffer, Fsim
 from vtaops.runtime.fsim import available_kernels
 
 CONFIGS = {
@@ -424,6 +425,43 @@ def test_gemm_loops_of_any_length(device: Fsim, extent: int, loop: str) -> None:
     expected = start.copy()
     expected[1::3] += x[1::2].astype(np.int32) @ w.astype(np.int32).T
     np.testing.assert_array_equal(accumulators(device, 0, 3 * extent), expected)
+
+
+@pytest.mark.parametrize(("iter_out", "iter_in"), [(3, 200), (5, 50)])
+def test_instructions_of_millions_of_steps(device: Fsim, iter_out: int, iter_in: int) -> None:
+    """They are executed in slices, between which the simulator looks at the clock."""
+    rng = np.random.default_rng(3)
+    x = rng.integers(-128, 128, (iter_in + 7 * iter_out, LANES), np.int8)
+    w = rng.integers(-128, 128, (2 * iter_in + 5 * iter_out, LANES, LANES), np.int8)
+    gemm = Gemm(
+        uop_end=8192,
+        iter_out=iter_out,
+        iter_in=iter_in,
+        dst_factor_out=iter_in,
+        dst_factor_in=1,
+        src_factor_out=7,
+        src_factor_in=1,
+        wgt_factor_out=5,
+        wgt_factor_in=2,
+    )
+    add = Alu(
+        alu_op=AluOp.ADD,
+        use_imm=1,
+        imm=3,
+        uop_end=8192,
+        iter_out=iter_out,
+        iter_in=iter_in,
+        dst_factor_out=iter_in,
+        dst_factor_in=1,
+    )
+    uops = load_micro_ops(device, *[(0, 0, 0)] * 8192)
+    inputs = [load(device, Memory.INP, x), load(device, Memory.WGT, w)]
+    launch(device, serialise([uops, *inputs, gemm, add]))
+    o, i = np.divmod(np.arange(iter_out * iter_in), iter_in)
+    products = np.einsum("nk,nck->nc", x[7 * o + i].astype(np.int64), w[5 * o + 2 * i])
+    exact = 8192 * (products + 3)
+    expected = (exact + 2**31) % 2**32 - 2**31
+    np.testing.assert_array_equal(accumulators(device, 0, iter_out * iter_in), expected)
 
 
 def test_gemm_wraps_and_takes_extreme_values(device: Fsim) -> None:
@@ -910,6 +948,27 @@ def test_memory_is_finite_and_reused(fsim: Fsim) -> None:
     for nbytes in (0, -1, (1 << 32) + 1):
         with pytest.raises(DeviceError, match="cannot allocate"):
             fsim.alloc(nbytes)
+
+
+def test_buffers_stay_apart_under_random_use(fsim: Fsim) -> None:
+    """Sizes that fill the address space several times over, so that gaps are used again."""
+    rng = np.random.default_rng(0)
+    live: list[DeviceBuffer] = []
+    refused = 0
+    for _ in range(300):
+        if live and rng.random() < 0.45:
+            fsim.free(live.pop(rng.integers(len(live))))
+            continue
+        try:
+            live.append(fsim.alloc(int(2 ** rng.uniform(12, 30))))
+        except DeviceError:
+            refused += 1
+        spans = sorted((buffer.address, buffer.address + buffer.nbytes) for buffer in live)
+        for (_, end), (begin, _) in pairwise(spans):
+            assert begin - end >= 4096
+        assert spans[0][0] >= 4096
+        assert spans[-1][1] <= (1 << 32) - 4096
+    assert refused
 
 
 def test_addresses_are_reused_after_the_last(fsim: Fsim) -> None:

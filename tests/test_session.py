@@ -8,6 +8,7 @@ import pytest
 import vtaops
 from vtaops import Conv2d, Gemm, Session, Tiling
 from vtaops.reference import evaluate, random_arguments
+from vtaops.schedule import default_tiling
 
 RNG = np.random.default_rng(0)
 
@@ -238,6 +239,14 @@ def test_tilings_that_do_not_suit_the_operator(tiling, message):
 def test_tilings_are_positive_integers(value):
     with pytest.raises(vtaops.ScheduleError, match="must be a positive integer"):
         Tiling(oc=value, ic=16)
+
+
+def test_some_tile_of_a_wide_image_fits_a_small_scratchpad():
+    small = vtaops.HardwareConfig.from_dict(
+        {"LOG_BLOCK": 5, "LOG_INP_BUFF_SIZE": 13, "LOG_WGT_BUFF_SIZE": 16, "LOG_ACC_BUFF_SIZE": 15}
+    )
+    op = Conv2d(1, 3, 64, 224, 224, kernel=7, strides=2, padding=3)
+    assert default_tiling(op, small).w < 28
 
 
 def test_an_operator_that_fits_no_scratchpad_says_so():

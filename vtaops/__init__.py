@@ -71,7 +71,12 @@ __all__ = [
 ]
 
 
+_LAZY_ROOMS = ("cpu", "cuda", "lessons")
+
+
 def __getattr__(name: str) -> Any:
+    if name in _LAZY_ROOMS:
+        return import_module(f"vtaops.{name}")
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'vtaops' has no attribute {name!r}")

@@ -21,7 +21,8 @@ from rich.progress import Progress
 from rich.syntax import Syntax
 from rich.table import Table
 
-from vtaops import cli_board
+from vtaops import cli_board, cli_hardware, cli_lessons, cli_reports
+from vtaops.cli_hardware import TraceOption, TraceWindowOption, Where
 from vtaops.config import HardwareConfig
 from vtaops.errors import ShapeError, VTAError
 from vtaops.program import Program
@@ -36,6 +37,9 @@ app = typer.Typer(
 )
 run_app = typer.Typer(help="Run one operator on a device.", no_args_is_help=True)
 app.add_typer(run_app, name="run")
+cli_reports.register(app)
+cli_hardware.register(app)
+cli_lessons.register(app)
 cli_board.register(app)
 
 
@@ -56,7 +60,7 @@ ConfigOption = Annotated[
     typer.Option("--config", help="Configuration: a name (see: vtaops configs) or a JSON file."),
 ]
 DeviceOption = Annotated[
-    str, typer.Option("--device", help="Where to run: fsim, or pynq://HOST:PORT.")
+    str, typer.Option("--device", help="Where to run: fsim, tsim, or pynq://HOST:PORT.")
 ]
 TilingOption = Annotated[
     str,
@@ -69,6 +73,10 @@ SaveOption = Annotated[
     Path | None, typer.Option("--save", help="Write the compiled program to this file.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
+CsvOption = Annotated[bool, typer.Option("--csv", help="Print the report as CSV.")]
+TimingOption = Annotated[
+    bool, typer.Option("--timing", help="Add the cycles of every unit, by the timing model.")
+]
 SeedOption = Annotated[int, typer.Option("--seed", help="Seed of the random arguments.")]
 ShiftOption = Annotated[
     int, typer.Option("--shift", help="Right shift of the accumulators, 0..31.")
@@ -100,7 +108,11 @@ def run_conv2d(
     seed: SeedOption = 0,
     show: ShowOption = None,
     save: SaveOption = None,
+    trace: TraceOption = None,
+    trace_window: TraceWindowOption = "",
+    timing: TimingOption = False,
     as_json: JsonOption = False,
+    as_csv: CsvOption = False,
 ) -> None:
     """Run a convolution on random data, compare with NumPy, print the statistics report.
 
@@ -124,7 +136,9 @@ def run_conv2d(
             clip=_clip(clip),
         )
 
-    _run(layer, explicit, Conv2d, tiling, config, device, seed, show, save, as_json)
+    form = "json" if as_json else "csv" if as_csv else "table"
+    where = Where(device, trace, trace_window)
+    _run(layer, explicit, Conv2d, tiling, config, where, seed, show, save, form, timing)
 
 
 @run_app.command("gemm")
@@ -142,7 +156,11 @@ def run_gemm(
     seed: SeedOption = 0,
     show: ShowOption = None,
     save: SaveOption = None,
+    trace: TraceOption = None,
+    trace_window: TraceWindowOption = "",
+    timing: TimingOption = False,
     as_json: JsonOption = False,
+    as_csv: CsvOption = False,
 ) -> None:
     """Run a matrix product on random data, compare with NumPy, print the statistics report.
 
@@ -153,7 +171,9 @@ def run_gemm(
     def explicit() -> Gemm:
         return Gemm(m=m, n=n, k=k, bias=bias, shift=shift, clip=_clip(clip))
 
-    _run(layer, explicit, Gemm, tiling, config, device, seed, show, save, as_json)
+    form = "json" if as_json else "csv" if as_csv else "table"
+    where = Where(device, trace, trace_window)
+    _run(layer, explicit, Gemm, tiling, config, where, seed, show, save, form, timing)
 
 
 @app.command()
@@ -281,19 +301,21 @@ def _run(
     kind: type,
     tiling: str,
     config: str,
-    device: str,
+    where: Where,
     seed: int,
     show: Stage | None,
     save: Path | None,
-    as_json: bool,
+    form: str,
+    timing: bool,
 ) -> None:
     from vtaops.compiler import compile
     from vtaops.reference import evaluate, random_arguments
-    from vtaops.report import statistics_data, statistics_table
+    from vtaops.report import as_csv, performance_table, statistics_data, statistics_table
+    from vtaops.runtime.tsim import Tsim
     from vtaops.session import Session
     from vtaops.workloads import find
 
-    op, chosen = explicit() if not layer else find(layer).op, _tiling(tiling)
+    op, chosen = explicit() if not layer else find(layer).op, parse_tiling(tiling)
     if layer:
         chosen = chosen or find(layer).tiling
         if not isinstance(op, kind):
@@ -310,16 +332,25 @@ def _run(
             typer.echo(program.disassemble())
             return
     arrays = random_arguments(op, np.random.default_rng(seed))
-    with Session(device, hardware) as session:
+    with Session(where.open(hardware), hardware) as session:
         result = session.run(op, *arrays, tiling=chosen)
         program, statistics = session.program(op, chosen), session.stats
+        performance = session.device.performance() if isinstance(session.device, Tsim) else None
     correct = bool(np.array_equal(result, evaluate(op, arrays)))
-    if as_json:
-        report = statistics_data(program, statistics)
-        typer.echo(json.dumps({**report, "device": device, "equals_numpy": correct}, indent=2))
+    timeline = program.timeline() if timing else None
+    if form == "json":
+        report = statistics_data(program, statistics, timeline)
+        if performance:
+            report["performance"] = performance.as_dict()
+        typer.echo(json.dumps({**report, "device": where.name, "equals_numpy": correct}, indent=2))
+    elif form == "csv":
+        report = statistics_data(program, statistics, timeline)
+        typer.echo(as_csv({layer or op.summary: report}), nl=False)
     else:
-        title = f"{layer or op.summary} on {device}, {hardware.name} ({hardware.bitstream_id})"
-        Console().print(statistics_table(program, statistics, title))
+        title = f"{layer or op.summary} on {where.name}, {hardware.name} ({hardware.bitstream_id})"
+        Console().print(statistics_table(program, statistics, title, timeline))
+        if performance:
+            Console().print(performance_table(performance, "Where the cycles went"))
         typer.echo(f"result {'equals' if correct else 'DIFFERS FROM'} NumPy, bit for bit")
     if not correct:
         raise typer.Exit(1)
@@ -358,7 +389,7 @@ def _show(op: Any, hardware: HardwareConfig, tiling: Any, stage: Stage) -> None:
         typer.echo(text)
 
 
-def _tiling(text: str) -> Any:
+def parse_tiling(text: str) -> Any:
     """Parse ``oc=128,ic=16,...``; empty means the default tiling."""
     from vtaops.errors import ScheduleError
     from vtaops.schedule import Tiling

@@ -1,3 +1,4 @@
+// Implementation of baseline.hpp.
 #include "baseline.hpp"
 
 #include <string>

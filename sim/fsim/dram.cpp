@@ -1,3 +1,4 @@
+// Implementation of dram.hpp.
 #include "dram.hpp"
 
 #include <atomic>

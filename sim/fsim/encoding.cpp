@@ -1,3 +1,4 @@
+// Implementation of encoding.hpp.
 #include "encoding.hpp"
 
 #include <stdexcept>

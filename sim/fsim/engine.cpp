@@ -1,3 +1,4 @@
+// Implementation of engine.hpp.
 #include "engine.hpp"
 
 #include <cstring>

@@ -1,3 +1,4 @@
+// Implementation of executor.hpp.
 #include "executor.hpp"
 
 #include <algorithm>

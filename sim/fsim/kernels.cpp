@@ -1,3 +1,4 @@
+// Implementation of kernels.hpp.
 #include "kernels.hpp"
 
 #include "fault.hpp"

@@ -1,3 +1,4 @@
+// Implementation of scratchpads.hpp.
 #include "scratchpads.hpp"
 
 #include <cstring>

@@ -79,7 +79,9 @@ def _instructions(program: Program) -> list[str]:
             rows.append(("?", str(error), ""))
             continue
         unit = instruction.unit.name.lower()
-        rows.append((unit, _text(program, instruction, relocation), isa.tokens_text(instruction)))
+        rows.append(
+            (unit, instruction_text(program, instruction, relocation), isa.tokens_text(instruction))
+        )
     width = min(_TEXT_COLUMNS, max((len(text) for _, text, _ in rows), default=0))
     digits = max(4, len(str(len(rows))))
     return [
@@ -88,7 +90,8 @@ def _instructions(program: Program) -> list[str]:
     ]
 
 
-def _text(program: Program, instruction: isa.Instruction, relocation: int) -> str:
+def instruction_text(program: Program, instruction: isa.Instruction, relocation: int) -> str:
+    """Return one line for an instruction, with the name of the buffer that it addresses."""
     text = isa.disassemble(instruction)
     if relocation == NO_BUFFER or not isinstance(instruction, isa.Load | isa.Store):
         return text

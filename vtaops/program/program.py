@@ -257,6 +257,11 @@ class Program:
 
         verify(self)
 
+    def _repr_html_(self) -> str:
+        from vtaops.report.html import program_html
+
+        return program_html(self)
+
     def save(self, path: str | Path) -> None:
         """Write the program to a file."""
         from vtaops.program.file_format import save

@@ -60,6 +60,11 @@ class Statistics:
         """All bytes between DRAM and the scratchpads."""
         return sum(value for name, value in self.as_dict().items() if name.endswith("_nbytes"))
 
+    def _repr_html_(self) -> str:
+        from vtaops.report.html import statistics_html
+
+        return statistics_html(self)
+
 
 _LOAD_COUNTERS = {
     Memory.INP: "inp_load_nbytes",

@@ -1,5 +1,34 @@
-"""Reports for people: statistics."""
+"""Reports for people: statistics, cycles, space-time and access diagrams, roofline, sweeps.
 
-from vtaops.report.statistics import statistics_data, statistics_table
+Every report is a function of programs and timelines. matplotlib is imported where a picture is
+drawn, and nowhere else.
+"""
 
-__all__ = ["statistics_data", "statistics_table"]
+from vtaops.report.access import access
+from vtaops.report.chrome_trace import chrome_trace
+from vtaops.report.files import save_figure, write_text
+from vtaops.report.interactive import interactive
+from vtaops.report.pareto import pareto_plot, sweep_data, sweep_table
+from vtaops.report.performance import performance_table
+from vtaops.report.roofline import RooflinePoint, roofline
+from vtaops.report.spacetime import spacetime
+from vtaops.report.statistics import as_csv, comparison_table, statistics_data, statistics_table
+
+__all__ = [
+    "RooflinePoint",
+    "access",
+    "as_csv",
+    "chrome_trace",
+    "comparison_table",
+    "interactive",
+    "pareto_plot",
+    "performance_table",
+    "roofline",
+    "save_figure",
+    "spacetime",
+    "statistics_data",
+    "statistics_table",
+    "sweep_data",
+    "sweep_table",
+    "write_text",
+]

@@ -1,15 +1,23 @@
-"""The statistics report: what a program did on a device, as a table and as plain data."""
+"""The statistics report: what a program does and where its cycles go; one program or several.
+
+`statistics_data` gives everything as plain data; the tables, JSON and CSV are views of it.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import csv
+import io
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from rich.table import Table
 
 from vtaops.isa import Unit
 from vtaops.program import Program, Statistics
+from vtaops.program.timing import WAITS, Timeline
+from vtaops.program.traffic import compulsory_nbytes
 
-_MEANING = {
+MEANING = {
     "inp_load_nbytes": "input tiles read from DRAM",
     "wgt_load_nbytes": "weight tiles read from DRAM",
     "acc_load_nbytes": "accumulator tiles read from DRAM",
@@ -18,9 +26,12 @@ _MEANING = {
     "gemm_counter": "tile products",
     "alu_counter": "tiles passed through the vector ALU",
 }
+"""Meaning of the counters."""
 
 
-def statistics_data(program: Program, statistics: Statistics) -> dict[str, Any]:
+def statistics_data(
+    program: Program, statistics: Statistics, timeline: Timeline | None = None
+) -> dict[str, Any]:
     """Return the report as plain data, ready for JSON.
 
     Parameters
@@ -28,41 +39,172 @@ def statistics_data(program: Program, statistics: Statistics) -> dict[str, Any]:
     program : Program
         What ran.
     statistics : Statistics
-        What the device counted.
+        What the device counted (or `Program.stats`).
+    timeline : Timeline, optional
+        The timing model's result (`Program.timeline`); adds ``"timing"``.
     """
     config = program.config
     units = [instruction.unit for instruction in program]
     performed = statistics.gemm_counter * config.macs_per_cycle
-    return {
+    minimum = compulsory_nbytes(program)
+    data: dict[str, Any] = {
         "operator": dict(program.metadata),
         "config": {"name": config.name, "bitstream_id": config.bitstream_id},
         "counters": statistics.as_dict(),
         "dram_nbytes": statistics.dram_nbytes,
+        "dram_nbytes_minimum": minimum,
+        "dram_nbytes_over_minimum": statistics.dram_nbytes / max(1, minimum),
         "macs_performed": performed,
         "macs_per_dram_byte": performed / max(1, statistics.dram_nbytes),
         "instructions": {unit.name.lower(): units.count(unit) for unit in Unit},
+        "instruction_nbytes": program.instructions.nbytes,
         "micro_ops": len(program.micro_ops),
     }
+    if timeline is not None:
+        data["timing"] = timeline.as_dict()
+    return data
 
 
-def statistics_table(program: Program, statistics: Statistics, title: str) -> Table:
+def statistics_table(
+    program: Program, statistics: Statistics, title: str, timeline: Timeline | None = None
+) -> Table:
     """Return the report as a table for the terminal; parameters as `statistics_data`."""
-    data = statistics_data(program, statistics)
-    table = Table(title=title, title_justify="left", show_header=True, header_style="bold")
-    table.add_column("statistic")
-    table.add_column("value", justify="right")
-    table.add_column("meaning", style="dim")
+    data = statistics_data(program, statistics, timeline)
+    table = _table(title, "statistic", "value", "meaning")
     for name, value in data["counters"].items():
-        table.add_row(name, f"{value:,}", _MEANING[name])
+        table.add_row(name, f"{value:,}", MEANING[name])
     table.add_section()
     table.add_row("DRAM traffic", f"{data['dram_nbytes']:,}", "bytes in all")
+    over = f"{data['dram_nbytes_over_minimum']:.2f} times that is moved"
+    minimum = f"{data['dram_nbytes_minimum']:,}"
+    table.add_row("minimum", minimum, f"every byte in use, moved once; {over}")
     macs = program.metadata.get("macs")
-    useful = f"{100 * macs / data['macs_performed']:.1f} % asked for" if macs else ""
-    table.add_row("multiply-adds", f"{data['macs_performed']:,}", f"in tile products; {useful}")
+    useful = f"; {100 * macs / data['macs_performed']:.1f} % asked for" if macs else ""
+    table.add_row("multiply-adds", f"{data['macs_performed']:,}", f"in tile products{useful}")
     intensity = f"{data['macs_per_dram_byte']:.1f}"
     table.add_row("intensity", intensity, "multiply-adds for each byte of DRAM traffic")
     counts = data["instructions"]
     split = ", ".join(f"{name} {count}" for name, count in counts.items())
     table.add_row("instructions", f"{sum(counts.values()):,}", split)
     table.add_row("micro-ops", f"{data['micro_ops']:,}", "in the program")
+    if timeline is not None:
+        _add_timing(table, timeline)
     return table
+
+
+def _add_timing(table: Table, timeline: Timeline) -> None:
+    cycles = timeline.cycles
+    table.add_section()
+    table.add_row("cycles", f"{cycles:,}", "by the timing model")
+    used = f"{100 * timeline.gemm_utilization:.1f} %"
+    table.add_row("GEMM array", used, "of the cycles form a tile product")
+    for name, unit in timeline.units.items():
+        table.add_section()
+        share = _percent(unit.work, cycles)
+        table.add_row(f"[bold]{name}[/bold]", f"{unit.work:,}", f"{share} of the cycles at work")
+        for kind, spent in unit.busy.items():
+            table.add_row(f"  {kind}", f"{spent:,}", _percent(spent, cycles))
+        for cause, spent in unit.waiting.items():
+            meaning = f"{_percent(spent, cycles)}  {WAITS[cause]}"
+            table.add_row(f"  waiting: {cause}", f"{spent:,}", meaning)
+        table.add_row("  idle", f"{unit.idle:,}", _percent(unit.idle, cycles))
+    table.add_section()
+    port = timeline.port
+    for label, beats in (("read", port.read_beats), ("write", port.write_beats)):
+        meaning = f"{_percent(beats, cycles)} of the cycles; a beat is {port.width} bytes"
+        table.add_row(f"port {label} beats", f"{beats:,}", meaning)
+    waited = ", ".join(f"{name} {spent:,}" for name, spent in port.contention.items() if spent)
+    table.add_row("port contention", f"{sum(port.contention.values()):,}", waited or "none")
+
+
+# --------------------------------------------------------------------------- side by side
+
+
+def comparison_table(reports: Mapping[str, Mapping[str, Any]], title: str) -> Table:
+    """Return several reports side by side, with the ratio of each to the first.
+
+    Parameters
+    ----------
+    reports : mapping
+        Name of each variant -> its `statistics_data`.
+    title : str
+        Heading of the table.
+    """
+    table = _table(title, "statistic", *reports, right=len(reports))
+    columns = [numbers(data) for data in reports.values()]
+    section = ""
+    for key in dict.fromkeys(key for column in columns for key in column):
+        values = [column.get(key, 0) for column in columns]
+        if not any(values):
+            continue
+        group, label = _label(key)
+        if group != section:
+            table.add_section()
+        section = group
+        cells = [_number(values[0]), *(_with_ratio(v, values[0]) for v in values[1:])]
+        table.add_row(label, *cells)
+    return table
+
+
+def _label(key: str) -> tuple[str, str]:
+    """Return the section and the text of a flattened name, as a reader calls it."""
+    parts = key.removeprefix("timing.").split(".")
+    if parts[0] == "units":
+        _, unit, state, *kind = parts
+        text = {"busy": f"{unit}: {''.join(kind)}", "waiting": f"{unit} waits: {''.join(kind)}"}
+        return unit, text.get(state, f"{unit}: {state}")
+    if parts[0] in ("port", "instructions"):
+        return parts[0], " ".join(parts).replace("_", " ")
+    return ("totals" if len(parts) == 1 else parts[0]), parts[-1]
+
+
+def numbers(data: Mapping[str, Any]) -> dict[str, float]:
+    """Return the figures of a report, flattened: ``"timing.units.load.idle"`` -> value."""
+    found: dict[str, float] = {}
+
+    def walk(prefix: str, value: Any) -> None:
+        if isinstance(value, Mapping):
+            for key, inner in value.items():
+                walk(f"{prefix}.{key}" if prefix else str(key), inner)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found[prefix] = value
+
+    walk("", {key: value for key, value in data.items() if key not in ("operator", "config")})
+    return found
+
+
+def as_csv(reports: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return reports as CSV: a row for each figure, a column for each variant."""
+    columns = {name: numbers(data) for name, data in reports.items()}
+    keys = dict.fromkeys(key for column in columns.values() for key in column)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["statistic", *columns])
+    writer.writerows([key, *(column.get(key, 0) for column in columns.values())] for key in keys)
+    return text.getvalue()
+
+
+# -------------------------------------------------------------------------------- details
+
+
+def _table(title: str, *columns: str, right: int = 1) -> Table:
+    table = Table(title=title, title_justify="left", show_header=True, header_style="bold")
+    for position, column in enumerate(columns):
+        number = 0 < position <= right
+        dim = "dim" if position > right else None
+        justify: Literal["left", "right"] = "right" if number else "left"
+        table.add_column(column, justify=justify, style=dim, overflow="fold")
+    return table
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{100 * part / max(1, whole):.1f} %"
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"
+
+
+def _with_ratio(value: float, first: float) -> str:
+    ratio = f"{value / first:.2f}x" if first else "new"
+    return f"{_number(value)}  [dim]{ratio:>6}[/dim]"

@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vtaops.config import HardwareConfig
-from vtaops.errors import DeviceError
+from vtaops.errors import DeviceError, UnsupportedError
 from vtaops.runtime.device import Device, DeviceBuffer
 from vtaops.runtime.executor import LoadedProgram
 
 if TYPE_CHECKING:
     from vtaops.runtime.fsim import Fsim
+    from vtaops.runtime.tsim import Tsim
 
-DEVICES = ("fsim", "pynq://HOST:PORT")
+DEVICES = ("fsim", "tsim", "pynq://HOST:PORT")
 """Names that `open_device` knows."""
 
 
@@ -25,18 +26,21 @@ def open_device(
     Parameters
     ----------
     name : str
-        ``"fsim"``, the functional simulator; ``"pynq://host:port"``, a board that serves there.
+        ``"fsim"``, the functional simulator; ``"tsim"``, the cycle-accurate simulation of the RTL;
+        ``"pynq://host:port"``, a board that serves there.
     config : HardwareConfig, str or Path
         Its configuration; a board must have it.
     check_overflow : bool
-        Whether an int32 overflow is an error (simulator only).
+        Whether an int32 overflow is an error (``"fsim"`` only).
 
     Raises
     ------
     ConfigError
         If a board has another configuration.
     DeviceError
-        If there is no such device, or it cannot be reached.
+        If there is no such device, or it cannot be built or reached.
+    UnsupportedError
+        If the device cannot check for overflow.
     """
     if name == "fsim":
         from vtaops.runtime.fsim import Fsim
@@ -44,20 +48,30 @@ def open_device(
         return Fsim(config, check_overflow=check_overflow)
     if name.startswith("pynq://"):
         if check_overflow:
-            raise DeviceError("check_overflow needs a simulator; boards cannot detect overflow")
+            raise UnsupportedError("boards wrap like hardware; check_overflow needs fsim")
         from vtaops.runtime.remote import RemoteDevice
 
         return RemoteDevice(name, config)
+    if name == "tsim":
+        from vtaops.runtime.tsim import Tsim
+
+        if check_overflow:
+            raise UnsupportedError("tsim wraps like hardware; check_overflow needs fsim")
+        return Tsim(config)
     raise DeviceError(f"no device {name!r}; known devices: {', '.join(DEVICES)}")
 
 
 def __getattr__(name: str) -> Any:
-    """Import `Fsim` on first use: the other devices work where native code was not built."""
+    """Import simulators on first use: a board installs neither."""
     if name == "Fsim":
         from vtaops.runtime.fsim import Fsim
 
         return Fsim
+    if name == "Tsim":
+        from vtaops.runtime.tsim import Tsim
+
+        return Tsim
     raise AttributeError(f"module 'vtaops.runtime' has no attribute {name!r}")
 
 
-__all__ = ["DEVICES", "Device", "DeviceBuffer", "Fsim", "LoadedProgram", "open_device"]
+__all__ = ["DEVICES", "Device", "DeviceBuffer", "Fsim", "LoadedProgram", "Tsim", "open_device"]

@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.config import HardwareConfig
+from vtaops.config import INSTRUCTION_BYTES, HardwareConfig
 from vtaops.errors import ScheduleError
 from vtaops.ops import Operator
 from vtaops.schedule.blocked import Axis, BlockedShape, blocked_shape
@@ -77,7 +77,7 @@ def candidates(shape: BlockedShape, config: HardwareConfig) -> Candidates:
         _divisions(shape.oc),
         _divisions(shape.ic),
         _divisions(shape.rows.extent),
-        _divisions(shape.columns.extent)[-4:],
+        _coarse_divisions(shape.columns.extent),
         [1, 2, 3, _ALL],
         [1, 2, 3, _ALL],
         [1, 2],
@@ -136,9 +136,12 @@ def cycle_bound(shape: BlockedShape, config: HardwareConfig, c: Candidates) -> G
     outputs = oc_tiles * pixel_tiles
     rows, columns = _spans(shape.rows, c.h), _spans(shape.columns, c.w)
 
-    requests = outputs * steps * (c.ic + c.ic) + outputs
-    transfer = dram_bytes(shape, config, c) / bus + _PER_REQUEST * requests
+    # A padded image takes one request for each channel block: the hardware pads two dimensions.
+    padded = not (all(shape.rows.real) and all(shape.columns.real))
+    requests = outputs * steps * ((c.ic if padded else 1) + 1) + outputs
     instructions = outputs * (steps + 1 + shape.alu_passes)
+    fetched = (requests + instructions) * INSTRUCTION_BYTES
+    transfer = (dram_bytes(shape, config, c) + fetched) / bus + _PER_REQUEST * requests
     compute = shape.compute_cycles + _PER_COMPUTE_INSTRUCTION * instructions
 
     first = c.ic * rows * columns * config.inp.element_bytes
@@ -212,6 +215,18 @@ def _loaded(axis: Axis, tiles: Grid) -> Grid:
     """Return `Axis.loaded` of each tile size."""
     sizes, inverse = np.unique(tiles, return_inverse=True)
     return np.asarray([axis.loaded(int(size)) for size in sizes])[inverse]
+
+
+def _coarse_divisions(extent: int) -> list[int]:
+    """Sizes of the pieces when `extent` is cut into 1, 2, 3, 4, 6, 8, 12, 16, ... pieces.
+
+    Narrow tiles reread their borders; a few widths suffice, down to one pixel so that some tile
+    fits.
+    """
+    pieces = {1, extent}
+    for power in range(extent.bit_length()):
+        pieces |= {1 << power, 3 << power}
+    return sorted({-(-extent // p) for p in pieces if p <= extent})
 
 
 def _divisions(extent: int) -> list[int]:

@@ -36,11 +36,16 @@ class TimingParameters:
         Cycles of the data through the buffer of the client (``fifo.sv``).
     load_window : int
         Beats that one load engine has in flight (``RtlParameters.load_buffer_beats``).
-    chunk_beats : int
-        Beats that the model grants at once: the grain of its arbitration. The RTL
-        arbitrates bursts of 16; 64 is four times as fast to simulate and as exact.
+    outstanding : int
+        Bursts that one load engine has in flight (``RtlParameters.outstanding``, which in the RTL
+        bounds all clients together).
+    chunk_beats, chunk_bursts : int
+        Most beats, and bursts, that the model grants at once: the grain of its arbitration. The RTL
+        arbitrates single bursts; coarser is faster to simulate, finer is more exact where several
+        clients stream at once.
     burst_beats : int
-        Beats of a request of the instruction fetch (``RtlParameters.burst_beats``).
+        Beats of the longest burst, and of an aligned block that a burst does not leave
+        (``RtlParameters.burst_beats``, ``burst_generator.sv``).
     fetch_bursts : int
         Bursts that the fetch reads ahead (``fetch.sv``: a buffer of four).
     command_depth : int
@@ -53,7 +58,7 @@ class TimingParameters:
         queued, one at the head, one in execution).
     stores_in_flight : int
         Stores between their tokens and their last acknowledgement (``store_unit.sv``: four queued,
-        one at the head, one in execution).
+        one at the head, one in execution); at least 2.
     load_fill : int
         Cycles from the start of a load to its first write, without data (``tensor_load.sv``).
     gemm_interval, alu_interval, alu_tensor_interval : int
@@ -84,7 +89,9 @@ class TimingParameters:
     request_latency: int = 1
     buffer_latency: int = 2
     load_window: int = 256
+    outstanding: int = 32
     chunk_beats: int = 64
+    chunk_bursts: int = 8
     burst_beats: int = 16
     fetch_bursts: int = 4
     command_depth: int = 513
@@ -110,18 +117,19 @@ class TimingParameters:
                 if not value > 0 or not math.isfinite(value):
                     raise ConfigError(f"bandwidth is {value}; give bytes per cycle above 0")
                 continue
-            least = 0 if f.name in _MAY_BE_ZERO else 1
+            least = 0 if f.name in _MAY_BE_ZERO else 2 if f.name == "stores_in_flight" else 1
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ConfigError(
                     f"{f.name} is {value!r}; it must be an integer of at least {least}"
                 )
         if self.port_bytes is not None and self.port_bytes not in (8, 16, 32, 64):
             raise ConfigError(f"port_bytes is {self.port_bytes}; it must be 8, 16, 32 or 64")
-        if self.chunk_beats > self.load_window:
-            raise ConfigError(
-                f"chunk_beats is {self.chunk_beats}; it must not exceed load_window "
-                f"({self.load_window})"
-            )
+        for chunk, limit in (("chunk_beats", "load_window"), ("chunk_bursts", "outstanding")):
+            if getattr(self, chunk) > getattr(self, limit):
+                raise ConfigError(
+                    f"{chunk} is {getattr(self, chunk)}; it must not exceed {limit} "
+                    f"({getattr(self, limit)})"
+                )
 
     def port_width(self, config: HardwareConfig) -> int:
         """Return the bytes of a beat on `config`."""

@@ -158,7 +158,8 @@ def simulate(
     from vtaops.program.timing.timeline import Timeline
 
     parameters = parameters or TimingParameters()
-    work = work_of(program, parameters.port_width(program.config))
+    port = parameters.port_width(program.config)
+    work = work_of(program, port, port * parameters.burst_beats)
     machine = Machine(program, work, parameters, events)
     _run(machine, [_fetch(machine), _load(machine), _compute(machine), _store(machine)])
     return Timeline(program, parameters, machine)
@@ -202,36 +203,38 @@ def _fetch(machine: Machine) -> Process:
     sent = [0, 0, 0]
     channels = [machine.dispatched[unit] for unit in Unit]
     places = [machine.taken[unit] for unit in Unit]
-    taken: deque[float] = deque()  # when the buffer places of each outstanding burst are free
-    request, last = 0.0, -float(interval)
+    arrivals: deque[float] = deque()  # first beat of each burst that is not yet dispatched
+    request, requested, last = -1.0, 0, -float(interval)
     for begin in range(0, count, per_burst):
-        size = min(per_burst, count - begin)
-        if len(taken) == p.fetch_bursts:
-            request = max(request, taken.popleft())
-        ready = request + latency
-        if ready >= machine.horizon:
-            yield ready
-        beats = -(-size * _INSTRUCTION_BYTES // port)
-        start, _ = machine.grant(FETCH, 0, ready, beats, begin)
-        for index in range(begin, begin + size):
+        # Requests run ahead; a burst makes room for another when its instructions are dispatched.
+        free = last + 1 if begin else 0.0
+        while len(arrivals) < p.fetch_bursts and requested < count:
+            size = min(per_burst, count - requested)
+            request = max(request + 1, free)
+            ready = request + latency
+            if ready >= machine.horizon:
+                yield ready
+            beats = -(-size * _INSTRUCTION_BYTES // port)
+            arrivals.append(machine.grant(FETCH, 0, ready, beats, requested)[0])
+            requested += size
+        start = arrivals.popleft() + p.buffer_latency
+        for index in range(begin, min(begin + per_burst, count)):
             unit = work.unit[index]
             last_beat = ((index - begin + 1) * _INSTRUCTION_BYTES - 1) // port
-            time = max(last + interval, start + p.buffer_latency + last_beat * beat)
+            time = max(last + interval, start + last_beat * beat)
             if sent[unit] >= p.command_depth:
                 place = sent[unit] - p.command_depth
                 while len(places[unit].times) <= place:
                     yield places[unit]
-                free = places[unit].times[place] + 1
+                room = places[unit].times[place] + 1
                 if machine.record:
-                    machine.queue_stall[index] = max(0, free - time)
-                time = max(time, free)
+                    machine.queue_stall[index] = max(0, room - time)
+                time = max(time, room)
             sent[unit] += 1
             last = time
             if machine.record:
                 machine.dispatch_time[index] = time
             channels[unit].send(time + p.dispatch_latency)
-        taken.append(last + 1)
-        request += 1
     machine.completed[FETCH] = last + 1
 
 
@@ -241,13 +244,24 @@ def _fetch(machine: Machine) -> Process:
 class _LoadEngine:
     """Moves data from the port into scratchpads: requests run ahead, writes happen in order."""
 
-    __slots__ = ("_in_flight", "_machine", "_pending", "_process", "end", "last_request")
+    __slots__ = (
+        "_beats_in_flight",
+        "_bursts_in_flight",
+        "_machine",
+        "_process",
+        "_to_arrive",
+        "_to_write",
+        "end",
+        "last_request",
+    )
 
     def __init__(self, machine: Machine, process: int) -> None:
         self._machine = machine
         self._process = process
-        self._pending: deque[tuple[int, float]] = deque()  # beats, and when they are written
-        self._in_flight = 0
+        # Chunks that hold places: bursts until their data arrive, beats until they are written.
+        self._to_arrive: deque[tuple[int, float]] = deque()
+        self._to_write: deque[tuple[int, float]] = deque()
+        self._bursts_in_flight = self._beats_in_flight = 0
         self.end = 0.0  # of the last write
         self.last_request = -1.0
 
@@ -255,37 +269,45 @@ class _LoadEngine:
         """Execute the load `index`, started at `start`; writes may begin at `allowed`."""
         machine, work, p = self._machine, self._machine.work, self._machine.parameters
         latency, buffer = p.request_latency + p.dram_latency, p.buffer_latency
-        pending, process = self._pending, self._process
-        beats, top, zeros = work.beats[index], work.top[index], work.zeros[index]
-        chunk, window, burst = p.chunk_beats, p.load_window, p.burst_beats
+        process, window, outstanding = self._process, p.load_window, p.outstanding
+        to_arrive, to_write = self._to_arrive, self._to_write
+        beats, before, zeros = work.beats[index], work.before[index], work.zeros[index]
+        bursts = work.bursts[index]
         segments = machine.segments[index] if machine.record else None
 
         end = max(self.end, start + p.load_fill, allowed)
-        if top:
+        if before:
             if segments is not None:
-                segments.append((end, end + top))
-            end += top
-        request, done, padded = start + 1, 0, 0
-        while done < beats:
-            size = min(chunk, beats - done)
-            while self._in_flight + size > window:
-                freed, written = pending.popleft()
-                self._in_flight -= freed
-                request = max(request, written)
+                segments.append((end, end + before))
+            end += before
+        request, done, requested, padded = start + 1, 0, 0, 0
+        chunks = max(-(-beats // p.chunk_beats), -(-bursts // p.chunk_bursts))
+        for chunk in range(1, chunks + 1):
+            size = beats * chunk // chunks - done
+            count = bursts * chunk // chunks - requested
+            pads = zeros * chunk // chunks - padded
+            done, requested, padded = done + size, requested + count, padded + pads
+            while self._beats_in_flight + size > window:
+                freed, time = to_write.popleft()
+                self._beats_in_flight -= freed
+                request = max(request, time)
+            while self._bursts_in_flight + count > outstanding:
+                freed, time = to_arrive.popleft()
+                self._bursts_in_flight -= freed
+                request = max(request, time)
             ready = request + latency
             if ready >= machine.horizon:
                 yield ready
             first, last = machine.grant(process, 0, ready, size, index)
-            done += size
-            pads = zeros * done // beats - padded
-            padded += pads
             begin = max(end, first + buffer)
             end = max(begin + size + pads, last + buffer)
             if segments is not None:
                 segments.append((end - size - pads, end))
-            pending.append((size, end))
-            self._in_flight += size
-            self.last_request = request + -(-size // burst) - 1
+            to_write.append((size, end))
+            to_arrive.append((count, last))
+            self._beats_in_flight += size
+            self._bursts_in_flight += count
+            self.last_request = request + max(count, 1) - 1
             request = self.last_request + 1
         if zeros > padded:  # no data at all: only padding
             if segments is not None:
@@ -366,7 +388,7 @@ def _compute(machine: Machine) -> Process:
 
         kind = work.kind[index]
         begin = max(take + p.compute_fill, issued)  # of the first issue
-        if work.beats[index] or work.top[index] or work.zeros[index]:
+        if work.beats[index] or work.before[index] or work.zeros[index]:
             start = max(take + 1, engine.last_request)
             moved = max(begin, start + 1) - 1
             if kind != UOP:
@@ -435,9 +457,14 @@ def _store(machine: Machine) -> Process:
                 yield tokens
             token = tokens.times[popped]
             popped += 1
-        start = max(start, token, drained)
+        # The store before retires from a queue: it enters when it is sent and there is a place, and
+        # this one needs a place too when it does not start in that very cycle.
+        entered = drained
         if len(completions) == p.stores_in_flight:
-            start = max(start, completions[0])
+            entered = max(entered, completions[0])
+        start = max(start, token, entered)
+        if start > entered and len(completions) >= p.stores_in_flight - 1:
+            start = max(start, completions[1 - p.stores_in_flight])
         taken.send(start)
         beats = work.beats[index]
         done = 0

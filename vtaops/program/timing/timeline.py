@@ -307,12 +307,19 @@ class Timeline:
     def _partition(self, process: int) -> Iterator[Segment]:
         """Cut the time of one unit into segments; boundaries are rounded down."""
         name = PROCESSES[process]
-        clock = 0
-        for index, kind, start, end in self._intervals(process):
-            start, end = (min(math.floor(t), self.cycles) for t in (start, end))
-            if end > max(start, clock):
-                yield Segment(name, index, kind, max(start, clock), end)
-                clock = end
+        begin = clock = 0
+        last = -1, IDLE
+        for index, kind, _, until in self._intervals(process):
+            end = min(math.floor(until), self.cycles)
+            if end <= clock:
+                continue
+            if (index, kind) != last:
+                if clock > begin:
+                    yield Segment(name, *last, begin, clock)
+                begin, last = clock, (index, kind)
+            clock = end
+        if clock > begin:
+            yield Segment(name, *last, begin, clock)
         if clock < self.cycles:
             yield Segment(name, -1, IDLE, clock, self.cycles)
 

@@ -50,10 +50,11 @@ class Work:
         `vtaops.isa.Unit` that executes it.
     kind : list of int
         Index into `KINDS`.
-    beats : list of int
-        Beats of DRAM that it reads or writes.
-    top, zeros : list of int
-        Elements of padding before the first row; all others.
+    beats, bursts : list of int
+        Beats of DRAM that it reads or writes, and the bursts that request them: a burst stays in
+        one row and in one aligned block of DRAM.
+    before, zeros : list of int
+        Elements of padding before the first element of data; all others.
     steps : list of int
         Micro-op executions.
     tensor : list of bool
@@ -69,7 +70,8 @@ class Work:
     unit: list[int]
     kind: list[int]
     beats: list[int]
-    top: list[int]
+    bursts: list[int]
+    before: list[int]
     zeros: list[int]
     steps: list[int]
     tensor: list[bool]
@@ -82,8 +84,16 @@ class Work:
     finish: list[bool]
 
 
-def work_of(program: Program, port_bytes: int) -> Work:
-    """Return the work of each instruction of `program` on a port of `port_bytes` bytes."""
+def work_of(program: Program, port_bytes: int, burst_bytes: int) -> Work:
+    """Return the work of each instruction of `program`.
+
+    Parameters
+    ----------
+    program : Program
+        The program.
+    port_bytes, burst_bytes : int
+        Size of a beat and of the longest burst.
+    """
     words, config = program.instructions, program.config
     encoding = Encoding.of(config)
     count = len(words)
@@ -100,7 +110,7 @@ def work_of(program: Program, port_bytes: int) -> Work:
         for name in ("pop_prev", "pop_next", "push_prev", "push_next"):
             columns[name][rows] = f[name]
         if cls is Load or cls is Store:
-            amounts = _transfer(config, f, port_bytes, cls is Store)
+            amounts = _transfer(config, f, port_bytes, burst_bytes, cls is Store)
         elif cls is Finish:
             amounts = {"finish": np.ones(rows.size, np.int64)}
         else:
@@ -114,13 +124,19 @@ def work_of(program: Program, port_bytes: int) -> Work:
 
 
 def _transfer(
-    config: HardwareConfig, f: dict[str, Ints], port_bytes: int, is_store: bool
+    config: HardwareConfig,
+    f: dict[str, Ints],
+    port_bytes: int,
+    burst_bytes: int,
+    is_store: bool,
 ) -> dict[str, Ints]:
     memory = f["memory"]
-    moves = f["x_size"] > 0
-    row = f["x_pad_left"] + f["x_size"] + f["x_pad_right"]
-    between = f["y_size"] * (f["x_pad_left"] + f["x_pad_right"])
-    top, bottom = f["y_pad_top"] * row, f["y_pad_bottom"] * row
+    left, right = f["x_pad_left"], f["x_pad_right"]
+    row = left + f["x_size"] + right
+    rows = f["y_pad_top"] + f["y_size"] + f["y_pad_bottom"]
+    moves = (f["x_size"] > 0) & (rows > 0)
+    before = f["y_pad_top"] * row + np.where(f["y_size"] > 0, left, 0)
+    data = f["y_size"] * f["x_size"]
     if is_store:
         kind = np.full(len(memory), STORE)
         unit = np.full(len(memory), int(Unit.STORE))
@@ -131,29 +147,33 @@ def _transfer(
         kind = kinds[memory]
         on_load = (memory == Memory.INP) | (memory == Memory.WGT)
         unit = np.where(on_load, int(Unit.LOAD), int(Unit.COMPUTE))
-    size = f["sram_base"] + np.where(moves, row * f["y_size"] + top + bottom, 0)
     return {
         "unit": unit,
         "kind": np.where(moves, kind, CONTROL),
-        "beats": np.where(moves, _beats(config, f, port_bytes), 0),
-        "top": np.where(moves, top, 0),
-        "zeros": np.where(moves, between + bottom, 0),
+        "beats": np.where(moves, _blocks(config, f, port_bytes), 0),
+        "bursts": np.where(moves, _blocks(config, f, burst_bytes), 0),
+        "before": np.where(moves, before, 0),
+        "zeros": np.where(moves, rows * row - data - before, 0),
         "first": f["sram_base"],
-        "last": size,
+        "last": f["sram_base"] + np.where(moves, rows * row, 0),
     }
 
 
-def _beats(config: HardwareConfig, f: dict[str, Ints], port_bytes: int) -> Ints:
-    """Return the port words of each transfer; a row may start and end inside a word."""
+def _blocks(config: HardwareConfig, f: dict[str, Ints], nbytes: int) -> Ints:
+    """Return how many aligned blocks of `nbytes` bytes the rows of each transfer touch."""
     table = np.array([config.dram_element_bytes(memory) for memory in Memory], np.int64)
     element = table[f["memory"]]
     row_bytes = f["x_size"] * element
-    beats: Ints = f["y_size"] * (row_bytes // port_bytes)
-    for index in np.flatnonzero(element % port_bytes):  # a word holds several elements
-        rows = np.arange(f["y_size"][index])
-        first = (f["dram_base"][index] + rows * f["x_stride"][index]) * element[index] % port_bytes
-        beats[index] = (-(-(first + row_bytes[index]) // port_bytes)).sum()
-    return beats
+    blocks = np.zeros_like(row_bytes)
+    for size in np.unique(element).tolist():
+        here = np.flatnonzero(element == size)
+        rows = f["y_size"][here]
+        period = max(1, nbytes // size)  # rows whose starts differ by whole blocks are alike
+        for first in range(min(period, int(rows.max()))):
+            start = (f["dram_base"][here] + first * f["x_stride"][here]) * size % nbytes
+            alike = (rows - first + period - 1) // period  # 0 where there is no such row
+            blocks[here] += alike * -(-(start + row_bytes[here]) // nbytes)
+    return blocks
 
 
 def _loops(f: dict[str, Ints], is_alu: bool) -> dict[str, Ints]:

@@ -1,0 +1,124 @@
+"""Cycles of each layer on the RTL, beside the bound of its compute unit, and what was lost to what.
+
+    python benchmarks/tsim_layers.py --effort thorough --json tsim_layers.json
+
+The bound is the number of cycles in which the compute unit issues micro-ops (GEMM, resets, ALU):
+no schedule with these micro-ops can be faster. "lost" are its other cycles, by cause.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+import vtaops
+from vtaops import HardwareConfig
+from vtaops.reference import evaluate, random_arguments
+from vtaops.runtime import Tsim
+from vtaops.schedule import Tiling
+from vtaops.tuner import tune
+from vtaops.workloads import WORKLOADS, Workload
+
+LOST = {
+    "load": "compute_stall_load_token",
+    "store": "compute_stall_store_token",
+    "dram": "compute_stall_dram",
+    "loading": "compute_load",
+    "drain": "compute_drain",
+    "idle": "compute_idle",
+}
+"""Column -> counter of the cycles in which the compute unit issues nothing."""
+
+
+def tiling_of(workload: Workload, config: HardwareConfig, effort: str) -> Tiling | None:
+    """Return the published tiling, the searched one, or None for the default."""
+    if workload.tiling is not None or effort == "none":
+        return workload.tiling
+    return tune(workload.op, config, cast(Any, effort)).tiling
+
+
+def measure(device: Tsim, workload: Workload, effort: str, seed: int) -> dict[str, Any]:
+    """Run a layer on random data, check it against NumPy, return its cycles."""
+    tiling = tiling_of(workload, device.config, effort)
+    program = vtaops.compile(workload.op, device.config, tiling)
+    arrays = random_arguments(workload.op, np.random.default_rng(seed))
+    device.reset_stats()
+    result = program.run(device, *arrays)
+    performance = device.performance()
+    return {
+        "equals_numpy": bool(np.array_equal(result, evaluate(workload.op, arrays))),
+        "counters_as_predicted": device.stats() == program.stats(),
+        "occurrences": workload.occurrences,
+        "bound": performance.compute_bound,
+        "utilization": performance.compute_utilization,
+        **performance.as_dict(),
+    }
+
+
+def report(results: dict[str, dict[str, Any]], device: Tsim, latency: int) -> Table:
+    """Return the table for people."""
+    table = Table(
+        title=f"{device.config.bitstream_id}, {device.parameters.port_bytes}-byte port, "
+        f"DRAM latency {latency} cycles"
+    )
+    table.add_column("layer")
+    for column in ("cycles", "bound", "bound/cycles", *(f"lost: {cause}" for cause in LOST)):
+        table.add_column(column, justify="right")
+    table.add_column("port read")
+    table.add_column("correct")
+    for name, row in results.items():
+        correct = row["equals_numpy"] and row["counters_as_predicted"]
+        table.add_row(
+            name,
+            f"{row['cycles']:,}",
+            f"{row['bound']:,}",
+            f"{row['utilization']:.1%}",
+            *(f"{row[counter]:,}" for counter in LOST.values()),
+            f"{row['port_read_beats'] / row['cycles']:.0%}",
+            "yes" if correct else "NO",
+        )
+    return table
+
+
+def main() -> None:
+    """Run the layers of ResNet-18 and the tutorials."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--config", default="pynq", help="hardware configuration")
+    parser.add_argument("--port-bytes", type=int, help="width of the DRAM port (default: board's)")
+    parser.add_argument("--latency", type=int, default=32, help="of the DRAM, cycles (default 32)")
+    efforts = ("none", "fast", "thorough")
+    parser.add_argument("--effort", choices=efforts, default="thorough", help="of the search")
+    parser.add_argument("--layers", default="", help="only layers whose name contains this")
+    parser.add_argument("--seed", type=int, default=0, help="of the random data")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    arguments = parser.parse_args()
+    config = HardwareConfig.load(arguments.config)
+    chosen = [name for name in WORKLOADS if arguments.layers in name]
+
+    with Tsim(config, port_bytes=arguments.port_bytes, latency=arguments.latency) as device:
+        results = {
+            name: measure(device, WORKLOADS[name], arguments.effort, arguments.seed)
+            for name in track(chosen, description="simulating")
+        }
+        console = Console()
+        console.print(report(results, device, arguments.latency))
+    network = sum(r["cycles"] * r["occurrences"] for n, r in results.items() if "resnet" in n)
+    console.print(
+        f"ResNet-18, all convolutions given: {network:,} cycles, "
+        f"{network / config.board.clock_mhz / 1e3:.2f} ms at {config.board.clock_mhz} MHz"
+    )
+    if arguments.json:
+        arguments.json.write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

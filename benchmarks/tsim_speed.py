@@ -1,0 +1,100 @@
+"""How fast tsim simulates and how long its models take to build.
+
+    python benchmarks/tsim_speed.py --json tsim_speed.json
+
+Speed: CPU time of one thread for one layer that keeps the GEMM core busy, best of the repetitions.
+Builds: wall time in an empty cache: the first model with the runtime of Verilator, then another
+configuration, then a cache hit; nothing else should run on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import vtaops
+from vtaops import HardwareConfig
+from vtaops.reference import random_arguments
+from vtaops.runtime import LoadedProgram, Tsim
+from vtaops.runtime.tsim import RtlParameters
+from vtaops.runtime.tsim.build import build_model
+from vtaops.workloads import find
+
+
+def build_times(first: HardwareConfig, second: HardwareConfig) -> dict[str, float]:
+    """Return seconds of a first build, of another configuration, of a cache hit."""
+    before = os.environ.get("XDG_CACHE_HOME")
+    times = {}
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["XDG_CACHE_HOME"] = cache
+        try:
+            for label, config in (("first", first), ("another", second), ("cached", second)):
+                start = time.perf_counter()
+                build_model(config, RtlParameters())
+                times[label] = time.perf_counter() - start
+        finally:
+            os.environ.pop("XDG_CACHE_HOME")
+            if before is not None:
+                os.environ["XDG_CACHE_HOME"] = before
+    return times
+
+
+def simulation_speed(config: HardwareConfig, layer: str, repeat: int) -> dict[str, float]:
+    """Return cycles, CPU seconds and cycles per second of one layer."""
+    workload = find(layer)
+    program = vtaops.compile(workload.op, config, workload.tiling)
+    arrays = random_arguments(workload.op, np.random.default_rng(0))
+    best = float("inf")
+    with Tsim(config) as device, LoadedProgram(program, device) as loaded:
+        for _ in range(repeat):
+            device.reset_stats()
+            start = time.thread_time()
+            loaded.run(*arrays)
+            best = min(best, time.thread_time() - start)
+        performance = device.performance()
+    return {
+        "cycles": performance.cycles,
+        "utilization": performance.compute_utilization,
+        "seconds": best,
+        "cycles_per_second": performance.cycles / best,
+    }
+
+
+def main() -> None:
+    """Measure both."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--config", default="pynq", help="configuration for the speed and builds")
+    parser.add_argument("--other", default="4x8_i8w8a32_15_16_16_18", help="other configuration")
+    parser.add_argument("--layer", default="resnet18.C8", help="layer for the speed")
+    parser.add_argument("--repeat", type=int, default=5, help="runs of the layer (default 5)")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    arguments = parser.parse_args()
+    config = HardwareConfig.load(arguments.config)
+
+    speed = simulation_speed(config, arguments.layer, arguments.repeat)
+    builds = build_times(config, HardwareConfig.load(arguments.other))
+    table = Table(title=f"tsim, {config.bitstream_id}")
+    table.add_column("figure")
+    table.add_column("value", justify="right")
+    table.add_column("target", justify="right")
+    rate = f"{speed['cycles_per_second'] / 1e3:,.0f} thousand cycles/s"
+    table.add_row(f"{arguments.layer}, GEMM busy {speed['utilization']:.1%}", rate, "600")
+    for label, target in (("first", "30 s"), ("another", "10 s"), ("cached", "instant")):
+        table.add_row(f"build, {label}", f"{builds[label]:.3f} s", target)
+    Console().print(table)
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"speed": speed, "builds": builds}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

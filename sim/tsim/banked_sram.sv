@@ -1,0 +1,63 @@
+// Scratchpad of DEPTH elements that moves several consecutive elements per cycle, starting at any
+// index: element i lies in bank i mod BANKS, so BANKS consecutive ones never meet in a bank.
+//
+// Ports:   write: slot j of wr_data goes to element wr_index + j if wr_slots[j], in the lanes of
+//          wr_lanes (the same for all slots). Indices wrap at DEPTH.
+//          read: slot j of rd_data is element rd_index + j.
+// Timing:  as sram: data one cycle after rd_en, old data on a collision.
+module banked_sram #(
+    parameter int WIDTH = 128,
+    parameter int DEPTH = 2048,
+    parameter int LANES = 1,
+    parameter int BANKS = 1,
+    parameter int READ_SLOTS = 1,
+    localparam int BITS = $clog2(DEPTH)
+) (
+    input  logic                        clk,
+    input  logic [BANKS-1:0]            wr_slots,
+    input  logic [LANES-1:0]            wr_lanes,
+    input  logic [BITS-1:0]             wr_index,
+    input  logic [BANKS*WIDTH-1:0]      wr_data,
+    input  logic                        rd_en,
+    input  logic [BITS-1:0]             rd_index,
+    output logic [READ_SLOTS*WIDTH-1:0] rd_data
+);
+    if (BANKS == 1) begin : g_single
+        sram #(.WIDTH(WIDTH), .DEPTH(DEPTH), .LANES(LANES)) bank (
+            .clk, .we(wr_slots[0] ? wr_lanes : '0), .waddr(wr_index), .wdata(wr_data),
+            .re(rd_en), .raddr(rd_index), .rdata(rd_data));
+    end else begin : g_banks
+        localparam int LOG = $clog2(BANKS);
+        localparam int ROW_BITS = BITS - LOG;
+        if (BANKS != 1 << LOG || DEPTH <= BANKS) begin : g_check
+            $error("banked_sram: BANKS must be a power of two below DEPTH");
+        end
+
+        wire [LOG-1:0] wr_first = wr_index[LOG-1:0];
+        wire [LOG-1:0] rd_first = rd_index[LOG-1:0];
+        logic [LOG-1:0] rd_rotation;
+        logic [BANKS*WIDTH-1:0] bank_data;
+
+        for (genvar b = 0; b < BANKS; b++) begin : g_bank
+            /* verilator lint_off CMPCONST */  // the last bank is never before the first slot
+            // The slot that falls into this bank, and whether it lies in the next row.
+            wire [LOG-1:0] slot = LOG'(b) - wr_first;
+            wire [LOG-1:0] rd_slot = LOG'(b) - rd_first;
+            sram #(.WIDTH(WIDTH), .DEPTH(DEPTH / BANKS), .LANES(LANES)) bank (
+                .clk,
+                .we(wr_slots[slot] ? wr_lanes : '0),
+                .waddr(wr_index[BITS-1:LOG] + ROW_BITS'(LOG'(b) < wr_first)),
+                .wdata(wr_data[slot*WIDTH +: WIDTH]),
+                .re(rd_en && (32'(rd_slot) < READ_SLOTS)),
+                .raddr(rd_index[BITS-1:LOG] + ROW_BITS'(LOG'(b) < rd_first)),
+                .rdata(bank_data[b*WIDTH +: WIDTH]));
+            /* verilator lint_on CMPCONST */
+        end
+
+        always_ff @(posedge clk) if (rd_en) rd_rotation <= rd_first;
+        for (genvar s = 0; s < READ_SLOTS; s++) begin : g_slot
+            wire [LOG-1:0] source = rd_rotation + LOG'(s);
+            assign rd_data[s*WIDTH +: WIDTH] = bank_data[source*WIDTH +: WIDTH];
+        end
+    end
+endmodule

@@ -1,0 +1,83 @@
+// DRAM port: joins the read clients (fetch, load, compute) on one read channel. (The store unit
+// alone writes; it has the write channels to itself.) Reads carry the number of their client, which
+// the memory returns with the data, so many bursts of all clients are outstanding at once.
+//
+// Ports:   client_*: one request channel per client; the data channel is common to the clients.
+//          A client requests only what it has buffer space for: data cannot be refused.
+//          rd_req_*, rd_*: the memory's read channels. Data of one client return in order.
+// Timing:  round robin between clients, one burst request per cycle; requests are registered,
+//          data pass straight through.
+module dram_port
+    import vta_pkg::*;
+(
+    input  logic                               clk,
+    input  logic                               rst,
+    // read clients
+    input  logic [READ_CLIENTS-1:0]            client_valid,
+    output logic [READ_CLIENTS-1:0]            client_ready,
+    input  logic [READ_CLIENTS*ADDR_BITS-1:0]  client_address,
+    input  logic [READ_CLIENTS*BEATS_BITS-1:0] client_beats,
+    output logic [READ_CLIENTS-1:0]            client_data_valid,
+    output logic [PORT_BITS-1:0]               client_data,
+    // memory
+    output logic                               rd_req_valid,
+    input  logic                               rd_req_ready,
+    output logic [ADDR_BITS-1:0]               rd_req_address,
+    output logic [BEATS_BITS-1:0]              rd_req_beats,
+    output logic [CLIENT_BITS-1:0]             rd_req_client,
+    input  logic                               rd_valid,
+    input  logic [CLIENT_BITS-1:0]             rd_client,
+    input  logic                               rd_last,
+    input  logic [PORT_BITS-1:0]               rd_data,
+    output logic                               reading
+);
+    localparam int OUTSTANDING_BITS = $clog2(OUTSTANDING + 1);
+
+    logic [CLIENT_BITS-1:0]      first;        // client with the highest priority
+    logic [CLIENT_BITS-1:0]      chosen;
+    logic                        any;
+    logic [OUTSTANDING_BITS-1:0] outstanding;  // bursts accepted here and not yet returned
+
+    // The first client with a request, counting from `first`.
+    always_comb begin
+        chosen = first;
+        any    = 1'b0;
+        for (int k = READ_CLIENTS - 1; k >= 0; k--) begin
+            if (client_valid[(32'(first) + k) % READ_CLIENTS]) begin
+                chosen = CLIENT_BITS'((32'(first) + k) % READ_CLIENTS);
+                any    = 1'b1;
+            end
+        end
+    end
+
+    wire room   = outstanding != OUTSTANDING_BITS'(OUTSTANDING);
+    wire accept = any && room && (!rd_req_valid || rd_req_ready);
+    wire retire = rd_valid && rd_last;
+
+    assign client_data = rd_data;
+    assign reading = outstanding != '0;
+    for (genvar c = 0; c < READ_CLIENTS; c++) begin : g_client
+        assign client_ready[c]      = accept && chosen == CLIENT_BITS'(c);
+        assign client_data_valid[c] = rd_valid && rd_client == CLIENT_BITS'(c);
+    end
+
+    always_ff @(posedge clk) begin
+        if (rst) begin
+            first        <= '0;
+            outstanding  <= '0;
+            rd_req_valid <= 1'b0;
+        end else begin
+            if (accept != retire)
+                outstanding <= accept ? outstanding + 1'b1 : outstanding - 1'b1;
+            if (accept) begin
+                first <= chosen == CLIENT_BITS'(READ_CLIENTS - 1) ? '0 : chosen + 1'b1;
+                rd_req_valid <= 1'b1;
+            end else if (rd_req_ready) rd_req_valid <= 1'b0;
+        end
+        if (accept) begin
+            rd_req_address <= client_address[chosen*ADDR_BITS +: ADDR_BITS];
+            rd_req_beats   <= client_beats[chosen*BEATS_BITS +: BEATS_BITS];
+            rd_req_client  <= chosen;
+        end
+    end
+endmodule

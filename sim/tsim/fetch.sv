@@ -1,0 +1,97 @@
+// Fetch: reads the instruction stream from DRAM and hands out one instruction after the other.
+//
+// Ports:   launch starts reading `count` instructions from byte address `address` (a multiple of
+//          16); insn_* offers them in program order; active until the last one has been taken.
+// Timing:  one instruction per cycle where the port is at least as wide as an instruction, else
+//          one per port words of an instruction. Reads ahead by the depth of its buffer.
+module fetch
+    import vta_pkg::*;
+(
+    input  logic                  clk,
+    input  logic                  rst,
+    input  logic                  launch,
+    input  logic [ADDR_BITS-1:0]  address,
+    input  logic [27:0]           count,
+    output logic                  req_valid,
+    input  logic                  req_ready,
+    output logic [ADDR_BITS-1:0]  req_address,
+    output logic [BEATS_BITS-1:0] req_beats,
+    input  logic                  data_valid,
+    input  logic [PORT_BITS-1:0]  data,
+    output logic                  insn_valid,
+    input  logic                  insn_ready,
+    output logic [INSN_BITS-1:0]  insn,
+    output logic                  active
+);
+    localparam int DEPTH = 4 * BURST_BEATS;
+    localparam int CREDIT_BITS = $clog2(DEPTH + 1);
+
+    logic [CREDIT_BITS-1:0] reserved;  // beats requested and not yet taken out of the buffer
+    logic bursts_valid, beat_valid, take_beat;
+    logic [PORT_BITS-1:0] beat;
+    logic [27:0] left;
+    wire room = 32'(reserved) + 32'(req_beats) <= DEPTH;
+
+    assign req_valid = bursts_valid && room;
+    assign active = left != '0;
+
+    logic start_ready_unused, active_unused, buffer_ready_unused;
+    burst_generator bursts (
+        .clk, .rst,
+        .start_valid(launch && count != '0), .start_ready(start_ready_unused),
+        .start_address(address), .start_row_bytes(32'(count) * INSN_BYTES),
+        .start_stride_bytes('0), .start_rows(16'd1),
+        .req_valid(bursts_valid), .req_ready(req_ready && room), .req_address, .req_beats,
+        .active(active_unused));
+
+    fifo #(.WIDTH(PORT_BITS), .DEPTH(DEPTH)) buffer (
+        .clk, .rst, .in_valid(data_valid), .in_ready(buffer_ready_unused), .in_data(data),
+        .out_valid(beat_valid), .out_ready(take_beat), .out_data(beat));
+
+    always_ff @(posedge clk) begin
+        if (rst) reserved <= '0;
+        else if (req_valid && req_ready || take_beat)
+            reserved <= reserved + (req_valid && req_ready ? CREDIT_BITS'(req_beats) : '0)
+                                 - CREDIT_BITS'(take_beat);
+    end
+
+    wire take_insn = insn_valid && insn_ready;
+    always_ff @(posedge clk) begin
+        if (rst) left <= '0;
+        else if (launch) left <= count;
+        else if (take_insn) left <= left - 1'b1;
+    end
+
+    if (PORT_BYTES < INSN_BYTES) begin : g_narrow
+        // An instruction is several port words: the last one completes it.
+        localparam int WORDS = INSN_BYTES / PORT_BYTES;
+        localparam int WORD_INDEX_BITS = $clog2(WORDS);
+        logic [WORD_INDEX_BITS-1:0] word;
+        logic [INSN_BITS-PORT_BITS-1:0] lower;
+        wire last = word == WORD_INDEX_BITS'(WORDS - 1);
+        assign insn_valid = beat_valid && last;
+        assign insn       = {beat, lower};
+        assign take_beat  = beat_valid && (!last || insn_ready);
+        always_ff @(posedge clk) begin
+            if (rst) word <= '0;
+            else if (take_beat) word <= word + 1'b1;
+            if (take_beat) lower <= (INSN_BITS-PORT_BITS)'({beat, lower} >> PORT_BITS);
+        end
+    end else if (PORT_BYTES == INSN_BYTES) begin : g_equal
+        assign insn_valid = beat_valid;
+        assign insn       = beat;
+        assign take_beat  = take_insn;
+    end else begin : g_wide
+        // A port word holds several instructions; the first of the stream may lie inside a word.
+        localparam int PER_WORD = PORT_BYTES / INSN_BYTES;
+        localparam int POSITION_BITS = $clog2(PER_WORD);
+        logic [POSITION_BITS-1:0] position;
+        assign insn_valid = beat_valid && active;
+        assign insn       = beat[position*INSN_BITS +: INSN_BITS];
+        assign take_beat  = take_insn && (&position || left == 28'd1);
+        always_ff @(posedge clk) begin
+            if (launch) position <= address[$clog2(INSN_BYTES) +: POSITION_BITS];
+            else if (take_insn) position <= position + 1'b1;
+        end
+    end
+endmodule

@@ -1,0 +1,110 @@
+// Control and status registers: the map of upstream's VCR, extended by status and counters.
+//
+//   0x00  control: write bit 0 to launch; bit 1: FINISH has executed; bit 2: nothing is active
+//         (with bit 1 low: the units wait for tokens that nobody will send)
+//   0x04  cycles from launch to FINISH (low half)      0x08  number of instructions
+//   0x0c  address of the instructions                  0x10, 0x14, 0x18, 0x1c, 0x20  origin of the
+//         DRAM addresses of UOP, INP, WGT, ACC, OUT    0x24  writes of accumulator elements
+//   0x28  faults since reset, one bit per cause        0x2c  tokens that are waited for:
+//         bit 0 load for compute, 1 compute for load, 2 compute for store, 3 store for compute;
+//         queues that hold tokens: bit 4 load to compute, 5 compute to load, 6 compute to store,
+//         7 store to compute
+//   0x30  cycles (high half)
+//   0x80 + 8 i  performance counter i, low half; + 4 high half
+// Addresses and origins are in bytes; origins are multiples of 64.
+//
+// Ports:   csr_*: register access; event_steps: how much each counter advances in this cycle.
+// Timing:  a write takes effect at the next clock edge; csr_rdata follows csr_address at once.
+module registers
+    import vta_pkg::*;
+(
+    input  logic                  clk,
+    input  logic                  rst,
+    input  logic                  csr_we,
+    input  logic [11:0]           csr_address,
+    input  logic [31:0]           csr_wdata,
+    output logic [31:0]           csr_rdata,
+    output logic                  launch,
+    output logic [27:0]           insn_count,
+    output logic [ADDR_BITS-1:0]  insn_address,
+    output logic [5*ADDR_BITS-1:0] origins,  // UOP, INP, WGT, ACC, OUT from bit 0
+    output logic                  finished,
+    output logic                  fault,
+    input  logic                  finish,
+    input  logic                  quiet,
+    input  logic [FAULTS-1:0]     faults,
+    input  logic [3:0]            waits,
+    input  logic [3:0]            tokens,
+    input  logic                  acc_written,
+    input  logic [5*COUNTERS-1:0] event_steps
+);
+    logic        running;
+    logic [31:0] count, address, acc_writes;
+    logic [31:0] origin [5];
+    logic [63:0] cycles;
+    logic [63:0] counters [COUNTERS];
+    logic [FAULTS-1:0] faults_seen;
+
+    assign fault        = |faults_seen;
+    assign launch       = csr_we && csr_address == 12'h000 && csr_wdata[0];
+    assign insn_count   = count[27:0];
+    assign insn_address = ADDR_BITS'(address);
+    for (genvar m = 0; m < 5; m++) begin : g_origin
+        assign origins[m*ADDR_BITS +: ADDR_BITS] = ADDR_BITS'(origin[m]);
+    end
+
+    always_ff @(posedge clk) begin
+        if (rst) begin
+            running     <= 1'b0;
+            finished    <= 1'b0;
+            faults_seen <= '0;
+            cycles      <= '0;
+            acc_writes  <= '0;
+            for (int m = 0; m < 5; m++) origin[m] <= '0;
+            for (int i = 0; i < COUNTERS; i++) counters[i] <= '0;
+        end else begin
+            if (launch) {running, finished} <= 2'b10;
+            else if (finish) {running, finished} <= 2'b01;
+            faults_seen <= faults_seen | faults;
+            if (running) cycles <= cycles + 1'b1;
+            if (acc_written) acc_writes <= acc_writes + 1'b1;
+            if (csr_we) begin
+                if (csr_address == 12'h008) count <= csr_wdata;
+                if (csr_address == 12'h00c) address <= csr_wdata;
+                for (int m = 0; m < 5; m++)
+                    if (csr_address == 12'h010 + 12'(4 * m)) origin[m] <= csr_wdata;
+            end
+            if (running || !quiet)
+                for (int i = 0; i < COUNTERS; i++)
+                    counters[i] <= counters[i] + 64'(event_steps[5*i +: 5]);
+        end
+    end
+
+    wire [11:0] counter_offset = csr_address - 12'h080;
+    localparam int COUNTER_BITS = $clog2(COUNTERS);
+    wire is_counter = csr_address >= 12'h080 && 32'(counter_offset[11:3]) < COUNTERS;
+    wire [COUNTER_BITS-1:0] counter_index = counter_offset[3 +: COUNTER_BITS];
+    always_comb begin
+        csr_rdata = '0;
+        case (csr_address)
+            12'h000: csr_rdata = {29'b0, quiet, finished, 1'b0};
+            12'h004: csr_rdata = cycles[31:0];
+            12'h008: csr_rdata = count;
+            12'h00c: csr_rdata = address;
+            12'h010: csr_rdata = origin[0];
+            12'h014: csr_rdata = origin[1];
+            12'h018: csr_rdata = origin[2];
+            12'h01c: csr_rdata = origin[3];
+            12'h020: csr_rdata = origin[4];
+            12'h024: csr_rdata = acc_writes;
+            12'h028: csr_rdata = 32'(faults_seen);
+            12'h02c: csr_rdata = {24'b0, tokens, waits};
+            12'h030: csr_rdata = cycles[63:32];
+            default:
+                if (is_counter)
+                    csr_rdata = counter_offset[2] ? counters[counter_index][63:32]
+                                                  : counters[counter_index][31:0];
+        endcase
+    end
+    wire unused_offset = &{counter_offset[1:0], count[31:28]};
+endmodule

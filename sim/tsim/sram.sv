@@ -1,0 +1,32 @@
+// Simple dual-port SRAM: one write port with an enable per lane, one registered read port.
+//
+// Ports:   we[l] writes lane l of wdata to waddr; re reads raddr.
+// Timing:  rdata is valid in the cycle after re and holds; a read of the address being written
+//          returns the old word.
+module sram #(
+    parameter int WIDTH = 32,
+    parameter int DEPTH = 1024,
+    parameter int LANES = 1,
+    localparam int BITS = $clog2(DEPTH),
+    localparam int LANE_WIDTH = WIDTH / LANES
+) (
+    input  logic             clk,
+    input  logic [LANES-1:0] we,
+    input  logic [BITS-1:0]  waddr,
+    input  logic [WIDTH-1:0] wdata,
+    input  logic             re,
+    input  logic [BITS-1:0]  raddr,
+    output logic [WIDTH-1:0] rdata
+);
+    if (LANES < 1 || WIDTH % LANES != 0) begin : g_check
+        $error("sram: LANES must divide WIDTH");
+    end
+
+    (* ram_style = "block" *) logic [WIDTH-1:0] mem [DEPTH];
+
+    always_ff @(posedge clk) begin
+        for (int l = 0; l < LANES; l++)
+            if (we[l]) mem[waddr][l*LANE_WIDTH +: LANE_WIDTH] <= wdata[l*LANE_WIDTH +: LANE_WIDTH];
+        if (re) rdata <= mem[raddr];
+    end
+endmodule

@@ -1,0 +1,212 @@
+// Tensor load: executes LOAD instructions: a 2-D block of DRAM to consecutive SRAM elements,
+// surrounded by zeros. Two halves work concurrently: the requesting half runs ahead (next rows,
+// next instructions), the writing half takes the data in order and inserts the padding. Request
+// latency is thereby hidden between rows and between instructions.
+//
+// Ports:   start_*: instructions in program order. A no-operation passes through in order too.
+//          req_*, data_*: DRAM. Requests are held back until the data buffer has space for them.
+//          wr_*: writes. wr_slots are the elements of this beat, slot j is element wr_index + j;
+//          wr_first is the first element written, known also before a write is allowed;
+//          wr_part is the position of the beat inside an element that is wider than the port;
+//          wr_zero means zeros for one whole element. A write happens when allow is high.
+//          done: the instruction has been written completely; done_insn is that instruction.
+//          loaded: elements of DRAM completed in this cycle, for the counters.
+// Timing:  one beat, or one element of padding, per cycle; no gap between instructions.
+module tensor_load
+    import vta_pkg::*;
+#(
+    parameter int SLOTS = 1,
+    localparam int SLOT_BITS = SLOTS > 1 ? $clog2(SLOTS) : 1
+) (
+    input  logic                  clk,
+    input  logic                  rst,
+    input  logic                  start_valid,
+    output logic                  start_ready,
+    input  load_t                 start_insn,
+    input  logic [ADDR_BITS-1:0]  start_dram_origin,
+    output logic                  req_valid,
+    input  logic                  req_ready,
+    output logic [ADDR_BITS-1:0]  req_address,
+    output logic [BEATS_BITS-1:0] req_beats,
+    input  logic                  data_valid,
+    input  logic [PORT_BITS-1:0]  data,
+    input  logic                  allow,
+    output logic                  wr_valid,
+    output logic [2:0]            wr_memory,
+    output logic [SRAM_BITS-1:0]  wr_index,
+    output logic [SRAM_BITS-1:0]  wr_first,
+    output logic [SLOTS-1:0]      wr_slots,
+    output logic [PART_BITS-1:0]  wr_part,
+    output logic                  wr_zero,
+    output logic [PORT_BITS-1:0]  wr_data,
+    output logic                  done,
+    output load_t                 done_insn,
+    output logic [4:0]            loaded,
+    output logic                  requesting,
+    output logic                  writing,
+    output logic                  waiting_dram,
+    output logic                  fault
+);
+    // ------------------------------------------------------------------------ requesting half
+    localparam int CREDIT_BITS = $clog2(LOAD_BUFFER_BEATS + 1);
+
+    logic burst_ready, burst_start_ready, queue_ready, queue_valid, queue_pop;
+    load_t queued;
+    logic [CREDIT_BITS-1:0] reserved;  // beats requested and not yet taken out of the buffer
+    logic beat_valid, take_beat;
+
+    wire reads_dram = start_insn.x_size != '0 && start_insn.y_size != '0;
+    wire [3:0] start_shift = log_element_bytes(start_insn.memory);
+    wire room = 32'(reserved) + 32'(req_beats) <= LOAD_BUFFER_BEATS;
+    logic bursts_valid, bursts_active;
+
+    assign start_ready = queue_ready && (burst_start_ready || !reads_dram);
+    assign req_valid   = bursts_valid && room;
+    assign burst_ready = req_ready && room;
+    assign requesting  = bursts_active;
+
+    burst_generator bursts (
+        .clk, .rst,
+        .start_valid(start_valid && queue_ready && reads_dram),
+        .start_ready(burst_start_ready),
+        .start_address(start_dram_origin + (ADDR_BITS'(start_insn.dram_base) << start_shift)),
+        .start_row_bytes(32'(start_insn.x_size) << start_shift),
+        .start_stride_bytes(32'(start_insn.x_stride) << start_shift),
+        .start_rows(start_insn.y_size),
+        .req_valid(bursts_valid), .req_ready(burst_ready), .req_address, .req_beats,
+        .active(bursts_active));
+
+    fifo #(.WIDTH($bits(load_t)), .DEPTH(4)) queue (
+        .clk, .rst, .in_valid(start_valid && start_ready), .in_ready(queue_ready),
+        .in_data(start_insn), .out_valid(queue_valid), .out_ready(queue_pop), .out_data(queued));
+
+    logic buffer_ready_unused;
+    fifo #(.WIDTH(PORT_BITS), .DEPTH(LOAD_BUFFER_BEATS)) buffer (
+        .clk, .rst, .in_valid(data_valid), .in_ready(buffer_ready_unused), .in_data(data),
+        .out_valid(beat_valid), .out_ready(take_beat), .out_data(wr_data));
+
+    always_ff @(posedge clk) begin
+        if (rst) reserved <= '0;
+        else if (req_valid && req_ready || take_beat)
+            reserved <= reserved + (req_valid && req_ready ? CREDIT_BITS'(req_beats) : '0)
+                                 - CREDIT_BITS'(take_beat);
+    end
+
+    // --------------------------------------------------------------------------- writing half
+    typedef enum logic [2:0] {IDLE, NOP, TOP, LEFT, DATA, RIGHT, BOTTOM} phase_t;
+
+    phase_t              phase;
+    load_t               insn;
+    logic [16:0]         left;        // elements left in this run of zeros or data
+    logic [15:0]         rows;        // rows left in this phase, this one included
+    logic [SRAM_BITS:0]  index;       // next SRAM element, one bit wider to see an overrun
+    logic [SLOT_BITS-1:0] offset;     // position of the next element in its beat
+    logic [SLOT_BITS-1:0] row_offset; // the same, at the start of the next row
+    logic [PART_BITS-1:0] part;       // position of the next beat in its element
+
+    wire [3:0] log_slots  = log_elements_per_beat(insn.memory);
+    wire [4:0] slots      = 5'(1) << log_slots;
+    wire [PART_BITS-1:0] last_part = last_beat_of_element(insn.memory);
+
+    // One step: a beat of data or one element of zeros.
+    wire is_data = phase == DATA;
+    wire is_zero = phase == TOP || phase == LEFT || phase == RIGHT || phase == BOTTOM;
+    wire step = allow && (is_zero || is_data && beat_valid);
+    wire [4:0] fits = slots - 5'(offset);
+    wire [4:0] count = is_zero ? 5'd1 : (left < 17'(fits) ? left[4:0] : fits);
+    wire ends_element = is_zero || part == last_part;
+    wire ends_run = step && ends_element && left == 17'(count);
+
+    assign wr_valid  = step;
+    assign wr_memory = insn.memory;
+    assign wr_index  = index[SRAM_BITS-1:0] - (is_zero ? '0 : SRAM_BITS'(offset));
+    assign wr_first  = index[SRAM_BITS-1:0];
+    assign wr_slots  = is_zero ? SLOTS'(1) : SLOTS'((32'd1 << count) - 32'd1) << offset;
+    assign wr_part   = part;
+    assign wr_zero   = is_zero;
+    assign take_beat = step && is_data;
+    assign loaded    = step && is_data && ends_element ? count : '0;
+    assign fault     = step && 18'(index) + 18'(count) > 18'(scratchpad_depth(insn.memory));
+
+    // Where a run, a row, an instruction goes on.
+    phase_t first_of_row, after_rows, after_run, first_of_insn;
+    wire new_row = rows != 16'd1;
+    wire ends_row = phase == RIGHT || phase == DATA && insn.x_pad_right == '0;
+    assign first_of_row = insn.x_pad_left != '0 ? LEFT : DATA;
+    assign after_rows   = insn.y_pad_bottom != '0 ? BOTTOM : IDLE;
+    always_comb begin
+        case (phase)
+            TOP:     after_run = new_row ? TOP : insn.y_size != '0 ? first_of_row : after_rows;
+            LEFT:    after_run = DATA;
+            DATA:    after_run = insn.x_pad_right != '0 ? RIGHT
+                               : new_row ? first_of_row : after_rows;
+            RIGHT:   after_run = new_row ? first_of_row : after_rows;
+            BOTTOM:  after_run = new_row ? BOTTOM : IDLE;
+            default: after_run = IDLE;
+        endcase
+        if (queued.x_size == '0) first_of_insn = NOP;
+        else if (queued.y_pad_top != '0) first_of_insn = TOP;
+        else if (queued.y_size != '0) first_of_insn = queued.x_pad_left != '0 ? LEFT : DATA;
+        else first_of_insn = queued.y_pad_bottom != '0 ? BOTTOM : NOP;
+    end
+
+    function automatic logic [16:0] run_length(input phase_t p, input logic [3:0] pad_left,
+                                               input logic [15:0] size,
+                                               input logic [3:0] pad_right);
+        case (p)
+            LEFT:    return 17'(pad_left);
+            DATA:    return 17'(size);
+            RIGHT:   return 17'(pad_right);
+            default: return 17'(pad_left) + 17'(size) + 17'(pad_right);
+        endcase
+    endfunction
+
+    assign done         = ends_run && after_run == IDLE || phase == NOP;
+    assign done_insn    = insn;
+    assign queue_pop    = phase == IDLE || done;
+    assign writing      = phase != IDLE && phase != NOP;
+    assign waiting_dram = is_data && !beat_valid;
+
+    always_ff @(posedge clk) begin
+        if (rst) phase <= IDLE;
+        else if (queue_valid && queue_pop) begin
+            phase      <= first_of_insn;
+            insn       <= queued;
+            left       <= run_length(first_of_insn, queued.x_pad_left, queued.x_size,
+                                     queued.x_pad_right);
+            rows       <= first_of_insn == TOP ? 16'(queued.y_pad_top)
+                        : first_of_insn == BOTTOM ? 16'(queued.y_pad_bottom) : queued.y_size;
+            index      <= (SRAM_BITS+1)'(queued.sram_base);
+            offset     <= SLOT_BITS'(queued.dram_base) & slot_mask(queued.memory);
+            row_offset <= SLOT_BITS'(queued.dram_base) + SLOT_BITS'(queued.x_stride);
+            part       <= '0;
+        end else begin
+            if (phase == NOP) phase <= IDLE;
+            if (step) begin
+                if (is_data) part <= ends_element ? '0 : part + 1'b1;
+                if (ends_element) begin
+                    index <= index + (SRAM_BITS+1)'(count);
+                    left  <= left - 17'(count);
+                    if (is_data) offset <= '0;
+                end
+            end
+            if (ends_run) begin
+                phase <= after_run;
+                left  <= run_length(after_run, insn.x_pad_left, insn.x_size, insn.x_pad_right);
+                if (ends_row) begin
+                    offset     <= row_offset & slot_mask(insn.memory);
+                    row_offset <= row_offset + SLOT_BITS'(insn.x_stride);
+                end
+                if (phase == TOP && after_run != TOP)
+                    rows <= after_run == BOTTOM ? 16'(insn.y_pad_bottom) : insn.y_size;
+                else if (ends_row && after_run == BOTTOM) rows <= 16'(insn.y_pad_bottom);
+                else if (ends_row || phase == TOP || phase == BOTTOM) rows <= rows - 1'b1;
+            end
+        end
+    end
+
+    // The low bits of a DRAM element index that are its position in a port word.
+    function automatic logic [SLOT_BITS-1:0] slot_mask(input logic [2:0] memory);
+        return SLOT_BITS'((32'd1 << log_elements_per_beat(memory)) - 32'd1);
+    endfunction
+endmodule

@@ -1,0 +1,28 @@
+// Token queue: carries dependency tokens from one unit to a neighbour. Tokens have no payload, so
+// the queue is a counter.
+//
+// Ports:   push adds one token at the next clock edge; pop takes one (only while available).
+//          overflow is high in the cycle in which a push is lost because CAPACITY are waiting.
+// Timing:  a token pushed in cycle t is available from cycle t + 1.
+module token_queue #(
+    parameter int CAPACITY = 1024,
+    localparam int BITS = $clog2(CAPACITY + 1)
+) (
+    input  logic clk,
+    input  logic rst,
+    input  logic push,
+    input  logic pop,
+    output logic available,
+    output logic overflow
+);
+    logic [BITS-1:0] count;
+
+    assign available = count != '0;
+    assign overflow  = push && !pop && count == BITS'(CAPACITY);
+
+    always_ff @(posedge clk) begin
+        if (rst) count <= '0;
+        else if (push && !pop && !overflow) count <= count + 1'b1;
+        else if (pop && !push) count <= count - 1'b1;
+    end
+endmodule

@@ -1,0 +1,76 @@
+// C interface of blocks.sv for tests/test_tsim_blocks.py: any port by name, and the clock.
+#include <cstring>
+
+#include "Vblocks.h"
+#include "verilated.h"
+
+struct Blocks {
+  VerilatedContext context;
+  Vblocks model{&context};
+};
+
+namespace {
+
+struct Port {
+  const char* name;
+  void* data;
+  unsigned nbytes;
+};
+
+// The storage of a port, or null.
+void* port(Blocks* b, const char* name, unsigned* nbytes) {
+  Vblocks& m = b->model;
+#define PORT(p) {#p, &m.p, sizeof m.p}
+  const Port ports[] = {
+      PORT(rst),        PORT(token_push),    PORT(token_pop),       PORT(token_available),
+      PORT(token_overflow), PORT(in_valid),  PORT(in_ready),        PORT(in_data),
+      PORT(out_valid),  PORT(out_ready),     PORT(out_data),        PORT(wr_slots),
+      PORT(wr_lanes),   PORT(wr_index),      PORT(wr_data),         PORT(rd_en),
+      PORT(rd_index),   PORT(rd_data),       PORT(block_valid),     PORT(block_ready),
+      PORT(block_address), PORT(block_row_bytes), PORT(block_stride_bytes), PORT(block_rows),
+      PORT(req_valid),  PORT(req_ready),     PORT(req_address),     PORT(req_beats),
+      PORT(alu_op),     PORT(alu_x),         PORT(alu_y),           PORT(alu_result),
+      PORT(multiply),   PORT(add),           PORT(inp),             PORT(wgt),
+      PORT(sums)};
+#undef PORT
+  for (const Port& p : ports) {
+    if (std::strcmp(p.name, name) != 0) continue;
+    *nbytes = p.nbytes;
+    return p.data;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+extern "C" {
+
+Blocks* blocks_new() { return new Blocks; }
+void blocks_free(Blocks* b) { delete b; }
+
+// Both return the size of the port, 0 if there is none of this name.
+unsigned blocks_write(Blocks* b, const char* name, const void* data, unsigned nbytes) {
+  unsigned size = 0;
+  void* storage = port(b, name, &size);
+  if (storage && nbytes <= size) {
+    std::memset(storage, 0, size);
+    std::memcpy(storage, data, nbytes);
+  }
+  return size;
+}
+unsigned blocks_read(Blocks* b, const char* name, void* data, unsigned nbytes) {
+  unsigned size = 0;
+  void* storage = port(b, name, &size);
+  if (storage) std::memcpy(data, storage, nbytes < size ? nbytes : size);
+  return size;
+}
+
+void blocks_eval(Blocks* b) { b->model.eval(); }
+void blocks_clock(Blocks* b) {
+  b->model.clk = 1;
+  b->model.eval();
+  b->model.clk = 0;
+  b->model.eval();
+}
+
+}  // extern "C"

@@ -1,0 +1,176 @@
+"""The kernel runtime: the cache of compiled kernels, detection of the CPU, readable schedules."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from vtaops import cpu
+from vtaops.cpu.kernel import Kernel
+from vtaops.kernels import CpuTarget, KernelCache, cache, cache_directory
+from vtaops.kernels.build import compile_schedule
+from vtaops.ops.tensor import Conv2dOp, MatmulOp, Window
+from vtaops.schedule.cpu import schedule
+
+OP = MatmulOp(3, 5, 7)
+
+
+@pytest.fixture
+def compiled():
+    """Count the compilations of `OP`."""
+    target = CpuTarget.detect()
+    calls = []
+
+    def compile():
+        calls.append(1)
+        return compile_schedule(schedule(OP, target), target.tvm)
+
+    return calls, compile
+
+
+def product(function):
+    a, b = np.ones((3, 7), "float32"), np.full((7, 5), 2, "float32")
+    out = np.zeros((3, 5), "float32")
+    function(a, b, out)
+    return out
+
+
+def test_a_kernel_is_compiled_once_per_machine(tmp_path, compiled):
+    calls, compile = compiled
+    target = CpuTarget.detect()
+    for _ in range(2):
+        kernels = KernelCache(tmp_path)
+        for _ in range(2):
+            assert (product(kernels.get(OP, target, compile)) == 14).all()
+    assert len(calls) == 1
+    assert [path.name for path in tmp_path.iterdir()] == [kernels.path(OP, target).name]
+
+
+def test_a_damaged_file_is_compiled_anew(tmp_path, compiled):
+    calls, compile = compiled
+    target = CpuTarget.detect()
+    kernels = KernelCache(tmp_path)
+    kernels.path(OP, target).write_bytes(b"no shared library")
+    assert (product(kernels.get(OP, target, compile)) == 14).all()
+    assert len(calls) == 1
+    assert kernels.path(OP, target).stat().st_size > 1000
+
+
+def test_the_key_tells_operators_targets_and_versions_apart(monkeypatch):
+    target = CpuTarget.detect()
+    keys = {
+        cache.kernel_key(OP, target),
+        cache.kernel_key(replace(OP, m=4), target),
+        cache.kernel_key(OP, replace(target, cores=target.cores + 1)),
+        cache.kernel_key(OP, replace(target, mcpu="x86-64")),
+    }
+    monkeypatch.setattr(cache, "_toolchain", lambda: "another version")
+    keys.add(cache.kernel_key(OP, target))
+    assert len(keys) == 5
+
+
+def test_a_folder_that_cannot_be_written_does_no_harm(tmp_path, compiled):
+    calls, compile = compiled
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    kernels = KernelCache(blocked)
+    assert (product(kernels.get(OP, CpuTarget.detect(), compile)) == 14).all()
+    assert len(calls) == 1
+
+
+def test_threads_share_one_compilation(tmp_path, compiled):
+    calls, compile = compiled
+    kernels, target = KernelCache(tmp_path), CpuTarget.detect()
+    with ThreadPoolExecutor(4) as pool:
+        functions = list(pool.map(lambda _: kernels.get(OP, target, compile), range(8)))
+    assert len(calls) == 1
+    assert all((product(function) == 14).all() for function in functions)
+
+
+def test_processes_share_the_folder(tmp_path):
+    program = textwrap.dedent(
+        """
+        import numpy as np
+        from vtaops import cpu
+        a = np.ones((3, 7), "float32")
+        assert (cpu.matmul(a, a.T) == 7).all()
+        """
+    )
+    environment = {
+        **os.environ,
+        "VTAOPS_KERNEL_CACHE": str(tmp_path),
+        "PYTHONPATH": ":".join(sys.path),
+    }
+    running = [subprocess.Popen([sys.executable, "-c", program], env=environment) for _ in range(2)]
+    assert [process.wait() for process in running] == [0, 0]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_clear_forgets_everything(tmp_path, compiled):
+    calls, compile = compiled
+    kernels, target = KernelCache(tmp_path), CpuTarget.detect()
+    kernels.get(OP, target, compile)
+    kernels.clear()
+    assert not list(tmp_path.iterdir())
+    kernels.get(OP, target, compile)
+    assert len(calls) == 2
+
+
+def test_the_folder_follows_the_xdg_standard(monkeypatch, tmp_path):
+    monkeypatch.delenv("VTAOPS_KERNEL_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_directory() == tmp_path / "vtaops" / "kernels"
+
+
+def test_threads_follow_the_environment(monkeypatch):
+    from vtaops.kernels.target import thread_count
+
+    monkeypatch.setenv("TVM_NUM_THREADS", "3")
+    assert thread_count() == 3
+    monkeypatch.setenv("TVM_NUM_THREADS", "many")
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert thread_count() == 2
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        CpuTarget("x86-64", (), (), 1),
+        CpuTarget("x86-64-v3", ("avx2", "fma"), (), 2),
+        CpuTarget("cortex-a72", ("neon",), (), 4),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_schedules_suit_smaller_processors(target, dtype):
+    """A kernel for a poorer x86-64 runs here as well; one for aarch64 must at least schedule."""
+    op = Conv2dOp(1, 5, 9, 11, 18, Window((3, 3), padding=(1, 1, 1, 1)), dtype=dtype)
+    scheduled = schedule(op, target)
+    if target.mcpu == "cortex-a72" or not x86():
+        assert "sblock" in scheduled.mod.script()
+        return
+    function = compile_schedule(scheduled, target.tvm)["main"]
+    rng = np.random.default_rng(0)
+    x = rng.integers(-9, 9, (1, 5, 9, 11)).astype(dtype)
+    w = rng.integers(-9, 9, (18, 5, 3, 3)).astype(dtype)
+    out = np.zeros(op.output.shape, op.output.dtype)
+    function(x, w, out)
+    assert np.array_equal(out, cpu.conv2d(x, w, padding=1))
+
+
+def x86():
+    import platform
+
+    return platform.machine() == "x86_64"
+
+
+def test_a_kernel_shows_its_schedule():
+    kernel = Kernel(OP, CpuTarget.detect())
+    assert "T.vectorized" in kernel.script()
+    assert "def main" in kernel.script()

@@ -1,0 +1,324 @@
+"""The CUDA kernels, emulated on the CPU thread by thread, against NumPy; and what they occupy."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+from cuda_emulator import COMPILER, BarrierDivergenceError, Emulated, without_barrier
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+from kernel_reference import conv2d_reference, depthwise_reference, windows
+from scipy import special
+
+from vtaops import cuda
+from vtaops.cuda.search import tile_space
+from vtaops.errors import DeviceError, ScheduleError, UnsupportedError
+from vtaops.kernels.gpu import CudaTarget, Launch
+from vtaops.ops.tensor import (
+    BroadcastOp,
+    Conv1dOp,
+    Conv2dOp,
+    DepthwiseOp,
+    Epilogue,
+    GlobalPoolOp,
+    MatmulOp,
+    NormalizeOp,
+    PoolOp,
+    SoftmaxOp,
+    UnaryOp,
+    Window,
+)
+from vtaops.schedule.cuda import elementwise
+from vtaops.schedule.cuda.matmul import MatmulTile, schedule_matmul
+from vtaops.schedule.cuda.stages import STAGES
+from vtaops.schedule.cuda.window import WindowTile, schedule_window
+
+emulated = pytest.mark.skipif(COMPILER is None, reason="the emulator needs a C++ compiler")
+PADDED = Window((3, 3), padding=(1, 1, 1, 1))
+STRIDED = Window((3, 2), (2, 3), (1, 0, 2, 1), (1, 2))
+FUSED = Epilogue(batch_norm=1e-5, residual=True, activation="relu")
+
+
+def inputs_of(op):
+    """Return random inputs by name; variances are positive."""
+    generator = np.random.default_rng(0)
+    arrays = {}
+    for spec in op.inputs:
+        if spec.dtype == "float32":
+            values = generator.standard_normal(spec.shape).astype("float32")
+            arrays[spec.name] = np.abs(values) + 0.5 if spec.name == "variance" else values
+        else:
+            arrays[spec.name] = generator.integers(-99, 99, spec.shape).astype(spec.dtype)
+    return arrays
+
+
+def finish(op, total, arrays):
+    """Apply the epilogue of an operator to (N, C, ...) or (M, N) sums."""
+    end, at = op.epilogue, (1, -1) + (1,) * (total.ndim - 2)
+    if end.bias:
+        total = total + arrays["bias"].reshape(at)
+    if end.batch_norm is not None:
+        scale = arrays["gamma"] / np.sqrt(arrays["variance"] + end.batch_norm)
+        shift = arrays["beta"] - arrays["mean"] * scale
+        total = total * scale.reshape(at) + shift.reshape(at)
+    if end.residual:
+        total = total + arrays["residual"]
+    return np.maximum(total, 0) if end.activation == "relu" else total
+
+
+def reference(op, arrays):
+    """Return the result of an operator by NumPy or SciPy."""
+    values = list(arrays.values())
+    match op:
+        case MatmulOp():
+            a, b = (values[i].astype(np.float64) for i in (0, 1))
+            return finish(op, a @ (b.T if op.transposed_b else b), arrays)
+        case Conv2dOp(window=w):
+            total = conv2d_reference(
+                values[0], values[1], w.strides, w.padding, w.dilation, op.groups
+            )
+            return finish(op, total, arrays)
+        case DepthwiseOp(window=w):
+            total = depthwise_reference(values[0], values[1], w.strides, w.padding, w.dilation)
+            return finish(op, total, arrays)
+        case PoolOp(window=w):
+            outside = -np.inf if op.kind == "max" else 0
+            view = windows(values[0], w.kernel, w.strides, w.padding, w.dilation, outside)
+            return view.max(axis=(4, 5)) if op.kind == "max" else view.mean(axis=(4, 5))
+        case GlobalPoolOp():
+            return values[0].max(axis=1) if op.kind == "max" else values[0].mean(axis=1)
+        case Conv1dOp():
+            return np.correlate(np.pad(values[0], op.padding), values[1], "valid")
+        case SoftmaxOp():
+            return special.softmax(values[0].astype(np.float64), -1)
+        case BroadcastOp():
+            return getattr(np, op.name)(*values)
+        case UnaryOp():
+            return np.maximum(values[0], 0)
+        case NormalizeOp():
+            return finish(op, values[0], arrays)
+    raise AssertionError(op)
+
+
+def run(emulator, op, order):
+    """Return the kernel's result for `inputs_of(op)`."""
+    arrays = inputs_of(op)
+    spec = op.output
+    filler = np.nan if spec.dtype == "float32" else 77
+    arrays[spec.name] = np.full(spec.shape, filler, spec.dtype)
+    emulator(arrays, order)
+    return arrays[spec.name]
+
+
+def matches(result, expected):
+    return np.allclose(result, expected, rtol=1e-3, atol=1e-3)
+
+
+def check(op, schedule=None, orders=(0, 1)):
+    """Compare a kernel with its reference under several orders of the threads."""
+    kernel = cuda.CudaKernel(op, schedule=schedule)
+    emulator = Emulated(kernel.source(), kernel.launch)
+    expected = reference(op, inputs_of(op))
+    for order in orders:
+        assert matches(run(emulator, op, order), expected), order
+
+
+OPERATORS = [
+    MatmulOp(32, 64, 48),
+    MatmulOp(37, 50, 19, epilogue=Epilogue(bias=True, activation="relu")),
+    MatmulOp(20, 33, 17, transposed_b=True),
+    MatmulOp(33, 20, 40, "int8", "int8"),
+    Conv2dOp(1, 8, 10, 19, 16, PADDED),
+    Conv2dOp(2, 6, 9, 11, 10, STRIDED, 2, epilogue=FUSED),
+    Conv2dOp(1, 3, 8, 8, 7, PADDED, dtype="int8"),
+    DepthwiseOp(1, 3, 34, 37, PADDED),
+    DepthwiseOp(2, 3, 17, 9, STRIDED, 2, epilogue=FUSED),
+    PoolOp("max", 1, 2, 33, 20, PADDED),
+    PoolOp("avg", 1, 2, 12, 20, Window((2, 2), (2, 2))),
+    GlobalPoolOp("avg", 5, 49),
+    GlobalPoolOp("max", 3, 700),
+    SoftmaxOp(3, 10),
+    SoftmaxOp(2, 300),
+    SoftmaxOp(1, 7000),
+    Conv1dOp(1000, 13, (6, 6)),
+    Conv1dOp(100, 40, (3, 0)),
+    BroadcastOp("add", (1000,), (1000,)),
+    BroadcastOp("multiply", (7, 1, 5), (1, 6, 5)),
+    BroadcastOp("subtract", (40, 1), (40, 64)),
+    UnaryOp("relu", 999),
+    NormalizeOp(2, 5, 36, Epilogue(batch_norm=1e-5)),
+]
+
+
+@emulated
+@pytest.mark.parametrize("op", OPERATORS, ids=lambda op: type(op).__name__)
+def test_kernels_equal_numpy(op):
+    check(op)
+
+
+STAGE_OPS = {
+    MatmulOp: MatmulOp(64, 64, 32),
+    Conv2dOp: Conv2dOp(1, 8, 8, 17, 16, PADDED),
+    DepthwiseOp: DepthwiseOp(1, 2, 40, 36, PADDED),
+    Conv1dOp: Conv1dOp(700, 5, (2, 2)),
+}
+
+
+@emulated
+@pytest.mark.parametrize(
+    ("kind", "stage"),
+    [(kind, stage) for kind, stages in STAGES.items() for stage in stages],
+    ids=lambda value: getattr(value, "name", None) or value.__name__,
+)
+def test_every_stage_equals_numpy(kind, stage):
+    check(STAGE_OPS[kind], stage.schedule, orders=(1,))
+
+
+@emulated
+@pytest.mark.parametrize("order", ["continuous", "alternate"])
+@pytest.mark.parametrize("per_thread", [1, 3, 4])
+def test_elements_can_be_shared_in_either_order(order, per_thread):
+    op = BroadcastOp("add", (1000,), (1000,))
+    check(
+        op,
+        lambda op, target: elementwise.schedule_elementwise(op, target, order, per_thread),
+        orders=(1,),
+    )
+
+
+@emulated
+@seed(1)
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.integers(1, 40),
+    st.integers(1, 40),
+    st.tuples(st.sampled_from([1, 2, 4]), st.sampled_from([4, 8, 16])),
+    st.tuples(st.sampled_from([1, 2]), st.sampled_from([1, 2])),
+    st.booleans(),
+)
+def test_depthwise_with_any_tile(rows, columns, threads, vthreads, shared):
+    tile = WindowTile((16, 32), threads, vthreads, shared)
+    check(
+        DepthwiseOp(1, 2, rows, columns, PADDED),
+        lambda op, target: schedule_window(op, target, tile),
+        orders=(1,),
+    )
+
+
+def shared_kernels():
+    """Kernels whose threads exchange data through shared memory, and so need their barriers."""
+    yield MatmulOp(32, 32, 32), lambda op, t: schedule_matmul(op, t, MatmulTile((32, 32), (2, 4)))
+    yield Conv2dOp(1, 8, 8, 16, 16, PADDED), None
+    yield (
+        DepthwiseOp(1, 2, 40, 40, PADDED),
+        lambda op, t: schedule_window(op, t, WindowTile(threads=(8, 16), shared=True)),
+    )
+    yield Conv1dOp(2000, 13, (6, 6)), None
+    yield SoftmaxOp(3, 300), None
+
+
+@emulated
+@pytest.mark.parametrize(
+    ("op", "schedule"), list(shared_kernels()), ids=lambda value: type(value).__name__
+)
+def test_a_deleted_barrier_is_noticed(op, schedule):
+    kernel = cuda.CudaKernel(op, schedule=schedule)
+    source, expected = kernel.source(), reference(op, inputs_of(op))
+    count = source.count("__syncthreads();")
+    assert count >= 1
+    noticed = 0
+    for index in range(count):
+        emulator = Emulated(without_barrier(source, index), kernel.launch)
+        try:
+            noticed += not all(matches(run(emulator, op, order), expected) for order in (1, 2))
+        except BarrierDivergenceError:
+            noticed += 1
+    # TVM emits barriers around a cross-thread reduction that the ones beside them make redundant.
+    assert noticed == count or (isinstance(op, SoftmaxOp) and noticed >= 2)
+
+
+DIVERGENT = """
+extern "C" __global__ void k(float* __restrict__ A_ptr);
+extern "C" __global__ void k(float* __restrict__ A_ptr) {
+  if (((int)threadIdx.x) < 3) { __syncthreads(); }
+  A_ptr[((int)threadIdx.x)] = 1;
+}
+"""
+
+
+@emulated
+def test_the_emulator_notices_divergent_barriers():
+    emulator = Emulated(DIVERGENT, Launch((1, 1, 1), (4, 1, 1)))
+    with pytest.raises(BarrierDivergenceError):
+        emulator({"A": np.zeros(4, "float32")})
+
+
+@pytest.mark.parametrize("op", OPERATORS, ids=lambda op: type(op).__name__)
+def test_blocks_fit_the_gpu(op):
+    kernel = cuda.CudaKernel(op)
+    launch = kernel.launch
+    assert 1 <= launch.threads <= kernel.target.threads
+    assert max(launch.grid[1:]) <= 65535
+    assert "__launch_bounds__" in kernel.source()
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc of the CUDA toolkit")
+@pytest.mark.parametrize(
+    "op",
+    [
+        MatmulOp(1024, 1024, 1024),
+        Conv2dOp(1, 64, 64, 64, 64, PADDED),
+        DepthwiseOp(1, 64, 64, 64, PADDED, epilogue=Epilogue(scale_shift=True)),
+        SoftmaxOp(16, 1000),
+    ],
+    ids=lambda op: type(op).__name__,
+)
+def test_kernels_do_not_spill(op):
+    used = cuda.resources(cuda.CudaKernel(op).source())
+    assert used.spills == 0
+    assert used.stack == 0
+    assert 0 < used.registers <= 128
+    assert used.shared <= CudaTarget().shared
+
+
+def test_tiles_that_cannot_be_are_refused():
+    with pytest.raises(ScheduleError, match="divisors"):
+        WindowTile((32, 32), (5, 32))
+    with pytest.raises(ScheduleError, match="divide"):
+        MatmulTile((64, 64), (3, 4))
+    tile = MatmulTile((128, 128), (2, 2))
+    with pytest.raises(ScheduleError, match="4096 threads"):
+        schedule_matmul(MatmulOp(128, 128, 128), CudaTarget(), tile)
+    tile = MatmulTile((128, 128), (8, 8), step=64)
+    with pytest.raises(ScheduleError, match="shared memory"):
+        schedule_matmul(MatmulOp(128, 128, 128), CudaTarget(), tile)
+
+
+@pytest.mark.skipif(cuda.device_present(), reason="for machines without a GPU")
+def test_a_missing_gpu_is_reported():
+    with pytest.raises(DeviceError, match="no NVIDIA GPU"):
+        cuda.matmul(np.ones((2, 2), "float32"), np.ones((2, 2), "float32"))
+
+
+@pytest.mark.skipif(not cuda.device_present(), reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("op", OPERATORS, ids=lambda op: type(op).__name__)
+def test_kernels_on_a_gpu_equal_numpy(op):
+    arrays = inputs_of(op)
+    result = cuda.CudaKernel(op)(*arrays.values())
+    assert matches(result, reference(op, arrays))
+
+
+@pytest.mark.parametrize("op", STAGE_OPS.values(), ids=lambda op: type(op).__name__)
+def test_all_tiles_of_the_search_can_be_scheduled(op):
+    target = CudaTarget()
+    schedule, tiles = tile_space(op, target)
+    assert len({str(tile) for tile in tiles}) == len(tiles) >= 8
+    for tile in tiles[:: max(1, len(tiles) // 6)]:
+        assert cuda.CudaKernel(op, target, lambda o, t, tile=tile: schedule(o, t, tile)).launch
+
+
+def test_operators_without_tiles_are_refused():
+    with pytest.raises(UnsupportedError, match="SoftmaxOp"):
+        tile_space(SoftmaxOp(2, 3), CudaTarget())

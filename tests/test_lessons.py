@@ -1,0 +1,88 @@
+"""The optimisation stages: every one computes the same, and the lessons show them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kernel_reference import conv2d_reference, depthwise_reference
+
+from vtaops.errors import ScheduleError, UnsupportedError
+from vtaops.kernels import CpuTarget
+from vtaops.kernels.build import compile_schedule
+from vtaops.lessons import lesson_plot, lesson_table, lessons, random_arrays, run_lesson
+from vtaops.ops.tensor import Conv1dOp, Conv2dOp, DepthwiseOp, MatmulOp, Window
+from vtaops.schedule.cpu.stages import STAGES
+from vtaops.schedule.stages import find_stage
+
+PADDED = Window((3, 3), padding=(1, 1, 1, 1))
+
+REFERENCES = {
+    MatmulOp(64, 48, 40): lambda a, b: a.astype(np.float64) @ b,
+    Conv2dOp(1, 6, 16, 40, 12, PADDED): lambda x, w: conv2d_reference(
+        x, w, (1, 1), (1,) * 4, (1, 1)
+    ),
+    DepthwiseOp(1, 4, 20, 33, PADDED): lambda x, w: depthwise_reference(
+        x, w, (1, 1), (1,) * 4, (1, 1)
+    ),
+    Conv1dOp(500, 7, (3, 3)): lambda x, w: np.correlate(np.pad(x, 3), w, "valid"),
+}
+
+
+@pytest.mark.parametrize(
+    ("op", "stage"),
+    [(op, stage) for op in REFERENCES for stage in STAGES[type(op)]],
+    ids=lambda value: getattr(value, "name", type(value).__name__),
+)
+def test_every_cpu_stage_equals_numpy(op, stage):
+    target = CpuTarget.detect()
+    function = compile_schedule(stage.schedule(op, target), target.tvm)["main"]
+    arrays = random_arrays(op)
+    function(*arrays)
+    np.testing.assert_allclose(arrays[-1], REFERENCES[op](*arrays[:-1]), rtol=1e-4)
+
+
+@pytest.mark.parametrize("stages", STAGES.values(), ids=lambda s: s[-1].explanation[:8])
+def test_stages_differ_and_have_names(stages):
+    assert len({stage.name for stage in stages}) == len(stages)
+    assert all(stage.explanation for stage in stages)
+    assert stages[0].name == "default"
+
+
+def test_a_cpu_lesson_has_a_row_per_stage():
+    rows = run_lesson("matmul", size=64, budget=0.001)
+    assert [row.stage for row in rows] == [s.name for s in lessons("cpu")["matmul"].stages]
+    assert rows[0].speedup == 1
+    assert all(row.seconds > 0 and row.gflops > 0 and row.speedup > 0 for row in rows)
+    assert "T.vectorized" not in rows[0].script
+    assert "T.vectorized" in rows[-1].script
+    assert len({row.script for row in rows[:5]}) == 5
+
+
+def test_some_stages_can_be_chosen(tmp_path):
+    rows = run_lesson("conv1d", size=512, stages=("default", "tuned"), budget=0.001)
+    assert [row.stage for row in rows] == ["default", "tuned"]
+    table = lesson_table(rows, "conv1d")
+    assert table.row_count == 2
+    lesson_plot(rows, "conv1d", tmp_path / "conv1d.svg")
+    assert "<svg" in (tmp_path / "conv1d.svg").read_text()
+
+
+def test_a_cuda_lesson_has_source():
+    from vtaops import cuda
+
+    rows = run_lesson("depthwise", "cuda", size=4, stages=("blocked", "tuned"), budget=0.01)
+    assert all("__global__" in row.source for row in rows)
+    assert "__shared__" in rows[0].source
+    assert "__shared__" not in rows[1].source
+    assert all((row.seconds is not None) == cuda.device_present() for row in rows)
+
+
+def test_unknown_names_are_refused(tmp_path):
+    with pytest.raises(UnsupportedError, match="matmul"):
+        run_lesson("sort")
+    with pytest.raises(UnsupportedError, match="cuda"):
+        run_lesson("matmul", "opencl")
+    with pytest.raises(ScheduleError, match="reorder"):
+        find_stage(STAGES[MatmulOp], "magic")
+    with pytest.raises(UnsupportedError, match="nothing to plot"):
+        lesson_plot([], "empty", tmp_path / "empty.svg")

@@ -1,0 +1,239 @@
+"""Blocks of the RTL alone, each against a few lines of Python that say what it should do."""
+
+from __future__ import annotations
+
+import ctypes
+from collections import deque
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tsim_support import needs_tools
+
+from vtaops import HardwareConfig
+from vtaops.isa import AluOp
+from vtaops.runtime.tsim.build import build_library
+from vtaops.runtime.tsim.rtl import RtlParameters, sources, systemverilog_package
+
+pytestmark = needs_tools
+
+CONFIG = HardwareConfig.load("tiny")
+PARAMETERS = RtlParameters(port_bytes=16, burst_beats=4, dsp_multipliers=21)
+FOLDER = Path(__file__).parent / "rtl"
+
+
+class Blocks:
+    """The blocks as an object: ports by name, one clock."""
+
+    def __init__(self, library: Path) -> None:
+        self._lib = ctypes.CDLL(str(library))
+        self._lib.blocks_new.restype = ctypes.c_void_p
+        self._handle = ctypes.c_void_p(self._lib.blocks_new())
+        self["rst"] = 1
+        self.clock()
+        self["rst"] = 0
+
+    def __setitem__(self, name: str, value: int | np.ndarray) -> None:
+        is_array = isinstance(value, np.ndarray)
+        data = value.tobytes() if is_array else int(value).to_bytes(8, "little")
+        size = self._lib.blocks_write(self._handle, name.encode(), None, 1 << 30)
+        assert size > 0, name
+        assert not any(data[size:]), f"{value} does not fit {name}"
+        self._lib.blocks_write(self._handle, name.encode(), data, min(size, len(data)))
+
+    def array(self, name: str, dtype: str, count: int) -> np.ndarray:
+        out = np.empty(count, dtype)
+        size = self._lib.blocks_read(self._handle, name.encode(), out.ctypes, out.nbytes)
+        assert size >= out.nbytes, name
+        return out
+
+    def __getitem__(self, name: str) -> int:
+        buffer = (ctypes.c_uint8 * 8)()
+        assert self._lib.blocks_read(self._handle, name.encode(), buffer, 8) > 0, name
+        return int.from_bytes(bytes(buffer), "little")
+
+    def evaluate(self) -> None:
+        self._lib.blocks_eval(self._handle)
+
+    def clock(self) -> None:
+        self._lib.blocks_clock(self._handle)
+
+    def close(self) -> None:
+        self._lib.blocks_free(self._handle)
+
+
+@pytest.fixture(scope="module")
+def library() -> Path:
+    names = {"token_queue", "fifo", "sram", "banked_sram", "burst_generator"}
+    names |= {"vector_alu", "gemm_core", "dot_product", "lut_multiplier"}
+    files = {path.name: path.read_bytes() for path in sources() if path.stem in names}
+    files["vta_pkg.sv"] = systemverilog_package(CONFIG, PARAMETERS).encode()
+    files |= {path.name: path.read_bytes() for path in FOLDER.iterdir()}
+    return build_library("blocks", files, "blocks.cpp")
+
+
+@pytest.fixture
+def blocks(library):
+    instance = Blocks(library)
+    yield instance
+    instance.close()
+
+
+def test_token_queue_counts_and_reports_the_token_that_it_loses(blocks):
+    rng = np.random.default_rng(1)
+    count, overflows = 0, 0
+    for step in range(3000):
+        likely = 0.7 if step // 100 % 2 else 0.3  # phases in which it fills and drains
+        blocks.evaluate()
+        assert blocks["token_available"] == (count > 0)
+        push, pop = int(rng.random() < likely), int(count > 0 and rng.random() < 0.5)
+        blocks["token_push"], blocks["token_pop"] = push, pop
+        blocks.evaluate()
+        lost = bool(push and not pop and count == 5)
+        assert blocks["token_overflow"] == lost
+        overflows += lost
+        blocks.clock()
+        count += push - pop - lost
+    assert overflows > 10
+
+
+def test_fifo_keeps_order_and_loses_nothing(blocks):
+    rng = np.random.default_rng(2)
+    model: deque[int] = deque()
+    accepted = refused = 0
+    for step in range(3000):
+        likely = (0.2, 0.5, 0.9)[step // 100 % 3]
+        blocks["in_valid"] = offer = int(rng.random() < 0.6)
+        blocks["in_data"] = word = int(rng.integers(256))
+        blocks["out_ready"] = take = int(rng.random() < likely)
+        blocks.evaluate()
+        if blocks["out_valid"]:
+            assert blocks["out_data"] == model[0]
+            if take:
+                model.popleft()
+        if offer and blocks["in_ready"]:
+            model.append(word)
+            accepted += 1
+        refused += offer and not blocks["in_ready"]
+        assert len(model) <= 5
+        blocks.clock()
+    assert accepted > 500
+    assert refused > 50
+
+
+def test_fifo_passes_a_word_per_cycle_with_a_latency_of_two(blocks):
+    blocks["in_valid"] = blocks["out_ready"] = 1
+    seen = []
+    for word in range(20):
+        blocks["in_data"] = word
+        blocks.evaluate()
+        assert blocks["in_ready"]
+        seen.append(blocks["out_data"] if blocks["out_valid"] else None)
+        blocks.clock()
+    assert seen == [None, None, *range(18)]
+
+
+def test_banked_sram_moves_consecutive_elements_from_any_index(blocks):
+    rng = np.random.default_rng(3)
+    memory = np.zeros((16, 2), np.uint8)
+    for index in range(16):
+        blocks["wr_index"], blocks["wr_slots"], blocks["wr_lanes"] = index, 1, 3
+        blocks["wr_data"] = 0
+        blocks.clock()
+    for _ in range(500):
+        slots, lanes, index = (int(v) for v in rng.integers(0, (16, 4, 16)))
+        data = rng.integers(0, 256, (4, 2), np.uint8)
+        read = int(rng.integers(16))
+        blocks["wr_slots"], blocks["wr_lanes"], blocks["wr_index"] = slots, lanes, index
+        blocks["wr_data"] = data.reshape(-1)
+        blocks["rd_en"], blocks["rd_index"] = 1, read
+        before = memory[np.arange(read, read + 4) % 16]
+        blocks.clock()
+        got = blocks.array("rd_data", "u1", 8).reshape(4, 2)
+        np.testing.assert_array_equal(got, before)  # old data on a collision
+        for slot in range(4):
+            for lane in range(2):
+                if slots >> slot & 1 and lanes >> lane & 1:
+                    memory[(index + slot) % 16, lane] = data[slot, lane]
+
+
+def test_burst_generator_covers_every_row_within_burst_boundaries(blocks):
+    rng = np.random.default_rng(4)
+    port, burst = PARAMETERS.port_bytes, PARAMETERS.burst_beats * PARAMETERS.port_bytes
+    for _ in range(60):
+        address, stride = (int(v) for v in rng.integers(0, 3000, 2))
+        nbytes, rows = int(rng.integers(1, 400)), int(rng.integers(1, 5))
+        blocks["block_valid"] = 1
+        blocks["block_address"], blocks["block_row_bytes"] = address, nbytes
+        blocks["block_stride_bytes"], blocks["block_rows"] = stride, rows
+        blocks.evaluate()
+        assert blocks["block_ready"]
+        blocks.clock()
+        blocks["block_valid"] = 0
+        words = []
+        while True:
+            blocks["req_ready"] = int(rng.random() < 0.7)
+            blocks.evaluate()
+            if not blocks["req_valid"]:
+                break
+            if blocks["req_ready"]:
+                first, beats = blocks["req_address"], blocks["req_beats"]
+                assert first // burst == (first + beats * port - 1) // burst
+                words += [first // port + beat for beat in range(beats)]
+            blocks.clock()
+        expected = []
+        for row in range(rows):
+            first = address + row * stride
+            expected += range(first // port, (first + nbytes - 1) // port + 1)
+        assert words == expected
+
+
+EDGES = [sign * value for sign in (1, -1) for value in (0, 1, 2, 15, 16, 31, 32, 33, 1 << 16)]
+EDGES += [2**31 - 1, -(2**31)]
+
+
+def alu_reference(op: AluOp, x: int, y: int) -> int:
+    exact = {
+        AluOp.MIN: lambda: min(x, y),
+        AluOp.MAX: lambda: max(x, y),
+        AluOp.ADD: lambda: x + y,
+        AluOp.MUL: lambda: x * y,
+        AluOp.SHR: lambda: x >> y if y >= 0 else x << min(-y, 64),
+    }[op]()
+    return (exact + 2**31) % 2**32 - 2**31
+
+
+@pytest.mark.parametrize("op", AluOp)
+def test_vector_alu_equals_python_integers(blocks, op):
+    rng = np.random.default_rng(5)
+    lanes = CONFIG.acc.lanes
+    pairs = [(x, y) for x in [*EDGES, 123456789, -987654321] for y in EDGES]
+    pairs += rng.integers(-(2**31), 2**31, (64, 2)).tolist()
+    pairs += [(0, 0)] * (-len(pairs) % lanes)
+    blocks["alu_op"] = int(op)
+    for first in range(0, len(pairs), lanes):
+        group = pairs[first : first + lanes]
+        x, y = np.array(group, np.int64).T.astype(np.int32)
+        blocks["alu_x"], blocks["alu_y"] = x, y
+        blocks.evaluate()
+        got = blocks.array("alu_result", "<i4", lanes).tolist()
+        assert got == [alu_reference(op, *pair) for pair in group]
+
+
+def test_gemm_core_multiplies_a_tile_per_cycle(blocks):
+    rng = np.random.default_rng(6)
+    tiles = []
+    for step in range(100):
+        extreme = step % 10 == 0  # all -128: the largest sum
+        shapes = (CONFIG.inp.shape, CONFIG.wgt.shape)
+        inp, wgt = (
+            np.full(s, -128, np.int8) if extreme else rng.integers(-128, 128, s, np.int8)
+            for s in shapes
+        )
+        tiles.append(inp.astype(np.int64) @ wgt.astype(np.int64).T)
+        blocks["inp"], blocks["wgt"] = inp, wgt
+        blocks["multiply"] = blocks["add"] = 1
+        blocks.clock()
+        if step >= 1:
+            got = blocks.array("sums", "<i4", CONFIG.acc.lanes).reshape(CONFIG.acc.shape)
+            np.testing.assert_array_equal(got, tiles[step - 1])

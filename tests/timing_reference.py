@@ -1,0 +1,411 @@
+"""A naive timing model for the tests: every unit is looked at in every cycle.
+
+Describes the same machine as `vtaops.program.timing` and shares no code with it: instructions are
+decoded one by one, data move one port word a cycle. Only for a port with a beat per cycle in each
+direction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from vtaops import Program
+from vtaops.config import Memory
+from vtaops.isa import Alu, Finish, Gemm, Load, Store, Unit
+
+FETCH, LOAD, COMPUTE = range(3)
+
+
+def beats_of(instruction, config, port: int) -> int:
+    """Count the port words that each row touches."""
+    if not isinstance(instruction, Load | Store) or not instruction.x_size:
+        return 0
+    size = config.dram_element_bytes(instruction.memory)
+    total = 0
+    for row in range(instruction.y_size):
+        begin = (instruction.dram_base + row * instruction.x_stride) * size
+        total += len({byte // port for byte in range(begin, begin + instruction.x_size * size)})
+    return total
+
+
+def bursts_of(instruction, config, burst_bytes: int) -> int:
+    """Count the aligned blocks that each row touches."""
+    return beats_of(instruction, config, burst_bytes)
+
+
+class Port:
+    """The read direction: serves one word a cycle, first ready first."""
+
+    def __init__(self):
+        self.waiting = []  # (ready, client, [cycles of its words]), beats
+        self.serving = None
+
+    def request(self, ready, client, beats):
+        words = []
+        self.waiting.append((ready, client, beats, words))
+        return words
+
+    def tick(self, t):
+        if self.serving is None:
+            ready = sorted(w for w in self.waiting if w[0] <= t)
+            if not ready:
+                return
+            self.serving = ready[0]
+            self.waiting.remove(self.serving)
+        words = self.serving[3]
+        words.append(t)
+        if len(words) == self.serving[2]:
+            self.serving = None
+
+
+@dataclass
+class Job:
+    """A load in its engine: pieces of (cycles, words or None, beats) to write."""
+
+    start: int
+    top: int
+    zeros: int
+    chunks: list
+    allowed: object
+    carries_only_tokens: bool = False
+    pieces: list = field(default_factory=list)
+    requested: int = 0
+    end: int | None = None
+
+
+class Engine:
+    def __init__(self, p, port, client):
+        self.p, self.port, self.client = p, port, client
+        self.jobs, self.freed = [], []  # freed: (cycle, beats)
+        self.in_flight = 0
+        self.next_request = 0
+        self.left = 0
+        self.current_beats = 0
+
+    def start(self, t, beats, bursts, top, zeros, allowed, nop=False):
+        count = max(-(-beats // self.p.chunk_beats), -(-bursts // self.p.chunk_bursts))
+        shares = [
+            [total * (k + 1) // count - total * k // count for k in range(count)]
+            for total in (beats, bursts, zeros)
+        ]
+        chunks = list(zip(*shares, strict=True))
+        job = Job(t, top, 0 if chunks else zeros, chunks, allowed, nop)
+        job.pieces = [(top, 0, False)] if top else []
+        job.pieces += [(size + pads, size, True) for size, _, pads in chunks]
+        job.pieces += [(job.zeros + nop, 0, False)] if job.zeros + nop else []
+        job.words = []
+        self.jobs.append(job)
+        return job
+
+    def all_requested(self, t):
+        """Whether the last request is made, in this cycle at the latest."""
+        return all(j.requested == len(j.chunks) for j in self.jobs) and self.next_request - 1 <= t
+
+    def unfinished(self, t):
+        return sum(job.end is None or job.end > t for job in self.jobs)
+
+    def tick(self, t):
+        self.tick_requests(t)
+        self.tick_writes(t)
+
+    def tick_requests(self, t):
+        self.in_flight -= sum(beats for cycle, beats in self.freed if cycle == t)
+        for job in self.jobs:
+            if job.requested == len(job.chunks):
+                continue
+            size, bursts, _ = job.chunks[job.requested]
+            if (
+                t > job.start
+                and t >= self.next_request
+                and self.in_flight + size <= self.p.load_window
+                and self.bursts_in_flight(t) + bursts <= self.p.outstanding
+            ):
+                ready = t + self.p.request_latency + self.p.dram_latency
+                job.words.append(self.port.request(ready, self.client, size))
+                job.requested += 1
+                self.in_flight += size
+                self.next_request = t + max(bursts, 1)
+            return
+
+    def bursts_in_flight(self, t):
+        """Bursts of chunks that have been requested and not arrived before this cycle."""
+        return sum(
+            bursts
+            for job in self.jobs
+            for (size, bursts, _), words in zip(job.chunks, job.words, strict=False)
+            if len(words) < size or words[-1] >= t
+        )
+
+    def tick_writes(self, t):
+        job = next((j for j in self.jobs if j.end is None), None)
+        if job is None:
+            return
+        if not self.left:
+            cycles, beats, reads = job.pieces[0]
+            if t < job.start + self.p.load_fill or not job.allowed(t):
+                return
+            if reads:
+                chunk = len(job.chunks) - sum(piece[2] for piece in job.pieces)
+                if chunk >= job.requested or not job.words[chunk]:
+                    return
+                if job.words[chunk][0] + self.p.buffer_latency > t:
+                    return
+            self.left, self.current_beats = cycles, beats
+        self.left -= 1
+        if not self.left:
+            job.pieces.pop(0)
+            self.freed.append((t + 1, self.current_beats))
+            if not job.pieces:
+                job.end = t + 1
+
+
+class Machine:
+    def __init__(self, program: Program, p):
+        self.p = p
+        self.code = program.decode()
+        config = program.config
+        self.port_bytes = p.port_bytes or config.board.bus_bits // 8
+        self.beats = [beats_of(i, config, self.port_bytes) for i in self.code]
+        block = self.port_bytes * p.burst_beats
+        self.burst_counts = [bursts_of(i, config, block) for i in self.code]
+        self.port = Port()
+        self.mine = {u: [n for n, i in enumerate(self.code) if i.unit == u] for u in Unit}
+        self.dispatched, self.taken = {}, {}
+        self.started = dict.fromkeys(Unit, 0)
+        self.tokens = {name: [] for name in ("l2g", "g2l", "g2s", "s2g")}
+        self.popped = dict.fromkeys(self.tokens, 0)
+        # fetch
+        self.bursts, self.burst_free = [], []
+        self.last_dispatch = None
+        # load, store
+        self.load_engine = Engine(p, self.port, LOAD)
+        self.acc_engine = Engine(p, self.port, COMPUTE)
+        self.load_jobs, self.stores = [], []
+        # compute
+        self.next = self.current = self.before = None
+        self.finished = None
+
+    # ------------------------------------------------------------------ helpers
+
+    def head(self, unit, t):
+        """The next instruction of a unit, if it is at the head of its queue."""
+        done = self.started[unit]
+        if done == len(self.mine[unit]):
+            return None
+        n = self.mine[unit][done]
+        arrived = n in self.dispatched and self.dispatched[n] + self.p.dispatch_latency <= t
+        previous = self.mine[unit][done - 1] if done else None
+        return n if arrived and (previous is None or self.taken[previous] < t) else None
+
+    def take(self, n, t):
+        self.taken[n] = t
+        self.started[self.code[n].unit] += 1
+
+    def available(self, queue, wanted, t):
+        if not wanted:
+            return True
+        times, popped = self.tokens[queue], self.popped[queue]
+        return popped < len(times) and times[popped] <= t
+
+    # -------------------------------------------------------------------- units
+
+    def fetch(self, t):
+        per_burst = self.p.burst_beats * self.port_bytes // 16
+        k = len(self.bursts)
+        room = k < self.p.fetch_bursts or (
+            len(self.burst_free) > k - self.p.fetch_bursts
+            and self.burst_free[k - self.p.fetch_bursts] <= t
+        )
+        if k * per_burst < len(self.code) and room:
+            count = min(per_burst, len(self.code) - k * per_burst)
+            ready = t + self.p.request_latency + self.p.dram_latency
+            self.bursts.append(self.port.request(ready, FETCH, -(-count * 16 // self.port_bytes)))
+        n = len(self.dispatched)
+        if n == len(self.code) or n // per_burst >= len(self.bursts):
+            return
+        words = self.bursts[n // per_burst]
+        needed = ((n % per_burst + 1) * 16 - 1) // self.port_bytes
+        interval = max(1, 16 // self.port_bytes)
+        unit = self.code[n].unit
+        if len(words) <= needed or words[needed] + self.p.buffer_latency > t:
+            return
+        if self.last_dispatch is not None and t < self.last_dispatch + interval:
+            return
+        position = self.mine[unit].index(n)
+        if position >= self.p.command_depth:
+            freed = self.taken.get(self.mine[unit][position - self.p.command_depth])
+            if freed is None or freed >= t:
+                return
+        self.dispatched[n] = self.last_dispatch = t
+        if (n + 1) % per_burst == 0:
+            self.burst_free.append(t + 1)
+
+    def load(self, t):
+        n = self.head(Unit.LOAD, t)
+        if (
+            n is None
+            or not self.available("g2l", self.code[n].pop_next, t)
+            or not self.load_engine.all_requested(t)
+            or self.load_engine.unfinished(t) >= self.p.loads_in_flight
+        ):
+            return
+        i = self.code[n]
+        self.take(n, t)
+        self.popped["g2l"] += i.pop_next
+        nop = i.sram_size == 0
+        self.load_jobs.append(
+            (
+                self.load_engine.start(
+                    t, self.beats[n], self.burst_counts[n], *zeros(i), lambda _: True, nop
+                ),
+                i,
+            )
+        )
+
+    def load_tokens(self):
+        while self.load_jobs and self.load_jobs[0][0].end is not None:
+            job, i = self.load_jobs.pop(0)
+            if i.push_next:
+                self.tokens["l2g"].append(job.end)
+
+    def compute(self, t):
+        # the current instruction, if it is a load whose data are there, issues its one step
+        c = self.current
+        if (
+            c
+            and c["issued"] is None
+            and t >= c["begin"]
+            and c["job"].end is not None
+            and c["job"].end <= t
+        ):
+            self.issue(c, t + 1)
+        # a load in `next` starts its engine
+        x = self.next
+        if (
+            x
+            and x["load"]
+            and x["job"] is None
+            and t > x["take"]
+            and self.acc_engine.all_requested(t)
+        ):
+            n = x["n"]
+            x["job"] = self.acc_engine.start(
+                t, self.beats[n], self.burst_counts[n], *zeros(x["i"]), self.allowed(x, c)
+            )
+        # next -> current
+        free = c is None or (c["issued"] is not None and t >= c["issued"] - 1)
+        ready = x and t >= x["take"] + self.p.compute_fill - 1 and (not x["load"] or x["job"])
+        if x and free and ready:
+            x["begin"] = t + 1
+            self.current, self.next = x, None
+            if not x["load"]:
+                self.issue(x, t + 1 + steps(x["i"], self.p))
+        # queue -> next
+        n = self.head(Unit.COMPUTE, t)
+        if n is None or self.next is not None:
+            return
+        i = self.code[n]
+        if self.available("l2g", i.pop_prev, t) and self.available("s2g", i.pop_next, t):
+            self.take(n, t)
+            self.popped["l2g"] += i.pop_prev
+            self.popped["s2g"] += i.pop_next
+            load = isinstance(i, Load) and i.sram_size > 0
+            self.next = {"n": n, "i": i, "take": t, "load": load, "job": None, "issued": None}
+
+    def allowed(self, x, before):
+        """When the engine may write: ACC with an empty pipeline, UOP where no loop reads."""
+        i = x["i"]
+        if i.memory != Memory.UOP:
+            depth = self.p.compute_depth
+            return lambda t: (
+                before is None or (before["issued"] is not None and t >= before["issued"] + depth)
+            )
+        if before and isinstance(before["i"], Gemm | Alu) and before["i"].iterations:
+            b = before["i"]
+            if i.sram_base < b.uop_end and i.sram_base + i.sram_size > b.uop_begin:
+                return lambda t: t >= before["issued"]
+        return lambda t: True
+
+    def issue(self, x, issued):
+        x["issued"] = issued
+        completed = issued + self.p.compute_depth
+        if x["i"].push_prev:
+            self.tokens["g2l"].append(completed)
+        if x["i"].push_next:
+            self.tokens["g2s"].append(completed)
+        if isinstance(x["i"], Finish):
+            self.finished = completed
+
+    def store(self, t):
+        n = self.head(Unit.STORE, t)
+        previous = self.stores[-1] if self.stores else None
+        # Stores that are sent wait in a queue for their acknowledgements.
+        waiting = sum(s["entered"] and s["complete"] > t for s in self.stores)
+        room = waiting <= self.p.stores_in_flight - 2
+        drained = previous is None or (
+            t > previous["start"]
+            and (previous["sent"] is None or t >= previous["sent"] - self.p.store_overlap - 1)
+        )
+        if previous and drained and room:
+            previous["entered"] = True
+        if (
+            n is None
+            or not self.available("g2s", self.code[n].pop_prev, t)
+            or not drained
+            or not room
+        ):
+            return
+        i, beats = self.code[n], self.beats[n]
+        self.take(n, t)
+        self.popped["g2s"] += i.pop_prev
+        channel_free = max((s["sent"] for s in self.stores if s["sent"] is not None), default=0)
+        entry = {"start": t, "sent": None, "entered": False}
+        if beats:
+            entry["sent"] = max(t + self.p.store_fill, channel_free) + beats
+            entry["complete"] = entry["sent"] - 1 + self.p.dram_latency + self.p.store_drain
+        else:
+            entry["complete"] = max(t + self.p.store_fill, previous["complete"] if previous else 0)
+        self.stores.append(entry)
+        if i.push_prev:
+            self.tokens["s2g"].append(entry["complete"])
+
+    def run(self, limit=200_000) -> int:
+        for t in range(limit):
+            self.port.tick(t)
+            self.fetch(t)
+            self.load_engine.tick(t)
+            self.acc_engine.tick(t)
+            self.load_tokens()
+            self.load(t)
+            self.compute(t)
+            self.store(t)
+            if self.finished is not None:
+                return self.finished
+        raise AssertionError("no FINISH")
+
+
+def zeros(i) -> tuple[int, int]:
+    """Elements of zeros before the first element of data, and all others."""
+    if not i.x_size:
+        return 0, 0
+    kinds = [
+        "0" if not i.y_pad_top <= row < i.y_pad_top + i.y_size
+        or not i.x_pad_left <= column < i.x_pad_left + i.x_size else "d"
+        for row in range(i.y_pad_top + i.y_size + i.y_pad_bottom)
+        for column in range(i.sram_row)
+    ]  # fmt: skip
+    first = kinds.index("d") if "d" in kinds else i.y_pad_top * i.sram_row
+    return first, kinds.count("0") - first
+
+
+def steps(i, p) -> int:
+    if not isinstance(i, Gemm | Alu) or not i.iterations:
+        return 1
+    if isinstance(i, Gemm):
+        return i.iterations * p.gemm_interval
+    return i.iterations * (p.alu_interval if i.use_imm else p.alu_tensor_interval)
+
+
+def reference_cycles(program: Program, parameters) -> int:
+    """Cycles of a program that ends with FINISH."""
+    return Machine(program, parameters).run()

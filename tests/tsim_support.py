@@ -1,0 +1,20 @@
+"""What the tests of tsim share: whether it can be built here."""
+
+import os
+
+import pytest
+
+from vtaops import DeviceError
+from vtaops.runtime.tsim.build import find_tools
+
+
+def _missing() -> str:
+    try:
+        find_tools()
+    except DeviceError as error:
+        return str(error)
+    return ""
+
+
+needs_tools = pytest.mark.skipif(bool(_missing()) and not os.environ.get("CI"), reason=_missing())
+"""Skips where Verilator or a C++ compiler is missing, but never in continuous integration."""

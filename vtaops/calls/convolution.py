@@ -1,0 +1,357 @@
+"""Convolutions; the calls of `vtaops.cpu` and `vtaops.cuda`."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from vtaops.calls.arguments import FLOAT, PRODUCT, check_shapes, frozen, tail
+from vtaops.calls.backend import Backend, interned
+from vtaops.errors import ShapeError
+from vtaops.kernels.arrays import Array, as_array, as_output, dtype_name
+from vtaops.layout import Layout
+from vtaops.ops.tensor import Conv1dOp, Conv2dOp, DepthwiseOp, PackedConv2dOp, Window
+from vtaops.ops.tensor.common import ACCUMULATOR, pair, sides
+
+
+class Convolutions(Backend):
+    """Convolutions and their fusions."""
+
+    def conv2d(
+        self,
+        data: Any,
+        kernel: Any,
+        *,
+        strides: int | tuple[int, int] = 1,
+        padding: int | tuple[int, ...] = 0,
+        dilation: int | tuple[int, int] = 1,
+        groups: int = 1,
+        out: Any = None,
+        **fused: Any,
+    ) -> Array:
+        """Return the 2-D convolution (cross-correlation) of NCHW data with an OIHW kernel.
+
+        Parameters
+        ----------
+        data : array_like
+            (N, C, H, W); float32, giving float32, or int8 or uint8, giving int32.
+        kernel : array_like
+            (O, C / groups, KH, KW); float32, or int8 for integer data.
+        strides, dilation : int or (int, int)
+            Vertical and horizontal.
+        padding : int, (int, int) or (int, int, int, int)
+            Zeros around the image: everywhere, (vertical, horizontal), or (top, left, bottom,
+            right).
+        groups : int
+            Groups of channels that do not mix.
+        out : array, optional
+            Where to write.
+        **fused
+            bias (O,), scale_shift (two of (O,)), batch_norm (gamma, beta, mean, variance of (O,)),
+            epsilon, residual (shape of the result), activation "relu" or "relu6"; for int8: bias,
+            residual, activation, shift (arithmetic right shift), clip (low, high), giving int8.
+            All are computed in the same kernel, in this order.
+
+        Returns
+        -------
+        numpy.ndarray
+            (N, O, rows, columns).
+
+        Raises
+        ------
+        ShapeError
+            If shapes, dtypes or parameters do not fit.
+        """
+        x = as_array(data, "data", PRODUCT, rank=4)
+        dtype = dtype_name(x)
+        w = as_array(kernel, "kernel", FLOAT if dtype == "float32" else ("int8",), rank=4)
+        window = _window(w.shape[2:], frozen(strides), frozen(padding), frozen(dilation))
+        end = tail(accumulator=ACCUMULATOR[dtype], **fused)
+        n, c, height, width = x.shape
+        if not isinstance(groups, int) or groups < 1 or w.shape[1] * groups != c:
+            raise ShapeError(
+                f"data has {c} channels, the kernel {w.shape} takes {w.shape[1]} in each of "
+                f"{groups} groups; channels must equal their product"
+            )
+        if groups == c > 1 and w.shape[0] % c == 0:
+            shape = (c, w.shape[0] // c, *window.kernel)
+            if dtype != "uint8":
+                arrays = (x, w.reshape(shape), *end.arrays)
+                depthwise = interned(
+                    DepthwiseOp, n, c, height, width, window, shape[1], dtype, end.epilogue
+                )
+                check_shapes(depthwise, arrays)
+                return self.prepared(depthwise)(*arrays, out=out)
+        op = interned(
+            Conv2dOp, n, c, height, width, w.shape[0], window, groups, dtype, end.epilogue
+        )
+        check_shapes(op, (x, w, *end.arrays))
+        if _pointwise(op):
+            return self._conv2d_pointwise(op, (x, w, *end.arrays), out)
+        return self.prepared(op)(x, w, *end.arrays, out=out)
+
+    def _conv2d_pointwise(self, op: Conv2dOp, arrays: tuple[Array, ...], out: Any) -> Array:
+        """Convolve with a 1x1 kernel as if the image were one long row: no tails at row ends."""
+        pixels = op.height * op.width
+        flat = interned(
+            Conv2dOp,
+            op.batch,
+            op.in_channels,
+            1,
+            pixels,
+            op.out_channels,
+            op.window,
+            op.groups,
+            op.dtype,
+            op.epilogue,
+        )
+        shaped = [
+            a.reshape(*a.shape[:2], 1, pixels) if a.ndim == 4 and a is not arrays[1] else a
+            for a in arrays
+        ]
+        if out is None:
+            return self.prepared(flat)(*shaped).reshape(op.output.shape)
+        result = as_output(out, op.output.shape, op.output.dtype)
+        self.prepared(flat)(*shaped, out=result.reshape(flat.output.shape))
+        return result
+
+    def conv2d_nchwc(
+        self,
+        data: Any,
+        kernel: Any,
+        *,
+        strides: int | tuple[int, int] = 1,
+        padding: int | tuple[int, ...] = 0,
+        dilation: int | tuple[int, int] = 1,
+        out: Any = None,
+        **fused: Any,
+    ) -> Array:
+        """Return the 2-D convolution of NCHW[b]c data, float32 or int8.
+
+        The fastest form where several convolutions follow each other. `vtaops.layout.Layout` packs
+        and unpacks: ``Layout("NCHW16c")`` the data, ``Layout("OIHW16i16o")`` a float32 kernel; an
+        int8 kernel is packed by `pack_int8_kernel`.
+
+        Parameters
+        ----------
+        data : array_like
+            (N, C / b, H, W, b); float32, int8 or uint8.
+        kernel : array_like
+            float32 (O / b, C / b, KH, KW, b, b), or int8 (O / b, C / b, KH, KW, b / 4, b, 4).
+        strides, padding, dilation, out
+            As `conv2d`.
+        **fused
+            As `conv2d`; vectors have O elements, a residual the shape of the result.
+
+        Returns
+        -------
+        numpy.ndarray
+            (N, O / b, rows, columns, b).
+        """
+        x = as_array(data, "data", PRODUCT, rank=5)
+        dtype = dtype_name(x)
+        floating = dtype == "float32"
+        w = as_array(kernel, "kernel", FLOAT if floating else ("int8",), rank=6 if floating else 7)
+        window = _window(w.shape[2:4], frozen(strides), frozen(padding), frozen(dilation))
+        end = tail(accumulator=ACCUMULATOR[dtype], **fused)
+        n, blocks, height, width, block = x.shape
+        op = PackedConv2dOp(
+            n, blocks, height, width, w.shape[0], window, block, dtype, end.epilogue
+        )
+        check_shapes(op, (x, w, *end.arrays))
+        return self.prepared(op)(x, w, *end.arrays, out=out)
+
+    def depthwise_conv2d(
+        self,
+        data: Any,
+        kernel: Any,
+        *,
+        strides: int | tuple[int, int] = 1,
+        padding: int | tuple[int, ...] = 0,
+        dilation: int | tuple[int, int] = 1,
+        out: Any = None,
+        **fused: Any,
+    ) -> Array:
+        """Return the depthwise 2-D convolution of NCHW data.
+
+        Parameters
+        ----------
+        data : array_like
+            (N, C, H, W); float32, giving float32, or int8, giving int32.
+        kernel : array_like
+            (C, M, KH, KW) with the channel multiplier M, of the data's dtype.
+        strides, padding, dilation, out
+            As `conv2d`.
+        **fused
+            As `conv2d`, per result channel.
+
+        Returns
+        -------
+        numpy.ndarray
+            (N, C * M, rows, columns); channel c * M + q is channel c under kernel [c, q].
+        """
+        x = as_array(data, "data", ("float32", "int8"), rank=4)
+        w = as_array(kernel, "kernel", (dtype_name(x),), rank=4)
+        window = _window(w.shape[2:], frozen(strides), frozen(padding), frozen(dilation))
+        end = tail(accumulator=ACCUMULATOR[dtype_name(x)], **fused)
+        n, c, height, width = x.shape
+        kind = dtype_name(x)
+        op = interned(DepthwiseOp, n, c, height, width, window, w.shape[1], kind, end.epilogue)
+        check_shapes(op, (x, w, *end.arrays))
+        return self.prepared(op)(x, w, *end.arrays, out=out)
+
+    def depthwise_separable_conv2d(
+        self,
+        data: Any,
+        depthwise: Any,
+        pointwise: Any,
+        *,
+        strides: int | tuple[int, int] = 1,
+        padding: int | tuple[int, ...] = 0,
+        dilation: int | tuple[int, int] = 1,
+        activation: str | None = None,
+        out: Any = None,
+        **fused: Any,
+    ) -> Array:
+        """Return a depthwise convolution followed by a 1x1 convolution.
+
+        Parameters
+        ----------
+        data : array_like
+            (N, C, H, W), float32.
+        depthwise : array_like
+            (C, M, KH, KW).
+        pointwise : array_like
+            (O, C * M, 1, 1).
+        strides, padding, dilation
+            Of the depthwise convolution.
+        activation : str, optional
+            Applied after the depthwise and after the 1x1 convolution.
+        out : array, optional
+            Where to write.
+        **fused
+            As `conv2d`, after the 1x1 convolution.
+        """
+        middle = self.depthwise_conv2d(
+            data,
+            depthwise,
+            strides=strides,
+            padding=padding,
+            dilation=dilation,
+            activation=activation,
+        )
+        return self.conv2d(middle, pointwise, activation=activation, out=out, **fused)
+
+    def conv1d(
+        self,
+        data: Any,
+        kernel: Any,
+        *,
+        strides: int = 1,
+        padding: int | tuple[int, int] = 0,
+        dilation: int = 1,
+        groups: int = 1,
+        flip: bool = False,
+        out: Any = None,
+        **fused: Any,
+    ) -> Array:
+        """Return the 1-D convolution (cross-correlation) of a signal, or of NCW data.
+
+        Parameters
+        ----------
+        data : array_like
+            (W,), float32; or (N, C, W), as `conv2d`.
+        kernel : array_like
+            (K,); or (O, C / groups, K).
+        strides, dilation, groups : int
+            For NCW data; as `conv2d`.
+        padding : int or (int, int)
+            Zeros before and behind.
+        flip : bool
+            For (W,) data: reverse the kernel, as ``numpy.convolve`` does.
+        out : array, optional
+            Where to write.
+        **fused
+            For NCW data; as `conv2d`.
+        """
+        before, behind = pair(frozen(padding), "padding")
+        x = as_array(data, "data", PRODUCT)
+        if x.ndim == 3:
+            return self._conv1d_ncw(
+                x, kernel, (strides, dilation, groups), (before, behind), out, fused
+            )
+        x = as_array(x, "data", FLOAT, rank=1)
+        w = as_array(kernel, "kernel", FLOAT, rank=1)
+        if (strides, dilation, groups) != (1, 1, 1) or fused:
+            raise ShapeError("strides, dilation, groups and fused operations need data (N, C, W)")
+        return self.prepared(interned(Conv1dOp, x.shape[0], w.shape[0], (before, behind), flip))(
+            x, w, out=out
+        )
+
+    def _conv1d_ncw(
+        self,
+        x: Array,
+        kernel: Any,
+        steps: tuple[int, int, int],
+        padding: tuple[int, int],
+        out: Any,
+        fused: dict[str, Any],
+    ) -> Array:
+        """Convolve NCW data as images of one row."""
+        strides, dilation, groups = steps
+        w = as_array(kernel, "kernel", PRODUCT, rank=3)
+        if fused.get("residual") is not None:
+            residual = as_array(fused["residual"], "residual", ("float32", "int32"), rank=3)
+            fused = {**fused, "residual": residual[:, :, None, :]}
+        result = self.conv2d(
+            x[:, :, None, :],
+            w[:, :, None, :],
+            strides=(1, strides),
+            padding=(0, padding[0], 0, padding[1]),
+            dilation=(1, dilation),
+            groups=groups,
+            **fused,
+        )[:, :, 0, :]
+        if out is None:
+            return result
+        target = as_output(out, result.shape, result.dtype.name)
+        target[...] = result
+        return target
+
+
+def pack_int8_kernel(kernel: Any, block: int = 16) -> Array:
+    """Pack an int8 OIHW kernel for `conv2d_nchwc`; channels are padded with zeros.
+
+    Parameters
+    ----------
+    kernel : array_like
+        (O, I, KH, KW).
+    block : int
+        Channels in one block, a multiple of 4.
+
+    Returns
+    -------
+    numpy.ndarray
+        (O / block, I / block, KH, KW, block / 4, block, 4).
+    """
+    w = as_array(kernel, "kernel", ("int8",), rank=4)
+    if block < 4 or block % 4:
+        raise ShapeError(f"block is {block}; give a multiple of 4")
+    packed = Layout(f"OIHW{block}i{block}o").pack(w)
+    grouped = packed.reshape(*packed.shape[:4], block // 4, 4, block)
+    return np.ascontiguousarray(grouped.swapaxes(-1, -2))
+
+
+def _pointwise(op: Conv2dOp) -> bool:
+    """Whether each result depends on one pixel, so that rows need not be told apart."""
+    window = op.window
+    return (*window.kernel, *window.strides, *window.padding) == (1, 1, 1, 1, 0, 0, 0, 0)
+
+
+@lru_cache(maxsize=1024)
+def _window(kernel: tuple[int, ...], strides: Any, padding: Any, dilation: Any) -> Window:
+    return Window(
+        (kernel[0], kernel[1]), pair(strides, "strides"), sides(padding), pair(dilation, "dilation")
+    )

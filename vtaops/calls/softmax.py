@@ -1,0 +1,34 @@
+"""Softmax; the calls of `vtaops.cpu` and `vtaops.cuda`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vtaops.calls.arguments import FLOAT
+from vtaops.calls.backend import Backend, interned
+from vtaops.errors import ShapeError
+from vtaops.kernels.arrays import Array, as_array, as_output, empty
+from vtaops.ops.tensor import SoftmaxOp
+
+
+class Reductions(Backend):
+    """Softmax."""
+
+    def softmax(self, data: Any, *, out: Any = None) -> Array:
+        """Return exp(x - max) / sum(exp(x - max)) along the last axis of float32 data.
+
+        Parameters
+        ----------
+        data : array_like
+            (..., classes).
+        out : array, optional
+            Where to write.
+        """
+        x = as_array(data, "data", FLOAT)
+        if x.ndim == 0:
+            raise ShapeError("data is a scalar; softmax needs at least one axis")
+        found = self.prepared(interned(SoftmaxOp, x.size // x.shape[-1], x.shape[-1]))
+        result = empty(x.shape, "float32") if out is None else as_output(out, x.shape, "float32")
+        rows = found.op.output.shape
+        found.run(x.reshape(rows), result.reshape(rows))
+        return result

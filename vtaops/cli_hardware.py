@@ -1,0 +1,148 @@
+"""The commands and options of `vtaops` that concern the RTL: build-tsim, synth-report, waveforms.
+
+Owns argument parsing and printing only, as `vtaops.cli`, whose application registers them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from vtaops.config import HardwareConfig
+from vtaops.errors import ShapeError, UnsupportedError
+
+if TYPE_CHECKING:
+    from vtaops.runtime import Device
+
+ConfigArgument = Annotated[str, typer.Argument(help="Configuration: a name or a JSON file.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+TraceOption = Annotated[
+    Path | None, typer.Option("--trace", help="Waveform file of tsim: .vcd or .fst.")
+]
+TraceWindowOption = Annotated[
+    str, typer.Option("--trace-window", help="Cycles of the waveform, e.g. 1000:2000.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this file to an application."""
+    for command in (build_tsim, synth_report):
+        app.command(command.__name__.replace("_", "-"))(command)
+
+
+@dataclass(frozen=True)
+class Where:
+    """The device that a command runs on, and the waveform to record there.
+
+    Attributes
+    ----------
+    name : str
+        Name of the device.
+    trace : Path or None
+        Waveform file.
+    window : str
+        Its cycles, ``first:end``; empty: all.
+    """
+
+    name: str
+    trace: Path | None
+    window: str
+
+    def open(self, config: HardwareConfig) -> Device:
+        """Open the device.
+
+        Raises
+        ------
+        DeviceError
+            If it cannot be opened.
+        UnsupportedError
+            If it records no waveforms and one is asked for.
+        """
+        from vtaops.runtime import open_device
+        from vtaops.runtime.tsim import Tsim
+
+        if self.trace is None:
+            return open_device(self.name, config)
+        if self.name != "tsim":
+            raise UnsupportedError(f"device {self.name!r} records no waveform; use --device tsim")
+        return Tsim(config, trace=self.trace, trace_window=self._cycles())
+
+    def _cycles(self) -> tuple[int, int] | None:
+        if not self.window:
+            return None
+        try:
+            first, end = (int(part) for part in self.window.split(":"))
+        except ValueError as error:
+            raise ShapeError(
+                f"--trace-window is {self.window!r}; write first:end, e.g. 1000:2000"
+            ) from error
+        return first, end
+
+
+def build_tsim(
+    config: ConfigArgument = "pynq",
+    port_bytes: Annotated[
+        int, typer.Option(help="Width of the DRAM port in bytes; 0: that of the board.")
+    ] = 0,
+) -> None:
+    """Build the model of the RTL for a configuration, as the first use of tsim would.
+
+    Example: vtaops build-tsim tiny --port-bytes 16
+    """
+    from vtaops.runtime.tsim import RtlParameters
+    from vtaops.runtime.tsim.build import build_model
+
+    hardware = HardwareConfig.load(config)
+    parameters = RtlParameters(port_bytes=port_bytes or hardware.board.bus_bits // 8)
+    with Console(stderr=True).status("building"):
+        typer.echo(build_model(hardware, parameters))
+
+
+def synth_report(
+    config: ConfigArgument = "pynq",
+    dsp_multipliers: Annotated[
+        int, typer.Option(help="Multipliers of the GEMM core in DSP blocks; -1: all.")
+    ] = -1,
+    as_json: JsonOption = False,
+) -> None:
+    """Estimate with Yosys what the RTL takes of the board's FPGA; takes some minutes.
+
+    Example: vtaops synth-report pynq --dsp-multipliers 160
+    """
+    from vtaops.runtime.tsim import RtlParameters
+    from vtaops.runtime.tsim.synthesis import CAPACITY, Resources, part_of, synthesize
+
+    hardware = HardwareConfig.load(config)
+    parameters = RtlParameters(
+        port_bytes=hardware.board.bus_bits // 8,
+        address_bits=32,
+        dsp_multipliers=None if dsp_multipliers < 0 else dsp_multipliers,
+    )
+    part = part_of(hardware)
+    family, capacity = CAPACITY[part]
+    with Console(stderr=True).status("Yosys is at work; this takes some minutes"):
+        blocks = synthesize(hardware, parameters, family)
+    rows = {**blocks, "all": sum(blocks.values(), Resources()), "capacity": capacity}
+    if as_json:
+        data = {name: asdict(row) for name, row in rows.items()}
+        typer.echo(json.dumps({"part": part, "resources": data}, indent=2))
+    else:
+        Console().print(_resources_table(f"{hardware.bitstream_id} on {part}", rows))
+
+
+def _resources_table(title: str, rows: dict[str, Any]) -> Table:
+    table = Table(title=f"{title} (Yosys, estimates)", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("block", "LUT", "FF", "BRAM36", "DSP"):
+        table.add_column(column, justify="left" if column == "block" else "right")
+    for name, row in rows.items():
+        if name == "all":
+            table.add_section()
+        table.add_row(name, f"{row.lut:,}", f"{row.ff:,}", f"{row.bram:g}", f"{row.dsp:,}")
+    return table

@@ -1,0 +1,52 @@
+"""The command `vtaops lesson`: an operator of CPU or GPU, one optimisation stage after the other.
+
+Owns argument parsing and printing only, as `vtaops.cli`, whose application registers it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command of this file to an application."""
+    app.command()(lesson)
+
+
+def lesson(
+    name: Annotated[str, typer.Argument(help="matmul, conv2d, depthwise or conv1d.")],
+    target: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    size: Annotated[int | None, typer.Option(help="Problem size; default: the lesson's.")] = None,
+    stage: Annotated[
+        list[str] | None, typer.Option(help="Only this stage; may be repeated.")
+    ] = None,
+    budget: Annotated[float, typer.Option(help="Seconds to time each stage.")] = 0.5,
+    script: Annotated[bool, typer.Option("--script", help="Print the TIR of each stage.")] = False,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="Draw the speed-ups: .png or .svg.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Run the optimisation stages of a kernel and print what each one gains.
+
+    Example: vtaops lesson matmul --target cpu --plot matmul.png
+    """
+    from vtaops.lessons import lesson_plot, lesson_table, run_lesson
+
+    rows = run_lesson(name, target=target, size=size, stages=tuple(stage or ()), budget=budget)
+    title = f"{name} on {target}"
+    if as_json:
+        typer.echo(json.dumps([asdict(row) for row in rows], indent=2))
+    else:
+        if script:
+            for row in rows:
+                typer.echo(f"# ==== {row.stage}: {row.explanation}\n{row.script}\n")
+        Console().print(lesson_table(rows, title))
+    if plot is not None:
+        lesson_plot(rows, title, plot)

@@ -1,0 +1,119 @@
+"""Brute-force search for the tile of an operator on this machine's GPU, as Hu's article does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import Any
+
+from vtaops.cuda.kernel import CudaKernel
+from vtaops.errors import ScheduleError, UnsupportedError
+from vtaops.kernels.gpu import CudaTarget
+from vtaops.ops.tensor import Conv1dOp, Conv2dOp, DepthwiseOp, MatmulOp, PoolOp, TensorOp
+from vtaops.schedule.cpu.tiles import largest_divisor
+from vtaops.schedule.cuda import conv1d, convolution, matmul, window
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One tile that was tried; `seconds` is the time of a run on the GPU."""
+
+    tile: Any
+    seconds: float
+
+
+Progress = Callable[[int, int, Trial], None]
+"""Called after each trial with its number, the number of all, and the trial."""
+
+
+def search(
+    op: TensorOp,
+    target: CudaTarget | None = None,
+    budget: float = 0.05,
+    progress: Progress | None = None,
+) -> list[Trial]:
+    """Time all tiles of an operator on the GPU and return the trials, the fastest first.
+
+    Parameters
+    ----------
+    op : TensorOp
+        A matrix product, convolution (1-D, 2-D, depthwise) or pooling.
+    target : CudaTarget, optional
+        By default `CudaTarget()`.
+    budget : float
+        Seconds of measurement per tile.
+    progress : callable, optional
+        See `Progress`.
+
+    Raises
+    ------
+    DeviceError
+        If there is no GPU.
+    UnsupportedError
+        If the operator has no tiles to choose from.
+    """
+    schedule, tiles = tile_space(op, target or CudaTarget())
+    trials: list[Trial] = []
+    for number, tile in enumerate(tiles, 1):
+        kernel = CudaKernel(op, target, partial(schedule, tile=tile))
+        trials.append(Trial(tile, kernel.time(budget)))
+        if progress:
+            progress(number, len(tiles), trials[-1])
+    return sorted(trials, key=lambda trial: trial.seconds)
+
+
+def tile_space(op: TensorOp, target: CudaTarget) -> tuple[Callable[..., Any], list[Any]]:
+    """Return the schedule of an operator and the tiles that it can take on a GPU.
+
+    Raises
+    ------
+    UnsupportedError
+        If the operator has no tiles to choose from.
+    """
+    match op:
+        case MatmulOp():
+            return matmul.schedule_matmul, list(_matmul_tiles(target))
+        case Conv2dOp():
+            return convolution.schedule_conv2d, list(_conv_tiles(op))
+        case DepthwiseOp() | PoolOp():
+            return window.schedule_window, list(_window_tiles(target))
+        case Conv1dOp():
+            tiles = [
+                conv1d.Conv1dTile(threads, virtual, shared)
+                for threads, virtual, shared in product((64, 128, 256), (1, 2, 4, 8), (False, True))
+            ]
+            return conv1d.schedule_conv1d, tiles
+    raise UnsupportedError(f"{type(op).__name__} has no tiles to choose from")
+
+
+def _matmul_tiles(target: CudaTarget) -> Iterator[matmul.MatmulTile]:
+    shapes = [((32, 32), (2, 4)), ((64, 64), (4, 4)), ((128, 64), (8, 4)), ((128, 128), (8, 8))]
+    for (block, thread), part, step, pipeline in product(
+        shapes, ((1, 1), (2, 2)), (8, 16, 32), (False, True)
+    ):
+        tile = matmul.MatmulTile(block, thread, part, step, pipeline)
+        try:
+            matmul.check(tile, target)
+        except ScheduleError:
+            continue
+        yield tile
+
+
+def _conv_tiles(op: Conv2dOp) -> Iterator[convolution.ConvTile]:
+    for virtual, threads, each, rows, columns in product(
+        (1, 2, 4), (2, 4, 8), (1, 2, 4), (2, 4, 8), (8, 16, 32)
+    ):
+        if op.group_out % (virtual * threads * each) == 0 and threads * rows * columns <= 512:
+            inputs = largest_divisor(op.group_in, 8)
+            yield convolution.ConvTile((virtual, threads, each), (rows, 1), (columns, 1), inputs)
+
+
+def _window_tiles(target: CudaTarget) -> Iterator[window.WindowTile]:
+    for block, ty, tx, vy, vx, shared in product(
+        ((16, 32), (32, 32)), (1, 2, 4, 8, 16), (8, 16, 32), (1, 2), (1, 2, 4), (False, True)
+    ):
+        whole = block[0] % (ty * vy) == 0 == block[1] % (tx * vx)
+        if whole and 32 <= ty * tx <= target.threads:
+            yield window.WindowTile(block, (ty, tx), (vy, vx), shared)

@@ -1,0 +1,212 @@
+"""Space-time diagrams: which element of which array a scheduled CPU kernel touches when.
+
+`trace` walks the loops of a schedule as a processor would, one step per innermost statement (the
+lanes of a vector share a step), and records every read and write of an array. Meant for small
+sizes: it shows what tiling, reordering and vectorising do to the order of accesses.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tvm import s_tir, tirx
+from tvm.ir.transform import Sequential
+
+from vtaops.errors import UnsupportedError
+
+_LIMIT = 1_000_000
+"""Accesses after which a trace is given up: the size is too large for a diagram."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """One access: its step, the array's name, the offset in elements, and whether it writes."""
+
+    step: int
+    array: str
+    offset: int
+    write: bool
+
+
+def trace(schedule: Any) -> list[Access]:
+    """Return the accesses of a scheduled CPU kernel, in order.
+
+    Raises
+    ------
+    UnsupportedError
+        If the kernel contains something else than loops, conditions and stores, or runs too long.
+    """
+    passes = [
+        s_tir.transform.LowerInitBlock(),
+        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+        s_tir.transform.ConvertBlocksToOpaque(),
+        s_tir.transform.CompactBufferAllocation(),
+        s_tir.transform.LowerOpaqueBlock(),
+    ]
+    function = Sequential(passes)(schedule.mod)["main"]
+    tracer = _Tracer()
+    tracer.run(function.body)
+    return tracer.accesses
+
+
+_BINARY: dict[str, Callable[[int, int], int]] = {
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "Mul": operator.mul,
+    "FloorDiv": operator.floordiv,
+    "FloorMod": operator.mod,
+    "Div": operator.floordiv,
+    "Mod": operator.mod,
+    "Min": min,
+    "Max": max,
+    "LT": operator.lt,
+    "LE": operator.le,
+    "GT": operator.gt,
+    "GE": operator.ge,
+    "EQ": operator.eq,
+    "NE": operator.ne,
+}
+
+
+@dataclass
+class _Tracer:
+    """An interpreter of TIR that computes indices and conditions, but no values."""
+
+    accesses: list[Access] = field(default_factory=list)
+    values: dict[Any, int] = field(default_factory=dict)
+    step: int = 0
+    lanes: bool = False  # inside a vectorised loop, where time stands still
+
+    def run(self, statement: Any) -> None:
+        """Execute a statement."""
+        match type(statement).__name__:
+            case "For":
+                self._loop(statement)
+            case "SeqStmt":
+                for part in statement.seq:
+                    self.run(part)
+            case "IfThenElse":
+                if self.value(statement.condition):
+                    self.run(statement.then_case)
+                elif statement.else_case is not None:
+                    self.run(statement.else_case)
+            case "BufferStore":
+                self.value(statement.value)
+                self._access(statement.buffer, statement.indices, write=True)
+                self.step += not self.lanes
+            case "Evaluate":
+                self.value(statement.value)
+            case "AllocBuffer" | "DeclBuffer":
+                body = getattr(statement, "body", None)
+                if body is not None:
+                    self.run(body)
+            case "AttrStmt":
+                self.run(statement.body)
+            case other:
+                raise UnsupportedError(f"cannot trace a statement of kind {other}")
+
+    def _loop(self, loop: Any) -> None:
+        first, extent = self.value(loop.min), self.value(loop.extent)
+        vector = loop.kind == tirx.ForKind.VECTORIZED
+        for index in range(first, first + extent):
+            self.values[loop.loop_var] = index
+            if not vector:
+                self.run(loop.body)
+                continue
+            self.lanes = True
+            self.run(loop.body)
+            self.lanes = False
+        self.step += vector
+
+    def _access(self, buffer: Any, indices: Any, write: bool) -> None:
+        offset = 0
+        for index, extent in zip(indices, buffer.shape, strict=True):
+            offset = offset * self.value(extent) + self.value(index)
+        self.accesses.append(Access(self.step, str(buffer.name), offset, write))
+        if len(self.accesses) > _LIMIT:
+            raise UnsupportedError(f"more than {_LIMIT} accesses; choose a smaller size")
+
+    def value(self, expression: Any) -> int:
+        """Evaluate an integer expression; other expressions count their reads and give 0."""
+        if isinstance(expression, int):
+            return expression
+        name = type(expression).__name__
+        if name in _BINARY:
+            left, right = self.value(expression.a), self.value(expression.b)
+            return _BINARY[name](left, right) if right or "Div" not in name else 0
+        match name:
+            case "IntImm":
+                return int(expression.value)
+            case "Var":
+                return self.values[expression]
+            case "FloatImm" | "StringImm":
+                return 0
+            case "Cast":
+                return self.value(expression.value)
+            case "And":
+                return self.value(expression.a) and self.value(expression.b)
+            case "Or":
+                return self.value(expression.a) or self.value(expression.b)
+            case "Not":
+                return not self.value(expression.a)
+            case "TensorLoad":
+                self._access(expression.source, expression.indices, write=False)
+                return 0
+            case "Call" if str(expression.op.name).endswith("if_then_else"):
+                condition, yes, no = expression.args
+                return self.value(yes if self.value(condition) else no)
+            case "Call":
+                for argument in expression.args:
+                    self.value(argument)
+                return 0
+        raise UnsupportedError(f"cannot trace an expression of kind {name}")
+
+
+def plot_accesses(accesses: list[Access], arrays: list[str], path: Path, title: str = "") -> None:
+    """Draw offset over step for some arrays, one panel each; reads blue, writes red.
+
+    Parameters
+    ----------
+    accesses : list of Access
+        As `trace` returns them.
+    arrays : list of str
+        Names of the arrays to show.
+    path : Path
+        Where to write; the suffix gives the format.
+    title : str
+        Above the panels.
+
+    Raises
+    ------
+    UnsupportedError
+        If an array is not accessed.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    present = {access.array for access in accesses}
+    if missing := set(arrays) - present:
+        raise UnsupportedError(f"{sorted(missing)} are not accessed; there are {sorted(present)}")
+    figure, panels = pyplot.subplots(
+        1, len(arrays), figsize=(4 * len(arrays), 3.5), layout="constrained", squeeze=False
+    )
+    for panel, name in zip(panels[0], arrays, strict=True):
+        for write, colour in ((False, "tab:blue"), (True, "tab:red")):
+            some = [a for a in accesses if a.array == name and a.write is write]
+            steps, offsets = [a.step for a in some], [a.offset for a in some]
+            if some:
+                label = "write" if write else "read"
+                panel.plot(steps, offsets, ".", markersize=2, color=colour, label=label)
+        panel.set_title(name)
+        panel.set_xlabel("step")
+        panel.set_ylabel("element")
+        panel.legend()
+    figure.suptitle(title)
+    figure.savefig(path)
+    pyplot.close(figure)

@@ -1,0 +1,133 @@
+"""Arrays at the door of a kernel: what is accepted, what is copied, what is refused.
+
+A kernel reads C-contiguous host memory of any alignment. NumPy arrays and CPU tensors of other
+libraries pass without a copy (DLPack); strided ones are copied; empty ones and foreign dtypes are
+refused.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.errors import ShapeError
+
+Array = npt.NDArray[np.generic]
+
+_ALIGNMENT = 64
+"""Bytes of a cache line. Results are aligned to it: stores that straddle two lines are slower."""
+
+_LARGE = 1 << 16
+"""Bytes above which an aligned allocation is worth its microsecond."""
+
+
+_NAMES = {
+    np.dtype(name): name for name in ("float32", "float64", "int8", "uint8", "int32", "float16")
+}
+
+
+def dtype_name(array: Array) -> str:
+    """Return the name of the dtype, as ``array.dtype.name`` but at once."""
+    return _NAMES.get(array.dtype) or str(array.dtype.name)
+
+
+def as_array(value: Any, name: str, dtypes: tuple[str, ...], rank: int | None = None) -> Array:
+    """Return `value` as a C-contiguous NumPy array, without a copy where possible.
+
+    Parameters
+    ----------
+    value : array_like
+        A NumPy array, an object with ``__dlpack__`` on the CPU (a PyTorch tensor), or nested lists.
+    name : str
+        The argument's name, for messages.
+    dtypes : tuple of str
+        What is accepted.
+    rank : int, optional
+        Number of axes that is needed.
+
+    Raises
+    ------
+    ShapeError
+        If the array is empty, or of another dtype or rank, or not in host memory.
+    """
+    array = value if type(value) is np.ndarray else _convert(value, name)
+    if dtype_name(array) not in dtypes:
+        raise ShapeError(f"{name} has dtype {array.dtype}; accepted: {', '.join(dtypes)}")
+    if rank is not None and array.ndim != rank:
+        raise ShapeError(f"{name} has shape {array.shape}; it needs {rank} axes")
+    if array.size == 0:
+        raise ShapeError(f"{name} of shape {array.shape} is empty; every extent must be at least 1")
+    flags = array.flags
+    if flags.carray and array.dtype.isnative:
+        return array
+    if not array.dtype.isnative or not (flags.c_contiguous and flags.aligned):
+        return np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
+    return _writeable_alias(array)
+
+
+def as_output(value: Any, shape: tuple[int, ...], dtype: str) -> Array:
+    """Return a caller's `out` argument as an array that a kernel can fill.
+
+    Raises
+    ------
+    ShapeError
+        If shape or dtype differ, or it is not contiguous and writeable.
+    """
+    array = value if type(value) is np.ndarray else _convert(value, "out", shared=True)
+    if array.shape != shape or dtype_name(array) != dtype:
+        raise ShapeError(
+            f"out has shape {array.shape} and dtype {array.dtype}; the result is {shape}, {dtype}"
+        )
+    if not array.flags.c_contiguous or not array.flags.aligned:
+        raise ShapeError("out is not C-contiguous; give a contiguous array, or none")
+    if not array.flags.writeable:
+        # NumPy marks what came through an old DLPack as read-only, though its owner may write it.
+        if type(value) is np.ndarray:
+            raise ShapeError("out is read-only; give a writeable array, or none")
+        return _writeable_alias(array)
+    return array
+
+
+def empty(shape: tuple[int, ...], dtype: str) -> Array:
+    """Return an uninitialised array, aligned to a cache line if it is large."""
+    result: Array = np.empty(shape, dtype)
+    if result.nbytes < _LARGE or result.ctypes.data % _ALIGNMENT == 0:
+        return result
+    raw = np.empty(result.nbytes + _ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % _ALIGNMENT
+    return raw[start : start + result.nbytes].view(dtype).reshape(shape)
+
+
+def _convert(value: Any, name: str, *, shared: bool = False) -> Array:
+    """Return anything array-like as a NumPy array; of the same memory, if that must be."""
+    if isinstance(value, np.ndarray):
+        return np.asarray(value)
+    if hasattr(value, "__dlpack__"):
+        device = value.__dlpack_device__()[0]
+        if device != 1:  # kDLCPU
+            raise ShapeError(
+                f"{name} lies on DLPack device type {int(device)}; copy it to the CPU first"
+            )
+        detached = value.detach() if hasattr(value, "detach") else value
+        # The array protocol is faster where it is offered, but it may copy: not for results.
+        if hasattr(value, "__array__") and not shared:
+            return np.asarray(detached)
+        return np.from_dlpack(detached)
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise ShapeError(f"{name} is no array: {error}") from error
+
+
+def _writeable_alias(array: Array) -> Array:
+    """Return the same memory marked writeable: DLPack cannot export read-only arrays.
+
+    The kernels never write their inputs. The alias keeps no reference; the caller holds `array`
+    during the call.
+    """
+    memory = (ctypes.c_uint8 * array.nbytes).from_address(array.ctypes.data)
+    alias: Array = np.ctypeslib.as_array(memory).view(array.dtype)
+    return alias.reshape(array.shape)

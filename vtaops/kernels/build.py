@@ -1,0 +1,51 @@
+"""From te declarations to machine code: PrimFuncs for unaligned arrays, TVM's compiler."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import te
+from tvm.s_tir import Schedule
+
+_ENTRY = "main"
+
+
+def create_function(tensors: list[Any], *, aligned: bool = False) -> Any:
+    """Return the PrimFunc of one kernel with the arguments `tensors` (inputs, then output).
+
+    The arguments may have any alignment that their dtype has: TVM would assume 64 bytes and fault
+    on a NumPy array, which has 16. With `aligned` (device memory) they must have 64 bytes.
+    """
+    function = te.create_prim_func(tensors).with_attr("global_symbol", _ENTRY)
+    return function if aligned else _accept_any_alignment(function)
+
+
+def create_schedule(tensors: list[Any]) -> Schedule:
+    """Return the schedule of one kernel with the arguments `tensors`, as `create_function`."""
+    return Schedule(tvm.IRModule({_ENTRY: create_function(tensors)}))
+
+
+def _accept_any_alignment(function: Any) -> Any:
+    """Return the PrimFunc with the arguments' alignment set to the size of their elements.
+
+    Alignment is part of a buffer's type and TVM offers no way to replace it, so the change is made
+    in the serialised form.
+    """
+    graph = json.loads(tvm.ir.save_json(function))
+    nodes = graph["nodes"]
+    (root,) = [node for node in nodes if node["type"] == "tirx.PrimFunc"]
+    for index, parameter in zip(
+        nodes[root["data"]["params"]]["data"], function.params, strict=True
+    ):
+        kind = nodes[nodes[index]["data"]["ty"]]
+        kind["data"]["data_alignment"] = np.dtype(str(parameter.dtype)).itemsize
+    return tvm.ir.load_json(json.dumps(graph))
+
+
+def compile_schedule(schedule: Schedule, target: Any) -> Any:
+    """Return the executable of a scheduled module for a ``tvm.target.Target``."""
+    with target:
+        return tvm.compile(schedule.mod, target=target)

@@ -1,0 +1,126 @@
+"""KernelCache: compiled kernels in memory and on disk, by the content of what they come from.
+
+The key of a kernel is the hash of its operator, its target, the version of TVM and the source text
+of the rooms that declare, schedule and compile. So a file is never stale. Files appear by
+renaming, hence many processes may share the folder; a damaged file is compiled anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+_PACKAGE = Path(__file__).parent.parent
+_SOURCES = ("kernels", "ops/tensor", "schedule/cpu", "schedule/cuda")
+
+
+def cache_directory() -> Path:
+    """Return the folder of compiled kernels: VTAOPS_KERNEL_CACHE, or that of the XDG standard."""
+    if own := os.environ.get("VTAOPS_KERNEL_CACHE"):
+        return Path(own)
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "vtaops" / "kernels"
+
+
+class KernelCache:
+    """Compiled kernels by key.
+
+    Parameters
+    ----------
+    directory : Path, optional
+        Where the files lie; `cache_directory` by default.
+    """
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self._directory = directory
+        self._loaded: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def directory(self) -> Path:
+        """Where the files lie."""
+        return self._directory or cache_directory()
+
+    def path(self, op: Any, target: Any) -> Path:
+        """Return the file of the kernel of an operator (a dataclass) for a target (another)."""
+        return self.directory / f"{kernel_key(op, target)}.so"
+
+    def get(self, op: Any, target: Any, compile: Callable[[], Any]) -> Any:
+        """Return the kernel function of `op`, from memory, from disk, or by ``compile()``.
+
+        Parameters
+        ----------
+        op, target : dataclass
+            What is computed, and for which machine; their ``repr`` must tell them apart.
+        compile : callable
+            Returns a TVM executable; called only if there is no usable file.
+        """
+        path = self.path(op, target)
+        with self._lock:
+            if path.name not in self._loaded:
+                self._loaded[path.name] = _load(path) or _compile_and_store(compile, path)
+            return self._loaded[path.name]
+
+    def clear(self) -> None:
+        """Forget all kernels and delete their files."""
+        with self._lock:
+            self._loaded.clear()
+            for path in self.directory.glob("*.so"):
+                path.unlink(missing_ok=True)
+
+
+def kernel_key(op: Any, target: Any) -> str:
+    """Return the content hash that names a kernel."""
+    text = "\n".join([type(op).__name__, repr(op), repr(target), _toolchain()])
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+@cache
+def _toolchain() -> str:
+    """Return the versions of what turns an operator into machine code, our own text included."""
+    digest = hashlib.sha256(version("apache-tvm").encode())
+    digest.update(version("apache-tvm-ffi").encode())
+    for room in _SOURCES:
+        for path in sorted((_PACKAGE / room).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _load(path: Path) -> Any:
+    """Return the entry of a stored kernel, or None if there is no usable file."""
+    if not path.is_file():
+        return None
+    import tvm  # noqa: F401  # its runtime library must be loaded before a kernel is
+    from tvm_ffi import load_module
+
+    try:
+        return load_module(str(path.resolve()))["main"]
+    except (OSError, RuntimeError, AttributeError):
+        return None
+
+
+def _compile_and_store(compile: Callable[[], Any], path: Path) -> Any:
+    """Compile, and keep the result on disk where a C compiler to link it and a folder are there."""
+    executable = compile()
+    if shutil.which("g++") or shutil.which("cc") or os.environ.get("CXX"):
+        # A read-only home, a full disk, a broken linker: the kernel works from memory.
+        with suppress(OSError, RuntimeError):
+            _store(executable, path)
+    return executable["main"]
+
+
+def _store(executable: Any, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+        finished = Path(scratch) / path.name
+        executable.export_library(str(finished))
+        finished.replace(path)

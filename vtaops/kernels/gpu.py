@@ -1,0 +1,98 @@
+"""CudaTarget: the NVIDIA GPU that kernels are generated for; CUDA source from schedules."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+
+@dataclass(frozen=True)
+class CudaTarget:
+    """A GPU for which kernels are compiled.
+
+    Attributes
+    ----------
+    arch : str
+        Compute capability, as nvcc writes it.
+    threads : int
+        Most threads of a block.
+    shared : int
+        Bytes of shared memory that a block may use without asking for more.
+    """
+
+    arch: str = "sm_90"
+    threads: int = 1024
+    shared: int = 48 * 1024
+
+    @cached_property
+    def tvm(self) -> Any:
+        """The ``tvm.target.Target``."""
+        from tvm.target import Target
+
+        return Target(
+            {
+                "kind": "cuda",
+                "arch": self.arch,
+                "max_threads_per_block": self.threads,
+                "max_shared_memory_per_block": self.shared,
+                "thread_warp_size": 32,
+            },
+            host={"kind": "llvm"},
+        )
+
+
+def cuda_source(schedule: Any, target: CudaTarget) -> str:
+    """Return the CUDA C++ source of a scheduled kernel. Needs neither a GPU nor nvcc."""
+    import tvm
+
+    with _source_only(), target.tvm:
+        executable = tvm.compile(schedule.mod, target=target.tvm)
+    return str(executable.mod.imports_[0].inspect_source("cuda"))
+
+
+@contextmanager
+def _source_only() -> Iterator[None]:
+    """Keep TVM from calling a CUDA compiler even where there is one."""
+    name = "TVM_COMPILE_FORCE_FALLBACK"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Grid and block of a kernel, (x, y, z) each."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+
+    @property
+    def threads(self) -> int:
+        """Threads of one block."""
+        x, y, z = self.block
+        return x * y * z
+
+
+def launch_of(schedule: Any) -> Launch:
+    """Return the grid and block that a schedule binds its loops to."""
+    bound = re.findall(
+        r'T\.thread_binding\((\d+), thread="([\w.]+)"\)', schedule.mod["main"].script()
+    )
+    extents = {name: int(extent) for extent, name in bound}
+
+    def of(kind: str) -> tuple[int, int, int]:
+        x, y, z = (extents.get(f"{kind}Idx.{axis}", 1) for axis in "xyz")
+        return x, y, z
+
+    return Launch(of("block"), of("thread"))

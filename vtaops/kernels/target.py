@@ -1,0 +1,107 @@
+"""CpuTarget: what the schedules must know of a CPU, detected through LLVM."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
+
+_FEATURES = (
+    "avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512vnni", "avxvnni", "avx2", "fma", "neon",
+)  # fmt: skip
+"""The features that change a schedule, or that a hypervisor may hide from a CPU that has them."""
+
+
+@dataclass(frozen=True)
+class CpuTarget:
+    """A CPU for which kernels are compiled.
+
+    Attributes
+    ----------
+    mcpu : str
+        LLVM's name of the processor.
+    features : tuple of str
+        LLVM features that are present, of those that matter to a schedule.
+    missing : tuple of str
+        Features that LLVM ascribes to `mcpu` but this machine lacks (hidden by a hypervisor, say).
+    cores : int
+        Threads that a kernel may use.
+    """
+
+    mcpu: str
+    features: tuple[str, ...]
+    missing: tuple[str, ...]
+    cores: int
+
+    @classmethod
+    @cache
+    def detect(cls) -> CpuTarget:
+        """Return the CPU of this process."""
+        import tvm_ffi
+        from tvm.target import Target
+
+        codegen = "tvm.codegen.llvm."
+        host = {
+            str(k): bool(v)
+            for k, v in _json(tvm_ffi.get_global_func(codegen + "GetHostCPUFeatures")()).items()
+        }
+        mcpu = str(tvm_ffi.get_global_func(codegen + "GetHostCPUName")())
+        named = tvm_ffi.get_global_func("target.llvm_get_cpu_features")(
+            Target({"kind": "llvm", "mcpu": mcpu})
+        )
+        ascribed = {str(name) for name in named}
+        return cls(
+            mcpu=mcpu,
+            features=tuple(name for name in _FEATURES if host.get(name, False)),
+            missing=tuple(sorted(n for n in ascribed if n in host and not host[n])),
+            cores=thread_count(),
+        )
+
+    @property
+    def lanes(self) -> int:
+        """float32 lanes of a vector register."""
+        if "avx512f" in self.features:
+            return 16
+        return 8 if "avx2" in self.features else 4
+
+    @property
+    def registers(self) -> int:
+        """Vector registers: 32 with AVX-512 and on aarch64, else 16."""
+        return 32 if {"avx512f", "neon"} & set(self.features) else 16
+
+    @property
+    def accumulators(self) -> int:
+        """Vector registers that a tile of sums may fill; the others hold operands."""
+        return self.registers - 4
+
+    @property
+    def dot_lanes(self) -> int:
+        """int32 lanes of the u8 x s8 dot-product instruction, 0 where there is none."""
+        if {"avx512f", "avx512vnni"} <= set(self.features):
+            return 16
+        return 8 if "avxvnni" in self.features else 0
+
+    @cached_property
+    def tvm(self) -> Any:
+        """The ``tvm.target.Target``."""
+        from tvm.target import Target
+
+        description: dict[str, Any] = {"kind": "llvm", "mcpu": self.mcpu, "num-cores": self.cores}
+        if self.missing:
+            description["mattr"] = [f"-{name}" for name in self.missing]
+        return Target(description)
+
+
+def thread_count() -> int:
+    """Return the threads a kernel may use: TVM_NUM_THREADS, OMP_NUM_THREADS, or the usable CPUs."""
+    for variable in ("TVM_NUM_THREADS", "OMP_NUM_THREADS"):
+        text = os.environ.get(variable, "")
+        if text.isdigit() and int(text) > 0:
+            return int(text)
+    return len(os.sched_getaffinity(0))
+
+
+def _json(value: Any) -> dict[str, Any]:
+    """Return LLVM's feature list, which TVM gives as a map, as a dict."""
+    return dict(value.items())

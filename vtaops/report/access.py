@@ -1,0 +1,234 @@
+"""The access diagram: which addresses are touched when, in DRAM and in the scratchpads.
+
+One panel for each DRAM buffer (bytes) and each scratchpad (elements); cycles to the right. What
+moves data is drawn as lines, a row of a transfer each; every micro-op of a GEMM or ALU instruction
+is one dot in each scratchpad that it addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.config import Memory
+from vtaops.errors import ShapeError
+from vtaops.isa import Alu, Encoding, Gemm, Load
+from vtaops.program import MICRO_OPS, NO_BUFFER, Program
+from vtaops.program.timing import Timeline
+from vtaops.program.traffic import Transfer, transfers
+from vtaops.report.files import new_figure
+from vtaops.report.style import KIND_COLORS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+_SCRATCHPADS = {
+    "inp": ("input scratchpad", "elements"),
+    "wgt": ("weight scratchpad", "elements"),
+    "acc": ("accumulators", "elements"),
+}
+
+
+@dataclass
+class _Panel:
+    """What one address space shows: lines and dots by kind of work."""
+
+    title: str
+    unit: str
+    lines: dict[str, list[Floats]] = field(default_factory=dict)  # (n, 2, 2): (cycle, address)
+    dots: dict[str, list[Floats]] = field(default_factory=dict)  # (n, 2)
+
+
+def access(timeline: Timeline, window: tuple[int, int] | None = None, title: str = "") -> Figure:
+    """Draw the accesses of a program over time.
+
+    Parameters
+    ----------
+    timeline : Timeline
+        Result of `Program.timeline`.
+    window : (int, int), optional
+        First and last cycle shown; by default everything.
+    title : str
+        Heading.
+
+    Raises
+    ------
+    ShapeError
+        If the window is empty or nothing is accessed in it.
+    UnsupportedError
+        If matplotlib is not installed.
+    """
+    first, last = window or (0, timeline.cycles)
+    if not 0 <= first < last:
+        raise ShapeError(f"the window is {first}..{last}; give two cycles, the first one smaller")
+    panels = [p for p in _panels(timeline, (first, last)).values() if p.lines or p.dots]
+    if not panels:
+        raise ShapeError(f"the program accesses nothing in the cycles {first}..{last}")
+    figure = new_figure(14, 0.9 + 1.7 * len(panels))
+    grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+    kinds: set[str] = set()
+    for axes, panel in zip(grid, panels, strict=True):
+        _draw(axes, panel)
+        kinds |= set(panel.lines) | set(panel.dots)
+    grid[0].set_xlim(first, last)
+    grid[-1].set_xlabel("cycles")
+    grid[-1].xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
+    if title:
+        figure.suptitle(title, fontsize=12, x=0.01, ha="left")
+    _legend(figure, kinds)
+    return figure
+
+
+def _panels(timeline: Timeline, window: tuple[int, int]) -> dict[object, _Panel]:
+    program = timeline.program
+    panels: dict[object, _Panel] = {}
+    for index, buffer in enumerate(program.buffers):
+        panels[index] = _Panel(f"DRAM: {buffer.name} ({buffer.role.value})", "bytes")
+    panels[NO_BUFFER] = _Panel("DRAM: absolute", "bytes")
+    for name, (title, unit) in _SCRATCHPADS.items():
+        panels[name] = _Panel(title, unit)
+
+    for transfer in transfers(program):
+        event = timeline.events[transfer.index]
+        if event.end <= window[0] or event.start >= window[1]:
+            continue
+        if transfer.buffer == MICRO_OPS:
+            continue
+        span = (event.start, event.end)
+        panels[transfer.buffer].lines.setdefault(event.kind, []).append(_rows(transfer, span))
+        low, high = transfer.sram_base, transfer.sram_base + transfer.sram_size
+        line = np.array([[[span[0], low], [span[1], high]]], float)
+        panels[_scratchpad(transfer)].lines.setdefault(event.kind, []).append(line)
+    for kind, cycles, addresses in _micro_op_accesses(timeline, window):
+        for name, values in addresses.items():
+            dots = np.stack([cycles, values.astype(float)], axis=1)
+            panels[name].dots.setdefault(kind, []).append(dots)
+    return panels
+
+
+def _rows(transfer: Transfer, span: tuple[int, int]) -> Floats:
+    """Return a line for each row: it starts when the row before has been moved."""
+    count = len(transfer.row_start)
+    times = np.linspace(span[0], span[1], count + 1)
+    low = transfer.row_start
+    lines = np.empty((count, 2, 2))
+    lines[:, 0, 0], lines[:, 0, 1] = times[:-1], low
+    lines[:, 1, 0], lines[:, 1, 1] = times[1:], low + transfer.row_nbytes
+    return lines
+
+
+def _scratchpad(transfer: Transfer) -> str:
+    return {Memory.INP: "inp", Memory.WGT: "wgt"}.get(transfer.memory, "acc")
+
+
+def _micro_op_accesses(
+    timeline: Timeline, window: tuple[int, int]
+) -> Iterator[tuple[str, Floats, dict[str, Ints]]]:
+    """Yield, for each GEMM and ALU instruction, the cycle and the elements of each micro-op."""
+    program = timeline.program
+    resident = _MicroOpMemory(program)
+    for index, instruction in enumerate(program):
+        resident.follow(index, instruction)
+        if not isinstance(instruction, Gemm | Alu) or not instruction.iterations:
+            continue
+        event = timeline.events[index]
+        if event.end <= window[0] or event.start >= window[1]:
+            continue
+        uops = resident.table[instruction.uop_begin : instruction.uop_end]
+        cycles = np.linspace(event.start, event.end, instruction.iterations, endpoint=False)
+        addresses = {"acc": _addresses(instruction, uops[:, 0], "dst")}
+        if isinstance(instruction, Gemm) and not instruction.reset:
+            addresses["inp"] = _addresses(instruction, uops[:, 1], "src")
+            addresses["wgt"] = _addresses(instruction, uops[:, 2], "wgt")
+        inside = (cycles >= window[0]) & (cycles < window[1])
+        yield (
+            event.kind,
+            cycles[inside],
+            {name: values[inside] for name, values in addresses.items()},
+        )
+
+
+def _addresses(instruction: Gemm | Alu, base: Ints, operand: str) -> Ints:
+    outer = np.arange(instruction.iter_out) * getattr(instruction, f"{operand}_factor_out")
+    inner = np.arange(instruction.iter_in) * getattr(instruction, f"{operand}_factor_in")
+    grid: Ints = (outer[:, None, None] + inner[:, None] + base).ravel()
+    return grid
+
+
+class _MicroOpMemory:
+    """The micro-ops that LOAD UOP instructions have brought into the micro-op scratchpad."""
+
+    def __init__(self, program: Program) -> None:
+        self._source = Encoding.of(program.config).decode_micro_ops(program.micro_ops)
+        self._relocations = program.relocations
+        self.table = np.zeros((program.config.uop.depth, 3), np.int64)
+
+    def follow(self, index: int, instruction: object) -> None:
+        """Execute the instruction if it is a LOAD UOP from the table of the program."""
+        if not isinstance(instruction, Load) or instruction.memory != Memory.UOP:
+            return
+        if instruction.is_nop or self._relocations[index] != MICRO_OPS:
+            return
+        place = instruction.sram_base
+        for row in range(instruction.y_size):
+            first = instruction.dram_base + row * instruction.x_stride
+            rows = self._source[first : first + instruction.x_size]
+            self.table[place : place + len(rows)] = rows
+            place += instruction.sram_row
+
+
+def _draw(axes: Axes, panel: _Panel) -> None:
+    from matplotlib.collections import LineCollection
+
+    lowest, highest = float("inf"), 0.0
+    for kind, parts in panel.dots.items():
+        dots = np.concatenate(parts)
+        if not len(dots):
+            continue
+        size = 4.0 if len(dots) < 3000 else 0.6
+        axes.scatter(
+            dots[:, 0], dots[:, 1], s=size, color=KIND_COLORS[kind], linewidths=0,
+            rasterized=True, alpha=0.8,
+        )  # fmt: skip
+        lowest, highest = min(lowest, dots[:, 1].min()), max(highest, dots[:, 1].max())
+    for kind, lines in panel.lines.items():
+        segments = np.concatenate(lines)
+        axes.add_collection(
+            LineCollection(
+                list(segments),
+                colors=KIND_COLORS[kind],
+                linewidths=1.6,
+                zorder=3,
+                capstyle="projecting",
+            )
+        )
+        lowest = min(lowest, segments[..., 1].min())
+        highest = max(highest, segments[..., 1].max())
+    margin = max(1.0, 0.04 * (highest - lowest))
+    axes.set_ylim(lowest - margin, highest + margin)
+    axes.set_title(f"{panel.title}, {panel.unit}", loc="left", fontsize=9)
+    axes.yaxis.set_major_formatter(lambda y, _: f"{y:,.0f}")
+    axes.tick_params(labelsize=8)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+def _legend(figure: Figure, kinds: set[str]) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D([], [], color=color, linewidth=3, label=kind)
+        for kind, color in KIND_COLORS.items()
+        if kind in kinds
+    ]
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8, frameon=False
+    )

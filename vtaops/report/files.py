@@ -1,0 +1,100 @@
+"""Writing reports: atomically, and with matplotlib only where it is installed."""
+
+from __future__ import annotations
+
+import base64
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vtaops.errors import UnsupportedError, VTAError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
+"""Formats that matplotlib writes for us."""
+
+
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Write a file so that it is complete or not there at all.
+
+    Raises
+    ------
+    VTAError
+        If the folder does not exist or cannot be written.
+    """
+    target = Path(path)
+    try:
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    except OSError as error:
+        raise VTAError(f"cannot write {str(target)!r}: {error.strerror}") from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        mask = os.umask(0)
+        os.umask(mask)
+        Path(temporary).chmod(0o666 & ~mask)
+        Path(temporary).replace(target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text file as `write_bytes`, in UTF-8."""
+    write_bytes(path, text.encode())
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Return an empty matplotlib figure that needs no display; sizes in inches.
+
+    Raises
+    ------
+    UnsupportedError
+        If matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise UnsupportedError(
+            "diagrams need matplotlib, which is not installed: pip install 'vtaops[report]'"
+        ) from error
+
+    class Diagram(Figure):
+        """A figure that a notebook shows without pyplot."""
+
+        def _repr_html_(self) -> str:
+            image = base64.b64encode(figure_bytes(self, ".png", dpi=100)).decode()
+            return f'<img src="data:image/png;base64,{image}" style="max-width:100%">'
+
+    return Diagram(figsize=(width, height), layout="constrained")
+
+
+def figure_bytes(figure: Figure, suffix: str, dpi: int = 150) -> bytes:
+    """Return a figure in the format of `suffix` (one of `FIGURE_SUFFIXES`), reproducibly."""
+    import io
+
+    import matplotlib
+
+    if suffix not in FIGURE_SUFFIXES:
+        raise UnsupportedError(
+            f"cannot write a figure as {suffix!r}; use {', '.join(FIGURE_SUFFIXES)}"
+        )
+    image = io.BytesIO()
+    metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix, {})
+    with matplotlib.rc_context({"svg.hashsalt": "vtaops", "svg.fonttype": "none"}):
+        figure.savefig(image, format=suffix[1:], dpi=dpi, metadata=metadata)
+    return image.getvalue()
+
+
+def save_figure(figure: Figure, path: str | Path) -> None:
+    """Write a figure; the suffix of the name is the format.
+
+    Raises
+    ------
+    UnsupportedError
+        If the suffix is none of `FIGURE_SUFFIXES`.
+    """
+    write_bytes(path, figure_bytes(figure, Path(path).suffix))

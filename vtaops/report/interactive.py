@@ -1,0 +1,92 @@
+"""The interactive space-time diagram: one HTML file that needs nothing else.
+
+Owns the data of the page; its drawing is ``spacetime.html`` beside this file.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from vtaops.isa import tokens_text
+from vtaops.program.disassembly import instruction_text
+from vtaops.program.timing import IDLE, WAITS, Timeline
+from vtaops.report.style import KIND_COLORS, LANES, TOKEN_COLORS, WAIT_COLORS
+
+_PORT_LANES = ("port read", "port write")
+
+
+def interactive(
+    timelines: Timeline | Sequence[Timeline],
+    titles: Sequence[str] = (),
+    window: tuple[int, int] | None = None,
+) -> str:
+    """Return a page that shows timelines one below the other, with zoom, movement and details.
+
+    Parameters
+    ----------
+    timelines : Timeline or sequence of Timeline
+        Results of `Program.timeline`.
+    titles : sequence of str
+        A title for each.
+    window : (int, int), optional
+        Cycles shown first.
+    """
+    shown = [timelines] if isinstance(timelines, Timeline) else list(timelines)
+    title = titles[0] if len(titles) == 1 else "Space-time diagram"
+    data = {
+        "title": title,
+        "lanes": [*LANES, *_PORT_LANES],
+        "kinds": KIND_COLORS,
+        "waits": WAIT_COLORS,
+        "meaning": WAITS,
+        "queues": TOKEN_COLORS,
+        "window": window,
+        "timelines": [
+            _timeline_data(timeline, titles[number] if number < len(titles) > 1 else "")
+            for number, timeline in enumerate(shown)
+        ],
+    }
+    template = Template((Path(__file__).parent / "spacetime.html").read_text(encoding="utf-8"))
+    text = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
+    return template.substitute(title=html.escape(title), data=text)
+
+
+def _timeline_data(timeline: Timeline, title: str) -> dict[str, Any]:
+    program, port = timeline.program, timeline.port
+    cycles = max(1, timeline.cycles)
+    works = [timeline.units[unit].work for unit in LANES] + [port.read_beats, port.write_beats]
+    head = f"{timeline.cycles:,} cycles, GEMM array {100 * timeline.gemm_utilization:.0f} % used"
+    return {
+        "title": f"{title}: {head}" if title else head,
+        "cycles": timeline.cycles,
+        "busy": [round(100 * work / cycles) for work in works],
+        "segments": [
+            [[s.start, s.end, s.kind, s.instruction] for s in timeline.segments[unit]
+             if s.kind != IDLE]
+            for unit in LANES
+        ] + [_port_lane(timeline, "read"), _port_lane(timeline, "write")],
+        "tokens": [[t.queue, t.sender, t.receiver, t.sent, t.taken] for t in timeline.tokens],
+        "events": [[e.dispatched, e.taken, e.start, e.end, e.completed] for e in timeline.events],
+        "text": [
+            " ".join(f"{instruction_text(program, i, int(r))}  {tokens_text(i)}".split())
+            for i, r in zip(program, program.relocations, strict=True)
+        ],
+    }  # fmt: skip
+
+
+def _port_lane(timeline: Timeline, direction: str) -> list[list[Any]]:
+    """Return the use of the port in the colours of what is moved; neighbours joined."""
+    lane: list[list[Any]] = []
+    grants = (g for g in timeline.grants if g.kind == direction and g.end > g.start)
+    for grant in sorted(grants, key=lambda g: g.start):
+        kind = "fetch" if grant.unit == "fetch" else timeline.events[grant.instruction].kind
+        if lane and lane[-1][1] == grant.start and lane[-1][2:] == [kind, grant.instruction]:
+            lane[-1][1] = grant.end
+        else:
+            lane.append([grant.start, grant.end, kind, grant.instruction])
+    return lane

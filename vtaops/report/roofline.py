@@ -1,0 +1,195 @@
+"""The roofline: what each operator reaches, against the array and the DRAM port (matplotlib).
+
+Multiply-accumulates for each byte that crosses the port to the right, multiply-accumulates for each
+cycle upwards, both logarithmic. No point lies above the slope of the port or the ceiling of the
+array. The short line above a point is its own ceiling: what the compute unit could reach if it
+never waited, since resets and passes of the vector ALU take their cycles too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vtaops.errors import ShapeError
+from vtaops.program.timing import Timeline
+from vtaops.report.files import new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class RooflinePoint:
+    """One operator, or several together.
+
+    Attributes
+    ----------
+    name : str
+        Label.
+    macs : int
+        Multiply-accumulates of its tile products.
+    nbytes : int
+        Bytes over the port, instructions included: in the busier direction, or in both together
+        where they share a bandwidth.
+    compute_cycles : int
+        Cycles in which the compute unit works.
+    cycles : int
+        Cycles in all, by the timing model.
+    """
+
+    name: str
+    macs: int
+    nbytes: int
+    compute_cycles: int
+    cycles: int
+
+    @property
+    def intensity(self) -> float:
+        """Multiply-accumulates for each byte."""
+        return self.macs / max(1, self.nbytes)
+
+    @property
+    def macs_per_cycle(self) -> float:
+        """What it reaches."""
+        return self.macs / max(1, self.cycles)
+
+    @property
+    def ceiling(self) -> float:
+        """What it would reach if the compute unit never waited."""
+        return self.macs / max(1, self.compute_cycles)
+
+    @staticmethod
+    def of(name: str, timeline: Timeline) -> RooflinePoint:
+        """Return the point of one program."""
+        program, port = timeline.program, timeline.port
+        beats = port.read_beats, port.write_beats
+        shared = timeline.parameters.bandwidth is not None
+        return RooflinePoint(
+            name,
+            program.stats().gemm_counter * program.config.macs_per_cycle,
+            (sum(beats) if shared else max(beats)) * port.width,
+            timeline.units["compute"].work,
+            timeline.cycles,
+        )
+
+    @staticmethod
+    def total(name: str, points: Sequence[tuple[RooflinePoint, int]]) -> RooflinePoint:
+        """Return the point of a network: (operator, how often it occurs)."""
+        return RooflinePoint(
+            name,
+            sum(point.macs * times for point, times in points),
+            sum(point.nbytes * times for point, times in points),
+            sum(point.compute_cycles * times for point, times in points),
+            sum(point.cycles * times for point, times in points),
+        )
+
+
+def roofline(
+    points: Sequence[RooflinePoint],
+    peak: float,
+    bandwidth: float,
+    total: RooflinePoint | None = None,
+    title: str = "",
+) -> Figure:
+    """Draw the roofline of one configuration.
+
+    Parameters
+    ----------
+    points : sequence of RooflinePoint
+        The operators.
+    peak : float
+        Multiply-accumulates that the array does in a cycle (``HardwareConfig.macs_per_cycle``).
+    bandwidth : float
+        Bytes per cycle of the port, in the sense of ``RooflinePoint.nbytes``.
+    total : RooflinePoint, optional
+        The network as a whole.
+    title : str
+        Heading.
+
+    Raises
+    ------
+    ShapeError
+        If there are no points.
+    UnsupportedError
+        If matplotlib is not installed.
+    """
+    if not points:
+        raise ShapeError("a roofline needs at least one operator")
+    shown = [*points, total] if total else list(points)
+    ridge = peak / bandwidth
+    left = min(ridge / 3, *(0.6 * p.intensity for p in shown))
+    right = 2.6 * max(ridge, *(p.intensity for p in shown))
+    bottom, top = 0.6 * min(p.macs_per_cycle for p in shown), 1.3 * peak
+    figure = new_figure(9, 6)
+    axes = figure.add_subplot()
+    axes.set(xscale="log", yscale="log", xlim=(left, right), ylim=(bottom, top))
+    roof = [left, ridge, right], [left * bandwidth, peak, peak]
+    axes.fill_between(*roof, 1e-9, color="#f3f5f7")
+    axes.plot(*roof, color="#222222", linewidth=1.8)
+    axes.text(0.99 * right, peak * 1.02, f"array: {peak:g}", ha="right", va="bottom", fontsize=9)
+    middle = math.sqrt(max(left, bottom / bandwidth) * ridge)
+    slope = _POINTS[1] / math.log(top / bottom) * math.log(right / left) / _POINTS[0]
+    axes.text(
+        middle, 1.03 * middle * bandwidth, f"port: {bandwidth:g} bytes a cycle", fontsize=9,
+        rotation=math.degrees(math.atan(slope)), rotation_mode="anchor", ha="center", va="bottom",
+    )  # fmt: skip
+    for point in shown:
+        star = point is total
+        axes.scatter(
+            point.intensity, point.macs_per_cycle, zorder=3, edgecolor="white",
+            s=170 if star else 50, marker="*" if star else "o",
+            color="#d9534f" if star else "#2e9e5b",
+        )  # fmt: skip
+        x = [0.955 * point.intensity, 1.047 * point.intensity]
+        (own,) = axes.plot(x, [point.ceiling] * 2, color="#6b7680", linewidth=1.6, zorder=2)
+    axes.legend([own], ["if the compute unit never waited"], loc="lower right", frameon=False)
+    _label(axes, shown, peak)
+    axes.set_xlabel("multiply-accumulates for each byte over the port")
+    axes.set_ylabel("multiply-accumulates for each cycle")
+    axes.set_title(title, loc="left", fontsize=11)
+    axes.grid(True, which="both", color="#e3e6e8", linewidth=0.6)
+    axes.set_axisbelow(True)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda v, _: f"{v:g}")
+        axis.set_minor_formatter(lambda v, _: f"{v:g}" if f"{v:.0e}"[0] in "25" else "")
+    return figure
+
+
+_OFFSETS = ((8, -3), (8, -14), (8, 7), (-8, -3), (-8, -14), (-8, 7), (8, -25), (-8, -25), (8, -36))
+_POINTS = 560, 370  # of the axes, in typographic points: enough to see what overlaps
+
+
+def _label(axes: Axes, points: Sequence[RooflinePoint], peak: float) -> None:
+    """Write a name beside each point, where nothing else is."""
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+
+    def place(point: RooflinePoint) -> tuple[float, float]:
+        x = math.log(point.intensity / left) / math.log(right / left)
+        y = math.log(point.macs_per_cycle / bottom) / math.log(top / bottom)
+        return x * _POINTS[0], y * _POINTS[1]
+
+    taken = [(x - 5, y - 5, x + 5, y + 5) for x, y in map(place, points)]
+    for point in points:
+        text = f"{point.name}  {100 * point.macs_per_cycle / peak:.0f} %"
+        x, y = place(point)
+        for dx, dy in _OFFSETS:
+            start = x + dx - (0 if dx > 0 else 4.6 * len(text))
+            box = (start, y + dy - 1, start + 4.6 * len(text), y + dy + 8)
+            if not any(_overlap(box, other) for other in taken):
+                break
+        taken.append(box)
+        axes.annotate(
+            text, (point.intensity, point.macs_per_cycle), xytext=(dx, dy), fontsize=8,
+            textcoords="offset points", ha="left" if dx > 0 else "right",
+        )  # fmt: skip
+
+
+Box = tuple[float, float, float, float]
+
+
+def _overlap(a: Box, b: Box) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]

@@ -1,0 +1,183 @@
+"""The space-time diagram: units as lanes, cycles to the right (matplotlib).
+
+Bars are instructions, coloured by the kind of their work; hatched areas are waiting, in the colour
+of what is waited for; arrows are tokens, from the instruction that sends to the one that takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from vtaops.errors import ShapeError
+from vtaops.program.timing import IDLE, WAITS, Timeline
+from vtaops.report.files import new_figure
+from vtaops.report.style import KIND_COLORS, LANES, TOKEN_COLORS, WAIT_COLORS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_HEIGHT = {"fetch": 0.34, "load": 0.8, "compute": 0.8, "store": 0.8}
+_MOST_TOKENS = 160  # arrows in one diagram; beyond, they would hide the bars
+_NARROW = 0.0012  # of the width: shorter bars have no outline
+
+
+def spacetime(
+    timelines: Timeline | Sequence[Timeline],
+    titles: Sequence[str] = (),
+    window: tuple[int, int] | None = None,
+    tokens: bool | None = None,
+) -> Figure:
+    """Draw one or more timelines, one below the other, on one axis of cycles.
+
+    Parameters
+    ----------
+    timelines : Timeline or sequence of Timeline
+        Results of `Program.timeline`.
+    titles : sequence of str
+        A title for each.
+    window : (int, int), optional
+        First and last cycle shown; by default everything.
+    tokens : bool, optional
+        Whether to draw tokens; by default where they are not too many to tell apart.
+
+    Raises
+    ------
+    ShapeError
+        If the window is empty.
+    UnsupportedError
+        If matplotlib is not installed.
+    """
+    shown = [timelines] if isinstance(timelines, Timeline) else list(timelines)
+    first, last = window or (0, max(timeline.cycles for timeline in shown))
+    if not 0 <= first < last:
+        raise ShapeError(f"the window is {first}..{last}; give two cycles, the first one smaller")
+    figure = new_figure(14, 0.9 + 2.7 * len(shown))
+    grid = figure.subplots(len(shown), 1, sharex=True, squeeze=False)
+    kinds: set[str] = set()
+    for number, (axes, timeline) in enumerate(zip(grid[:, 0], shown, strict=True)):
+        title = titles[number] if number < len(titles) else ""
+        kinds |= _draw(axes, timeline, (first, last), tokens)
+        axes.set_title(_headline(title, timeline), loc="left", fontsize=11)
+    grid[-1, 0].set_xlabel("cycles")
+    grid[-1, 0].set_xlim(first, last)
+    grid[-1, 0].xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
+    _legend(figure, kinds)
+    return figure
+
+
+def _headline(title: str, timeline: Timeline) -> str:
+    text = f"{timeline.cycles:,} cycles, GEMM array {100 * timeline.gemm_utilization:.0f} % used"
+    return f"{title}: {text}" if title else text
+
+
+def _draw(axes: Axes, timeline: Timeline, window: tuple[int, int], tokens: bool | None) -> set[str]:
+    """Draw one timeline; return the kinds of work and of waiting that appear."""
+    first, last = window
+    kinds: set[str] = set()
+    for lane, unit in enumerate(LANES):
+        height = _HEIGHT[unit]
+        bars: dict[str, list[tuple[int, int]]] = {}
+        for segment in timeline.segments[unit]:
+            if segment.end > first and segment.start < last and segment.kind != IDLE:
+                bars.setdefault(segment.kind, []).append((segment.start, segment.cycles))
+        for kind, spans in bars.items():
+            _bars(axes, kind, spans, (lane - height / 2, height), last - first)
+        kinds |= set(bars)
+        share = 100 * timeline.units[unit].work / max(1, timeline.cycles)
+        axes.text(1.005, lane, f"{share:.0f} %", transform=axes.get_yaxis_transform(), va="center")
+    axes.text(1.005, -0.42, "busy", transform=axes.get_yaxis_transform(), fontsize=8)
+    visible = [t for t in timeline.tokens if t.taken >= first and t.sent <= last]
+    if tokens or (tokens is None and len(visible) <= _MOST_TOKENS):
+        _arrows(axes, visible)
+    _labels(axes, timeline, window)
+    axes.set_ylim(len(LANES) - 0.45, -0.45)
+    axes.set_yticks(range(len(LANES)), LANES)
+    axes.tick_params(axis="y", length=0)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    return kinds
+
+
+def _bars(
+    axes: Axes,
+    kind: str,
+    spans: list[tuple[int, int]],
+    place: tuple[float, float],
+    width: int,
+) -> None:
+    if kind in WAITS:
+        color = WAIT_COLORS[kind]
+        axes.broken_barh(
+            spans, place, facecolor=(*_rgb(color), 0.12), edgecolor=(*_rgb(color), 0.65),
+            hatch="////", linewidth=0,
+        )  # fmt: skip
+        return
+    outlined = [span for span in spans if span[1] > _NARROW * width]
+    narrow = [span for span in spans if span[1] <= _NARROW * width]
+    color = KIND_COLORS[kind]
+    axes.broken_barh(narrow, place, facecolor=color, linewidth=0)
+    axes.broken_barh(outlined, place, facecolor=color, edgecolor="white", linewidth=0.6)
+
+
+def _arrows(axes: Axes, tokens: Sequence[Any]) -> None:
+    for token in tokens:
+        sender, receiver = (LANES.index(unit) for unit in token.queue.split(">"))
+        down = 1 if receiver > sender else -1
+        axes.annotate(
+            "",
+            xy=(token.taken, receiver - down * _HEIGHT[LANES[receiver]] / 2),
+            xytext=(token.sent, sender + down * _HEIGHT[LANES[sender]] / 2),
+            arrowprops={
+                "arrowstyle": "-|>,head_length=0.35,head_width=0.16",
+                "color": TOKEN_COLORS[token.queue],
+                "linewidth": 0.9,
+                "shrinkA": 0,
+                "shrinkB": 0,
+            },
+            annotation_clip=True,
+        )
+
+
+def _labels(axes: Axes, timeline: Timeline, window: tuple[int, int]) -> None:
+    """Write the kind on every bar that is wide enough."""
+    first, last = window
+    for lane, unit in enumerate(LANES):
+        for segment in timeline.segments[unit]:
+            start, end = max(segment.start, first), min(segment.end, last)
+            if segment.busy and end - start > (0.009 * len(segment.kind) + 0.004) * (last - first):
+                axes.text(
+                    (start + end) / 2, lane, segment.kind, ha="center", va="center", fontsize=8,
+                    color="white", clip_on=True,
+                )  # fmt: skip
+
+
+def _legend(figure: Figure, kinds: set[str]) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles: list[Any] = [
+        Patch(facecolor=color, label=kind) for kind, color in KIND_COLORS.items() if kind in kinds
+    ]
+    handles += [
+        Patch(
+            facecolor=(*_rgb(color), 0.12), edgecolor=(*_rgb(color), 0.65), hatch="////",
+            label=f"waits: {cause}",
+        )
+        for cause, color in WAIT_COLORS.items()
+        if cause in kinds
+    ]  # fmt: skip
+    handles += [
+        Line2D([], [], color=color, label=queue.replace(">", " → "))
+        for queue, color in TOKEN_COLORS.items()
+    ]
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=min(len(handles), 9), fontsize=8,
+        frameon=False,
+    )  # fmt: skip
+
+
+def _rgb(color: str) -> tuple[float, float, float]:
+    red, green, blue = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    return red, green, blue

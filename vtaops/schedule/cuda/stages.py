@@ -1,0 +1,150 @@
+"""The optimisation steps of matmul, conv2d, depthwise convolution and conv1d on an NVIDIA GPU.
+
+The depthwise steps are those of Hu's article (2017), the others those of "Dive into Deep Learning
+Compiler" and of course assignments: threads, shared memory, registers, virtual threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from vtaops.kernels.gpu import CudaTarget
+from vtaops.ops.tensor import Conv1dOp, Conv2dOp, DepthwiseOp, MatmulOp
+from vtaops.ops.tensor.common import round_up
+from vtaops.schedule.cpu.tiles import largest_divisor
+from vtaops.schedule.cuda.binding import bind, create_schedule
+from vtaops.schedule.cuda.conv1d import Conv1dTile, schedule_conv1d
+from vtaops.schedule.cuda.convolution import ConvTile, schedule_conv2d
+from vtaops.schedule.cuda.matmul import MatmulTile, schedule_matmul
+from vtaops.schedule.cuda.window import WindowTile, schedule_window
+from vtaops.schedule.stages import Stage
+
+_Schedule = Callable[[Any, CudaTarget], Any]
+
+
+def _with(schedule: Callable[..., Any], tile: Any) -> _Schedule:
+    """Return a schedule with a fixed tile."""
+    return lambda op, target: schedule(op, target, tile)
+
+
+def _matmul_threads(op: MatmulOp, _: CudaTarget) -> Any:
+    s = create_schedule(op.declare())
+    i, j, _k = s.get_loops(s.get_sblock("C"))
+    i, y = s.split(i, [None, 16])
+    j, x = s.split(j, [None, 16])
+    s.reorder(i, j, y, x)
+    bind(s, block_y=i, block_x=j, thread_y=y, thread_x=x)
+    return s
+
+
+MATMUL = (
+    Stage("threads", "One thread per element of C; operands from global memory.", _matmul_threads),
+    Stage(
+        "shared",
+        "Blocks of 16 x 16 threads fetch tiles of A and B to shared memory together.",
+        _with(schedule_matmul, MatmulTile((16, 16), (1, 1), (1, 1), 16)),
+    ),
+    Stage(
+        "registers",
+        "Each thread sums 4 x 4 elements in registers: each fetched element is used four times.",
+        _with(schedule_matmul, MatmulTile((64, 64), (4, 4), (1, 1), 16)),
+    ),
+    Stage(
+        "vthread",
+        "The 4 x 4 elements of a thread lie 2 x 2 apart: neighbours read neighbouring addresses.",
+        _with(schedule_matmul, MatmulTile((64, 64), (4, 4), (2, 2), 16)),
+    ),
+    Stage(
+        "pipelined",
+        "Tiles of 128 x 128, 8 x 8 per thread; the next tiles are fetched during the products.",
+        _with(schedule_matmul, MatmulTile((128, 128), (8, 8), (2, 2), 16, pipeline=True)),
+    ),
+    Stage("tuned", "The tile is chosen by the size of the product.", schedule_matmul),
+)
+
+
+def _conv2d_threads(op: Conv2dOp, target: CudaTarget) -> Any:
+    tile = ConvTile((1, 1, 1), (8, 1), (16, 1), 1, shared=False)
+    return schedule_conv2d(op, target, tile)
+
+
+def _conv2d_shared(op: Conv2dOp, target: CudaTarget) -> Any:
+    threads, inputs = largest_divisor(op.group_out, 4), largest_divisor(op.group_in, 4)
+    return schedule_conv2d(op, target, ConvTile((1, threads, 1), (4, 1), (16, 1), inputs))
+
+
+CONV2D = (
+    Stage("threads", "One thread per result; everything from global memory.", _conv2d_threads),
+    Stage(
+        "shared",
+        "A block of channels, rows and columns fetches image and kernel to shared memory.",
+        _conv2d_shared,
+    ),
+    Stage(
+        "vthread",
+        "Each thread computes several channels that lie apart (virtual threads).",
+        schedule_conv2d,
+    ),
+)
+
+
+def _depthwise_channel(op: DepthwiseOp, target: CudaTarget) -> Any:
+    rows, columns = (round_up(extent, 8) for extent in op.out_size)
+    return schedule_window(op, target, WindowTile((rows, columns), (8, 8), shared=True))
+
+
+DEPTHWISE = (
+    Stage(
+        "channel",
+        "One block per channel, loaded to shared memory as a whole; padding inlined.",
+        _depthwise_channel,
+    ),
+    Stage(
+        "blocked",
+        "Blocks of 32 x 32 results: less shared memory each, so more of them run at once.",
+        _with(schedule_window, WindowTile(threads=(8, 8), shared=True)),
+    ),
+    Stage(
+        "threads",
+        "4 x 32 threads: a warp reads whole rows, a thread reuses its pixels for 8 results.",
+        _with(schedule_window, WindowTile(threads=(4, 32), shared=True)),
+    ),
+    Stage(
+        "vthread",
+        "8 x 16 threads with 2 virtual ones along the columns (strided pattern).",
+        _with(schedule_window, WindowTile(threads=(8, 16), vthreads=(1, 2), shared=True)),
+    ),
+    Stage(
+        "tuned",
+        "Straight from global memory: today's caches hold the pixels that neighbours share.",
+        schedule_window,
+    ),
+)
+
+CONV1D = (
+    Stage(
+        "threads",
+        "One thread per result; samples and taps from global memory.",
+        _with(schedule_conv1d, Conv1dTile(256, 1, shared=False, unroll=False)),
+    ),
+    Stage(
+        "unrolled",
+        "The taps are unrolled.",
+        _with(schedule_conv1d, Conv1dTile(256, 1, shared=False)),
+    ),
+    Stage(
+        "shared",
+        "A block fetches its samples and the taps to shared memory.",
+        _with(schedule_conv1d, Conv1dTile(256, 1)),
+    ),
+    Stage("vthread", "Each thread computes 4 results that lie apart.", schedule_conv1d),
+)
+
+STAGES: dict[type, tuple[Stage, ...]] = {
+    MatmulOp: MATMUL,
+    Conv2dOp: CONV2D,
+    DepthwiseOp: DEPTHWISE,
+    Conv1dOp: CONV1D,
+}
+"""The stages of the operators that have them."""

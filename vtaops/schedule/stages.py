@@ -1,0 +1,46 @@
+"""Stage: one named step on the way from a declaration to the fast schedule.
+
+The steps of the textbooks stay selectable, so that what each of them gains can be seen and timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from vtaops.errors import ScheduleError
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step: a complete schedule that contains the steps before it.
+
+    Attributes
+    ----------
+    name : str
+        A word or two, unique within the operator.
+    explanation : str
+        What the step does, and why it should help.
+    schedule : callable
+        ``schedule(op, target)`` returns a ``tvm.s_tir.Schedule``.
+    """
+
+    name: str
+    explanation: str
+    schedule: Callable[[Any, Any], Any]
+
+
+def find_stage(stages: tuple[Stage, ...], name: str) -> Stage:
+    """Return the stage of a name.
+
+    Raises
+    ------
+    ScheduleError
+        If there is none.
+    """
+    for stage in stages:
+        if stage.name == name:
+            return stage
+    names = ", ".join(stage.name for stage in stages)
+    raise ScheduleError(f"there is no stage {name!r}; the stages are {names}")
