@@ -14,11 +14,13 @@ from vtaops.board.virtual import VirtualBoard
 from vtaops.config import TARGETS, Memory
 from vtaops.errors import BufferLost
 from vtaops.isa import Alu, AluOp, Encoding, Finish, Load, words_to_array
+from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime import LoadedProgram
 from vtaops.runtime.capabilities import COMPLETE, UPSTREAM_HLS, check_instructions
 from vtaops.runtime.fsim import Fsim
 from vtaops.runtime.pynq import Accelerator, PynqDevice
 from vtaops.runtime.registers import HlsRegisters, RegisterMap, RtlRegisters, control_registers
+from vtaops.runtime.tsim import Tsim
 
 DESIGNS = list(RegisterMap)
 
@@ -344,3 +346,44 @@ def test_hand_written_programs_run_as_on_the_simulator(name, tmp_path):
     assert np.array_equal(
         program.run(PynqDevice(accelerator), *arrays), program.run(Fsim(program.config), *arrays)
     )
+
+
+def test_our_register_map_is_that_of_the_rtl():
+    """The registers of the driver, against the RTL itself in simulation."""
+    op = vtaops.Gemm(m=2, n=8, k=8, shift=0)
+    program = vtaops.compile(op, "tiny")
+    arrays = random_arguments(op, np.random.default_rng(4))
+    device = Tsim("tiny")
+
+    class Page:
+        def __init__(self, base, length):
+            assert (base, length) == (TARGETS["pynq"].register_base, 0x1000)
+
+        def read(self, offset):
+            return device._model.read_register(offset)
+
+        def write(self, offset, data):
+            device._model.write_register(offset, data)
+
+    registers = RtlRegisters(Page, TARGETS["pynq"].register_base)
+    with LoadedProgram(program, device) as loaded:
+        result = loaded.run(*arrays)
+        output = loaded._device_buffer(program.outputs[0].name)
+        device.write(output, np.zeros(output.nbytes, np.uint8))
+        device._model.reset()
+        assert not registers.finished()
+        registers.start(loaded._instructions.address, len(program))
+        device._model.run(100_000)
+        assert registers.finished()
+        assert registers.failure() == ""
+        assert registers.values()["count"] == len(program)
+        assert registers.values()["cycles low"] > len(program)
+        image = device.read(output, program.outputs[0].nbytes)
+        assert np.array_equal(program.outputs[0].unpack(image), result)
+        starving = [Encoding.of(program.config).encode(Load(memory=Memory.INP, pop_next=1))]
+        device.write(loaded._instructions, words_to_array(starving))
+        device._model.reset()
+        registers.start(loaded._instructions.address, 1)
+        device._model.run(10_000)
+        assert registers.failure() == "load waits for a token of compute"
+    assert np.array_equal(result, evaluate(op, arrays))

@@ -130,6 +130,7 @@ class RtlRegisters:
 
     CONTROL, COUNT, ADDRESS, ORIGINS = 0x00, 0x08, 0x0C, (0x10, 0x14, 0x18, 0x1C, 0x20)
     CYCLES_LOW, CYCLES_HIGH, FAULTS, TOKENS = 0x04, 0x30, 0x28, 0x2C
+    COUNTERS = 0x80  # pairs of low and high halves, in the order of `TsimPerformance`
     LAUNCH, FINISHED, QUIET = 0x1, 0x2, 0x4
     WAITS = (
         "load waits for a token of compute",
@@ -156,7 +157,10 @@ class RtlRegisters:
     def failure(self) -> str:
         faults = self._page.read(self.FAULTS)
         if faults:
-            return f"the hardware reports a fault (register {self.FAULTS:#04x} is {faults:#x})"
+            from vtaops.runtime.tsim.rtl import FAULTS  # where the RTL is generated from
+
+            causes = [cause for bit, cause in enumerate(FAULTS) if faults >> bit & 1]
+            return f"the hardware reports a fault: {'; '.join(causes)}"
         waits = self._page.read(self.TOKENS)
         if self._page.read(self.CONTROL) & (self.FINISHED | self.QUIET) == self.QUIET and waits:
             named = [name for bit, name in enumerate(self.WAITS) if waits >> bit & 1]
