@@ -100,13 +100,23 @@ class VirtualBoard:
 
     def program(self, content: bytes) -> None:
         """Take the bytes of a ``.bit`` file as the FPGA manager does; the logic starts anew."""
+        self._restart()
+        bit_file = parse_bit_file(content)
+        check_part(bit_file, self.config.board.device)
+        self.programmed = bit_file
+
+    def program_bin(self, content: bytes) -> None:
+        """Take the bytes of a ``.bin`` file, which does not name its part."""
+        self._restart()
+        data = np.frombuffer(content[: len(content) // 4 * 4], "<u4").astype(">u4").tobytes()
+        part = self.config.board.device.removeprefix("xc")
+        self.programmed = parse_bit_file(BitFile("", part, "", "", data).to_bytes())
+
+    def _restart(self) -> None:
         self.programmed = None
         self._logic.reset()
         if self.faults.take(Fault.REFUSE_PROGRAMMING):
             raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
-        bit_file = parse_bit_file(content)
-        check_part(bit_file, self.config.board.device)
-        self.programmed = bit_file
 
     def register(self, address: int) -> tuple[_Logic, int]:
         """Return the logic that answers at a physical address, and the offset there."""
