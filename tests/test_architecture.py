@@ -35,6 +35,7 @@ ALLOWED = {
     "reference": {"ops", "program", "config", "errors"},
     "workloads": {"schedule", "ops", "errors"},
     "report": {"program", "isa", "config", "errors"},
+    "rpc": {"board", "runtime", "program", "config", "errors"},
     "selftest": {
         "session",
         "workloads",

@@ -31,7 +31,9 @@ _SIGNALS = {signal.SIGINT, signal.SIGTERM}
 def main(arguments: list[str] | None = None) -> int:
     """Serve; return the exit code."""
     options = _parser().parse_args(arguments)
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # before there are threads to inherit it
+    before = signal.pthread_sigmask(
+        signal.SIG_BLOCK, _SIGNALS
+    )  # before there are threads to inherit it
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
     try:
         if options.command == "virtual-remote":
