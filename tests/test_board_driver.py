@@ -144,6 +144,16 @@ def test_our_rtl_names_a_deadlock_and_a_fault(tmp_path):
         device.launch(buffer.address, 2, 5.0)
 
 
+def test_a_moment_of_standstill_is_no_deadlock(tmp_path, monkeypatch):
+    board, accelerator = programmed(tmp_path, RegisterMap.RTL)
+    seen = []
+    monkeypatch.setattr(RtlRegisters, "failure", lambda self: seen.append(1) or "all wait")
+    with Session(PynqDevice(accelerator)) as session:
+        board.faults.inject(Fault.LATE_DONE)
+        assert np.array_equal(session.run(OP, *ARRAYS), EXPECTED)
+    assert seen
+
+
 def test_upstreams_cores_run_into_the_timeout_where_they_cannot_tell(tmp_path):
     _, accelerator = programmed(tmp_path)
     device = PynqDevice(accelerator)

@@ -43,6 +43,7 @@ NOT_PROGRAMMED = "no bitstream is programmed in the logic of the board (vtaops f
 
 _BUSY_POLLS = 200  # before the processor is left to others between two polls
 _POLL_SECONDS = 100e-6
+_FAILED_POLLS = 50  # in a row; between two instructions units may stand still for a moment
 _CLEAR_SECONDS = 1.0  # for one instruction that does nothing
 
 
@@ -244,10 +245,11 @@ class Accelerator:
 
     def _wait(self, registers: ControlRegisters, value: bool, deadline: float) -> bool:
         """Wait until `finished` is `value`; False if the deadline passes or the hardware fails."""
-        polls = 0
+        polls = failures = 0
         while registers.finished() is not value:
             polls += 1
-            if time.monotonic() > deadline or registers.failure():
+            failures = failures + 1 if registers.failure() else 0
+            if time.monotonic() > deadline or failures == _FAILED_POLLS:
                 return registers.finished() is value
             if polls > _BUSY_POLLS:
                 time.sleep(_POLL_SECONDS)
