@@ -105,7 +105,8 @@ def search(op: Operator, config: HardwareConfig, effort: Effort) -> Iterator[Tun
     """
     _check_effort(effort)
     best: Tuned | None = None
-    for count, tiling in enumerate(islice(ranked(op, config), COMPILED[effort]), start=1):
+    tilings = ranked(op, config, uneven=effort == "thorough")
+    for count, tiling in enumerate(islice(tilings, COMPILED[effort]), start=1):
         cycles = compile(op, config, tiling, verify=False).cycles()
         if best is None or cycles < best.cycles:
             best = Tuned(tiling, cycles, count, "search")

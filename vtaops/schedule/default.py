@@ -67,16 +67,19 @@ class Candidates:
         )
 
 
-def candidates(shape: BlockedShape, config: HardwareConfig) -> Candidates:
+def candidates(shape: BlockedShape, config: HardwareConfig, *, uneven: bool = False) -> Candidates:
     """Return the tilings of an operator that fit the scratchpads.
 
-    Channels and pixels are cut into 1, 2, 3, ... pieces as evenly as possible. Of each operand a
-    thread holds one tile, two or three that take turns, or as many as one output tile reads.
+    Channels and pixels are cut into 1, 2, 3, ... pieces as evenly as possible; with `uneven`,
+    tiles of output channels and rows have any size: a small last tile leaves a short last store.
+    Of each operand a thread holds one tile, two or three that take turns, or as many as one output
+    tile reads.
     """
+    all_sizes = _sizes if uneven else _divisions
     grids = np.meshgrid(
-        _divisions(shape.oc),
+        all_sizes(shape.oc),
         _divisions(shape.ic),
-        _divisions(shape.rows.extent),
+        all_sizes(shape.rows.extent),
         _coarse_divisions(shape.columns.extent),
         [1, 2, 3, _ALL],
         [1, 2, 3, _ALL],
@@ -146,8 +149,9 @@ def cycle_bound(shape: BlockedShape, config: HardwareConfig, c: Candidates) -> G
 
     first = c.ic * rows * columns * config.inp.element_bytes
     first = first + c.oc * c.ic * shape.taps * config.wgt.element_bytes
-    store = c.oc * c.h * c.w * config.out.element_bytes
-    exposed = (first + store * np.where(c.acc_tiles > 1, 1, outputs)) / bus
+    last = _last(shape.oc, c.oc) * _last(shape.rows.extent, c.h) * _last(shape.columns.extent, c.w)
+    stored = np.where(c.acc_tiles > 1, last, shape.outputs)
+    exposed = (first + stored * config.out.element_bytes) / bus
     overlap = (c.inp_tiles > 1) & (c.wgt_tiles > 1)
     combinations = np.lcm(c.inp_tiles, c.wgt_tiles) * c.acc_tiles
     micro_ops = combinations * _micro_ops(shape, c) * 4 / bus
@@ -155,7 +159,7 @@ def cycle_bound(shape: BlockedShape, config: HardwareConfig, c: Candidates) -> G
     return np.asarray(body + exposed + micro_ops)
 
 
-def ranked(op: Operator, config: HardwareConfig) -> Iterator[Tiling]:
+def ranked(op: Operator, config: HardwareConfig, *, uneven: bool = False) -> Iterator[Tiling]:
     """Yield tilings in the order of their bound on cycles: those that cause little DRAM traffic.
 
     Little is up to `TRAFFIC_SLACK` times the least of all tilings that fit the scratchpads.
@@ -166,7 +170,7 @@ def ranked(op: Operator, config: HardwareConfig) -> Iterator[Tiling]:
         If even the smallest tile (one block, one pixel) does not fit.
     """
     shape = blocked_shape(op, config)
-    found = candidates(shape, config)
+    found = candidates(shape, config, uneven=uneven)
     if not len(found):
         needs = shape.footprint(Tiling(config.block_out, config.block_in), config)
         raise ScheduleError(
@@ -215,6 +219,16 @@ def _loaded(axis: Axis, tiles: Grid) -> Grid:
     """Return `Axis.loaded` of each tile size."""
     sizes, inverse = np.unique(tiles, return_inverse=True)
     return np.asarray([axis.loaded(int(size)) for size in sizes])[inverse]
+
+
+def _last(extent: int, tiles: Grid) -> Grid:
+    """Return the size of the last tile of each size."""
+    return np.asarray(extent - (-(-extent // tiles) - 1) * tiles)
+
+
+def _sizes(extent: int) -> list[int]:
+    """All sizes of a piece, for long axes those of an even division."""
+    return list(range(1, extent + 1)) if extent <= 32 else _divisions(extent)
 
 
 def _coarse_divisions(extent: int) -> list[int]:
