@@ -358,6 +358,21 @@ def test_hand_written_programs_run_as_on_the_simulator(name, tmp_path):
     )
 
 
+def test_a_virtual_board_in_front_of_the_rtl(tmp_path):
+    config = dataclasses.replace(HardwareConfig.load("tiny"), target="pynq", name="tiny on pynq")
+    board = VirtualBoard(config, RegisterMap.RTL, simulator="tsim")
+    accelerator = Accelerator(config, RegisterMap.RTL, board)
+    (tmp_path / "vta.bit").write_bytes(bit_file().to_bytes())
+    accelerator.program(tmp_path / "vta.bit")
+    op = vtaops.Conv2d(in_channels=8, out_channels=16, height=5, width=5, kernel=3, shift=4)
+    arrays = random_arguments(op, np.random.default_rng(5))
+    with Session(PynqDevice(accelerator)) as session:
+        for _ in range(2):
+            assert np.array_equal(session.run(op, *arrays), evaluate(op, arrays))
+        assert session.stats == board.dram.stats()
+        assert board.dram.performance().cycles > 0
+
+
 def test_our_register_map_is_that_of_the_rtl():
     """The registers of the driver, against the RTL itself in simulation."""
     op = vtaops.Gemm(m=2, n=8, k=8, shift=0)

@@ -99,6 +99,8 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--attach", action="store_true", help="the bitstream was programmed by other means"
     )
+    for command in (virtual, remote):
+        command.add_argument("--simulator", choices=("fsim", "tsim"), default="fsim")
     virtual.add_argument(
         "--fault",
         action="append",
@@ -130,7 +132,9 @@ def _virtual_board(options: argparse.Namespace, faults: Faults) -> VirtualBoard:
     from vtaops.board.virtual import VirtualBoard
 
     config = HardwareConfig.load(options.config)
-    return VirtualBoard(config, RegisterMap(options.register_map), faults)
+    return VirtualBoard(
+        config, RegisterMap(options.register_map), faults, simulator=options.simulator
+    )
 
 
 def _bitstream(path: Path) -> bytes:

@@ -1,4 +1,4 @@
-"""VirtualBoard: what a driver sees of a Zynq board, in front of the functional simulator.
+"""VirtualBoard: what a driver sees of a Zynq board, in front of a simulator.
 
 It has the interface of the ``pynq`` package that `vtaops.runtime.pynq` uses: contiguous memory with
 a cache that is not coherent with DRAM (a missing flush or invalidate shows as wrong data), pages of
@@ -24,6 +24,7 @@ from vtaops.board.faults import Fault, Faults
 from vtaops.config import INSTRUCTION_BYTES, HardwareConfig
 from vtaops.errors import DeadlockError, DeviceError
 from vtaops.isa import OPCODE_BITS, Encoding, Finish, Opcode, words_to_array
+from vtaops.runtime import open_device
 from vtaops.runtime.registers import PAGE_BYTES, HlsRegisters, RegisterMap, RtlRegisters
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class VirtualBoard:
         Design of its bitstreams.
     faults : Faults, optional
         Faults to have.
+    simulator : "fsim" or "tsim"
+        What executes: the functional simulator, or our RTL, cycle by cycle.
     """
 
     def __init__(
@@ -56,13 +59,12 @@ class VirtualBoard:
         config: HardwareConfig,
         register_map: RegisterMap = RegisterMap.HLS,
         faults: Faults | None = None,
+        simulator: str = "fsim",
     ) -> None:
-        from vtaops.runtime.fsim import Fsim  # needs native code, which the board's server does not
-
         self.config = config
         self.faults = faults if faults is not None else Faults()
         self.Clocks = VirtualClocks()
-        self.dram = Fsim(config)
+        self.dram = open_device(simulator, config)
         self.programmed: BitFile | None = None
         self.last_error = ""
         """Why the last run did not finish, in the words of the simulator."""

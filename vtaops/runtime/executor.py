@@ -98,6 +98,10 @@ class LoadedProgram:
         self.device = device
         self._allocated: list[DeviceBuffer] = []
         self._closed = False
+        # What is usually the same in many runs, a device may know already.
+        self._write_constant = device.write
+        if isinstance(device, CachingDevice):
+            self._write_constant = device.write_cached
         self._place()
 
     def _alloc(self, nbytes: int) -> DeviceBuffer:
@@ -121,13 +125,6 @@ class LoadedProgram:
         self._write_constant(micro_ops, program.micro_ops)
         words = relocate(program, addresses, micro_ops.address)
         self._write_constant(self._instructions, words)
-
-    def _write_constant(self, buffer: DeviceBuffer, data: npt.NDArray[np.generic]) -> None:
-        """Write what is usually the same in many runs; a device may know it already."""
-        if isinstance(self.device, CachingDevice):
-            self.device.write_cached(buffer, data)
-        else:
-            self.device.write(buffer, data)
 
     def run(
         self, *arrays: npt.ArrayLike, timeout: float = DEFAULT_TIMEOUT
