@@ -146,19 +146,22 @@ SEEN = {
 @pytest.mark.parametrize("fault", SEEN, ids=lambda fault: fault.value)
 def test_each_fault_has_its_error_and_the_next_call_works(server, fault):
     with (
-        RemoteDevice(server.address, timeout=5) as device,
-        Session(device, timeout=SOON) as session,
+        RemoteDevice(server.address, timeout=30) as device,
+        Session(device, timeout=30) as session,
     ):
         session.run(OP, *ARRAYS)
         small = vtaops.Gemm(m=1, n=16, k=16, shift=0)
         session.gemm(np.ones((1, 16), np.int8), np.ones((16, 16), np.int8), shift=0)
-        device._timeout = SOON
+        if fault is Fault.STALL_REPLY:
+            device._timeout = SOON
+        if fault is Fault.HANG:
+            session._timeout = SOON
         server.faults.inject(fault)
         kind, message = SEEN[fault]
         with pytest.raises(kind, match=message):
             session.run(OP, *ARRAYS)
         assert not server.faults.pending()
-        device._timeout = 5
+        device._timeout = session._timeout = 30
         assert np.array_equal(session.run(OP, *ARRAYS), EXPECTED)
         ones = session.run(small, np.ones((1, 16), np.int8), np.ones((16, 16), np.int8))
         assert (ones == 16).all()
