@@ -45,7 +45,7 @@ def measure(op: Operator, config: HardwareConfig, explicit: Tiling | None) -> di
     schedule, t_schedule = timed(lambda: op.schedule(config, tiling))
     module, t_flatten = timed(lambda: flatten(schedule))
     buffers = op.buffers(config)
-    _, t_emit = timed(lambda: emit(parse(module["main"]), buffers, config))
+    _, t_emit = timed(lambda: emit(parse(module["main"], config), buffers, config))
     program, t_lower = timed(lambda: lower(module, buffers, config, {}))
     _, t_verify = timed(program.verify)
     times = (t_tiling, t_declare, t_schedule, t_flatten, t_emit, t_lower, t_verify)

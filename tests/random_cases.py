@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import random
 
-from vtaops import Conv2d, Gemm, HardwareConfig, Tiling
+from vtaops import (
+    AvgPool2d,
+    BatchMatmul,
+    Conv2d,
+    Conv2dTranspose,
+    DepthwiseConv2dAlu,
+    Elementwise,
+    Gemm,
+    HardwareConfig,
+    MaxPool2d,
+    Tiling,
+)
 from vtaops.errors import ScheduleError, ShapeError
 from vtaops.ops import Operator
 from vtaops.schedule import blocked_shape, check_tiling
@@ -38,6 +49,7 @@ def random_conv2d(rng: random.Random) -> Conv2d:
                 bias=rng.random() < 0.5,
                 shift=rng.choice([0, 8, 15, rng.randint(0, 31)]),
                 clip=random_clip(rng),
+                rounding=random_rounding(rng),
             )
         except ShapeError:
             continue  # the kernel exceeds the padded input
@@ -51,6 +63,7 @@ def random_gemm(rng: random.Random) -> Gemm:
         bias=rng.random() < 0.5,
         shift=rng.choice([0, 8, 15, rng.randint(0, 31)]),
         clip=random_clip(rng),
+        rounding=random_rounding(rng),
     )
 
 
@@ -69,9 +82,144 @@ def random_tiling(rng: random.Random, op: Operator, config: HardwareConfig) -> T
             wgt_tiles=rng.choice([1, 1, 2, 4]),
             acc_tiles=rng.choice([1, 1, 2]),
             keep=rng.choice(["wgt", "inp"]),
+            padding=rng.choice(["multiply", "skip"]),
         )
         try:
             check_tiling(op, config, tiling)
         except ScheduleError:
             continue
         return tiling
+
+
+# ------------------------------------------------------------------- the other operators
+
+
+def random_shift(rng: random.Random) -> int:
+    return rng.choice([0, 4, 8, 15, rng.randint(0, 31)])
+
+
+def random_rounding(rng: random.Random) -> str:
+    return rng.choice(["truncate", "half_up"])
+
+
+def random_scale(rng: random.Random) -> int:
+    return rng.choice([1, 1, -1, rng.randint(1, 127), rng.randint(-127, -1)])
+
+
+def random_elementwise(rng: random.Random) -> Elementwise:
+    rank = rng.randint(1, 5)
+    return Elementwise(
+        function=rng.choice(["identity", "add", "sub", "multiply", "minimum", "maximum"]),
+        shape=tuple(rng.choice([1, rng.randint(1, 9), rng.randint(1, 40)]) for _ in range(rank)),
+        scale=random_scale(rng),
+        other_scale=random_scale(rng),
+        shift=rng.choice([0, 1, -3, 15, rng.randint(-15, 31)]),
+        clip=random_clip(rng),
+        rounding=random_rounding(rng),
+    )
+
+
+def random_grouped_conv2d(rng: random.Random) -> Conv2d:
+    """Grouped convolutions of any size, among them depthwise ones, some with a residual."""
+    while True:
+        groups = rng.choice([1, 2, 3, rng.randint(1, 40)])
+        inputs, outputs = rng.choice([(1, 1), (1, 2), (1, 3), (4, 4), (rng.randint(1, 20),) * 2])
+        try:
+            return Conv2d(
+                batch=rng.randint(1, 3),
+                in_channels=groups * inputs,
+                out_channels=groups * outputs,
+                height=rng.randint(1, 12),
+                width=rng.randint(1, 12),
+                kernel=(rng.randint(1, 4), rng.randint(1, 4)),
+                strides=(rng.randint(1, 3), rng.randint(1, 3)),
+                padding=tuple(rng.randint(0, 2) for _ in range(4)),
+                dilation=(1, rng.choice([1, 2])),
+                groups=groups,
+                bias=rng.random() < 0.5,
+                shift=random_shift(rng),
+                clip=random_clip(rng),
+                rounding=random_rounding(rng),
+                multiplier=rng.random() < 0.3,
+                residual=rng.random() < 0.5,
+                residual_scale=random_scale(rng),
+                residual_shift=rng.choice([0, 2, rng.randint(0, 31)]),
+                residual_clip=random_clip(rng),
+                fold_columns=groups == 1 and rng.random() < 0.5,
+            )
+        except ShapeError:
+            continue
+
+
+def random_pool2d(rng: random.Random, kind: type[MaxPool2d] | type[AvgPool2d]) -> Operator:
+    while True:
+        try:
+            pool = {
+                "batch": rng.randint(1, 3),
+                "channels": rng.randint(1, 50),
+                "height": rng.randint(1, 14),
+                "width": rng.randint(1, 14),
+                "kernel": (rng.randint(1, 4), rng.randint(1, 4)),
+                "strides": (rng.randint(1, 4), rng.randint(1, 4)),
+                "padding": tuple(rng.randint(0, 3) for _ in range(4)),
+            }
+            if kind is MaxPool2d:
+                return MaxPool2d(**pool)
+            return AvgPool2d(**pool, rounding=random_rounding(rng), clip=random_clip(rng))
+        except ShapeError:
+            continue
+
+
+def random_depthwise_alu(rng: random.Random) -> DepthwiseConv2dAlu:
+    while True:
+        try:
+            return DepthwiseConv2dAlu(
+                batch=rng.randint(1, 3),
+                channels=rng.randint(1, 40),
+                height=rng.randint(1, 9),
+                width=rng.randint(1, 9),
+                kernel=(rng.randint(1, 3), rng.randint(1, 3)),
+                strides=(rng.randint(1, 3), rng.randint(1, 3)),
+                padding=tuple(rng.randint(0, 2) for _ in range(4)),
+                bias=rng.random() < 0.5,
+                shift=random_shift(rng),
+                clip=random_clip(rng),
+                rounding=random_rounding(rng),
+            )
+        except ShapeError:
+            continue
+
+
+def random_conv2d_transpose(rng: random.Random) -> Conv2dTranspose:
+    while True:
+        strides = (rng.randint(1, 4), rng.randint(1, 4))
+        try:
+            return Conv2dTranspose(
+                batch=rng.randint(1, 3),
+                in_channels=rng.randint(1, 40),
+                out_channels=rng.randint(1, 40),
+                height=rng.randint(1, 8),
+                width=rng.randint(1, 8),
+                kernel=(rng.randint(1, 6), rng.randint(1, 6)),
+                strides=strides,
+                padding=tuple(rng.randint(0, 3) for _ in range(4)),
+                output_padding=(rng.randrange(strides[0]), rng.randrange(strides[1])),
+                bias=rng.random() < 0.5,
+                shift=random_shift(rng),
+                clip=random_clip(rng),
+                rounding=random_rounding(rng),
+            )
+        except ShapeError:
+            continue
+
+
+def random_batch_matmul(rng: random.Random) -> BatchMatmul:
+    return BatchMatmul(
+        batch=rng.randint(1, 4),
+        m=rng.randint(1, 30),
+        n=rng.randint(1, 60),
+        k=rng.randint(1, 100),
+        shift=random_shift(rng),
+        clip=random_clip(rng),
+        rounding=random_rounding(rng),
+    )

@@ -17,11 +17,13 @@ ALLOWED = {
     "_data": set(),
     "config": {"errors", "_data"},
     "isa": {"config", "errors"},
-    "layout": {"config", "errors"},
-    "program": {"isa", "layout", "config", "errors"},
-    "runtime": {"program", "isa", "layout", "config", "errors", "_data"},
-    "board": {"runtime", "program", "isa", "config", "errors", "_data"},
-    "ops": {"program", "isa", "layout", "config", "errors"},
+    "capabilities": {"config", "errors"},
+    "views": {"errors"},
+    "layout": {"views", "config", "errors"},
+    "program": {"isa", "layout", "views", "capabilities", "config", "errors"},
+    "runtime": {"program", "capabilities", "isa", "layout", "config", "errors", "_data"},
+    "board": {"runtime", "program", "capabilities", "isa", "config", "errors", "_data"},
+    "ops": {"program", "capabilities", "isa", "layout", "views", "config", "errors"},
     "kernels": {"errors"},
     "calls": {"kernels", "ops", "layout", "errors"},
     "schedule": {"kernels", "ops", "program", "isa", "layout", "config", "errors"},
@@ -29,7 +31,7 @@ ALLOWED = {
     "cuda": {"calls", "schedule", "kernels", "ops", "errors"},
     "lessons": {"cpu", "cuda", "schedule", "kernels", "ops", "errors"},
     "lowering": {"schedule", "ops", "program", "isa", "layout", "config", "errors"},
-    "compiler": {"lowering", "schedule", "ops", "program", "config", "errors"},
+    "compiler": {"lowering", "capabilities", "schedule", "ops", "program", "config", "errors"},
     "tuner": {"compiler", "schedule", "ops", "config", "errors"},
     "sweep": {"compiler", "workloads", "program", "config", "errors"},
     "reference": {"ops", "program", "config", "errors"},
@@ -37,6 +39,7 @@ ALLOWED = {
     "report": {"program", "isa", "config", "errors"},
     "rpc": {"board", "runtime", "program", "config", "errors"},
     "selftest": {
+        "operators",
         "session",
         "workloads",
         "reference",
@@ -48,10 +51,34 @@ ALLOWED = {
         "config",
         "errors",
     },
-    "session": {"tuner", "compiler", "runtime", "schedule", "ops", "program", "config", "errors"},
+    "operators": {"schedule", "ops", "config", "errors"},
+    "session": {
+        "operators",
+        "capabilities",
+        "reference",
+        "tuner",
+        "compiler",
+        "runtime",
+        "schedule",
+        "ops",
+        "program",
+        "config",
+        "errors",
+    },
 }
 TOP = {"__init__", "cli", "cli_board", "cli_hardware", "cli_lessons", "cli_reports"}
-TVM_FREE = ("errors", "_data", "config", "isa", "layout", "program", "runtime", "board")
+TVM_FREE = (
+    "errors",
+    "_data",
+    "config",
+    "capabilities",
+    "isa",
+    "views",
+    "layout",
+    "program",
+    "runtime",
+    "board",
+)
 
 
 def room_of(path):

@@ -11,13 +11,14 @@ import vtaops
 from vtaops import DeviceError, DeviceTimeout, HardwareConfig, Session, UnsupportedError
 from vtaops.board import Fault
 from vtaops.board.virtual import VirtualBoard
+from vtaops.capabilities import FULL, HLS_2020, PORTABLE
 from vtaops.config import TARGETS, Memory
 from vtaops.errors import BufferLost
 from vtaops.isa import Alu, AluOp, Encoding, Finish, Load, words_to_array
 from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime import LoadedProgram
-from vtaops.runtime.capabilities import COMPLETE, UPSTREAM_HLS, check_instructions
 from vtaops.runtime.fsim import Fsim
+from vtaops.runtime.instruction_check import check_instructions
 from vtaops.runtime.pynq import Accelerator, PynqDevice
 from vtaops.runtime.registers import HlsRegisters, RegisterMap, RtlRegisters, control_registers
 from vtaops.runtime.tsim import Tsim
@@ -307,26 +308,26 @@ def test_register_offsets_are_those_of_the_reference():
     ("instruction", "message"),
     [
         (Alu(alu_op=AluOp.MUL, use_imm=1, imm=3), "multiplies"),
-        (Alu(alu_op=AluOp.SHR, use_imm=1, imm=16), "right by more than 15"),
-        (Alu(alu_op=AluOp.SHR, use_imm=1, imm=-17), "left by more than 16"),
+        (Alu(alu_op=AluOp.SHR, use_imm=1, imm=16), "by more than 15"),
+        (Alu(alu_op=AluOp.SHR, use_imm=1, imm=-16), "by more than 15"),
         (Load(memory=Memory.ACC_8BIT, x_size=1, y_size=1), "8-bit"),
         (Load(memory=Memory.ACC, x_size=1, y_size=1, y_pad_top=1), "pads accumulators"),
         (Load(memory=Memory.WGT, x_size=1, y_size=1, x_pad_right=1), "pads weights"),
-        (Load(memory=Memory.UOP, x_size=1, y_size=2), "rows of micro-ops"),
     ],
 )
 def test_what_upstreams_bitstream_cannot_do_is_refused(instruction, message):
     words = words_to_array([Encoding.of(CONFIG).encode(i) for i in (Load(), instruction)])
-    check_instructions(CONFIG, words, COMPLETE)
+    check_instructions(CONFIG, words, FULL)
     with pytest.raises(UnsupportedError, match=rf"instruction 1 .*{message}"):
-        check_instructions(CONFIG, words, UPSTREAM_HLS)
+        check_instructions(CONFIG, words, HLS_2020)
 
 
 @pytest.mark.parametrize(
     "instruction",
     [
         Alu(alu_op=AluOp.SHR, use_imm=1, imm=15),
-        Alu(alu_op=AluOp.SHR, use_imm=1, imm=-16),
+        Alu(alu_op=AluOp.SHR, use_imm=1, imm=-15),
+        Alu(alu_op=AluOp.SHR),
         Alu(alu_op=AluOp.MAX, use_imm=1, imm=100),
         Load(memory=Memory.INP, x_size=1, y_size=2, y_pad_top=1),
         Load(memory=Memory.ACC_8BIT, x_size=0, y_size=1),
@@ -334,16 +335,32 @@ def test_what_upstreams_bitstream_cannot_do_is_refused(instruction, message):
 )
 def test_what_upstreams_bitstream_can_do_is_not_refused(instruction):
     words = words_to_array([Encoding.of(CONFIG).encode(instruction)])
-    check_instructions(CONFIG, words, UPSTREAM_HLS)
+    check_instructions(CONFIG, words, HLS_2020)
+
+
+def test_a_shift_by_a_tile_is_refused_where_hardware_lacks_it():
+    words = words_to_array([Encoding.of(CONFIG).encode(Alu(alu_op=AluOp.SHR))])
+    with pytest.raises(UnsupportedError, match="shifts by a tile"):
+        check_instructions(CONFIG, words, PORTABLE)
 
 
 def test_a_refused_program_is_not_started(tmp_path):
     board, accelerator = programmed(tmp_path)
-    strict = dataclasses.replace(UPSTREAM_HLS, max_right_shift=0)
-    accelerator.capabilities = strict
-    with Session(PynqDevice(accelerator)) as session, pytest.raises(UnsupportedError):
-        session.run(OP, *ARRAYS)
+    device = PynqDevice(accelerator)
+    buffer = device.alloc(64)
+    encoding = Encoding.of(CONFIG)
+    device.write(buffer, words_to_array([encoding.encode(Alu(alu_op=AluOp.MUL)), 3]))
+    with pytest.raises(UnsupportedError, match="multiplies"):
+        device.launch(buffer.address, 2, 1.0)
     assert board.dram.stats() == vtaops.Statistics()
+
+
+def test_a_bias_that_does_not_fill_its_last_tile_runs_on_upstreams_bitstream(tmp_path):
+    """The compiler asks for the capabilities of the device."""
+    op = vtaops.Gemm(m=1, n=100, k=70, shift=2, bias=True)
+    arrays = random_arguments(op, np.random.default_rng(6))
+    with Session(PynqDevice(programmed(tmp_path)[1])) as session:
+        assert np.array_equal(session.run(op, *arrays), evaluate(op, arrays))
 
 
 @pytest.mark.parametrize("name", sorted(PROGRAMS))

@@ -6,7 +6,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from vtaops import cli
+from vtaops import ShapeError, cli
 
 runner = CliRunner()
 
@@ -127,3 +127,33 @@ def test_every_command_has_help_with_an_example(command):
     result = call(*command, "--help")
     assert result.exit_code == 0
     assert "Example: vtaops" in result.output
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        "MaxPool2d(channels=5, height=6, width=7, kernel=3, strides=(2, 1))",
+        "Elementwise(function='sub', shape=(3, 40), clip=None)",
+        "lenet5.S4",
+    ],
+)
+def test_run_any_operator(operator):
+    result = call("run", "op", operator, "--config", "tiny", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.output)["equals_numpy"] is True
+
+
+@pytest.mark.parametrize(
+    ("operator", "message"),
+    [
+        ("MaxPool2d(3)", "it is no call with keywords"),
+        ("MaxPool3d(kernel=3)", "there is no operator MaxPool3d"),
+        ("MaxPool2d(kernel=open('x'))", "malformed"),
+        ("MaxPool2d(colour=3)", "unexpected keyword"),
+        ("MaxPool2d(kernel=", "was never closed"),
+    ],
+)
+def test_operators_that_cannot_be_read(operator, message):
+    error = call("run", "op", operator).exception
+    assert isinstance(error, ShapeError)
+    assert message in str(error)

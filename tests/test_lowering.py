@@ -282,7 +282,7 @@ def test_footprint_is_what_lowering_allocates(config, seed):
     hardware = HardwareConfig.load(config)
     op = rng.choice([random_conv2d, random_gemm])(rng)
     tiling = random_tiling(rng, op, hardware)
-    tree = parse(op.lower(hardware, tiling)["main"])
+    tree = parse(op.lower(hardware, tiling)["main"], hardware)
     capacity = Capacity(tiling.inp_tiles, tiling.wgt_tiles, tiling.acc_tiles)
     addresses = Addresses(tree, hardware, capacity)
     expected = blocked_shape(op, hardware).footprint(tiling, hardware)

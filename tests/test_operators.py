@@ -14,13 +14,13 @@ from vtaops.runtime.fsim import Fsim
 from vtaops.schedule import default_tiling
 
 
-def check(op, config, tiling, seed):
+def check(op, config, tiling, seed, capabilities="fsim"):
     """Compile, verify, run in the plain and in a random order; compare results and counters."""
-    program = vtaops.compile(op, config, tiling)
+    program = vtaops.compile(op, config, tiling, capabilities=capabilities)
     arrays = random_arguments(op, np.random.default_rng(seed))
     expected = evaluate(op, arrays)
     for order in (None, seed):
-        device = Fsim(config, seed=order)
+        device = Fsim(config, seed=order, capabilities=capabilities)
         np.testing.assert_array_equal(program.run(device, *arrays), expected, str((op, tiling)))
         assert device.stats() == program.stats()
         device.close()

@@ -6,10 +6,12 @@ Exit codes: 0 success, 1 a VTAError or a wrong result, 2 wrong usage.
 
 from __future__ import annotations
 
+import ast
 import json
 import sys
 from dataclasses import asdict
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -99,6 +101,7 @@ def run_conv2d(
     strides: Annotated[str, typer.Option(help="Strides: 1 or 1,2.")] = "1",
     padding: Annotated[str, typer.Option(help="Padding: 1, 1,2 or top,left,bottom,right.")] = "1",
     dilation: Annotated[str, typer.Option(help="Dilation: 1 or 1,2.")] = "1",
+    groups: Annotated[int, typer.Option(help="Groups; as many as channels: depthwise.")] = 1,
     bias: BiasOption = False,
     shift: ShiftOption = 8,
     clip: ClipOption = "0,127",
@@ -131,6 +134,7 @@ def run_conv2d(
             strides=_numbers("strides", strides),
             padding=_numbers("padding", padding),
             dilation=_numbers("dilation", dilation),
+            groups=groups,
             bias=bias,
             shift=shift,
             clip=_clip(clip),
@@ -174,6 +178,40 @@ def run_gemm(
     form = "json" if as_json else "csv" if as_csv else "table"
     where = Where(device, trace, trace_window)
     _run(layer, explicit, Gemm, tiling, config, where, seed, show, save, form, timing)
+
+
+@run_app.command("op")
+def run_op(
+    operator: Annotated[
+        str,
+        typer.Argument(
+            help="A named layer (see: vtaops layers), or an operator such as "
+            "'MaxPool2d(channels=64, kernel=3)'."
+        ),
+    ],
+    tiling: TilingOption = "",
+    config: ConfigOption = "pynq",
+    device: DeviceOption = "fsim",
+    seed: SeedOption = 0,
+    show: ShowOption = None,
+    save: SaveOption = None,
+    trace: TraceOption = None,
+    trace_window: TraceWindowOption = "",
+    timing: TimingOption = False,
+    as_json: JsonOption = False,
+    as_csv: CsvOption = False,
+) -> None:
+    """Run any operator on random data, compare with NumPy, print the statistics report.
+
+    Example: vtaops run op 'Elementwise(function="add", shape=(1, 64, 56, 56), shift=1)'
+    """
+    from vtaops.ops import Operator
+
+    layer = "" if "(" in operator else operator
+    form = "json" if as_json else "csv" if as_csv else "table"
+    explicit = partial(_operator, operator)
+    where = Where(device, trace, trace_window)
+    _run(layer, explicit, Operator, tiling, config, where, seed, show, save, form, timing)
 
 
 @app.command()
@@ -398,12 +436,33 @@ def parse_tiling(text: str) -> Any:
         return None
     try:
         fields: dict[str, Any] = dict(part.split("=") for part in text.split(","))
-        numbers = {name: int(value) for name, value in fields.items() if name != "keep"}
-        return Tiling(**numbers, keep=fields.get("keep", "wgt"))
+        for name in fields.keys() - {"keep", "padding"}:
+            fields[name] = int(fields[name])
+        return Tiling(**fields)
     except (ValueError, TypeError) as error:
         raise ScheduleError(
             f"cannot read tiling {text!r}; write oc=128,ic=16,h=7,w=14,oc_threads=2,h_threads=1 "
             f"(oc and ic are required)"
+        ) from error
+
+
+def _operator(text: str) -> Any:
+    """Read an operator as it is written in Python: a name and keywords with literal values."""
+    from vtaops import ops
+
+    kinds = [name for name in ops.__all__ if name != "Operator"]
+    try:
+        call = ast.parse(text, mode="eval").body
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
+            raise ValueError("it is no call with keywords")
+        if call.func.id not in kinds:
+            raise ValueError(f"there is no operator {call.func.id}")
+        values = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+        return getattr(ops, call.func.id)(**values)
+    except (SyntaxError, ValueError, TypeError) as error:
+        raise ShapeError(
+            f"cannot read the operator {text!r}: {error}; write for example "
+            f"'MaxPool2d(channels=64, kernel=3)' with one of {', '.join(kinds)}"
         ) from error
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
+from vtaops.capabilities import PRESETS, Capabilities, Feature, find, of_target
 from vtaops.config import HardwareConfig
+from vtaops.errors import UnsupportedError
 from vtaops.lowering import Capacity, lower
 from vtaops.ops import Operator
 from vtaops.program import Program
@@ -17,6 +19,7 @@ def compile(
     config: HardwareConfig | str | Path = "pynq",
     tiling: Tiling | None = None,
     *,
+    capabilities: Capabilities | str | None = None,
     verify: bool = True,
 ) -> Program:
     """Compile an operator for a hardware configuration.
@@ -29,6 +32,9 @@ def compile(
         The configuration, its name, or a JSON file.
     tiling : Tiling, optional
         Blocking and virtual threads; by default the best by a bound on cycles.
+    capabilities : Capabilities or str, optional
+        What the device can execute, or a name: full, fsim, hls-2020, chisel, portable; by default
+        what the target of the configuration can.
     verify : bool
         Whether to prove the result free of races, deadlocks and accesses out of bounds.
 
@@ -43,19 +49,46 @@ def compile(
         If there is no such configuration.
     ScheduleError
         If the tiling does not suit the operator or overflows a scratchpad.
+    UnsupportedError
+        If VTA, or this device, cannot run the operator.
     VerificationError
         If the compiler has produced a wrong program: a defect of vtaops.
     """
     hardware = config if isinstance(config, HardwareConfig) else HardwareConfig.load(config)
+    able = of_target(hardware) if capabilities is None else find(capabilities)
+    _check_supported(op, hardware, able)
     chosen = tiling or default_tiling(op, hardware)
     metadata = {
         "operator": type(op).__name__,
         "parameters": asdict(op),  # type: ignore[call-overload]
         "tiling": asdict(chosen),
         "macs": op.macs,
+        "capabilities": able.name,
     }
     capacity = Capacity(chosen.inp_tiles, chosen.wgt_tiles, chosen.acc_tiles)
-    program = lower(op.lower(hardware, chosen), op.buffers(hardware), hardware, metadata, capacity)
+    program = lower(
+        op.lower(hardware, chosen),
+        op.buffers(hardware),
+        hardware,
+        metadata,
+        capacity,
+        able.micro_op_depth(hardware),
+        # Without an ALU pass, pixels that sum padding alone would be stored after their reset.
+        skip_padding=chosen.padding == "skip" and bool(op.stages),
+    )
     if verify:
-        program.verify()
+        program.verify(able)
     return program
+
+
+def _check_supported(op: Operator, config: HardwareConfig, able: Capabilities) -> None:
+    for feature in op.features:
+        if not able.has(feature):
+            raise UnsupportedError(
+                f"{op.summary} needs {feature.value!r}, which {able.name} lacks; it runs on "
+                f"{', '.join(c.name for c in PRESETS.values() if c.has(feature))}"
+            )
+    if config.batch > 1 and not able.has(Feature.ALU_BATCH):
+        raise UnsupportedError(
+            f"{able.name} has an ALU for tiles of one row; {config.name} has {config.batch}"
+        )

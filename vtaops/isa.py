@@ -417,7 +417,7 @@ def disassemble(instruction: Instruction) -> str:
 
 def _disassemble_memory(instruction: _MemoryInstruction) -> str:
     memory = Memory(instruction.memory).name
-    head = f"{instruction.opcode.name + ' ' + memory:<10}"
+    head = f"{instruction.opcode.name + ' ' + memory + ' ':<10}"
     if instruction.is_nop:
         return f"{head}nop"
     text = (

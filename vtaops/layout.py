@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from vtaops.config import HardwareConfig
 from vtaops.errors import ShapeError
+from vtaops.views import BlockDiagonal, Flat, Plus, View
 
 _TOKEN = re.compile(r"([A-Z])|([1-9][0-9]*)([a-z])")
 
@@ -34,6 +35,8 @@ class Layout:
         The layout. All upper-case axes come first, then the inner blocks.
     logical : str
         Order of the axes in the logical tensor; empty: their order in `text`.
+    view : View, optional
+        How the logical tensor is rearranged before it is cut into tiles.
 
     Raises
     ------
@@ -43,6 +46,7 @@ class Layout:
 
     text: str
     logical: str = ""
+    view: View | None = None
 
     def __post_init__(self) -> None:
         outer, blocks = self.outer, [letter for letter, _ in self.blocks]
@@ -69,15 +73,20 @@ class Layout:
 
     @property
     def axes(self) -> str:
-        """The axes of the logical tensor, in its order."""
+        """The axes of the tensor that is cut, in its order."""
         return self.logical or "".join(self.outer)
+
+    def accepts_rank(self, rank: int) -> bool:
+        """Whether logical tensors of `rank` have this layout."""
+        expected = self.view.rank if self.view else len(self.axes)
+        return expected is None or rank == expected
 
     def _block(self, axis: str) -> int:
         return dict(self.blocks).get(axis.lower(), 1)
 
     def packed_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape of the packed tensor of a logical tensor of `shape`."""
-        extents = dict(zip(self.axes, shape, strict=True))
+        extents = dict(zip(self.axes, self._viewed(shape), strict=True))
         outer = tuple(-(-extents[axis] // self._block(axis)) for axis in self.outer)
         return outer + tuple(size for _, size in self.blocks)
 
@@ -91,6 +100,8 @@ class Layout:
         """
         data: npt.NDArray[np.generic] = np.asarray(array)
         self._check_shape(data.shape)
+        if self.view is not None:
+            data = self.view.apply(data)
         padding = [(0, -extent % self._block(axis)) for axis, extent in self._extents(data.shape)]
         if any(after for _, after in padding):
             data = np.pad(data, padding)
@@ -141,16 +152,20 @@ class Layout:
         ]
         padded = [
             -(-extent // self._block(axis)) * self._block(axis)
-            for axis, extent in self._extents(shape)
+            for axis, extent in self._extents(self._viewed(shape))
         ]
         data = data.transpose(order).reshape(padded)
-        return np.array(data[tuple(slice(extent) for extent in shape)], order="C")
+        data = np.array(data[tuple(slice(extent) for extent in self._viewed(shape))], order="C")
+        return data if self.view is None else self.view.invert(data, shape)
+
+    def _viewed(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return shape if self.view is None else self.view.shape(shape)
 
     def _extents(self, shape: tuple[int, ...]) -> list[tuple[str, int]]:
         return list(zip(self.axes, shape, strict=True))
 
     def _check_shape(self, shape: tuple[int, ...]) -> None:
-        if len(shape) != len(self.axes):
+        if not self.accepts_rank(len(shape)):
             raise ShapeError(
                 f"array has rank {len(shape)} (shape {shape}); layout {self.text} needs rank "
                 f"{len(self.axes)} with axes {self.axes}"
@@ -159,14 +174,25 @@ class Layout:
             raise ShapeError(f"array of shape {shape} is empty; every extent must be at least 1")
 
 
-def data_layout(config: HardwareConfig) -> Layout:
+def data_layout(config: HardwareConfig, view: View | None = None) -> Layout:
     """Layout of input and output images: NCHW in tiles of (batch, block) pixels-channels."""
-    return Layout(f"NCHW{config.batch}n{config.block_in}c")
+    return Layout(f"NCHW{config.batch}n{config.block_in}c", view=view)
 
 
-def kernel_layout(config: HardwareConfig) -> Layout:
+def flat_layout(config: HardwareConfig) -> Layout:
+    """Layout of a tensor of any rank: its scalars in C order, in tiles of batch times block."""
+    return Layout(f"L{config.inp.lanes}l", view=Flat())
+
+
+def kernel_layout(config: HardwareConfig, view: View | None = None) -> Layout:
     """Layout of convolution weights: OIHW in tiles of (block_out, block_in)."""
-    return Layout(f"OIHW{config.block_out}o{config.block_in}i")
+    return Layout(f"OIHW{config.block_out}o{config.block_in}i", view=view)
+
+
+def diagonal_layout(config: HardwareConfig) -> Layout:
+    """Layout of a vector (block, 1, 1, 1) of scales as one diagonal weight tile."""
+    block = config.block_in
+    return kernel_layout(config, BlockDiagonal(groups=block, merged=block, inputs=block))
 
 
 def matrix_layout(config: HardwareConfig) -> Layout:
@@ -179,9 +205,12 @@ def weight_layout(config: HardwareConfig) -> Layout:
     return Layout(f"OI{config.block_out}o{config.block_in}i")
 
 
-def bias_layout(config: HardwareConfig) -> Layout:
-    """Layout of a bias (channels,): each accumulator tile repeats it over the batch rows."""
-    return Layout(f"C{config.batch}n{config.block_out}c")
+def bias_layout(config: HardwareConfig, plus: int = 0) -> Layout:
+    """Layout of a bias (channels,): each accumulator tile repeats it over the batch rows.
+
+    `plus` is added to every channel on the way (see `vtaops.views.Plus`).
+    """
+    return Layout(f"C{config.batch}n{config.block_out}c", view=Plus(plus) if plus else None)
 
 
 def pack_data(array: npt.ArrayLike, config: HardwareConfig) -> npt.NDArray[np.int8]:

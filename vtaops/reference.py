@@ -7,16 +7,32 @@ Shares no code with the compiler or the simulators. Accumulates in float64, whic
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import singledispatch
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vtaops.config import HardwareConfig
 from vtaops.errors import UnsupportedError
-from vtaops.ops import Conv2d, Gemm, Operator
+from vtaops.ops import (
+    AvgPool2d,
+    BatchMatmul,
+    Conv2d,
+    Conv2dTranspose,
+    DepthwiseConv2dAlu,
+    Elementwise,
+    Gemm,
+    MaxPool2d,
+    Operator,
+)
+from vtaops.ops.base import as_pair
+from vtaops.ops.window import four_sides
 from vtaops.program import Role
 
 Int8Array = npt.NDArray[np.int8]
+Int32Array = npt.NDArray[np.int32]
+Float = npt.NDArray[np.floating[Any]]
 
 
 def evaluate(op: Operator, arrays: Sequence[npt.NDArray[np.generic]]) -> Int8Array:
@@ -27,40 +43,159 @@ def evaluate(op: Operator, arrays: Sequence[npt.NDArray[np.generic]]) -> Int8Arr
     UnsupportedError
         If there is no reference for this operator.
     """
-    data, weight, *rest = (np.asarray(array, dtype=np.float64) for array in arrays)
-    if isinstance(op, Conv2d):
-        acc = _convolve(op, data, weight)
-        bias = rest[0][:, None, None] if rest else 0.0
-    elif isinstance(op, Gemm):
-        acc = data @ weight.T
-        bias = rest[0] if rest else 0.0
-    else:
-        raise UnsupportedError(f"there is no NumPy reference for {type(op).__name__}")
-    return _requantize(acc + bias, op.shift, op.clip)
+    return _evaluate(op, [np.asarray(array, dtype=np.float64) for array in arrays])
 
 
-def _convolve(
-    op: Conv2d, data: npt.NDArray[np.float64], kernel: npt.NDArray[np.float64]
-) -> npt.NDArray[np.float64]:
+@singledispatch
+def _evaluate(op: Operator, arrays: list[Float]) -> Int8Array:
+    raise UnsupportedError(f"there is no NumPy reference for {type(op).__name__}")
+
+
+@_evaluate.register
+def _(op: Gemm, arrays: list[Float]) -> Int8Array:
+    data, weight, *bias = arrays
+    acc = data @ weight.T + (bias[0] if bias else 0.0)
+    return _int8(_clipped(_shifted(_int32(acc), op.shift, op.rounding), op.clip))
+
+
+@_evaluate.register
+def _(op: Conv2d, arrays: list[Float]) -> Int8Array:
+    data, kernel, *rest = arrays
+    acc = _convolve(op, data, kernel)
+    if op.bias:
+        acc += rest.pop(0)[:, None, None]
+    if op.multiplier:
+        wrapped = np.asarray(_int32(acc), np.int64)
+        acc = np.asarray(wrapped * rest.pop(0)[:, None, None].astype(np.int64), np.longdouble)
+    own = _shifted(_int32(acc), op.shift, op.rounding)
+    if op.residual:
+        own = _clipped(own, op.residual_clip)
+        total = _int32(own + rest.pop(0) * op.residual_scale)
+        own = _shifted(total, op.residual_shift, op.rounding)
+    return _int8(_clipped(own, op.clip))
+
+
+def _convolve(op: Conv2d, data: Float, kernel: Float) -> Float:
     top, left, bottom, right = op.pads
     padded = np.pad(data, ((0, 0), (0, 0), (top, bottom), (left, right)))
     (oh, ow), (sh, sw), (dh, dw) = op.out_size, op.stride, op.dilations
-    acc = np.zeros((op.batch, op.out_channels, oh, ow))
+    acc = np.zeros((op.batch, op.groups, op.out_channels // op.groups, oh * ow))
     for dy in range(op.kernel_size[0]):
         for dx in range(op.kernel_size[1]):
             rows = slice(dy * dh, dy * dh + (oh - 1) * sh + 1, sh)
             columns = slice(dx * dw, dx * dw + (ow - 1) * sw + 1, sw)
-            pixels = padded[:, :, rows, columns].reshape(op.batch, op.in_channels, -1)
-            acc += (kernel[:, :, dy, dx] @ pixels).reshape(acc.shape)
-    return acc
+            pixels = padded[:, :, rows, columns].reshape(op.batch, op.groups, -1, oh * ow)
+            taps = kernel[:, :, dy, dx].reshape(op.groups, -1, kernel.shape[1])
+            acc += taps @ pixels
+    return acc.reshape(op.batch, op.out_channels, oh, ow)
 
 
-def _requantize(
-    acc: npt.NDArray[np.float64], shift: int, clip: tuple[int, int] | None
-) -> Int8Array:
-    value = acc.astype(np.int64).astype(np.int32) >> np.int32(shift)
-    bounded = value if clip is None else np.clip(value, *clip)
-    result: Int8Array = bounded.astype(np.int8)
+@_evaluate.register
+def _(op: BatchMatmul, arrays: list[Float]) -> Int8Array:
+    data, other = arrays
+    acc = data @ other.transpose(0, 2, 1)
+    return _int8(_clipped(_shifted(_int32(acc), op.shift, op.rounding), op.clip))
+
+
+@_evaluate.register
+def _(op: Conv2dTranspose, arrays: list[Float]) -> Int8Array:
+    data, kernel, *bias = arrays
+    (sh, sw), (oh, ow) = as_pair("strides", op.strides), op.out_size
+    _, channels, kh, kw = kernel.shape
+    top, left = four_sides(op.padding)[:2]
+    # Every pixel adds its scaled kernel to the output; then the padding is cut off.
+    rows = max((op.height - 1) * sh + kh, top + oh)
+    columns = max((op.width - 1) * sw + kw, left + ow)
+    whole = np.zeros((op.batch, channels, rows, columns))
+    pixels = data.reshape(op.batch, op.in_channels, -1)
+    for dy in range(kh):
+        for dx in range(kw):
+            values = (kernel[:, :, dy, dx].T @ pixels).reshape(op.batch, channels, *data.shape[2:])
+            whole[:, :, dy : dy + op.height * sh : sh, dx : dx + op.width * sw : sw][
+                :, :, : op.height, : op.width
+            ] += values
+    acc = whole[:, :, top : top + oh, left : left + ow]
+    if bias:
+        acc = acc + bias[0][:, None, None]
+    return _int8(_clipped(_shifted(_int32(acc), op.shift, op.rounding), op.clip))
+
+
+@_evaluate.register
+def _(op: Elementwise, arrays: list[Float]) -> Int8Array:
+    first, *second = arrays
+    value = first * op.scale
+    if second:
+        combine = {
+            "add": np.add,
+            "sub": np.subtract,
+            "multiply": np.multiply,
+            "minimum": np.minimum,
+            "maximum": np.maximum,
+        }[op.function]
+        value = combine(value, second[0] * op.other_scale)
+    return _int8(_clipped(_shifted(_int32(value), op.shift, op.rounding), op.clip))
+
+
+@_evaluate.register
+def _(op: DepthwiseConv2dAlu, arrays: list[Float]) -> Int8Array:
+    data, kernel, *bias = arrays
+    acc = np.einsum("nchwyx,cyx->nchw", _windows(op, data, 0.0), kernel[:, 0])
+    if bias:
+        acc += bias[0][:, None, None]
+    return _int8(_clipped(_shifted(_int32(acc), op.shift, op.rounding), op.clip))
+
+
+@_evaluate.register
+def _(op: MaxPool2d, arrays: list[Float]) -> Int8Array:
+    return _int8(_int32(_windows(op, arrays[0], -128.0).max(axis=(-2, -1))))
+
+
+@_evaluate.register
+def _(op: AvgPool2d, arrays: list[Float]) -> Int8Array:
+    total = _windows(op, arrays[0], 0.0).sum(axis=(-2, -1))
+    if op.count_include_pad or not any(op.window.pads):
+        multiplier, shift = op.factor
+        value = _shifted(_int32(total * multiplier), shift, op.rounding)
+    else:
+        counted = _windows(op, np.ones_like(arrays[0]), 0.0).sum(axis=(-2, -1))
+        half = 0.5 if op.rounding == "half_up" else 0.0
+        value = _int32(np.floor(total / np.maximum(counted, 1) + half))
+    return _int8(_clipped(value, op.clip))
+
+
+def _windows(op: MaxPool2d | AvgPool2d | DepthwiseConv2dAlu, data: Float, padding: float) -> Float:
+    """Return the windows of a padded image: shape (N, C, OH, OW, KH, KW)."""
+    top, left, bottom, right = op.window.pads
+    (kh, kw), (sh, sw) = op.window.kernel, op.window.stride
+    sides = ((0, 0), (0, 0), (top, bottom), (left, right))
+    padded = np.pad(data, sides, constant_values=padding)
+    windows: Float = np.lib.stride_tricks.sliding_window_view(padded, (kh, kw), axis=(2, 3))
+    return windows[:, :, ::sh, ::sw]
+
+
+# ------------------------------------------------------------------------ post-processing
+
+
+def _int32(acc: Float) -> Int32Array:
+    """Wrap as the accumulators do."""
+    wrapped: Int32Array = np.asarray(acc).astype(np.int64).astype(np.int32)
+    return wrapped
+
+
+def _shifted(acc: Int32Array, shift: int, rounding: str) -> Int32Array:
+    """Shift right (left where negative); the floor, or the nearest with halves upwards."""
+    if shift < 0:
+        return _int32(acc * 2.0**-shift)
+    scaled = acc / 2.0**shift  # exact: 32 of 53 bits
+    return _int32(np.floor(scaled + 0.5) if rounding == "half_up" else np.floor(scaled))
+
+
+def _clipped(value: Int32Array, bounds: tuple[int, int] | None) -> Int32Array:
+    return value if bounds is None else np.clip(value, *bounds)
+
+
+def _int8(value: Int32Array) -> Int8Array:
+    result: Int8Array = value.astype(np.int8)
     return result
 
 
@@ -68,7 +203,7 @@ def random_arguments(op: Operator, rng: np.random.Generator) -> list[npt.NDArray
     """Return random arguments of an operator: int8 over its full range, biases of 16 bits."""
     arrays: list[npt.NDArray[np.generic]] = []
     for buffer in op.buffers(HardwareConfig()):  # logical shapes are the same in any configuration
-        if buffer.role is not Role.OUTPUT:
+        if buffer.role in (Role.INPUT, Role.PARAMETER):
             bound = 1 << (7 if buffer.dtype == "int8" else 15)
             arrays.append(rng.integers(-bound, bound, buffer.shape).astype(buffer.dtype))
     return arrays

@@ -1,38 +1,68 @@
 """Session: operators on arrays, with everything in between done and remembered.
 
 Compiles an operator once for each shape, keeps the program in the memory of the device, packs, runs
-and unpacks. The functions `conv2d`, `gemm` and `dense` are the methods of a default session.
+and unpacks. The operators themselves are the methods of `vtaops.operators.Operators`; the plain
+functions at the end are those methods on a default session.
 """
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
+from typing import Any, Concatenate, Literal, ParamSpec
 
 import numpy as np
 import numpy.typing as npt
 
+from vtaops.capabilities import of_target
 from vtaops.compiler import compile
 from vtaops.config import HardwareConfig
-from vtaops.errors import DeviceError, ScheduleError, ShapeError
-from vtaops.ops import Conv2d, Gemm, Operator
-from vtaops.ops.base import Pair
+from vtaops.errors import DeviceError, ScheduleError, UnsupportedError
+from vtaops.operators import Operators
+from vtaops.ops import Operator
 from vtaops.program import Program, Statistics
+from vtaops.reference import evaluate
 from vtaops.runtime import Device, LoadedProgram, open_device
 from vtaops.runtime.executor import DEFAULT_TIMEOUT
 from vtaops.schedule import Tiling
 from vtaops.tuner import COMPILED, Effort, tune
 
 Int8Array = npt.NDArray[np.int8]
+P = ParamSpec("P")
 
 LOADED_PROGRAMS = 64
 """Programs that a session keeps in device memory; the least recently used one makes room."""
 
 
-class Session:
+@dataclass(frozen=True)
+class Placement:
+    """Where an operator ran.
+
+    Attributes
+    ----------
+    operator : str
+        Its summary.
+    where : "vta" or "cpu"
+        The device, or the fallback.
+    reason : str
+        Why it did not run on VTA; empty if it did.
+    runs : int
+        How often.
+    """
+
+    operator: str
+    where: Literal["vta", "cpu"]
+    reason: str
+    runs: int
+
+
+class Session(Operators):
     """A device, and the programs that run on it.
 
     Use it as a context manager, or call `close`. Calls from several threads take turns.
@@ -50,6 +80,10 @@ class Session:
     search : "off", "fast" or "thorough"
         How tilings are found: by a bound on cycles, or by timing some dozen or a hundred compiled
         programs (seconds for each new shape; results are kept on disk).
+    fallback : "cpu" or None
+        Where an operator runs that VTA or the device cannot execute, or that does not fit its
+        scratchpads; None: it is an error.
+        `placements` tells what ran where.
 
     Raises
     ------
@@ -75,6 +109,7 @@ class Session:
         timeout: float = DEFAULT_TIMEOUT,
         check_overflow: bool = False,
         search: Effort | Literal["off"] = "off",
+        fallback: Literal["cpu"] | None = None,
     ) -> None:
         if isinstance(device, str):
             device = open_device(device, config, check_overflow=check_overflow)
@@ -83,149 +118,50 @@ class Session:
         if search not in ("off", *COMPILED):
             raise ScheduleError(f"search is {search!r}; it must be off, fast or thorough")
         self.device = device
+        self._capabilities = getattr(device, "capabilities", of_target(device.config))
+        if fallback not in (None, "cpu"):
+            raise DeviceError(f"fallback is {fallback!r}; it must be 'cpu' or None")
         self._search = search
+        self._fallback = fallback
+        self._placements: dict[Operator, Placement] = {}
         self._timeout = timeout
         self._lock = threading.RLock()
         self._loaded: OrderedDict[tuple[Operator, Tiling | None], LoadedProgram] = OrderedDict()
         self._closed = False
 
-    # ----------------------------------------------------------------- operators
+    @property
+    def config(self) -> HardwareConfig:
+        """The configuration of the device."""
+        return self.device.config
 
-    def conv2d(
-        self,
-        data: npt.ArrayLike,
-        kernel: npt.ArrayLike,
-        *,
-        strides: Pair = 1,
-        padding: int | tuple[int, int] | tuple[int, int, int, int] = 0,
-        dilation: Pair = 1,
-        groups: int = 1,
-        bias: npt.ArrayLike | None = None,
-        shift: int = 8,
-        clip: tuple[int, int] | None = (0, 127),
-        tiling: Tiling | None = None,
-    ) -> Int8Array:
-        """Convolve: ``int8(clip((conv(data, kernel) + bias) >> shift))``.
-
-        Parameters
-        ----------
-        data : int8 array, shape (N, C, H, W)
-            Input images.
-        kernel : int8 array, shape (O, C, KH, KW)
-            Filters.
-        strides, dilation : int or (int, int)
-            (height, width).
-        padding : int, (int, int) or (int, int, int, int)
-            Zeros around the input: one number, (height, width) or (top, left, bottom, right).
-        groups : int
-            Must be 1.
-        bias : int32 array, shape (O,), optional
-            Added to the accumulators before the shift.
-        shift : int
-            Arithmetic right shift, 0..31.
-        clip : (int, int) or None
-            Bounds of the result within int8; None stores the low 8 bits.
-        tiling : Tiling, optional
-            How to cut the operator; by default the best by a bound on cycles.
-
-        Returns
-        -------
-        int8 array, shape (N, O, OH, OW)
-
-        Raises
-        ------
-        ShapeError
-            If ranks, dtypes, channel counts or parameters do not fit.
-        ScheduleError
-            If the tiling does not fit.
-        DeviceError
-            If the device fails.
-        """
-        images = _int8("data", data, "NCHW")
-        filters = _int8("kernel", kernel, "OIHW")
-        if images.shape[1] != filters.shape[1] * groups:
-            raise ShapeError(
-                f"data has {images.shape[1]} channels (shape {images.shape}), kernel expects "
-                f"{filters.shape[1] * groups} (shape {filters.shape}, groups {groups})"
-            )
-        op = Conv2d(
-            batch=images.shape[0],
-            in_channels=images.shape[1],
-            out_channels=filters.shape[0],
-            height=images.shape[2],
-            width=images.shape[3],
-            kernel=(filters.shape[2], filters.shape[3]),
-            strides=strides,
-            padding=padding,
-            dilation=dilation,
-            groups=groups,
-            bias=bias is not None,
-            shift=shift,
-            clip=clip,
-        )
-        return self.run(op, images, filters, *_bias(bias, op.out_channels), tiling=tiling)
-
-    def gemm(
-        self,
-        data: npt.ArrayLike,
-        weight: npt.ArrayLike,
-        *,
-        bias: npt.ArrayLike | None = None,
-        shift: int = 8,
-        clip: tuple[int, int] | None = (0, 127),
-        tiling: Tiling | None = None,
-    ) -> Int8Array:
-        """Multiply matrices: ``int8(clip((data @ weight.T + bias) >> shift))``.
-
-        Parameters
-        ----------
-        data : int8 array, shape (M, K)
-            Left operand.
-        weight : int8 array, shape (N, K)
-            Right operand, transposed.
-        bias : int32 array, shape (N,), optional
-            Added to the accumulators before the shift.
-        shift, clip, tiling
-            As for `conv2d`.
-
-        Returns
-        -------
-        int8 array, shape (M, N)
-
-        Raises
-        ------
-        ShapeError, ScheduleError, DeviceError
-            As `conv2d`.
-        """
-        left, right = _int8("data", data, "MK"), _int8("weight", weight, "NK")
-        if left.shape[1] != right.shape[1]:
-            raise ShapeError(
-                f"data has shape {left.shape} and weight {right.shape}; their last extents must "
-                f"be equal"
-            )
-        op = Gemm(
-            m=left.shape[0],
-            n=right.shape[0],
-            k=left.shape[1],
-            bias=bias is not None,
-            shift=shift,
-            clip=clip,
-        )
-        return self.run(op, left, right, *_bias(bias, op.n), tiling=tiling)
-
-    dense = gemm
+    # ------------------------------------------------------------------- running
 
     def run(self, op: Operator, *arrays: npt.ArrayLike, tiling: Tiling | None = None) -> Int8Array:
         """Run an operator description on arrays; compiled at the first call for each shape.
 
         Raises
         ------
-        ShapeError, ScheduleError, DeviceError
+        ShapeError, ScheduleError, UnsupportedError, DeviceError
             As `conv2d`.
         """
         with self._lock:
-            result = self._load(op, tiling).run(*arrays, timeout=self._timeout)
+            try:
+                loaded = self._load(op, tiling)
+            except (UnsupportedError, ScheduleError) as error:
+                nothing_fits = isinstance(error, ScheduleError) and tiling is None
+                if self._fallback is None or not (
+                    nothing_fits or isinstance(error, UnsupportedError)
+                ):
+                    raise
+                self._placements[op] = self._place(op, "cpu", str(error))
+                return evaluate(op, [np.asarray(array) for array in arrays])
+            result = loaded.run(*arrays, timeout=self._timeout)
+            self._placements[op] = self._place(op, "vta", "")
         return result.astype(np.int8, copy=False)
+
+    def _place(self, op: Operator, where: Literal["vta", "cpu"], reason: str) -> Placement:
+        before = self._placements.get(op)
+        return Placement(op.summary, where, reason, before.runs + 1 if before else 1)
 
     def program(self, op: Operator, tiling: Tiling | None = None) -> Program:
         """Return the program that `run` executes for an operator."""
@@ -242,7 +178,7 @@ class Session:
             chosen = tiling
             if chosen is None and self._search != "off":
                 chosen = tune(op, self.device.config, self._search).tiling
-            program = compile(op, self.device.config, chosen)
+            program = compile(op, self.device.config, chosen, capabilities=self._capabilities)
             self._loaded[key] = LoadedProgram(program, self.device)
         self._loaded.move_to_end(key)
         return self._loaded[key]
@@ -254,9 +190,15 @@ class Session:
         """The counters of the device since the session began or `reset_stats`."""
         return self.device.stats()
 
+    @property
+    def placements(self) -> list[Placement]:
+        """What ran where since the session began or `reset_stats`, in order of first runs."""
+        return list(self._placements.values())
+
     def reset_stats(self) -> None:
-        """Set the counters to zero."""
+        """Set the counters to zero and forget the placements."""
         self.device.reset_stats()
+        self._placements.clear()
 
     # ------------------------------------------------------------------ lifetime
 
@@ -296,72 +238,39 @@ def default_session() -> Session:
         return _default
 
 
-def conv2d(
-    data: npt.ArrayLike,
-    kernel: npt.ArrayLike,
-    *,
-    strides: Pair = 1,
-    padding: int | tuple[int, int] | tuple[int, int, int, int] = 0,
-    dilation: Pair = 1,
-    groups: int = 1,
-    bias: npt.ArrayLike | None = None,
-    shift: int = 8,
-    clip: tuple[int, int] | None = (0, 127),
-    session: Session | None = None,
-) -> Int8Array:
-    """Convolve on a session, by default the functional simulator; see `Session.conv2d`."""
-    return (session or default_session()).conv2d(
-        data,
-        kernel,
-        strides=strides,
-        padding=padding,
-        dilation=dilation,
-        groups=groups,
-        bias=bias,
-        shift=shift,
-        clip=clip,
+def _of_a_session(method: Callable[Concatenate[Session, P], Int8Array]) -> Callable[..., Int8Array]:
+    """Return a method of `Session` as a plain function with a keyword `session`."""
+
+    @wraps(method)
+    def function(*args: Any, session: Session | None = None, **parameters: Any) -> Int8Array:
+        return method(session or default_session(), *args, **parameters)
+
+    signature = inspect.signature(method)
+    _, *own = signature.parameters.values()
+    keyword = inspect.Parameter(
+        "session", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Session | None
     )
+    function.__signature__ = signature.replace(parameters=[*own, keyword])  # type: ignore[attr-defined]
+    return function
 
 
-def gemm(
-    data: npt.ArrayLike,
-    weight: npt.ArrayLike,
-    *,
-    bias: npt.ArrayLike | None = None,
-    shift: int = 8,
-    clip: tuple[int, int] | None = (0, 127),
-    session: Session | None = None,
-) -> Int8Array:
-    """Multiply ``data @ weight.T`` on a session; see `Session.gemm`."""
-    chosen = session or default_session()
-    return chosen.gemm(data, weight, bias=bias, shift=shift, clip=clip)
-
-
+# Every operator as a plain function on a session, by default the functional simulator.
+conv2d = _of_a_session(Session.conv2d)
+depthwise_conv2d = _of_a_session(Session.depthwise_conv2d)
+conv2d_transpose = _of_a_session(Session.conv2d_transpose)
+gemm = _of_a_session(Session.gemm)
 dense = gemm
-"""A dense layer is `gemm`: data (M, K), weight (N, K)."""
-
-
-def _int8(name: str, array: npt.ArrayLike, axes: str) -> Int8Array:
-    value = np.asarray(array)
-    if value.dtype != np.int8:
-        raise ShapeError(f"{name} has dtype {value.dtype}; VTA computes on int8")
-    if value.ndim != len(axes):
-        raise ShapeError(
-            f"{name} has rank {value.ndim} (shape {value.shape}); it must have rank {len(axes)}: "
-            f"{axes}"
-        )
-    if 0 in value.shape:
-        raise ShapeError(f"{name} is empty (shape {value.shape}); every extent must be at least 1")
-    return value
-
-
-def _bias(bias: npt.ArrayLike | None, channels: int) -> tuple[npt.NDArray[np.int32], ...]:
-    if bias is None:
-        return ()
-    value = np.asarray(bias)
-    if value.dtype != np.int32 or value.shape != (channels,):
-        raise ShapeError(
-            f"bias has dtype {value.dtype} and shape {value.shape}; it must be int32 of shape "
-            f"({channels},)"
-        )
-    return (value,)
+batch_matmul = _of_a_session(Session.batch_matmul)
+max_pool2d = _of_a_session(Session.max_pool2d)
+avg_pool2d = _of_a_session(Session.avg_pool2d)
+global_avg_pool2d = _of_a_session(Session.global_avg_pool2d)
+add = _of_a_session(Session.add)
+sub = _of_a_session(Session.sub)
+multiply = _of_a_session(Session.multiply)
+minimum = _of_a_session(Session.minimum)
+maximum = _of_a_session(Session.maximum)
+requantize = _of_a_session(Session.requantize)
+relu = _of_a_session(Session.relu)
+clip = _of_a_session(Session.clip)
+shift_right = _of_a_session(Session.shift_right)
+shift_left = _of_a_session(Session.shift_left)

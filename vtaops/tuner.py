@@ -13,7 +13,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -118,10 +118,15 @@ def search(op: Operator, config: HardwareConfig, effort: Effort) -> Iterator[Tun
 
 def tuning_key(op: Operator, config: HardwareConfig) -> str:
     """Return the text that identifies a search: operator, configuration, bus, version."""
+    stated = {
+        f.name: getattr(op, f.name)
+        for f in fields(op)  # type: ignore[arg-type]
+        if getattr(op, f.name) != f.default  # so that a new parameter changes no key
+    }
     return json.dumps(
         {
             "operator": type(op).__name__,
-            **asdict(op),  # type: ignore[call-overload]
+            **stated,
             "config": config.fingerprint,
             "bus_bits": config.board.bus_bits,
             "tuner": TUNER_VERSION,

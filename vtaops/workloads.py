@@ -1,7 +1,8 @@
 """Named operators: the layers that VTA has been measured with, and those of the tutorials.
 
-Sources: ResNet-18 as in upstream's convolution benchmarks, the shapes and schedules of TVM's VTA
-tutorials.
+Sources: ResNet-18, DCGAN and the grouped MobileNet as in upstream's benchmarks; the depthwise
+layers of MobileNet 1.0 (arXiv 1704.04861, table 1); LeNet-5; the shapes and schedules of TVM's
+VTA tutorials.
 """
 
 from __future__ import annotations
@@ -9,7 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vtaops.errors import ShapeError
-from vtaops.ops import Conv2d, Gemm, Operator
+from vtaops.ops import (
+    AvgPool2d,
+    Conv2d,
+    Conv2dTranspose,
+    Elementwise,
+    Gemm,
+    MaxPool2d,
+    Operator,
+)
 from vtaops.schedule import Tiling
 
 
@@ -61,8 +70,76 @@ def _resnet18(name: str) -> Workload:
         kernel=kernel,
         padding=padding,
         strides=stride,
+        fold_columns=in_channels == 3,
     )
     return Workload(f"resnet18.{name}", op, occurrences)
+
+
+_RESNET18_REST = (
+    Workload("resnet.maxpool", MaxPool2d(1, 64, 112, 112, kernel=3, strides=2, padding=1)),
+    Workload(
+        "resnet.C2+add",
+        Conv2d(1, 64, 64, 56, 56, residual=True),
+        occurrences=2,
+    ),
+    Workload("resnet.add", Elementwise("add", (1, 64, 56, 56), clip=(0, 127))),
+    Workload("resnet.avgpool", AvgPool2d(1, 512, 7, 7, kernel=7, strides=1, padding=0)),
+    Workload("resnet.dense", Gemm(m=1, n=1000, k=512, bias=True, clip=(-128, 127))),
+)
+
+# name: input size, in channels, out channels; kernel 4, stride 2, padding 1
+_DCGAN = {"CT1": (4, 1024, 512), "CT2": (8, 512, 256), "CT3": (16, 256, 128)}
+
+
+def _dcgan(name: str) -> Workload:
+    size, in_channels, out_channels = _DCGAN[name]
+    op = Conv2dTranspose(1, in_channels, out_channels, size, size, kernel=4, strides=2, padding=1)
+    return Workload(f"dcgan.{name}", op)
+
+
+# name: input size, channels, stride, occurrences in MobileNet 1.0; kernel 3, padding 1
+_MOBILENET = {
+    "D1": (112, 32, 1, 1),
+    "D2": (112, 64, 2, 1),
+    "D3": (56, 128, 1, 1),
+    "D4": (56, 128, 2, 1),
+    "D5": (28, 256, 1, 1),
+    "D6": (28, 256, 2, 1),
+    "D7": (14, 512, 1, 5),
+    "D8": (14, 512, 2, 1),
+    "D9": (7, 1024, 1, 1),
+}
+
+
+def _mobilenet(name: str, depthwise: bool) -> Workload:
+    """Upstream's variant has 16 channels in a group; the real network one."""
+    size, channels, stride, occurrences = _MOBILENET[name]
+    op = Conv2d(
+        in_channels=channels,
+        out_channels=channels,
+        height=size,
+        width=size,
+        strides=stride,
+        groups=channels if depthwise else channels // 16,
+        clip=(0, 127),
+    )
+    network = "mobilenet" if depthwise else "mobilenet-grouped"
+    return Workload(f"{network}.{name}", op, occurrences)
+
+
+_MOBILENET_FIRST = Workload(
+    "mobilenet.C1", Conv2d(1, 3, 32, 224, 224, strides=2, fold_columns=True)
+)
+
+_LENET5 = (
+    Workload("lenet5.C1", Conv2d(1, 1, 6, 28, 28, kernel=5, padding=2, fold_columns=True)),
+    Workload("lenet5.S2", AvgPool2d(1, 6, 28, 28, kernel=2, strides=2, padding=0)),
+    Workload("lenet5.C3", Conv2d(1, 6, 16, 14, 14, kernel=5, padding=0, fold_columns=True)),
+    Workload("lenet5.S4", AvgPool2d(1, 16, 10, 10, kernel=2, strides=2, padding=0)),
+    Workload("lenet5.C5", Gemm(m=1, n=120, k=400, bias=True)),
+    Workload("lenet5.F6", Gemm(m=1, n=84, k=120, bias=True)),
+    Workload("lenet5.output", Gemm(m=1, n=10, k=84, bias=True, clip=(-128, 127))),
+)
 
 
 _TUTORIALS = (
@@ -84,7 +161,17 @@ _TUTORIALS = (
 )
 
 WORKLOADS: dict[str, Workload] = {
-    workload.name: workload for workload in (*map(_resnet18, _RESNET18), *_TUTORIALS)
+    workload.name: workload
+    for workload in (
+        *map(_resnet18, _RESNET18),
+        *_RESNET18_REST,
+        *map(_dcgan, _DCGAN),
+        *(_mobilenet(name, depthwise=False) for name in _MOBILENET),
+        _MOBILENET_FIRST,
+        *(_mobilenet(name, depthwise=True) for name in _MOBILENET),
+        *_LENET5,
+        *_TUTORIALS,
+    )
 }
 """All named operators."""
 

@@ -18,10 +18,10 @@ namespace fsim {
 class Device {
  public:
   Device(const Geometry& geometry, const Encoding& encoding, const Kernels& kernels,
-         std::optional<uint64_t> seed)
+         const Limits& limits, std::optional<uint64_t> seed)
       : kernel_name_(kernels.name),
-        executor_(geometry, encoding, kernels, dram_),
-        engine_(encoding, executor_, dram_, seed) {}
+        executor_(geometry, encoding, kernels, limits, dram_),
+        engine_(encoding, executor_, dram_, limits.token_capacity, seed) {}
 
   const std::string& kernel_name() const { return kernel_name_; }
 

@@ -23,10 +23,11 @@ const Engine::Ports Engine::kPorts[kUnits] = {
 };
 
 Engine::Engine(const Encoding& encoding, Executor& executor, Dram& dram,
-               std::optional<uint64_t> seed)
+               uint64_t token_capacity, std::optional<uint64_t> seed)
     : encoding_(encoding),
       executor_(executor),
       dram_(dram),
+      token_capacity_(token_capacity),
       is_random_(seed.has_value()),
       random_(seed.value_or(0)) {}
 
@@ -140,6 +141,16 @@ int Engine::pick_randomly() {
   return kNobody;
 }
 
+void Engine::push(bool pushes, Queue queue, int unit) {
+  if (!pushes || queue == kNone) return;
+  if (token_capacity_ && tokens_[queue] == token_capacity_) {
+    throw Fault("{0} sends a token into " + std::string(kQueueNames[queue]) + ", which holds " +
+                    std::to_string(token_capacity_) + " already: its capacity",
+                {head_ref(unit)});
+  }
+  ++tokens_[queue];
+}
+
 void Engine::step(int unit, Deadline& deadline) {
   UnitState& state = units_[unit];
   const Instruction in = state.head;
@@ -153,8 +164,8 @@ void Engine::step(int unit, Deadline& deadline) {
     const bool names_it = fault.text.find("{0}") != std::string::npos;
     throw Fault(names_it ? fault.text : "{0}: " + fault.text, {head_ref(unit)});
   }
-  if (in.push_prev && ports.push_prev != kNone) ++tokens_[ports.push_prev];
-  if (in.push_next && ports.push_next != kNone) ++tokens_[ports.push_next];
+  push(in.push_prev, ports.push_prev, unit);
+  push(in.push_next, ports.push_next, unit);
   if (in.is(Opcode::Finish)) require_all_done();
   ++state.next;
   decode_head(unit);

@@ -17,7 +17,8 @@ namespace fsim {
 
 class Engine {
  public:
-  Engine(const Encoding& encoding, Executor& executor, Dram& dram,
+  // A token capacity of 0 means that queues hold any number.
+  Engine(const Encoding& encoding, Executor& executor, Dram& dram, uint64_t token_capacity,
          std::optional<uint64_t> seed);
 
   // Without a seed the compute unit runs whenever it can, and the others only as far as it (or
@@ -54,6 +55,7 @@ class Engine {
   int pick_on_demand() const;
   int pick_randomly();
   void step(int unit, Deadline& deadline);
+  void push(bool pushes, Queue queue, int unit);
 
   InstructionRef ref(std::size_t index) const { return {index, words_[index]}; }
   InstructionRef head_ref(int unit) const {
@@ -68,6 +70,7 @@ class Engine {
   Encoding encoding_;
   Executor& executor_;
   Dram& dram_;
+  uint64_t token_capacity_;
   bool is_random_;
   std::mt19937_64 random_;
   unsigned pace_[kUnits] = {1, 1, 1};  // weights of the units in the random choice

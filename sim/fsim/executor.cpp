@@ -28,18 +28,58 @@ std::string elements(const char* memory, int64_t begin, int64_t count) {
 }  // namespace
 
 Executor::Executor(const Geometry& geometry, const Encoding& encoding, const Kernels& kernels,
-                   Dram& dram)
+                   const Limits& limits, Dram& dram)
     : geometry_(geometry),
       encoding_(encoding),
       kernels_(kernels),
+      limits_(limits),
       dram_(dram),
-      sram_(geometry, kernels) {}
+      sram_(geometry, kernels),
+      out_(limits.separate_out ? geometry.acc_depth * geometry.lanes() : 0) {}
 
 void Executor::randomise(std::mt19937_64& random) {
   sram_.randomise(random, encoding_, kernels_);
+  for (int8_t& lane : out_) lane = static_cast<int8_t>(random());
+}
+
+// Faults name what the limits exclude.
+void Executor::require_supported(const Instruction& in) const {
+  const char* missing = nullptr;
+  if (in.is(Opcode::Load)) {
+    const bool pads = in.y_pad_top || in.y_pad_bottom || in.x_pad_left || in.x_pad_right;
+    const auto memory = static_cast<Memory>(in.memory);
+    if (memory == Memory::Wgt && pads && !limits_.weight_padding) missing = "weight padding";
+    if (memory == Memory::Acc && pads && !limits_.acc_padding) missing = "accumulator padding";
+    if (memory == Memory::Acc8Bit && !limits_.acc_8bit) missing = "8-bit accumulator loads";
+  }
+  if (in.is(Opcode::Alu)) {
+    const auto op = static_cast<AluOp>(in.alu_op);
+    const bool is_long = in.use_imm && (in.imm < -15 || in.imm > 15);
+    if (op == AluOp::Mul && !limits_.mul) missing = "MUL";
+    if (op == AluOp::Shr && is_long && !limits_.long_shift) missing = "shifts beyond 15 bits";
+    if (op == AluOp::Shr && !in.use_imm && !limits_.tensor_shift) missing = "shifts by tensors";
+    if (geometry_.batch > 1 && !limits_.alu_batch) missing = "an ALU for tiles of several rows";
+  }
+  if (missing) throw Fault(std::string("{0}: this device has no ") + missing);
+}
+
+// What the ALU and accumulating GEMMs leave in the separate output memory.
+void Executor::write_output(const Instruction& in, const MicroOp* uops) {
+  if (out_.empty()) return;
+  const std::size_t lanes = geometry_.lanes(), count = micro_op_count(in);
+  for (int64_t o = 0; o < in.iter_out; ++o) {
+    for (int64_t i = 0; i < in.iter_in; ++i) {
+      const std::size_t offset = o * in.dst_factor_out + i * in.dst_factor_in;
+      for (std::size_t u = 0; u < count; ++u) {
+        const std::size_t lane = (uops[u].dst + offset) * lanes;
+        kernels_.narrow(&out_[lane], &sram_.acc[lane], lanes);
+      }
+    }
+  }
 }
 
 void Executor::execute(const Instruction& in, Deadline& deadline) {
+  require_supported(in);
   switch (static_cast<Opcode>(in.opcode)) {
     case Opcode::Load: return load(in);
     case Opcode::Store: return store(in);
@@ -166,8 +206,12 @@ void Executor::store(const Instruction& in) {
   for (int64_t y = 0; y < in.y_size; ++y) {
     const uint64_t address = (in.dram_base + y * in.x_stride) * lanes;
     uint8_t* const to = dram_.at(address, in.x_size * lanes, hint);
-    kernels_.narrow(reinterpret_cast<int8_t*>(to),
-                    &sram_.acc[(in.sram_base + y * in.x_size) * lanes], in.x_size * lanes);
+    const std::size_t lane = (in.sram_base + y * in.x_size) * lanes;
+    if (out_.empty()) {
+      kernels_.narrow(reinterpret_cast<int8_t*>(to), &sram_.acc[lane], in.x_size * lanes);
+    } else {
+      std::memcpy(to, &out_[lane], in.x_size * lanes);
+    }
   }
   counters.out_store_nbytes += size * lanes;
 }
@@ -175,9 +219,11 @@ void Executor::store(const Instruction& in) {
 // -------------------------------------------------------------------------- GEMM and ALU
 
 const MicroOp* Executor::micro_ops(const Instruction& in) const {
-  if (in.uop_end > static_cast<int64_t>(geometry_.uop_depth)) {
+  const int64_t configured = static_cast<int64_t>(geometry_.uop_depth);
+  const int64_t depth = limits_.micro_ops ? std::min(limits_.micro_ops, configured) : configured;
+  if (in.uop_end > depth) {
     throw Fault("{0}: reads " + elements("UOP", in.uop_begin, in.uop_end - in.uop_begin) +
-                "; UOP has " + std::to_string(geometry_.uop_depth));
+                "; UOP has " + std::to_string(depth));
   }
   return &sram_.uop[in.uop_begin];
 }
@@ -312,6 +358,7 @@ void Executor::gemm(const Instruction& in, Deadline& deadline) {
   nest.inner.wgt = in.wgt_factor_in;
   group_by_weight(uops, nest.uop_count, nest);
   run_slices(in, nest, kernels_.gemm, deadline);
+  write_output(in, uops);
   counters.gemm_counter += iterations(in);
 }
 
@@ -337,6 +384,7 @@ void Executor::alu(const Instruction& in, Deadline& deadline) {
     nest.inner.src = in.src_factor_in;
   }
   run_slices(in, nest, kernels_.alu, deadline);
+  write_output(in, uops);
   counters.alu_counter += iterations(in);
 }
 

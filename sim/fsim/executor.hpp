@@ -11,6 +11,7 @@
 #include "encoding.hpp"
 #include "geometry.hpp"
 #include "kernels.hpp"
+#include "limits.hpp"
 #include "scratchpads.hpp"
 
 namespace fsim {
@@ -28,7 +29,8 @@ struct Counters {
 
 class Executor {
  public:
-  Executor(const Geometry& geometry, const Encoding& encoding, const Kernels& kernels, Dram& dram);
+  Executor(const Geometry& geometry, const Encoding& encoding, const Kernels& kernels,
+           const Limits& limits, Dram& dram);
 
   // Throws Fault with a text about "{0}", the instruction.
   void execute(const Instruction& instruction, Deadline& deadline);
@@ -54,6 +56,8 @@ class Executor {
   template <class Zero, class Copy>
   void load_block(const Instruction& in, const char* memory, std::size_t depth,
                   std::size_t element_bytes, Zero zero, Copy copy);
+  void require_supported(const Instruction& in) const;
+  void write_output(const Instruction& in, const MicroOp* uops);
   const MicroOp* micro_ops(const Instruction& in) const;
   void require_in_bounds(const Instruction& in, const MicroOp* uops, const Index& index) const;
   void group_by_weight(const MicroOp* uops, std::size_t count, GemmNest& nest);
@@ -64,8 +68,10 @@ class Executor {
   Geometry geometry_;
   Encoding encoding_;
   Kernels kernels_;
+  Limits limits_;
   Dram& dram_;
   Scratchpads sram_;
+  std::vector<int8_t> out_;       // the output memory, if it is separate
   std::vector<MicroOp> grouped_;  // reused by group_by_weight
   std::vector<Run> runs_;
   std::vector<uint32_t> positions_;

@@ -49,12 +49,29 @@ fsim::Geometry geometry_of(const nb::dict& values) {
   return geometry;
 }
 
+fsim::Limits limits_of(const nb::dict& values) {
+  const auto flag = [&](const char* key) { return nb::cast<bool>(values[key]); };
+  fsim::Limits limits;
+  limits.weight_padding = flag("weight_padding");
+  limits.acc_padding = flag("acc_padding");
+  limits.mul = flag("mul");
+  limits.acc_8bit = flag("acc_8bit");
+  limits.long_shift = flag("long_shift");
+  limits.tensor_shift = flag("tensor_shift");
+  limits.alu_batch = flag("alu_batch");
+  limits.separate_out = flag("separate_out");
+  limits.micro_ops = nb::cast<int64_t>(values["micro_ops"]);
+  limits.token_capacity = nb::cast<uint64_t>(values["token_capacity"]);
+  return limits;
+}
+
 void construct(Device* self, const nb::dict& sizes, const fsim::Encoding::Table& slots,
-               std::optional<uint64_t> seed, bool check_overflow, const std::string& kernel) {
+               std::optional<uint64_t> seed, bool check_overflow, const std::string& kernel,
+               const nb::dict& limits) {
   const fsim::Geometry geometry = geometry_of(sizes);
   const fsim::Kernels kernels = check_overflow ? fsim::checked_kernels(geometry)
                                                : fsim::select_kernels(kernel, geometry);
-  new (self) Device(geometry, fsim::Encoding(slots), kernels, seed);
+  new (self) Device(geometry, fsim::Encoding(slots), kernels, limits_of(limits), seed);
 }
 
 nb::dict counters_dict(Device& device) {
@@ -139,7 +156,7 @@ NB_MODULE(_fsim, m) {
   using Unlocked = nb::call_guard<nb::gil_scoped_release>;
   nb::class_<Device>(m, "Device")
       .def("__init__", &construct, nb::arg("sizes"), nb::arg("slots"), nb::arg("seed").none(),
-           nb::arg("check_overflow"), nb::arg("kernel"))
+           nb::arg("check_overflow"), nb::arg("kernel"), nb::arg("limits"))
       .def_prop_ro("kernel", &Device::kernel_name)
       .def("alloc", &Device::alloc, nb::arg("nbytes"), Unlocked())
       .def("free", &Device::free, nb::arg("buffer"), Unlocked())

@@ -259,6 +259,7 @@ class BoardServer:
             "config": config.to_dict(),
             "config_name": config.name,
             "fingerprint": config.fingerprint,
+            "capabilities": asdict(self.accelerator.capabilities),
         }
         connection.send(answer, deadline=deadline)
         return True

@@ -8,6 +8,7 @@ the loads of one thread can run under the computation of another.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -16,9 +17,12 @@ import numpy.typing as npt
 
 from vtaops.config import HardwareConfig, Memory
 from vtaops.isa import Alu, AluOp, Gemm, Load, Store
+from vtaops.lowering.accumulate import JOIN_CALL
 from vtaops.lowering.copies import SKIP, ZERO, Access, Grid, cover
+from vtaops.lowering.expressions import Expression
 from vtaops.lowering.microcode import AffineLoop, Kernel, Strides, kernels
 from vtaops.lowering.nests import (
+    PRODUCT_CALL,
     CallNest,
     CopyNest,
     LeafNest,
@@ -31,10 +35,14 @@ from vtaops.lowering.nests import (
 )
 from vtaops.lowering.operation import Elements, Operation, Touch
 from vtaops.lowering.scratchpads import ONE_TILE_EACH, Addresses, Capacity
+from vtaops.lowering.voids import Mask, Voids, boxes
 from vtaops.program import NO_BUFFER, Buffer, Role
 from vtaops.schedule.vta.intrinsics import ALU_CALL, GEMM_CALL, RESET_CALL
 
 Values = dict[str, int]
+
+Box = list[range]
+"""The iterations of a leaf nest that are executed: a range for each loop."""
 
 _LOAD_OF_SCRATCHPAD = {"inp": Memory.INP, "wgt": Memory.WGT, "acc": Memory.ACC}
 
@@ -44,15 +52,24 @@ def emit(
     buffers: tuple[Buffer, ...],
     config: HardwareConfig,
     capacity: Capacity = ONE_TILE_EACH,
+    skip_padding: bool = False,
+    micro_op_depth: int | None = None,
 ) -> list[Operation]:
     """Return the operations of a parsed function in program order, without synchronisation.
+
+    With `skip_padding`, products with zeros around an image are left out: fewer products, in more
+    instructions. No instruction has more than `micro_op_depth` micro-ops.
 
     Raises
     ------
     ScheduleError
         If a scratchpad overflows.
     """
-    return list(_Walk(tree, buffers, config, capacity).run(tree.body, {}, None))
+    return list(
+        _Walk(tree, buffers, config, capacity, skip_padding, micro_op_depth).run(
+            tree.body, {}, None
+        )
+    )
 
 
 class _Walk:
@@ -62,14 +79,22 @@ class _Walk:
         buffers: tuple[Buffer, ...],
         config: HardwareConfig,
         capacity: Capacity,
+        skip_padding: bool,
+        micro_op_depth: int | None,
     ) -> None:
         self._config = config
+        self._micro_op_depth = micro_op_depth or config.uop.depth
+        self._skip_padding = skip_padding
         self._addresses = Addresses(tree, config, capacity)
         self._buffers = {buffer.name: index for index, buffer in enumerate(buffers)}
         self._shared = {b.name for b in buffers if b.role in (Role.OUTPUT, Role.SCRATCH)}
         self._granule = min(m.element_bytes for m in (config.inp, config.wgt, config.out))
         # The same accesses and kernels recur in every iteration of the outer loops.
         self._accesses: dict[tuple[int, bytes], list[Access]] = {}
+        self._regular_boxes: dict[tuple[int, tuple[tuple[int, int], ...]], list[Box]] = {}
+        self._products: dict[int, tuple[CallNest, CallNest]] = {}
+        self._voids = Voids()
+        self._zeros = Voids()
         self._kernels: dict[tuple[int, Strides, tuple[AffineLoop, ...]], list[Operation]] = {}
 
     # ------------------------------------------------------------------- control
@@ -105,15 +130,23 @@ class _Walk:
         on_chip, dram = (leaf.dst, leaf.src) if load else (leaf.src, leaf.dst)
         assert on_chip is not None
         memory = _LOAD_OF_SCRATCHPAD[on_chip.scratchpad] if load else Memory.OUT
+        if memory == Memory.ACC and dram and dram.dtype == "int8":
+            memory = Memory.ACC_8BIT
         grid, start = self._grid(leaf, values, load)
         relocation = self._buffers[dram.name] if dram else NO_BUFFER
         if load:
-            # What the program itself writes to DRAM may have changed since the last load.
-            content = None if dram and dram.name in self._shared else (relocation, grid.tobytes())
+            grid = self._without_voids(leaf, grid, start, thread)
+            # What the program itself writes to DRAM may have changed since the last load, and
+            # accumulators that the ALU works on in place no longer hold what was loaded.
+            changes = dram is not None and dram.name in self._shared
+            changes = changes or self._addresses.is_overwritten(on_chip.name)
+            content = None if changes else (relocation, grid.tobytes())
             if not self._addresses.fill(on_chip.name, thread, content):
                 return
         sram = self._addresses.base(on_chip.name, thread) + start
-        for access in self._cover(leaf, grid, pads=load and memory != Memory.WGT):
+        # Some hardware cannot pad accumulators: only what must be padded is.
+        pads = memory == Memory.INP or (load and bool((grid == ZERO).any()))
+        for access in self._cover(leaf, grid, pads):
             fields = {**vars(access)}
             del fields["sram"], fields["dram"]
             cls = Load if load else Store
@@ -125,6 +158,19 @@ class _Walk:
             if dram and dram.name in self._shared:
                 touches.append(self._dram_touch(access, memory, relocation, write=not load))
             yield Operation(instruction, relocation, tuple(touches))
+
+    def _without_voids(self, leaf: CopyNest, grid: Grid, start: int, thread: int) -> Grid:
+        """Skip the padding that no LOAD writes, and remember it as void."""
+        name, written = leaf.dst.name, leaf.padding == 0 and leaf.dst.scratchpad != "wgt"
+        if written and not (self._skip_padding and leaf.dst.scratchpad == "inp"):
+            return grid
+        mask = np.zeros(self._addresses.size(name), np.bool_)
+        mask[start : start + grid.size] = (grid == ZERO).ravel()
+        if written:
+            self._zeros.begin(name, thread, mask)
+            return grid
+        self._voids.begin(name, thread, mask)
+        return np.where(grid == ZERO, SKIP, grid)
 
     def _grid(self, leaf: CopyNest, values: Values, load: bool) -> tuple[Grid, int]:
         """Return the DRAM element of each element of a tile, and the first element of the tile."""
@@ -177,12 +223,32 @@ class _Walk:
 
     # --------------------------------------------------------------- computation
 
-    def _call(self, leaf: CallNest, values: Values, thread: int) -> list[Operation]:
+    def _call(self, leaf: CallNest, values: Values, thread: int) -> Iterator[Operation]:
+        if leaf.call == JOIN_CALL:
+            return
+        if leaf.call == PRODUCT_CALL:
+            for half in self._split(leaf):
+                yield from self._call(half, values, thread)
+            return
         box = _box(leaf, values)
         if box is None:
-            return []
+            return
         if leaf.call == RESET_CALL:
             self._addresses.fill(leaf.operands[0].buffer.name, thread)
+            self._voids.begin(leaf.operands[0].buffer.name, thread)
+        for part in self._needed(leaf, box, values, thread):
+            for regular in self._regular(leaf, part, values):
+                yield from self._nest(leaf, regular, values, thread)
+
+    def _split(self, leaf: CallNest) -> tuple[CallNest, CallNest]:
+        """Return a product as a reset of all its accumulators and an accumulation."""
+        if id(leaf) not in self._products:
+            reset = replace(leaf, call=RESET_CALL, operands=leaf.operands[:1])
+            self._products[id(leaf)] = reset, replace(leaf, call=GEMM_CALL)
+        return self._products[id(leaf)]
+
+    def _nest(self, leaf: CallNest, box: Box, values: Values, thread: int) -> Iterator[Operation]:
+        """Emit a box of iterations in which every operand is affine."""
         bases, strides = zip(
             *(self._affine(operand, leaf.loops, box, values, thread) for operand in _roles(leaf)),
             strict=True,
@@ -193,18 +259,93 @@ class _Walk:
         )
         key = (id(leaf), bases, loops)
         if key not in self._kernels:
-            found = kernels(bases, list(loops), self._config.uop.depth)
+            found = list(kernels(bases, list(loops), self._micro_op_depth))
             self._kernels[key] = [_operation(leaf, kernel) for kernel in found]
-        return [
-            Operation(o.instruction, o.relocation, o.touches, o.micro_ops)
-            for o in self._kernels[key]
-        ]
+            if leaf.call == RESET_CALL and leaf.imm:
+                self._kernels[key] += [_add_immediate(kernel, leaf.imm) for kernel in found]
+        for o in self._kernels[key]:
+            yield Operation(o.instruction, o.relocation, o.touches, o.micro_ops)
+
+    def _needed(self, leaf: CallNest, box: Box, values: Values, thread: int) -> Iterator[Box]:
+        """Leave out the iterations that a guard excludes or that read a void tile or padding."""
+        # Axes of extent 1 stand for whole loops that make no difference.
+        needed = None
+        for guard in leaf.guards:
+            if len(guard.names & {loop.name for loop in leaf.loops}) > 1:
+                holds = _evaluate(guard, leaf.loops, box, values)
+                needed = holds if needed is None else needed & holds
+        for operand in leaf.operands[1:]:
+            unread = self._unread(leaf, operand, box, values, thread)
+            if unread is not None:
+                needed = ~unread if needed is None else needed & ~unread
+        if needed is None:
+            yield box
+            return
+        for part in boxes(needed):
+            yield [
+                span if extent == 1 else span[p.start : p.stop]
+                for span, p, extent in zip(box, part, needed.shape, strict=True)
+            ]
+
+    def _unread(
+        self, leaf: CallNest, operand: TileOperand, box: Box, values: Values, thread: int
+    ) -> Mask | None:
+        """Return the iterations whose operand is void, or padding that adds nothing."""
+        name = operand.buffer.name
+        zero, void = self._zeros.of(name, thread), self._voids.of(name, thread)
+        if zero is None and void is None:
+            return None
+        positions = self._positions(operand, leaf.loops, box, values)
+        # Iterations that a guard excludes may lie beyond the tile; what they find does not matter.
+        if zero is not None:  # no tile has both
+            return zero.take(positions, mode="clip")
+        assert void is not None
+        unread = void.take(positions, mode="clip")
+        if leaf.call == GEMM_CALL and operand.buffer.scratchpad == "inp":
+            dst = leaf.operands[0]
+            written = self._positions(dst, leaf.loops, box, values)
+            written, skipped = np.broadcast_arrays(written, unread)
+            size = self._addresses.size(dst.buffer.name)
+            self._voids.mark(dst.buffer.name, thread, written[skipped], size)
+        return unread
+
+    def _positions(
+        self, operand: TileOperand, loops: list[Loop], box: Box, values: Values
+    ) -> Elements:
+        """Return the position within its tile of an operand in the iterations of a box."""
+        lanes: int = getattr(self._config, operand.buffer.scratchpad).lanes
+        scalars = _evaluate(operand.offset, loops, box, values)
+        return self._addresses.place(operand.buffer.name, scalars // lanes)
+
+    def _regular(self, leaf: CallNest, box: Box, values: Values) -> list[Box]:
+        """Cut a box until every operand moves by equal steps along every loop.
+
+        A phase of a transposed convolution, for example, reads a pixel that is no affine function
+        of the phase.
+        """
+        key = (id(leaf), tuple((span.start, span.stop) for span in box))
+        if key not in self._regular_boxes:
+            self._regular_boxes[key] = list(self._cut(leaf, box, values))
+        return self._regular_boxes[key]
+
+    def _cut(self, leaf: CallNest, box: Box, values: Values) -> Iterator[Box]:
+        for index, span in enumerate(box):
+            line = [s if i == index else s[:1] for i, s in enumerate(box)]
+            if len(span) > 2 and any(
+                np.diff(self._positions(operand, leaf.loops, line, values).ravel(), 2).any()
+                for operand in leaf.operands
+            ):
+                for step in span:
+                    part = [s if i != index else range(step, step + 1) for i, s in enumerate(box)]
+                    yield from self._cut(leaf, part, values)
+                return
+        yield box
 
     def _affine(
         self,
         operand: TileOperand | None,
         loops: list[Loop],
-        box: list[range],
+        box: Box,
         values: Values,
         thread: int,
     ) -> tuple[int, list[int]]:
@@ -231,6 +372,19 @@ class _Walk:
         if base + reach != address(last):
             raise NotImplementedError(f"operand {operand.buffer.name} is not affine")
         return base, strides
+
+
+def _evaluate(
+    expression: Expression, loops: list[Loop], box: Box, values: Values
+) -> npt.NDArray[Any]:
+    """Return the value of an expression in all iterations of a box.
+
+    Axes of loops that do not occur in it have extent 1.
+    """
+    open_grid = np.ogrid[tuple(slice(span.start, span.stop) for span in box)]
+    point = {loop.name: axis for loop, axis in zip(loops, open_grid, strict=True)}
+    found = np.asarray(expression({**values, **point}))
+    return found.reshape(found.shape or (1,) * len(box))
 
 
 def _unit_or_none(node: Node) -> int | None:
@@ -264,7 +418,7 @@ def _shifted(access: Access, shift: int) -> Access:
     return Access(**fields)
 
 
-def _box(leaf: LeafNest, values: Values) -> list[range] | None:
+def _box(leaf: LeafNest, values: Values) -> Box | None:
     """Return the iterations of each loop where all guards hold, or None if there are none."""
     box = [range(loop.extent) for loop in leaf.loops]
     for guard in leaf.guards:
@@ -273,7 +427,9 @@ def _box(leaf: LeafNest, values: Values) -> list[range] | None:
             if not guard(values):
                 return None
             continue
-        (index,) = inner  # tiles are cut along one axis at a time
+        if len(inner) > 1:
+            continue  # `_Walk._needed` evaluates it
+        (index,) = inner
         loop = leaf.loops[index]
         holds = np.flatnonzero(guard({**values, loop.name: np.arange(loop.extent)}))
         if not holds.size or holds[-1] - holds[0] + 1 != holds.size:
@@ -322,6 +478,23 @@ def _operation(leaf: CallNest, kernel: Kernel) -> Operation:
     else:
         instruction = Gemm(**loops, reset=1)
     return Operation(instruction, touches=tuple(touches), micro_ops=micro_ops)
+
+
+def _add_immediate(kernel: Kernel, imm: int) -> Operation:
+    """Return the addition of an immediate to the accumulators that a kernel resets."""
+    outer, inner = kernel.outer, kernel.inner
+    instruction = Alu(
+        uop_end=len(kernel.micro_ops),
+        iter_out=outer.extent,
+        iter_in=inner.extent,
+        dst_factor_out=outer.strides[0],
+        dst_factor_in=inner.strides[0],
+        alu_op=AluOp.ADD,
+        use_imm=1,
+        imm=imm,
+    )
+    touches = (Touch("acc", _touched(kernel, 0), write=True),)
+    return Operation(instruction, touches=touches, micro_ops=kernel.micro_ops)
 
 
 def _touched(kernel: Kernel, column: int) -> Elements:

@@ -7,6 +7,7 @@ that is exact for every shape, whatever divisions and bounds TVM has left in the
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,12 +28,20 @@ _INFIX = {
     "And": "&",
     "Or": "|",
 }
+_ALL_BITS = (1 << 64) - 1  # of a hash: the address of the variable
 _CALLS = {"Min": "minimum", "Max": "maximum"}
 _GLOBALS = {"minimum": np.minimum, "maximum": np.maximum}
 
 
 class Expression:
     """A TIR expression over loop variables.
+
+    Parameters
+    ----------
+    expr : PrimExpr
+        The expression.
+    fixed : mapping of str to int
+        Variables that have one value for good.
 
     Attributes
     ----------
@@ -42,14 +51,19 @@ class Expression:
 
     __slots__ = ("_code", "names")
 
-    def __init__(self, expr: Any) -> None:
+    def __init__(self, expr: Any, fixed: Mapping[str, int] = MappingProxyType({})) -> None:
         names: set[str] = set()
-        self._code = compile(_source(expr, names), "<tir>", "eval")
+        self._code = compile(_source(expr, names, fixed), "<tir>", "eval")
         self.names = frozenset(names)
 
     def __call__(self, values: Mapping[str, Any]) -> Any:
         """Evaluate with integers or broadcastable integer arrays for the loop variables."""
         return eval(self._code, _GLOBALS, values)
+
+
+def name_of(variable: tirx.Var) -> str:
+    """Return a name that no other variable has; TVM gives nested loops equal ones."""
+    return f"{variable.name}_{hash(variable) & _ALL_BITS:x}"
 
 
 def conjuncts(condition: Any) -> list[Expression]:
@@ -59,17 +73,20 @@ def conjuncts(condition: Any) -> list[Expression]:
     return [Expression(condition)]
 
 
-def _source(expr: Any, names: set[str]) -> str:
+def _source(expr: Any, names: set[str], fixed: Mapping[str, int]) -> str:
     kind = type(expr).__name__
     if isinstance(expr, tirx.IntImm):
         return str(int(expr.value))
     if isinstance(expr, tirx.Var):
-        names.add(expr.name)
-        return str(expr.name)
+        name = name_of(expr)
+        if name in fixed:
+            return str(fixed[name])
+        names.add(name)
+        return name
     if isinstance(expr, tirx.Cast):
-        return _source(expr.value, names)
+        return _source(expr.value, names, fixed)
     if kind in _INFIX:
-        return f"({_source(expr.a, names)} {_INFIX[kind]} {_source(expr.b, names)})"
+        return f"({_source(expr.a, names, fixed)} {_INFIX[kind]} {_source(expr.b, names, fixed)})"
     if kind in _CALLS:
-        return f"{_CALLS[kind]}({_source(expr.a, names)}, {_source(expr.b, names)})"
+        return f"{_CALLS[kind]}({_source(expr.a, names, fixed)}, {_source(expr.b, names, fixed)})"
     raise NotImplementedError(f"TIR expression {kind}: {expr}")

@@ -10,6 +10,7 @@ import tvm
 
 from vtaops.config import HardwareConfig
 from vtaops.isa import Encoding, words_to_array
+from vtaops.lowering.accumulate import accumulate_in_place
 from vtaops.lowering.emit import emit
 from vtaops.lowering.micro_ops import place_micro_ops
 from vtaops.lowering.nests import parse
@@ -24,6 +25,8 @@ def lower(
     config: HardwareConfig,
     metadata: Mapping[str, Any],
     capacity: Capacity = ONE_TILE_EACH,
+    micro_op_depth: int | None = None,
+    skip_padding: bool = False,
 ) -> Program:
     """Return the program of a flat function.
 
@@ -39,14 +42,20 @@ def lower(
         Description that the program carries.
     capacity : Capacity
         Tiles of each operand that a virtual thread holds at once.
+    micro_op_depth : int, optional
+        Micro-ops that the device holds, where they are fewer than the configuration says.
+    skip_padding : bool
+        Whether products with the zeros around an image are left out.
 
     Raises
     ------
     ScheduleError
         If a scratchpad overflows.
     """
-    operations = emit(parse(module["main"]), buffers, config, capacity)
-    operations, micro_ops = place_micro_ops(operations, config)
+    tree = accumulate_in_place(parse(module["main"], config))
+    depth = micro_op_depth or config.uop.depth
+    operations = emit(tree, buffers, config, capacity, skip_padding, depth)
+    operations, micro_ops = place_micro_ops(operations, config, depth)
     operations = insert_tokens(operations)
     encode = Encoding.of(config).encode
     return Program(

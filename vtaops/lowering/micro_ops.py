@@ -14,12 +14,13 @@ from vtaops.program import MICRO_OPS
 
 
 def place_micro_ops(
-    operations: list[Operation], config: HardwareConfig
+    operations: list[Operation], config: HardwareConfig, depth: int | None = None
 ) -> tuple[list[Operation], npt.NDArray[np.uint32]]:
     """Give every sequence a place in the micro-op memory and load it before its use.
 
     Programs are cut into stretches whose distinct sequences fit the memory together; each stretch
-    begins with one LOAD UOP of all of them. Most programs are one stretch.
+    begins with one LOAD UOP of all of them. Most programs are one stretch. `depth` is the size of
+    the memory, where it is less than the configuration says.
 
     Returns
     -------
@@ -28,6 +29,7 @@ def place_micro_ops(
     table : ndarray of uint32
         The micro-op table in DRAM.
     """
+    depth = depth or config.uop.depth
     placed: list[Operation] = []
     table: list[npt.NDArray[np.int64]] = []
     stretch: list[Operation] = []
@@ -44,7 +46,7 @@ def place_micro_ops(
     for operation in operations:
         if operation.micro_ops is not None:
             key = operation.micro_ops.tobytes()
-            if key not in places and size + len(operation.micro_ops) > config.uop.depth:
+            if key not in places and size + len(operation.micro_ops) > depth:
                 close()
                 stretch, places, size = [], {}, 0
             if key not in places:

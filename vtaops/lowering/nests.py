@@ -12,9 +12,19 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import Call
 
+from vtaops.config import HardwareConfig
 from vtaops.isa import Unit
-from vtaops.lowering.expressions import Expression, conjuncts
-from vtaops.schedule.vta.intrinsics import ACC_SCOPE, ALU_CALL, GEMM_CALL, INP_SCOPE, WGT_SCOPE
+from vtaops.lowering.expressions import Expression, conjuncts, name_of
+from vtaops.schedule.vta.intrinsics import (
+    ACC_SCOPE,
+    ALU_CALL,
+    GEMM_CALL,
+    INP_SCOPE,
+    WGT_SCOPE,
+)
+
+PRODUCT_CALL = "vta.product"
+"""``acc = inp @ wgt.T``: a tile product of one step together with its reset."""
 
 SCRATCHPAD_OF_SCOPE = {INP_SCOPE: "inp", WGT_SCOPE: "wgt", ACC_SCOPE: "acc"}
 
@@ -64,9 +74,9 @@ class LeafNest:
 
 @dataclass(eq=False)
 class CopyNest(LeafNest):
-    """``dst[dst_index] = src[src_index] if inside else 0``, one scalar for each iteration.
+    """``dst[dst_index] = src[src_index] if inside else padding``, one scalar for each iteration.
 
-    Without a source it writes zeros: a tile that lies in the padding as a whole.
+    Without a source it writes padding alone: a tile that lies in the padding as a whole.
     """
 
     dst: TileBuffer
@@ -74,6 +84,7 @@ class CopyNest(LeafNest):
     src: TileBuffer | None
     src_index: Expression
     inside: Expression | None
+    padding: int = 0
 
     @property
     def unit(self) -> Unit:
@@ -121,50 +132,60 @@ Node = LoopNode | ThreadNode | LeafNest
 
 @dataclass
 class Tree:
-    """A parsed function: its statements, and its scratchpad buffers in order of allocation."""
+    """A parsed function.
+
+    Attributes
+    ----------
+    body : list of Node
+        Its statements.
+    allocations : list of TileBuffer
+        Its scratchpad buffers in order of allocation.
+    """
 
     body: list[Node] = field(default_factory=list)
     allocations: list[TileBuffer] = field(default_factory=list)
 
 
-def parse(function: tirx.PrimFunc) -> Tree:
+def parse(function: tirx.PrimFunc, config: HardwareConfig) -> Tree:
     """Read the flat TIR of a scheduled operator."""
     tree = Tree()
-    tree.body = _statements(function.body, tree)
+    tree.body = _statements(function.body, tree, config)
     return tree
 
 
-def _statements(stmt: Any, tree: Tree) -> list[Node]:
+def _statements(stmt: Any, tree: Tree, config: HardwareConfig) -> list[Node]:
     if isinstance(stmt, tirx.SeqStmt):
-        return [node for child in stmt.seq for node in _statements(child, tree)]
+        return [node for child in stmt.seq for node in _statements(child, tree, config)]
     if isinstance(stmt, tirx.DeclBuffer):
         return []
     if isinstance(stmt, tirx.AllocBuffer):
         tree.allocations.append(_tile_buffer(stmt.buffer))
         return []
     if isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == "thread_extent":
-        loop = Loop(stmt.node.var.name, int(stmt.value))
-        return [ThreadNode(loop, _statements(stmt.body, tree))]
-    leaf = _leaf(stmt)
+        loop = Loop(name_of(stmt.node.var), int(stmt.value))
+        return [ThreadNode(loop, _statements(stmt.body, tree, config))]
+    leaf = _leaf(stmt, config)
     if leaf is not None:
         return [leaf]
     if isinstance(stmt, tirx.For):
-        loop = Loop(stmt.loop_var.name, int(stmt.extent))
-        return [LoopNode(loop, _statements(stmt.body, tree))]
+        loop = Loop(name_of(stmt.loop_var), int(stmt.extent))
+        return [LoopNode(loop, _statements(stmt.body, tree, config))]
     raise NotImplementedError(f"TIR statement {type(stmt).__name__}:\n{stmt}")
 
 
-def _leaf(stmt: Any) -> LeafNest | None:
+def _leaf(stmt: Any, config: HardwareConfig) -> LeafNest | None:
     """Return the leaf nest that `stmt` is, or None if it holds several statements."""
     loops: list[Loop] = []
     guards: list[Expression] = []
     while isinstance(stmt, tirx.For | tirx.IfThenElse):
         if isinstance(stmt, tirx.For):
-            loops.append(Loop(stmt.loop_var.name, int(stmt.extent)))
+            loops.append(Loop(name_of(stmt.loop_var), int(stmt.extent)))
             stmt = stmt.body
         else:
             guards += conjuncts(stmt.condition)
             stmt = stmt.then_case
+    if isinstance(stmt, tirx.SeqStmt):
+        return _product(stmt, loops, guards, config)
     if isinstance(stmt, tirx.BufferStore):
         return _copy(stmt, loops, guards)
     if isinstance(stmt, tirx.Evaluate):
@@ -173,16 +194,16 @@ def _leaf(stmt: Any) -> LeafNest | None:
 
 
 def _copy(stmt: Any, loops: list[Loop], guards: list[Expression]) -> CopyNest:
-    value, inside = stmt.value, None
+    value, inside, padding = stmt.value, None, 0
     if isinstance(value, tirx.Cast):
         value = value.value
-    if isinstance(value, Call):  # if_then_else(inside, load, 0)
-        condition, value, _ = value.args
-        inside = Expression(condition)
+    if isinstance(value, Call):  # if_then_else(inside, load, padding)
+        condition, value, outside = value.args
+        inside, padding = Expression(condition), int(outside.value)
     (dst_index,) = stmt.indices
     if isinstance(value, tirx.IntImm):
-        assert int(value.value) == 0
-        source, src_index, inside = None, dst_index, Expression(value)
+        padding = int(value.value)
+        source, src_index, inside = None, dst_index, Expression(tirx.const(0, "int32"))
     else:
         source, (src_index,) = _tile_buffer(value.source), value.indices
     return CopyNest(
@@ -193,7 +214,35 @@ def _copy(stmt: Any, loops: list[Loop], guards: list[Expression]) -> CopyNest:
         src=source,
         src_index=Expression(src_index),
         inside=inside,
+        padding=padding,
     )
+
+
+def _product(
+    stmt: Any, loops: list[Loop], guards: list[Expression], config: HardwareConfig
+) -> CallNest | None:
+    """Read a product of one step that TVM could not tensorize.
+
+    ``if k == 0: acc[i, c] = 0`` and then ``acc[i, c] += inp[i, k] * wgt[c, k]``, in loops whose
+    innermost run over the lanes of a tile; those fall away.
+    """
+    if len(stmt.seq) != 2 or not isinstance(stmt.seq[1], tirx.BufferStore):
+        return None
+    store, value = stmt.seq[1], stmt.seq[1].value
+    if not isinstance(value, tirx.Add) or not isinstance(value.b, tirx.Mul):
+        return None
+    lanes = loops[-2 - int(config.batch > 1) :]  # TVM drops the loop over the rows of a tile of one
+    at_first_lane = dict.fromkeys((loop.name for loop in lanes), 0)
+    accesses = [(store.buffer, store.indices[0])]
+    for factor in (value.b.a, value.b.b):
+        load = factor.value  # inside a cast to int32
+        accesses.append((load.source, load.indices[0]))
+    operands = [
+        TileOperand(_tile_buffer(buffer), Expression(index, at_first_lane))
+        for buffer, index in accesses
+    ]
+    assert [o.buffer.scratchpad for o in operands] == ["acc", "inp", "wgt"]
+    return CallNest(loops[: -len(lanes)], guards, call=PRODUCT_CALL, operands=operands)
 
 
 def _call(call: Any, loops: list[Loop], guards: list[Expression]) -> CallNest:
@@ -201,8 +250,8 @@ def _call(call: Any, loops: list[Loop], guards: list[Expression]) -> CallNest:
     nest = CallNest(loops, guards, call=str(name.value), operands=[])
     if nest.call == ALU_CALL:
         nest.alu_op = int(arguments.pop(0))
-        if isinstance(arguments[-1], tirx.IntImm):
-            nest.imm = int(arguments.pop())
+    if isinstance(arguments[-1], tirx.IntImm):
+        nest.imm = int(arguments.pop())
     nest.operands = [_operand(pointer) for pointer in arguments]
     if nest.call == GEMM_CALL:
         assert [o.buffer.scratchpad for o in nest.operands] == ["acc", "inp", "wgt"]

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from vtaops.config import HardwareConfig, Scratchpad
 from vtaops.errors import ScheduleError
+from vtaops.lowering.accumulate import JOIN_CALL
 from vtaops.lowering.expressions import Expression
 from vtaops.lowering.nests import (
     CallNest,
@@ -204,6 +205,14 @@ class Addresses:
         """Return the address of the current tile of a buffer."""
         return self._region(buffer, thread).current
 
+    def is_overwritten(self, buffer: str) -> bool:
+        """Whether an ALU stage works in place on what is loaded into a buffer."""
+        return buffer in self._root.values()
+
+    def size(self, buffer: str) -> int:
+        """Return the elements of the tile of a buffer."""
+        return self._tiles[buffer].elements
+
     def place(self, buffer: str, element: Index) -> Index:
         """Return the position of an element (or of many) within the tile of a buffer."""
         return self._tiles[buffer].place(element)
@@ -221,7 +230,10 @@ def _roots(tree: Tree) -> dict[str, str]:
     """Map the result of each ALU stage to the accumulation that it works on in place."""
     roots: dict[str, str] = {}
     for leaf in leaves(tree.body):
-        if isinstance(leaf, CallNest) and leaf.call == ALU_CALL:
-            result, source = (operand.buffer.name for operand in leaf.operands[:2])
-            roots[result] = roots.get(source, source)
+        if isinstance(leaf, CallNest) and leaf.call in (ALU_CALL, JOIN_CALL):
+            result, source, *joined = (operand.buffer.name for operand in leaf.operands)
+            root = roots.get(source, source)
+            for name in [result, *(joined if leaf.call == JOIN_CALL else [])]:
+                if name != root:
+                    roots[name] = root
     return roots

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import tvm
 
+from vtaops.capabilities import Feature
 from vtaops.config import HardwareConfig
 from vtaops.errors import ShapeError
 from vtaops.ops.postprocess import AluStage
@@ -42,6 +43,11 @@ class Operator(ABC):
     @abstractmethod
     def stages(self) -> list[AluStage]:
         """The vector ALU passes over the accumulators."""
+
+    @property
+    def features(self) -> frozenset[Feature]:
+        """Features of the device that it cannot do without."""
+        return frozenset()
 
     @property
     @abstractmethod

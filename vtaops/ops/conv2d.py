@@ -1,23 +1,41 @@
-"""Conv2d: two-dimensional convolution of int8 images, with bias, shift and clip."""
+"""Conv2d: two-dimensional convolution of int8 images, with bias, shift, residual and clip."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tvm
 from tvm import te, tirx
 
+from vtaops.capabilities import Feature
 from vtaops.config import HardwareConfig
-from vtaops.errors import ShapeError, UnsupportedError
-from vtaops.layout import bias_layout, data_layout, kernel_layout
+from vtaops.errors import ShapeError
+from vtaops.isa import AluOp
+from vtaops.layout import Layout, bias_layout, data_layout, kernel_layout
 from vtaops.ops.base import Operator, Pair, as_pair, require_at_least
+from vtaops.ops.diagonal import (
+    check_scale,
+    declare_copy,
+    declare_product,
+    declare_scale,
+    scale_buffer,
+)
+from vtaops.ops.groups import GroupBlocks, check_groups, group_blocks, grouped_view
 from vtaops.ops.postprocess import (
     AluStage,
+    Lane,
+    Rounding,
     alu_stages,
     check_postprocessing,
+    check_rounding,
+    clip_stages,
     declare_postprocessing,
+    half_step,
+    shift_stages,
 )
+from vtaops.ops.window import Padding, four_sides
 from vtaops.program import Buffer, Role
+from vtaops.views import Columns, KernelColumns
 
 
 @dataclass(frozen=True)
@@ -25,6 +43,12 @@ class Conv2d(Operator):
     """``out = int8(clip((conv(data, kernel) + bias) >> shift))`` on NCHW data and OIHW weights.
 
     Any channel count is accepted; channels and batch are padded with zeros to whole tiles.
+
+    With a residual, an int8 tensor of the result's shape is added before the clip, without a round
+    trip of the convolution's result through DRAM::
+
+        own = clip((conv(data, kernel) + bias) >> shift, *residual_clip)
+        out = int8(clip((own + residual * residual_scale) >> residual_shift, *clip))
 
     Parameters
     ----------
@@ -37,22 +61,38 @@ class Conv2d(Operator):
     padding : int, (int, int) or (int, int, int, int)
         Zeros around the input: one number, (height, width), or (top, left, bottom, right).
     groups : int
-        Must be 1.
+        Groups of channels that are convolved separately; divides both channel counts.
     bias : bool
         Whether an int32 bias (out_channels,) is added before the shift.
     shift : int
         Arithmetic right shift of the accumulators, 0..31.
     clip : (int, int) or None
         Bounds of the result; None stores the low 8 bits.
+    rounding : "truncate" or "half_up"
+        How the shifts round: towards minus infinity, or to the nearest, halves upwards.
+    multiplier : bool
+        Whether the sums are multiplied by an int32 vector (out_channels,) before the shift: a scale
+        for each channel. Products wrap; needs a device with MUL.
+    residual : bool
+        Whether an int8 tensor of the result's shape is added.
+    residual_scale : int
+        Its factor, an int8 other than 0.
+    residual_shift : int
+        Arithmetic right shift of the sum, 0..31.
+    residual_clip : (int, int) or None
+        Bounds of the convolution's own result before the addition.
+    fold_columns : bool
+        Whether the host hands over the columns of the kernel as input channels, so that a first
+        layer of few channels fills its tiles (see `vtaops.views.Columns`); for one group.
 
     Raises
     ------
     ShapeError
         If a parameter is out of range or the kernel exceeds the padded input.
-    UnsupportedError
-        For groups other than 1.
 
-    Notes ----- Accumulators are int32 and wrap; with ``in_channels * kernel_h * kernel_w <=
+    Notes
+    -----
+    Accumulators are int32 and wrap; with ``in_channels * kernel_h * kernel_w <=
     131071`` no input can overflow them (131071 * 128 * 128 < 2**31).
     """
 
@@ -63,17 +103,24 @@ class Conv2d(Operator):
     width: int = 14
     kernel: Pair = 3
     strides: Pair = 1
-    padding: int | tuple[int, int] | tuple[int, int, int, int] = 1
+    padding: Padding = 1
     dilation: Pair = 1
     groups: int = 1
     bias: bool = False
     shift: int = 8
     clip: tuple[int, int] | None = (0, 127)
+    rounding: Rounding = "truncate"
+    multiplier: bool = False
+    residual: bool = False
+    residual_scale: int = 1
+    residual_shift: int = 0
+    residual_clip: tuple[int, int] | None = None
+    fold_columns: bool = False
 
     def __post_init__(self) -> None:
         for name in ("kernel", "strides", "dilation"):
             object.__setattr__(self, name, as_pair(name, getattr(self, name)))
-        object.__setattr__(self, "padding", _four_sides(self.padding))
+        object.__setattr__(self, "padding", four_sides(self.padding))
         require_at_least(
             1,
             batch=self.batch,
@@ -91,8 +138,13 @@ class Conv2d(Operator):
         sides = ("padding_top", "padding_left", "padding_bottom", "padding_right")
         require_at_least(0, **dict(zip(sides, self.pads, strict=True)))
         check_postprocessing(self.shift, self.clip)
-        if self.groups != 1:
-            raise UnsupportedError(f"groups is {self.groups}; grouped convolution is not available")
+        check_postprocessing(self.residual_shift, self.residual_clip)
+        check_scale("residual_scale", self.residual_scale)
+        check_rounding(self.rounding)
+        require_at_least(1, groups=self.groups)
+        check_groups(self.groups, self.in_channels, self.out_channels)
+        if self.fold_columns and self.groups != 1:
+            raise ShapeError(f"fold_columns needs one group; groups is {self.groups}")
         for axis, extent, needed in zip(
             ("height", "width"), self.padded_size, self.kernel_extent, strict=True
         ):
@@ -121,7 +173,7 @@ class Conv2d(Operator):
     @property
     def pads(self) -> tuple[int, int, int, int]:
         """Padding (top, left, bottom, right)."""
-        return _four_sides(self.padding)
+        return four_sides(self.padding)
 
     @property
     def kernel_extent(self) -> tuple[int, int]:
@@ -150,75 +202,148 @@ class Conv2d(Operator):
     def summary(self) -> str:
         (kh, kw), (sh, sw) = self.kernel_size, self.stride
         batch = f"{self.batch}x" if self.batch > 1 else ""
+        extras = f", {self.groups} groups" if self.groups > 1 else ""
+        extras += " * multiplier" if self.multiplier else ""
+        extras += " + residual" if self.residual else ""
         stride = "" if sh == sw == 1 else f" /{sh}" if sh == sw else f" /{sh}x{sw}"
         image = f"{batch}{self.in_channels}x{self.height}x{self.width}"
-        return f"conv2d {image} -> {self.out_channels}, {kh}x{kw}{stride}"
+        return f"conv2d {image} -> {self.out_channels}, {kh}x{kw}{stride}{extras}"
+
+    @property
+    def features(self) -> frozenset[Feature]:
+        return frozenset({Feature.MUL} if self.multiplier else ())
 
     @property
     def macs(self) -> int:
         (oh, ow), (kh, kw) = self.out_size, self.kernel_size
-        return self.batch * self.out_channels * oh * ow * self.in_channels * kh * kw
+        return self.batch * self.out_channels * oh * ow * self.in_channels // self.groups * kh * kw
 
     @property
     def stages(self) -> list[AluStage]:
-        return alu_stages(self.bias, self.shift, self.clip)
+        if not self.residual:
+            return alu_stages(self.bias, self.shift, self.clip, self.rounding, self.multiplier)
+        return [
+            *alu_stages(self.bias, self.shift, None, self.rounding, self.multiplier),
+            *clip_stages("res_own", self.residual_clip),
+            AluStage("res_sum", AluOp.ADD, None, "residual"),
+            *shift_stages("res_sum", self.residual_shift, self.rounding),
+            *clip_stages("res", self.clip),
+        ]
+
+    def blocks(self, config: HardwareConfig) -> GroupBlocks:
+        """Return the channel blocks of its groups."""
+        return group_blocks(self.groups, self.in_channels, self.out_channels, config)
+
+    def folded_if_shorter(self, config: HardwareConfig) -> Conv2d:
+        """Return the operator with its columns folded if that halves the tile products."""
+        block, columns = config.block_in, self.kernel_size[1]
+        plain = -(-self.in_channels // block) * columns
+        folded = -(-self.in_channels * columns // block)
+        return replace(self, fold_columns=self.groups == 1 and folded * 2 <= plain)
+
+    @property
+    def unfolded(self) -> Conv2d:
+        """The same convolution on the tensors that the host hands over when columns are folded."""
+        if not self.fold_columns:
+            return self
+        top, _, bottom, _ = self.pads
+        return replace(
+            self,
+            in_channels=self.in_channels * self.kernel_size[1],
+            width=self.out_size[1],
+            kernel=(self.kernel_size[0], 1),
+            strides=(self.stride[0], 1),
+            dilation=(self.dilations[0], 1),
+            padding=(top, 0, bottom, 0),
+            fold_columns=False,
+        )
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
         n, i, o = self.batch, self.in_channels, self.out_channels
-        data, kernel = (n, i, self.height, self.width), (o, i, *self.kernel_size)
-        result = Buffer("res", Role.OUTPUT, (n, o, *self.out_size), "int8", data_layout(config))
-        return (
-            Buffer("data", Role.INPUT, data, "int8", data_layout(config)),
-            Buffer("kernel", Role.PARAMETER, kernel, "int8", kernel_layout(config)),
-            *(
-                [Buffer("bias", Role.PARAMETER, (o,), "int32", bias_layout(config))]
-                if self.bias
-                else []
-            ),
-            result,
-        )
+        image, filters = (n, i, self.height, self.width), (o, i // self.groups, *self.kernel_size)
+        result = (n, o, *self.out_size)
+        data, kernel = self._layouts(config)
+        half = 0 if self.multiplier else half_step(self.shift, self.rounding)
+        found = [
+            Buffer("data", Role.INPUT, image, "int8", data),
+            Buffer("kernel", Role.PARAMETER, filters, "int8", kernel),
+        ]
+        if self.bias:
+            layout = bias_layout(config, plus=half)
+            found.append(Buffer("bias", Role.PARAMETER, (o,), "int32", layout))
+        if self.multiplier:
+            vector = bias_layout(config)
+            found.append(Buffer("multiplier", Role.PARAMETER, (o,), "int32", vector))
+        if self.residual:
+            found.append(Buffer("residual", Role.INPUT, result, "int8", data_layout(config)))
+            found.append(scale_buffer("residual_scale", self.residual_scale, config))
+        return (*found, Buffer("res", Role.OUTPUT, result, "int8", data_layout(config)))
+
+    def _layouts(self, config: HardwareConfig) -> tuple[Layout, Layout]:
+        """Return the layouts of data and weights."""
+        if not self.fold_columns:
+            view = grouped_view(self.groups, self.in_channels, self.out_channels, config)
+            return data_layout(config), kernel_layout(config, view)
+        _, left, _, right = self.pads
+        columns = Columns(self.kernel_size[1], self.stride[1], self.dilations[1], left, right)
+        return data_layout(config, columns), kernel_layout(config, KernelColumns())
 
     # -------------------------------------------------------------- declaration
 
     def declare(self, config: HardwareConfig) -> tvm.IRModule:
+        if self.fold_columns:
+            return self.unfolded.declare(config)
         shapes = {buffer.name: buffer.packed_shape for buffer in self.buffers(config)}
+        blocks = self.blocks(config)
         data = te.placeholder(shapes["data"], "int8", name="data")
         kernel = te.placeholder(shapes["kernel"], "int8", name="kernel")
-        data_buf = self._declare_input(data)
+        data_buf = self._declare_input(data, blocks.count * blocks.ic)
         kernel_buf = te.compute(kernel.shape, lambda *i: kernel(*i), name="kernel_buf")
 
         (kh, kw), (sh, sw), (dh, dw) = self.kernel_size, self.stride, self.dilations
         row_step, row_tap = (kh, 1) if self.gathers_rows else (sh, dh)
-        ic = te.reduce_axis((0, shapes["data"][1]), name="ic")
+        ic = te.reduce_axis((0, blocks.ic), name="ic")
         dy = te.reduce_axis((0, kh), name="dy")
         dx = te.reduce_axis((0, kw), name="dx")
         ic_tns = te.reduce_axis((0, config.block_in), name="ic_tns")
         acc = te.compute(
             shapes["res"],
             lambda bo, co, i, j, bi, ci: te.sum(
-                data_buf[bo, ic, i * row_step + dy * row_tap, j * sw + dx * dw, bi, ic_tns].astype(
-                    "int32"
-                )
+                data_buf[
+                    bo,
+                    co // blocks.oc * blocks.ic + ic if blocks.count > 1 else ic,
+                    i * row_step + dy * row_tap,
+                    j * sw + dx * dw,
+                    bi,
+                    ic_tns,
+                ].astype("int32")
                 * kernel_buf[co, ic, dy, dx, ci, ic_tns].astype("int32"),
                 axis=[ic, dy, dx, ic_tns],
             ),
             name="res_conv",
         )
         arguments = [data, kernel]
-        bias_of = None
-        if self.bias:
-            bias = te.placeholder(shapes["bias"], "int32", name="bias")
-            bias_buf = te.compute(bias.shape, lambda *i: bias(*i), name="bias_buf")
-            arguments.append(bias)
-
-            def bias_of(bo, co, i, j, bi, ci):  # type: ignore[no-untyped-def]
-                return bias_buf[co, bi, ci]
-
-        res = declare_postprocessing(acc, self.stages, bias_of)
+        operands: dict[str, Lane] = {}
+        for name in [name for name in ("bias", "multiplier") if name in shapes]:
+            vector = te.placeholder(shapes[name], "int32", name=name)
+            arguments.append(vector)
+            operands[name] = _of_channel(declare_copy(vector))
+        if self.residual:
+            residual = te.placeholder(shapes["res"], "int8", name="residual")
+            residual_buf = declare_copy(residual)
+            scale, scale_buf = declare_scale("residual_scale", config)
+            arguments += [residual, scale]
+            product = declare_product("res_residual", residual_buf, scale_buf, config)
+            operands["residual"] = lambda *index: product(*index)
+        res = declare_postprocessing(acc, self.stages, operands)
         return tvm.IRModule({"main": te.create_prim_func([*arguments, res])})
 
-    def _declare_input(self, data: te.Tensor) -> te.Tensor:
-        """Declare the padded input; where the stride skips rows, only those that are read."""
+    def _declare_input(self, data: te.Tensor, blocks: int) -> te.Tensor:
+        """Declare the padded input; where the stride skips rows, only those that are read.
+
+        `blocks` is the number of channel blocks that the groups read; the last merged group can
+        read more than there are.
+        """
         n, c, _, _, *tile = (int(extent) for extent in data.shape)
         (kh, _), (sh, _), (dh, _) = self.kernel_size, self.stride, self.dilations
         top, left, _, _ = self.pads
@@ -229,22 +354,16 @@ class Conv2d(Operator):
         def body(bo, ci, r, x, *lanes):  # type: ignore[no-untyped-def]
             y = (r // kh) * sh + (r % kh) * dh - top if self.gathers_rows else r - top
             value = data(bo, ci, y, x - left, *lanes)
-            if not any(self.pads):
+            inside = [ci < c] if blocks > c else []
+            if any(self.pads):
+                inside += [y >= 0, y < self.height, x >= left, x < self.width + left]
+            if not inside:
                 return value
-            inside = tirx.all(y >= 0, y < self.height, x >= left, x < self.width + left)
-            return tirx.if_then_else(inside, value, tirx.const(0, "int8"))
+            return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, "int8"))
 
-        return te.compute((n, c, rows, columns, *tile), body, name="data_buf")
+        return te.compute((n, blocks, rows, columns, *tile), body, name="data_buf")
 
 
-def _four_sides(
-    padding: int | tuple[int, int] | tuple[int, int, int, int],
-) -> tuple[int, int, int, int]:
-    sides = (padding,) if isinstance(padding, int) else tuple(padding)
-    if len(sides) not in (1, 2, 4):
-        raise ShapeError(
-            f"padding is {padding!r}; give one integer, (height, width) or "
-            f"(top, left, bottom, right)"
-        )
-    top, left, bottom, right = (sides * 4)[:4]
-    return top, left, bottom, right
+def _of_channel(vector: te.Tensor) -> Lane:
+    """Return the value of a packed vector of channels for each lane of an image."""
+    return lambda bo, co, i, j, bi, ci: vector[co, bi, ci]

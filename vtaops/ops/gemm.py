@@ -12,9 +12,13 @@ from vtaops.layout import bias_layout, matrix_layout, weight_layout
 from vtaops.ops.base import Operator, require_at_least
 from vtaops.ops.postprocess import (
     AluStage,
+    Lane,
+    Rounding,
     alu_stages,
     check_postprocessing,
+    check_rounding,
     declare_postprocessing,
+    half_step,
 )
 from vtaops.program import Buffer, Role
 
@@ -34,6 +38,8 @@ class Gemm(Operator):
         Arithmetic right shift of the accumulators, 0..31.
     clip : (int, int) or None
         Bounds of the result; None stores the low 8 bits.
+    rounding : "truncate" or "half_up"
+        How the shift rounds: towards minus infinity, or to the nearest, halves upwards.
 
     Raises
     ------
@@ -51,10 +57,12 @@ class Gemm(Operator):
     bias: bool = False
     shift: int = 8
     clip: tuple[int, int] | None = (0, 127)
+    rounding: Rounding = "truncate"
 
     def __post_init__(self) -> None:
         require_at_least(1, m=self.m, n=self.n, k=self.k)
         check_postprocessing(self.shift, self.clip)
+        check_rounding(self.rounding)
 
     @property
     def summary(self) -> str:
@@ -66,10 +74,11 @@ class Gemm(Operator):
 
     @property
     def stages(self) -> list[AluStage]:
-        return alu_stages(self.bias, self.shift, self.clip)
+        return alu_stages(self.bias, self.shift, self.clip, self.rounding)
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
-        bias = Buffer("bias", Role.PARAMETER, (self.n,), "int32", bias_layout(config))
+        layout = bias_layout(config, plus=half_step(self.shift, self.rounding))
+        bias = Buffer("bias", Role.PARAMETER, (self.n,), "int32", layout)
         return (
             Buffer("data", Role.INPUT, (self.m, self.k), "int8", matrix_layout(config)),
             Buffer("weight", Role.PARAMETER, (self.n, self.k), "int8", weight_layout(config)),
@@ -95,14 +104,12 @@ class Gemm(Operator):
             name="res_gem",
         )
         arguments = [data, weight]
-        bias_of = None
+        operands: dict[str, Lane] = {}
         if self.bias:
             bias = te.placeholder(shapes["bias"], "int32", name="bias")
             bias_buf = te.compute(bias.shape, lambda *i: bias(*i), name="bias_buf")
             arguments.append(bias)
+            operands["bias"] = lambda mo, no, mi, ni: bias_buf[no, mi, ni]
 
-            def bias_of(mo, no, mi, ni):  # type: ignore[no-untyped-def]
-                return bias_buf[no, mi, ni]
-
-        res = declare_postprocessing(acc, self.stages, bias_of)
+        res = declare_postprocessing(acc, self.stages, operands)
         return tvm.IRModule({"main": te.create_prim_func([*arguments, res])})

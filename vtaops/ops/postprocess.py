@@ -1,23 +1,33 @@
-"""Post-processing of accumulators: bias, shift, clip; upstream's fixed-point requantisation.
+"""Post-processing of accumulators: bias, shift, residual, clip; fixed-point requantisation.
 
-``out = int8(clip((acc + bias) >> shift, lo, hi))`` with an arithmetic shift. Owns the list of
-vector ALU stages that compute it, which the declaration, the schedule and the documentation
-follow.
+``out = int8(clip((acc + bias) >> shift, lo, hi))`` with an arithmetic shift, which truncates
+towards minus infinity, or rounds half up. Owns the list of vector ALU stages that compute it, which
+the declaration, the schedule and the documentation follow.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 from tvm import te, tirx
 
 from vtaops.errors import ShapeError
 from vtaops.isa import AluOp
 
+Lane = Callable[..., Any]
+"""Maps the indices of a lane to its value."""
+
+VECTORS = frozenset({"bias", "multiplier"})
+"""Operands of ALU stages that have one value for each output channel."""
+
 MAX_SHIFT = 31
 PORTABLE_SHIFT = 15
 """Longest right shift of one instruction: some hardware reads 5 signed bits of the operand."""
+
+Rounding = Literal["truncate", "half_up"]
+"""How a right shift rounds: towards minus infinity, or to the nearest, halves upwards."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +41,16 @@ class AluStage:
     op : AluOp
         Operation.
     imm : int or None
-        Immediate operand; None: the second operand is the bias tile.
+        Immediate operand; None: the second operand is a tile. SHR by a negative immediate shifts
+        left.
+    operand : str
+        What the second operand is, for a stage without immediate.
     """
 
     name: str
     op: AluOp
     imm: int | None
+    operand: str = "bias"
 
 
 def check_postprocessing(shift: int, clip: tuple[int, int] | None) -> None:
@@ -58,20 +72,78 @@ def check_postprocessing(shift: int, clip: tuple[int, int] | None) -> None:
         )
 
 
-def alu_stages(bias: bool, shift: int, clip: tuple[int, int] | None) -> list[AluStage]:
-    """Return the ALU passes, in order; right shifts above 15 take several."""
+def check_rounding(rounding: str) -> None:
+    """Refuse an unknown rounding mode.
+
+    Raises
+    ------
+    ShapeError
+        Naming the modes.
+    """
+    if rounding not in get_args(Rounding):
+        raise ShapeError(f"rounding is {rounding!r}; it must be one of {get_args(Rounding)}")
+
+
+def half_step(shift: int, rounding: Rounding) -> int:
+    """Return what is added before a right shift to round: half an output step, or nothing."""
+    return 1 << (shift - 1) if shift > 0 and rounding == "half_up" else 0
+
+
+def alu_stages(
+    bias: bool,
+    shift: int,
+    clip: tuple[int, int] | None,
+    rounding: Rounding = "truncate",
+    multiplier: bool = False,
+) -> list[AluStage]:
+    """Return the ALU passes, in order.
+
+    Half an output step is added by the bias where there is one (its buffer holds it already) and
+    nothing multiplies it.
+    """
     stages = [AluStage("res_bias", AluOp.ADD, None)] if bias else []
-    for part in range(0, shift, PORTABLE_SHIFT):
-        name = "res_shr" if part == 0 else f"res_shr_{part // PORTABLE_SHIFT}"
-        stages.append(AluStage(name, AluOp.SHR, min(PORTABLE_SHIFT, shift - part)))
-    if clip is not None:
-        stages.append(AluStage("res_max", AluOp.MAX, clip[0]))
-        stages.append(AluStage("res_min", AluOp.MIN, clip[1]))
+    if multiplier:
+        stages.append(AluStage("res_scaled", AluOp.MUL, None, "multiplier"))
+    holds_half = bias and not multiplier
+    stages += shift_stages("res", shift, "truncate" if holds_half else rounding)
+    return stages + clip_stages("res", clip)
+
+
+def shift_stages(prefix: str, shift: int, rounding: Rounding) -> list[AluStage]:
+    """Return the passes of a shift; shifts by more than 15 take several.
+
+    A long shift rounds with ``((x >> (shift - 1)) + 1) >> 1``: the half of its output step exceeds
+    the 16-bit immediate.
+    """
+    stages: list[AluStage] = []
+    half = half_step(shift, rounding)
+    if half and shift <= PORTABLE_SHIFT:
+        stages.append(AluStage(f"{prefix}_half", AluOp.ADD, half))
+    elif half:
+        stages += shift_stages(f"{prefix}_pre", shift - 1, "truncate")
+        stages.append(AluStage(f"{prefix}_half", AluOp.ADD, 1))
+        shift = 1
+    sign = 1 if shift > 0 else -1
+    for part in range(0, abs(shift), PORTABLE_SHIFT):
+        name = f"{prefix}_shr" if part == 0 else f"{prefix}_shr_{part // PORTABLE_SHIFT}"
+        stages.append(AluStage(name, AluOp.SHR, sign * min(PORTABLE_SHIFT, abs(shift) - part)))
     return stages
 
 
+def clip_stages(prefix: str, clip: tuple[int, int] | None) -> list[AluStage]:
+    """Return the passes that bound the accumulators."""
+    if clip is None:
+        return []
+    return [
+        AluStage(f"{prefix}_max", AluOp.MAX, clip[0]),
+        AluStage(f"{prefix}_min", AluOp.MIN, clip[1]),
+    ]
+
+
 def declare_postprocessing(
-    acc: te.Tensor, stages: list[AluStage], bias_of: Any | None
+    acc: te.Tensor,
+    stages: list[AluStage],
+    operands: Mapping[str, Lane],
 ) -> te.Tensor:
     """Append the ALU stages and the final cast to int8 to an accumulation.
 
@@ -81,8 +153,8 @@ def declare_postprocessing(
         int32 accumulators.
     stages : list of AluStage
         The passes.
-    bias_of : callable or None
-        Maps the indices of an accumulator lane to its bias value.
+    operands : mapping of str to callable
+        For each operand that a stage names: indices of an accumulator lane to the operand's value.
 
     Returns
     -------
@@ -91,15 +163,25 @@ def declare_postprocessing(
     """
     value = acc
     for stage in stages:
-        value = te.compute(acc.shape, _stage_body(stage, value, bias_of), name=stage.name)
+        value = te.compute(acc.shape, _stage_body(stage, value, operands), name=stage.name)
     return te.compute(acc.shape, lambda *i: value(*i).astype("int8"), name="res")
 
 
-def _stage_body(stage: AluStage, source: te.Tensor, bias_of: Any | None) -> Any:
-    if stage.imm is None:
-        assert bias_of is not None
-        return lambda *i: source(*i) + bias_of(*i)
-    if stage.op is AluOp.SHR:
-        return lambda *i: source(*i) >> stage.imm
-    combine = tirx.max if stage.op is AluOp.MAX else tirx.min
-    return lambda *i: combine(source(*i), stage.imm)
+def _stage_body(stage: AluStage, source: te.Tensor, operands: Mapping[str, Lane]) -> Lane:
+    def body(*index: Any) -> Any:
+        second = operands[stage.operand](*index) if stage.imm is None else stage.imm
+        return lane_meaning(stage.op, source(*index), second)
+
+    return body
+
+
+def lane_meaning(op: AluOp, first: Any, second: Any) -> Any:
+    """Return what an ALU operation computes on one lane, as a TIR expression."""
+    if op is AluOp.SHR:
+        left = isinstance(second, int) and second < 0
+        return first << -second if left else first >> second
+    if op is AluOp.ADD:
+        return first + second
+    if op is AluOp.MUL:
+        return first * second
+    return (tirx.max if op is AluOp.MAX else tirx.min)(first, second)

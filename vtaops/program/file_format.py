@@ -36,6 +36,7 @@ from typing import Any, BinaryIO, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from vtaops import views
 from vtaops.config import INSTRUCTION_BYTES, MICRO_OP_BYTES, HardwareConfig
 from vtaops.errors import ProgramError, VTAError
 from vtaops.layout import Layout
@@ -71,6 +72,8 @@ _BUFFER_KEYS = {
     "role": str,
     "shape": list,
 }
+_OPTIONAL_BUFFER_KEYS = {"value": list, "view": dict}
+"""A buffer entry has them where they say something: of constants, of layouts with a view."""
 
 
 def save(program: Program, path: str | Path) -> None:
@@ -215,7 +218,11 @@ def _header(program: Program) -> dict[str, Any]:
 
 
 def _buffer_entry(buffer: Buffer) -> dict[str, Any]:
+    view = {} if buffer.layout.view is None else {"view": buffer.layout.view.to_dict()}
+    value = {"value": list(buffer.value)} if buffer.value else {}
     return {
+        **view,
+        **value,
         "dtype": buffer.dtype,
         "layout": buffer.layout.text,
         "logical": buffer.layout.logical,
@@ -256,6 +263,10 @@ def _typed(value: Any, keys: Mapping[str, type], owner: str) -> dict[str, Any]:
                 f"{key!r} in {owner} is {_kind(type(value[key]))}; it must be {_kind(kind)}"
             )
     return value
+
+
+def _keys(value: Any) -> set[str]:
+    return set(value) if isinstance(value, dict) else set()
 
 
 def _kind(kind: type) -> str:
@@ -314,7 +325,8 @@ def _buffers(entries: list[Any]) -> tuple[Buffer, ...]:
 
 
 def _buffer(entry: Any, owner: str) -> Buffer:
-    fields = _typed(entry, _BUFFER_KEYS, owner)
+    optional = {key: kind for key, kind in _OPTIONAL_BUFFER_KEYS.items() if key in _keys(entry)}
+    fields = _typed(entry, {**_BUFFER_KEYS, **optional}, owner)
     shape, dtype, text = tuple(fields["shape"]), fields["dtype"], fields["layout"]
     if not fields["name"].isprintable() or not fields["name"]:
         raise ProgramError(f"{owner} has the name {_short(fields['name'])}; it must be printable")
@@ -329,12 +341,16 @@ def _buffer(entry: Any, owner: str) -> Buffer:
     if max(len(text), len(fields["logical"])) > _MAX_LAYOUT_CHARACTERS:
         raise ProgramError(f"{owner} has a layout of more than {_MAX_LAYOUT_CHARACTERS} characters")
     try:
-        layout = Layout(text, fields["logical"])
+        view = views.from_dict(fields["view"]) if "view" in fields else None
+        layout = Layout(text, fields["logical"], view)
     except VTAError as error:
         raise ProgramError(f"{owner}: {error}") from error
-    if len(shape) != len(layout.axes):
+    if not layout.accepts_rank(len(shape)):
         raise ProgramError(f"{owner} has shape {_short(shape)}, but its layout is {text}")
-    buffer = Buffer(fields["name"], Role(fields["role"]), shape, dtype, layout)
+    value = tuple(fields.get("value", ()))
+    if any(type(scalar) is not int for scalar in value):
+        raise ProgramError(f"{owner} has a value of other things than integers: {_short(value)}")
+    buffer = Buffer(fields["name"], Role(fields["role"]), shape, dtype, layout, value)
     if buffer.nbytes > _MAX_NBYTES:
         raise ProgramError(f"{owner} has {buffer.nbytes} bytes; DRAM ends at {_MAX_NBYTES}")
     return buffer

@@ -9,6 +9,7 @@ Imports no TVM: a board installs this room.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from vtaops.capabilities import FULL, Capabilities
 from vtaops.config import MICRO_OP_BYTES, HardwareConfig
 from vtaops.errors import ProgramError, ShapeError
 from vtaops.isa import Encoding, Instruction, array_to_words
@@ -47,6 +49,8 @@ class Role(Enum):
     """Read by the host after each run; undefined before."""
     SCRATCH = "scratch"
     """Used by the program alone; undefined at the start of each run."""
+    CONSTANT = "constant"
+    """Part of the program: written once, when the program is loaded."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,13 @@ class Buffer:
         NumPy dtype of its scalars.
     layout : Layout
         How the device sees it.
+    value : tuple of int
+        The scalars of a `CONSTANT`, in C order; empty for other roles.
+
+    Raises
+    ------
+    ProgramError
+        If a constant has not as many scalars as its shape, or another buffer has a value.
     """
 
     name: str
@@ -72,6 +83,15 @@ class Buffer:
     shape: tuple[int, ...]
     dtype: str
     layout: Layout
+    value: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        expected = math.prod(self.shape) if self.role is Role.CONSTANT else 0
+        if len(self.value) != expected:
+            raise ProgramError(
+                f"{self.name} ({self.role.value}, shape {self.shape}) has a value of "
+                f"{len(self.value)} scalars; it must have {expected}"
+            )
 
     @cached_property
     def packed_shape(self) -> tuple[int, ...]:
@@ -85,6 +105,10 @@ class Buffer:
         for extent in self.packed_shape:
             count *= extent
         return count
+
+    def constant_image(self) -> npt.NDArray[np.generic]:
+        """Return the DRAM image of a `CONSTANT`."""
+        return self.pack(np.array(self.value, self.dtype).reshape(self.shape))
 
     def pack(self, array: npt.ArrayLike) -> npt.NDArray[np.generic]:
         """Return the DRAM image of a logical tensor.
@@ -124,7 +148,7 @@ class Program:
     micro_ops : ndarray of uint32, shape (m,)
         The micro-op table in DRAM.
     buffers : tuple of Buffer
-        All other DRAM buffers; those that are not scratch are the arguments of `run`, in order.
+        All other DRAM buffers; inputs, parameters and outputs are the arguments of `run`, in order.
     metadata : mapping
         JSON-like description for people: operator, tiling, versions.
 
@@ -190,12 +214,17 @@ class Program:
     @property
     def arguments(self) -> tuple[Buffer, ...]:
         """The buffers that the host passes or receives, in order."""
-        return tuple(buffer for buffer in self.buffers if buffer.role is not Role.SCRATCH)
+        return tuple(b for b in self.buffers if b.role not in (Role.SCRATCH, Role.CONSTANT))
 
     @property
     def inputs(self) -> tuple[Buffer, ...]:
         """The buffers that the host writes before a run, in order."""
         return tuple(b for b in self.buffers if b.role in (Role.INPUT, Role.PARAMETER))
+
+    @property
+    def constants(self) -> tuple[Buffer, ...]:
+        """The buffers that are written when the program is loaded."""
+        return tuple(buffer for buffer in self.buffers if buffer.role is Role.CONSTANT)
 
     @property
     def outputs(self) -> tuple[Buffer, ...]:
@@ -245,8 +274,13 @@ class Program:
 
         return simulate(self, timing)
 
-    def verify(self) -> None:
+    def verify(self, capabilities: Capabilities | None = None) -> None:
         """Prove that the program is safe and deterministic on every device of its configuration.
+
+        Parameters
+        ----------
+        capabilities : Capabilities, optional
+            What the device can execute; by default everything.
 
         Raises
         ------
@@ -255,7 +289,7 @@ class Program:
         """
         from vtaops.program.verifier import verify
 
-        verify(self)
+        verify(self, capabilities=capabilities or FULL)
 
     def _repr_html_(self) -> str:
         from vtaops.report.html import program_html

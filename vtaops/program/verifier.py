@@ -44,6 +44,7 @@ Imports no TVM: a board installs this file.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import NoReturn
@@ -51,10 +52,12 @@ from typing import NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from vtaops.capabilities import FULL, Capabilities, Feature
 from vtaops.config import MICRO_OP_BYTES, HardwareConfig, Memory
 from vtaops.errors import EncodingError, VerificationError
 from vtaops.isa import (
     Alu,
+    AluOp,
     Encoding,
     Finish,
     Gemm,
@@ -70,6 +73,9 @@ from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program, Role
 
 TOKEN_CAPACITY = 255
 """Tokens that a queue holds on every known device: Chisel counts in 8 bits (reference 2.5)."""
+
+PORTABLE_SHIFT = 15
+"""Longest shift of one instruction where the ALU reads 5 signed bits of the immediate."""
 
 DRAM_BYTES = 1 << 32
 """Bytes of DRAM that a device can address."""
@@ -112,11 +118,18 @@ class Rule(Enum):
     """No interleaving leaves more tokens in a queue than it holds."""
     RACE = "race"
     """Conflicting accesses of different units are ordered by tokens."""
+    CAPABILITY = "capability"
+    """The device has every feature that the program uses."""
     COMPLETION = "completion"
     """FINISH happens after every other instruction."""
 
 
-def verify(program: Program, *, token_capacity: int = TOKEN_CAPACITY) -> None:
+def verify(
+    program: Program,
+    *,
+    token_capacity: int = TOKEN_CAPACITY,
+    capabilities: Capabilities = FULL,
+) -> None:
     """Prove that `program` is safe and deterministic (see the theorem at the top of this file).
 
     Parameters
@@ -125,6 +138,8 @@ def verify(program: Program, *, token_capacity: int = TOKEN_CAPACITY) -> None:
         The program; only its words, relocations, micro-ops and buffers count.
     token_capacity : int
         Tokens that each queue of the device can hold.
+    capabilities : Capabilities
+        What the device can execute.
 
     Raises
     ------
@@ -134,6 +149,7 @@ def verify(program: Program, *, token_capacity: int = TOKEN_CAPACITY) -> None:
     steps = _decode(program)
     for step in steps:
         _check_format(step)
+        _check_capability(step, program.config, capabilities)
     _check_finish(steps)
     clocks = _happens_before(steps, token_capacity)
     machine = _Machine(program)
@@ -277,6 +293,39 @@ def _check_loops(step: _Step, i: Gemm | Alu) -> None:
         step.reject(Rule.LOOPS, "the micro-op range is empty; uop_begin must be below uop_end")
     if isinstance(i, Alu) and i.reset:
         step.reject(Rule.ENCODING, "the reset bit has no meaning for the ALU; it must be 0")
+
+
+def _check_capability(step: _Step, config: HardwareConfig, capabilities: Capabilities) -> None:
+    i = step.instruction
+    for feature in _features(i, config):
+        if not capabilities.has(feature):
+            step.reject(Rule.CAPABILITY, f"{capabilities.name} lacks {feature.value!r}")
+    depth = capabilities.micro_op_depth(config)
+    if isinstance(i, Gemm | Alu) and config.uop.depth >= i.uop_end > depth:
+        step.reject(
+            Rule.CAPABILITY, f"{capabilities.name} holds {depth} micro-ops; it ends at {i.uop_end}"
+        )
+
+
+def _features(i: Instruction, config: HardwareConfig) -> Iterator[Feature]:
+    """Iterate over the features that an instruction needs."""
+    if isinstance(i, Load):
+        pads = (i.y_pad_top, i.y_pad_bottom, i.x_pad_left, i.x_pad_right)
+        if i.memory == Memory.WGT and any(pads):
+            yield Feature.WEIGHT_PADDING
+        if i.memory == Memory.ACC and any(pads):
+            yield Feature.ACC_PADDING
+        if i.memory == Memory.ACC_8BIT:
+            yield Feature.ACC_8BIT
+    if isinstance(i, Alu):
+        if config.batch > 1:
+            yield Feature.ALU_BATCH
+        if i.alu_op == AluOp.MUL:
+            yield Feature.MUL
+        if i.alu_op == AluOp.SHR and not i.use_imm:
+            yield Feature.TENSOR_SHIFT
+        if i.alu_op == AluOp.SHR and i.use_imm and abs(i.imm) > PORTABLE_SHIFT:
+            yield Feature.LONG_SHIFT
 
 
 # ------------------------------------------------------------------ tokens: happens-before

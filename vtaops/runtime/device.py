@@ -2,7 +2,8 @@
 
 A device owns DRAM, addressed by device-physical byte addresses, and runs instruction streams that
 lie in it. Simulators, boards and remote devices implement these methods and nothing else; a
-third party needs about 60 lines.
+third party needs about 60 lines. A device may state what it can execute in an attribute
+``capabilities`` (`vtaops.capabilities.Capabilities`); else the target of its configuration counts.
 """
 
 from __future__ import annotations

@@ -125,6 +125,8 @@ class LoadedProgram:
         self._write_constant(micro_ops, program.micro_ops)
         words = relocate(program, addresses, micro_ops.address)
         self._write_constant(self._instructions, words)
+        for constant in program.constants:
+            self._write_constant(self._device_buffer(constant.name), constant.constant_image())
 
     def run(
         self, *arrays: npt.ArrayLike, timeout: float = DEFAULT_TIMEOUT

@@ -10,6 +10,7 @@ import math
 import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 import vtaops._fsim as _fsim
+from vtaops.capabilities import FSIM, Capabilities, find
 from vtaops.config import HardwareConfig
 from vtaops.errors import DeadlockError, DeviceError, DeviceTimeout, EncodingError
 from vtaops.isa import OPCODE_BITS, WORD_BITS, Encoding, MicroOp, disassemble
@@ -59,6 +61,10 @@ class Fsim:
         Fail where an accumulation of a GEMM, or an ADD or MUL of the ALU, exceeds int32. Slow.
     kernel : str
         The inner loops to use: ``"auto"`` for the fastest, or one of `available_kernels`.
+    capabilities : Capabilities or str
+        The implementation to behave like, or its name: what that one lacks is an error, and where
+        it has an output memory of its own, STORE reads that instead of the accumulators. By default
+        nothing is missing, as in upstream's simulator.
 
     Raises
     ------
@@ -75,6 +81,7 @@ class Fsim:
         seed: int | None = None,
         check_overflow: bool = False,
         kernel: str = "auto",
+        capabilities: Capabilities | str = FSIM,
     ) -> None:
         if not isinstance(config, HardwareConfig):
             config = HardwareConfig.load(config)
@@ -87,6 +94,7 @@ class Fsim:
             )
         self._config = config
         self._seed = seed
+        self.capabilities = find(capabilities)
         self._encoding = Encoding.of(config)
         with _worded(self._encoding):
             self._native = _fsim.Device(
@@ -95,6 +103,7 @@ class Fsim:
                 seed=seed,
                 check_overflow=check_overflow,
                 kernel=kernel,
+                limits=_limits(self.capabilities),
             )
 
     @property
@@ -233,6 +242,12 @@ def _sizes(config: HardwareConfig) -> dict[str, int]:
         "wgt_depth": config.wgt.depth,
         "acc_depth": config.acc.depth,
     }
+
+
+def _limits(capabilities: Capabilities) -> dict[str, int]:
+    limits = asdict(capabilities)
+    del limits["name"]
+    return limits
 
 
 def _slots(encoding: Encoding) -> dict[str, dict[str, tuple[int, int, bool]]]:

@@ -23,17 +23,13 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from vtaops.capabilities import FULL, HLS_2020, Capabilities
 from vtaops.config import INSTRUCTION_BYTES, PAGE_BYTES, HardwareConfig, Memory
 from vtaops.errors import BufferLost, DeviceError, DeviceTimeout, VTAError
 from vtaops.isa import Encoding, Load, words_to_array
 from vtaops.program.statistics import Statistics, count_instructions
-from vtaops.runtime.capabilities import (
-    COMPLETE,
-    UPSTREAM_HLS,
-    Capabilities,
-    check_instructions,
-)
 from vtaops.runtime.device import DeviceBuffer
+from vtaops.runtime.instruction_check import check_instructions
 from vtaops.runtime.registers import ControlRegisters, Mmio, RegisterMap, control_registers
 
 ADDRESS_LIMIT = 1 << 32
@@ -119,7 +115,7 @@ class Accelerator:
         self.register_map = register_map
         self.interface = interface if interface is not None else pynq_package()
         hls = register_map is RegisterMap.HLS
-        self.capabilities = capabilities or (UPSTREAM_HLS if hls else COMPLETE)
+        self.capabilities = capabilities or (HLS_2020 if hls else FULL)
         self.generation = 0
         """Counts how often the logic was programmed; a buffer of an older generation is lost."""
         self._lock = threading.RLock()
@@ -323,6 +319,7 @@ class PynqDevice:
     def __init__(self, accelerator: Accelerator) -> None:
         self._accelerator = accelerator
         self._config = accelerator.config
+        self.capabilities = accelerator.capabilities
         self._buffers: dict[int, PynqBuffer] = {}  # by address
         self._statistics = Statistics()
         self._known: dict[bytes, Statistics] = {}  # checked instruction streams
@@ -489,7 +486,7 @@ class PynqDevice:
     def _checked(self, words: npt.NDArray[np.uint64]) -> Statistics:
         digest = hashlib.sha256(words.tobytes()).digest()
         if digest not in self._known:
-            check_instructions(self._config, words, self._accelerator.capabilities)
+            check_instructions(self._config, words, self.capabilities)
             self._known[digest] = count_instructions(self._config, words)
         return self._known[digest]
 

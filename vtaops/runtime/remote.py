@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vtaops.capabilities import Capabilities
 from vtaops.config import HardwareConfig
 from vtaops.errors import (
     BufferLost,
@@ -347,6 +348,10 @@ class RemoteDevice:
                 f"the board calls its configuration {answer.get('fingerprint')}, in this vtaops it "
                 f"is {config.fingerprint}; install the same version of vtaops on both"
             )
+        try:
+            self.capabilities = Capabilities(**answer["capabilities"])
+        except (KeyError, TypeError) as error:
+            raise DeviceError(f"the board sent no capabilities that are known: {error}") from error
         wanted = self._wanted
         if wanted is not None and wanted.fingerprint != config.fingerprint:
             raise ConfigError(

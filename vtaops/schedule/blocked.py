@@ -7,11 +7,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import singledispatch
+from typing import Any
+
+import numpy as np
 
 from vtaops.config import HardwareConfig, Scratchpad
 from vtaops.errors import ScheduleError
-from vtaops.ops import Conv2d, Gemm, Operator
+from vtaops.ops import (
+    AvgPool2d,
+    BatchMatmul,
+    Conv2d,
+    Conv2dTranspose,
+    DepthwiseConv2dAlu,
+    Elementwise,
+    Gemm,
+    MaxPool2d,
+    Operator,
+)
+from vtaops.ops.conv2d_transpose import Phases
+from vtaops.ops.depthwise import CYCLES_OF_A_TAP
+from vtaops.ops.window import Window
 from vtaops.schedule.tiling import Tiling
+
+Count = Any
+"""An integer, or an array of integers: one for each of many tilings."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +52,7 @@ class Axis:
     window: int
     real: tuple[bool, ...]
 
-    def span(self, pixels: int) -> int:
+    def span(self, pixels: Count) -> Count:
         """Return how many input pixels, padding included, a tile of output pixels reads."""
         return (pixels - 1) * self.step + self.window
 
@@ -62,8 +81,22 @@ class BlockedShape:
         Weight tiles for each pair of channel blocks (kernel height times width).
     alu_passes : int
         Vector ALU passes over the accumulators.
-    bias : bool
-        Whether each channel block needs one accumulator for its bias.
+    bias : int
+        Accumulators that each channel block needs for its bias and other vectors of channels.
+    groups : int
+        Groups of channel blocks; `ic` counts the input blocks of one.
+    group_oc : int
+        Output channel blocks of one group; 0: all.
+    phases : int
+        Output pixels for each pixel of `rows` and `columns`, which share their input pixels.
+    addends : int
+        Further inputs of the output's shape that accumulate onto it, each with a weight tile.
+    operands : int
+        Of these, those that need accumulators of their own.
+    staged : bool
+        Whether the input is copied to accumulators.
+    shared_weights : int
+        Weight tiles that all channels share, instead of `taps` for each pair of channel blocks.
     """
 
     batch: int
@@ -73,32 +106,79 @@ class BlockedShape:
     columns: Axis
     taps: int
     alu_passes: int
-    bias: bool
+    bias: int
+    groups: int = 1
+    group_oc: int = 0
+    phases: int = 1
+    addends: int = 0
+    operands: int = 0
+    staged: bool = False
+    shared_weights: int = 0
 
     @property
     def outputs(self) -> int:
         """Output tiles."""
-        return self.batch * self.oc * self.rows.extent * self.columns.extent
+        return self.batch * self.oc * self.rows.extent * self.columns.extent * self.phases
 
     @property
     def gemm_cycles(self) -> int:
         """Tile products: the cycles that the GEMM array needs at one a cycle."""
-        return self.outputs * self.ic * self.taps
+        return self.outputs * (self.ic * self.taps // self.phases + self.addends)
 
     @property
     def compute_cycles(self) -> int:
         """Cycles of the compute unit at one tile a cycle: products, resets and ALU passes."""
         return self.gemm_cycles + self.outputs * (1 + self.alu_passes)
 
+    @property
+    def weights(self) -> int:
+        """Weight tiles of the operator."""
+        return self.shared_weights or self.oc * self.ic * self.taps
+
+    def elements(
+        self,
+        oc: Count,
+        ic: Count,
+        h: Count,
+        w: Count,
+        inp_tiles: Count,
+        wgt_tiles: Count,
+        acc_tiles: Count,
+    ) -> dict[str, Count]:
+        """Return the elements of each scratchpad that one thread occupies.
+
+        Arguments are channel blocks, pixels and tiles held at once: integers, or arrays of equal
+        shape, one element for each of many tilings.
+        """
+        window = self.rows.span(h) * self.columns.span(w)
+        blocks = ic * np.maximum(1, oc // (self.group_oc or self.oc))
+        pixels = h * w * self.phases
+        weights = self.shared_weights or oc * ic * self.taps
+        accumulated = pixels * (1 + self.operands) + window * self.staged
+        return {
+            "inp": inp_tiles * (blocks * window + oc * pixels * self.addends),
+            "wgt": wgt_tiles * (weights + self.addends),
+            "acc": oc * (acc_tiles * accumulated + self.bias),
+        }
+
+    def admits(self, oc: Count) -> Count:
+        """Whether a tile of `oc` output blocks is part of one group, or whole groups."""
+        group = self.group_oc or self.oc
+        part = np.minimum(oc, group)
+        return (self.groups == 1) | ((group % part == 0) & (oc % part == 0))
+
     def footprint(self, tiling: Tiling, config: HardwareConfig) -> dict[str, int]:
         """Return how many elements of each scratchpad `tiling` occupies."""
-        oc, ic = tiling.oc // config.block_out, tiling.ic // config.block_in
-        pixels = self.rows.span(tiling.h) * self.columns.span(tiling.w)
-        return {
-            "inp": tiling.threads * tiling.inp_tiles * ic * pixels,
-            "wgt": tiling.threads * tiling.wgt_tiles * oc * ic * self.taps,
-            "acc": tiling.threads * oc * (tiling.acc_tiles * tiling.h * tiling.w + self.bias),
-        }
+        used = self.elements(
+            tiling.oc // config.block_out,
+            tiling.ic // config.block_in,
+            tiling.h,
+            tiling.w,
+            tiling.inp_tiles,
+            tiling.wgt_tiles,
+            tiling.acc_tiles,
+        )
+        return {memory: int(tiling.threads * elements) for memory, elements in used.items()}
 
     def divided_by(self, tiling: Tiling, config: HardwareConfig) -> bool:
         """Whether all tiles have full size and all virtual threads the same number of them."""
@@ -124,6 +204,8 @@ def blocked_shape(op: Operator, config: HardwareConfig) -> BlockedShape:
 
 @blocked_shape.register
 def _(op: Conv2d, config: HardwareConfig) -> BlockedShape:
+    op = op.unfolded
+    blocks = op.blocks(config)
     top, left, _, _ = op.pads
     (kh, kw), (sh, sw), (dh, _) = op.kernel_size, op.stride, op.dilations
     (padded_h, padded_w), (out_h, out_w) = op.padded_size, op.out_size
@@ -136,28 +218,158 @@ def _(op: Conv2d, config: HardwareConfig) -> BlockedShape:
     return BlockedShape(
         batch=_blocks(op.batch, config.batch),
         oc=_blocks(op.out_channels, config.block_out),
-        ic=_blocks(op.in_channels, config.block_in),
+        ic=blocks.ic,
         rows=rows,
         columns=Axis(out_w, sw, op.kernel_extent[1], tuple(inside_w)),
         taps=kh * kw,
+        alu_passes=len(op.stages) - op.residual,
+        bias=op.bias + op.multiplier,
+        groups=blocks.count,
+        group_oc=blocks.oc,
+        addends=int(op.residual),
+    )
+
+
+@blocked_shape.register
+def _(op: Gemm, config: HardwareConfig) -> BlockedShape:
+    return BlockedShape(
+        batch=1,
+        oc=_blocks(op.n, config.block_out),
+        ic=_blocks(op.k, config.block_in),
+        rows=_line(_blocks(op.m, config.batch)),
+        columns=_line(1),
+        taps=1,
         alu_passes=len(op.stages),
         bias=op.bias,
     )
 
 
 @blocked_shape.register
-def _(op: Gemm, config: HardwareConfig) -> BlockedShape:
-    rows = _blocks(op.m, config.batch)
+def _(op: BatchMatmul, config: HardwareConfig) -> BlockedShape:
     return BlockedShape(
-        batch=1,
+        batch=op.batch,
         oc=_blocks(op.n, config.block_out),
         ic=_blocks(op.k, config.block_in),
-        rows=Axis(rows, 1, 1, (True,) * rows),
-        columns=Axis(1, 1, 1, (True,)),
+        rows=_line(_blocks(op.m, config.batch)),
+        columns=_line(1),
         taps=1,
         alu_passes=len(op.stages),
-        bias=op.bias,
+        bias=False,
     )
+
+
+@blocked_shape.register
+def _(op: Conv2dTranspose, config: HardwareConfig) -> BlockedShape:
+    rows, columns = op.rows, op.columns
+    return BlockedShape(
+        batch=_blocks(op.batch, config.batch),
+        oc=_blocks(op.out_channels, config.block_out),
+        ic=_blocks(op.in_channels, config.block_in),
+        rows=_phases(rows),
+        columns=_phases(columns),
+        taps=rows.taps * rows.stride * columns.taps * columns.stride,
+        alu_passes=len(op.stages),
+        bias=op.bias,
+        phases=rows.phases * columns.phases,
+    )
+
+
+@blocked_shape.register
+def _(op: DepthwiseConv2dAlu, config: HardwareConfig) -> BlockedShape:
+    rows, columns = _sliding(op.window)
+    blocks = _blocks(op.channels, config.block_out)
+    taps = op.window.count
+    return BlockedShape(
+        batch=_blocks(op.batch, config.batch),
+        oc=blocks,
+        ic=1,
+        rows=rows,
+        columns=columns,
+        taps=0,
+        alu_passes=len(op.stages) + CYCLES_OF_A_TAP * taps,
+        bias=op.bias + taps,
+        groups=blocks,
+        group_oc=1,
+        operands=1,  # the pixels of one tap
+        shared_weights=1,
+    )
+
+
+@blocked_shape.register
+def _(op: Elementwise, config: HardwareConfig) -> BlockedShape:
+    return BlockedShape(
+        batch=1,
+        oc=1,
+        ic=1,
+        rows=_line(op.tiles(config)),
+        columns=_line(1),
+        taps=1,
+        alu_passes=len(op.stages),
+        bias=False,
+        addends=int(op.binary),
+        operands=int(op.function in ("multiply", "minimum", "maximum")),
+        shared_weights=1,
+    )
+
+
+@blocked_shape.register
+def _(op: MaxPool2d, config: HardwareConfig) -> BlockedShape:
+    return _pooled(op, config, alu_passes=op.window.count, staged=True)
+
+
+@blocked_shape.register
+def _(op: AvgPool2d, config: HardwareConfig) -> BlockedShape:
+    return _pooled(op, config, alu_passes=len(op.stages), staged=False)
+
+
+def _pooled(
+    op: MaxPool2d | AvgPool2d, config: HardwareConfig, alu_passes: int, staged: bool
+) -> BlockedShape:
+    """Return the blocked shape of a pool: every channel block reads itself."""
+    rows, columns = _sliding(op.window)
+    blocks = _blocks(op.channels, config.block_out)
+    return BlockedShape(
+        batch=_blocks(op.batch, config.batch),
+        oc=blocks,
+        ic=1,
+        rows=rows,
+        columns=columns,
+        taps=1 if staged else op.window.count,
+        alu_passes=alu_passes,
+        bias=False,
+        groups=blocks,
+        group_oc=1,
+        staged=staged,
+        shared_weights=1,
+    )
+
+
+def _line(extent: int) -> Axis:
+    """Return an axis on which every output reads one input."""
+    return Axis(extent, 1, 1, (True,) * extent)
+
+
+def _sliding(window: Window) -> tuple[Axis, Axis]:
+    """Return the axes (rows, columns) of a sliding window."""
+    rows, columns = (
+        Axis(
+            window.out_size[axis],
+            window.stride[axis],
+            window.kernel[axis],
+            tuple(
+                before <= pixel < before + window.size[axis]
+                for pixel in range(window.padded_size[axis])
+            ),
+        )
+        for axis, before in enumerate(window.pads[:2])
+    )
+    return rows, columns
+
+
+def _phases(axis: Phases) -> Axis:
+    """Return the axis of a transposed convolution, in pixels of one phase."""
+    real = tuple(0 <= axis.lowest + pixel < axis.extent for pixel in range(axis.span))
+    return Axis(axis.steps, 1, axis.window, real)
 
 
 def check_tiling(op: Operator, config: HardwareConfig, tiling: Tiling) -> None:
@@ -181,6 +393,11 @@ def check_tiling(op: Operator, config: HardwareConfig, tiling: Tiling) -> None:
                 f"tiling {name} is {value}; for this operator it must be {rule}at most "
                 f"{block * blocks}"
             )
+    if not shape.admits(tiling.oc // config.block_out):
+        raise ScheduleError(
+            f"tiling oc is {tiling.oc}; it must divide a group of "
+            f"{shape.group_oc * config.block_out} output channels, or hold whole groups"
+        )
     for name, threads, tiles in (
         ("oc_threads", tiling.oc_threads, _blocks(shape.oc * config.block_out, tiling.oc)),
         ("h_threads", tiling.h_threads, _blocks(shape.rows.extent, tiling.h)),

@@ -64,6 +64,7 @@ class Candidates:
             wgt_tiles=int(self.wgt_tiles[row]),
             acc_tiles=int(self.acc_tiles[row]),
             keep=keep,
+            padding="skip",
         )
 
 
@@ -96,15 +97,21 @@ def candidates(shape: BlockedShape, config: HardwareConfig, *, uneven: bool = Fa
             "wgt_tiles": np.where(found.wgt_tiles == _ALL, steps, found.wgt_tiles),
         }
     )
-    _, oc_tiles, pixel_tiles = _tile_counts(shape, found)
-    pixels = _spans(shape.rows, found.h) * _spans(shape.columns, found.w)
-    fits = (
-        # With one tile along an axis both orders are the same.
-        ((found.keep_wgt == 1) | ((oc_tiles > 1) & (pixel_tiles > 1)))
-        & (found.inp_tiles * found.ic * pixels <= config.inp.depth)
-        & (found.wgt_tiles * found.oc * found.ic * shape.taps <= config.wgt.depth)
-        & (found.oc * (found.acc_tiles * found.h * found.w + shape.bias) <= config.acc.depth)
+    used = shape.elements(
+        found.oc,
+        found.ic,
+        found.h,
+        found.w,
+        found.inp_tiles,
+        found.wgt_tiles,
+        found.acc_tiles,
     )
+    _, oc_tiles, pixel_tiles = _tile_counts(shape, found)
+    # With one tile along an axis both orders are the same.
+    fits = (found.keep_wgt == 1) | ((oc_tiles > 1) & (pixel_tiles > 1))
+    fits = fits & shape.admits(found.oc)
+    for memory, elements in used.items():
+        fits = fits & (elements <= getattr(config, memory).depth)
     return found.pick(np.flatnonzero(fits))
 
 
@@ -119,12 +126,14 @@ def dram_bytes(shape: BlockedShape, config: HardwareConfig, c: Candidates) -> Gr
     inp_stays = np.where(keep_wgt, c.inp_tiles >= pixel_tiles * steps, c.inp_tiles >= steps)
     wgt_stays = np.where(keep_wgt, c.wgt_tiles >= steps, c.wgt_tiles >= oc_tiles * steps)
     once = _loaded(shape.rows, c.h) * _loaded(shape.columns, c.w)
-    inp = (
-        once * np.where(inp_stays, 1, oc_tiles) * shape.batch * shape.ic * config.inp.element_bytes
+    sweeps = np.where(inp_stays, 1, -(-oc_tiles // shape.groups))
+    inp = once * sweeps * shape.batch * shape.ic * shape.groups + shape.addends * shape.outputs
+    wgt = np.where(wgt_stays, 1, pixel_tiles) * shape.weights
+    return np.asarray(
+        inp * config.inp.element_bytes
+        + wgt * config.wgt.element_bytes
+        + shape.outputs * config.out.element_bytes
     )
-    weights = shape.oc * shape.ic * shape.taps * config.wgt.element_bytes
-    wgt = np.where(wgt_stays, 1, pixel_tiles) * weights
-    return np.asarray(inp + wgt + shape.outputs * config.out.element_bytes)
 
 
 def cycle_bound(shape: BlockedShape, config: HardwareConfig, c: Candidates) -> Grid:
@@ -212,7 +221,7 @@ def _micro_ops(shape: BlockedShape, c: Candidates) -> Grid:
 
 
 def _spans(axis: Axis, tiles: Grid) -> Grid:
-    return np.asarray((tiles - 1) * axis.step + axis.window)
+    return np.asarray(axis.span(tiles))
 
 
 def _loaded(axis: Axis, tiles: Grid) -> Grid:

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 from vtaops.errors import ScheduleError
 
 Operand = Literal["wgt", "inp"]
+Padding = Literal["multiply", "skip"]
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,14 @@ class Tiling:
     keep : "wgt" or "inp"
         The operand whose tiles stay while those of the other are swept: ``"wgt"`` visits all pixels
         for a block of output channels, ``"inp"`` all output channels for a block of pixels.
+    padding : "multiply" or "skip"
+        What happens to products with the zeros around an image: skipping them takes fewer tile
+        products and more instructions. Upstream multiplies.
 
     Raises
     ------
     ScheduleError
-        If a number is no positive integer, or `keep` names no operand.
+        If a number is no positive integer, or `keep` or `padding` is none of its values.
     """
 
     oc: int
@@ -55,12 +59,17 @@ class Tiling:
     wgt_tiles: int = 1
     acc_tiles: int = 1
     keep: Operand = "wgt"
+    padding: Padding = "multiply"
 
     def __post_init__(self) -> None:
         if self.keep not in get_args(Operand):
             raise ScheduleError(f"tiling keep is {self.keep!r}; it must be 'wgt' or 'inp'")
+        if self.padding not in get_args(Padding):
+            raise ScheduleError(
+                f"tiling padding is {self.padding!r}; it must be 'multiply' or 'skip'"
+            )
         for name, value in vars(self).items():
-            if name == "keep":
+            if name in ("keep", "padding"):
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ScheduleError(f"tiling {name} is {value!r}; it must be a positive integer")

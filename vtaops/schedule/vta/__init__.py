@@ -8,12 +8,27 @@ from tvm.s_tir import Schedule
 
 from vtaops.config import HardwareConfig
 from vtaops.errors import ScheduleError
-from vtaops.ops import Conv2d, Gemm, Operator
+from vtaops.ops import (
+    AvgPool2d,
+    BatchMatmul,
+    Conv2d,
+    Conv2dTranspose,
+    DepthwiseConv2dAlu,
+    Elementwise,
+    Gemm,
+    MaxPool2d,
+    Operator,
+)
 from vtaops.schedule.blocked import check_tiling
 from vtaops.schedule.default import default_tiling
 from vtaops.schedule.tiling import Tiling
+from vtaops.schedule.vta.batch_matmul import schedule_batch_matmul
 from vtaops.schedule.vta.conv2d import schedule_conv2d
+from vtaops.schedule.vta.conv2d_transpose import schedule_conv2d_transpose
+from vtaops.schedule.vta.depthwise import schedule_depthwise
+from vtaops.schedule.vta.elementwise import schedule_elementwise
 from vtaops.schedule.vta.gemm import schedule_gemm
+from vtaops.schedule.vta.pooling import schedule_avg_pool2d, schedule_max_pool2d
 
 
 def schedule(op: Operator, config: HardwareConfig, tiling: Tiling | None = None) -> Schedule:
@@ -38,5 +53,11 @@ def _schedule(op: Operator, config: HardwareConfig, tiling: Tiling) -> Schedule:
 
 _schedule.register(Conv2d, schedule_conv2d)
 _schedule.register(Gemm, schedule_gemm)
+_schedule.register(BatchMatmul, schedule_batch_matmul)
+_schedule.register(Conv2dTranspose, schedule_conv2d_transpose)
+_schedule.register(DepthwiseConv2dAlu, schedule_depthwise)
+_schedule.register(Elementwise, schedule_elementwise)
+_schedule.register(MaxPool2d, schedule_max_pool2d)
+_schedule.register(AvgPool2d, schedule_avg_pool2d)
 
 __all__ = ["schedule"]

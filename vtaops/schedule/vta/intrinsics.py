@@ -5,6 +5,7 @@ call are access pointers to one tile each; `vtaops.lowering` reads them:
 
     vta.gemm(acc, inp, wgt)         acc += inp @ wgt.T
     vta.reset(acc)                  acc = 0
+    vta.reset(acc, value)           acc = value: a reset, and the ALU adds an immediate
     vta.alu(op, dst, src, operand)  dst = op(src, operand); operand: an immediate or a third tile
 
 The ALU works in place; lowering gives ``dst`` and ``src`` one SRAM address.
@@ -22,7 +23,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812  (the name TVMScript i
 
 from vtaops.config import HardwareConfig
 from vtaops.isa import AluOp
-from vtaops.ops.postprocess import AluStage
+from vtaops.ops.postprocess import AluStage, lane_meaning
 
 INP_SCOPE = "local.inp_buffer"
 WGT_SCOPE = "local.wgt_buffer"
@@ -31,15 +32,6 @@ ACC_SCOPE = "local.acc_buffer"
 GEMM_CALL = "vta.gemm"
 RESET_CALL = "vta.reset"
 ALU_CALL = "vta.alu"
-
-ALU_MEANING: dict[AluOp, Callable[[Any, Any], Any]] = {
-    AluOp.MIN: tirx.min,
-    AluOp.MAX: tirx.max,
-    AluOp.ADD: lambda a, b: a + b,
-    AluOp.SHR: lambda a, b: a >> b,
-    AluOp.MUL: lambda a, b: a * b,
-}
-"""What the ALU operations compute on one lane (right shifts only: te has no negative shift)."""
 
 
 def gemm(config: HardwareConfig) -> str:
@@ -65,20 +57,21 @@ def gemm(config: HardwareConfig) -> str:
     return _register(name, [("acc", acc), ("inp", inp), ("wgt", wgt)], ["acc"], meaning, call)
 
 
-def reset(config: HardwareConfig) -> str:
-    """Register the accumulator reset of `config`; return the intrinsic's name."""
+def reset(config: HardwareConfig, value: int = 0) -> str:
+    """Register the reset of accumulators to a value; return the intrinsic's name."""
 
     def meaning(acc: Any) -> None:
         with T.grid(*_extents(acc)) as loops, T.sblock("reset"):
             lane = [
                 T.axis.spatial(e, v) for e, v in zip(_extents(acc), _listed(loops), strict=True)
             ]
-            T.buffer_store(acc, tirx.const(0, "int32"), lane)
+            T.buffer_store(acc, tirx.const(value, "int32"), lane)
 
     def call(acc: Any) -> None:
-        T.evaluate(T.call_extern("int32", RESET_CALL, acc.access_ptr("w")))
+        immediate = [value] if value else []
+        T.evaluate(T.call_extern("int32", RESET_CALL, acc.access_ptr("w"), *immediate))
 
-    name = f"{RESET_CALL}.{config.batch}x{config.block_out}"
+    name = f"{RESET_CALL}.{value}.{config.batch}x{config.block_out}"
     return _register(name, [("acc", _acc_tile(config))], ["acc"], meaning, call, reads=[])
 
 
@@ -92,7 +85,7 @@ def alu(config: HardwareConfig, stage: AluStage) -> str:
                 T.axis.spatial(e, v) for e, v in zip(_extents(dst), _listed(loops), strict=True)
             ]
             second = stage.imm if operand is None else operand[tuple(lane)]
-            T.buffer_store(dst, ALU_MEANING[stage.op](src[tuple(lane)], second), lane)
+            T.buffer_store(dst, lane_meaning(stage.op, src[tuple(lane)], second), lane)
 
     def call(dst: Any, src: Any, operand: Any = None) -> None:
         second = stage.imm if operand is None else operand.access_ptr("r")
@@ -103,6 +96,26 @@ def alu(config: HardwareConfig, stage: AluStage) -> str:
     name = f"{ALU_CALL}.{stage.op.name.lower()}.{second}.{config.batch}x{config.block_out}"
     tiles = [(operand, _acc_tile(config)) for operand in operands]
     return _register(name, tiles, ["dst"], meaning, call, reads=operands[1:])
+
+
+def alu_reduction(config: HardwareConfig, op: AluOp) -> str:
+    """Register ``acc = op(acc, operand)``, one step of a reduction; return the name."""
+
+    def meaning(acc: Any, operand: Any) -> None:
+        with T.grid(*_extents(acc)) as loops, T.sblock("alu"):
+            lane = [
+                T.axis.spatial(e, v) for e, v in zip(_extents(acc), _listed(loops), strict=True)
+            ]
+            place = tuple(lane)
+            T.buffer_store(acc, lane_meaning(op, acc[place], operand[place]), lane)
+
+    def call(acc: Any, operand: Any) -> None:
+        pointers = acc.access_ptr("rw"), acc.access_ptr("r"), operand.access_ptr("r")
+        T.evaluate(T.call_extern("int32", ALU_CALL, int(op), *pointers))
+
+    name = f"{ALU_CALL}.{op.name.lower()}.reduction.{config.batch}x{config.block_out}"
+    tiles = [("acc", _acc_tile(config)), ("operand", _acc_tile(config))]
+    return _register(name, tiles, ["acc"], meaning, call)
 
 
 # ------------------------------------------------------------------------ construction

@@ -2,13 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from vtaops.config import HardwareConfig
-from vtaops.ops.postprocess import AluStage
+from vtaops.isa import AluOp
+from vtaops.ops.postprocess import VECTORS, AluStage
+from vtaops.schedule.tiling import Tiling
 from vtaops.schedule.vta import intrinsics
 from vtaops.schedule.vta.intrinsics import ACC_SCOPE, INP_SCOPE, WGT_SCOPE
+
+
+@dataclass(frozen=True)
+class ImageLoops:
+    """The loops around one output tile: over virtual threads, channel tiles, and the innermost."""
+
+    thread: LoopRV
+    channels: LoopRV
+    tile: LoopRV
+
+
+def block_image(
+    s: Schedule, config: HardwareConfig, tiling: Tiling, phases: tuple[int, int] = (1, 1)
+) -> ImageLoops:
+    """Block the result ``res``, an image; virtual threads take neighbouring tiles.
+
+    `phases` are the rows and columns of the result for each pixel that the tiling counts.
+    """
+    batch, oc, y, x, *lanes = s.get_loops(s.get_sblock("res"))
+    oc_o, oc_t, oc_i = s.split(oc, [None, tiling.oc_threads, tiling.oc // config.block_out])
+    y_o, y_t, y_i = s.split(y, [None, tiling.h_threads, tiling.h * phases[0]])
+    x_o, x_i = s.split(x, [None, tiling.w * phases[1]])
+    pixels = [batch, y_o, x_o]
+    sweep = [oc_o, *pixels] if tiling.keep == "wgt" else [*pixels, oc_o]
+    s.reorder(oc_t, y_t, *sweep, oc_i, y_i, x_i, *lanes)
+    return ImageLoops(s.fuse(oc_t, y_t), oc_o, sweep[-1])
 
 
 def attach_output_stages(
@@ -16,23 +46,50 @@ def attach_output_stages(
 ) -> None:
     """Compute the accumulation and the ALU stages inside loop `tile`, in the accumulator memory.
 
-    The bias, if there is one, is loaded inside loop `channels`: once for all tiles of a channel
+    Vectors of channels (a bias) are loaded inside loop `channels`: once for all tiles of a channel
     block.
     """
-    names = [acc, *(stage.name for stage in stages)]
-    for name in reversed(names):  # consumers first
-        s.compute_at(s.get_sblock(name), tile, preserve_unit_loops=True)
-        s.set_scope(s.get_sblock(name), 0, ACC_SCOPE)
-    if any(stage.imm is None for stage in stages):
-        s.compute_at(s.get_sblock("bias_buf"), channels, preserve_unit_loops=True)
-        s.set_scope(s.get_sblock("bias_buf"), 0, ACC_SCOPE)
+    attach_stages(s, stages, tile)
+    place(s, acc, tile, ACC_SCOPE)
+    for name in tile_operands(stages) & VECTORS:
+        place(s, f"{name}_buf", channels, ACC_SCOPE)
+
+
+def attach_stages(s: Schedule, stages: list[AluStage], tile: LoopRV) -> None:
+    """Compute the ALU stages, and the products that they take, inside loop `tile`."""
+    for stage in reversed(stages):  # consumers first
+        place(s, stage.name, tile, ACC_SCOPE)
+    for name in tile_operands(stages) - VECTORS:
+        attach_product(s, name, tile)
+
+
+def tile_operands(stages: list[AluStage]) -> set[str]:
+    """Return the names of the tiles that stages take as their second operand."""
+    return {stage.operand for stage in stages if stage.imm is None}
+
+
+def place(s: Schedule, block: str, loop: LoopRV, scope: str) -> None:
+    """Compute a stage inside `loop`, in a scratchpad."""
+    s.compute_at(s.get_sblock(block), loop, preserve_unit_loops=True)
+    s.set_scope(s.get_sblock(block), 0, scope)
+
+
+def attach_product(s: Schedule, name: str, loop: LoopRV) -> None:
+    """Compute the diagonal product ``res_{name}``, and load both its operands, inside `loop`.
+
+    The product is not tensorized: TVM cannot do that where tiles overlap, as those of pooling
+    windows do. Lowering recognises it as it stands (`vtaops.lowering.nests`).
+    """
+    product = f"res_{name}"
+    place(s, product, loop, ACC_SCOPE)
+    place(s, f"{name}_buf", loop, INP_SCOPE)
+    place(s, f"{name}_scale_buf", loop, WGT_SCOPE)
 
 
 def attach_loads(s: Schedule, step: LoopRV) -> None:
     """Load input and weights inside loop `step`, into their scratchpads."""
-    for name, scope in (("data_buf", INP_SCOPE), ("kernel_buf", WGT_SCOPE)):
-        s.compute_at(s.get_sblock(name), step, preserve_unit_loops=True)
-        s.set_scope(s.get_sblock(name), 0, scope)
+    place(s, "data_buf", step, INP_SCOPE)
+    place(s, "kernel_buf", step, WGT_SCOPE)
 
 
 def bind_threads(s: Schedule, thread: LoopRV) -> None:
@@ -54,11 +111,48 @@ def tensorize(
     `overhang` tells whether tiles do not divide the operator, so that blocks carry predicates.
     """
     s.decompose_reduction(s.get_sblock(acc), step)
-    rank = len(config.acc.shape) if config.batch > 1 else 1
+    tensorize_decomposed(s, config, acc, stages, overhang)
+
+
+def tensorize_decomposed(
+    s: Schedule, config: HardwareConfig, acc: str, stages: list[AluStage], overhang: bool
+) -> None:
+    """Map all computation to intrinsics, the reset of `acc` being split off already."""
+    rank = lane_rank(config)
     _tensorize(s, s.get_sblock(f"{acc}_init"), rank, intrinsics.reset(config), overhang)
     _tensorize(s, s.get_sblock(f"{acc}_update"), rank + 1, intrinsics.gemm(config), overhang)
+    tensorize_stages(s, config, stages, overhang)
+
+
+def tensorize_stages(
+    s: Schedule, config: HardwareConfig, stages: list[AluStage], overhang: bool
+) -> None:
+    """Map ALU stages to intrinsics."""
     for stage in stages:
-        _tensorize(s, s.get_sblock(stage.name), rank, intrinsics.alu(config, stage), overhang)
+        intrinsic = intrinsics.alu(config, stage)
+        _tensorize(s, s.get_sblock(stage.name), lane_rank(config), intrinsic, overhang)
+
+
+def tensorize_reduction(
+    s: Schedule,
+    config: HardwareConfig,
+    block: str,
+    step: LoopRV,
+    op: AluOp,
+    start: int,
+    overhang: bool,
+) -> None:
+    """Split the value `start` off a reduction by the ALU at loop `step`; map both."""
+    s.decompose_reduction(s.get_sblock(block), step)
+    rank = lane_rank(config)
+    _tensorize(s, s.get_sblock(f"{block}_init"), rank, intrinsics.reset(config, start), overhang)
+    update = intrinsics.alu_reduction(config, op)
+    _tensorize(s, s.get_sblock(f"{block}_update"), rank, update, overhang)
+
+
+def lane_rank(config: HardwareConfig) -> int:
+    """Return how many loops run over the lanes of a tile; TVM drops a batch of 1."""
+    return len(config.acc.shape) if config.batch > 1 else 1
 
 
 def _tensorize(s: Schedule, block: SBlockRV, loops: int, intrinsic: str, overhang: bool) -> None:

@@ -1,0 +1,112 @@
+"""What every named layer costs on VTA: tile products, ALU passes, bytes, cycles.
+
+    python benchmarks/operators.py --config pynq --json operators.json
+    python benchmarks/operators.py --layers dcgan
+
+Compiles every layer with its default tiling and counts on the finished program; cycles are those of
+the timing model. "useful" is the share of the array's multiply-adds that the layer asks for:
+transposed convolutions skip inserted zeros and padding, first layers fold kernel columns into
+channels, depthwise layers use one diagonal in sixteen. "over least" relates the DRAM bytes to every
+byte in use moved once. Nothing runs but a check against NumPy with --check.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+import vtaops
+from vtaops import HardwareConfig, UnsupportedError
+from vtaops.reference import evaluate, random_arguments
+from vtaops.runtime.fsim import Fsim
+from vtaops.workloads import WORKLOADS, Workload
+
+
+def least_bytes(workload: Workload, config: HardwareConfig) -> int:
+    """Bytes of all packed arguments: what any schedule has to move."""
+    return sum(buffer.nbytes for buffer in workload.op.buffers(config))
+
+
+def measure(workload: Workload, config: HardwareConfig, check: bool) -> dict[str, Any]:
+    """Compile one layer and count."""
+    program = vtaops.compile(workload.op, config, capabilities="portable")
+    stats = program.stats()
+    row = {
+        "operator": workload.op.summary,
+        "occurrences": workload.occurrences,
+        **stats.as_dict(),
+        "dram_nbytes": stats.dram_nbytes,
+        "over_least_bytes": stats.dram_nbytes / least_bytes(workload, config),
+        "macs": workload.op.macs,
+        "useful": workload.op.macs / max(1, stats.gemm_counter * config.macs_per_cycle),
+        "instructions": len(program),
+        "micro_ops": len(program.micro_ops),
+        "cycles": program.cycles(),
+    }
+    if check:
+        arrays = random_arguments(workload.op, np.random.default_rng(0))
+        result = program.run(Fsim(config, capabilities="portable"), *arrays)
+        row["equals_numpy"] = bool(np.array_equal(result, evaluate(workload.op, arrays)))
+    return row
+
+
+def main() -> None:
+    """Measure, print the table, write the file."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--config", default="pynq", help="hardware configuration")
+    parser.add_argument("--layers", default="", help="only layers whose name begins so")
+    parser.add_argument("--check", action="store_true", help="run on fsim and compare with NumPy")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    arguments = parser.parse_args()
+    config = HardwareConfig.load(arguments.config)
+    chosen = [w for w in WORKLOADS.values() if w.name.startswith(arguments.layers)]
+
+    rows: dict[str, dict[str, Any]] = {}
+    for workload in track(chosen, "compiling", console=Console(stderr=True), transient=True):
+        try:
+            rows[workload.name] = measure(workload, config, arguments.check)
+        except UnsupportedError as error:
+            rows[workload.name] = {"unsupported": str(error)}
+
+    table = Table(title=f"Layers on {config.name} ({config.bitstream_id}), portable programs")
+    table.add_column("layer")
+    table.add_column("operator")
+    columns = ("x", "GEMM", "ALU", "useful", "DRAM bytes", "over least", "cycles", "instructions")
+    for column in columns:
+        table.add_column(column, justify="right")
+    if arguments.check:
+        table.add_column("= NumPy")
+    for name, row in rows.items():
+        if "unsupported" in row:
+            table.add_row(name, row["unsupported"])
+            continue
+        checked = [str(row["equals_numpy"])] if arguments.check else []
+        table.add_row(
+            name,
+            row["operator"],
+            str(row["occurrences"]),
+            f"{row['gemm_counter']:,}",
+            f"{row['alu_counter']:,}",
+            f"{row['useful']:.3f}" if row["macs"] else "-",
+            f"{row['dram_nbytes']:,}",
+            f"{row['over_least_bytes']:.2f}",
+            f"{row['cycles']:,}",
+            f"{row['instructions']:,}",
+            *checked,
+        )
+    Console(width=170).print(table)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(rows, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

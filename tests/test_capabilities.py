@@ -1,0 +1,211 @@
+"""Capabilities: what a device lacks is refused by compiler, verifier and simulator alike."""
+
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+from program_builder import TINY, ProgramBuilder, row
+from test_operators import check
+from test_verifier import broken_rule, burst
+
+import vtaops
+from vtaops import (
+    Conv2d,
+    DeviceError,
+    Elementwise,
+    HardwareConfig,
+    Session,
+    Tiling,
+    UnsupportedError,
+)
+from vtaops.capabilities import (
+    CHISEL,
+    FSIM,
+    FULL,
+    HLS_2020,
+    PORTABLE,
+    PRESETS,
+    Feature,
+    find,
+    of_target,
+)
+from vtaops.config import Memory
+from vtaops.isa import Alu, AluOp, Load
+from vtaops.program import Role
+from vtaops.program.verifier import Rule
+from vtaops.reference import evaluate, random_arguments
+from vtaops.runtime import LoadedProgram
+from vtaops.runtime.fsim import Fsim
+from vtaops.schedule import default_tiling
+
+
+def around(*middle, config=TINY):
+    """Load two accumulators, run some instructions on the compute or load unit, store one."""
+    builder = ProgramBuilder(config)
+    data = builder.tiles("data", Role.INPUT, 2, Memory.ACC)
+    weights = builder.tiles("weights", Role.PARAMETER, 1, Memory.WGT)
+    result = builder.tiles("res", Role.OUTPUT, 1)
+    builder.load_micro_ops(builder.micro_ops((0, 1, 0)), 1)
+    builder.load(Memory.ACC, data, 0, 0, 2)
+    for instruction in middle:
+        buffer = -1
+        if isinstance(instruction, Load):
+            buffer = weights if instruction.memory == Memory.WGT else data
+        builder.add(instruction, buffer)
+    builder.alu(AluOp.ADD, 0, 1, imm=0, push_next=1)
+    builder.store(result, 0, 0, 1, pop_prev=1, push_prev=1)
+    builder.finish(pop_next=1)
+    return builder.build()
+
+
+def alu(op, imm=None):
+    operand = {} if imm is None else {"use_imm": 1, "imm": imm}
+    return Alu(uop_end=1, iter_out=1, iter_in=1, alu_op=op, **operand)
+
+
+def padded(memory):
+    one = row(Load, memory, 0, 0, 1)
+    waits = {"push_next": 1} if memory == Memory.WGT else {}
+    return replace(one, x_pad_right=1, **waits)
+
+
+USES = {
+    Feature.WEIGHT_PADDING: [padded(Memory.WGT), replace(alu(AluOp.ADD, 0), pop_prev=1)],
+    Feature.ACC_PADDING: [padded(Memory.ACC)],
+    Feature.MUL: [alu(AluOp.MUL, 3)],
+    Feature.ACC_8BIT: [row(Load, Memory.ACC_8BIT, 0, 0, 1)],
+    Feature.LONG_SHIFT: [alu(AluOp.SHR, 16)],
+    Feature.TENSOR_SHIFT: [alu(AluOp.SHR)],
+}
+
+
+def images():
+    return np.ones((2, 1, 8), np.int32), np.ones((1, 8, 8), np.int8)
+
+
+@pytest.mark.parametrize("feature", USES)
+def test_what_is_missing_is_refused(feature):
+    program = around(*USES[feature])
+    program.verify()
+    program.run(Fsim("tiny"), *images())
+    lacking = replace(FULL, name="lacking", **{feature.value: False})
+    assert broken_rule(program, capabilities=lacking) is Rule.CAPABILITY
+    with pytest.raises(DeviceError, match="this device has no"):
+        program.run(Fsim("tiny", capabilities=lacking), *images())
+    assert broken_rule(around(), capabilities=lacking) is None
+    around().run(Fsim("tiny", capabilities=lacking), *images())
+
+
+def test_an_alu_of_one_row_is_respected():
+    config = HardwareConfig.load("4x8_i8w8a32_15_16_16_18")
+    lacking = replace(FULL, name="lacking", alu_batch=False)
+    assert broken_rule(around(config=config), capabilities=lacking) is Rule.CAPABILITY
+    data = np.ones((2, 4, 8), np.int32), np.ones((1, 8, 8), np.int8)
+    with pytest.raises(DeviceError, match="an ALU for tiles of several rows"):
+        around(config=config).run(Fsim(config, capabilities=lacking), *data)
+    with pytest.raises(UnsupportedError, match="tiles of one row"):
+        vtaops.compile(Conv2d(1, 8, 8, 4, 4), config, capabilities=CHISEL)
+
+
+def test_a_bias_of_a_smaller_last_tile_is_loaded_without_padding():
+    op = Conv2d(1, 8, 24, 4, 4, kernel=1, padding=0, bias=True)
+    check(op, TINY, Tiling(oc=16, ic=8, h=2, w=4), 1, PORTABLE)
+
+
+@pytest.mark.parametrize("shift", [15, -15, -16])
+def test_short_shifts_are_portable(shift):
+    expected = None if abs(shift) <= 15 else Rule.CAPABILITY
+    assert broken_rule(around(alu(AluOp.SHR, shift)), capabilities=PORTABLE) is expected
+
+
+def test_fewer_micro_ops_split_a_program():
+    op = Conv2d(1, 16, 16, 9, 9, kernel=5, padding=2)
+    small = replace(FULL, name="small", micro_ops=64)
+    hardware = HardwareConfig.load("pynq")
+    whole = vtaops.compile(op, hardware, capabilities=FULL)
+    assert broken_rule(whole, capabilities=replace(small, micro_ops=8)) is Rule.CAPABILITY
+    arrays = random_arguments(op, np.random.default_rng(0))
+    with pytest.raises(DeviceError, match="UOP has 8"):
+        whole.run(Fsim("pynq", capabilities=replace(small, micro_ops=8)), *arrays)
+    check(op, hardware, default_tiling(op, hardware), 1, small)
+    check(op, hardware, default_tiling(op, hardware), 1, replace(small, micro_ops=8))
+
+
+def test_token_queues_overflow():
+    """The load unit may be five tokens ahead; some orders of execution let it."""
+    program = burst(5)
+
+    def overflows(capacity, seed):
+        able = replace(FULL, token_capacity=capacity)
+        with LoadedProgram(program, Fsim("tiny", capabilities=able, seed=seed)) as loaded:
+            try:
+                loaded.device.launch(loaded._instructions.address, len(program), 5.0)
+            except DeviceError as error:
+                return "its capacity" in str(error)
+        return False
+
+    assert any(overflows(1, seed) for seed in range(10))
+    assert not any(overflows(5, seed) for seed in range(10))
+
+
+def stored_after_load():
+    builder = ProgramBuilder()
+    data = builder.tiles("data", Role.INPUT, 1, Memory.ACC)
+    result = builder.tiles("res", Role.OUTPUT, 1)
+    builder.load(Memory.ACC, data, 0, 0, 1, push_next=1)
+    builder.store(result, 0, 0, 1, pop_prev=1, push_prev=1)
+    builder.finish(pop_next=1)
+    return builder.build()
+
+
+def test_a_separate_output_memory_holds_what_the_alu_wrote():
+    """Upstream's simulator stores accumulators; hardware stores what passed the ALU or the GEMM."""
+    data = np.full((1, 1, 8), 7, np.int32)
+    program = stored_after_load()
+    assert (program.run(Fsim("tiny"), data) == 7).all()
+    assert (program.run(Fsim("tiny", capabilities=PORTABLE), data) == 0).all()
+    assert broken_rule(program) is Rule.STALE_OUTPUT
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_compile_and_run(name):
+    op = Conv2d(1, 20, 20, 7, 7, bias=True, shift=20, residual=True, residual_shift=17)
+    hardware = HardwareConfig.load("pynq")
+    check(op, hardware, default_tiling(op, hardware), 3, name)
+
+
+def test_the_target_decides_unless_told_otherwise():
+    multiply = Elementwise("multiply", (40,))
+    with pytest.raises(UnsupportedError, match=r"needs 'mul', which hls-2020 lacks.*full, fsim"):
+        vtaops.compile(multiply, "pynq")
+    vtaops.compile(multiply, "pynq", capabilities="full").verify(FULL)
+    assert of_target(HardwareConfig.load("pynq")) is HLS_2020
+    assert of_target(HardwareConfig.load("tiny")) is FSIM
+    assert find("chisel") is CHISEL
+    assert find(CHISEL) is CHISEL
+    with pytest.raises(vtaops.ConfigError, match="known are full, fsim, hls-2020"):
+        find("vhdl")
+
+
+def test_sessions_compile_for_their_device():
+    x = np.arange(-20, 20, dtype=np.int8)
+    with Session(Fsim("pynq")) as session:
+        assert (session.multiply(x, x, shift=4) == np.minimum(x.astype(int) ** 2 >> 4, 127)).all()
+    with (
+        Session(Fsim("pynq", capabilities=PORTABLE)) as session,
+        pytest.raises(UnsupportedError, match="needs 'mul'"),
+    ):
+        session.multiply(x, x)
+    with Session(Fsim("pynq", capabilities=PORTABLE), fallback="cpu") as session:
+        expected = evaluate(Elementwise("multiply", (40,)), [x, x])
+        assert (session.multiply(x, x) == expected).all()
+        (placement,) = session.placements
+        assert placement.where == "cpu"
+
+
+def test_every_feature_is_a_flag():
+    assert {feature.value for feature in Feature} <= set(asdict(FULL))
+    assert all(FULL.has(feature) for feature in Feature)
+    for feature in Feature:
+        everywhere = all(c.has(feature) for c in (FSIM, HLS_2020, CHISEL))
+        assert PORTABLE.has(feature) <= (everywhere or feature is Feature.ALU_BATCH)

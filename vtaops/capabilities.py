@@ -1,0 +1,132 @@
+"""Capabilities: what an implementation of VTA can execute, where implementations disagree.
+
+The instruction set has features that some hardware lacks. The compiler asks what a device can do
+before it uses one, the verifier checks the finished program, and the functional simulator can be
+built to refuse what a device lacks. What follows is portable everywhere: right shifts are split
+into steps of at most 15 bits, weights and accumulators are not padded by LOAD, int8 data enter the
+accumulators through a diagonal product, and what is stored was last written by the ALU or by a GEMM
+that accumulates.
+
+Imports no TVM: a board installs this file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import Enum
+
+from vtaops.config import HardwareConfig
+from vtaops.errors import ConfigError
+
+
+class Feature(str, Enum):
+    """A feature that some implementations lack."""
+
+    WEIGHT_PADDING = "weight_padding"
+    """LOAD WGT writes padding."""
+    ACC_PADDING = "acc_padding"
+    """LOAD ACC writes padding."""
+    MUL = "mul"
+    """The ALU multiplies."""
+    ACC_8BIT = "acc_8bit"
+    """LOAD ACC_8BIT widens int8 to int32 on the way."""
+    LONG_SHIFT = "long_shift"
+    """The ALU shifts by immediates outside -15..15; others read 5 signed bits."""
+    TENSOR_SHIFT = "tensor_shift"
+    """The ALU shifts each lane by an operand of its own."""
+    ALU_BATCH = "alu_batch"
+    """The ALU works on all rows of a tile; others on the first alone."""
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What an implementation of VTA can execute.
+
+    Attributes
+    ----------
+    name : str
+        What it describes.
+    weight_padding, acc_padding, mul, acc_8bit, long_shift, tensor_shift, alu_batch : bool
+        Whether it has the `Feature` of that value.
+    micro_ops : int
+        Micro-ops that fit its memory, if fewer than the configuration says; 0: as configured.
+    token_capacity : int
+        Tokens that a queue holds; 0: any number.
+    separate_out : bool
+        Whether STORE reads a memory of its own, which only the ALU and accumulating GEMMs write,
+        instead of the accumulators.
+    """
+
+    name: str
+    weight_padding: bool = False
+    acc_padding: bool = False
+    mul: bool = False
+    acc_8bit: bool = False
+    long_shift: bool = False
+    tensor_shift: bool = False
+    alu_batch: bool = True
+    micro_ops: int = 0
+    token_capacity: int = 255
+    separate_out: bool = True
+
+    def has(self, feature: Feature) -> bool:
+        """Return whether it has a feature."""
+        return bool(asdict(self)[feature.value])
+
+    def micro_op_depth(self, config: HardwareConfig) -> int:
+        """Return how many micro-ops its memory holds."""
+        return min(config.uop.depth, self.micro_ops or config.uop.depth)
+
+
+FULL = Capabilities(
+    "full",
+    weight_padding=True,
+    acc_padding=True,
+    mul=True,
+    acc_8bit=True,
+    long_shift=True,
+    tensor_shift=True,
+    token_capacity=0,
+)
+"""All that the instruction set defines."""
+
+FSIM = Capabilities(**{**asdict(FULL), "name": "fsim", "separate_out": False})
+"""Upstream's functional simulator, and ours."""
+
+HLS_2020 = Capabilities("hls-2020", token_capacity=1024, tensor_shift=True)
+"""The published bitstreams of the Pynq: June 2020, before LOAD ACC learned to pad."""
+
+CHISEL = Capabilities(
+    "chisel", weight_padding=True, acc_padding=True, micro_ops=2048, alu_batch=False
+)
+"""Upstream's Chisel design (its simulator, DE10-Nano); tiles of one row only."""
+
+PORTABLE = Capabilities("portable", micro_ops=2048)
+"""What every implementation executes (of those that exist for tiles of several rows)."""
+
+PRESETS = {c.name: c for c in (FULL, FSIM, HLS_2020, CHISEL, PORTABLE)}
+"""Capabilities by name."""
+
+_OF_TARGET = {"pynq": HLS_2020, "ultra96": HLS_2020, "zcu104": HLS_2020, "de10nano": CHISEL}
+
+
+def find(capabilities: Capabilities | str) -> Capabilities:
+    """Return capabilities by name; capabilities as they are.
+
+    Raises
+    ------
+    ConfigError
+        If there are none of that name; the message lists the names.
+    """
+    if isinstance(capabilities, Capabilities):
+        return capabilities
+    if capabilities not in PRESETS:
+        raise ConfigError(
+            f"no capabilities {capabilities!r}; known are {', '.join(PRESETS)}, or a Capabilities"
+        )
+    return PRESETS[capabilities]
+
+
+def of_target(config: HardwareConfig) -> Capabilities:
+    """Return what the target of a configuration can execute: a simulator if it is no board."""
+    return _OF_TARGET.get(config.target, FSIM)

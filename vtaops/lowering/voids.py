@@ -1,0 +1,82 @@
+"""Void tiles: padding that no DMA writes, and the operations that are left out because of it.
+
+LOAD pads with zeros, and some hardware cannot pad weights at all. A tile of padding that cannot be
+written, or need not be (a weight of zeros), is *void*: it is never loaded, and no operation reads
+it. That is right wherever the declaration pads with the neutral value of the operation that reads
+the tile: a product with weights of zeros adds nothing, and -128 changes no maximum of int8 values.
+So a transposed convolution multiplies no zeros, and a pooling window ends at the border.
+
+An accumulator whose only product would read a void input becomes void in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+Mask = npt.NDArray[np.bool_]
+
+
+class Voids:
+    """Which elements of the current tile of each buffer are void, for each virtual thread."""
+
+    def __init__(self) -> None:
+        self._masks: dict[tuple[str, int], Mask] = {}
+
+    def begin(self, buffer: str, thread: int, mask: Mask | None = None) -> None:
+        """Begin a tile: the elements in `mask` (positions within the tile) are void."""
+        if mask is not None and mask.any():
+            self._masks[buffer, thread] = mask
+        else:
+            self._masks.pop((buffer, thread), None)
+
+    def of(self, buffer: str, thread: int) -> Mask | None:
+        """Return the void elements of the current tile, or None if there are none."""
+        return self._masks.get((buffer, thread))
+
+    def mark(self, buffer: str, thread: int, positions: npt.NDArray[np.int64], size: int) -> None:
+        """Add void elements to a tile of `size` elements."""
+        if positions.size:
+            mask = self._masks.setdefault((buffer, thread), np.zeros(size, np.bool_))
+            mask[positions] = True
+
+
+def boxes(mask: Mask) -> Iterator[tuple[range, ...]]:
+    """Cut the true part of `mask` into boxes; a box is a range for each axis.
+
+    Cuts across the outermost axis along which the mask changes, between runs of equal slices, so
+    the result is short where the mask is a product of conditions on one or two axes.
+    """
+    if not mask.any():
+        return
+    bounds = tuple(_bounds(mask, axis) for axis in range(mask.ndim))
+    inner = mask[tuple(slice(span.start, span.stop) for span in bounds)]
+    if inner.all():
+        yield bounds
+        return
+    axis = next(a for a in range(inner.ndim) if _cuts(inner, a))
+    edges = [0, *_cuts(inner, axis), inner.shape[axis]]
+    for begin, end in pairwise(edges):
+        part = inner.take(range(begin, end), axis=axis)
+        for box in boxes(part):
+            shifted = [
+                range(s.start + b.start, s.stop + b.start) for s, b in zip(box, bounds, strict=True)
+            ]
+            shifted[axis] = range(shifted[axis].start + begin, shifted[axis].stop + begin)
+            yield tuple(shifted)
+
+
+def _bounds(mask: Mask, axis: int) -> range:
+    """Return the smallest range along an axis that holds all true elements."""
+    used = np.flatnonzero(mask.any(axis=tuple(a for a in range(mask.ndim) if a != axis)))
+    return range(int(used[0]), int(used[-1]) + 1)
+
+
+def _cuts(mask: Mask, axis: int) -> list[int]:
+    """Return the places along an axis where neighbouring slices differ."""
+    others = tuple(a for a in range(mask.ndim) if a != axis)
+    changes = np.diff(mask, axis=axis).any(axis=others)
+    return [int(place) + 1 for place in np.flatnonzero(changes)]

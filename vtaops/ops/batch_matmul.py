@@ -1,0 +1,98 @@
+"""BatchMatmul: products of pairs of int8 matrices, with shift and clip."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tvm
+from tvm import te
+
+from vtaops.config import HardwareConfig
+from vtaops.layout import Layout
+from vtaops.ops.base import Operator, require_at_least
+from vtaops.ops.postprocess import (
+    AluStage,
+    Rounding,
+    alu_stages,
+    check_postprocessing,
+    check_rounding,
+    declare_postprocessing,
+)
+from vtaops.program import Buffer, Role
+
+
+@dataclass(frozen=True)
+class BatchMatmul(Operator):
+    """``out[b] = int8(clip((data[b] @ other[b].T) >> shift))``; both operands are data.
+
+    Parameters
+    ----------
+    batch, m, n, k : int
+        ``data`` is (batch, m, k), ``other`` (batch, n, k), the result (batch, m, n).
+    shift : int
+        Arithmetic right shift of the accumulators, 0..31.
+    clip : (int, int) or None
+        Bounds of the result; None stores the low 8 bits.
+    rounding : "truncate" or "half_up"
+        How the shift rounds.
+
+    Raises
+    ------
+    ShapeError
+        If a parameter is out of range.
+    """
+
+    batch: int = 1
+    m: int = 1
+    n: int = 16
+    k: int = 16
+    shift: int = 8
+    clip: tuple[int, int] | None = (-128, 127)
+    rounding: Rounding = "truncate"
+
+    def __post_init__(self) -> None:
+        require_at_least(1, batch=self.batch, m=self.m, n=self.n, k=self.k)
+        check_postprocessing(self.shift, self.clip)
+        check_rounding(self.rounding)
+
+    @property
+    def summary(self) -> str:
+        return f"batch_matmul {self.batch}x {self.m}x{self.k} . {self.k}x{self.n}"
+
+    @property
+    def macs(self) -> int:
+        return self.batch * self.m * self.n * self.k
+
+    @property
+    def stages(self) -> list[AluStage]:
+        return alu_stages(False, self.shift, self.clip, self.rounding)
+
+    def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
+        rows = Layout(f"BMC{config.batch}m{config.block_in}c")
+        weights = Layout(f"BOI{config.block_out}o{config.block_in}i")
+        b, m, n, k = self.batch, self.m, self.n, self.k
+        return (
+            Buffer("data", Role.INPUT, (b, m, k), "int8", rows),
+            Buffer("other", Role.INPUT, (b, n, k), "int8", weights),
+            Buffer("res", Role.OUTPUT, (b, m, n), "int8", rows),
+        )
+
+    def declare(self, config: HardwareConfig) -> tvm.IRModule:
+        shapes = {buffer.name: buffer.packed_shape for buffer in self.buffers(config)}
+        data = te.placeholder(shapes["data"], "int8", name="data")
+        other = te.placeholder(shapes["other"], "int8", name="other")
+        data_buf = te.compute(data.shape, lambda *i: data(*i), name="data_buf")
+        kernel_buf = te.compute(other.shape, lambda *i: other(*i), name="kernel_buf")
+        ko = te.reduce_axis((0, shapes["data"][2]), name="ko")
+        ki = te.reduce_axis((0, config.block_in), name="ki")
+        acc = te.compute(
+            shapes["res"],
+            lambda b, mo, no, mi, ni: te.sum(
+                data_buf[b, mo, ko, mi, ki].astype("int32")
+                * kernel_buf[b, no, ko, ni, ki].astype("int32"),
+                axis=[ko, ki],
+            ),
+            name="res_gem",
+        )
+        res = declare_postprocessing(acc, self.stages, {})
+        return tvm.IRModule({"main": te.create_prim_func([data, other, res])})

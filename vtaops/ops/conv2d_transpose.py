@@ -1,0 +1,292 @@
+"""Conv2dTranspose: transposed convolution of int8 images, without multiplying inserted zeros."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tvm
+from tvm import te, tirx
+
+from vtaops.config import HardwareConfig
+from vtaops.errors import ShapeError
+from vtaops.isa import AluOp
+from vtaops.layout import Layout, bias_layout, data_layout
+from vtaops.ops.base import Operator, Pair, as_pair, require_at_least
+from vtaops.ops.postprocess import (
+    AluStage,
+    Lane,
+    Rounding,
+    alu_stages,
+    check_postprocessing,
+    check_rounding,
+    declare_postprocessing,
+    half_step,
+)
+from vtaops.ops.window import Padding, four_sides
+from vtaops.program import Buffer, Role
+
+
+@dataclass(frozen=True)
+class Phases:
+    """One axis of a transposed convolution.
+
+    Output pixel ``y`` reads the taps ``(y + before) % stride + stride * t`` of input pixel
+    ``(y + before) // stride - t``, for ``t`` in ``0..taps-1``: the outputs of one phase
+    ``y % stride`` share their taps, and no other tap reaches them.
+
+    Attributes
+    ----------
+    extent, kernel, stride : int
+        Input pixels, taps of the kernel, pixels that each input advances the output.
+    before : int
+        Output pixels cut off at the start (the padding).
+    outputs : int
+        Output pixels.
+    """
+
+    extent: int
+    kernel: int
+    stride: int
+    before: int
+    outputs: int
+
+    @property
+    def taps(self) -> int:
+        """The most taps of a phase."""
+        return -(-self.kernel // self.stride)
+
+    @property
+    def phases(self) -> int:
+        """Phases that have outputs."""
+        return min(self.stride, self.outputs)
+
+    @property
+    def steps(self) -> int:
+        """Pixels of one phase, rounded up."""
+        return -(-self.outputs // self.stride)
+
+    @property
+    def lowest(self) -> int:
+        """The first input pixel that is read; negative in the padding."""
+        return self.before // self.stride - (self.taps - 1)
+
+    @property
+    def window(self) -> int:
+        """Input pixels that all phases of one step read."""
+        return (self.before + self.stride - 1) // self.stride - self.lowest + 1
+
+    @property
+    def span(self) -> int:
+        """Input pixels that all outputs read, padding included."""
+        return self.steps - 1 + self.window
+
+
+@dataclass(frozen=True)
+class Conv2dTranspose(Operator):
+    """``out = int8(clip((conv_transpose(data, kernel) + bias) >> shift))``, NCHW and IOHW.
+
+    The output has ``(height - 1) * stride - top - bottom + kernel + output_padding`` rows.
+    It is computed phase by phase: output pixels of equal position modulo the stride form an
+    ordinary convolution with every stride-th tap, so no zero is inserted or multiplied.
+
+    Parameters
+    ----------
+    batch, in_channels, height, width : int
+        Shape of the input.
+    out_channels : int
+        Number of filters.
+    kernel, strides : int or (int, int)
+        (height, width).
+    padding : int, (int, int) or (int, int, int, int)
+        Output pixels cut off: one number, (height, width), or (top, left, bottom, right).
+    output_padding : int or (int, int)
+        Rows and columns added at the bottom and the right; less than the stride.
+    bias, shift, clip, rounding
+        As for `Conv2d`.
+
+    Raises
+    ------
+    ShapeError
+        If a parameter is out of range or nothing is left of the output.
+    """
+
+    batch: int = 1
+    in_channels: int = 64
+    out_channels: int = 64
+    height: int = 8
+    width: int = 8
+    kernel: Pair = 4
+    strides: Pair = 2
+    padding: Padding = 1
+    output_padding: Pair = 0
+    bias: bool = False
+    shift: int = 8
+    clip: tuple[int, int] | None = (0, 127)
+    rounding: Rounding = "truncate"
+
+    def __post_init__(self) -> None:
+        for name in ("kernel", "strides", "output_padding"):
+            object.__setattr__(self, name, as_pair(name, getattr(self, name)))
+        object.__setattr__(self, "padding", four_sides(self.padding))
+        (kh, kw), (sh, sw) = as_pair("kernel", self.kernel), as_pair("strides", self.strides)
+        require_at_least(
+            1,
+            batch=self.batch,
+            in_channels=self.in_channels,
+            out_channels=self.out_channels,
+            height=self.height,
+            width=self.width,
+            kernel_h=kh,
+            kernel_w=kw,
+            stride_h=sh,
+            stride_w=sw,
+        )
+        added = as_pair("output_padding", self.output_padding)
+        require_at_least(0, output_padding_h=added[0], output_padding_w=added[1])
+        sides = ("padding_top", "padding_left", "padding_bottom", "padding_right")
+        require_at_least(0, **dict(zip(sides, four_sides(self.padding), strict=True)))
+        check_postprocessing(self.shift, self.clip)
+        check_rounding(self.rounding)
+        for axis, extra, step, outputs in zip(
+            ("height", "width"), added, (sh, sw), self.out_size, strict=True
+        ):
+            if extra >= step:
+                raise ShapeError(
+                    f"output_padding is {extra} in {axis}; it must be less than the stride {step}"
+                )
+            if outputs < 1:
+                raise ShapeError(f"the output has {outputs} pixels in {axis}; reduce the padding")
+
+    @property
+    def out_size(self) -> tuple[int, int]:
+        """Output size (height, width)."""
+        top, left, bottom, right = four_sides(self.padding)
+        (kh, kw), (sh, sw) = as_pair("kernel", self.kernel), as_pair("strides", self.strides)
+        added = as_pair("output_padding", self.output_padding)
+        return (
+            (self.height - 1) * sh - top - bottom + kh + added[0],
+            (self.width - 1) * sw - left - right + kw + added[1],
+        )
+
+    @property
+    def rows(self) -> Phases:
+        """How output rows read input rows."""
+        kernel, stride = as_pair("kernel", self.kernel)[0], as_pair("strides", self.strides)[0]
+        return Phases(self.height, kernel, stride, four_sides(self.padding)[0], self.out_size[0])
+
+    @property
+    def columns(self) -> Phases:
+        """How output columns read input columns."""
+        kernel, stride = as_pair("kernel", self.kernel)[1], as_pair("strides", self.strides)[1]
+        return Phases(self.width, kernel, stride, four_sides(self.padding)[1], self.out_size[1])
+
+    @property
+    def summary(self) -> str:
+        (kh, kw), (sh, sw) = as_pair("kernel", self.kernel), as_pair("strides", self.strides)
+        batch = f"{self.batch}x" if self.batch > 1 else ""
+        stride = f"/{sh}" if sh == sw else f"/{sh}x{sw}"
+        image = f"{batch}{self.in_channels}x{self.height}x{self.width}"
+        return f"conv2d_transpose {image} -> {self.out_channels}, {kh}x{kw} {stride}"
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of input pixels with taps (those that padding cuts off included)."""
+        kh, kw = as_pair("kernel", self.kernel)
+        pixels = self.batch * self.height * self.width
+        return pixels * self.in_channels * self.out_channels * kh * kw
+
+    @property
+    def stages(self) -> list[AluStage]:
+        stages = alu_stages(self.bias, self.shift, self.clip, self.rounding)
+        if stages:
+            return stages
+        # Where the stride exceeds the kernel, some outputs sum nothing; a store needs a last
+        # writer that is no reset.
+        return [AluStage("res_copy", AluOp.SHR, 0)]
+
+    def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
+        n, i, o = self.batch, self.in_channels, self.out_channels
+        weights = Layout(f"OIHW{config.block_out}o{config.block_in}i", "IOHW")
+        filters = (i, o, *as_pair("kernel", self.kernel))
+        image = (n, i, self.height, self.width)
+        layout = bias_layout(config, plus=half_step(self.shift, self.rounding))
+        bias = Buffer("bias", Role.PARAMETER, (o,), "int32", layout)
+        return (
+            Buffer("data", Role.INPUT, image, "int8", data_layout(config)),
+            Buffer("kernel", Role.PARAMETER, filters, "int8", weights),
+            *([bias] if self.bias else []),
+            Buffer("res", Role.OUTPUT, (n, o, *self.out_size), "int8", data_layout(config)),
+        )
+
+    # -------------------------------------------------------------- declaration
+
+    def declare(self, config: HardwareConfig) -> tvm.IRModule:
+        shapes = {buffer.name: buffer.packed_shape for buffer in self.buffers(config)}
+        rows, columns = self.rows, self.columns
+        data = te.placeholder(shapes["data"], "int8", name="data")
+        kernel = te.placeholder(shapes["kernel"], "int8", name="kernel")
+        data_buf, kernel_buf = self._declare_input(data), self._declare_kernel(kernel)
+        ic = te.reduce_axis((0, shapes["data"][1]), name="ic")
+        ty = te.reduce_axis((0, rows.taps), name="ty")
+        tx = te.reduce_axis((0, columns.taps), name="tx")
+        lane = te.reduce_axis((0, config.block_in), name="lane")
+
+        def products(b, co, y, x, bi, ci):  # type: ignore[no-untyped-def]
+            row, column = y + rows.before, x + columns.before
+            pixel = data_buf[
+                b,
+                ic,
+                row // rows.stride - ty - rows.lowest,
+                column // columns.stride - tx - columns.lowest,
+                bi,
+                lane,
+            ]
+            weight = kernel_buf[
+                co,
+                ic,
+                row % rows.stride + ty * rows.stride,
+                column % columns.stride + tx * columns.stride,
+                ci,
+                lane,
+            ]
+            product = pixel.astype("int32") * weight.astype("int32")
+            return te.sum(product, axis=[ic, ty, tx, lane])
+
+        acc = te.compute(shapes["res"], products, name="res_conv")
+        arguments = [data, kernel]
+        operands: dict[str, Lane] = {}
+        if self.bias:
+            bias = te.placeholder(shapes["bias"], "int32", name="bias")
+            bias_buf = te.compute(bias.shape, lambda *i: bias(*i), name="bias_buf")
+            arguments.append(bias)
+            operands["bias"] = lambda b, co, y, x, bi, ci: bias_buf[co, bi, ci]
+        res = declare_postprocessing(acc, self.stages, operands)
+        return tvm.IRModule({"main": te.create_prim_func([*arguments, res])})
+
+    def _declare_input(self, data: te.Tensor) -> te.Tensor:
+        n, c, height, width, *tile = (int(extent) for extent in data.shape)
+        top, left = self.rows.lowest, self.columns.lowest
+
+        def body(b, ci, r, q, *lanes):  # type: ignore[no-untyped-def]
+            y, x = r + top, q + left
+            inside = tirx.all(y >= 0, y < height, x >= 0, x < width)
+            return tirx.if_then_else(inside, data(b, ci, y, x, *lanes), tirx.const(0, "int8"))
+
+        return te.compute((n, c, self.rows.span, self.columns.span, *tile), body, name="data_buf")
+
+    def _declare_kernel(self, kernel: te.Tensor) -> te.Tensor:
+        """Declare the weights, padded to the same number of taps for every phase.
+
+        The padding is void: it is neither loaded nor multiplied (see `vtaops.lowering.voids`).
+        """
+        o, i, kh, kw, *tile = (int(extent) for extent in kernel.shape)
+        height, width = self.rows.taps * self.rows.stride, self.columns.taps * self.columns.stride
+
+        def body(co, ci, y, x, *lanes):  # type: ignore[no-untyped-def]
+            value = kernel(co, ci, y, x, *lanes)
+            if (height, width) == (kh, kw):
+                return value
+            inside = tirx.all(y < kh, x < kw)
+            return tirx.if_then_else(inside, value, tirx.const(0, "int8"))
+
+        return te.compute((o, i, height, width, *tile), body, name="kernel_buf")

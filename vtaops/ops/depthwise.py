@@ -1,0 +1,168 @@
+"""DepthwiseConv2dAlu: depthwise convolution by multiply-adds of the vector ALU.
+
+`Conv2d` with as many groups as channels does the same with diagonal weight tiles on the GEMM core,
+in a sixth of the cycles; this is the other way, for devices with MUL and 8-bit accumulator loads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tvm
+from tvm import te, tirx
+
+from vtaops.capabilities import Feature
+from vtaops.config import HardwareConfig
+from vtaops.isa import AluOp
+from vtaops.layout import Layout, bias_layout, data_layout
+from vtaops.ops.base import Operator, Pair, require_at_least
+from vtaops.ops.diagonal import declare_copy
+from vtaops.ops.postprocess import (
+    AluStage,
+    Lane,
+    Rounding,
+    alu_stages,
+    check_postprocessing,
+    check_rounding,
+    declare_postprocessing,
+    half_step,
+    lane_meaning,
+)
+from vtaops.ops.window import Padding, Window, four_sides
+from vtaops.program import Buffer, Role
+
+CYCLES_OF_A_TAP = 6
+"""Widen a tile on the way in (2, at 8 bytes a cycle), multiply (2), add (2); the GEMM core: 1."""
+
+MULTIPLY = AluStage("res_product", AluOp.MUL, None, "kernel")
+"""The pass that multiplies the pixels of one tap with its weights."""
+
+
+@dataclass(frozen=True)
+class DepthwiseConv2dAlu(Operator):
+    """``out = int8(clip((depthwise(data, kernel) + bias) >> shift))``, on the vector ALU.
+
+    Parameters
+    ----------
+    batch, channels, height, width : int
+        Shape of the input, NCHW; the kernel is (channels, 1, KH, KW).
+    kernel, strides : int or (int, int)
+        (height, width).
+    padding : int, (int, int) or (int, int, int, int)
+        One number, (height, width), or (top, left, bottom, right).
+    bias, shift, clip, rounding
+        As for `Conv2d`.
+
+    Raises
+    ------
+    ShapeError
+        If a parameter is out of range or the kernel exceeds the padded input.
+    """
+
+    batch: int = 1
+    channels: int = 64
+    height: int = 14
+    width: int = 14
+    kernel: Pair = 3
+    strides: Pair = 1
+    padding: Padding = 1
+    bias: bool = False
+    shift: int = 8
+    clip: tuple[int, int] | None = (0, 127)
+    rounding: Rounding = "truncate"
+
+    def __post_init__(self) -> None:
+        require_at_least(1, batch=self.batch, channels=self.channels)
+        object.__setattr__(self, "padding", four_sides(self.padding))
+        object.__setattr__(self, "kernel", self.window.kernel)
+        object.__setattr__(self, "strides", self.window.stride)
+        check_postprocessing(self.shift, self.clip)
+        check_rounding(self.rounding)
+
+    @property
+    def window(self) -> Window:
+        """The window over the image."""
+        return Window.of((self.height, self.width), self.kernel, self.strides, self.padding)
+
+    @property
+    def features(self) -> frozenset[Feature]:
+        padding = {Feature.ACC_PADDING} if any(self.window.pads) else set()
+        return frozenset({Feature.MUL, Feature.ACC_8BIT} | padding)
+
+    @property
+    def macs(self) -> int:
+        height, width = self.window.out_size
+        return self.batch * self.channels * height * width * self.window.count
+
+    @property
+    def summary(self) -> str:
+        batch = f"{self.batch}x" if self.batch > 1 else ""
+        image = f"{batch}{self.channels}x{self.height}x{self.width}"
+        return f"depthwise_conv2d {image}, {self.window.text} on the ALU"
+
+    @property
+    def stages(self) -> list[AluStage]:
+        return alu_stages(self.bias, self.shift, self.clip, self.rounding)
+
+    def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
+        layout, rows = data_layout(config), (self.batch, self.channels)
+        filters = (self.channels, 1, *self.window.kernel)
+        # One accumulator tile for each tap and block of channels; all rows have the same weights.
+        weights = Layout(f"OIHW{config.batch}n{config.block_out}o")
+        vector = bias_layout(config, plus=half_step(self.shift, self.rounding))
+        bias = Buffer("bias", Role.PARAMETER, (self.channels,), "int32", vector)
+        return (
+            Buffer("data", Role.INPUT, (*rows, self.height, self.width), "int8", layout),
+            Buffer("kernel", Role.PARAMETER, filters, "int8", weights),
+            *([bias] if self.bias else []),
+            Buffer("res", Role.OUTPUT, (*rows, *self.window.out_size), "int8", layout),
+        )
+
+    def declare(self, config: HardwareConfig) -> tvm.IRModule:
+        shapes = {buffer.name: buffer.packed_shape for buffer in self.buffers(config)}
+        data = te.placeholder(shapes["data"], "int8", name="data")
+        kernel = te.placeholder(shapes["kernel"], "int8", name="kernel")
+        blocks, _, kh, kw, *tile = shapes["kernel"]
+        kernel_buf = te.compute(
+            (blocks, kh, kw, *tile),
+            lambda c, dy, dx, *lane: kernel(c, 0, dy, dx, *lane).astype("int32"),
+            name="kernel_buf",
+        )
+        n, c, oh, ow, *_ = shapes["res"]
+        taps = (n, c, kh, kw, oh, ow, *tile)
+        pixels = te.compute(taps, self._pixel_of_tap(data), name="pixel_buf")
+        products = te.compute(
+            taps,
+            lambda b, ci, dy, dx, y, x, *lane: lane_meaning(
+                MULTIPLY.op, pixels(b, ci, dy, dx, y, x, *lane), kernel_buf(ci, dy, dx, *lane)
+            ),
+            name=MULTIPLY.name,
+        )
+        dy, dx = te.reduce_axis((0, kh), name="dy"), te.reduce_axis((0, kw), name="dx")
+        total = te.compute(
+            shapes["res"],
+            lambda b, ci, y, x, *lane: te.sum(products(b, ci, dy, dx, y, x, *lane), axis=[dy, dx]),
+            name="res_total",
+        )
+        arguments, operands = [data, kernel], dict[str, Lane]()
+        if self.bias:
+            bias = te.placeholder(shapes["bias"], "int32", name="bias")
+            vector = declare_copy(bias)
+            arguments.append(bias)
+            operands["bias"] = lambda b, ci, y, x, row, lane: vector(ci, row, lane)
+        res = declare_postprocessing(total, self.stages, operands)
+        return tvm.IRModule({"main": te.create_prim_func([*arguments, res])})
+
+    def _pixel_of_tap(self, data: te.Tensor) -> Lane:
+        """Return the pixel that a tap reads, widened; every tap has a copy to multiply in place."""
+        (sh, sw), (top, left, _, _) = self.window.stride, self.window.pads
+
+        def body(b, ci, dy, dx, i, j, *lane):  # type: ignore[no-untyped-def]
+            y, x = i * sh + dy - top, j * sw + dx - left
+            pixel = data(b, ci, y, x, *lane)
+            if any(self.window.pads):
+                inside = tirx.all(y >= 0, y < self.height, x >= 0, x < self.width)
+                pixel = tirx.if_then_else(inside, pixel, tirx.const(0, "int8"))
+            return pixel.astype("int32")
+
+        return body

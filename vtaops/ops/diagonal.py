@@ -1,0 +1,78 @@
+"""Diagonal products: how int8 data enter the accumulators on every VTA.
+
+A product with a diagonal weight tile copies an input tile to an accumulator tile and scales it:
+one cycle, no multiplier in the ALU, no 8-bit accumulator loads. With -1 on the diagonal it
+subtracts. Elementwise operators, residuals and pooling are built on it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import te
+
+from vtaops.config import HardwareConfig
+from vtaops.errors import ShapeError
+from vtaops.layout import diagonal_layout
+from vtaops.program import Buffer, Role
+
+
+def check_scale(name: str, scale: int) -> None:
+    """Refuse a scale that is no weight.
+
+    Raises
+    ------
+    ShapeError
+        If it is no int8 value other than 0.
+    """
+    if not isinstance(scale, int) or not -128 <= scale <= 127 or scale == 0:
+        raise ShapeError(f"{name} is {scale!r}; it must be an integer in -128..127, and not 0")
+
+
+def scale_buffer(name: str, scale: int, config: HardwareConfig) -> Buffer:
+    """Return the constant weight tile with `scale` on its diagonal."""
+    block = config.block_in
+    shape = (block, 1, 1, 1)
+    return Buffer(name, Role.CONSTANT, shape, "int8", diagonal_layout(config), (scale,) * block)
+
+
+def declare_scale(name: str, config: HardwareConfig) -> tuple[te.Tensor, te.Tensor]:
+    """Declare a weight tile `name` and its copy ``{name}_buf``; return both."""
+    block = config.block_in
+    tile = te.placeholder((1, 1, 1, 1, block, block), "int8", name=name)
+    copy = te.compute((block, block), lambda o, i: tile(0, 0, 0, 0, o, i), name=f"{name}_buf")
+    return tile, copy
+
+
+def declare_copy(tensor: te.Tensor) -> te.Tensor:
+    """Declare the copy of a tensor on chip, ``{name}_buf``."""
+    return te.compute(tensor.shape, lambda *i: tensor(*i), name=f"{tensor.op.name}_buf")
+
+
+def declare_product(
+    name: str, data: te.Tensor, scale: te.Tensor, config: HardwareConfig
+) -> te.Tensor:
+    """Declare the product of tiles (..., batch, block) with one weight tile.
+
+    Parameters
+    ----------
+    name : str
+        Name of the te stage.
+    data : te.Tensor
+        int8 tiles on chip.
+    scale : te.Tensor
+        The weight tile on chip, (block, block).
+
+    Returns
+    -------
+    te.Tensor
+        int32, of the shape of `data`.
+    """
+    lane = te.reduce_axis((0, config.block_in), name=f"{name}_lane")
+
+    def body(*index: Any) -> Any:
+        *tile, channel = index
+        pixel = data(*tile, lane).astype("int32")
+        return te.sum(pixel * scale(channel, lane).astype("int32"), axis=lane)
+
+    return te.compute(data.shape, body, name=name)

@@ -1,0 +1,213 @@
+"""MaxPool2d and AvgPool2d: pooling of int8 images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tvm
+from tvm import te, tirx
+
+from vtaops.config import HardwareConfig
+from vtaops.errors import UnsupportedError
+from vtaops.layout import data_layout
+from vtaops.ops.base import Operator, Pair, require_at_least
+from vtaops.ops.diagonal import declare_product, declare_scale, scale_buffer
+from vtaops.ops.postprocess import (
+    AluStage,
+    Rounding,
+    check_postprocessing,
+    check_rounding,
+    clip_stages,
+    declare_postprocessing,
+    shift_stages,
+)
+from vtaops.ops.window import Padding, Window, four_sides
+from vtaops.program import Buffer, Role
+
+LEAST = -128
+"""Neutral for the maximum of int8 values: what a pooling window finds in the padding."""
+
+
+@dataclass(frozen=True)
+class _Pool2d(Operator):
+    """What both pools share: the shapes."""
+
+    batch: int = 1
+    channels: int = 64
+    height: int = 112
+    width: int = 112
+    kernel: Pair = 3
+    strides: Pair = 2
+    padding: Padding = 1
+
+    def __post_init__(self) -> None:
+        require_at_least(1, batch=self.batch, channels=self.channels)
+        object.__setattr__(self, "padding", four_sides(self.padding))
+        object.__setattr__(self, "kernel", self.window.kernel)
+        object.__setattr__(self, "strides", self.window.stride)
+
+    @property
+    def window(self) -> Window:
+        """The window over the image."""
+        return Window.of((self.height, self.width), self.kernel, self.strides, self.padding)
+
+    @property
+    def macs(self) -> int:
+        return 0
+
+    def _summary(self, kind: str) -> str:
+        batch = f"{self.batch}x" if self.batch > 1 else ""
+        return f"{kind} {batch}{self.channels}x{self.height}x{self.width}, {self.window.text}"
+
+    def _buffers(self, scale: int, config: HardwareConfig) -> tuple[Buffer, ...]:
+        layout, rows = data_layout(config), (self.batch, self.channels)
+        image, result = (*rows, self.height, self.width), (*rows, *self.window.out_size)
+        return (
+            Buffer("data", Role.INPUT, image, "int8", layout),
+            scale_buffer("data_scale", scale, config),
+            Buffer("res", Role.OUTPUT, result, "int8", layout),
+        )
+
+
+@dataclass(frozen=True)
+class MaxPool2d(_Pool2d):
+    """The greatest pixel of each window, NCHW; padding never wins (a window of padding: -128).
+
+    Pixels enter the accumulators through an identity product; the ALU takes the maxima.
+
+    Parameters
+    ----------
+    batch, channels, height, width : int
+        Shape of the input.
+    kernel, strides : int or (int, int)
+        Window and step (height, width).
+    padding : int, (int, int) or (int, int, int, int)
+        One number, (height, width), or (top, left, bottom, right).
+
+    Raises
+    ------
+    ShapeError
+        If a parameter is out of range or the window exceeds the padded image.
+    """
+
+    @property
+    def summary(self) -> str:
+        return self._summary("max_pool2d")
+
+    @property
+    def stages(self) -> list[AluStage]:
+        return []
+
+    def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
+        return self._buffers(1, config)
+
+    def declare(self, config: HardwareConfig) -> tvm.IRModule:
+        data_buffer, _, result = self.buffers(config)
+        data = te.placeholder(data_buffer.packed_shape, "int8", name="data")
+        data_buf = self.window.declare_padded(data, LEAST)
+        scale, scale_buf = declare_scale("data_scale", config)
+        pixels = declare_product("res_data", data_buf, scale_buf, config)
+        (kh, kw), (sh, sw) = self.window.kernel, self.window.stride
+        dy, dx = te.reduce_axis((0, kh), name="dy"), te.reduce_axis((0, kw), name="dx")
+        maximum = te.comm_reducer(
+            lambda a, b: tirx.max(a, b), lambda dtype: tirx.const(LEAST, dtype), name="maximum"
+        )
+        greatest = te.compute(
+            result.packed_shape,
+            lambda b, c, y, x, *lane: maximum(
+                pixels(b, c, y * sh + dy, x * sw + dx, *lane), axis=[dy, dx]
+            ),
+            name="res_max",
+        )
+        res = declare_postprocessing(greatest, self.stages, {})
+        return tvm.IRModule({"main": te.create_prim_func([data, scale, res])})
+
+
+@dataclass(frozen=True)
+class AvgPool2d(_Pool2d):
+    """The mean of each window, NCHW, in fixed point; padding counts as zeros.
+
+    ``out = int8(clip((sum(window) * multiplier) >> shift))`` with the `factor` (multiplier, shift)
+    closest to one over the pixels of the window: an int8 multiplier, which is the diagonal of the
+    weight tile. Exact before rounding for windows of a power of two of pixels; else the multiplier
+    is off by less than 1/128 of itself, so a mean differs from the true one by at most half a step
+    for rounding and one step at the ends of the range.
+
+    Parameters
+    ----------
+    batch, channels, height, width : int
+        Shape of the input.
+    kernel, strides : int or (int, int)
+        Window and step (height, width); the image's size for a global pool.
+    padding : int, (int, int) or (int, int, int, int)
+        One number, (height, width), or (top, left, bottom, right).
+    count_include_pad : bool
+        Whether means at the border count the padding; without padding it makes no difference.
+    rounding : "truncate" or "half_up"
+        How the shift rounds.
+    clip : (int, int) or None
+        Bounds of the result.
+
+    Raises
+    ------
+    ShapeError
+        If a parameter is out of range or the window exceeds the padded image.
+    """
+
+    count_include_pad: bool = True
+    rounding: Rounding = "half_up"
+    clip: tuple[int, int] | None = (-128, 127)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_rounding(self.rounding)
+        check_postprocessing(0, self.clip)
+
+    @property
+    def factor(self) -> tuple[int, int]:
+        """(multiplier, shift): ``multiplier / 2**shift`` is next to one over the window."""
+        count = self.window.count
+        shift = (127 * count).bit_length() - 1
+        if (1 << shift) * 2 > 255 * count:  # the multiplier would round to 128
+            shift -= 1
+        multiplier = ((1 << shift) * 2 + count) // (2 * count)
+        while multiplier % 2 == 0:
+            multiplier, shift = multiplier // 2, shift - 1
+        return multiplier, shift
+
+    @property
+    def summary(self) -> str:
+        return self._summary("avg_pool2d")
+
+    @property
+    def stages(self) -> list[AluStage]:
+        _, shift = self.factor
+        return shift_stages("res", shift, self.rounding) + clip_stages("res", self.clip)
+
+    def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
+        return self._buffers(self.factor[0], config)
+
+    def declare(self, config: HardwareConfig) -> tvm.IRModule:
+        if any(self.window.pads) and not self.count_include_pad:
+            raise UnsupportedError(
+                "avg_pool2d with padding and count_include_pad=False divides border pixels by "
+                "other numbers than inner ones; VTA shifts all of a tile alike"
+            )
+        data_buffer, _, result = self.buffers(config)
+        data = te.placeholder(data_buffer.packed_shape, "int8", name="data")
+        data_buf = self.window.declare_padded(data, 0)
+        scale, scale_buf = declare_scale("data_scale", config)
+        (kh, kw), (sh, sw) = self.window.kernel, self.window.stride
+        dy, dx = te.reduce_axis((0, kh), name="dy"), te.reduce_axis((0, kw), name="dx")
+        lane = te.reduce_axis((0, config.block_in), name="lane")
+        total = te.compute(
+            result.packed_shape,
+            lambda b, c, y, x, row, channel: te.sum(
+                data_buf(b, c, y * sh + dy, x * sw + dx, row, lane).astype("int32")
+                * scale_buf(channel, lane).astype("int32"),
+                axis=[dy, dx, lane],
+            ),
+            name="res_sum",
+        )
+        res = declare_postprocessing(total, self.stages, {})
+        return tvm.IRModule({"main": te.create_prim_func([data, scale, res])})

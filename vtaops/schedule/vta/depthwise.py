@@ -1,0 +1,40 @@
+"""Schedule of DepthwiseConv2dAlu: tap by tap, load the pixels widened, multiply, add."""
+
+from __future__ import annotations
+
+from tvm.s_tir import Schedule
+
+from vtaops.config import HardwareConfig
+from vtaops.isa import AluOp
+from vtaops.ops import DepthwiseConv2dAlu
+from vtaops.ops.depthwise import MULTIPLY
+from vtaops.schedule.blocked import blocked_shape
+from vtaops.schedule.tiling import Tiling
+from vtaops.schedule.vta.intrinsics import ACC_SCOPE
+from vtaops.schedule.vta.stages import (
+    attach_output_stages,
+    bind_threads,
+    block_image,
+    place,
+    tensorize_reduction,
+    tensorize_stages,
+)
+
+
+def schedule_depthwise(op: DepthwiseConv2dAlu, config: HardwareConfig, tiling: Tiling) -> Schedule:
+    """Return the schedule; the tiling has been checked."""
+    s = Schedule(op.declare(config))
+    loops = block_image(s, config, tiling)
+    attach_output_stages(s, "res_total", op.stages, loops.tile, loops.channels)
+
+    *_, b, c, y, x, row, lane, dy, dx = s.get_loops(s.get_sblock("res_total"))
+    s.reorder(dy, dx, b, c, y, x, row, lane)
+    place(s, MULTIPLY.name, dx, ACC_SCOPE)
+    place(s, "pixel_buf", dx, ACC_SCOPE)
+    place(s, "kernel_buf", loops.channels, ACC_SCOPE)
+
+    bind_threads(s, loops.thread)
+    overhang = not blocked_shape(op, config).divided_by(tiling, config)
+    tensorize_reduction(s, config, "res_total", dy, AluOp.ADD, 0, overhang)
+    tensorize_stages(s, config, [MULTIPLY, *op.stages], overhang)
+    return s

@@ -1,0 +1,210 @@
+"""Views: rearrangements of a logical tensor before it is cut into tiles.
+
+A layout cuts tensors into tiles; a view says what is cut. Grouped weights become block-diagonal
+matrices, the columns of a narrow kernel become channels, an array of any rank becomes one axis.
+Views are part of a program's buffers, so whoever runs the program (a board too) packs its arguments
+with NumPy alone. Imports no TVM.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.errors import ShapeError
+
+Array = npt.NDArray[np.generic]
+Shape = tuple[int, ...]
+
+
+class View(ABC):
+    """A mapping of logical tensors to the tensors that a layout cuts into tiles."""
+
+    rank: int | None
+    """Rank of the logical tensor; None: any."""
+
+    @abstractmethod
+    def shape(self, shape: Shape) -> Shape:
+        """Return the shape of the view of a logical tensor of `shape`."""
+
+    @abstractmethod
+    def apply(self, array: Array) -> Array:
+        """Return the view of a logical tensor."""
+
+    def invert(self, array: Array, shape: Shape) -> Array:
+        """Return the logical tensor of `shape` from its view.
+
+        Raises
+        ------
+        ShapeError
+            If the view cannot be inverted: it is meant for arguments, not for results.
+        """
+        raise ShapeError(f"the view {self} of a tensor of shape {shape} cannot be inverted")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the view as JSON data; see `from_dict`."""
+        return {"kind": type(self).__name__, **asdict(self)}  # type: ignore[call-overload]
+
+
+@dataclass(frozen=True)
+class Flat(View):
+    """A tensor of any rank as one axis, in C order."""
+
+    rank = None
+
+    def shape(self, shape: Shape) -> Shape:
+        return (math.prod(shape),)
+
+    def apply(self, array: Array) -> Array:
+        return array.reshape(-1)
+
+    def invert(self, array: Array, shape: Shape) -> Array:
+        return array.reshape(shape)
+
+
+@dataclass(frozen=True)
+class Plus(View):
+    """A vector with a number added: the half of an output step that rounds half up.
+
+    Attributes
+    ----------
+    value : int
+        What is added; int32 wraps.
+    """
+
+    value: int
+    rank = 1
+
+    def shape(self, shape: Shape) -> Shape:
+        return shape
+
+    def apply(self, array: Array) -> Array:
+        return (array.astype(np.int64) + self.value).astype(array.dtype)
+
+    def invert(self, array: Array, shape: Shape) -> Array:
+        return (array.astype(np.int64) - self.value).astype(array.dtype)
+
+
+@dataclass(frozen=True)
+class BlockDiagonal(View):
+    """Grouped weights OIHW as the non-zero part of a block-diagonal matrix.
+
+    Output channel ``o`` of group ``o // (outputs / groups)`` reads only the input channels of its
+    group. As few groups as fill whole tiles, `merged`, share the tiles of one dense product; the
+    view has shape (outputs, `inputs`, KH, KW) with zeros between the groups. Depthwise weights
+    (one input channel a group) become diagonal tiles.
+
+    Attributes
+    ----------
+    groups : int
+        Number of groups.
+    merged : int
+        Neighbouring groups that share their tiles.
+    inputs : int
+        Input channels of the merged groups, rounded up to whole tiles.
+    """
+
+    groups: int
+    merged: int
+    inputs: int
+    rank = 4
+
+    def shape(self, shape: Shape) -> Shape:
+        outputs, _, height, width = shape
+        return outputs, self.inputs, height, width
+
+    def apply(self, array: Array) -> Array:
+        outputs, channels = array.shape[:2]
+        dense = np.zeros(self.shape(array.shape), array.dtype)
+        output = np.arange(outputs)
+        group = output // (outputs // self.groups)
+        columns = (group % self.merged * channels)[:, None] + np.arange(channels)
+        dense[output[:, None], columns] = array
+        return dense
+
+
+@dataclass(frozen=True)
+class Columns(View):
+    """Images NCHW with the columns of a convolution window as channels.
+
+    A first layer has 3 channels, which leave most lanes of a tile empty. The view holds, for each
+    output column, the ``size`` pixels that the window covers, as ``size * C`` channels (channels
+    innermost): shape (N, size * C, H, outputs). The convolution is then ``size`` times shorter.
+
+    Attributes
+    ----------
+    size, stride, dilation : int
+        Width of the window, its step, and the distance of its columns, in pixels.
+    before, after : int
+        Zero columns at the left and the right of the image.
+    """
+
+    size: int
+    stride: int
+    dilation: int
+    before: int
+    after: int
+    rank = 4
+
+    def _outputs(self, width: int) -> int:
+        extent = (self.size - 1) * self.dilation + 1
+        return (width + self.before + self.after - extent) // self.stride + 1
+
+    def shape(self, shape: Shape) -> Shape:
+        n, c, h, w = shape
+        return n, self.size * c, h, self._outputs(w)
+
+    def apply(self, array: Array) -> Array:
+        outputs = self._outputs(array.shape[3])
+        padded = np.pad(array, ((0, 0), (0, 0), (0, 0), (self.before, self.after)))
+        last = (outputs - 1) * self.stride + 1
+        columns = [
+            padded[..., dx * self.dilation : dx * self.dilation + last : self.stride]
+            for dx in range(self.size)
+        ]
+        return np.concatenate(columns, axis=1)
+
+
+@dataclass(frozen=True)
+class KernelColumns(View):
+    """Weights OIHW with their columns as input channels, to match `Columns`."""
+
+    rank = 4
+
+    def shape(self, shape: Shape) -> Shape:
+        o, i, h, w = shape
+        return o, w * i, h, 1
+
+    def apply(self, array: Array) -> Array:
+        o, i, h, w = array.shape
+        folded: Array = array.transpose(0, 3, 1, 2).reshape(o, w * i, h, 1)
+        return folded
+
+
+_KINDS: dict[str, type[View]] = {
+    cls.__name__: cls for cls in (Flat, Plus, BlockDiagonal, Columns, KernelColumns)
+}
+
+
+def from_dict(values: dict[str, Any]) -> View:
+    """Return the view that `View.to_dict` described.
+
+    Raises
+    ------
+    ShapeError
+        If there is no such view or its numbers are missing, unknown or no integers.
+    """
+    kind = str(values.get("kind"))
+    numbers = {key: value for key, value in values.items() if key != "kind"}
+    if kind not in _KINDS or any(type(value) is not int for value in numbers.values()):
+        raise ShapeError(f"{values!r} is no view; kinds are {', '.join(_KINDS)}")
+    try:
+        view: View = _KINDS[kind](**numbers)
+    except TypeError as error:
+        raise ShapeError(f"{values!r} is no view of kind {kind}: {error}") from error
+    return view
