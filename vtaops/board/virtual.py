@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from vtaops.board.bitfile import BitFile, check_part, parse_bit_file
 from vtaops.board.faults import Fault, Faults
+from vtaops.capabilities import FSIM, HLS_2020, Capabilities
 from vtaops.config import INSTRUCTION_BYTES, HardwareConfig
 from vtaops.errors import DeadlockError, DeviceError
 from vtaops.isa import OPCODE_BITS, Encoding, Finish, Opcode, words_to_array
@@ -28,7 +29,7 @@ from vtaops.runtime import open_device
 from vtaops.runtime.registers import PAGE_BYTES, HlsRegisters, RegisterMap, RtlRegisters
 
 if TYPE_CHECKING:
-    from vtaops.runtime.device import DeviceBuffer
+    from vtaops.runtime.device import Device, DeviceBuffer
 
 RUN_SECONDS = 60.0
 """Longest simulation of one run."""
@@ -64,11 +65,11 @@ class VirtualBoard:
         self.config = config
         self.faults = faults if faults is not None else Faults()
         self.Clocks = VirtualClocks()
-        self.dram = open_device(simulator, config)
+        hls = register_map is RegisterMap.HLS
+        self.dram = _simulator(simulator, config, HLS_2020 if hls else FSIM)
         self.programmed: BitFile | None = None
         self.last_error = ""
         """Why the last run did not finish, in the words of the simulator."""
-        hls = register_map is RegisterMap.HLS
         self._logic: _Logic = _HlsLogic(self) if hls else _RtlLogic(self)
         self._blocks: dict[int, DeviceBuffer] = {}
         self._coherent: list[VirtualBuffer] = []
@@ -172,6 +173,14 @@ class VirtualBoard:
             if start <= address and address + nbytes <= start + block.nbytes and nbytes:
                 return self.dram.read(block, block.nbytes)[address - start :][:nbytes]
         raise DeviceError(f"{nbytes} bytes of instructions at {address:#x} are not in one buffer")
+
+
+def _simulator(name: str, config: HardwareConfig, capabilities: Capabilities) -> Device:
+    if name == "fsim":
+        from vtaops.runtime.fsim import Fsim  # native code, which the server of a board lacks
+
+        return Fsim(config, capabilities=capabilities)
+    return open_device(name, config)
 
 
 class Outcome(Enum):
