@@ -22,6 +22,7 @@ ALLOWED = {
     "layout": {"views", "config", "errors"},
     "program": {"isa", "layout", "views", "capabilities", "config", "errors"},
     "runtime": {"program", "capabilities", "isa", "layout", "config", "errors", "_data"},
+    "board": {"runtime", "program", "capabilities", "isa", "config", "errors", "_data"},
     "ops": {"program", "capabilities", "isa", "layout", "views", "config", "errors"},
     "kernels": {"errors"},
     "calls": {"kernels", "ops", "layout", "errors"},
@@ -36,6 +37,20 @@ ALLOWED = {
     "reference": {"ops", "program", "config", "errors"},
     "workloads": {"schedule", "ops", "errors"},
     "report": {"program", "isa", "config", "errors"},
+    "rpc": {"board", "runtime", "program", "config", "errors"},
+    "selftest": {
+        "operators",
+        "session",
+        "workloads",
+        "reference",
+        "ops",
+        "runtime",
+        "program",
+        "isa",
+        "layout",
+        "config",
+        "errors",
+    },
     "operators": {"schedule", "ops", "config", "errors"},
     "session": {
         "operators",
@@ -51,7 +66,7 @@ ALLOWED = {
         "errors",
     },
 }
-TOP = {"__init__", "cli", "cli_hardware", "cli_lessons", "cli_reports"}
+TOP = {"__init__", "cli", "cli_board", "cli_hardware", "cli_lessons", "cli_reports"}
 TVM_FREE = (
     "errors",
     "_data",
@@ -62,6 +77,7 @@ TVM_FREE = (
     "layout",
     "program",
     "runtime",
+    "board",
 )
 
 

@@ -23,7 +23,7 @@ from rich.progress import Progress
 from rich.syntax import Syntax
 from rich.table import Table
 
-from vtaops import cli_hardware, cli_lessons, cli_reports
+from vtaops import cli_board, cli_hardware, cli_lessons, cli_reports
 from vtaops.cli_hardware import TraceOption, TraceWindowOption, Where
 from vtaops.config import HardwareConfig
 from vtaops.errors import ShapeError, VTAError
@@ -42,6 +42,7 @@ app.add_typer(run_app, name="run")
 cli_reports.register(app)
 cli_hardware.register(app)
 cli_lessons.register(app)
+cli_board.register(app)
 
 
 class Stage(str, Enum):
@@ -60,7 +61,9 @@ ConfigOption = Annotated[
     str,
     typer.Option("--config", help="Configuration: a name (see: vtaops configs) or a JSON file."),
 ]
-DeviceOption = Annotated[str, typer.Option("--device", help="Where to run: fsim or tsim.")]
+DeviceOption = Annotated[
+    str, typer.Option("--device", help="Where to run: fsim, tsim, or pynq://HOST:PORT.")
+]
 TilingOption = Annotated[
     str,
     typer.Option("--tiling", help="Explicit tiling, e.g. oc=128,ic=16,h=7,w=14,oc_threads=2."),

@@ -50,21 +50,25 @@ class Target:
         Width of the AXI data bus, in bits.
     device : str
         Part number of the FPGA; empty for a simulator.
+    register_base : int
+        Physical byte address of the first page of control registers; 0 for a simulator.
     """
 
     clock_mhz: int
     bus_bits: int
     device: str
+    register_base: int = 0
 
 
 TARGETS = {
     "sim": Target(100, 64, ""),
     "tsim": Target(100, 64, ""),
-    "pynq": Target(100, 64, "xc7z020clg484-1"),
-    "ultra96": Target(333, 128, "xczu3eg-sbva484-1-e"),
-    "zcu104": Target(333, 128, "xczu7ev-ffvc1156-2-e"),
+    "pynq": Target(100, 64, "xc7z020clg484-1", 0x43C0_0000),
+    "ultra96": Target(333, 128, "xczu3eg-sbva484-1-e", 0xA000_0000),
+    "zcu104": Target(333, 128, "xczu7ev-ffvc1156-2-e", 0xA000_0000),
 }
-"""Targets by the value of the TARGET key. Frequencies and buses are those of upstream's boards."""
+"""Targets by the value of the TARGET key. Frequencies, buses and addresses are those of upstream's
+boards."""
 
 
 @dataclass(frozen=True)

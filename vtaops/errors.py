@@ -42,6 +42,10 @@ class DeviceError(VTAError):
     """A device refused or failed to execute a program."""
 
 
+class BufferLost(DeviceError):
+    """The memory of a program is gone: the board was programmed again, or its connection ended."""
+
+
 class DeadlockError(DeviceError):
     """Every unit of the device waits for a token that nobody will send."""
 

@@ -70,7 +70,7 @@ class Session(Operators):
     Parameters
     ----------
     device : str or Device
-        ``"fsim"``, or any object that implements the `Device` protocol.
+        ``"fsim"``, ``"pynq://host:port"``, or any object that implements the `Device` protocol.
     config : HardwareConfig, str or Path
         Configuration of a device that is named; its name, or a JSON file.
     timeout : float

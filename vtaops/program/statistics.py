@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 
 import numpy as np
+import numpy.typing as npt
 
-from vtaops.config import Memory
+from vtaops.config import HardwareConfig, Memory
 from vtaops.isa import OPCODE_BITS, Alu, Encoding, Gemm, Load, Opcode, Store
 from vtaops.program.program import Program
 
@@ -76,20 +77,32 @@ _LOAD_COUNTERS = {
 
 def count(program: Program) -> Statistics:
     """Return the counters that one run of `program` will show."""
-    encoding = Encoding.of(program.config)
-    words = program.instructions
+    return count_instructions(program.config, program.instructions)
+
+
+def count_instructions(config: HardwareConfig, words: npt.NDArray[np.uint64]) -> Statistics:
+    """Return the counters of an instruction stream.
+
+    Parameters
+    ----------
+    config : HardwareConfig
+        The configuration that the instructions are encoded for.
+    words : ndarray of uint64, shape (n, 2)
+        Low and high half of each instruction.
+    """
+    encoding = Encoding.of(config)
     opcodes = words[:, 0] & np.uint64((1 << OPCODE_BITS) - 1)
     counters = dict.fromkeys(Statistics.__dataclass_fields__, 0)
 
     loads = encoding.columns(words[opcodes == Opcode.LOAD], Load)
     moved = loads["x_size"] * loads["y_size"]
     for memory, counter in _LOAD_COUNTERS.items():
-        element_bytes = program.config.scratchpad(memory).element_bytes
+        element_bytes = config.scratchpad(memory).element_bytes
         counters[counter] += int(moved[loads["memory"] == memory].sum()) * element_bytes
 
     stores = encoding.columns(words[opcodes == Opcode.STORE], Store)
     moved = stores["x_size"] * stores["y_size"]
-    counters["out_store_nbytes"] = int(moved.sum()) * program.config.out.element_bytes
+    counters["out_store_nbytes"] = int(moved.sum()) * config.out.element_bytes
 
     for cls, counter in ((Gemm, "gemm_counter"), (Alu, "alu_counter")):
         f = encoding.columns(words[opcodes == cls.opcode], cls)

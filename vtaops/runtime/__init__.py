@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from vtaops.runtime.fsim import Fsim
     from vtaops.runtime.tsim import Tsim
 
-DEVICES = ("fsim", "tsim")
+DEVICES = ("fsim", "tsim", "pynq://HOST:PORT")
 """Names that `open_device` knows."""
 
 
@@ -26,17 +26,19 @@ def open_device(
     Parameters
     ----------
     name : str
-        ``"fsim"``, the functional simulator, or ``"tsim"``, the cycle-accurate simulation of the
-        RTL.
+        ``"fsim"``, the functional simulator; ``"tsim"``, the cycle-accurate simulation of the RTL;
+        ``"pynq://host:port"``, a board that serves there.
     config : HardwareConfig, str or Path
-        Its configuration.
+        Its configuration; a board must have it.
     check_overflow : bool
         Whether an int32 overflow is an error (``"fsim"`` only).
 
     Raises
     ------
+    ConfigError
+        If a board has another configuration.
     DeviceError
-        If there is no such device, or it cannot be built.
+        If there is no such device, or it cannot be built or reached.
     UnsupportedError
         If the device cannot check for overflow.
     """
@@ -44,6 +46,12 @@ def open_device(
         from vtaops.runtime.fsim import Fsim
 
         return Fsim(config, check_overflow=check_overflow)
+    if name.startswith("pynq://"):
+        if check_overflow:
+            raise UnsupportedError("boards wrap like hardware; check_overflow needs fsim")
+        from vtaops.runtime.remote import RemoteDevice
+
+        return RemoteDevice(name, config)
     if name == "tsim":
         from vtaops.runtime.tsim import Tsim
 

@@ -8,7 +8,7 @@ third party needs about 60 lines. A device may state what it can execute in an a
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -88,3 +88,11 @@ class Device(Protocol):
 
     def close(self) -> None:
         """Release the device; further calls are errors."""
+
+
+@runtime_checkable
+class CachingDevice(Device, Protocol):
+    """A device that keeps what was written to it, so that the same data need not travel again."""
+
+    def write_cached(self, buffer: DeviceBuffer, data: npt.NDArray[np.generic]) -> None:
+        """Do the same as `write`, for data that are likely to be written again."""

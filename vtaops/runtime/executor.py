@@ -6,16 +6,17 @@ launches, and unpacks the result. Knows devices only through the `Device` protoc
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
 
 from vtaops.config import MICRO_OP_BYTES, Memory
-from vtaops.errors import ConfigError, DeviceError, ShapeError
+from vtaops.errors import BufferLost, ConfigError, DeviceError, ShapeError
 from vtaops.isa import OPCODE_BITS, Encoding, Load, Store
-from vtaops.program.program import NO_BUFFER, Program
-from vtaops.runtime.device import Device, DeviceBuffer
+from vtaops.program.program import NO_BUFFER, Program, Role
+from vtaops.runtime.device import CachingDevice, Device, DeviceBuffer
 
 DEFAULT_TIMEOUT = 60.0
 """Seconds that a launch may take."""
@@ -96,11 +97,12 @@ class LoadedProgram:
         self.program = program
         self.device = device
         self._allocated: list[DeviceBuffer] = []
-        try:
-            self._place()
-        except BaseException:
-            self.close()
-            raise
+        self._closed = False
+        # What is usually the same in many runs, a device may know already.
+        self._write_constant = device.write
+        if isinstance(device, CachingDevice):
+            self._write_constant = device.write_cached
+        self._place()
 
     def _alloc(self, nbytes: int) -> DeviceBuffer:
         buffer = self.device.alloc(max(nbytes, 1))
@@ -108,20 +110,31 @@ class LoadedProgram:
         return buffer
 
     def _place(self) -> None:
+        try:
+            self._fill()
+        except BaseException:
+            self._free()
+            raise
+
+    def _fill(self) -> None:
         program = self.program
         self._buffers = [self._alloc(buffer.nbytes) for buffer in program.buffers]
         micro_ops = self._alloc(len(program.micro_ops) * MICRO_OP_BYTES)
         self._instructions = self._alloc(program.instructions.nbytes)
         addresses = [buffer.address for buffer in self._buffers]
-        self.device.write(micro_ops, program.micro_ops)
-        self.device.write(self._instructions, relocate(program, addresses, micro_ops.address))
+        self._write_constant(micro_ops, program.micro_ops)
+        words = relocate(program, addresses, micro_ops.address)
+        self._write_constant(self._instructions, words)
         for constant in program.constants:
-            self.device.write(self._device_buffer(constant.name), constant.constant_image())
+            self._write_constant(self._device_buffer(constant.name), constant.constant_image())
 
     def run(
         self, *arrays: npt.ArrayLike, timeout: float = DEFAULT_TIMEOUT
     ) -> npt.NDArray[np.generic]:
         """Run once: pack and write the inputs, launch, read and unpack the output.
+
+        Where the device has lost the program, because it was reset, it is placed anew; after any
+        other failure of the device the next run does so.
 
         Parameters
         ----------
@@ -144,20 +157,61 @@ class LoadedProgram:
                 f"{len(arrays)} arrays given; the program takes {len(inputs)}: {names}"
             )
         images = [buffer.pack(array) for buffer, array in zip(inputs, arrays, strict=True)]
-        for buffer, image in zip(inputs, images, strict=True):
-            self.device.write(self._device_buffer(buffer.name), image)
+        if self._closed:
+            raise DeviceError("the program was removed from the device; load it again")
+        try:
+            image = self._run(images, timeout)
+        except BufferLost:
+            image = self._run(images, timeout)
+        return self.program.outputs[0].unpack(image)
+
+    def launch(self, *, timeout: float = DEFAULT_TIMEOUT) -> None:
+        """Run again on what the memory of the device holds since the last `run`.
+
+        Raises
+        ------
+        DeviceError
+            If the device fails, or `run` was not called before.
+        """
+        if not self._allocated:
+            raise DeviceError("the program is not in the memory of the device; call run first")
+        self.device.launch(self._instructions.address, len(self.program), timeout)
+
+    def _run(self, images: list[npt.NDArray[np.generic]], timeout: float) -> npt.NDArray[np.uint8]:
+        if not self._allocated:
+            self._place()
+        try:
+            return self._run_placed(images, timeout)
+        except DeviceError:
+            self._free()
+            raise
+
+    def _run_placed(
+        self, images: list[npt.NDArray[np.generic]], timeout: float
+    ) -> npt.NDArray[np.uint8]:
+        for buffer, image in zip(self.program.inputs, images, strict=True):
+            place = self._device_buffer(buffer.name)
+            if buffer.role is Role.PARAMETER:
+                self._write_constant(place, image)
+            else:
+                self.device.write(place, image)
         self.device.launch(self._instructions.address, len(self.program), timeout)
         (output,) = self.program.outputs
-        return output.unpack(self.device.read(self._device_buffer(output.name), output.nbytes))
+        return self.device.read(self._device_buffer(output.name), output.nbytes)
 
     def _device_buffer(self, name: str) -> DeviceBuffer:
         index = [buffer.name for buffer in self.program.buffers].index(name)
         return self._buffers[index]
 
     def close(self) -> None:
-        """Free the device memory."""
+        """Free the device memory; calling it again does nothing."""
+        self._closed = True
+        self._free()
+
+    def _free(self) -> None:
         for buffer in self._allocated:
-            self.device.free(buffer)
+            with suppress(DeviceError):  # a device that failed has lost it
+                self.device.free(buffer)
         self._allocated.clear()
 
     def __enter__(self) -> LoadedProgram:

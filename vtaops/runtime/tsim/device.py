@@ -15,6 +15,7 @@ from vtaops.config import INSTRUCTION_BYTES, PAGE_BYTES, HardwareConfig
 from vtaops.errors import ConfigError, DeadlockError, DeviceError, DeviceTimeout
 from vtaops.program.statistics import Statistics
 from vtaops.runtime.device import DeviceBuffer
+from vtaops.runtime.registers import RtlRegisters
 from vtaops.runtime.tsim.build import TRACE_FORMATS, build_model
 from vtaops.runtime.tsim.model import DRAM_BYTES, NO_LIMIT, Model, Result
 from vtaops.runtime.tsim.performance import COUNTERS, TsimPerformance
@@ -26,18 +27,7 @@ for the programmable logic at 100 MHz (an assumption, not a measurement)."""
 
 _CHUNK_CYCLES = 100_000  # between two looks at the clock
 _CLIENTS = ("instruction fetch", "load unit", "compute unit", "store unit")
-_WAITS = (
-    "load waits for a token of compute",
-    "compute waits for a token of load",
-    "compute waits for a token of store",
-    "store waits for a token of compute",
-)
 _QUEUES = ("load to compute", "compute to load", "compute to store", "store to compute")
-
-# Register map, see sim/tsim/registers.sv.
-_CONTROL, _CYCLES_LOW, _COUNT, _ADDRESS = 0x00, 0x04, 0x08, 0x0C
-_FAULT, _TOKENS, _CYCLES_HIGH, _COUNTERS = 0x28, 0x2C, 0x30, 0x80
-_LAUNCH = 1
 
 
 @dataclass(frozen=True)
@@ -199,9 +189,9 @@ class Tsim:
             model = self._open()
             model.reset()
             self._start_trace(model)
-            model.write_register(_COUNT, count)
-            model.write_register(_ADDRESS, insn_address)
-            model.write_register(_CONTROL, _LAUNCH)
+            model.write_register(RtlRegisters.COUNT, count)
+            model.write_register(RtlRegisters.ADDRESS, insn_address)
+            model.write_register(RtlRegisters.CONTROL, RtlRegisters.LAUNCH)
             deadline = time.monotonic() + timeout
             result = model.run(_CHUNK_CYCLES)
             while result is Result.RUNNING and time.monotonic() < deadline:
@@ -334,10 +324,12 @@ def _read_performance(model: Model) -> TsimPerformance:
         return model.read_register(low) | model.read_register(high) << 32
 
     values = {
-        name: counter(_COUNTERS + 8 * index, _COUNTERS + 8 * index + 4)
+        name: counter(RtlRegisters.COUNTERS + 8 * index, RtlRegisters.COUNTERS + 8 * index + 4)
         for index, name in enumerate(COUNTERS)
     }
-    return TsimPerformance(cycles=counter(_CYCLES_LOW, _CYCLES_HIGH), **values)
+    return TsimPerformance(
+        cycles=counter(RtlRegisters.CYCLES_LOW, RtlRegisters.CYCLES_HIGH), **values
+    )
 
 
 def _named(mask: int, names: tuple[str, ...]) -> list[str]:
@@ -348,15 +340,18 @@ def _raise_failure(model: Model, result: Result, timeout: float) -> None:
     if result is Result.RUNNING:
         raise DeviceTimeout(f"FINISH was not reached within {timeout} s")
     if result is Result.FAULT:
-        causes = _named(model.read_register(_FAULT), FAULTS)
+        causes = _named(model.read_register(RtlRegisters.FAULTS), FAULTS)
         raise DeviceError(f"the hardware reports a fault: {'; '.join(causes)}")
     if result is Result.BAD_ACCESS:
         address, client = model.bad_access
         raise DeviceError(
             f"the {_CLIENTS[client]} accessed DRAM at {address:#x}, which is not allocated"
         )
-    tokens = model.read_register(_TOKENS)
-    waits, queues = _named(tokens, _WAITS), _named(tokens >> len(_WAITS), _QUEUES)
+    tokens = model.read_register(RtlRegisters.TOKENS)
+    waits, queues = (
+        _named(tokens, RtlRegisters.WAITS),
+        _named(tokens >> len(RtlRegisters.WAITS), _QUEUES),
+    )
     if waits:
         raise DeadlockError(f"no unit can continue: {'; '.join(waits)}")
     if result is Result.STANDSTILL:

@@ -1,0 +1,158 @@
+"""Random faults of a board and its network: is a wrong result ever accepted, does anything hang.
+
+    python benchmarks/board_faults.py --count 1000 --json board_faults.json
+
+Each injection picks a fault, an occasion for it (the first message of a call, the fifth, ...), and
+an operator; the call must give NumPy's result or an error in time, and the next call, without a
+fault, NumPy's result. The board is virtual; the network is loopback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import random
+import sys
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from vtaops import Conv2d, Gemm, HardwareConfig, Session, VTAError
+from vtaops.board import BitFile, Fault, Faults
+from vtaops.board.server import BoardServer
+from vtaops.board.virtual import VirtualBoard
+from vtaops.reference import evaluate, random_arguments
+from vtaops.runtime.pynq import Accelerator
+from vtaops.runtime.registers import RegisterMap
+from vtaops.runtime.remote import RemoteDevice
+
+LAUNCH_SECONDS = 0.1
+MESSAGE_SECONDS = 0.5
+MOST_OCCASIONS = 12  # messages of a call that places its program
+
+OPERATORS = (
+    Gemm(m=4, n=32, k=32, shift=3),
+    Gemm(m=1, n=100, k=70, shift=2, bias=True),
+    Conv2d(in_channels=16, out_channels=32, height=7, width=7, kernel=3, padding=1, shift=4),
+    Conv2d(in_channels=40, out_channels=20, height=9, width=5, kernel=1, shift=3),
+)
+
+
+class Bench:
+    """One virtual board, its server, one client that lives through everything."""
+
+    def __init__(self, design: RegisterMap, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.numbers = np.random.default_rng(seed)
+        self.faults = Faults()
+        config = HardwareConfig.load("pynq")
+        accelerator = Accelerator(config, design, VirtualBoard(config, design, self.faults))
+        self.server = BoardServer(accelerator, port=0, faults=self.faults)
+        self.bitstream = BitFile(
+            "vta", "7z020clg484", "2026/01/01", "0:00:00", bytes.fromhex("aa995566") * 64
+        ).to_bytes()
+        self.design = design
+
+    def run(self, count: int) -> dict[str, Any]:
+        """Inject `count` faults; return what came of them."""
+        outcomes: dict[str, Counter[str]] = defaultdict(Counter)
+        longest = 0.0
+        with self.server:
+            device = RemoteDevice(self.server.address, timeout=MESSAGE_SECONDS)
+            device.program(self.bitstream, self.design.value)
+            with Session(device, timeout=LAUNCH_SECONDS) as session:
+                for _ in track(range(count), description=self.design.value):
+                    fault = self.random.choice(list(Fault))
+                    start = time.perf_counter()
+                    outcome = self.inject(session, device, fault)
+                    longest = max(longest, time.perf_counter() - start)
+                    outcomes[fault.value][outcome] += 1
+                    self.faults.clear()
+                    if not device.info()["programmed"]:
+                        device.program(self.bitstream, self.design.value)
+                    outcomes[fault.value]["next call " + self.call(session)] += 1
+                    if self.random.random() < 0.1:  # somebody else comes by
+                        with Session(self.server.address, "pynq") as other:
+                            outcomes["another session"]["next call " + self.call(other)] += 1
+        return {"outcomes": outcomes, "longest_seconds": longest}
+
+    def inject(self, session: Session, device: RemoteDevice, fault: Fault) -> str:
+        """Return "right", "WRONG" or the name of the error of a call with a fault."""
+        if fault is Fault.REFUSE_PROGRAMMING:
+            self.faults.inject(fault)
+            try:
+                device.program(self.bitstream, self.design.value)
+            except VTAError as error:
+                return type(error).__name__
+            return "WRONG"
+        single = fault in (Fault.HANG, Fault.LATE_DONE)  # one occasion in each call
+        self.faults.inject(fault, after=0 if single else self.random.randrange(MOST_OCCASIONS))
+        return self.call(session)
+
+    def call(self, session: Session) -> str:
+        """Run a random operator; return "right", "WRONG" or the name of the error."""
+        op = self.random.choice(OPERATORS)
+        arrays = random_arguments(op, self.numbers)
+        try:
+            result = session.run(op, *arrays)
+        except VTAError as error:
+            return type(error).__name__
+        return "right" if np.array_equal(result, evaluate(op, arrays)) else "WRONG"
+
+
+def show(report: dict[str, Any]) -> None:
+    """Print a table of the outcomes."""
+    table = Table(title="Outcomes of calls with a fault, and of the calls after them")
+    for column in ("registers", "fault", "outcome", "times"):
+        table.add_column(column)
+    for design, part in report["designs"].items():
+        for fault, counter in part["outcomes"].items():
+            for outcome, times in sorted(counter.items()):
+                table.add_row(design, fault, outcome, str(times))
+    Console().print(table)
+    for name in ("injections", "wrong_results", "failed_next_calls", "longest_seconds"):
+        print(f"{name}: {report[name]}")
+
+
+def main() -> None:
+    """Inject faults into virtual boards of both designs."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--count", type=int, default=1000, help="injections in all")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    options = parser.parse_args()
+    logging.getLogger("vtaops.board").setLevel(logging.CRITICAL)  # crashes are expected
+    designs = {
+        design.value: Bench(design, options.seed + index).run(
+            options.count // 2 + (options.count % 2) * index
+        )
+        for index, design in enumerate(RegisterMap)
+    }
+    counters = [c for part in designs.values() for c in part["outcomes"].values()]
+    report = {
+        "injections": options.count,
+        "seed": options.seed,
+        "wrong_results": sum(n for c in counters for k, n in c.items() if "WRONG" in k),
+        "failed_next_calls": sum(
+            n for c in counters for k, n in c.items() if k.startswith("next") and "right" not in k
+        ),
+        "longest_seconds": round(max(p["longest_seconds"] for p in designs.values()), 3),
+        "designs": designs,
+    }
+    show(report)
+    if options.json:
+        options.json.write_text(json.dumps(report, indent=2))
+    sys.exit(bool(report["wrong_results"] or report["failed_next_calls"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""TVM's RPC: the tutorial from connect to a checked result, in another process."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from boards import ARRAYS, CONFIG, EXPECTED, OP, bit_file
+
+import vtaops
+from vtaops import ConfigError, DeviceError, ShapeError
+from vtaops.rpc import connect
+
+
+@contextmanager
+def serving(device):
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "vtaops.rpc", "--device", device, "--port", str(port)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            yield int(process.stdout.readline().rpartition(":")[2])
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def virtual():
+    with serving("virtual") as port:
+        yield port
+
+
+def test_connect_program_upload_run(virtual, tmp_path):
+    (tmp_path / "vta.bit").write_bytes(bit_file().to_bytes())
+    program = vtaops.compile(OP, CONFIG)
+    with connect("127.0.0.1", virtual, CONFIG) as remote:
+        assert remote.info["device"] == "virtual"
+        with pytest.raises(DeviceError, match="no bitstream is programmed"):
+            remote.load(program)
+        remote.program_fpga(tmp_path / "vta.bit")
+        run = remote.load(program)
+        for _ in range(2):
+            assert np.array_equal(run(*ARRAYS), EXPECTED)
+        once = program.stats()
+        assert remote.stats() == once + once
+        remote.reset_stats()
+        assert remote.stats() == vtaops.Statistics()
+        with pytest.raises(ShapeError, match="the program was compiled for"):
+            run(*ARRAYS[::-1])
+        assert np.array_equal(run(*ARRAYS), EXPECTED)
+
+
+def test_refusals(virtual, tmp_path):
+    with pytest.raises(ConfigError, match="has configuration"):
+        connect("127.0.0.1", virtual, "tiny")
+    (tmp_path / "x.bit").write_bytes(bit_file("7z010clg400").to_bytes())
+    with connect("127.0.0.1", virtual) as remote:
+        with pytest.raises(DeviceError, match="for part 7z010"):
+            remote.program_fpga(tmp_path / "x.bit")
+        with pytest.raises(DeviceError, match="cannot read"):
+            remote.program_fpga(tmp_path / "none.bit")
+        (tmp_path / "vta.bit").write_bytes(bit_file().to_bytes())
+        remote.program_fpga(tmp_path / "vta.bit")
+        with pytest.raises(ConfigError, match="compiled for"):
+            remote.load(vtaops.compile(vtaops.Gemm(1, 8, 8), "tiny"))
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    with pytest.raises(DeviceError, match="no RPC server"):
+        connect("127.0.0.1", port)
+
+
+def test_a_crashed_session_leaves_the_server_serving(virtual):
+    remote = connect("127.0.0.1", virtual)
+    os.kill(remote.info["pid"], signal.SIGKILL)
+    with pytest.raises(DeviceError, match=r"TVM's RPC failed in stats"):
+        remote.stats()
+    with connect("127.0.0.1", virtual) as again:
+        assert again.info["pid"] != remote.info["pid"]
+
+
+def test_simulators_are_served_too():
+    with serving("fsim") as port, connect("127.0.0.1", port, CONFIG) as remote:
+        run = remote.load(vtaops.compile(OP, CONFIG))
+        assert np.array_equal(run(*ARRAYS), EXPECTED)
+        assert remote.stats() == vtaops.compile(OP, CONFIG).stats()
+        with pytest.raises(DeviceError, match="no logic to program"):
+            remote._call("program_fpga", bit_file().to_bytes())

@@ -1,0 +1,168 @@
+"""The ``.bit`` file of Xilinx tools: its header, and its conversion to what the kernel programs.
+
+A header of tagged fields comes before the configuration data:
+
+=========  =======================================================================================
+bytes      content
+=========  =======================================================================================
+2 + n      length and bytes of a magic field
+2          1
+tag ``a``  2 bytes of length, text: design, then attributes after semicolons (``Version=``)
+tag ``b``  the same: part, without the leading "xc"
+tag ``c``  the same: date
+tag ``d``  the same: time
+tag ``e``  4 bytes of length, configuration data up to the end of the file
+=========  =======================================================================================
+
+All lengths are big-endian; texts end with a zero byte. The FPGA manager of Linux takes
+the data alone, with the bytes of each 32-bit word reversed (a ``.bin`` file).
+
+Imports no TVM: a board installs this file.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from vtaops.errors import DeviceError
+
+MAX_BYTES = 64 << 20
+"""No bitstream of the boards is larger; more is not read."""
+
+_MAGIC = bytes.fromhex("0ff00ff00ff00ff000")
+_TEXT_FIELDS = (b"a", b"b", b"c", b"d")
+_SYNC_WORD = bytes.fromhex("aa995566")
+_SYNC_WITHIN = 4096  # the synchronisation word stands near the start of the data
+_DIE = re.compile(r"(7z\d{3}s?|zu\d+[a-z]{2})")
+
+
+@dataclass(frozen=True)
+class BitFile:
+    """A parsed ``.bit`` file.
+
+    Attributes
+    ----------
+    design : str
+        Name of the design and attributes of the tool.
+    part, date, time : str
+        As in the header; the part has no leading "xc", and usually no speed grade.
+    data : bytes
+        Configuration data.
+    """
+
+    design: str
+    part: str
+    date: str
+    time: str
+    data: bytes
+
+    @property
+    def die(self) -> str:
+        """The part without package and speed grade: what decides whether data fit."""
+        return die(self.part)
+
+    def to_bin(self) -> bytes:
+        """Return the data for the FPGA manager of Linux: the bytes of each word reversed."""
+        return np.frombuffer(self.data, ">u4").astype("<u4").tobytes()
+
+    def to_bytes(self) -> bytes:
+        """Return the bytes of the ``.bit`` file."""
+        out = struct.pack(">H", len(_MAGIC)) + _MAGIC + struct.pack(">H", 1)
+        texts = (self.design, self.part, self.date, self.time)
+        for tag, text in zip(_TEXT_FIELDS, texts, strict=True):
+            content = text.encode("ascii") + b"\0"
+            out += tag + struct.pack(">H", len(content)) + content
+        return out + b"e" + struct.pack(">I", len(self.data)) + self.data
+
+
+def die(part: str) -> str:
+    """Return family and size of a part: ``7z020`` of ``xc7z020clg484-1``.
+
+    Raises
+    ------
+    DeviceError
+        If this is no Zynq-7000 or Zynq UltraScale+.
+    """
+    found = _DIE.match(part.lower().removeprefix("xc"))
+    if found is None:
+        raise DeviceError(f"part {part!r} is no Zynq-7000 (7z020...) or UltraScale+ (zu3eg...)")
+    return found.group(1)
+
+
+def parse_bit_file(content: bytes) -> BitFile:
+    """Parse the bytes of a ``.bit`` file.
+
+    Raises
+    ------
+    DeviceError
+        If they are not exactly one, naming what is wrong.
+    """
+    if len(content) > MAX_BYTES:
+        raise DeviceError(f"the bitstream has {len(content)} bytes; at most {MAX_BYTES} are read")
+    start = struct.pack(">H", len(_MAGIC)) + _MAGIC + struct.pack(">H", 1)
+    if content[: len(start)] != start:
+        raise DeviceError("this is no .bit file: it does not start with the header of one")
+    offset, texts = len(start), []
+    for tag in _TEXT_FIELDS:
+        text, offset = _text(content, offset, tag)
+        texts.append(text)
+    if content[offset : offset + 1] != b"e" or len(content) < offset + 5:
+        raise DeviceError("the .bit file is truncated or corrupted: it has no data field")
+    (length,) = struct.unpack_from(">I", content, offset + 1)
+    data = content[offset + 5 :]
+    if length != len(data):
+        raise DeviceError(
+            f"the .bit file is truncated or corrupted: it states {length} bytes of data and has "
+            f"{len(data)}"
+        )
+    if length % 4 or _SYNC_WORD not in data[:_SYNC_WITHIN]:
+        raise DeviceError("the data of the .bit file are no configuration data: no sync word")
+    design, part, date, time = texts
+    return BitFile(design, part, date, time, data)
+
+
+def read_bit_file(path: Path) -> BitFile:
+    """Read a ``.bit`` file.
+
+    Raises
+    ------
+    DeviceError
+        If it cannot be read, or as for `parse_bit_file`.
+    """
+    try:
+        with path.open("rb") as file:
+            return parse_bit_file(file.read(MAX_BYTES + 1))
+    except OSError as error:
+        raise DeviceError(f"cannot read {path}: {error}") from error
+    except DeviceError as error:
+        raise DeviceError(f"{path}: {error}") from error
+
+
+def check_part(bit_file: BitFile, part: str) -> None:
+    """Compare a bitstream with the part of a board, packages aside.
+
+    Raises
+    ------
+    DeviceError
+        If it is for another die.
+    """
+    if bit_file.die != die(part):
+        raise DeviceError(
+            f"the bitstream is for part {bit_file.part} (die {bit_file.die}); the board has "
+            f"{part} (die {die(part)})"
+        )
+
+
+def _text(content: bytes, offset: int, tag: bytes) -> tuple[str, int]:
+    end = offset + 3
+    if content[offset : offset + 1] == tag and len(content) >= end:
+        (length,) = struct.unpack_from(">H", content, offset + 1)
+        field = content[end : end + length]
+        if len(field) == length and field.endswith(b"\0") and field.isascii():
+            return field[:-1].decode("ascii"), end + length
+    raise DeviceError(f"the .bit file is truncated or corrupted: bad field {tag.decode()!r}")

@@ -1,0 +1,237 @@
+"""The bitstreams that are known, and the cache of those that are here.
+
+What is known comes from ``bitstreams/manifest.toml`` and from what the user added. Files lie in the
+cache under their SHA-256, which is computed again whenever one is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import sys
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+from vtaops._data import data_directory
+from vtaops.board.bitfile import BitFile, check_part, read_bit_file
+from vtaops.config import ISA_VERSION, TARGETS, HardwareConfig
+from vtaops.errors import ConfigError, DeviceError
+from vtaops.runtime.registers import RegisterMap
+
+UNKNOWN = "unknown"
+"""Checksum of a bitstream that nobody has vouched for."""
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A known bitstream.
+
+    Attributes
+    ----------
+    id : str
+        Its name in commands.
+    board : str
+        Key of `vtaops.config.TARGETS`.
+    config : str
+        Name or JSON file of the hardware configuration.
+    hw_version : str
+        Version of the instruction set that it decodes.
+    register_map : RegisterMap
+        Its design.
+    sha256 : str
+        Of the ``.bit`` file, or `UNKNOWN`.
+    source : str
+        Where to get it.
+    notes : str
+        What one should know.
+
+    Raises
+    ------
+    ConfigError
+        If a value is not possible.
+    """
+
+    id: str
+    board: str
+    config: str
+    hw_version: str
+    register_map: RegisterMap
+    sha256: str
+    source: str
+    notes: str = ""
+
+    def __post_init__(self) -> None:
+        known = ", ".join(design.value for design in RegisterMap)
+        for ok, what in (
+            (all(isinstance(v, str) for v in asdict(self).values()), "all values are strings"),
+            (bool(_ID.fullmatch(str(self.id))), "ids have 1..64 of A-Z a-z 0-9 . _ -"),
+            (self.board in TARGETS, f"boards are {', '.join(TARGETS)}"),
+            (self.register_map in list(RegisterMap), f"register maps are {known}"),
+            (
+                self.sha256 == UNKNOWN or bool(_SHA256.fullmatch(str(self.sha256))),
+                f"sha256 has 64 hexadecimal digits, or is {UNKNOWN!r}",
+            ),
+        ):
+            if not ok:
+                raise ConfigError(f"bitstream {self.id!r} is not described correctly: {what}")
+        object.__setattr__(self, "register_map", RegisterMap(self.register_map))
+
+    def hardware(self) -> HardwareConfig:
+        """Return the configuration of the logic."""
+        return HardwareConfig.load(self.config)
+
+
+class Catalogue:
+    """The manifest, the additions of the user, and the cache.
+
+    Parameters
+    ----------
+    cache : Path, optional
+        Folder of the cache; by default ``$XDG_CACHE_HOME/vtaops/bitstreams`` or below ``~/.cache``.
+    manifest : Path, optional
+        By default the one that travels with vtaops.
+
+    Raises
+    ------
+    ConfigError
+        If the manifest, or the list of additions, is malformed.
+    """
+
+    def __init__(self, cache: Path | None = None, manifest: Path | None = None) -> None:
+        self.cache = cache or _default_cache()
+        self._manifest = manifest or data_directory("bitstreams") / "manifest.toml"
+        self._additions = self.cache / "additions.json"
+        entries = [*_read_manifest(self._manifest), *self._read_additions()]
+        self.entries = {entry.id: entry for entry in entries}
+        """Known bitstreams by id; an addition replaces the manifest's entry."""
+
+    def entry(self, name: str) -> Entry:
+        """Return a known bitstream.
+
+        Raises
+        ------
+        DeviceError
+            If there is none of this id.
+        """
+        if name not in self.entries:
+            raise DeviceError(f"no bitstream {name!r}; known ids: {', '.join(self.entries)}")
+        return self.entries[name]
+
+    def path(self, entry: Entry) -> Path:
+        """Return where the cache has, or would have, a bitstream."""
+        return self.cache / f"{entry.sha256}.bit"
+
+    def verify(self, name: str) -> Path:
+        """Return the file of a bitstream, with its checksum and part compared.
+
+        Raises
+        ------
+        DeviceError
+            If its checksum is unknown, it is not in the cache, it was changed, it is for another
+            board, or vtaops does not encode its instruction set.
+        """
+        entry = self.entry(name)
+        if entry.sha256 == UNKNOWN:
+            raise DeviceError(
+                f"no checksum of {name} is known, so it cannot be trusted; get it yourself "
+                f"({entry.source}), then: vtaops bitstream add FILE --id {name}"
+            )
+        if entry.hw_version != ISA_VERSION:
+            raise DeviceError(
+                f"{name} decodes instruction set {entry.hw_version}; vtaops encodes {ISA_VERSION}"
+            )
+        path = self.path(entry)
+        if not path.is_file():
+            raise DeviceError(
+                f"{name} is not in the cache; get it from {entry.source}, then: "
+                f"vtaops bitstream add FILE --id {name}"
+            )
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        if digest != entry.sha256:
+            raise DeviceError(
+                f"{path} has SHA-256 {digest}, not {entry.sha256}: it is corrupted; remove it and "
+                f"add it again"
+            )
+        check_part(read_bit_file(path), TARGETS[entry.board].device)
+        return path
+
+    def add(self, file: Path, entry: Entry) -> Entry:
+        """Copy a file to the cache and remember it.
+
+        Parameters
+        ----------
+        file : Path
+            A ``.bit`` file.
+        entry : Entry
+            What it is. A known checksum must be that of the file; an unknown one becomes it.
+
+        Raises
+        ------
+        DeviceError
+            If the file is no bitstream, for another board, or not the one of the known checksum.
+        """
+        bit_file: BitFile = read_bit_file(file)
+        check_part(bit_file, TARGETS[entry.board].device)
+        content = bit_file.to_bytes()
+        digest = hashlib.sha256(content).hexdigest()
+        if entry.sha256 not in (UNKNOWN, digest):
+            raise DeviceError(
+                f"{file} has SHA-256 {digest}; that of {entry.id} is {entry.sha256}: this is "
+                f"another file, or it is corrupted"
+            )
+        added = replace(entry, sha256=digest)
+        self.cache.mkdir(parents=True, exist_ok=True)
+        _write(self.path(added), content)
+        additions = {e.id: asdict(e) for e in [*self._read_additions(), added]}
+        _write(self._additions, json.dumps(additions, indent=1).encode())
+        self.entries[added.id] = added
+        return added
+
+    def _read_additions(self) -> list[Entry]:
+        if not self._additions.is_file():
+            return []
+        try:
+            values = json.loads(self._additions.read_text(encoding="utf-8"))
+            return [_entry(value, self._additions) for value in values.values()]
+        except (ValueError, AttributeError) as error:
+            raise ConfigError(f"{self._additions} is damaged ({error}); remove it") from error
+
+
+def _read_manifest(path: Path) -> list[Entry]:
+    try:
+        with path.open("rb") as file:
+            content = tomllib.load(file)
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"cannot read the manifest {path}: {error}") from error
+    return [_entry(value, path) for value in content.get("bitstream", [])]
+
+
+def _entry(value: Any, path: Path) -> Entry:
+    names = {f.name for f in fields(Entry)}
+    if not isinstance(value, dict) or not names - {"notes"} <= value.keys() <= names:
+        raise ConfigError(
+            f"{path}: a bitstream has the keys {sorted(names)}; found {str(value)[:200]}"
+        )
+    return Entry(**value)
+
+
+def _write(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_bytes(content)
+    temporary.replace(path)
+
+
+def _default_cache() -> Path:
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return root / "vtaops" / "bitstreams"

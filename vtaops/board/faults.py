@@ -1,0 +1,114 @@
+"""Faults that the virtual board and the server can be told to have, for tests and training."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from enum import Enum
+
+from vtaops.runtime.wire import PREAMBLE_BYTES, Connection, ConnectionLost
+
+
+class Fault(str, Enum):
+    """What can go wrong; each happens once for each time that it is injected."""
+
+    HANG = "hang"
+    """The next run never reaches FINISH."""
+    LATE_DONE = "late-done"
+    """The done flag of the next run follows late: first it still tells of the run before."""
+    REFUSE_PROGRAMMING = "refuse-programming"
+    """The FPGA manager refuses the next bitstream."""
+    DROP_REQUEST = "drop-request"
+    """The connection ends while the next transfer to the board is under way."""
+    DROP_REPLY = "drop-reply"
+    """The connection ends while the next answer of the board is under way."""
+    CORRUPT_REQUEST = "corrupt-request"
+    """One bit of the next transfer to the board is wrong."""
+    CORRUPT_REPLY = "corrupt-reply"
+    """One bit of the next answer of the board is wrong."""
+    STALL_REPLY = "stall-reply"
+    """The board does not answer any more on this connection."""
+    CRASH = "crash"
+    """The code that serves the next request fails unexpectedly."""
+
+
+class Faults:
+    """The faults still to come; may be used from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._armed: dict[Fault, list[int]] = {fault: [] for fault in Fault}
+
+    def inject(self, fault: Fault, after: int = 0) -> None:
+        """Let `fault` happen once more, when `after` occasions for it have passed."""
+        with self._lock:
+            self._armed[fault].append(after)
+
+    def take(self, fault: Fault) -> bool:
+        """Return whether `fault` is to happen now, on an occasion for it."""
+        with self._lock:
+            waiting = self._armed[fault]
+            if not waiting:
+                return False
+            happens = waiting[0] == 0
+            if happens:
+                waiting.pop(0)
+            else:
+                waiting[0] -= 1
+            return happens
+
+    def clear(self) -> None:
+        """Forget what has not happened."""
+        with self._lock:
+            for waiting in self._armed.values():
+                waiting.clear()
+
+    def pending(self) -> list[Fault]:
+        """Return the kinds of fault that are still to happen."""
+        with self._lock:
+            return [fault for fault, waiting in self._armed.items() if waiting]
+
+
+class FaultyConnection(Connection):
+    """The board's end of a connection that has the faults it is told to.
+
+    Parameters
+    ----------
+    stream : socket
+        The connection.
+    faults : Faults
+        Faults to have.
+    """
+
+    def __init__(self, stream: socket.socket, faults: Faults) -> None:
+        super().__init__(stream)
+        self._faults = faults
+        self._stalled = False
+
+    def send_raw(self, data: bytes, *, deadline: float) -> None:
+        take = self._faults.take
+        self._stalled = self._stalled or take(Fault.STALL_REPLY)
+        if self._stalled:
+            return
+        if take(Fault.DROP_REPLY):
+            super().send_raw(data[: len(data) // 2], deadline=deadline)
+            self.shutdown()
+            raise ConnectionLost("a drop was injected")
+        if take(Fault.CORRUPT_REPLY):
+            data = _with_wrong_bit(data)
+        super().send_raw(data, deadline=deadline)
+
+    def _receive_exactly(self, count: int, deadline: float) -> bytearray:
+        data = super()._receive_exactly(count, deadline)
+        if count == 1 and self._faults.take(Fault.DROP_REQUEST):
+            self.shutdown()
+            raise ConnectionLost("a drop was injected")
+        if count > PREAMBLE_BYTES and self._faults.take(Fault.CORRUPT_REQUEST):
+            data = bytearray(_with_wrong_bit(data))
+        return data
+
+
+def _with_wrong_bit(data: bytes | bytearray) -> bytes:
+    wrong = bytearray(data)
+    wrong[len(wrong) // 2] ^= 0x10
+    return bytes(wrong)

@@ -1,0 +1,75 @@
+"""PynqRemote: the interface of ``pynq`` for a board that is reached through PYNQ.remote.
+
+With it the driver runs on the host, unchanged, and the board needs nothing of vtaops. Every access
+to a register is a message, and flush and invalidate move whole buffers, so it is slower than the
+server of `vtaops.board.server`. PYNQ.remote has no authentication: use it in a network of your own.
+
+Needs the ``pynq`` package 4.0 (``PYNQ_REMOTE=1 pip install pynq==4.0.0``; NumPy below 2).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from vtaops.board.bitfile import read_bit_file
+from vtaops.errors import DeviceError
+
+DEFAULT_PORT = 7967
+"""The only port that ``pynq`` connects to by itself."""
+
+_FPGA_MANAGER = "/sys/class/fpga_manager/fpga0"
+
+
+class PynqRemote:
+    """What `vtaops.runtime.pynq.Accelerator` takes as its interface.
+
+    Parameters
+    ----------
+    host, port : str, int
+        Where PYNQ.remote serves.
+
+    Raises
+    ------
+    DeviceError
+        If ``pynq`` is not installed, or the board does not answer.
+    """
+
+    def __init__(self, host: str, port: int = DEFAULT_PORT) -> None:
+        os.environ.setdefault("PYNQ_REMOTE_DEVICES", host)  # decides what the import defines
+        try:
+            import pynq
+            from pynq.pl_server.remote_device import RemoteDevice
+        except ImportError as error:
+            raise DeviceError(
+                f"cannot import pynq ({error}); PYNQ_REMOTE=1 pip install pynq==4.0.0, in an "
+                f"environment of its own"
+            ) from error
+        self._package = pynq
+        try:
+            self._device = RemoteDevice(0, host, port)
+        except Exception as error:
+            raise DeviceError(f"PYNQ.remote does not answer at {host}:{port}: {error}") from error
+        self.Clocks = SimpleNamespace()  # PYNQ.remote sets them from a .hwh file only
+
+    def allocate(self, shape: Any, dtype: Any, *, cacheable: int) -> Any:
+        """Return memory of the board, with a copy here."""
+        return self._device.allocate(shape, dtype, cacheable=cacheable)
+
+    def MMIO(self, base_addr: int, length: int) -> Any:  # noqa: N802 (PYNQ's name)
+        """Map registers of the board."""
+        return self._package.MMIO(base_addr, length, device=self._device)
+
+    def Bitstream(self, bitfile_name: str) -> Any:  # noqa: N802 (PYNQ's name)
+        """Return a bitstream to download; PYNQ's own class cannot without a ``.hwh`` file."""
+        return SimpleNamespace(download=lambda: self._download(Path(bitfile_name)))
+
+    def _download(self, path: Path) -> None:
+        content = read_bit_file(path).to_bin()
+        name = f"vtaops-{hashlib.sha256(content).hexdigest()[:32]}.bin"
+        self._device.write_file(f"/lib/firmware/{name}", content)
+        self._device.write_file(f"{_FPGA_MANAGER}/flags", b"0")
+        self._device.write_file(f"{_FPGA_MANAGER}/firmware", name.encode())

@@ -1,0 +1,543 @@
+"""BoardServer: serves the VTA of a board to clients, one session for each connection.
+
+A session owns its buffers; they are freed when it ends, however it ends. What a client sends is
+checked for size, type and range before it has any effect, and never becomes a path on the board.
+The messages are those of `vtaops.runtime.wire`.
+
+Imports no TVM: a board installs this file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import logging
+import math
+import platform
+import secrets
+import socket
+import socketserver
+import tempfile
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from vtaops.board.bitfile import MAX_BYTES, BitFile, check_part, parse_bit_file
+from vtaops.board.faults import Fault, Faults, FaultyConnection
+from vtaops.errors import ConfigError, DeviceError, VTAError
+from vtaops.runtime.pynq import Accelerator, PynqBuffer, PynqDevice
+from vtaops.runtime.wire import (
+    CHUNK_BYTES,
+    DEFAULT_PORT,
+    NONCE_BYTES,
+    PROTOCOL_VERSION,
+    Connection,
+    ConnectionLost,
+    package_version,
+    proof,
+    proves,
+)
+
+_log = logging.getLogger("vtaops.board")
+
+_LOGIN_HEADER_BYTES = 1024
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What clients may use.
+
+    Attributes
+    ----------
+    sessions : int
+        Connections at a time.
+    session_bytes, buffers : int
+        Memory and number of buffers of one session.
+    cache_bytes : int
+        Memory for programs and parameters that clients may come back to.
+    launch_seconds : float
+        Longest run.
+    login_seconds, message_seconds : float
+        Longest login, and longest wait for the rest of a message that has begun.
+    """
+
+    sessions: int = 8
+    session_bytes: int = 256 << 20
+    buffers: int = 4096
+    cache_bytes: int = 64 << 20
+    launch_seconds: float = 600.0
+    login_seconds: float = 5.0
+    message_seconds: float = 30.0
+
+
+class BlobCache:
+    """Byte strings by their SHA-256, the least recently used leaving first; thread-safe.
+
+    Parameters
+    ----------
+    capacity : int
+        Bytes in all.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._lock = threading.Lock()
+        self._blobs: OrderedDict[str, bytes] = OrderedDict()
+        self._used = 0
+
+    def get(self, digest: str) -> bytes | None:
+        """Return the bytes with this hash, if they are still there."""
+        with self._lock:
+            blob = self._blobs.get(digest)
+            if blob is not None:
+                self._blobs.move_to_end(digest)
+            return blob
+
+    def put(self, digest: str, blob: bytes) -> None:
+        """Keep bytes; the caller has checked their hash."""
+        with self._lock:
+            if digest in self._blobs or len(blob) > self._capacity:
+                return
+            self._blobs[digest] = blob
+            self._used += len(blob)
+            while self._used > self._capacity:
+                self._used -= len(self._blobs.popitem(last=False)[1])
+
+    @property
+    def used(self) -> int:
+        """Bytes that are kept."""
+        return self._used
+
+
+class BoardServer:
+    """Serves one accelerator.
+
+    Use it as a context manager, which serves in threads of its own, or call `serve_forever`.
+
+    Parameters
+    ----------
+    accelerator : Accelerator
+        The hardware.
+    host, port : str, int
+        Where to listen; port 0 takes any free one.
+    secret : bytes
+        The shared secret; may be empty only where nobody but this machine can connect.
+    limits : Limits
+        What clients may use.
+    faults : Faults, optional
+        Faults to have, for tests.
+
+    Raises
+    ------
+    DeviceError
+        If there is no secret on an address that others can reach, or the port is taken.
+    """
+
+    def __init__(
+        self,
+        accelerator: Accelerator,
+        host: str = "127.0.0.1",
+        port: int = DEFAULT_PORT,
+        *,
+        secret: bytes = b"",
+        limits: Limits | None = None,
+        faults: Faults | None = None,
+    ) -> None:
+        if not secret and not _is_loopback(host):
+            raise DeviceError(
+                f"listening on {host} needs a shared secret, because others can connect: give "
+                f"--secret-file, or listen on 127.0.0.1"
+            )
+        self.accelerator = accelerator
+        self.limits = limits or Limits()
+        self.cache = BlobCache(self.limits.cache_bytes)
+        self.faults = faults
+        self.bitstream: dict[str, str] | None = None
+        """Hash, part and date of what was programmed through this server."""
+        self._secret = secret
+        self._folder = tempfile.TemporaryDirectory(prefix="vtaops-board-")
+        self._lock = threading.Lock()
+        self._open: set[Connection] = set()
+        self._thread: threading.Thread | None = None
+        try:
+            self._listener = _Listener(self, host, port)
+        except OSError as error:
+            self._folder.cleanup()
+            raise DeviceError(f"cannot listen on {host}:{port}: {error}") from error
+
+    @property
+    def address(self) -> str:
+        """Where clients connect: ``pynq://host:port``."""
+        host, port = self._listener.server_address[:2]
+        return f"pynq://{host!s}:{port}"
+
+    @property
+    def sessions(self) -> int:
+        """Connections at this moment."""
+        return len(self._open)
+
+    def serve_forever(self) -> None:
+        """Serve until `close` is called from another thread, or the process is interrupted."""
+        self._listener.serve_forever(poll_interval=0.05)
+
+    def close(self) -> None:
+        """End all sessions and stop; calling it again does nothing."""
+        if self._thread is not None:
+            self._listener.shutdown()
+            self._thread.join()
+            self._thread = None
+        with self._lock:
+            for connection in self._open:
+                connection.shutdown()
+        self._listener.server_close()  # waits for the threads of the sessions
+        self._folder.cleanup()
+
+    def __enter__(self) -> BoardServer:
+        self._thread = threading.Thread(target=self.serve_forever, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------------ sessions
+
+    def serve(self, stream: socket.socket) -> None:
+        """Serve one connection to its end; nothing that happens there reaches the others."""
+        connection = Connection(stream)
+        if self.faults is not None:
+            connection = FaultyConnection(stream, self.faults)
+        with self._lock:
+            full = len(self._open) >= self.limits.sessions
+            self._open.add(connection)
+        try:
+            if full:
+                self._refuse(connection, f"all {self.limits.sessions} sessions are in use")
+            elif self._login(connection):
+                with PynqDevice(self.accelerator) as device:
+                    Session(self, connection, device).serve()
+        except DeviceError as error:
+            _log.info("session ended: %s", error)
+        except Exception:
+            _log.exception("session failed")
+        finally:
+            with self._lock:
+                self._open.discard(connection)
+            connection.close()
+
+    def _login(self, connection: Connection) -> bool:
+        deadline = time.monotonic() + self.limits.login_seconds
+        nonce = secrets.token_hex(NONCE_BYTES)
+        hello = {"protocol": PROTOCOL_VERSION, "vtaops": package_version(), "nonce": nonce}
+        connection.send({**hello, "secret": bool(self._secret)}, deadline=deadline)
+        login, _ = connection.receive(
+            deadline=deadline, max_payload=0, max_header=_LOGIN_HEADER_BYTES
+        )
+        if login.get("op") != "login" or login.get("protocol") != PROTOCOL_VERSION:
+            self._refuse(connection, f"this board speaks protocol {PROTOCOL_VERSION}")
+            return False
+        nonces = nonce, str(login.get("nonce"))
+        if not proves(login.get("proof"), self._secret, "client", *nonces):
+            self._refuse(connection, "the shared secret is wrong")
+            return False
+        config = self.accelerator.config
+        answer = {
+            "id": 0,
+            "proof": proof(self._secret, "server", *nonces),
+            "config": config.to_dict(),
+            "config_name": config.name,
+            "fingerprint": config.fingerprint,
+            "capabilities": asdict(self.accelerator.capabilities),
+        }
+        connection.send(answer, deadline=deadline)
+        return True
+
+    def _refuse(self, connection: Connection, message: str) -> None:
+        error = {"kind": "DeviceError", "message": message}
+        deadline = time.monotonic() + self.limits.login_seconds
+        connection.send({"id": 0, "error": error}, deadline=deadline)
+
+    def program(self, content: bytes) -> None:
+        """Program the logic with the bytes of a ``.bit`` file, once they are checked.
+
+        Raises
+        ------
+        DeviceError
+            If they are no bitstream for this board, or the board refuses them.
+        """
+        bit_file: BitFile = parse_bit_file(content)
+        check_part(bit_file, self.accelerator.config.board.device)
+        digest = hashlib.sha256(content).hexdigest()
+        path = Path(self._folder.name) / f"{digest}.bit"  # the name is ours, not the client's
+        path.write_bytes(content)
+        self.bitstream = None
+        self.accelerator.program(path)
+        self.bitstream = {"sha256": digest, "part": bit_file.part, "date": bit_file.date}
+
+
+class _Listener(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = False
+    block_on_close = True
+
+    def __init__(self, server: BoardServer, host: str, port: int) -> None:
+        if ":" in host:
+            self.address_family = socket.AF_INET6
+        super().__init__((host, port), socketserver.BaseRequestHandler)
+        self._server = server
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        self._server.serve(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        _log.exception("connection of %s failed", client_address)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+# -------------------------------------------------------------------------------- session
+
+_Answer = tuple[dict[str, Any], bytes]
+
+
+class Session:
+    """What one client does: each operation is a method, with the types of its fields below.
+
+    Parameters
+    ----------
+    server : BoardServer
+        Whose session this is.
+    connection : Connection
+        To the client, who has logged in.
+    device : PynqDevice
+        Its own view of the accelerator.
+    """
+
+    def __init__(self, server: BoardServer, connection: Connection, device: PynqDevice) -> None:
+        self._server = server
+        self._connection = connection
+        self._device = device
+        self._buffers: dict[int, PynqBuffer] = {}
+        self._next_handle = 1
+        self._used = 0
+        self._upload = bytearray()
+        self._operations: dict[str, tuple[Callable[..., _Answer], dict[str, type], bool]] = {
+            "alloc": (self._alloc, {"nbytes": int}, False),
+            "free": (self._free, {"buffer": int}, False),
+            "write": (self._write, {"buffer": int, "offset": int}, True),
+            "read": (self._read, {"buffer": int, "offset": int, "nbytes": int}, False),
+            "fill": (self._fill, {"buffer": int, "sha256": str, "nbytes": int}, False),
+            "keep": (self._keep, {"buffer": int, "sha256": str, "nbytes": int}, False),
+            "launch": (self._launch, {"address": int, "count": int, "timeout": float}, False),
+            "stats": (self._stats, {}, False),
+            "reset_stats": (self._reset_stats, {}, False),
+            "info": (self._info, {}, False),
+            "upload": (self._take_upload, {"offset": int, "total": int}, True),
+            "program": (
+                self._program,
+                {"sha256": str, "fingerprint": str, "register_map": str},
+                False,
+            ),
+        }
+
+    def serve(self) -> None:
+        """Answer requests until the client leaves.
+
+        Raises
+        ------
+        DeviceError
+            If the connection ends otherwise.
+        """
+        while True:
+            try:
+                header, payload = self._connection.receive(
+                    deadline=math.inf, rest_within=self._server.limits.message_seconds
+                )
+            except ConnectionLost as error:
+                self._answer({"id": 0, "error": _error(error), "last": True})
+                raise
+            self._serve_one(header, payload)
+
+    def _serve_one(self, header: dict[str, Any], payload: bytes) -> None:
+        number = header.get("id")
+        try:
+            answer, data = self._execute(header, payload)
+        except VTAError as error:
+            self._answer({"id": number, "error": _error(error)})
+        except Exception as error:
+            failure = DeviceError(f"the server failed: {type(error).__name__}: {error}")
+            self._answer({"id": number, "error": _error(failure), "last": True})
+            raise
+        else:
+            self._answer({"id": number, **answer}, data)
+
+    def _execute(self, header: dict[str, Any], payload: bytes) -> _Answer:
+        faults = self._server.faults
+        if faults is not None and faults.take(Fault.CRASH):
+            raise RuntimeError("a crash was injected")
+        operation = header.get("op")
+        if not isinstance(operation, str) or operation not in self._operations:
+            raise DeviceError(f"there is no operation {_short(operation)}")
+        method, types, takes_payload = self._operations[operation]
+        fields = {name: value for name, value in header.items() if name not in ("op", "id")}
+        if fields.keys() != types.keys():
+            raise DeviceError(f"{operation} takes the fields {sorted(types)}; see {_short(fields)}")
+        for name, kind in types.items():
+            if type(fields[name]) is not kind:
+                raise DeviceError(
+                    f"{name} of {operation} is {_short(fields[name])}; it must be {kind.__name__}"
+                )
+        if payload and not takes_payload:
+            raise DeviceError(f"{operation} takes no payload; {len(payload)} bytes came")
+        return method(payload, **fields) if takes_payload else method(**fields)
+
+    def _answer(self, header: dict[str, Any], payload: bytes = b"") -> None:
+        deadline = time.monotonic() + self._server.limits.message_seconds
+        self._connection.send(header, payload, deadline=deadline)
+
+    # ---------------------------------------------------------------------- operations
+
+    def _alloc(self, nbytes: int) -> _Answer:
+        limits = self._server.limits
+        if not 0 < nbytes <= limits.session_bytes - self._used:
+            raise DeviceError(
+                f"cannot allocate {_short(nbytes)} bytes: the session uses {self._used} of "
+                f"{limits.session_bytes}"
+            )
+        if len(self._buffers) >= limits.buffers:
+            raise DeviceError(f"the session has {limits.buffers} buffers; it may have no more")
+        buffer = self._device.alloc(nbytes)
+        assert isinstance(buffer, PynqBuffer)
+        handle, self._next_handle = self._next_handle, self._next_handle + 1
+        self._buffers[handle] = buffer
+        self._used += nbytes
+        return {"buffer": handle, "address": buffer.address}, b""
+
+    def _free(self, buffer: int) -> _Answer:
+        block = self._buffer(buffer)
+        del self._buffers[buffer]
+        self._used -= block.nbytes
+        self._device.free(block)
+        return {}, b""
+
+    def _write(self, payload: bytes, buffer: int, offset: int) -> _Answer:
+        self._device.write_at(self._buffer(buffer), offset, np.frombuffer(payload, np.uint8))
+        return {}, b""
+
+    def _read(self, buffer: int, offset: int, nbytes: int) -> _Answer:
+        if not 0 <= nbytes <= CHUNK_BYTES:
+            raise DeviceError(f"cannot send {_short(nbytes)} bytes; at most {CHUNK_BYTES} at once")
+        return {}, self._device.read_at(self._buffer(buffer), offset, nbytes).tobytes()
+
+    def _fill(self, buffer: int, sha256: str, nbytes: int) -> _Answer:
+        block = self._buffer(buffer)
+        blob = self._server.cache.get(sha256)
+        if blob is None or len(blob) != nbytes:
+            return {"found": False}, b""
+        self._device.write(block, np.frombuffer(blob, np.uint8))
+        return {"found": True}, b""
+
+    def _keep(self, buffer: int, sha256: str, nbytes: int) -> _Answer:
+        blob = self._device.read(self._buffer(buffer), nbytes).tobytes()
+        if hashlib.sha256(blob).hexdigest() != sha256:
+            raise DeviceError("what arrived has another hash: the transfer was corrupted")
+        self._server.cache.put(sha256, blob)
+        return {}, b""
+
+    def _launch(self, address: int, count: int, timeout: float) -> _Answer:
+        limit = self._server.limits.launch_seconds
+        if not 0 < timeout <= limit:
+            raise DeviceError(f"timeout is {timeout} s; it must be positive and at most {limit}")
+        self._device.launch(address, count, timeout)
+        return {}, b""
+
+    def _stats(self) -> _Answer:
+        return dict(self._device.stats().as_dict()), b""
+
+    def _reset_stats(self) -> _Answer:
+        self._device.reset_stats()
+        return {}, b""
+
+    def _info(self) -> _Answer:
+        server, accelerator = self._server, self._server.accelerator
+        package = accelerator.interface
+        return {
+            "target": accelerator.config.target,
+            "part": accelerator.config.board.device,
+            "config": accelerator.config.to_dict(),
+            "fingerprint": accelerator.config.fingerprint,
+            "register_map": accelerator.register_map.value,
+            "capabilities": asdict(accelerator.capabilities),
+            "programmed": accelerator.programmed,
+            "bitstream": server.bitstream,
+            "registers": accelerator.registers(),
+            "sessions": server.sessions,
+            "session_bytes": self._used,
+            "cache_bytes": server.cache.used,
+            "limits": asdict(server.limits),
+            "interface": f"{type(package).__name__} {getattr(package, '__version__', '')}".strip(),
+            "vtaops": package_version(),
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "machine": platform.machine(),
+        }, b""
+
+    def _take_upload(self, payload: bytes, offset: int, total: int) -> _Answer:
+        if offset == 0:
+            self._upload = bytearray()
+        if offset != len(self._upload) or not offset + len(payload) <= total <= MAX_BYTES:
+            raise DeviceError(
+                f"{len(payload)} bytes at {_short(offset)} of {_short(total)} do not follow the "
+                f"{len(self._upload)} that are here, or exceed {MAX_BYTES}"
+            )
+        self._upload += payload
+        return {}, b""
+
+    def _program(self, sha256: str, fingerprint: str, register_map: str) -> _Answer:
+        content, self._upload = bytes(self._upload), bytearray()
+        if hashlib.sha256(content).hexdigest() != sha256:
+            raise DeviceError("what arrived has another hash: the transfer was corrupted")
+        accelerator = self._server.accelerator
+        if fingerprint != accelerator.config.fingerprint:
+            raise ConfigError(
+                f"the bitstream has configuration {_short(fingerprint)}; this server was started "
+                f"for {accelerator.config.bitstream_id} ({accelerator.config.fingerprint})"
+            )
+        if register_map != accelerator.register_map.value:
+            raise ConfigError(
+                f"the bitstream has registers {_short(register_map)}; this server was started for "
+                f"{accelerator.register_map.value}"
+            )
+        self._server.program(content)
+        return {}, b""
+
+    def _buffer(self, handle: int) -> PynqBuffer:
+        if handle not in self._buffers:
+            raise DeviceError(f"this session has no buffer {_short(handle)}")
+        return self._buffers[handle]
+
+
+def _error(error: VTAError) -> dict[str, str]:
+    return {"kind": type(error).__name__, "message": str(error)}
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:80] + "..."

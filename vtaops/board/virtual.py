@@ -1,0 +1,398 @@
+"""VirtualBoard: what a driver sees of a Zynq board, in front of a simulator.
+
+It has the interface of the ``pynq`` package that `vtaops.runtime.pynq` uses: contiguous memory with
+a cache that is not coherent with DRAM (a missing flush or invalidate shows as wrong data), pages of
+control registers, a clock, and an FPGA manager that takes a ``.bit`` file for its part only. Where
+a real board would stop its processor (registers of logic that is not there) it raises an error.
+
+Imports no TVM.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.board.bitfile import BitFile, check_part, parse_bit_file
+from vtaops.board.faults import Fault, Faults
+from vtaops.capabilities import FSIM, HLS_2020, Capabilities
+from vtaops.config import INSTRUCTION_BYTES, HardwareConfig
+from vtaops.errors import DeadlockError, DeviceError
+from vtaops.isa import OPCODE_BITS, Encoding, Finish, Opcode, words_to_array
+from vtaops.runtime import open_device
+from vtaops.runtime.registers import PAGE_BYTES, HlsRegisters, RegisterMap, RtlRegisters
+
+if TYPE_CHECKING:
+    from vtaops.runtime.device import Device, DeviceBuffer
+
+RUN_SECONDS = 60.0
+"""Longest simulation of one run."""
+
+LATE_POLLS = 5
+"""Reads of the done flag that see the old value, where a late flag is injected."""
+
+_GARBAGE = 0xA5  # fresh memory is not zero
+
+
+class VirtualBoard:
+    """A board without hardware.
+
+    Parameters
+    ----------
+    config : HardwareConfig
+        What its bitstreams contain; the target decides addresses and part.
+    register_map : RegisterMap
+        Design of its bitstreams.
+    faults : Faults, optional
+        Faults to have.
+    simulator : "fsim" or "tsim"
+        What executes: the functional simulator, or our RTL, cycle by cycle.
+    """
+
+    def __init__(
+        self,
+        config: HardwareConfig,
+        register_map: RegisterMap = RegisterMap.HLS,
+        faults: Faults | None = None,
+        simulator: str = "fsim",
+    ) -> None:
+        self.config = config
+        self.faults = faults if faults is not None else Faults()
+        self.Clocks = VirtualClocks()
+        hls = register_map is RegisterMap.HLS
+        self.dram = _simulator(simulator, config, HLS_2020 if hls else FSIM)
+        self.programmed: BitFile | None = None
+        self.last_error = ""
+        """Why the last run did not finish, in the words of the simulator."""
+        self._logic: _Logic = _HlsLogic(self) if hls else _RtlLogic(self)
+        self._blocks: dict[int, DeviceBuffer] = {}
+        self._coherent: list[VirtualBuffer] = []
+
+    # ------------------------------------------------------------- interface of pynq
+
+    def allocate(self, shape: Any, dtype: Any = "u4", *, cacheable: int = 0) -> VirtualBuffer:
+        """Return contiguous memory, as ``pynq.allocate``; needs a bitstream, as there."""
+        if self.programmed is None:
+            raise RuntimeError("Overlay is not downloaded")
+        nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        block = self.dram.alloc(nbytes)
+        self._blocks[block.address] = block
+        garbage = np.full(nbytes, _GARBAGE, np.uint8)
+        buffer: VirtualBuffer = garbage.view(dtype).reshape(shape).view(VirtualBuffer)
+        buffer.attach(self, block)
+        buffer.flush()
+        if not cacheable:
+            self._coherent.append(buffer)
+        return buffer
+
+    def MMIO(self, base_addr: int, length: int = 4) -> VirtualMmio:  # noqa: N802 (PYNQ's name)
+        """Map registers, as ``pynq.MMIO``."""
+        return VirtualMmio(self, base_addr, length)
+
+    def Bitstream(self, bitfile_name: str) -> VirtualBitstream:  # noqa: N802 (PYNQ's name)
+        """Return a bitstream to download, as ``pynq.Bitstream``."""
+        return VirtualBitstream(self, Path(bitfile_name))
+
+    # --------------------------------------------------------------------- the logic
+
+    def program(self, content: bytes) -> None:
+        """Take the bytes of a ``.bit`` file as the FPGA manager does; the logic starts anew."""
+        self._restart()
+        bit_file = parse_bit_file(content)
+        check_part(bit_file, self.config.board.device)
+        self.programmed = bit_file
+
+    def program_bin(self, content: bytes) -> None:
+        """Take the bytes of a ``.bin`` file, which does not name its part."""
+        self._restart()
+        data = np.frombuffer(content[: len(content) // 4 * 4], "<u4").astype(">u4").tobytes()
+        part = self.config.board.device.removeprefix("xc")
+        self.programmed = parse_bit_file(BitFile("", part, "", "", data).to_bytes())
+
+    def _restart(self) -> None:
+        self.programmed = None
+        self._logic.reset()
+        if self.faults.take(Fault.REFUSE_PROGRAMMING):
+            raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+
+    def register(self, address: int) -> tuple[_Logic, int]:
+        """Return the logic that answers at a physical address, and the offset there."""
+        offset = address - self.config.board.register_base
+        if self.programmed is None or not 0 <= offset < self._logic.length:
+            raise RuntimeError(f"bus error: nothing answers at address {address:#x}")
+        return self._logic, offset
+
+    def run(self, address: int, count: int) -> Outcome:
+        """Execute the instructions that lie in DRAM."""
+        if self.faults.take(Fault.HANG):
+            self.last_error = "a hang was injected"
+            return Outcome.HANG
+        live = [buffer for buffer in self._coherent if buffer.block is not None]
+        for buffer in live:
+            buffer.flush()
+        try:
+            outcome = self._execute(address, count)
+        except DeadlockError as error:
+            self.last_error = str(error)
+            return Outcome.DEADLOCK
+        except DeviceError as error:
+            self.last_error = str(error)
+            return Outcome.FAULT
+        for buffer in live:
+            buffer.invalidate()
+        return outcome
+
+    def release(self, block: DeviceBuffer) -> None:
+        """Free DRAM."""
+        del self._blocks[block.address]
+        self.dram.free(block)
+
+    def _execute(self, address: int, count: int) -> Outcome:
+        words = self._peek(address, count * INSTRUCTION_BYTES).view(np.uint64).reshape(-1, 2)
+        if int(words[-1, 0]) & ((1 << OPCODE_BITS) - 1) == Opcode.FINISH:
+            self.dram.launch(address, count, RUN_SECONDS)
+            return Outcome.FINISHED
+        finish = words_to_array([Encoding.of(self.config).encode(Finish())])
+        ended = np.concatenate([words, finish])  # the simulator runs nothing without FINISH
+        block = self.dram.alloc(ended.nbytes)
+        try:
+            self.dram.write(block, ended)
+            self.dram.launch(block.address, len(ended), RUN_SECONDS)
+        finally:
+            self.dram.free(block)
+        return Outcome.IDLE
+
+    def _peek(self, address: int, nbytes: int) -> npt.NDArray[np.uint8]:
+        for start, block in self._blocks.items():
+            if start <= address and address + nbytes <= start + block.nbytes and nbytes:
+                return self.dram.read(block, block.nbytes)[address - start :][:nbytes]
+        raise DeviceError(f"{nbytes} bytes of instructions at {address:#x} are not in one buffer")
+
+
+def _simulator(name: str, config: HardwareConfig, capabilities: Capabilities) -> Device:
+    if name == "fsim":
+        from vtaops.runtime.fsim import Fsim  # native code, which the server of a board lacks
+
+        return Fsim(config, capabilities=capabilities)
+    return open_device(name, config)
+
+
+class Outcome(Enum):
+    """How a run of the logic ends."""
+
+    FINISHED = "FINISH executed"
+    IDLE = "all executed, without FINISH"
+    DEADLOCK = "the units wait for each other"
+    FAULT = "an instruction is invalid"
+    HANG = "nothing is known"
+
+
+class VirtualClocks:
+    """The clocks of the processing system that feed the logic."""
+
+    fclk0_mhz: float = 0.0
+
+
+class VirtualBitstream:
+    """A file for the FPGA manager."""
+
+    def __init__(self, board: VirtualBoard, path: Path) -> None:
+        self._board, self._path = board, path
+
+    def download(self) -> None:
+        """Program the logic."""
+        self._board.program(self._path.read_bytes())
+
+
+class VirtualMmio:
+    """A mapped range of registers; every access is one 32-bit transfer."""
+
+    def __init__(self, board: VirtualBoard, base: int, length: int) -> None:
+        self._board, self._base, self._length = board, base, length
+
+    def read(self, offset: int = 0) -> int:
+        """Return a register."""
+        logic, at = self._locate(offset)
+        return logic.read(at)
+
+    def write(self, offset: int, data: int) -> None:
+        """Set a register."""
+        if not 0 <= data < 1 << 32:
+            raise OverflowError(f"{data} does not fit a 32-bit register")
+        logic, at = self._locate(offset)
+        logic.write(at, data)
+
+    def _locate(self, offset: int) -> tuple[_Logic, int]:
+        if offset % 4:
+            raise MemoryError("Unaligned access: offset must be multiple of 4.")
+        if not 0 <= offset < self._length:
+            raise IndexError(f"offset {offset:#x} is outside the mapped {self._length:#x} bytes")
+        return self._board.register(self._base + offset)
+
+
+class VirtualBuffer(np.ndarray[Any, Any]):
+    """The cached view of a block of DRAM; `flush` and `invalidate` copy between the two."""
+
+    block: DeviceBuffer | None = None
+    _board: VirtualBoard | None = None
+
+    def attach(self, board: VirtualBoard, block: DeviceBuffer) -> None:
+        """Stand in front of `block`."""
+        self._board, self.block = board, block
+
+    @property
+    def physical_address(self) -> int:
+        """Address of the first byte for the logic."""
+        return self._attached()[1].address
+
+    device_address = physical_address
+
+    def flush(self) -> None:
+        """Copy the cache to DRAM."""
+        board, block = self._attached()
+        board.dram.write(block, self._bytes())
+
+    def invalidate(self) -> None:
+        """Copy DRAM to the cache."""
+        board, block = self._attached()
+        self._bytes()[:] = board.dram.read(block, self.nbytes)
+
+    def freebuffer(self) -> None:
+        """Free the block."""
+        if self.block is not None and self._board is not None:
+            self._board.release(self.block)
+            self.block = None
+
+    def _bytes(self) -> npt.NDArray[np.uint8]:
+        return self.view(np.ndarray).reshape(-1).view(np.uint8)
+
+    def _attached(self) -> tuple[VirtualBoard, DeviceBuffer]:
+        if self._board is None or self.block is None:
+            raise RuntimeError("this array is no allocated buffer: freed, or a slice of one")
+        return self._board, self.block
+
+
+# ------------------------------------------------------------------------ registers
+
+
+class _Logic:
+    """The registers of a design, which start runs."""
+
+    length = PAGE_BYTES
+
+    def __init__(self, board: VirtualBoard) -> None:
+        self.board = board
+        self.values: dict[int, int] = {}
+        self.finished = False
+
+    def reset(self) -> None:
+        """Forget everything: the logic was programmed."""
+        self.__init__(self.board)  # type: ignore[misc]
+
+    def read(self, offset: int) -> int:
+        """Return a register."""
+        return self.values.get(offset, 0)
+
+    def write(self, offset: int, data: int) -> None:
+        """Set a register."""
+        self.values[offset] = data
+
+
+class _HlsLogic(_Logic):
+    """Upstream's four cores; see `HlsRegisters`."""
+
+    length = 4 * PAGE_BYTES
+    _LOAD, _COMPUTE, _STORE = PAGE_BYTES, 2 * PAGE_BYTES, 3 * PAGE_BYTES
+    _ORIGINS = (
+        _LOAD + HlsRegisters.LOAD_INP,
+        _LOAD + HlsRegisters.LOAD_WGT,
+        _COMPUTE + HlsRegisters.COMPUTE_UOP,
+        _COMPUTE + HlsRegisters.COMPUTE_BIAS,
+        _STORE + HlsRegisters.STORE_OUT,
+    )
+
+    def __init__(self, board: VirtualBoard) -> None:
+        super().__init__(board)
+        self._fetching = False
+        self._stuck = False
+        self._old: list[bool] = []  # what the next reads of the done flag still see
+
+    def read(self, offset: int) -> int:
+        if offset == self._COMPUTE + HlsRegisters.COMPUTE_DONE:
+            return int(self._old.pop() if self._old else self.finished)
+        if offset == HlsRegisters.CONTROL:
+            return HlsRegisters.START if self._stuck else HlsRegisters.IDLE
+        return super().read(offset)
+
+    def write(self, offset: int, data: int) -> None:
+        super().write(offset, data)
+        if offset == HlsRegisters.CONTROL and data & HlsRegisters.START:
+            self._fetching = True
+        running = all(
+            self.values.get(core + HlsRegisters.CONTROL, 0) & HlsRegisters.AUTO_RESTART
+            for core in (self._LOAD, self._COMPUTE, self._STORE)
+        )
+        if self._fetching and running:
+            self._fetching = False
+            self._run()
+
+    def _run(self) -> None:
+        if self._stuck:
+            return
+        before = self.finished
+        self.finished = False  # the first compute instruction clears the flag
+        if any(self.values.get(origin) != 0 for origin in self._ORIGINS):
+            self.board.last_error = "an origin of DRAM is not 0"
+            self._stuck = True
+            return
+        address, count = (
+            self.values[HlsRegisters.FETCH_ADDRESS],
+            self.values[HlsRegisters.FETCH_COUNT],
+        )
+        outcome = self.board.run(address, count)
+        self.finished = outcome is Outcome.FINISHED
+        self._stuck = outcome not in (Outcome.FINISHED, Outcome.IDLE)
+        if self.board.faults.take(Fault.LATE_DONE):
+            self._old = [before] * LATE_POLLS
+
+
+class _RtlLogic(_Logic):
+    """The control block of our RTL; see `RtlRegisters`."""
+
+    def __init__(self, board: VirtualBoard) -> None:
+        super().__init__(board)
+        self._outcome = Outcome.IDLE
+        self._late = 0
+
+    def read(self, offset: int) -> int:
+        if offset == RtlRegisters.CONTROL:
+            if self._late:
+                self._late -= 1
+                return 0
+            quiet = self._outcome is not Outcome.HANG
+            return RtlRegisters.FINISHED * self.finished | RtlRegisters.QUIET * quiet
+        if offset == RtlRegisters.FAULTS:
+            return int(self._outcome is Outcome.FAULT)
+        if offset == RtlRegisters.TOKENS:
+            return 0b10 if self._outcome is Outcome.DEADLOCK else 0
+        return super().read(offset)
+
+    def write(self, offset: int, data: int) -> None:
+        super().write(offset, data)
+        if offset == RtlRegisters.CONTROL and data & RtlRegisters.LAUNCH:
+            if any(self.values.get(origin) != 0 for origin in RtlRegisters.ORIGINS):
+                self._outcome = Outcome.HANG
+                return
+            address, count = (
+                self.values.get(o, 0) for o in (RtlRegisters.ADDRESS, RtlRegisters.COUNT)
+            )
+            self._outcome = self.board.run(address, count)
+            self.finished = self._outcome is Outcome.FINISHED
+            if self.board.faults.take(Fault.LATE_DONE):
+                self._late = LATE_POLLS

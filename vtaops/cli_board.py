@@ -1,0 +1,286 @@
+"""The commands for boards: ``vtaops bitstream``, ``vtaops flash``, ``vtaops board``.
+
+Owns argument parsing and printing only; see `vtaops.cli`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from vtaops.errors import DeviceError
+
+if TYPE_CHECKING:
+    from vtaops.runtime.remote import RemoteDevice
+
+bitstream_app = typer.Typer(help="The bitstreams that are known.", no_args_is_help=True)
+board_app = typer.Typer(help="Look at a board, test it, measure it.", no_args_is_help=True)
+
+BoardOption = Annotated[
+    str, typer.Option("--board", help="Its address: HOST or HOST:PORT, where it is served.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
+TimeoutOption = Annotated[
+    float, typer.Option("--timeout", help="Seconds that the board may take for a message.")
+]
+FileArgument = Annotated[Path, typer.Argument(help="A .bit file.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands to the `vtaops` command."""
+    app.add_typer(bitstream_app, name="bitstream")
+    app.add_typer(board_app, name="board")
+    app.command()(flash)
+
+
+# --------------------------------------------------------------------------- bitstreams
+
+
+@bitstream_app.command("list")
+def list_bitstreams(as_json: JsonOption = False) -> None:
+    """List the bitstreams that are known, and whether they are here.
+
+    Example: vtaops bitstream list
+    """
+    from vtaops.board.catalogue import UNKNOWN, Catalogue
+
+    catalogue = Catalogue()
+    entries = catalogue.entries.values()
+    here = {entry.id: catalogue.path(entry).is_file() for entry in entries}
+    if as_json:
+        typer.echo(json.dumps([{**asdict(e), "in_cache": here[e.id]} for e in entries], indent=2))
+        return
+    table = _table("Bitstreams")
+    for column in ("id", "board", "isa", "registers", "sha256", "in cache"):
+        table.add_column(column, overflow="fold")
+    for e in entries:
+        digest = e.sha256 if e.sha256 == UNKNOWN else e.sha256[:12]
+        cached = "yes" if here[e.id] else "no"
+        table.add_row(e.id, e.board, e.hw_version, e.register_map.value, digest, cached)
+    Console().print(table)
+
+
+@bitstream_app.command()
+def verify(
+    name: Annotated[str, typer.Argument(help="Its id (see: vtaops bitstream list).")],
+) -> None:
+    """Compare a bitstream in the cache with its checksum and its board.
+
+    Example: vtaops bitstream verify pynq-hls-1x16
+    """
+    from vtaops.board.catalogue import Catalogue
+
+    typer.echo(f"{name} is intact: {Catalogue().verify(name)}")
+
+
+@bitstream_app.command()
+def add(
+    file: FileArgument,
+    name: Annotated[str, typer.Option("--id", help="Which one it is; or a new id.")],
+    board: Annotated[str, typer.Option(help="A new id: the board.")] = "",
+    config: Annotated[str, typer.Option(help="A new id: the configuration.")] = "",
+    register_map: Annotated[str, typer.Option(help="A new id: hls or rtl.")] = "hls",
+    hw_version: Annotated[str, typer.Option(help="A new id: its instruction set.")] = "0.0.2",
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Vouch for a file whose checksum is not known.")
+    ] = False,
+) -> None:
+    """Put a bitstream into the cache; a known checksum must match.
+
+    Example: vtaops bitstream add 1x16_i8w8a32_15_15_18_17.bit --id pynq-hls-1x16
+    """
+    from vtaops.board.catalogue import UNKNOWN, Catalogue, Entry
+    from vtaops.runtime.registers import RegisterMap
+
+    catalogue = Catalogue()
+    if name in catalogue.entries:
+        entry = catalogue.entry(name)
+    elif board and config:
+        design = RegisterMap(register_map) if register_map in ("hls", "rtl") else register_map
+        entry = Entry(name, board, config, hw_version, design, UNKNOWN, str(file))  # type: ignore[arg-type]
+    else:
+        raise DeviceError(
+            f"no bitstream {name!r} is known; for a new one give --board and --config"
+        )
+    if entry.sha256 == UNKNOWN and not accept:
+        raise DeviceError(
+            f"no checksum of {name} is known to compare the file with; give --accept if you trust "
+            f"its source"
+        )
+    added = catalogue.add(file, replace(entry))
+    typer.echo(f"{added.id} is in the cache, sha256 {added.sha256}")
+
+
+@bitstream_app.command()
+def info(
+    file: FileArgument,
+    to_bin: Annotated[
+        Path | None, typer.Option("--to-bin", help="Also write the data for Linux's FPGA manager.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what a .bit file says about itself.
+
+    Example: vtaops bitstream info vta.bit --to-bin vta.bin
+    """
+    import hashlib
+
+    from vtaops.board.bitfile import read_bit_file
+
+    bit_file = read_bit_file(file)
+    facts = {
+        "design": bit_file.design,
+        "part": bit_file.part,
+        "die": bit_file.die,
+        "built": f"{bit_file.date} {bit_file.time}",
+        "data bytes": len(bit_file.data),
+        "sha256": hashlib.sha256(bit_file.to_bytes()).hexdigest(),
+    }
+    if to_bin is not None:
+        to_bin.write_bytes(bit_file.to_bin())
+    _print_facts(f"Bitstream {file.name}", facts, as_json)
+
+
+# ------------------------------------------------------------------------------- boards
+
+
+def flash(
+    board: BoardOption,
+    bitstream: Annotated[
+        str, typer.Option(help="Id in the manifest, or a .bit file.")
+    ] = "pynq-hls-1x16",
+    timeout: TimeoutOption = 10.0,
+) -> None:
+    """Program the logic of a board.
+
+    A file is taken for the configuration and the design that the server was started for; an id is
+    compared with them.
+
+    Example: vtaops flash --board 192.168.2.99 --bitstream pynq-hls-1x16
+    """
+    from vtaops.board.bitfile import check_part, read_bit_file
+    from vtaops.board.catalogue import Catalogue
+
+    path = Path(bitstream)
+    with Progress(transient=True) as progress:
+        task = progress.add_task("upload", total=None)
+
+        def report(what: str, done: int, total: int) -> None:
+            progress.update(task, description=what, completed=done, total=total)
+
+        if path.suffix == ".bit":
+            bit_file, config, design = read_bit_file(path), None, ""
+        else:
+            catalogue = Catalogue()
+            entry = catalogue.entry(bitstream)
+            bit_file = read_bit_file(catalogue.verify(bitstream))
+            config, design = entry.hardware(), entry.register_map.value
+        with _open(board, timeout, config, report) as device:
+            facts = device.info()
+            check_part(bit_file, str(facts["part"]))
+            device.program(bit_file.to_bytes(), design or str(facts["register_map"]))
+            programmed = device.info()["bitstream"]
+    typer.echo(f"programmed: part {programmed['part']}, built {programmed['date']}")
+
+
+@board_app.command("info")
+def board_info(
+    board: BoardOption, timeout: TimeoutOption = 10.0, as_json: JsonOption = False
+) -> None:
+    """Show what a board says about itself.
+
+    Example: vtaops board info --board 192.168.2.99
+    """
+    with _open(board, timeout) as device:
+        _print_facts(f"Board {device.address}", device.info(), as_json)
+
+
+@board_app.command("test")
+def board_test(
+    board: BoardOption,
+    random_programs: Annotated[int, typer.Option(help="Operators of random shape.")] = 20,
+    seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 0,
+    timeout: TimeoutOption = 10.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Check memory, every operation and many operators against NumPy; exit code 1 if one fails.
+
+    What the bitstream cannot do counts as skipped.
+
+    Example: vtaops board test --board 192.168.2.99
+    """
+    from vtaops.selftest import run_checks
+
+    checks = []
+    with _open(board, timeout) as device:
+        for check in run_checks(device, random_programs=random_programs, seed=seed):
+            checks.append(check)
+            if not as_json:
+                word = {True: "ok", False: "FAILED", None: "skipped"}[check.passed]
+                typer.echo(f"{word:8}{check.name}{': ' if check.detail else ''}{check.detail}")
+    failed = sum(check.passed is False for check in checks)
+    skipped = sum(check.passed is None for check in checks)
+    if as_json:
+        typer.echo(json.dumps([asdict(check) for check in checks], indent=2))
+    else:
+        typer.echo(f"{len(checks) - failed - skipped} passed, {failed} failed, {skipped} skipped")
+    if failed:
+        raise typer.Exit(1)
+
+
+@board_app.command("bench")
+def board_bench(
+    board: BoardOption,
+    repeats: Annotated[int, typer.Option(help="Launches of each layer.")] = 5,
+    timeout: TimeoutOption = 10.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure the layers of ResNet-18, beside the figures published for a Pynq-Z1.
+
+    Example: vtaops board bench --board 192.168.2.99
+    """
+    from vtaops.selftest import measure
+
+    with _open(board, timeout) as device:
+        figures = list(measure(device, repeats=repeats))
+        virtual = "Virtual" in str(device.info()["interface"])
+    if as_json:
+        report = {"virtual": virtual, "layers": [asdict(figure) for figure in figures]}
+        typer.echo(json.dumps(report, indent=2))
+        return
+    table = _table("SIMULATED: says nothing about hardware" if virtual else f"Board {board}")
+    for column in ("layer", "ms", "GOPS", "published ms"):
+        table.add_column(column)
+    for f in figures:
+        table.add_row(f.layer, f"{f.milliseconds:.3f}", f"{f.gops:.1f}", f"{f.published_ms}")
+    Console().print(table)
+
+
+def _open(board: str, timeout: float, config: Any = None, progress: Any = None) -> RemoteDevice:
+    from vtaops.runtime.remote import RemoteDevice
+
+    return RemoteDevice(board, config, timeout=timeout, progress=progress)
+
+
+def _table(title: str) -> Table:
+    return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+
+
+def _print_facts(title: str, facts: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+        return
+    table = _table(title)
+    table.add_column("property")
+    table.add_column("value", overflow="fold")
+    for name, value in facts.items():
+        table.add_row(name, value if isinstance(value, str) else json.dumps(value))
+    Console().print(table)

@@ -1,0 +1,509 @@
+"""PynqDevice: VTA in the programmable logic of a Zynq board, through PYNQ's own interface.
+
+Owns the protocol of a run: caches, registers, waiting, recovery. What a board offers (contiguous
+memory, register pages, programming) comes from the ``pynq`` package, or from anything with the same
+interface, such as the virtual board.
+
+Imports no TVM: a board installs this file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.capabilities import FULL, HLS_2020, Capabilities
+from vtaops.config import INSTRUCTION_BYTES, PAGE_BYTES, HardwareConfig, Memory
+from vtaops.errors import BufferLost, DeviceError, DeviceTimeout, VTAError
+from vtaops.isa import Encoding, Load, words_to_array
+from vtaops.program.statistics import Statistics, count_instructions
+from vtaops.runtime.device import DeviceBuffer
+from vtaops.runtime.instruction_check import check_instructions
+from vtaops.runtime.registers import ControlRegisters, Mmio, RegisterMap, control_registers
+
+ADDRESS_LIMIT = 1 << 32
+"""Registers hold 32-bit addresses."""
+
+NOT_PROGRAMMED = "no bitstream is programmed in the logic of the board (vtaops flash)"
+
+_BUSY_POLLS = 200  # before the processor is left to others between two polls
+_POLL_SECONDS = 100e-6
+_FAILED_POLLS = 50  # in a row; between two instructions units may stand still for a moment
+_CLEAR_SECONDS = 1.0  # for one instruction that does nothing
+
+
+class PynqInterface(Protocol):
+    """The part of the ``pynq`` package that is used here."""
+
+    Clocks: Any
+    """``Clocks.fclk0_mhz``: frequency of the first clock of the programmable logic."""
+
+    def allocate(self, shape: Any, dtype: Any, *, cacheable: int) -> Any:
+        """Return a NumPy array in contiguous memory, with flush, invalidate, freebuffer."""
+
+    def MMIO(self, base_addr: int, length: int) -> Mmio:  # noqa: N802 (PYNQ's name)
+        """Map a page of registers."""
+
+    def Bitstream(self, bitfile_name: str) -> Any:  # noqa: N802 (PYNQ's name)
+        """Return an object whose ``download()`` programs the logic."""
+
+
+def pynq_package() -> PynqInterface:
+    """Import the ``pynq`` package.
+
+    Raises
+    ------
+    DeviceError
+        If it is not installed: this is not a board.
+    """
+    try:
+        package: PynqInterface = importlib.import_module("pynq")
+    except ImportError as error:
+        raise DeviceError(
+            f"cannot import pynq ({error}); run this on a board with a PYNQ image, or connect to "
+            f"one with Session(device='pynq://HOST:PORT')"
+        ) from error
+    return package
+
+
+class Accelerator:
+    """The one VTA of a board, shared by the devices that use it; calls take turns.
+
+    Nothing touches a register before a bitstream has been programmed: an access to logic that is
+    not there stops the processor of a Zynq.
+
+    Parameters
+    ----------
+    config : HardwareConfig
+        Configuration of the bitstream; its target is the board.
+    register_map : RegisterMap
+        Design of the bitstream.
+    interface : PynqInterface, optional
+        By default the ``pynq`` package.
+    capabilities : Capabilities, optional
+        What the hardware executes; by default that of the design.
+
+    Raises
+    ------
+    DeviceError
+        If the target is a simulator, or ``pynq`` is not installed.
+    """
+
+    def __init__(
+        self,
+        config: HardwareConfig,
+        register_map: RegisterMap = RegisterMap.HLS,
+        interface: PynqInterface | None = None,
+        capabilities: Capabilities | None = None,
+    ) -> None:
+        if not config.board.register_base:
+            raise DeviceError(
+                f"configuration {config.name!r} has target {config.target!r}, which is no board"
+            )
+        self.config = config
+        self.register_map = register_map
+        self.interface = interface if interface is not None else pynq_package()
+        hls = register_map is RegisterMap.HLS
+        self.capabilities = capabilities or (HLS_2020 if hls else FULL)
+        self.generation = 0
+        """Counts how often the logic was programmed; a buffer of an older generation is lost."""
+        self._lock = threading.RLock()
+        self._bitstream: Path | None = None
+        self._registers: ControlRegisters | None = None
+        self._stuck = False
+        self._clearing: Any = None  # instructions that only clear the done flag
+
+    @property
+    def programmed(self) -> bool:
+        """Whether a bitstream is in the logic."""
+        return self._registers is not None
+
+    def program(self, bitstream: Path) -> None:
+        """Program the logic.
+
+        Parameters
+        ----------
+        bitstream : Path
+            A ``.bit`` file for this board and configuration; checking that is the caller's.
+
+        Raises
+        ------
+        DeviceError
+            If the board refuses it; no bitstream counts as programmed then.
+        """
+        with self._lock:
+            self._registers, self._stuck = None, False
+            self.generation += 1
+            with _worded("cannot program the logic"):
+                if self._clearing is not None:
+                    self._clearing.freebuffer()
+                    self._clearing = None
+                self.interface.Clocks.fclk0_mhz = 100  # what upstream's clock generator expects
+                self.interface.Bitstream(str(bitstream)).download()
+            self._bitstream = bitstream
+            self.attach()
+
+    def attach(self) -> None:
+        """Use a bitstream that was programmed by other means.
+
+        Raises
+        ------
+        DeviceError
+            If the register pages cannot be mapped (not root?).
+        """
+        with self._lock, _worded("cannot map the registers"):
+            base = self.config.board.register_base
+            self._registers = control_registers(self.register_map, self.interface.MMIO, base)
+
+    def launch(self, insn_address: int, count: int, timeout: float) -> None:
+        """Run instructions to FINISH; see `vtaops.runtime.Device.launch`."""
+        deadline = time.monotonic() + timeout
+        with self._turn(timeout):
+            registers = self._ready()
+            with _worded("cannot reach the registers"):
+                if registers.finish_is_sticky and registers.finished():
+                    self._clear_finish(registers)
+                registers.start(insn_address, count)
+                finished = self._wait(registers, True, deadline)
+                failure = registers.failure() if not finished else ""
+            if failure or not finished:
+                self._stuck = True
+            if failure:
+                raise DeviceError(f"the board did not finish: {failure}")
+            if not finished:
+                raise DeviceTimeout(
+                    f"the board did not reach FINISH within {timeout} s; the logic is programmed "
+                    f"again before the next run"
+                )
+
+    def registers(self) -> dict[str, int]:
+        """Return the readable control registers by name; empty without a bitstream."""
+        with self._lock, _worded("cannot reach the registers"):
+            return {} if self._registers is None else self._registers.values()
+
+    def allocate(self, nbytes: int) -> Any:
+        """Return `nbytes` of contiguous cached memory as an array of uint8."""
+        with self._lock, _worded(f"cannot allocate {nbytes} bytes"):
+            if self._registers is None:
+                raise DeviceError(NOT_PROGRAMMED)
+            array = self.interface.allocate((nbytes,), np.uint8, cacheable=1)
+            address = int(array.physical_address)
+        if address % PAGE_BYTES or not 0 < address <= ADDRESS_LIMIT - nbytes:
+            raise DeviceError(
+                f"the board allocated address {address:#x}; VTA needs a multiple of {PAGE_BYTES} "
+                f"below {ADDRESS_LIMIT:#x}"
+            )
+        return array
+
+    # ----------------------------------------------------------------------- details
+
+    def _ready(self) -> ControlRegisters:
+        if self._stuck and self._bitstream is not None:
+            self.program(self._bitstream)
+            raise BufferLost(
+                "the logic was programmed again because the run before this one did not finish; "
+                "load the program again"
+            )
+        if self._stuck:
+            raise DeviceError(
+                "the run before this one did not finish, and the bitstream was programmed by "
+                "other means: program it again (vtaops flash)"
+            )
+        if self._registers is None:
+            raise DeviceError(NOT_PROGRAMMED)
+        return self._registers
+
+    @contextmanager
+    def _turn(self, timeout: float) -> Iterator[None]:
+        if not self._lock.acquire(timeout=min(timeout, threading.TIMEOUT_MAX)):
+            raise DeviceTimeout(f"the board was busy with other runs for {timeout} s")
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def recover(self) -> None:
+        """Program the logic again if a run did not finish; without a bitstream do nothing."""
+        with self._lock:
+            if self._stuck and self._bitstream is not None:
+                self.program(self._bitstream)
+
+    def _wait(self, registers: ControlRegisters, value: bool, deadline: float) -> bool:
+        """Wait until `finished` is `value`; False if the deadline passes or the hardware fails."""
+        polls = failures = 0
+        while registers.finished() is not value:
+            polls += 1
+            failures = failures + 1 if registers.failure() else 0
+            if time.monotonic() > deadline or failures == _FAILED_POLLS:
+                return registers.finished() is value
+            if polls > _BUSY_POLLS:
+                time.sleep(_POLL_SECONDS)
+        return True
+
+    def _clear_finish(self, registers: ControlRegisters) -> None:
+        """Run an instruction that does nothing: it clears the flag, which FINISH alone sets.
+
+        Without this the flag of the run before could be taken for that of the next.
+        """
+        if self._clearing is None:
+            word = Encoding.of(self.config).encode(Load(memory=Memory.UOP))
+            image = words_to_array([word]).view(np.uint8).reshape(-1)
+            self._clearing = self.allocate(PAGE_BYTES)
+            self._clearing[: image.size] = image
+            self._clearing.flush()
+        registers.start(int(self._clearing.physical_address), 1)
+        if not self._wait(registers, False, time.monotonic() + _CLEAR_SECONDS):
+            self._stuck = True
+            raise DeviceTimeout(
+                f"the done flag of the run before did not clear within {_CLEAR_SECONDS} s; the "
+                f"logic is programmed again before the next run"
+            )
+
+
+@dataclass(eq=False)
+class PynqBuffer:
+    """A block of the board's DRAM, with what is known of its cache.
+
+    Attributes
+    ----------
+    address, nbytes : int
+        Physical byte address, and size.
+    """
+
+    address: int
+    nbytes: int
+    _array: Any = field(repr=False)
+    _generation: int = field(repr=False)
+    _dirty: bool = field(default=True, repr=False)  # the cache holds what DRAM does not
+    _stale: bool = field(default=False, repr=False)  # a run may have changed DRAM since
+
+    def release(self) -> None:
+        """Free the memory; PYNQ does so at the latest when nobody refers to the array."""
+        with _worded("cannot free a buffer"):
+            self._array.freebuffer()
+        self._array = None
+
+
+class PynqDevice:
+    """A VTA on this board behind the `Device` protocol.
+
+    Several devices may share one `Accelerator`; each has its own buffers and counters.
+    A launch flushes what was written from the cache; a read invalidates what a run may have
+    changed.
+    A board has no counters of its own for all designs, so they are computed from the instructions
+    that finished: they are the same by definition of the counters.
+
+    Parameters
+    ----------
+    accelerator : Accelerator
+        The hardware.
+
+    Examples
+    --------
+    >>> accelerator = Accelerator(HardwareConfig.load("pynq"))
+    >>> accelerator.program(Path("1x16_i8w8a32_15_15_18_17.bit"))
+    >>> with Session(PynqDevice(accelerator)) as session: ...
+    """
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        self._accelerator = accelerator
+        self._config = accelerator.config
+        self.capabilities = accelerator.capabilities
+        self._buffers: dict[int, PynqBuffer] = {}  # by address
+        self._statistics = Statistics()
+        self._known: dict[bytes, Statistics] = {}  # checked instruction streams
+        self._lock = threading.RLock()
+        self._closed = False
+
+    @property
+    def config(self) -> HardwareConfig:
+        return self._config
+
+    # ------------------------------------------------------------------------ memory
+
+    def alloc(self, nbytes: int) -> DeviceBuffer:
+        if nbytes < 1:
+            raise DeviceError(f"cannot allocate {nbytes} bytes; give at least 1")
+        with self._lock:
+            self._check_open()
+            self._accelerator.recover()
+            array = self._accelerator.allocate(-(-nbytes // PAGE_BYTES) * PAGE_BYTES)
+            array[:] = 0
+            generation = self._accelerator.generation
+            buffer = PynqBuffer(int(array.physical_address), nbytes, array, generation)
+            self._buffers[buffer.address] = buffer
+            return buffer
+
+    def free(self, buffer: DeviceBuffer) -> None:
+        with self._lock:
+            own = self._own(buffer)
+            del self._buffers[own.address]
+            own.release()
+
+    def write(self, buffer: DeviceBuffer, data: npt.NDArray[np.generic]) -> None:
+        self.write_at(buffer, 0, data)
+
+    def write_at(self, buffer: DeviceBuffer, offset: int, data: npt.NDArray[np.generic]) -> None:
+        """Copy the bytes of an array to a byte offset of a buffer.
+
+        Raises
+        ------
+        DeviceError
+            If they exceed the buffer, or it is not of this device.
+        """
+        image = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        with self._lock:
+            own = self._own(buffer)
+            _check_range(own, offset, image.size)
+            if image.size < own.nbytes:
+                self._refresh(own)
+            own._array[offset : offset + image.size] = image
+            own._dirty, own._stale = True, False
+
+    def read(self, buffer: DeviceBuffer, nbytes: int) -> npt.NDArray[np.uint8]:
+        return self.read_at(buffer, 0, nbytes)
+
+    def read_at(self, buffer: DeviceBuffer, offset: int, nbytes: int) -> npt.NDArray[np.uint8]:
+        """Return `nbytes` from a byte offset of a buffer.
+
+        Raises
+        ------
+        DeviceError
+            If they exceed the buffer, or it is not of this device.
+        """
+        with self._lock:
+            own = self._own(buffer)
+            _check_range(own, offset, nbytes)
+            self._refresh(own)
+            return np.array(own._array[offset : offset + nbytes], dtype=np.uint8)
+
+    # --------------------------------------------------------------------------- runs
+
+    def launch(self, insn_address: int, count: int, timeout: float) -> None:
+        """Run a program; see `vtaops.runtime.Device.launch`.
+
+        Raises
+        ------
+        UnsupportedError
+            If the hardware lacks what an instruction needs.
+        DeviceError
+            If the instructions do not lie in a buffer of this device, no bitstream is programmed,
+            or the hardware reports a fault.
+        DeviceTimeout
+            If FINISH was not reached in time.
+        """
+        if not timeout > 0:
+            raise DeviceError(f"timeout is {timeout} s; it must be positive")
+        with self._lock:
+            self._check_open()
+            words = self._instructions(insn_address, count)
+            statistics = self._checked(words)
+            with _worded("cannot flush the cache"):
+                for buffer in self._buffers.values():
+                    if buffer._dirty:
+                        buffer._array.flush()
+                        buffer._dirty = False
+            for buffer in self._buffers.values():
+                buffer._stale = True
+            self._accelerator.launch(insn_address, count, timeout)
+            self._statistics += statistics
+
+    def stats(self) -> Statistics:
+        return self._statistics
+
+    def reset_stats(self) -> None:
+        self._statistics = Statistics()
+
+    def close(self) -> None:
+        """Free all buffers; further calls but `close` are errors."""
+        with self._lock:
+            self._closed = True
+            buffers, self._buffers = self._buffers, {}
+            for buffer in buffers.values():
+                buffer.release()
+
+    def __enter__(self) -> PynqDevice:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------------ details
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise DeviceError("this device is closed; open a new one")
+
+    def _own(self, buffer: DeviceBuffer) -> PynqBuffer:
+        self._check_open()
+        own = self._buffers.get(buffer.address)
+        if own is None or own is not buffer:
+            raise DeviceError(f"{buffer!r} is not allocated on this device")
+        return own
+
+    def _refresh(self, buffer: PynqBuffer) -> None:
+        if buffer._stale:
+            with _worded("cannot invalidate the cache"):
+                buffer._array.invalidate()
+            buffer._stale = False
+
+    def _instructions(self, address: int, count: int) -> npt.NDArray[np.uint64]:
+        """Return the words that lie at `address`, which must be in one buffer of this device."""
+        nbytes = count * INSTRUCTION_BYTES
+        for buffer in self._buffers.values():
+            offset = address - buffer.address
+            if offset >= 0 and offset + nbytes <= buffer.nbytes and count > 0:
+                if offset % INSTRUCTION_BYTES:
+                    break
+                if buffer._generation != self._accelerator.generation:
+                    raise BufferLost(
+                        "the board was programmed since the program was loaded; load it again"
+                    )
+                self._refresh(buffer)
+                image = np.array(buffer._array[offset : offset + nbytes], dtype=np.uint8)
+                return image.view(np.uint64).reshape(-1, 2)
+        raise DeviceError(
+            f"cannot launch {count} instructions from address {address:#x}: they must lie in one "
+            f"buffer of this device, at a multiple of {INSTRUCTION_BYTES}"
+        )
+
+    def _checked(self, words: npt.NDArray[np.uint64]) -> Statistics:
+        digest = hashlib.sha256(words.tobytes()).digest()
+        if digest not in self._known:
+            check_instructions(self._config, words, self.capabilities)
+            self._known[digest] = count_instructions(self._config, words)
+        return self._known[digest]
+
+
+def _check_range(buffer: PynqBuffer, offset: int, nbytes: int) -> None:
+    if offset < 0 or nbytes < 0 or offset + nbytes > buffer.nbytes:
+        raise DeviceError(
+            f"{nbytes} bytes at offset {offset} exceed a buffer of {buffer.nbytes} bytes"
+        )
+
+
+@contextmanager
+def _worded(what: str) -> Iterator[None]:
+    """Raise what PYNQ raises as a `DeviceError`."""
+    try:
+        yield
+    except VTAError:
+        raise
+    except Exception as error:
+        raise DeviceError(f"{what}: {type(error).__name__}: {error}") from error

@@ -1,0 +1,451 @@
+"""RemoteDevice: a board behind the `Device` protocol, over the network.
+
+The other end is ``python -m vtaops.board serve``. Programs and parameters are offered to the board
+by their hash first, so that they travel once; see `vtaops.runtime.wire` for the messages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.capabilities import Capabilities
+from vtaops.config import HardwareConfig
+from vtaops.errors import (
+    BufferLost,
+    ConfigError,
+    DeadlockError,
+    DeviceError,
+    DeviceTimeout,
+    UnsupportedError,
+    VTAError,
+)
+from vtaops.program.statistics import Statistics
+from vtaops.runtime.device import DeviceBuffer
+from vtaops.runtime.wire import (
+    CHUNK_BYTES,
+    NONCE_BYTES,
+    PROTOCOL_VERSION,
+    Connection,
+    ConnectionLost,
+    package_version,
+    parse_address,
+    proof,
+    proves,
+    read_secret,
+)
+
+DEFAULT_TIMEOUT = 10.0
+"""Seconds that the board may take for one message; a launch may take its own timeout longer."""
+
+Progress = Callable[[str, int, int], None]
+"""Called during transfers: (what, bytes done, bytes in all)."""
+
+_ERRORS = {
+    cls.__name__: cls
+    for cls in (
+        BufferLost,
+        ConfigError,
+        DeadlockError,
+        DeviceError,
+        DeviceTimeout,
+        UnsupportedError,
+    )
+}
+_MIN_CACHED_BYTES = 4096  # less is sent at once: asking would take as long
+
+
+@dataclass(frozen=True, eq=False)
+class RemoteBuffer:
+    """A block of the board's DRAM.
+
+    Attributes
+    ----------
+    address, nbytes : int
+        Physical byte address on the board, and size.
+    handle : int
+        Its number in the session.
+    connection : int
+        Which connection of the device it belongs to; it ends with it.
+    """
+
+    address: int
+    nbytes: int
+    handle: int
+    connection: int
+
+
+class RemoteDevice:
+    """A board that serves at an address.
+
+    After a failure of the connection the call raises, and the next one connects again; buffers of
+    the old connection are gone then (a `LoadedProgram` places itself anew), and so are its
+    counters.
+    Calls from several threads take turns.
+
+    Parameters
+    ----------
+    address : str
+        ``pynq://host:port``.
+    config : HardwareConfig, str or Path, optional
+        What the board must have; by default any configuration is taken.
+    secret : bytes, optional
+        The shared secret; by default that of the environment (`read_secret`).
+    timeout : float
+        Seconds that the board may take for one message.
+    progress : callable, optional
+        Called during transfers.
+
+    Raises
+    ------
+    DeviceError
+        If the board cannot be reached, speaks another version, or refuses the secret.
+    ConfigError
+        If it has another configuration.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        config: HardwareConfig | str | Path | None = None,
+        *,
+        secret: bytes | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
+        progress: Progress | None = None,
+    ) -> None:
+        if config is not None and not isinstance(config, HardwareConfig):
+            config = HardwareConfig.load(config)
+        if not timeout > 0:
+            raise DeviceError(f"timeout is {timeout} s; it must be positive")
+        self._host, self._port = parse_address(address)
+        self._wanted = config
+        self._secret = read_secret() if secret is None else secret
+        self._timeout = timeout
+        self._progress = progress
+        self._lock = threading.RLock()
+        self._connection: Connection | None = None
+        self._connections = 0
+        self._requests = 0
+        self._closed = False
+        self.sent_bytes = 0
+        """Bytes of data (not of messages) that went to the board."""
+        self.received_bytes = 0
+        """Bytes of data that came from the board."""
+        self._config = self._connect()
+
+    @property
+    def config(self) -> HardwareConfig:
+        return self._config
+
+    @property
+    def address(self) -> str:
+        """Where the board is."""
+        return f"pynq://{self._host}:{self._port}"
+
+    # ------------------------------------------------------------------------ memory
+
+    def alloc(self, nbytes: int) -> DeviceBuffer:
+        answer, _ = self._request("alloc", nbytes=int(nbytes))
+        address, handle = _integers(answer, "address", "buffer")
+        return RemoteBuffer(address, nbytes, handle, self._connections)
+
+    def free(self, buffer: DeviceBuffer) -> None:
+        with self._lock:
+            if not isinstance(buffer, RemoteBuffer):
+                raise DeviceError(f"{buffer!r} is not allocated on this device")
+            if buffer.connection == self._connections and self._connection is not None:
+                self._request("free", buffer=buffer.handle)
+
+    def write(self, buffer: DeviceBuffer, data: npt.NDArray[np.generic]) -> None:
+        image = _image(data)
+        with self._lock:
+            handle = self._handle(buffer, len(image))
+            for start in range(0, len(image), CHUNK_BYTES):
+                chunk = image[start : start + CHUNK_BYTES]
+                self._request("write", chunk, buffer=handle, offset=start)
+                self._report("write", start + len(chunk), len(image))
+
+    def write_cached(self, buffer: DeviceBuffer, data: npt.NDArray[np.generic]) -> None:
+        """Do the same as `write`; data that the board still has do not travel.
+
+        The board checks the hash of what it keeps.
+        """
+        image = _image(data)
+        if len(image) < _MIN_CACHED_BYTES:
+            self.write(buffer, data)
+            return
+        digest = hashlib.sha256(image).hexdigest()
+        with self._lock:
+            named: dict[str, Any] = {
+                "buffer": self._handle(buffer, len(image)),
+                "nbytes": len(image),
+            }
+            answer, _ = self._request("fill", sha256=digest, **named)
+            if answer.get("found") is not True:
+                self.write(buffer, data)
+                self._request("keep", sha256=digest, **named)
+
+    def read(self, buffer: DeviceBuffer, nbytes: int) -> npt.NDArray[np.uint8]:
+        with self._lock:
+            handle = self._handle(buffer, nbytes)
+            image = np.empty(nbytes, np.uint8)
+            for start in range(0, nbytes, CHUNK_BYTES):
+                size = min(CHUNK_BYTES, nbytes - start)
+                _, chunk = self._request("read", buffer=handle, offset=start, nbytes=size)
+                if len(chunk) != size:
+                    self._drop()
+                    raise DeviceError(f"the board sent {len(chunk)} bytes; {size} were asked for")
+                image[start : start + size] = np.frombuffer(chunk, np.uint8)
+                self._report("read", start + size, nbytes)
+            return image
+
+    # -------------------------------------------------------------------------- runs
+
+    def launch(self, insn_address: int, count: int, timeout: float) -> None:
+        if not timeout > 0:
+            raise DeviceError(f"timeout is {timeout} s; it must be positive")
+        self._request(
+            "launch",
+            seconds=timeout + self._timeout,
+            address=int(insn_address),
+            count=int(count),
+            timeout=float(timeout),
+        )
+
+    def stats(self) -> Statistics:
+        answer, _ = self._request("stats")
+        names = list(Statistics.__dataclass_fields__)
+        return Statistics(**dict(zip(names, _integers(answer, *names), strict=True)))
+
+    def reset_stats(self) -> None:
+        self._request("reset_stats")
+
+    # ---------------------------------------------------------------- beyond the protocol
+
+    def info(self) -> dict[str, Any]:
+        """Return what the board tells about itself: versions, bitstream, registers, memory."""
+        answer, _ = self._request("info")
+        return {name: value for name, value in answer.items() if name != "id"}
+
+    def program(self, bitstream: bytes, register_map: str, *, timeout: float = 60.0) -> None:
+        """Program the logic of the board.
+
+        Parameters
+        ----------
+        bitstream : bytes
+            A ``.bit`` file.
+        register_map : str
+            Its design: "hls" or "rtl".
+        timeout : float
+            Seconds that the programming may take.
+
+        Raises
+        ------
+        DeviceError
+            If the bitstream is corrupted, for another part, or the board refuses it.
+        ConfigError
+            If the board serves another configuration or design.
+        """
+        with self._lock:
+            total = len(bitstream)
+            view = memoryview(bitstream)
+            for start in range(0, total, CHUNK_BYTES):
+                chunk = view[start : start + CHUNK_BYTES]
+                self._request("upload", chunk, offset=start, total=total)
+                self._report("upload", start + len(chunk), total)
+            self._request(
+                "program",
+                seconds=timeout,
+                sha256=hashlib.sha256(bitstream).hexdigest(),
+                fingerprint=self._config.fingerprint,
+                register_map=register_map,
+            )
+
+    def close(self) -> None:
+        """End the session, which frees its memory on the board; further calls are errors."""
+        with self._lock:
+            self._closed = True
+            self._drop()
+
+    def __enter__(self) -> RemoteDevice:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"RemoteDevice({self.address!r}, {self._config.bitstream_id})"
+
+    # ----------------------------------------------------------------------- connection
+
+    def _connect(self) -> HardwareConfig:
+        deadline = time.monotonic() + self._timeout
+        try:
+            stream = socket.create_connection((self._host, self._port), self._timeout)
+        except OSError as error:
+            raise DeviceError(
+                f"cannot reach a board at {self.address} within {self._timeout} s ({error}); is "
+                f"'python3 -m vtaops.board serve' running there?"
+            ) from error
+        self._connection = Connection(stream)
+        self._connections += 1
+        try:
+            return self._login(self._connection, deadline)
+        except DeviceTimeout as error:
+            self._drop()
+            raise DeviceTimeout(f"{self.address} did not answer in {self._timeout} s") from error
+        except BaseException:
+            self._drop()
+            raise
+
+    def _login(self, connection: Connection, deadline: float) -> HardwareConfig:
+        hello, _ = connection.receive(deadline=deadline, max_payload=0)
+        _raise_error(hello, self.address)
+        if hello.get("protocol") != PROTOCOL_VERSION:
+            raise DeviceError(
+                f"the board speaks protocol {hello.get('protocol')} (vtaops "
+                f"{hello.get('vtaops')}), this is protocol {PROTOCOL_VERSION} (vtaops "
+                f"{package_version()}); install the same version on both"
+            )
+        if hello.get("secret") and not self._secret:
+            raise DeviceError(
+                "the board asks for its shared secret; set VTAOPS_BOARD_SECRET, or "
+                "VTAOPS_BOARD_SECRET_FILE to a file that holds it"
+            )
+        nonces = str(hello.get("nonce")), secrets.token_hex(NONCE_BYTES)
+        given = proof(self._secret, "client", *nonces)
+        login = {"op": "login", "id": 0, "protocol": PROTOCOL_VERSION}
+        connection.send({**login, "nonce": nonces[1], "proof": given}, deadline=deadline)
+        answer, _ = connection.receive(deadline=deadline, max_payload=0)
+        _raise_error(answer, self.address)
+        if not proves(answer.get("proof"), self._secret, "server", *nonces):
+            raise DeviceError("the board does not know the shared secret; is it the right board?")
+        return self._agreed(answer)
+
+    def _agreed(self, answer: dict[str, Any]) -> HardwareConfig:
+        values, name = answer.get("config"), answer.get("config_name")
+        if not isinstance(values, dict):
+            raise DeviceError("the board sent no configuration")
+        config = HardwareConfig.from_dict(values, str(name))
+        if config.fingerprint != answer.get("fingerprint"):
+            raise ConfigError(
+                f"the board calls its configuration {answer.get('fingerprint')}, in this vtaops it "
+                f"is {config.fingerprint}; install the same version of vtaops on both"
+            )
+        try:
+            self.capabilities = Capabilities(**answer["capabilities"])
+        except (KeyError, TypeError) as error:
+            raise DeviceError(f"the board sent no capabilities that are known: {error}") from error
+        wanted = self._wanted
+        if wanted is not None and wanted.fingerprint != config.fingerprint:
+            raise ConfigError(
+                f"the board has configuration {config.bitstream_id}, not {wanted.bitstream_id} "
+                f"({wanted.name}); open it with that, or program another bitstream"
+            )
+        return config
+
+    def _request(
+        self,
+        operation: str,
+        payload: bytes | memoryview = b"",
+        *,
+        seconds: float | None = None,
+        **fields: Any,
+    ) -> tuple[dict[str, Any], bytes]:
+        with self._lock:
+            if self._closed:
+                raise DeviceError("this device is closed; open a new one")
+            if self._connection is None:
+                self._config = self._connect()
+            connection = self._connection
+            assert connection is not None
+            self._requests += 1
+            header = {"op": operation, "id": self._requests, **fields}
+            deadline = time.monotonic() + (self._timeout if seconds is None else seconds)
+            try:
+                connection.send(header, payload, deadline=deadline)
+                answer, data = connection.receive(deadline=deadline)
+            except (DeviceTimeout, ConnectionLost) as error:
+                reason = self._last_words(connection, error)
+                self._drop()
+                raise type(error)(f"{self.address}, {operation}: {reason}") from error
+            except BaseException:
+                self._drop()  # half a message may have been exchanged
+                raise
+            if answer.get("id") != self._requests:
+                self._drop()
+                _raise_error(answer, self.address)
+                raise ConnectionLost(f"{self.address} answered another request")
+            if answer.get("last") is True:
+                self._drop()
+            _raise_error(answer, self.address)
+            self.sent_bytes += len(payload)
+            self.received_bytes += len(data)
+            return answer, data
+
+    def _last_words(self, connection: Connection, error: DeviceError) -> str:
+        """Return what the board said before it closed the connection, if it said anything."""
+        if isinstance(error, ConnectionLost):
+            try:
+                answer, _ = connection.receive(deadline=time.monotonic() + 0.1, max_payload=0)
+                return str(answer["error"]["message"])
+            except (DeviceError, KeyError, TypeError):
+                pass
+        return str(error)
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _handle(self, buffer: DeviceBuffer, nbytes: int) -> int:
+        if not isinstance(buffer, RemoteBuffer):
+            raise DeviceError(f"{buffer!r} is not allocated on this device")
+        if buffer.connection != self._connections or self._connection is None:
+            raise BufferLost("the buffer was lost with its connection; load the program again")
+        if not 0 <= nbytes <= buffer.nbytes:
+            raise DeviceError(f"{nbytes} bytes exceed a buffer of {buffer.nbytes} bytes")
+        return buffer.handle
+
+    def _report(self, what: str, done: int, total: int) -> None:
+        if self._progress is not None:
+            self._progress(what, done, total)
+
+
+def _image(data: npt.NDArray[np.generic]) -> memoryview:
+    flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+    return memoryview(flat)  # type: ignore[arg-type]  # NumPy declares no buffer protocol
+
+
+def _integers(answer: dict[str, Any], *names: str) -> tuple[int, ...]:
+    values = tuple(answer.get(name) for name in names)
+    if not all(type(value) is int for value in values):
+        raise DeviceError(f"the board sent {values} for {', '.join(names)}; integers were expected")
+    return values  # type: ignore[return-value]
+
+
+def _raise_error(answer: dict[str, Any], address: str) -> None:
+    error = answer.get("error")
+    if error is None:
+        return
+    kind, message = (
+        (error.get("kind"), error.get("message")) if isinstance(error, dict) else ("", error)
+    )
+    cls: type[VTAError] = _ERRORS.get(str(kind), DeviceError)
+    raise cls(f"{address}: {message}")

@@ -1,0 +1,275 @@
+"""The messages between a client and the server of a board: framing, checks, login.
+
+A message is a preamble, a JSON object, and bytes:
+
+=====  ===========================================================================================
+bytes  content (integers little-endian)
+=====  ===========================================================================================
+4      magic, ``VTB1``
+4      length H of the object
+4      length P of the payload
+4      CRC-32 of object and payload
+4      CRC-32 of the 16 bytes before
+H      JSON object, UTF-8
+P      payload
+=====  ===========================================================================================
+
+The client sends requests ``{"op": ..., "id": n, ...}``; each is answered by ``{"id": n, ...}``,
+with ``"error"`` (kind and message) if it failed. Lengths are bounded before anything is read. At
+login both sides prove with HMAC-SHA-256 over two fresh random numbers that they know the shared
+secret, which itself never travels. What follows is checked against accidents (CRC), not against an
+attacker who can change packets: use an SSH tunnel where that matters.
+
+Imports no TVM: a board installs this file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import importlib.metadata
+import json
+import os
+import socket
+import struct
+import time
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vtaops.errors import DeviceError, DeviceTimeout
+
+PROTOCOL_VERSION = 1
+DEFAULT_PORT = 9191
+CHUNK_BYTES = 1 << 20
+"""Greatest payload: larger transfers are cut into messages of this size."""
+
+MAX_HEADER_BYTES = 64 << 10
+NONCE_BYTES = 32
+MIN_SECRET_BYTES = 16
+SECRET_VARIABLE = "VTAOPS_BOARD_SECRET"
+SECRET_FILE_VARIABLE = "VTAOPS_BOARD_SECRET_FILE"
+
+_MAGIC = b"VTB1"
+_PREAMBLE = struct.Struct("<4sIII")
+_CHECK = struct.Struct("<I")
+PREAMBLE_BYTES = _PREAMBLE.size + _CHECK.size
+
+_SHORTEST_WAIT = 1e-3  # seconds; 0 would make a socket non-blocking
+
+
+def package_version() -> str:
+    """Return the version of vtaops, for people to compare."""
+    try:
+        return importlib.metadata.version("vtaops")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+class ConnectionLost(DeviceError):
+    """The other side cannot be reached any more, or does not speak this protocol."""
+
+
+class Connection:
+    """A socket that carries messages, every one within a deadline of `time.monotonic`.
+
+    After any error the connection is of no further use; close it.
+    """
+
+    def __init__(self, stream: socket.socket) -> None:
+        self._stream = stream
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def send(
+        self, header: Mapping[str, Any], payload: bytes | memoryview = b"", *, deadline: float
+    ) -> None:
+        """Send one message.
+
+        Raises
+        ------
+        DeviceTimeout
+            If it could not be handed over in time.
+        ConnectionLost
+            If the other side has gone.
+        """
+        self.send_raw(encode(header, payload), deadline=deadline)
+
+    def send_raw(self, data: bytes, *, deadline: float) -> None:
+        """Send the bytes of a message; see `encode`."""
+        view = memoryview(data)
+        try:
+            while view:
+                self._wait_until(deadline)
+                view = view[self._stream.send(view) :]
+        except TimeoutError:
+            raise DeviceTimeout("the other side takes no data") from None
+        except OSError as error:
+            raise ConnectionLost(f"the connection broke: {error}") from error
+
+    def receive(
+        self,
+        *,
+        deadline: float,
+        max_payload: int = CHUNK_BYTES,
+        max_header: int = MAX_HEADER_BYTES,
+        rest_within: float | None = None,
+    ) -> tuple[dict[str, Any], bytes]:
+        """Receive one message: its object and its payload.
+
+        Parameters
+        ----------
+        deadline : float
+            Until when the message must be complete.
+        max_payload, max_header : int
+            Greatest lengths that are accepted, in bytes.
+        rest_within : float, optional
+            Seconds for the rest of a message that has begun, whatever the deadline.
+
+        Raises
+        ------
+        DeviceTimeout
+            If it did not come in time.
+        ConnectionLost
+            If the other side closed the connection, or sent what is no valid message.
+        """
+        first = self._receive_exactly(1, deadline)
+        if rest_within is not None:
+            deadline = time.monotonic() + rest_within
+        preamble = first + self._receive_exactly(PREAMBLE_BYTES - 1, deadline)
+        magic, header_length, payload_length, check = _PREAMBLE.unpack_from(preamble)
+        (preamble_check,) = _CHECK.unpack_from(preamble, _PREAMBLE.size)
+        if magic != _MAGIC:
+            raise ConnectionLost("the other side does not speak the protocol of vtaops boards")
+        if zlib.crc32(preamble[: _PREAMBLE.size]) != preamble_check:
+            raise ConnectionLost("a message was corrupted on its way (preamble)")
+        if header_length > max_header or payload_length > max_payload:
+            raise ConnectionLost(
+                f"a message of {header_length} + {payload_length} bytes exceeds the limit of "
+                f"{max_header} + {max_payload}"
+            )
+        body = self._receive_exactly(header_length + payload_length, deadline)
+        if zlib.crc32(body) != check:
+            raise ConnectionLost("a message was corrupted on its way (checksum)")
+        return _decode_header(body[:header_length]), bytes(body[header_length:])
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._stream.close()
+
+    def shutdown(self) -> None:
+        """End the connection; a `receive` that waits in another thread returns with an error."""
+        try:
+            self._stream.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return  # the other side was faster
+
+    def _receive_exactly(self, count: int, deadline: float) -> bytearray:
+        data = bytearray(count)
+        view = memoryview(data)
+        try:
+            while view:
+                self._wait_until(deadline)
+                received = self._stream.recv_into(view)
+                if not received:
+                    raise ConnectionLost("the other side closed the connection")
+                view = view[received:]
+        except TimeoutError:
+            raise DeviceTimeout("no answer in time") from None
+        except OSError as error:
+            raise ConnectionLost(f"the connection broke: {error}") from error
+        return data
+
+    def _wait_until(self, deadline: float) -> None:
+        if deadline == float("inf"):
+            self._stream.settimeout(None)
+            return
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._stream.settimeout(max(left, _SHORTEST_WAIT))
+
+
+def encode(header: Mapping[str, Any], payload: bytes | memoryview = b"") -> bytes:
+    """Return the bytes of a message."""
+    text = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
+    check = zlib.crc32(payload, zlib.crc32(text))
+    preamble = _PREAMBLE.pack(_MAGIC, len(text), len(payload), check)
+    return b"".join((preamble, _CHECK.pack(zlib.crc32(preamble)), text, payload))
+
+
+def _decode_header(text: bytes | bytearray) -> dict[str, Any]:
+    try:
+        header = json.loads(text.decode())
+    except (ValueError, RecursionError) as error:
+        raise ConnectionLost(f"a message holds no JSON: {error}") from error
+    if not isinstance(header, dict):
+        raise ConnectionLost("a message holds no JSON object")
+    return header
+
+
+# ---------------------------------------------------------------------------------- secret
+
+
+def read_secret(path: str | Path | None = None) -> bytes:
+    """Return the shared secret of a file, or of the environment; empty if there is none.
+
+    The environment holds it in VTAOPS_BOARD_SECRET, or the name of a file with it in
+    VTAOPS_BOARD_SECRET_FILE. White space around it does not count.
+
+    Raises
+    ------
+    DeviceError
+        If the file cannot be read or the secret is too short.
+    """
+    chosen = path or os.environ.get(SECRET_FILE_VARIABLE, "")
+    if chosen:
+        try:
+            secret = Path(chosen).read_bytes().strip()
+        except OSError as error:
+            raise DeviceError(f"cannot read the secret: {error}") from error
+    else:
+        secret = os.environ.get(SECRET_VARIABLE, "").encode().strip()
+        if not secret:
+            return b""
+    if len(secret) < MIN_SECRET_BYTES:
+        raise DeviceError(
+            f"the shared secret has {len(secret)} bytes; give at least {MIN_SECRET_BYTES}, for "
+            f"example those of: python3 -c 'import secrets; print(secrets.token_hex())'"
+        )
+    return secret
+
+
+def proof(secret: bytes, side: str, server_nonce: str, client_nonce: str) -> str:
+    """Return what shows that `side` ("client" or "server") knows the secret."""
+    message = f"vtaops board {side} {server_nonce} {client_nonce}".encode()
+    return hmac.new(secret, message, hashlib.sha256).hexdigest()
+
+
+def proves(given: Any, secret: bytes, side: str, server_nonce: str, client_nonce: str) -> bool:
+    """Whether `given` is the `proof`, compared in constant time."""
+    expected = proof(secret, side, server_nonce, client_nonce)
+    if not isinstance(given, str) or not given.isascii():
+        return False
+    return hmac.compare_digest(given, expected)
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Return host and port of ``pynq://host:port``, ``host:port`` or ``host``.
+
+    Raises
+    ------
+    DeviceError
+        If it is none.
+    """
+    text = address.removeprefix("pynq://").rstrip("/")
+    host, colon, port = text.rpartition(":")
+    if not colon or host.endswith(":") or (port.endswith("]")):
+        host, port = text, str(DEFAULT_PORT)
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise DeviceError(
+            f"{address!r} is no address of a board; write pynq://HOST or pynq://HOST:PORT"
+        )
+    return host, int(port)
