@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec
 
 import numpy as np
@@ -29,6 +28,7 @@ from vtaops.ops import Operator
 from vtaops.program import Program, Statistics
 from vtaops.reference import evaluate
 from vtaops.runtime import Device, LoadedProgram, open_device
+from vtaops.runtime.device import Closing
 from vtaops.runtime.executor import DEFAULT_TIMEOUT
 from vtaops.schedule import Tiling
 from vtaops.tuner import COMPILED, Effort, tune
@@ -62,7 +62,7 @@ class Placement:
     runs: int
 
 
-class Session(Operators):
+class Session(Operators, Closing):
     """A device, and the programs that run on it.
 
     Use it as a context manager, or call `close`. Calls from several threads take turns.
@@ -212,17 +212,6 @@ class Session(Operators):
                 loaded.close()
             self._loaded.clear()
             self.device.close()
-
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 _default: Session | None = None

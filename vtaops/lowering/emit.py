@@ -432,8 +432,10 @@ def _box(leaf: LeafNest, values: Values) -> Box | None:
         (index,) = inner
         loop = leaf.loops[index]
         holds = np.flatnonzero(guard({**values, loop.name: np.arange(loop.extent)}))
-        if not holds.size or holds[-1] - holds[0] + 1 != holds.size:
+        if not holds.size:
             return None
+        if holds[-1] - holds[0] + 1 != holds.size:
+            raise NotImplementedError(f"a guard holds for scattered values of {loop.name}")
         span = range(max(box[index].start, holds[0]), min(box[index].stop, holds[-1] + 1))
         if not span:
             return None
@@ -452,14 +454,8 @@ def _roles(leaf: CallNest) -> tuple[TileOperand | None, TileOperand | None, Tile
 
 
 def _operation(leaf: CallNest, kernel: Kernel) -> Operation:
-    outer, inner, micro_ops = kernel.outer, kernel.inner, kernel.micro_ops
-    loops = {
-        "uop_end": len(micro_ops),
-        "iter_out": outer.extent,
-        "iter_in": inner.extent,
-        "dst_factor_out": outer.strides[0],
-        "dst_factor_in": inner.strides[0],
-    }
+    outer, inner = kernel.outer, kernel.inner
+    loops = _loop_fields(kernel)
     source = {"src_factor_out": outer.strides[1], "src_factor_in": inner.strides[1]}
     touches = [Touch("acc", _touched(kernel, 0), write=True)]
     instruction: Gemm | Alu
@@ -477,22 +473,23 @@ def _operation(leaf: CallNest, kernel: Kernel) -> Operation:
             touches.append(Touch("acc", _touched(kernel, 1), write=False))
     else:
         instruction = Gemm(**loops, reset=1)
-    return Operation(instruction, touches=tuple(touches), micro_ops=micro_ops)
+    return Operation(instruction, touches=tuple(touches), micro_ops=kernel.micro_ops)
+
+
+def _loop_fields(kernel: Kernel) -> dict[str, int]:
+    """Return the fields that GEMM and ALU instructions share."""
+    return {
+        "uop_end": len(kernel.micro_ops),
+        "iter_out": kernel.outer.extent,
+        "iter_in": kernel.inner.extent,
+        "dst_factor_out": kernel.outer.strides[0],
+        "dst_factor_in": kernel.inner.strides[0],
+    }
 
 
 def _add_immediate(kernel: Kernel, imm: int) -> Operation:
     """Return the addition of an immediate to the accumulators that a kernel resets."""
-    outer, inner = kernel.outer, kernel.inner
-    instruction = Alu(
-        uop_end=len(kernel.micro_ops),
-        iter_out=outer.extent,
-        iter_in=inner.extent,
-        dst_factor_out=outer.strides[0],
-        dst_factor_in=inner.strides[0],
-        alu_op=AluOp.ADD,
-        use_imm=1,
-        imm=imm,
-    )
+    instruction = Alu(**_loop_fields(kernel), alu_op=AluOp.ADD, use_imm=1, imm=imm)
     touches = (Touch("acc", _touched(kernel, 0), write=True),)
     return Operation(instruction, touches=touches, micro_ops=kernel.micro_ops)
 

@@ -8,13 +8,29 @@ third party needs about 60 lines. A device may state what it can execute in an a
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from vtaops.config import HardwareConfig
 from vtaops.program.statistics import Statistics
+
+Self = TypeVar("Self", bound="Closing")
+
+
+class Closing:
+    """Something that is closed at the end of a ``with`` block."""
+
+    def close(self) -> None:
+        """Release what is held."""
+        raise NotImplementedError
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class DeviceBuffer(Protocol):

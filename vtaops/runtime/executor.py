@@ -7,7 +7,6 @@ launches, and unpacks the result. Knows devices only through the `Device` protoc
 from __future__ import annotations
 
 from contextlib import suppress
-from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +15,7 @@ from vtaops.config import MICRO_OP_BYTES, Memory
 from vtaops.errors import BufferLost, ConfigError, DeviceError, ShapeError
 from vtaops.isa import OPCODE_BITS, Encoding, Load, Store
 from vtaops.program.program import NO_BUFFER, Program, Role
-from vtaops.runtime.device import CachingDevice, Device, DeviceBuffer
+from vtaops.runtime.device import CachingDevice, Closing, Device, DeviceBuffer
 
 DEFAULT_TIMEOUT = 60.0
 """Seconds that a launch may take."""
@@ -67,7 +66,7 @@ def relocate(
     return words
 
 
-class LoadedProgram:
+class LoadedProgram(Closing):
     """A program in the DRAM of a device.
 
     Use it as a context manager, or call `close`.
@@ -213,17 +212,6 @@ class LoadedProgram:
             with suppress(DeviceError):  # a device that failed has lost it
                 self.device.free(buffer)
         self._allocated.clear()
-
-    def __enter__(self) -> LoadedProgram:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def run(program: Program, device: Device, *arrays: npt.ArrayLike) -> npt.NDArray[np.generic]:

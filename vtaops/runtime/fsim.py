@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from vtaops.config import HardwareConfig
 from vtaops.errors import DeadlockError, DeviceError, DeviceTimeout, EncodingError
 from vtaops.isa import OPCODE_BITS, WORD_BITS, Encoding, MicroOp, disassemble
 from vtaops.program.statistics import Statistics
-from vtaops.runtime.device import DeviceBuffer
+from vtaops.runtime.device import Closing, DeviceBuffer
 
 _ERRORS = {"device": DeviceError, "deadlock": DeadlockError, "timeout": DeviceTimeout}
 _LONGEST_TIMEOUT = 1e9  # seconds; keeps infinity out of clock arithmetic
@@ -35,7 +34,7 @@ def available_kernels() -> list[str]:
     return list(_fsim.available_kernels())
 
 
-class Fsim:
+class Fsim(Closing):
     """A simulated VTA: bit-exact, checks every access, reports deadlocks at once.
 
     Shifts take the full 32-bit operand: right by 31 or more gives the sign, a negative amount
@@ -209,17 +208,6 @@ class Fsim:
     def close(self) -> None:
         """Free the DRAM, after the launch in progress; further calls but `close` are errors."""
         self._native.close()
-
-    def __enter__(self) -> Fsim:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"Fsim({self._config.name!r}, seed={self._seed}, kernel={self.kernel!r})"

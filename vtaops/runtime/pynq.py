@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,7 +27,7 @@ from vtaops.config import INSTRUCTION_BYTES, PAGE_BYTES, HardwareConfig, Memory
 from vtaops.errors import BufferLost, DeviceError, DeviceTimeout, VTAError
 from vtaops.isa import Encoding, Load, words_to_array
 from vtaops.program.statistics import Statistics, count_instructions
-from vtaops.runtime.device import DeviceBuffer
+from vtaops.runtime.device import Closing, DeviceBuffer
 from vtaops.runtime.instruction_check import check_instructions
 from vtaops.runtime.registers import ControlRegisters, Mmio, RegisterMap, control_registers
 
@@ -295,7 +294,7 @@ class PynqBuffer:
         self._array = None
 
 
-class PynqDevice:
+class PynqDevice(Closing):
     """A VTA on this board behind the `Device` protocol.
 
     Several devices may share one `Accelerator`; each has its own buffers and counters.
@@ -432,17 +431,6 @@ class PynqDevice:
             buffers, self._buffers = self._buffers, {}
             for buffer in buffers.values():
                 buffer.release()
-
-    def __enter__(self) -> PynqDevice:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # ------------------------------------------------------------------------ details
 

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ from vtaops.errors import (
     VTAError,
 )
 from vtaops.program.statistics import Statistics
-from vtaops.runtime.device import DeviceBuffer
+from vtaops.runtime.device import Closing, DeviceBuffer
 from vtaops.runtime.wire import (
     CHUNK_BYTES,
     NONCE_BYTES,
@@ -86,7 +85,7 @@ class RemoteBuffer:
     connection: int
 
 
-class RemoteDevice:
+class RemoteDevice(Closing):
     """A board that serves at an address.
 
     After a failure of the connection the call raises, and the next one connects again; buffers of
@@ -277,17 +276,6 @@ class RemoteDevice:
         with self._lock:
             self._closed = True
             self._drop()
-
-    def __enter__(self) -> RemoteDevice:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"RemoteDevice({self.address!r}, {self._config.bitstream_id})"

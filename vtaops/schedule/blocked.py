@@ -209,9 +209,8 @@ def _(op: Conv2d, config: HardwareConfig) -> BlockedShape:
     top, left, _, _ = op.pads
     (kh, kw), (sh, sw), (dh, _) = op.kernel_size, op.stride, op.dilations
     (padded_h, padded_w), (out_h, out_w) = op.padded_size, op.out_size
-    inside_h = [top <= y < top + op.height for y in range(padded_h)]
-    inside_w = [left <= x < left + op.width for x in range(padded_w)]
-    rows = Axis(out_h, sh, op.kernel_extent[0], tuple(inside_h))
+    inside_h = _inside(op.height, top, padded_h)
+    rows = Axis(out_h, sh, op.kernel_extent[0], inside_h)
     if op.gathers_rows:  # only the rows that are read are loaded, one after the other
         read = [inside_h[y * sh + tap * dh] for y in range(out_h) for tap in range(kh)]
         rows = Axis(out_h, kh, kh, tuple(read))
@@ -220,7 +219,7 @@ def _(op: Conv2d, config: HardwareConfig) -> BlockedShape:
         oc=_blocks(op.out_channels, config.block_out),
         ic=blocks.ic,
         rows=rows,
-        columns=Axis(out_w, sw, op.kernel_extent[1], tuple(inside_w)),
+        columns=Axis(out_w, sw, op.kernel_extent[1], _inside(op.width, left, padded_w)),
         taps=kh * kw,
         alu_passes=len(op.stages) - op.residual,
         bias=op.bias + op.multiplier,
@@ -356,14 +355,16 @@ def _sliding(window: Window) -> tuple[Axis, Axis]:
             window.out_size[axis],
             window.stride[axis],
             window.kernel[axis],
-            tuple(
-                before <= pixel < before + window.size[axis]
-                for pixel in range(window.padded_size[axis])
-            ),
+            _inside(window.size[axis], before, window.padded_size[axis]),
         )
         for axis, before in enumerate(window.pads[:2])
     )
     return rows, columns
+
+
+def _inside(size: int, before: int, padded: int) -> tuple[bool, ...]:
+    """Return for each pixel of a padded axis whether it lies in the image."""
+    return tuple(before <= pixel < before + size for pixel in range(padded))
 
 
 def _phases(axis: Phases) -> Axis:

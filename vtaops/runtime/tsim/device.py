@@ -6,7 +6,6 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +13,7 @@ import numpy.typing as npt
 from vtaops.config import INSTRUCTION_BYTES, PAGE_BYTES, HardwareConfig
 from vtaops.errors import ConfigError, DeadlockError, DeviceError, DeviceTimeout
 from vtaops.program.statistics import Statistics
-from vtaops.runtime.device import DeviceBuffer
+from vtaops.runtime.device import Closing, DeviceBuffer
 from vtaops.runtime.registers import RtlRegisters
 from vtaops.runtime.tsim.build import TRACE_FORMATS, build_model
 from vtaops.runtime.tsim.model import DRAM_BYTES, NO_LIMIT, Model, Result
@@ -38,7 +37,7 @@ class TsimBuffer:
     nbytes: int
 
 
-class Tsim:
+class Tsim(Closing):
     """Our RTL of VTA, simulated cycle by cycle.
 
     The model of a configuration is built on first use (some seconds) and cached.
@@ -233,17 +232,6 @@ class Tsim:
         with self._lock:
             self._open()
             return self._performance
-
-    def __enter__(self) -> Tsim:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"Tsim({self._config.name!r}, port_bytes={self._parameters.port_bytes})"
