@@ -26,6 +26,7 @@ ALLOWED = {
     "ops": {"program", "capabilities", "isa", "layout", "views", "config", "errors"},
     "kernels": {"errors"},
     "calls": {"kernels", "ops", "layout", "errors"},
+    "fallback": {"cpu", "cuda", "calls", "kernels", "ops", "program", "errors"},
     "schedule": {"kernels", "ops", "program", "isa", "layout", "config", "errors"},
     "cpu": {"calls", "schedule", "kernels", "ops", "errors"},
     "cuda": {"calls", "schedule", "kernels", "ops", "errors"},
@@ -54,8 +55,8 @@ ALLOWED = {
     "operators": {"schedule", "ops", "config", "errors"},
     "session": {
         "operators",
+        "fallback",
         "capabilities",
-        "reference",
         "tuner",
         "compiler",
         "runtime",

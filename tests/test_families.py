@@ -24,6 +24,7 @@ from vtaops import (
     Tiling,
 )
 from vtaops.reference import evaluate, random_arguments
+from vtaops.runtime.fsim import Fsim
 from vtaops.schedule import default_tiling
 
 RNG = np.random.default_rng(3)
@@ -400,6 +401,44 @@ def test_what_does_not_fit_falls_back_too():
     assert (y == evaluate(op, [x])).all()
 
 
+def test_what_does_not_run_is_not_compiled_again(monkeypatch):
+    import vtaops.session as module
+
+    attempts = []
+    original = module.compile
+    monkeypatch.setattr(module, "compile", lambda *a, **k: attempts.append(a) or original(*a, **k))
+    x = int8(1, 5, 6, 6)
+    with Session("fsim", "tiny", fallback="cpu") as session:
+        for _ in range(3):
+            session.avg_pool2d(x, 3, padding=1, count_include_pad=False)
+        assert [p.runs for p in session.placements] == [3]
+    assert len(attempts) == 1
+    with pytest.raises(vtaops.DeviceError, match="closed"):
+        session.avg_pool2d(x, 3, padding=1, count_include_pad=False)
+
+
+def test_scales_of_channels_fall_back_where_the_board_has_no_multiplier():
+    x, kernel, scales = int8(1, 5, 6, 6), int8(7, 5, 3, 3), np.arange(7, dtype=np.int32)
+    device = Fsim("tiny", capabilities="hls-2020")
+    with Session(device, fallback="cpu") as session:
+        y = session.conv2d(x, kernel, multiplier=scales, shift=9)
+        assert "'mul', which hls-2020 lacks" in session.placements[0].reason
+    with Session("fsim", "tiny") as able:
+        assert (able.conv2d(x, kernel, multiplier=scales, shift=9) == y).all()
+
+
+def test_a_fallback_on_no_gpu_says_so():
+    with pytest.raises(vtaops.DeviceError, match="fallback is 'gpu'; it must be 'cpu', 'cuda'"):
+        Session("fsim", fallback="gpu")
+    if vtaops.cuda.device_present():
+        return
+    with (
+        Session("fsim", "tiny", fallback="cuda") as session,
+        pytest.raises(vtaops.DeviceError, match="no NVIDIA GPU"),
+    ):
+        session.avg_pool2d(int8(1, 5, 6, 6), 3, padding=1, count_include_pad=False)
+
+
 def test_functions_take_a_session(session):
     x = int8(3, 4)
     before = session.stats
@@ -419,6 +458,4 @@ def test_programs_with_constants_and_views_survive_a_file(tmp_path):
         loaded = vtaops.Program.load(tmp_path / "program.vta")
         assert loaded.buffers == program.buffers
         arrays = random_arguments(op, np.random.default_rng(2))
-        from vtaops.runtime.fsim import Fsim
-
         np.testing.assert_array_equal(loaded.run(Fsim("tiny"), *arrays), evaluate(op, arrays))

@@ -1,6 +1,7 @@
 """What the operators compute, in plain NumPy: the yardstick of every device.
 
-Shares no code with the compiler or the simulators. Accumulates in float64, which is exact below
+For tests and self-tests; no result of a session comes from here. Shares no code with the compiler,
+the simulators or the fallback. Accumulates in float64, which is exact below
 2**53, then wraps to int32 as the hardware does.
 """
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, Concatenate, Literal, ParamSpec
+from typing import Any, Concatenate, Literal, ParamSpec, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +23,11 @@ from vtaops.capabilities import of_target
 from vtaops.compiler import compile
 from vtaops.config import HardwareConfig
 from vtaops.errors import DeviceError, ScheduleError, UnsupportedError
+from vtaops.fallback import Host
+from vtaops.fallback import run as run_on_host
 from vtaops.operators import Operators
 from vtaops.ops import Operator
 from vtaops.program import Program, Statistics
-from vtaops.reference import evaluate
 from vtaops.runtime import Device, LoadedProgram, open_device
 from vtaops.runtime.device import Closing
 from vtaops.runtime.executor import DEFAULT_TIMEOUT
@@ -35,6 +36,8 @@ from vtaops.tuner import COMPILED, Effort, tune
 
 Int8Array = npt.NDArray[np.int8]
 P = ParamSpec("P")
+
+Where = Literal["vta"] | Host
 
 LOADED_PROGRAMS = 64
 """Programs that a session keeps in device memory; the least recently used one makes room."""
@@ -48,7 +51,7 @@ class Placement:
     ----------
     operator : str
         Its summary.
-    where : "vta" or "cpu"
+    where : "vta", "cpu" or "cuda"
         The device, or the fallback.
     reason : str
         Why it did not run on VTA; empty if it did.
@@ -57,7 +60,7 @@ class Placement:
     """
 
     operator: str
-    where: Literal["vta", "cpu"]
+    where: Where
     reason: str
     runs: int
 
@@ -80,10 +83,10 @@ class Session(Operators, Closing):
     search : "off", "fast" or "thorough"
         How tilings are found: by a bound on cycles, or by timing some dozen or a hundred compiled
         programs (seconds for each new shape; results are kept on disk).
-    fallback : "cpu" or None
+    fallback : "cpu", "cuda" or None
         Where an operator runs that VTA or the device cannot execute, or that does not fit its
-        scratchpads; None: it is an error.
-        `placements` tells what ran where.
+        scratchpads: as a kernel for this CPU or GPU, with equal results; None: it is an error.
+        `placements` tells what ran where, and why.
 
     Raises
     ------
@@ -109,7 +112,7 @@ class Session(Operators, Closing):
         timeout: float = DEFAULT_TIMEOUT,
         check_overflow: bool = False,
         search: Effort | Literal["off"] = "off",
-        fallback: Literal["cpu"] | None = None,
+        fallback: Host | None = None,
     ) -> None:
         if isinstance(device, str):
             device = open_device(device, config, check_overflow=check_overflow)
@@ -119,11 +122,12 @@ class Session(Operators, Closing):
             raise ScheduleError(f"search is {search!r}; it must be off, fast or thorough")
         self.device = device
         self._capabilities = getattr(device, "capabilities", of_target(device.config))
-        if fallback not in (None, "cpu"):
-            raise DeviceError(f"fallback is {fallback!r}; it must be 'cpu' or None")
+        if fallback not in (None, *get_args(Host)):
+            raise DeviceError(f"fallback is {fallback!r}; it must be 'cpu', 'cuda' or None")
         self._search = search
         self._fallback = fallback
         self._placements: dict[Operator, Placement] = {}
+        self._obstacles: dict[Operator, str] = {}
         self._timeout = timeout
         self._lock = threading.RLock()
         self._loaded: OrderedDict[tuple[Operator, Tiling | None], LoadedProgram] = OrderedDict()
@@ -145,43 +149,57 @@ class Session(Operators, Closing):
             As `conv2d`.
         """
         with self._lock:
-            try:
-                loaded = self._load(op, tiling)
-            except (UnsupportedError, ScheduleError) as error:
-                nothing_fits = isinstance(error, ScheduleError) and tiling is None
-                if self._fallback is None or not (
-                    nothing_fits or isinstance(error, UnsupportedError)
-                ):
-                    raise
-                self._placements[op] = self._place(op, "cpu", str(error))
-                return evaluate(op, [np.asarray(array) for array in arrays])
-            result = loaded.run(*arrays, timeout=self._timeout)
+            self._require_open()
+            obstacle = self._obstacle(op, tiling)
+            if obstacle and self._fallback:
+                result = run_on_host(op, arrays, self._fallback)
+                self._placements[op] = self._place(op, self._fallback, obstacle)
+                return result
+            values = self._load(op, tiling).run(*arrays, timeout=self._timeout)
             self._placements[op] = self._place(op, "vta", "")
-        return result.astype(np.int8, copy=False)
+        return values.astype(np.int8, copy=False)
 
-    def _place(self, op: Operator, where: Literal["vta", "cpu"], reason: str) -> Placement:
+    def _obstacle(self, op: Operator, tiling: Tiling | None) -> str:
+        """Return why an operator must run on the fallback; empty if it need not."""
+        if self._fallback is None:
+            return ""
+        if op not in self._obstacles:
+            try:
+                self._load(op, tiling)
+            except UnsupportedError as error:
+                self._obstacles[op] = str(error)
+            except ScheduleError as error:
+                if tiling is not None:  # a mistake of the caller
+                    raise
+                self._obstacles[op] = str(error)
+        return self._obstacles.get(op, "")
+
+    def _place(self, op: Operator, where: Where, reason: str) -> Placement:
         before = self._placements.get(op)
         return Placement(op.summary, where, reason, before.runs + 1 if before else 1)
 
     def program(self, op: Operator, tiling: Tiling | None = None) -> Program:
         """Return the program that `run` executes for an operator."""
         with self._lock:
+            self._require_open()
             return self._load(op, tiling).program
 
     def _load(self, op: Operator, tiling: Tiling | None) -> LoadedProgram:
-        if self._closed:
-            raise DeviceError("the session is closed; open a new one")
         key = op, tiling
         if key not in self._loaded:
-            while len(self._loaded) >= LOADED_PROGRAMS:
-                self._loaded.popitem(last=False)[1].close()
             chosen = tiling
             if chosen is None and self._search != "off":
                 chosen = tune(op, self.device.config, self._search).tiling
             program = compile(op, self.device.config, chosen, capabilities=self._capabilities)
+            while len(self._loaded) >= LOADED_PROGRAMS:
+                self._loaded.popitem(last=False)[1].close()
             self._loaded[key] = LoadedProgram(program, self.device)
         self._loaded.move_to_end(key)
         return self._loaded[key]
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise DeviceError("the session is closed; open a new one")
 
     # ---------------------------------------------------------------- statistics
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 _PACKAGE = Path(__file__).parent.parent
-_SOURCES = ("kernels", "ops/tensor", "schedule/cpu", "schedule/cuda")
+_SOURCES = ("kernels", "ops", "schedule/cpu", "schedule/cuda")
 
 
 def cache_directory() -> Path:

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 import tvm
+from tvm import te
 
 from vtaops.capabilities import Feature
 from vtaops.config import HardwareConfig
@@ -31,8 +32,12 @@ class Operator(ABC):
         """Return the arguments in order, as the host sees them, with their layouts in DRAM."""
 
     @abstractmethod
+    def tensors(self, config: HardwareConfig) -> list[te.Tensor]:
+        """Return the computation on packed tensors in te: the arguments, then the result."""
+
     def declare(self, config: HardwareConfig) -> tvm.IRModule:
         """Return the computation on packed tensors, unscheduled, as one PrimFunc ``main``."""
+        return tvm.IRModule({"main": te.create_prim_func(self.tensors(config))})
 
     @property
     @abstractmethod

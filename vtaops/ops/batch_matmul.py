@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import tvm
 from tvm import te
 
 from vtaops.config import HardwareConfig
@@ -77,7 +76,7 @@ class BatchMatmul(Operator):
             Buffer("res", Role.OUTPUT, (b, m, n), "int8", rows),
         )
 
-    def declare(self, config: HardwareConfig) -> tvm.IRModule:
+    def tensors(self, config: HardwareConfig) -> list[te.Tensor]:
         shapes = {buffer.name: buffer.packed_shape for buffer in self.buffers(config)}
         data = te.placeholder(shapes["data"], "int8", name="data")
         other = te.placeholder(shapes["other"], "int8", name="other")
@@ -95,4 +94,4 @@ class BatchMatmul(Operator):
             name="res_gem",
         )
         res = declare_postprocessing(acc, self.stages, {})
-        return tvm.IRModule({"main": te.create_prim_func([data, other, res])})
+        return [data, other, res]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import tvm
 from tvm import te, tirx
 
 from vtaops.capabilities import Feature
@@ -290,9 +289,9 @@ class Conv2d(Operator):
 
     # -------------------------------------------------------------- declaration
 
-    def declare(self, config: HardwareConfig) -> tvm.IRModule:
+    def tensors(self, config: HardwareConfig) -> list[te.Tensor]:
         if self.fold_columns:
-            return self.unfolded.declare(config)
+            return self.unfolded.tensors(config)
         shapes = {buffer.name: buffer.packed_shape for buffer in self.buffers(config)}
         blocks = self.blocks(config)
         data = te.placeholder(shapes["data"], "int8", name="data")
@@ -336,7 +335,7 @@ class Conv2d(Operator):
             product = declare_product("res_residual", residual_buf, scale_buf, config)
             operands["residual"] = lambda *index: product(*index)
         res = declare_postprocessing(acc, self.stages, operands)
-        return tvm.IRModule({"main": te.create_prim_func([*arguments, res])})
+        return [*arguments, res]
 
     def _declare_input(self, data: te.Tensor, blocks: int) -> te.Tensor:
         """Declare the padded input; where the stride skips rows, only those that are read.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import tvm
 from tvm import te, tirx
 
 from vtaops.config import HardwareConfig
@@ -220,7 +219,7 @@ class Conv2dTranspose(Operator):
 
     # -------------------------------------------------------------- declaration
 
-    def declare(self, config: HardwareConfig) -> tvm.IRModule:
+    def tensors(self, config: HardwareConfig) -> list[te.Tensor]:
         shapes = {buffer.name: buffer.packed_shape for buffer in self.buffers(config)}
         rows, columns = self.rows, self.columns
         data = te.placeholder(shapes["data"], "int8", name="data")
@@ -261,7 +260,7 @@ class Conv2dTranspose(Operator):
             arguments.append(bias)
             operands["bias"] = lambda b, co, y, x, bi, ci: bias_buf[co, bi, ci]
         res = declare_postprocessing(acc, self.stages, operands)
-        return tvm.IRModule({"main": te.create_prim_func([*arguments, res])})
+        return [*arguments, res]
 
     def _declare_input(self, data: te.Tensor) -> te.Tensor:
         n, c, height, width, *tile = (int(extent) for extent in data.shape)

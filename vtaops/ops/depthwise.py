@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import tvm
 from tvm import te, tirx
 
 from vtaops.capabilities import Feature
@@ -118,7 +117,7 @@ class DepthwiseConv2dAlu(Operator):
             Buffer("res", Role.OUTPUT, (*rows, *self.window.out_size), "int8", layout),
         )
 
-    def declare(self, config: HardwareConfig) -> tvm.IRModule:
+    def tensors(self, config: HardwareConfig) -> list[te.Tensor]:
         shapes = {buffer.name: buffer.packed_shape for buffer in self.buffers(config)}
         data = te.placeholder(shapes["data"], "int8", name="data")
         kernel = te.placeholder(shapes["kernel"], "int8", name="kernel")
@@ -151,7 +150,7 @@ class DepthwiseConv2dAlu(Operator):
             arguments.append(bias)
             operands["bias"] = lambda b, ci, y, x, row, lane: vector(ci, row, lane)
         res = declare_postprocessing(total, self.stages, operands)
-        return tvm.IRModule({"main": te.create_prim_func([*arguments, res])})
+        return [*arguments, res]
 
     def _pixel_of_tap(self, data: te.Tensor) -> Lane:
         """Return the pixel that a tap reads, widened; every tap has a copy to multiply in place."""

@@ -68,6 +68,12 @@ def declare_product(
     te.Tensor
         int32, of the shape of `data`.
     """
+    if config.block_in == 1:  # plain tensors: there is nothing to sum
+        return te.compute(
+            data.shape,
+            lambda *i: data(*i).astype("int32") * scale(0, 0).astype("int32"),
+            name=name,
+        )
     lane = te.reduce_axis((0, config.block_in), name=f"{name}_lane")
 
     def body(*index: Any) -> Any:

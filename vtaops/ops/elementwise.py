@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-import tvm
 from tvm import te
 
 from vtaops.capabilities import Feature
@@ -152,7 +151,7 @@ class Elementwise(Operator):
             constants.append(scale_buffer("other_scale", sign * self.other_scale, config))
         return (*arguments, *constants, Buffer("res", Role.OUTPUT, self.shape, "int8", layout))
 
-    def declare(self, config: HardwareConfig) -> tvm.IRModule:
+    def tensors(self, config: HardwareConfig) -> list[te.Tensor]:
         shape = (self.tiles(config), *config.inp.shape)
         tensors, scales, products = [], [], []
         for name in ("data", "other") if self.binary else ("data",):
@@ -164,4 +163,4 @@ class Elementwise(Operator):
             scales.append(scale)
         operands: dict[str, Lane] = {"other": lambda *index: products[1](*index)}
         res = declare_postprocessing(products[0], self.stages, operands)
-        return tvm.IRModule({"main": te.create_prim_func([*tensors, *scales, res])})
+        return [*tensors, *scales, res]

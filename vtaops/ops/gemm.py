@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import tvm
 from tvm import te
 
 from vtaops.config import HardwareConfig
@@ -86,7 +85,7 @@ class Gemm(Operator):
             Buffer("res", Role.OUTPUT, (self.m, self.n), "int8", matrix_layout(config)),
         )
 
-    def declare(self, config: HardwareConfig) -> tvm.IRModule:
+    def tensors(self, config: HardwareConfig) -> list[te.Tensor]:
         shapes = {buffer.name: buffer.packed_shape for buffer in self.buffers(config)}
         data = te.placeholder(shapes["data"], "int8", name="data")
         weight = te.placeholder(shapes["weight"], "int8", name="weight")
@@ -112,4 +111,4 @@ class Gemm(Operator):
             operands["bias"] = lambda mo, no, mi, ni: bias_buf[no, mi, ni]
 
         res = declare_postprocessing(acc, self.stages, operands)
-        return tvm.IRModule({"main": te.create_prim_func([*arguments, res])})
+        return [*arguments, res]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import tvm
 from tvm import te, tirx
 
 from vtaops.config import HardwareConfig
-from vtaops.errors import UnsupportedError
 from vtaops.layout import data_layout
 from vtaops.ops.base import Operator, Pair, require_at_least
 from vtaops.ops.diagonal import declare_product, declare_scale, scale_buffer
@@ -101,7 +99,7 @@ class MaxPool2d(_Pool2d):
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
         return self._buffers(1, config)
 
-    def declare(self, config: HardwareConfig) -> tvm.IRModule:
+    def tensors(self, config: HardwareConfig) -> list[te.Tensor]:
         data_buffer, _, result = self.buffers(config)
         data = te.placeholder(data_buffer.packed_shape, "int8", name="data")
         data_buf = self.window.declare_padded(data, LEAST)
@@ -120,7 +118,7 @@ class MaxPool2d(_Pool2d):
             name="res_max",
         )
         res = declare_postprocessing(greatest, self.stages, {})
-        return tvm.IRModule({"main": te.create_prim_func([data, scale, res])})
+        return [data, scale, res]
 
 
 @dataclass(frozen=True)
@@ -142,7 +140,8 @@ class AvgPool2d(_Pool2d):
     padding : int, (int, int) or (int, int, int, int)
         One number, (height, width), or (top, left, bottom, right).
     count_include_pad : bool
-        Whether means at the border count the padding; without padding it makes no difference.
+        Whether means at the border count the padding; without padding it makes no difference. If
+        they do not, sums are divided by the pixels of their windows, exactly, which VTA cannot.
     rounding : "truncate" or "half_up"
         How the shift rounds.
     clip : (int, int) or None
@@ -180,19 +179,19 @@ class AvgPool2d(_Pool2d):
         return self._summary("avg_pool2d")
 
     @property
+    def divides(self) -> bool:
+        """Whether windows have different numbers of pixels: no shift does that, VTA cannot."""
+        return any(self.window.pads) and not self.count_include_pad
+
+    @property
     def stages(self) -> list[AluStage]:
-        _, shift = self.factor
-        return shift_stages("res", shift, self.rounding) + clip_stages("res", self.clip)
+        clip = clip_stages("res", self.clip)
+        return clip if self.divides else shift_stages("res", self.factor[1], self.rounding) + clip
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
-        return self._buffers(self.factor[0], config)
+        return self._buffers(1 if self.divides else self.factor[0], config)
 
-    def declare(self, config: HardwareConfig) -> tvm.IRModule:
-        if any(self.window.pads) and not self.count_include_pad:
-            raise UnsupportedError(
-                "avg_pool2d with padding and count_include_pad=False divides border pixels by "
-                "other numbers than inner ones; VTA shifts all of a tile alike"
-            )
+    def tensors(self, config: HardwareConfig) -> list[te.Tensor]:
         data_buffer, _, result = self.buffers(config)
         data = te.placeholder(data_buffer.packed_shape, "int8", name="data")
         data_buf = self.window.declare_padded(data, 0)
@@ -209,5 +208,17 @@ class AvgPool2d(_Pool2d):
             ),
             name="res_sum",
         )
-        res = declare_postprocessing(total, self.stages, {})
-        return tvm.IRModule({"main": te.create_prim_func([data, scale, res])})
+        mean = self._declare_division(total) if self.divides else total
+        return [data, scale, declare_postprocessing(mean, self.stages, {})]
+
+    def _declare_division(self, total: te.Tensor) -> te.Tensor:
+        """Declare the sums over the number of pixels of their windows, rounded."""
+
+        def body(b, c, y, x, *lane):  # type: ignore[no-untyped-def]
+            count = tirx.max(self.window.pixels(0, y) * self.window.pixels(1, x), 1)
+            value = total(b, c, y, x, *lane)
+            if self.rounding == "half_up":
+                return tirx.floordiv(2 * value + count, 2 * count)
+            return tirx.floordiv(value, count)
+
+        return te.compute(total.shape, body, name="res_mean")

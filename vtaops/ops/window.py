@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import tvm
 from tvm import te, tirx
@@ -80,6 +81,12 @@ class Window:
         """For people: ``3x3 /2``."""
         (kh, kw), (sh, sw) = self.kernel, self.stride
         return f"{kh}x{kw}" + ("" if sh == sw == 1 else f" /{sh}" if sh == sw else f" /{sh}x{sw}")
+
+    def pixels(self, axis: int, position: Any) -> Any:
+        """Return how many pixels of the image a window has along an axis, as a TIR expression."""
+        first = position * self.stride[axis] - self.pads[axis]
+        last = tirx.min(first + self.kernel[axis], self.size[axis])
+        return tirx.max(last - tirx.max(first, 0), 0)
 
     def declare_padded(self, data: te.Tensor, value: int) -> te.Tensor:
         """Declare the stage ``data_buf``: packed images with `value` around them."""

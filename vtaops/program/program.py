@@ -110,6 +110,22 @@ class Buffer:
         """Return the DRAM image of a `CONSTANT`."""
         return self.pack(np.array(self.value, self.dtype).reshape(self.shape))
 
+    def checked(self, array: npt.ArrayLike) -> npt.NDArray[np.generic]:
+        """Return a logical tensor as an array.
+
+        Raises
+        ------
+        ShapeError
+            If shape or dtype are not those of the buffer.
+        """
+        data: npt.NDArray[np.generic] = np.asarray(array)
+        if data.shape != self.shape or data.dtype != np.dtype(self.dtype):
+            raise ShapeError(
+                f"{self.name} has shape {data.shape} and dtype {data.dtype}; the program was "
+                f"compiled for shape {self.shape} and dtype {self.dtype}"
+            )
+        return data
+
     def pack(self, array: npt.ArrayLike) -> npt.NDArray[np.generic]:
         """Return the DRAM image of a logical tensor.
 
@@ -118,13 +134,7 @@ class Buffer:
         ShapeError
             If shape or dtype are not those of the buffer.
         """
-        data = np.asarray(array)
-        if data.shape != self.shape or data.dtype != np.dtype(self.dtype):
-            raise ShapeError(
-                f"{self.name} has shape {data.shape} and dtype {data.dtype}; the program was "
-                f"compiled for shape {self.shape} and dtype {self.dtype}"
-            )
-        return self.layout.pack(data)
+        return self.layout.pack(self.checked(array))
 
     def unpack(self, image: npt.NDArray[np.uint8]) -> npt.NDArray[np.generic]:
         """Return the logical tensor of a DRAM image (its bytes)."""

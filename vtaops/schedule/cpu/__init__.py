@@ -20,11 +20,13 @@ from vtaops.ops.tensor import (
     TensorOp,
     UnaryOp,
 )
+from vtaops.ops.tensor.plain import PlainOp
 from vtaops.schedule.cpu import (
     conv1d,
     convolution,
     elementwise,
     matmul,
+    plain,
     quantized,
     reduction,
     window,
@@ -66,4 +68,6 @@ def schedule(op: TensorOp, target: CpuTarget) -> Any:
             return elementwise.schedule_elementwise(op, target)
         case NormalizeOp():
             return elementwise.schedule_normalize(op, target)
+        case PlainOp():
+            return plain.schedule_plain(op, target)
     raise UnsupportedError(f"there is no CPU schedule for {type(op).__name__}")

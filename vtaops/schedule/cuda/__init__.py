@@ -19,7 +19,8 @@ from vtaops.ops.tensor import (
     TensorOp,
     UnaryOp,
 )
-from vtaops.schedule.cuda import conv1d, convolution, elementwise, matmul, reduction, window
+from vtaops.ops.tensor.plain import PlainOp
+from vtaops.schedule.cuda import conv1d, convolution, elementwise, matmul, plain, reduction, window
 
 
 def schedule(op: TensorOp, target: CudaTarget) -> Any:
@@ -45,4 +46,6 @@ def schedule(op: TensorOp, target: CudaTarget) -> Any:
             return conv1d.schedule_conv1d(op, target)
         case BroadcastOp() | UnaryOp() | NormalizeOp():
             return elementwise.schedule_elementwise(op, target)
+        case PlainOp():
+            return plain.schedule_plain(op, target)
     raise UnsupportedError(f"there is no CUDA schedule for {type(op).__name__}")

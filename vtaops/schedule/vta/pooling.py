@@ -5,6 +5,7 @@ from __future__ import annotations
 from tvm.s_tir import Schedule
 
 from vtaops.config import HardwareConfig
+from vtaops.errors import UnsupportedError
 from vtaops.isa import AluOp
 from vtaops.ops import AvgPool2d, MaxPool2d
 from vtaops.ops.pooling import LEAST
@@ -40,7 +41,18 @@ def schedule_max_pool2d(op: MaxPool2d, config: HardwareConfig, tiling: Tiling) -
 
 
 def schedule_avg_pool2d(op: AvgPool2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
-    """Return the schedule of an average pool; the tiling has been checked."""
+    """Return the schedule of an average pool; the tiling has been checked.
+
+    Raises
+    ------
+    UnsupportedError
+        If windows at the border have fewer pixels than others.
+    """
+    if op.divides:
+        raise UnsupportedError(
+            "avg_pool2d with padding and count_include_pad=False divides border pixels by "
+            "other numbers than inner ones; VTA shifts all of a tile alike"
+        )
     s = Schedule(op.declare(config))
     loops = block_image(s, config, tiling)
     attach_output_stages(s, "res_sum", op.stages, loops.tile, loops.channels)

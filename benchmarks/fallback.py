@@ -1,0 +1,117 @@
+"""What the fallback gains: operators that VTA lacks, as kernels of this CPU and in NumPy.
+
+    OMP_NUM_THREADS=1 python benchmarks/fallback.py --json fallback.json
+
+"first" is the first call of a shape: scheduling and compilation (ms); later sessions
+load the stored kernel instead. "kernel" and "NumPy" are medians of warm calls, CPU time of the calling
+thread (hence the single thread), checks and of the arguments included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from vtaops import (
+    AvgPool2d,
+    BatchMatmul,
+    Conv2d,
+    Conv2dTranspose,
+    DepthwiseConv2dAlu,
+    Elementwise,
+    Gemm,
+    fallback,
+)
+from vtaops.ops import Operator
+from vtaops.reference import evaluate, random_arguments
+
+CASES: dict[str, Operator] = {
+    "means without padding": AvgPool2d(1, 64, 112, 112, count_include_pad=False),
+    "global mean beyond the scratchpad": AvgPool2d(1, 64, 112, 112, kernel=112, padding=0),
+    "scales of channels": Conv2d(1, 64, 64, 56, 56, bias=True, multiplier=True, shift=20),
+    "scales and residual": Conv2d(
+        1, 256, 256, 14, 14, bias=True, multiplier=True, shift=20, residual=True
+    ),
+    "depthwise with scales": Conv2d(1, 64, 128, 28, 28, groups=64, multiplier=True, shift=20),
+    "depthwise on the ALU": DepthwiseConv2dAlu(1, 64, 56, 56),
+    "kernel beyond the scratchpad": Conv2d(1, 16, 16, 64, 64, kernel=31, padding=15, shift=15),
+    "transposed, tiles of several rows": Conv2dTranspose(1, 64, 64, 16, 16),
+    "product of tensors": Elementwise("multiply", (1, 64, 56, 56), shift=7),
+    "matrix, tiles of several rows": Gemm(64, 1000, 512, bias=True),
+    "matrix and vector": Gemm(1, 1000, 512, bias=True),
+    "batch of matrices": BatchMatmul(8, 128, 128, 64),
+}
+
+
+def median(call: Callable[[], Any]) -> float:
+    """Return the median of the milliseconds of warm calls."""
+    samples: list[float] = []
+    end = time.perf_counter() + 0.5
+    while len(samples) < 5 or time.perf_counter() < end:
+        start = time.thread_time()
+        call()
+        samples.append(time.thread_time() - start)
+    return sorted(samples)[len(samples) // 2] * 1e3
+
+
+def measure(op: Operator) -> dict[str, Any]:
+    """Time one operator and compare the results."""
+    arrays = random_arguments(op, np.random.default_rng(0))
+    start = time.process_time()
+    result = fallback.run(op, arrays)
+    first = (time.process_time() - start) * 1e3
+    kernel = median(lambda: fallback.run(op, arrays))
+    numpy = median(lambda: evaluate(op, arrays))
+    return {
+        "operator": op.summary,
+        "first_ms": first,
+        "kernel_ms": kernel,
+        "numpy_ms": numpy,
+        "gain": numpy / kernel,
+        "equal": bool(np.array_equal(result, evaluate(op, arrays))),
+    }
+
+
+def main() -> None:
+    """Measure, print the table, write the file."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as empty:
+        os.environ["VTAOPS_KERNEL_CACHE"] = empty
+        rows = {name: measure(op) for name, op in CASES.items()}
+    table = Table(title="Operators on the fallback, ms")
+    for column in ("why", "operator"):
+        table.add_column(column)
+    for column in ("first", "kernel", "NumPy", "gain", "equal"):
+        table.add_column(column, justify="right")
+    for name, row in rows.items():
+        table.add_row(
+            name,
+            row["operator"],
+            f"{row['first_ms']:.0f}",
+            f"{row['kernel_ms']:.3f}",
+            f"{row['numpy_ms']:.3f}",
+            f"{row['gain']:.0f}x" if row["gain"] >= 10 else f"{row['gain']:.1f}x",
+            "yes" if row["equal"] else "NO",
+        )
+    Console().print(table)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(rows, indent=2))
+    assert all(row["equal"] for row in rows.values())
+
+
+if __name__ == "__main__":
+    main()
