@@ -2,9 +2,9 @@
 
     OMP_NUM_THREADS=1 python benchmarks/fallback.py --json fallback.json
 
-"first" is the first call of a shape: scheduling and compilation (ms); later sessions load the stored
-kernel instead. "kernel" and "NumPy" are medians of warm calls, checks and copies of the arguments
-included, in CPU time of the calling thread (hence the single thread).
+"first" is the first call of a shape: scheduling and compilation (ms); later sessions load the
+stored kernel instead. "kernel" and "NumPy" are medians of warm calls, checks and copies of the
+arguments included, in CPU time of the calling thread (hence the single thread).
 """
 
 from __future__ import annotations
