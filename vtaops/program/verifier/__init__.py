@@ -1,0 +1,95 @@
+"""The verifier: a proof, for one program, that every correct device runs it to the same result.
+
+Owns the rules that make a program safe (`Rule`) and their proof. It works on the encoded words
+alone, through `vtaops.isa`, and shares no code with the compiler that it checks. `format` has the
+rules of single instructions, `tokens` those of synchronisation, `machine` those of memories, with
+the elements that loops touch (`operands`) and who used them when (`history`).
+
+A *correct device* has three units. Each executes its own instructions in program order, and each
+instruction as the ISA defines it, as if its iterations ran one after the other. An instruction
+takes its tokens before it starts and sends them after it has completed. Nothing else is promised:
+units run at any speed; the stream is dispatched in program order into one command queue a unit, of
+any depth; token queues hold at least `TOKEN_CAPACITY` tokens; SRAM, OUTPUT and SCRATCH buffers hold
+anything at the start; the store unit reads either the accumulators or an output memory of its own
+that only the ALU and accumulating GEMMs write.
+
+**Theorem.** If `verify` returns, then on every correct device and under every interleaving the
+program terminates, accesses nothing out of bounds, overflows no token queue, and leaves OUTPUT
+buffers whose every byte is a function of the INPUT and PARAMETER buffers alone.
+
+Proof sketch.
+
+1. *Happens-before.* The k-th pop of a queue takes the token of the k-th push: each queue has one
+   sender and one receiver, both in order. So "i happens before k" is the transitive closure of
+   program order within a unit and of the pairs push - pop. It is the same under every
+   interleaving, and a vector clock for each instruction states it exactly.
+2. *Termination.* Every pop's push comes earlier in program order, so program order is a linear
+   extension of happens-before. Suppose the device stands still; let i be the first instruction in
+   program order that has not completed. All before it have, so no command queue is full when
+   dispatch comes to i, whatever the depth of the queues: i was dispatched and is the next of its
+   unit. The tokens that it waits for were sent by earlier instructions, and no token queue is ever
+   too full to take them (3). So i runs: a contradiction. FINISH is last, so it is reached; it
+   happens after every other instruction, so nothing still runs when it completes.
+3. *Capacity.* Just after its k-th push a queue holds at most k tokens less the pops that happen
+   before that push; an interleaving that delays everything else attains it.
+4. *Determinism.* Every element has one writing unit (inputs and weights: load; accumulators:
+   compute; DRAM: store). Take two instructions of different units that touch an element, one
+   writing it, i earlier in program order. Then i happens before k. It suffices to compare k with
+   the last writer of the element (when k reads) and with the last reader of each other unit (when
+   k writes): the earlier ones of that unit precede it in program order. So every read sees the
+   same write under every interleaving, and by induction along program order the same value. No
+   read sees an element that nobody wrote, and every OUTPUT byte is written.
+
+Imports no TVM: a board installs it.
+"""
+
+from __future__ import annotations
+
+from vtaops.capabilities import FULL, Capabilities
+from vtaops.program.program import Program
+from vtaops.program.verifier.format import (
+    check_capability,
+    check_finish,
+    check_format,
+    decode,
+)
+from vtaops.program.verifier.machine import Machine
+from vtaops.program.verifier.rules import TOKEN_CAPACITY, Rule
+from vtaops.program.verifier.tokens import check_completion, happens_before
+
+__all__ = ["TOKEN_CAPACITY", "Rule", "verify"]
+
+
+def verify(
+    program: Program,
+    *,
+    token_capacity: int = TOKEN_CAPACITY,
+    capabilities: Capabilities = FULL,
+) -> None:
+    """Prove that `program` is safe and deterministic (see the theorem at the top of this file).
+
+    Parameters
+    ----------
+    program : Program
+        The program; only its words, relocations, micro-ops and buffers count.
+    token_capacity : int
+        Tokens that each queue of the device can hold.
+    capabilities : Capabilities
+        What the device can execute.
+
+    Raises
+    ------
+    VerificationError
+        Naming an instruction that breaks a rule, its disassembly, and the `Rule`.
+    """
+    steps = decode(program)
+    for step in steps:
+        check_format(step)
+        check_capability(step, program.config, capabilities)
+    check_finish(steps)
+    clocks = happens_before(steps, token_capacity)
+    machine = Machine(program)
+    for step, clock in zip(steps, clocks, strict=True):
+        machine.execute(step, clock)
+    machine.check_outputs()
+    check_completion(steps, clocks)

@@ -1,0 +1,156 @@
+"""The rules of single instructions: encoding, fields, features of the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.capabilities import Capabilities, Feature
+from vtaops.config import HardwareConfig, Memory
+from vtaops.errors import EncodingError
+from vtaops.isa import (
+    Alu,
+    AluOp,
+    Encoding,
+    Finish,
+    Gemm,
+    Instruction,
+    Load,
+    Store,
+    Unit,
+    array_to_words,
+    disassemble,
+)
+from vtaops.program.program import Program
+from vtaops.program.verifier.rules import Rule, Step, reject
+
+PORTABLE_SHIFT = 15
+"""Longest shift of one instruction where the ALU reads 5 signed bits of the immediate."""
+
+
+def decode(program: Program) -> list[Step]:
+    """Return the instructions of a program; every word and micro-op must be canonical."""
+    encoding = Encoding.of(program.config)
+    steps = []
+    relocations = program.relocations.tolist()
+    for index, word in enumerate(array_to_words(program.instructions)):
+        try:
+            instruction = encoding.decode(word)
+        except EncodingError as error:
+            reject(Rule.ENCODING, f"instruction {index}", str(error))
+        step = Step(index, instruction, relocations[index], instruction.unit)
+        reserved = word ^ encoding.encode(instruction)
+        if reserved:
+            step.reject(Rule.ENCODING, f"word {word:032x} has reserved bits {reserved:#x} set")
+        steps.append(step)
+    _check_micro_ops(program.micro_ops, encoding)
+    return steps
+
+
+def _check_micro_ops(words: npt.NDArray[np.uint32], encoding: Encoding) -> None:
+    canonical = encoding.encode_micro_ops(encoding.decode_micro_ops(words))
+    bad = np.flatnonzero(canonical != words)
+    if bad.size:
+        word = int(words[bad[0]])
+        reject(Rule.ENCODING, f"micro-op {bad[0]}", f"word {word:08x} has reserved bits set")
+
+
+def check_finish(steps: list[Step]) -> None:
+    """Check that the last instruction, and no other, is FINISH."""
+    if not steps or not isinstance(steps[-1].instruction, Finish):
+        last = f"it ends with {disassemble(steps[-1].instruction)!r}" if steps else "it is empty"
+        reject(Rule.FINISH, "the program", f"{last}; the last instruction must be FINISH")
+    for step in steps[:-1]:
+        if isinstance(step.instruction, Finish):
+            step.reject(Rule.FINISH, f"only instruction {steps[-1].index}, the last, may be FINISH")
+
+
+def check_format(step: Step) -> None:
+    """Check the fields of one instruction."""
+    i = step.instruction
+    if step.unit is Unit.LOAD and (i.pop_prev or i.push_prev):
+        step.reject(Rule.NEIGHBOUR, "the load unit has no previous unit")
+    if step.unit is Unit.STORE and (i.pop_next or i.push_next):
+        step.reject(Rule.NEIGHBOUR, "the store unit has no next unit")
+    if isinstance(i, Load | Store):
+        if isinstance(i, Load) and i.memory == Memory.OUT:
+            step.reject(Rule.MEMORY, "OUT cannot be loaded")
+        if isinstance(i, Store) and i.memory != Memory.OUT:
+            step.reject(Rule.MEMORY, f"only OUT can be stored, not {Memory(i.memory).name}")
+        if i.is_nop:
+            _check_nop(step, i)
+        else:
+            _check_shape(step, i)
+    elif isinstance(i, Gemm | Alu):
+        _check_loops(step, i)
+
+
+def _check_nop(step: Step, i: Load | Store) -> None:
+    tokens_only = replace(
+        type(i)(memory=i.memory),
+        **{f.name: getattr(i, f.name) for f in fields(Instruction)},
+    )
+    if i != tokens_only:
+        step.reject(Rule.NOP, "x_size is 0, so every field but memory and tokens must be 0")
+
+
+def _check_shape(step: Step, i: Load | Store) -> None:
+    pads = (i.y_pad_top, i.y_pad_bottom, i.x_pad_left, i.x_pad_right)
+    if i.sram_size == 0:
+        step.reject(Rule.MEMORY, "it has no row; y_size must be at least 1")
+    if isinstance(i, Store):
+        if any(pads):
+            step.reject(Rule.MEMORY, "a STORE cannot pad")
+        if i.y_size > 1 and i.x_stride < i.x_size:
+            step.reject(
+                Rule.MEMORY,
+                f"rows of {i.x_size} elements overlap in DRAM; x_stride is {i.x_stride}",
+            )
+    elif i.memory == Memory.UOP and (i.y_size != 1 or any(pads)):
+        step.reject(Rule.MEMORY, "micro-ops are loaded in one row without padding")
+
+
+def _check_loops(step: Step, i: Gemm | Alu) -> None:
+    if not (i.iter_out and i.iter_in):
+        step.reject(Rule.LOOPS, "a hardware loop has 0 iterations; give at least 1")
+    if i.uop_begin >= i.uop_end:
+        step.reject(Rule.LOOPS, "the micro-op range is empty; uop_begin must be below uop_end")
+    if isinstance(i, Alu) and i.reset:
+        step.reject(Rule.ENCODING, "the reset bit has no meaning for the ALU; it must be 0")
+
+
+def check_capability(step: Step, config: HardwareConfig, capabilities: Capabilities) -> None:
+    """Check that a device with `capabilities` executes one instruction."""
+    i = step.instruction
+    for feature in _features(i, config):
+        if not capabilities.has(feature):
+            step.reject(Rule.CAPABILITY, f"{capabilities.name} lacks {feature.value!r}")
+    depth = capabilities.micro_op_depth(config)
+    if isinstance(i, Gemm | Alu) and config.uop.depth >= i.uop_end > depth:
+        step.reject(
+            Rule.CAPABILITY, f"{capabilities.name} holds {depth} micro-ops; it ends at {i.uop_end}"
+        )
+
+
+def _features(i: Instruction, config: HardwareConfig) -> Iterator[Feature]:
+    """Iterate over the features that an instruction needs."""
+    if isinstance(i, Load):
+        pads = (i.y_pad_top, i.y_pad_bottom, i.x_pad_left, i.x_pad_right)
+        if i.memory == Memory.WGT and any(pads):
+            yield Feature.WEIGHT_PADDING
+        if i.memory == Memory.ACC and any(pads):
+            yield Feature.ACC_PADDING
+        if i.memory == Memory.ACC_8BIT:
+            yield Feature.ACC_8BIT
+    if isinstance(i, Alu):
+        if config.batch > 1:
+            yield Feature.ALU_BATCH
+        if i.alu_op == AluOp.MUL:
+            yield Feature.MUL
+        if i.alu_op == AluOp.SHR and not i.use_imm:
+            yield Feature.TENSOR_SHIFT
+        if i.alu_op == AluOp.SHR and i.use_imm and abs(i.imm) > PORTABLE_SHIFT:
+            yield Feature.LONG_SHIFT

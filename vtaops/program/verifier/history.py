@@ -1,0 +1,60 @@
+"""History: who wrote and who read each element of a memory; the rules of definedness and races."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.isa import Unit
+from vtaops.program.verifier.rules import Rule, Step
+from vtaops.program.verifier.tokens import Clock
+
+Elements = slice | npt.NDArray[np.intp]
+"""A non-empty set of elements of a memory: a range, or their indices in ascending order."""
+
+Times = npt.NDArray[np.int32]
+
+
+class History:
+    """For each element of one memory: when it was last written, and last read by each other unit.
+
+    Only one unit writes a memory; what that unit reads itself needs no entry. Untouched pages of
+    the arrays cost nothing (the operating system provides zeros on first use).
+    """
+
+    def __init__(self, name: str, size: int, writer: Unit, readers: tuple[Unit, ...]) -> None:
+        self.name = name
+        self.writer = writer
+        self.written: Times = np.zeros(size, np.int32)
+        self.read_by: dict[Unit, Times] = {unit: np.zeros(size, np.int32) for unit in readers}
+
+    def read(self, step: Step, clock: Clock, elements: Elements, undefined: Rule) -> None:
+        written = self.written[elements]
+        if not written.all():
+            element = element_at(elements, int(np.argmin(written)))
+            step.reject(undefined, f"element {element} of {self.name} was never written")
+        if step.unit is not self.writer:
+            self._check_order(step, clock, elements, self.writer, written, "writes")
+            self.read_by[step.unit][elements] = step.time
+
+    def write(self, step: Step, clock: Clock, elements: Elements) -> None:
+        for unit, times in self.read_by.items():
+            self._check_order(step, clock, elements, unit, times[elements], "reads")
+        self.written[elements] = step.time
+
+    def _check_order(
+        self, step: Step, clock: Clock, elements: Elements, unit: Unit, times: Times, verb: str
+    ) -> None:
+        place = int(times.argmax())
+        latest = int(times[place])
+        if latest > clock[unit]:
+            step.reject(
+                Rule.RACE,
+                f"instruction {latest - 1} of the {unit.name.lower()} unit {verb} element "
+                f"{element_at(elements, place)} of {self.name}, and no token orders the two",
+            )
+
+
+def element_at(elements: Elements, place: int) -> int:
+    """Return the element at a place of a set."""
+    return elements.start + place if isinstance(elements, slice) else int(elements[place])

@@ -1,0 +1,228 @@
+"""Machine: abstract execution of a program, in program order; the rules of bounds and buffers."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.config import MICRO_OP_BYTES, HardwareConfig, Memory
+from vtaops.isa import Alu, Encoding, Gemm, Load, Store, Unit
+from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program, Role
+from vtaops.program.verifier.history import Elements, History, element_at
+from vtaops.program.verifier.operands import Loops, Operands, without_tokens
+from vtaops.program.verifier.rules import Rule, Step, reject
+from vtaops.program.verifier.tokens import Clock
+
+DRAM_BYTES = 1 << 32
+"""Bytes of DRAM that a device can address."""
+
+
+class Machine:
+    """Memories of a device, as far as the rules need them; executes instructions abstractly."""
+
+    def __init__(self, program: Program) -> None:
+        config = program.config
+        if program.dram_nbytes > DRAM_BYTES:
+            reject(
+                Rule.DRAM_BOUNDS,
+                "the program",
+                f"it needs {program.dram_nbytes} bytes of DRAM; a device addresses {DRAM_BYTES}",
+            )
+        self.program = program
+        self.config: HardwareConfig = config
+        self.encoding = Encoding.of(config)
+        compute, store = Unit.COMPUTE, Unit.STORE
+        self.inp = History("INP", config.inp.depth, Unit.LOAD, (compute,))
+        self.wgt = History("WGT", config.wgt.depth, Unit.LOAD, (compute,))
+        self.acc = History("ACC", config.acc.depth, compute, (store,))
+        self.output_is_current = np.zeros(config.acc.depth, np.bool_)
+        self.uop_sram = np.full(config.uop.depth, -1, np.int64)  # -1: never written
+        self.operands: dict[tuple[object, ...], Operands] = {}
+        self.granule = min(config.dram_element_bytes(m) for m in Memory if m != Memory.UOP)
+        self.dram = {
+            index: History(
+                f"buffer {buffer.name!r} (elements of {self.granule} bytes)",
+                -(-buffer.nbytes // self.granule),
+                store,
+                (Unit.LOAD, compute),
+            )
+            for index, buffer in enumerate(program.buffers)
+            if buffer.role in (Role.OUTPUT, Role.SCRATCH)
+        }
+
+    def execute(self, step: Step, clock: Clock) -> None:
+        """Check all accesses of one instruction and record them."""
+        i = step.instruction
+        moves_data = isinstance(i, Load | Store) and not i.is_nop
+        if not moves_data and step.relocation != NO_BUFFER:
+            step.reject(Rule.RELOCATION, "it moves no data, so it must not name a buffer")
+        if isinstance(i, Load) and moves_data:
+            self._load(step, clock, i)
+        elif isinstance(i, Store) and moves_data:
+            self._store(step, clock, i)
+        elif isinstance(i, Gemm):
+            self._gemm(step, clock, i)
+        elif isinstance(i, Alu):
+            self._alu(step, clock, i)
+
+    def check_outputs(self) -> None:
+        """Check that every OUTPUT buffer is stored as a whole."""
+        for index, history in self.dram.items():
+            buffer = self.program.buffers[index]
+            missing = np.flatnonzero(history.written == 0)
+            if buffer.role is Role.OUTPUT and missing.size:
+                reject(
+                    Rule.INCOMPLETE_OUTPUT,
+                    "the program",
+                    f"{missing.size} elements of {history.name} are never stored, "
+                    f"the first is {missing[0]}",
+                )
+
+    # ------------------------------------------------------------ LOAD and STORE
+
+    def _load(self, step: Step, clock: Clock, i: Load) -> None:
+        sram = self._sram_range(step, i)
+        source = self._dram_source(step, i)
+        if source is not None and i.y_size:
+            elements = self._dram_elements(i)
+            source.read(step, clock, elements, Rule.UNDEFINED_DRAM)
+        if i.memory == Memory.UOP:
+            self.uop_sram[sram] = self.program.micro_ops[i.dram_base : i.dram_base + i.x_size]
+        elif i.memory == Memory.INP:
+            self.inp.write(step, clock, sram)
+        elif i.memory == Memory.WGT:
+            self.wgt.write(step, clock, sram)
+        else:
+            self.acc.write(step, clock, sram)
+            self.output_is_current[sram] = False
+
+    def _store(self, step: Step, clock: Clock, i: Store) -> None:
+        sram = self._sram_range(step, i)
+        target = self._dram_target(step, i)
+        self.acc.read(step, clock, sram, Rule.UNDEFINED_SRAM)
+        current = self.output_is_current[sram]
+        if not current.all():
+            element = element_at(sram, int(np.argmin(current)))
+            step.reject(
+                Rule.STALE_OUTPUT,
+                f"element {element} was last written by a LOAD or a reset; only the ALU and "
+                f"accumulating GEMMs write the output memory",
+            )
+        target.write(step, clock, self._dram_elements(i))
+
+    def _sram_range(self, step: Step, i: Load | Store) -> slice:
+        pad = self.config.scratchpad(Memory(i.memory))
+        end = i.sram_base + i.sram_size
+        if end > pad.depth:
+            step.reject(
+                Rule.SRAM_BOUNDS,
+                f"it touches elements {i.sram_base}..{end - 1} of {pad.memory.name}, "
+                f"which has {pad.depth}",
+            )
+        return slice(i.sram_base, end)
+
+    def _dram_source(self, step: Step, i: Load) -> History | None:
+        """Check where a LOAD reads; return the history of the buffer, if instructions write it."""
+        if (i.memory == Memory.UOP) != (step.relocation == MICRO_OPS):
+            step.reject(Rule.RELOCATION, "LOAD UOP, and no other, reads the micro-op table")
+        if step.relocation == MICRO_OPS:
+            table = len(self.program.micro_ops) * MICRO_OP_BYTES
+            self._check_dram_bounds(step, i, "the micro-op table", table)
+            return None
+        self._check_buffer(step, i)
+        return self.dram.get(step.relocation)
+
+    def _dram_target(self, step: Step, i: Store) -> History:
+        if step.relocation == MICRO_OPS:
+            step.reject(Rule.RELOCATION, "the micro-op table is read-only")
+        self._check_buffer(step, i)
+        if step.relocation not in self.dram:
+            buffer = self.program.buffers[step.relocation]
+            step.reject(
+                Rule.RELOCATION,
+                f"it stores to {buffer.name!r}, which is {buffer.role.name}; "
+                f"only OUTPUT and SCRATCH buffers are written",
+            )
+        return self.dram[step.relocation]
+
+    def _check_buffer(self, step: Step, i: Load | Store) -> None:
+        if step.relocation == NO_BUFFER:
+            if i.y_size == 0:
+                return  # writes padding only
+            step.reject(Rule.RELOCATION, "it moves data, so it must name a buffer")
+        buffer = self.program.buffers[step.relocation]
+        self._check_dram_bounds(step, i, f"buffer {buffer.name!r}", buffer.nbytes)
+
+    def _check_dram_bounds(self, step: Step, i: Load | Store, name: str, nbytes: int) -> None:
+        end = i.dram_base  # of a LOAD of padding alone: its address must still be one of the buffer
+        if i.y_size:
+            end += (i.y_size - 1) * i.x_stride + i.x_size
+        end *= self.config.dram_element_bytes(Memory(i.memory))
+        if end > nbytes:
+            step.reject(
+                Rule.DRAM_BOUNDS, f"it reaches byte {end - 1} of {name}, which has {nbytes}"
+            )
+
+    def _dram_elements(self, i: Load | Store) -> Elements:
+        """Return the granules of DRAM that a LOAD or STORE touches."""
+        scale = self.config.dram_element_bytes(Memory(i.memory)) // self.granule
+        first, row, stride = i.dram_base * scale, i.x_size * scale, i.x_stride * scale
+        if i.y_size == 1 or stride == row:
+            return slice(first, first + i.y_size * row)
+        starts = first + np.arange(i.y_size, dtype=np.intp) * stride
+        return (starts[:, np.newaxis] + np.arange(row, dtype=np.intp)).reshape(-1)
+
+    # -------------------------------------------------------------- GEMM and ALU
+
+    def _gemm(self, step: Step, clock: Clock, i: Gemm) -> None:
+        operands = self._operands(step, i)
+        if operands.src is not None and operands.wgt is not None:
+            self.inp.read(step, clock, operands.src, Rule.UNDEFINED_SRAM)
+            self.wgt.read(step, clock, operands.wgt, Rule.UNDEFINED_SRAM)
+            self.acc.read(step, clock, operands.dst, Rule.UNDEFINED_SRAM)
+        self.acc.write(step, clock, operands.dst)
+        self.output_is_current[operands.dst] = not i.reset
+
+    def _alu(self, step: Step, clock: Clock, i: Alu) -> None:
+        operands = self._operands(step, i)
+        if operands.src is not None:
+            self.acc.read(step, clock, operands.src, Rule.UNDEFINED_SRAM)
+        self.acc.read(step, clock, operands.dst, Rule.UNDEFINED_SRAM)
+        self.acc.write(step, clock, operands.dst)
+        self.output_is_current[operands.dst] = True
+
+    def _operands(self, step: Step, i: Gemm | Alu) -> Operands:
+        """Return the elements that an instruction touches; computed once for equal loops."""
+        if i.uop_end > self.config.uop.depth:
+            step.reject(
+                Rule.SRAM_BOUNDS,
+                f"it executes micro-op {i.uop_end - 1}; UOP has {self.config.uop.depth} elements",
+            )
+        words = self.uop_sram[i.uop_begin : i.uop_end]
+        if words.min() < 0:
+            element = i.uop_begin + int(np.argmin(words))
+            step.reject(Rule.UNDEFINED_SRAM, f"element {element} of UOP was never written")
+        key = (without_tokens(i), words.tobytes())
+        if key not in self.operands:
+            self.operands[key] = self._compute_operands(step, i, words)
+        return self.operands[key]
+
+    def _compute_operands(
+        self, step: Step, i: Gemm | Alu, words: npt.NDArray[np.int64]
+    ) -> Operands:
+        dst, src, wgt = self.encoding.decode_micro_ops(words).T
+        loops = Loops(step, i.iter_out, i.iter_in)
+        config = self.config
+        touched = loops.touched("ACC", config.acc.depth, dst, i.dst_factor_out, i.dst_factor_in)
+        if isinstance(i, Alu):
+            if i.use_imm:
+                return Operands(touched, None, None)
+            source = loops.touched("ACC", config.acc.depth, src, i.src_factor_out, i.src_factor_in)
+            return Operands(touched, source, None)
+        if i.reset:
+            return Operands(touched, None, None)
+        return Operands(
+            touched,
+            loops.touched("INP", config.inp.depth, src, i.src_factor_out, i.src_factor_in),
+            loops.touched("WGT", config.wgt.depth, wgt, i.wgt_factor_out, i.wgt_factor_in),
+        )

@@ -1,0 +1,77 @@
+"""The elements that a GEMM or ALU instruction touches in all iterations of its loops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.isa import Alu, Gemm
+from vtaops.program.verifier.history import Elements
+from vtaops.program.verifier.rules import Rule, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """Elements that a GEMM or ALU instruction touches."""
+
+    dst: Elements
+    src: Elements | None
+    wgt: Elements | None
+
+
+def without_tokens(i: Gemm | Alu) -> Gemm | Alu:
+    """Return an instruction without its tokens: equal ones touch the same elements."""
+    return replace(i, pop_prev=0, pop_next=0, push_prev=0, push_next=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Loops:
+    """The two hardware loops of a GEMM or ALU instruction."""
+
+    step: Step
+    iter_out: int
+    iter_in: int
+
+    def touched(
+        self,
+        name: str,
+        depth: int,
+        column: npt.NDArray[np.int64],
+        factor_out: int,
+        factor_in: int,
+    ) -> Elements:
+        """Return the elements that one micro-op column reaches in all iterations.
+
+        The greatest index is that of the greatest micro-op in the last iterations, so bounds are
+        checked before any set is built; the set then costs O(depth log iterations), however long
+        the loops are.
+        """
+        greatest = (
+            int(column.max()) + (self.iter_out - 1) * factor_out + (self.iter_in - 1) * factor_in
+        )
+        if greatest >= depth:
+            self.step.reject(
+                Rule.SRAM_BOUNDS, f"it touches element {greatest} of {name}, which has {depth}"
+            )
+        mask = np.zeros(depth, np.bool_)
+        mask[column] = True
+        _repeat(mask, self.iter_in, factor_in)
+        _repeat(mask, self.iter_out, factor_out)
+        elements = np.flatnonzero(mask)
+        first, last = int(elements[0]), int(elements[-1])
+        return slice(first, last + 1) if last - first + 1 == len(elements) else elements
+
+
+def _repeat(mask: npt.NDArray[np.bool_], count: int, distance: int) -> None:
+    """Unite `mask` in place with its copies shifted by 1..count-1 times `distance`.
+
+    Each pass doubles the number of copies.
+    """
+    copies = 1
+    while distance and copies < count:
+        added = min(copies, count - copies)
+        shift = added * distance
+        mask[shift:] |= mask[:-shift].copy()
+        copies += added

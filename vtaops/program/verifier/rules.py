@@ -1,0 +1,102 @@
+"""Rule: what a program must obey, and the instruction that breaks it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NoReturn
+
+from vtaops.errors import VerificationError
+from vtaops.isa import Instruction, Unit, disassemble, tokens_text
+
+TOKEN_CAPACITY = 255
+"""Tokens that a queue holds on every known device: Chisel counts in 8 bits (reference 2.5)."""
+
+
+class Rule(Enum):
+    """What a program must obey; a `VerificationError` names the rule by its value."""
+
+    ENCODING = "encoding"
+    """Every word decodes, and encodes back to itself: reserved bits are zero."""
+    FINISH = "finish"
+    """FINISH appears once, as the last instruction."""
+    NEIGHBOUR = "neighbour"
+    """No token goes to, or comes from, a unit that does not exist."""
+    NOP = "nop"
+    """A LOAD or STORE with x_size 0 carries tokens and nothing else."""
+    MEMORY = "memory"
+    """LOAD fills any memory but OUT; STORE empties OUT, without padding or overlapping rows."""
+    LOOPS = "loops"
+    """GEMM and ALU run at least one iteration of at least one micro-op."""
+    RELOCATION = "relocation"
+    """What moves data names a buffer it may access; nothing else names one."""
+    DRAM_BOUNDS = "dram-bounds"
+    """Every row lies inside its buffer, and all buffers fit the addresses of a device."""
+    SRAM_BOUNDS = "sram-bounds"
+    """Every element, padding included, lies inside its scratchpad."""
+    UNDEFINED_SRAM = "undefined-sram"
+    """No instruction reads a scratchpad element that no instruction wrote."""
+    UNDEFINED_DRAM = "undefined-dram"
+    """No LOAD reads an OUTPUT or SCRATCH element that was not stored before."""
+    STALE_OUTPUT = "stale-output"
+    """A stored element was last written by the ALU or by a GEMM that accumulates."""
+    INCOMPLETE_OUTPUT = "incomplete-output"
+    """Every byte of an OUTPUT buffer is stored."""
+    TOKEN_ORDER = "token-order"
+    """The token that an instruction waits for is sent by an earlier instruction."""
+    TOKEN_BALANCE = "token-balance"
+    """Every token that is sent is also taken."""
+    TOKEN_CAPACITY = "token-capacity"
+    """No interleaving leaves more tokens in a queue than it holds."""
+    RACE = "race"
+    """Conflicting accesses of different units are ordered by tokens."""
+    CAPABILITY = "capability"
+    """The device has every feature that the program uses."""
+    COMPLETION = "completion"
+    """FINISH happens after every other instruction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One instruction under proof, with its place in the program."""
+
+    index: int
+    instruction: Instruction
+    relocation: int
+    unit: Unit
+
+    @property
+    def time(self) -> int:
+        """Its place counted from 1, so that 0 can mean "never"."""
+        return self.index + 1
+
+    def pops(self) -> list[tuple[Unit, Unit]]:
+        """Queues (sender, receiver) that it takes a token from."""
+        i, unit = self.instruction, self.unit
+        return [(n, unit) for n in _neighbours(unit, i.pop_prev, i.pop_next)]
+
+    def pushes(self) -> list[tuple[Unit, Unit]]:
+        """Queues (sender, receiver) that it sends a token to."""
+        i, unit = self.instruction, self.unit
+        return [(unit, n) for n in _neighbours(unit, i.push_prev, i.push_next)]
+
+    def reject(self, rule: Rule, reason: str) -> NoReturn:
+        """Raise the error that says why this instruction breaks `rule`."""
+        text = " ".join([*disassemble(self.instruction).split(), tokens_text(self.instruction)])
+        raise VerificationError(
+            f"instruction {self.index} ({text.strip()}) breaks the rule {rule.value!r}: {reason}"
+        )
+
+
+def _neighbours(unit: Unit, previous: int, following: int) -> list[Unit]:
+    chosen = []
+    if previous:
+        chosen.append(Unit(unit - 1))
+    if following:
+        chosen.append(Unit(unit + 1))
+    return chosen
+
+
+def reject(rule: Rule, subject: str, reason: str) -> NoReturn:
+    """Raise the error that says why `subject` breaks `rule`."""
+    raise VerificationError(f"{subject} breaks the rule {rule.value!r}: {reason}")
