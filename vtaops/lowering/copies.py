@@ -50,9 +50,11 @@ def cover(grid: Grid, pads: bool) -> list[Access]:
     pads : bool
         Whether the instruction can write zeros around its rows.
 
-    Notes ----- Tries the whole grid as one access, with rows of each product of trailing extents;
-    failing that, splits the outermost axis and tries again. A padded copy of several channel
-    blocks so becomes one access a block: the hardware cannot pad a third dimension.
+    Notes
+    -----
+    Tries the whole grid as one access, with rows of each product of trailing extents; failing that,
+    splits the outermost axis and tries again. A padded copy of several channel blocks so becomes
+    one access a block: the hardware cannot pad a third dimension.
     """
     return list(_cover(grid, 0, pads))
 

@@ -1,28 +1,19 @@
 """The concrete walk: run the loops of a parsed function and emit the operations of its leaves.
 
 Every shape is static, so each leaf nest is evaluated with NumPy for the current values of the outer
-loops. Under virtual threads, neighbouring leaves of one unit are emitted thread by thread, so that
-the loads of one thread can run under the computation of another.
+loops (`transfers`, `computation`). Under virtual threads, neighbouring leaves of one unit are
+emitted thread by thread, so that the loads of one thread can run under the computation of another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import groupby
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from vtaops.config import HardwareConfig, Memory
-from vtaops.isa import Alu, AluOp, Gemm, Load, Store
-from vtaops.lowering.accumulate import JOIN_CALL
-from vtaops.lowering.copies import SKIP, ZERO, Access, Grid, cover
-from vtaops.lowering.expressions import Expression
-from vtaops.lowering.microcode import AffineLoop, Kernel, Strides, kernels
+from vtaops.config import HardwareConfig
+from vtaops.lowering.computation import Computation
+from vtaops.lowering.expressions import Values
 from vtaops.lowering.nests import (
-    PRODUCT_CALL,
     CallNest,
     CopyNest,
     LeafNest,
@@ -30,21 +21,13 @@ from vtaops.lowering.nests import (
     LoopNode,
     Node,
     ThreadNode,
-    TileOperand,
     Tree,
 )
-from vtaops.lowering.operation import Elements, Operation, Touch
+from vtaops.lowering.operation import Operation
 from vtaops.lowering.scratchpads import ONE_TILE_EACH, Addresses, Capacity
-from vtaops.lowering.voids import Mask, Voids, boxes
-from vtaops.program import NO_BUFFER, Buffer, Role
-from vtaops.schedule.vta.intrinsics import ALU_CALL, GEMM_CALL, RESET_CALL
-
-Values = dict[str, int]
-
-Box = list[range]
-"""The iterations of a leaf nest that are executed: a range for each loop."""
-
-_LOAD_OF_SCRATCHPAD = {"inp": Memory.INP, "wgt": Memory.WGT, "acc": Memory.ACC}
+from vtaops.lowering.transfers import Transfers
+from vtaops.lowering.voids import Padding
+from vtaops.program import Buffer
 
 
 def emit(
@@ -65,39 +48,19 @@ def emit(
     ScheduleError
         If a scratchpad overflows.
     """
-    return list(
-        _Walk(tree, buffers, config, capacity, skip_padding, micro_op_depth).run(
-            tree.body, {}, None
-        )
+    addresses = Addresses(tree, config, capacity)
+    padding = Padding(skip_padding)
+    walk = _Walk(
+        Transfers(config, buffers, addresses, padding),
+        Computation(config, addresses, padding, micro_op_depth or config.uop.depth),
     )
+    return list(walk.run(tree.body, {}, None))
 
 
 class _Walk:
-    def __init__(
-        self,
-        tree: Tree,
-        buffers: tuple[Buffer, ...],
-        config: HardwareConfig,
-        capacity: Capacity,
-        skip_padding: bool,
-        micro_op_depth: int | None,
-    ) -> None:
-        self._config = config
-        self._micro_op_depth = micro_op_depth or config.uop.depth
-        self._skip_padding = skip_padding
-        self._addresses = Addresses(tree, config, capacity)
-        self._buffers = {buffer.name: index for index, buffer in enumerate(buffers)}
-        self._shared = {b.name for b in buffers if b.role in (Role.OUTPUT, Role.SCRATCH)}
-        self._granule = min(m.element_bytes for m in (config.inp, config.wgt, config.out))
-        # The same accesses and kernels recur in every iteration of the outer loops.
-        self._accesses: dict[tuple[int, bytes], list[Access]] = {}
-        self._regular_boxes: dict[tuple[int, tuple[tuple[int, int], ...]], list[Box]] = {}
-        self._products: dict[int, tuple[CallNest, CallNest]] = {}
-        self._voids = Voids()
-        self._zeros = Voids()
-        self._kernels: dict[tuple[int, Strides, tuple[AffineLoop, ...]], list[Operation]] = {}
-
-    # ------------------------------------------------------------------- control
+    def __init__(self, transfers: Transfers, computation: Computation) -> None:
+        self._transfers = transfers
+        self._computation = computation
 
     def run(self, nodes: list[Node], values: Values, threads: Loop | None) -> Iterator[Operation]:
         """Execute statements in order; neighbouring leaves of one unit form a group."""
@@ -119,385 +82,10 @@ class _Walk:
             bound = {**values, threads.name: thread} if threads else values
             for leaf in group:
                 if isinstance(leaf, CopyNest):
-                    yield from self._copy(leaf, bound, thread)
+                    yield from self._transfers.emit(leaf, bound, thread)
                 elif isinstance(leaf, CallNest):
-                    yield from self._call(leaf, bound, thread)
-
-    # -------------------------------------------------------------------- copies
-
-    def _copy(self, leaf: CopyNest, values: Values, thread: int) -> Iterator[Operation]:
-        load = bool(leaf.dst.scratchpad)
-        on_chip, dram = (leaf.dst, leaf.src) if load else (leaf.src, leaf.dst)
-        assert on_chip is not None
-        memory = _LOAD_OF_SCRATCHPAD[on_chip.scratchpad] if load else Memory.OUT
-        if memory == Memory.ACC and dram and dram.dtype == "int8":
-            memory = Memory.ACC_8BIT
-        grid, start = self._grid(leaf, values, load)
-        relocation = self._buffers[dram.name] if dram else NO_BUFFER
-        if load:
-            grid = self._without_voids(leaf, grid, start, thread)
-            # What the program itself writes to DRAM may have changed since the last load, and
-            # accumulators that the ALU works on in place no longer hold what was loaded.
-            changes = dram is not None and dram.name in self._shared
-            changes = changes or self._addresses.is_overwritten(on_chip.name)
-            content = None if changes else (relocation, grid.tobytes())
-            if not self._addresses.fill(on_chip.name, thread, content):
-                return
-        sram = self._addresses.base(on_chip.name, thread) + start
-        # Some hardware cannot pad accumulators: only what must be padded is.
-        pads = memory == Memory.INP or (load and bool((grid == ZERO).any()))
-        for access in self._cover(leaf, grid, pads):
-            fields = {**vars(access)}
-            del fields["sram"], fields["dram"]
-            cls = Load if load else Store
-            instruction = cls(
-                memory=memory, sram_base=sram + access.sram, dram_base=access.dram, **fields
-            )
-            written = np.arange(instruction.sram_size) + instruction.sram_base
-            touches = [Touch(on_chip.scratchpad, written, write=load)]
-            if dram and dram.name in self._shared:
-                touches.append(self._dram_touch(access, memory, relocation, write=not load))
-            yield Operation(instruction, relocation, tuple(touches))
-
-    def _without_voids(self, leaf: CopyNest, grid: Grid, start: int, thread: int) -> Grid:
-        """Skip the padding that no LOAD writes, and remember it as void."""
-        name, written = leaf.dst.name, leaf.padding == 0 and leaf.dst.scratchpad != "wgt"
-        if written and not (self._skip_padding and leaf.dst.scratchpad == "inp"):
-            return grid
-        mask = np.zeros(self._addresses.size(name), np.bool_)
-        mask[start : start + grid.size] = (grid == ZERO).ravel()
-        if written:
-            self._zeros.begin(name, thread, mask)
-            return grid
-        self._voids.begin(name, thread, mask)
-        return np.where(grid == ZERO, SKIP, grid)
-
-    def _grid(self, leaf: CopyNest, values: Values, load: bool) -> tuple[Grid, int]:
-        """Return the DRAM element of each element of a tile, and the first element of the tile."""
-        on_chip = leaf.dst if load else leaf.src
-        assert on_chip is not None
-        lanes: int = getattr(self._config, on_chip.scratchpad).lanes
-        tiles, lane_loops = _split_lanes(leaf.loops, lanes)
-        point: dict[str, Any] = {**values, **dict.fromkeys((loop.name for loop in lane_loops), 0)}
-        open_grid = np.ogrid[tuple(slice(loop.extent) for loop in tiles)]
-        point.update(zip((loop.name for loop in tiles), open_grid, strict=True))
-        shape = tuple(loop.extent for loop in tiles)
-
-        def evaluated(expression: object) -> Grid:
-            return np.broadcast_to(np.asarray(expression(point)), shape)  # type: ignore[operator]
-
-        sram_index, dram_index = leaf.dst_index, leaf.src_index
-        if not load:
-            sram_index, dram_index = dram_index, sram_index
-        _check_lanes(leaf, values, lane_loops, lanes)
-        sram = self._addresses.place(on_chip.name, evaluated(sram_index) // lanes)
-        grid = evaluated(dram_index) // lanes
-        if leaf.inside is not None:
-            grid = np.where(evaluated(leaf.inside), grid, ZERO)
-        for guard in leaf.guards:
-            grid = np.where(evaluated(guard), grid, SKIP)
-        start = int(sram.min())
-        if (sram.ravel() != start + np.arange(sram.size)).any():
-            grid, sram = grid.ravel(), sram.ravel() - start
-            scattered = np.full(int(sram.max()) + 1, SKIP, dtype=np.int64)
-            scattered[sram] = grid
-            grid = scattered
-        return grid, start
-
-    def _cover(self, leaf: CopyNest, grid: Grid, pads: bool) -> list[Access]:
-        """`cover`, remembered up to a shift of the DRAM elements."""
-        valid = grid >= 0
-        shift = int(grid[valid].min()) if valid.any() else 0
-        relative = np.where(valid, grid - shift, grid)
-        key = (id(leaf), relative.tobytes())
-        if key not in self._accesses:
-            self._accesses[key] = cover(relative, pads)
-        return [_shifted(access, shift) for access in self._accesses[key]]
-
-    def _dram_touch(self, access: Access, memory: Memory, relocation: int, write: bool) -> Touch:
-        rows = access.dram + np.arange(access.y_size)[:, None] * access.x_stride
-        elements = (rows + np.arange(access.x_size)).ravel()
-        scale = self._config.dram_element_bytes(memory) // self._granule
-        granules = (elements[:, None] * scale + np.arange(scale)).ravel()
-        return Touch(f"dram:{relocation}", np.unique(granules), write)
-
-    # --------------------------------------------------------------- computation
-
-    def _call(self, leaf: CallNest, values: Values, thread: int) -> Iterator[Operation]:
-        if leaf.call == JOIN_CALL:
-            return
-        if leaf.call == PRODUCT_CALL:
-            for half in self._split(leaf):
-                yield from self._call(half, values, thread)
-            return
-        box = _box(leaf, values)
-        if box is None:
-            return
-        if leaf.call == RESET_CALL:
-            self._addresses.fill(leaf.operands[0].buffer.name, thread)
-            self._voids.begin(leaf.operands[0].buffer.name, thread)
-        for part in self._needed(leaf, box, values, thread):
-            for regular in self._regular(leaf, part, values):
-                yield from self._nest(leaf, regular, values, thread)
-
-    def _split(self, leaf: CallNest) -> tuple[CallNest, CallNest]:
-        """Return a product as a reset of all its accumulators and an accumulation."""
-        if id(leaf) not in self._products:
-            reset = replace(leaf, call=RESET_CALL, operands=leaf.operands[:1])
-            self._products[id(leaf)] = reset, replace(leaf, call=GEMM_CALL)
-        return self._products[id(leaf)]
-
-    def _nest(self, leaf: CallNest, box: Box, values: Values, thread: int) -> Iterator[Operation]:
-        """Emit a box of iterations in which every operand is affine."""
-        bases, strides = zip(
-            *(self._affine(operand, leaf.loops, box, values, thread) for operand in _roles(leaf)),
-            strict=True,
-        )
-        loops = tuple(
-            AffineLoop(len(span), (s[0], s[1], s[2]))
-            for span, s in zip(box, zip(*strides, strict=True), strict=True)
-        )
-        key = (id(leaf), bases, loops)
-        if key not in self._kernels:
-            found = list(kernels(bases, list(loops), self._micro_op_depth))
-            self._kernels[key] = [_operation(leaf, kernel) for kernel in found]
-            if leaf.call == RESET_CALL and leaf.imm:
-                self._kernels[key] += [_add_immediate(kernel, leaf.imm) for kernel in found]
-        for o in self._kernels[key]:
-            yield Operation(o.instruction, o.relocation, o.touches, o.micro_ops)
-
-    def _needed(self, leaf: CallNest, box: Box, values: Values, thread: int) -> Iterator[Box]:
-        """Leave out the iterations that a guard excludes or that read a void tile or padding."""
-        # Axes of extent 1 stand for whole loops that make no difference.
-        needed = None
-        for guard in leaf.guards:
-            if len(guard.names & {loop.name for loop in leaf.loops}) > 1:
-                holds = _evaluate(guard, leaf.loops, box, values)
-                needed = holds if needed is None else needed & holds
-        for operand in leaf.operands[1:]:
-            unread = self._unread(leaf, operand, box, values, thread)
-            if unread is not None:
-                needed = ~unread if needed is None else needed & ~unread
-        if needed is None:
-            yield box
-            return
-        for part in boxes(needed):
-            yield [
-                span if extent == 1 else span[p.start : p.stop]
-                for span, p, extent in zip(box, part, needed.shape, strict=True)
-            ]
-
-    def _unread(
-        self, leaf: CallNest, operand: TileOperand, box: Box, values: Values, thread: int
-    ) -> Mask | None:
-        """Return the iterations whose operand is void, or padding that adds nothing."""
-        name = operand.buffer.name
-        zero, void = self._zeros.of(name, thread), self._voids.of(name, thread)
-        if zero is None and void is None:
-            return None
-        positions = self._positions(operand, leaf.loops, box, values)
-        # Iterations that a guard excludes may lie beyond the tile; what they find does not matter.
-        if zero is not None:  # no tile has both
-            return zero.take(positions, mode="clip")
-        assert void is not None
-        unread = void.take(positions, mode="clip")
-        if leaf.call == GEMM_CALL and operand.buffer.scratchpad == "inp":
-            dst = leaf.operands[0]
-            written = self._positions(dst, leaf.loops, box, values)
-            written, skipped = np.broadcast_arrays(written, unread)
-            size = self._addresses.size(dst.buffer.name)
-            self._voids.mark(dst.buffer.name, thread, written[skipped], size)
-        return unread
-
-    def _positions(
-        self, operand: TileOperand, loops: list[Loop], box: Box, values: Values
-    ) -> Elements:
-        """Return the position within its tile of an operand in the iterations of a box."""
-        lanes: int = getattr(self._config, operand.buffer.scratchpad).lanes
-        scalars = _evaluate(operand.offset, loops, box, values)
-        return self._addresses.place(operand.buffer.name, scalars // lanes)
-
-    def _regular(self, leaf: CallNest, box: Box, values: Values) -> list[Box]:
-        """Cut a box until every operand moves by equal steps along every loop.
-
-        A phase of a transposed convolution, for example, reads a pixel that is no affine function
-        of the phase.
-        """
-        key = (id(leaf), tuple((span.start, span.stop) for span in box))
-        if key not in self._regular_boxes:
-            self._regular_boxes[key] = list(self._cut(leaf, box, values))
-        return self._regular_boxes[key]
-
-    def _cut(self, leaf: CallNest, box: Box, values: Values) -> Iterator[Box]:
-        for index, span in enumerate(box):
-            line = [s if i == index else s[:1] for i, s in enumerate(box)]
-            if len(span) > 2 and any(
-                np.diff(self._positions(operand, leaf.loops, line, values).ravel(), 2).any()
-                for operand in leaf.operands
-            ):
-                for step in span:
-                    part = [s if i != index else range(step, step + 1) for i, s in enumerate(box)]
-                    yield from self._cut(leaf, part, values)
-                return
-        yield box
-
-    def _affine(
-        self,
-        operand: TileOperand | None,
-        loops: list[Loop],
-        box: Box,
-        values: Values,
-        thread: int,
-    ) -> tuple[int, list[int]]:
-        """Return the first element of an operand and what one step of each loop adds."""
-        if operand is None:
-            return 0, [0] * len(loops)
-        lanes: int = getattr(self._config, operand.buffer.scratchpad).lanes
-        first = {loop.name: span.start for loop, span in zip(loops, box, strict=True)}
-        last = {loop.name: span[-1] for loop, span in zip(loops, box, strict=True)}
-
-        def address(point: Values) -> int:
-            scalar = operand.offset({**values, **point})
-            if scalar % lanes:
-                raise NotImplementedError(f"operand {operand.buffer.name} is not a whole tile")
-            position = self._addresses.place(operand.buffer.name, int(scalar) // lanes)
-            return self._addresses.base(operand.buffer.name, thread) + position
-
-        base = address(first)
-        strides = [
-            address({**first, loop.name: span.start + 1}) - base if len(span) > 1 else 0
-            for loop, span in zip(loops, box, strict=True)
-        ]
-        reach = sum(s * (len(span) - 1) for s, span in zip(strides, box, strict=True))
-        if base + reach != address(last):
-            raise NotImplementedError(f"operand {operand.buffer.name} is not affine")
-        return base, strides
-
-
-def _evaluate(
-    expression: Expression, loops: list[Loop], box: Box, values: Values
-) -> npt.NDArray[Any]:
-    """Return the value of an expression in all iterations of a box.
-
-    Axes of loops that do not occur in it have extent 1.
-    """
-    open_grid = np.ogrid[tuple(slice(span.start, span.stop) for span in box)]
-    point = {loop.name: axis for loop, axis in zip(loops, open_grid, strict=True)}
-    found = np.asarray(expression({**values, **point}))
-    return found.reshape(found.shape or (1,) * len(box))
+                    yield from self._computation.emit(leaf, bound, thread)
 
 
 def _unit_or_none(node: Node) -> int | None:
     return int(node.unit) if isinstance(node, LeafNest) else None
-
-
-def _split_lanes(loops: list[Loop], lanes: int) -> tuple[list[Loop], list[Loop]]:
-    """Separate the loops over tiles from the innermost ones, over the lanes of a tile."""
-    product, cut = 1, len(loops)
-    while product < lanes and cut:
-        cut -= 1
-        product *= loops[cut].extent
-    if product != lanes:
-        raise NotImplementedError(f"copy does not move whole tiles of {lanes} lanes: {loops}")
-    return loops[:cut], loops[cut:]
-
-
-def _check_lanes(leaf: CopyNest, values: Values, lane_loops: list[Loop], lanes: int) -> None:
-    """Make sure that the lanes of a tile are contiguous on both sides of the copy."""
-    first = {**values, **{loop.name: 0 for loop in leaf.loops}}
-    last = {**first, **{loop.name: loop.extent - 1 for loop in lane_loops}}
-    for index in (leaf.dst_index, leaf.src_index):
-        if index(last) - index(first) != lanes - 1:
-            raise NotImplementedError(f"lanes of a tile are not contiguous: {leaf.dst.name}")
-
-
-def _shifted(access: Access, shift: int) -> Access:
-    if access.y_size == 0:
-        return access
-    fields = {**vars(access), "dram": access.dram + shift}
-    return Access(**fields)
-
-
-def _box(leaf: LeafNest, values: Values) -> Box | None:
-    """Return the iterations of each loop where all guards hold, or None if there are none."""
-    box = [range(loop.extent) for loop in leaf.loops]
-    for guard in leaf.guards:
-        inner = [i for i, loop in enumerate(leaf.loops) if loop.name in guard.names]
-        if not inner:
-            if not guard(values):
-                return None
-            continue
-        if len(inner) > 1:
-            continue  # `_Walk._needed` evaluates it
-        (index,) = inner
-        loop = leaf.loops[index]
-        holds = np.flatnonzero(guard({**values, loop.name: np.arange(loop.extent)}))
-        if not holds.size:
-            return None
-        if holds[-1] - holds[0] + 1 != holds.size:
-            raise NotImplementedError(f"a guard holds for scattered values of {loop.name}")
-        span = range(max(box[index].start, holds[0]), min(box[index].stop, holds[-1] + 1))
-        if not span:
-            return None
-        box[index] = span
-    return box
-
-
-def _roles(leaf: CallNest) -> tuple[TileOperand | None, TileOperand | None, TileOperand | None]:
-    """Return which operands the dst, src and wgt fields of the micro-ops name."""
-    if leaf.call == GEMM_CALL:
-        acc, inp, wgt = leaf.operands
-        return acc, inp, wgt
-    # In place: an immediate operation and a reset read what they write.
-    dst = leaf.operands[0]
-    return dst, (leaf.operands[2] if len(leaf.operands) == 3 else dst), None
-
-
-def _operation(leaf: CallNest, kernel: Kernel) -> Operation:
-    outer, inner = kernel.outer, kernel.inner
-    loops = _loop_fields(kernel)
-    source = {"src_factor_out": outer.strides[1], "src_factor_in": inner.strides[1]}
-    touches = [Touch("acc", _touched(kernel, 0), write=True)]
-    instruction: Gemm | Alu
-    if leaf.call == GEMM_CALL:
-        weights = {"wgt_factor_out": outer.strides[2], "wgt_factor_in": inner.strides[2]}
-        instruction = Gemm(**loops, **source, **weights)
-        touches += [Touch(m, _touched(kernel, c), write=False) for c, m in ((1, "inp"), (2, "wgt"))]
-    elif leaf.call == ALU_CALL:
-        assert leaf.alu_op is not None
-        use_imm = int(leaf.imm is not None)
-        instruction = Alu(
-            **loops, **source, alu_op=AluOp(leaf.alu_op), use_imm=use_imm, imm=leaf.imm or 0
-        )
-        if not use_imm:
-            touches.append(Touch("acc", _touched(kernel, 1), write=False))
-    else:
-        instruction = Gemm(**loops, reset=1)
-    return Operation(instruction, touches=tuple(touches), micro_ops=kernel.micro_ops)
-
-
-def _loop_fields(kernel: Kernel) -> dict[str, int]:
-    """Return the fields that GEMM and ALU instructions share."""
-    return {
-        "uop_end": len(kernel.micro_ops),
-        "iter_out": kernel.outer.extent,
-        "iter_in": kernel.inner.extent,
-        "dst_factor_out": kernel.outer.strides[0],
-        "dst_factor_in": kernel.inner.strides[0],
-    }
-
-
-def _add_immediate(kernel: Kernel, imm: int) -> Operation:
-    """Return the addition of an immediate to the accumulators that a kernel resets."""
-    instruction = Alu(**_loop_fields(kernel), alu_op=AluOp.ADD, use_imm=1, imm=imm)
-    touches = (Touch("acc", _touched(kernel, 0), write=True),)
-    return Operation(instruction, touches=touches, micro_ops=kernel.micro_ops)
-
-
-def _touched(kernel: Kernel, column: int) -> Elements:
-    """Return the distinct elements of one operand over all iterations of a kernel."""
-    elements: npt.NDArray[np.int64] = np.unique(kernel.micro_ops[:, column])
-    for loop in (kernel.inner, kernel.outer):
-        steps = np.arange(loop.extent) * loop.strides[column]
-        elements = np.unique(elements[:, None] + steps)
-    return elements

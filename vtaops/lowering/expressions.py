@@ -33,6 +33,10 @@ _CALLS = {"Min": "minimum", "Max": "maximum"}
 _GLOBALS = {"minimum": np.minimum, "maximum": np.maximum}
 
 
+Values = dict[str, int]
+"""Values of the outer loops, by name."""
+
+
 class Expression:
     """A TIR expression over loop variables.
 

@@ -44,6 +44,25 @@ class Voids:
             mask[positions] = True
 
 
+class Padding:
+    """The padding in the current tiles.
+
+    Attributes
+    ----------
+    skip : bool
+        Whether products with zeros that are on chip are left out too.
+    voids : Voids
+        Padding that nobody wrote.
+    zeros : Voids
+        Padding that a LOAD wrote.
+    """
+
+    def __init__(self, skip: bool) -> None:
+        self.skip = skip
+        self.voids = Voids()
+        self.zeros = Voids()
+
+
 def boxes(mask: Mask) -> Iterator[tuple[range, ...]]:
     """Cut the true part of `mask` into boxes; a box is a range for each axis.
 

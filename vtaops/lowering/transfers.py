@@ -1,0 +1,176 @@
+"""Copy nests to LOAD and STORE: the grid of tiles of each copy, and the accesses that cover it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from vtaops.config import HardwareConfig, Memory
+from vtaops.isa import Load, Store
+from vtaops.lowering.copies import SKIP, ZERO, Access, Grid, cover
+from vtaops.lowering.expressions import Values
+from vtaops.lowering.nests import CopyNest, Loop
+from vtaops.lowering.operation import Operation, Touch
+from vtaops.lowering.scratchpads import Addresses
+from vtaops.lowering.voids import Padding
+from vtaops.program import NO_BUFFER, Buffer, Role
+
+_LOAD_OF_SCRATCHPAD = {"inp": Memory.INP, "wgt": Memory.WGT, "acc": Memory.ACC}
+
+
+class Transfers:
+    """Emits the copies of one program.
+
+    Parameters
+    ----------
+    config : HardwareConfig
+        For which hardware.
+    buffers : tuple of Buffer
+        The arguments in DRAM.
+    addresses : Addresses
+        Where the tiles lie.
+    padding : Padding
+        What of the tiles is padding; copies add to it.
+    """
+
+    def __init__(
+        self,
+        config: HardwareConfig,
+        buffers: tuple[Buffer, ...],
+        addresses: Addresses,
+        padding: Padding,
+    ) -> None:
+        self._config = config
+        self._addresses = addresses
+        self._padding = padding
+        self._buffers = {buffer.name: index for index, buffer in enumerate(buffers)}
+        self._shared = {b.name for b in buffers if b.role in (Role.OUTPUT, Role.SCRATCH)}
+        self._granule = min(m.element_bytes for m in (config.inp, config.wgt, config.out))
+        # The same accesses recur in every iteration of the outer loops.
+        self._accesses: dict[tuple[int, bytes], list[Access]] = {}
+
+    def emit(self, leaf: CopyNest, values: Values, thread: int) -> Iterator[Operation]:
+        """Return the instructions of a copy for the current values of the outer loops."""
+        load = bool(leaf.dst.scratchpad)
+        on_chip, dram = (leaf.dst, leaf.src) if load else (leaf.src, leaf.dst)
+        assert on_chip is not None
+        memory = _LOAD_OF_SCRATCHPAD[on_chip.scratchpad] if load else Memory.OUT
+        if memory == Memory.ACC and dram and dram.dtype == "int8":
+            memory = Memory.ACC_8BIT
+        grid, start = self._grid(leaf, values, load)
+        relocation = self._buffers[dram.name] if dram else NO_BUFFER
+        if load:
+            grid = self._without_voids(leaf, grid, start, thread)
+            # What the program itself writes to DRAM may have changed since the last load, and
+            # accumulators that the ALU works on in place no longer hold what was loaded.
+            changes = dram is not None and dram.name in self._shared
+            changes = changes or self._addresses.is_overwritten(on_chip.name)
+            content = None if changes else (relocation, grid.tobytes())
+            if not self._addresses.fill(on_chip.name, thread, content):
+                return
+        sram = self._addresses.base(on_chip.name, thread) + start
+        # Some hardware cannot pad accumulators: only what must be padded is.
+        pads = memory == Memory.INP or (load and bool((grid == ZERO).any()))
+        for access in self._cover(leaf, grid, pads):
+            fields = {**vars(access)}
+            del fields["sram"], fields["dram"]
+            cls = Load if load else Store
+            instruction = cls(
+                memory=memory, sram_base=sram + access.sram, dram_base=access.dram, **fields
+            )
+            written = np.arange(instruction.sram_size) + instruction.sram_base
+            touches = [Touch(on_chip.scratchpad, written, write=load)]
+            if dram and dram.name in self._shared:
+                touches.append(self._dram_touch(access, memory, relocation, write=not load))
+            yield Operation(instruction, relocation, tuple(touches))
+
+    def _without_voids(self, leaf: CopyNest, grid: Grid, start: int, thread: int) -> Grid:
+        """Skip the padding that no LOAD writes, and remember it as void."""
+        name, written = leaf.dst.name, leaf.padding == 0 and leaf.dst.scratchpad != "wgt"
+        if written and not (self._padding.skip and leaf.dst.scratchpad == "inp"):
+            return grid
+        mask = np.zeros(self._addresses.size(name), np.bool_)
+        mask[start : start + grid.size] = (grid == ZERO).ravel()
+        if written:
+            self._padding.zeros.begin(name, thread, mask)
+            return grid
+        self._padding.voids.begin(name, thread, mask)
+        return np.where(grid == ZERO, SKIP, grid)
+
+    def _grid(self, leaf: CopyNest, values: Values, load: bool) -> tuple[Grid, int]:
+        """Return the DRAM element of each element of a tile, and the first element of the tile."""
+        on_chip = leaf.dst if load else leaf.src
+        assert on_chip is not None
+        lanes: int = getattr(self._config, on_chip.scratchpad).lanes
+        tiles, lane_loops = _split_lanes(leaf.loops, lanes)
+        point: dict[str, Any] = {**values, **dict.fromkeys((loop.name for loop in lane_loops), 0)}
+        open_grid = np.ogrid[tuple(slice(loop.extent) for loop in tiles)]
+        point.update(zip((loop.name for loop in tiles), open_grid, strict=True))
+        shape = tuple(loop.extent for loop in tiles)
+
+        def evaluated(expression: object) -> Grid:
+            return np.broadcast_to(np.asarray(expression(point)), shape)  # type: ignore[operator]
+
+        sram_index, dram_index = leaf.dst_index, leaf.src_index
+        if not load:
+            sram_index, dram_index = dram_index, sram_index
+        _check_lanes(leaf, values, lane_loops, lanes)
+        sram = self._addresses.place(on_chip.name, evaluated(sram_index) // lanes)
+        grid = evaluated(dram_index) // lanes
+        if leaf.inside is not None:
+            grid = np.where(evaluated(leaf.inside), grid, ZERO)
+        for guard in leaf.guards:
+            grid = np.where(evaluated(guard), grid, SKIP)
+        start = int(sram.min())
+        if (sram.ravel() != start + np.arange(sram.size)).any():
+            grid, sram = grid.ravel(), sram.ravel() - start
+            scattered = np.full(int(sram.max()) + 1, SKIP, dtype=np.int64)
+            scattered[sram] = grid
+            grid = scattered
+        return grid, start
+
+    def _cover(self, leaf: CopyNest, grid: Grid, pads: bool) -> list[Access]:
+        """`cover`, remembered up to a shift of the DRAM elements."""
+        valid = grid >= 0
+        shift = int(grid[valid].min()) if valid.any() else 0
+        relative = np.where(valid, grid - shift, grid)
+        key = (id(leaf), relative.tobytes())
+        if key not in self._accesses:
+            self._accesses[key] = cover(relative, pads)
+        return [_shifted(access, shift) for access in self._accesses[key]]
+
+    def _dram_touch(self, access: Access, memory: Memory, relocation: int, write: bool) -> Touch:
+        rows = access.dram + np.arange(access.y_size)[:, None] * access.x_stride
+        elements = (rows + np.arange(access.x_size)).ravel()
+        scale = self._config.dram_element_bytes(memory) // self._granule
+        granules = (elements[:, None] * scale + np.arange(scale)).ravel()
+        return Touch(f"dram:{relocation}", np.unique(granules), write)
+
+
+def _split_lanes(loops: list[Loop], lanes: int) -> tuple[list[Loop], list[Loop]]:
+    """Separate the loops over tiles from the innermost ones, over the lanes of a tile."""
+    product, cut = 1, len(loops)
+    while product < lanes and cut:
+        cut -= 1
+        product *= loops[cut].extent
+    if product != lanes:
+        raise NotImplementedError(f"copy does not move whole tiles of {lanes} lanes: {loops}")
+    return loops[:cut], loops[cut:]
+
+
+def _check_lanes(leaf: CopyNest, values: Values, lane_loops: list[Loop], lanes: int) -> None:
+    """Make sure that the lanes of a tile are contiguous on both sides of the copy."""
+    first = {**values, **{loop.name: 0 for loop in leaf.loops}}
+    last = {**first, **{loop.name: loop.extent - 1 for loop in lane_loops}}
+    for index in (leaf.dst_index, leaf.src_index):
+        if index(last) - index(first) != lanes - 1:
+            raise NotImplementedError(f"lanes of a tile are not contiguous: {leaf.dst.name}")
+
+
+def _shifted(access: Access, shift: int) -> Access:
+    if access.y_size == 0:
+        return access
+    fields = {**vars(access), "dram": access.dram + shift}
+    return Access(**fields)
