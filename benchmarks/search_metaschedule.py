@@ -57,7 +57,7 @@ def schedule_with(op: Conv2d, config: HardwareConfig) -> Callable[[Schedule], No
         step, ic_i = s.split(ic, factors)
         s.reorder(step, b, co, i, ic_i, dy, dx, j, bi, ci, ic_tns)
         attach_loads(s, step)
-        tensorize(s, config, "res_conv", op.stages, step, overhang=False)
+        tensorize(s, config, "res_conv", op.stages, step)
 
     return apply
 

@@ -6,7 +6,6 @@ from tvm.s_tir import Schedule
 
 from vtaops.config import HardwareConfig
 from vtaops.ops import Conv2d
-from vtaops.schedule.blocked import blocked_shape
 from vtaops.schedule.tiling import Tiling
 from vtaops.schedule.vta.stages import (
     attach_loads,
@@ -32,6 +31,5 @@ def schedule_conv2d(op: Conv2d, config: HardwareConfig, tiling: Tiling) -> Sched
     attach_loads(s, step)
 
     bind_threads(s, loops.thread)
-    overhang = not blocked_shape(op, config).divided_by(tiling, config)
-    tensorize(s, config, "res_conv", op.stages, step, overhang)
+    tensorize(s, config, "res_conv", op.stages, step)
     return s

@@ -38,6 +38,5 @@ def schedule_conv2d_transpose(
     y_i, phase_y = s.split(y, [None, phases[0]])
     x_i, phase_x = s.split(x, [None, phases[1]])
     s.reorder(phase_y, phase_x, b, co, ic, ty, tx, y_i, x_i, bi, ci, lane)
-    # The phases may overhang even where tiles divide the operator.
-    tensorize_decomposed(s, config, "res_conv", op.stages, overhang=True)
+    tensorize_decomposed(s, config, "res_conv", op.stages)
     return s

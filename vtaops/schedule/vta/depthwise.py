@@ -8,7 +8,6 @@ from vtaops.config import HardwareConfig
 from vtaops.isa import AluOp
 from vtaops.ops import DepthwiseConv2dAlu
 from vtaops.ops.depthwise import MULTIPLY
-from vtaops.schedule.blocked import blocked_shape
 from vtaops.schedule.tiling import Tiling
 from vtaops.schedule.vta.intrinsics import ACC_SCOPE
 from vtaops.schedule.vta.stages import (
@@ -34,7 +33,6 @@ def schedule_depthwise(op: DepthwiseConv2dAlu, config: HardwareConfig, tiling: T
     place(s, "kernel_buf", loops.channels, ACC_SCOPE)
 
     bind_threads(s, loops.thread)
-    overhang = not blocked_shape(op, config).divided_by(tiling, config)
-    tensorize_reduction(s, config, "res_total", dy, AluOp.ADD, 0, overhang)
-    tensorize_stages(s, config, [MULTIPLY, *op.stages], overhang)
+    tensorize_reduction(s, config, "res_total", dy, AluOp.ADD, 0)
+    tensorize_stages(s, config, [MULTIPLY, *op.stages])
     return s

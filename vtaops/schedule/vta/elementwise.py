@@ -6,7 +6,6 @@ from tvm.s_tir import Schedule
 
 from vtaops.config import HardwareConfig
 from vtaops.ops import Elementwise
-from vtaops.schedule.blocked import blocked_shape
 from vtaops.schedule.tiling import Tiling
 from vtaops.schedule.vta.stages import (
     attach_product,
@@ -26,6 +25,5 @@ def schedule_elementwise(op: Elementwise, config: HardwareConfig, tiling: Tiling
     attach_product(s, "data", piece)
 
     bind_threads(s, thread)
-    overhang = not blocked_shape(op, config).divided_by(tiling, config)
-    tensorize_stages(s, config, op.stages, overhang)
+    tensorize_stages(s, config, op.stages)
     return s

@@ -6,7 +6,6 @@ from tvm.s_tir import Schedule
 
 from vtaops.config import HardwareConfig
 from vtaops.ops import Gemm
-from vtaops.schedule.blocked import blocked_shape
 from vtaops.schedule.tiling import Tiling
 from vtaops.schedule.vta.stages import attach_loads, attach_output_stages, bind_threads, tensorize
 
@@ -29,6 +28,5 @@ def schedule_gemm(op: Gemm, config: HardwareConfig, tiling: Tiling) -> Schedule:
     attach_loads(s, step)
 
     bind_threads(s, thread)
-    overhang = not blocked_shape(op, config).divided_by(tiling, config)
-    tensorize(s, config, "res_gem", op.stages, step, overhang)
+    tensorize(s, config, "res_gem", op.stages, step)
     return s

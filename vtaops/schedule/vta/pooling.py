@@ -9,7 +9,6 @@ from vtaops.errors import UnsupportedError
 from vtaops.isa import AluOp
 from vtaops.ops import AvgPool2d, MaxPool2d
 from vtaops.ops.pooling import LEAST
-from vtaops.schedule.blocked import blocked_shape
 from vtaops.schedule.tiling import Tiling
 from vtaops.schedule.vta.intrinsics import ACC_SCOPE, INP_SCOPE, WGT_SCOPE
 from vtaops.schedule.vta.stages import (
@@ -35,8 +34,7 @@ def schedule_max_pool2d(op: MaxPool2d, config: HardwareConfig, tiling: Tiling) -
     *_, b, co, y, x, bi, ci, dy, dx = s.get_loops(s.get_sblock("res_max"))
     s.reorder(dy, dx, b, co, y, x, bi, ci)
 
-    overhang = not blocked_shape(op, config).divided_by(tiling, config)
-    tensorize_reduction(s, config, "res_max", dy, AluOp.MAX, LEAST, overhang)
+    tensorize_reduction(s, config, "res_max", dy, AluOp.MAX, LEAST)
     return s
 
 
@@ -63,6 +61,5 @@ def schedule_avg_pool2d(op: AvgPool2d, config: HardwareConfig, tiling: Tiling) -
     s.reorder(b, co, dy, dx, y, x, bi, ci, lane)
 
     bind_threads(s, loops.thread)
-    overhang = not blocked_shape(op, config).divided_by(tiling, config)
-    tensorize(s, config, "res_sum", op.stages, b, overhang)
+    tensorize(s, config, "res_sum", op.stages, b)
     return s

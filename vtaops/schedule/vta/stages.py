@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from tvm.s_tir import Schedule
+from tvm import tirx
+from tvm.s_tir import SBlockRealize, Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from vtaops.config import HardwareConfig
@@ -104,33 +106,27 @@ def tensorize(
     acc: str,
     stages: list[AluStage],
     step: LoopRV,
-    overhang: bool,
 ) -> None:
-    """Split the reset off the reduction at loop `step` and map all computation to intrinsics.
-
-    `overhang` tells whether tiles do not divide the operator, so that blocks carry predicates.
-    """
+    """Split the reset off the reduction at loop `step` and map all computation to intrinsics."""
     s.decompose_reduction(s.get_sblock(acc), step)
-    tensorize_decomposed(s, config, acc, stages, overhang)
+    tensorize_decomposed(s, config, acc, stages)
 
 
 def tensorize_decomposed(
-    s: Schedule, config: HardwareConfig, acc: str, stages: list[AluStage], overhang: bool
+    s: Schedule, config: HardwareConfig, acc: str, stages: list[AluStage]
 ) -> None:
     """Map all computation to intrinsics, the reset of `acc` being split off already."""
     rank = lane_rank(config)
-    _tensorize(s, s.get_sblock(f"{acc}_init"), rank, intrinsics.reset(config), overhang)
-    _tensorize(s, s.get_sblock(f"{acc}_update"), rank + 1, intrinsics.gemm(config), overhang)
-    tensorize_stages(s, config, stages, overhang)
+    _tensorize(s, s.get_sblock(f"{acc}_init"), rank, intrinsics.reset(config))
+    _tensorize(s, s.get_sblock(f"{acc}_update"), rank + 1, intrinsics.gemm(config))
+    tensorize_stages(s, config, stages)
 
 
-def tensorize_stages(
-    s: Schedule, config: HardwareConfig, stages: list[AluStage], overhang: bool
-) -> None:
+def tensorize_stages(s: Schedule, config: HardwareConfig, stages: list[AluStage]) -> None:
     """Map ALU stages to intrinsics."""
     for stage in stages:
         intrinsic = intrinsics.alu(config, stage)
-        _tensorize(s, s.get_sblock(stage.name), lane_rank(config), intrinsic, overhang)
+        _tensorize(s, s.get_sblock(stage.name), lane_rank(config), intrinsic)
 
 
 def tensorize_reduction(
@@ -140,14 +136,13 @@ def tensorize_reduction(
     step: LoopRV,
     op: AluOp,
     start: int,
-    overhang: bool,
 ) -> None:
     """Split the value `start` off a reduction by the ALU at loop `step`; map both."""
     s.decompose_reduction(s.get_sblock(block), step)
     rank = lane_rank(config)
-    _tensorize(s, s.get_sblock(f"{block}_init"), rank, intrinsics.reset(config, start), overhang)
+    _tensorize(s, s.get_sblock(f"{block}_init"), rank, intrinsics.reset(config, start))
     update = intrinsics.alu_reduction(config, op)
-    _tensorize(s, s.get_sblock(f"{block}_update"), rank, update, overhang)
+    _tensorize(s, s.get_sblock(f"{block}_update"), rank, update)
 
 
 def lane_rank(config: HardwareConfig) -> int:
@@ -155,14 +150,40 @@ def lane_rank(config: HardwareConfig) -> int:
     return len(config.acc.shape) if config.batch > 1 else 1
 
 
-def _tensorize(s: Schedule, block: SBlockRV, loops: int, intrinsic: str, overhang: bool) -> None:
-    """Replace the innermost `loops` of a block by an intrinsic.
+def _tensorize(s: Schedule, block: SBlockRV, loops: int, intrinsic: str) -> None:
+    """Replace the innermost `loops` of a block by an intrinsic."""
+    name = s.get(block).name_hint
+    _put_predicate_outside(s, block, loops)
+    s.tensorize(s.get_loops(s.get_sblock(name))[-loops], intrinsic)
 
-    TVM's matcher refuses a block with a predicate; such a block is split first, so that the
-    predicate stays on the outer one. (Always splitting would be right too, and twice as slow.)
+
+def _put_predicate_outside(s: Schedule, block: SBlockRV, loops: int) -> None:
+    """Make the predicate of a block, if it has one, a condition around its innermost `loops`.
+
+    Where tiles overhang the operator, blocks have predicates, and TVM's matcher refuses those. No
+    predicate depends on the lanes of a tile.
     """
-    if overhang:
-        name = s.get(block).name_hint
-        s.blockize(s.get_loops(block)[-loops])
-        block = s.get_sblock(name)
-    s.tensorize(s.get_loops(block)[-loops], intrinsic)
+    *_, outer, first = s.get_loops(block)[: 1 - loops or None]
+    inner, realize = [], s.get(first)
+    while isinstance(realize, tirx.For):
+        inner.append(realize)
+        realize = realize.body
+    if isinstance(realize.predicate, tirx.IntImm):  # always true
+        return
+    body: Any = SBlockRealize(realize.iter_values, tirx.const(True, "bool"), realize.block)
+    for loop in reversed(inner):
+        body = _with_body(loop, body)
+    guarded = tirx.IfThenElse(realize.predicate, body, None)
+    s.state.replace(s.get_sref(outer), _with_body(s.get(outer), guarded))
+
+
+def _with_body(loop: Any, body: Any) -> Any:
+    return tirx.For(
+        loop.loop_var,
+        loop.min,
+        loop.extent,
+        loop.kind,
+        body,
+        loop.thread_binding,
+        loop.annotations,
+    )
