@@ -20,6 +20,8 @@ from rich.progress import track
 from rich.table import Table
 
 from vtaops import HardwareConfig
+from vtaops.lowering import Capacity
+from vtaops.lowering.accumulate import accumulate_in_place
 from vtaops.lowering.emit import emit
 from vtaops.lowering.flatten import flatten
 from vtaops.lowering.lower import lower
@@ -40,13 +42,19 @@ def timed(call: Callable[[], Any]) -> tuple[Any, float]:
 
 def measure(op: Operator, config: HardwareConfig, explicit: Tiling | None) -> dict[str, float]:
     """Return the milliseconds of each stage; `lower` contains `emit`, `schedule` `declare`."""
+    default_tiling.cache_clear()
     tiling, t_tiling = timed(lambda: explicit or default_tiling(op, config))
     _, t_declare = timed(lambda: op.declare(config))
     schedule, t_schedule = timed(lambda: op.schedule(config, tiling))
     module, t_flatten = timed(lambda: flatten(schedule))
     buffers = op.buffers(config)
-    _, t_emit = timed(lambda: emit(parse(module["main"], config), buffers, config))
-    program, t_lower = timed(lambda: lower(module, buffers, config, {}))
+    capacity = Capacity(tiling.inp_tiles, tiling.wgt_tiles, tiling.acc_tiles)
+    skip = tiling.padding == "skip" and bool(op.stages)
+    tree = accumulate_in_place(parse(module["main"], config))
+    _, t_emit = timed(lambda: emit(tree, buffers, config, capacity, skip))
+    program, t_lower = timed(
+        lambda: lower(module, buffers, config, {}, capacity, skip_padding=skip)
+    )
     _, t_verify = timed(program.verify)
     times = (t_tiling, t_declare, t_schedule, t_flatten, t_emit, t_lower, t_verify)
     total = t_tiling + t_schedule + t_flatten + t_lower + t_verify

@@ -294,6 +294,31 @@ def test_decode_is_the_inverse_of_encode(config, data):
 @every_config
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
+def test_many_instructions_at_once(config, data):
+    encoding = Encoding.of(config)
+    program = data.draw(st.lists(instructions_of(config), max_size=8))
+    words = encoding.encode_all(program)
+    expected = [encoding.encode(i) for i in program]
+    assert array_to_words(words) == expected
+    assert encoding.decode_all(words) == program
+    for instruction, word in zip(program, expected, strict=True):
+        assert not word & encoding.reserved_bits(type(instruction))
+
+
+def test_many_instructions_are_checked_like_one():
+    good, bad = Load(memory=2), Load(memory=2, y_size=1 << 16)
+    with pytest.raises(EncodingError, match=r"LOAD field y_size is 65536; its 16 bits hold"):
+        DEFAULT.encode_all([good, bad])
+    words = [DEFAULT.encode(good), 5 << 108 | 4]
+    with pytest.raises(EncodingError, match=r"alu_op 5; valid values"):
+        DEFAULT.decode_all(words_to_array(words))
+    with pytest.raises(EncodingError, match="opcode 7"):
+        DEFAULT.decode_all(words_to_array([*words[:1], 7]))
+
+
+@every_config
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
 def test_columns_equal_decode(config, data):
     encoding = Encoding.of(config)
     program = data.draw(st.lists(instructions_of(config), max_size=8))

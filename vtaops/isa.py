@@ -14,10 +14,11 @@ Imports no TVM: a board installs this file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -208,6 +209,9 @@ INSTRUCTIONS: tuple[type[Instruction], ...] = (Load, Store, Gemm, Finish, Alu)
 
 OPCODE_BITS = 3
 
+_ENUMERATED: tuple[tuple[str, type[IntEnum]], ...] = (("memory", Memory), ("alu_op", AluOp))
+"""Fields whose values have names; others are not of the ISA."""
+
 
 def field_widths(config: HardwareConfig) -> dict[str, int]:
     """Return the named field widths of a configuration, in bits."""
@@ -306,13 +310,74 @@ class Encoding:
             )
         cls = INSTRUCTIONS[opcode]
         values = {slot.name: _extract(word, slot) for slot in self.slots[cls]}
-        for name, kind in (("memory", Memory), ("alu_op", AluOp)):
+        for name, kind in _ENUMERATED:
             if name in values and values[name] >= len(kind):
                 raise EncodingError(
                     f"word {word:032x} has {name} {values[name]}; valid values are "
                     + ", ".join(f"{member.name} {member.value}" for member in kind)
                 )
         return cls(**values)
+
+    def encode_all(self, instructions: Sequence[Instruction]) -> npt.NDArray[np.uint64]:
+        """Return the words of many instructions, shape (n, 2): low half, high half.
+
+        Raises
+        ------
+        EncodingError
+            As `encode`.
+        """
+        words = np.zeros((len(instructions), INSTRUCTION_WORDS), np.uint64)
+        for cls in INSTRUCTIONS:
+            rows = [row for row, i in enumerate(instructions) if type(i) is cls]
+            if rows:
+                words[rows] = self._encode_rows(cls, [instructions[row] for row in rows])
+        return words
+
+    def _encode_rows(
+        self, cls: type[Instruction], instructions: list[Instruction]
+    ) -> npt.NDArray[np.uint64]:
+        slots = self.slots[cls]
+        values = np.array([*map(attrgetter(*(s.name for s in slots)), instructions)], np.int64)
+        words = np.zeros((len(values), INSTRUCTION_WORDS), np.uint64)
+        words[:, 0] = int(cls.opcode)
+        for slot, column in zip(slots, values.T, strict=True):
+            bad = np.flatnonzero((column < slot.range.start) | (column >= slot.range.stop))
+            if bad.size:
+                raise EncodingError(_out_of_range(cls.__name__.upper(), slot, int(column[bad[0]])))
+            half, shift = divmod(slot.offset, WORD_BITS)
+            mask = (1 << slot.width) - 1
+            words[:, half] |= (column & mask).astype(np.uint64) << np.uint64(shift)
+        return words
+
+    def decode_all(self, words: npt.NDArray[np.uint64]) -> list[Instruction]:
+        """Return the instructions of words, shape (n, 2); the inverse of `encode_all`.
+
+        Raises
+        ------
+        EncodingError
+            As `decode`.
+        """
+        found: dict[int, Instruction] = {}
+        opcodes = words[:, 0] & np.uint64((1 << OPCODE_BITS) - 1)
+        for opcode in np.unique(opcodes).tolist():
+            rows = np.flatnonzero(opcodes == opcode)
+            first = array_to_words(words[rows[:1]])[0]
+            cls = type(self.decode(first))
+            columns = self.columns(words[rows], cls)
+            for name, kind in _ENUMERATED:
+                bad = np.flatnonzero(columns[name] >= len(kind)) if name in columns else rows[:0]
+                if bad.size:
+                    self.decode(array_to_words(words[rows[bad[:1]]])[0])  # raises
+            decoded = map(cls, *(column.tolist() for column in columns.values()))
+            found.update(zip(rows.tolist(), decoded, strict=True))
+        return [found[row] for row in range(len(words))]
+
+    def reserved_bits(self, cls: type[Instruction]) -> int:
+        """Return the bits of a word that belong to no field."""
+        used = (1 << OPCODE_BITS) - 1
+        for slot in self.slots[cls]:
+            used |= ((1 << slot.width) - 1) << slot.offset
+        return ((1 << INSTRUCTION_WORDS * WORD_BITS) - 1) & ~used
 
     def columns(
         self, words: npt.NDArray[np.uint64], cls: type[Instruction]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -46,10 +46,16 @@ class Computation:
         self._addresses = addresses
         self._padding = padding
         self._micro_op_depth = micro_op_depth
-        # The same kernels recur in every iteration of the outer loops.
-        self._regular_boxes: dict[tuple[int, tuple[tuple[int, int], ...]], list[Box]] = {}
         self._products: dict[int, tuple[CallNest, CallNest]] = {}
-        self._kernels: dict[tuple[int, Strides, tuple[AffineLoop, ...]], list[Operation]] = {}
+        # The same iterations recur in every iteration of the outer loops.
+        self._outer_names: dict[int, list[str]] = {}
+        self._guarding: dict[int, list[str]] = {}
+        self._boxes: dict[Hashable, Box | None] = {}
+        self._cut_masks: dict[Hashable, list[tuple[range, ...]]] = {}
+        self._regular_boxes: dict[Hashable, list[Box]] = {}
+        self._places: dict[Hashable, Elements] = {}
+        self._nests: dict[Hashable, list[Operation]] = {}
+        self._nests_in_place: dict[Hashable, list[Operation]] = {}
 
     def emit(self, leaf: CallNest, values: Values, thread: int) -> Iterator[Operation]:
         """Return the instructions of a call for the current values of the outer loops."""
@@ -59,7 +65,7 @@ class Computation:
             for half in self._split(leaf):
                 yield from self.emit(half, values, thread)
             return
-        box = _box(leaf, values)
+        box = self._box(leaf, values)
         if box is None:
             return
         if leaf.call == RESET_CALL:
@@ -76,24 +82,48 @@ class Computation:
             self._products[id(leaf)] = reset, replace(leaf, call=GEMM_CALL)
         return self._products[id(leaf)]
 
+    def _box(self, leaf: CallNest, values: Values) -> Box | None:
+        """Return the iterations of each loop where all guards hold, or None if there are none."""
+        if id(leaf) not in self._guarding:
+            names = {name for guard in leaf.guards for name in guard.names}
+            self._guarding[id(leaf)] = sorted(names - {loop.name for loop in leaf.loops})
+        key = (id(leaf), *(values[name] for name in self._guarding[id(leaf)]))
+        if key not in self._boxes:
+            self._boxes[key] = _box(leaf, values)
+        return self._boxes[key]
+
     def _nest(self, leaf: CallNest, box: Box, values: Values, thread: int) -> Iterator[Operation]:
         """Emit a box of iterations in which every operand is affine."""
-        bases, strides = zip(
-            *(self._affine(operand, leaf.loops, box, values, thread) for operand in _roles(leaf)),
-            strict=True,
-        )
-        loops = tuple(
-            AffineLoop(len(span), (s[0], s[1], s[2]))
-            for span, s in zip(box, zip(*strides, strict=True), strict=True)
-        )
-        key = (id(leaf), bases, loops)
-        if key not in self._kernels:
-            found = list(kernels(bases, list(loops), self._micro_op_depth))
-            self._kernels[key] = [_operation(leaf, kernel) for kernel in found]
-            if leaf.call == RESET_CALL and leaf.imm:
-                self._kernels[key] += [_add_immediate(kernel, leaf.imm) for kernel in found]
-        for o in self._kernels[key]:
+        nest = self._key(leaf, box, values)
+        if nest not in self._nests:
+            self._nests[nest] = self._operations(leaf, box, values)
+        roles = _roles(leaf)
+        dst, src, wgt = (self._addresses.base(o.buffer.name, thread) if o else 0 for o in roles)
+        key = (nest, dst, src, wgt)
+        if key not in self._nests_in_place:
+            self._nests_in_place[key] = [_moved(o, (dst, src, wgt)) for o in self._nests[nest]]
+        for o in self._nests_in_place[key]:
             yield Operation(o.instruction, o.relocation, o.touches, o.micro_ops)
+
+    def _key(self, leaf: CallNest, box: Box, values: Values) -> tuple[Hashable, ...]:
+        """Return what tells apart the evaluations of the operands of a leaf."""
+        if id(leaf) not in self._outer_names:
+            names = {name for operand in leaf.operands for name in operand.offset.names}
+            self._outer_names[id(leaf)] = sorted(names - {loop.name for loop in leaf.loops})
+        outer = (values[name] for name in self._outer_names[id(leaf)])
+        return (id(leaf), *((span.start, span.stop) for span in box), *outer)
+
+    def _operations(self, leaf: CallNest, box: Box, values: Values) -> list[Operation]:
+        """Return the operations of a box, with elements that count from the starts of tiles."""
+        affine = [self._affine(operand, leaf.loops, box, values) for operand in _roles(leaf)]
+        (dst, dst_steps), (src, src_steps), (wgt, wgt_steps) = affine
+        steps = zip(box, dst_steps, src_steps, wgt_steps, strict=True)
+        loops = [AffineLoop(len(span), (d, s, w)) for span, d, s, w in steps]
+        found = list(kernels((dst, src, wgt), loops, self._micro_op_depth))
+        operations = [_operation(leaf, kernel) for kernel in found]
+        if leaf.call == RESET_CALL and leaf.imm:
+            operations += [_add_immediate(kernel, leaf.imm) for kernel in found]
+        return operations
 
     def _needed(self, leaf: CallNest, box: Box, values: Values, thread: int) -> Iterator[Box]:
         """Leave out the iterations that a guard excludes or that read a void tile or padding."""
@@ -110,7 +140,10 @@ class Computation:
         if needed is None:
             yield box
             return
-        for part in boxes(needed):
+        cut = (needed.shape, needed.tobytes())
+        if cut not in self._cut_masks:
+            self._cut_masks[cut] = list(boxes(needed))
+        for part in self._cut_masks[cut]:
             yield [
                 span if extent == 1 else span[p.start : p.stop]
                 for span, p, extent in zip(box, part, needed.shape, strict=True)
@@ -124,7 +157,7 @@ class Computation:
         zero, void = self._padding.zeros.of(name, thread), self._padding.voids.of(name, thread)
         if zero is None and void is None:
             return None
-        positions = self._positions(operand, leaf.loops, box, values)
+        positions = self._places_of(leaf, operand, box, values)
         # Iterations that a guard excludes may lie beyond the tile; what they find does not matter.
         if zero is not None:  # no tile has both
             return zero.take(positions, mode="clip")
@@ -132,11 +165,20 @@ class Computation:
         unread = void.take(positions, mode="clip")
         if leaf.call == GEMM_CALL and operand.buffer.scratchpad == "inp":
             dst = leaf.operands[0]
-            written = self._positions(dst, leaf.loops, box, values)
+            written = self._places_of(leaf, dst, box, values)
             written, skipped = np.broadcast_arrays(written, unread)
             size = self._addresses.size(dst.buffer.name)
             self._padding.voids.mark(dst.buffer.name, thread, written[skipped], size)
         return unread
+
+    def _places_of(
+        self, leaf: CallNest, operand: TileOperand, box: Box, values: Values
+    ) -> Elements:
+        """`_positions`, remembered."""
+        key = (id(operand), *self._key(leaf, box, values))
+        if key not in self._places:
+            self._places[key] = self._positions(operand, leaf.loops, box, values)
+        return self._places[key]
 
     def _positions(
         self, operand: TileOperand, loops: list[Loop], box: Box, values: Values
@@ -176,29 +218,27 @@ class Computation:
         loops: list[Loop],
         box: Box,
         values: Values,
-        thread: int,
     ) -> tuple[int, list[int]]:
-        """Return the first element of an operand and what one step of each loop adds."""
+        """Return the first place of an operand in its tile and what one step of each loop adds."""
         if operand is None:
             return 0, [0] * len(loops)
         lanes: int = getattr(self._config, operand.buffer.scratchpad).lanes
         first = {loop.name: span.start for loop, span in zip(loops, box, strict=True)}
         last = {loop.name: span[-1] for loop, span in zip(loops, box, strict=True)}
 
-        def address(point: Values) -> int:
+        def place(point: Values) -> int:
             scalar = operand.offset({**values, **point})
             if scalar % lanes:
                 raise NotImplementedError(f"operand {operand.buffer.name} is not a whole tile")
-            position = self._addresses.place(operand.buffer.name, int(scalar) // lanes)
-            return self._addresses.base(operand.buffer.name, thread) + position
+            return self._addresses.place(operand.buffer.name, int(scalar) // lanes)
 
-        base = address(first)
+        base = place(first)
         strides = [
-            address({**first, loop.name: span.start + 1}) - base if len(span) > 1 else 0
+            place({**first, loop.name: span.start + 1}) - base if len(span) > 1 else 0
             for loop, span in zip(loops, box, strict=True)
         ]
         reach = sum(s * (len(span) - 1) for s, span in zip(strides, box, strict=True))
-        if base + reach != address(last):
+        if base + reach != place(last):
             raise NotImplementedError(f"operand {operand.buffer.name} is not affine")
         return base, strides
 
@@ -272,6 +312,18 @@ def _operation(leaf: CallNest, kernel: Kernel) -> Operation:
     else:
         instruction = Gemm(**loops, reset=1)
     return Operation(instruction, touches=tuple(touches), micro_ops=kernel.micro_ops)
+
+
+def _moved(operation: Operation, tiles: Strides) -> Operation:
+    """Return an operation with its operands in tiles that begin at `tiles` (dst, src, wgt)."""
+    dst, src, wgt = tiles
+    assert operation.micro_ops is not None
+    touches = [
+        Touch(t.space, t.elements + (dst if t.write else wgt if t.space == "wgt" else src), t.write)
+        for t in operation.touches
+    ]
+    rows = operation.micro_ops + np.array(tiles, np.int64)
+    return Operation(operation.instruction, operation.relocation, tuple(touches), rows)
 
 
 def _loop_fields(kernel: Kernel) -> dict[str, int]:

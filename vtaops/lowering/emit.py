@@ -24,7 +24,7 @@ from vtaops.lowering.nests import (
     Tree,
 )
 from vtaops.lowering.operation import Operation
-from vtaops.lowering.scratchpads import ONE_TILE_EACH, Addresses, Capacity
+from vtaops.lowering.scratchpads import ONE_TILE_EACH, Addresses, Capacity, leaves
 from vtaops.lowering.transfers import Transfers
 from vtaops.lowering.voids import Padding
 from vtaops.program import Buffer
@@ -50,8 +50,10 @@ def emit(
     """
     addresses = Addresses(tree, config, capacity)
     padding = Padding(skip_padding)
+    copies = [leaf for leaf in leaves(tree.body) if isinstance(leaf, CopyNest)]
+    loaded = {leaf.src.name for leaf in copies if leaf.dst.scratchpad and leaf.src is not None}
     walk = _Walk(
-        Transfers(config, buffers, addresses, padding),
+        Transfers(config, buffers, loaded, addresses, padding),
         Computation(config, addresses, padding, micro_op_depth or config.uop.depth),
     )
     return list(walk.run(tree.body, {}, None))

@@ -9,7 +9,7 @@ import numpy as np
 import tvm
 
 from vtaops.config import HardwareConfig
-from vtaops.isa import Encoding, words_to_array
+from vtaops.isa import Encoding
 from vtaops.lowering.accumulate import accumulate_in_place
 from vtaops.lowering.emit import emit
 from vtaops.lowering.micro_ops import place_micro_ops
@@ -57,10 +57,9 @@ def lower(
     operations = emit(tree, buffers, config, capacity, skip_padding, depth)
     operations, micro_ops = place_micro_ops(operations, config, depth)
     operations = insert_tokens(operations)
-    encode = Encoding.of(config).encode
     return Program(
         config=config,
-        instructions=words_to_array([encode(o.instruction) for o in operations]),
+        instructions=Encoding.of(config).encode_all([o.instruction for o in operations]),
         relocations=np.array([o.relocation for o in operations], dtype=np.int32),
         micro_ops=micro_ops,
         buffers=buffers,

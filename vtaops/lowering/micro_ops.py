@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.config import HardwareConfig, Memory
-from vtaops.isa import Alu, Encoding, Gemm, Load
+from vtaops.isa import Alu, Encoding, Gemm, Instruction, Load
 from vtaops.lowering.operation import Operation
 from vtaops.program import MICRO_OPS
 
@@ -35,6 +35,7 @@ def place_micro_ops(
     stretch: list[Operation] = []
     places: dict[bytes, int] = {}
     size = loaded = 0
+    located: dict[tuple[int, int], Instruction] = {}
 
     def close() -> None:
         nonlocal loaded
@@ -53,7 +54,10 @@ def place_micro_ops(
                 places[key] = size
                 size += len(operation.micro_ops)
                 table.append(operation.micro_ops)
-            operation = _at(operation, places[key])
+            place = id(operation.instruction), places[key]
+            if place not in located:  # operations share instructions
+                located[place] = _at(operation.instruction, places[key])
+            operation.instruction = located[place]
         stretch.append(operation)
     close()
     rows = np.concatenate(table) if table else np.zeros((0, 3), dtype=np.int64)
@@ -65,12 +69,10 @@ def _load(dram: int, count: int) -> Operation:
     return Operation(instruction, relocation=MICRO_OPS)
 
 
-def _at(operation: Operation, place: int) -> Operation:
-    instruction = operation.instruction
+def _at(instruction: Instruction, place: int) -> Instruction:
     assert isinstance(instruction, Gemm | Alu)
-    located = replace(
+    return replace(
         instruction,
         uop_begin=instruction.uop_begin + place,
         uop_end=instruction.uop_end + place,
     )
-    return Operation(located, operation.relocation, operation.touches, operation.micro_ops)

@@ -20,15 +20,24 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 import numpy.typing as npt
 
 from vtaops.config import Memory
-from vtaops.isa import Finish, Load, Unit
+from vtaops.isa import Finish, Instruction, Load, Unit
 from vtaops.lowering.operation import Operation
 
 NONE = -1
+
+_UNITS = tuple(Unit)
+_PAIRS = tuple(permutations(_UNITS, 2))
+
+Positions = npt.NDArray[np.int64]
+
+_Use = tuple[str, Unit, bool]
+"""A memory, a unit that uses it, and whether it writes."""
 
 Clock = list[int]
 """For each unit the position of its latest instruction known to be complete, or NONE."""
@@ -49,26 +58,27 @@ class _Inserter:
         self._known: list[Clock] = [[NONE] * len(Unit) for _ in Unit]
         self._clock_after: list[Clock] = []
         self._flags: dict[int, set[str]] = defaultdict(set)
+        # For each way of using a memory: the last instruction that so used each of its elements.
+        self._last: dict[_Use, Positions] = {}
         sizes: dict[str, int] = defaultdict(int)
-        for operation in operations:
-            for touch in operation.touches:
-                sizes[touch.space] = max(sizes[touch.space], int(touch.elements.max()) + 1)
-        # Position of the last instruction of each unit that wrote or read each element.
-        self._last_write = {s: _nobody(size) for s, size in sizes.items()}
-        self._last_read = {s: _nobody(size) for s, size in sizes.items()}
+        uses: set[_Use] = set()
+        # Operations share touches; each is looked at once.
+        touches = {id(t): (o.instruction.unit, t) for o in operations for t in o.touches}
+        for unit, touch in touches.values():
+            sizes[touch.space] = max(sizes[touch.space], int(touch.elements.max()) + 1)
+            uses.add((touch.space, unit, touch.write))
+        for use in uses:
+            self._last[use] = np.full(sizes[use[0]], NONE, dtype=np.int64)
+        self._rivals = {use: _rivals(use, uses) for use in uses}
 
     def conflicts(self, operation: Operation) -> Clock:
         """Return for each other unit the last instruction that `operation` must wait for."""
         own = operation.instruction.unit
-        need = [NONE] * len(Unit)
+        need = [NONE] * len(_UNITS)
         for touch in operation.touches:
-            tables = [self._last_write[touch.space]]
-            if touch.write:
-                tables.append(self._last_read[touch.space])
-            for unit in Unit:
-                if unit is not own:
-                    latest = max(int(table[unit, touch.elements].max()) for table in tables)
-                    need[unit] = max(need[unit], latest)
+            for rival in self._rivals[touch.space, own, touch.write]:
+                latest = int(self._last[rival][touch.elements].max())
+                need[rival[1]] = max(need[rival[1]], latest)
         return need
 
     def last_of_units(self) -> Clock:
@@ -89,7 +99,7 @@ class _Inserter:
             need = self._relay(need, opposite)
         self._drop_implied(need)
         position = len(self._operations)
-        for source in Unit:
+        for source in _UNITS:
             if need[source] != NONE:
                 self._token(need[source], source, position, unit)
         known[unit] = position
@@ -110,12 +120,10 @@ class _Inserter:
 
     def _drop_implied(self, need: Clock) -> None:
         """Forget a wait that another wait of the same instruction implies."""
-        for via in Unit:
-            for other in Unit:
-                if via is other or NONE in (need[via], need[other]):
-                    continue
-                if self._clock_after[need[via]][other] >= need[other]:
-                    need[other] = NONE
+        for via, other in _PAIRS:
+            waits = need[via] != NONE != need[other]
+            if waits and self._clock_after[need[via]][other] >= need[other]:
+                need[other] = NONE
 
     def _token(self, pusher: int, source: Unit, popper: int, unit: Unit) -> None:
         toward_next = unit > source
@@ -128,16 +136,24 @@ class _Inserter:
     def _record(self, operation: Operation, position: int) -> None:
         unit = operation.instruction.unit
         for touch in operation.touches:
-            table = self._last_write if touch.write else self._last_read
-            table[touch.space][unit, touch.elements] = position
+            self._last[touch.space, unit, touch.write][touch.elements] = position
 
     def finished(self) -> list[Operation]:
         """Return all operations with their flags."""
+        flagged: dict[tuple[int, frozenset[str]], Instruction] = {}
+        kept = []  # so that no two instructions have one identity
         for position, flags in self._flags.items():
             operation = self._operations[position]
-            operation.instruction = replace(operation.instruction, **dict.fromkeys(flags, 1))
+            plain = operation.instruction
+            key = id(plain), frozenset(flags)
+            if key not in flagged:  # operations share instructions
+                flagged[key] = replace(plain, **dict.fromkeys(flags, 1))
+                kept.append(plain)
+            operation.instruction = flagged[key]
         return self._operations
 
 
-def _nobody(size: int) -> npt.NDArray[np.int64]:
-    return np.full((len(Unit), size), NONE, dtype=np.int64)
+def _rivals(use: _Use, uses: set[_Use]) -> list[_Use]:
+    """Return the uses by other units that conflict with a use: one of the two writes."""
+    space, unit, write = use
+    return [u for u in uses if u[0] == space and u[1] is not unit and (write or u[2])]

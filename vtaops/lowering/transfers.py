@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,8 @@ class Transfers:
         For which hardware.
     buffers : tuple of Buffer
         The arguments in DRAM.
+    loaded : set of str
+        Those that the program loads.
     addresses : Addresses
         Where the tiles lie.
     padding : Padding
@@ -39,6 +41,7 @@ class Transfers:
         self,
         config: HardwareConfig,
         buffers: tuple[Buffer, ...],
+        loaded: set[str],
         addresses: Addresses,
         padding: Padding,
     ) -> None:
@@ -46,9 +49,12 @@ class Transfers:
         self._addresses = addresses
         self._padding = padding
         self._buffers = {buffer.name: index for index, buffer in enumerate(buffers)}
-        self._shared = {b.name for b in buffers if b.role in (Role.OUTPUT, Role.SCRATCH)}
+        # What the program both stores and loads; of other memory the order makes no difference.
+        written = {b.name for b in buffers if b.role in (Role.OUTPUT, Role.SCRATCH)}
+        self._shared = written & loaded
         self._granule = min(m.element_bytes for m in (config.inp, config.wgt, config.out))
-        # The same accesses recur in every iteration of the outer loops.
+        # The same tiles and accesses recur in every iteration of the outer loops.
+        self._tiles: dict[Hashable, tuple[Grid, int, bool]] = {}
         self._accesses: dict[tuple[int, bytes], list[Access]] = {}
 
     def emit(self, leaf: CopyNest, values: Values, thread: int) -> Iterator[Operation]:
@@ -116,18 +122,22 @@ class Transfers:
         sram_index, dram_index = leaf.dst_index, leaf.src_index
         if not load:
             sram_index, dram_index = dram_index, sram_index
-        _check_lanes(leaf, values, lane_loops, lanes)
-        sram = self._addresses.place(on_chip.name, evaluated(sram_index) // lanes)
+        key = (id(leaf), *(values[name] for name in sorted(sram_index.names & values.keys())))
+        if key not in self._tiles:
+            _check_lanes(leaf, values, lane_loops, lanes)
+            sram = self._addresses.place(on_chip.name, evaluated(sram_index) // lanes)
+            start = int(sram.min())
+            dense = bool((sram.ravel() == start + np.arange(sram.size)).all())
+            self._tiles[key] = sram.ravel() - start, start, dense
+        places, start, dense = self._tiles[key]
         grid = evaluated(dram_index) // lanes
         if leaf.inside is not None:
             grid = np.where(evaluated(leaf.inside), grid, ZERO)
         for guard in leaf.guards:
             grid = np.where(evaluated(guard), grid, SKIP)
-        start = int(sram.min())
-        if (sram.ravel() != start + np.arange(sram.size)).any():
-            grid, sram = grid.ravel(), sram.ravel() - start
-            scattered = np.full(int(sram.max()) + 1, SKIP, dtype=np.int64)
-            scattered[sram] = grid
+        if not dense:
+            scattered = np.full(int(places.max()) + 1, SKIP, dtype=np.int64)
+            scattered[places] = grid.ravel()
             grid = scattered
         return grid, start
 

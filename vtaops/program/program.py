@@ -219,7 +219,7 @@ class Program:
         EncodingError
             If a word is not an instruction.
         """
-        return list(self)
+        return Encoding.of(self.config).decode_all(self.instructions)
 
     @property
     def arguments(self) -> tuple[Buffer, ...]:

@@ -12,6 +12,7 @@ from vtaops.capabilities import Capabilities, Feature
 from vtaops.config import HardwareConfig, Memory
 from vtaops.errors import EncodingError
 from vtaops.isa import (
+    INSTRUCTIONS,
     Alu,
     AluOp,
     Encoding,
@@ -34,20 +35,30 @@ PORTABLE_SHIFT = 15
 def decode(program: Program) -> list[Step]:
     """Return the instructions of a program; every word and micro-op must be canonical."""
     encoding = Encoding.of(program.config)
-    steps = []
-    relocations = program.relocations.tolist()
-    for index, word in enumerate(array_to_words(program.instructions)):
-        try:
-            instruction = encoding.decode(word)
-        except EncodingError as error:
-            reject(Rule.ENCODING, f"instruction {index}", str(error))
-        step = Step(index, instruction, relocations[index], instruction.unit)
-        reserved = word ^ encoding.encode(instruction)
+    words = array_to_words(program.instructions)
+    try:
+        instructions = encoding.decode_all(program.instructions)
+    except EncodingError:
+        _reject_first(words, encoding)
+        raise
+    places = enumerate(zip(instructions, program.relocations.tolist(), strict=True))
+    steps = [Step(index, i, relocation, i.unit) for index, (i, relocation) in places]
+    reserved_bits = {cls: encoding.reserved_bits(cls) for cls in INSTRUCTIONS}
+    for step, word in zip(steps, words, strict=True):
+        reserved = word & reserved_bits[type(step.instruction)]
         if reserved:
             step.reject(Rule.ENCODING, f"word {word:032x} has reserved bits {reserved:#x} set")
-        steps.append(step)
     _check_micro_ops(program.micro_ops, encoding)
     return steps
+
+
+def _reject_first(words: list[int], encoding: Encoding) -> None:
+    """Raise the error of the first word that does not decode."""
+    for index, word in enumerate(words):
+        try:
+            encoding.decode(word)
+        except EncodingError as error:
+            reject(Rule.ENCODING, f"instruction {index}", str(error))
 
 
 def _check_micro_ops(words: npt.NDArray[np.uint32], encoding: Encoding) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.isa import Alu, Gemm
+from vtaops.isa import Alu, Gemm, Instruction
 from vtaops.program.verifier.history import Elements
 from vtaops.program.verifier.rules import Rule, Step
 
@@ -21,9 +23,17 @@ class Operands:
     wgt: Elements | None
 
 
-def without_tokens(i: Gemm | Alu) -> Gemm | Alu:
-    """Return an instruction without its tokens: equal ones touch the same elements."""
-    return replace(i, pop_prev=0, pop_next=0, push_prev=0, push_next=0)
+def _but_tokens(cls: type[Gemm | Alu]) -> Callable[[Instruction], tuple[int, ...]]:
+    tokens = {f.name for f in fields(Instruction)}
+    return attrgetter(*(f.name for f in fields(cls) if f.name not in tokens))
+
+
+_FIELDS = {Gemm: _but_tokens(Gemm), Alu: _but_tokens(Alu)}
+
+
+def without_tokens(i: Gemm | Alu) -> tuple[object, ...]:
+    """Return all of an instruction but its tokens: equal ones touch the same elements."""
+    return type(i), *_FIELDS[type(i)](i)
 
 
 @dataclass(frozen=True, slots=True)
