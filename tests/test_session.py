@@ -280,3 +280,70 @@ def test_programs_check_their_arguments():
         program.run(device, int8(2, 8))
     with pytest.raises(vtaops.ShapeError, match=r"data has shape \(3, 8\)"):
         program.run(device, int8(3, 8), int8(8, 8))
+
+
+# ---------------------------------------------------------------------- what users really pass
+
+X, W = int8(1, 5, 6, 6), int8(7, 5, 3, 3)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda s: s.conv2d(X, W, strides=np.int64(1), padding=np.int32(0), shift=np.int64(8)),
+        lambda s: s.conv2d(X, W, strides=[1, 1], padding=[0, 0, 0, 0], clip=[0, 127]),
+        lambda s: s.conv2d(X, W, groups=np.int64(1), clip=np.array([0, 127])),
+        lambda s: s.run(Conv2d(np.int64(1), 5, 7, 6, 6, padding=[0]), X, W),
+    ],
+)
+def test_numpy_numbers_and_lists_are_parameters(session, call):
+    np.testing.assert_array_equal(call(session), session.conv2d(X, W))
+    assert session.program(Conv2d(1, 5, 7, 6, 6, padding=0)).metadata["parameters"]["batch"] == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda s: s.conv2d(X, W, strides=1.0), "strides is 1.0; it must consist of integers"),
+        (lambda s: s.conv2d(X, W, strides=None), "strides is None"),
+        (lambda s: s.conv2d(X, W, strides="1"), "strides is '1'"),
+        (lambda s: s.conv2d(X, W, strides=2**70), "no parameter may exceed 2147483647"),
+        (lambda s: s.conv2d(X, W, padding="SAME"), "padding is 'SAME'"),
+        (lambda s: s.conv2d(X, W, padding=True), "padding is True"),
+        (lambda s: s.conv2d(X, W, shift=8.0), "shift is 8.0"),
+        (lambda s: s.conv2d(X, W, shift=True), "shift is True"),
+        (lambda s: s.conv2d(X, W, clip=5), "clip is 5; it must be"),
+        (lambda s: s.conv2d(X, W, clip=(0.5, 127)), "clip is 0.5"),
+        (lambda s: s.conv2d(X, W, clip=(None, 3)), "clip is None"),
+        (lambda s: s.conv2d(X, W, rounding=["half_up"]), "rounding is 'half_up'"),
+        (lambda s: s.conv2d(X, W, groups="1"), "groups is '1'"),
+        (lambda s: s.conv2d(X, W, bias=[[1], [2, 3]]), "bias is no array"),
+        (lambda s: s.conv2d([[1], [2, 3]], W), "data is no array"),
+        (lambda s: s.conv2d(None, W), "data has dtype object"),
+        (lambda s: s.max_pool2d(X, 2.0), "kernel is 2.0"),
+        (lambda s: s.avg_pool2d(X, 2, count_include_pad="no"), "it must be True or False"),
+        (lambda s: s.depthwise_conv2d(X, W[:5, :1], unit="cpu"), "unit is 'cpu'"),
+        (lambda s: s.shift_left(X, -1), "bits is -1"),
+        (lambda s: s.shift_right(X, 1.5), "bits is 1.5"),
+        (lambda s: s.run(None, X), "the operator is None"),
+        (lambda s: s.run(Conv2d, X, W), "the operator is <class"),
+        (lambda s: s.program("conv2d"), "the operator is 'conv2d'"),
+        (lambda s: vtaops.compile(None), "the operator is None"),
+        (lambda s: vtaops.Elementwise("add", 5), "shape is 5"),
+    ],
+)
+def test_wrong_types_are_explained(session, call, message):
+    with pytest.raises(vtaops.ShapeError, match=message):
+        call(session)
+
+
+def test_wrong_objects_are_explained(session):
+    with pytest.raises(vtaops.ScheduleError, match=r"the tiling is \(8, 8\)"):
+        session.conv2d(X, W, tiling=(8, 8))
+    with pytest.raises(vtaops.ConfigError, match="a configuration is None"):
+        Session("fsim", None)
+    for device in (None, 5):
+        with pytest.raises(vtaops.DeviceError, match=f"the device is {device}"):
+            Session(device)
+    with pytest.raises(vtaops.DeviceError, match="timeout is 'a'"):
+        Session("fsim", timeout="a")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vtaops.capabilities import PRESETS, Capabilities, Feature, find, of_target
 from vtaops.config import HardwareConfig
-from vtaops.errors import UnsupportedError
+from vtaops.errors import ScheduleError, ShapeError, UnsupportedError
 from vtaops.lowering import Capacity, lower
 from vtaops.ops import Operator
 from vtaops.program import Program
@@ -54,6 +54,7 @@ def compile(
     VerificationError
         If the compiler has produced a wrong program: a defect of vtaops.
     """
+    check_arguments(op, tiling)
     hardware = config if isinstance(config, HardwareConfig) else HardwareConfig.load(config)
     able = of_target(hardware) if capabilities is None else find(capabilities)
     _check_supported(op, hardware, able)
@@ -79,6 +80,20 @@ def compile(
     if verify:
         program.verify(able)
     return program
+
+
+def check_arguments(op: Operator, tiling: Tiling | None) -> None:
+    """Refuse what is no operator, or no tiling.
+
+    Raises
+    ------
+    ShapeError, ScheduleError
+        Naming what was given.
+    """
+    if not isinstance(op, Operator):
+        raise ShapeError(f"the operator is {op!r}; give a description such as vtaops.Gemm(m=1)")
+    if not isinstance(tiling, Tiling | None):
+        raise ScheduleError(f"the tiling is {tiling!r}; give a vtaops.Tiling")
 
 
 def _check_supported(op: Operator, config: HardwareConfig, able: Capabilities) -> None:

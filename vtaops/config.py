@@ -176,6 +176,8 @@ class HardwareConfig:
         ConfigError
             If there is no such configuration, the file is not JSON, or its content is refused.
         """
+        if not isinstance(source, str | Path):
+            raise ConfigError(f"a configuration is {source!r}; give its name or a .json file")
         path = Path(source)
         if path.suffix != ".json" or not path.is_file():
             directory = data_directory("hw_configs")

@@ -7,7 +7,7 @@ can run an operator description (`Session`) inherits these methods; they know no
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ from vtaops.ops import (
     MaxPool2d,
     Operator,
 )
-from vtaops.ops.base import Pair
+from vtaops.ops.base import Pair, plain, require_at_least
 from vtaops.ops.elementwise import Function
 from vtaops.ops.postprocess import Rounding
 from vtaops.ops.window import Padding
@@ -128,6 +128,8 @@ class Operators(ABC):
         """
         images = _int8("data", data, "NCHW")
         filters = _int8("kernel", kernel, "OIHW")
+        groups = plain(groups)
+        require_at_least(1, groups=groups)
         if images.shape[1] != filters.shape[1] * groups:
             raise ShapeError(
                 f"data has {images.shape[1]} channels (shape {images.shape}), kernel expects "
@@ -197,8 +199,10 @@ class Operators(ABC):
         int8 array, shape (N, C * M, OH, OW)
         """
         channels = _int8("data", data, "NCHW").shape[1]
+        if unit not in ("gemm", "alu"):
+            raise ShapeError(f"unit is {unit!r}; it must be 'gemm' or 'alu'")
         if unit == "alu":
-            if dilation not in (1, (1, 1)):
+            if plain(dilation) not in (1, (1, 1)):
                 raise UnsupportedError(f"dilation is {dilation}; on the ALU it must be 1")
             return self._depthwise_alu(
                 data, kernel, strides, padding, bias, shift, clip, rounding, tiling
@@ -608,13 +612,17 @@ class Operators(ABC):
         rounding: Rounding = "truncate",
         tiling: Tiling | None = None,
     ) -> Int8Array:
-        """Shift the elements of a tensor of any rank to the right, with their sign."""
+        """Shift the elements of a tensor of any rank right by 0..31 bits, with their sign."""
+        bits = plain(bits)
+        require_at_least(0, bits=bits)
         return self._elementwise("identity", (data,), 1, 1, bits, None, rounding, tiling)
 
     def shift_left(
         self, data: npt.ArrayLike, bits: int, *, clip: Clip = INT8, tiling: Tiling | None = None
     ) -> Int8Array:
         """Shift the elements of a tensor of any rank to the left by 0..15 bits, and clip."""
+        bits = plain(bits)
+        require_at_least(0, bits=bits)
         return self._elementwise("identity", (data,), 1, 1, -bits, clip, "truncate", tiling)
 
     def _elementwise(
@@ -649,7 +657,7 @@ class Operators(ABC):
 
 def _int8(name: str, array: npt.ArrayLike, axes: str = "") -> Int8Array:
     """Return an int8 array of the rank of `axes`, or of any rank from 1 on."""
-    value = np.asarray(array)
+    value = _array(name, array)
     if value.dtype != np.int8:
         raise ShapeError(f"{name} has dtype {value.dtype}; VTA computes on int8")
     if axes and value.ndim != len(axes):
@@ -662,13 +670,20 @@ def _int8(name: str, array: npt.ArrayLike, axes: str = "") -> Int8Array:
     return value
 
 
+def _array(name: str, value: npt.ArrayLike) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise ShapeError(f"{name} is no array: {error}") from error
+
+
 def _vector(
     name: str, vector: npt.ArrayLike | None, channels: int
 ) -> tuple[npt.NDArray[np.int32], ...]:
     """Return an int32 vector of channels, or nothing if there is none."""
     if vector is None:
         return ()
-    value = np.asarray(vector)
+    value = _array(name, vector)
     if value.dtype != np.int32 or value.shape != (channels,):
         raise ShapeError(
             f"{name} has dtype {value.dtype} and shape {value.shape}; it must be int32 of shape "

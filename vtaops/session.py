@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.capabilities import of_target
-from vtaops.compiler import compile
+from vtaops.compiler import check_arguments, compile
 from vtaops.config import HardwareConfig
 from vtaops.errors import DeviceError, ScheduleError, UnsupportedError
 from vtaops.fallback import Host
@@ -118,6 +118,10 @@ class Session(Operators, Closing):
             device = open_device(device, config, check_overflow=check_overflow)
         elif check_overflow:
             raise DeviceError("check_overflow needs a device that is named: Session('fsim')")
+        if not isinstance(getattr(device, "config", None), HardwareConfig):
+            raise DeviceError(f"the device is {device!r}; give a name, or an object with .config")
+        if not isinstance(timeout, int | float):
+            raise DeviceError(f"timeout is {timeout!r}; it must be a number of seconds")
         if search not in ("off", *COMPILED):
             raise ScheduleError(f"search is {search!r}; it must be off, fast or thorough")
         self.device = device
@@ -148,6 +152,7 @@ class Session(Operators, Closing):
         ShapeError, ScheduleError, UnsupportedError, DeviceError
             As `conv2d`.
         """
+        check_arguments(op, tiling)
         with self._lock:
             self._require_open()
             obstacle = self._obstacle(op, tiling)
@@ -180,6 +185,7 @@ class Session(Operators, Closing):
 
     def program(self, op: Operator, tiling: Tiling | None = None) -> Program:
         """Return the program that `run` executes for an operator."""
+        check_arguments(op, tiling)
         with self._lock:
             self._require_open()
             return self._load(op, tiling).program

@@ -7,8 +7,10 @@ that follow the data further (`schedule`, `lower`) call the rooms that come afte
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tvm
 from tvm import te
 
@@ -24,8 +26,32 @@ if TYPE_CHECKING:
 Pair = int | tuple[int, int]
 
 
+LARGEST = (1 << 31) - 1
+"""Largest number that a parameter may have."""
+
+
 class Operator(ABC):
-    """Base class of operator descriptions."""
+    """Base class of operator descriptions: frozen dataclasses whose fields have defaults."""
+
+    def __post_init__(self) -> None:
+        """Make NumPy's numbers Python's, and sequences tuples; refuse what is no number.
+
+        Raises
+        ------
+        ShapeError
+            Naming the parameter and what it must be.
+        """
+        for f in fields(self):  # type: ignore[arg-type]
+            value = plain(getattr(self, f.name))
+            if isinstance(f.default, bool):
+                if not isinstance(value, bool):
+                    raise ShapeError(f"{f.name} is {value!r}; it must be True or False")
+            elif isinstance(f.default, int) and not isinstance(value, tuple):
+                _check_integer(f.name, value)
+            if isinstance(value, tuple):
+                for number in value:
+                    _check_integer(f.name, number)
+            object.__setattr__(self, f.name, value)
 
     @abstractmethod
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
@@ -84,6 +110,22 @@ class Operator(ABC):
         return flatten(self.schedule(config, tiling))
 
 
+def plain(value: Any) -> Any:
+    """Return NumPy's numbers as Python's, and lists and arrays as tuples; the rest as it is."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, list | tuple | np.ndarray):
+        return tuple(map(plain, value))
+    return value
+
+
+def _check_integer(name: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ShapeError(f"{name} is {value!r}; it must consist of integers")
+    if abs(value) > LARGEST:
+        raise ShapeError(f"{name} is {value}; no parameter may exceed {LARGEST}")
+
+
 def as_pair(name: str, value: Pair) -> tuple[int, int]:
     """Return ``value`` as (height, width).
 
@@ -92,8 +134,8 @@ def as_pair(name: str, value: Pair) -> tuple[int, int]:
     ShapeError
         If it is neither an integer nor two.
     """
-    pair = (value, value) if isinstance(value, int) else tuple(value)
-    if len(pair) != 2:
+    pair = (value, value) if isinstance(value, int) else value
+    if not isinstance(pair, tuple) or len(pair) != 2:
         raise ShapeError(f"{name} is {value!r}; give one integer or (height, width)")
     return pair[0], pair[1]
 

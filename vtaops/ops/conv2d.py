@@ -117,6 +117,7 @@ class Conv2d(Operator):
     fold_columns: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("kernel", "strides", "dilation"):
             object.__setattr__(self, name, as_pair(name, getattr(self, name)))
         object.__setattr__(self, "padding", four_sides(self.padding))

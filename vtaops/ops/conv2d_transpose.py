@@ -124,6 +124,7 @@ class Conv2dTranspose(Operator):
     rounding: Rounding = "truncate"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("kernel", "strides", "output_padding"):
             object.__setattr__(self, name, as_pair(name, getattr(self, name)))
         object.__setattr__(self, "padding", four_sides(self.padding))

@@ -71,6 +71,7 @@ class DepthwiseConv2dAlu(Operator):
     rounding: Rounding = "truncate"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_at_least(1, batch=self.batch, channels=self.channels)
         object.__setattr__(self, "padding", four_sides(self.padding))
         object.__setattr__(self, "kernel", self.window.kernel)

@@ -86,13 +86,15 @@ class Elementwise(Operator):
     rounding: Rounding = "truncate"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", tuple(self.shape))
+        super().__post_init__()
+        if not isinstance(self.shape, tuple):
+            raise ShapeError(f"shape is {self.shape!r}; it must be a tuple of extents")
         if self.function not in get_args(Function):
             raise ShapeError(f"function is {self.function!r}; it must be one of {[*_OPERATIONS]}")
         if not self.shape:
             raise ShapeError("shape is (); a scalar is no tensor: give at least one extent")
         require_at_least(1, **{f"extent_{i}": extent for i, extent in enumerate(self.shape)})
-        if not -PORTABLE_SHIFT <= self.shift <= MAX_SHIFT:
+        if not isinstance(self.shift, int) or not -PORTABLE_SHIFT <= self.shift <= MAX_SHIFT:
             raise ShapeError(
                 f"shift is {self.shift}; it must lie in {-PORTABLE_SHIFT}..{MAX_SHIFT} "
                 f"(negative: to the left)"

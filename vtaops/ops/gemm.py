@@ -59,6 +59,7 @@ class Gemm(Operator):
     rounding: Rounding = "truncate"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_at_least(1, m=self.m, n=self.n, k=self.k)
         check_postprocessing(self.shift, self.clip)
         check_rounding(self.rounding)

@@ -39,6 +39,7 @@ class _Pool2d(Operator):
     padding: Padding = 1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_at_least(1, batch=self.batch, channels=self.channels)
         object.__setattr__(self, "padding", four_sides(self.padding))
         object.__setattr__(self, "kernel", self.window.kernel)

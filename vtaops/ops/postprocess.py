@@ -61,11 +61,11 @@ def check_postprocessing(shift: int, clip: tuple[int, int] | None) -> None:
     ShapeError
         Naming the value and its range.
     """
-    if not 0 <= shift <= MAX_SHIFT:
+    if not isinstance(shift, int) or not 0 <= shift <= MAX_SHIFT:
         raise ShapeError(f"shift is {shift}; it must lie in 0..{MAX_SHIFT}")
     if clip is None:
         return
-    if len(clip) != 2 or not -128 <= clip[0] <= clip[1] <= 127:
+    if not isinstance(clip, tuple) or len(clip) != 2 or not -128 <= clip[0] <= clip[1] <= 127:
         raise ShapeError(
             f"clip is {clip}; it must be (lo, hi) with -128 <= lo <= hi <= 127, or None "
             f"to store the low 8 bits"

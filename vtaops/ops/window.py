@@ -111,8 +111,8 @@ def four_sides(padding: Padding) -> tuple[int, int, int, int]:
     ShapeError
         If it is neither one integer, two, nor four.
     """
-    sides = (padding,) if isinstance(padding, int) else tuple(padding)
-    if len(sides) not in (1, 2, 4):
+    sides = (padding,) if isinstance(padding, int) else padding
+    if not isinstance(sides, tuple) or len(sides) not in (1, 2, 4):
         raise ShapeError(
             f"padding is {padding!r}; give one integer, (height, width) or "
             f"(top, left, bottom, right)"
