@@ -63,6 +63,21 @@ def test_a_damaged_file_is_compiled_anew(tmp_path, compiled):
     assert kernels.path(OP, target).stat().st_size > 1000
 
 
+@pytest.mark.parametrize("part", [0.0, 0.3, 0.9])
+def test_a_truncated_file_is_compiled_anew(tmp_path, compiled, part):
+    """The system's loader would crash on it."""
+    calls, compile = compiled
+    target = CpuTarget.detect()
+    KernelCache(tmp_path).get(OP, target, compile)
+    path = KernelCache(tmp_path).path(OP, target)
+    whole = path.read_bytes()
+    path.unlink()  # the first kernel is mapped from it
+    path.write_bytes(whole[: int(len(whole) * part)])
+    assert (product(KernelCache(tmp_path).get(OP, target, compile)) == 14).all()
+    assert len(calls) == 2
+    assert len(path.read_bytes()) == len(whole)
+
+
 def test_the_key_tells_operators_targets_and_versions_apart(monkeypatch):
     target = CpuTarget.detect()
     keys = {

@@ -2,7 +2,8 @@
 
 The key of a kernel is the hash of its operator, its target, the version of TVM and the source text
 of the rooms that declare, schedule and compile. So a file is never stale. Files appear by
-renaming, hence many processes may share the folder; a damaged file is compiled anew.
+renaming, hence many processes may share the folder. Each ends with the hash of its content: the
+loader of the system crashes on a truncated library, so a damaged file is compiled anew instead.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 _PACKAGE = Path(__file__).parent.parent
+_HASH_BYTES = hashlib.sha256().digest_size
 _SOURCES = ("kernels", "ops", "schedule/cpu", "schedule/cuda")
 
 
@@ -97,7 +99,7 @@ def _toolchain() -> str:
 
 def _load(path: Path) -> Any:
     """Return the entry of a stored kernel, or None if there is no usable file."""
-    if not path.is_file():
+    if not _intact(path):
         return None
     import tvm  # noqa: F401  # its runtime library must be loaded before a kernel is
     from tvm_ffi import load_module
@@ -106,6 +108,16 @@ def _load(path: Path) -> Any:
         return load_module(str(path.resolve()))["main"]
     except (OSError, RuntimeError, AttributeError):
         return None
+
+
+def _intact(path: Path) -> bool:
+    """Whether a file is there and ends with the hash of the rest."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return False
+    body, stored = content[:-_HASH_BYTES], content[-_HASH_BYTES:]
+    return hashlib.sha256(body).digest() == stored
 
 
 def _compile_and_store(compile: Callable[[], Any], path: Path) -> Any:
@@ -123,4 +135,7 @@ def _store(executable: Any, path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         finished = Path(scratch) / path.name
         executable.export_library(str(finished))
+        digest = hashlib.sha256(finished.read_bytes()).digest()
+        with finished.open("ab") as file:
+            file.write(digest)
         finished.replace(path)
