@@ -157,3 +157,9 @@ def test_operators_that_cannot_be_read(operator, message):
     error = call("run", "op", operator).exception
     assert isinstance(error, ShapeError)
     assert message in str(error)
+
+
+def test_a_negative_seed_is_wrong_usage():
+    result = call("run", "gemm", "--layer", "tutorial.matrix_multiply", "--seed", "-1")
+    assert result.exit_code == 2
+    assert "seed" in result.output

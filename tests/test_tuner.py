@@ -44,7 +44,16 @@ def test_results_are_remembered(monkeypatch):
     assert tuner.recall(OP, CONFIG, "thorough").tiling == first.tiling
 
 
-@pytest.mark.parametrize("damage", [b"", b"{}", b"\xff\xfe", b'{"tiling": {"oc": -1, "ic": 16}}'])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"",
+        b"{}",
+        b"\xff\xfe",
+        b'{"tiling": {"oc": -1, "ic": 16}}',
+        b'{"tiling": {"oc": 4096, "ic": 16}, "cycles": 1, "compiled": 1}',  # fits no scratchpad
+    ],
+)
 def test_a_damaged_cache_is_searched_again(damage, empty_cache):
     first = tuner.tune(OP, CONFIG, "fast")
     (file,) = (empty_cache / "vtaops" / "tilings").iterdir()

@@ -79,7 +79,7 @@ CsvOption = Annotated[bool, typer.Option("--csv", help="Print the report as CSV.
 TimingOption = Annotated[
     bool, typer.Option("--timing", help="Add the cycles of every unit, by the timing model.")
 ]
-SeedOption = Annotated[int, typer.Option("--seed", help="Seed of the random arguments.")]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of the random arguments.")]
 ShiftOption = Annotated[
     int, typer.Option("--shift", help="Right shift of the accumulators, 0..31.")
 ]

@@ -207,7 +207,7 @@ def board_info(
 def board_test(
     board: BoardOption,
     random_programs: Annotated[int, typer.Option(help="Operators of random shape.")] = 20,
-    seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")] = 0,
     timeout: TimeoutOption = 10.0,
     as_json: JsonOption = False,
 ) -> None:

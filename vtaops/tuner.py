@@ -23,7 +23,7 @@ from vtaops.compiler import compile
 from vtaops.config import HardwareConfig
 from vtaops.errors import ScheduleError
 from vtaops.ops import Operator
-from vtaops.schedule import Tiling
+from vtaops.schedule import Tiling, check_tiling
 from vtaops.schedule.default import ranked
 
 Effort = Literal["fast", "thorough"]
@@ -150,9 +150,11 @@ def recall(op: Operator, config: HardwareConfig, effort: Effort) -> Tuned | None
     for known in ("thorough",) if effort == "thorough" else ("thorough", "fast"):
         path = _cache_path(key, known)
         try:
-            return _tuned(json.loads(path.read_text()), "cache")
+            found = _tuned(json.loads(path.read_text()), "cache")
+            check_tiling(op, config, found.tiling)
+            return found
         except (OSError, ValueError, KeyError, TypeError, ScheduleError):
-            continue  # not there, or damaged: search again
+            continue  # not there, damaged, or of another operator: search again
     return None
 
 
