@@ -2,12 +2,14 @@
 
 import json
 
+import numpy as np
 import pytest
 
 import vtaops
 from vtaops import Conv2d, Gemm, HardwareConfig, Session, Tiling, tuner
 from vtaops.schedule import blocked_shape, check_tiling, default_tiling
-from vtaops.schedule.default import candidates, cycle_bound, dram_bytes, ranked
+from vtaops.schedule.blocked import Axis
+from vtaops.schedule.default import _divisions, candidates, cycle_bound, dram_bytes, ranked
 from vtaops.workloads import WORKLOADS
 
 CONFIG = HardwareConfig.load("pynq")
@@ -123,3 +125,21 @@ def test_the_predicted_traffic_is_the_real_one(op):
         assert moved == predicted[row], found.tiling(row, CONFIG)
         assert program.cycles() >= shape.compute_cycles
     assert (bound >= shape.compute_cycles).all()
+
+
+def test_counts_over_pieces_equal_naive_loops():
+    for extent in range(1, 80):
+        assert _divisions(extent) == sorted({-(-extent // n) for n in range(1, extent + 1)})
+    rng = np.random.default_rng(0)
+    for step, window in ((1, 3), (2, 3), (3, 1)):
+        axis = Axis(11, step, window, tuple(rng.random(11 * step + window) < 0.7))
+        for tile in range(1, 12):
+            pieces = [(y, min(tile, 11 - y)) for y in range(0, 11, tile)]
+            spans = [axis.real[y * step :][: axis.span(n)] for y, n in pieces]
+            assert axis.loaded(tile) == sum(map(sum, spans))
+
+
+def test_long_tensors_find_their_tiling_at_once():
+    """Ten million elements: the choice is as good as that of a tenth, in pieces of like size."""
+    long, short = (vtaops.Elementwise("add", (size,)) for size in (10_000_000, 1_000_000))
+    assert abs(default_tiling(long, CONFIG).h - default_tiling(short, CONFIG).h) < 50

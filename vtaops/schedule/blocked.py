@@ -6,10 +6,11 @@ Owns the arithmetic that relates a `Tiling` to scratchpad space. Knows nothing o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import singledispatch
+from functools import cached_property, singledispatch
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from vtaops.config import HardwareConfig, Scratchpad
 from vtaops.errors import ScheduleError
@@ -58,11 +59,18 @@ class Axis:
 
     def loaded(self, tile: int) -> int:
         """Return how many input pixels all tiles of a size load together; padding is not loaded."""
-        total = 0
-        for first in range(0, self.extent, tile):
-            begin = first * self.step
-            total += sum(self.real[begin : begin + self.span(min(tile, self.extent - first))])
-        return total
+        first = np.arange(0, self.extent, tile)
+        begin = first * self.step
+        end = begin + self.span(np.minimum(tile, self.extent - first))
+        return int((self._real_before(end) - self._real_before(begin)).sum())
+
+    def _real_before(self, pixels: Count) -> Count:
+        return self._counts[np.minimum(pixels, len(self.real))]
+
+    @cached_property
+    def _counts(self) -> npt.NDArray[np.int64]:
+        """How many of the first 0, 1, 2, ... input pixels lie in the image."""
+        return np.concatenate([[0], np.cumsum(self.real, dtype=np.int64)])
 
 
 @dataclass(frozen=True)

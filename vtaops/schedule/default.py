@@ -254,4 +254,8 @@ def _coarse_divisions(extent: int) -> list[int]:
 
 def _divisions(extent: int) -> list[int]:
     """Sizes of the pieces when `extent` is cut into 1, 2, 3, ... pieces as evenly as possible."""
-    return sorted({-(-extent // pieces) for pieces in range(1, extent + 1)})
+    sizes = [extent]
+    while sizes[-1] > 1:  # the fewest pieces that are smaller than the last ones
+        pieces = (extent - 1) // (sizes[-1] - 1) + 1
+        sizes.append(-(-extent // pieces))
+    return sizes[::-1]
