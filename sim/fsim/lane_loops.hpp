@@ -61,22 +61,78 @@ struct Shr {
   }
 };
 
-template <class Op, bool UseImm>
-FSIM_TARGET void alu_loops(const AluNest& nest) {
+// Shifts by 0..31, as immediates are known to be.
+struct Right {
+  FSIM_TARGET static void apply(Lanes& x, const Lanes& y) { x = x >> y; }
+};
+struct Left {
+  FSIM_TARGET static void apply(Lanes& x, const Lanes& y) {
+    x = reinterpret_cast<Lanes>(reinterpret_cast<WrappingLanes>(x)
+                                << reinterpret_cast<WrappingLanes>(y));
+  }
+};
+
+// Whether the elements of the micro-ops follow each other.
+inline bool is_consecutive(const MicroOp* uops, std::size_t count) {
+  for (std::size_t u = 1; u < count; ++u) {
+    if (uops[u].dst != uops[0].dst + u) return false;
+  }
+  return true;
+}
+
+// Calls visit(first lane, number of lanes) for the destinations of a nest, neighbours at once. Most
+// nests are a single span: an ALU instruction walks over the accumulators of a tile.
+template <class Nest, class Visit>
+FSIM_TARGET void for_spans(const Nest& nest, std::size_t lanes, Visit visit) {
+  const bool is_run = is_consecutive(nest.uops, nest.uop_count);
+  const std::size_t starts = is_run ? 1 : nest.uop_count;
+  std::size_t span = is_run ? nest.uop_count : 1;
+  std::size_t inner = nest.inner.extent, outer = nest.outer.extent;
+  if (is_run && (inner == 1 || nest.inner.dst == span)) {
+    span *= inner;
+    inner = 1;
+    if (outer == 1 || nest.outer.dst == span) {
+      span *= outer;
+      outer = 1;
+    }
+  }
+  for (std::size_t o = 0; o < outer; ++o) {
+    for (std::size_t i = 0; i < inner; ++i) {
+      const std::size_t first = nest.first_dst + o * nest.outer.dst + i * nest.inner.dst;
+      for (std::size_t u = 0; u < starts; ++u) {
+        visit(nest.acc + (first + nest.uops[u].dst) * lanes, span * lanes);
+      }
+    }
+  }
+}
+
+template <class Op>
+FSIM_TARGET void alu_imm(const AluNest& nest, int32_t imm) {
+  const Lanes y = Lanes{} + imm;
+  for_spans(nest, nest.lanes, [&](int32_t* dst, std::size_t lanes) FSIM_TARGET {
+    for (std::size_t k = 0; k < lanes; k += kLanes) {
+      Lanes x;
+      std::memcpy(&x, dst + k, sizeof x);
+      Op::apply(x, y);
+      std::memcpy(dst + k, &x, sizeof x);
+    }
+  });
+}
+
+template <class Op>
+FSIM_TARGET void alu_tensor(const AluNest& nest) {
   const std::size_t lanes = nest.lanes;
-  Lanes y = Lanes{} + nest.imm;
   for (std::size_t o = 0; o < nest.outer.extent; ++o) {
     for (std::size_t i = 0; i < nest.inner.extent; ++i) {
       const std::size_t first_dst = nest.first_dst + o * nest.outer.dst + i * nest.inner.dst;
       const std::size_t first_src = nest.first_src + o * nest.outer.src + i * nest.inner.src;
       for (std::size_t u = 0; u < nest.uop_count; ++u) {
         int32_t* const dst = nest.acc + (first_dst + nest.uops[u].dst) * lanes;
-        const int32_t* const src =
-            UseImm ? nullptr : nest.acc + (first_src + nest.uops[u].src) * lanes;
+        const int32_t* const src = nest.acc + (first_src + nest.uops[u].src) * lanes;
         for (std::size_t k = 0; k < lanes; k += kLanes) {
-          Lanes x;
+          Lanes x, y;
           std::memcpy(&x, dst + k, sizeof x);
-          if constexpr (!UseImm) std::memcpy(&y, src + k, sizeof y);
+          std::memcpy(&y, src + k, sizeof y);
           Op::apply(x, y);
           std::memcpy(dst + k, &x, sizeof x);
         }
@@ -87,7 +143,14 @@ FSIM_TARGET void alu_loops(const AluNest& nest) {
 
 template <class Op>
 FSIM_TARGET void alu_of(const AluNest& nest) {
-  nest.use_imm ? alu_loops<Op, true>(nest) : alu_loops<Op, false>(nest);
+  nest.use_imm ? alu_imm<Op>(nest, nest.imm) : alu_tensor<Op>(nest);
+}
+
+FSIM_TARGET inline void shift(const AluNest& nest) {
+  if (!nest.use_imm) return alu_tensor<Shr>(nest);
+  if (nest.imm >= 0) return alu_imm<Right>(nest, std::min(nest.imm, 31));
+  if (nest.imm > -32) return alu_imm<Left>(nest, -nest.imm);
+  alu_imm<Shr>(nest, nest.imm);
 }
 
 FSIM_TARGET inline void alu(const AluNest& nest) {
@@ -95,7 +158,7 @@ FSIM_TARGET inline void alu(const AluNest& nest) {
     case AluOp::Min: return alu_of<Min>(nest);
     case AluOp::Max: return alu_of<Max>(nest);
     case AluOp::Add: return alu_of<Add>(nest);
-    case AluOp::Shr: return alu_of<Shr>(nest);
+    case AluOp::Shr: return shift(nest);
     case AluOp::Mul: return alu_of<Mul>(nest);
   }
 }
@@ -103,18 +166,9 @@ FSIM_TARGET inline void alu(const AluNest& nest) {
 // -------------------------------------------------------------------------- GEMM reset
 
 FSIM_TARGET inline void reset(const GemmNest& nest) {
-  const std::size_t lanes = nest.batch * nest.block;
-  for (std::size_t o = 0; o < nest.outer.extent; ++o) {
-    for (std::size_t i = 0; i < nest.inner.extent; ++i) {
-      const std::size_t first = nest.first_dst + o * nest.outer.dst + i * nest.inner.dst;
-      for (std::size_t u = 0; u < nest.uop_count; ++u) {
-        int32_t* const dst = nest.acc + (first + nest.uops[u].dst) * lanes;
-        for (std::size_t k = 0; k < lanes; k += kLanes) {
-          std::memset(dst + k, 0, kLanes * sizeof(int32_t));
-        }
-      }
-    }
-  }
+  for_spans(nest, nest.batch * nest.block, [](int32_t* dst, std::size_t lanes) {
+    std::memset(dst, 0, lanes * sizeof(int32_t));
+  });
 }
 
 // ------------------------------------------------------------------- the parts of Kernels
