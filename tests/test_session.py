@@ -1,6 +1,8 @@
 """Session and functions: what users call, and what they are told when they call it wrongly."""
 
+import inspect
 import threading
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -347,3 +349,33 @@ def test_wrong_objects_are_explained(session):
             Session(device)
     with pytest.raises(vtaops.DeviceError, match="timeout is 'a'"):
         Session("fsim", timeout="a")
+
+
+LAYER = {"batch", "height", "width", "in_channels", "out_channels", "channels", "m", "n", "k"}
+LAYER |= {"kernel", "strides", "padding", "shape", "function", "fold_columns"}
+"""Parameters of descriptions that methods read from arrays, or whose defaults are a real layer's."""
+
+
+@pytest.mark.parametrize(
+    ("method", "description"),
+    [
+        ("conv2d", vtaops.Conv2d),
+        ("conv2d_transpose", vtaops.Conv2dTranspose),
+        ("gemm", vtaops.Gemm),
+        ("batch_matmul", vtaops.BatchMatmul),
+        ("max_pool2d", vtaops.MaxPool2d),
+        ("avg_pool2d", vtaops.AvgPool2d),
+        ("add", vtaops.Elementwise),
+        ("sub", vtaops.Elementwise),
+    ],
+)
+def test_methods_and_descriptions_have_one_set_of_parameters(method, description):
+    """The signatures are written out for people and their tools; here is what keeps them equal."""
+    signature = inspect.signature(getattr(Session, method)).parameters
+    stated = {f.name: f.default for f in fields(description) if f.name not in LAYER}
+    for name, default in stated.items():
+        own = signature[name].default
+        assert own == default or (default is False and own is None), name  # an array, or none
+    doc = inspect.getdoc(getattr(Session, method))
+    if "Parameters" in doc:
+        assert all(name in doc for name in stated)
