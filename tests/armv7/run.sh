@@ -9,6 +9,7 @@
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 folder=${1:-$(mktemp -d)}
+mkdir -p "$folder"
 cd "$folder"
 mkdir -p apt/lists/partial apt/cache/archives/partial root site dist
 touch apt/status
