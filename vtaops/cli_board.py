@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich import box
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.table import Table
 
 from vtaops.errors import DeviceError
@@ -63,7 +63,7 @@ def list_bitstreams(as_json: JsonOption = False) -> None:
         table.add_column(column, overflow="fold")
     for e in entries:
         digest = e.sha256 if e.sha256 == UNKNOWN else e.sha256[:12]
-        cached = "yes" if here[e.id] else "no"
+        cached = "yes" if here[e.id] else "no (fetch it)" if e.url else "no (build it)"
         table.add_row(e.id, e.board, e.hw_version, e.register_map.value, digest, cached)
     Console().print(table)
 
@@ -79,6 +79,28 @@ def verify(
     from vtaops.board.catalogue import Catalogue
 
     typer.echo(f"{name} is intact: {Catalogue().verify(name)}")
+
+
+@bitstream_app.command()
+def fetch(
+    name: Annotated[str, typer.Argument(help="Its id (see: vtaops bitstream list).")],
+    timeout: Annotated[float, typer.Option(help="Seconds that the download may take.")] = 600.0,
+) -> None:
+    """Download a published bitstream into the cache; its checksum must be that of the manifest.
+
+    Example: vtaops bitstream fetch pynq-hls-1x16
+    """
+    from vtaops.board.catalogue import Catalogue
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    with Progress(*columns, transient=True) as progress:
+        task = progress.add_task(f"download {name}", total=None)
+
+        def report(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total or None)
+
+        path = Catalogue().fetch(name, progress=report, timeout=timeout)
+    typer.echo(f"{name} is in the cache, and intact: {path}")
 
 
 @bitstream_app.command()
