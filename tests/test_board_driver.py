@@ -17,6 +17,7 @@ from vtaops.errors import BufferLost
 from vtaops.isa import Alu, AluOp, Encoding, Finish, Load, words_to_array
 from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime import LoadedProgram
+from vtaops.runtime.device import performance_of
 from vtaops.runtime.fsim import Fsim
 from vtaops.runtime.instruction_check import check_instructions
 from vtaops.runtime.pynq import Accelerator, PynqDevice
@@ -387,7 +388,23 @@ def test_a_virtual_board_in_front_of_the_rtl(tmp_path):
         for _ in range(2):
             assert np.array_equal(session.run(op, *arrays), evaluate(op, arrays))
         assert session.stats == board.dram.stats()
-        assert board.dram.performance().cycles > 0
+        with Session("tsim", config) as reference:
+            reference.run(op, *arrays)
+            once = reference.device.performance()
+        assert once.cycles > 0
+        assert session.device.performance() == once + once
+        accelerator.program(tmp_path / "vta.bit")  # its counters start again
+        session.reset_stats()
+        session.run(op, *arrays)
+        assert session.device.performance() == once
+
+
+def test_upstreams_design_counts_no_cycles(tmp_path):
+    _, accelerator = programmed(tmp_path)
+    with PynqDevice(accelerator) as device:
+        with pytest.raises(UnsupportedError, match="counts no cycles"):
+            device.performance()
+        assert performance_of(device) is None
 
 
 def test_our_register_map_is_that_of_the_rtl():

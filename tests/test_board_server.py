@@ -1,5 +1,6 @@
 """The server of a board and its client, over loopback."""
 
+import dataclasses
 import hashlib
 import json
 import math
@@ -23,7 +24,9 @@ import vtaops
 from vtaops import ConfigError, DeviceError, DeviceTimeout, Session
 from vtaops.board import Fault
 from vtaops.board.server import BlobCache, BoardServer, Limits
-from vtaops.errors import BufferLost
+from vtaops.errors import BufferLost, UnsupportedError
+from vtaops.reference import random_arguments
+from vtaops.runtime.device import performance_of
 from vtaops.runtime.pynq import Accelerator
 from vtaops.runtime.registers import RegisterMap
 from vtaops.runtime.remote import RemoteBuffer, RemoteDevice
@@ -71,6 +74,26 @@ def test_a_session_gives_the_results_and_counters_of_the_simulator(design):
         assert session.stats == reference.stats
         session.reset_stats()
         assert session.stats == vtaops.Statistics()
+
+
+def test_cycles_of_our_rtl_reach_the_client(server):
+    config = dataclasses.replace(vtaops.HardwareConfig.load("tiny"), target="pynq", name="small")
+    op = vtaops.Gemm(m=3, n=8, k=8, shift=0)
+    arrays = random_arguments(op, np.random.default_rng(2))
+    with (
+        serving(design=RegisterMap.RTL, config=config, simulator="tsim") as counting,
+        Session(counting.address, config) as session,
+        Session("tsim", config) as reference,
+    ):
+        assert performance_of(session.device) is None  # nothing has run
+        for _ in range(2):
+            assert np.array_equal(session.run(op, *arrays), reference.run(op, *arrays))
+        assert session.device.performance() == reference.device.performance()
+        assert performance_of(session.device).cycles > 0
+    with RemoteDevice(server.address) as device:
+        with pytest.raises(UnsupportedError, match="counts no cycles"):
+            device.performance()
+        assert performance_of(device) is None
 
 
 def test_a_repeated_call_moves_only_activations(server):

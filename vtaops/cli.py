@@ -349,7 +349,7 @@ def _run(
     from vtaops.compiler import compile
     from vtaops.reference import evaluate, random_arguments
     from vtaops.report import as_csv, performance_table, statistics_data, statistics_table
-    from vtaops.runtime.tsim import Tsim
+    from vtaops.runtime.device import performance_of
     from vtaops.session import Session
     from vtaops.workloads import find
 
@@ -373,7 +373,7 @@ def _run(
     with Session(where.open(hardware), hardware) as session:
         result = session.run(op, *arrays, tiling=chosen)
         program, statistics = session.program(op, chosen), session.stats
-        performance = session.device.performance() if isinstance(session.device, Tsim) else None
+        performance = performance_of(session.device)
     correct = bool(np.array_equal(result, evaluate(op, arrays)))
     timeline = program.timeline() if timing else None
     if form == "json":

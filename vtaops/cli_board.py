@@ -278,11 +278,18 @@ def board_bench(
         report = {"virtual": virtual, "layers": [asdict(figure) for figure in figures]}
         typer.echo(json.dumps(report, indent=2))
         return
-    table = _table("SIMULATED: says nothing about hardware" if virtual else f"Board {board}")
-    for column in ("layer", "ms", "GOPS", "published ms"):
-        table.add_column(column)
+    table = _table(
+        "SIMULATED: ms and GOPS say nothing about hardware" if virtual else f"Board {board}"
+    )
+    columns = ["layer", "ms", "GOPS", "published ms"]
+    counted = any(f.cycles for f in figures)
+    columns += ["cycles", "compute busy"] if counted else []
+    for column in columns:
+        table.add_column(column, justify="left" if column == "layer" else "right")
     for f in figures:
-        table.add_row(f.layer, f"{f.milliseconds:.3f}", f"{f.gops:.1f}", f"{f.published_ms}")
+        row = [f.layer, f"{f.milliseconds:.3f}", f"{f.gops:.1f}", f"{f.published_ms}"]
+        row += [f"{f.cycles:,}", f"{f.utilization:.1%}"] if counted else []
+        table.add_row(*row)
     Console().print(table)
 
 

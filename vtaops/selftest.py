@@ -21,6 +21,7 @@ from vtaops.ops import Conv2d, Gemm, Operator
 from vtaops.program import MICRO_OPS, NO_BUFFER, Buffer, Program, Role
 from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime import Device, LoadedProgram
+from vtaops.runtime.device import performance_of
 from vtaops.session import Session
 from vtaops.workloads import WORKLOADS, find
 
@@ -75,12 +76,18 @@ class Throughput:
         Billions of multiplications and additions in a second.
     published_ms : float or None
         What TVM's logs say for a Pynq-Z1.
+    cycles : int or None
+        From launch to FINISH, where the logic counts them.
+    utilization : float or None
+        Share of them in which the compute unit issued micro-ops.
     """
 
     layer: str
     milliseconds: float
     gops: float
     published_ms: float | None
+    cycles: int | None = None
+    utilization: float | None = None
 
 
 def run_checks(device: Device, *, random_programs: int = 20, seed: int = 0) -> Iterator[Check]:
@@ -124,9 +131,19 @@ def measure(device: Device, *, repeats: int = 5, seed: int = 0) -> Iterator[Thro
         program = session.program(op)
         with LoadedProgram(program, device) as loaded:
             loaded.run(*random_arguments(op, rng))
+            device.reset_stats()
+            loaded.launch()
+            counted = performance_of(device)
             seconds = float(np.median([_timed(loaded.launch) for _ in range(repeats)]))
         gops = 2 * op.macs / seconds / 1e9
-        yield Throughput(name, 1e3 * seconds, gops, PUBLISHED_MS[name])
+        yield Throughput(
+            name,
+            1e3 * seconds,
+            gops,
+            PUBLISHED_MS[name],
+            counted.cycles if counted else None,
+            counted.compute_utilization if counted else None,
+        )
 
 
 # ------------------------------------------------------------------------------ details

@@ -347,6 +347,7 @@ class Session:
             "keep": (self._keep, {"buffer": int, "sha256": str, "nbytes": int}, False),
             "launch": (self._launch, {"address": int, "count": int, "timeout": float}, False),
             "stats": (self._stats, {}, False),
+            "performance": (self._performance, {}, False),
             "reset_stats": (self._reset_stats, {}, False),
             "info": (self._info, {}, False),
             "upload": (self._take_upload, {"offset": int, "total": int}, True),
@@ -470,6 +471,9 @@ class Session:
 
     def _stats(self) -> _Answer:
         return dict(self._device.stats().as_dict()), b""
+
+    def _performance(self) -> _Answer:
+        return dict(self._device.performance().as_dict()), b""
 
     def _reset_stats(self) -> _Answer:
         self._device.reset_stats()

@@ -26,6 +26,7 @@ from vtaops.config import INSTRUCTION_BYTES, HardwareConfig
 from vtaops.errors import DeadlockError, DeviceError
 from vtaops.isa import OPCODE_BITS, Encoding, Finish, Opcode, words_to_array
 from vtaops.runtime import open_device
+from vtaops.runtime.device import performance_of
 from vtaops.runtime.registers import PAGE_BYTES, HlsRegisters, RegisterMap, RtlRegisters
 
 if TYPE_CHECKING:
@@ -369,6 +370,7 @@ class _RtlLogic(_Logic):
         super().__init__(board)
         self._outcome = Outcome.IDLE
         self._late = 0
+        self._counted_before = performance_of(board.dram)  # with other bitstreams
 
     def read(self, offset: int) -> int:
         if offset == RtlRegisters.CONTROL:
@@ -394,5 +396,16 @@ class _RtlLogic(_Logic):
             )
             self._outcome = self.board.run(address, count)
             self.finished = self._outcome is Outcome.FINISHED
+            self._count()
             if self.board.faults.take(Fault.LATE_DONE):
                 self._late = LATE_POLLS
+
+    def _count(self) -> None:
+        """Set the performance counters, where the simulator has some."""
+        counted = performance_of(self.board.dram)
+        if counted is None:
+            return
+        before = self._counted_before
+        values = (counted - before if before else counted).as_dict()
+        for name, (low, high) in RtlRegisters.counters().items():
+            self.values[low], self.values[high] = values[name] & 0xFFFFFFFF, values[name] >> 32

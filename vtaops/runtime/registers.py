@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from vtaops.runtime.tsim.performance import TsimPerformance
 
 PAGE_BYTES = 0x1000
 """Distance between the register pages of two cores, and length of each."""
@@ -57,6 +60,9 @@ class ControlRegisters(Protocol):
 
     def values(self) -> dict[str, int]:
         """Return the registers that may be read at any time, for people."""
+
+    def performance(self) -> TsimPerformance | None:
+        """Return the performance counters since the logic was programmed; None if it has none."""
 
 
 class HlsRegisters:
@@ -115,6 +121,9 @@ class HlsRegisters:
             "fetch address": self._fetch.read(self.FETCH_ADDRESS),
             "compute done": self._compute.read(self.COMPUTE_DONE),
         }
+
+    def performance(self) -> TsimPerformance | None:
+        return None
 
 
 class RtlRegisters:
@@ -178,6 +187,30 @@ class RtlRegisters:
             "tokens": self.TOKENS,
         }
         return {name: self._page.read(offset) for name, offset in names.items()}
+
+    def performance(self) -> TsimPerformance | None:
+        return self.read_performance(self._page.read)
+
+    @classmethod
+    def counters(cls) -> dict[str, tuple[int, int]]:
+        """Return the offsets of low and high half of each performance counter, by its name."""
+        from vtaops.runtime.tsim.performance import COUNTERS
+
+        offsets = {"cycles": (cls.CYCLES_LOW, cls.CYCLES_HIGH)}
+        for index, name in enumerate(COUNTERS):
+            low = cls.COUNTERS + 8 * index
+            offsets[name] = low, low + 4
+        return offsets
+
+    @classmethod
+    def read_performance(cls, read: Callable[[int], int]) -> TsimPerformance:
+        """Return the performance counters; `read` returns the register at a byte offset."""
+        from vtaops.runtime.tsim.performance import TsimPerformance
+
+        halves = cls.counters().items()
+        return TsimPerformance(
+            **{name: read(low) | read(high) << 32 for name, (low, high) in halves}
+        )
 
 
 def control_registers(kind: RegisterMap, map_page: MapPage, base: int) -> ControlRegisters:

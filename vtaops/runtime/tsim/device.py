@@ -17,7 +17,7 @@ from vtaops.runtime.device import Closing, DeviceBuffer
 from vtaops.runtime.registers import RtlRegisters
 from vtaops.runtime.tsim.build import TRACE_FORMATS, build_model
 from vtaops.runtime.tsim.model import DRAM_BYTES, NO_LIMIT, Model, Result
-from vtaops.runtime.tsim.performance import COUNTERS, TsimPerformance
+from vtaops.runtime.tsim.performance import TsimPerformance
 from vtaops.runtime.tsim.rtl import FAULTS, RtlParameters
 
 DEFAULT_LATENCY = 32
@@ -195,7 +195,7 @@ class Tsim(Closing):
             result = model.run(_CHUNK_CYCLES)
             while result is Result.RUNNING and time.monotonic() < deadline:
                 result = model.run(_CHUNK_CYCLES)
-            self._performance += _read_performance(model)
+            self._performance += RtlRegisters.read_performance(model.read_register)
             _raise_failure(model, result, timeout)
 
     def stats(self) -> Statistics:
@@ -305,19 +305,6 @@ def _build(config: HardwareConfig, parameters: RtlParameters, trace: Path | None
                 console.print(text)
 
         return build_model(config, parameters, trace=form, on_start=announce)
-
-
-def _read_performance(model: Model) -> TsimPerformance:
-    def counter(low: int, high: int) -> int:
-        return model.read_register(low) | model.read_register(high) << 32
-
-    values = {
-        name: counter(RtlRegisters.COUNTERS + 8 * index, RtlRegisters.COUNTERS + 8 * index + 4)
-        for index, name in enumerate(COUNTERS)
-    }
-    return TsimPerformance(
-        cycles=counter(RtlRegisters.CYCLES_LOW, RtlRegisters.CYCLES_HIGH), **values
-    )
 
 
 def _named(mask: int, names: tuple[str, ...]) -> list[str]:
