@@ -61,6 +61,10 @@ class ControlRegisters(Protocol):
     def values(self) -> dict[str, int]:
         """Return the registers that may be read at any time, for people."""
 
+    @staticmethod
+    def after_run(insn_address: int, count: int) -> dict[str, int]:
+        """Return what `values` holds, at least, when a run has finished."""
+
     def performance(self) -> TsimPerformance | None:
         """Return the performance counters since the logic was programmed; None if it has none."""
 
@@ -121,6 +125,10 @@ class HlsRegisters:
             "fetch address": self._fetch.read(self.FETCH_ADDRESS),
             "compute done": self._compute.read(self.COMPUTE_DONE),
         }
+
+    @staticmethod
+    def after_run(insn_address: int, count: int) -> dict[str, int]:
+        return {"fetch count": count, "fetch address": insn_address, "compute done": 1}
 
     def performance(self) -> TsimPerformance | None:
         return None
@@ -188,6 +196,17 @@ class RtlRegisters:
         }
         return {name: self._page.read(offset) for name, offset in names.items()}
 
+    @staticmethod
+    def after_run(insn_address: int, count: int) -> dict[str, int]:
+        control = RtlRegisters.FINISHED | RtlRegisters.QUIET
+        return {
+            "control": control,
+            "count": count,
+            "address": insn_address,
+            "faults": 0,
+            "tokens": 0,
+        }
+
     def performance(self) -> TsimPerformance | None:
         return self.read_performance(self._page.read)
 
@@ -213,7 +232,12 @@ class RtlRegisters:
         )
 
 
+DESIGNS: dict[RegisterMap, type[HlsRegisters] | type[RtlRegisters]] = {
+    RegisterMap.HLS: HlsRegisters,
+    RegisterMap.RTL: RtlRegisters,
+}
+
+
 def control_registers(kind: RegisterMap, map_page: MapPage, base: int) -> ControlRegisters:
     """Return the registers of a design at a physical byte address."""
-    design = HlsRegisters if kind is RegisterMap.HLS else RtlRegisters
-    return design(map_page, base)
+    return DESIGNS[kind](map_page, base)
