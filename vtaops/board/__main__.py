@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vtaops.board.bitfile import read_bit_file
+from vtaops.board.bitfile import blank_bit_file, read_bit_file
 from vtaops.board.faults import Fault, Faults
 from vtaops.board.pynq_remote import DEFAULT_PORT as PYNQ_REMOTE_PORT
 from vtaops.board.server import BoardServer
@@ -50,8 +50,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _serve(options: argparse.Namespace) -> None:
     with _server(options) as server:
-        if options.bitstream is not None:
-            server.program(_bitstream(options.bitstream))
+        content = _bitstream(options)
+        if content:
+            server.program(content)
         print(f"serving {options.config} at {server.address}", flush=True)
         signal.sigwait(_SIGNALS)
 
@@ -64,8 +65,9 @@ def _serve_pynq_remote(options: argparse.Namespace) -> None:
             f"{error}; PYNQ_REMOTE=1 pip install pynq==4.0.0, in an environment of its own"
         ) from error
     board = _virtual_board(options, Faults())
-    if options.bitstream is not None:
-        board.program(_bitstream(options.bitstream))
+    content = _bitstream(options)
+    if content:
+        board.program(content)
     server, port = serve(board, options.host, options.port)
     print(f"serving {options.config} to PYNQ.remote at {options.host}:{port}", flush=True)
     signal.sigwait(_SIGNALS)
@@ -101,6 +103,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     for command in (virtual, remote):
         command.add_argument("--simulator", choices=("fsim", "tsim"), default="fsim")
+        command.add_argument(
+            "--programmed", action="store_true", help="start as if a bitstream were in the logic"
+        )
     virtual.add_argument(
         "--fault",
         action="append",
@@ -137,8 +142,13 @@ def _virtual_board(options: argparse.Namespace, faults: Faults) -> VirtualBoard:
     )
 
 
-def _bitstream(path: Path) -> bytes:
-    return read_bit_file(path).to_bytes()
+def _bitstream(options: argparse.Namespace) -> bytes:
+    """Return the bitstream to start with; empty if there is none."""
+    if options.bitstream is not None:
+        return read_bit_file(options.bitstream).to_bytes()
+    if options.command != "serve" and options.programmed:
+        return blank_bit_file(HardwareConfig.load(options.config).board.device).to_bytes()
+    return b""
 
 
 if __name__ == "__main__":

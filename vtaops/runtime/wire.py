@@ -56,6 +56,9 @@ _PREAMBLE = struct.Struct("<4sIII")
 _CHECK = struct.Struct("<I")
 PREAMBLE_BYTES = _PREAMBLE.size + _CHECK.size
 
+# Who has vanished without a word (power, cable) is noticed after about a minute, not two hours.
+_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+
 _SHORTEST_WAIT = 1e-3  # seconds; 0 would make a socket non-blocking
 
 
@@ -81,6 +84,8 @@ class Connection:
         self._stream = stream
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _KEEPALIVE.items():
+            stream.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
     def send(
         self, header: Mapping[str, Any], payload: bytes | memoryview = b"", *, deadline: float
