@@ -32,6 +32,10 @@ from vtaops.runtime.registers import PAGE_BYTES, HlsRegisters, RegisterMap, RtlR
 if TYPE_CHECKING:
     from vtaops.runtime.device import Device, DeviceBuffer
 
+    _Array = np.ndarray[Any, Any]
+else:
+    _Array = np.ndarray  # NumPy 1.21, of the images for boards, has no subscript here
+
 RUN_SECONDS = 60.0
 """Longest simulation of one run."""
 
@@ -178,8 +182,13 @@ class VirtualBoard:
 
 def _simulator(name: str, config: HardwareConfig, capabilities: Capabilities) -> Device:
     if name == "fsim":
-        from vtaops.runtime.fsim import Fsim  # native code, which the server of a board lacks
-
+        try:
+            from vtaops.runtime.fsim import Fsim
+        except ImportError as error:
+            raise DeviceError(
+                f"a virtual board needs the simulator, which is native code and not in the wheel "
+                f"for boards ({error}); pip install vtaops as usual"
+            ) from error
         return Fsim(config, capabilities=capabilities)
     return open_device(name, config)
 
@@ -237,7 +246,7 @@ class VirtualMmio:
         return self._board.register(self._base + offset)
 
 
-class VirtualBuffer(np.ndarray[Any, Any]):
+class VirtualBuffer(_Array):
     """The cached view of a block of DRAM; `flush` and `invalidate` copy between the two."""
 
     block: DeviceBuffer | None = None
