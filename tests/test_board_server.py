@@ -19,10 +19,12 @@ import pytest
 from boards import ARRAYS, CONFIG, EXPECTED, OP, bit_file, serving
 from hypothesis import given
 from hypothesis import strategies as st
+from tsim_support import needs_tools
 
 import vtaops
 from vtaops import ConfigError, DeviceError, DeviceTimeout, Session
 from vtaops.board import Fault
+from vtaops.board.__main__ import main
 from vtaops.board.server import BlobCache, BoardServer, Limits
 from vtaops.errors import BufferLost, UnsupportedError
 from vtaops.reference import random_arguments
@@ -76,6 +78,7 @@ def test_a_session_gives_the_results_and_counters_of_the_simulator(design):
         assert session.stats == vtaops.Statistics()
 
 
+@needs_tools
 def test_cycles_of_our_rtl_reach_the_client(server):
     config = dataclasses.replace(vtaops.HardwareConfig.load("tiny"), target="pynq", name="small")
     op = vtaops.Gemm(m=3, n=8, k=8, shift=0)
@@ -577,6 +580,23 @@ def test_the_server_runs_in_a_process_of_its_own_and_ends_when_told(tmp_path):
         finally:
             process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
+
+
+def test_faults_can_be_asked_for_on_the_command_line(tmp_path, capsys):
+    command = [sys.executable, "-m", "vtaops.board", "virtual", "--port", "0", "--programmed"]
+    command += ["--fault", "refuse-programming", "--fault", "crash:9"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        with RemoteDevice(process.stdout.readline().split()[-1]) as device:
+            assert device.info()["programmed"] is True  # the fault came after the start
+            with pytest.raises(DeviceError, match="cannot program the logic"):
+                device.program(bit_file().to_bytes(), "hls")
+            assert device.info()["programmed"] is False
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    for wrong in ("nothing", "crash:soon"):
+        with pytest.raises(SystemExit):
+            main(["virtual", "--fault", wrong])
+        assert f"'{wrong}' is none of hang, late-done" in capsys.readouterr().err
 
 
 def test_the_server_of_a_board_needs_neither_tvm_nor_the_simulator(tmp_path):

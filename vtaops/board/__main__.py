@@ -53,6 +53,9 @@ def _serve(options: argparse.Namespace) -> None:
         content = _bitstream(options)
         if content:
             server.program(content)
+        for fault, after in getattr(options, "fault", []):
+            assert server.faults is not None
+            server.faults.inject(fault, after)
         print(f"serving {options.config} at {server.address}", flush=True)
         signal.sigwait(_SIGNALS)
 
@@ -110,10 +113,20 @@ def _parser() -> argparse.ArgumentParser:
         "--fault",
         action="append",
         default=[],
-        choices=[fault.value for fault in Fault],
-        help="a fault to have once; may be given several times",
+        type=_fault,
+        metavar="FAULT[:N]",
+        help=f"a fault to have once, after N occasions for it (default 0); may be given several "
+        f"times: {', '.join(fault.value for fault in Fault)}",
     )
     return parser
+
+
+def _fault(text: str) -> tuple[Fault, int]:
+    name, _, after = text.partition(":")
+    known = [fault.value for fault in Fault]
+    if name not in known or not (after or "0").isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(known)}, or has a bad N")
+    return Fault(name), int(after or 0)
 
 
 def _server(options: argparse.Namespace) -> BoardServer:
@@ -123,8 +136,6 @@ def _server(options: argparse.Namespace) -> BoardServer:
     faults: Faults | None = None
     if options.command == "virtual":
         faults = Faults()
-        for name in options.fault:
-            faults.inject(Fault(name))
         interface = _virtual_board(options, faults)
     accelerator = Accelerator(config, design, interface)
     if options.command == "serve" and options.attach:

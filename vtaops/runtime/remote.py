@@ -315,6 +315,9 @@ class RemoteDevice(Closing):
         except DeviceTimeout as error:
             self._drop()
             raise DeviceTimeout(f"{self.address} did not answer in {self._timeout} s") from error
+        except ConnectionLost as error:
+            self._drop()
+            raise ConnectionLost(f"{self.address}, login: {error}") from error
         except BaseException:
             self._drop()
             raise
