@@ -489,9 +489,19 @@ def test_an_oversized_login_is_refused(server):
         connection = Connection(stream)
         connection.receive(deadline=time.monotonic() + 5)
         connection.send({"op": "login", "nonce": "x" * 5000}, deadline=time.monotonic() + 5)
+        answer, _ = connection.receive(deadline=time.monotonic() + 5)
+        assert "exceeds the limit of 1024 + 0" in answer["error"]["message"]
         with pytest.raises(ConnectionLost):
             connection.receive(deadline=time.monotonic() + 5)
     RemoteDevice(server.address).close()
+
+
+def test_the_sender_of_an_oversized_message_reads_why_it_is_refused(server):
+    with RemoteDevice(server.address) as device:
+        device._request("info")
+        with pytest.raises(DeviceError, match=r"a message of .* exceeds the limit"):
+            device._request("info", bytes(CHUNK_BYTES + 1))
+        assert device.info()["programmed"] is True
 
 
 def test_limits_of_a_session():

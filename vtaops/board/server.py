@@ -48,6 +48,7 @@ from vtaops.runtime.wire import (
 _log = logging.getLogger("vtaops.board")
 
 _LOGIN_HEADER_BYTES = 1024
+_DRAIN_SECONDS = 1.0  # for the sender of a malformed message to read why it is refused
 
 
 @dataclass(frozen=True)
@@ -242,9 +243,14 @@ class BoardServer:
         nonce = secrets.token_hex(NONCE_BYTES)
         hello = {"protocol": PROTOCOL_VERSION, "vtaops": package_version(), "nonce": nonce}
         connection.send({**hello, "secret": bool(self._secret)}, deadline=deadline)
-        login, _ = connection.receive(
-            deadline=deadline, max_payload=0, max_header=_LOGIN_HEADER_BYTES
-        )
+        try:
+            login, _ = connection.receive(
+                deadline=deadline, max_payload=0, max_header=_LOGIN_HEADER_BYTES
+            )
+        except ConnectionLost as error:
+            self._refuse(connection, str(error))
+            connection.drain(_DRAIN_SECONDS)
+            raise
         if login.get("op") != "login" or login.get("protocol") != PROTOCOL_VERSION:
             self._refuse(connection, f"this board speaks protocol {PROTOCOL_VERSION}")
             return False
@@ -373,6 +379,7 @@ class Session:
                 )
             except ConnectionLost as error:
                 self._answer({"id": 0, "error": _error(error), "last": True})
+                self._connection.drain(_DRAIN_SECONDS)
                 raise
             self._serve_one(header, payload)
 

@@ -170,6 +170,21 @@ class Connection:
         except OSError:
             return  # the other side was faster
 
+    def drain(self, seconds: float, nbytes: int = 2 * CHUNK_BYTES) -> None:
+        """Send nothing more, and drop what still comes, for a while.
+
+        To close a connection while bytes wait unread would take back what was sent last.
+        """
+        deadline = time.monotonic() + seconds
+        try:
+            self._stream.shutdown(socket.SHUT_WR)
+            while nbytes > 0:
+                self._wait_until(deadline)
+                received = len(self._stream.recv(min(nbytes, CHUNK_BYTES)))
+                nbytes = nbytes - received if received else 0
+        except OSError:
+            return  # nobody is there any more, or too slow
+
     def _receive_exactly(self, count: int, deadline: float) -> bytearray:
         data = bytearray(count)
         view = memoryview(data)
