@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vtaops.board.bitfile import blank_bit_file, read_bit_file
-from vtaops.board.faults import Fault, Faults
+from vtaops.board.faults import OF_THE_LOGIC, Fault, Faults
 from vtaops.board.pynq_remote import DEFAULT_PORT as PYNQ_REMOTE_PORT
 from vtaops.board.server import BoardServer
 from vtaops.config import HardwareConfig
@@ -67,10 +67,16 @@ def _serve_pynq_remote(options: argparse.Namespace) -> None:
         raise DeviceError(
             f"{error}; PYNQ_REMOTE=1 pip install pynq==4.0.0, in an environment of its own"
         ) from error
-    board = _virtual_board(options, Faults())
+    faults = Faults()
+    board = _virtual_board(options, faults)
     content = _bitstream(options)
     if content:
         board.program(content)
+    for fault, after in options.fault:
+        if fault not in OF_THE_LOGIC:
+            known = ", ".join(f.value for f in OF_THE_LOGIC)
+            raise DeviceError(f"PYNQ.remote's connection has no faults; those here are {known}")
+        faults.inject(fault, after)
     server, port = serve(board, options.host, options.port)
     print(f"serving {options.config} to PYNQ.remote at {options.host}:{port}", flush=True)
     signal.sigwait(_SIGNALS)
@@ -109,15 +115,15 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--programmed", action="store_true", help="start as if a bitstream were in the logic"
         )
-    virtual.add_argument(
-        "--fault",
-        action="append",
-        default=[],
-        type=_fault,
-        metavar="FAULT[:N]",
-        help=f"a fault to have once, after N occasions for it (default 0); may be given several "
-        f"times: {', '.join(fault.value for fault in Fault)}",
-    )
+        command.add_argument(
+            "--fault",
+            action="append",
+            default=[],
+            type=_fault,
+            metavar="FAULT[:N]",
+            help=f"a fault to have once, after N occasions for it (default 0); may be given "
+            f"several times: {', '.join(fault.value for fault in Fault)}",
+        )
     return parser
 
 
