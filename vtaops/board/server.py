@@ -489,6 +489,7 @@ class Session:
     def _info(self) -> _Answer:
         server, accelerator = self._server, self._server.accelerator
         package = accelerator.interface
+        name = getattr(package, "__name__", type(package).__name__)
         return {
             "target": accelerator.config.target,
             "part": accelerator.config.board.device,
@@ -503,7 +504,7 @@ class Session:
             "session_bytes": self._used,
             "cache_bytes": server.cache.used,
             "limits": asdict(server.limits),
-            "interface": f"{type(package).__name__} {getattr(package, '__version__', '')}".strip(),
+            "interface": f"{name} {getattr(package, '__version__', '')}".strip(),
             "vtaops": package_version(),
             "python": platform.python_version(),
             "numpy": np.__version__,
