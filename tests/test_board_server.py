@@ -272,6 +272,19 @@ def test_a_client_that_disappears_mid_message_leaves_the_server_serving(server):
         assert device.alloc(100).nbytes == 100
 
 
+def test_a_client_that_vanishes_without_a_word_is_noticed_after_a_minute(server):
+    with RemoteDevice(server.address) as device:
+        device.info()
+        (there,) = server._open
+        for end in (there._stream, device._connection._stream):
+            idle, interval, count = (
+                end.getsockopt(socket.IPPROTO_TCP, option)
+                for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            )
+            assert end.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert idle + interval * count == 60
+
+
 # ------------------------------------------------------------------------------- refusals
 
 
