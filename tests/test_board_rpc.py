@@ -97,7 +97,8 @@ def test_simulators_are_served_too():
 
 
 def test_a_tracker_hands_out_the_board(tmp_path):
-    pytest.importorskip("tornado", reason="TVM's tracker needs tornado")
+    for package in ("cloudpickle", "psutil", "tornado"):
+        pytest.importorskip(package, reason="TVM's tracker needs it: pip install vtaops[rpc]")
     from tvm.rpc.tracker import Tracker
 
     (tmp_path / "vta.bit").write_bytes(bit_file().to_bytes())
