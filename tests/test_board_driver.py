@@ -1,6 +1,7 @@
 """The driver for boards, against the virtual board in the same process."""
 
 import dataclasses
+import sys
 
 import numpy as np
 import pytest
@@ -249,6 +250,15 @@ def test_a_simulator_target_is_no_board():
 def test_without_pynq_the_message_says_where_to_go():
     with pytest.raises(DeviceError, match=r"pynq://HOST"):
         Accelerator(CONFIG)
+
+
+def test_a_folder_named_pynq_is_not_taken_for_the_package(tmp_path, monkeypatch):
+    (tmp_path / "pynq").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "pynq", raising=False)
+    with pytest.raises(DeviceError, match="a folder of that name"):
+        Accelerator(CONFIG)
+    monkeypatch.delitem(sys.modules, "pynq", raising=False)
 
 
 @pytest.mark.parametrize("address", [0, 4097, 1 << 32])

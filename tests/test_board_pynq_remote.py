@@ -3,9 +3,9 @@
 That package needs NumPy below 2, so these tests run in an environment of its own, named by
 VTAOPS_PYNQ_PYTHON; without it they are skipped:
 
-    python3 -m venv pynq && PYNQ_REMOTE=1 pynq/bin/pip install pynq==4.0.0
-    pynq/bin/pip install --no-deps .
-    VTAOPS_PYNQ_PYTHON=$PWD/pynq/bin/python pytest tests/test_board_pynq_remote.py
+    python3 -m venv .venv-pynq && PYNQ_REMOTE=1 .venv-pynq/bin/pip install pynq==4.0.0
+    .venv-pynq/bin/pip install --no-deps .
+    VTAOPS_PYNQ_PYTHON=$PWD/.venv-pynq/bin/python pytest tests/test_board_pynq_remote.py
 """
 
 import os
