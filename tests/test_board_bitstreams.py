@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import struct
 
 import pytest
@@ -294,6 +295,21 @@ def test_registers_that_do_not_hold_what_was_written_are_named(run, monkeypatch)
         command = ("board", "test", "--board", server.address, "--no-speed", "--operators", 0)
         output = run(*command, "--programs", 0, code=1)
     assert "FAILED  registers after a run: fetch count is 1, not 6" in output
+
+
+def test_a_board_that_dies_ends_the_test(run, monkeypatch):
+    with serving() as server:
+
+        def die(device, nbytes, rng):
+            server.close()
+            device.info()
+
+        monkeypatch.setattr("vtaops.selftest._memory", die)
+        command = ("board", "test", "--board", server.address, "--no-speed", "--timeout", 2)
+        output = run(*command, code=1)
+    assert "FAILED  memory, 1 bytes: " in output
+    assert re.search(r"does not answer any more; \d\d checks were not made", output)
+    assert "0 passed, 2 failed" in output
 
 
 def test_the_report_ends_with_the_speed_of_layers(run, monkeypatch):

@@ -257,6 +257,11 @@ def board_test(
                     word = {True: "ok", False: "FAILED", None: "skipped"}[checks[-1].passed]
                     detail = f": {checks[-1].detail}" if checks[-1].detail else ""
                     typer.echo(f"{word:8}{checks[-1].name}{detail}")
+                if checks[-1].passed is False and not _answers(device):
+                    detail = f"{len(planned) - len(checks)} checks were not made"
+                    checks.append(Check("the board still answers", False, detail))
+                    typer.echo(f"the board does not answer any more; {detail}", err=True)
+                    break
         failed = sum(check.passed is False for check in checks)
         figures = _measure(device, 3) if speed and not failed else None
     skipped = sum(check.passed is None for check in checks)
@@ -331,6 +336,14 @@ def _open(board: str, timeout: float, config: Any = None, progress: Any = None) 
     from vtaops.runtime.remote import RemoteDevice
 
     return RemoteDevice(board, config, timeout=timeout, progress=progress)
+
+
+def _answers(device: RemoteDevice) -> bool:
+    try:
+        device.info()
+    except DeviceError:
+        return False
+    return True
 
 
 def _table(title: str) -> Table:
