@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import tvm
 from boards import ARRAYS, CONFIG, EXPECTED, OP, bit_file
+from tsim_support import needs_tools
 
 import vtaops
-from vtaops import ConfigError, DeviceError, ShapeError
+from vtaops import ConfigError, DeviceError, ShapeError, UnsupportedError
+from vtaops.reference import random_arguments
 from vtaops.rpc import RpcSession, connect
 
 
@@ -94,6 +96,22 @@ def test_simulators_are_served_too():
         assert remote.stats() == vtaops.compile(OP, CONFIG).stats()
         with pytest.raises(DeviceError, match="no logic to program"):
             remote._call("program_fpga", bit_file().to_bytes())
+
+
+@needs_tools
+def test_cycles_over_rpc(virtual):
+    op = vtaops.Gemm(m=2, n=16, k=16, shift=0)
+    arrays = random_arguments(op, np.random.default_rng(1))
+    with serving("tsim") as port, connect("127.0.0.1", port, CONFIG) as remote:
+        remote.load(vtaops.compile(op, CONFIG))(*arrays)
+        with vtaops.Session("tsim", CONFIG) as local:
+            local.run(op, *arrays)
+            assert remote.performance() == local.device.performance()
+    with (
+        connect("127.0.0.1", virtual) as remote,
+        pytest.raises(UnsupportedError, match="counts no cycles"),
+    ):
+        remote.performance()
 
 
 def test_a_tracker_hands_out_the_board(tmp_path):
