@@ -241,6 +241,34 @@ class Tsim(Closing):
             self._open()
             return self._performance
 
+    def reset_logic(self) -> None:
+        """Reset the RTL: everything but scratchpads and DRAM; for drivers and experiments."""
+        with self._lock:
+            self._open().reset()
+
+    def write_register(self, offset: int, value: int) -> None:
+        """Write a control register (`RtlRegisters`); some cycles pass."""
+        with self._lock:
+            self._open().write_register(offset, value)
+
+    def read_register(self, offset: int) -> int:
+        """Return a control register (`RtlRegisters`); with interface "axi" some cycles pass."""
+        with self._lock:
+            return self._open().read_register(offset)
+
+    def advance(self, cycles: int) -> None:
+        """Simulate cycles; fewer if the hardware reports a fault or comes to a standstill.
+
+        Raises
+        ------
+        DeviceError
+            If the RTL violates the AXI protocol.
+        """
+        with self._lock:
+            model = self._open()
+            model.run(cycles)
+            _raise_violation(model)
+
     def __repr__(self) -> str:
         return (
             f"Tsim({self._config.name!r}, port_bytes={self._parameters.port_bytes}, "
@@ -337,9 +365,13 @@ def _named(mask: int, names: tuple[str, ...]) -> list[str]:
     return [name for bit, name in enumerate(names) if mask >> bit & 1]
 
 
-def _raise_failure(model: Model, result: Result, timeout: float) -> None:
+def _raise_violation(model: Model) -> None:
     if model.violation:
         raise DeviceError(f"the RTL violated the AXI protocol: {model.violation}")
+
+
+def _raise_failure(model: Model, result: Result, timeout: float) -> None:
+    _raise_violation(model)
     if result is Result.RUNNING:
         raise DeviceTimeout(f"FINISH was not reached within {timeout} s")
     if result is Result.FAULT:
