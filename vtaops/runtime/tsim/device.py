@@ -75,8 +75,8 @@ class Tsim(Closing):
     parameters : RtlParameters, optional
         All parameters of the RTL; instead of `port_bytes`.
     interface : {"port", "axi"}
-        What lies between the RTL and the DRAM: nothing, or the AXI shell of ``sim/tsim/axi`` with an
-        AXI4 memory and AXI4-Lite register accesses, whose protocol is checked in every cycle.
+        What lies between the RTL and the DRAM: nothing, or the AXI shell of ``sim/tsim/axi`` with
+        an AXI4 memory and AXI4-Lite register accesses, whose protocol is checked in every cycle.
 
     Raises
     ------
