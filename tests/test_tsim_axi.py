@@ -1,4 +1,4 @@
-"""The RTL behind its AXI shell: programs, registers, faults, the driver; wrong shells are caught."""
+"""The RTL behind its AXI shell: programs, registers, faults, the driver; wrong ones are caught."""
 
 from __future__ import annotations
 
