@@ -23,6 +23,8 @@ FOLDER = Path(__file__).parent / "rtl" / "proofs"
 PACKAGE = systemverilog_package(HardwareConfig.load("tiny"), RtlParameters(burst_beats=4))
 BLOCKS = {path.stem: path.read_text() for path in [*sources(), *axi_sources()]}
 
+USES = {"axi_words": ("fifo",)}
+
 
 def prove(block: str, text: str, folder: Path, cycles: int = 4, **parameters: int) -> None:
     """Prove the properties of a block with induction over at most `cycles` cycles.
@@ -34,11 +36,14 @@ def prove(block: str, text: str, folder: Path, cycles: int = 4, **parameters: in
     """
     top = f"{block}_proof"
     (folder / "vta_pkg.sv").write_text(PACKAGE)
+    for name in USES.get(block, ()):
+        (folder / f"{name}.sv").write_text(BLOCKS[name])
     (folder / f"{block}.sv").write_text(text)
     (folder / f"{top}.sv").write_text((FOLDER / f"{top}.sv").read_text())
+    names = " ".join(f"{name}.sv" for name in ("vta_pkg", *USES.get(block, ()), block, top))
     values = " ".join(f"-G {name}={value}" for name, value in parameters.items())
     execute_yosys(
-        f"{READ_SLANG} --top {top} {values} vta_pkg.sv {block}.sv {top}.sv; "
+        f"{READ_SLANG} --top {top} {values} {names}; "
         f"hierarchy -check -top {top}; proc; flatten; opt -full; memory -nomap; memory_map; "
         "opt -full; async2sync; dffunmap; chformal -lower; opt -full; "
         # -seq 1: in the first cycle, the one of the reset, nothing is claimed.
@@ -60,6 +65,7 @@ def prove(block: str, text: str, folder: Path, cycles: int = 4, **parameters: in
         ("dram_port", {}),
         ("axi_bursts", {"LIMIT": 5}),
         ("axi_bursts", {"LIMIT": 32}),
+        ("axi_words", {}),
         ("axi_control", {}),
     ],
 )
@@ -92,6 +98,10 @@ def test_properties_hold_always(block, parameters, tmp_path):
         ("axi_bursts", "!hold && ", ""),
         ("axi_bursts", "else if (out_ready) out_valid", "else if (out_ready || hold) out_valid"),
         ("axi_bursts", "if (accept != complete)", "if (accept || complete)"),
+        ("axi_words", "out_last  = left == LENGTH_BITS'(1)", "out_last  = left == LENGTH_BITS'(2)"),
+        ("axi_words", "left == '0 || sent && out_last", "left == '0 || sent"),
+        ("axi_words", "left == '0 || sent && out_last", "sent && out_last"),
+        ("axi_words", "next_valid ? next : '0", "next"),
         ("axi_control", "csr_we        = write && whole", "csr_we        = write"),
         ("axi_control", "read_held && !write &&", "read_held &&"),
         ("axi_control", "data_held && (!s_axi_bvalid || s_axi_bready)", "data_held"),
