@@ -23,7 +23,10 @@ FOLDER = Path(__file__).parent / "rtl" / "proofs"
 PACKAGE = systemverilog_package(HardwareConfig.load("tiny"), RtlParameters(burst_beats=4))
 BLOCKS = {path.stem: path.read_text() for path in [*sources(), *axi_sources()]}
 
-USES = {"axi_words": ("fifo",)}
+USES = {
+    "axi_words": ("fifo",),
+    "axi_shell": ("fifo", "axi_bursts", "axi_words", "axi_control"),
+}
 
 
 def prove(block: str, text: str, folder: Path, cycles: int = 4, **parameters: int) -> None:
@@ -67,6 +70,7 @@ def prove(block: str, text: str, folder: Path, cycles: int = 4, **parameters: in
         ("axi_bursts", {"LIMIT": 32}),
         ("axi_words", {}),
         ("axi_control", {}),
+        ("axi_shell", {}),
     ],
 )
 def test_properties_hold_always(block, parameters, tmp_path):
@@ -106,6 +110,11 @@ def test_properties_hold_always(block, parameters, tmp_path):
         ("axi_control", "read_held && !write &&", "read_held &&"),
         ("axi_control", "data_held && (!s_axi_bvalid || s_axi_bready)", "data_held"),
         ("axi_control", "address_held && data_held &&", "address_held &&"),
+        ("axi_shell", "hold = stopping || core_reset || fault", "hold = stopping || core_reset"),
+        ("axi_shell", "hold = stopping || core_reset || fault", "hold = stopping || fault"),
+        ("axi_shell", "<= stopping && reads_idle && writes_idle", "<= stopping && reads_idle"),
+        ("axi_shell", "responded && m_axi_bresp[ERROR_BIT]", "1'b0"),
+        ("axi_shell", "wr_req_valid && lengths_ready", "wr_req_valid"),
     ],
 )
 def test_wrong_blocks_fail_their_proof(block, right, wrong, tmp_path):
