@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 RUN_SECONDS = 60.0
 """Longest simulation of one run."""
 
-READ_CYCLES = 1000
-"""Cycles of the simulated RTL that pass before the processor reads one of its registers."""
+POLL_CYCLES = 1000
+"""Cycles of the simulated RTL that pass between two looks of the processor at its state."""
 
 LATE_POLLS = 5
 """Reads of the done flag that see the old value, where a late flag is injected."""
@@ -425,7 +425,8 @@ class _AxiLogic(_Logic):
         self._device.reset_logic()
 
     def read(self, offset: int) -> int:
-        self._device.advance(READ_CYCLES)
+        if offset == RtlRegisters.CONTROL:
+            self._device.advance(POLL_CYCLES)
         return self._device.read_register(offset)
 
     def write(self, offset: int, data: int) -> None:
