@@ -23,7 +23,7 @@ from rich.progress import Progress
 from rich.syntax import Syntax
 from rich.table import Table
 
-from vtaops import cli_board, cli_hardware, cli_lessons, cli_reports
+from vtaops import cli_board, cli_hardware, cli_lessons, cli_reports, cli_rtl
 from vtaops.cli_hardware import TraceOption, TraceWindowOption, Where
 from vtaops.config import HardwareConfig
 from vtaops.errors import ShapeError, VTAError
@@ -43,6 +43,7 @@ cli_reports.register(app)
 cli_hardware.register(app)
 cli_lessons.register(app)
 cli_board.register(app)
+cli_rtl.register(app)
 
 
 class Stage(str, Enum):

@@ -111,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
         "--attach", action="store_true", help="the bitstream was programmed by other means"
     )
     for command in (virtual, remote):
-        command.add_argument("--simulator", choices=("fsim", "tsim"), default="fsim")
+        command.add_argument("--simulator", choices=("fsim", "tsim", "axi"), default="fsim")
         command.add_argument(
             "--programmed", action="store_true", help="start as if a bitstream were in the logic"
         )

@@ -148,6 +148,9 @@ class Accelerator:
             If the board refuses it; no bitstream counts as programmed then.
         """
         with self._lock:
+            if self._stuck and self._registers is not None:
+                with _worded("cannot stop the logic"):
+                    self._registers.stop()
             self._registers, self._stuck = None, False
             self.generation += 1
             with _worded("cannot program the logic"):
@@ -188,12 +191,12 @@ class Accelerator:
                     self._clear_finish(registers)
                 registers.start(insn_address, count)
                 finished = self._wait(registers, True, deadline)
-                failure = registers.failure() if not finished else ""
+                failure = registers.failure()  # also of a run that reached FINISH
                 before, self._counted = self._counted, registers.performance()
             if failure or not finished:
                 self._stuck = True
             if failure:
-                raise DeviceError(f"the board did not finish: {failure}")
+                raise DeviceError(f"the run on the board failed: {failure}")
             if not finished:
                 raise DeviceTimeout(
                     f"the board did not reach FINISH within {timeout} s; the logic is programmed "

@@ -29,6 +29,8 @@ class Mmio(Protocol):
         """Set the 32-bit register at a byte offset."""
 
 
+_STOP_POLLS = 1000  # the transfers under way take microseconds, as does each poll
+
 MapPage = Callable[[int, int], Mmio]
 """Maps a page of registers: (physical byte address, length in bytes) -> Mmio."""
 
@@ -54,6 +56,9 @@ class ControlRegisters(Protocol):
 
     def finished(self) -> bool:
         """Whether FINISH has executed."""
+
+    def stop(self) -> None:
+        """Let the transfers that are under way end and forget the run, where that is possible."""
 
     def failure(self) -> str:
         """Return what the hardware says is wrong; empty if nothing, or if it cannot tell."""
@@ -116,6 +121,9 @@ class HlsRegisters:
     def finished(self) -> bool:
         return self._compute.read(self.COMPUTE_DONE) == 1
 
+    def stop(self) -> None:
+        """Do nothing: these cores cannot be stopped."""
+
     def failure(self) -> str:
         return ""  # these cores report nothing
 
@@ -135,7 +143,7 @@ class HlsRegisters:
 
 
 class RtlRegisters:
-    """The control block of our RTL: one page; see ``sim/tsim/registers.sv``.
+    """The control block of our RTL in its AXI shell: one page; see ``sim/tsim/registers.sv``.
 
     Parameters
     ----------
@@ -149,6 +157,7 @@ class RtlRegisters:
     CYCLES_LOW, CYCLES_HIGH, FAULTS, TOKENS = 0x04, 0x30, 0x28, 0x2C
     COUNTERS = 0x80  # pairs of low and high halves, in the order of `TsimPerformance`
     LAUNCH, FINISHED, QUIET = 0x1, 0x2, 0x4
+    STOP, STOPPING = 0x2, 0x8  # of the AXI shell (``sim/tsim/axi/axi_shell.sv``)
     WAITS = (
         "load waits for a token of compute",
         "compute waits for a token of load",
@@ -170,6 +179,12 @@ class RtlRegisters:
 
     def finished(self) -> bool:
         return bool(self._page.read(self.CONTROL) & self.FINISHED)
+
+    def stop(self) -> None:
+        self._page.write(self.CONTROL, self.STOP)
+        for _ in range(_STOP_POLLS):
+            if not self._page.read(self.CONTROL) & self.STOPPING:
+                return
 
     def failure(self) -> str:
         faults = self._page.read(self.FAULTS)
