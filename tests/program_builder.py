@@ -1,7 +1,7 @@
-"""Small programs written by hand from the dataclasses of `vtaops.isa`, for tests.
+"""Small programs written by hand, for tests.
 
-`ProgramBuilder` assembles; `PROGRAMS` names ready-made programs that verify, one for each pattern
-of synchronisation; `edited`, `removed` and `inserted` return changed copies of any program.
+`PROGRAMS` names ready-made programs that verify, one for each pattern of synchronisation; `edited`,
+`removed` and `inserted` return changed copies of any program.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ import numpy as np
 from vtaops import HardwareConfig, Program
 from vtaops.config import Memory
 from vtaops.isa import (
-    Alu,
     AluOp,
     Encoding,
-    Finish,
     Gemm,
     Instruction,
     Load,
@@ -24,112 +22,10 @@ from vtaops.isa import (
     array_to_words,
     words_to_array,
 )
-from vtaops.layout import Layout
-from vtaops.program import MICRO_OPS, NO_BUFFER, Buffer, Role
+from vtaops.program import NO_BUFFER, ProgramBuilder, Role
 
 TINY = HardwareConfig.load("tiny")
 PYNQ = HardwareConfig.load("pynq")
-
-
-class ProgramBuilder:
-    """Collects buffers, micro-ops and instructions of one program."""
-
-    def __init__(self, config: HardwareConfig = TINY) -> None:
-        self.config = config
-        self.buffers: list[Buffer] = []
-        self.table: list[tuple[int, int, int]] = []
-        self.instructions: list[Instruction] = []
-        self.relocations: list[int] = []
-
-    def tiles(self, name: str, role: Role, count: int, memory: Memory = Memory.OUT) -> int:
-        """Declare a buffer of `count` elements of `memory`; return its relocation."""
-        rows, columns = self.config.scratchpad(memory).shape
-        dtype = "int32" if memory == Memory.ACC else "int8"
-        layout = Layout(f"TAB{rows}a{columns}b")
-        self.buffers.append(Buffer(name, role, (count, rows, columns), dtype, layout))
-        return len(self.buffers) - 1
-
-    def micro_ops(self, *rows: tuple[int, int, int]) -> int:
-        """Append rows of (dst, src, wgt) to the micro-op table; return the index of the first."""
-        first = len(self.table)
-        self.table += rows
-        return first
-
-    def add(self, instruction: Instruction, buffer: int = NO_BUFFER) -> int:
-        """Append an instruction; return its index."""
-        self.instructions.append(instruction)
-        self.relocations.append(buffer)
-        return len(self.instructions) - 1
-
-    # ---------------------------------------------------- short forms of common instructions
-
-    def load_micro_ops(self, first: int, count: int, sram: int = 0, **flags: int) -> int:
-        return self.add(row(Load, Memory.UOP, sram, first, count, **flags), MICRO_OPS)
-
-    def load(
-        self, memory: Memory, buffer: int, sram: int, dram: int, count: int, **flags: int
-    ) -> int:
-        return self.add(row(Load, memory, sram, dram, count, **flags), buffer)
-
-    def store(self, buffer: int, sram: int, dram: int, count: int, **flags: int) -> int:
-        return self.add(row(Store, Memory.OUT, sram, dram, count, **flags), buffer)
-
-    def gemm(self, uop: int, count: int, **fields: int) -> int:
-        """Accumulate `count` consecutive tiles with one micro-op; the weight tile stays."""
-        values = _one_loop(uop, count) | {"src_factor_in": 1}
-        return self.add(Gemm(**values | fields))
-
-    def reset(self, uop: int, count: int, **fields: int) -> int:
-        return self.add(Gemm(**_one_loop(uop, count) | {"reset": 1} | fields))
-
-    def alu(self, op: AluOp, uop: int, count: int, imm: int | None = None, **fields: int) -> int:
-        """Apply `op` to `count` consecutive tiles, with an immediate or the tiles of src."""
-        operand = {"src_factor_in": 1} if imm is None else {"use_imm": 1, "imm": imm}
-        values = _one_loop(uop, count) | {"alu_op": op} | operand
-        return self.add(Alu(**values | fields))
-
-    def nop(self, memory: Memory, **flags: int) -> int:
-        """Append an instruction that only carries tokens, for the unit that serves `memory`."""
-        kind = Store if memory == Memory.OUT else Load
-        return self.add(kind(memory=memory, **flags))
-
-    def finish(self, **flags: int) -> int:
-        return self.add(Finish(**flags))
-
-    def build(self) -> Program:
-        return assemble(
-            self.config, self.instructions, self.relocations, self.table, tuple(self.buffers)
-        )
-
-
-def _one_loop(uop: int, count: int) -> dict[str, int]:
-    return {
-        "uop_begin": uop,
-        "uop_end": uop + 1,
-        "iter_out": 1,
-        "iter_in": count,
-        "dst_factor_in": 1,
-    }
-
-
-def row(kind, memory: Memory, sram: int, dram: int, count: int, **flags: int) -> Instruction:
-    """Return a LOAD or STORE of one row of `count` elements."""
-    return kind(
-        memory=memory, sram_base=sram, dram_base=dram, y_size=1, x_size=count, x_stride=count,
-        **flags,
-    )  # fmt: skip
-
-
-def assemble(config, instructions, relocations, table, buffers, metadata=None) -> Program:
-    encoding = Encoding.of(config)
-    return Program(
-        config=config,
-        instructions=words_to_array([encoding.encode(i) for i in instructions]),
-        relocations=np.array(relocations, np.int32).reshape(-1),
-        micro_ops=encoding.encode_micro_ops(np.array(table, np.int64).reshape(-1, 3)),
-        buffers=buffers,
-        metadata=metadata or {},
-    )
 
 
 # ---------------------------------------------------------------------- changing a program

@@ -47,8 +47,8 @@ ALLOWED = {
         "ops",
         "runtime",
         "program",
+        "capabilities",
         "isa",
-        "layout",
         "config",
         "errors",
     },
@@ -67,7 +67,7 @@ ALLOWED = {
         "errors",
     },
 }
-TOP = {"__init__", "cli", "cli_board", "cli_hardware", "cli_lessons", "cli_reports"}
+TOP = {"__init__", "cli", "cli_board", "cli_rtl", "cli_hardware", "cli_lessons", "cli_reports"}
 TVM_FREE = (
     "errors",
     "_data",

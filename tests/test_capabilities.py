@@ -4,7 +4,7 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-from program_builder import TINY, ProgramBuilder, row
+from program_builder import TINY, ProgramBuilder
 from test_operators import check
 from test_verifier import broken_rule, burst
 
@@ -32,6 +32,7 @@ from vtaops.capabilities import (
 from vtaops.config import Memory
 from vtaops.isa import Alu, AluOp, Load
 from vtaops.program import Role
+from vtaops.program.builder import one_row
 from vtaops.program.verifier import Rule
 from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime import LoadedProgram
@@ -64,7 +65,7 @@ def alu(op, imm=None):
 
 
 def padded(memory):
-    one = row(Load, memory, 0, 0, 1)
+    one = one_row(Load, memory, 0, 0, 1)
     waits = {"push_next": 1} if memory == Memory.WGT else {}
     return replace(one, x_pad_right=1, **waits)
 
@@ -73,7 +74,7 @@ USES = {
     Feature.WEIGHT_PADDING: [padded(Memory.WGT), replace(alu(AluOp.ADD, 0), pop_prev=1)],
     Feature.ACC_PADDING: [padded(Memory.ACC)],
     Feature.MUL: [alu(AluOp.MUL, 3)],
-    Feature.ACC_8BIT: [row(Load, Memory.ACC_8BIT, 0, 0, 1)],
+    Feature.ACC_8BIT: [one_row(Load, Memory.ACC_8BIT, 0, 0, 1)],
     Feature.LONG_SHIFT: [alu(AluOp.SHR, 16)],
     Feature.TENSOR_SHIFT: [alu(AluOp.SHR)],
 }
@@ -149,7 +150,7 @@ def test_token_queues_overflow():
 
 
 def stored_after_load():
-    builder = ProgramBuilder()
+    builder = ProgramBuilder("tiny")
     data = builder.tiles("data", Role.INPUT, 1, Memory.ACC)
     result = builder.tiles("res", Role.OUTPUT, 1)
     builder.load(Memory.ACC, data, 0, 0, 1, push_next=1)

@@ -77,7 +77,7 @@ def test_programs_read_back_exactly(make, config):
 
 
 def test_an_empty_program_reads_back():
-    empty = ProgramBuilder().build()
+    empty = ProgramBuilder("tiny").build()
     assert len(empty) == 0
     assert same(loads(dumps(empty)), empty)
 
@@ -201,7 +201,7 @@ def test_paths_that_cannot_be_used(tmp_path):
     ],
 )
 def test_what_could_not_be_read_is_not_written(tmp_path, changes, message):
-    program = replace(ProgramBuilder().build(), **changes)
+    program = replace(ProgramBuilder("tiny").build(), **changes)
     with pytest.raises(ProgramError, match=message):
         save(program, tmp_path / "x.vta")
     assert not [*tmp_path.iterdir()]

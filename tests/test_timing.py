@@ -257,7 +257,7 @@ def test_parameters_out_of_range_are_refused(bad):
 
 
 def test_a_deadlock_is_reported_with_the_queues():
-    b = ProgramBuilder()
+    b = ProgramBuilder("tiny")
     b.nop(Memory.INP, pop_next=1, push_next=1)
     b.nop(Memory.UOP, pop_prev=1, push_prev=1)
     b.finish()
@@ -275,7 +275,7 @@ def test_events_that_were_not_kept_are_refused():
 
 
 def test_a_full_command_queue_stalls_the_fetch():
-    b = ProgramBuilder()
+    b = ProgramBuilder("tiny")
     for _ in range(40):
         b.reset(0, 200)
     b.finish()

@@ -24,7 +24,6 @@ from program_builder import (
     edited,
     inserted,
     removed,
-    row,
     small_gemm,
     strided,
     tensor_alu,
@@ -37,6 +36,7 @@ from vtaops.config import Memory
 from vtaops.isa import Alu, AluOp, Finish, Gemm, Load, Store, Unit, words_to_array
 from vtaops.program import MICRO_OPS, NO_BUFFER, Program, Role
 from vtaops.program import verifier as verifier_module
+from vtaops.program.builder import one_row
 from vtaops.program.verifier import Rule, verify
 
 CONFIGS = [HardwareConfig.load(name) for name in HardwareConfig.names()]
@@ -90,7 +90,7 @@ def test_the_golden_program_of_standalone_vta_verifies():
 
 def test_loads_may_overtake_and_units_may_idle():
     """Neither unused units nor tokens that order more than necessary are errors."""
-    builder = ProgramBuilder()
+    builder = ProgramBuilder("tiny")
     builder.finish()
     builder.build().verify()
 
@@ -106,7 +106,7 @@ def test_double_buffering_of_any_length_verifies(config, rounds):
 
 def with_total_dram_beyond_32_bits():
     program = small_gemm()
-    builder = ProgramBuilder()
+    builder = ProgramBuilder("tiny")
     builder.tiles("huge", Role.SCRATCH, 1 << 29)
     return replace(program, buffers=(*program.buffers, *builder.buffers))
 
@@ -136,7 +136,7 @@ def finish_that_does_not_wait():
 
 
 def stored_right_after_load():
-    builder = ProgramBuilder()
+    builder = ProgramBuilder("tiny")
     source = builder.tiles("a", Role.INPUT, 2, Memory.ACC)
     out = builder.tiles("out", Role.OUTPUT, 2)
     builder.load(Memory.ACC, source, 0, 0, 2, push_next=1)
@@ -419,7 +419,7 @@ def burst(tokens, config=TINY):
 
 def ping_pong(rounds):
     """Each token is answered before the next is sent."""
-    builder = ProgramBuilder()
+    builder = ProgramBuilder("tiny")
     for r in range(rounds):
         builder.nop(Memory.INP, push_next=1, pop_next=int(r > 0))
         builder.nop(Memory.UOP, pop_prev=1, push_prev=int(r < rounds - 1))
@@ -690,7 +690,7 @@ def test_every_added_token_is_judged_rightly(program):
 
 def random_program(rng):
     """Random instructions on two slots of every memory, with random tokens, framed by barriers."""
-    b = ProgramBuilder()
+    b = ProgramBuilder("tiny")
     inp = b.tiles("inp", Role.INPUT, 2, Memory.INP)
     wgt = b.tiles("wgt", Role.PARAMETER, 1, Memory.WGT)
     scratch = b.tiles("scratch", Role.SCRATCH, 2)
@@ -709,16 +709,16 @@ def random_program(rng):
     def one(kind):
         slot, other, uop = (int(rng.integers(n)) for n in (2, 2, 4))
         if kind == "load":
-            return row(Load, Memory.INP, slot, other, 1), inp
+            return one_row(Load, Memory.INP, slot, other, 1), inp
         if kind == "reload":
-            return row(Load, Memory.INP, slot, other, 1), scratch
+            return one_row(Load, Memory.INP, slot, other, 1), scratch
         if kind == "gemm":
             return Gemm(uop_begin=uop, uop_end=uop + 1, iter_out=1, iter_in=1), NO_BUFFER
         if kind == "alu":
             use_imm = int(rng.integers(2))
             return Alu(uop_begin=uop, uop_end=uop + 1, iter_out=1, iter_in=1, alu_op=AluOp.ADD,
                        use_imm=use_imm), NO_BUFFER  # fmt: skip
-        return row(Store, Memory.OUT, slot, other, 1), scratch if kind == "spill" else out
+        return one_row(Store, Memory.OUT, slot, other, 1), scratch if kind == "spill" else out
 
     body = [one(k) for k in rng.choice(["load", "reload", "gemm", "alu", "spill", "store"], 6)]
     for _ in range(rng.integers(2, 9)):
@@ -792,7 +792,7 @@ def touched_by(micro_ops, gemm):
 
 def gemm_on(micro_ops, gemm, acc, inp, wgt):
     """A program that defines exactly the given elements, one by one, and runs the GEMM on them."""
-    b = ProgramBuilder()
+    b = ProgramBuilder("tiny")
     source = b.tiles("inp", Role.INPUT, 1, Memory.INP)
     weights = b.tiles("wgt", Role.PARAMETER, 1, Memory.WGT)
     zeros = b.tiles("acc", Role.INPUT, 1, Memory.ACC)
@@ -838,7 +838,7 @@ def test_index_sets_are_exact(micro_ops_and_gemm, data):
 )  # fmt: skip
 def test_scratch_elements_are_exact(y, x, stride, base, stored):
     """A strided LOAD verifies if and only if each of its elements was stored before."""
-    b = ProgramBuilder()
+    b = ProgramBuilder("tiny")
     zeros = b.tiles("zeros", Role.INPUT, 1, Memory.ACC)
     scratch = b.tiles("scratch", Role.SCRATCH, 31)
     b.load_micro_ops(b.micro_ops((0, 0, 0)), 1)
@@ -866,7 +866,7 @@ def test_scratch_elements_are_exact(y, x, stride, base, stored):
 def test_elements_of_different_sizes_share_bytes():
     """Four stored output tiles are one accumulator tile; three are not."""
     for stored, expected in ((4, None), (3, Rule.UNDEFINED_DRAM)):
-        b = ProgramBuilder()
+        b = ProgramBuilder("tiny")
         zeros = b.tiles("zeros", Role.INPUT, 4, Memory.ACC)
         scratch = b.tiles("scratch", Role.SCRATCH, 4)
         b.load_micro_ops(b.micro_ops((0, 0, 0)), 1)

@@ -1,4 +1,4 @@
-"""The commands and options of `vtaops` that concern the RTL: build-tsim, synth-report, waveforms.
+"""The commands and options of `vtaops` that concern the hardware: isa, build-tsim, synth-report.
 
 Owns argument parsing and printing only, as `vtaops.cli`, whose application registers them.
 """
@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vtaops.config import HardwareConfig
-from vtaops.errors import ShapeError, UnsupportedError
+from vtaops.errors import EncodingError, ShapeError, UnsupportedError
 
 if TYPE_CHECKING:
     from vtaops.runtime import Device
@@ -33,7 +33,7 @@ TraceWindowOption = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this file to an application."""
-    for command in (build_tsim, synth_report):
+    for command in (isa, build_tsim, synth_report):
         app.command(command.__name__.replace("_", "-"))(command)
 
 
@@ -84,6 +84,47 @@ class Where:
                 f"--trace-window is {self.window!r}; write first:end, e.g. 1000:2000"
             ) from error
         return first, end
+
+
+def isa(
+    config: ConfigArgument = "pynq",
+    decode: Annotated[
+        str, typer.Option(help="An instruction in hexadecimal, to be decoded instead.")
+    ] = "",
+) -> None:
+    """Print the bits of every instruction as Markdown, or the fields of one instruction.
+
+    Example: vtaops isa pynq --decode 0x0000900200000862001c00400820022a
+    """
+    from vtaops.isa import Encoding, disassemble, layout_table, tokens_text
+
+    hardware = HardwareConfig.load(config)
+    if not decode:
+        typer.echo(layout_table(hardware).rstrip())
+        return
+    encoding = Encoding.of(hardware)
+    instruction = encoding.decode(_instruction_word(decode))
+    table = Table(
+        title=" ".join((disassemble(instruction), tokens_text(instruction))).rstrip(),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    for column in ("bits", "field", "value", "meaning"):
+        table.add_column(column, justify="right" if column in ("bits", "value") else "left")
+    for slot in encoding.slots[type(instruction)]:
+        table.add_row(slot.span, slot.name, str(getattr(instruction, slot.name)), slot.doc)
+    Console().print(table)
+
+
+def _instruction_word(text: str) -> int:
+    try:
+        word = int(text, 16)
+    except ValueError:
+        word = -1
+    if not 0 <= word < 1 << 128:
+        raise EncodingError(f"{text!r} is no 128-bit word; write up to 32 hexadecimal digits")
+    return word
 
 
 def build_tsim(

@@ -239,6 +239,12 @@ class Slot:
             return range(-(1 << (self.width - 1)), 1 << (self.width - 1))
         return range(1 << self.width)
 
+    @property
+    def span(self) -> str:
+        """Its bits as text, for example ``"7..9"``."""
+        last = self.offset + self.width - 1
+        return f"{self.offset}..{last}" if self.width > 1 else f"{self.offset}"
+
 
 def _slots(
     cls: type[Instruction] | type[MicroOp], widths: dict[str, int], unit_bits: int
@@ -525,8 +531,6 @@ def layout_table(config: HardwareConfig) -> str:
         if issubclass(cls, Instruction):
             lines.append(f"| 0..{OPCODE_BITS - 1} | opcode | {int(cls.opcode)} |")
         for slot in slots:
-            last = slot.offset + slot.width - 1
-            span = f"{slot.offset}..{last}" if slot.width > 1 else f"{slot.offset}"
-            lines.append(f"| {span} | {slot.name} | {slot.doc} |")
+            lines.append(f"| {slot.span} | {slot.name} | {slot.doc} |")
         lines.append("")
     return "\n".join(lines)

@@ -1,6 +1,7 @@
 """Programs as data: representation, file format, statistics, disassembly, verifier."""
 
+from vtaops.program.builder import ProgramBuilder
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Buffer, Program, Role
 from vtaops.program.statistics import Statistics
 
-__all__ = ["MICRO_OPS", "NO_BUFFER", "Buffer", "Program", "Role", "Statistics"]
+__all__ = ["MICRO_OPS", "NO_BUFFER", "Buffer", "Program", "ProgramBuilder", "Role", "Statistics"]
