@@ -6,7 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
-from cuda_emulator import COMPILER, BarrierDivergenceError, Emulated, without_barrier
+from cuda_emulator import COMPILER, Emulated, KernelFault
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from kernel_reference import conv2d_reference, depthwise_reference, windows
