@@ -11,6 +11,10 @@ from functools import cached_property
 from typing import Any
 
 
+WARP = 32
+"""Threads that run in step."""
+
+
 @dataclass(frozen=True)
 class CudaTarget:
     """A GPU for which kernels are compiled.
@@ -40,7 +44,7 @@ class CudaTarget:
                 "arch": self.arch,
                 "max_threads_per_block": self.threads,
                 "max_shared_memory_per_block": self.shared,
-                "thread_warp_size": 32,
+                "thread_warp_size": WARP,
             },
             host={"kind": "llvm"},
         )
