@@ -46,8 +46,8 @@ def inputs_of(op):
     generator = np.random.default_rng(0)
     arrays = {}
     for spec in op.inputs:
-        if spec.dtype == "float32":
-            values = generator.standard_normal(spec.shape).astype("float32")
+        if spec.dtype.startswith("float"):
+            values = generator.standard_normal(spec.shape).astype(spec.dtype)
             arrays[spec.name] = np.abs(values) + 0.5 if spec.name == "variance" else values
         else:
             arrays[spec.name] = generator.integers(-99, 99, spec.shape).astype(spec.dtype)

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #define __global__
 #define __device__
@@ -15,6 +16,7 @@ using uint = unsigned int;
 using uchar = unsigned char;
 using ushort = unsigned short;
 using schar = signed char;
+using half = _Float16;
 
 template <typename T> static inline T max(T a, T b) { return a < b ? b : a; }
 template <typename T> static inline T min(T a, T b) { return b < a ? b : a; }
@@ -37,6 +39,16 @@ static inline char4 make_char4(schar x, schar y, schar z, schar w) { return {x, 
 static inline int __float_as_int(float f) { int i; std::memcpy(&i, &f, 4); return i; }
 static inline float __int_as_float(int i) { float f; std::memcpy(&f, &i, 4); return f; }
 
+static inline half __float2half_rn(float f) { return half(f); }
+static inline int __dp4a(int a, int b, int c) {
+  for (int i = 0; i < 32; i += 8) c += int8_t(a >> i) * int8_t(b >> i);
+  return c;
+}
+static inline uint __dp4a(uint a, uint b, uint c) {
+  for (int i = 0; i < 32; i += 8) c += uint8_t(a >> i) * uint8_t(b >> i);
+  return c;
+}
+
 struct Index { int x, y, z; };
 extern Index blockIdx, threadIdx;
 
@@ -47,6 +59,10 @@ void* emulator_shared(int array, int bytes, int element);
 void emulator_barrier(int barrier);
 // Exchange 8 bytes with the other threads of the warp.
 uint64_t emulator_shuffle(uint64_t value, int from_lane, int width, bool relative);
+// Wait for the warp, and tell all its threads (`everyone`, 32) what each of them shows.
+void emulator_show(const void* mine, const void** everyone);
+// Return the number of this thread in its warp.
+int emulator_lane();
 }
 
 static inline unsigned __activemask() { return 0xffffffffu; }
@@ -69,3 +85,69 @@ template <typename T>
 static inline T __shfl_sync(unsigned, T value, int lane, int width = 32) {
   return emulator_exchange(value, lane, width, false);
 }
+
+// Tensor cores. Which thread holds which elements of a fragment is left open by CUDA; here each has
+// eight that follow each other in a row.
+namespace nvcuda::wmma {
+struct matrix_a;
+struct matrix_b;
+struct accumulator;
+struct row_major;
+struct col_major;
+enum layout_t { mem_row_major, mem_col_major };
+constexpr int kSize = 16, kEach = 8;
+
+template <typename Use, int M, int N, int K, typename T, typename Layout = void>
+struct fragment {
+  static_assert(M == kSize && N == kSize && K == kSize, "the emulator has 16 x 16 x 16 only");
+  T x[kEach];
+};
+
+template <typename F> static inline void fill_fragment(F& f, float value) {
+  for (auto& x : f.x) x = value;
+}
+
+template <typename Use, int M, int N, int K, typename T, typename Layout>
+static inline void load_matrix_sync(fragment<Use, M, N, K, T, Layout>& f, const T* source, int row) {
+  for (int i = 0; i < kEach; ++i) {
+    const int element = emulator_lane() * kEach + i, r = element / kSize, c = element % kSize;
+    f.x[i] = source[std::is_same_v<Layout, row_major> ? r * row + c : c * row + r];
+  }
+}
+
+template <int M, int N, int K, typename T>
+static inline void store_matrix_sync(T* target, const fragment<accumulator, M, N, K, T>& f, int row,
+                                     layout_t layout) {
+  for (int i = 0; i < kEach; ++i) {
+    const int element = emulator_lane() * kEach + i, r = element / kSize, c = element % kSize;
+    target[layout == mem_row_major ? r * row + c : c * row + r] = f.x[i];
+  }
+}
+
+// Not instrumented: these read the registers of other threads.
+#define UNSEEN __attribute__((no_sanitize("thread")))
+
+template <typename T> UNSEEN static T emulator_element(const void** fragments, int r, int c) {
+  const int element = r * kSize + c;
+  return static_cast<const T*>(fragments[element / kEach])[element % kEach];
+}
+
+template <int M, int N, int K, typename T, typename LayoutA, typename LayoutB, typename S>
+UNSEEN static void mma_sync(
+    fragment<accumulator, M, N, K, S>& d, const fragment<matrix_a, M, N, K, T, LayoutA>& a,
+    const fragment<matrix_b, M, N, K, T, LayoutB>& b, const fragment<accumulator, M, N, K, S>& c) {
+  const void *as[32], *bs[32];
+  emulator_show(&a, as);
+  emulator_show(&b, bs);
+  S sums[kEach];
+  for (int i = 0; i < kEach; ++i) {
+    const int element = emulator_lane() * kEach + i;
+    sums[i] = c.x[i];
+    for (int k = 0; k < kSize; ++k)
+      sums[i] += S(emulator_element<T>(as, element / kSize, k)) *
+                 S(emulator_element<T>(bs, k, element % kSize));
+  }
+  emulator_show(nullptr, as);  // nobody goes on while another still reads
+  for (int i = 0; i < kEach; ++i) d.x[i] = sums[i];
+}
+}  // namespace nvcuda::wmma

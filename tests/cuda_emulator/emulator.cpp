@@ -224,6 +224,17 @@ uint64_t emulator_shuffle(uint64_t value, int lane, int width, bool relative) {
   return value;
 }
 
+int emulator_lane() { return current % kWarp; }
+
+void emulator_show(const void* mine, const void** everyone) {
+  const size_t first = size_t(current) / kWarp * kWarp;
+  threads[current].slot = reinterpret_cast<uint64_t>(mine);
+  wait(State::AtWarpBarrier);
+  for (size_t i = first; i < first + kWarp && i < threads.size(); ++i)
+    everyone[i - first] = reinterpret_cast<const void*>(threads[i].slot);
+  wait(State::AtWarpBarrier);
+}
+
 // Run a kernel and write what is wrong with it, or nothing, to `message`.
 void emulator_launch(void (*body)(void**), void** pointers, const char** names, const int* bytes,
                      const int* elements, int count, const int* grid, const int* block, int order,

@@ -50,12 +50,23 @@ class CudaTarget:
         )
 
 
-def cuda_source(schedule: Any, target: CudaTarget) -> str:
-    """Return the CUDA C++ source of a scheduled kernel. Needs neither a GPU nor nvcc."""
+def compile_cuda(schedule: Any, target: CudaTarget) -> Any:
+    """Return the executable of a scheduled kernel.
+
+    Arrays keep their own memory: TVM 0.27 would let tiles of different dtypes share it and then
+    refuse the tensor cores' pointers into it.
+    """
     import tvm
 
-    with _source_only(), target.tvm:
-        executable = tvm.compile(schedule.mod, target=target.tvm)
+    config = {"tirx.disable_storage_rewrite": True}
+    with tvm.transform.PassContext(config=config), target.tvm:
+        return tvm.compile(schedule.mod, target=target.tvm)
+
+
+def cuda_source(schedule: Any, target: CudaTarget) -> str:
+    """Return the CUDA C++ source of a scheduled kernel. Needs neither a GPU nor nvcc."""
+    with _source_only():
+        executable = compile_cuda(schedule, target)
     return str(executable.mod.imports_[0].inspect_source("cuda"))
 
 

@@ -72,10 +72,15 @@ def choose_tile(op: MatmulOp) -> MatmulTile:
     return MatmulTile((32, 32), (2, 4), (1, 1), 16)
 
 
-def declare_padded(op: MatmulOp, tile: MatmulTile) -> list[Tensor]:
-    """Declare the product over whole tiles, with the operands padded by inlined stages."""
-    rows, columns = round_up(op.m, tile.block[0]), round_up(op.n, tile.block[1])
-    steps = round_up(op.k, tile.step)
+def declare_padded(
+    op: MatmulOp, block: tuple[int, int], step: int, transposed: bool = False
+) -> list[Tensor]:
+    """Declare the product over whole tiles, with the operands padded by inlined stages.
+
+    With `transposed` the padded B stays (columns, steps), as it lies in memory.
+    """
+    rows, columns = round_up(op.m, block[0]), round_up(op.n, block[1])
+    steps = round_up(op.k, step)
     tensors = op.placeholders()
     a, b = tensors["A"], tensors["B"]
     k = te.reduce_axis((0, steps), name="k")
@@ -90,11 +95,16 @@ def declare_padded(op: MatmulOp, tile: MatmulTile) -> list[Tensor]:
         return b(*index) if exact else inside_or(b, index, (0, 1), zero(op.dtype_b))
 
     pad_a = te.compute((rows, steps), left, name="pad_a")
-    pad_b = te.compute((steps, columns), right, name="pad_b")
+    if transposed:
+        pad_b = te.compute((columns, steps), lambda j, s: right(s, j), name="pad_b")
+    else:
+        pad_b = te.compute((steps, columns), right, name="pad_b")
     kind = op.accumulator
     total = te.compute(
         (rows, columns),
-        lambda i, j: te.sum(pad_a[i, k].astype(kind) * pad_b[k, j].astype(kind), axis=k),
+        lambda i, j: te.sum(
+            pad_a[i, k].astype(kind) * pad_b[(j, k) if transposed else (k, j)].astype(kind), axis=k
+        ),
         name="product",
     )
     finish = op.epilogue.bind(tensors, kind)
@@ -112,7 +122,7 @@ def schedule_matmul(op: MatmulOp, target: CudaTarget, tile: MatmulTile | None = 
     """
     tile = tile or choose_tile(op)
     check(tile, target)
-    s = create_schedule(declare_padded(op, tile))
+    s = create_schedule(declare_padded(op, tile.block, tile.step))
     inline(s, "bn_shift", "bn_scale")
     product, result = s.get_sblock("product"), s.get_sblock("C")
     (ty, tx), (vy, vx) = tile.threads, tile.vthreads
