@@ -1,4 +1,4 @@
-"""Run generated CUDA kernels on the CPU, thread by thread, and find their races; see emulator.cpp."""
+"""Run generated CUDA kernels on the CPU thread by thread and find their races: emulator.cpp."""
 
 from __future__ import annotations
 
@@ -20,9 +20,20 @@ _PROTOTYPE = re.compile(
     r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\)\s*;'
 )
 _SHARED = re.compile(r"__shared__ (?:alignas\(\d+\) )?([\w: ]+?) (\w+)\[(\d+)\];")
+_HELPER = re.compile(
+    r"^__forceinline__ __device__ void \w+\([^)]*\) \{\n(?:.*\n)*?\}", re.MULTILINE
+)
+_PTX = {
+    r'asm volatile\("cp\.async\.c[ag]\.shared\.global \[%0\], \[%1\], %2;"\s*'
+    r':: "r"\((\w+)\), "l"\((\w+)\), "n"\((\d+)\)\);': r"emulator_copy(\1, \2, \3);",
+    r'asm volatile\("cp\.async\.commit_group;" :  : \);': "emulator_commit();",
+    r'asm volatile\("cp\.async\.wait_group (\d+);" :  :  : "memory"\);': r"emulator_wait(\1);",
+}
+"""The PTX instructions that the emulator knows; others do not compile."""
+
 _CODE = """#include "{header}"
 {body}
-extern "C" __attribute__((no_sanitize("thread"))) void emulator_entry(void** p) {{ {kernel}({arguments}); }}
+extern "C" UNSEEN void emulator_entry(void** p) {{ {kernel}({arguments}); }}
 """
 
 
@@ -51,7 +62,7 @@ class Emulated:
         self.launch = launch
         code = _CODE.format(
             header=HERE / "device.h",
-            body=_for_the_cpu(source[prototype.start() :]),
+            body=_helpers(source) + _for_the_cpu(source[prototype.start() :]),
             kernel=prototype[1],
             arguments=", ".join(f"({kind})p[{i}]" for i, kind in enumerate(types)),
         )
@@ -92,6 +103,14 @@ class Emulated:
     def passed(self, barrier):
         """Return how often a barrier was passed in the last run, summed over the threads."""
         return self.library.emulator_passed(barrier)
+
+
+def _helpers(source):
+    """Return the functions that TVM defines ahead of a kernel for PTX instructions."""
+    text = "\n".join(match[0] for match in _HELPER.finditer(source))
+    for instruction, call in _PTX.items():
+        text = re.sub(instruction, call, text)
+    return text.replace("unsigned int dst_addr", "void* dst_addr") + "\n"
 
 
 def _for_the_cpu(body):

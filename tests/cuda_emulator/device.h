@@ -12,6 +12,8 @@
 #define __launch_bounds__(...)
 #define __restrict__
 
+#define UNSEEN __attribute__((no_sanitize("thread")))  // the detector does not see its accesses
+
 using uint = unsigned int;
 using uchar = unsigned char;
 using ushort = unsigned short;
@@ -61,10 +63,15 @@ void emulator_barrier(int barrier);
 uint64_t emulator_shuffle(uint64_t value, int from_lane, int width, bool relative);
 // Wait for the warp, and tell all its threads (`everyone`, 32) what each of them shows.
 void emulator_show(const void* mine, const void** everyone);
+// cp.async: begin to copy to shared memory; close a group of copies; wait for all but the last.
+void emulator_copy(void* target, const void* source, int bytes);
+void emulator_commit();
+void emulator_wait(int groups);
 // Return the number of this thread in its warp.
 int emulator_lane();
 }
 
+static inline void* __cvta_generic_to_shared(void* p) { return p; }
 static inline unsigned __activemask() { return 0xffffffffu; }
 
 template <typename T>
@@ -124,9 +131,7 @@ static inline void store_matrix_sync(T* target, const fragment<accumulator, M, N
   }
 }
 
-// Not instrumented: these read the registers of other threads.
-#define UNSEEN __attribute__((no_sanitize("thread")))
-
+// These read the registers of other threads.
 template <typename T> UNSEEN static T emulator_element(const void** fragments, int r, int c) {
   const int element = r * kSize + c;
   return static_cast<const T*>(fragments[element / kEach])[element % kEach];

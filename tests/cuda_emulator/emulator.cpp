@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <memory>
 #include <random>
@@ -32,18 +33,27 @@ constexpr int kWarp = 32;
 constexpr size_t kStack = 1 << 16;
 constexpr int kNobody = -1, kSeveral = -2;
 
+struct Copy {
+  void* target;
+  const void* source;
+  int bytes;
+};
+
 struct Thread {
   ucontext_t context;
   std::unique_ptr<char[]> stack;
   State state;
   Index index;
   uint64_t slot;  // what the thread offers to a shuffle
+  std::vector<Copy> begun;                 // asynchronous copies
+  std::deque<std::vector<Copy>> groups;    // and those in groups, oldest first
 };
 
 // Who touched an element last, and when: threads of the grid, numbers of barrier intervals.
 struct Touched {
   int writer = kNobody, reader = kNobody;
   long written = -1, read = -1;
+  bool in_flight = false;  // an asynchronous copy may write it any time
 };
 
 struct Array {
@@ -97,6 +107,7 @@ void start_block(Index block) {
   for (size_t i = 0; i < threads.size(); ++i) {
     Thread& t = threads[i];
     t.state = State::Ready;
+    t.begun.clear(), t.groups.clear();
     t.index = {int(i) % blockDim.x, int(i) / blockDim.x % blockDim.y,
                int(i) / (blockDim.x * blockDim.y)};
     getcontext(&t.context);
@@ -178,6 +189,7 @@ void touch(const void* pointer, size_t bytes, bool write) {
   const int me = block_number * int(threads.size()) + current;
   for (size_t i = first; i <= last; ++i) {
     Touched& t = array->touched[i];
+    if (t.in_flight) report("copy in flight", array, i, t.writer);
     if (concurrent(*array, t.writer, t.written))
       report(write ? "write after write" : "read after write", array, i, t.writer);
     if (write) {
@@ -191,9 +203,42 @@ void touch(const void* pointer, size_t bytes, bool write) {
   }
 }
 
+void set_in_flight(const Copy& copy, bool value) {
+  const char* address = static_cast<const char*>(copy.target);
+  Array* array = find(address, copy.bytes);
+  if (!array) return;  // reported by touch
+  for (size_t i = (address - array->data) / array->element;
+       i <= (address + copy.bytes - 1 - array->data) / array->element; ++i)
+    array->touched[i].in_flight = value;
+}
+
 }  // namespace
 
 extern "C" {
+
+// The data arrives as late as can be, at the wait; meanwhile nobody may touch its place.
+void emulator_copy(void* target, const void* source, int bytes) {
+  const Copy copy{target, source, bytes};
+  touch(target, bytes, true);
+  set_in_flight(copy, true);
+  threads[current].begun.push_back(copy);
+}
+
+void emulator_commit() {
+  Thread& t = threads[current];
+  t.groups.push_back(std::move(t.begun));
+  t.begun.clear();
+}
+
+void emulator_wait(int groups) {
+  for (auto& waiting = threads[current].groups; waiting.size() > size_t(groups); waiting.pop_front())
+    for (const Copy& copy : waiting.front()) {
+      set_in_flight(copy, false);
+      touch(copy.source, copy.bytes, false);
+      touch(copy.target, copy.bytes, true);
+      if (fault.empty()) std::memcpy(copy.target, copy.source, copy.bytes);
+    }
+}
 
 void* emulator_shared(int number, int bytes, int element) {
   auto& memory = shared_memory[number];

@@ -5,6 +5,7 @@ Without a GPU every kernel can still be scheduled, printed and compiled to CUDA 
 """
 
 from vtaops.calls import Operators
+from vtaops.calls.arguments import PRODUCT
 from vtaops.calls.backend import RunnableKernel
 from vtaops.cuda.kernel import CudaKernel, device_present, kernel
 from vtaops.cuda.resources import Resources, resources
@@ -13,6 +14,8 @@ from vtaops.ops.tensor import TensorOp
 
 class _Cuda(Operators):
     """The operators of this machine's GPU."""
+
+    product_dtypes = (*PRODUCT, "float16")
 
     def kernel(self, op: TensorOp) -> RunnableKernel:
         return kernel(op)

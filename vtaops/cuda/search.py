@@ -90,10 +90,10 @@ def tile_space(op: TensorOp, target: CudaTarget) -> tuple[Callable[..., Any], li
 
 def _matmul_tiles(target: CudaTarget) -> Iterator[matmul.MatmulTile]:
     shapes = [((32, 32), (2, 4)), ((64, 64), (4, 4)), ((128, 64), (8, 4)), ((128, 128), (8, 8))]
-    for (block, thread), part, step, pipeline in product(
-        shapes, ((1, 1), (2, 2)), (8, 16, 32), (False, True)
+    for (block, thread), part, step, stages in product(
+        shapes, ((1, 1), (2, 2)), (8, 16, 32), (1, 2, 3)
     ):
-        tile = matmul.MatmulTile(block, thread, part, step, pipeline)
+        tile = matmul.MatmulTile(block, thread, part, step, stages)
         try:
             matmul.check(tile, target)
         except ScheduleError:

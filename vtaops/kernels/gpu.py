@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-
 WARP = 32
 """Threads that run in step."""
 
@@ -58,7 +57,7 @@ def compile_cuda(schedule: Any, target: CudaTarget) -> Any:
     """
     import tvm
 
-    config = {"tirx.disable_storage_rewrite": True}
+    config = {"tirx.disable_storage_rewrite": True, "tirx.use_async_copy": True}
     with tvm.transform.PassContext(config=config), target.tvm:
         return tvm.compile(schedule.mod, target=target.tvm)
 

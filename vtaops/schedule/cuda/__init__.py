@@ -19,7 +19,15 @@ from vtaops.ops.tensor import (
     TensorOp,
     UnaryOp,
 )
-from vtaops.schedule.cuda import conv1d, convolution, elementwise, matmul, reduction, window
+from vtaops.schedule.cuda import (
+    conv1d,
+    convolution,
+    elementwise,
+    matmul,
+    matmul_tensor,
+    reduction,
+    window,
+)
 
 
 def schedule(op: TensorOp, target: CudaTarget) -> Any:
@@ -31,6 +39,8 @@ def schedule(op: TensorOp, target: CudaTarget) -> Any:
         If there is no CUDA schedule for this kind of operator.
     """
     match op:
+        case MatmulOp() if matmul_tensor.suits(op):
+            return matmul_tensor.schedule_tensor(op, target)
         case MatmulOp():
             return matmul.schedule_matmul(op, target)
         case Conv2dOp():

@@ -21,8 +21,8 @@ from vtaops.ops.tensor.softmax import SoftmaxOp
 from vtaops.schedule.cuda.binding import bind, create_schedule
 
 _BLOCK = 256
-_IN_REGISTERS = 32
-"""Elements of a row that a thread keeps."""
+_KEPT_BY_WARP, _KEPT_BY_BLOCK = 32, 16
+"""Elements of a row that a thread keeps in registers."""
 
 _PATIENCE = 16
 """How much longer the rows are that a warp adds up than those that it keeps."""
@@ -45,13 +45,13 @@ class RowTile:
 
 
 def choose_tile(rows: int, columns: int) -> RowTile:
-    """Return a warp per row, and more threads where there are few rows, or long ones."""
-    threads = WARP
-    while columns > _IN_REGISTERS * threads and threads < 1024:
-        threads *= 2
-    if threads == WARP:
+    """Return a warp per row, or a block where rows are long."""
+    if columns <= _KEPT_BY_WARP * WARP:
         return RowTile(WARP, min(_BLOCK // WARP, rows))
-    return RowTile(max(threads, _BLOCK), 1)
+    threads = _BLOCK
+    while columns > _KEPT_BY_BLOCK * threads and threads < 1024:
+        threads *= 2
+    return RowTile(threads, 1)
 
 
 def declare_softmax(op: SoftmaxOp, threads: int) -> list[Tensor]:
@@ -103,7 +103,8 @@ def schedule_softmax(op: SoftmaxOp, target: CudaTarget, tile: RowTile | None = N
     s = create_schedule(declare_softmax(op, tile.threads))
     s.compute_inline(s.get_sblock("power"))
     stages = ["total", "top", "element"]
-    if ceil_div(op.columns, tile.threads) > _IN_REGISTERS:
+    kept = _KEPT_BY_WARP if tile.threads == WARP else _KEPT_BY_BLOCK
+    if ceil_div(op.columns, tile.threads) > kept:
         s.compute_inline(s.get_sblock(stages.pop()))
     row, column = s.get_loops(s.get_sblock("result"))
     grid, row = s.split(row, [None, tile.rows])

@@ -58,7 +58,7 @@ MATMUL = (
     Stage(
         "pipelined",
         "Tiles of 128 x 128, 8 x 8 per thread; the next tiles are fetched during the products.",
-        _with(schedule_matmul, MatmulTile((128, 128), (8, 8), (2, 2), 16, pipeline=True)),
+        _with(schedule_matmul, MatmulTile((128, 128), (8, 8), (2, 2), 16, stages=2)),
     ),
     Stage("tuned", "The tile is chosen by the size of the product.", schedule_matmul),
 )
