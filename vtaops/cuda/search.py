@@ -13,7 +13,7 @@ from vtaops.errors import ScheduleError, UnsupportedError
 from vtaops.kernels.gpu import CudaTarget
 from vtaops.ops.tensor import Conv1dOp, Conv2dOp, DepthwiseOp, MatmulOp, PoolOp, TensorOp
 from vtaops.schedule.cpu.tiles import largest_divisor
-from vtaops.schedule.cuda import conv1d, convolution, matmul, window
+from vtaops.schedule.cuda import conv1d, convolution, matmul, matmul_tensor, window
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,8 @@ def tile_space(op: TensorOp, target: CudaTarget) -> tuple[Callable[..., Any], li
         If the operator has no tiles to choose from.
     """
     match op:
+        case MatmulOp() if matmul_tensor.suits(op):
+            return matmul_tensor.schedule_tensor, list(_tensor_tiles(op, target))
         case MatmulOp():
             return matmul.schedule_matmul, list(_matmul_tiles(target))
         case Conv2dOp():
@@ -96,6 +98,18 @@ def _matmul_tiles(target: CudaTarget) -> Iterator[matmul.MatmulTile]:
         tile = matmul.MatmulTile(block, thread, part, step, stages)
         try:
             matmul.check(tile, target)
+        except ScheduleError:
+            continue
+        yield tile
+
+
+def _tensor_tiles(op: MatmulOp, target: CudaTarget) -> Iterator[matmul_tensor.TensorTile]:
+    for warps, fragments, step, stages in product(
+        (2, 4, 8), ((1, 1), (2, 1), (2, 2), (4, 1), (4, 2), (8, 1), (8, 2)), (16, 32, 64), (1, 2, 3)
+    ):
+        tile = matmul_tensor.TensorTile(warps, fragments, step, stages)
+        try:
+            matmul_tensor.check(op, tile, target)
         except ScheduleError:
             continue
         yield tile

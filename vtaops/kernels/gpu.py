@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from vtaops.errors import UnsupportedError
+
 WARP = 32
 """Threads that run in step."""
 
@@ -110,3 +112,35 @@ def launch_of(schedule: Any) -> Launch:
         return x, y, z
 
     return Launch(of("block"), of("thread"))
+
+
+_PROTOTYPE = re.compile(
+    r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(?P<name>\w+)\((?P<types>[^)]*)\);'
+)
+
+
+@dataclass(frozen=True)
+class EntryPoint:
+    """How a kernel is called: its name, and its parameters in order.
+
+    They are pointers to the tensors of those names; TVM orders them in its own way.
+    """
+
+    name: str
+    parameters: tuple[str, ...]
+
+
+def entry_point(source: str) -> EntryPoint:
+    """Return the entry point of CUDA source with one kernel.
+
+    Raises
+    ------
+    UnsupportedError
+        If there is none, or several.
+    """
+    found = _PROTOTYPE.findall(source)
+    if len(found) != 1:
+        raise UnsupportedError(f"the source has {len(found)} kernels; it must have one")
+    name, types = found[0]
+    names = (parameter.split()[-1].removesuffix("_ptr") for parameter in types.split(","))
+    return EntryPoint(name, tuple(names))
