@@ -26,6 +26,7 @@ from vtaops.ops.tensor import (
     GlobalPoolOp,
     MatmulOp,
     NormalizeOp,
+    PackedConv2dOp,
     PoolOp,
     SoftmaxOp,
     UnaryOp,
@@ -74,6 +75,24 @@ def finish(op, total, arrays):
     return np.maximum(total, 0) if end.activation == "relu" else total
 
 
+def unpacked(op, array):
+    """Return NCHW[b]c data as NCHW."""
+    n, c, height, width, block = array.shape
+    return array.transpose(0, 1, 4, 2, 3).reshape(n, c * block, height, width)
+
+
+def packed(op, array):
+    n, c, height, width = array.shape
+    return array.reshape(n, c // op.block, op.block, height, width).transpose(0, 1, 3, 4, 2)
+
+
+def unpacked_kernel(op, array):
+    """Return a kernel of `PackedConv2dOp` as OIHW."""
+    order = (0, 5, 1, 4, 2, 3) if array.ndim == 6 else (0, 5, 1, 4, 6, 2, 3)
+    shape = (op.out_blocks * op.block, op.in_blocks * op.block, *op.window.kernel)
+    return array.transpose(order).reshape(shape)
+
+
 def reference(op, arrays):
     """Return the result of an operator by NumPy or SciPy."""
     values = list(arrays.values())
@@ -86,6 +105,12 @@ def reference(op, arrays):
                 values[0], values[1], w.strides, w.padding, w.dilation, op.groups
             )
             return finish(op, total, arrays)
+        case PackedConv2dOp(window=w):
+            plain, weights = unpacked(op, values[0]), unpacked_kernel(op, values[1])
+            total = conv2d_reference(plain, weights, w.strides, w.padding, w.dilation)
+            if op.epilogue.residual:
+                arrays = {**arrays, "residual": unpacked(op, arrays["residual"])}
+            return packed(op, finish(op, total, arrays))
         case DepthwiseOp(window=w):
             total = depthwise_reference(values[0], values[1], w.strides, w.padding, w.dilation)
             return finish(op, total, arrays)
@@ -163,6 +188,11 @@ OPERATORS = [
     Conv2dOp(1, 8, 10, 19, 16, PADDED),
     Conv2dOp(2, 6, 9, 11, 10, STRIDED, 2, epilogue=FUSED),
     Conv2dOp(1, 3, 8, 8, 7, PADDED, dtype="int8"),
+    Conv2dOp(1, 13, 9, 11, 67, PADDED, epilogue=FUSED),
+    Conv2dOp(1, 16, 1, 100, 40, Window((1, 1))),
+    PackedConv2dOp(1, 2, 7, 11, 3, PADDED, 16, epilogue=FUSED),
+    PackedConv2dOp(1, 2, 7, 11, 2, STRIDED, 8, "int8", Epilogue(bias=True, shift=3, clip=(0, 99))),
+    PackedConv2dOp(2, 2, 5, 6, 2, PADDED, 4, "uint8"),
     DepthwiseOp(1, 3, 34, 37, PADDED),
     DepthwiseOp(2, 3, 17, 9, STRIDED, 2, epilogue=FUSED),
     PoolOp("max", 1, 2, 33, 20, PADDED),
@@ -373,7 +403,15 @@ def test_kernels_on_a_gpu_equal_numpy(op):
     assert matches(result, reference(op, arrays))
 
 
-@pytest.mark.parametrize("op", STAGE_OPS.values(), ids=lambda op: type(op).__name__)
+@pytest.mark.parametrize(
+    "op",
+    [
+        *STAGE_OPS.values(),
+        MatmulOp(64, 64, 64, "float16", "float16"),
+        PackedConv2dOp(1, 2, 8, 8, 2, PADDED),
+    ],
+    ids=lambda op: type(op).__name__,
+)
 def test_all_tiles_of_the_search_can_be_scheduled(op):
     target = CudaTarget()
     schedule, tiles = tile_space(op, target)

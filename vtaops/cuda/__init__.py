@@ -27,6 +27,7 @@ avg_pool2d = _cuda.avg_pool2d
 batch_norm = _cuda.batch_norm
 conv1d = _cuda.conv1d
 conv2d = _cuda.conv2d
+conv2d_nchwc = _cuda.conv2d_nchwc
 dense = _cuda.dense
 depthwise_conv2d = _cuda.depthwise_conv2d
 depthwise_separable_conv2d = _cuda.depthwise_separable_conv2d
@@ -51,6 +52,7 @@ __all__ = [
     "batch_norm",
     "conv1d",
     "conv2d",
+    "conv2d_nchwc",
     "dense",
     "depthwise_conv2d",
     "depthwise_separable_conv2d",

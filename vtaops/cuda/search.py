@@ -11,9 +11,16 @@ from typing import Any
 from vtaops.cuda.kernel import CudaKernel
 from vtaops.errors import ScheduleError, UnsupportedError
 from vtaops.kernels.gpu import CudaTarget
-from vtaops.ops.tensor import Conv1dOp, Conv2dOp, DepthwiseOp, MatmulOp, PoolOp, TensorOp
-from vtaops.schedule.cpu.tiles import largest_divisor
-from vtaops.schedule.cuda import conv1d, convolution, matmul, matmul_tensor, window
+from vtaops.ops.tensor import (
+    Conv1dOp,
+    Conv2dOp,
+    DepthwiseOp,
+    MatmulOp,
+    PackedConv2dOp,
+    PoolOp,
+    TensorOp,
+)
+from vtaops.schedule.cuda import conv1d, convolution, matmul, matmul_tensor, packed, window
 
 
 @dataclass(frozen=True)
@@ -78,7 +85,9 @@ def tile_space(op: TensorOp, target: CudaTarget) -> tuple[Callable[..., Any], li
         case MatmulOp():
             return matmul.schedule_matmul, list(_matmul_tiles(target))
         case Conv2dOp():
-            return convolution.schedule_conv2d, list(_conv_tiles(op))
+            return convolution.schedule_conv2d, list(_conv_tiles(op, target))
+        case PackedConv2dOp():
+            return packed.schedule_packed, list(_packed_tiles(op, target))
         case DepthwiseOp() | PoolOp():
             return window.schedule_window, list(_window_tiles(target))
         case Conv1dOp():
@@ -115,13 +124,32 @@ def _tensor_tiles(op: MatmulOp, target: CudaTarget) -> Iterator[matmul_tensor.Te
         yield tile
 
 
-def _conv_tiles(op: Conv2dOp) -> Iterator[convolution.ConvTile]:
-    for virtual, threads, each, rows, columns in product(
-        (1, 2, 4), (2, 4, 8), (1, 2, 4), (2, 4, 8), (8, 16, 32)
+def _conv_tiles(op: Conv2dOp, target: CudaTarget) -> Iterator[convolution.ConvTile]:
+    for virtual, threads, each, rows, columns, wide, inputs in product(
+        (1, 2, 4), (2, 4, 8, 16), (1, 2, 4), (2, 4, 8), (4, 8, 16), (1, 2, 4), (4, 8)
     ):
-        if op.group_out % (virtual * threads * each) == 0 and threads * rows * columns <= 512:
-            inputs = largest_divisor(op.group_in, 8)
-            yield convolution.ConvTile((virtual, threads, each), (rows, 1), (columns, 1), inputs)
+        channels = (virtual, threads, each)
+        tile = convolution.ConvTile(channels, (rows, 1), (columns, wide), inputs)
+        useful = 64 <= threads * rows * columns <= 512 and virtual * each * wide <= 32
+        if not useful or tile.block[0] >= 2 * op.group_out:
+            continue
+        try:
+            convolution.check(op, tile, target)
+        except ScheduleError:
+            continue
+        yield tile
+
+
+def _packed_tiles(op: PackedConv2dOp, target: CudaTarget) -> Iterator[packed.PackedTile]:
+    for blocks, rows, columns, wide in product((1, 2, 4), (1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4, 8)):
+        tile = packed.PackedTile(blocks, (rows, 1), (columns, wide))
+        if not 64 <= op.block * rows * columns <= 512 or blocks * wide > 16:
+            continue
+        try:
+            packed.check(op, tile, target)
+        except ScheduleError:
+            continue
+        yield tile
 
 
 def _window_tiles(target: CudaTarget) -> Iterator[window.WindowTile]:

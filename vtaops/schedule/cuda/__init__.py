@@ -14,6 +14,7 @@ from vtaops.ops.tensor import (
     GlobalPoolOp,
     MatmulOp,
     NormalizeOp,
+    PackedConv2dOp,
     PoolOp,
     SoftmaxOp,
     TensorOp,
@@ -25,6 +26,7 @@ from vtaops.schedule.cuda import (
     elementwise,
     matmul,
     matmul_tensor,
+    packed,
     reduction,
     window,
 )
@@ -45,6 +47,8 @@ def schedule(op: TensorOp, target: CudaTarget) -> Any:
             return matmul.schedule_matmul(op, target)
         case Conv2dOp():
             return convolution.schedule_conv2d(op, target)
+        case PackedConv2dOp():
+            return packed.schedule_packed(op, target)
         case DepthwiseOp() | PoolOp():
             return window.schedule_window(op, target)
         case GlobalPoolOp():

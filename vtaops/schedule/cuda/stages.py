@@ -70,7 +70,9 @@ def _conv2d_threads(op: Conv2dOp, target: CudaTarget) -> Any:
 
 
 def _conv2d_shared(op: Conv2dOp, target: CudaTarget) -> Any:
-    threads, inputs = largest_divisor(op.group_out, 4), largest_divisor(op.group_in, 4)
+    threads, inputs = 4, min(4, op.group_in)
+    if op.groups > 1:  # a block must not reach into the next group
+        threads, inputs = largest_divisor(op.group_out, 4), largest_divisor(op.group_in, 4)
     return schedule_conv2d(op, target, ConvTile((1, threads, 1), (4, 1), (16, 1), inputs))
 
 
