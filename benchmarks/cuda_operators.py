@@ -38,7 +38,9 @@ def operators() -> Iterator[tuple[str, str, Any]]:
         GlobalPoolOp,
         MatmulOp,
         NormalizeOp,
+        PackedConv2dOp,
         PoolOp,
+        SeparableOp,
         SoftmaxOp,
         Window,
     )
@@ -75,6 +77,12 @@ def operators() -> Iterator[tuple[str, str, Any]]:
     for c in (64, 256):
         yield "conv2d", f"{c}x64x64", Conv2dOp(1, c, 64, 64, c, same(3))
     yield "conv2d", "127x56x56 (prime)", Conv2dOp(1, 127, 56, 56, 127, same(3))
+    yield "conv2d_nchw16c", "256x64x64", PackedConv2dOp(1, 16, 64, 64, 16, same(3))
+    yield "conv2d_int8", "256x64x64", PackedConv2dOp(1, 16, 64, 64, 16, same(3), dtype="int8")
+    relu = Epilogue(activation="relu")
+    for c, n in ((64, 112), (256, 56)):
+        op = SeparableOp(1, c, n, n, same(3), 2 * c, between=relu, epilogue=relu)
+        yield "separable", f"{c}x{n}x{n} to {2 * c}", op
     yield "conv1d", "2^24, 33 taps", Conv1dOp(1 << 24, 33, (16, 16))
 
 

@@ -49,6 +49,8 @@ def vendor_call(op: dict[str, Any], tensors: dict[str, Any]) -> Any:
         else:
             product = lambda: torch.mm(a, b)  # noqa: E731
         return finished(product, end, tensors, (1, -1))
+    if kind == "PackedConv2dOp":
+        return packed_call(op, tensors)
     if kind in ("Conv2dOp", "DepthwiseOp"):
         x, w = values[0], values[1]
         window = op["window"]
@@ -85,7 +87,7 @@ def vendor_call(op: dict[str, Any], tensors: dict[str, Any]) -> Any:
     if kind == "NormalizeOp":
         return finished(lambda: values[0], end, tensors, (1, -1, 1))
     if kind == "SeparableOp":
-        return separable(op, tensors)
+        return finished(separable(op, tensors), end, tensors, (1, -1, 1, 1))
     raise ValueError(f"PyTorch's counterpart of {kind} is not known here")
 
 
@@ -122,23 +124,42 @@ def finished(
     return call if not any(value not in (None, False) for value in end.values()) else whole
 
 
+def packed_call(op: dict[str, Any], tensors: dict[str, Any]) -> Any:
+    """Return the call of a convolution without epilogue on NCHW data, its result as NCHW[b]c."""
+    import torch
+    from torch.nn import functional
+
+    x, w = tensors["data"], tensors["kernel"]
+    n, blocks, height, width, b = x.shape
+    x = x.permute(0, 1, 4, 2, 3).reshape(n, blocks * b, height, width).float().contiguous()
+    order = (0, 5, 1, 4, 2, 3) if w.ndim == 6 else (0, 5, 1, 4, 6, 2, 3)
+    w = w.permute(order).reshape(op["out_blocks"] * b, blocks * b, *op["window"]["kernel"])
+    w, window, integer = w.float().contiguous(), op["window"], op["dtype"] != "float32"
+
+    def call() -> Any:
+        result = functional.conv2d(
+            x, w, None, window["strides"], window["padding"][:2], window["dilation"]
+        )
+        result = result.unflatten(1, (-1, b)).permute(0, 1, 3, 4, 2)
+        return result.to(torch.int32) if integer else result
+
+    return call
+
+
 def separable(op: dict[str, Any], tensors: dict[str, Any]) -> Any:
-    """Return the call of a depthwise convolution followed by a 1x1 convolution."""
+    """Return the call of a depthwise convolution, an activation and a 1x1 convolution."""
     import torch
     from torch.nn import functional
 
     x, depthwise, pointwise = (tensors[name] for name in ("data", "depthwise", "pointwise"))
     window = op["window"]
-    steps = {"stride": window["strides"], "dilation": window["dilation"]}
-    first = depthwise.flatten(0, 1).unsqueeze(1)
-    relu = torch.relu if op.get("activation") == "relu" else (lambda value: value)
-
-    def call() -> Any:
-        padding = tuple(window["padding"][:2])
-        middle = functional.conv2d(x, first, padding=padding, groups=x.shape[1], **steps)
-        return relu(functional.conv2d(relu(middle), pointwise[:, :, None, None]))
-
-    return call
+    first, second = depthwise.flatten(0, 1).unsqueeze(1), pointwise[:, :, None, None]
+    steps = {"stride": window["strides"], "dilation": window["dilation"], "groups": x.shape[1]}
+    relu = torch.relu if op["between"]["activation"] == "relu" else (lambda value: value)
+    padding = tuple(window["padding"][:2])
+    return lambda: functional.conv2d(
+        relu(functional.conv2d(x, first, padding=padding, **steps)), second
+    )
 
 
 def random_tensors(case: dict[str, Any], device: str) -> dict[str, Any]:

@@ -23,7 +23,9 @@ from vtaops.ops.tensor import (
     DepthwiseOp,
     Epilogue,
     MatmulOp,
+    PackedConv2dOp,
     PoolOp,
+    SeparableOp,
     SoftmaxOp,
     Window,
 )
@@ -34,12 +36,16 @@ import cuda_operators
 import cuda_run
 
 SAME = Window((3, 3), padding=(1, 1, 1, 1))
+RELU = Epilogue(activation="relu")
 OPERATORS = {
     "matmul": MatmulOp(20, 33, 17, epilogue=Epilogue(bias=True, activation="relu")),
     "matmul_fp16": MatmulOp(32, 32, 64, "float16", "float16"),
     "dense_int8": MatmulOp(17, 20, 32, "int8", "int8", True),
     "conv2d": Conv2dOp(1, 4, 8, 9, 8, SAME, epilogue=Epilogue(batch_norm=1e-5)),
     "depthwise": DepthwiseOp(1, 2, 9, 10, SAME, 2),
+    "separable": SeparableOp(1, 4, 9, 8, SAME, 10, between=RELU, epilogue=RELU),
+    "packed": PackedConv2dOp(1, 2, 5, 6, 2, SAME, 8),
+    "packed_int8": PackedConv2dOp(1, 2, 5, 6, 2, SAME, 8, "int8"),
     "max_pool": PoolOp("max", 1, 2, 9, 10, SAME),
     "softmax": SoftmaxOp(3, 40),
     "add": BroadcastOp("add", (4, 1), (4, 8)),

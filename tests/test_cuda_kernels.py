@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from kernel_reference import conv2d_reference, depthwise_reference, windows
 from scipy import special
 
-from vtaops import cuda
+from vtaops import cpu, cuda
 from vtaops.cuda.search import tile_space
-from vtaops.errors import DeviceError, ScheduleError, UnsupportedError
+from vtaops.errors import DeviceError, ScheduleError, ShapeError, UnsupportedError
 from vtaops.kernels.gpu import CudaTarget, Launch
 from vtaops.ops.tensor import (
     BroadcastOp,
@@ -28,6 +28,7 @@ from vtaops.ops.tensor import (
     NormalizeOp,
     PackedConv2dOp,
     PoolOp,
+    SeparableOp,
     SoftmaxOp,
     UnaryOp,
     Window,
@@ -114,6 +115,11 @@ def reference(op, arrays):
         case DepthwiseOp(window=w):
             total = depthwise_reference(values[0], values[1], w.strides, w.padding, w.dilation)
             return finish(op, total, arrays)
+        case SeparableOp(window=w):
+            middle = depthwise_reference(values[0], values[1], w.strides, w.padding, w.dilation)
+            if op.between.activation == "relu":
+                middle = np.maximum(middle, 0)
+            return finish(op, np.einsum("nchw,oc->nohw", middle, values[2]), arrays)
         case PoolOp(window=w):
             outside = -np.inf if op.kind == "max" else 0
             view = windows(values[0], w.kernel, w.strides, w.padding, w.dilation, outside)
@@ -195,6 +201,8 @@ OPERATORS = [
     PackedConv2dOp(2, 2, 5, 6, 2, PADDED, 4, "uint8"),
     DepthwiseOp(1, 3, 34, 37, PADDED),
     DepthwiseOp(2, 3, 17, 9, STRIDED, 2, epilogue=FUSED),
+    SeparableOp(1, 6, 9, 11, PADDED, 10),
+    SeparableOp(2, 20, 9, 11, STRIDED, 37, 2, Epilogue(activation="relu"), FUSED),
     PoolOp("max", 1, 2, 33, 20, PADDED),
     PoolOp("avg", 1, 2, 12, 20, Window((2, 2), (2, 2))),
     GlobalPoolOp("avg", 5, 49),
@@ -220,6 +228,47 @@ OPERATORS = [
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: type(op).__name__)
 def test_kernels_equal_numpy(op):
     check(op)
+
+
+class EmulatedCuda(type(cuda.matmul.__self__)):
+    """The calls of `vtaops.cuda`, with the emulator for a GPU."""
+
+    def kernel(self, op):
+        kernel = cuda.CudaKernel(op)
+        emulator = Emulated(kernel.source(), kernel.launch)
+
+        def call(*arrays, out=None):
+            result = np.empty(op.output.shape, op.output.dtype) if out is None else out
+            names = [spec.name for spec in (*op.inputs, op.output)]
+            emulator(dict(zip(names, (*arrays, result), strict=True)))
+            return result
+
+        return call
+
+
+@emulated
+def test_calls_that_the_gpu_has_for_itself():
+    calls, draw = EmulatedCuda(), np.random.default_rng(0).standard_normal
+    x, d, p, bias = (
+        draw(shape).astype("float32") for shape in ((1, 4, 9, 8), (4, 2, 3, 3), (5, 8, 1, 1), (5,))
+    )
+    result = calls.depthwise_separable_conv2d(x, d, p, padding=1, activation="relu", bias=bias)
+    middle = np.maximum(depthwise_reference(x, d, (1, 1), (1, 1, 1, 1), (1, 1)), 0)
+    total = np.einsum("nchw,oc->nohw", middle, p[:, :, 0, 0]) + bias[:, None, None]
+    assert matches(result, np.maximum(total, 0))
+    with pytest.raises(ShapeError, match="1x1"):
+        calls.depthwise_separable_conv2d(x, d, np.ones((5, 8, 3, 3), "float32"))
+    with pytest.raises(ShapeError, match="pointwise"):
+        calls.depthwise_separable_conv2d(x, d, p[:, :7])
+    a, b = draw((20, 24)).astype("float16"), draw((24, 18)).astype("float16")
+    product = calls.matmul(a, b)
+    assert product.dtype == np.float32
+    assert matches(product, a.astype(float) @ b.astype(float))
+    assert matches(calls.dense(a, b.T.copy()), a.astype(float) @ b.astype(float))
+    with pytest.raises(ShapeError, match="accepted: float16"):
+        calls.matmul(a, b.astype("float32"))
+    with pytest.raises(ShapeError, match="float16"):
+        cpu.matmul(a, b)
 
 
 STAGE_OPS = {
@@ -409,6 +458,7 @@ def test_kernels_on_a_gpu_equal_numpy(op):
         *STAGE_OPS.values(),
         MatmulOp(64, 64, 64, "float16", "float16"),
         PackedConv2dOp(1, 2, 8, 8, 2, PADDED),
+        SeparableOp(1, 8, 8, 8, PADDED, 16),
     ],
     ids=lambda op: type(op).__name__,
 )

@@ -7,12 +7,13 @@ Without a GPU every kernel can still be scheduled, printed and compiled to CUDA 
 from vtaops.calls import Operators
 from vtaops.calls.arguments import PRODUCT
 from vtaops.calls.backend import RunnableKernel
+from vtaops.calls.separable import FusedSeparable
 from vtaops.cuda.kernel import CudaKernel, device_present, kernel
 from vtaops.cuda.resources import Resources, resources
 from vtaops.ops.tensor import TensorOp
 
 
-class _Cuda(Operators):
+class _Cuda(FusedSeparable, Operators):
     """The operators of this machine's GPU."""
 
     product_dtypes = (*PRODUCT, "float16")

@@ -18,9 +18,18 @@ from vtaops.ops.tensor import (
     MatmulOp,
     PackedConv2dOp,
     PoolOp,
+    SeparableOp,
     TensorOp,
 )
-from vtaops.schedule.cuda import conv1d, convolution, matmul, matmul_tensor, packed, window
+from vtaops.schedule.cuda import (
+    conv1d,
+    convolution,
+    matmul,
+    matmul_tensor,
+    packed,
+    separable,
+    window,
+)
 
 
 @dataclass(frozen=True)
@@ -86,6 +95,8 @@ def tile_space(op: TensorOp, target: CudaTarget) -> tuple[Callable[..., Any], li
             return matmul.schedule_matmul, list(_matmul_tiles(target))
         case Conv2dOp():
             return convolution.schedule_conv2d, list(_conv_tiles(op, target))
+        case SeparableOp():
+            return separable.schedule_separable, list(_separable_tiles(target))
         case PackedConv2dOp():
             return packed.schedule_packed, list(_packed_tiles(op, target))
         case DepthwiseOp() | PoolOp():
@@ -135,6 +146,20 @@ def _conv_tiles(op: Conv2dOp, target: CudaTarget) -> Iterator[convolution.ConvTi
             continue
         try:
             convolution.check(op, tile, target)
+        except ScheduleError:
+            continue
+        yield tile
+
+
+def _separable_tiles(target: CudaTarget) -> Iterator[convolution.ConvTile]:
+    for virtual, threads, each, rows, columns, wide, inputs in product(
+        (1, 2, 4), (4, 8, 16), (2, 4), (2, 4, 8), (4, 8, 16), (1, 2, 4), (8, 16, 32)
+    ):
+        tile = convolution.ConvTile((virtual, threads, each), (rows, 1), (columns, wide), inputs)
+        if not 64 <= threads * rows * columns <= 512 or virtual * each * wide > 32:
+            continue
+        try:
+            separable.check(tile, target)
         except ScheduleError:
             continue
         yield tile

@@ -16,6 +16,7 @@ from vtaops.ops.tensor import (
     NormalizeOp,
     PackedConv2dOp,
     PoolOp,
+    SeparableOp,
     SoftmaxOp,
     TensorOp,
     UnaryOp,
@@ -28,6 +29,7 @@ from vtaops.schedule.cuda import (
     matmul_tensor,
     packed,
     reduction,
+    separable,
     window,
 )
 
@@ -51,6 +53,8 @@ def schedule(op: TensorOp, target: CudaTarget) -> Any:
             return packed.schedule_packed(op, target)
         case DepthwiseOp() | PoolOp():
             return window.schedule_window(op, target)
+        case SeparableOp():
+            return separable.schedule_separable(op, target)
         case GlobalPoolOp():
             return reduction.schedule_global_pool(op, target)
         case SoftmaxOp():
