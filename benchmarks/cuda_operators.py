@@ -86,6 +86,34 @@ def operators() -> Iterator[tuple[str, str, Any]]:
     yield "conv1d", "2^24, 33 taps", Conv1dOp(1 << 24, 33, (16, 16))
 
 
+def report_operators() -> dict[str, tuple[Any, Any]]:
+    """Return the operators of the A3 report by lesson: the one measured, and one to print."""
+    from vtaops.ops.tensor import Conv1dOp, DepthwiseOp, Epilogue, MatmulOp, SeparableOp, Window
+
+    window, relu = Window((3, 3), padding=(1, 1, 1, 1)), Epilogue(activation="relu")
+    return {
+        "conv1d": (Conv1dOp(1 << 14, 33, (16, 16)), Conv1dOp(64, 5, (2, 2))),
+        "matmul": (MatmulOp(512, 512, 512), MatmulOp(16, 16, 16)),
+        "depthwise": (DepthwiseOp(1, 64, 64, 64, window), DepthwiseOp(1, 1, 16, 16, window)),
+        "separable": (
+            SeparableOp(1, 64, 64, 64, window, 64, 1, relu, relu),
+            SeparableOp(1, 2, 8, 8, window, 4),
+        ),
+    }
+
+
+def stages(lesson: str, op: Any) -> tuple[Any, ...]:
+    """Return the stages of a lesson as candidates, by their names."""
+    from vtaops.cuda.export import Candidate
+    from vtaops.cuda.kernel import CudaKernel
+    from vtaops.lessons import lessons
+
+    return tuple(
+        Candidate(stage.name, CudaKernel(op, schedule=stage.schedule))
+        for stage in lessons("cuda")[lesson].stages
+    )
+
+
 def candidates(op: Any, limit: int) -> tuple[Any, ...]:
     """Return the chosen kernel of an operator and up to `limit` - 1 others, drawn at random."""
     from vtaops.cuda.export import Candidate
@@ -113,12 +141,11 @@ def write(folder: Path, only: set[str], limit: int, archs: tuple[str, ...]) -> N
 
     from vtaops.cuda.export import Case, export
 
-    chosen = [entry for entry in operators() if not only or entry[0] in only]
-    cases = (
-        Case(name, size, op, candidates(op, limit))
-        for name, size, op in track(chosen, "compiling", transient=True)
-    )
-    export(cases, folder, archs)
+    cases = [Case(name, size, op, candidates(op, limit)) for name, size, op in operators()]
+    for lesson, (op, _) in report_operators().items():
+        cases.append(Case(f"stages_{lesson}", "A3", op, stages(lesson, op)))
+    chosen = [case for case in cases if not only or case.operator in only]
+    export(track(chosen, "compiling", transient=True), folder, archs)
     shutil.copy(HERE / "cuda_run.py", folder)
 
 

@@ -373,13 +373,16 @@ def run_case(
     row |= {"tried": len(timed) + len(failed), "of": len(case["candidates"]), "failed": failed}
     if not timed:
         return row
-    best, first = min(timed, key=lambda entry: entry[0]), timed[0]
+    best = min(timed, key=lambda entry: entry[0])
     tell(best[1])
     row |= {
         "tile": case["candidates"][best[1]]["tile"],
+        "times": [
+            {"tile": case["candidates"][number]["tile"], "seconds": seconds}
+            for seconds, number, _ in timed
+        ],
         "warm": gpu.warm(best[2]),
         "cold": gpu.cold(best[2]),
-        "chosen_warm": first[0] if first[1] == 0 else None,
     }
     tell(-1)
     try:

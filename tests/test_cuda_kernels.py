@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from kernel_reference import conv2d_reference, depthwise_reference, windows
 from scipy import special
 
 from vtaops import cpu, cuda
+from vtaops.cuda.resources import find_nvcc
 from vtaops.cuda.search import tile_space
 from vtaops.errors import DeviceError, ScheduleError, ShapeError, UnsupportedError
 from vtaops.kernels.gpu import CudaTarget, Launch
@@ -276,6 +276,7 @@ STAGE_OPS = {
     Conv2dOp: Conv2dOp(1, 8, 8, 17, 16, PADDED),
     DepthwiseOp: DepthwiseOp(1, 2, 40, 36, PADDED),
     Conv1dOp: Conv1dOp(700, 5, (2, 2)),
+    SeparableOp: SeparableOp(1, 10, 8, 17, PADDED, 40),
 }
 
 
@@ -406,23 +407,40 @@ def test_blocks_fit_the_gpu(op):
     assert "__launch_bounds__" in kernel.source()
 
 
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc of the CUDA toolkit")
+@pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc of the CUDA toolkit")
 @pytest.mark.parametrize(
     "op",
     [
         MatmulOp(1024, 1024, 1024),
+        MatmulOp(1024, 1024, 1024, "float16", "float16"),
         Conv2dOp(1, 64, 64, 64, 64, PADDED),
+        PackedConv2dOp(1, 16, 64, 64, 16, PADDED, dtype="int8"),
         DepthwiseOp(1, 64, 64, 64, PADDED, epilogue=Epilogue(scale_shift=True)),
+        SeparableOp(1, 64, 64, 64, PADDED, 128),
         SoftmaxOp(16, 1000),
     ],
     ids=lambda op: type(op).__name__,
 )
 def test_kernels_do_not_spill(op):
-    used = cuda.resources(cuda.CudaKernel(op).source())
+    kernel = cuda.CudaKernel(op)
+    used = cuda.resources(kernel.source())
     assert used.spills == 0
     assert used.stack == 0
-    assert 0 < used.registers <= 128
+    assert 0 < used.registers <= 255
     assert used.shared <= CudaTarget().shared
+    assert 0 < cuda.occupancy(used, kernel.launch.threads) <= 1
+
+
+def test_occupancy_by_the_limit_that_binds():
+    # The figures of NVIDIA's occupancy calculator for these limits.
+    assert cuda.occupancy(cuda.Resources(32, 0, 0, 0), 256) == 1
+    assert cuda.occupancy(cuda.Resources(33, 0, 0, 0), 256) == 0.75
+    assert cuda.occupancy(cuda.Resources(128, 0, 0, 0), 256) == 0.25
+    assert cuda.occupancy(cuda.Resources(16, 48 << 10, 0, 0), 128) == 4 * 128 / 2048
+    assert cuda.occupancy(cuda.Resources(16, 48 << 10, 0, 0), 128, "sm_80") == 3 * 128 / 2048
+    assert cuda.occupancy(cuda.Resources(16, 0, 0, 0), 32) == 0.5
+    with pytest.raises(UnsupportedError, match="sm_75"):
+        cuda.occupancy(cuda.Resources(16, 0, 0, 0), 32, "sm_75")
 
 
 def test_tiles_that_cannot_be_are_refused():
@@ -458,7 +476,6 @@ def test_kernels_on_a_gpu_equal_numpy(op):
         *STAGE_OPS.values(),
         MatmulOp(64, 64, 64, "float16", "float16"),
         PackedConv2dOp(1, 2, 8, 8, 2, PADDED),
-        SeparableOp(1, 8, 8, 8, PADDED, 16),
     ],
     ids=lambda op: type(op).__name__,
 )

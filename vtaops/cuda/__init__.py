@@ -9,7 +9,7 @@ from vtaops.calls.arguments import PRODUCT
 from vtaops.calls.backend import RunnableKernel
 from vtaops.calls.separable import FusedSeparable
 from vtaops.cuda.kernel import CudaKernel, device_present, kernel
-from vtaops.cuda.resources import Resources, resources
+from vtaops.cuda.resources import Resources, occupancy, resources
 from vtaops.ops.tensor import TensorOp
 
 
@@ -66,6 +66,7 @@ __all__ = [
     "maximum",
     "minimum",
     "multiply",
+    "occupancy",
     "relu",
     "resources",
     "scale_shift",

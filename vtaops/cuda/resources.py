@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vtaops.errors import UnsupportedError
+from vtaops.kernels.gpu import WARP
+from vtaops.ops.tensor.common import ceil_div
 
 _REPORT = re.compile(
     r"Compiling entry function '\w+' for '(\w+)'(.*?)(?=ptxas info *: Compil|\Z)", re.DOTALL
@@ -37,6 +39,64 @@ class Resources:
     shared: int
     stack: int
     spills: int
+
+
+@dataclass(frozen=True)
+class Multiprocessor:
+    """What the blocks on one multiprocessor share (CUDA programming guide, compute capabilities).
+
+    Attributes
+    ----------
+    registers, shared, threads, blocks : int
+        Registers, bytes of shared memory, threads and blocks at most.
+    """
+
+    registers: int
+    shared: int
+    threads: int
+    blocks: int
+
+
+MULTIPROCESSORS = {
+    "sm_80": Multiprocessor(1 << 16, 164 << 10, 2048, 32),
+    "sm_90": Multiprocessor(1 << 16, 228 << 10, 2048, 32),
+}
+_RESERVED = 1 << 10
+"""Bytes of shared memory that the system keeps for each block."""
+
+_REGISTER_UNIT = 8
+"""Registers are given to threads in such portions."""
+
+
+def occupancy(used: Resources, threads: int, arch: str = "sm_90") -> float:
+    """Return which share of a multiprocessor's threads blocks of a kernel can keep busy, 0 to 1.
+
+    Parameters
+    ----------
+    used : Resources
+        Of the kernel.
+    threads : int
+        Of a block.
+    arch : str
+        One of `MULTIPROCESSORS`.
+
+    Raises
+    ------
+    UnsupportedError
+        If the limits of the architecture are not known here.
+    """
+    if arch not in MULTIPROCESSORS:
+        raise UnsupportedError(f"limits are known of {', '.join(MULTIPROCESSORS)}, not of {arch}")
+    limits = MULTIPROCESSORS[arch]
+    whole_warps = ceil_div(threads, WARP) * WARP
+    registers = ceil_div(used.registers, _REGISTER_UNIT) * _REGISTER_UNIT * whole_warps
+    blocks = min(
+        limits.blocks,
+        limits.threads // whole_warps,
+        limits.registers // registers,
+        limits.shared // (used.shared + _RESERVED),
+    )
+    return blocks * whole_warps / limits.threads
 
 
 def resources(source: str, arch: str = "sm_90") -> Resources:
