@@ -344,10 +344,10 @@ def test_elements_can_be_shared_in_either_order(order, per_thread):
     st.integers(1, 40),
     st.tuples(st.sampled_from([1, 2, 4]), st.sampled_from([4, 8, 16])),
     st.tuples(st.sampled_from([1, 2]), st.sampled_from([1, 2])),
-    st.booleans(),
+    st.sampled_from([(False, False), (True, False), (False, True)]),
 )
-def test_depthwise_with_any_tile(rows, columns, threads, vthreads, shared):
-    tile = WindowTile((16, 32), threads, vthreads, shared)
+def test_depthwise_with_any_tile(rows, columns, threads, vthreads, way):
+    tile = WindowTile((16, 32), threads, vthreads, *way)
     check(
         DepthwiseOp(1, 2, rows, columns, PADDED),
         lambda op, target: schedule_window(op, target, tile),
@@ -444,6 +444,8 @@ def test_occupancy_by_the_limit_that_binds():
 
 
 def test_tiles_that_cannot_be_are_refused():
+    with pytest.raises(ScheduleError, match="not both"):
+        WindowTile(shared=True, registers=True)
     with pytest.raises(ScheduleError, match="divisors"):
         WindowTile((32, 32), (5, 32))
     with pytest.raises(ScheduleError, match="divide"):

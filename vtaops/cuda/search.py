@@ -100,7 +100,7 @@ def tile_space(op: TensorOp, target: CudaTarget) -> tuple[Callable[..., Any], li
         case PackedConv2dOp():
             return packed.schedule_packed, list(_packed_tiles(op, target))
         case DepthwiseOp() | PoolOp():
-            return window.schedule_window, list(_window_tiles(target))
+            return window.schedule_window, list(_window_tiles(op, target))
         case Conv1dOp():
             tiles = [
                 conv1d.Conv1dTile(threads, virtual, shared)
@@ -177,10 +177,18 @@ def _packed_tiles(op: PackedConv2dOp, target: CudaTarget) -> Iterator[packed.Pac
         yield tile
 
 
-def _window_tiles(target: CudaTarget) -> Iterator[window.WindowTile]:
-    for block, ty, tx, vy, vx, shared in product(
-        ((16, 32), (32, 32)), (1, 2, 4, 8, 16), (8, 16, 32), (1, 2), (1, 2, 4), (False, True)
+def _window_tiles(op: DepthwiseOp | PoolOp, target: CudaTarget) -> Iterator[window.WindowTile]:
+    for block, ty, tx, vy, vx, (shared, registers) in product(
+        ((16, 32), (32, 32)),
+        (1, 2, 4, 8, 16),
+        (8, 16, 32),
+        (1, 2),
+        (1, 2, 4),
+        ((False, False), (True, False), (False, True)),
     ):
         whole = block[0] % (ty * vy) == 0 == block[1] % (tx * vx)
-        if whole and 32 <= ty * tx <= target.threads:
-            yield window.WindowTile(block, (ty, tx), (vy, vx), shared)
+        if not whole or not 32 <= ty * tx <= target.threads:
+            continue
+        tile = window.WindowTile(block, (ty, tx), (vy, vx), shared, registers)
+        if not registers or window.fits_registers(op, tile):
+            yield tile

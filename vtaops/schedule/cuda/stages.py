@@ -120,7 +120,8 @@ DEPTHWISE = (
     ),
     Stage(
         "tuned",
-        "Straight from global memory: today's caches hold the pixels that neighbours share.",
+        "Straight from global memory to registers, each pixel of a thread once: caches hold what "
+        "neighbours share.",
         schedule_window,
     ),
 )
