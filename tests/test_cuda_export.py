@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -176,6 +179,46 @@ def test_a_kernel_that_ends_the_worker_is_left_out_and_the_rest_goes_on(tmp_path
     assert "PyTorch failed" in results["rows"][2]["failed"][0]["why"]
     assert any("illegal address" in note for note in results["notes"])
     assert "1.00 of PyTorch" in capsys.readouterr().out
+
+
+DRIVER = """
+extern "C" {
+static long seen[12];
+int cuModuleLoadData(void** m, const void* image) { *m = (void*)image; return 0; }
+int cuModuleGetFunction(void** f, void*, const char* name) {
+  *f = (void*)0x5678;
+  return *name != 'k';
+}
+int cuLaunchKernel(void* f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                   unsigned bz, unsigned shared, void* stream, void** p, void** extra) {
+  long all[] = {(long)f, gx, gy, gz, bx, by, bz, shared, (long)stream, *(long*)p[0], *(long*)p[1],
+                (long)extra};
+  for (int i = 0; i < 12; ++i) seen[i] = all[i];
+  return gx == 9 ? 700 : 0;
+}
+int cuGetErrorString(int, const char** text) { *text = "illegal address"; return 0; }
+long launched(int i) { return seen[i]; }
+}
+"""
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs a C++ compiler")
+def test_kernels_are_launched_by_the_driver(tmp_path):
+    code, library = tmp_path / "driver.cpp", tmp_path / "driver.so"
+    code.write_text(DRIVER)
+    subprocess.run([COMPILER, "-shared", "-fPIC", "-o", library, code], check=True)
+    gpu = cuda_run.Gpu.__new__(cuda_run.Gpu)
+    gpu.driver = ctypes.CDLL(str(library))
+    stream = SimpleNamespace(cuda_stream=0x7F0000001234)
+    gpu.torch = SimpleNamespace(cuda=SimpleNamespace(current_stream=lambda: stream))
+    tensors = [SimpleNamespace(data_ptr=lambda at=at: at) for at in (0x7FDEADBEEF00, 64)]
+    handle = gpu.load(code, "kernel")
+    gpu.launch(handle, [2, 3, 4], [32, 8, 1], tensors)
+    gpu.driver.launched.restype = ctypes.c_long
+    seen = [gpu.driver.launched(i) for i in range(12)]
+    assert seen == [0x5678, 2, 3, 4, 32, 8, 1, 0, 0x7F0000001234, 0x7FDEADBEEF00, 64, 0]
+    with pytest.raises(cuda_run.DriverError, match="illegal address"):
+        gpu.launch(handle, [9, 1, 1], [1, 1, 1], tensors)
 
 
 def test_without_a_gpu_one_worker_is_enough(tmp_path):

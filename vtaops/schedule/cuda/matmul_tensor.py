@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from vtaops.errors import ScheduleError
 from vtaops.kernels.gpu import WARP, CudaTarget
 from vtaops.ops.tensor.matmul import MatmulOp
@@ -61,7 +63,7 @@ class TensorTile:
 
     def shared_bytes(self, op: MatmulOp) -> int:
         """Return the bytes of shared memory: tiles of A and B, and a row of fragments of C."""
-        size = 2 if op.dtype_a == "float16" else 1
+        size = _bytes(op)
         pad = _ALIGNMENT // size
         rows, columns = self.block
         b = columns * (self.step + pad) if op.transposed_b else self.step * (columns + pad)
@@ -180,7 +182,7 @@ def _tensorize(s: Any, block: Any, intrinsic: str) -> None:
 
 
 def _bytes(op: MatmulOp) -> int:
-    return 2 if op.dtype_a == "float16" else 1
+    return int(np.dtype(op.dtype_a).itemsize)
 
 
 def _vector(op: MatmulOp, tile: TensorTile, operand: int) -> int:
