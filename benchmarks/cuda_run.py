@@ -9,7 +9,8 @@ nothing and data that fits stays in the second-level cache. *cold*: one run afte
 replaces that cache.
 
 A worker process does the work, one case after the other. A kernel that brings the GPU into an error
-ends the worker; that candidate is recorded as failed and another worker goes on behind it.
+ends the worker, and one that hangs has it ended; that candidate is recorded as failed and another
+worker goes on behind it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ import math
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -188,10 +191,12 @@ def wrong(result: Any, expected: Any) -> str:
     """
     import torch
 
-    if torch.isnan(result.float()).any():
+    exact = torch.float32 if result.dtype.is_floating_point else torch.float64
+    result, wanted = result.to(exact), expected.to(exact)
+    if torch.isnan(result).any():
         return "the result has elements that were not written, or are no numbers"
-    scale = float(expected.double().abs().max()) or 1.0
-    error = float((result.double() - expected.double()).abs().max()) / scale
+    scale = float(wanted.abs().max()) or 1.0
+    error = float((result - wanted).abs().max()) / scale
     allowed = 2e-3 if expected.dtype == torch.float16 else 1e-4
     return "" if error <= allowed else f"largest error {error:.1e} of the largest value"
 
@@ -426,8 +431,25 @@ def work(folder: Path, first: int, budget: float, skipped: set[int], only: set[s
     say(done=True)
 
 
+def lines_of(process: subprocess.Popen[str], silence: float) -> Iterator[str]:
+    """Yield the lines that a process prints; end it if it prints none for `silence` seconds."""
+    assert process.stdout
+    while True:
+        guard = threading.Timer(silence, process.kill)
+        guard.start()
+        line = process.stdout.readline()
+        guard.cancel()
+        if not line:
+            return
+        yield line
+
+
 def run(
-    folder: Path, budget: float, only: set[str] | None = None, command: Any = None
+    folder: Path,
+    budget: float,
+    only: set[str] | None = None,
+    command: Any = None,
+    silence: float = 90,
 ) -> dict[str, Any]:
     """Run a folder of kernels in worker processes and return the results.
 
@@ -441,6 +463,8 @@ def run(
         Operators; all without.
     command : list of str, optional
         What starts a worker; for tests.
+    silence : float
+        Seconds after which a worker that tells nothing is ended: its kernel hangs.
     """
     cases = json.loads((folder / "kernels.json").read_text())["cases"]
     end = time.monotonic() + budget
@@ -456,11 +480,10 @@ def run(
             with subprocess.Popen(
                 [*start, *extra, *chosen], stdout=subprocess.PIPE, stderr=errors, text=True
             ) as process:
-                assert process.stdout
-                for line in process.stdout:
+                for line in lines_of(process, silence):
                     listen(line, state, results)
             errors.seek(0)
-            message = errors.read().strip()[-400:]
+            message = errors.read().strip()[-400:] or f"exit code {process.returncode}"
         if state["over"]:
             break
         results["notes"].append(f"a worker ended at case {state['case']}: {message}")

@@ -61,7 +61,7 @@ def export(
     *,
     machine_code: bool = True,
 ) -> Path:
-    """Write kernels to a folder; candidates that cannot be built are left out, and listed.
+    """Write kernels to a folder; candidates that cannot be built, or spill, are only listed.
 
     Parameters
     ----------
@@ -116,6 +116,11 @@ def _write(candidate: Candidate, stem: Path, archs: tuple[str, ...]) -> dict[str
     used: dict[str, Any] = {}
     if archs:
         code, found = assemble(source, archs)
+        for arch, needed in found.items():
+            if needed.spills or needed.stack:
+                raise UnsupportedError(
+                    f"on {arch} it spills {needed.spills} bytes and has {needed.stack} on the stack"
+                )
         path = stem.with_suffix(".fatbin")
         path.write_bytes(code)
         used = {arch: asdict(value) for arch, value in found.items()}
