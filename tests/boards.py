@@ -36,10 +36,10 @@ def programmed(tmp_path, design=RegisterMap.HLS, config=CONFIG, **options):
 
 
 @contextmanager
-def serving(*, design=RegisterMap.HLS, flashed=True, config=CONFIG, **options):
+def serving(*, design=RegisterMap.HLS, flashed=True, config=CONFIG, simulator="fsim", **options):
     """Serve a virtual board on a free port; yields the server, with `board` and `faults`."""
     faults = Faults()
-    board = VirtualBoard(config, design, faults)
+    board = VirtualBoard(config, design, faults, simulator)
     accelerator = Accelerator(config, design, board)
     with BoardServer(accelerator, port=0, faults=faults, **options) as server:
         server.board = board

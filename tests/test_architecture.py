@@ -46,8 +46,8 @@ ALLOWED = {
         "ops",
         "runtime",
         "program",
+        "capabilities",
         "isa",
-        "layout",
         "config",
         "errors",
     },
@@ -66,7 +66,7 @@ ALLOWED = {
         "errors",
     },
 }
-TOP = {"__init__", "cli", "cli_board", "cli_hardware", "cli_lessons", "cli_reports"}
+TOP = {"__init__", "cli", "cli_board", "cli_rtl", "cli_hardware", "cli_lessons", "cli_reports"}
 TVM_FREE = (
     "errors",
     "_data",

@@ -2,12 +2,14 @@
 
 import hashlib
 import json
+import re
 import struct
 
 import pytest
 from boards import bit_file, serving
 from hypothesis import given
 from hypothesis import strategies as st
+from tsim_support import needs_tools
 from typer.testing import CliRunner
 
 from vtaops import ConfigError, DeviceError
@@ -15,7 +17,7 @@ from vtaops.board.bitfile import BitFile, check_part, die, parse_bit_file, read_
 from vtaops.board.catalogue import UNKNOWN, Catalogue, Entry
 from vtaops.cli import app
 from vtaops.config import ISA_VERSION, TARGETS
-from vtaops.runtime.registers import RegisterMap
+from vtaops.runtime.registers import HlsRegisters, RegisterMap
 from vtaops.selftest import PUBLISHED_MS
 
 UPSTREAM = "0b24cdf9001d349512ab5fb34a0639056c87c8438dc3bce45be892ae43faf568"
@@ -255,10 +257,13 @@ def test_flash_refuses_another_part_before_it_sends_anything(run, tmp_path):
 def test_the_acceptance_test_passes_and_notices_a_wrong_board(run, monkeypatch):
     monkeypatch.setattr("vtaops.selftest._fits", lambda name: name == "resnet18.C10")
     with serving(design=RegisterMap.RTL) as server:
-        command = ("board", "test", "--board", server.address, "--random-programs", 4, "--json")
-        checks = json.loads(run(*command))
-        assert len(checks) == 4 + 10 + 2 + 1 + 4
-        assert all(check["passed"] for check in checks)
+        command = ("board", "test", "--board", server.address, "--no-speed", "--json")
+        command += ("--operators", 4, "--programs", 3, "--seed", 5)
+        report = json.loads(run(*command))
+        assert report["seed"] == 5
+        assert len(report["checks"]) == 4 + 1 + 10 + 2 + 1 + 4 + 3
+        assert all(check["passed"] for check in report["checks"])
+        assert report["checks"][-1]["name"] == "random program 2 of seed 5"
 
         def wrong(self, buffer, offset, nbytes):
             image = original(self, buffer, offset, nbytes)
@@ -269,15 +274,68 @@ def test_the_acceptance_test_passes_and_notices_a_wrong_board(run, monkeypatch):
 
         original = PynqDevice.read_at
         monkeypatch.setattr(PynqDevice, "read_at", wrong)
-        assert not any(check["passed"] for check in json.loads(run(*command, code=1)))
+        checks = json.loads(run(*command, code=1))["checks"]
+        assert {check["name"] for check in checks if check["passed"]} == {"registers after a run"}
 
 
 def test_what_upstreams_bitstream_lacks_is_skipped(run, monkeypatch):
     monkeypatch.setattr("vtaops.selftest._fits", lambda name: False)
     with serving() as server:
-        output = run("board", "test", "--board", server.address, "--random-programs", 0)
+        command = ("board", "test", "--board", server.address, "--no-speed", "--operators", 0)
+        output = run(*command, "--programs", 6)
     assert "skipped ALU MUL with an immediate" in output
-    assert "14 passed, 0 failed, 2 skipped" in output
+    assert "21 passed, 0 failed, 2 skipped; seed 0" in output
+
+
+def test_registers_that_do_not_hold_what_was_written_are_named(run, monkeypatch):
+    monkeypatch.setattr("vtaops.selftest._fits", lambda name: False)
+    values = HlsRegisters.values
+    monkeypatch.setattr(HlsRegisters, "values", lambda self: {**values(self), "fetch count": 1})
+    with serving() as server:
+        command = ("board", "test", "--board", server.address, "--no-speed", "--operators", 0)
+        output = run(*command, "--programs", 0, code=1)
+    assert "FAILED  registers after a run: fetch count is 1, not 6" in output
+
+
+def test_a_board_that_dies_ends_the_test(run, monkeypatch):
+    with serving() as server:
+
+        def die(device, nbytes, rng):
+            server.close()
+            device.info()
+
+        monkeypatch.setattr("vtaops.selftest._memory", die)
+        command = ("board", "test", "--board", server.address, "--no-speed", "--timeout", 2)
+        output = run(*command, code=1)
+    assert "FAILED  memory, 1 bytes: " in output
+    assert re.search(r"does not answer any more; \d\d checks were not made", output)
+    assert "0 passed, 2 failed" in output
+
+
+def test_the_report_ends_with_the_speed_of_layers(run, monkeypatch):
+    monkeypatch.setattr("vtaops.selftest._fits", lambda name: False)
+    monkeypatch.setattr("vtaops.selftest.PUBLISHED_MS", {"resnet18.C10": 1.081})
+    with serving() as server:
+        command = ("board", "test", "--board", server.address, "--operators", 0, "--programs", 0)
+        report = json.loads(run(*command, "--json"))
+        assert "published GOPS" in run(*command)
+    assert [layer["layer"] for layer in report["layers"]] == ["resnet18.C10"]
+
+
+@needs_tools
+def test_cycles_are_shown_where_the_logic_counts_them(run, monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME")  # where the model of the RTL may have been built
+    monkeypatch.setattr("vtaops.selftest.PUBLISHED_MS", {"resnet18.C10": 1.081})
+    with serving(design=RegisterMap.RTL, simulator="tsim") as server:
+        command = ("board", "bench", "--board", server.address, "--repeats", 1)
+        (layer,) = json.loads(run(*command, "--json"))["layers"]
+        assert f"{layer['cycles']:,}" in run(*command)
+        # The result of one run on the simulated RTL itself.
+        layer_command = ("run", "conv2d", "--layer", "resnet18.C10", "--json", "--device")
+        local = json.loads(run(*layer_command, "tsim"))["performance"]
+        remote = json.loads(run(*layer_command, server.address))["performance"]
+    assert layer["cycles"] == local["cycles"]
+    assert remote == local
 
 
 def test_bench_says_that_it_is_simulated(run, monkeypatch):
@@ -289,9 +347,10 @@ def test_bench_says_that_it_is_simulated(run, monkeypatch):
     assert report["virtual"] is True
     (layer,) = report["layers"]
     assert layer["layer"] == "resnet18.C10"
-    assert layer["gops"] == pytest.approx(
-        2 * 7 * 7 * 256 * 512 / layer["milliseconds"] / 1e6, rel=1e-6
-    )
+    operations = 2 * 7 * 7 * 256 * 512
+    assert layer["gops"] == pytest.approx(operations / layer["milliseconds"] / 1e6, rel=1e-6)
+    assert layer["published_gops"] == pytest.approx(operations / 1.081e6)
+    assert layer["cycles"] is None
 
 
 def test_published_figures_are_those_of_ten_layers():

@@ -1,6 +1,7 @@
 """The driver for boards, against the virtual board in the same process."""
 
 import dataclasses
+import sys
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from vtaops.errors import BufferLost
 from vtaops.isa import Alu, AluOp, Encoding, Finish, Load, words_to_array
 from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime import LoadedProgram
+from vtaops.runtime.device import performance_of
 from vtaops.runtime.fsim import Fsim
 from vtaops.runtime.instruction_check import check_instructions
 from vtaops.runtime.pynq import Accelerator, PynqDevice
@@ -148,11 +150,16 @@ def test_our_rtl_names_a_deadlock_and_a_fault(tmp_path):
 def test_a_moment_of_standstill_is_no_deadlock(tmp_path, monkeypatch):
     board, accelerator = programmed(tmp_path, RegisterMap.RTL)
     seen = []
-    monkeypatch.setattr(RtlRegisters, "failure", lambda self: seen.append(1) or "all wait")
+
+    def failure(self: RtlRegisters) -> str:
+        seen.append(self.finished())
+        return "" if seen[-1] else "all wait"
+
+    monkeypatch.setattr(RtlRegisters, "failure", failure)
     with Session(PynqDevice(accelerator)) as session:
         board.faults.inject(Fault.LATE_DONE)
         assert np.array_equal(session.run(OP, *ARRAYS), EXPECTED)
-    assert seen
+    assert False in seen
 
 
 def test_upstreams_cores_run_into_the_timeout_where_they_cannot_tell(tmp_path):
@@ -248,6 +255,15 @@ def test_a_simulator_target_is_no_board():
 def test_without_pynq_the_message_says_where_to_go():
     with pytest.raises(DeviceError, match=r"pynq://HOST"):
         Accelerator(CONFIG)
+
+
+def test_a_folder_named_pynq_is_not_taken_for_the_package(tmp_path, monkeypatch):
+    (tmp_path / "pynq").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "pynq", raising=False)
+    with pytest.raises(DeviceError, match="a folder of that name"):
+        Accelerator(CONFIG)
+    monkeypatch.delitem(sys.modules, "pynq", raising=False)
 
 
 @pytest.mark.parametrize("address", [0, 4097, 1 << 32])
@@ -387,7 +403,23 @@ def test_a_virtual_board_in_front_of_the_rtl(tmp_path):
         for _ in range(2):
             assert np.array_equal(session.run(op, *arrays), evaluate(op, arrays))
         assert session.stats == board.dram.stats()
-        assert board.dram.performance().cycles > 0
+        with Session("tsim", config) as reference:
+            reference.run(op, *arrays)
+            once = reference.device.performance()
+        assert once.cycles > 0
+        assert session.device.performance() == once + once
+        accelerator.program(tmp_path / "vta.bit")  # its counters start again
+        session.reset_stats()
+        session.run(op, *arrays)
+        assert session.device.performance() == once
+
+
+def test_upstreams_design_counts_no_cycles(tmp_path):
+    _, accelerator = programmed(tmp_path)
+    with PynqDevice(accelerator) as device:
+        with pytest.raises(UnsupportedError, match="counts no cycles"):
+            device.performance()
+        assert performance_of(device) is None
 
 
 def test_our_register_map_is_that_of_the_rtl():

@@ -9,18 +9,25 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+import tvm
 from boards import ARRAYS, CONFIG, EXPECTED, OP, bit_file
+from tsim_support import needs_tools
 
 import vtaops
-from vtaops import ConfigError, DeviceError, ShapeError
-from vtaops.rpc import connect
+from vtaops import ConfigError, DeviceError, ShapeError, UnsupportedError
+from vtaops.reference import random_arguments
+from vtaops.rpc import RpcSession, connect
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return probe.getsockname()[1]
 
 
 @contextmanager
-def serving(device):
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "vtaops.rpc", "--device", device, "--port", str(port)]
+def serving(device, *options):
+    command = [sys.executable, "-m", "vtaops.rpc", "--device", device, "--port", str(free_port())]
+    command += options
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
@@ -69,10 +76,8 @@ def test_refusals(virtual, tmp_path):
         remote.program_fpga(tmp_path / "vta.bit")
         with pytest.raises(ConfigError, match="compiled for"):
             remote.load(vtaops.compile(vtaops.Gemm(1, 8, 8), "tiny"))
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
     with pytest.raises(DeviceError, match="no RPC server"):
-        connect("127.0.0.1", port)
+        connect("127.0.0.1", free_port())
 
 
 def test_a_crashed_session_leaves_the_server_serving(virtual):
@@ -91,3 +96,39 @@ def test_simulators_are_served_too():
         assert remote.stats() == vtaops.compile(OP, CONFIG).stats()
         with pytest.raises(DeviceError, match="no logic to program"):
             remote._call("program_fpga", bit_file().to_bytes())
+
+
+@needs_tools
+def test_cycles_over_rpc(virtual):
+    op = vtaops.Gemm(m=2, n=16, k=16, shift=0)
+    arrays = random_arguments(op, np.random.default_rng(1))
+    with serving("tsim") as port, connect("127.0.0.1", port, CONFIG) as remote:
+        remote.load(vtaops.compile(op, CONFIG))(*arrays)
+        with vtaops.Session("tsim", CONFIG) as local:
+            local.run(op, *arrays)
+            assert remote.performance() == local.device.performance()
+    with (
+        connect("127.0.0.1", virtual) as remote,
+        pytest.raises(UnsupportedError, match="counts no cycles"),
+    ):
+        remote.performance()
+
+
+def test_a_tracker_hands_out_the_board(tmp_path):
+    for package in ("cloudpickle", "psutil", "tornado"):
+        pytest.importorskip(package, reason="TVM's tracker needs it: pip install vtaops[rpc]")
+    from tvm.rpc.tracker import Tracker
+
+    (tmp_path / "vta.bit").write_bytes(bit_file().to_bytes())
+    tracker = Tracker("127.0.0.1", free_port(), port_end=65535, silent=True)
+    try:
+        options = ("--tracker", f"127.0.0.1:{tracker.port}", "--key", "pynq")
+        with serving("virtual", *options):
+            client = tvm.rpc.connect_tracker("127.0.0.1", tracker.port)
+            for _ in range(2):  # it registers again after a session
+                with RpcSession(client.request("pynq", session_timeout=60), CONFIG) as remote:
+                    remote.program_fpga(tmp_path / "vta.bit")
+                    run = remote.load(vtaops.compile(OP, CONFIG))
+                    assert np.array_equal(run(*ARRAYS), EXPECTED)
+    finally:
+        tracker.terminate()

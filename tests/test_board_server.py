@@ -1,5 +1,6 @@
 """The server of a board and its client, over loopback."""
 
+import dataclasses
 import hashlib
 import json
 import math
@@ -18,12 +19,16 @@ import pytest
 from boards import ARRAYS, CONFIG, EXPECTED, OP, bit_file, serving
 from hypothesis import given
 from hypothesis import strategies as st
+from tsim_support import needs_tools
 
 import vtaops
 from vtaops import ConfigError, DeviceError, DeviceTimeout, Session
 from vtaops.board import Fault
+from vtaops.board.__main__ import main
 from vtaops.board.server import BlobCache, BoardServer, Limits
-from vtaops.errors import BufferLost
+from vtaops.errors import BufferLost, UnsupportedError
+from vtaops.reference import random_arguments
+from vtaops.runtime.device import performance_of
 from vtaops.runtime.pynq import Accelerator
 from vtaops.runtime.registers import RegisterMap
 from vtaops.runtime.remote import RemoteBuffer, RemoteDevice
@@ -71,6 +76,27 @@ def test_a_session_gives_the_results_and_counters_of_the_simulator(design):
         assert session.stats == reference.stats
         session.reset_stats()
         assert session.stats == vtaops.Statistics()
+
+
+@needs_tools
+def test_cycles_of_our_rtl_reach_the_client(server):
+    config = dataclasses.replace(vtaops.HardwareConfig.load("tiny"), target="pynq", name="small")
+    op = vtaops.Gemm(m=3, n=8, k=8, shift=0)
+    arrays = random_arguments(op, np.random.default_rng(2))
+    with (
+        serving(design=RegisterMap.RTL, config=config, simulator="tsim") as counting,
+        Session(counting.address, config) as session,
+        Session("tsim", config) as reference,
+    ):
+        assert performance_of(session.device) is None  # nothing has run
+        for _ in range(2):
+            assert np.array_equal(session.run(op, *arrays), reference.run(op, *arrays))
+        assert session.device.performance() == reference.device.performance()
+        assert performance_of(session.device).cycles > 0
+    with RemoteDevice(server.address) as device:
+        with pytest.raises(UnsupportedError, match="counts no cycles"):
+            device.performance()
+        assert performance_of(device) is None
 
 
 def test_a_repeated_call_moves_only_activations(server):
@@ -244,6 +270,19 @@ def test_a_client_that_disappears_mid_message_leaves_the_server_serving(server):
         with pytest.raises(BufferLost, match="lost with its connection"):
             device.read(buffer, 1)
         assert device.alloc(100).nbytes == 100
+
+
+def test_a_client_that_vanishes_without_a_word_is_noticed_after_a_minute(server):
+    with RemoteDevice(server.address) as device:
+        device.info()
+        (there,) = server._open
+        for end in (there._stream, device._connection._stream):
+            idle, interval, count = (
+                end.getsockopt(socket.IPPROTO_TCP, option)
+                for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            )
+            assert end.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert idle + interval * count == 60
 
 
 # ------------------------------------------------------------------------------- refusals
@@ -463,9 +502,19 @@ def test_an_oversized_login_is_refused(server):
         connection = Connection(stream)
         connection.receive(deadline=time.monotonic() + 5)
         connection.send({"op": "login", "nonce": "x" * 5000}, deadline=time.monotonic() + 5)
+        answer, _ = connection.receive(deadline=time.monotonic() + 5)
+        assert "exceeds the limit of 1024 + 0" in answer["error"]["message"]
         with pytest.raises(ConnectionLost):
             connection.receive(deadline=time.monotonic() + 5)
     RemoteDevice(server.address).close()
+
+
+def test_the_sender_of_an_oversized_message_reads_why_it_is_refused(server):
+    with RemoteDevice(server.address) as device:
+        device._request("info")
+        with pytest.raises(DeviceError, match=r"a message of .* exceeds the limit"):
+            device._request("info", bytes(CHUNK_BYTES + 1))
+        assert device.info()["programmed"] is True
 
 
 def test_limits_of_a_session():
@@ -554,6 +603,23 @@ def test_the_server_runs_in_a_process_of_its_own_and_ends_when_told(tmp_path):
         finally:
             process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
+
+
+def test_faults_can_be_asked_for_on_the_command_line(tmp_path, capsys):
+    command = [sys.executable, "-m", "vtaops.board", "virtual", "--port", "0", "--programmed"]
+    command += ["--fault", "refuse-programming", "--fault", "crash:9"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        with RemoteDevice(process.stdout.readline().split()[-1]) as device:
+            assert device.info()["programmed"] is True  # the fault came after the start
+            with pytest.raises(DeviceError, match="cannot program the logic"):
+                device.program(bit_file().to_bytes(), "hls")
+            assert device.info()["programmed"] is False
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    for wrong in ("nothing", "crash:soon"):
+        with pytest.raises(SystemExit):
+            main(["virtual", "--fault", wrong])
+        assert f"'{wrong}' is none of hang, late-done" in capsys.readouterr().err
 
 
 def test_the_server_of_a_board_needs_neither_tvm_nor_the_simulator(tmp_path):

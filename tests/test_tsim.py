@@ -69,7 +69,7 @@ class ConcurrentProgram(RandomProgram):
             case Load() | Store():
                 touches = self._memory_touches(insn)
             case Gemm() | Alu():
-                dst, src, wgt = np.array([*self.reference._steps(insn)], np.int64).reshape(-1, 3).T
+                dst, src, wgt = np.array([*self.reference.steps(insn)], np.int64).reshape(-1, 3).T
                 touches = [_touch("acc", dst, write=True)]
                 if isinstance(insn, Alu):
                     touches.append(_touch("acc", src))

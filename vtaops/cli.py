@@ -23,7 +23,7 @@ from rich.progress import Progress
 from rich.syntax import Syntax
 from rich.table import Table
 
-from vtaops import cli_board, cli_hardware, cli_lessons, cli_reports
+from vtaops import cli_board, cli_hardware, cli_lessons, cli_reports, cli_rtl
 from vtaops.cli_hardware import TraceOption, TraceWindowOption, Where
 from vtaops.config import HardwareConfig
 from vtaops.errors import ShapeError, VTAError
@@ -43,6 +43,7 @@ cli_reports.register(app)
 cli_hardware.register(app)
 cli_lessons.register(app)
 cli_board.register(app)
+cli_rtl.register(app)
 
 
 class Stage(str, Enum):
@@ -349,7 +350,7 @@ def _run(
     from vtaops.compiler import compile
     from vtaops.reference import evaluate, random_arguments
     from vtaops.report import as_csv, performance_table, statistics_data, statistics_table
-    from vtaops.runtime.tsim import Tsim
+    from vtaops.runtime.device import performance_of
     from vtaops.session import Session
     from vtaops.workloads import find
 
@@ -373,7 +374,7 @@ def _run(
     with Session(where.open(hardware), hardware) as session:
         result = session.run(op, *arrays, tiling=chosen)
         program, statistics = session.program(op, chosen), session.stats
-        performance = session.device.performance() if isinstance(session.device, Tsim) else None
+        performance = performance_of(session.device)
     correct = bool(np.array_equal(result, evaluate(op, arrays)))
     timeline = program.timeline() if timing else None
     if form == "json":

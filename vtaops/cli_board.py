@@ -6,20 +6,21 @@ Owns argument parsing and printing only; see `vtaops.cli`.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.table import Table
 
 from vtaops.errors import DeviceError
 
 if TYPE_CHECKING:
     from vtaops.runtime.remote import RemoteDevice
+    from vtaops.selftest import Throughput
 
 bitstream_app = typer.Typer(help="The bitstreams that are known.", no_args_is_help=True)
 board_app = typer.Typer(help="Look at a board, test it, measure it.", no_args_is_help=True)
@@ -63,7 +64,7 @@ def list_bitstreams(as_json: JsonOption = False) -> None:
         table.add_column(column, overflow="fold")
     for e in entries:
         digest = e.sha256 if e.sha256 == UNKNOWN else e.sha256[:12]
-        cached = "yes" if here[e.id] else "no"
+        cached = "yes" if here[e.id] else "no (fetch it)" if e.url else "no (build it)"
         table.add_row(e.id, e.board, e.hw_version, e.register_map.value, digest, cached)
     Console().print(table)
 
@@ -79,6 +80,28 @@ def verify(
     from vtaops.board.catalogue import Catalogue
 
     typer.echo(f"{name} is intact: {Catalogue().verify(name)}")
+
+
+@bitstream_app.command()
+def fetch(
+    name: Annotated[str, typer.Argument(help="Its id (see: vtaops bitstream list).")],
+    timeout: Annotated[float, typer.Option(help="Seconds that the download may take.")] = 600.0,
+) -> None:
+    """Download a published bitstream into the cache; its checksum must be that of the manifest.
+
+    Example: vtaops bitstream fetch pynq-hls-1x16
+    """
+    from vtaops.board.catalogue import Catalogue
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    with Progress(*columns, transient=True) as progress:
+        task = progress.add_task(f"download {name}", total=None)
+
+        def report(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total or None)
+
+        path = Catalogue().fetch(name, progress=report, timeout=timeout)
+    typer.echo(f"{name} is in the cache, and intact: {path}")
 
 
 @bitstream_app.command()
@@ -206,32 +229,50 @@ def board_info(
 @board_app.command("test")
 def board_test(
     board: BoardOption,
-    random_programs: Annotated[int, typer.Option(help="Operators of random shape.")] = 20,
+    operators: Annotated[int, typer.Option(help="Operators of random shape.")] = 20,
+    programs: Annotated[int, typer.Option(help="Programs of random instructions.")] = 50,
     seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 0,
+    speed: Annotated[
+        bool, typer.Option(help="Also measure the layers of ResNet-18, as bench does.")
+    ] = True,
     timeout: TimeoutOption = 10.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Check memory, every operation and many operators against NumPy; exit code 1 if one fails.
+    """Check memory, registers, every operation, layers, random operators and random programs.
 
-    What the bitstream cannot do counts as skipped.
+    Everything is compared with NumPy; the exit code is 1 if anything fails. What the bitstream
+    cannot do counts as skipped.
 
-    Example: vtaops board test --board 192.168.2.99
+    Example: vtaops board test --board 192.168.2.99 --programs 1000 --seed 7
     """
-    from vtaops.selftest import run_checks
+    from vtaops.selftest import Check, make, planned_checks
 
-    checks = []
+    checks: list[Check] = []
     with _open(board, timeout) as device:
-        for check in run_checks(device, random_programs=random_programs, seed=seed):
-            checks.append(check)
-            if not as_json:
-                word = {True: "ok", False: "FAILED", None: "skipped"}[check.passed]
-                typer.echo(f"{word:8}{check.name}{': ' if check.detail else ''}{check.detail}")
-    failed = sum(check.passed is False for check in checks)
+        planned = planned_checks(device, operators=operators, programs=programs, seed=seed)
+        with Progress(console=Console(stderr=True), transient=True) as progress:
+            for each in progress.track(planned, description=f"checks, seed {seed}"):
+                checks.append(make(each))
+                if not as_json:
+                    word = {True: "ok", False: "FAILED", None: "skipped"}[checks[-1].passed]
+                    detail = f": {checks[-1].detail}" if checks[-1].detail else ""
+                    typer.echo(f"{word:8}{checks[-1].name}{detail}")
+                if checks[-1].passed is False and not _answers(device):
+                    detail = f"{len(planned) - len(checks)} checks were not made"
+                    checks.append(Check("the board still answers", False, detail))
+                    typer.echo(f"the board does not answer any more; {detail}", err=True)
+                    break
+        failed = sum(check.passed is False for check in checks)
+        figures = _measure(device, 3) if speed and not failed else None
     skipped = sum(check.passed is None for check in checks)
     if as_json:
-        typer.echo(json.dumps([asdict(check) for check in checks], indent=2))
+        report: dict[str, Any] = {"seed": seed, "checks": [asdict(check) for check in checks]}
+        typer.echo(json.dumps(report | (figures.as_dict() if figures else {}), indent=2))
     else:
-        typer.echo(f"{len(checks) - failed - skipped} passed, {failed} failed, {skipped} skipped")
+        passed = len(checks) - failed - skipped
+        typer.echo(f"{passed} passed, {failed} failed, {skipped} skipped; seed {seed}")
+        if figures:
+            Console().print(figures.table(board))
     if failed:
         raise typer.Exit(1)
 
@@ -247,27 +288,62 @@ def board_bench(
 
     Example: vtaops board bench --board 192.168.2.99
     """
-    from vtaops.selftest import measure
-
     with _open(board, timeout) as device:
-        figures = list(measure(device, repeats=repeats))
-        virtual = "Virtual" in str(device.info()["interface"])
+        figures = _measure(device, repeats)
     if as_json:
-        report = {"virtual": virtual, "layers": [asdict(figure) for figure in figures]}
-        typer.echo(json.dumps(report, indent=2))
-        return
-    table = _table("SIMULATED: says nothing about hardware" if virtual else f"Board {board}")
-    for column in ("layer", "ms", "GOPS", "published ms"):
-        table.add_column(column)
-    for f in figures:
-        table.add_row(f.layer, f"{f.milliseconds:.3f}", f"{f.gops:.1f}", f"{f.published_ms}")
-    Console().print(table)
+        typer.echo(json.dumps(figures.as_dict(), indent=2))
+    else:
+        Console().print(figures.table(board))
+
+
+@dataclass(frozen=True)
+class _Figures:
+    """How fast a board, or a virtual one, runs the layers."""
+
+    virtual: bool
+    layers: list[Throughput]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"virtual": self.virtual, "layers": [asdict(layer) for layer in self.layers]}
+
+    def table(self, board: str) -> Table:
+        simulated = "SIMULATED: ms and GOPS say nothing about hardware"
+        table = _table(simulated if self.virtual else f"Board {board}")
+        columns = ["layer", "ms", "GOPS", "published ms", "published GOPS"]
+        counted = all(f.cycles for f in self.layers)
+        for column in columns + (["cycles", "busy"] if counted else []):
+            first = column == "layer"
+            table.add_column(column, justify="left" if first else "right", no_wrap=first)
+        for f in self.layers:
+            row = [f.layer, f"{f.milliseconds:.3f}", f"{f.gops:.1f}"]
+            row += [f"{f.published_ms:.3f}", f"{f.published_gops:.1f}"]
+            row += [f"{f.cycles:,}", f"{f.utilization:.1%}"] if counted else []
+            table.add_row(*row)
+        return table
+
+
+def _measure(device: RemoteDevice, repeats: int) -> _Figures:
+    from vtaops.selftest import PUBLISHED_MS, measure
+
+    virtual = "Virtual" in str(device.info()["interface"])
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        layers = measure(device, repeats=repeats)
+        tracked = progress.track(layers, total=len(PUBLISHED_MS), description="layers")
+        return _Figures(virtual, list(tracked))
 
 
 def _open(board: str, timeout: float, config: Any = None, progress: Any = None) -> RemoteDevice:
     from vtaops.runtime.remote import RemoteDevice
 
     return RemoteDevice(board, config, timeout=timeout, progress=progress)
+
+
+def _answers(device: RemoteDevice) -> bool:
+    try:
+        device.info()
+    except DeviceError:
+        return False
+    return True
 
 
 def _table(title: str) -> Table:

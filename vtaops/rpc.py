@@ -31,12 +31,14 @@ from tvm.rpc import server as tvm_server
 from vtaops import errors
 from vtaops.board.bitfile import check_part, parse_bit_file
 from vtaops.config import HardwareConfig
-from vtaops.errors import ConfigError, DeviceError, VTAError
+from vtaops.errors import ConfigError, DeviceError, UnsupportedError, VTAError
 from vtaops.program import Program, Statistics
 from vtaops.program.file_format import dumps, loads
 from vtaops.runtime import Device, LoadedProgram, open_device
+from vtaops.runtime.device import CountingDevice
 from vtaops.runtime.pynq import Accelerator, PynqDevice
 from vtaops.runtime.registers import RegisterMap
+from vtaops.runtime.tsim.performance import TsimPerformance
 
 DEFAULT_PORT = 9091
 BOARDS = ("pynq", "virtual")
@@ -75,6 +77,7 @@ class _Server:
             self.load_program,
             self.run_program,
             self.stats,
+            self.performance,
             self.reset_stats,
         ):
             name = f"vtaops.rpc.{function.__name__}"
@@ -115,6 +118,13 @@ class _Server:
     def stats(self) -> str:
         """Return the counters, as JSON."""
         return json.dumps(self._opened().stats().as_dict())
+
+    def performance(self) -> str:
+        """Return the cycles, as JSON."""
+        device = self._opened()
+        if not isinstance(device, CountingDevice):
+            raise UnsupportedError(f"device {self._name!r} counts no cycles")
+        return json.dumps(device.performance().as_dict())
 
     def reset_stats(self) -> None:
         """Set the counters to zero."""
@@ -295,6 +305,16 @@ class RpcSession:
     def stats(self) -> Statistics:
         """Return the counters of the device."""
         return Statistics(**json.loads(self._call("stats")))
+
+    def performance(self) -> TsimPerformance:
+        """Return cycles and where they went, counted by the logic since `reset_stats`.
+
+        Raises
+        ------
+        UnsupportedError
+            If the device counts none.
+        """
+        return TsimPerformance(**json.loads(self._call("performance")))
 
     def reset_stats(self) -> None:
         """Set the counters to zero."""

@@ -13,14 +13,19 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from vtaops.capabilities import Capabilities, of_target
 from vtaops.config import HardwareConfig, Memory
 from vtaops.errors import UnsupportedError, VTAError
-from vtaops.isa import Alu, AluOp, Encoding, Finish, Instruction, Load, Store, words_to_array
-from vtaops.layout import Layout
+from vtaops.isa import AluOp
 from vtaops.ops import Conv2d, Gemm, Operator
-from vtaops.program import MICRO_OPS, NO_BUFFER, Buffer, Program, Role
+from vtaops.program import Program, ProgramBuilder, Role
+from vtaops.program.interpreter import interpret
+from vtaops.program.random_programs import random_inputs, random_program
 from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime import Device, LoadedProgram
+from vtaops.runtime.device import performance_of
+from vtaops.runtime.registers import DESIGNS, RegisterMap
+from vtaops.runtime.remote import RemoteDevice
 from vtaops.session import Session
 from vtaops.workloads import WORKLOADS, find
 
@@ -40,6 +45,10 @@ PUBLISHED_MS = {
 
 MEMORY_BYTES = (1, 4096, 1 << 20, (3 << 20) + 5)
 """Sizes of the memory test."""
+
+
+PlannedCheck = tuple[str, Callable[[], str]]
+"""What is checked, and how: the function returns what went wrong, or nothing."""
 
 
 @dataclass(frozen=True)
@@ -73,43 +82,76 @@ class Throughput:
         Median of a launch, as the host sees it.
     gops : float
         Billions of multiplications and additions in a second.
-    published_ms : float or None
+    published_ms, published_gops : float
         What TVM's logs say for a Pynq-Z1.
+    cycles : int or None
+        From launch to FINISH, where the logic counts them.
+    utilization : float or None
+        Share of them in which the compute unit issued micro-ops.
     """
 
     layer: str
     milliseconds: float
     gops: float
-    published_ms: float | None
+    published_ms: float
+    published_gops: float
+    cycles: int | None = None
+    utilization: float | None = None
 
 
-def run_checks(device: Device, *, random_programs: int = 20, seed: int = 0) -> Iterator[Check]:
-    """Check a device against NumPy; yields outcomes as they come.
+def planned_checks(
+    device: Device, *, operators: int = 20, programs: int = 50, seed: int = 0
+) -> list[PlannedCheck]:
+    """Return the checks of a device, to be made in order; see `make`.
 
     Parameters
     ----------
     device : Device
         The device.
-    random_programs : int
-        Number of operators of random shape.
+    operators, programs : int
+        Number of operators of random shape, and of random programs: instructions that no compiler
+        chose, judged by `vtaops.program.interpreter`.
     seed : int
         Seed of all random numbers.
     """
     rng = np.random.default_rng(seed)
     session = Session(device)  # not closed: the device is the caller's
-    for nbytes in MEMORY_BYTES:
-        yield _check(f"memory, {nbytes} bytes", partial(_memory, device, nbytes, rng))
+    planned: list[PlannedCheck] = [
+        (f"memory, {nbytes} bytes", partial(_memory, device, nbytes, rng))
+        for nbytes in MEMORY_BYTES
+    ]
+    if isinstance(device, RemoteDevice):
+        planned.append(("registers after a run", partial(_registers, device, rng)))
     for op in AluOp:
         for immediate in (True, False):
             name = f"ALU {op.name} with {'an immediate' if immediate else 'a tile'}"
-            yield _check(name, partial(_alu, device, op, immediate, rng))
+            planned.append((name, partial(_alu, device, op, immediate, rng)))
     plain = (Gemm(m=16, n=64, k=64, shift=4), Gemm(m=3, n=17, k=40))
     named: list[tuple[str, Operator]] = [(gemm.summary, gemm) for gemm in plain]
     named += [(w.name, w.op) for w in WORKLOADS.values() if _fits(w.name)]
-    drawn = _random_operators(rng, random_programs)
-    named += [(f"random {index}: {operator.summary}", operator) for index, operator in drawn]
+    drawn = _random_operators(np.random.default_rng(seed), operators)
+    named += [
+        (f"random operator {index}: {operator.summary}", operator) for index, operator in drawn
+    ]
     for name, operator in named:
-        yield _check(name, partial(_operator, session, operator, rng))
+        planned.append((name, partial(_operator, session, operator, rng)))
+    capabilities = getattr(device, "capabilities", of_target(device.config))
+    for index in range(programs):
+        name = f"random program {index} of seed {seed}"
+        planned.append((name, partial(_random_program, device, capabilities, seed, index)))
+    return planned
+
+
+def make(planned: PlannedCheck) -> Check:
+    """Make one check."""
+    name, call = planned
+    try:
+        problem = call()
+    except UnsupportedError as error:
+        return Check(name, None, str(error))
+    except VTAError as error:
+        return Check(name, False, f"{type(error).__name__}: {error}")
+    return Check(name, not problem, problem)
 
 
 def measure(device: Device, *, repeats: int = 5, seed: int = 0) -> Iterator[Throughput]:
@@ -124,22 +166,23 @@ def measure(device: Device, *, repeats: int = 5, seed: int = 0) -> Iterator[Thro
         program = session.program(op)
         with LoadedProgram(program, device) as loaded:
             loaded.run(*random_arguments(op, rng))
+            device.reset_stats()
+            loaded.launch()
+            counted = performance_of(device)
             seconds = float(np.median([_timed(loaded.launch) for _ in range(repeats)]))
-        gops = 2 * op.macs / seconds / 1e9
-        yield Throughput(name, 1e3 * seconds, gops, PUBLISHED_MS[name])
+        operations = 2 * op.macs
+        yield Throughput(
+            name,
+            1e3 * seconds,
+            operations / seconds / 1e9,
+            PUBLISHED_MS[name],
+            operations / PUBLISHED_MS[name] / 1e6,
+            counted.cycles if counted else None,
+            counted.compute_utilization if counted else None,
+        )
 
 
 # ------------------------------------------------------------------------------ details
-
-
-def _check(name: str, call: Callable[[], str]) -> Check:
-    try:
-        problem = call()
-    except UnsupportedError as error:
-        return Check(name, None, str(error))
-    except VTAError as error:
-        return Check(name, False, f"{type(error).__name__}: {error}")
-    return Check(name, not problem, problem)
 
 
 def _timed(call: Callable[[], None]) -> float:
@@ -162,6 +205,29 @@ def _memory(device: Device, nbytes: int, rng: np.random.Generator) -> str:
         return _difference(device.read(buffer, nbytes), data)
     finally:
         device.free(buffer)
+
+
+def _registers(device: RemoteDevice, rng: np.random.Generator) -> str:
+    """Run a program, then compare what the control registers say with what it was."""
+    program = _alu_program(device.config, AluOp.ADD, 1)
+    with LoadedProgram(program, device) as loaded:
+        loaded.run(*random_inputs(program, rng))
+        facts = device.info()
+        found, design = facts["registers"], DESIGNS[RegisterMap(facts["register_map"])]
+        expected = design.after_run(loaded.instruction_address, len(program))
+    wrong = [
+        f"{name} is {found.get(name)}, not {value}"
+        for name, value in expected.items()
+        if found.get(name) != value
+    ]
+    return "; ".join(wrong)
+
+
+def _random_program(device: Device, capabilities: Capabilities, seed: int, index: int) -> str:
+    rng = np.random.default_rng([seed, index])
+    program = random_program(device.config, rng, capabilities)
+    arrays = random_inputs(program, rng)
+    return _difference(program.run(device, *arrays), interpret(program, *arrays))
 
 
 def _operator(session: Session, op: Operator, rng: np.random.Generator) -> str:
@@ -224,42 +290,17 @@ def _alu(device: Device, op: AluOp, immediate: bool, rng: np.random.Generator) -
 
 def _alu_program(config: HardwareConfig, op: AluOp, immediate: int | None) -> Program:
     """Return ``out = op(left, right or immediate)`` on `_TILES` tiles."""
-    rows, columns = config.acc.shape
-    layout = Layout(f"TAB{rows}a{columns}b")
-    shape = (_TILES, rows, columns)
-    buffers = (
-        Buffer("left", Role.INPUT, shape, "int32", layout),
-        Buffer("right", Role.INPUT, shape, "int32", layout),
-        Buffer("out", Role.OUTPUT, shape, "int8", layout),
-    )
-    block = {"y_size": 1, "x_size": _TILES, "x_stride": _TILES}
-    operand = {"src_factor_in": 1} if immediate is None else {"use_imm": 1, "imm": immediate}
-    steps: list[tuple[Instruction, int]] = [
-        (Load(memory=Memory.UOP, y_size=1, x_size=1, x_stride=1), MICRO_OPS),
-        (Load(memory=Memory.ACC, **block), 0),
-        (Load(memory=Memory.ACC, sram_base=_TILES, **block), 1),
-        (
-            Alu(
-                uop_end=1,
-                iter_out=1,
-                iter_in=_TILES,
-                dst_factor_in=1,
-                alu_op=op,
-                push_next=1,
-                **operand,
-            ),
-            NO_BUFFER,
-        ),
-        (Store(memory=Memory.OUT, pop_prev=1, push_prev=1, **block), 2),
-        (Finish(pop_next=1), NO_BUFFER),
-    ]
-    encoding = Encoding.of(config)
-    program = Program(
-        config=config,
-        instructions=words_to_array([encoding.encode(step) for step, _ in steps]),
-        relocations=np.array([buffer for _, buffer in steps], np.int32),
-        micro_ops=encoding.encode_micro_ops(np.array([[0, _TILES, 0]], np.int64)),
-        buffers=buffers,
-    )
+    b = ProgramBuilder(config)
+    left = b.tiles("left", Role.INPUT, _TILES, Memory.ACC)
+    right = b.tiles("right", Role.INPUT, _TILES, Memory.ACC)
+    out = b.tiles("out", Role.OUTPUT, _TILES)
+    uop = b.micro_ops((0, _TILES, 0))
+    b.load_micro_ops(uop, 1)
+    b.load(Memory.ACC, left, 0, 0, _TILES)
+    b.load(Memory.ACC, right, _TILES, 0, _TILES)
+    b.alu(op, 0, _TILES, immediate, push_next=1)
+    b.store(out, 0, 0, _TILES, pop_prev=1, push_prev=1)
+    b.finish(pop_next=1)
+    program = b.build()
     program.verify()
     return program

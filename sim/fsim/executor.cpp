@@ -63,16 +63,25 @@ void Executor::require_supported(const Instruction& in) const {
   if (missing) throw Fault(std::string("{0}: this device has no ") + missing);
 }
 
-// What the ALU and accumulating GEMMs leave in the separate output memory.
+// What the ALU and accumulating GEMMs leave in the separate output memory: each accumulator once,
+// however many steps of the instruction wrote it, and neighbours together.
 void Executor::write_output(const Instruction& in, const MicroOp* uops) {
   if (out_.empty()) return;
-  const std::size_t lanes = geometry_.lanes(), count = micro_op_count(in);
-  for (int64_t o = 0; o < in.iter_out; ++o) {
-    for (int64_t i = 0; i < in.iter_in; ++i) {
-      const std::size_t offset = o * in.dst_factor_out + i * in.dst_factor_in;
-      for (std::size_t u = 0; u < count; ++u) {
-        const std::size_t lane = (uops[u].dst + offset) * lanes;
-        kernels_.narrow(&out_[lane], &sram_.acc[lane], lanes);
+  written_.clear();
+  for (std::size_t u = 0; u < micro_op_count(in); ++u) written_.push_back(uops[u].dst);
+  std::sort(written_.begin(), written_.end());
+  written_.erase(std::unique(written_.begin(), written_.end()), written_.end());
+
+  const std::size_t lanes = geometry_.lanes();
+  const int64_t outer = in.dst_factor_out ? in.iter_out : std::min<int64_t>(in.iter_out, 1);
+  const int64_t inner = in.dst_factor_in ? in.iter_in : std::min<int64_t>(in.iter_in, 1);
+  const bool in_a_row = in.dst_factor_in == 1;
+  for (int64_t o = 0; o < outer; ++o) {
+    for (const uint32_t dst : written_) {
+      const std::size_t first = dst + o * in.dst_factor_out;
+      for (int64_t i = 0; i < (in_a_row ? std::min<int64_t>(inner, 1) : inner); ++i) {
+        const std::size_t lane = (first + i * in.dst_factor_in) * lanes;
+        kernels_.narrow(&out_[lane], &sram_.acc[lane], in_a_row ? inner * lanes : lanes);
       }
     }
   }

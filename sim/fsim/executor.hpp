@@ -71,8 +71,9 @@ class Executor {
   Limits limits_;
   Dram& dram_;
   Scratchpads sram_;
-  std::vector<int8_t> out_;       // the output memory, if it is separate
-  std::vector<MicroOp> grouped_;  // reused by group_by_weight
+  std::vector<int8_t> out_;        // the output memory, if it is separate
+  std::vector<uint32_t> written_;  // reused by write_output
+  std::vector<MicroOp> grouped_;   // reused by group_by_weight
   std::vector<Run> runs_;
   std::vector<uint32_t> positions_;
 };

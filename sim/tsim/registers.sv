@@ -12,6 +12,7 @@
 //   0x30  cycles (high half)
 //   0x80 + 8 i  performance counter i, low half; + 4 high half
 // Addresses and origins are in bytes; origins are multiples of 64.
+// The AXI shell adds to 0x00: write bit 1 to stop; bit 3: not yet stopped (axi/axi_shell.sv).
 //
 // Ports:   csr_*: register access; event_steps: how much each counter advances in this cycle.
 // Timing:  a write takes effect at the next clock edge; csr_rdata follows csr_address at once.

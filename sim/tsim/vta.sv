@@ -7,6 +7,7 @@
 //          address, for a client; data come back with the client's number, in order per client, and
 //          must be taken. wr_req_*, wr_*: DRAM write channels: bursts, and their words in the same
 //          order with byte enables; wr_ack tells that one burst is complete.
+//          memory_error: the memory answered an access with an error in this cycle.
 //          token_hold hides the tokens of a queue (bits: l2g, g2l, g2s, s2g) in this cycle: tests
 //          vary the timing by it; tie it to 0.
 //          finished: FINISH has executed; quiet: nothing is active; fault: see registers.sv.
@@ -38,6 +39,7 @@ module vta
     output logic [PORT_BITS-1:0]   wr_data,
     output logic [PORT_BYTES-1:0]  wr_strobe,
     input  logic                   wr_ack,
+    input  logic                   memory_error,
     input  logic [3:0]             token_hold,
     output logic                   finished,
     output logic                   quiet,
@@ -231,7 +233,8 @@ module vta
     wire token_overflow = l2g_overflow || g2l_overflow || g2s_overflow || s2g_overflow;
     wire early_finish   = finish && (fetching || load_active || compute_followed || store_active);
     wire [FAULTS-1:0] faults =
-        {early_finish, token_overflow, store_fault, compute_fault, load_fault, dispatch_fault};
+        {memory_error, early_finish, token_overflow, store_fault, compute_fault, load_fault,
+         dispatch_fault};
 
     logic [5*COUNTERS-1:0] steps;
     always_comb begin

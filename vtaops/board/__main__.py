@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vtaops.board.bitfile import read_bit_file
-from vtaops.board.faults import Fault, Faults
+from vtaops.board.bitfile import blank_bit_file, read_bit_file
+from vtaops.board.faults import OF_THE_LOGIC, Fault, Faults
 from vtaops.board.pynq_remote import DEFAULT_PORT as PYNQ_REMOTE_PORT
 from vtaops.board.server import BoardServer
 from vtaops.config import HardwareConfig
@@ -50,8 +50,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _serve(options: argparse.Namespace) -> None:
     with _server(options) as server:
-        if options.bitstream is not None:
-            server.program(_bitstream(options.bitstream))
+        content = _bitstream(options)
+        if content:
+            server.program(content)
+        for fault, after in getattr(options, "fault", []):
+            assert server.faults is not None
+            server.faults.inject(fault, after)
         print(f"serving {options.config} at {server.address}", flush=True)
         signal.sigwait(_SIGNALS)
 
@@ -63,9 +67,16 @@ def _serve_pynq_remote(options: argparse.Namespace) -> None:
         raise DeviceError(
             f"{error}; PYNQ_REMOTE=1 pip install pynq==4.0.0, in an environment of its own"
         ) from error
-    board = _virtual_board(options, Faults())
-    if options.bitstream is not None:
-        board.program(_bitstream(options.bitstream))
+    faults = Faults()
+    board = _virtual_board(options, faults)
+    content = _bitstream(options)
+    if content:
+        board.program(content)
+    for fault, after in options.fault:
+        if fault not in OF_THE_LOGIC:
+            known = ", ".join(f.value for f in OF_THE_LOGIC)
+            raise DeviceError(f"PYNQ.remote's connection has no faults; those here are {known}")
+        faults.inject(fault, after)
     server, port = serve(board, options.host, options.port)
     print(f"serving {options.config} to PYNQ.remote at {options.host}:{port}", flush=True)
     signal.sigwait(_SIGNALS)
@@ -100,15 +111,28 @@ def _parser() -> argparse.ArgumentParser:
         "--attach", action="store_true", help="the bitstream was programmed by other means"
     )
     for command in (virtual, remote):
-        command.add_argument("--simulator", choices=("fsim", "tsim"), default="fsim")
-    virtual.add_argument(
-        "--fault",
-        action="append",
-        default=[],
-        choices=[fault.value for fault in Fault],
-        help="a fault to have once; may be given several times",
-    )
+        command.add_argument("--simulator", choices=("fsim", "tsim", "axi"), default="fsim")
+        command.add_argument(
+            "--programmed", action="store_true", help="start as if a bitstream were in the logic"
+        )
+        command.add_argument(
+            "--fault",
+            action="append",
+            default=[],
+            type=_fault,
+            metavar="FAULT[:N]",
+            help=f"a fault to have once, after N occasions for it (default 0); may be given "
+            f"several times: {', '.join(fault.value for fault in Fault)}",
+        )
     return parser
+
+
+def _fault(text: str) -> tuple[Fault, int]:
+    name, _, after = text.partition(":")
+    known = [fault.value for fault in Fault]
+    if name not in known or not (after or "0").isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(known)}, or has a bad N")
+    return Fault(name), int(after or 0)
 
 
 def _server(options: argparse.Namespace) -> BoardServer:
@@ -118,8 +142,6 @@ def _server(options: argparse.Namespace) -> BoardServer:
     faults: Faults | None = None
     if options.command == "virtual":
         faults = Faults()
-        for name in options.fault:
-            faults.inject(Fault(name))
         interface = _virtual_board(options, faults)
     accelerator = Accelerator(config, design, interface)
     if options.command == "serve" and options.attach:
@@ -137,8 +159,13 @@ def _virtual_board(options: argparse.Namespace, faults: Faults) -> VirtualBoard:
     )
 
 
-def _bitstream(path: Path) -> bytes:
-    return read_bit_file(path).to_bytes()
+def _bitstream(options: argparse.Namespace) -> bytes:
+    """Return the bitstream to start with; empty if there is none."""
+    if options.bitstream is not None:
+        return read_bit_file(options.bitstream).to_bytes()
+    if options.command != "serve" and options.programmed:
+        return blank_bit_file(HardwareConfig.load(options.config).board.device).to_bytes()
+    return b""
 
 
 if __name__ == "__main__":

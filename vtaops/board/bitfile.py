@@ -80,6 +80,11 @@ class BitFile:
         return out + b"e" + struct.pack(">I", len(self.data)) + self.data
 
 
+def blank_bit_file(part: str) -> BitFile:
+    """Return a bitstream without a design: only the virtual board has a use for it."""
+    return BitFile("blank", part.removeprefix("xc"), "", "", _SYNC_WORD * 64)
+
+
 def die(part: str) -> str:
     """Return family and size of a part: ``7z020`` of ``xc7z020clg484-1``.
 

@@ -11,7 +11,10 @@ import json
 import os
 import re
 import sys
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import MISSING, asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,8 @@ else:
     import tomli as tomllib
 
 from vtaops._data import data_directory
-from vtaops.board.bitfile import BitFile, check_part, read_bit_file
+from vtaops.board.bitfile import MAX_BYTES, BitFile, check_part, read_bit_file
+from vtaops.board.download import HTTPS_ONLY, Progress, download
 from vtaops.config import ISA_VERSION, TARGETS, HardwareConfig
 from vtaops.errors import ConfigError, DeviceError
 from vtaops.runtime.registers import RegisterMap
@@ -55,6 +59,10 @@ class Entry:
         Where to get it.
     notes : str
         What one should know.
+    url : str
+        Address of the ``.bit`` file; empty if it is not published.
+    nbytes : int
+        Size of the file; 0 if it is not known.
 
     Raises
     ------
@@ -70,11 +78,13 @@ class Entry:
     sha256: str
     source: str
     notes: str = ""
+    url: str = ""
+    nbytes: int = 0
 
     def __post_init__(self) -> None:
         known = ", ".join(design.value for design in RegisterMap)
         for ok, what in (
-            (all(isinstance(v, str) for v in asdict(self).values()), "all values are strings"),
+            (self._are_of_their_types(), "nbytes is an integer, all other values are strings"),
             (bool(_ID.fullmatch(str(self.id))), "ids have 1..64 of A-Z a-z 0-9 . _ -"),
             (self.board in TARGETS, f"boards are {', '.join(TARGETS)}"),
             (self.register_map in list(RegisterMap), f"register maps are {known}"),
@@ -86,6 +96,11 @@ class Entry:
             if not ok:
                 raise ConfigError(f"bitstream {self.id!r} is not described correctly: {what}")
         object.__setattr__(self, "register_map", RegisterMap(self.register_map))
+
+    def _are_of_their_types(self) -> bool:
+        values = asdict(self)
+        nbytes = values.pop("nbytes")
+        return type(nbytes) is int and all(isinstance(v, str) for v in values.values())
 
     def hardware(self) -> HardwareConfig:
         """Return the configuration of the logic."""
@@ -144,8 +159,7 @@ class Catalogue:
         entry = self.entry(name)
         if entry.sha256 == UNKNOWN:
             raise DeviceError(
-                f"no checksum of {name} is known, so it cannot be trusted; get it yourself "
-                f"({entry.source}), then: vtaops bitstream add FILE --id {name}"
+                f"no checksum of {name} is known, so it cannot be trusted; {_how_to_get(entry)}"
             )
         if entry.hw_version != ISA_VERSION:
             raise DeviceError(
@@ -153,17 +167,56 @@ class Catalogue:
             )
         path = self.path(entry)
         if not path.is_file():
-            raise DeviceError(
-                f"{name} is not in the cache; get it from {entry.source}, then: "
-                f"vtaops bitstream add FILE --id {name}"
-            )
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        if digest != entry.sha256:
-            raise DeviceError(
-                f"{path} has SHA-256 {digest}, not {entry.sha256}: it is corrupted; remove it and "
-                f"add it again"
-            )
-        check_part(read_bit_file(path), TARGETS[entry.board].device)
+            raise DeviceError(f"{name} is not in the cache; {_how_to_get(entry)}")
+        _check_file(entry, path)
+        return path
+
+    def fetch(
+        self,
+        name: str,
+        *,
+        progress: Progress | None = None,
+        timeout: float = 600.0,
+        schemes: Collection[str] = HTTPS_ONLY,
+    ) -> Path:
+        """Download a bitstream into the cache, unless it is there and intact; return its path.
+
+        Parameters
+        ----------
+        name : str
+            Its id.
+        progress : callable, optional
+            Called with bytes done and bytes in all, as they arrive.
+        timeout : float
+            Seconds that the download may take.
+        schemes : collection of str
+            Schemes of addresses that are followed.
+
+        Raises
+        ------
+        DeviceError
+            If there is no such id or no address of it, the download fails (see
+            `vtaops.board.download`), or what came is not the file of the checksum and the board;
+            nothing is kept then.
+        """
+        entry = self.entry(name)
+        if not entry.url or entry.sha256 == UNKNOWN:
+            raise DeviceError(f"{name} is not published for download; {_how_to_get(entry)}")
+        path = self.path(entry)
+        if path.is_file():
+            with suppress(DeviceError):  # damaged: get it again
+                _check_file(entry, path)
+                return path
+        download(
+            entry.url,
+            path,
+            sha256=entry.sha256,
+            max_bytes=entry.nbytes or MAX_BYTES,
+            check=partial(_check_file, entry),
+            progress=progress,
+            timeout=timeout,
+            schemes=schemes,
+        )
         return path
 
     def add(self, file: Path, entry: Entry) -> Entry:
@@ -208,6 +261,26 @@ class Catalogue:
             raise ConfigError(f"{self._additions} is damaged ({error}); remove it") from error
 
 
+def _how_to_get(entry: Entry) -> str:
+    if entry.url and entry.sha256 != UNKNOWN:
+        return f"get it: vtaops bitstream fetch {entry.id}"
+    accept = " --accept" if entry.sha256 == UNKNOWN else ""
+    return (
+        f"get it yourself ({entry.source}), then: vtaops bitstream add FILE --id {entry.id}{accept}"
+    )
+
+
+def _check_file(entry: Entry, path: Path) -> None:
+    """Compare checksum and part of a file with what is known of it."""
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    if digest != entry.sha256:
+        raise DeviceError(
+            f"{path} has SHA-256 {digest}, not {entry.sha256}: it is corrupted; remove it and "
+            f"{_how_to_get(entry)}"
+        )
+    check_part(read_bit_file(path), TARGETS[entry.board].device)
+
+
 def _read_manifest(path: Path) -> list[Entry]:
     try:
         with path.open("rb") as file:
@@ -219,7 +292,8 @@ def _read_manifest(path: Path) -> list[Entry]:
 
 def _entry(value: Any, path: Path) -> Entry:
     names = {f.name for f in fields(Entry)}
-    if not isinstance(value, dict) or not names - {"notes"} <= value.keys() <= names:
+    required = {f.name for f in fields(Entry) if f.default is MISSING}
+    if not isinstance(value, dict) or not required <= value.keys() <= names:
         raise ConfigError(
             f"{path}: a bitstream has the keys {sorted(names)}; found {str(value)[:200]}"
         )

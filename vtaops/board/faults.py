@@ -32,6 +32,10 @@ class Fault(str, Enum):
     """The code that serves the next request fails unexpectedly."""
 
 
+OF_THE_LOGIC = (Fault.HANG, Fault.LATE_DONE, Fault.REFUSE_PROGRAMMING)
+"""Faults of the virtual board itself; the others are of the connection and the server."""
+
+
 class Faults:
     """The faults still to come; may be used from several threads."""
 

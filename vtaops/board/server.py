@@ -48,6 +48,7 @@ from vtaops.runtime.wire import (
 _log = logging.getLogger("vtaops.board")
 
 _LOGIN_HEADER_BYTES = 1024
+_DRAIN_SECONDS = 1.0  # for the sender of a malformed message to read why it is refused
 
 
 @dataclass(frozen=True)
@@ -242,9 +243,14 @@ class BoardServer:
         nonce = secrets.token_hex(NONCE_BYTES)
         hello = {"protocol": PROTOCOL_VERSION, "vtaops": package_version(), "nonce": nonce}
         connection.send({**hello, "secret": bool(self._secret)}, deadline=deadline)
-        login, _ = connection.receive(
-            deadline=deadline, max_payload=0, max_header=_LOGIN_HEADER_BYTES
-        )
+        try:
+            login, _ = connection.receive(
+                deadline=deadline, max_payload=0, max_header=_LOGIN_HEADER_BYTES
+            )
+        except ConnectionLost as error:
+            self._refuse(connection, str(error))
+            connection.drain(_DRAIN_SECONDS)
+            raise
         if login.get("op") != "login" or login.get("protocol") != PROTOCOL_VERSION:
             self._refuse(connection, f"this board speaks protocol {PROTOCOL_VERSION}")
             return False
@@ -347,6 +353,7 @@ class Session:
             "keep": (self._keep, {"buffer": int, "sha256": str, "nbytes": int}, False),
             "launch": (self._launch, {"address": int, "count": int, "timeout": float}, False),
             "stats": (self._stats, {}, False),
+            "performance": (self._performance, {}, False),
             "reset_stats": (self._reset_stats, {}, False),
             "info": (self._info, {}, False),
             "upload": (self._take_upload, {"offset": int, "total": int}, True),
@@ -372,6 +379,7 @@ class Session:
                 )
             except ConnectionLost as error:
                 self._answer({"id": 0, "error": _error(error), "last": True})
+                self._connection.drain(_DRAIN_SECONDS)
                 raise
             self._serve_one(header, payload)
 
@@ -471,6 +479,9 @@ class Session:
     def _stats(self) -> _Answer:
         return dict(self._device.stats().as_dict()), b""
 
+    def _performance(self) -> _Answer:
+        return dict(self._device.performance().as_dict()), b""
+
     def _reset_stats(self) -> _Answer:
         self._device.reset_stats()
         return {}, b""
@@ -478,6 +489,7 @@ class Session:
     def _info(self) -> _Answer:
         server, accelerator = self._server, self._server.accelerator
         package = accelerator.interface
+        name = getattr(package, "__name__", type(package).__name__)
         return {
             "target": accelerator.config.target,
             "part": accelerator.config.board.device,
@@ -492,7 +504,7 @@ class Session:
             "session_bytes": self._used,
             "cache_bytes": server.cache.used,
             "limits": asdict(server.limits),
-            "interface": f"{type(package).__name__} {getattr(package, '__version__', '')}".strip(),
+            "interface": f"{name} {getattr(package, '__version__', '')}".strip(),
             "vtaops": package_version(),
             "python": platform.python_version(),
             "numpy": np.__version__,

@@ -14,7 +14,7 @@ import errno
 import os
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -23,16 +23,25 @@ from vtaops.board.bitfile import BitFile, check_part, parse_bit_file
 from vtaops.board.faults import Fault, Faults
 from vtaops.capabilities import FSIM, HLS_2020, Capabilities
 from vtaops.config import INSTRUCTION_BYTES, HardwareConfig
-from vtaops.errors import DeadlockError, DeviceError
+from vtaops.errors import ConfigError, DeadlockError, DeviceError
 from vtaops.isa import OPCODE_BITS, Encoding, Finish, Opcode, words_to_array
 from vtaops.runtime import open_device
+from vtaops.runtime.device import performance_of
 from vtaops.runtime.registers import PAGE_BYTES, HlsRegisters, RegisterMap, RtlRegisters
 
 if TYPE_CHECKING:
     from vtaops.runtime.device import Device, DeviceBuffer
+    from vtaops.runtime.tsim import Tsim
+
+    _Array = np.ndarray[Any, Any]
+else:
+    _Array = np.ndarray  # NumPy 1.21, of the images for boards, has no subscript here
 
 RUN_SECONDS = 60.0
 """Longest simulation of one run."""
+
+POLL_CYCLES = 1000
+"""Cycles of the simulated RTL that pass between two looks of the processor at its state."""
 
 LATE_POLLS = 5
 """Reads of the done flag that see the old value, where a late flag is injected."""
@@ -51,8 +60,14 @@ class VirtualBoard:
         Design of its bitstreams.
     faults : Faults, optional
         Faults to have.
-    simulator : "fsim" or "tsim"
-        What executes: the functional simulator, or our RTL, cycle by cycle.
+    simulator : "fsim", "tsim" or "axi"
+        What executes: the functional simulator; our RTL, cycle by cycle; or our RTL behind its AXI
+        shell, whose registers are then those that the driver sees (no faults can be injected).
+
+    Raises
+    ------
+    ConfigError
+        If "axi" shall stand for upstream's cores.
     """
 
     def __init__(
@@ -71,6 +86,10 @@ class VirtualBoard:
         self.last_error = ""
         """Why the last run did not finish, in the words of the simulator."""
         self._logic: _Logic = _HlsLogic(self) if hls else _RtlLogic(self)
+        if simulator == "axi":
+            if hls:
+                raise ConfigError("simulator 'axi' is our RTL; give it register map 'rtl'")
+            self._logic = _AxiLogic(self)
         self._blocks: dict[int, DeviceBuffer] = {}
         self._coherent: list[VirtualBuffer] = []
 
@@ -177,9 +196,18 @@ class VirtualBoard:
 
 def _simulator(name: str, config: HardwareConfig, capabilities: Capabilities) -> Device:
     if name == "fsim":
-        from vtaops.runtime.fsim import Fsim  # native code, which the server of a board lacks
-
+        try:
+            from vtaops.runtime.fsim import Fsim
+        except ImportError as error:
+            raise DeviceError(
+                f"a virtual board needs the simulator, which is native code and not in the wheel "
+                f"for boards ({error}); pip install vtaops as usual"
+            ) from error
         return Fsim(config, capabilities=capabilities)
+    if name == "axi":
+        from vtaops.runtime.tsim import Tsim
+
+        return Tsim(config, interface="axi")
     return open_device(name, config)
 
 
@@ -236,7 +264,7 @@ class VirtualMmio:
         return self._board.register(self._base + offset)
 
 
-class VirtualBuffer(np.ndarray[Any, Any]):
+class VirtualBuffer(_Array):
     """The cached view of a block of DRAM; `flush` and `invalidate` copy between the two."""
 
     block: DeviceBuffer | None = None
@@ -369,6 +397,7 @@ class _RtlLogic(_Logic):
         super().__init__(board)
         self._outcome = Outcome.IDLE
         self._late = 0
+        self._counted_before = performance_of(board.dram)  # with other bitstreams
 
     def read(self, offset: int) -> int:
         if offset == RtlRegisters.CONTROL:
@@ -394,5 +423,33 @@ class _RtlLogic(_Logic):
             )
             self._outcome = self.board.run(address, count)
             self.finished = self._outcome is Outcome.FINISHED
+            self._count()
             if self.board.faults.take(Fault.LATE_DONE):
                 self._late = LATE_POLLS
+
+    def _count(self) -> None:
+        """Set the performance counters, where the simulator has some."""
+        counted = performance_of(self.board.dram)
+        if counted is None:
+            return
+        before = self._counted_before
+        values = (counted - before if before else counted).as_dict()
+        for name, (low, high) in RtlRegisters.counters().items():
+            self.values[low], self.values[high] = values[name] & 0xFFFFFFFF, values[name] >> 32
+
+
+class _AxiLogic(_Logic):
+    """The registers of the simulated RTL itself, over AXI4-Lite."""
+
+    def __init__(self, board: VirtualBoard) -> None:
+        super().__init__(board)
+        self._device = cast("Tsim", board.dram)
+        self._device.reset_logic()
+
+    def read(self, offset: int) -> int:
+        if offset == RtlRegisters.CONTROL:
+            self._device.advance(POLL_CYCLES)
+        return self._device.read_register(offset)
+
+    def write(self, offset: int, data: int) -> None:
+        self._device.write_register(offset, data)

@@ -8,13 +8,17 @@ third party needs about 60 lines. A device may state what it can execute in an a
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from vtaops.config import HardwareConfig
+from vtaops.errors import UnsupportedError
 from vtaops.program.statistics import Statistics
+
+if TYPE_CHECKING:
+    from vtaops.runtime.tsim.performance import TsimPerformance
 
 Self = TypeVar("Self", bound="Closing")
 
@@ -112,3 +116,28 @@ class CachingDevice(Device, Protocol):
 
     def write_cached(self, buffer: DeviceBuffer, data: npt.NDArray[np.generic]) -> None:
         """Do the same as `write`, for data that are likely to be written again."""
+
+
+@runtime_checkable
+class CountingDevice(Device, Protocol):
+    """A device whose logic may count cycles."""
+
+    def performance(self) -> TsimPerformance:
+        """Return cycles and where they went, summed over the launches since `reset_stats`.
+
+        Raises
+        ------
+        UnsupportedError
+            If this logic does not count.
+        """
+
+
+def performance_of(device: Device) -> TsimPerformance | None:
+    """Return what `CountingDevice.performance` does; None where nothing has counted."""
+    if not isinstance(device, CountingDevice):
+        return None
+    try:
+        performance = device.performance()
+    except UnsupportedError:
+        return None
+    return performance if performance.cycles else None

@@ -127,6 +127,11 @@ class LoadedProgram(Closing):
         for constant in program.constants:
             self._write_constant(self._device_buffer(constant.name), constant.constant_image())
 
+    @property
+    def instruction_address(self) -> int:
+        """Device-physical byte address of the first instruction, at this moment."""
+        return self._instructions.address
+
     def run(
         self, *arrays: npt.ArrayLike, timeout: float = DEFAULT_TIMEOUT
     ) -> npt.NDArray[np.generic]:

@@ -17,19 +17,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from vtaops.capabilities import FULL, HLS_2020, Capabilities
 from vtaops.config import INSTRUCTION_BYTES, PAGE_BYTES, HardwareConfig, Memory
-from vtaops.errors import BufferLost, DeviceError, DeviceTimeout, VTAError
+from vtaops.errors import BufferLost, DeviceError, DeviceTimeout, UnsupportedError, VTAError
 from vtaops.isa import Encoding, Load, words_to_array
 from vtaops.program.statistics import Statistics, count_instructions
 from vtaops.runtime.device import Closing, DeviceBuffer
 from vtaops.runtime.instruction_check import check_instructions
 from vtaops.runtime.registers import ControlRegisters, Mmio, RegisterMap, control_registers
+
+if TYPE_CHECKING:
+    from vtaops.runtime.tsim.performance import TsimPerformance
 
 ADDRESS_LIMIT = 1 << 32
 """Registers hold 32-bit addresses."""
@@ -68,6 +71,8 @@ def pynq_package() -> PynqInterface:
     """
     try:
         package: PynqInterface = importlib.import_module("pynq")
+        if not hasattr(package, "allocate"):
+            raise ImportError("what is found is a folder of that name, or another package")
     except ImportError as error:
         raise DeviceError(
             f"cannot import pynq ({error}); run this on a board with a PYNQ image, or connect to "
@@ -121,6 +126,7 @@ class Accelerator:
         self._bitstream: Path | None = None
         self._registers: ControlRegisters | None = None
         self._stuck = False
+        self._counted: TsimPerformance | None = None  # the counters after the last run
         self._clearing: Any = None  # instructions that only clear the done flag
 
     @property
@@ -142,6 +148,9 @@ class Accelerator:
             If the board refuses it; no bitstream counts as programmed then.
         """
         with self._lock:
+            if self._stuck and self._registers is not None:
+                with _worded("cannot stop the logic"):
+                    self._registers.stop()
             self._registers, self._stuck = None, False
             self.generation += 1
             with _worded("cannot program the logic"):
@@ -164,9 +173,16 @@ class Accelerator:
         with self._lock, _worded("cannot map the registers"):
             base = self.config.board.register_base
             self._registers = control_registers(self.register_map, self.interface.MMIO, base)
+            self._counted = self._registers.performance()
 
-    def launch(self, insn_address: int, count: int, timeout: float) -> None:
-        """Run instructions to FINISH; see `vtaops.runtime.Device.launch`."""
+    def launch(self, insn_address: int, count: int, timeout: float) -> TsimPerformance | None:
+        """Run instructions to FINISH; see `vtaops.runtime.Device.launch`.
+
+        Returns
+        -------
+        TsimPerformance or None
+            What the logic counted in this run; None if it does not count.
+        """
         deadline = time.monotonic() + timeout
         with self._turn(timeout):
             registers = self._ready()
@@ -175,16 +191,18 @@ class Accelerator:
                     self._clear_finish(registers)
                 registers.start(insn_address, count)
                 finished = self._wait(registers, True, deadline)
-                failure = registers.failure() if not finished else ""
+                failure = registers.failure()  # also of a run that reached FINISH
+                before, self._counted = self._counted, registers.performance()
             if failure or not finished:
                 self._stuck = True
             if failure:
-                raise DeviceError(f"the board did not finish: {failure}")
+                raise DeviceError(f"the run on the board failed: {failure}")
             if not finished:
                 raise DeviceTimeout(
                     f"the board did not reach FINISH within {timeout} s; the logic is programmed "
                     f"again before the next run"
                 )
+            return self._counted - before if self._counted and before else None
 
     def registers(self) -> dict[str, int]:
         """Return the readable control registers by name; empty without a bitstream."""
@@ -321,6 +339,7 @@ class PynqDevice(Closing):
         self.capabilities = accelerator.capabilities
         self._buffers: dict[int, PynqBuffer] = {}  # by address
         self._statistics = Statistics()
+        self._performance: TsimPerformance | None = None
         self._known: dict[bytes, Statistics] = {}  # checked instruction streams
         self._lock = threading.RLock()
         self._closed = False
@@ -415,14 +434,31 @@ class PynqDevice(Closing):
                         buffer._dirty = False
             for buffer in self._buffers.values():
                 buffer._stale = True
-            self._accelerator.launch(insn_address, count, timeout)
+            performance = self._accelerator.launch(insn_address, count, timeout)
             self._statistics += statistics
+            if performance is not None:
+                past = self._performance
+                self._performance = past + performance if past else performance
 
     def stats(self) -> Statistics:
         return self._statistics
 
+    def performance(self) -> TsimPerformance:
+        """Return cycles and where they went, counted by the logic since `reset_stats`.
+
+        Raises
+        ------
+        UnsupportedError
+            If the logic is upstream's HLS design.
+        """
+        if self._accelerator.register_map is RegisterMap.HLS:
+            raise UnsupportedError("upstream's HLS design counts no cycles; our RTL does")
+        from vtaops.runtime.tsim.performance import TsimPerformance
+
+        return self._performance or TsimPerformance()
+
     def reset_stats(self) -> None:
-        self._statistics = Statistics()
+        self._statistics, self._performance = Statistics(), None
 
     def close(self) -> None:
         """Free all buffers; further calls but `close` are errors."""

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from vtaops.runtime.tsim.performance import TsimPerformance
 
 PAGE_BYTES = 0x1000
 """Distance between the register pages of two cores, and length of each."""
@@ -25,6 +28,8 @@ class Mmio(Protocol):
     def write(self, offset: int, data: int) -> None:
         """Set the 32-bit register at a byte offset."""
 
+
+_STOP_POLLS = 1000  # the transfers under way take microseconds, as does each poll
 
 MapPage = Callable[[int, int], Mmio]
 """Maps a page of registers: (physical byte address, length in bytes) -> Mmio."""
@@ -52,11 +57,21 @@ class ControlRegisters(Protocol):
     def finished(self) -> bool:
         """Whether FINISH has executed."""
 
+    def stop(self) -> None:
+        """Let the transfers that are under way end and forget the run, where that is possible."""
+
     def failure(self) -> str:
         """Return what the hardware says is wrong; empty if nothing, or if it cannot tell."""
 
     def values(self) -> dict[str, int]:
         """Return the registers that may be read at any time, for people."""
+
+    @staticmethod
+    def after_run(insn_address: int, count: int) -> dict[str, int]:
+        """Return what `values` holds, at least, when a run has finished."""
+
+    def performance(self) -> TsimPerformance | None:
+        """Return the performance counters since the logic was programmed; None if it has none."""
 
 
 class HlsRegisters:
@@ -106,6 +121,9 @@ class HlsRegisters:
     def finished(self) -> bool:
         return self._compute.read(self.COMPUTE_DONE) == 1
 
+    def stop(self) -> None:
+        """Do nothing: these cores cannot be stopped."""
+
     def failure(self) -> str:
         return ""  # these cores report nothing
 
@@ -116,9 +134,16 @@ class HlsRegisters:
             "compute done": self._compute.read(self.COMPUTE_DONE),
         }
 
+    @staticmethod
+    def after_run(insn_address: int, count: int) -> dict[str, int]:
+        return {"fetch count": count, "fetch address": insn_address, "compute done": 1}
+
+    def performance(self) -> TsimPerformance | None:
+        return None
+
 
 class RtlRegisters:
-    """The control block of our RTL: one page; see ``sim/tsim/registers.sv``.
+    """The control block of our RTL in its AXI shell: one page; see ``sim/tsim/registers.sv``.
 
     Parameters
     ----------
@@ -132,6 +157,7 @@ class RtlRegisters:
     CYCLES_LOW, CYCLES_HIGH, FAULTS, TOKENS = 0x04, 0x30, 0x28, 0x2C
     COUNTERS = 0x80  # pairs of low and high halves, in the order of `TsimPerformance`
     LAUNCH, FINISHED, QUIET = 0x1, 0x2, 0x4
+    STOP, STOPPING = 0x2, 0x8  # of the AXI shell (``sim/tsim/axi/axi_shell.sv``)
     WAITS = (
         "load waits for a token of compute",
         "compute waits for a token of load",
@@ -153,6 +179,12 @@ class RtlRegisters:
 
     def finished(self) -> bool:
         return bool(self._page.read(self.CONTROL) & self.FINISHED)
+
+    def stop(self) -> None:
+        self._page.write(self.CONTROL, self.STOP)
+        for _ in range(_STOP_POLLS):
+            if not self._page.read(self.CONTROL) & self.STOPPING:
+                return
 
     def failure(self) -> str:
         faults = self._page.read(self.FAULTS)
@@ -179,8 +211,48 @@ class RtlRegisters:
         }
         return {name: self._page.read(offset) for name, offset in names.items()}
 
+    @staticmethod
+    def after_run(insn_address: int, count: int) -> dict[str, int]:
+        control = RtlRegisters.FINISHED | RtlRegisters.QUIET
+        return {
+            "control": control,
+            "count": count,
+            "address": insn_address,
+            "faults": 0,
+            "tokens": 0,
+        }
+
+    def performance(self) -> TsimPerformance | None:
+        return self.read_performance(self._page.read)
+
+    @classmethod
+    def counters(cls) -> dict[str, tuple[int, int]]:
+        """Return the offsets of low and high half of each performance counter, by its name."""
+        from vtaops.runtime.tsim.performance import COUNTERS
+
+        offsets = {"cycles": (cls.CYCLES_LOW, cls.CYCLES_HIGH)}
+        for index, name in enumerate(COUNTERS):
+            low = cls.COUNTERS + 8 * index
+            offsets[name] = low, low + 4
+        return offsets
+
+    @classmethod
+    def read_performance(cls, read: Callable[[int], int]) -> TsimPerformance:
+        """Return the performance counters; `read` returns the register at a byte offset."""
+        from vtaops.runtime.tsim.performance import TsimPerformance
+
+        halves = cls.counters().items()
+        return TsimPerformance(
+            **{name: read(low) | read(high) << 32 for name, (low, high) in halves}
+        )
+
+
+DESIGNS: dict[RegisterMap, type[HlsRegisters] | type[RtlRegisters]] = {
+    RegisterMap.HLS: HlsRegisters,
+    RegisterMap.RTL: RtlRegisters,
+}
+
 
 def control_registers(kind: RegisterMap, map_page: MapPage, base: int) -> ControlRegisters:
     """Return the registers of a design at a physical byte address."""
-    design = HlsRegisters if kind is RegisterMap.HLS else RtlRegisters
-    return design(map_page, base)
+    return DESIGNS[kind](map_page, base)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,9 @@ from vtaops.runtime.wire import (
     proves,
     read_secret,
 )
+
+if TYPE_CHECKING:
+    from vtaops.runtime.tsim.performance import TsimPerformance
 
 DEFAULT_TIMEOUT = 10.0
 """Seconds that the board may take for one message; a launch may take its own timeout longer."""
@@ -227,6 +230,20 @@ class RemoteDevice(Closing):
         names = list(Statistics.__dataclass_fields__)
         return Statistics(**dict(zip(names, _integers(answer, *names), strict=True)))
 
+    def performance(self) -> TsimPerformance:
+        """Return cycles and where they went, counted by the logic since `reset_stats`.
+
+        Raises
+        ------
+        UnsupportedError
+            If the logic is upstream's HLS design.
+        """
+        from vtaops.runtime.tsim.performance import TsimPerformance
+
+        answer, _ = self._request("performance")
+        names = list(TsimPerformance.__dataclass_fields__)
+        return TsimPerformance(**dict(zip(names, _integers(answer, *names), strict=True)))
+
     def reset_stats(self) -> None:
         self._request("reset_stats")
 
@@ -298,6 +315,9 @@ class RemoteDevice(Closing):
         except DeviceTimeout as error:
             self._drop()
             raise DeviceTimeout(f"{self.address} did not answer in {self._timeout} s") from error
+        except ConnectionLost as error:
+            self._drop()
+            raise ConnectionLost(f"{self.address}, login: {error}") from error
         except BaseException:
             self._drop()
             raise

@@ -56,6 +56,9 @@ _PREAMBLE = struct.Struct("<4sIII")
 _CHECK = struct.Struct("<I")
 PREAMBLE_BYTES = _PREAMBLE.size + _CHECK.size
 
+# Who has vanished without a word (power, cable) is noticed after about a minute, not two hours.
+_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+
 _SHORTEST_WAIT = 1e-3  # seconds; 0 would make a socket non-blocking
 
 
@@ -81,6 +84,8 @@ class Connection:
         self._stream = stream
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _KEEPALIVE.items():
+            stream.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
     def send(
         self, header: Mapping[str, Any], payload: bytes | memoryview = b"", *, deadline: float
@@ -164,6 +169,21 @@ class Connection:
             self._stream.shutdown(socket.SHUT_RDWR)
         except OSError:
             return  # the other side was faster
+
+    def drain(self, seconds: float, nbytes: int = 2 * CHUNK_BYTES) -> None:
+        """Send nothing more, and drop what still comes, for a while.
+
+        To close a connection while bytes wait unread would take back what was sent last.
+        """
+        deadline = time.monotonic() + seconds
+        try:
+            self._stream.shutdown(socket.SHUT_WR)
+            while nbytes > 0:
+                self._wait_until(deadline)
+                received = len(self._stream.recv(min(nbytes, CHUNK_BYTES)))
+                nbytes = nbytes - received if received else 0
+        except OSError:
+            return  # nobody is there any more, or too slow
 
     def _receive_exactly(self, count: int, deadline: float) -> bytearray:
         data = bytearray(count)

@@ -26,9 +26,12 @@ from pathlib import Path
 from vtaops.config import HardwareConfig
 from vtaops.errors import DeviceError
 from vtaops.runtime.tsim.rtl import (
+    AXI_TOP_MODULE,
     PACKAGE,
     TOP_MODULE,
     RtlParameters,
+    axi_sources,
+    check_axi,
     harness,
     sources,
     systemverilog_package,
@@ -138,6 +141,7 @@ def build_model(
     config: HardwareConfig,
     parameters: RtlParameters,
     *,
+    axi: bool = False,
     trace: str | None = None,
     on_start: Callable[[str], None] | None = None,
 ) -> Path:
@@ -149,6 +153,8 @@ def build_model(
         The configuration.
     parameters : RtlParameters
         Port width and the like.
+    axi : bool
+        With the AXI shell around the RTL.
     trace : {"vcd", "fst"}, optional
         Build waveform tracing in (slower); FST needs the headers of lz4 and zlib.
     on_start : callable, optional
@@ -156,6 +162,8 @@ def build_model(
 
     Raises
     ------
+    ConfigError
+        If the AXI shell cannot be built with these parameters.
     DeviceError
         If a tool is missing or fails.
     """
@@ -163,16 +171,26 @@ def build_model(
     defines = [f"-DPORT_BYTES={parameters.port_bytes}"]
     if trace is not None:
         defines.append(f"-DTSIM_TRACE_{trace.upper()}=1")
-    text = {path.name: path.read_bytes() for path in (*sources(), harness())}
+    driver, *headers = harness(axi)
+    files = [*sources(), driver, *headers]
+    top, values = TOP_MODULE, dict[str, int]()
+    if axi:
+        check_axi(parameters)
+        defines += ["-DTSIM_AXI=1", f"-DBURST_BEATS={parameters.burst_beats}"]
+        files += axi_sources()
+        top = AXI_TOP_MODULE
+        values = {"PORT_BYTES": parameters.port_bytes, "ADDRESS_BITS": parameters.address_bits}
+    text = {path.name: path.read_bytes() for path in files}
     text[f"{PACKAGE}.sv"] = package.encode()
 
     def describe() -> None:
         if on_start:
             on_start(
-                f"building the tsim model {config.bitstream_id}, {parameters.port_bytes}-byte port"
+                f"building the tsim model {config.bitstream_id}, {parameters.port_bytes}-byte "
+                f"{'AXI ' if axi else ''}port"
             )
 
-    return _build(TOP_MODULE, text, harness().name, defines, trace, describe)
+    return _build(top, text, driver.name, defines, trace, describe, values)
 
 
 def build_library(
@@ -201,12 +219,15 @@ def _build(
     defines: list[str],
     trace: str | None,
     on_start: Callable[[], None],
+    values: dict[str, int] | None = None,  # of the parameters of the top module
 ) -> Path:
     tools = find_tools()
+    verilator_options = [*_VERILATOR_OPTIONS]
+    verilator_options += [f"-G{name}={value}" for name, value in (values or {}).items()]
     options = [*_CXX_OPTIONS, *_trace_defines(trace)]
     key = _digest(
         *tools.identity,
-        *_VERILATOR_OPTIONS,
+        *verilator_options,
         *options,
         *defines,
         top,
@@ -221,7 +242,9 @@ def _build(
     def make(folder: Path) -> Path:
         with ThreadPoolExecutor(1) as pool:  # the runtime compiles beside the model
             runtime = pool.submit(_runtime_objects, tools, options, trace)
-            model = _compile_model(tools, folder, top, files, driver, options + defines, trace)
+            model = _compile_model(
+                tools, folder, top, files, driver, verilator_options, options + defines, trace
+            )
             objects = runtime.result()
         output = folder / "model.so"
         links = ["-lz", "-llz4"] if trace == "fst" else []
@@ -243,19 +266,20 @@ def _compile_model(
     top: str,
     files: dict[str, bytes],
     driver: str,
+    verilator_options: list[str],
     options: list[str],
     trace: str | None,
 ) -> Path:
     for name, content in files.items():
         (folder / name).write_bytes(content)
-    hardware = sorted(n for n in files if n.endswith(".sv") and n != f"{PACKAGE}.sv")
+    hardware = sorted(n for n in files if n.endswith((".sv", ".v")) and n != f"{PACKAGE}.sv")
     if f"{PACKAGE}.sv" in files:
         hardware.insert(0, f"{PACKAGE}.sv")  # before its users
     switch = "--trace-fst" if trace == "fst" else "--trace"  # old versions know no --trace-vcd
     tracing = [switch, "--trace-max-width", "128", "--trace-max-array", "4"]
     output = folder / "verilated"
     command: list[str | Path] = [tools.verilator, "--cc", "--top-module", top, "--Mdir", output]
-    command += [*_VERILATOR_OPTIONS, *(tracing if trace else [])]
+    command += [*verilator_options, *(tracing if trace else [])]
     command += [folder / name for name in hardware]
     _execute(command, VERILATOR_ROOT=str(tools.verilator_root))
     # One translation unit: the headers, which dominate, are read once.
@@ -263,7 +287,7 @@ def _compile_model(
     unit = folder / "unit.cpp"
     unit.write_text("".join(units) + f'#include "{folder / driver}"\n')
     target = folder / "model.o"
-    command = [tools.compiler, *options, *tools.include_options, f"-I{output}"]
+    command = [tools.compiler, *options, *tools.include_options, f"-I{output}", f"-I{folder}"]
     _execute([*command, "-c", unit, "-o", target])
     return target
 

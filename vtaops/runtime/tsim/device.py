@@ -17,12 +17,14 @@ from vtaops.runtime.device import Closing, DeviceBuffer
 from vtaops.runtime.registers import RtlRegisters
 from vtaops.runtime.tsim.build import TRACE_FORMATS, build_model
 from vtaops.runtime.tsim.model import DRAM_BYTES, NO_LIMIT, Model, Result
-from vtaops.runtime.tsim.performance import COUNTERS, TsimPerformance
+from vtaops.runtime.tsim.performance import TsimPerformance
 from vtaops.runtime.tsim.rtl import FAULTS, RtlParameters
 
 DEFAULT_LATENCY = 32
 """Cycles from a read request to its first word: about what the DRAM controller of a Zynq-7000 takes
 for the programmable logic at 100 MHz (an assumption, not a measurement)."""
+
+INTERFACES = ("port", "axi")
 
 _CHUNK_CYCLES = 100_000  # between two looks at the clock
 _CLIENTS = ("instruction fetch", "load unit", "compute unit", "store unit")
@@ -72,6 +74,9 @@ class Tsim(Closing):
         First cycle and end of the trace, counted from the first launch.
     parameters : RtlParameters, optional
         All parameters of the RTL; instead of `port_bytes`.
+    interface : {"port", "axi"}
+        What lies between the RTL and the DRAM: nothing, or the AXI shell of ``sim/tsim/axi`` with
+        an AXI4 memory and AXI4-Lite register accesses, whose protocol is checked in every cycle.
 
     Raises
     ------
@@ -92,16 +97,19 @@ class Tsim(Closing):
         trace: str | Path | None = None,
         trace_window: tuple[int, int] | None = None,
         parameters: RtlParameters | None = None,
+        interface: str = "port",
     ) -> None:
         if not isinstance(config, HardwareConfig):
             config = HardwareConfig.load(config)
+        if interface not in INTERFACES:
+            raise ConfigError(f"interface is {interface!r}; it must be one of {INTERFACES}")
         if not 2 <= latency < 1 << 31:
             raise ConfigError(f"latency is {latency} cycles; it must be in 2..2**31-1")
         if bandwidth is not None and bandwidth <= 0:
             raise ConfigError(f"bandwidth is {bandwidth} bytes per cycle; it must be positive")
         if jitter_seed is not None and not 0 <= jitter_seed < 1 << 64:
             raise ConfigError(f"jitter_seed is {jitter_seed}; it must be in 0..2**64-1")
-        self._config = config
+        self._config, self._interface = config, interface
         self._parameters = parameters or RtlParameters(
             port_bytes=config.board.bus_bits // 8 if port_bytes is None else port_bytes
         )
@@ -111,7 +119,7 @@ class Tsim(Closing):
             )
         self._trace = Path(trace) if trace is not None else None
         self._trace_window = trace_window
-        library = _build(config, self._parameters, self._trace)
+        library = _build(config, self._parameters, self._trace, interface == "axi")
         self._lock = threading.RLock()
         self._model: Model | None = Model(library, latency, bandwidth or 0.0, jitter_seed)
         self._dram = _PageAllocator(DRAM_BYTES)
@@ -195,7 +203,7 @@ class Tsim(Closing):
             result = model.run(_CHUNK_CYCLES)
             while result is Result.RUNNING and time.monotonic() < deadline:
                 result = model.run(_CHUNK_CYCLES)
-            self._performance += _read_performance(model)
+            self._performance += RtlRegisters.read_performance(model.read_register)
             _raise_failure(model, result, timeout)
 
     def stats(self) -> Statistics:
@@ -233,8 +241,39 @@ class Tsim(Closing):
             self._open()
             return self._performance
 
+    def reset_logic(self) -> None:
+        """Reset the RTL: everything but scratchpads and DRAM; for drivers and experiments."""
+        with self._lock:
+            self._open().reset()
+
+    def write_register(self, offset: int, value: int) -> None:
+        """Write a control register (`RtlRegisters`); some cycles pass."""
+        with self._lock:
+            self._open().write_register(offset, value)
+
+    def read_register(self, offset: int) -> int:
+        """Return a control register (`RtlRegisters`); with interface "axi" some cycles pass."""
+        with self._lock:
+            return self._open().read_register(offset)
+
+    def advance(self, cycles: int) -> None:
+        """Simulate cycles; fewer if the hardware reports a fault or comes to a standstill.
+
+        Raises
+        ------
+        DeviceError
+            If the RTL violates the AXI protocol.
+        """
+        with self._lock:
+            model = self._open()
+            model.run(cycles)
+            _raise_violation(model)
+
     def __repr__(self) -> str:
-        return f"Tsim({self._config.name!r}, port_bytes={self._parameters.port_bytes})"
+        return (
+            f"Tsim({self._config.name!r}, port_bytes={self._parameters.port_bytes}, "
+            f"interface={self._interface!r})"
+        )
 
     def _open(self) -> Model:
         if self._model is None:
@@ -290,7 +329,9 @@ class _PageAllocator:
             raise DeviceError(f"{nbytes} bytes exceed a buffer of {buffer.nbytes} bytes")
 
 
-def _build(config: HardwareConfig, parameters: RtlParameters, trace: Path | None) -> Path:
+def _build(
+    config: HardwareConfig, parameters: RtlParameters, trace: Path | None, axi: bool
+) -> Path:
     form = trace.suffix[1:] if trace else None
     if form is not None and form not in TRACE_FORMATS:
         raise ConfigError(f"the trace file is {trace}; its name must end in .vcd or .fst")
@@ -304,27 +345,20 @@ def _build(config: HardwareConfig, parameters: RtlParameters, trace: Path | None
             if not console.is_terminal:
                 console.print(text)
 
-        return build_model(config, parameters, trace=form, on_start=announce)
-
-
-def _read_performance(model: Model) -> TsimPerformance:
-    def counter(low: int, high: int) -> int:
-        return model.read_register(low) | model.read_register(high) << 32
-
-    values = {
-        name: counter(RtlRegisters.COUNTERS + 8 * index, RtlRegisters.COUNTERS + 8 * index + 4)
-        for index, name in enumerate(COUNTERS)
-    }
-    return TsimPerformance(
-        cycles=counter(RtlRegisters.CYCLES_LOW, RtlRegisters.CYCLES_HIGH), **values
-    )
+        return build_model(config, parameters, axi=axi, trace=form, on_start=announce)
 
 
 def _named(mask: int, names: tuple[str, ...]) -> list[str]:
     return [name for bit, name in enumerate(names) if mask >> bit & 1]
 
 
+def _raise_violation(model: Model) -> None:
+    if model.violation:
+        raise DeviceError(f"the RTL violated the AXI protocol: {model.violation}")
+
+
 def _raise_failure(model: Model, result: Result, timeout: float) -> None:
+    _raise_violation(model)
     if result is Result.RUNNING:
         raise DeviceTimeout(f"FINISH was not reached within {timeout} s")
     if result is Result.FAULT:

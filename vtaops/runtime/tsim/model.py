@@ -25,6 +25,7 @@ class Result(IntEnum):
     STANDSTILL = 2
     FAULT = 3
     BAD_ACCESS = 4
+    VIOLATION = 5
 
 
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
@@ -41,6 +42,8 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "tsim_run": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint64]),
     "tsim_bad_address": (ctypes.c_uint64, [ctypes.c_void_p]),
     "tsim_bad_client": (ctypes.c_int, [ctypes.c_void_p]),
+    "tsim_outstanding": (ctypes.c_uint64, [ctypes.c_void_p]),
+    "tsim_violation": (ctypes.c_char_p, [ctypes.c_void_p]),
     "tsim_trace": (
         ctypes.c_int,
         [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint64],
@@ -94,11 +97,11 @@ class Model:
         self._lib.tsim_reset(self._sim)
 
     def write_register(self, offset: int, value: int) -> None:
-        """Write a control register; takes a cycle."""
+        """Write a control register; takes a cycle, over AXI some more."""
         self._lib.tsim_csr_write(self._sim, offset, value)
 
     def read_register(self, offset: int) -> int:
-        """Return a register; takes no time."""
+        """Return a register; takes no time, over AXI some cycles."""
         return int(self._lib.tsim_csr_read(self._sim, offset))
 
     def run(self, cycles: int) -> Result:
@@ -109,6 +112,17 @@ class Model:
     def bad_access(self) -> tuple[int, int]:
         """Byte address and client (fetch, load, compute, store) of a forbidden DRAM access."""
         return self._lib.tsim_bad_address(self._sim), self._lib.tsim_bad_client(self._sim)
+
+    @property
+    def outstanding(self) -> int:
+        """DRAM bursts that are under way."""
+        return int(self._lib.tsim_outstanding(self._sim))
+
+    @property
+    def violation(self) -> str:
+        """The rule of the AXI protocol that was violated since the reset; empty if none was."""
+        text: bytes = self._lib.tsim_violation(self._sim)
+        return text.decode()
 
     def trace(self, path: Path, first: int, last: int) -> None:
         """Record a waveform of the cycles first..last-1, counted from now."""

@@ -88,6 +88,11 @@ class TsimPerformance:
             **{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
         )
 
+    def __sub__(self, other: TsimPerformance) -> TsimPerformance:
+        return TsimPerformance(
+            **{f.name: getattr(self, f.name) - getattr(other, f.name) for f in fields(self)}
+        )
+
     @property
     def compute_bound(self) -> int:
         """Cycles that the compute unit needs at least: the micro-ops that it issued."""

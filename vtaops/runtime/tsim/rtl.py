@@ -27,6 +27,8 @@ from vtaops.isa import (
 from vtaops.runtime.tsim.performance import COUNTERS
 
 TOP_MODULE = "vta"
+AXI_TOP_MODULE = "vta_axi"
+AXI_BURST_BEATS = 256
 PACKAGE = "vta_pkg"
 
 FAULTS = (
@@ -36,6 +38,7 @@ FAULTS = (
     "STORE reads beyond the end of the output scratchpad",
     "a token queue overflowed",
     "FINISH executed before all other instructions were complete",
+    "the memory answered an access with an error",
 )
 """Meaning of the bits of the fault register."""
 
@@ -111,9 +114,32 @@ def sources() -> list[Path]:
     return sorted(data_directory("sim/tsim").glob("*.sv"))
 
 
-def harness() -> Path:
-    """Return the C++ file that drives the model and holds its DRAM."""
-    return data_directory("sim/tsim") / "harness.cpp"
+def axi_sources() -> list[Path]:
+    """Return the files of the AXI shell around the RTL: SystemVerilog, and its Verilog top."""
+    folder = data_directory("sim/tsim/axi")
+    return [*sorted(folder.glob("*.sv")), folder / f"{AXI_TOP_MODULE}.v"]
+
+
+def check_axi(parameters: RtlParameters) -> None:
+    """Refuse parameters that the AXI shell cannot be built with.
+
+    Raises
+    ------
+    ConfigError
+        If a burst is longer than AXI4 allows.
+    """
+    if parameters.burst_beats > AXI_BURST_BEATS:
+        raise ConfigError(
+            f"burst_beats is {parameters.burst_beats}; an AXI4 burst has at most {AXI_BURST_BEATS} "
+            "words"
+        )
+
+
+def harness(axi: bool = False) -> list[Path]:
+    """Return the C++ files that drive the model and are its DRAM; the first includes the others."""
+    folder = data_directory("sim/tsim")
+    port = "axi/axi_port.h" if axi else "bare_port.h"
+    return [folder / name for name in ("harness.cpp", "dram.h", port)]
 
 
 def systemverilog_package(config: HardwareConfig, parameters: RtlParameters) -> str:

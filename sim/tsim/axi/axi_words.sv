@@ -1,0 +1,43 @@
+// Words of an AXI master: the write data channel. It marks the last word of each burst.
+//
+// Ports:   burst_*: the lengths of the bursts, in order (1 or more words each); in_*: their words;
+//          out_*: the channel. A word passes only when the length of its burst has come.
+// Timing:  a word per cycle, no gap between bursts; words pass straight through.
+module axi_words #(
+    parameter int BITS        = 64,  // of a word
+    parameter int LENGTH_BITS = 5,
+    parameter int DEPTH       = 16   // lengths that wait
+) (
+    input  logic                   clk,
+    input  logic                   rst,
+    input  logic                   burst_valid,
+    output logic                   burst_ready,
+    input  logic [LENGTH_BITS-1:0] burst_length,
+    input  logic                   in_valid,
+    output logic                   in_ready,
+    input  logic [BITS-1:0]        in_data,
+    output logic                   out_valid,
+    input  logic                   out_ready,
+    output logic [BITS-1:0]        out_data,
+    output logic                   out_last
+);
+    logic [LENGTH_BITS-1:0] left, next;  // words of the burst that are not yet sent
+    logic next_valid;
+    wire sent = out_valid && out_ready;
+    wire take = left == '0 || sent && out_last;
+
+    fifo #(.WIDTH(LENGTH_BITS), .DEPTH(DEPTH)) lengths (
+        .clk, .rst, .in_valid(burst_valid), .in_ready(burst_ready), .in_data(burst_length),
+        .out_valid(next_valid), .out_ready(take), .out_data(next));
+
+    assign out_valid = in_valid && left != '0;
+    assign in_ready  = out_ready && left != '0;
+    assign out_data  = in_data;
+    assign out_last  = left == LENGTH_BITS'(1);
+
+    always_ff @(posedge clk) begin
+        if (rst) left <= '0;
+        else if (take) left <= next_valid ? next : '0;
+        else if (sent) left <= left - 1'b1;
+    end
+endmodule

@@ -1,0 +1,99 @@
+// VTA for a block design: axi_shell.sv as a Verilog module, because Vivado's block designs take no
+// SystemVerilog module as a reference. What the ports mean stands there; the attributes tell the
+// tool which clock and reset belong to the buses, which it recognises by the names of their ports.
+//
+// PORT_BYTES and ADDRESS_BITS must be those of the generated package vta_pkg; it is checked.
+module vta_axi #(
+    parameter PORT_BYTES   = 8,
+    parameter ADDRESS_BITS = 32
+) (
+    (* X_INTERFACE_INFO = "xilinx.com:signal:clock:1.0 aclk CLK" *)
+    (* X_INTERFACE_PARAMETER = "ASSOCIATED_BUSIF s_axi:m_axi, ASSOCIATED_RESET aresetn" *)
+    input  wire                    aclk,
+    (* X_INTERFACE_INFO = "xilinx.com:signal:reset:1.0 aresetn RST" *)
+    (* X_INTERFACE_PARAMETER = "POLARITY ACTIVE_LOW" *)
+    input  wire                    aresetn,
+
+    input  wire                    s_axi_awvalid,
+    output wire                    s_axi_awready,
+    input  wire [11:0]             s_axi_awaddr,
+    input  wire [2:0]              s_axi_awprot,
+    input  wire                    s_axi_wvalid,
+    output wire                    s_axi_wready,
+    input  wire [31:0]             s_axi_wdata,
+    input  wire [3:0]              s_axi_wstrb,
+    output wire                    s_axi_bvalid,
+    input  wire                    s_axi_bready,
+    output wire [1:0]              s_axi_bresp,
+    input  wire                    s_axi_arvalid,
+    output wire                    s_axi_arready,
+    input  wire [11:0]             s_axi_araddr,
+    input  wire [2:0]              s_axi_arprot,
+    output wire                    s_axi_rvalid,
+    input  wire                    s_axi_rready,
+    output wire [31:0]             s_axi_rdata,
+    output wire [1:0]              s_axi_rresp,
+
+    output wire                    m_axi_arvalid,
+    input  wire                    m_axi_arready,
+    output wire [1:0]              m_axi_arid,
+    output wire [ADDRESS_BITS-1:0] m_axi_araddr,
+    output wire [7:0]              m_axi_arlen,
+    output wire [2:0]              m_axi_arsize,
+    output wire [1:0]              m_axi_arburst,
+    output wire [3:0]              m_axi_arcache,
+    output wire [2:0]              m_axi_arprot,
+    input  wire                    m_axi_rvalid,
+    output wire                    m_axi_rready,
+    input  wire [1:0]              m_axi_rid,
+    input  wire [8*PORT_BYTES-1:0] m_axi_rdata,
+    input  wire [1:0]              m_axi_rresp,
+    input  wire                    m_axi_rlast,
+    output wire                    m_axi_awvalid,
+    input  wire                    m_axi_awready,
+    output wire [1:0]              m_axi_awid,
+    output wire [ADDRESS_BITS-1:0] m_axi_awaddr,
+    output wire [7:0]              m_axi_awlen,
+    output wire [2:0]              m_axi_awsize,
+    output wire [1:0]              m_axi_awburst,
+    output wire [3:0]              m_axi_awcache,
+    output wire [2:0]              m_axi_awprot,
+    output wire                    m_axi_wvalid,
+    input  wire                    m_axi_wready,
+    output wire [8*PORT_BYTES-1:0] m_axi_wdata,
+    output wire [PORT_BYTES-1:0]   m_axi_wstrb,
+    output wire                    m_axi_wlast,
+    input  wire                    m_axi_bvalid,
+    output wire                    m_axi_bready,
+    input  wire [1:0]              m_axi_bid,
+    input  wire [1:0]              m_axi_bresp,
+
+    output wire                    finished,
+    output wire                    quiet,
+    output wire                    fault
+);
+    axi_shell #(.DATA_BITS(8 * PORT_BYTES), .ADDRESS_BITS(ADDRESS_BITS)) shell (
+        .aclk(aclk), .aresetn(aresetn),
+        .s_axi_awvalid(s_axi_awvalid), .s_axi_awready(s_axi_awready), .s_axi_awaddr(s_axi_awaddr),
+        .s_axi_wvalid(s_axi_wvalid), .s_axi_wready(s_axi_wready), .s_axi_wdata(s_axi_wdata),
+        .s_axi_wstrb(s_axi_wstrb),
+        .s_axi_bvalid(s_axi_bvalid), .s_axi_bready(s_axi_bready), .s_axi_bresp(s_axi_bresp),
+        .s_axi_arvalid(s_axi_arvalid), .s_axi_arready(s_axi_arready), .s_axi_araddr(s_axi_araddr),
+        .s_axi_rvalid(s_axi_rvalid), .s_axi_rready(s_axi_rready), .s_axi_rdata(s_axi_rdata),
+        .s_axi_rresp(s_axi_rresp),
+        .m_axi_arvalid(m_axi_arvalid), .m_axi_arready(m_axi_arready), .m_axi_arid(m_axi_arid),
+        .m_axi_araddr(m_axi_araddr), .m_axi_arlen(m_axi_arlen), .m_axi_arsize(m_axi_arsize),
+        .m_axi_arburst(m_axi_arburst), .m_axi_arcache(m_axi_arcache), .m_axi_arprot(m_axi_arprot),
+        .m_axi_rvalid(m_axi_rvalid), .m_axi_rready(m_axi_rready), .m_axi_rid(m_axi_rid),
+        .m_axi_rdata(m_axi_rdata), .m_axi_rresp(m_axi_rresp), .m_axi_rlast(m_axi_rlast),
+        .m_axi_awvalid(m_axi_awvalid), .m_axi_awready(m_axi_awready), .m_axi_awid(m_axi_awid),
+        .m_axi_awaddr(m_axi_awaddr), .m_axi_awlen(m_axi_awlen), .m_axi_awsize(m_axi_awsize),
+        .m_axi_awburst(m_axi_awburst), .m_axi_awcache(m_axi_awcache), .m_axi_awprot(m_axi_awprot),
+        .m_axi_wvalid(m_axi_wvalid), .m_axi_wready(m_axi_wready), .m_axi_wdata(m_axi_wdata),
+        .m_axi_wstrb(m_axi_wstrb), .m_axi_wlast(m_axi_wlast),
+        .m_axi_bvalid(m_axi_bvalid), .m_axi_bready(m_axi_bready), .m_axi_bid(m_axi_bid),
+        .m_axi_bresp(m_axi_bresp),
+        .finished(finished), .quiet(quiet), .fault(fault));
+
+    wire unused_protection = &{s_axi_awprot, s_axi_arprot};
+endmodule

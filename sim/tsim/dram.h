@@ -1,0 +1,94 @@
+// The DRAM of the simulation, and how regular it is: what the ports of bare_port.h and
+// axi/axi_port.h share. 4 GiB of lazily mapped pages, of which only the allocated ones may be
+// accessed; `latency` cycles, `bandwidth` bytes per cycle in both directions together; with a jitter
+// seed everything takes irregular times, reproducibly: results must not depend on it.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+constexpr uint64_t kDramBytes = uint64_t{1} << 32;
+constexpr uint64_t kPageBytes = 4096;
+constexpr int kClients = 3;           // that read; the number after them stands for writes
+constexpr size_t kQueuedBursts = 64;  // that the DRAM accepts before it makes a client wait
+
+struct Burst {
+  uint64_t address;
+  uint32_t beats;
+  uint64_t ready_cycle;  // of the first word, or of the acknowledgement
+};
+
+// xorshift64*: small and reproducible everywhere.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15u + 1) {}
+  uint32_t below(uint32_t limit) {
+    state_ ^= state_ >> 12;
+    state_ ^= state_ << 25;
+    state_ ^= state_ >> 27;
+    return static_cast<uint32_t>((state_ * 0x2545F4914F6CDD1Du) >> 33) % limit;
+  }
+
+ private:
+  uint64_t state_;
+};
+
+struct Dram {
+  uint8_t* bytes = nullptr;
+  std::vector<uint8_t> allocated = std::vector<uint8_t>(kDramBytes / kPageBytes);
+
+  uint32_t latency;
+  double bandwidth;  // bytes per cycle; 0: unlimited
+  bool jitter;
+  Random random;
+
+  uint64_t cycle = 0;
+  double budget = 0;  // bytes that the bandwidth allows now
+  uint64_t bad_address = 0;
+  int bad_client = -1;  // -1: none; kClients: a write
+
+  Dram(uint32_t latency_, double bandwidth_, bool jitter_, uint64_t seed)
+      : latency(latency_), bandwidth(bandwidth_), jitter(jitter_), random(seed) {}
+
+  bool map() {
+    void* memory = mmap(nullptr, kDramBytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory != MAP_FAILED) bytes = static_cast<uint8_t*>(memory);
+    return bytes != nullptr;
+  }
+
+  // Whether a burst lies in allocated pages; the first one that does not is remembered.
+  bool check(uint64_t address, uint32_t beats, int client) {
+    const uint64_t end = address + uint64_t{beats} * PORT_BYTES;
+    const bool inside =
+        end <= kDramBytes && allocated[address / kPageBytes] && allocated[(end - 1) / kPageBytes];
+    if (!inside && bad_client < 0) {
+      bad_address = address;
+      bad_client = client;
+    }
+    return inside;
+  }
+
+  void store(uint64_t address, const uint8_t* data, uint64_t strobe) {
+    for (int i = 0; i < PORT_BYTES; ++i)
+      if (strobe >> i & 1) bytes[address + i] = data[i];
+  }
+
+  void refill() {
+    if (bandwidth != 0) budget = std::min(budget + bandwidth, 4.0 * PORT_BYTES);
+  }
+
+  bool spend() {  // one port word of bandwidth
+    if (bandwidth == 0) return true;
+    if (budget < PORT_BYTES) return false;
+    budget -= PORT_BYTES;
+    return true;
+  }
+
+  uint64_t delay() { return latency + (jitter ? random.below(latency) : 0); }
+  bool stalls() { return jitter && random.below(4) == 0; }
+};

@@ -1,0 +1,96 @@
+// burst_generator: the bursts of a block are, row by row and without a gap, exactly the port words
+// that hold the bytes of the row; none crosses a multiple of BURST_BYTES, which divides 4 KiB; a
+// request stays until it is taken.
+module burst_generator_proof
+    import vta_pkg::*;
+(
+    input logic                 clk,
+    input logic                 rst,
+    input logic                 start_valid,
+    input logic [ADDR_BITS-1:0] start_address,
+    input logic [31:0]          start_row_bytes,
+    input logic [31:0]          start_stride_bytes,
+    input logic [15:0]          start_rows,
+    input logic                 req_ready
+);
+    localparam int BURST_BYTES = BURST_BEATS * PORT_BYTES;
+    if (4096 % BURST_BYTES != 0) begin : g_divides
+        $error("a burst may cross 4 KiB");
+    end
+
+    logic start_ready, req_valid, active;
+    logic [ADDR_BITS-1:0]  req_address;
+    logic [BEATS_BITS-1:0] req_beats;
+    burst_generator dut (.*);
+
+    logic started = 1'b0;
+    always_ff @(posedge clk) started <= 1'b1;
+
+    // The specification: the row that is cut, and the port word that must come next.
+    typedef logic [ADDR_BITS-1:0] address_t;
+    address_t row, next_word, last_word;  // byte addresses
+    logic [31:0] row_bytes, stride_bytes;
+    logic [15:0] rows_left;
+    wire begins = start_valid && start_ready;
+    wire taken  = req_valid && req_ready;
+    wire address_t last_of_burst = req_address + address_t'((32'(req_beats) - 1) * PORT_BYTES);
+    wire ends_row = last_of_burst == last_word;
+    wire address_t new_row = row + address_t'(stride_bytes);
+
+    function automatic address_t word_of(input address_t address);
+        return address & ~address_t'(PORT_BYTES - 1);
+    endfunction
+
+    always_ff @(posedge clk) begin
+        if (begins) begin
+            row          <= start_address;
+            next_word    <= word_of(start_address);
+            last_word    <= word_of(start_address + address_t'(start_row_bytes) - 1'b1);
+            row_bytes    <= start_row_bytes;
+            stride_bytes <= start_stride_bytes;
+            rows_left    <= start_rows;
+        end else if (taken && ends_row) begin
+            row       <= new_row;
+            next_word <= word_of(new_row);
+            last_word <= word_of(new_row + address_t'(row_bytes) - 1'b1);
+            rows_left <= rows_left - 1'b1;
+        end else if (taken) next_word <= last_of_burst + address_t'(PORT_BYTES);
+    end
+
+    logic was_pending;
+    address_t was_address;
+    logic [BEATS_BITS-1:0] was_beats;
+    always_ff @(posedge clk) begin
+        was_pending <= !rst && req_valid && !req_ready;
+        was_address <= req_address;
+        was_beats   <= req_beats;
+    end
+
+    always_comb begin
+        assume (started || rst);
+        assume (start_row_bytes != '0 && start_row_bytes < 32'd1 << 24 && start_rows != '0);
+        if (started && req_valid) begin
+            assert (req_address == next_word);
+            assert (req_beats != '0 && 32'(req_beats) <= BURST_BEATS);
+            assert (32'(req_address) / BURST_BYTES == 32'(last_of_burst) / BURST_BYTES);
+            assert (rows_left != '0);
+            // Not beyond the row: the distance to its end, modulo the address space, is no less.
+            assert (last_word - last_of_burst <= last_word - next_word);
+            assert (start_ready == (req_ready && ends_row && rows_left == 16'd1));
+        end
+        if (started) begin
+            assert (req_valid == active);
+            assert (req_valid || start_ready);
+            assert (!was_pending || req_valid && req_address == was_address
+                    && req_beats == was_beats);
+        end
+        // How the block keeps the same facts.
+        if (started && active) begin
+            assert (dut.row_address == row && dut.rows_left == rows_left);
+            assert (dut.row_bytes == row_bytes && dut.stride_bytes == stride_bytes);
+            assert (row_bytes != '0 && row_bytes < 32'd1 << 24);
+            assert (dut.beats_left != '0 && dut.beats_left <= 32'd1 << 24);
+            assert (last_word - next_word == address_t'((dut.beats_left - 1) * PORT_BYTES));
+        end
+    end
+endmodule

@@ -1,0 +1,222 @@
+"""The files for Vivado: their parameters, and the script run against stand-ins for its commands."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+
+import pytest
+from typer.testing import CliRunner
+
+from vtaops import ConfigError, HardwareConfig, cli
+from vtaops.board.catalogue import Catalogue
+from vtaops.config import TARGETS
+from vtaops.runtime.tsim import RtlParameters, vivado
+from vtaops.runtime.tsim.rtl import axi_sources, sources
+
+try:
+    import tkinter
+except ImportError:  # a distribution may leave it out
+    tkinter = None
+
+BIT = b"the bits"
+
+STAND_INS = r"""
+proc log {args} { lappend ::log $args }
+foreach name {
+    add_files apply_bd_automation connect_bd_intf_net connect_bd_net create_bd_design
+    generate_target launch_runs open_run report_utilization save_bd_design set_property
+    update_compile_order validate_bd_design wait_on_run assign_bd_address create_bd_cell
+} { proc $name args "log $name {*}\$args" }
+foreach name {get_bd_cells get_bd_pins get_bd_intf_pins get_bd_addr_spaces get_bd_addr_segs
+              get_files get_runs} { proc $name name { return $name } }
+proc current_fileset {} { return sources_1 }
+proc create_project {args} { log create_project {*}$args; set ::project [lindex $args 2] }
+proc make_wrapper {args} {
+    set folder [file join $::project vta.gen sources_1 bd vta_system hw_handoff]
+    file mkdir $folder
+    close [open [file join $folder vta_system.hwh] w]
+    return wrapper.v
+}
+proc get_property {name object} {
+    return [dict get $::properties $name]
+}
+proc report_timing_summary {args} { log report_timing_summary {*}$args }
+proc write_bitstream {args} {
+    log write_bitstream {*}$args
+    set file [open [lindex $args end] w]
+    puts -nonewline $file "the bits"
+    close $file
+}
+proc puts_kept {text} { lappend ::printed $text }
+rename puts real_puts
+proc puts {args} {
+    if {[llength $args] == 1} { lappend ::printed [lindex $args 0] } else { real_puts {*}$args }
+}
+"""
+
+
+class Vivado:
+    """Tcl in which the commands of Vivado only take note."""
+
+    def __init__(self, **properties: str) -> None:
+        self._tcl = tkinter.Tcl()
+        found = {"PROGRESS": "100%", "STATUS": "stopped", "STATS.WNS": "0.31", "STATS.WHS": "0.02"}
+        found |= {name.replace("_", "."): value for name, value in properties.items()}
+        self._tcl.eval("set properties [dict create {}]".format(" ".join(
+            f"{name} {{{value}}}" for name, value in found.items())))  # fmt: skip
+        self._tcl.eval("set log {}; set printed {}")
+        self._tcl.eval(STAND_INS)
+
+    def source(self, script) -> None:
+        self._tcl.eval(f"source {{{script}}}")
+
+    @property
+    def log(self) -> list[tuple[str, ...]]:
+        lines = self._tcl.splitlist(self._tcl.eval("set log"))
+        return [tuple(self._tcl.splitlist(line)) for line in lines]
+
+    @property
+    def printed(self) -> list[str]:
+        return list(self._tcl.splitlist(self._tcl.eval("set printed")))
+
+    def calls(self, command: str) -> list[tuple[str, ...]]:
+        return [line[1:] for line in self.log if line[0] == command]
+
+
+needs_tcl = pytest.mark.skipif(tkinter is None, reason="tkinter, which has a Tcl, is missing")
+
+
+@pytest.fixture(params=["pynq", "ultra96", "zcu104"])
+def design(request, tmp_path):
+    config = HardwareConfig.load(request.param)
+    return config, vivado.write_design(config, tmp_path / "design with a space")
+
+
+@needs_tcl
+def test_the_script_builds_the_design_of_each_board(design):
+    config, script = design
+    tool = Vivado()
+    tool.source(script)
+    folder = script.parent
+    (project,) = tool.calls("create_project")
+    assert project[-1] == vivado.PARTS[config.target][1]
+    added = [path for line in tool.calls("add_files") for path in tool._tcl.splitlist(line[0])]
+    rtl = {path.rsplit("/", 1)[-1] for path in added if "/rtl/" in path}
+    assert rtl == {path.name for path in [*sources(), *axi_sources()]} | {"vta_pkg.sv"}
+
+    addresses = {line[-1]: line for line in tool.calls("assign_bd_address")}
+    control = addresses["vta/s_axi/reg0"]
+    base = int(control[control.index("-offset") + 1], 16)
+    assert base == TARGETS[config.target].register_base
+    assert control[control.index("-range") + 1] == "4096"
+    assert any("HP0_DDR" in segment for segment in addresses)
+
+    widths = dict(zip(*[iter(next(
+        tool._tcl.splitlist(value)
+        for flag, value, *_ in tool.calls("set_property")
+        if flag == "-dict" and "CONFIG.PORT_BYTES" in value
+    ))] * 2, strict=True))  # fmt: skip
+    assert widths == {
+        "CONFIG.PORT_BYTES": str(config.board.bus_bits // 8),
+        "CONFIG.ADDRESS_BITS": "32",
+    }
+    runs = [line[0] for line in tool.calls("launch_runs")]
+    assert runs == ["synth_1", "impl_1"]
+    assert (folder / f"{config.bitstream_id}.bit").read_bytes() == BIT
+    assert (folder / f"{config.bitstream_id}.hwh").is_file()
+    assert f"sha256:    {hashlib.sha256(BIT).hexdigest()}" in tool.printed
+    assert f"{config.bitstream_id}.bit --id" in tool.printed[-1]
+
+
+@needs_tcl
+def test_every_pin_of_the_block_design_belongs_to_a_cell_and_is_connected_once(design):
+    tool = Vivado()
+    tool.source(design[1])
+    cells = {line[-1] for line in tool.calls("create_bd_cell")}
+    assert cells == {"ps", "vta", "reset", "control_bus", "memory_bus"}
+    nets = [*tool.calls("connect_bd_net"), *tool.calls("connect_bd_intf_net")]
+    targets = [net[1] for net in nets]
+    assert len({*targets}) == len(targets)
+    assert {pin.split("/")[0] for net in nets for pin in net} <= cells
+    for cell in ("vta", "control_bus", "memory_bus"):
+        assert {f"{cell}/aclk", f"{cell}/aresetn"} <= {*targets}
+    used = {pin for net in nets for pin in net if pin.startswith("vta/")}
+    assert used == {"vta/aclk", "vta/aresetn", "vta/s_axi", "vta/m_axi"}
+    (top,) = (path.read_text() for path in axi_sources() if path.suffix == ".v")
+    for port in ("aclk", "aresetn", "s_axi_awvalid", "m_axi_arvalid"):
+        assert re.search(rf"\b{port}\b", top)
+
+
+@needs_tcl
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        ({"STATS_WNS": "-0.004"}, "timing is not met: WNS is '-0.004' ns"),
+        ({"STATS_WHS": "-1"}, "timing is not met: WHS"),
+        ({"STATS_WNS": ""}, "timing is not met: WNS is ''"),
+        ({"PROGRESS": "40%"}, "synth_1 failed: stopped"),
+    ],
+)
+def test_the_script_fails_and_writes_no_bitstream(properties, message, tmp_path):
+    script = vivado.write_design(HardwareConfig.load("pynq"), tmp_path)
+    tool = Vivado(**properties)
+    with pytest.raises(tkinter.TclError, match=re.escape(message)):
+        tool.source(script)
+    assert not tool.calls("write_bitstream")
+    assert not [*tmp_path.glob("*.bit")]
+    assert "PROGRESS" in properties or tool.calls("report_timing_summary")
+
+
+@needs_tcl
+def test_the_command_that_the_script_prints_is_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    script = vivado.write_design(HardwareConfig.load("pynq"), tmp_path)
+    tool = Vivado()
+    tool.source(script)
+    _, name, *arguments = shlex.split(tool.printed[-1].split(": ", 1)[1])
+    from boards import bit_file
+
+    (tmp_path / "1x16_i8w8a32_15_15_18_17.bit").write_bytes(bit_file().to_bytes())
+    done = CliRunner().invoke(cli.app, [name, *arguments])
+    assert done.exit_code == 0, done.output
+    assert Catalogue().verify("pynq-rtl-1x16").is_file()
+
+
+def test_as_many_multipliers_are_in_dsp_blocks_as_fit():
+    assert vivado.dsp_multipliers(HardwareConfig.load("pynq")) == 168  # of 220
+    assert vivado.dsp_multipliers(HardwareConfig.load("zcu104")) == 256  # all
+
+
+def test_parameters_reach_the_package(tmp_path):
+    parameters = RtlParameters(port_bytes=16, dsp_multipliers=5, burst_beats=8)
+    config = HardwareConfig.load("pynq")
+    vivado.write_design(config, tmp_path, parameters, clock_mhz=80, jobs=3)
+    package = (tmp_path / "rtl" / "vta_pkg.sv").read_text()
+    for text in ("PORT_BYTES = 16;", "ADDR_BITS = 32;", "BURST_BEATS = 8;", "DSP_MULTIPLIERS = 5;"):
+        assert text in package
+    assert config.bitstream_id in package
+    design = (tmp_path / "design.tcl").read_text()
+    for text in ("set port_bytes {16}", "set clock_mhz {80}", "set jobs {3}"):
+        assert text in design
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("tiny", {}, "a bitstream needs one of pynq, ultra96, zcu104"),
+        ("pynq", {"clock_mhz": 0}, "the clock is 0 MHz"),
+    ],
+)
+def test_what_cannot_be_built_is_refused(name, options, message, tmp_path):
+    with pytest.raises(ConfigError, match=message):
+        vivado.write_design(HardwareConfig.load(name), tmp_path, **options)
+
+
+def test_command_line_writes_the_design(tmp_path):
+    folder = tmp_path / "vta"
+    done = CliRunner().invoke(cli.app, ["rtl", "pynq", "--output", str(folder)])
+    assert done.exit_code == 0, done.output
+    assert "vivado -mode batch -source build.tcl" in done.output
+    assert {path.name for path in folder.iterdir()} == {"rtl", "build.tcl", "design.tcl"}

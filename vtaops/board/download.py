@@ -1,0 +1,141 @@
+"""Download of one file of a known SHA-256, which is kept whole and right, or not at all.
+
+Imports no TVM: a board installs this file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Collection
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO, Any
+from urllib.parse import urlsplit
+
+from vtaops.errors import DeviceError
+
+HTTPS_ONLY = frozenset({"https"})
+"""What a download may use: the name of the server is proven, redirections included."""
+
+Progress = Callable[[int, int], None]
+"""Called during a download: (bytes done, bytes in all, or 0 if the server does not say)."""
+
+_CHUNK_BYTES = 64 << 10
+_WAIT_SECONDS = 30.0  # for the next bytes; the whole download has its own limit
+
+
+def download(
+    url: str,
+    target: Path,
+    *,
+    sha256: str,
+    max_bytes: int,
+    check: Callable[[Path], None] | None = None,
+    progress: Progress | None = None,
+    timeout: float = 600.0,
+    schemes: Collection[str] = HTTPS_ONLY,
+) -> None:
+    """Download a file; an existing `target` is replaced at the end, if all is right.
+
+    Parameters
+    ----------
+    url : str
+        Where it is.
+    target : Path
+        Where it shall be; its folder is made.
+    sha256 : str
+        Hexadecimal SHA-256 of its bytes.
+    max_bytes : int
+        Greatest size; not more than this is read.
+    check : callable, optional
+        Looks at the downloaded file before it becomes `target`; raises what is wrong.
+    progress : callable, optional
+        Called as bytes arrive.
+    timeout : float
+        Seconds that all of it may take.
+    schemes : collection of str
+        Schemes of addresses that are followed.
+
+    Raises
+    ------
+    DeviceError
+        If the server cannot be reached or refuses, leads to another scheme, is too slow, or sends
+        too much, too little, or other bytes; nothing is kept then.
+    """
+    _require_scheme(url, schemes)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=target.parent, prefix=".download-") as folder:
+        path = Path(folder) / target.name
+        with path.open("wb") as file:
+            digest = _receive(url, file, max_bytes, progress, timeout, schemes)
+        if digest != sha256:
+            raise DeviceError(
+                f"what came from {url} has SHA-256 {digest}, not {sha256}: it is another file, or "
+                f"it was corrupted on its way; nothing was kept"
+            )
+        if check is not None:
+            check(path)
+        path.replace(target)
+
+
+def _receive(
+    url: str,
+    file: IO[bytes],
+    max_bytes: int,
+    progress: Progress | None,
+    timeout: float,
+    schemes: Collection[str],
+) -> str:
+    """Write what `url` gives to `file`; return its SHA-256."""
+    deadline = time.monotonic() + timeout
+    opener = urllib.request.build_opener(_Redirections(schemes))
+    digest, done = hashlib.sha256(), 0
+    try:
+        with opener.open(url, timeout=min(timeout, _WAIT_SECONDS)) as response:
+            total = int(response.headers.get("Content-Length") or 0)
+            while chunk := response.read1(_CHUNK_BYTES):
+                done += len(chunk)
+                if max(done, total) > max_bytes:
+                    raise DeviceError(
+                        f"{url} has {max(done, total)} bytes or more; at most {max_bytes} were "
+                        f"expected"
+                    )
+                if time.monotonic() > deadline:
+                    raise TimeoutError
+                digest.update(chunk)
+                file.write(chunk)
+                if progress is not None:
+                    progress(done, total)
+    except TimeoutError as error:
+        raise DeviceError(f"{url}: only {done} bytes came in time") from error
+    except urllib.error.HTTPError as error:
+        raise DeviceError(f"{url}: the server answers {error.code} {error.reason}") from error
+    except urllib.error.URLError as error:
+        raise DeviceError(
+            f"cannot reach {url} ({error.reason}); is this machine online?"
+        ) from error
+    except (http.client.HTTPException, ValueError, OSError) as error:
+        raise DeviceError(f"{url}: the download broke after {done} bytes ({error!r})") from error
+    if done < total:
+        raise DeviceError(f"{url}: the connection ended after {done} of {total} bytes")
+    return digest.hexdigest()
+
+
+class _Redirections(urllib.request.HTTPRedirectHandler):
+    """Follows redirections to the given schemes only."""
+
+    def __init__(self, schemes: Collection[str]) -> None:
+        self._schemes = schemes
+
+    def redirect_request(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: str):  # type: ignore[no-untyped-def]
+        _require_scheme(newurl, self._schemes)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _require_scheme(url: str, schemes: Collection[str]) -> None:
+    if urlsplit(url).scheme not in schemes:
+        raise DeviceError(f"{url} is not downloaded: only {', '.join(sorted(schemes))} is used")

@@ -1,0 +1,222 @@
+"""The instruction set as plain NumPy: the judge of simulators and boards.
+
+`Interpreter` executes decoded instructions one after the other, without tokens, in the words of the
+manual rather than for speed. It shares no code with the simulators; it takes from the rest of
+vtaops only the sizes of a configuration and the classes of `vtaops.isa`.
+
+Imports no TVM: a board installs this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.config import PAGE_BYTES, HardwareConfig, Memory
+from vtaops.errors import ShapeError
+from vtaops.isa import Alu, AluOp, Encoding, Gemm, Instruction, Load, Store
+from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program
+from vtaops.program.statistics import Statistics
+
+Integers = npt.NDArray[np.int64]
+
+
+class Interpreter:
+    """One VTA with a flat DRAM, whose index is the device address.
+
+    Nothing is checked: indices beyond a memory raise, or wrap as NumPy's do.
+
+    Parameters
+    ----------
+    config : HardwareConfig
+        The hardware.
+    dram_nbytes : int
+        Size of its DRAM.
+    separate_out : bool
+        Whether STORE reads a memory of its own, which only the ALU and accumulating GEMMs write,
+        instead of the accumulators.
+
+    Attributes
+    ----------
+    dram : ndarray of uint8
+        The DRAM.
+    uop, inp, wgt, acc, out : ndarray of int64
+        The scratchpads, a row for each element.
+    counters : dict
+        What `Statistics` counts.
+    executed : int
+        Instructions so far.
+    first_overflow : (int, int, int) or None
+        Instruction, accumulator and lane of the first sum or product beyond int32.
+    """
+
+    def __init__(
+        self, config: HardwareConfig, dram_nbytes: int, *, separate_out: bool = False
+    ) -> None:
+        self.config = config
+        self.separate_out = separate_out
+        self.dram = np.zeros(dram_nbytes, np.uint8)
+        self.uop = np.zeros((config.uop.depth, 3), np.int64)
+        self.inp = np.zeros((config.inp.depth, *config.inp.shape), np.int64)
+        self.wgt = np.zeros((config.wgt.depth, *config.wgt.shape), np.int64)
+        self.acc = np.zeros((config.acc.depth, *config.acc.shape), np.int64)
+        self.out = np.zeros_like(self.acc)
+        self.counters = dict.fromkeys(Statistics().as_dict(), 0)
+        self.executed = 0
+        self.first_overflow: tuple[int, int, int] | None = None
+
+    def execute(self, instruction: Instruction) -> None:
+        """Execute one instruction; its tokens do not matter."""
+        match instruction:
+            case Load():
+                self._load(instruction)
+            case Store():
+                self._store(instruction)
+            case Gemm():
+                self._gemm(instruction)
+            case Alu():
+                self._alu(instruction)
+        self.executed += 1
+
+    def steps(self, insn: Gemm | Alu) -> Iterator[tuple[int, int, int]]:
+        """Iterate over the (dst, src, wgt) that a GEMM or ALU instruction works on, in order."""
+        wgt_out, wgt_in = getattr(insn, "wgt_factor_out", 0), getattr(insn, "wgt_factor_in", 0)
+        for o in range(insn.iter_out):
+            for i in range(insn.iter_in):
+                for dst, src, wgt in self.uop[insn.uop_begin : insn.uop_end].tolist():
+                    yield (
+                        dst + o * insn.dst_factor_out + i * insn.dst_factor_in,
+                        src + o * insn.src_factor_out + i * insn.src_factor_in,
+                        wgt + o * wgt_out + i * wgt_in,
+                    )
+
+    # ------------------------------------------------------------------------ LOAD, STORE
+
+    def _elements(self, memory: Memory, first: int, count: int) -> Integers:
+        nbytes = self.config.dram_element_bytes(memory)
+        data = self.dram[first * nbytes : (first + count) * nbytes]
+        if memory == Memory.UOP:
+            return Encoding.of(self.config).decode_micro_ops(data.view("<u4"))
+        dtype = "<i4" if memory == Memory.ACC else "i1"
+        shape = self.config.scratchpad(memory).shape
+        return data.view(dtype).astype(np.int64).reshape(count, *shape)
+
+    def _load(self, insn: Load) -> None:
+        if insn.x_size == 0:
+            return
+        memory = Memory(insn.memory)
+        pad = {Memory.UOP: self.uop, Memory.INP: self.inp, Memory.WGT: self.wgt}.get(
+            memory, self.acc
+        )
+        rows = insn.y_pad_top + insn.y_size + insn.y_pad_bottom
+        row = insn.x_pad_left + insn.x_size + insn.x_pad_right
+        block = np.zeros((rows, row, *pad.shape[1:]), np.int64)
+        for y in range(insn.y_size):
+            first = insn.dram_base + y * insn.x_stride
+            columns = slice(insn.x_pad_left, insn.x_pad_left + insn.x_size)
+            block[insn.y_pad_top + y, columns] = self._elements(memory, first, insn.x_size)
+        pad[insn.sram_base : insn.sram_base + rows * row] = block.reshape(-1, *pad.shape[1:])
+        name = "acc" if memory == Memory.ACC_8BIT else memory.name.lower()
+        element_bytes = self.config.scratchpad(memory).element_bytes
+        self.counters[f"{name}_load_nbytes"] += insn.x_size * insn.y_size * element_bytes
+
+    def _store(self, insn: Store) -> None:
+        nbytes = self.config.out.element_bytes
+        source = self.out if self.separate_out else self.acc
+        for y in range(insn.y_size if insn.x_size else 0):
+            first = insn.sram_base + y * insn.x_size
+            image = (source[first : first + insn.x_size] & 0xFF).astype(np.uint8).reshape(-1)
+            address = (insn.dram_base + y * insn.x_stride) * nbytes
+            self.dram[address : address + image.size] = image
+        self.counters["out_store_nbytes"] += insn.x_size * insn.y_size * nbytes
+
+    # -------------------------------------------------------------------------- GEMM, ALU
+
+    def _gemm(self, insn: Gemm) -> None:
+        for dst, src, wgt in self.steps(insn):
+            if insn.reset:
+                self.acc[dst] = 0
+            else:
+                self._accumulate(dst, self.acc[dst] + self.inp[src] @ self.wgt[wgt].T)
+                self.out[dst] = self.acc[dst]
+                self.counters["gemm_counter"] += 1
+
+    def _alu(self, insn: Alu) -> None:
+        for dst, src, _ in self.steps(insn):
+            x = self.acc[dst]
+            y = np.full_like(x, insn.imm) if insn.use_imm else self.acc[src]
+            match AluOp(insn.alu_op):
+                case AluOp.MIN:
+                    self.acc[dst] = np.minimum(x, y)
+                case AluOp.MAX:
+                    self.acc[dst] = np.maximum(x, y)
+                case AluOp.ADD:
+                    self._accumulate(dst, x + y)
+                case AluOp.MUL:
+                    self._accumulate(dst, x * y)
+                case AluOp.SHR:
+                    shifted = [_shift(*pair) for pair in zip(x.flat, y.flat, strict=True)]
+                    self.acc[dst] = np.array(shifted, np.int64).reshape(x.shape)
+            self.out[dst] = self.acc[dst]
+            self.counters["alu_counter"] += 1
+
+    def _accumulate(self, dst: int, exact: Integers) -> None:
+        wrapped = (exact + 2**31) % 2**32 - 2**31
+        lanes = np.flatnonzero(wrapped != exact)
+        if lanes.size and self.first_overflow is None:
+            self.first_overflow = (self.executed, dst, int(lanes[0]))
+        self.acc[dst] = wrapped
+
+
+def _shift(x: np.int64, y: np.int64) -> int:
+    exact = int(x) >> int(y) if y >= 0 else int(x) << min(-int(y), 64)
+    return (exact + 2**31) % 2**32 - 2**31
+
+
+def interpret(program: Program, *arrays: npt.ArrayLike) -> npt.NDArray[np.generic]:
+    """Return the output of a program, as `Program.run` does on a device.
+
+    Parameters
+    ----------
+    program : Program
+        The program; one that verifies gives the same on every device.
+    arrays : array_like
+        One logical tensor for each of ``program.inputs``, in order.
+
+    Raises
+    ------
+    ShapeError
+        If number, shapes or dtypes are not those of the program.
+    """
+    config = program.config
+    if len(arrays) != len(program.inputs):
+        raise ShapeError(f"{len(arrays)} arrays given; the program takes {len(program.inputs)}")
+    sizes = [*(buffer.nbytes for buffer in program.buffers), program.micro_ops.nbytes]
+    pages = [-(-size // PAGE_BYTES) for size in sizes]
+    addresses = [PAGE_BYTES * (1 + sum(pages[:index])) for index in range(len(pages))]
+    machine = Interpreter(config, PAGE_BYTES * (1 + sum(pages)))
+
+    def place(address: int, image: npt.NDArray[np.generic]) -> None:
+        flat = np.ascontiguousarray(image).reshape(-1).view(np.uint8)
+        machine.dram[address : address + flat.size] = flat
+
+    place(addresses[-1], program.micro_ops)
+    given = dict(zip((buffer.name for buffer in program.inputs), arrays, strict=True))
+    for buffer, address in zip(program.buffers, addresses[:-1], strict=True):
+        if buffer.name in given:
+            place(address, buffer.pack(given[buffer.name]))
+        elif buffer in program.constants:
+            place(address, buffer.constant_image())
+    for instruction, relocation in zip(program, program.relocations.tolist(), strict=True):
+        if isinstance(instruction, Load | Store) and relocation != NO_BUFFER:
+            address = addresses[-1 if relocation == MICRO_OPS else relocation]
+            unit = config.dram_element_bytes(Memory(instruction.memory))
+            base = instruction.dram_base + address // unit
+            instruction = replace(instruction, dram_base=base)
+        machine.execute(instruction)
+    (output,) = program.outputs
+    first = addresses[program.buffers.index(output)]
+    return output.unpack(machine.dram[first : first + output.nbytes])

@@ -1,0 +1,461 @@
+"""Random programs that verify: a stress for anything that executes VTA programs.
+
+A program has segments; a segment has rounds. In each round the load unit fills one of two contexts,
+the compute unit works on it, and the store unit empties it, so that the three units run
+concurrently, as under double buffering. Between segments all wait for each other; what one segment
+stored, the next loads. At the end every byte of every accumulator in use is stored.
+
+Instructions, sizes, loops, padding, places and values are drawn at random, within what the target
+executes; only the order of the tokens is fixed.
+
+Imports no TVM: a board installs this file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.capabilities import FULL, Capabilities, Feature
+from vtaops.config import HardwareConfig, Memory
+from vtaops.errors import UnsupportedError
+from vtaops.isa import Alu, AluOp, Gemm, Load, Store
+from vtaops.program.builder import ProgramBuilder
+from vtaops.program.program import Program, Role
+
+PIPELINE_STEPS = 8
+"""Steps of an instruction between a write of an accumulator and its next use, where the target
+lacks a feature: such hardware need not forward a result that is still in its pipeline (upstream's
+HLS design does not, and takes some cycles). Others must, and get no distance at all."""
+
+_AREA_TILES = 48  # that the stores of a segment may reach
+_SOURCE_TILES = 64  # of each input
+_TRIES = 30  # draws before something simple is taken
+
+
+def random_program(
+    config: HardwareConfig,
+    rng: np.random.Generator,
+    capabilities: Capabilities = FULL,
+    *,
+    segments: int = 2,
+    rounds: int = 4,
+) -> Program:
+    """Return a random program; it is verified.
+
+    Parameters
+    ----------
+    config : HardwareConfig
+        What it is for.
+    rng : numpy.random.Generator
+        Source of all choices; from the same state comes the same program.
+    capabilities : Capabilities
+        What the target executes; the program needs no more.
+    segments, rounds : int
+        Segments, and rounds of each; at least 1.
+
+    Returns
+    -------
+    Program
+        Its inputs may have any values; it has one output.
+
+    Raises
+    ------
+    UnsupportedError
+        If the ALU of the target does not work on the tiles of the configuration.
+    """
+    if config.batch > 1 and not capabilities.alu_batch:
+        raise UnsupportedError(
+            f"{capabilities.name} has no ALU for tiles of {config.batch} rows; random programs "
+            f"need one"
+        )
+    writer = _Writer(config, rng, capabilities)
+    writer.begin()
+    for segment in range(segments):
+        for number in range(rounds):
+            writer.round(segment, number, rounds)
+        writer.barrier(push_prev=int(segment < segments - 1))
+    writer.end()
+    program = writer.builder.build()
+    program.verify(capabilities)
+    return program
+
+
+def random_inputs(
+    program: Program, rng: np.random.Generator
+) -> list[npt.NDArray[np.int8] | npt.NDArray[np.int32]]:
+    """Return an array of any values for each input of a program, in order."""
+    arrays = []
+    for buffer in program.inputs:
+        info = np.iinfo(buffer.dtype)
+        arrays.append(rng.integers(info.min, info.max + 1, buffer.shape).astype(buffer.dtype))
+    return arrays
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Consecutive elements of a memory."""
+
+    base: int
+    size: int
+
+    @property
+    def span(self) -> slice:
+        return slice(self.base, self.base + self.size)
+
+    def halves(self) -> tuple[_Window, _Window]:
+        half = self.size // 2
+        return _Window(self.base, half), _Window(self.base + half, self.size - half)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Where a LOAD may read: elements of a buffer, by its number."""
+
+    buffer: int
+    tiles: _Window
+
+
+class _Writer:
+    """Writes one program; of each memory the two contexts are its windows 0 and 1."""
+
+    def __init__(
+        self, config: HardwareConfig, rng: np.random.Generator, capabilities: Capabilities
+    ) -> None:
+        self.config, self.rng, self.able = config, rng, capabilities
+        self.builder = b = ProgramBuilder(config)
+        self.inp = self._windows(config.inp.depth, 48)
+        self.wgt = self._windows(config.wgt.depth, 8)
+        self.acc = self._windows(config.acc.depth, 32)
+        whole = _Window(0, _SOURCE_TILES)
+        self.sources = {
+            memory: _Source(b.tiles(memory.name.lower(), role, whole.size, memory), whole)
+            for memory, role in (
+                (Memory.INP, Role.INPUT),
+                (Memory.WGT, Role.PARAMETER),
+                (Memory.ACC, Role.INPUT),
+                (Memory.ACC_8BIT, Role.INPUT),
+            )
+        }
+        accumulators = sum(window.size for window in self.acc)
+        self.out = b.tiles("out", Role.OUTPUT, 2 * _AREA_TILES + 4 * accumulators)
+        # Accumulators whose last writer is the ALU or an accumulating GEMM: STORE may read them.
+        self.current = np.zeros(config.acc.depth, np.bool_)
+        full = all(capabilities.has(feature) for feature in Feature)
+        self.distance = 1 if full else PIPELINE_STEPS
+
+    # ------------------------------------------------------------------------- structure
+
+    def begin(self) -> None:
+        """Write everything that is read later: both contexts, and both areas of the output."""
+        b = self.builder
+        for context in (0, 1):
+            self._fill(Memory.INP, self.inp[context])
+            self._fill(Memory.WGT, self.wgt[context])
+        self._flag(-1, push_next=1)
+        first = len(b.instructions)
+        for window in self.acc:
+            self._fill(Memory.ACC, window)
+            self._alu_on(window, AluOp.MAX, self._integer(-128, 127))
+        self._flag(first, pop_prev=1)
+        self._flag(-1, push_next=1)
+        first, window = len(b.instructions), self.acc[0]
+        for base in range(0, 2 * _AREA_TILES, window.size):
+            count = min(window.size, 2 * _AREA_TILES - base)
+            b.store(self.out, window.base, base, count)
+        self._flag(first, pop_prev=1)
+        self._flag(-1, push_prev=1)
+        self.barrier(push_prev=1)
+
+    def round(self, segment: int, number: int, rounds: int) -> None:
+        """Load, compute, store in one context; the round after the next uses it again."""
+        context, again, before = number % 2, int(number + 2 < rounds), int(number >= 2)
+        first = len(self.builder.instructions)
+        for _ in range(self._integer(1, 3)):
+            self._random_load(segment, context)
+        self._flag(first, pop_next=int(before or number == 0))
+        self._flag(-1, push_next=1)
+        first = len(self.builder.instructions)
+        for _ in range(self._integer(1, 5)):
+            self._random_compute(segment, context)
+        if not self.current[self.acc[context].span].any():
+            self._alu_on(self.acc[context], AluOp.ADD, self._integer(-5, 5))
+        self._flag(first, pop_prev=1, pop_next=before)
+        self._flag(-1, push_prev=again, push_next=1)
+        first = len(self.builder.instructions)
+        for _ in range(self._integer(1, 3)):
+            self._random_store(segment, context)
+        self._flag(first, pop_prev=1)
+        self._flag(-1, push_prev=int(again or number == rounds - 1))
+
+    def barrier(self, push_prev: int) -> None:
+        """Wait for the last store, and let the load unit wait for it too."""
+        self.builder.nop(Memory.UOP, pop_next=1, push_prev=push_prev)
+
+    def end(self) -> None:
+        """Store the accumulators, one byte of each after the other."""
+        target = 2 * _AREA_TILES
+        for byte in range(4):
+            first = len(self.builder.instructions)
+            for window in self.acc:
+                self._alu_on(window, AluOp.SHR, 8 if byte else 0)
+            self._flag(first, pop_next=int(byte > 0))
+            self._flag(-1, push_next=1)
+            first = len(self.builder.instructions)
+            for window in self.acc:
+                self.builder.store(self.out, window.base, target, window.size)
+                target += window.size
+            self._flag(first, pop_prev=1)
+            self._flag(-1, push_prev=1)
+        self.builder.finish(pop_next=1)
+
+    def _flag(self, index: int, **flags: int) -> None:
+        instructions = self.builder.instructions
+        instructions[index] = replace(instructions[index], **flags)
+
+    # --------------------------------------------------------------------- LOAD and STORE
+
+    def _fill(self, memory: Memory, window: _Window) -> None:
+        """Load a whole window."""
+        source = self.sources[memory]
+        first = self._integer(0, source.tiles.size - window.size)
+        self.builder.load(memory, source.buffer, window.base, first, window.size)
+
+    def _random_load(self, segment: int, context: int) -> None:
+        if self.rng.random() < 0.4:
+            self._load(Memory.WGT, self.wgt[context], self.sources[Memory.WGT])
+        else:
+            self._load(Memory.INP, self.inp[context], self._byte_source(Memory.INP, segment))
+
+    def _byte_source(self, memory: Memory, segment: int) -> _Source:
+        """Return the input, or what the segments before stored."""
+        same_size = self.config.dram_element_bytes(memory) == self.config.out.element_bytes
+        if same_size and self.rng.random() < 0.5:
+            return _Source(self.out, self._area(segment + 1))
+        return self.sources[memory]
+
+    def _area(self, segment: int) -> _Window:
+        return _Window(segment % 2 * _AREA_TILES, _AREA_TILES)
+
+    def _load(self, memory: Memory, window: _Window, source: _Source) -> None:
+        padded = {
+            Memory.WGT: self.able.weight_padding,
+            Memory.ACC: self.able.acc_padding,
+            Memory.ACC_8BIT: self.able.acc_padding,
+        }.get(memory, True)
+        block = Load(memory=memory, y_size=1, x_size=1, x_stride=1)
+        for _ in range(_TRIES):
+            x_size, y_size = self._integer(1, 8), self._integer(1, 4)
+            stride = self._integer(0, 10)
+            drawn = replace(block, y_size=y_size, x_size=x_size, x_stride=stride)
+            if padded and self.rng.random() < 0.5:
+                sides = ("y_pad_top", "y_pad_bottom", "x_pad_left", "x_pad_right")
+                drawn = replace(drawn, **{side: self._integer(0, 3) for side in sides})
+            if drawn.sram_size <= window.size and _reach(drawn) <= source.tiles.size:
+                block = drawn
+                break
+        block = replace(
+            block,
+            sram_base=window.base + self._integer(0, window.size - block.sram_size),
+            dram_base=source.tiles.base + self._integer(0, source.tiles.size - _reach(block)),
+        )
+        self.builder.add(block, source.buffer)
+        if memory in (Memory.ACC, Memory.ACC_8BIT):
+            self.current[block.sram_base : block.sram_base + block.sram_size] = False
+
+    def _random_store(self, segment: int, context: int) -> None:
+        window, area = self.acc[context], self._area(segment)
+        usable = window.base + np.flatnonzero(self.current[window.span])
+        first = int(self.rng.choice(usable))
+        run = int(np.argmin([*self.current[first : window.span.stop], False]))
+        x_size = self._integer(1, min(run, 6))
+        y_size = self._integer(1, min(run // x_size, 4))
+        block = Store(
+            memory=Memory.OUT,
+            sram_base=first,
+            x_size=x_size,
+            y_size=y_size,
+            x_stride=self._integer(x_size, 10),
+        )
+        base = area.base + self._integer(0, area.size - _reach(block))
+        self.builder.add(replace(block, dram_base=base), self.out)
+
+    # ---------------------------------------------------------------------- GEMM and ALU
+
+    def _random_compute(self, segment: int, context: int) -> None:
+        draw = self.rng.random()
+        if draw < 0.2:
+            self._random_acc_load(segment, context)
+        elif draw < 0.27:
+            self._random_reset(context)
+        elif draw < 0.65:
+            self._random_gemm(context)
+        else:
+            self._random_alu(context)
+
+    def _random_acc_load(self, segment: int, context: int) -> None:
+        memory, source = Memory.ACC, self.sources[Memory.ACC]
+        if self.able.acc_8bit and self.rng.random() < 0.5:
+            memory = Memory.ACC_8BIT
+            source = self._byte_source(memory, segment)
+        self._load(memory, self.acc[context], source)
+
+    def _random_gemm(self, context: int) -> None:
+        loops = self._loops(
+            "dst", dst=self.acc[context], src=self.inp[context], wgt=self.wgt[context]
+        )
+        fields, touched = self._placed(loops)
+        self.builder.add(Gemm(**fields))
+        self.current[touched] = True
+
+    def _random_reset(self, context: int) -> None:
+        fields, touched = self._placed(self._loops(dst=self.acc[context]))
+        self.builder.add(Gemm(reset=1, **fields))
+        self.current[touched] = False
+
+    def _random_alu(self, context: int) -> None:
+        window = self.acc[context]
+        op = AluOp(self.rng.choice([op for op in AluOp if op is not AluOp.MUL or self.able.mul]))
+        tile = self.rng.random() < 0.5
+        if op is AluOp.SHR and tile and not self.able.long_shift:
+            if self.able.tensor_shift and window.size > 1:
+                self._random_tile_shift(window)
+                return
+            tile = False
+        reads = {"dst": window, "src": window} if tile else {"dst": window}
+        loops = self._loops(*reads, **reads)
+        fields, touched = self._placed(loops)
+        operand = {} if tile else {"use_imm": 1, "imm": self._immediate(op)}
+        self.builder.add(Alu(alu_op=op, **operand, **fields))
+        self.current[touched] = True
+
+    def _random_tile_shift(self, window: _Window) -> None:
+        """Shift by tiles whose values are made small before: the hardware reads few bits."""
+        shifted, by = window.halves()
+        self._alu_on(by, AluOp.MIN, 15)
+        self._alu_on(by, AluOp.MAX, 0)
+        fields, touched = self._placed(self._loops("dst", "src", dst=shifted, src=by))
+        self.builder.add(Alu(alu_op=AluOp.SHR, **fields))
+        self.current[touched] = True
+
+    def _immediate(self, op: AluOp) -> int:
+        """Draw from all values, but seldom one after which little is left of the operands."""
+        often = self.rng.random() < 0.8
+        if op is AluOp.SHR:
+            most = 3 if often else 40 if self.able.long_shift else 15
+            return self._integer(-most, most)
+        value = self._integer(-(1 << 15), (1 << 15) - 1)
+        if often and op in (AluOp.MIN, AluOp.MAX):
+            positive = max(value, ~value)
+            return positive if op is AluOp.MIN else ~positive
+        return value
+
+    def _alu_on(self, window: _Window, op: AluOp, imm: int) -> None:
+        """Apply an immediate to a whole window."""
+        place = self._load_micro_ops([(window.base, 0, 0)])
+        self.builder.alu(op, place, window.size, imm)
+        self.current[window.span] = True
+
+    def _loops(self, *accumulators_read: str, **windows: _Window) -> _Loops:
+        """Draw loops and micro-ops that stay within the windows of the operands."""
+        for _ in range(_TRIES):
+            loops = self._draw_loops(windows, most=8)
+            if not loops.repeats_within(self.distance, accumulators_read):
+                return loops
+        return self._draw_loops(windows, most=1)
+
+    def _draw_loops(self, windows: dict[str, _Window], most: int) -> _Loops:
+        count, extents = self._integer(1, most), (self._integer(1, most), self._integer(1, most))
+        columns, factors = {}, {}
+        for name, window in windows.items():
+            room, steps_of = window.size - 1, []
+            for extent in extents:
+                furthest = room // (extent - 1) if extent > 1 else 0
+                factor = self._integer(0, furthest) if self.rng.random() < 0.7 else 0
+                room -= factor * (extent - 1)
+                steps_of.append(factor)
+            factors[name] = steps_of
+            columns[name] = window.base + self.rng.integers(0, room + 1, count)
+        return _Loops(extents, columns, factors)
+
+    def _placed(self, loops: _Loops) -> tuple[dict[str, int], npt.NDArray[np.int64]]:
+        """Load the micro-ops; return the fields of the instruction, and what it writes."""
+        rows = loops.micro_ops()
+        place = self._load_micro_ops(rows)
+        fields = {
+            "uop_begin": place,
+            "uop_end": place + len(rows),
+            "iter_out": loops.extents[0],
+            "iter_in": loops.extents[1],
+        }
+        for name, (outer, inner) in loops.factors.items():
+            fields |= {f"{name}_factor_out": outer, f"{name}_factor_in": inner}
+        return fields, loops.elements("dst")
+
+    def _load_micro_ops(self, rows: list[tuple[int, int, int]]) -> int:
+        depth = self.able.micro_op_depth(self.config)
+        place = self._integer(0, depth - len(rows))
+        self.builder.load_micro_ops(self.builder.micro_ops(*rows), len(rows), place)
+        return place
+
+    # ----------------------------------------------------------------------------- random
+
+    def _windows(self, depth: int, most: int) -> tuple[_Window, _Window]:
+        """Return a window in each half of a memory."""
+        half = depth // 2
+        sizes = [self._integer(min(4, half), min(most, half)) for _ in range(2)]
+        bases = [self._integer(0, half - sizes[0]), self._integer(half, depth - sizes[1])]
+        return _Window(bases[0], sizes[0]), _Window(bases[1], sizes[1])
+
+    def _integer(self, low: int, high: int) -> int:
+        """Return an integer of low..high, both included; rather often one of them."""
+        return int(self.rng.choice([low, high, *self.rng.integers(low, high + 1, 3)]))
+
+
+@dataclass(frozen=True)
+class _Loops:
+    """Two hardware loops around micro-ops.
+
+    Attributes
+    ----------
+    extents : (int, int)
+        Iterations of the outer and of the inner loop.
+    columns : dict
+        For each operand ("dst", "src", "wgt") its index in each micro-op.
+    factors : dict
+        For each operand what an iteration of the outer and of the inner loop adds.
+    """
+
+    extents: tuple[int, int]
+    columns: dict[str, npt.NDArray[np.int64]]
+    factors: dict[str, list[int]]
+
+    def micro_ops(self) -> list[tuple[int, int, int]]:
+        nothing = np.zeros_like(self.columns["dst"])
+        columns = [self.columns.get(name, nothing).tolist() for name in ("dst", "src", "wgt")]
+        return list(zip(*columns, strict=True))
+
+    def elements(self, operand: str) -> npt.NDArray[np.int64]:
+        """Return what an operand is in each step, in order."""
+        outer, inner = (
+            factor * np.arange(extent)
+            for factor, extent in zip(self.factors[operand], self.extents, strict=True)
+        )
+        grid = outer[:, None, None] + inner[:, None] + self.columns[operand]
+        return grid.reshape(-1)
+
+    def repeats_within(self, distance: int, reads: tuple[str, ...]) -> bool:
+        """Whether a step reads what one of the last `distance` - 1 steps before it wrote."""
+        written = self.elements("dst")
+        return any(
+            bool((written[:-d] == self.elements(read)[d:]).any())
+            for d in range(1, min(distance, len(written)))
+            for read in reads
+        )
+
+
+def _reach(block: Load | Store) -> int:
+    """Return from the first to the last element of DRAM how many there are."""
+    return (block.y_size - 1) * block.x_stride + block.x_size
