@@ -262,6 +262,8 @@ def main(
     """
     import cuda_run
 
+    from vtaops import cuda
+
     only = {name for name in operators.split(",") if name}
     wanted = tuple(archs.split(","))
     if export_to:
@@ -272,6 +274,11 @@ def main(
     elif run_from:
         results = cuda_run.run(run_from, budget, only)
     else:
+        if not cuda.device_present():
+            raise typer.BadParameter(
+                "there is no NVIDIA GPU (or no driver) on this machine; --export DIR compiles for "
+                "one elsewhere"
+            )
         with tempfile.TemporaryDirectory() as folder:
             write(Path(folder), only, tiles, wanted)
             results = cuda_run.run(Path(folder), budget, only)

@@ -12,11 +12,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import typer
 from cuda_emulator import COMPILER, Emulated
 from test_cuda_kernels import inputs_of, matches, reference
 
 from vtaops.cuda.export import Candidate, Case, export
-from vtaops.cuda.kernel import CudaKernel
+from vtaops.cuda.kernel import CudaKernel, device_present
 from vtaops.cuda.resources import find_nvcc
 from vtaops.errors import UnsupportedError
 from vtaops.kernels.gpu import Launch, entry_point
@@ -241,6 +242,12 @@ def test_without_a_gpu_one_worker_is_enough(tmp_path):
     results = cuda_run.run(tmp_path, 60, None, [sys.executable, "-c", "raise SystemExit('no GPU')"])
     assert results["rows"] == []
     assert len(results["notes"]) == 1
+
+
+@pytest.mark.skipif(device_present(), reason="for machines without a GPU")
+def test_without_a_gpu_the_benchmark_says_what_it_can_do():
+    with pytest.raises(typer.BadParameter, match="--export"):
+        cuda_operators.main(export_to=None, run_from=None, report=None)
 
 
 def test_results_become_a_page_and_a_plot(tmp_path):

@@ -33,7 +33,7 @@ from vtaops.ops.tensor import (
     UnaryOp,
     Window,
 )
-from vtaops.schedule.cuda import elementwise
+from vtaops.schedule.cuda import elementwise, matmul, matmul_tensor
 from vtaops.schedule.cuda.matmul import MatmulTile, schedule_matmul
 from vtaops.schedule.cuda.matmul_tensor import TensorTile, schedule_tensor
 from vtaops.schedule.cuda.stages import STAGES
@@ -309,6 +309,30 @@ def test_tensor_cores_with_any_tile(dtype, transposed, stages, step):
 def test_fetches_that_run_ahead(stages):
     tile = MatmulTile((32, 32), (2, 4), (1, 1), 16, stages)
     check(MatmulOp(32, 64, 80), lambda op, target: schedule_matmul(op, target, tile))
+
+
+@emulated
+@pytest.mark.parametrize(
+    ("large", "small"),
+    [
+        (MatmulOp(2048, 2048, 2048), MatmulOp(128, 128, 48)),
+        (
+            MatmulOp(2048, 2048, 2048, "float16", "float16"),
+            MatmulOp(128, 128, 96, "float16", "float16"),
+        ),
+        (
+            MatmulOp(2048, 2048, 2048, "int8", "int8", True),
+            MatmulOp(64, 128, 96, "int8", "int8", True),
+        ),
+    ],
+    ids=["float32", "float16", "int8"],
+)
+def test_the_tiles_of_large_products_on_one_block(large, small):
+    module = matmul_tensor if matmul_tensor.suits(large) else matmul
+    tile = module.choose_tile(large)
+    assert tile.block == (small.m, small.n)
+    schedule, _ = tile_space(large, CudaTarget())
+    check(small, lambda op, target: schedule(op, target, tile), orders=(2,))
 
 
 @emulated
