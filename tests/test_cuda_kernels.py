@@ -318,7 +318,7 @@ def test_fetches_that_run_ahead(stages):
         (MatmulOp(2048, 2048, 2048), MatmulOp(128, 128, 48)),
         (
             MatmulOp(2048, 2048, 2048, "float16", "float16"),
-            MatmulOp(128, 128, 96, "float16", "float16"),
+            MatmulOp(64, 128, 96, "float16", "float16"),
         ),
         (
             MatmulOp(2048, 2048, 2048, "int8", "int8", True),

@@ -67,6 +67,8 @@ void emulator_show(const void* mine, const void** everyone);
 void emulator_copy(void* target, const void* source, int bytes);
 void emulator_commit();
 void emulator_wait(int groups);
+// A fault unless an address and the stride of its rows are multiples of `bytes`.
+void emulator_aligned(const void* address, long stride, int bytes);
 // Return the number of this thread in its warp.
 int emulator_lane();
 }
@@ -110,12 +112,20 @@ struct fragment {
   T x[kEach];
 };
 
+// PTX wants each row of a fragment aligned to what a thread holds of it: eight elements of two bytes
+// (tensor cores hold float16 operands twice), or of one, or of a sum.
+template <typename T> static inline void emulator_check(const T* memory, int row) {
+  const int held = sizeof(T) == 2 ? 32 : kEach * int(sizeof(T));
+  emulator_aligned(memory, long(row) * sizeof(T), held);
+}
+
 template <typename F> static inline void fill_fragment(F& f, float value) {
   for (auto& x : f.x) x = value;
 }
 
 template <typename Use, int M, int N, int K, typename T, typename Layout>
 static inline void load_matrix_sync(fragment<Use, M, N, K, T, Layout>& f, const T* source, int row) {
+  emulator_check(source, row);
   for (int i = 0; i < kEach; ++i) {
     const int element = emulator_lane() * kEach + i, r = element / kSize, c = element % kSize;
     f.x[i] = source[std::is_same_v<Layout, row_major> ? r * row + c : c * row + r];
@@ -125,6 +135,7 @@ static inline void load_matrix_sync(fragment<Use, M, N, K, T, Layout>& f, const 
 template <int M, int N, int K, typename T>
 static inline void store_matrix_sync(T* target, const fragment<accumulator, M, N, K, T>& f, int row,
                                      layout_t layout) {
+  emulator_check(target, row);
   for (int i = 0; i < kEach; ++i) {
     const int element = emulator_lane() * kEach + i, r = element / kSize, c = element % kSize;
     target[layout == mem_row_major ? r * row + c : c * row + r] = f.x[i];

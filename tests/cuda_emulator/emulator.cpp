@@ -218,6 +218,8 @@ extern "C" {
 
 // The data arrives as late as can be, at the wait; meanwhile nobody may touch its place.
 void emulator_copy(void* target, const void* source, int bytes) {
+  if ((reinterpret_cast<uintptr_t>(target) | reinterpret_cast<uintptr_t>(source)) % bytes)
+    report("not aligned", nullptr, size_t(target), current);
   const Copy copy{target, source, bytes};
   touch(target, bytes, true);
   set_in_flight(copy, true);
@@ -267,6 +269,11 @@ uint64_t emulator_shuffle(uint64_t value, int lane, int width, bool relative) {
   if (size_t(from) < threads.size()) value = threads[from].slot;
   wait(State::AtWarpBarrier);
   return value;
+}
+
+void emulator_aligned(const void* address, long stride, int bytes) {
+  const size_t at = reinterpret_cast<uintptr_t>(address);
+  if (at % bytes || stride % bytes) report("not aligned", nullptr, at % bytes, current);
 }
 
 int emulator_lane() { return current % kWarp; }

@@ -20,8 +20,12 @@ from vtaops.schedule.cuda import tensorcore
 from vtaops.schedule.cuda.binding import bind, create_schedule, fetch, inline, pipeline
 from vtaops.schedule.cuda.matmul import declare_padded, exact
 
-_ALIGNMENT = 16
-"""Bytes by which rows of shared memory are longer: their starts lie in different banks."""
+_PAD = 16
+"""Elements by which rows of shared memory are longer: their starts lie in different banks.
+
+Not less: PTX (section "Matrix Storage for WMMA") wants each row of a fragment to start at a
+multiple of 32 bytes for float16, of 8 for int8.
+"""
 
 
 @dataclass(frozen=True)
@@ -64,11 +68,10 @@ class TensorTile:
     def shared_bytes(self, op: MatmulOp) -> int:
         """Return the bytes of shared memory: tiles of A and B, and a row of fragments of C."""
         size = _bytes(op)
-        pad = _ALIGNMENT // size
         rows, columns = self.block
-        b = columns * (self.step + pad) if op.transposed_b else self.step * (columns + pad)
-        tiles = size * (rows * (self.step + pad) + b) * self.stages
-        return tiles + 4 * tensorcore.SIZE * (columns + 4)
+        b = columns * (self.step + _PAD) if op.transposed_b else self.step * (columns + _PAD)
+        tiles = size * (rows * (self.step + _PAD) + b) * self.stages
+        return tiles + 4 * tensorcore.SIZE * columns
 
 
 def suits(op: MatmulOp) -> bool:
@@ -79,8 +82,7 @@ def suits(op: MatmulOp) -> bool:
 def choose_tile(op: MatmulOp) -> TensorTile:
     """Return large tiles for large products, small ones where there would be few blocks."""
     if min(op.m, op.n) >= 1024:
-        # A column of B takes more shared memory lying than standing: its alignment is its own.
-        return TensorTile(4, (8, 2) if not op.transposed_b else (4, 2), 32, stages=2)
+        return TensorTile(4, (4, 2), 32, stages=2)
     if min(op.m, op.n) >= 256:
         return TensorTile(4, (4, 1), 32)
     return TensorTile(2, (1, 1), 32)
@@ -135,7 +137,7 @@ def schedule_tensor(op: MatmulOp, target: CudaTarget, tile: TensorTile | None = 
         s.compute_at(copy, ko)
         inline(s, name)
         vector = _vector(op, tile, index)
-        s.storage_align(copy, 0, -2, 2 * size, _ALIGNMENT // _bytes(op))
+        s.storage_align(copy, 0, -2, 2 * size, _PAD)
         fetch(s, copy, (tile.warps, WARP), 2, vector)
         fragment = s.cache_read(product, index, f"wmma.matrix_{operand}")
         s.compute_at(fragment, ki)
@@ -154,7 +156,6 @@ def _store(s: Any, op: MatmulOp, tile: TensorTile, product: Any, result: Any, bl
     size = tensorcore.SIZE
     staged = s.cache_read(result, _position(s, result, "product"), "shared")
     s.reverse_compute_at(staged, block)
-    s.storage_align(staged, 0, -2, 2 * size, 4)
     i, j = s.get_loops(staged)[-2:]
     fi, i = s.split(i, [None, size])
     s.reverse_compute_at(result, fi)
