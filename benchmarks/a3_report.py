@@ -1,19 +1,24 @@
 """The report of course assignment A3, regenerated: primitives on CPU and GPU, step by step.
 
 For each primitive: a table of the unoptimised, optimised and tuned times and their speed-ups, what
-each step does, the IR before and after, and space-time diagrams of the memory accesses. GPU rows
-have times where a GPU is; else what the assembler reports of the kernel, where nvcc is.
+each step does, the IR before and after, and space-time diagrams of the memory accesses. The GPU's
+times are those that `cuda_operators.py` measured, on whatever machine; what the kernels occupy is
+the assembler's word.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import platform
+import sys
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 
 def cpu_times(name: str, op: Any, budget: float) -> dict[str, float]:
@@ -41,7 +46,7 @@ def cpu_times(name: str, op: Any, budget: float) -> dict[str, float]:
     arrays = random_arrays(op)[:-1]
     references = {
         "conv1d": lambda: np.correlate(*arrays, "same"),
-        "GEMM": lambda: arrays[0] @ arrays[1],
+        "matmul": lambda: arrays[0] @ arrays[1],
     }
     if name in references:
         call = references[name]
@@ -49,46 +54,78 @@ def cpu_times(name: str, op: Any, budget: float) -> dict[str, float]:
     return times
 
 
-def gpu_times(op: Any, budget: float) -> dict[str, Any]:
-    """Return times on the GPU, or without one the registers and shared memory of the kernel."""
+def gpu_table(lesson: str, op: Any, results: dict[str, Any] | None) -> list[str]:
+    """Return the table of the steps on the GPU: times where there are any, and what they occupy.
+
+    Parameters
+    ----------
+    lesson : str
+        Whose steps.
+    op : TensorOp
+        What is computed.
+    results : dict, optional
+        Of `cuda_operators.py --json`.
+    """
     from vtaops import cuda
     from vtaops.errors import UnsupportedError
-    from vtaops.schedule.cuda.stages import STAGES
+    from vtaops.lessons import lessons
 
-    stages = STAGES[type(op)]
-    kernels = {
-        "unoptimised": cuda.CudaKernel(op, schedule=stages[0].schedule),
-        "optimised": cuda.CudaKernel(op),
-    }
-    if cuda.device_present():
-        return {name: kernel.time(budget) for name, kernel in kernels.items()}
-    found: dict[str, Any] = {}
-    for name, kernel in kernels.items():
+    name = f"stages_{lesson}"
+    rows = [row for row in (results or {}).get("rows", []) if row["operator"] == name]
+    times = {entry["tile"]: entry["seconds"] for row in rows for entry in row.get("times", [])}
+    lines = [
+        "| step | time | speed-up | block | registers | shared | spills | occupancy |",
+        "|---|--:|--:|---|--:|--:|--:|--:|",
+    ]
+    first = None
+    for stage in lessons("cuda")[lesson].stages:
+        kernel = cuda.CudaKernel(op, schedule=stage.schedule)
+        block = kernel.launch
+        seconds = times.get(stage.name)
+        first = first or seconds
+        time = f"{seconds * 1e6:.1f} us | {first / seconds:.2f}" if seconds and first else "- | -"
         try:
             used = cuda.resources(kernel.source())
         except UnsupportedError:
-            return {}
-        found[name] = f"{used.registers} registers, {used.shared} B shared, {used.spills} B spills"
-    return found
+            occupied = "- | - | - | -"
+        else:
+            share = cuda.occupancy(used, block.threads)
+            occupied = f"{used.registers} | {used.shared} B | {used.spills} B | {share:.0%}"
+        size = " x ".join(map(str, block.block))
+        lines.append(f"| {stage.name} | {time} | {size} | {occupied} |")
+    for row in rows:
+        if "torch_warm" in row:
+            lines.append(f"| PyTorch | {row['torch_warm'] * 1e6:.1f} us | | | | | | |")
+    if results and rows:
+        return [*lines, "", f"Times: {results['card']['card']}, {results['date']}."]
+    return [*lines, "", "No GPU was at hand: `cuda_operators.py` gives the times (`--gpu`)."]
+
+
+def cpu_table(name: str, op: Any, budget: float) -> list[str]:
+    """Return the table of the versions on the CPU."""
+    times = cpu_times(name, op, budget)
+    lines = ["| version | time | speed-up |", "|---|--:|--:|"]
+    first = times["unoptimised"]
+    lines += [f"| {v} | {t * 1e6:.1f} us | {first / t:.2f} |" for v, t in times.items()]
+    return lines
 
 
 def section(
-    title: str, name: str, lesson: str, device: str, ops: tuple[Any, Any], out: Path, budget: float
+    title: str,
+    lesson: str,
+    kind: str,
+    out: Path,
+    budget: float,
+    results: dict[str, Any] | None,
 ) -> list[str]:
-    """Return the section of one primitive; `ops` is the operator measured, and a small one."""
+    """Return the section of one primitive on one kind of device."""
+    from cuda_operators import report_operators
+
     from vtaops.lessons import lessons
 
-    op, small = ops
+    op, small = report_operators()[lesson]
     lines = [f"## {title}", "", f"`{op}`", ""]
-    times = cpu_times(name, op, budget) if device == "CPU" else gpu_times(op, budget)
-    lines += ["| version | time | speed-up |", "|---|--:|--:|"]
-    first = times.get("unoptimised")
-    for version, value in times.items():
-        if isinstance(value, float):
-            lines.append(f"| {version} | {value * 1e6:.1f} us | {first / value:.2f} |")
-        else:
-            lines.append(f"| {version} | {value} | no GPU here |")
-    kind = device.lower().replace("gpu", "cuda")
+    lines += gpu_table(lesson, op, results) if kind == "cuda" else cpu_table(lesson, op, budget)
     steps = lessons(kind)[lesson].stages
     lines += ["", "Steps:", ""]
     lines += [f"{i}. **{step.name}**: {step.explanation}" for i, step in enumerate(steps, 1)]
@@ -137,21 +174,19 @@ def main(
         "docs"
     ),
     budget: Annotated[float, typer.Option(help="Seconds of measurement per version.")] = 0.3,
+    gpu: Annotated[
+        Path | None, typer.Option(help="Results of cuda_operators.py --json, for the GPU's times.")
+    ] = None,
     threads: Annotated[int, typer.Option(min=1, help="Threads of the CPU kernels.")] = 1,
 ) -> None:
     """Write the report.
 
-    Example: python benchmarks/a3_report.py --out docs
+    Example: python benchmarks/a3_report.py --out docs --gpu gpu.json
     """
     os.environ["TVM_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(threads)
     os.environ["OPENBLAS_NUM_THREADS"] = str(threads)
     from vtaops.kernels import CpuTarget
-    from vtaops.ops.tensor import Conv1dOp, DepthwiseOp, MatmulOp, Window
 
-    window = Window((3, 3), padding=(1, 1, 1, 1))
-    conv1d = (Conv1dOp(1 << 14, 33, (16, 16)), Conv1dOp(64, 5, (2, 2)))
-    gemm = (MatmulOp(512, 512, 512), MatmulOp(16, 16, 16))
-    depthwise = (DepthwiseOp(1, 64, 64, 64, window), DepthwiseOp(1, 1, 16, 16, window))
     lines = [
         "# Report A3: compiling DNN primitives with TVM",
         "",
@@ -159,15 +194,16 @@ def main(
         f"{CpuTarget.detect().mcpu}, {threads} thread(s).",
         "",
     ]
-    for title, name, lesson, device, ops in (
-        ("1-D convolution on the CPU", "conv1d", "conv1d", "CPU", conv1d),
-        ("GEMM on the CPU", "GEMM", "matmul", "CPU", gemm),
-        ("Depthwise convolution on the CPU", "depthwise", "depthwise", "CPU", depthwise),
-        ("1-D convolution on the GPU", "conv1d", "conv1d", "GPU", conv1d),
-        ("GEMM on the GPU", "GEMM", "matmul", "GPU", gemm),
-        ("Depthwise convolution on the GPU", "depthwise", "depthwise", "GPU", depthwise),
-    ):
-        lines += section(title, name, lesson, device, ops, out, budget)
+    results = json.loads(gpu.read_text()) if gpu else None
+    primitives = (
+        ("1-D convolution", "conv1d"),
+        ("GEMM", "matmul"),
+        ("Depthwise convolution", "depthwise"),
+    )
+    for title, lesson in primitives:
+        lines += section(f"{title} on the CPU", lesson, "cpu", out, budget, None)
+    for title, lesson in (*primitives, ("Depthwise-separable convolution", "separable")):
+        lines += section(f"{title} on the GPU", lesson, "cuda", out, budget, results)
     out.mkdir(parents=True, exist_ok=True)
     (out / "a3_report.md").write_text("\n".join(lines))
 

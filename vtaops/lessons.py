@@ -90,7 +90,7 @@ def lessons(target: str = "cpu") -> dict[str, Lesson]:
     UnsupportedError
         If the target is another.
     """
-    from vtaops.ops.tensor import Conv1dOp, Conv2dOp, DepthwiseOp, MatmulOp, Window
+    from vtaops.ops.tensor import Conv1dOp, Conv2dOp, DepthwiseOp, MatmulOp, SeparableOp, Window
 
     if target not in ("cpu", "cuda"):
         raise UnsupportedError(f"there are no lessons for {target!r}; targets are cpu and cuda")
@@ -101,10 +101,12 @@ def lessons(target: str = "cpu") -> dict[str, Lesson]:
         ("conv2d", Conv2dOp, lambda c: Conv2dOp(1, c, 64, 64, c, window), 64, "channels"),
         ("depthwise", DepthwiseOp, lambda c: DepthwiseOp(1, c, 64, 64, window), 64, "channels"),
         ("conv1d", Conv1dOp, lambda n: Conv1dOp(n, 13, (6, 6)), 1 << 16, "samples"),
+        ("separable", SeparableOp, lambda c: SeparableOp(1, c, 64, 64, window, c), 64, "channels"),
     ]
     return {
         name: Lesson(name, target, op, size, meaning, stages[kind])
         for name, kind, op, size, meaning in found
+        if kind in stages
     }
 
 
@@ -120,7 +122,7 @@ def run_lesson(
     Parameters
     ----------
     name : str
-        "matmul", "conv2d", "depthwise" or "conv1d".
+        "matmul", "conv2d", "depthwise" or "conv1d"; for "cuda" also "separable".
     target : str
         "cpu" or "cuda".
     size : int, optional

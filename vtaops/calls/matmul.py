@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from vtaops.calls.arguments import PRODUCT, check_shapes, tail
 from vtaops.calls.backend import Backend, interned
@@ -15,13 +15,17 @@ from vtaops.ops.tensor.common import ACCUMULATOR
 class Products(Backend):
     """Matrix products and dense layers."""
 
+    product_dtypes: ClassVar[tuple[str, ...]] = PRODUCT
+    """What the left operand may be; a device may have more."""
+
     def matmul(self, a: Any, b: Any, *, out: Any = None, **fused: Any) -> Array:
         """Return the matrix product of (M, K) and (K, N) matrices.
 
         Parameters
         ----------
         a, b : array_like
-            float32 both, giving float32; or int8 or uint8 `a` and int8 `b`, giving int32.
+            float32 both, giving float32; or int8 or uint8 `a` and int8 `b`, giving int32. On a GPU
+            also float16 both, giving float32.
         out : array, optional
             Where to write.
         **fused
@@ -59,9 +63,10 @@ class Products(Backend):
 
     def _product(self, a: Any, b: Any, transposed: bool, out: Any, fused: dict[str, Any]) -> Array:
         names = ("data", "weight") if transposed else ("a", "b")
-        left = as_array(a, names[0], PRODUCT, rank=2)
+        left = as_array(a, names[0], self.product_dtypes, rank=2)
         dtype = dtype_name(left)
-        right = as_array(b, names[1], ("float32",) if dtype == "float32" else ("int8",), rank=2)
+        kinds = (dtype, dtype if dtype.startswith("float") else "int8")
+        right = as_array(b, names[1], kinds[1:], rank=2)
         n, k = right.shape if transposed else right.shape[::-1]
         if left.shape[1] != k:
             raise ShapeError(
@@ -69,7 +74,6 @@ class Products(Backend):
                 f"over {left.shape[1]} and {k} elements, which must be equal"
             )
         end = tail(accumulator=ACCUMULATOR[dtype], **fused)
-        kinds = (dtype, "float32" if dtype == "float32" else "int8")
         op = interned(MatmulOp, left.shape[0], n, k, *kinds, transposed, end.epilogue)
         if end.arrays:
             check_shapes(op, (left, right, *end.arrays))

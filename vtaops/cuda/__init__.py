@@ -5,14 +5,18 @@ Without a GPU every kernel can still be scheduled, printed and compiled to CUDA 
 """
 
 from vtaops.calls import Operators
+from vtaops.calls.arguments import PRODUCT
 from vtaops.calls.backend import RunnableKernel
+from vtaops.calls.separable import FusedSeparable
 from vtaops.cuda.kernel import CudaKernel, device_present, kernel
-from vtaops.cuda.resources import Resources, resources
+from vtaops.cuda.resources import Resources, occupancy, resources
 from vtaops.ops.tensor import TensorOp
 
 
-class _Cuda(Operators):
+class _Cuda(FusedSeparable, Operators):
     """The operators of this machine's GPU."""
+
+    product_dtypes = (*PRODUCT, "float16")
 
     def kernel(self, op: TensorOp) -> RunnableKernel:
         return kernel(op)
@@ -24,6 +28,7 @@ avg_pool2d = _cuda.avg_pool2d
 batch_norm = _cuda.batch_norm
 conv1d = _cuda.conv1d
 conv2d = _cuda.conv2d
+conv2d_nchwc = _cuda.conv2d_nchwc
 dense = _cuda.dense
 depthwise_conv2d = _cuda.depthwise_conv2d
 depthwise_separable_conv2d = _cuda.depthwise_separable_conv2d
@@ -48,6 +53,7 @@ __all__ = [
     "batch_norm",
     "conv1d",
     "conv2d",
+    "conv2d_nchwc",
     "dense",
     "depthwise_conv2d",
     "depthwise_separable_conv2d",
@@ -60,6 +66,7 @@ __all__ = [
     "maximum",
     "minimum",
     "multiply",
+    "occupancy",
     "relu",
     "resources",
     "scale_shift",

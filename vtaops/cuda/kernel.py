@@ -8,7 +8,7 @@ from typing import Any
 
 from vtaops.errors import DeviceError
 from vtaops.kernels.arrays import Array, as_output, empty
-from vtaops.kernels.gpu import CudaTarget, Launch, cuda_source, launch_of
+from vtaops.kernels.gpu import CudaTarget, Launch, compile_cuda, cuda_source, launch_of
 from vtaops.ops.tensor import TensorOp
 
 
@@ -63,16 +63,13 @@ class CudaKernel:
         return cuda_source(self.scheduled, self.target)
 
     @cached_property
-    def _function(self) -> Any:
+    def _executable(self) -> Any:
         if not device_present():
             raise DeviceError(
                 "there is no NVIDIA GPU (or no driver) on this machine; vtaops.cpu has the same "
                 "operators, and CudaKernel(op).source() gives the CUDA source"
             )
-        import tvm
-
-        with self.target.tvm:
-            return tvm.compile(self.scheduled.mod, target=self.target.tvm)["main"]
+        return compile_cuda(self.scheduled, self.target)
 
     def __call__(self, *arrays: Array, out: Any = None) -> Array:
         """Copy host arrays to the GPU, run, and copy the result back.
@@ -82,7 +79,7 @@ class CudaKernel:
         DeviceError
             If there is no GPU.
         """
-        function = self._function
+        function = self._executable["main"]
         import tvm
 
         device = tvm.cuda(0)
@@ -109,7 +106,7 @@ class CudaKernel:
         DeviceError
             If there is no GPU.
         """
-        function = self._function
+        executable = self._executable
         import tvm
 
         device = tvm.cuda(0)
@@ -117,10 +114,7 @@ class CudaKernel:
             tvm.runtime.tensor(empty(spec.shape, spec.dtype), device=device)
             for spec in (*self.op.inputs, self.op.output)
         ]
-        with self.target.tvm:
-            module = tvm.compile(self.scheduled.mod, target=self.target.tvm).mod
-        del function
-        timer = module.time_evaluator(
+        timer = executable.mod.time_evaluator(
             "main", device, number=10, repeat=3, min_repeat_ms=int(budget * 1000 / 3)
         )
         return float(timer(*tensors).median)

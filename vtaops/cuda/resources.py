@@ -1,15 +1,22 @@
-"""Resources: what a kernel occupies on the GPU, as NVIDIA's assembler reports it."""
+"""Machine code by NVIDIA's compiler, and what a kernel occupies on the GPU as it reports it."""
 
 from __future__ import annotations
 
 import re
 import shutil
 import subprocess
+import sysconfig
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from vtaops.errors import UnsupportedError
+from vtaops.kernels.gpu import WARP
+from vtaops.ops.tensor.common import ceil_div
+
+_REPORT = re.compile(
+    r"Compiling entry function '\w+' for '(\w+)'(.*?)(?=ptxas info *: Compil|\Z)", re.DOTALL
+)
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,64 @@ class Resources:
     spills: int
 
 
+@dataclass(frozen=True)
+class Multiprocessor:
+    """What the blocks on one multiprocessor share (CUDA programming guide, compute capabilities).
+
+    Attributes
+    ----------
+    registers, shared, threads, blocks : int
+        Registers, bytes of shared memory, threads and blocks at most.
+    """
+
+    registers: int
+    shared: int
+    threads: int
+    blocks: int
+
+
+MULTIPROCESSORS = {
+    "sm_80": Multiprocessor(1 << 16, 164 << 10, 2048, 32),
+    "sm_90": Multiprocessor(1 << 16, 228 << 10, 2048, 32),
+}
+_RESERVED = 1 << 10
+"""Bytes of shared memory that the system keeps for each block."""
+
+_REGISTER_UNIT = 8
+"""Registers are given to threads in such portions."""
+
+
+def occupancy(used: Resources, threads: int, arch: str = "sm_90") -> float:
+    """Return which share of a multiprocessor's threads blocks of a kernel can keep busy, 0 to 1.
+
+    Parameters
+    ----------
+    used : Resources
+        Of the kernel.
+    threads : int
+        Of a block.
+    arch : str
+        One of `MULTIPROCESSORS`.
+
+    Raises
+    ------
+    UnsupportedError
+        If the limits of the architecture are not known here.
+    """
+    if arch not in MULTIPROCESSORS:
+        raise UnsupportedError(f"limits are known of {', '.join(MULTIPROCESSORS)}, not of {arch}")
+    limits = MULTIPROCESSORS[arch]
+    whole_warps = ceil_div(threads, WARP) * WARP
+    registers = ceil_div(used.registers, _REGISTER_UNIT) * _REGISTER_UNIT * whole_warps
+    blocks = min(
+        limits.blocks,
+        limits.threads // whole_warps,
+        limits.registers // registers,
+        limits.shared // (used.shared + _RESERVED),
+    )
+    return blocks * whole_warps / limits.threads
+
+
 def resources(source: str, arch: str = "sm_90") -> Resources:
     """Assemble CUDA source with nvcc and return what its kernel occupies.
 
@@ -49,24 +114,63 @@ def resources(source: str, arch: str = "sm_90") -> Resources:
     UnsupportedError
         If nvcc is not there, or refuses the source.
     """
-    compiler = shutil.which("nvcc")
+    return assemble(source, (arch,))[1][arch]
+
+
+def assemble(source: str, archs: tuple[str, ...]) -> tuple[bytes, dict[str, Resources]]:
+    """Return the machine code of a kernel for several GPUs (a fatbin), and what it occupies there.
+
+    PTX for the last of them is included: newer GPUs translate it when they load it.
+
+    Parameters
+    ----------
+    source : str
+        CUDA C++ with one kernel.
+    archs : tuple of str
+        Compute capabilities, ascending.
+
+    Raises
+    ------
+    UnsupportedError
+        If nvcc is not there, or refuses the source.
+    """
+    compiler = find_nvcc()
     if compiler is None:
         raise UnsupportedError(
-            "nvcc was not found on the PATH; it comes with NVIDIA's CUDA toolkit"
+            "nvcc was not found: it is on the PATH with NVIDIA's CUDA toolkit, and comes from PyPI "
+            "with nvidia-cuda-nvcc, nvidia-cuda-crt, nvidia-nvvm, nvidia-cuda-runtime and "
+            "nvidia-cuda-cccl"
         )
+    numbers = [arch.removeprefix("sm_") for arch in archs]
+    codes = [f"-gencode=arch=compute_{n},code=sm_{n}" for n in numbers]
+    codes.append(f"-gencode=arch=compute_{numbers[-1]},code=compute_{numbers[-1]}")
     with tempfile.TemporaryDirectory() as folder:
-        code = Path(folder, "kernel.cu")
+        code, result = Path(folder, "kernel.cu"), Path(folder, "kernel.fatbin")
         code.write_text(source)
-        command = [compiler, "-cubin", f"-arch={arch}", "-Xptxas", "-v", "-o"]
         done = subprocess.run(
-            [*command, str(Path(folder, "kernel.cubin")), str(code)],
+            [compiler, "-fatbin", *codes, "-Xptxas", "-v", "-o", str(result), str(code)],
             capture_output=True,
             text=True,
             check=False,
         )
-    report = done.stdout + done.stderr
-    if done.returncode:
-        raise UnsupportedError(f"nvcc refused the kernel for {arch}: {report.strip()[-500:]}")
+        report = done.stdout + done.stderr
+        if done.returncode:
+            wanted = ", ".join(archs)
+            raise UnsupportedError(f"nvcc refused the kernel for {wanted}: {report.strip()[-500:]}")
+        return result.read_bytes(), {
+            found[1]: _read(found[2]) for found in _REPORT.finditer(report)
+        }
+
+
+def find_nvcc() -> str | None:
+    """Return the path of nvcc: the one on the PATH, or that of NVIDIA's packages on PyPI."""
+    packages = Path(sysconfig.get_path("purelib"), "nvidia")
+    return shutil.which("nvcc") or next(
+        (str(path) for path in sorted(packages.glob("*/bin/nvcc"))), None
+    )
+
+
+def _read(report: str) -> Resources:
     return Resources(
         _number(r"Used (\d+) registers", report),
         _number(r"(\d+) bytes smem", report),

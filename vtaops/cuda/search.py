@@ -11,9 +11,25 @@ from typing import Any
 from vtaops.cuda.kernel import CudaKernel
 from vtaops.errors import ScheduleError, UnsupportedError
 from vtaops.kernels.gpu import CudaTarget
-from vtaops.ops.tensor import Conv1dOp, Conv2dOp, DepthwiseOp, MatmulOp, PoolOp, TensorOp
-from vtaops.schedule.cpu.tiles import largest_divisor
-from vtaops.schedule.cuda import conv1d, convolution, matmul, window
+from vtaops.ops.tensor import (
+    Conv1dOp,
+    Conv2dOp,
+    DepthwiseOp,
+    MatmulOp,
+    PackedConv2dOp,
+    PoolOp,
+    SeparableOp,
+    TensorOp,
+)
+from vtaops.schedule.cuda import (
+    conv1d,
+    convolution,
+    matmul,
+    matmul_tensor,
+    packed,
+    separable,
+    window,
+)
 
 
 @dataclass(frozen=True)
@@ -73,12 +89,18 @@ def tile_space(op: TensorOp, target: CudaTarget) -> tuple[Callable[..., Any], li
         If the operator has no tiles to choose from.
     """
     match op:
+        case MatmulOp() if matmul_tensor.suits(op):
+            return matmul_tensor.schedule_tensor, list(_tensor_tiles(op, target))
         case MatmulOp():
             return matmul.schedule_matmul, list(_matmul_tiles(target))
         case Conv2dOp():
-            return convolution.schedule_conv2d, list(_conv_tiles(op))
+            return convolution.schedule_conv2d, list(_conv_tiles(op, target))
+        case SeparableOp():
+            return separable.schedule_separable, list(_separable_tiles(target))
+        case PackedConv2dOp():
+            return packed.schedule_packed, list(_packed_tiles(op, target))
         case DepthwiseOp() | PoolOp():
-            return window.schedule_window, list(_window_tiles(target))
+            return window.schedule_window, list(_window_tiles(op, target))
         case Conv1dOp():
             tiles = [
                 conv1d.Conv1dTile(threads, virtual, shared)
@@ -90,10 +112,10 @@ def tile_space(op: TensorOp, target: CudaTarget) -> tuple[Callable[..., Any], li
 
 def _matmul_tiles(target: CudaTarget) -> Iterator[matmul.MatmulTile]:
     shapes = [((32, 32), (2, 4)), ((64, 64), (4, 4)), ((128, 64), (8, 4)), ((128, 128), (8, 8))]
-    for (block, thread), part, step, pipeline in product(
-        shapes, ((1, 1), (2, 2)), (8, 16, 32), (False, True)
+    for (block, thread), part, step, stages in product(
+        shapes, ((1, 1), (2, 2)), (8, 16, 32), (1, 2, 3)
     ):
-        tile = matmul.MatmulTile(block, thread, part, step, pipeline)
+        tile = matmul.MatmulTile(block, thread, part, step, stages)
         try:
             matmul.check(tile, target)
         except ScheduleError:
@@ -101,19 +123,72 @@ def _matmul_tiles(target: CudaTarget) -> Iterator[matmul.MatmulTile]:
         yield tile
 
 
-def _conv_tiles(op: Conv2dOp) -> Iterator[convolution.ConvTile]:
-    for virtual, threads, each, rows, columns in product(
-        (1, 2, 4), (2, 4, 8), (1, 2, 4), (2, 4, 8), (8, 16, 32)
+def _tensor_tiles(op: MatmulOp, target: CudaTarget) -> Iterator[matmul_tensor.TensorTile]:
+    for warps, fragments, step, stages in product(
+        (2, 4, 8), ((1, 1), (2, 1), (2, 2), (4, 1), (4, 2), (8, 1), (8, 2)), (16, 32, 64), (1, 2, 3)
     ):
-        if op.group_out % (virtual * threads * each) == 0 and threads * rows * columns <= 512:
-            inputs = largest_divisor(op.group_in, 8)
-            yield convolution.ConvTile((virtual, threads, each), (rows, 1), (columns, 1), inputs)
+        tile = matmul_tensor.TensorTile(warps, fragments, step, stages)
+        try:
+            matmul_tensor.check(op, tile, target)
+        except ScheduleError:
+            continue
+        yield tile
 
 
-def _window_tiles(target: CudaTarget) -> Iterator[window.WindowTile]:
-    for block, ty, tx, vy, vx, shared in product(
-        ((16, 32), (32, 32)), (1, 2, 4, 8, 16), (8, 16, 32), (1, 2), (1, 2, 4), (False, True)
+def _conv_tiles(op: Conv2dOp, target: CudaTarget) -> Iterator[convolution.ConvTile]:
+    for virtual, threads, each, rows, columns, wide, inputs in product(
+        (1, 2, 4), (2, 4, 8, 16), (1, 2, 4), (2, 4, 8), (4, 8, 16), (1, 2, 4), (4, 8)
+    ):
+        channels = (virtual, threads, each)
+        tile = convolution.ConvTile(channels, (rows, 1), (columns, wide), inputs)
+        useful = 64 <= threads * rows * columns <= 512 and virtual * each * wide <= 32
+        if not useful or tile.block[0] >= 2 * op.group_out:
+            continue
+        try:
+            convolution.check(op, tile, target)
+        except ScheduleError:
+            continue
+        yield tile
+
+
+def _separable_tiles(target: CudaTarget) -> Iterator[convolution.ConvTile]:
+    for virtual, threads, each, rows, columns, wide, inputs in product(
+        (1, 2, 4), (4, 8, 16), (2, 4), (2, 4, 8), (4, 8, 16), (1, 2, 4), (8, 16, 32)
+    ):
+        tile = convolution.ConvTile((virtual, threads, each), (rows, 1), (columns, wide), inputs)
+        if not 64 <= threads * rows * columns <= 512 or virtual * each * wide > 32:
+            continue
+        try:
+            separable.check(tile, target)
+        except ScheduleError:
+            continue
+        yield tile
+
+
+def _packed_tiles(op: PackedConv2dOp, target: CudaTarget) -> Iterator[packed.PackedTile]:
+    for blocks, rows, columns, wide in product((1, 2, 4), (1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4, 8)):
+        tile = packed.PackedTile(blocks, (rows, 1), (columns, wide))
+        if not 64 <= op.block * rows * columns <= 512 or blocks * wide > 16:
+            continue
+        try:
+            packed.check(op, tile, target)
+        except ScheduleError:
+            continue
+        yield tile
+
+
+def _window_tiles(op: DepthwiseOp | PoolOp, target: CudaTarget) -> Iterator[window.WindowTile]:
+    for block, ty, tx, vy, vx, (shared, registers) in product(
+        ((16, 32), (32, 32)),
+        (1, 2, 4, 8, 16),
+        (8, 16, 32),
+        (1, 2),
+        (1, 2, 4),
+        ((False, False), (True, False), (False, True)),
     ):
         whole = block[0] % (ty * vy) == 0 == block[1] % (tx * vx)
-        if whole and 32 <= ty * tx <= target.threads:
-            yield window.WindowTile(block, (ty, tx), (vy, vx), shared)
+        if not whole or not 32 <= ty * tx <= target.threads:
+            continue
+        tile = window.WindowTile(block, (ty, tx), (vy, vx), shared, registers)
+        if not registers or window.fits_registers(op, tile):
+            yield tile

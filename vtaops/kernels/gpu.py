@@ -10,6 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from vtaops.errors import UnsupportedError
+
+WARP = 32
+"""Threads that run in step."""
+
 
 @dataclass(frozen=True)
 class CudaTarget:
@@ -40,18 +45,29 @@ class CudaTarget:
                 "arch": self.arch,
                 "max_threads_per_block": self.threads,
                 "max_shared_memory_per_block": self.shared,
-                "thread_warp_size": 32,
+                "thread_warp_size": WARP,
             },
             host={"kind": "llvm"},
         )
 
 
-def cuda_source(schedule: Any, target: CudaTarget) -> str:
-    """Return the CUDA C++ source of a scheduled kernel. Needs neither a GPU nor nvcc."""
+def compile_cuda(schedule: Any, target: CudaTarget) -> Any:
+    """Return the executable of a scheduled kernel.
+
+    Arrays keep their own memory: TVM 0.27 would let tiles of different dtypes share it and then
+    refuse the tensor cores' pointers into it.
+    """
     import tvm
 
-    with _source_only(), target.tvm:
-        executable = tvm.compile(schedule.mod, target=target.tvm)
+    config = {"tirx.disable_storage_rewrite": True, "tirx.use_async_copy": True}
+    with tvm.transform.PassContext(config=config), target.tvm:
+        return tvm.compile(schedule.mod, target=target.tvm)
+
+
+def cuda_source(schedule: Any, target: CudaTarget) -> str:
+    """Return the CUDA C++ source of a scheduled kernel. Needs neither a GPU nor nvcc."""
+    with _source_only():
+        executable = compile_cuda(schedule, target)
     return str(executable.mod.imports_[0].inspect_source("cuda"))
 
 
@@ -96,3 +112,35 @@ def launch_of(schedule: Any) -> Launch:
         return x, y, z
 
     return Launch(of("block"), of("thread"))
+
+
+_PROTOTYPE = re.compile(
+    r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(?P<name>\w+)\((?P<types>[^)]*)\);'
+)
+
+
+@dataclass(frozen=True)
+class EntryPoint:
+    """How a kernel is called: its name, and its parameters in order.
+
+    They are pointers to the tensors of those names; TVM orders them in its own way.
+    """
+
+    name: str
+    parameters: tuple[str, ...]
+
+
+def entry_point(source: str) -> EntryPoint:
+    """Return the entry point of CUDA source with one kernel.
+
+    Raises
+    ------
+    UnsupportedError
+        If there is none, or several.
+    """
+    found = _PROTOTYPE.findall(source)
+    if len(found) != 1:
+        raise UnsupportedError(f"the source has {len(found)} kernels; it must have one")
+    name, types = found[0]
+    names = (parameter.split()[-1].removesuffix("_ptr") for parameter in types.split(","))
+    return EntryPoint(name, tuple(names))

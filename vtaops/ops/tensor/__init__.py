@@ -10,6 +10,7 @@ from vtaops.ops.tensor.elementwise import BroadcastOp, NormalizeOp, UnaryOp
 from vtaops.ops.tensor.epilogue import Epilogue
 from vtaops.ops.tensor.matmul import MatmulOp
 from vtaops.ops.tensor.pooling import GlobalPoolOp, PoolOp
+from vtaops.ops.tensor.separable import SeparableOp
 from vtaops.ops.tensor.softmax import SoftmaxOp
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "NormalizeOp",
     "PackedConv2dOp",
     "PoolOp",
+    "SeparableOp",
     "SoftmaxOp",
     "TensorOp",
     "TensorSpec",

@@ -21,7 +21,13 @@ Expr = Any
 Tensor = Any
 """A te tensor."""
 
-ACCUMULATOR = {"float32": "float32", "float64": "float64", "int8": "int32", "uint8": "int32"}
+ACCUMULATOR = {
+    "float16": "float32",
+    "float32": "float32",
+    "float64": "float64",
+    "int8": "int32",
+    "uint8": "int32",
+}
 """The dtype in which sums of products of a dtype are formed."""
 
 

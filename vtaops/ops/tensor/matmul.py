@@ -19,7 +19,8 @@ class MatmulOp(TensorOp):
     m, n, k : int
         Rows of A, columns of C, length of the sum.
     dtype_a, dtype_b : str
-        float32 (both), or int8/uint8 for A and int8 for B, with int32 sums.
+        float32 (both), float16 (both, on a GPU) with float32 sums, or int8/uint8 for A and int8
+        for B, with int32 sums.
     transposed_b : bool
         B is (N, K).
     epilogue : Epilogue

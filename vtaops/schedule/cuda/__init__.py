@@ -14,13 +14,26 @@ from vtaops.ops.tensor import (
     GlobalPoolOp,
     MatmulOp,
     NormalizeOp,
+    PackedConv2dOp,
     PoolOp,
+    SeparableOp,
     SoftmaxOp,
     TensorOp,
     UnaryOp,
 )
 from vtaops.ops.tensor.plain import PlainOp
-from vtaops.schedule.cuda import conv1d, convolution, elementwise, matmul, plain, reduction, window
+from vtaops.schedule.cuda import (
+    conv1d,
+    convolution,
+    elementwise,
+    matmul,
+    matmul_tensor,
+    packed,
+    plain,
+    reduction,
+    separable,
+    window,
+)
 
 
 def schedule(op: TensorOp, target: CudaTarget) -> Any:
@@ -32,12 +45,18 @@ def schedule(op: TensorOp, target: CudaTarget) -> Any:
         If there is no CUDA schedule for this kind of operator.
     """
     match op:
+        case MatmulOp() if matmul_tensor.suits(op):
+            return matmul_tensor.schedule_tensor(op, target)
         case MatmulOp():
             return matmul.schedule_matmul(op, target)
         case Conv2dOp():
             return convolution.schedule_conv2d(op, target)
+        case PackedConv2dOp():
+            return packed.schedule_packed(op, target)
         case DepthwiseOp() | PoolOp():
             return window.schedule_window(op, target)
+        case SeparableOp():
+            return separable.schedule_separable(op, target)
         case GlobalPoolOp():
             return reduction.schedule_global_pool(op, target)
         case SoftmaxOp():

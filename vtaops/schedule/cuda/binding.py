@@ -61,3 +61,26 @@ def fetch(s: Any, block: Any, threads: tuple[int, int], dims: int, vector: int =
     bind(s, thread_y=y, thread_x=x)
     if vector > 1:
         s.vectorize(lane)
+
+
+def pipeline(s: Any, loop: Any, stages: int, *, asynchronous: bool) -> None:
+    """Let the fetches of a loop run ahead of what the loop does with them.
+
+    Parameters
+    ----------
+    s : Schedule
+        The schedule.
+    loop : LoopRV
+        Holds two fetches to shared memory, then their use.
+    stages : int
+        Tiles in shared memory at a time; with 1 nothing runs ahead.
+    asynchronous : bool
+        Fetch by ``cp.async``, past the registers. Its unit is 4 to 16 bytes, so elements that a
+        condition may replace cannot come this way.
+    """
+    if stages < 2:
+        return
+    s.annotate(loop, "software_pipeline_stage", [0, 0, stages - 1])
+    s.annotate(loop, "software_pipeline_order", [0, 1, 2])
+    if asynchronous:
+        s.annotate(loop, "software_pipeline_async_stages", [0])

@@ -10,13 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 from vtaops.kernels.gpu import CudaTarget
-from vtaops.ops.tensor import Conv1dOp, Conv2dOp, DepthwiseOp, MatmulOp
+from vtaops.ops.tensor import Conv1dOp, Conv2dOp, DepthwiseOp, MatmulOp, SeparableOp
 from vtaops.ops.tensor.common import round_up
 from vtaops.schedule.cpu.tiles import largest_divisor
 from vtaops.schedule.cuda.binding import bind, create_schedule
 from vtaops.schedule.cuda.conv1d import Conv1dTile, schedule_conv1d
 from vtaops.schedule.cuda.convolution import ConvTile, schedule_conv2d
 from vtaops.schedule.cuda.matmul import MatmulTile, schedule_matmul
+from vtaops.schedule.cuda.separable import schedule_separable
 from vtaops.schedule.cuda.window import WindowTile, schedule_window
 from vtaops.schedule.stages import Stage
 
@@ -57,8 +58,8 @@ MATMUL = (
     ),
     Stage(
         "pipelined",
-        "Tiles of 128 x 128, 8 x 8 per thread; the next tiles are fetched during the products.",
-        _with(schedule_matmul, MatmulTile((128, 128), (8, 8), (2, 2), 16, pipeline=True)),
+        "Tiles of 128 x 128, 8 x 8 per thread; the next ones come by cp.async during the products.",
+        _with(schedule_matmul, MatmulTile((128, 128), (8, 8), (2, 2), 16, stages=2)),
     ),
     Stage("tuned", "The tile is chosen by the size of the product.", schedule_matmul),
 )
@@ -70,7 +71,9 @@ def _conv2d_threads(op: Conv2dOp, target: CudaTarget) -> Any:
 
 
 def _conv2d_shared(op: Conv2dOp, target: CudaTarget) -> Any:
-    threads, inputs = largest_divisor(op.group_out, 4), largest_divisor(op.group_in, 4)
+    threads, inputs = 4, min(4, op.group_in)
+    if op.groups > 1:  # a block must not reach into the next group
+        threads, inputs = largest_divisor(op.group_out, 4), largest_divisor(op.group_in, 4)
     return schedule_conv2d(op, target, ConvTile((1, threads, 1), (4, 1), (16, 1), inputs))
 
 
@@ -90,8 +93,8 @@ CONV2D = (
 
 
 def _depthwise_channel(op: DepthwiseOp, target: CudaTarget) -> Any:
-    rows, columns = (round_up(extent, 8) for extent in op.out_size)
-    return schedule_window(op, target, WindowTile((rows, columns), (8, 8), shared=True))
+    rows, columns = (round_up(extent, 16) for extent in op.out_size)
+    return schedule_window(op, target, WindowTile((rows, columns), (16, 16), shared=True))
 
 
 DEPTHWISE = (
@@ -117,7 +120,8 @@ DEPTHWISE = (
     ),
     Stage(
         "tuned",
-        "Straight from global memory: today's caches hold the pixels that neighbours share.",
+        "Straight from global memory to registers, each pixel of a thread once: caches hold what "
+        "neighbours share.",
         schedule_window,
     ),
 )
@@ -141,10 +145,31 @@ CONV1D = (
     Stage("vthread", "Each thread computes 4 results that lie apart.", schedule_conv1d),
 )
 
+SEPARABLE = (
+    Stage(
+        "fused",
+        "A block computes 4 depthwise channels of 4 x 16 pixels into shared memory at a time, and "
+        "multiplies them by its rows of the 1x1 kernel; one result per thread.",
+        _with(schedule_separable, ConvTile((1, 4, 1), (4, 1), (16, 1), 4)),
+    ),
+    Stage(
+        "registers",
+        "Each thread sums 4 channels for 2 pixels: each depthwise result is used four times.",
+        _with(schedule_separable, ConvTile((1, 8, 4), (4, 1), (8, 2), 8)),
+    ),
+    Stage(
+        "vthread",
+        "64 channels per block, two parts per thread: depthwise results are computed less often.",
+        _with(schedule_separable, ConvTile((2, 8, 4), (4, 1), (8, 2), 8)),
+    ),
+    Stage("tuned", "The tile is chosen by the sizes.", schedule_separable),
+)
+
 STAGES: dict[type, tuple[Stage, ...]] = {
     MatmulOp: MATMUL,
     Conv2dOp: CONV2D,
     DepthwiseOp: DEPTHWISE,
     Conv1dOp: CONV1D,
+    SeparableOp: SEPARABLE,
 }
 """The stages of the operators that have them."""
