@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import timeit
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,9 +15,10 @@ import typer
 
 
 def seconds(call: Callable[[], Any], number: int) -> float:
-    """Return the least mean of five runs of `number` calls each."""
+    """Return the least mean CPU time of nine runs of `number` calls each."""
     call()
-    return min(timeit.repeat(call, number=number, repeat=5)) / number
+    runs = timeit.repeat(call, number=number, repeat=9, timer=time.thread_time)
+    return min(runs) / number
 
 
 def calls() -> dict[str, dict[str, Callable[[], Any]]]:
@@ -37,29 +40,47 @@ def calls() -> dict[str, dict[str, Callable[[], Any]]]:
             "kernel, NumPy arrays": lambda: add.run(a, b, c),
             "vtaops.cpu.add(out=)": lambda: cpu.add(a, b, out=c),
             "vtaops.cpu.add": lambda: cpu.add(a, b),
-            "NumPy": lambda: np.add(a, b, out=c),
+            "NumPy (out=)": lambda: np.add(a, b, out=c),
         },
         "matmul, 16 x 16": {
             "kernel, converted arrays": lambda: product.run(*fast_product),
             "kernel, NumPy arrays": lambda: product.run(m, n, o),
             "vtaops.cpu.matmul(out=)": lambda: cpu.matmul(m, n, out=o),
             "vtaops.cpu.matmul": lambda: cpu.matmul(m, n),
-            "NumPy": lambda: np.matmul(m, n, out=o),
+            "NumPy (out=)": lambda: np.matmul(m, n, out=o),
         },
+    }
+    x, w = np.ones((1, 4, 8, 8), "float32"), np.ones((4, 4, 3, 3), "float32")
+    norm = tuple(np.ones(4, "float32") for _ in range(4))
+    fused: dict[str, Any] = {"padding": 1, "batch_norm": norm, "activation": "relu"}
+    found["conv2d, 4 channels, 8 x 8, batch norm, relu"] = {
+        "vtaops.cpu.conv2d(batch_norm=, activation=)": lambda: cpu.conv2d(x, w, **fused)
     }
     try:
         import torch
     except ImportError:
         return found
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(False)
     ta, tb, tc, tm, tn, to = (torch.from_numpy(x) for x in (a, b, c, m, n, o))
-    found["add, 32 elements"]["PyTorch"] = lambda: torch.add(ta, tb, out=tc)
-    found["matmul, 16 x 16"]["PyTorch"] = lambda: torch.mm(tm, tn, out=to)
+    tx, tw, gamma, beta, mean, variance = (torch.from_numpy(v) for v in (x, w, *norm))
+    net = torch.nn.functional
+    adds, products, convolutions = found.values()
+    adds["vtaops.cpu.add, PyTorch's tensors"] = lambda: cpu.add(ta, tb)
+    adds["PyTorch (out=)"] = lambda: torch.add(ta, tb, out=tc)
+    products["PyTorch (out=)"] = lambda: torch.mm(tm, tn, out=to)
+    convolutions["PyTorch, three calls"] = lambda: net.relu_(
+        net.batch_norm(net.conv2d(tx, tw, padding=1), mean, variance, gamma, beta)
+    )
     return found
 
 
 def main(
     number: Annotated[int, typer.Option(min=1, help="Calls per run.")] = 20000,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the rows here.")] = None,
+    markdown_file: Annotated[
+        Path | None, typer.Option("--markdown", help="Write the table here.")
+    ] = None,
 ) -> None:
     """Time calls whose work is negligible.
 
@@ -76,12 +97,24 @@ def main(
     rows = []
     for operator, ways in calls().items():
         for way, call in ways.items():
-            time = seconds(call, number)
-            rows.append({"operator": operator, "way": way, "seconds": time})
-            table.add_row(operator, way, f"{time * 1e6:.2f}")
+            taken = seconds(call, number)
+            rows.append({"operator": operator, "way": way, "seconds": taken})
+            table.add_row(operator, way, f"{taken * 1e6:.2f}")
     Console().print(table)
     if json_file:
         json_file.write_text(json.dumps(rows, indent=1))
+    if markdown_file:
+        lines = [
+            "# What a call costs beside its work",
+            "",
+            f"Made by `python benchmarks/cpu_call_overhead.py --markdown FILE` on {date.today()}, "
+            "one thread.",
+            "",
+            "| operator | way of calling | us |",
+            "|---|---|--:|",
+            *(f"| {r['operator']} | {r['way']} | {r['seconds'] * 1e6:.2f} |" for r in rows),
+        ]
+        markdown_file.write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

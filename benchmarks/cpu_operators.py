@@ -1,16 +1,19 @@
 """Speed of the CPU operators against PyTorch (oneDNN, best of its layouts) and NumPy.
 
-One thread and CPU time by default, so that a busy machine does not disturb the ratios. PyTorch is
-needed (``pip install torch``); it is no dependency of vtaops.
+One thread and CPU time by default, so that a busy machine does not disturb the ratios. With more
+threads each library has a process of its own, they take turns, and wall-clock time counts: the
+lowest tenth of the turns, which still wants an idle machine. PyTorch is needed (``pip install
+torch``); it is no dependency of vtaops.
 """
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import date
 from math import exp, log
 from pathlib import Path
@@ -19,6 +22,11 @@ from typing import Annotated, Any
 import typer
 
 Call = Callable[[], Any]
+
+LIBRARIES = ("vtaops", "torch", "numpy")
+
+REST = 0.005
+"""Seconds between turns of different processes: the threads of the last one go to sleep."""
 
 TARGETS = {
     "matmul": 0.95,
@@ -68,32 +76,45 @@ class Case:
     calls: dict[str, Call]
 
 
-def measure(calls: dict[str, Call], repeats: int, budget: float) -> dict[str, float]:
-    """Return the median seconds per call of each call, measured in turns.
+class Stopwatch:
+    """Times turns of the calls of a case; a turn is long enough for the clock."""
 
-    A turn of each call is long enough for the clock; turns alternate, so that slow changes of the
-    machine meet all of them.
+    def __init__(self, calls: dict[str, Call], seconds: float, clock: Callable[[], float]) -> None:
+        self.calls, self.seconds, self.clock = calls, seconds, clock
+        self.counts: dict[str, int] = {}
+
+    def turn(self, name: str) -> float:
+        """Return the mean seconds of a call over one turn; the first finds out its length."""
+        call = self.calls[name]
+        if name not in self.counts:
+            call()
+            self.counts[name] = max(1, int(self.seconds / max(self._time(call, 1), 1e-7)))
+        return self._time(call, self.counts[name])
+
+    def _time(self, call: Call, count: int) -> float:
+        start = self.clock()
+        for _ in range(count):
+            call()
+        return (self.clock() - start) / count
+
+
+def measure(
+    names: list[str], turn: Callable[[str], float], repeats: int, share: float
+) -> dict[str, float]:
+    """Return the seconds per call of each call: a quantile of turns that alternate.
+
+    Alternation lets slow changes of the machine meet all of them. The quantile is `share`: the
+    median for CPU time; less for wall-clock time, which other work on the machine only lengthens.
     """
-    clock = time.thread_time if os.environ.get("TVM_NUM_THREADS") == "1" else time.perf_counter
-    counts = {}
-    for name, call in calls.items():
-        call()
-        start = clock()
-        call()
-        counts[name] = max(1, int(budget / repeats / max(clock() - start, 1e-7)))
-    samples: dict[str, list[float]] = {name: [] for name in calls}
+    samples: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(repeats):
-        for name, call in calls.items():
-            start = clock()
-            for _ in range(counts[name]):
-                call()
-            samples[name].append((clock() - start) / counts[name])
-    return {name: sorted(values)[len(values) // 2] for name, values in samples.items()}
+        for name in names:
+            samples[name].append(turn(name))
+    return {name: sorted(values)[int(len(values) * share)] for name, values in samples.items()}
 
 
-def run(case: Case, repeats: int, budget: float) -> Row:
-    """Time one case."""
-    times = measure(case.calls, repeats, budget)
+def row_of(case: Case, times: dict[str, float]) -> Row:
+    """Return the row of a case that was timed."""
     torch = {n: t for n, t in times.items() if n.startswith("torch")}
     ours = {n: t for n, t in times.items() if n.startswith("vtaops")}
     best = min(torch, key=lambda name: torch[name])
@@ -109,15 +130,66 @@ def run(case: Case, repeats: int, budget: float) -> Row:
     )
 
 
+def run_here(operators: list[str], repeats: int, budget: float) -> Iterator[Row]:
+    """Time everything in this process, one thread, CPU time."""
+    for case in Workloads(threads=1).cases(operators):
+        watch = Stopwatch(case.calls, budget / repeats, time.thread_time)
+        yield row_of(case, measure([*case.calls], watch.turn, repeats, 0.5))
+
+
+def run_apart(operators: list[str], repeats: int, budget: float, threads: int) -> Iterator[Row]:
+    """Time each library in a process of its own, wall-clock time.
+
+    In one process the waiting threads of one library would take the cores of the other.
+    """
+    spawn = multiprocessing.get_context("spawn")
+    pipes = {}
+    for library in LIBRARIES:
+        pipes[library], end = spawn.Pipe()
+        arguments = (end, library, operators, threads, budget / repeats)
+        spawn.Process(target=serve, args=arguments, daemon=True).start()
+
+    def turn(name: str) -> float:
+        pipe = pipes[next(library for library in LIBRARIES if name.startswith(library))]
+        pipe.send(name)
+        seconds: float = pipe.recv()
+        time.sleep(REST)
+        return seconds
+
+    while all(cases := [pipe.recv() for pipe in pipes.values()]):
+        names = [name for _, some in cases for name in some]
+        yield row_of(cases[0][0], measure(names, turn, repeats, 0.1))
+        for pipe in pipes.values():
+            pipe.send(None)
+
+
+def serve(pipe: Any, library: str, operators: list[str], threads: int, seconds: float) -> None:
+    """Time turns of the calls of one library as they are asked for, case after case."""
+    for case in Workloads(threads).cases(operators):
+        own = {name: call for name, call in case.calls.items() if name.startswith(library)}
+        watch = Stopwatch(own, seconds, time.perf_counter)
+        pipe.send((replace(case, calls={}), [*own]))
+        while (name := pipe.recv()) is not None:
+            pipe.send(watch.turn(name))
+    pipe.send(None)
+
+
 class Workloads:
     """The operators at the sizes of "Dive into Deep Learning Compiler"."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int) -> None:
         import numpy as np
         import torch
 
+        torch.set_num_threads(threads)
+        torch.set_grad_enabled(False)
         self.np, self.torch = np, torch
         self.random = np.random.default_rng(0)
+
+    def cases(self, operators: list[str]) -> Iterator[Case]:
+        """Yield the cases of some operators."""
+        for name in operators:
+            yield from getattr(self, name)()
 
     def array(self, *shape: int) -> Any:
         """Return normal float32 values in memory that starts at a cache line."""
@@ -127,7 +199,7 @@ class Workloads:
         values[...] = self.random.standard_normal(shape, "float32")
         return values
 
-    def ours(self, op: Any, *arrays: Any) -> Call:
+    def ours(self, op: Any, *arrays: Any, out: Any = None) -> Call:
         """Return a call of the compiled kernel of `op`, its arguments converted beforehand."""
         import tvm_ffi
 
@@ -135,7 +207,7 @@ class Workloads:
         from vtaops.kernels import empty
 
         found = cpu.kernel(op)
-        out = empty(op.output.shape, op.output.dtype)
+        out = empty(op.output.shape, op.output.dtype) if out is None else out
         arguments = [tvm_ffi.from_dlpack(a) for a in (*arrays, out)]
         return lambda: found.run(*arguments)
 
@@ -195,6 +267,17 @@ class Workloads:
             calls["vtaops NCHW16c"] = self.ours(packed, *blocks)
             yield Case("conv2d", f"{c} channels", op.flops, calls)
 
+    def pointwise(self) -> Iterator[Case]:
+        """1x1, without padding, at sizes of MobileNet."""
+        from vtaops.ops.tensor import Conv2dOp, Window
+
+        for c, o, n in ((32, 64, 112), (128, 128, 56), (256, 256, 28), (512, 512, 14)):
+            x, w = self.array(1, c, n, n), self.array(o, c, 1, 1)
+            op = Conv2dOp(1, c, 1, n * n, o, Window((1, 1)))
+            calls = self._conv_calls(x, w)
+            calls["vtaops"] = self.ours(op, x.reshape(1, c, 1, n * n), w)
+            yield Case("pointwise", f"{c} to {o}, {n}x{n}", op.flops, calls)
+
     def depthwise(self) -> Iterator[Case]:
         """3x3, padding 1, 64x64 pixels."""
         from vtaops.ops.tensor import DepthwiseOp, Window
@@ -218,9 +301,11 @@ class Workloads:
                 epilogue=Epilogue(scale_shift=True, activation="relu"),
             )
             vectors = (self.array(c), self.array(c))
+            # One array for both results: where an array lies in memory changes more than fusion.
+            out = self.array(*alone.output.shape)
             calls = {
-                "vtaops fused": self.ours(fused, x, w, *vectors),
-                "torch (here: vtaops unfused)": self.ours(alone, x, w),
+                "vtaops fused": self.ours(fused, x, w, *vectors, out=out),
+                "torch (here: vtaops unfused)": self.ours(alone, x, w, out=out),
             }
             yield Case("fused_depthwise", f"{c} channels", alone.flops, calls)
 
@@ -390,6 +475,7 @@ class Workloads:
 NAMES = [
     "matmul",
     "conv2d",
+    "pointwise",
     "depthwise",
     "fused_depthwise",
     "max_pool",
@@ -474,7 +560,7 @@ def plot(rows: list[Row], folder: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
 
     folder.mkdir(parents=True, exist_ok=True)
     for name in dict.fromkeys(row.operator for row in rows):
@@ -498,7 +584,9 @@ def plot(rows: list[Row], folder: Path) -> None:
         axes.set_ylabel("GFLOPS")
         axes.tick_params(axis="x", rotation=30)
         axes.grid(True, which="both", alpha=0.3)
-        axes.legend()
+        for formatted in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+            formatted(ticker.LogFormatter(minor_thresholds=(1, 0.4)))
+        figure.legend(loc="outside right upper")
         figure.savefig(folder / f"cpu_{name}.svg")
         pyplot.close(figure)
 
@@ -519,13 +607,13 @@ def main(
     Example: python benchmarks/cpu_operators.py --operators matmul,conv2d --json speed.json
     """
     os.environ["TVM_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(threads)
-    workloads = Workloads()
-    workloads.torch.set_num_threads(threads)
-    workloads.torch.set_grad_enabled(False)
     chosen = operators.split(",")
     if unknown := set(chosen) - {*NAMES}:
         raise typer.BadParameter(f"{sorted(unknown)} are none of {NAMES}")
-    rows = [run(case, repeats, budget) for name in chosen for case in getattr(workloads, name)()]
+    if threads == 1:
+        rows = list(run_here(chosen, repeats, budget))
+    else:
+        rows = list(run_apart(chosen, repeats, budget, threads))
     show(rows)
     if json_file:
         records = [{**asdict(row), "ratio": row.ratio} for row in rows]

@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 import time
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,8 +22,35 @@ def operators() -> dict[str, Any]:
         "matmul": MatmulOp(512, 512, 512),
         "conv2d": Conv2dOp(1, 64, 64, 64, 64, window),
         "conv2d_nchwc": PackedConv2dOp(1, 4, 64, 64, 4, window),
+        "pointwise": Conv2dOp(1, 128, 1, 56 * 56, 128, Window((1, 1))),
         "depthwise": DepthwiseOp(1, 64, 64, 64, window),
     }
+
+
+def markdown(rows: list[dict[str, Any]], trials: int, threads: int) -> str:
+    """Return the rows as a Markdown table."""
+    from vtaops.kernels import CpuTarget
+
+    def microseconds(value: float | None) -> str:
+        return "-" if value is None else f"{value * 1e6:.1f}"
+
+    lines = [
+        "# What tuning gains on the CPU",
+        "",
+        f"Made by `python benchmarks/cpu_tuning.py --trials {trials} --markdown FILE` on "
+        f"{date.today()}, {CpuTarget.detect().mcpu}, {threads} thread(s); times of a call in us.",
+        "",
+        "| operator | plain loops | chosen tile | best tile of a search | tried in | its tile "
+        "| MetaSchedule | in |",
+        "|---|--:|--:|--:|--:|---|--:|--:|",
+    ]
+    for row in rows:
+        cells = [row["operator"], *(microseconds(row[k]) for k in ("default", "chosen", "search"))]
+        cells += [f"{row['tiles']} in {row['search_seconds']:.0f} s", f"`{row['tile']}`"]
+        took = f"{row['meta_seconds']:.0f} s" if "meta_seconds" in row else "-"
+        cells += [microseconds(row.get("meta_schedule")), took]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def main(
@@ -30,6 +58,9 @@ def main(
     trials: Annotated[int, typer.Option(help="MetaSchedule's measurements; 0: without it.")] = 64,
     threads: Annotated[int, typer.Option(min=1, help="Threads of the kernels.")] = 1,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the rows here.")] = None,
+    markdown_file: Annotated[
+        Path | None, typer.Option("--markdown", help="Write the table here.")
+    ] = None,
 ) -> None:
     """Compare the tile that the schedule chooses with the best tile and with MetaSchedule.
 
@@ -89,6 +120,8 @@ def main(
             cells += ["-" if meta is None else f"{meta * 1e6:.1f}", f"{row['meta_seconds']:.0f}"]
         table.add_row(*cells)
     Console(width=140).print(table)
+    if markdown_file:
+        markdown_file.write_text(markdown(rows, trials, threads))
     if json_file:
         json_file.write_text(json.dumps(rows, indent=1))
 

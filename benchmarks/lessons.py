@@ -48,7 +48,7 @@ def main(
             records.append({key: record[key] for key in ("lesson", "stage", "seconds", "gflops")})
             assert row.seconds is not None
             text.append(
-                f"| {row.stage} | {row.seconds * 1e6:.1f} | {row.gflops:.1f} | {row.speedup:.1f} "
+                f"| {row.stage} | {row.seconds * 1e6:.1f} | {row.gflops:.1f} | {row.speedup:.3g} "
                 f"| {row.explanation} |"
             )
         if out:

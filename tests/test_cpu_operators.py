@@ -132,6 +132,22 @@ def test_grouped_conv2d_with_one_channel_per_group_is_depthwise():
     )
 
 
+@pytest.mark.parametrize(
+    "shape",
+    [(5, 7, 4, 9), (3, 40, 20, 20), (33, 9, 7, 7), (16, 8, 16, 16), (4, 4, 3, 3), (64, 70, 33, 31)],
+)
+def test_pointwise_conv2d(shape):
+    inputs, outputs, height, width = shape
+    x, w = random((2, inputs, height, width)), random((outputs, inputs, 1, 1), at=1)
+    reference = conv2d_reference(x, w, (1, 1), (0,) * 4, (1, 1))
+    close(cpu.conv2d(x, w), reference, 1e-3)
+    vectors, residual = fused_arrays(outputs, reference.shape)
+    result = cpu.conv2d(
+        x, w, batch_norm=tuple(vectors.values()), residual=residual, activation="relu"
+    )
+    close(result, fused_reference(reference, vectors, residual), 1e-3)
+
+
 def test_depthwise_separable_equals_its_parts():
     x, d, p = random((1, 5, 17, 19)), random((5, 2, 3, 3), at=1), random((7, 10, 1, 1), at=2)
     middle = np.maximum(depthwise_reference(x, d, (2, 2), (1,) * 4, (1, 1)), 0)
@@ -452,6 +468,73 @@ def test_dlpack_objects_are_accepted():
     result = cpu.matmul(Exported(a), Exported(b), out=Exported(out))
     close(result, a @ b)
     assert np.shares_memory(result, out)
+
+
+class Tensor(Exported):
+    """As a PyTorch tensor that has a gradient: to be detached before it becomes an array."""
+
+    def detach(self):
+        return Detached(self.array)
+
+
+class Detached(Exported):
+    def __array__(self, dtype=None, copy=None):
+        return self.array
+
+
+def test_tensors_with_gradients_are_detached():
+    a, b = random((9, 9)), random((9, 9), at=1)
+    for _ in range(2):
+        close(cpu.dense(Tensor(a), Tensor(b), bias=Tensor(a[0])), a @ b.T + a[0])
+
+
+def test_what_is_in_no_host_memory_is_refused():
+    class Unreadable(Exported):
+        def __dlpack__(self, **options):
+            raise BufferError("sparse")
+
+    with pytest.raises(ShapeError, match="data is no array of numbers in host memory: sparse"):
+        cpu.relu(Unreadable(random((3,))))
+
+
+def test_a_repeated_call_takes_the_arrays_that_it_is_given():
+    a, b, bias = random((8, 8)), random((8, 8), at=1), random((8,), at=2)
+    for left, right in [(a, a), (a, b), (b, a), (b.T, a), (a, b[::-1])]:
+        close(cpu.matmul(left, right), left @ right)
+        close(cpu.matmul(left, right, residual=a, bias=bias), left @ right + bias + a)
+        close(cpu.matmul(left, right, bias=bias, residual=b), left @ right + bias + b)
+        close(cpu.matmul(left, right, bias=bias), left @ right + bias)
+    x = random((1, 2, 6, 6))
+    for padding in (0, [1, 1], (1, 1), 1):
+        pooled = cpu.max_pool2d(x, [3, 3], strides=1, padding=padding)
+        around = 0 if padding == 0 else 1
+        view = windows(x, (3, 3), (1, 1), (around,) * 4, (1, 1), -np.inf)
+        assert np.array_equal(pooled, view.max(axis=(4, 5)))
+
+
+def test_only_elementwise_results_may_replace_an_input():
+    a, b = random((8, 8)), random((8, 8), at=1)
+    total = a + b
+    assert cpu.add(a, b, out=a) is a
+    assert np.array_equal(a, total)
+    for _ in range(2):
+        with pytest.raises(ShapeError, match="also an input"):
+            cpu.matmul(a, b, out=b)
+    assert np.array_equal(a, total)
+
+
+def test_a_repeated_call_is_checked_as_the_first():
+    a, b = random((8, 8)), random((8, 8), at=1)
+    for _ in range(2):
+        close(cpu.matmul(a, b), a @ b)
+        for wrong in (a.astype("float64"), a.astype(bool), a[:0], a[0]):
+            with pytest.raises(ShapeError):
+                cpu.matmul(wrong, b)
+        for out in (np.empty((8, 7), "float32"), np.empty((8, 8)), np.empty((16, 8), "f4")[::2]):
+            with pytest.raises(ShapeError, match="out"):
+                cpu.matmul(a, b, out=out)
+        swapped = a.astype(">f4")
+        close(cpu.matmul(swapped, b), a @ b)
 
 
 def test_foreign_devices_are_refused():

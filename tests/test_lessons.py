@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_reference import conv2d_reference, depthwise_reference
+from kernel_reference import conv2d_reference, depthwise_reference, windows
 
 from vtaops.errors import ScheduleError, UnsupportedError
 from vtaops.kernels import CpuTarget
 from vtaops.kernels.build import compile_schedule
 from vtaops.lessons import lesson_plot, lesson_table, lessons, random_arrays, run_lesson
-from vtaops.ops.tensor import Conv1dOp, Conv2dOp, DepthwiseOp, MatmulOp, Window
+from vtaops.ops.tensor import (
+    BroadcastOp,
+    Conv1dOp,
+    Conv2dOp,
+    DepthwiseOp,
+    Epilogue,
+    MatmulOp,
+    NormalizeOp,
+    PoolOp,
+    Window,
+)
 from vtaops.schedule.cpu.stages import STAGES
 from vtaops.schedule.stages import find_stage
 
@@ -25,7 +35,17 @@ REFERENCES = {
         x, w, (1, 1), (1,) * 4, (1, 1)
     ),
     Conv1dOp(500, 7, (3, 3)): lambda x, w: np.correlate(np.pad(x, 3), w, "valid"),
+    BroadcastOp("add", (20, 1), (20, 36)): np.add,
+    PoolOp("max", 2, 3, 17, 34, PADDED): lambda x: window_view(x, -np.inf).max(axis=(4, 5)),
+    PoolOp("avg", 2, 3, 17, 34, PADDED): lambda x: window_view(x, 0).mean(axis=(4, 5)),
+    NormalizeOp(2, 3, 50, Epilogue(batch_norm=1e-5)): lambda x, g, b, m, v: (
+        (x - m[:, None]) / np.sqrt(v[:, None] + 1e-5) * g[:, None] + b[:, None]
+    ),
 }
+
+
+def window_view(data, value):
+    return windows(data, (3, 3), (1, 1), (1,) * 4, (1, 1), value)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +58,16 @@ def test_every_cpu_stage_equals_numpy(op, stage):
     function = compile_schedule(stage.schedule(op, target), target.tvm)["main"]
     arrays = random_arrays(op)
     function(*arrays)
-    np.testing.assert_allclose(arrays[-1], REFERENCES[op](*arrays[:-1]), rtol=1e-4)
+    np.testing.assert_allclose(arrays[-1], REFERENCES[op](*arrays[:-1]), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("stage", STAGES["vector_add"], ids=lambda stage: stage.name)
+def test_every_stage_of_the_vector_add_equals_numpy(stage):
+    target = CpuTarget.detect()
+    op = BroadcastOp("add", (1000,), (1000,))
+    arrays = random_arrays(op)
+    compile_schedule(stage.schedule(op, target), target.tvm)["main"](*arrays)
+    assert np.array_equal(arrays[-1], arrays[0] + arrays[1])
 
 
 @pytest.mark.parametrize("stages", STAGES.values(), ids=lambda s: s[-1].explanation[:8])
@@ -56,6 +85,16 @@ def test_a_cpu_lesson_has_a_row_per_stage():
     assert "T.vectorized" not in rows[0].script
     assert "T.vectorized" in rows[-1].script
     assert len({row.script for row in rows[:5]}) == 5
+
+
+@pytest.mark.parametrize("name", lessons("cpu"))
+def test_every_cpu_lesson_shows_its_first_and_last_stage(name):
+    lesson = lessons("cpu")[name]
+    first, last = lesson.stages[0].name, lesson.stages[-1].name
+    rows = run_lesson(name, size=4, stages=(last, first), budget=0.0)
+    assert [row.stage for row in rows] == [last, first]
+    assert all("T.prim_func" in row.script for row in rows)
+    assert all(row.seconds > 0 for row in rows)
 
 
 def test_some_stages_can_be_chosen(tmp_path):

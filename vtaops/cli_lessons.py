@@ -20,7 +20,13 @@ def register(app: typer.Typer) -> None:
 
 
 def lesson(
-    name: Annotated[str, typer.Argument(help="matmul, conv2d, depthwise or conv1d.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="matmul, conv2d, depthwise, conv1d; on the CPU also "
+            "vector_add, broadcast_add, max_pool, avg_pool, batch_norm; on a GPU also separable."
+        ),
+    ],
     target: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     size: Annotated[int | None, typer.Option(help="Problem size; default: the lesson's.")] = None,
     stage: Annotated[
@@ -29,7 +35,7 @@ def lesson(
     budget: Annotated[float, typer.Option(help="Seconds to time each stage.")] = 0.5,
     script: Annotated[bool, typer.Option("--script", help="Print the TIR of each stage.")] = False,
     plot: Annotated[
-        Path | None, typer.Option("--plot", help="Draw the speed-ups: .png or .svg.")
+        Path | None, typer.Option("--plot", help="Draw the speed of the stages: .png or .svg.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

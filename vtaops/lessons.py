@@ -90,18 +90,40 @@ def lessons(target: str = "cpu") -> dict[str, Lesson]:
     UnsupportedError
         If the target is another.
     """
-    from vtaops.ops.tensor import Conv1dOp, Conv2dOp, DepthwiseOp, MatmulOp, SeparableOp, Window
+    from vtaops.ops.tensor import (
+        BroadcastOp,
+        Conv1dOp,
+        Conv2dOp,
+        DepthwiseOp,
+        Epilogue,
+        MatmulOp,
+        NormalizeOp,
+        PoolOp,
+        SeparableOp,
+        Window,
+    )
 
     if target not in ("cpu", "cuda"):
         raise UnsupportedError(f"there are no lessons for {target!r}; targets are cpu and cuda")
-    stages: dict[type, tuple[Stage, ...]] = import_module(f"vtaops.schedule.{target}.stages").STAGES
+    stages: dict[type | str, tuple[Stage, ...]]
+    stages = import_module(f"vtaops.schedule.{target}.stages").STAGES
     window = Window((3, 3), padding=(1, 1, 1, 1))
-    found = [
+    normal = Epilogue(batch_norm=1e-5)
+
+    def pool(kind: str) -> Callable[[int], TensorOp]:
+        return lambda c: PoolOp(kind, 1, c, 64, 64, window)
+
+    found: list[tuple[str, type | str, Callable[[int], TensorOp], int, str]] = [
+        ("vector_add", "vector_add", lambda n: BroadcastOp("add", (n,), (n,)), 1 << 17, "elements"),
+        ("broadcast_add", BroadcastOp, lambda n: BroadcastOp("add", (n, 1), (n, n)), 512, "rows"),
         ("matmul", MatmulOp, lambda n: MatmulOp(n, n, n), 512, "rows and columns"),
         ("conv2d", Conv2dOp, lambda c: Conv2dOp(1, c, 64, 64, c, window), 64, "channels"),
         ("depthwise", DepthwiseOp, lambda c: DepthwiseOp(1, c, 64, 64, window), 64, "channels"),
         ("conv1d", Conv1dOp, lambda n: Conv1dOp(n, 13, (6, 6)), 1 << 16, "samples"),
         ("separable", SeparableOp, lambda c: SeparableOp(1, c, 64, 64, window, c), 64, "channels"),
+        ("max_pool", PoolOp, pool("max"), 64, "channels"),
+        ("avg_pool", PoolOp, pool("avg"), 64, "channels"),
+        ("batch_norm", NormalizeOp, lambda c: NormalizeOp(1, c, 784, normal), 64, "channels"),
     ]
     return {
         name: Lesson(name, target, op, size, meaning, stages[kind])
@@ -122,7 +144,7 @@ def run_lesson(
     Parameters
     ----------
     name : str
-        "matmul", "conv2d", "depthwise" or "conv1d"; for "cuda" also "separable".
+        One of `lessons`: "matmul", "conv2d", "depthwise", "conv1d", ...
     target : str
         "cpu" or "cuda".
     size : int, optional
@@ -170,7 +192,8 @@ def _run_on_cpu(op: TensorOp, stage: Stage, budget: float) -> tuple[str, str, fl
     scheduled = stage.schedule(op, target)
     function = compile_schedule(scheduled, target.tvm)["main"]
     arrays = random_arrays(op)
-    return str(scheduled.mod.script()), "", _time(lambda: function(*arrays), budget)
+    clock = time.thread_time if target.cores == 1 else time.perf_counter
+    return str(scheduled.mod.script()), "", _time(lambda: function(*arrays), budget, clock)
 
 
 def _run_on_cuda(op: TensorOp, stage: Stage, budget: float) -> tuple[str, str, float | None]:
@@ -193,20 +216,21 @@ def random_arrays(op: TensorOp) -> list[Any]:
     return [*arrays, np.zeros(op.output.shape, op.output.dtype)]
 
 
-def _time(call: Callable[[], Any], budget: float) -> float:
+def _time(call: Callable[[], Any], budget: float, clock: Callable[[], float]) -> float:
     """Return the median seconds of a call; at least three samples."""
     samples: list[float] = []
     call()
     end = time.perf_counter() + budget
     while len(samples) < 3 or time.perf_counter() < end:
-        start = time.perf_counter()
+        start = clock()
         call()
-        samples.append(time.perf_counter() - start)
+        samples.append(clock() - start)
     return sorted(samples)[len(samples) // 2]
 
 
 def lesson_table(rows: list[LessonRow], title: str) -> Table:
     """Return the rows as a table of the ``rich`` library."""
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(title=title)
@@ -219,8 +243,8 @@ def lesson_table(rows: list[LessonRow], title: str) -> Table:
             row.stage,
             "" if row.seconds is None else f"{row.seconds * 1e6:.1f} us",
             "" if row.gflops is None else f"{row.gflops:.1f}",
-            "" if row.speedup is None else f"{row.speedup:.1f}",
-            row.explanation,
+            "" if row.speedup is None else f"{row.speedup:.3g}",
+            escape(row.explanation),
         )
     return table
 

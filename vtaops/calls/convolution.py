@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from vtaops.calls.arguments import FLOAT, PRODUCT, check_shapes, frozen, tail
-from vtaops.calls.backend import Backend, interned
+from vtaops.calls.backend import Backend, Work
 from vtaops.errors import ShapeError
 from vtaops.kernels.arrays import Array, as_array, as_output, dtype_name
 from vtaops.layout import Layout
@@ -64,58 +64,8 @@ class Convolutions(Backend):
         ShapeError
             If shapes, dtypes or parameters do not fit.
         """
-        x = as_array(data, "data", PRODUCT, rank=4)
-        dtype = dtype_name(x)
-        w = as_array(kernel, "kernel", FLOAT if dtype == "float32" else ("int8",), rank=4)
-        window = _window(w.shape[2:], frozen(strides), frozen(padding), frozen(dilation))
-        end = tail(accumulator=ACCUMULATOR[dtype], **fused)
-        n, c, height, width = x.shape
-        if not isinstance(groups, int) or groups < 1 or w.shape[1] * groups != c:
-            raise ShapeError(
-                f"data has {c} channels, the kernel {w.shape} takes {w.shape[1]} in each of "
-                f"{groups} groups; channels must equal their product"
-            )
-        if groups == c > 1 and w.shape[0] % c == 0:
-            shape = (c, w.shape[0] // c, *window.kernel)
-            if dtype != "uint8":
-                arrays = (x, w.reshape(shape), *end.arrays)
-                depthwise = interned(
-                    DepthwiseOp, n, c, height, width, window, shape[1], dtype, end.epilogue
-                )
-                check_shapes(depthwise, arrays)
-                return self.prepared(depthwise)(*arrays, out=out)
-        op = interned(
-            Conv2dOp, n, c, height, width, w.shape[0], window, groups, dtype, end.epilogue
-        )
-        check_shapes(op, (x, w, *end.arrays))
-        if _pointwise(op):
-            return self._conv2d_pointwise(op, (x, w, *end.arrays), out)
-        return self.prepared(op)(x, w, *end.arrays, out=out)
-
-    def _conv2d_pointwise(self, op: Conv2dOp, arrays: tuple[Array, ...], out: Any) -> Array:
-        """Convolve with a 1x1 kernel as if the image were one long row: no tails at row ends."""
-        pixels = op.height * op.width
-        flat = interned(
-            Conv2dOp,
-            op.batch,
-            op.in_channels,
-            1,
-            pixels,
-            op.out_channels,
-            op.window,
-            op.groups,
-            op.dtype,
-            op.epilogue,
-        )
-        shaped = [
-            a.reshape(*a.shape[:2], 1, pixels) if a.ndim == 4 and a is not arrays[1] else a
-            for a in arrays
-        ]
-        if out is None:
-            return self.prepared(flat)(*shaped).reshape(op.output.shape)
-        result = as_output(out, op.output.shape, op.output.dtype)
-        self.prepared(flat)(*shaped, out=result.reshape(flat.output.shape))
-        return result
+        parameters = (strides, padding, dilation, groups)
+        return self.call(_conv2d, (data, kernel), out, parameters, fused)
 
     def conv2d_nchwc(
         self,
@@ -150,18 +100,8 @@ class Convolutions(Backend):
         numpy.ndarray
             (N, O / b, rows, columns, b).
         """
-        x = as_array(data, "data", PRODUCT, rank=5)
-        dtype = dtype_name(x)
-        floating = dtype == "float32"
-        w = as_array(kernel, "kernel", FLOAT if floating else ("int8",), rank=6 if floating else 7)
-        window = _window(w.shape[2:4], frozen(strides), frozen(padding), frozen(dilation))
-        end = tail(accumulator=ACCUMULATOR[dtype], **fused)
-        n, blocks, height, width, block = x.shape
-        op = PackedConv2dOp(
-            n, blocks, height, width, w.shape[0], window, block, dtype, end.epilogue
-        )
-        check_shapes(op, (x, w, *end.arrays))
-        return self.prepared(op)(x, w, *end.arrays, out=out)
+        parameters = (strides, padding, dilation)
+        return self.call(_conv2d_nchwc, (data, kernel), out, parameters, fused)
 
     def depthwise_conv2d(
         self,
@@ -192,15 +132,8 @@ class Convolutions(Backend):
         numpy.ndarray
             (N, C * M, rows, columns); channel c * M + q is channel c under kernel [c, q].
         """
-        x = as_array(data, "data", ("float32", "int8"), rank=4)
-        w = as_array(kernel, "kernel", (dtype_name(x),), rank=4)
-        window = _window(w.shape[2:], frozen(strides), frozen(padding), frozen(dilation))
-        end = tail(accumulator=ACCUMULATOR[dtype_name(x)], **fused)
-        n, c, height, width = x.shape
-        kind = dtype_name(x)
-        op = interned(DepthwiseOp, n, c, height, width, window, w.shape[1], kind, end.epilogue)
-        check_shapes(op, (x, w, *end.arrays))
-        return self.prepared(op)(x, w, *end.arrays, out=out)
+        parameters = (strides, padding, dilation)
+        return self.call(_depthwise_conv2d, (data, kernel), out, parameters, fused)
 
     def depthwise_separable_conv2d(
         self,
@@ -276,31 +209,26 @@ class Convolutions(Backend):
         **fused
             For NCW data; as `conv2d`.
         """
-        before, behind = pair(frozen(padding), "padding")
         x = as_array(data, "data", PRODUCT)
         if x.ndim == 3:
-            return self._conv1d_ncw(
-                x, kernel, (strides, dilation, groups), (before, behind), out, fused
-            )
-        x = as_array(x, "data", FLOAT, rank=1)
-        w = as_array(kernel, "kernel", FLOAT, rank=1)
+            steps = (strides, dilation, groups)
+            return self._conv1d_ncw(x, kernel, steps, padding, out, fused)
         if (strides, dilation, groups) != (1, 1, 1) or fused:
             raise ShapeError("strides, dilation, groups and fused operations need data (N, C, W)")
-        return self.prepared(interned(Conv1dOp, x.shape[0], w.shape[0], (before, behind), flip))(
-            x, w, out=out
-        )
+        return self.call(_conv1d, (x, kernel), out, (padding, flip))
 
     def _conv1d_ncw(
         self,
         x: Array,
         kernel: Any,
         steps: tuple[int, int, int],
-        padding: tuple[int, int],
+        padding: int | tuple[int, int],
         out: Any,
         fused: dict[str, Any],
     ) -> Array:
         """Convolve NCW data as images of one row."""
         strides, dilation, groups = steps
+        before, behind = pair(frozen(padding), "padding")
         w = as_array(kernel, "kernel", PRODUCT, rank=3)
         if fused.get("residual") is not None:
             residual = as_array(fused["residual"], "residual", ("float32", "int32"), rank=3)
@@ -309,7 +237,7 @@ class Convolutions(Backend):
             x[:, :, None, :],
             w[:, :, None, :],
             strides=(1, strides),
-            padding=(0, padding[0], 0, padding[1]),
+            padding=(0, before, 0, behind),
             dilation=(1, dilation),
             groups=groups,
             **fused,
@@ -344,14 +272,81 @@ def pack_int8_kernel(kernel: Any, block: int = 16) -> Array:
     return np.ascontiguousarray(grouped.swapaxes(-1, -2))
 
 
-def _pointwise(op: Conv2dOp) -> bool:
+def _conv2d(
+    data: Any, kernel: Any, strides: Any, padding: Any, dilation: Any, groups: int, **fused: Any
+) -> Work:
+    x = as_array(data, "data", PRODUCT, rank=4)
+    dtype = dtype_name(x)
+    w = as_array(kernel, "kernel", FLOAT if dtype == "float32" else ("int8",), rank=4)
+    window = window_of(w.shape[2:], strides, padding, dilation)
+    end = tail(accumulator=ACCUMULATOR[dtype], **fused)
+    n, c, height, width = x.shape
+    if not isinstance(groups, int) or groups < 1 or w.shape[1] * groups != c:
+        raise ShapeError(
+            f"data has {c} channels, the kernel {w.shape} takes {w.shape[1]} in each of "
+            f"{groups} groups; channels must equal their product"
+        )
+    op = Conv2dOp(n, c, height, width, w.shape[0], window, groups, dtype, end.epilogue)
+    arrays = (x, w, *end.arrays)
+    check_shapes(op, arrays)
+    if groups == c > 1 and w.shape[0] % c == 0 and dtype != "uint8":
+        multiplier = w.shape[0] // c
+        depthwise = DepthwiseOp(n, c, height, width, window, multiplier, dtype, end.epilogue)
+        return Work(depthwise, arrays)
+    if _pointwise(window):
+        # As if the image were one long row: no tails at the ends of rows.
+        return Work(replace(op, height=1, width=height * width), arrays, op.output.shape)
+    return Work(op, arrays)
+
+
+def _conv2d_nchwc(
+    data: Any, kernel: Any, strides: Any, padding: Any, dilation: Any, **fused: Any
+) -> Work:
+    x = as_array(data, "data", PRODUCT, rank=5)
+    dtype = dtype_name(x)
+    floating = dtype == "float32"
+    w = as_array(kernel, "kernel", FLOAT if floating else ("int8",), rank=6 if floating else 7)
+    window = window_of(w.shape[2:4], strides, padding, dilation)
+    end = tail(accumulator=ACCUMULATOR[dtype], **fused)
+    n, blocks, height, width, block = x.shape
+    op = PackedConv2dOp(n, blocks, height, width, w.shape[0], window, block, dtype, end.epilogue)
+    arrays = (x, w, *end.arrays)
+    check_shapes(op, arrays)
+    return Work(op, arrays)
+
+
+def _depthwise_conv2d(
+    data: Any, kernel: Any, strides: Any, padding: Any, dilation: Any, **fused: Any
+) -> Work:
+    x = as_array(data, "data", ("float32", "int8"), rank=4)
+    dtype = dtype_name(x)
+    w = as_array(kernel, "kernel", (dtype,), rank=4)
+    window = window_of(w.shape[2:], strides, padding, dilation)
+    end = tail(accumulator=ACCUMULATOR[dtype], **fused)
+    n, c, height, width = x.shape
+    op = DepthwiseOp(n, c, height, width, window, w.shape[1], dtype, end.epilogue)
+    arrays = (x, w, *end.arrays)
+    check_shapes(op, arrays)
+    return Work(op, arrays)
+
+
+def _conv1d(data: Any, kernel: Any, padding: Any, flip: bool) -> Work:
+    x = as_array(data, "data", FLOAT, rank=1)
+    w = as_array(kernel, "kernel", FLOAT, rank=1)
+    ends = pair(frozen(padding), "padding")
+    return Work(Conv1dOp(x.shape[0], w.shape[0], ends, flip), (x, w))
+
+
+def _pointwise(window: Window) -> bool:
     """Whether each result depends on one pixel, so that rows need not be told apart."""
-    window = op.window
     return (*window.kernel, *window.strides, *window.padding) == (1, 1, 1, 1, 0, 0, 0, 0)
 
 
-@lru_cache(maxsize=1024)
-def _window(kernel: tuple[int, ...], strides: Any, padding: Any, dilation: Any) -> Window:
+def window_of(kernel: tuple[int, ...], strides: Any, padding: Any, dilation: Any) -> Window:
+    """Return the window of a call's parameters."""
     return Window(
-        (kernel[0], kernel[1]), pair(strides, "strides"), sides(padding), pair(dilation, "dilation")
+        (kernel[0], kernel[1]),
+        pair(frozen(strides), "strides"),
+        sides(frozen(padding)),
+        pair(frozen(dilation), "dilation"),
     )

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from vtaops.calls.arguments import FLOAT, check_shapes, tail
-from vtaops.calls.backend import Backend, interned
+from vtaops.calls.backend import Backend, Work
 from vtaops.errors import ShapeError
-from vtaops.kernels.arrays import Array, as_array, as_output, dtype_name, empty
+from vtaops.kernels.arrays import Array, as_array, dtype_name
 from vtaops.ops.tensor import NormalizeOp, UnaryOp
-from vtaops.ops.tensor.elementwise import BroadcastOp, broadcast_op
+from vtaops.ops.tensor.elementwise import broadcast_op
 
 ARITHMETIC = ("float32", "float64", "int8", "uint8", "int32")
 """dtypes of elementwise arithmetic. Integers wrap, as NumPy's do."""
@@ -23,10 +22,7 @@ class Elementwise(Backend):
 
     def vector_add(self, a: Any, b: Any, *, out: Any = None) -> Array:
         """Return a + b of two vectors of equal length; see `add`."""
-        x, y = as_array(a, "a", ARITHMETIC, rank=1), as_array(b, "b", ARITHMETIC, rank=1)
-        if x.shape != y.shape:
-            raise ShapeError(f"a has {x.shape[0]} elements, b {y.shape[0]}; they must be equal")
-        return self._binary("add", x, y, out)
+        return self.call(_vector_add, (a, b), out)
 
     def add(self, a: Any, b: Any, *, out: Any = None) -> Array:
         """Return a + b under NumPy's broadcasting.
@@ -43,34 +39,23 @@ class Elementwise(Backend):
         ShapeError
             If the shapes do not broadcast, or the dtypes differ or are others.
         """
-        return self._binary("add", a, b, out)
+        return self.call(_binary, (a, b), out, ("add",))
 
     def subtract(self, a: Any, b: Any, *, out: Any = None) -> Array:
         """Return a - b under NumPy's broadcasting; see `add`."""
-        return self._binary("subtract", a, b, out)
+        return self.call(_binary, (a, b), out, ("subtract",))
 
     def multiply(self, a: Any, b: Any, *, out: Any = None) -> Array:
         """Return a * b under NumPy's broadcasting; see `add`."""
-        return self._binary("multiply", a, b, out)
+        return self.call(_binary, (a, b), out, ("multiply",))
 
     def minimum(self, a: Any, b: Any, *, out: Any = None) -> Array:
         """Return the lesser of each pair under NumPy's broadcasting; see `add`."""
-        return self._binary("minimum", a, b, out)
+        return self.call(_binary, (a, b), out, ("minimum",))
 
     def maximum(self, a: Any, b: Any, *, out: Any = None) -> Array:
         """Return the greater of each pair under NumPy's broadcasting; see `add`."""
-        return self._binary("maximum", a, b, out)
-
-    def _binary(self, name: str, a: Any, b: Any, out: Any) -> Array:
-        x, y = as_array(a, "a", ARITHMETIC), as_array(b, "b", ARITHMETIC)
-        op, shape, merged = _binary_op(name, x.shape, y.shape, x.dtype, y.dtype)
-        result = empty(shape, op.dtype) if out is None else as_output(out, shape, op.dtype)
-        run = self.prepared(op).run
-        if merged is None:
-            run(x, y, result)
-        else:
-            run(x.reshape(op.shape_a), y.reshape(op.shape_b), result.reshape(merged))
-        return result
+        return self.call(_binary, (a, b), out, ("maximum",))
 
     def relu(self, data: Any, *, out: Any = None) -> Array:
         """Return the elements of an array, negative ones as 0.
@@ -82,12 +67,7 @@ class Elementwise(Backend):
         out : array, optional
             Where to write.
         """
-        x = as_array(data, "data", ("float32", "float64", "int8", "int32"))
-        dtype = dtype_name(x)
-        found = self.prepared(interned(UnaryOp, "relu", x.size, dtype))
-        result = empty(x.shape, dtype) if out is None else as_output(out, x.shape, dtype)
-        found.run(x.reshape(-1), result.reshape(-1))
-        return result
+        return self.call(_relu, (data,), out)
 
     def scale_shift(
         self, data: Any, scale: Any, shift: Any, *, activation: str | None = None, out: Any = None
@@ -105,7 +85,7 @@ class Elementwise(Backend):
         out : array, optional
             Where to write.
         """
-        return self._normalize(data, out, scale_shift=(scale, shift), activation=activation)
+        return self.call(_scale_shift, (data, scale, shift), out, (activation,))
 
     def batch_norm(
         self,
@@ -134,35 +114,53 @@ class Elementwise(Backend):
         out : array, optional
             Where to write.
         """
-        return self._normalize(
-            data,
-            out,
-            batch_norm=(gamma, beta, mean, variance),
-            epsilon=epsilon,
-            activation=activation,
-        )
-
-    def _normalize(self, data: Any, out: Any, **fused: Any) -> Array:
-        x = as_array(data, "data", FLOAT)
-        if x.ndim < 2:
-            raise ShapeError(f"data has shape {x.shape}; it needs at least the axes (N, C)")
-        end = tail(**fused)
-        n, c = x.shape[:2]
-        op = interned(NormalizeOp, n, c, x.size // (n * c), end.epilogue)
-        flat = x.reshape(op.output.shape)
-        check_shapes(op, (flat, *end.arrays))
-        result = empty(x.shape, "float32") if out is None else as_output(out, x.shape, "float32")
-        self.prepared(op).run(flat, *end.arrays, result.reshape(op.output.shape))
-        return result
+        arrays = (data, gamma, beta, mean, variance)
+        return self.call(_batch_norm, arrays, out, (epsilon, activation))
 
 
-@lru_cache(maxsize=4096)
-def _binary_op(
-    name: str, a: tuple[int, ...], b: tuple[int, ...], dtype: Any, other: Any
-) -> tuple[BroadcastOp, tuple[int, ...], tuple[int, ...] | None]:
-    """Return the operator, the shape of the result, and that of the kernel if it is another."""
-    if dtype != other:
-        raise ShapeError(f"a has dtype {dtype} and b {other}; they must be equal")
-    op = broadcast_op(name, a, b, dtype.name)
-    same = (op.shape_a, op.shape_b) == (a, b)
-    return op, np.broadcast_shapes(a, b), None if same else op.output.shape
+def _vector_add(a: Any, b: Any) -> Work:
+    x, y = as_array(a, "a", ARITHMETIC, rank=1), as_array(b, "b", ARITHMETIC, rank=1)
+    if x.shape != y.shape:
+        raise ShapeError(f"a has {x.shape[0]} elements, b {y.shape[0]}; they must be equal")
+    return _binary(x, y, "add")
+
+
+def _binary(a: Any, b: Any, name: str) -> Work:
+    x, y = as_array(a, "a", ARITHMETIC), as_array(b, "b", ARITHMETIC)
+    if x.dtype != y.dtype:
+        raise ShapeError(f"a has dtype {x.dtype} and b {y.dtype}; they must be equal")
+    op = broadcast_op(name, x.shape, y.shape, dtype_name(x))
+    return Work(op, (x, y), np.broadcast_shapes(x.shape, y.shape))
+
+
+def _relu(data: Any) -> Work:
+    x = as_array(data, "data", ("float32", "float64", "int8", "int32"))
+    return Work(UnaryOp("relu", x.size, dtype_name(x)), (x,), x.shape)
+
+
+def _scale_shift(data: Any, scale: Any, shift: Any, activation: str | None) -> Work:
+    return _normalize(data, scale_shift=(scale, shift), activation=activation)
+
+
+def _batch_norm(
+    data: Any,
+    gamma: Any,
+    beta: Any,
+    mean: Any,
+    variance: Any,
+    epsilon: float,
+    activation: str | None,
+) -> Work:
+    vectors = (gamma, beta, mean, variance)
+    return _normalize(data, batch_norm=vectors, epsilon=epsilon, activation=activation)
+
+
+def _normalize(data: Any, **fused: Any) -> Work:
+    x = as_array(data, "data", FLOAT)
+    if x.ndim < 2:
+        raise ShapeError(f"data has shape {x.shape}; it needs at least the axes (N, C)")
+    end = tail(**fused)
+    n, c = x.shape[:2]
+    op = NormalizeOp(n, c, x.size // (n * c), end.epilogue)
+    check_shapes(op, (x.reshape(op.output.shape), *end.arrays))
+    return Work(op, (x, *end.arrays), x.shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from vtaops.calls.arguments import PRODUCT, check_shapes, tail
-from vtaops.calls.backend import Backend, interned
+from vtaops.calls.backend import Backend, Work
 from vtaops.errors import ShapeError
 from vtaops.kernels.arrays import Array, as_array, dtype_name
 from vtaops.ops.tensor import MatmulOp
@@ -43,7 +43,7 @@ class Products(Backend):
         ShapeError
             If shapes or dtypes do not fit.
         """
-        return self._product(a, b, False, out, fused)
+        return self.call(_product, (a, b), out, (False, self.product_dtypes), fused)
 
     def dense(self, data: Any, weight: Any, *, out: Any = None, **fused: Any) -> Array:
         """Return data @ weight.T, a fully connected layer; see `matmul` for the keywords.
@@ -59,22 +59,24 @@ class Products(Backend):
         **fused
             As `matmul`.
         """
-        return self._product(data, weight, True, out, fused)
+        parameters = (True, self.product_dtypes)
+        return self.call(_product, (data, weight), out, parameters, fused)
 
-    def _product(self, a: Any, b: Any, transposed: bool, out: Any, fused: dict[str, Any]) -> Array:
-        names = ("data", "weight") if transposed else ("a", "b")
-        left = as_array(a, names[0], self.product_dtypes, rank=2)
-        dtype = dtype_name(left)
-        kinds = (dtype, dtype if dtype.startswith("float") else "int8")
-        right = as_array(b, names[1], kinds[1:], rank=2)
-        n, k = right.shape if transposed else right.shape[::-1]
-        if left.shape[1] != k:
-            raise ShapeError(
-                f"{names[0]} has shape {left.shape} and {names[1]} {right.shape}; the sums run "
-                f"over {left.shape[1]} and {k} elements, which must be equal"
-            )
-        end = tail(accumulator=ACCUMULATOR[dtype], **fused)
-        op = interned(MatmulOp, left.shape[0], n, k, *kinds, transposed, end.epilogue)
-        if end.arrays:
-            check_shapes(op, (left, right, *end.arrays))
-        return self.prepared(op)(left, right, *end.arrays, out=out)
+
+def _product(a: Any, b: Any, transposed: bool, dtypes: tuple[str, ...], **fused: Any) -> Work:
+    names = ("data", "weight") if transposed else ("a", "b")
+    left = as_array(a, names[0], dtypes, rank=2)
+    dtype = dtype_name(left)
+    kinds = (dtype, dtype if dtype.startswith("float") else "int8")
+    right = as_array(b, names[1], kinds[1:], rank=2)
+    n, k = right.shape if transposed else right.shape[::-1]
+    if left.shape[1] != k:
+        raise ShapeError(
+            f"{names[0]} has shape {left.shape} and {names[1]} {right.shape}; the sums run "
+            f"over {left.shape[1]} and {k} elements, which must be equal"
+        )
+    end = tail(accumulator=ACCUMULATOR[dtype], **fused)
+    op = MatmulOp(left.shape[0], n, k, *kinds, transposed, end.epilogue)
+    arrays = (left, right, *end.arrays)
+    check_shapes(op, arrays)
+    return Work(op, arrays)

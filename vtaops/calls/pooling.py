@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from vtaops.calls.arguments import FLOAT, frozen
-from vtaops.calls.backend import Backend, interned
-from vtaops.kernels.arrays import Array, as_array, as_output
+from vtaops.calls.backend import Backend, Work
+from vtaops.kernels.arrays import Array, as_array
 from vtaops.ops.tensor import GlobalPoolOp, PoolOp, Window
 from vtaops.ops.tensor.common import pair, sides
 
@@ -46,10 +46,8 @@ class Poolings(Backend):
         ShapeError
             If shapes, dtypes or parameters do not fit.
         """
-        x = as_array(data, "data", FLOAT, rank=4)
-        n, c, height, width = x.shape
-        window = _window(kernel_size, strides, padding, dilation)
-        return self.prepared(interned(PoolOp, "max", n, c, height, width, window))(x, out=out)
+        parameters = ("max", kernel_size, strides, padding, dilation)
+        return self.call(_pool, (data,), out, parameters)
 
     def avg_pool2d(
         self,
@@ -70,38 +68,40 @@ class Poolings(Backend):
         count_include_pad : bool
             Divide by the size of the window, else by the number of pixels inside the image.
         """
-        x = as_array(data, "data", FLOAT, rank=4)
-        n, c, height, width = x.shape
-        window = _window(kernel_size, strides, padding, 1)
-        return self.prepared(
-            interned(PoolOp, "avg", n, c, height, width, window, bool(count_include_pad))
-        )(x, out=out)
+        parameters = ("avg", kernel_size, strides, padding, 1, bool(count_include_pad))
+        return self.call(_pool, (data,), out, parameters)
 
     def global_max_pool2d(self, data: Any, *, out: Any = None) -> Array:
         """Return the maximum of each image: (N, C, H, W) to (N, C, 1, 1), float32."""
-        return self._global("max", data, out)
+        return self.call(_global_pool, (data,), out, ("max",))
 
     def global_avg_pool2d(self, data: Any, *, out: Any = None) -> Array:
         """Return the average of each image: (N, C, H, W) to (N, C, 1, 1), float32."""
-        return self._global("avg", data, out)
-
-    def _global(self, kind: str, data: Any, out: Any) -> Array:
-        x = as_array(data, "data", FLOAT, rank=4)
-        n, c, height, width = x.shape
-        pool = self.prepared(interned(GlobalPoolOp, kind, n * c, height * width))
-        flat = x.reshape(n * c, height * width)
-        if out is None:
-            return pool(flat).reshape(n, c, 1, 1)
-        result = as_output(out, (n, c, 1, 1), "float32")
-        pool(flat, out=result.reshape(-1))
-        return result
+        return self.call(_global_pool, (data,), out, ("avg",))
 
 
-def _window(kernel_size: Any, strides: Any, padding: Any, dilation: Any) -> Window:
+def _pool(
+    data: Any,
+    kind: str,
+    kernel_size: Any,
+    strides: Any,
+    padding: Any,
+    dilation: Any,
+    include_padding: bool = True,
+) -> Work:
+    x = as_array(data, "data", FLOAT, rank=4)
     size = pair(frozen(kernel_size), "kernel_size")
-    return Window(
+    window = Window(
         size,
         size if strides is None else pair(frozen(strides), "strides"),
         sides(frozen(padding)),
         pair(frozen(dilation), "dilation"),
     )
+    n, c, height, width = x.shape
+    return Work(PoolOp(kind, n, c, height, width, window, include_padding), (x,))
+
+
+def _global_pool(data: Any, kind: str) -> Work:
+    x = as_array(data, "data", FLOAT, rank=4)
+    n, c, height, width = x.shape
+    return Work(GlobalPoolOp(kind, n * c, height * width), (x,), (n, c, 1, 1))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from vtaops.calls.arguments import FLOAT, check_shapes, frozen, tail
-from vtaops.calls.backend import interned
-from vtaops.calls.convolution import Convolutions
+from vtaops.calls.arguments import FLOAT, check_shapes, tail
+from vtaops.calls.backend import Work
+from vtaops.calls.convolution import Convolutions, window_of
 from vtaops.errors import ShapeError
 from vtaops.kernels.arrays import Array, as_array
-from vtaops.ops.tensor import Epilogue, SeparableOp, Window
-from vtaops.ops.tensor.common import pair, sides
+from vtaops.ops.tensor import Epilogue, SeparableOp
 
 
 class FusedSeparable(Convolutions):
@@ -29,33 +28,38 @@ class FusedSeparable(Convolutions):
         out: Any = None,
         **fused: Any,
     ) -> Array:
-        x = as_array(data, "data", FLOAT, rank=4)
-        first = as_array(depthwise, "depthwise", FLOAT, rank=4)
-        second = as_array(pointwise, "pointwise", FLOAT, rank=4)
-        outputs, middle, *size = second.shape
-        if size != [1, 1]:
-            raise ShapeError(f"pointwise has shape {second.shape}; its window must be 1x1")
-        second = second.reshape(outputs, middle)
-        window = Window(
-            pair(first.shape[2:], "kernel"),
-            pair(frozen(strides), "strides"),
-            sides(frozen(padding)),
-            pair(frozen(dilation), "dilation"),
-        )
-        end = tail(activation=activation, **fused)
-        n, c, height, width = x.shape
-        op = interned(
-            SeparableOp,
-            n,
-            c,
-            height,
-            width,
-            window,
-            outputs,
-            first.shape[1],
-            Epilogue(activation=activation),
-            end.epilogue,
-        )
-        arrays = (x, first, second, *end.arrays)
-        check_shapes(op, arrays)
-        return self.prepared(op)(*arrays, out=out)
+        parameters = (strides, padding, dilation, activation)
+        return self.call(_separable, (data, depthwise, pointwise), out, parameters, fused)
+
+
+def _separable(
+    data: Any,
+    depthwise: Any,
+    pointwise: Any,
+    strides: Any,
+    padding: Any,
+    dilation: Any,
+    activation: str | None,
+    **fused: Any,
+) -> Work:
+    x = as_array(data, "data", FLOAT, rank=4)
+    first = as_array(depthwise, "depthwise", FLOAT, rank=4)
+    second = as_array(pointwise, "pointwise", FLOAT, rank=4)
+    outputs, middle, *size = second.shape
+    if size != [1, 1]:
+        raise ShapeError(f"pointwise has shape {second.shape}; its window must be 1x1")
+    end = tail(activation=activation, **fused)
+    n, c, height, width = x.shape
+    op = SeparableOp(
+        n,
+        c,
+        height,
+        width,
+        window_of(first.shape[2:], strides, padding, dilation),
+        outputs,
+        first.shape[1],
+        Epilogue(activation=activation),
+        end.epilogue,
+    )
+    check_shapes(op, (x, first, second.reshape(outputs, middle), *end.arrays))
+    return Work(op, (x, first, second, *end.arrays))

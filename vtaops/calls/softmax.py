@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from vtaops.calls.arguments import FLOAT
-from vtaops.calls.backend import Backend, interned
+from vtaops.calls.backend import Backend, Work
 from vtaops.errors import ShapeError
-from vtaops.kernels.arrays import Array, as_array, as_output, empty
+from vtaops.kernels.arrays import Array, as_array
 from vtaops.ops.tensor import SoftmaxOp
 
 
@@ -24,11 +24,11 @@ class Reductions(Backend):
         out : array, optional
             Where to write.
         """
-        x = as_array(data, "data", FLOAT)
-        if x.ndim == 0:
-            raise ShapeError("data is a scalar; softmax needs at least one axis")
-        found = self.prepared(interned(SoftmaxOp, x.size // x.shape[-1], x.shape[-1]))
-        result = empty(x.shape, "float32") if out is None else as_output(out, x.shape, "float32")
-        rows = found.op.output.shape
-        found.run(x.reshape(rows), result.reshape(rows))
-        return result
+        return self.call(_softmax, (data,), out)
+
+
+def _softmax(data: Any) -> Work:
+    x = as_array(data, "data", FLOAT)
+    if x.ndim == 0:
+        raise ShapeError("data is a scalar; softmax needs at least one axis")
+    return Work(SoftmaxOp(x.size // x.shape[-1], x.shape[-1]), (x,), x.shape)

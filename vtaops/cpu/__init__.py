@@ -1,7 +1,8 @@
 """The operators on the CPU: NumPy, DLPack and PyTorch arrays in, NumPy arrays out.
 
-Each call takes ``out=``, an array to write to, and returns it. The first call of a shape compiles
-a kernel for this machine (some tenths of a second) and stores it; see `vtaops.kernels.KernelCache`.
+Each call takes ``out=``, an array to write to, and returns it; only elementwise operators may write
+over one of their inputs. The first call of a shape compiles a kernel for this machine (some tenths
+of a second) and stores it; see `vtaops.kernels.KernelCache`.
 The number of threads is TVM_NUM_THREADS, OMP_NUM_THREADS, or the usable CPUs.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -23,6 +24,11 @@ class Kernel:
         What it computes.
     target : CpuTarget
         For which machine.
+
+    Attributes
+    ----------
+    run : callable
+        The machine code, without any check of ours: inputs, then the output (DLPack).
     """
 
     def __init__(self, op: TensorOp, target: CpuTarget) -> None:
@@ -30,7 +36,7 @@ class Kernel:
         self.target = target
         output = op.output
         self._shape, self._dtype = output.shape, output.dtype
-        self._function = CACHE.get(op, target, self._compile)
+        self.run: Callable[..., Any] = CACHE.get(op, target, self._compile)
 
     def schedule(self) -> Any:
         """Return the ``tvm.s_tir.Schedule`` that it is compiled from."""
@@ -59,12 +65,8 @@ class Kernel:
             result = empty(self._shape, self._dtype)
         else:
             result = as_output(out, self._shape, self._dtype)
-        self._function(*arrays, result)
+        self.run(*arrays, result)
         return result
-
-    def run(self, *arguments: Any) -> None:
-        """Call the machine code without any check of ours: inputs, then the output (DLPack)."""
-        self._function(*arguments)
 
 
 @lru_cache(maxsize=4096)

@@ -84,11 +84,13 @@ def search(
 
 def _space(op: TensorOp, target: CpuTarget) -> tuple[Callable[..., Any], list[Any]]:
     """Return the schedule of an operator and the tiles that it can take."""
-    from vtaops.schedule.cpu import conv1d, convolution, matmul, window
+    from vtaops.schedule.cpu import conv1d, convolution, matmul, pointwise, window
 
     match op:
         case MatmulOp(dtype_a="float32"):
             return matmul.schedule_matmul, list(_matmul_tiles(op, target))
+        case Conv2dOp(dtype="float32") if pointwise.suits(op, target):
+            return pointwise.schedule_pointwise, list(_strips(op, target))
         case Conv2dOp(dtype="float32"):
             return convolution.schedule_conv2d, list(_conv_tiles(op, target))
         case PackedConv2dOp(dtype="float32"):
@@ -132,6 +134,17 @@ def _conv_tiles(op: Conv2dOp, target: CpuTarget) -> Iterator[Any]:
             block = vectors * target.lanes
             if vectors * columns <= target.accumulators and op.group_out % block == 0:
                 yield ConvTile("channels", block, columns)
+
+
+def _strips(op: Conv2dOp, target: CpuTarget) -> Iterator[Any]:
+    from vtaops.schedule.cpu.pointwise import Strip
+
+    for vectors in (1, 2, 4):
+        for channels in (2, 4, 8, 12, 16):
+            if channels * vectors <= target.accumulators and channels <= op.out_channels:
+                tile = vectors * target.lanes
+                for pixels in sorted({min(count * tile, op.width) for count in (2, 7, 14)}):
+                    yield Strip(pixels, channels, vectors, target.lanes)
 
 
 def _window_tiles(target: CpuTarget) -> Iterator[Any]:

@@ -8,6 +8,7 @@ refused.
 from __future__ import annotations
 
 import ctypes
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -60,10 +61,27 @@ def as_array(value: Any, name: str, dtypes: tuple[str, ...], rank: int | None = 
         raise ShapeError(f"{name} has shape {array.shape}; it needs {rank} axes")
     if array.size == 0:
         raise ShapeError(f"{name} of shape {array.shape} is empty; every extent must be at least 1")
-    flags = array.flags
-    if flags.carray and array.dtype.isnative:
+    return _readable(array)
+
+
+def ready(value: Any) -> Any:
+    """Return what `as_array` would, as far as it can be told without name, dtypes and rank.
+
+    What it would refuse is returned as it is.
+    """
+    try:
+        array = value if type(value) is np.ndarray else _convert(value, "")
+    except ShapeError:
+        return value
+    return _readable(array) if array.size and array.dtype.kind in "fiu" else value
+
+
+def _readable(array: Array) -> Array:
+    """Return the array, or a copy or alias of it, as a kernel can read it."""
+    flags, native = array.flags, array.dtype.isnative
+    if flags.carray and native:
         return array
-    if not array.dtype.isnative or not (flags.c_contiguous and flags.aligned):
+    if not native or not (flags.c_contiguous and flags.aligned):
         return np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
     return _writeable_alias(array)
 
@@ -91,10 +109,15 @@ def as_output(value: Any, shape: tuple[int, ...], dtype: str) -> Array:
     return array
 
 
-def empty(shape: tuple[int, ...], dtype: str) -> Array:
+def is_large(nbytes: int) -> bool:
+    """Whether an array of so many bytes is aligned to a cache line by `empty`."""
+    return nbytes >= _LARGE
+
+
+def empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
     """Return an uninitialised array, aligned to a cache line if it is large."""
     result: Array = np.empty(shape, dtype)
-    if result.nbytes < _LARGE or result.ctypes.data % _ALIGNMENT == 0:
+    if not is_large(result.nbytes) or result.ctypes.data % _ALIGNMENT == 0:
         return result
     raw = np.empty(result.nbytes + _ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % _ALIGNMENT
@@ -105,29 +128,35 @@ def _convert(value: Any, name: str, *, shared: bool = False) -> Array:
     """Return anything array-like as a NumPy array; of the same memory, if that must be."""
     if isinstance(value, np.ndarray):
         return np.asarray(value)
-    if hasattr(value, "__dlpack__"):
-        device = value.__dlpack_device__()[0]
-        if device != 1:  # kDLCPU
-            raise ShapeError(
-                f"{name} lies on DLPack device type {int(device)}; copy it to the CPU first"
-            )
-        detached = value.detach() if hasattr(value, "detach") else value
-        # The array protocol is faster where it is offered, but it may copy: not for results.
-        if hasattr(value, "__array__") and not shared:
-            return np.asarray(detached)
-        return np.from_dlpack(detached)
     try:
+        if hasattr(value, "__dlpack__"):
+            return _from_tensor(value, name, shared)
         return np.asarray(value)
-    except ValueError as error:
-        raise ShapeError(f"{name} is no array: {error}") from error
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise ShapeError(f"{name} is no array of numbers in host memory: {error}") from error
+
+
+def _from_tensor(value: Any, name: str, shared: bool) -> Array:
+    """Return the tensor of another library as a NumPy array of the same memory."""
+    detached = value.detach() if hasattr(value, "detach") else value
+    # PyTorch's array protocol is faster than DLPack, but it may copy: not for results.
+    if detached is not value and hasattr(value, "__array__") and not shared:
+        with suppress(TypeError):  # not in host memory, say
+            return np.asarray(detached.__array__())
+    device = value.__dlpack_device__()[0]
+    if device != 1:  # kDLCPU
+        raise ShapeError(
+            f"{name} lies on DLPack device type {int(device)}; copy it to the CPU first"
+        )
+    return np.from_dlpack(detached)
 
 
 def _writeable_alias(array: Array) -> Array:
     """Return the same memory marked writeable: DLPack cannot export read-only arrays.
 
-    The kernels never write their inputs. The alias keeps no reference; the caller holds `array`
-    during the call.
+    The kernels never write their inputs.
     """
     memory = (ctypes.c_uint8 * array.nbytes).from_address(array.ctypes.data)
+    memory.owner = array  # type: ignore[attr-defined]  # kept as long as the alias is
     alias: Array = np.ctypeslib.as_array(memory).view(array.dtype)
     return alias.reshape(array.shape)

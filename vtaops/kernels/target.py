@@ -8,7 +8,8 @@ from functools import cache, cached_property
 from typing import Any
 
 _FEATURES = (
-    "avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512vnni", "avxvnni", "avx2", "fma", "neon",
+    "avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512vnni", "avxvnni", "avx2", "fma",
+    "neon", "i8mm",
 )  # fmt: skip
 """The features that change a schedule, or that a hypervisor may hide from a CPU that has them."""
 
@@ -27,12 +28,15 @@ class CpuTarget:
         Features that LLVM ascribes to `mcpu` but this machine lacks (hidden by a hypervisor, say).
     cores : int
         Threads that a kernel may use.
+    triple : str
+        LLVM's name of another platform, to compile for it; empty: this one.
     """
 
     mcpu: str
     features: tuple[str, ...]
     missing: tuple[str, ...]
     cores: int
+    triple: str = ""
 
     @classmethod
     @cache
@@ -78,6 +82,8 @@ class CpuTarget:
     @property
     def dot_lanes(self) -> int:
         """int32 lanes of the u8 x s8 dot-product instruction, 0 where there is none."""
+        if "i8mm" in self.features:
+            return 4
         if {"avx512f", "avx512vnni"} <= set(self.features):
             return 16
         return 8 if "avxvnni" in self.features else 0
@@ -88,8 +94,12 @@ class CpuTarget:
         from tvm.target import Target
 
         description: dict[str, Any] = {"kind": "llvm", "mcpu": self.mcpu, "num-cores": self.cores}
-        if self.missing:
-            description["mattr"] = [f"-{name}" for name in self.missing]
+        attributes = [f"-{name}" for name in self.missing]
+        if self.triple:
+            description["mtriple"] = self.triple
+            attributes += [f"+{name}" for name in self.features]
+        if attributes:
+            description["mattr"] = attributes
         return Target(description)
 
 

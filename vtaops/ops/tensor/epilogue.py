@@ -90,6 +90,11 @@ class Epilogue:
             specs.append(TensorSpec("residual", shape, dtype))
         return tuple(specs)
 
+    @property
+    def scales(self) -> bool:
+        """Whether results are multiplied by a vector."""
+        return self.scale_shift or self.batch_norm is not None
+
     def bind(self, arguments: dict[str, Tensor], dtype: str = "float32") -> Callable[..., Expr]:
         """Return ``f(accumulator, channel, *index)``, the expression of one result element.
 
@@ -101,15 +106,28 @@ class Epilogue:
         dtype : str
             Accumulator dtype.
         """
+        return self._bind(arguments, dtype, scaled=False)
+
+    def bind_scaled(
+        self, arguments: dict[str, Tensor], dtype: str = "float32"
+    ) -> Callable[..., Expr]:
+        """Return the same for accumulators that are multiplied by "scale" already."""
+        return self._bind(arguments, dtype, scaled=True)
+
+    def _bind(
+        self, arguments: dict[str, Tensor], dtype: str, *, scaled: bool
+    ) -> Callable[..., Expr]:
         tensors = dict(arguments)
         if self.batch_norm is not None and "scale" not in tensors:
             tensors["scale"], tensors["shift"] = fold_batch_norm(tensors, self.batch_norm)
 
         def apply(value: Expr, channel: Expr, *index: Expr) -> Expr:
             if self.bias:
-                value = value + tensors["bias"][channel]
-            if self.scale_shift or self.batch_norm is not None:
-                value = value * tensors["scale"][channel] + tensors["shift"][channel]
+                bias = tensors["bias"][channel]
+                value = value + (bias * tensors["scale"][channel] if scaled else bias)
+            if self.scales:
+                value = value if scaled else value * tensors["scale"][channel]
+                value = value + tensors["shift"][channel]
             if self.residual:
                 value = value + tensors["residual"](*index)
             if self.shift is not None:

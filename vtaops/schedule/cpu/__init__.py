@@ -27,6 +27,7 @@ from vtaops.schedule.cpu import (
     elementwise,
     matmul,
     plain,
+    pointwise,
     quantized,
     reduction,
     window,
@@ -46,6 +47,8 @@ def schedule(op: TensorOp, target: CpuTarget) -> Any:
             return matmul.schedule_matmul(op, target)
         case MatmulOp():
             return quantized.schedule_matmul(op, target)
+        case Conv2dOp(dtype="float32") if pointwise.suits(op, target):
+            return pointwise.schedule_pointwise(op, target)
         case Conv2dOp(dtype="float32"):
             return convolution.schedule_conv2d(op, target)
         case Conv2dOp():

@@ -30,17 +30,21 @@ class _Stage:
     dtype: str
     value: Callable[..., Expr]
     over: tuple[int, ...]
+    along: bool
 
     def loops(self, vectors: Vectors) -> Any:
-        """Return the statement that fills the vector; sums run in the outer loops."""
+        """Return the statement that fills the vector."""
         target = vectors[self.name]
         index = tirx.Var("i", "int32")
         steps = [tirx.Var(f"r{axis}", "int32") for axis in range(len(self.over))]
         value = self.value(vectors, index, *steps)
         if not self.over:
             return _loop(index, self.length, tirx.BufferStore(target, value, [index]))
-        body = _loop(index, self.length, tirx.BufferStore(target, target[index] + value, [index]))
-        for step, extent in zip(reversed(steps), reversed(self.over), strict=True):
+        nest = [(index, self.length), *zip(steps, self.over, strict=True)]
+        if not self.along:
+            nest = [*nest[1:], nest[0]]
+        body = tirx.BufferStore(target, target[index] + value, [index])
+        for step, extent in reversed(nest):
             body = _loop(step, extent, body)
         first = tirx.Var("i", "int32")
         clear = tirx.BufferStore(target, tirx.const(0, self.dtype), [first])
@@ -68,6 +72,8 @@ class Prologue:
         dtype: str,
         value: Callable[..., Expr],
         over: tuple[int, ...] = (),
+        *,
+        along: bool = False,
     ) -> Tensor:
         """Compute a vector ahead; return the te tensor that stands for it.
 
@@ -83,13 +89,15 @@ class Prologue:
             ``value(vectors, i, *steps)``: element i, or its summand at `steps`.
         over : tuple of int
             Extents of a sum; none: no sum.
+        along : bool
+            Run the sum innermost, because its summands lie together; else the vector.
         """
-        self._stages.append(_Stage(name, length, dtype, value, over))
+        self._stages.append(_Stage(name, length, dtype, value, over, along))
         self._stand_ins.append(te.placeholder((length,), dtype=dtype, name=name))
         return self._stand_ins[-1]
 
-    def epilogue(self, epilogue: Epilogue, dtype: str = "float32") -> Any:
-        """Return ``epilogue.bind``, with a batch normalisation folded ahead."""
+    def factors(self, epilogue: Epilogue, dtype: str = "float32") -> dict[str, Tensor]:
+        """Return the inputs; "scale" and "shift" of a batch normalisation are folded ahead."""
         tensors = dict(self._inputs)
         if epilogue.batch_norm is not None:
             length = int(tensors["gamma"].shape[0])
@@ -103,7 +111,11 @@ class Prologue:
 
             tensors["scale"] = self.vector("scale", length, dtype, scale)
             tensors["shift"] = self.vector("shift", length, dtype, shift)
-        return epilogue.bind(tensors, dtype)
+        return tensors
+
+    def epilogue(self, epilogue: Epilogue, dtype: str = "float32") -> Any:
+        """Return ``epilogue.bind``, with a batch normalisation folded ahead."""
+        return epilogue.bind(self.factors(epilogue, dtype), dtype)
 
     def create_schedule(self, result: Tensor) -> Any:
         """Return the schedule of the kernel that ends in `result`."""

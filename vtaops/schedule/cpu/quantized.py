@@ -1,4 +1,6 @@
-"""CPU schedules of int8 products: the dot-product instruction u8 x s8 -> s32 (VNNI) where it is.
+"""CPU schedules of int8 products: the dot-product instruction u8 x s8 -> s32 where there is one.
+
+That is vpdpbusd (VNNI) on x86-64 and usdot (i8mm) on aarch64.
 
 The instruction multiplies four unsigned by four signed bytes in each int32 lane. Signed data is
 shifted by 128 when it is packed, and 128 times the sum of the weights is taken off at the end.
@@ -54,7 +56,7 @@ def dot(A: T.Buffer((4,), "uint8", offset_factor=1, align=1),
         T.writes(C[0:{lanes}])
         four = T.reinterpret(A.vload([0], "uint8x4"), dtype="int32")
         C[T.ramp(T.int32(0), 1, {lanes})] = T.call_llvm_pure_intrin(
-            T.llvm_lookup_intrinsic_id("llvm.x86.avx512.vpdpbusd.{bits}"),
+            T.llvm_lookup_intrinsic_id("{instruction}"),
             C.vload([0], dtype="int32x{lanes}"),
             T.reinterpret(T.broadcast(four, {lanes}), dtype="uint8x{bytes}"),
             B.vload([0, 0], dtype="int8x{bytes}"),
@@ -62,11 +64,19 @@ def dot(A: T.Buffer((4,), "uint8", offset_factor=1, align=1),
 """
 
 
+_INSTRUCTIONS = {
+    16: "llvm.x86.avx512.vpdpbusd.512",
+    8: "llvm.x86.avx512.vpdpbusd.256",
+    4: "llvm.aarch64.neon.usdot.v4i32.v16i8",
+}
+"""LLVM's names of the instruction, by int32 lanes."""
+
+
 @cache
 def dot_intrinsic(lanes: int) -> str:
     """Register the dot product of `lanes` int32 sums and return its name."""
     name = f"vtaops_dot_u8s8_{lanes}"
-    values = {"lanes": lanes, "bytes": 4 * lanes, "bits": 32 * lanes}
+    values = {"lanes": lanes, "bytes": 4 * lanes, "instruction": _INSTRUCTIONS[lanes]}
     description = tvm.script.from_source(_DESCRIPTION.format(**values))
     instruction = tvm.script.from_source(_INSTRUCTION.format(**values))
     TensorIntrin.register(name, description, instruction)
@@ -81,7 +91,7 @@ def _unsigned(value: Expr, dtype: str) -> Expr:
     """Return int8 as uint8, shifted by 128; uint8 as it is."""
     if dtype == "uint8":
         return value
-    return (value.astype("int32") + tirx.const(_OFFSET, "int32")).astype("uint8")
+    return value.astype("uint8") ^ tirx.const(_OFFSET, "uint8")  # in bytes, 64 to a vector
 
 
 def _neutral(dtype: str) -> Expr:
@@ -130,7 +140,9 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget) -> Any:
             weight = v["B"][j, k] if op.transposed_b else v["B"][k, j]
             return weight.astype("int32") * tirx.const(_OFFSET, "int32")
 
-        correction = ahead.vector("correction", op.n, "int32", column_sum, over=(op.k,))
+        correction = ahead.vector(
+            "correction", op.n, "int32", column_sum, over=(op.k,), along=op.transposed_b
+        )
 
     def element(i: Expr, j: Expr) -> Expr:
         value = total[i, j] if correction is None else total[i, j] - correction[j]
@@ -144,7 +156,10 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget) -> Any:
     j, vector, lane = s.split(j, [None, vectors, lanes])
     s.reorder(j, i, step, row, vector, lane, group)
     outer = s.fuse(j, i)
-    s.reverse_compute_at(s.get_sblock("C"), outer)
+    result = s.get_sblock("C")
+    s.reverse_compute_at(result, outer, preserve_unit_loops=True)
+    if (m, n) == (op.m, op.n):
+        store_vectors(s, result, 2, lanes)
     parallel_if(s, outer, worth)
     _finish_dot(s, target.dot_lanes, block, (step, row, vector, lane))
     if not in_place:
@@ -230,7 +245,9 @@ def schedule_conv2d(op: Conv2dOp, target: CpuTarget, tile: tuple[int, int] | Non
             )
 
         taps = (op.group_in, *op.window.kernel)
-        correction = ahead.vector("correction", op.out_channels, "int32", kernel_sum, over=taps)
+        correction = ahead.vector(
+            "correction", op.out_channels, "int32", kernel_sum, over=taps, along=True
+        )
 
     def element(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
         at = c

@@ -1,4 +1,4 @@
-"""The optimisation steps of matmul, conv2d, depthwise convolution and conv1d on the CPU.
+"""The optimisation steps of products and convolutions on the CPU, and of all operators by kind.
 
 Each function returns a complete schedule of the plain declaration; the last stage of each operator
 is the schedule that `vtaops.cpu` runs.
@@ -8,13 +8,25 @@ from __future__ import annotations
 
 from typing import Any
 
+from tvm import te
+
 from vtaops.kernels.build import create_schedule
 from vtaops.kernels.target import CpuTarget
-from vtaops.ops.tensor import Conv1dOp, Conv2dOp, DepthwiseOp, MatmulOp
+from vtaops.ops.tensor import (
+    BroadcastOp,
+    Conv1dOp,
+    Conv2dOp,
+    DepthwiseOp,
+    MatmulOp,
+    NormalizeOp,
+    PoolOp,
+)
+from vtaops.ops.tensor.common import pad_image, window_axes, zero
 from vtaops.schedule.cpu.conv1d import schedule_conv1d
 from vtaops.schedule.cpu.convolution import ConvTile, schedule_conv2d
 from vtaops.schedule.cpu.matmul import MatmulTile, schedule_matmul
-from vtaops.schedule.cpu.tiles import largest_divisor
+from vtaops.schedule.cpu.stages_memory import BATCH_NORM, BROADCAST_ADD, POOL, VECTOR_ADD
+from vtaops.schedule.cpu.tiles import largest_divisor, split_vector
 from vtaops.schedule.cpu.window import schedule_depthwise
 from vtaops.schedule.stages import Stage
 
@@ -26,14 +38,6 @@ def schedule_default(op: Any, _: CpuTarget) -> Any:
     return create_schedule(op.declare())
 
 
-def _vector(s: Any, loop: Any, lanes: int) -> tuple[Any, Any]:
-    """Split a vector off a loop and return both parts; the vector's length divides the loop."""
-    extent = int(s.get(loop).extent)
-    outer, inner = s.split(loop, [None, largest_divisor(extent, lanes)])
-    s.vectorize(inner)
-    return outer, inner
-
-
 # --- matmul -----------------------------------------------------------------------------------
 
 
@@ -41,7 +45,7 @@ def _matmul_reorder(op: MatmulOp, target: CpuTarget, threads: bool = False) -> A
     s = create_schedule(op.declare())
     i, j, k = s.get_loops(s.get_sblock("C"))
     s.reorder(i, k, j)
-    _vector(s, j, target.lanes)
+    split_vector(s, j, target.lanes)
     if threads:
         s.parallel(i)
     return s
@@ -62,7 +66,7 @@ def _matmul_blocked(op: MatmulOp, target: CpuTarget, cached: bool = False) -> An
     s.reorder(i, j, k, step, row, column)
     outer = s.fuse(i, j)
     s.parallel(outer)
-    _vector(s, column, target.lanes)
+    split_vector(s, column, target.lanes)
     if stored is not None:
         s.reverse_compute_at(stored, outer)
     return s
@@ -125,7 +129,7 @@ def _conv2d_parallel(op: Conv2dOp, target: CpuTarget) -> Any:
     n, c, i, j, ic, kh, kw = s.get_loops(s.get_sblock("result"))
     s.reorder(n, c, i, ic, kh, kw, j)
     s.parallel(s.fuse(n, c))
-    _vector(s, j, target.lanes)
+    split_vector(s, j, target.lanes)
     return s
 
 
@@ -141,7 +145,7 @@ def _conv2d_blocked(op: Conv2dOp, target: CpuTarget, cached: bool = False) -> An
     s.reorder(n, c, i, j, ic, kh, kw, channel, row, column)
     outer = s.fuse(n, c, i)
     s.parallel(outer)
-    _vector(s, column, target.lanes)
+    split_vector(s, column, target.lanes)
     if stored is not None:
         s.reverse_compute_at(stored, j)
     return s
@@ -149,6 +153,62 @@ def _conv2d_blocked(op: Conv2dOp, target: CpuTarget, cached: bool = False) -> An
 
 def _conv2d_cached(op: Conv2dOp, target: CpuTarget) -> Any:
     return _conv2d_blocked(op, target, cached=True)
+
+
+def _conv2d_packed(op: Conv2dOp, target: CpuTarget) -> Any:
+    if op.groups > 1 or not op.epilogue.empty:
+        return schedule_conv2d(op, target)
+    outer, inner = (largest_divisor(n, target.lanes) for n in (op.out_channels, op.in_channels))
+    tensors = op.placeholders()
+    padded = pad_image(tensors["data"], op.window, zero(op.dtype))
+    image = te.compute(
+        (op.batch, op.in_channels // inner, *padded.shape[2:], inner),
+        lambda n, c, i, j, ci: padded[n, c * inner + ci, i, j],
+        name="pack_data",
+    )
+    kernel = te.compute(
+        (op.out_channels // outer, op.in_channels // inner, *op.window.kernel, inner, outer),
+        lambda o, c, kh, kw, ci, co: tensors["kernel"][o * outer + co, c * inner + ci, kh, kw],
+        name="pack_kernel",
+    )
+    block = te.reduce_axis((0, op.in_channels // inner), name="ic_outer")
+    lane = te.reduce_axis((0, inner), name="ic_inner")
+    kh, kw = window_axes(op.window)
+    (sh, sw), (dh, dw) = op.window.strides, op.window.dilation
+    total = te.compute(
+        (op.batch, op.out_channels // outer, *op.out_size, outer),
+        lambda n, o, i, j, co: te.sum(
+            image[n, block, i * sh + kh * dh, j * sw + kw * dw, lane]
+            * kernel[o, block, kh, kw, lane, co],
+            axis=[block, kh, kw, lane],
+        ),
+        name="total",
+    )
+    result = te.compute(
+        op.output.shape, lambda n, o, i, j: total[n, o // outer, i, j, o % outer], name="result"
+    )
+    s = create_schedule([*tensors.values(), result])
+    return _schedule_packed(s, largest_divisor(op.out_size[1], target.registers // 2))
+
+
+def _schedule_packed(s: Any, columns: int) -> Any:
+    """Schedule the blocks of `_conv2d_packed`; a tile has some columns of one block of channels."""
+    product = s.get_sblock("total")
+    copy = s.cache_write(product, 0, "global")
+    n, o, i, j, channel, block, kh, kw, lane = s.get_loops(product)
+    j, column = s.split(j, [None, columns])
+    s.reorder(n, o, i, j, block, kh, kw, lane, column, channel)
+    s.parallel(s.fuse(n, o, i))
+    s.reverse_compute_at(copy, j, preserve_unit_loops=True)
+    s.vectorize(s.get_loops(copy)[-1])
+    s.vectorize(channel)
+    s.unroll(column)
+    start = s.decompose_reduction(product, block)
+    s.vectorize(s.get_loops(start)[-1])
+    s.unroll(s.get_loops(start)[-2])
+    for name in ("pack_data", "pack_kernel", "result"):
+        s.parallel(s.fuse(*s.get_loops(s.get_sblock(name))[:2]))
+    return s
 
 
 def _conv2d_registers(op: Conv2dOp, target: CpuTarget) -> Any:
@@ -173,13 +233,21 @@ CONV2D = (
         _conv2d_cached,
     ),
     Stage(
-        "packed",
-        "A tile of 4 channels by one vector of columns stays in registers; the kernel is packed by "
-        "channel, so that its values lie together.",
+        "registers",
+        "The block shrinks to 4 channels by one vector of columns, which stay in registers; the "
+        "kernel is packed, so that its values lie together.",
         _conv2d_registers,
     ),
     Stage(
-        "tuned", "The tile fills the registers; narrow images use channel lanes.", schedule_conv2d
+        "packed",
+        "Data and result as well in blocks of channels (NCHW[x]c), packed and unpacked around the "
+        "sum: a vector holds neighbouring channels, some pixels of them stay in registers.",
+        _conv2d_packed,
+    ),
+    Stage(
+        "tuned",
+        "NCHW again: the tile fills the registers; narrow images use channel lanes.",
+        schedule_conv2d,
     ),
 )
 
@@ -201,7 +269,7 @@ def _depthwise_cached(op: DepthwiseOp, target: CpuTarget, vectors: bool = False)
     s.parallel(channel)
     if vectors:
         s.reorder(channel, i, kh, kw, j)
-        _vector(s, j, target.lanes)
+        split_vector(s, j, target.lanes)
     if any(op.window.padding) and op.multiplier == 1:
         s.compute_at(s.get_sblock("padded"), channel)
     return s
@@ -242,7 +310,7 @@ def _conv1d_split(op: Conv1dOp, target: CpuTarget, steps: int = 1) -> Any:
     if steps >= 2:
         s.reorder(i, k, inner)
     if steps >= 4:
-        _vector(s, inner, target.lanes)
+        split_vector(s, inner, target.lanes)
     if steps >= 3 and op.kernel <= 32:
         s.unroll(k)
     return s
@@ -261,10 +329,18 @@ def _conv1d_vectorize(op: Conv1dOp, target: CpuTarget) -> Any:
 
 
 CONV1D = (
-    Stage("default", "Two loops as declared, the padded signal beforehand.", schedule_default),
+    Stage(
+        "default",
+        "Two loops as declared, the padded signal beforehand. LLVM keeps a vector of results in a "
+        "register by itself.",
+        schedule_default,
+    ),
     Stage("split", "Results in blocks of some vectors.", _conv1d_split),
     Stage(
-        "reorder", "Taps outside, results inside: neighbours are read together.", _conv1d_reorder
+        "reorder",
+        "Taps outside, results inside: neighbours are read together, but each partial sum now goes "
+        "through memory.",
+        _conv1d_reorder,
     ),
     Stage("unroll", "The taps are unrolled.", _conv1d_unroll),
     Stage("vectorize", "Results in vectors.", _conv1d_vectorize),
@@ -275,10 +351,14 @@ CONV1D = (
     ),
 )
 
-STAGES: dict[type, tuple[Stage, ...]] = {
+STAGES: dict[type | str, tuple[Stage, ...]] = {
     MatmulOp: MATMUL,
     Conv2dOp: CONV2D,
     DepthwiseOp: DEPTHWISE,
     Conv1dOp: CONV1D,
+    BroadcastOp: BROADCAST_ADD,
+    "vector_add": VECTOR_ADD,
+    PoolOp: POOL,
+    NormalizeOp: BATCH_NORM,
 }
-"""The stages of the operators that have them."""
+"""The stages by operator; those of vectors, which do not broadcast, by the name of their lesson."""

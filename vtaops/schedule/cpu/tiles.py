@@ -34,6 +34,13 @@ def parallel_if(schedule: Any, loop: Any, worth: bool) -> None:
         schedule.parallel(loop)
 
 
+def split_vector(s: Any, loop: Any, lanes: int) -> tuple[Any, Any]:
+    """Split a vector off a loop and return both parts; the vector's length divides the loop."""
+    outer, inner = s.split(loop, [None, largest_divisor(int(s.get(loop).extent), lanes)])
+    s.vectorize(inner)
+    return outer, inner
+
+
 def store_vectors(s: Any, block: Any, dims: int, lanes: int) -> None:
     """Write a finished tile back in whole vectors; its `dims` innermost loops have no tails.
 

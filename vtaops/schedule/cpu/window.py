@@ -36,23 +36,25 @@ class WindowTile:
 def choose_tile(op: DepthwiseOp | PoolOp, target: CpuTarget) -> WindowTile:
     """Return the tile for an operator."""
     rows, columns = op.out_size
-    fused = isinstance(op, DepthwiseOp) and not op.epilogue.empty
-    wide = columns % (2 * target.lanes) == 0
     if op.window.kernel[0] > 3:
         most, vectors = 2, 2 if columns > target.lanes else 1
-    elif op.window.strides[1] > 1 or (fused and wide):
-        most, vectors = 4, 2 if fused and wide else 1
     else:
-        most, vectors = 8, 1
+        most, vectors = 4 if op.window.strides[1] > 1 else 8, 1
     sizes = [r for r in (8, 4, 3, 2, 1) if r <= most]
     best = min(sizes, key=lambda r: (round_up(rows, r), -r))
     return WindowTile(best, vectors * target.lanes)
 
 
 def schedule_depthwise(op: DepthwiseOp, target: CpuTarget, tile: WindowTile | None = None) -> Any:
-    """Return the scheduled kernel of a depthwise convolution."""
+    """Return the scheduled kernel of a depthwise convolution.
+
+    A fused scale is applied to the taps, which serve a whole channel, and not to its results: the
+    sums are few, so that another multiplication of each would be seen.
+    """
     tile = tile or choose_tile(op, target)
-    tensors = op.placeholders()
+    ahead = Prologue(op.placeholders())
+    tensors = ahead.factors(op.epilogue, op.accumulator)
+    scaled = op.epilogue.scales
     padding = _padding(op, tile)
     image = padding.declare(tensors["data"], zero(op.dtype))
     kh, kw = window_axes(op.window)
@@ -60,12 +62,14 @@ def schedule_depthwise(op: DepthwiseOp, target: CpuTarget, tile: WindowTile | No
     def tap(n: Expr, c: Expr, q: Expr, i: Expr, j: Expr) -> Expr:
         pixel = padding.read(image, n, c, (i, j, kh, kw)).astype(op.accumulator)
         weight = tensors["kernel"][c, q, kh, kw].astype(op.accumulator)
+        if scaled:
+            weight = weight * tensors["scale"][c * op.multiplier + q]
         return te.sum(pixel * weight, axis=[kh, kw])
 
     shape = (op.batch, op.channels, op.multiplier, padding.rows, padding.columns)
     total = te.compute(shape, tap, name="total")
-    ahead = Prologue(tensors)
-    finish = ahead.epilogue(op.epilogue, op.accumulator)
+    bind = op.epilogue.bind_scaled if scaled else op.epilogue.bind
+    finish = bind(tensors, op.accumulator)
     result = te.compute(
         op.output.shape,
         lambda n, c, i, j: finish(
