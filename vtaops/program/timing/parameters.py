@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 
 from vtaops.config import HardwareConfig
 from vtaops.errors import ConfigError
+from vtaops.program.timing.pipeline import compute_depth
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,12 @@ class TimingParameters:
     compute_fill : int
         Cycles from taking the tokens of a compute instruction to its first micro-op: through
         ``next`` and ``current``; hidden while the instruction before still issues.
-    compute_depth : int
+    compute_depth : int or None
         Pipeline stages behind the issue: an instruction completes so many cycles after its last
-        micro-op.
+        micro-op. None: those of our RTL for the configuration (`pipeline.compute_depth`).
+    mul_hold : int
+        Cycles by which a micro-op is held that reads what the MUL directly before it writes
+        (``compute_unit.sv``).
     store_fill : int
         Cycles from the start of a store to its first beat (``store_unit.sv``).
     store_overlap : int
@@ -103,7 +107,8 @@ class TimingParameters:
     alu_interval: int = 1
     alu_tensor_interval: int = 2
     compute_fill: int = 2
-    compute_depth: int = 5
+    compute_depth: int | None = None
+    mul_hold: int = 1
     store_fill: int = 4
     store_overlap: int = 2
     store_drain: int = 2
@@ -111,7 +116,7 @@ class TimingParameters:
     def __post_init__(self) -> None:
         for f in fields(self):
             value = getattr(self, f.name)
-            if value is None and f.name in ("port_bytes", "bandwidth"):
+            if value is None and f.name in ("port_bytes", "bandwidth", "compute_depth"):
                 continue
             if f.name == "bandwidth":
                 if not value > 0 or not math.isfinite(value):
@@ -135,6 +140,10 @@ class TimingParameters:
         """Return the bytes of a beat on `config`."""
         return self.port_bytes or config.board.bus_bits // 8
 
+    def pipeline_depth(self, config: HardwareConfig) -> int:
+        """Return the stages of the compute pipeline behind the issue on `config`."""
+        return compute_depth(config) if self.compute_depth is None else self.compute_depth
+
     def beat_cycles(self, config: HardwareConfig) -> float:
         """Return the cycles that the DRAM needs for each beat; at least 1."""
         if self.bandwidth is None:
@@ -150,6 +159,7 @@ _MAY_BE_ZERO = {
     "load_fill",
     "compute_fill",
     "compute_depth",
+    "mul_hold",
     "store_fill",
     "store_overlap",
     "store_drain",

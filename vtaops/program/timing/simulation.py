@@ -68,6 +68,7 @@ class Machine:
         self.parameters = parameters
         self.port_bytes = parameters.port_width(program.config)
         self.beat_cycles = parameters.beat_cycles(program.config)
+        self.compute_depth = parameters.pipeline_depth(program.config)
 
         self.next_time: list[float] = [0.0] * len(PROCESSES)
         self.waiting: list[Channel | None] = [None] * len(PROCESSES)
@@ -363,7 +364,7 @@ def _compute(machine: Machine) -> Process:
     from_load, from_store = machine.l2g, machine.s2g
     to_load, to_store = machine.g2l, machine.g2s
     engine = _LoadEngine(machine, COMPUTE)
-    intervals = _intervals(p)
+    intervals, depth = _intervals(p), machine.compute_depth
     take, moved = -1.0, -1.0  # of the instruction before: tokens taken; moved on to execution
     issued = -1.0  # end of its last issue
     loops_end, loops_range = 0.0, (0, 0)
@@ -392,7 +393,7 @@ def _compute(machine: Machine) -> Process:
             start = max(take + 1, engine.last_request)
             moved = max(begin, start + 1) - 1
             if kind != UOP:
-                allowed = issued + p.compute_depth
+                allowed = issued + depth
             elif work.first[index] < loops_range[1] and work.last[index] > loops_range[0]:
                 allowed = loops_end
             else:
@@ -403,6 +404,7 @@ def _compute(machine: Machine) -> Process:
             moved = begin - 1
             steps = max(work.steps[index], 1)
             issued = begin + steps * intervals[kind + work.tensor[index]]
+            issued += work.held[index] * p.mul_hold
             if machine.record:
                 machine.segments[index].append((begin, issued))
         if work.steps[index]:
@@ -410,7 +412,7 @@ def _compute(machine: Machine) -> Process:
         else:
             loops_range = (0, 0)
 
-        completed = issued + p.compute_depth
+        completed = issued + depth
         if machine.record:
             machine.prev_token[index] = load_token
             machine.next_token[index] = store_token
@@ -423,7 +425,7 @@ def _compute(machine: Machine) -> Process:
             to_store.send(completed)
         if work.finish[index]:
             machine.finish = completed
-    machine.completed[COMPUTE] = issued + p.compute_depth
+    machine.completed[COMPUTE] = issued + depth
 
 
 def _intervals(p: TimingParameters) -> list[int]:
