@@ -2,13 +2,14 @@
 // (BLOCK_OUT x BLOCK_IN), one dot product per output element.
 //
 // Two neighbouring outputs of a row share each input x, so one DSP block forms both products: the
-// weights w0 and w1 as (w1 << 16) + w0, a 25-bit factor, times x, plus 2^15. With the added bias
-// the low half, x w0 + 2^15, lies in 0 .. 2^16 - 1: nothing is borrowed from the high half, x w1.
-// Inverting the top bit of the low half removes the bias. A single output column has w1 = 0.
+// weights w0 and w1 as (w1 << 16) + w0, a 25-bit factor, times x, plus 2^15: pre-adder, multiplier
+// and adder of a DSP48E1. With the added bias the low half, x w0 + 2^15, lies in 0 .. 2^16 - 1, so
+// nothing is borrowed from the high half, x w1. Inverting the top bit of the low half removes the
+// bias. A single output column has w1 = 0.
 //
 // Ports:   inp, wgt: the tiles, row by row from bit 0. enable[i] lets stage i take its input.
 //          sums: BATCH x BLOCK_OUT results, sign-extended to ACC_WIDTH.
-// Timing:  a tile product per cycle, GEMM_STAGES cycles: the operands are registered, then the
+// Timing:  a tile product per cycle, GEMM_STAGES cycles: the factors are registered, then the
 //          products, then TREE_STAGES stages of the adder tree, of two levels each (the first one
 //          has a single level where the number of levels is odd).
 // Sizes:   DSP_MULTIPLIERS DSP blocks are left to the tool, evenly spread over the outputs; the
@@ -27,10 +28,13 @@ module gemm_core
     localparam int WGT_ROW = BLOCK_IN * WGT_WIDTH;
     localparam int PRODUCT = INP_WIDTH + WGT_WIDTH;
     localparam int SUM_WIDTH = PRODUCT + $clog2(BLOCK_IN);
+    localparam int FACTOR = PRODUCT + WGT_WIDTH + 1;
+    localparam logic [PRODUCT-1:0] BIAS = PRODUCT'(1) << (PRODUCT - 1);
     localparam int COLUMN_PAIRS = (BLOCK_OUT + 1) / 2;
     localparam int PAIRS = BATCH * COLUMN_PAIRS;
-    // Columns of DSP blocks that can be afforded, over all pairs of outputs.
+    // Inputs, summed over all pairs of outputs, whose products are formed in DSP blocks.
     localparam int DSP_COLUMNS = DSP_MULTIPLIERS / (PACKED_MULTIPLIERS != 0 ? 1 : 2);
+    localparam bit ALL_PACKED = PACKED_MULTIPLIERS != 0 && DSP_COLUMNS >= PAIRS * BLOCK_IN;
     // Products that the first stage of the tree adds, and its results for both outputs of a pair.
     localparam int FIRST = BLOCK_IN == 1 ? 1 : $clog2(BLOCK_IN) % 2 != 0 ? 2 : 4;
     localparam int GROUPS = BLOCK_IN / FIRST;
@@ -38,29 +42,43 @@ module gemm_core
 
     typedef logic [INP_ROW-1:0]               inp_row_t;
     typedef logic [WGT_ROW-1:0]               wgt_row_t;
+    typedef logic signed [FACTOR-1:0]         factor_t;
+    typedef logic [BLOCK_IN*2*PRODUCT-1:0]    factors_t;   // per input: (w1 << 16) + w0
     typedef logic [BLOCK_IN*2*PRODUCT-1:0]    products_t;  // per input: x w1, x w0 + 2^15
     typedef logic [GROUPS_BITS-1:0]           groups_t;    // those of w0, then those of w1
     typedef logic signed [SUM_WIDTH-1:0]      sum_t;
 
     // The functions are not inlined: one C++ function for all outputs instead of a copy for each.
 
-    function automatic products_t multiply(input inp_row_t x, input wgt_row_t w0,
-                                           input wgt_row_t w1);
+    function automatic factors_t pack(input wgt_row_t w0, input wgt_row_t w1);
         /* verilator no_inline_task */
         for (int k = 0; k < BLOCK_IN; k++) begin
-            automatic logic signed [INP_WIDTH-1:0] factor = x[k*INP_WIDTH +: INP_WIDTH];
             automatic logic signed [WGT_WIDTH-1:0] low = w0[k*WGT_WIDTH +: WGT_WIDTH];
             automatic logic signed [WGT_WIDTH-1:0] high = w1[k*WGT_WIDTH +: WGT_WIDTH];
-            if (PACKED_MULTIPLIERS != 0) begin
-                automatic logic signed [PRODUCT+WGT_WIDTH:0] both =
-                    ((PRODUCT+WGT_WIDTH+1)'(high) <<< PRODUCT) + (PRODUCT+WGT_WIDTH+1)'(low);
-                multiply[k*2*PRODUCT +: 2*PRODUCT] = (2*PRODUCT)'(both) * (2*PRODUCT)'(factor)
-                                                   + (2*PRODUCT)'(1 << (PRODUCT - 1));
-            end else begin
-                multiply[k*2*PRODUCT +: PRODUCT] =
-                    (PRODUCT'(factor) * PRODUCT'(low)) ^ PRODUCT'(1 << (PRODUCT - 1));
-                multiply[(2*k+1)*PRODUCT +: PRODUCT] = PRODUCT'(factor) * PRODUCT'(high);
-            end
+            automatic factor_t both = (FACTOR'(high) <<< PRODUCT) + FACTOR'(low);
+            pack[k*2*PRODUCT +: 2*PRODUCT] = (2*PRODUCT)'(both);
+        end
+    endfunction
+
+    function automatic products_t multiply_packed(input inp_row_t x, input factors_t factors);
+        /* verilator no_inline_task */
+        for (int k = 0; k < BLOCK_IN; k++) begin
+            automatic logic signed [INP_WIDTH-1:0] a = x[k*INP_WIDTH +: INP_WIDTH];
+            automatic factor_t both = factors[k*2*PRODUCT +: FACTOR];
+            multiply_packed[k*2*PRODUCT +: 2*PRODUCT] =
+                (2*PRODUCT)'(both) * (2*PRODUCT)'(a) + (2*PRODUCT)'(BIAS);
+        end
+    endfunction
+
+    function automatic products_t multiply_singly(input inp_row_t x, input wgt_row_t w0,
+                                                  input wgt_row_t w1);
+        /* verilator no_inline_task */
+        for (int k = 0; k < BLOCK_IN; k++) begin
+            automatic logic signed [INP_WIDTH-1:0] a = x[k*INP_WIDTH +: INP_WIDTH];
+            automatic logic signed [WGT_WIDTH-1:0] low = w0[k*WGT_WIDTH +: WGT_WIDTH];
+            automatic logic signed [WGT_WIDTH-1:0] high = w1[k*WGT_WIDTH +: WGT_WIDTH];
+            multiply_singly[k*2*PRODUCT +: PRODUCT] = (PRODUCT'(a) * PRODUCT'(low)) ^ BIAS;
+            multiply_singly[(2*k+1)*PRODUCT +: PRODUCT] = PRODUCT'(a) * PRODUCT'(high);
         end
     endfunction
 
@@ -81,8 +99,7 @@ module gemm_core
         /* verilator no_inline_task */
         for (int k = 0; k < BLOCK_IN; k++) begin
             multiply_in_luts[k*2*PRODUCT +: PRODUCT] =
-                from_adders(x[k*INP_WIDTH +: INP_WIDTH], w0[k*WGT_WIDTH +: WGT_WIDTH])
-                ^ PRODUCT'(1 << (PRODUCT - 1));
+                from_adders(x[k*INP_WIDTH +: INP_WIDTH], w0[k*WGT_WIDTH +: WGT_WIDTH]) ^ BIAS;
             multiply_in_luts[(2*k+1)*PRODUCT +: PRODUCT] =
                 from_adders(x[k*INP_WIDTH +: INP_WIDTH], w1[k*WGT_WIDTH +: WGT_WIDTH]);
         end
@@ -96,7 +113,7 @@ module gemm_core
             automatic sum_t high = '0;
             for (int k = g * FIRST; k < (g + 1) * FIRST; k++) begin
                 automatic logic signed [PRODUCT-1:0] unbiased =
-                    products[k*2*PRODUCT +: PRODUCT] ^ PRODUCT'(1 << (PRODUCT - 1));
+                    products[k*2*PRODUCT +: PRODUCT] ^ BIAS;
                 low = low + SUM_WIDTH'(unbiased);
                 high = high + SUM_WIDTH'($signed(products[(2*k+1)*PRODUCT +: PRODUCT]));
             end
@@ -124,31 +141,48 @@ module gemm_core
         inp_row_t x;
         always_ff @(posedge clk) if (enable[0]) x <= inp[b*INP_ROW +: INP_ROW];
     end
-    for (genvar o = 0; o < 2 * COLUMN_PAIRS; o++) begin : g_column
-        wgt_row_t w;
-        if (o < BLOCK_OUT) begin : g_register
-            always_ff @(posedge clk) if (enable[0]) w <= wgt[o*WGT_ROW +: WGT_ROW];
+    for (genvar p = 0; p < COLUMN_PAIRS; p++) begin : g_columns
+        wgt_row_t w0, w1;
+        assign w0 = wgt[2*p*WGT_ROW +: WGT_ROW];
+        if (2 * p + 1 < BLOCK_OUT) begin : g_second
+            assign w1 = wgt[(2*p+1)*WGT_ROW +: WGT_ROW];
         end else begin : g_none
-            assign w = '0;
+            assign w1 = '0;
+        end
+        if (PACKED_MULTIPLIERS != 0) begin : g_packed
+            factors_t factors;
+            always_ff @(posedge clk) if (enable[0]) factors <= pack(w0, w1);
+        end
+        if (!ALL_PACKED) begin : g_single
+            wgt_row_t weights0, weights1;
+            always_ff @(posedge clk) if (enable[0]) {weights1, weights0} <= {w1, w0};
         end
     end
 
     for (genvar i = 0; i < PAIRS; i++) begin : g_pair
         localparam int ROW = i / COLUMN_PAIRS;
-        localparam int COLUMN = 2 * (i % COLUMN_PAIRS);
+        localparam int COLUMNS = i % COLUMN_PAIRS;
         localparam int DSP_LANES = (i + 1) * DSP_COLUMNS / PAIRS - i * DSP_COLUMNS / PAIRS;
 
         products_t products;
-        if (DSP_LANES >= BLOCK_IN) begin : g_dsp
+        if (ALL_PACKED) begin : g_packed
             always_ff @(posedge clk) if (enable[1])
-                products <= multiply(g_row[ROW].x, g_column[COLUMN].w, g_column[COLUMN+1].w);
+                products <= multiply_packed(g_row[ROW].x, g_columns[COLUMNS].g_packed.factors);
         end else begin : g_mixed
-            localparam products_t IN_DSP = (products_t'(1) << (DSP_LANES * 2 * PRODUCT)) - 1'b1;
+            // The lanes below DSP_LANES take DSP blocks; what is masked out is not built.
+            localparam products_t IN_DSP = DSP_LANES >= BLOCK_IN
+                ? '1 : (products_t'(1) << (DSP_LANES * 2 * PRODUCT)) - 1'b1;
+            products_t in_dsp, in_luts;
+            if (PACKED_MULTIPLIERS != 0) begin : g_packed
+                assign in_dsp = multiply_packed(g_row[ROW].x, g_columns[COLUMNS].g_packed.factors);
+            end else begin : g_single
+                assign in_dsp = multiply_singly(g_row[ROW].x, g_columns[COLUMNS].g_single.weights0,
+                                                g_columns[COLUMNS].g_single.weights1);
+            end
+            assign in_luts = multiply_in_luts(g_row[ROW].x, g_columns[COLUMNS].g_single.weights0,
+                                              g_columns[COLUMNS].g_single.weights1);
             always_ff @(posedge clk) if (enable[1])
-                products <=
-                    (multiply(g_row[ROW].x, g_column[COLUMN].w, g_column[COLUMN+1].w) & IN_DSP)
-                    | (multiply_in_luts(g_row[ROW].x, g_column[COLUMN].w, g_column[COLUMN+1].w)
-                       & ~IN_DSP);
+                products <= (in_dsp & IN_DSP) | (in_luts & ~IN_DSP);
         end
 
         for (genvar t = 0; t < TREE_STAGES; t++) begin : g_tree
@@ -162,8 +196,8 @@ module gemm_core
             end
         end
         for (genvar c = 0; c < 2; c++) begin : g_sum
-            if (COLUMN + c < BLOCK_OUT) begin : g_output
-                assign sums[(ROW*BLOCK_OUT + COLUMN + c)*ACC_WIDTH +: ACC_WIDTH] =
+            if (2 * COLUMNS + c < BLOCK_OUT) begin : g_output
+                assign sums[(ROW*BLOCK_OUT + 2*COLUMNS + c)*ACC_WIDTH +: ACC_WIDTH] =
                     g_tree[TREE_STAGES-1].groups[c*ACC_WIDTH +: ACC_WIDTH];
             end
         end
