@@ -33,6 +33,7 @@ from vtaops.isa import Alu, AluOp, Encoding, Finish, Gemm, Instruction, Load, St
 from vtaops.lowering.operation import Operation, Touch
 from vtaops.lowering.tokens import insert_tokens
 from vtaops.program import Role
+from vtaops.program.timing import TimingParameters
 from vtaops.program.timing.hazards import held_micro_ops
 from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime import Device, Fsim, open_device
@@ -329,6 +330,18 @@ def test_the_timing_model_counts_the_micro_ops_that_wait_for_a_mul(tiny):
         program.run(tiny)
         assert tiny.performance().cycles == program.cycles()
     assert held > 100
+
+
+@pytest.mark.parametrize("bandwidth", [2.0, 5.0, 12.0])
+def test_the_timing_model_shares_the_bandwidth_as_the_dram_does(bandwidth):
+    """Within 3 %: the model grants chunks, and both directions of the port draw on one budget."""
+    with Tsim("tiny", port_bytes=8, bandwidth=bandwidth) as device:
+        for build in PROGRAMS.values():
+            program = build()
+            device.reset_stats()
+            program.run(device, *[np.zeros(b.shape, b.dtype) for b in program.inputs])
+            expected = program.cycles(TimingParameters(port_bytes=8, bandwidth=bandwidth))
+            assert device.performance().cycles == pytest.approx(expected, rel=0.03)
 
 
 @pytest.mark.parametrize("port_bytes", [8, 64])

@@ -26,8 +26,10 @@ class TimingParameters:
         Bytes of a beat, for reads and for writes. None: the bus of the configuration's board
         (``vtaops.config.TARGETS``).
     bandwidth : float or None
-        Bytes per cycle of the DRAM, reads and writes together. None: a beat per cycle in each
-        direction.
+        Bytes per cycle of the DRAM, reads and writes together. None: no limit but a beat per cycle
+        in each direction.
+    saved_beats : int
+        Beats for which an idle DRAM of limited bandwidth saves up (``harness.cpp``).
     dram_latency : int
         Cycles from a request to its first beat, and from the last beat of a store to its
         acknowledgement. Default: that of the device ``tsim``.
@@ -89,6 +91,7 @@ class TimingParameters:
 
     port_bytes: int | None = None
     bandwidth: float | None = None
+    saved_beats: int = 4
     dram_latency: int = 32
     request_latency: int = 1
     buffer_latency: int = 2
@@ -144,11 +147,9 @@ class TimingParameters:
         """Return the stages of the compute pipeline behind the issue on `config`."""
         return compute_depth(config) if self.compute_depth is None else self.compute_depth
 
-    def beat_cycles(self, config: HardwareConfig) -> float:
-        """Return the cycles that the DRAM needs for each beat; at least 1."""
-        if self.bandwidth is None:
-            return 1.0
-        return max(1.0, self.port_width(config) / self.bandwidth)
+    def budget_cycles(self, config: HardwareConfig) -> float:
+        """Return the cycles for which the bandwidth allows one beat; 0 where it has no limit."""
+        return 0.0 if self.bandwidth is None else self.port_width(config) / self.bandwidth
 
 
 _MAY_BE_ZERO = {
