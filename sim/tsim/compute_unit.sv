@@ -116,9 +116,9 @@ module compute_unit
     logic next_valid, current_valid, next_started, load_start_ready;
     kind_t next_kind, current_kind;
 
-    fifo #(.WIDTH(INSN_BITS), .DEPTH(COMMAND_DEPTH)) commands (
-        .clk, .rst, .in_valid(insn_valid), .in_ready(insn_ready), .in_data(insn),
-        .out_valid(head_valid), .out_ready(head_taken), .out_data(head));
+    command_queue commands (
+        .clk, .rst, .in_valid(insn_valid), .in_ready(insn_ready), .in_insn(insn),
+        .out_valid(head_valid), .out_ready(head_taken), .out_insn(head));
 
     /* verilator lint_off UNUSEDSIGNAL */
     gemm_t head_gemm, next_gemm, current_gemm;

@@ -52,10 +52,10 @@ class TimingParameters:
     fetch_bursts : int
         Bursts that the fetch reads ahead (``fetch.sv``: a buffer of four).
     command_depth : int
-        Instructions that wait in front of each unit, the one in the output register of the queue
-        included (``RtlParameters.command_depth`` + 1).
+        Instructions that wait in front of each unit, the two in output registers of the queue
+        included (``RtlParameters.command_depth`` + 2).
     dispatch_latency : int
-        Cycles through a command queue (``fifo.sv``).
+        Cycles through a command queue (``command_queue.sv``).
     loads_in_flight : int
         Loads of one engine between their tokens and their completion (``tensor_load.sv``: four
         queued, one at the head, one in execution).
@@ -101,8 +101,8 @@ class TimingParameters:
     chunk_bursts: int = 8
     burst_beats: int = 16
     fetch_bursts: int = 4
-    command_depth: int = 513
-    dispatch_latency: int = 2
+    command_depth: int = 514
+    dispatch_latency: int = 3
     loads_in_flight: int = 6
     stores_in_flight: int = 6
     load_fill: int = 3
