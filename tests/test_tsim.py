@@ -35,6 +35,7 @@ from vtaops.lowering.tokens import insert_tokens
 from vtaops.program import Role
 from vtaops.program.timing import TimingParameters
 from vtaops.program.timing.hazards import held_micro_ops
+from vtaops.program.timing.pipeline import compute_depth
 from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime import Device, Fsim, open_device
 from vtaops.runtime.executor import LoadedProgram
@@ -304,6 +305,24 @@ def test_every_accumulator_is_read_as_the_micro_ops_before_leave_it(name, port_b
         program = HazardousProgram(CONFIGS[name], seed)
         with Tsim(CONFIGS[name], port_bytes=port_bytes) as device:
             run_random(program, program.stream(), device)
+
+
+@pytest.mark.parametrize(("log_batch", "log_block", "depth"), [(1, 2, 7), (0, 5, 9)])
+def test_pipelines_of_other_depths(log_batch, log_block, depth):
+    """One stage in the adder tree, and three of which the first has a single level."""
+    config = replace(
+        CONFIGS["pynq"],
+        log_batch=log_batch,
+        log_block=log_block,
+        log_uop_buff_size=12,
+        log_inp_buff_size=10 + log_batch + log_block,
+        log_wgt_buff_size=8 + 2 * log_block,
+        log_acc_buff_size=12 + log_batch + log_block,
+    )
+    assert compute_depth(config) == depth
+    program = HazardousProgram(config, 3)
+    with Tsim(config, port_bytes=8) as device:
+        run_random(program, program.stream(), device)
 
 
 def test_the_timing_model_counts_the_micro_ops_that_wait_for_a_mul(tiny):
