@@ -99,7 +99,7 @@ machines = st.builds(
     chunk_beats=st.sampled_from([8, 32]),
     chunk_bursts=st.sampled_from([1, 4]),
     burst_beats=st.sampled_from([4, 16]),
-    command_depth=st.sampled_from([3, 513]),
+    command_depth=st.sampled_from([3, 514]),
     compute_depth=st.integers(1, 6),
     alu_interval=st.integers(1, 2),
     loads_in_flight=st.integers(1, 6),
@@ -188,7 +188,8 @@ def test_never_faster_than_any_bound(program, parameters, bandwidth):
     reads, writes = timeline.port.read_beats, timeline.port.write_beats
     assert last >= max(reads, writes)
     if bandwidth is not None:
-        assert last >= (reads + writes) * timeline.port.width / bandwidth - 1
+        limited = reads + writes - parameters.saved_beats  # an idle DRAM saves up
+        assert last >= limited * timeline.port.width / bandwidth - 1
 
 
 def test_work_is_what_the_instructions_say():

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from program_builder import PROGRAMS, edited
+from program_builder import PROGRAMS, ProgramBuilder, edited
 from random_cases import FAMILIES, random_tiling
 from reference_isa import launch, launch_words, place, serialise
 from test_fsim import CONFIGS, REGION, RandomProgram
@@ -32,6 +32,10 @@ from vtaops.config import Memory
 from vtaops.isa import Alu, AluOp, Encoding, Finish, Gemm, Instruction, Load, Store
 from vtaops.lowering.operation import Operation, Touch
 from vtaops.lowering.tokens import insert_tokens
+from vtaops.program import Role
+from vtaops.program.timing import TimingParameters
+from vtaops.program.timing.hazards import held_micro_ops
+from vtaops.program.timing.pipeline import compute_depth
 from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime import Device, Fsim, open_device
 from vtaops.runtime.executor import LoadedProgram
@@ -240,6 +244,10 @@ def gemm_cycles(device: Tsim, *instructions: Gemm | Alu) -> int:
         (Gemm(reset=1, uop_end=1, iter_out=20, iter_in=50), 1),
         (Alu(alu_op=AluOp.ADD, uop_end=1, iter_out=20, iter_in=50, use_imm=1, imm=1), 1),
         (Alu(alu_op=AluOp.ADD, uop_end=1, iter_out=20, iter_in=50), 2),
+        (Alu(alu_op=AluOp.MUL, uop_end=1, iter_out=20, iter_in=50, dst_factor_in=1, use_imm=1), 1),
+        # A MUL of what the MUL before has written waits a cycle, the only such case.
+        (Alu(alu_op=AluOp.MUL, uop_end=1, iter_out=20, iter_in=50, use_imm=1), 2),
+        (Alu(alu_op=AluOp.MUL, uop_end=1, iter_out=20, iter_in=50), 3),
     ],
 )
 def test_compute_unit_loses_no_cycle_within_and_between_instructions(
@@ -263,6 +271,96 @@ def test_accumulations_into_one_element_are_all_counted(tiny):
     inp = np.ones((1, 1, 8), np.int8)
     wgt = np.ones((1, 8, 8), np.int8)
     assert (program.run(tiny, inp, wgt) == 9 * 8 >> 3).all()
+
+
+class HazardousProgram(RandomProgram):
+    """Short GEMM and ALU instructions, one straight behind the other, on few accumulators."""
+
+    def __init__(self, config: vtaops.HardwareConfig, seed: int) -> None:
+        super().__init__(config, seed)
+        self.fill_scratchpads()
+        for _ in range(150):
+            self.emit(self._instruction())
+
+    def _instruction(self) -> Instruction:
+        first = self.integer(0, 60)
+        loops = {
+            "uop_begin": first,
+            "uop_end": first + self.integer(1, 4),
+            "iter_out": self.integer(1, 3),
+            "iter_in": self.integer(1, 3),
+            "dst_factor_in": self.integer(0, 2),
+            "dst_factor_out": self.integer(0, 2),
+            "src_factor_in": self.integer(0, 2),
+        }
+        if self.rng.random() < 0.2:
+            return Gemm(reset=int(self.rng.random() < 0.3), **loops)
+        op = AluOp(int(self.rng.choice([*AluOp, AluOp.MUL, AluOp.MUL])))
+        return Alu(alu_op=op, use_imm=self.integer(0, 1), imm=self.integer(-40, 40), **loops)
+
+
+@pytest.mark.parametrize(("name", "port_bytes"), MODELS)
+def test_every_accumulator_is_read_as_the_micro_ops_before_leave_it(name, port_bytes):
+    for seed in range(6):
+        program = HazardousProgram(CONFIGS[name], seed)
+        with Tsim(CONFIGS[name], port_bytes=port_bytes) as device:
+            run_random(program, program.stream(), device)
+
+
+@pytest.mark.parametrize(("log_batch", "log_block", "depth"), [(1, 2, 7), (0, 5, 9)])
+def test_pipelines_of_other_depths(log_batch, log_block, depth):
+    """One stage in the adder tree, and three of which the first has a single level."""
+    config = replace(
+        CONFIGS["pynq"],
+        log_batch=log_batch,
+        log_block=log_block,
+        log_uop_buff_size=12,
+        log_inp_buff_size=10 + log_batch + log_block,
+        log_wgt_buff_size=8 + 2 * log_block,
+        log_acc_buff_size=12 + log_batch + log_block,
+    )
+    assert compute_depth(config) == depth
+    program = HazardousProgram(config, 3)
+    with Tsim(config, port_bytes=8) as device:
+        run_random(program, program.stream(), device)
+
+
+def test_the_timing_model_counts_the_micro_ops_that_wait_for_a_mul(tiny):
+    rng = np.random.default_rng(9)
+    held = 0
+    for _ in range(20):
+        b = ProgramBuilder(tiny.config)
+        count = int(rng.integers(1, 5))
+        rows = rng.integers(0, 3, (count, 3)).tolist()
+        b.load_micro_ops(b.micro_ops(*map(tuple, rows)), count)
+        for _ in range(5):
+            loops = dict(zip(("iter_out", "iter_in", "dst_factor_in", "src_factor_in"),
+                             rng.integers(1, 4, 4).tolist(), strict=True))  # fmt: skip
+            loops["dst_factor_in"] -= 1
+            op = AluOp.MUL if rng.random() < 0.8 else AluOp.ADD
+            b.add(Alu(alu_op=op, uop_end=count, use_imm=int(rng.integers(2)), imm=3, **loops))
+        b.add(replace(b.instructions.pop(), push_next=1), b.relocations.pop())
+        y = b.tiles("y", Role.OUTPUT, 1)
+        b.store(y, 0, 0, 1, pop_prev=1, push_prev=1)
+        b.finish(pop_next=1)
+        program = b.build()
+        held += int(held_micro_ops(program).sum())
+        tiny.reset_stats()
+        program.run(tiny)
+        assert tiny.performance().cycles == program.cycles()
+    assert held > 100
+
+
+@pytest.mark.parametrize("bandwidth", [2.0, 5.0, 12.0])
+def test_the_timing_model_shares_the_bandwidth_as_the_dram_does(bandwidth):
+    """Within 3 %: the model grants chunks, and both directions of the port draw on one budget."""
+    with Tsim("tiny", port_bytes=8, bandwidth=bandwidth) as device:
+        for build in PROGRAMS.values():
+            program = build()
+            device.reset_stats()
+            program.run(device, *[np.zeros(b.shape, b.dtype) for b in program.inputs])
+            expected = program.cycles(TimingParameters(port_bytes=8, bandwidth=bandwidth))
+            assert device.performance().cycles == pytest.approx(expected, rel=0.03)
 
 
 @pytest.mark.parametrize("port_bytes", [8, 64])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +13,21 @@ from tsim_support import needs_tools
 
 from vtaops import HardwareConfig
 from vtaops.isa import AluOp
+from vtaops.program.timing.pipeline import tree_stages
 from vtaops.runtime.tsim.build import build_library
 from vtaops.runtime.tsim.rtl import RtlParameters, sources, systemverilog_package
 
 pytestmark = needs_tools
 
 CONFIG = HardwareConfig.load("tiny")
-PARAMETERS = RtlParameters(port_bytes=16, burst_beats=4, dsp_multipliers=21)
+PARAMETERS = RtlParameters(port_bytes=16, burst_beats=4)
+# Of the 64 products of a tile: all in DSP blocks, or some from adders; two to a block, or one.
+MULTIPLIERS = {
+    "packed": PARAMETERS,
+    "packed, some from adders": replace(PARAMETERS, dsp_multipliers=21),
+    "single, some from adders": replace(PARAMETERS, dsp_multipliers=42, packed_multipliers=False),
+}
+GEMM_STAGES = 2 + tree_stages(CONFIG)
 FOLDER = Path(__file__).parent / "rtl"
 
 
@@ -62,19 +71,26 @@ class Blocks:
         self._lib.blocks_free(self._handle)
 
 
-@pytest.fixture(scope="module")
-def library() -> Path:
+def open_blocks(parameters: RtlParameters) -> Blocks:
     names = {"token_queue", "fifo", "sram", "banked_sram", "burst_generator"}
-    names |= {"vector_alu", "gemm_core", "dot_product", "lut_multiplier"}
+    names |= {"vector_alu", "gemm_core"}
     files = {path.name: path.read_bytes() for path in sources() if path.stem in names}
-    files["vta_pkg.sv"] = systemverilog_package(CONFIG, PARAMETERS).encode()
+    files["vta_pkg.sv"] = systemverilog_package(CONFIG, parameters).encode()
     files |= {path.name: path.read_bytes() for path in FOLDER.glob("blocks.*")}
-    return build_library("blocks", files, "blocks.cpp")
+    return Blocks(build_library("blocks", files, "blocks.cpp"))
 
 
 @pytest.fixture
-def blocks(library):
-    instance = Blocks(library)
+def blocks():
+    instance = open_blocks(PARAMETERS)
+    yield instance
+    instance.close()
+
+
+@pytest.fixture(params=MULTIPLIERS.values(), ids=MULTIPLIERS)
+def core(request):
+    instance = open_blocks(request.param)
+    instance["gemm_enable"] = (1 << GEMM_STAGES) - 1
     yield instance
     instance.close()
 
@@ -216,13 +232,21 @@ def test_vector_alu_equals_python_integers(blocks, op):
         x, y = np.array(group, np.int64).T.astype(np.int32)
         blocks["alu_x"], blocks["alu_y"] = x, y
         blocks.evaluate()
-        got = blocks.array("alu_result", "<i4", lanes).tolist()
+        port = "alu_result"
+        if op == AluOp.MUL:  # its result is there a cycle later
+            port = "alu_product"
+            blocks.clock()
+        got = blocks.array(port, "<i4", lanes).tolist()
         assert got == [alu_reference(op, *pair) for pair in group]
 
 
-def test_gemm_core_multiplies_a_tile_per_cycle(blocks):
+def sums(core: Blocks) -> np.ndarray:
+    return core.array("sums", "<i4", CONFIG.acc.lanes).reshape(CONFIG.acc.shape)
+
+
+def test_gemm_core_multiplies_a_tile_per_cycle(core):
     rng = np.random.default_rng(6)
-    tiles = []
+    expected = []
     for step in range(100):
         extreme = step % 10 == 0  # all -128: the largest sum
         shapes = (CONFIG.inp.shape, CONFIG.wgt.shape)
@@ -230,10 +254,31 @@ def test_gemm_core_multiplies_a_tile_per_cycle(blocks):
             np.full(s, -128, np.int8) if extreme else rng.integers(-128, 128, s, np.int8)
             for s in shapes
         )
-        tiles.append(inp.astype(np.int64) @ wgt.astype(np.int64).T)
-        blocks["inp"], blocks["wgt"] = inp, wgt
-        blocks["multiply"] = blocks["add"] = 1
-        blocks.clock()
-        if step >= 1:
-            got = blocks.array("sums", "<i4", CONFIG.acc.lanes).reshape(CONFIG.acc.shape)
-            np.testing.assert_array_equal(got, tiles[step - 1])
+        expected.append(inp.astype(np.int64) @ wgt.astype(np.int64).T)
+        core["inp"], core["wgt"] = inp, wgt
+        core.clock()
+        if step >= GEMM_STAGES - 1:
+            np.testing.assert_array_equal(sums(core), expected[step - GEMM_STAGES + 1])
+
+
+@pytest.mark.parametrize("lane", [0, 7], ids=["first", "last"])  # in a DSP block; from adders
+@pytest.mark.parametrize("varied", [0, 1], ids=["low", "high"])
+def test_neighbouring_products_do_not_disturb_each_other(core, lane, varied):
+    """All inputs times all weights, beside the extreme weights of the neighbouring output."""
+    everything = np.arange(-128, 128, dtype=np.int8)
+    inp, wgt = np.zeros(CONFIG.inp.shape, np.int8), np.zeros(CONFIG.wgt.shape, np.int8)
+    batches = len(inp)
+    columns = everything.reshape(-1, len(wgt) // 2)  # as many weights as there are pairs
+    expected = []
+    for neighbour in (-128, 127):
+        wgt[1 - varied :: 2, lane] = neighbour
+        for weights in columns:
+            wgt[varied::2, lane] = weights
+            core["wgt"] = wgt
+            for first in range(0, 256, batches):
+                inp[:, lane] = everything[first : first + batches]
+                expected.append(np.outer(inp[:, lane].astype(np.int32), wgt[:, lane]))
+                core["inp"] = inp
+                core.clock()
+                if len(expected) >= GEMM_STAGES:
+                    np.testing.assert_array_equal(sums(core), expected[-GEMM_STAGES])

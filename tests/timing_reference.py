@@ -164,6 +164,9 @@ class Machine:
         self.p = p
         self.code = program.decode()
         config = program.config
+        self.depth = p.compute_depth
+        if p.compute_depth is None:  # the tree adds four numbers a stage
+            self.depth = 6 + max(1, len(range(0, config.block_in.bit_length() - 1, 2)))
         self.port_bytes = p.port_bytes or config.board.bus_bits // 8
         self.beats = [beats_of(i, config, self.port_bytes) for i in self.code]
         block = self.port_bytes * p.burst_beats
@@ -316,7 +319,7 @@ class Machine:
         """When the engine may write: ACC with an empty pipeline, UOP where no loop reads."""
         i = x["i"]
         if i.memory != Memory.UOP:
-            depth = self.p.compute_depth
+            depth = self.depth
             return lambda t: (
                 before is None or (before["issued"] is not None and t >= before["issued"] + depth)
             )
@@ -328,7 +331,7 @@ class Machine:
 
     def issue(self, x, issued):
         x["issued"] = issued
-        completed = issued + self.p.compute_depth
+        completed = issued + self.depth
         if x["i"].push_prev:
             self.tokens["g2l"].append(completed)
         if x["i"].push_next:

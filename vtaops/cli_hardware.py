@@ -149,13 +149,17 @@ def build_tsim(
 def synth_report(
     config: ConfigArgument = "pynq",
     dsp_multipliers: Annotated[
-        int, typer.Option(help="Multipliers of the GEMM core in DSP blocks; -1: all.")
+        int,
+        typer.Option(help="DSP blocks for the multipliers of the GEMM core; -1: all it can use."),
     ] = -1,
+    packed_multipliers: Annotated[
+        bool, typer.Option(help="Form two products in a DSP block.")
+    ] = True,
     as_json: JsonOption = False,
 ) -> None:
     """Estimate with Yosys what the RTL takes of the board's FPGA; takes some minutes.
 
-    Example: vtaops synth-report pynq --dsp-multipliers 160
+    Example: vtaops synth-report pynq --dsp-multipliers 96
     """
     from vtaops.runtime.tsim import RtlParameters
     from vtaops.runtime.tsim.synthesis import CAPACITY, Resources, part_of, synthesize
@@ -165,6 +169,7 @@ def synth_report(
         port_bytes=hardware.board.bus_bits // 8,
         address_bits=32,
         dsp_multipliers=None if dsp_multipliers < 0 else dsp_multipliers,
+        packed_multipliers=packed_multipliers,
     )
     part = part_of(hardware)
     family, capacity = CAPACITY[part]

@@ -25,7 +25,7 @@ def rtl(
         int, typer.Option(help="Width of the DRAM port in bytes; 0: that of the board's bus.")
     ] = 0,
     dsp_multipliers: Annotated[
-        int, typer.Option(help="Multipliers of the GEMM core in DSP blocks; -1: what fits.")
+        int, typer.Option(help="DSP blocks for the GEMM core; -1: what fits.")
     ] = -1,
     clock_mhz: Annotated[int, typer.Option(help="Frequency of the logic.")] = 100,
     jobs: Annotated[int, typer.Option(help="Processes of Vivado at a time.")] = 2,

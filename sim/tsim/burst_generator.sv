@@ -25,47 +25,66 @@ module burst_generator
     localparam int SHIFT = $clog2(PORT_BYTES);
     localparam int LOG_BURST = $clog2(BURST_BEATS);
 
-    logic [ADDR_BITS-1:0]       row_address;   // of the row being cut
-    logic [ADDR_BITS-SHIFT-1:0] beat;          // next port word
-    logic [31:0]                beats_left;    // of this row
-    logic [15:0]                rows_left;     // this row included
+    logic [ADDR_BITS-1:0]       next_row;    // address of the row behind the one being cut
+    logic [ADDR_BITS-SHIFT-1:0] beat;        // next port word
+    logic [BEATS_BITS-1:0]      beats;       // of the next burst
+    logic [32:0]                left;        // words from the block of this burst to the row's end
+    logic                       ends_row;    // the next burst is the last one of its row
+    logic [15:0]                rows_left;   // this row included
     logic [31:0]                row_bytes, stride_bytes;
 
-    function automatic logic [31:0] beats_of(input logic [SHIFT-1:0] offset,
-                                             input logic [31:0] nbytes);
-        return (nbytes + 32'(offset) + 32'(PORT_BYTES - 1)) >> SHIFT;
+    // The first burst of a row. Computed ahead, like all others, to keep the handshake short. Words
+    // are counted from the aligned block in which the row begins, which needs one addition.
+    typedef struct packed {
+        logic                  ends_row;
+        logic [BEATS_BITS-1:0] beats;
+        logic [32:0]           left;
+    } burst_t;
+
+    function automatic burst_t first_burst(input logic [SHIFT+LOG_BURST-1:0] address,
+                                           input logic [31:0] nbytes);
+        logic [32:0] words;
+        words = (33'(nbytes) + 33'(address) + 33'(PORT_BYTES - 1)) >> SHIFT;
+        first_burst.ends_row = words <= 33'(BURST_BEATS);
+        first_burst.beats    = (first_burst.ends_row ? BEATS_BITS'(words) : BEATS_BITS'(BURST_BEATS))
+                             - BEATS_BITS'(address[SHIFT+LOG_BURST-1:SHIFT]);
+        first_burst.left     = words;
     endfunction
 
-    wire [BEATS_BITS-1:0] room = BEATS_BITS'(BURST_BEATS) - BEATS_BITS'(beat[LOG_BURST-1:0]);
-    wire ends_row = beats_left <= 32'(room);
     wire fire = req_valid && req_ready;
     wire ends_block = fire && ends_row && rows_left == 16'd1;
-    wire [ADDR_BITS-1:0] next_row = row_address + ADDR_BITS'(stride_bytes);
+    wire start = start_valid && start_ready;
+    wire burst_t of_start = first_burst(start_address[SHIFT+LOG_BURST-1:0], start_row_bytes);
+    wire burst_t of_row   = first_burst(next_row[SHIFT+LOG_BURST-1:0], row_bytes);
+    wire [32:0] left_behind = left - 33'(BURST_BEATS);  // the same for the burst behind this one
+    wire last_behind = left <= 33'(2 * BURST_BEATS);
 
     assign req_valid   = active;
     assign req_address = {beat, SHIFT'(0)};
-    assign req_beats   = ends_row ? BEATS_BITS'(beats_left) : room;
+    assign req_beats   = beats;
     assign start_ready = !active || ends_block;
 
     always_ff @(posedge clk) begin
         if (rst) active <= 1'b0;
-        else if (start_valid && start_ready) begin
-            active       <= 1'b1;
-            row_address  <= start_address;
+        else if (start) active <= 1'b1;
+        else if (ends_block) active <= 1'b0;
+        if (start) begin
             beat         <= start_address[ADDR_BITS-1:SHIFT];
-            beats_left   <= beats_of(start_address[SHIFT-1:0], start_row_bytes);
+            {ends_row, beats, left} <= of_start;
+            next_row     <= start_address + ADDR_BITS'(start_stride_bytes);
             rows_left    <= start_rows;
             row_bytes    <= start_row_bytes;
             stride_bytes <= start_stride_bytes;
-        end else if (ends_block) active <= 1'b0;
-        else if (fire && ends_row) begin
-            row_address <= next_row;
-            beat        <= next_row[ADDR_BITS-1:SHIFT];
-            beats_left  <= beats_of(next_row[SHIFT-1:0], row_bytes);
-            rows_left   <= rows_left - 1'b1;
+        end else if (fire && ends_row) begin
+            beat       <= next_row[ADDR_BITS-1:SHIFT];
+            {ends_row, beats, left} <= of_row;
+            next_row   <= next_row + ADDR_BITS'(stride_bytes);
+            rows_left  <= rows_left - 1'b1;
         end else if (fire) begin
-            beat       <= beat + (ADDR_BITS-SHIFT)'(req_beats);
-            beats_left <= beats_left - 32'(req_beats);
+            beat       <= beat + (ADDR_BITS-SHIFT)'(beats);
+            ends_row   <= last_behind;
+            beats      <= last_behind ? BEATS_BITS'(left_behind) : BEATS_BITS'(BURST_BEATS);
+            left       <= left_behind;
         end
     end
 endmodule

@@ -7,13 +7,19 @@
 // its data), then `current` (issues one slot per cycle into the pipeline), then the pipeline; its
 // tokens are pushed when its last slot leaves, so completion is in order.
 //
-// Pipeline: S0 read the micro-op | S1 add the loop offsets | S2 read the input and weight tiles |
-//   S3 multiply | S4 sum, read the accumulator | S5 accumulate or ALU, write the accumulator.
-// Hazard:   an accumulator is written one cycle after it is read, so only the slot directly before
-//   can be missed: its result is forwarded (S4 compares with S5). No other stall exists: GEMM and
-//   ALU with an immediate issue one micro-op per cycle, ALU with a tensor operand one in two
-//   cycles (a slot reads the source tile, the next the destination); instructions follow
-//   each other without a gap.
+// Pipeline, for an adder tree of two stages (TREE_STAGES; every further one moves what follows):
+//   S0 read the micro-op | S1 add the loop offsets | S2 read the input and weight tiles |
+//   S3 register them | S4 multiply | S5, S6 adder tree | S7 accumulate or ALU | S8 write.
+//   The accumulator is read in S5 (READ) and registered in S6 (ALIGN), to meet the tile product in
+//   S7 (EXECUTE); it is written in S8 (LAST), where a MUL is put together from its partial products.
+// Hazards:  an accumulator is written three cycles after it is read. READ compares its index with
+//   those of the three slots before, and the nearest that writes it is forwarded: from the slot
+//   directly before in EXECUTE, from the two others in ALIGN. So neither the order of the
+//   accumulators nor that of the instructions costs a cycle: GEMM and ALU with an immediate issue
+//   one micro-op per cycle, ALU with a tensor operand one in two cycles (a slot reads the source
+//   tile, the next the destination); instructions follow each other without a gap. One exception:
+//   the result of a MUL is known one stage late, so a slot that reads what the MUL directly before
+//   it writes is held in S2 for a cycle.
 //   LOAD UOP writes while a GEMM or ALU instruction runs, except into the range of its micro-ops;
 //   LOAD ACC writes when the pipeline is empty.
 //
@@ -78,13 +84,24 @@ module compute_unit
     // What an instruction is to this unit.
     typedef enum logic [1:0] {LOOP, LOAD, OTHER} kind_t;
 
-    // One step in the pipeline. `data` is low in a slot that only carries tokens or FINISH.
+    localparam int LAST = COMPUTE_DEPTH;
+    localparam int EXECUTE = LAST - 1;
+    localparam int ALIGN = LAST - 2;
+    localparam int READ = LAST - 3;
+    if (ALIGN != 2 + GEMM_STAGES) begin : g_depth
+        $error("the accumulator must meet the tile product: COMPUTE_DEPTH is GEMM_STAGES + 4");
+    end
+
+    // One step in the pipeline. All flags are low in a slot that only carries tokens or FINISH.
     typedef struct packed {
-        logic        data;
+        logic        data;       // reads an accumulator
+        logic        writes;     // writes an accumulator
+        logic        gemm;       // is a tile product
         logic        is_alu;
         logic        reset;
         logic        reads_src;  // first slot of an ALU micro-op with tensor operand
         logic        use_imm;
+        logic        multiplies;
         logic [2:0]  alu_op;
         logic [15:0] imm;
         logic        last;       // of its instruction
@@ -99,9 +116,9 @@ module compute_unit
     logic next_valid, current_valid, next_started, load_start_ready;
     kind_t next_kind, current_kind;
 
-    fifo #(.WIDTH(INSN_BITS), .DEPTH(COMMAND_DEPTH)) commands (
-        .clk, .rst, .in_valid(insn_valid), .in_ready(insn_ready), .in_data(insn),
-        .out_valid(head_valid), .out_ready(head_taken), .out_data(head));
+    command_queue commands (
+        .clk, .rst, .in_valid(insn_valid), .in_ready(insn_ready), .in_insn(insn),
+        .out_valid(head_valid), .out_ready(head_taken), .out_insn(head));
 
     /* verilator lint_off UNUSEDSIGNAL */
     gemm_t head_gemm, next_gemm, current_gemm;
@@ -187,7 +204,8 @@ module compute_unit
     logic pipeline_empty;
     assign load_allowed = is_uop ? !uop_in_use : !current_loops && pipeline_empty;
 
-    wire retire_load = current_valid && current_kind == LOAD && loads_done != '0;
+    logic hold;  // S0 to S2 wait for a MUL
+    wire retire_load = current_valid && current_kind == LOAD && loads_done != '0 && !hold;
     always_ff @(posedge clk) begin
         if (rst) loads_done <= '0;
         else if (load_done != retire_load)
@@ -204,142 +222,163 @@ module compute_unit
     wire current_is_alu = current_gemm.opcode == OP_ALU;
     wire two_slots = current_is_alu && !current_alu.use_imm;
     wire ends_micro_op = !two_slots || second_half;
-    wire issue = current_valid && (current_kind != LOAD || retire_load);
+    wire issue = current_valid && (current_kind != LOAD || retire_load) && !hold;
     assign ends_current = issue && (current_kind != LOOP || ends_micro_op && last_iteration);
 
     micro_op_sequencer sequencer (
         .clk, .load(next_moves && next_kind == LOOP), .insn(next_insn),
-        .step(current_loops && ends_micro_op),
+        .step(current_loops && ends_micro_op && !hold),
         .uop_index, .dst_offset, .src_offset, .wgt_offset, .last(last_iteration));
 
     always_ff @(posedge clk) begin
         if (rst) second_half <= 1'b0;
-        else if (current_loops) second_half <= two_slots && !second_half;
+        else if (current_loops && !hold) second_half <= two_slots && !second_half;
     end
 
     slot_t issued;
     always_comb begin
-        issued.data      = current_loops;
-        issued.is_alu    = current_is_alu;
-        issued.reset     = current_gemm.reset;
-        issued.reads_src = two_slots && !second_half;
-        issued.use_imm   = current_alu.use_imm;
-        issued.alu_op    = current_alu.alu_op;
-        issued.imm       = current_alu.imm;
-        issued.last      = ends_current;
-        issued.push_prev = current_gemm.push_prev;
-        issued.push_next = current_gemm.push_next;
-        issued.finish    = current_gemm.opcode == OP_FINISH;
+        issued.data       = current_loops;
+        issued.reads_src  = current_loops && two_slots && !second_half;
+        issued.writes     = current_loops && !issued.reads_src;
+        issued.gemm       = current_loops && !current_is_alu && !current_gemm.reset;
+        issued.is_alu     = current_is_alu;
+        issued.reset      = current_gemm.reset;
+        issued.use_imm    = current_alu.use_imm;
+        issued.multiplies = issued.writes && current_is_alu && current_alu.alu_op == ALU_MUL;
+        issued.alu_op     = current_is_alu ? current_alu.alu_op : ALU_ADD;
+        issued.imm        = current_alu.imm;
+        issued.last       = ends_current;
+        issued.push_prev  = current_gemm.push_prev;
+        issued.push_next  = current_gemm.push_next;
+        issued.finish     = current_gemm.opcode == OP_FINISH;
     end
 
     // ------------------------------------------------------------------------------ pipeline
-    slot_t s1, s2, s3, s4, s5;
-    logic  v1, v2, v3, v4, v5;
-    assign pipeline_empty = !(v1 || v2 || v3 || v4 || v5);
+    /* verilator lint_off UNUSEDSIGNAL */
+    slot_t s [1:LAST];
+    /* verilator lint_on UNUSEDSIGNAL */
+    logic [LAST:1] v;
+    logic [ACC_INDEX_BITS-1:0] dst   [2:LAST];
+    logic [ACC_INDEX_BITS-1:0] index [2:READ];  // of the accumulator that is read
+    assign pipeline_empty = v == '0;
+    assign hold = v[2] && s[2].data && v[3] && s[3].multiplies && index[2] == dst[3];
 
     always_ff @(posedge clk) begin
-        if (rst) {v1, v2, v3, v4, v5} <= '0;
-        else {v1, v2, v3, v4, v5} <= {issue, v1, v2, v3, v4};
-        if (issue) s1 <= issued;
-        if (v1) s2 <= s1;
-        if (v2) s3 <= s2;
-        if (v3) s4 <= s3;
-        if (v4) s5 <= s4;
+        if (rst) v <= '0;
+        else begin
+            if (!hold) v[2:1] <= {v[1], issue};
+            v[LAST:3] <= {v[LAST-1:3], v[2] && !hold};
+        end
+        if (issue) s[1] <= issued;
+        if (v[1] && !hold) s[2] <= s[1];
+        for (int i = 3; i <= LAST; i++) begin
+            if (v[i-1]) s[i] <= s[i-1];
+            if (v[i-1]) dst[i] <= dst[i-1];
+        end
+        for (int i = 3; i <= READ; i++) if (v[i-1]) index[i] <= index[i-1];
     end
 
     // S1: the micro-op arrives from its scratchpad.
     /* verilator lint_off UNUSEDSIGNAL */
     micro_op_t uop;
     /* verilator lint_on UNUSEDSIGNAL */
-    logic [ACC_INDEX_BITS-1:0] dst1, dst2, dst3, dst4, dst5;
+    logic [ACC_INDEX_BITS-1:0] dst1;
     logic [SRC_BITS-1:0]       src1, src2;
-    logic [ACC_INDEX_BITS-1:0] src3, src4;
     logic [WGT_INDEX_BITS-1:0] wgt1, wgt2;
+    wire [ACC_INDEX_BITS-1:0]  uop_dst = uop.dst + dst1;
+    wire [SRC_BITS-1:0]        uop_src = uop.src + src1;
 
     banked_sram #(.WIDTH(UOP_BITS), .DEPTH(UOP_DEPTH), .BANKS(UOP_SLOTS)) uop_mem (
         .clk,
         .wr_slots(load_valid && is_uop ? load_slots[UOP_SLOTS-1:0] : '0), .wr_lanes(1'b1),
         .wr_index(load_index[UOP_INDEX_BITS-1:0]), .wr_data(load_zero ? '0 : load_data),
-        .rd_en(current_loops), .rd_index(uop_index), .rd_data(uop));
+        .rd_en(current_loops && !hold), .rd_index(uop_index), .rd_data(uop));
 
     always_ff @(posedge clk) begin
-        if (current_loops) begin
+        if (current_loops && !hold) begin
             dst1 <= dst_offset;
             src1 <= src_offset;
             wgt1 <= wgt_offset;
         end
-        if (v1) begin
-            dst2 <= uop.dst + dst1;
-            src2 <= uop.src + src1;
-            wgt2 <= uop.wgt + wgt1;
+        if (v[1] && !hold) begin
+            dst[2]   <= uop_dst;
+            index[2] <= s[1].reads_src ? ACC_INDEX_BITS'(uop_src) : uop_dst;
+            src2     <= uop_src;
+            wgt2     <= uop.wgt + wgt1;
         end
-        if (v2) begin
-            dst3 <= dst2;
-            src3 <= ACC_INDEX_BITS'(src2);
-        end
-        if (v3) begin
-            dst4 <= dst3;
-            src4 <= src3;
-        end
-        if (v4) dst5 <= dst4;
     end
 
-    // S2 to S4: tile product.
+    // S2 to ALIGN: tile product.
     logic [ACC_BITS-1:0] sums;
-    wire multiply = v3 && s3.data && !s3.is_alu && !s3.reset;
-    wire add      = v4 && s4.data && !s4.is_alu && !s4.reset;
-    assign operands_en = v2 && s2.data && !s2.is_alu && !s2.reset;
+    logic [GEMM_STAGES-1:0] gemm_enable;
+    for (genvar i = 0; i < GEMM_STAGES; i++) begin : g_enable
+        assign gemm_enable[i] = v[3+i] && s[3+i].gemm;
+    end
+    assign operands_en = v[2] && s[2].gemm;
     assign inp_index   = INP_INDEX_BITS'(src2);
     assign wgt_index   = wgt2;
-    gemm_core core (.clk, .multiply, .add, .inp(inp_tile), .wgt(wgt_tile), .sums);
+    gemm_core core (.clk, .enable(gemm_enable), .inp(inp_tile), .wgt(wgt_tile), .sums);
 
-    // S4: read the accumulator, or learn that S5 is writing it just now.
-    wire [ACC_INDEX_BITS-1:0] acc_index = s4.reads_src ? src4 : dst4;
-    wire reads_acc = v4 && s4.data;
-    wire writes_acc = v5 && s5.data && !s5.reads_src;
-    logic forward;
-    logic [ACC_BITS-1:0] acc_read, acc_old, acc_new, forwarded, operand, alu_result;
+    // READ: read the accumulator, learn which of the three slots before will write it.
+    wire writes_next = v[EXECUTE] && s[EXECUTE].writes;
+    wire writes_acc  = v[LAST] && s[LAST].writes;
+    logic hit1, hit2, hit3, near;
+    logic [ACC_BITS-1:0] acc_read, acc_aligned, acc_old, written, retired, result, product;
     always_ff @(posedge clk) begin
-        forward <= writes_acc && dst5 == acc_index;
-        if (writes_acc) forwarded <= acc_new;
-        if (v5 && s5.reads_src) operand <= acc_old;
+        hit1 <= v[ALIGN] && s[ALIGN].writes && dst[ALIGN] == index[READ];
+        hit2 <= writes_next && dst[EXECUTE] == index[READ];
+        hit3 <= writes_acc && dst[LAST] == index[READ];
+        near <= hit1;
+        if (v[ALIGN] && s[ALIGN].data)
+            acc_aligned <= hit2 ? written : hit3 ? retired : acc_read;
+        if (writes_acc) retired <= written;
     end
 
-    // S5: accumulate or ALU.
-    wire [ACC_WIDTH-1:0] imm = {{(ACC_WIDTH-16){s5.imm[15]}}, s5.imm};
-    assign acc_old = forward ? forwarded : acc_read;
-    vector_alu alu_lanes (.enable(writes_acc && s5.is_alu), .op(s5.alu_op), .x(acc_old),
-                          .y(s5.use_imm ? {ACC_LANES{imm}} : operand), .result(alu_result));
-    always_comb begin
-        acc_new = alu_result;  // zero when the ALU is not enabled: a reset
-        if (!s5.is_alu && !s5.reset)
-            for (int l = 0; l < ACC_LANES; l++)
-                acc_new[l*ACC_WIDTH +: ACC_WIDTH] =
-                    acc_old[l*ACC_WIDTH +: ACC_WIDTH] + sums[l*ACC_WIDTH +: ACC_WIDTH];
+    // EXECUTE: accumulate or ALU. The second operand of the ALU is the immediate, or the
+    // accumulator of the slot before.
+    logic [ACC_BITS-1:0] second;
+    logic [OUT_SLOTS*ACC_BITS-1:0] write_data, expanded;
+    wire [ACC_WIDTH-1:0] imm = {{(ACC_WIDTH-16){s[ALIGN].imm[15]}}, s[ALIGN].imm};
+    assign acc_old = near ? write_data[ACC_BITS-1:0] : acc_aligned;
+    always_ff @(posedge clk) begin
+        if (v[EXECUTE] && s[EXECUTE].reads_src) second <= acc_old;
+        else if (v[ALIGN] && s[ALIGN].is_alu && s[ALIGN].use_imm) second <= {ACC_LANES{imm}};
     end
+    vector_alu alu_lanes (
+        .clk, .enable(writes_next), .clear(s[EXECUTE].reset && !s[EXECUTE].is_alu),
+        .op(s[EXECUTE].alu_op), .x(acc_old), .y(s[EXECUTE].is_alu ? second : sums),
+        .result, .product);
 
     // ------------------------------------------------------- accumulator and output scratchpads
-    logic [OUT_SLOTS-1:0]          acc_slots;
-    logic [ACC_LANES-1:0]          acc_lanes;
-    logic [ACC_INDEX_BITS-1:0]     acc_wr_index;
-    logic [OUT_SLOTS*ACC_BITS-1:0] acc_wr_data, expanded;
-    logic [ACC_LANES-1:0]          expanded_lanes;
+    // LAST writes what EXECUTE or a load has registered.
+    logic [OUT_SLOTS-1:0]          write_slots;
+    logic [ACC_LANES-1:0]          write_lanes, expanded_lanes;
+    logic [ACC_INDEX_BITS-1:0]     write_index;
+    logic [OUT_SLOTS*ACC_BITS-1:0] acc_wr_data;
     wire load_acc = load_valid && !is_uop;
 
     acc_expand expand (.memory(load_memory), .part(load_part), .zero(load_zero),
                        .beat(load_data), .lanes(expanded_lanes), .elements(expanded));
 
+    always_ff @(posedge clk) begin
+        if (rst) write_slots <= '0;
+        else write_slots <= load_acc ? load_slots[OUT_SLOTS-1:0] : OUT_SLOTS'(writes_next);
+        write_lanes <= load_acc ? expanded_lanes : '1;
+        write_index <= load_acc ? ACC_INDEX_BITS'(load_index) : dst[EXECUTE];
+        if (load_acc) write_data <= expanded;
+        else if (writes_next) write_data[ACC_BITS-1:0] <= result;
+    end
+    assign written = s[LAST].multiplies ? product : write_data[ACC_BITS-1:0];
     always_comb begin
-        acc_slots    = load_acc ? load_slots[OUT_SLOTS-1:0] : OUT_SLOTS'(writes_acc);
-        acc_lanes    = load_acc ? expanded_lanes : '1;
-        acc_wr_index = load_acc ? ACC_INDEX_BITS'(load_index) : dst5;
-        acc_wr_data  = load_acc ? expanded : (OUT_SLOTS*ACC_BITS)'(acc_new);
+        acc_wr_data = write_data;
+        if (writes_acc) acc_wr_data[ACC_BITS-1:0] = written;
     end
 
     banked_sram #(.WIDTH(ACC_BITS), .DEPTH(ACC_DEPTH), .LANES(ACC_LANES),
                   .BANKS(OUT_SLOTS)) acc_mem (
-        .clk, .wr_slots(acc_slots), .wr_lanes(acc_lanes), .wr_index(acc_wr_index),
-        .wr_data(acc_wr_data), .rd_en(reads_acc), .rd_index(acc_index), .rd_data(acc_read));
+        .clk, .wr_slots(write_slots), .wr_lanes(write_lanes), .wr_index(write_index),
+        .wr_data(acc_wr_data), .rd_en(v[READ] && s[READ].data), .rd_index(index[READ]),
+        .rd_data(acc_read));
 
     logic [OUT_SLOTS*OUT_BITS-1:0] out_wr_data;
     for (genvar l = 0; l < OUT_SLOTS * ACC_LANES; l++) begin : g_narrow
@@ -347,18 +386,19 @@ module compute_unit
     end
     banked_sram #(.WIDTH(OUT_BITS), .DEPTH(OUT_DEPTH), .LANES(ACC_LANES), .BANKS(OUT_SLOTS),
                   .READ_SLOTS(OUT_SLOTS)) out_mem (
-        .clk, .wr_slots(acc_slots), .wr_lanes(acc_lanes), .wr_index(acc_wr_index),
+        .clk, .wr_slots(write_slots), .wr_lanes(write_lanes), .wr_index(write_index),
         .wr_data(out_wr_data), .rd_en(out_en), .rd_index(out_index), .rd_data(out_data));
 
     // --------------------------------------------------------------------- completion, events
-    wire retires = v5 && s5.last;
-    assign load_token_push  = retires && s5.push_prev;
-    assign store_token_push = retires && s5.push_next;
-    assign finished         = retires && s5.finish;
-    assign followed         = head_valid || next_valid || current_valid || v1 || v2 || v3 || v4;
+    wire retires = v[LAST] && s[LAST].last;
+    assign load_token_push  = retires && s[LAST].push_prev;
+    assign store_token_push = retires && s[LAST].push_next;
+    assign finished         = retires && s[LAST].finish;
+    assign followed         = head_valid || next_valid || current_valid
+                              || v[EXECUTE:1] != '0;
 
-    assign gemm_op    = writes_acc && !s5.is_alu && !s5.reset;
-    assign alu_op     = writes_acc && s5.is_alu;
+    assign gemm_op    = writes_acc && s[LAST].gemm;
+    assign alu_op     = writes_acc && s[LAST].is_alu;
     assign uop_loaded = is_uop ? loaded : '0;
     assign acc_loaded = is_uop ? '0 : loaded;
     assign acc_written = writes_acc || load_acc;
@@ -370,12 +410,13 @@ module compute_unit
                     || head_valid && !tokens_missing;
 
     // Exactly one of these, or none (idle), per cycle.
+    wire held  = current_loops && hold;
     wire waits = !current_loops && !load_slot;
-    assign gemm_slot   = current_loops && !current_is_alu;
-    assign alu_slot    = current_loops && current_is_alu;
+    assign gemm_slot   = current_loops && !hold && !current_is_alu;
+    assign alu_slot    = current_loops && !hold && current_is_alu;
     assign load_slot   = load_valid && !current_loops;
     assign stall_dram  = waits && (loading || requesting) && !(loading && !load_allowed);
-    assign drain       = waits && !stall_dram
+    assign drain       = held || waits && !stall_dram
                          && (loading || current_valid || next_valid
                              || !pipeline_empty && !tokens_missing);
     assign stall_load_token  = waits && !stall_dram && !drain && waiting_load_token;

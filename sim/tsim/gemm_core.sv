@@ -1,35 +1,205 @@
 // GEMM core: the product of an input tile (BATCH x BLOCK_IN) and a transposed weight tile
 // (BLOCK_OUT x BLOCK_IN), one dot product per output element.
 //
-// Ports:   inp, wgt: the tiles, row by row from bit 0; multiply and add enable the two stages.
-//          sums: BATCH x BLOCK_OUT results, sign-extended to ACC_WIDTH. DSP_MULTIPLIERS of the
-//          products take DSP blocks, evenly spread over the dot products.
-// Timing:  a tile product per cycle; two stages, see dot_product.
+// Two neighbouring outputs of a row share each input x, so one DSP block forms both products: the
+// weights w0 and w1 as (w1 << 16) + w0, a 25-bit factor, times x, plus 2^15: pre-adder, multiplier
+// and adder of a DSP48E1. With the added bias the low half, x w0 + 2^15, lies in 0 .. 2^16 - 1, so
+// nothing is borrowed from the high half, x w1. Inverting the top bit of the low half removes the
+// bias. A single output column has w1 = 0.
+//
+// Ports:   inp, wgt: the tiles, row by row from bit 0. enable[i] lets stage i take its input.
+//          sums: BATCH x BLOCK_OUT results, sign-extended to ACC_WIDTH.
+// Timing:  a tile product per cycle, GEMM_STAGES cycles: the factors are registered, then the
+//          products, then TREE_STAGES stages of the adder tree, of two levels each (the first one
+//          has a single level where the number of levels is odd).
+// Sizes:   DSP_MULTIPLIERS DSP blocks are left to the tool, evenly spread over the outputs; the
+//          other products are built from adders. PACKED_MULTIPLIERS = 0 gives every product a
+//          multiplier of its own.
 module gemm_core
     import vta_pkg::*;
 (
-    input  logic                clk,
-    input  logic                multiply,
-    input  logic                add,
-    input  logic [INP_BITS-1:0] inp,
-    input  logic [WGT_BITS-1:0] wgt,
-    output logic [ACC_BITS-1:0] sums
+    input  logic                   clk,
+    input  logic [GEMM_STAGES-1:0] enable,
+    input  logic [INP_BITS-1:0]    inp,
+    input  logic [WGT_BITS-1:0]    wgt,
+    output logic [ACC_BITS-1:0]    sums
 );
     localparam int INP_ROW = BLOCK_IN * INP_WIDTH;
     localparam int WGT_ROW = BLOCK_IN * WGT_WIDTH;
-    localparam int SUM_WIDTH = INP_WIDTH + WGT_WIDTH + $clog2(BLOCK_IN);
+    localparam int PRODUCT = INP_WIDTH + WGT_WIDTH;
+    localparam int SUM_WIDTH = PRODUCT + $clog2(BLOCK_IN);
+    localparam int FACTOR = PRODUCT + WGT_WIDTH + 1;
+    localparam logic [PRODUCT-1:0] BIAS = PRODUCT'(1) << (PRODUCT - 1);
+    localparam int COLUMN_PAIRS = (BLOCK_OUT + 1) / 2;
+    localparam int PAIRS = BATCH * COLUMN_PAIRS;
+    // Inputs, summed over all pairs of outputs, whose products are formed in DSP blocks.
+    localparam int DSP_COLUMNS = DSP_MULTIPLIERS / (PACKED_MULTIPLIERS != 0 ? 1 : 2);
+    localparam bit ALL_PACKED = PACKED_MULTIPLIERS != 0 && DSP_COLUMNS >= PAIRS * BLOCK_IN;
+    // Products that the first stage of the tree adds, and its results for both outputs of a pair.
+    localparam int FIRST = BLOCK_IN == 1 ? 1 : $clog2(BLOCK_IN) % 2 != 0 ? 2 : 4;
+    localparam int GROUPS = BLOCK_IN / FIRST;
+    localparam int GROUPS_BITS = 2 * GROUPS * ACC_WIDTH;
 
+    typedef logic [INP_ROW-1:0]               inp_row_t;
+    typedef logic [WGT_ROW-1:0]               wgt_row_t;
+    typedef logic signed [FACTOR-1:0]         factor_t;
+    typedef logic [BLOCK_IN*2*PRODUCT-1:0]    factors_t;   // per input: (w1 << 16) + w0
+    typedef logic [BLOCK_IN*2*PRODUCT-1:0]    products_t;  // per input: x w1, x w0 + 2^15
+    typedef logic [GROUPS_BITS-1:0]           groups_t;    // those of w0, then those of w1
+    typedef logic signed [SUM_WIDTH-1:0]      sum_t;
+
+    // The functions are not inlined: one C++ function for all outputs instead of a copy for each.
+
+    function automatic factors_t pack(input wgt_row_t w0, input wgt_row_t w1);
+        /* verilator no_inline_task */
+        for (int k = 0; k < BLOCK_IN; k++) begin
+            automatic logic signed [WGT_WIDTH-1:0] low = w0[k*WGT_WIDTH +: WGT_WIDTH];
+            automatic logic signed [WGT_WIDTH-1:0] high = w1[k*WGT_WIDTH +: WGT_WIDTH];
+            automatic factor_t both = (FACTOR'(high) <<< PRODUCT) + FACTOR'(low);
+            pack[k*2*PRODUCT +: 2*PRODUCT] = (2*PRODUCT)'(both);
+        end
+    endfunction
+
+    function automatic products_t multiply_packed(input inp_row_t x, input factors_t factors);
+        /* verilator no_inline_task */
+        for (int k = 0; k < BLOCK_IN; k++) begin
+            automatic logic signed [INP_WIDTH-1:0] a = x[k*INP_WIDTH +: INP_WIDTH];
+            automatic factor_t both = factors[k*2*PRODUCT +: FACTOR];
+            multiply_packed[k*2*PRODUCT +: 2*PRODUCT] =
+                (2*PRODUCT)'(both) * (2*PRODUCT)'(a) + (2*PRODUCT)'(BIAS);
+        end
+    endfunction
+
+    function automatic products_t multiply_singly(input inp_row_t x, input wgt_row_t w0,
+                                                  input wgt_row_t w1);
+        /* verilator no_inline_task */
+        for (int k = 0; k < BLOCK_IN; k++) begin
+            automatic logic signed [INP_WIDTH-1:0] a = x[k*INP_WIDTH +: INP_WIDTH];
+            automatic logic signed [WGT_WIDTH-1:0] low = w0[k*WGT_WIDTH +: WGT_WIDTH];
+            automatic logic signed [WGT_WIDTH-1:0] high = w1[k*WGT_WIDTH +: WGT_WIDTH];
+            multiply_singly[k*2*PRODUCT +: PRODUCT] = (PRODUCT'(a) * PRODUCT'(low)) ^ BIAS;
+            multiply_singly[(2*k+1)*PRODUCT +: PRODUCT] = PRODUCT'(a) * PRODUCT'(high);
+        end
+    endfunction
+
+    // A product from adders: a times each bit of b, summed as a balanced tree.
+    function automatic logic [PRODUCT-1:0] from_adders(input logic signed [INP_WIDTH-1:0] a,
+                                                       input logic signed [WGT_WIDTH-1:0] b);
+        logic [PRODUCT-1:0] terms [WGT_WIDTH];
+        for (int i = 0; i < WGT_WIDTH; i++) terms[i] = b[i] ? PRODUCT'(a) <<< i : '0;
+        terms[WGT_WIDTH-1] = -terms[WGT_WIDTH-1];  // the sign of b
+        for (int distance = 1; distance < WGT_WIDTH; distance *= 2)
+            for (int i = 0; i + distance < WGT_WIDTH; i += 2 * distance)
+                terms[i] = terms[i] + terms[i+distance];
+        return terms[0];
+    endfunction
+
+    function automatic products_t multiply_in_luts(input inp_row_t x, input wgt_row_t w0,
+                                                   input wgt_row_t w1);
+        /* verilator no_inline_task */
+        for (int k = 0; k < BLOCK_IN; k++) begin
+            multiply_in_luts[k*2*PRODUCT +: PRODUCT] =
+                from_adders(x[k*INP_WIDTH +: INP_WIDTH], w0[k*WGT_WIDTH +: WGT_WIDTH]) ^ BIAS;
+            multiply_in_luts[(2*k+1)*PRODUCT +: PRODUCT] =
+                from_adders(x[k*INP_WIDTH +: INP_WIDTH], w1[k*WGT_WIDTH +: WGT_WIDTH]);
+        end
+    endfunction
+
+    // First stage of the tree: sums of FIRST products.
+    function automatic groups_t add_products(input products_t products);
+        /* verilator no_inline_task */
+        for (int g = 0; g < GROUPS; g++) begin
+            automatic sum_t low = '0;
+            automatic sum_t high = '0;
+            for (int k = g * FIRST; k < (g + 1) * FIRST; k++) begin
+                automatic logic signed [PRODUCT-1:0] unbiased =
+                    products[k*2*PRODUCT +: PRODUCT] ^ BIAS;
+                low = low + SUM_WIDTH'(unbiased);
+                high = high + SUM_WIDTH'($signed(products[(2*k+1)*PRODUCT +: PRODUCT]));
+            end
+            add_products[g*ACC_WIDTH +: ACC_WIDTH] = ACC_WIDTH'(low);
+            add_products[(GROUPS+g)*ACC_WIDTH +: ACC_WIDTH] = ACC_WIDTH'(high);
+        end
+    endfunction
+
+    // The other stages: sums of four neighbours; zeros behind them.
+    function automatic groups_t add_fours(input groups_t groups);
+        /* verilator no_inline_task */
+        add_fours = '0;
+        for (int i = 0; i < 2 * GROUPS / 4; i++) begin
+            automatic sum_t left = SUM_WIDTH'(groups[4*i*ACC_WIDTH +: ACC_WIDTH])
+                                 + SUM_WIDTH'(groups[(4*i+1)*ACC_WIDTH +: ACC_WIDTH]);
+            automatic sum_t right = SUM_WIDTH'(groups[(4*i+2)*ACC_WIDTH +: ACC_WIDTH])
+                                  + SUM_WIDTH'(groups[(4*i+3)*ACC_WIDTH +: ACC_WIDTH]);
+            automatic sum_t sum = left + right;
+            add_fours[i*ACC_WIDTH +: ACC_WIDTH] = ACC_WIDTH'(sum);
+        end
+    endfunction
+
+    // One register a row, a column, a stage, and no arrays of them: Verilator copies arrays.
     for (genvar b = 0; b < BATCH; b++) begin : g_row
-        for (genvar o = 0; o < BLOCK_OUT; o++) begin : g_column
-            localparam int INDEX = b * BLOCK_OUT + o;
-            localparam int DSP_LANES = (INDEX + 1) * DSP_MULTIPLIERS / ACC_LANES
-                                       - INDEX * DSP_MULTIPLIERS / ACC_LANES;
-            logic signed [SUM_WIDTH-1:0] sum;
-            dot_product #(.N(BLOCK_IN), .A_WIDTH(INP_WIDTH), .B_WIDTH(WGT_WIDTH),
-                          .DSP_LANES(DSP_LANES)) dot (
-                .clk, .multiply, .add,
-                .a(inp[b*INP_ROW +: INP_ROW]), .b(wgt[o*WGT_ROW +: WGT_ROW]), .sum);
-            assign sums[(b*BLOCK_OUT + o)*ACC_WIDTH +: ACC_WIDTH] = ACC_WIDTH'(sum);
+        inp_row_t x;
+        always_ff @(posedge clk) if (enable[0]) x <= inp[b*INP_ROW +: INP_ROW];
+    end
+    for (genvar p = 0; p < COLUMN_PAIRS; p++) begin : g_columns
+        wgt_row_t w0, w1;
+        assign w0 = wgt[2*p*WGT_ROW +: WGT_ROW];
+        if (2 * p + 1 < BLOCK_OUT) begin : g_second
+            assign w1 = wgt[(2*p+1)*WGT_ROW +: WGT_ROW];
+        end else begin : g_none
+            assign w1 = '0;
+        end
+        if (PACKED_MULTIPLIERS != 0) begin : g_packed
+            factors_t factors;
+            always_ff @(posedge clk) if (enable[0]) factors <= pack(w0, w1);
+        end
+        if (!ALL_PACKED) begin : g_single
+            wgt_row_t weights0, weights1;
+            always_ff @(posedge clk) if (enable[0]) {weights1, weights0} <= {w1, w0};
+        end
+    end
+
+    for (genvar i = 0; i < PAIRS; i++) begin : g_pair
+        localparam int ROW = i / COLUMN_PAIRS;
+        localparam int COLUMNS = i % COLUMN_PAIRS;
+        localparam int DSP_LANES = (i + 1) * DSP_COLUMNS / PAIRS - i * DSP_COLUMNS / PAIRS;
+
+        products_t products;
+        if (ALL_PACKED) begin : g_packed
+            always_ff @(posedge clk) if (enable[1])
+                products <= multiply_packed(g_row[ROW].x, g_columns[COLUMNS].g_packed.factors);
+        end else begin : g_mixed
+            // The lanes below DSP_LANES take DSP blocks; what is masked out is not built.
+            localparam products_t IN_DSP = DSP_LANES >= BLOCK_IN
+                ? '1 : (products_t'(1) << (DSP_LANES * 2 * PRODUCT)) - 1'b1;
+            products_t in_dsp, in_luts;
+            if (PACKED_MULTIPLIERS != 0) begin : g_packed
+                assign in_dsp = multiply_packed(g_row[ROW].x, g_columns[COLUMNS].g_packed.factors);
+            end else begin : g_single
+                assign in_dsp = multiply_singly(g_row[ROW].x, g_columns[COLUMNS].g_single.weights0,
+                                                g_columns[COLUMNS].g_single.weights1);
+            end
+            assign in_luts = multiply_in_luts(g_row[ROW].x, g_columns[COLUMNS].g_single.weights0,
+                                              g_columns[COLUMNS].g_single.weights1);
+            always_ff @(posedge clk) if (enable[1])
+                products <= (in_dsp & IN_DSP) | (in_luts & ~IN_DSP);
+        end
+
+        for (genvar t = 0; t < TREE_STAGES; t++) begin : g_tree
+            localparam int BITS = 2 * (GROUPS >> (2 * t)) * ACC_WIDTH;
+            logic [BITS-1:0] groups;
+            if (t == 0) begin : g_first
+                always_ff @(posedge clk) if (enable[2]) groups <= add_products(products);
+            end else begin : g_next
+                always_ff @(posedge clk) if (enable[2+t])
+                    groups <= BITS'(add_fours(GROUPS_BITS'(g_tree[t-1].groups)));
+            end
+        end
+        for (genvar c = 0; c < 2; c++) begin : g_sum
+            if (2 * COLUMNS + c < BLOCK_OUT) begin : g_output
+                assign sums[(ROW*BLOCK_OUT + 2*COLUMNS + c)*ACC_WIDTH +: ACC_WIDTH] =
+                    g_tree[TREE_STAGES-1].groups[c*ACC_WIDTH +: ACC_WIDTH];
+            end
         end
     end
 endmodule

@@ -50,9 +50,9 @@ module load_unit
     wire token_missing = head_load.pop_next && !token_available;
     wire start = head_valid && !token_missing;
 
-    fifo #(.WIDTH(INSN_BITS), .DEPTH(COMMAND_DEPTH)) commands (
-        .clk, .rst, .in_valid(insn_valid), .in_ready(insn_ready), .in_data(insn),
-        .out_valid(head_valid), .out_ready(start_ready && !token_missing), .out_data(head));
+    command_queue commands (
+        .clk, .rst, .in_valid(insn_valid), .in_ready(insn_ready), .in_insn(insn),
+        .out_valid(head_valid), .out_ready(start_ready && !token_missing), .out_insn(head));
 
     logic [SRAM_BITS-1:0] unused_first;
     tensor_load #(.SLOTS(SLOTS)) engine (

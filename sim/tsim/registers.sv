@@ -15,7 +15,8 @@
 // The AXI shell adds to 0x00: write bit 1 to stop; bit 3: not yet stopped (axi/axi_shell.sv).
 //
 // Ports:   csr_*: register access; event_steps: how much each counter advances in this cycle.
-// Timing:  a write takes effect at the next clock edge; csr_rdata follows csr_address at once.
+// Timing:  a write takes effect at the next clock edge; csr_rdata follows csr_address at once; events
+//          are counted a cycle late.
 module registers
     import vta_pkg::*;
 (
@@ -46,6 +47,14 @@ module registers
     logic [63:0] counters [COUNTERS];
     logic [FAULTS-1:0] faults_seen;
 
+    // Events come late in their cycle: they are registered, and counted in the next one.
+    logic                  counting;
+    logic [5*COUNTERS-1:0] steps;
+    always_ff @(posedge clk) begin
+        counting <= !rst && (running || !quiet);
+        steps    <= event_steps;
+    end
+
     assign fault        = |faults_seen;
     assign launch       = csr_we && csr_address == 12'h000 && csr_wdata[0];
     assign insn_count   = count[27:0];
@@ -75,9 +84,9 @@ module registers
                 for (int m = 0; m < 5; m++)
                     if (csr_address == 12'h010 + 12'(4 * m)) origin[m] <= csr_wdata;
             end
-            if (running || !quiet)
+            if (counting)
                 for (int i = 0; i < COUNTERS; i++)
-                    counters[i] <= counters[i] + 64'(event_steps[5*i +: 5]);
+                    counters[i] <= counters[i] + 64'(steps[5*i +: 5]);
         end
     end
 

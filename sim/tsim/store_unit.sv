@@ -60,9 +60,9 @@ module store_unit
     wire start_ready = !running && !bursts_active && retire_ready;
     wire start = head_valid && start_ready && !token_missing;
 
-    fifo #(.WIDTH(INSN_BITS), .DEPTH(COMMAND_DEPTH)) commands (
-        .clk, .rst, .in_valid(insn_valid), .in_ready(insn_ready), .in_data(insn),
-        .out_valid(head_valid), .out_ready(start_ready && !token_missing), .out_data(head));
+    command_queue commands (
+        .clk, .rst, .in_valid(insn_valid), .in_ready(insn_ready), .in_insn(insn),
+        .out_valid(head_valid), .out_ready(start_ready && !token_missing), .out_insn(head));
 
     burst_generator bursts (
         .clk, .rst, .start_valid(start && moves), .start_ready(bursts_ready),

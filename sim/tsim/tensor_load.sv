@@ -104,9 +104,10 @@ module tensor_load
     logic [SLOT_BITS-1:0] row_offset; // the same, at the start of the next row
     logic [PART_BITS-1:0] part;       // position of the next beat in its element
 
-    wire [3:0] log_slots  = log_elements_per_beat(insn.memory);
-    wire [4:0] slots      = 5'(1) << log_slots;
-    wire [PART_BITS-1:0] last_part = last_beat_of_element(insn.memory);
+    // What follows from the instruction alone, registered with it.
+    logic [4:0]           slots;      // elements in a beat
+    logic [PART_BITS-1:0] last_part;
+    logic                 pads_left, pads_right, pads_bottom, has_rows;
 
     // One step: a beat of data or one element of zeros.
     wire is_data = phase == DATA;
@@ -115,7 +116,7 @@ module tensor_load
     wire [4:0] fits = slots - 5'(offset);
     wire [4:0] count = is_zero ? 5'd1 : (left < 17'(fits) ? left[4:0] : fits);
     wire ends_element = is_zero || part == last_part;
-    wire ends_run = step && ends_element && left == 17'(count);
+    wire ends_run = step && ends_element && left <= (is_zero ? 17'd1 : 17'(fits));
 
     assign wr_valid  = step;
     assign wr_memory = insn.memory;
@@ -131,14 +132,14 @@ module tensor_load
     // Where a run, a row, an instruction goes on.
     phase_t first_of_row, after_rows, after_run, first_of_insn;
     wire new_row = rows != 16'd1;
-    wire ends_row = phase == RIGHT || phase == DATA && insn.x_pad_right == '0;
-    assign first_of_row = insn.x_pad_left != '0 ? LEFT : DATA;
-    assign after_rows   = insn.y_pad_bottom != '0 ? BOTTOM : IDLE;
+    wire ends_row = phase == RIGHT || phase == DATA && !pads_right;
+    assign first_of_row = pads_left ? LEFT : DATA;
+    assign after_rows   = pads_bottom ? BOTTOM : IDLE;
     always_comb begin
         case (phase)
-            TOP:     after_run = new_row ? TOP : insn.y_size != '0 ? first_of_row : after_rows;
+            TOP:     after_run = new_row ? TOP : has_rows ? first_of_row : after_rows;
             LEFT:    after_run = DATA;
-            DATA:    after_run = insn.x_pad_right != '0 ? RIGHT
+            DATA:    after_run = pads_right ? RIGHT
                                : new_row ? first_of_row : after_rows;
             RIGHT:   after_run = new_row ? first_of_row : after_rows;
             BOTTOM:  after_run = new_row ? BOTTOM : IDLE;
@@ -180,6 +181,12 @@ module tensor_load
             offset     <= SLOT_BITS'(queued.dram_base) & slot_mask(queued.memory);
             row_offset <= SLOT_BITS'(queued.dram_base) + SLOT_BITS'(queued.x_stride);
             part       <= '0;
+            slots       <= 5'(1) << log_elements_per_beat(queued.memory);
+            last_part   <= last_beat_of_element(queued.memory);
+            pads_left   <= queued.x_pad_left != '0;
+            pads_right  <= queued.x_pad_right != '0;
+            pads_bottom <= queued.y_pad_bottom != '0;
+            has_rows    <= queued.y_size != '0;
         end else begin
             if (phase == NOP) phase <= IDLE;
             if (step) begin
@@ -194,7 +201,7 @@ module tensor_load
                 phase <= after_run;
                 left  <= run_length(after_run, insn.x_pad_left, insn.x_size, insn.x_pad_right);
                 if (ends_row) begin
-                    offset     <= row_offset & slot_mask(insn.memory);
+                    offset     <= row_offset & SLOT_BITS'(slots - 5'd1);
                     row_offset <= row_offset + SLOT_BITS'(insn.x_stride);
                 end
                 if (phase == TOP && after_run != TOP)

@@ -1,49 +1,87 @@
-// Vector ALU: one operation on all lanes of a tile.
+// Vector ALU: one operation on all lanes of a tile. x is the accumulator, y the second operand.
 //
-// Ports:   op: ALU_MIN, ALU_MAX (signed), ALU_ADD, ALU_MUL (low bits), ALU_SHR: arithmetic shift
-//          right by y, or left by -y where y is negative; shifts by the width and more give the
-//          sign or zero. x is the destination tile, y the second operand.
-//          While enable is low the result is zero.
-// Timing:  combinational.
+//   ALU_MIN, ALU_MAX (signed), ALU_ADD, ALU_SHR: arithmetic shift right by y, or left by -y where y
+//   is negative; shifts by the width and more give the sign or zero. ALU_MUL: the low bits.
+//   clear gives zero whatever the operation.
+//
+// A shift in either direction is one shift right of 2 ACC_WIDTH bits by the low bits of y: to the
+// right of {sign, x}, to the left of {x, 0} (by ACC_WIDTH less the distance, which those bits are).
+// A product is put together from three products of halves of the operands.
+//
+// Ports:   enable: x and y are valid. result: of the other operations, in the same cycle.
+//          product: of ALU_MUL, in the next cycle.
+// Timing:  an operation per cycle.
 module vector_alu
     import vta_pkg::*;
 (
+    input  logic                clk,
     input  logic                enable,
+    input  logic                clear,
     input  logic [2:0]          op,
     input  logic [ACC_BITS-1:0] x,
     input  logic [ACC_BITS-1:0] y,
-    output logic [ACC_BITS-1:0] result
+    output logic [ACC_BITS-1:0] result,
+    output logic [ACC_BITS-1:0] product
 );
     localparam int LOG_WIDTH = $clog2(ACC_WIDTH);
+    localparam int HALF = ACC_WIDTH / 2;
     typedef logic signed [ACC_WIDTH-1:0] lane_t;
+    typedef logic [HALF-1:0] half_t;
 
     function automatic lane_t shift(input lane_t value, input lane_t amount);
-        logic [ACC_WIDTH-1:0] distance;
-        logic beyond;
-        distance = amount < 0 ? -amount : amount;
-        beyond = |distance[ACC_WIDTH-1:LOG_WIDTH];
-        if (amount < 0) return beyond ? '0 : value << distance[LOG_WIDTH-1:0];
-        // An arithmetic shift by the width less one gives the sign in all bits.
-        return value >>> (beyond ? LOG_WIDTH'(ACC_WIDTH - 1) : distance[LOG_WIDTH-1:0]);
+        logic left, beyond;
+        lane_t sign, high, low;
+        left   = amount[ACC_WIDTH-1];
+        beyond = left ? !(&amount[ACC_WIDTH-2:LOG_WIDTH]) : |amount[ACC_WIDTH-2:LOG_WIDTH];
+        sign   = {ACC_WIDTH{value[ACC_WIDTH-1]}};
+        high   = !left ? sign : beyond ? '0 : value;
+        low    = left ? '0 : beyond ? sign : value;
+        return ACC_WIDTH'({high, low} >> amount[LOG_WIDTH-1:0]);
     endfunction
 
     function automatic lane_t lane(input logic [2:0] operation, input lane_t a, input lane_t b);
+        /* verilator no_inline_task */
         case (operation)
             ALU_MIN: return a < b ? a : b;
             ALU_MAX: return a > b ? a : b;
-            ALU_ADD: return a + b;
-            ALU_SHR: return shift(a, b);
-            default: return a * b;
+            default: return shift(a, b);
         endcase
     endfunction
 
     always_comb begin
-        // Branch once, not in every lane: the simulation of a GEMM skips the ALU.
-        if (enable)
-            for (int l = 0; l < ACC_LANES; l++)
-                result[l*ACC_WIDTH +: ACC_WIDTH] =
-                    lane(op, x[l*ACC_WIDTH +: ACC_WIDTH], y[l*ACC_WIDTH +: ACC_WIDTH]);
-        else
-            for (int l = 0; l < ACC_LANES; l++) result[l*ACC_WIDTH +: ACC_WIDTH] = '0;
+        // Branch once, not in every lane: most of what is simulated are sums.
+        result = '0;
+        if (enable && !clear) begin
+            if (op == ALU_ADD)
+                for (int l = 0; l < ACC_LANES; l++)
+                    result[l*ACC_WIDTH +: ACC_WIDTH] =
+                        x[l*ACC_WIDTH +: ACC_WIDTH] + y[l*ACC_WIDTH +: ACC_WIDTH];
+            else
+                for (int l = 0; l < ACC_LANES; l++)
+                    result[l*ACC_WIDTH +: ACC_WIDTH] =
+                        lane(op, x[l*ACC_WIDTH +: ACC_WIDTH], y[l*ACC_WIDTH +: ACC_WIDTH]);
+        end
+    end
+
+    // The products of halves: of the low ones, and the two mixed ones (their low bits).
+    function automatic logic [2*ACC_WIDTH-1:0] multiply(input lane_t a, input lane_t b);
+        /* verilator no_inline_task */
+        return {HALF'(a[HALF +: HALF] * b[0 +: HALF]), HALF'(a[0 +: HALF] * b[HALF +: HALF]),
+                ACC_WIDTH'(a[0 +: HALF]) * ACC_WIDTH'(b[0 +: HALF])};
+    endfunction
+
+    function automatic lane_t join_halves(input logic [2*ACC_WIDTH-1:0] halves);
+        /* verilator no_inline_task */
+        return {halves[3*HALF +: HALF] + halves[2*HALF +: HALF] + halves[HALF +: HALF],
+                halves[0 +: HALF]};
+    endfunction
+
+    logic multiplied;
+    always_ff @(posedge clk) multiplied <= enable && op == ALU_MUL;
+    for (genvar l = 0; l < ACC_LANES; l++) begin : g_lane
+        logic [2*ACC_WIDTH-1:0] halves;
+        always_ff @(posedge clk) if (enable && op == ALU_MUL)
+            halves <= multiply(x[l*ACC_WIDTH +: ACC_WIDTH], y[l*ACC_WIDTH +: ACC_WIDTH]);
+        assign product[l*ACC_WIDTH +: ACC_WIDTH] = multiplied ? join_halves(halves) : '0;
     end
 endmodule

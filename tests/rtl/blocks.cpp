@@ -30,7 +30,7 @@ void* port(Blocks* b, const char* name, unsigned* nbytes) {
       PORT(block_address), PORT(block_row_bytes), PORT(block_stride_bytes), PORT(block_rows),
       PORT(req_valid),  PORT(req_ready),     PORT(req_address),     PORT(req_beats),
       PORT(alu_op),     PORT(alu_x),         PORT(alu_y),           PORT(alu_result),
-      PORT(multiply),   PORT(add),           PORT(inp),             PORT(wgt),
+      PORT(alu_product), PORT(gemm_enable),  PORT(inp),             PORT(wgt),
       PORT(sums)};
 #undef PORT
   for (const Port& p : ports) {

@@ -40,8 +40,8 @@ module blocks
     input  logic [ACC_BITS-1:0] alu_x,
     input  logic [ACC_BITS-1:0] alu_y,
     output logic [ACC_BITS-1:0] alu_result,
-    input  logic                multiply,
-    input  logic                add,
+    output logic [ACC_BITS-1:0] alu_product,
+    input  logic [7:0]          gemm_enable,
     input  logic [INP_BITS-1:0] inp,
     input  logic [WGT_BITS-1:0] wgt,
     output logic [ACC_BITS-1:0] sums
@@ -65,6 +65,7 @@ module blocks
     assign req_address = 32'(address);
     assign req_beats = 8'(beats);
 
-    vector_alu alu (.enable(1'b1), .op(alu_op), .x(alu_x), .y(alu_y), .result(alu_result));
-    gemm_core core (.clk, .multiply, .add, .inp, .wgt, .sums);
+    vector_alu alu (.clk, .enable(1'b1), .clear(1'b0), .op(alu_op), .x(alu_x), .y(alu_y),
+                    .result(alu_result), .product(alu_product));
+    gemm_core core (.clk, .enable(gemm_enable[GEMM_STAGES-1:0]), .inp, .wgt, .sums);
 endmodule

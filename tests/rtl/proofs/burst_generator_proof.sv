@@ -86,11 +86,14 @@ module burst_generator_proof
         end
         // How the block keeps the same facts.
         if (started && active) begin
-            assert (dut.row_address == row && dut.rows_left == rows_left);
+            assert (dut.next_row == row + address_t'(stride_bytes) && dut.rows_left == rows_left);
             assert (dut.row_bytes == row_bytes && dut.stride_bytes == stride_bytes);
             assert (row_bytes != '0 && row_bytes < 32'd1 << 24);
-            assert (dut.beats_left != '0 && dut.beats_left <= 32'd1 << 24);
-            assert (last_word - next_word == address_t'((dut.beats_left - 1) * PORT_BYTES));
+            assert (dut.ends_row == ends_row && ends_row == (dut.left <= 33'(BURST_BEATS)));
+            assert (ends_row || 32'(last_of_burst + address_t'(PORT_BYTES)) % BURST_BYTES == 0);
+            assert (dut.left != '0 && dut.left <= 33'd1 << 24);
+            assert (address_t'(dut.left * PORT_BYTES) == last_word + address_t'(PORT_BYTES)
+                    - (next_word & ~address_t'(BURST_BYTES - 1)));
         end
     end
 endmodule

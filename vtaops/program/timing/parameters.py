@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 
 from vtaops.config import HardwareConfig
 from vtaops.errors import ConfigError
+from vtaops.program.timing.pipeline import compute_depth
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,10 @@ class TimingParameters:
         Bytes of a beat, for reads and for writes. None: the bus of the configuration's board
         (``vtaops.config.TARGETS``).
     bandwidth : float or None
-        Bytes per cycle of the DRAM, reads and writes together. None: a beat per cycle in each
-        direction.
+        Bytes per cycle of the DRAM, reads and writes together. None: no limit but a beat per cycle
+        in each direction.
+    saved_beats : int
+        Beats for which an idle DRAM of limited bandwidth saves up (``harness.cpp``).
     dram_latency : int
         Cycles from a request to its first beat, and from the last beat of a store to its
         acknowledgement. Default: that of the device ``tsim``.
@@ -49,10 +52,10 @@ class TimingParameters:
     fetch_bursts : int
         Bursts that the fetch reads ahead (``fetch.sv``: a buffer of four).
     command_depth : int
-        Instructions that wait in front of each unit, the one in the output register of the queue
-        included (``RtlParameters.command_depth`` + 1).
+        Instructions that wait in front of each unit, the two in output registers of the queue
+        included (``RtlParameters.command_depth`` + 2).
     dispatch_latency : int
-        Cycles through a command queue (``fifo.sv``).
+        Cycles through a command queue (``command_queue.sv``).
     loads_in_flight : int
         Loads of one engine between their tokens and their completion (``tensor_load.sv``: four
         queued, one at the head, one in execution).
@@ -67,9 +70,12 @@ class TimingParameters:
     compute_fill : int
         Cycles from taking the tokens of a compute instruction to its first micro-op: through
         ``next`` and ``current``; hidden while the instruction before still issues.
-    compute_depth : int
+    compute_depth : int or None
         Pipeline stages behind the issue: an instruction completes so many cycles after its last
-        micro-op.
+        micro-op. None: those of our RTL for the configuration (`pipeline.compute_depth`).
+    mul_hold : int
+        Cycles by which a micro-op is held that reads what the MUL directly before it writes
+        (``compute_unit.sv``).
     store_fill : int
         Cycles from the start of a store to its first beat (``store_unit.sv``).
     store_overlap : int
@@ -85,6 +91,7 @@ class TimingParameters:
 
     port_bytes: int | None = None
     bandwidth: float | None = None
+    saved_beats: int = 4
     dram_latency: int = 32
     request_latency: int = 1
     buffer_latency: int = 2
@@ -94,8 +101,8 @@ class TimingParameters:
     chunk_bursts: int = 8
     burst_beats: int = 16
     fetch_bursts: int = 4
-    command_depth: int = 513
-    dispatch_latency: int = 2
+    command_depth: int = 514
+    dispatch_latency: int = 3
     loads_in_flight: int = 6
     stores_in_flight: int = 6
     load_fill: int = 3
@@ -103,7 +110,8 @@ class TimingParameters:
     alu_interval: int = 1
     alu_tensor_interval: int = 2
     compute_fill: int = 2
-    compute_depth: int = 5
+    compute_depth: int | None = None
+    mul_hold: int = 1
     store_fill: int = 4
     store_overlap: int = 2
     store_drain: int = 2
@@ -111,7 +119,7 @@ class TimingParameters:
     def __post_init__(self) -> None:
         for f in fields(self):
             value = getattr(self, f.name)
-            if value is None and f.name in ("port_bytes", "bandwidth"):
+            if value is None and f.name in ("port_bytes", "bandwidth", "compute_depth"):
                 continue
             if f.name == "bandwidth":
                 if not value > 0 or not math.isfinite(value):
@@ -135,11 +143,13 @@ class TimingParameters:
         """Return the bytes of a beat on `config`."""
         return self.port_bytes or config.board.bus_bits // 8
 
-    def beat_cycles(self, config: HardwareConfig) -> float:
-        """Return the cycles that the DRAM needs for each beat; at least 1."""
-        if self.bandwidth is None:
-            return 1.0
-        return max(1.0, self.port_width(config) / self.bandwidth)
+    def pipeline_depth(self, config: HardwareConfig) -> int:
+        """Return the stages of the compute pipeline behind the issue on `config`."""
+        return compute_depth(config) if self.compute_depth is None else self.compute_depth
+
+    def budget_cycles(self, config: HardwareConfig) -> float:
+        """Return the cycles for which the bandwidth allows one beat; 0 where it has no limit."""
+        return 0.0 if self.bandwidth is None else self.port_width(config) / self.bandwidth
 
 
 _MAY_BE_ZERO = {
@@ -150,6 +160,7 @@ _MAY_BE_ZERO = {
     "load_fill",
     "compute_fill",
     "compute_depth",
+    "mul_hold",
     "store_fill",
     "store_overlap",
     "store_drain",

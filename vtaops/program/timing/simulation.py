@@ -67,16 +67,19 @@ class Machine:
         self.work = work
         self.parameters = parameters
         self.port_bytes = parameters.port_width(program.config)
-        self.beat_cycles = parameters.beat_cycles(program.config)
+        self.budget_cycles = parameters.budget_cycles(program.config)
+        self.compute_depth = parameters.pipeline_depth(program.config)
 
         self.next_time: list[float] = [0.0] * len(PROCESSES)
         self.waiting: list[Channel | None] = [None] * len(PROCESSES)
         self.horizon: float = 0  # no other process asks for the port before
 
-        # The port: when the read and the write direction are free. With a limited bandwidth both
-        # directions are one.
-        self.write_direction = 1 if parameters.bandwidth is None else 0
+        # The port: when the read and the write direction are free. A limited bandwidth is a budget
+        # of both directions, which the idle DRAM saves up: `spent` is when it would be whole again.
+        self.limited = self.budget_cycles > 0
         self.free: list[float] = [0, 0]
+        self.spent = 0.0
+        self.credit = (parameters.saved_beats - 1) * self.budget_cycles
         self.granted = [0] * len(PROCESSES)  # beats
         self.contention: list[float] = [0] * len(PROCESSES)
         self._served = [0.0, 0.0]  # cycles granted so far, by direction
@@ -121,11 +124,15 @@ class Machine:
             self.contention[process] += min(start - ready, others)
         else:
             start = ready
-        duration = beats * self.beat_cycles
-        end = start + duration
+        end = start + beats
+        if self.limited:
+            spent = max(self.spent, start)
+            end = max(end, spent + (beats - 1) * self.budget_cycles - self.credit + 1)
+            start = max(start, spent - self.credit)
+            self.spent = spent + beats * self.budget_cycles
         self.free[direction] = end
         self.granted[process] += beats
-        self._served[direction] += duration
+        self._served[direction] += end - start
         self._served_at_last[process] = self._served[direction]
         if self.record:
             self.grants.append((process, index, start, end))
@@ -195,7 +202,7 @@ def _run(machine: Machine, processes: list[Process]) -> None:
 def _fetch(machine: Machine) -> Process:
     """Read the instructions in bursts and dispatch them in order, as queues have room."""
     work, p = machine.work, machine.parameters
-    port, beat = machine.port_bytes, machine.beat_cycles
+    port = machine.port_bytes
     interval = max(1, _INSTRUCTION_BYTES // port)  # beats of an instruction
     latency = p.request_latency + p.dram_latency
     per_burst = p.burst_beats * port // _INSTRUCTION_BYTES
@@ -203,7 +210,8 @@ def _fetch(machine: Machine) -> Process:
     sent = [0, 0, 0]
     channels = [machine.dispatched[unit] for unit in Unit]
     places = [machine.taken[unit] for unit in Unit]
-    arrivals: deque[float] = deque()  # first beat of each burst that is not yet dispatched
+    # First beat of each burst that is not yet dispatched, and the cycles from beat to beat.
+    arrivals: deque[tuple[float, float]] = deque()
     request, requested, last = -1.0, 0, -float(interval)
     for begin in range(0, count, per_burst):
         # Requests run ahead; a burst makes room for another when its instructions are dispatched.
@@ -215,9 +223,11 @@ def _fetch(machine: Machine) -> Process:
             if ready >= machine.horizon:
                 yield ready
             beats = -(-size * _INSTRUCTION_BYTES // port)
-            arrivals.append(machine.grant(FETCH, 0, ready, beats, requested)[0])
+            first, end = machine.grant(FETCH, 0, ready, beats, requested)
+            arrivals.append((first, (end - 1 - first) / (beats - 1) if beats > 1 else 1))
             requested += size
-        start = arrivals.popleft() + p.buffer_latency
+        start, beat = arrivals.popleft()
+        start += p.buffer_latency
         for index in range(begin, min(begin + per_burst, count)):
             unit = work.unit[index]
             last_beat = ((index - begin + 1) * _INSTRUCTION_BYTES - 1) // port
@@ -363,7 +373,7 @@ def _compute(machine: Machine) -> Process:
     from_load, from_store = machine.l2g, machine.s2g
     to_load, to_store = machine.g2l, machine.g2s
     engine = _LoadEngine(machine, COMPUTE)
-    intervals = _intervals(p)
+    intervals, depth = _intervals(p), machine.compute_depth
     take, moved = -1.0, -1.0  # of the instruction before: tokens taken; moved on to execution
     issued = -1.0  # end of its last issue
     loops_end, loops_range = 0.0, (0, 0)
@@ -392,7 +402,7 @@ def _compute(machine: Machine) -> Process:
             start = max(take + 1, engine.last_request)
             moved = max(begin, start + 1) - 1
             if kind != UOP:
-                allowed = issued + p.compute_depth
+                allowed = issued + depth
             elif work.first[index] < loops_range[1] and work.last[index] > loops_range[0]:
                 allowed = loops_end
             else:
@@ -403,6 +413,7 @@ def _compute(machine: Machine) -> Process:
             moved = begin - 1
             steps = max(work.steps[index], 1)
             issued = begin + steps * intervals[kind + work.tensor[index]]
+            issued += work.held[index] * p.mul_hold
             if machine.record:
                 machine.segments[index].append((begin, issued))
         if work.steps[index]:
@@ -410,7 +421,7 @@ def _compute(machine: Machine) -> Process:
         else:
             loops_range = (0, 0)
 
-        completed = issued + p.compute_depth
+        completed = issued + depth
         if machine.record:
             machine.prev_token[index] = load_token
             machine.next_token[index] = store_token
@@ -423,7 +434,7 @@ def _compute(machine: Machine) -> Process:
             to_store.send(completed)
         if work.finish[index]:
             machine.finish = completed
-    machine.completed[COMPUTE] = issued + p.compute_depth
+    machine.completed[COMPUTE] = issued + depth
 
 
 def _intervals(p: TimingParameters) -> list[int]:
@@ -443,7 +454,7 @@ def _store(machine: Machine) -> Process:
     work, p = machine.work, machine.parameters
     instructions, taken = machine.dispatched[Unit.STORE], machine.taken[Unit.STORE]
     tokens, out = machine.g2s, machine.s2g
-    direction = machine.write_direction
+    limited = machine.limited
     start, popped = -1.0, 0
     sent = drained = complete = 0.0
     completions: deque[float] = deque(maxlen=p.stores_in_flight)
@@ -470,10 +481,10 @@ def _store(machine: Machine) -> Process:
         done = 0
         while done < beats:
             ready = max(start + p.store_fill, sent)
-            if direction == 0 and ready >= machine.horizon:
+            if limited and ready >= machine.horizon:
                 yield ready
-            size = min(p.chunk_beats, beats - done) if direction == 0 else beats
-            begin, sent = machine.grant(STORE, direction, ready, size, index)
+            size = min(p.chunk_beats, beats - done) if limited else beats
+            begin, sent = machine.grant(STORE, 1, ready, size, index)
             done += size
             if machine.record:
                 machine.segments[index].append((begin, sent))

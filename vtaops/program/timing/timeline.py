@@ -325,7 +325,7 @@ class Timeline:
 
     def _intervals(self, process: int) -> Iterator[tuple[int, str, float, float]]:
         """Yield (instruction, kind, start, end) in order; what overlaps belongs to the first."""
-        m, p = self._machine, self.parameters
+        m = self._machine
         if process == FETCH:
             yield from self._fetch_intervals()
             return
@@ -349,7 +349,7 @@ class Timeline:
                 yield index, "pipeline", clock, issued - 1
                 yield index, KINDS[CONTROL], max(clock, issued - 1), issued
                 clock = issued
-        yield -1, IDLE, max(clock, 0.0), self.cycles + p.compute_depth
+        yield -1, IDLE, max(clock, 0.0), self.cycles + m.compute_depth
 
     def _causes(self, process: int, index: int, start: float) -> list[tuple[str, float]]:
         """Return what the instruction waited for, in order, each with the end of the wait."""

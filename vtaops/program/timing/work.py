@@ -13,6 +13,7 @@ import numpy.typing as npt
 from vtaops.config import HardwareConfig, Memory
 from vtaops.isa import OPCODE_BITS, Alu, Encoding, Finish, Gemm, Load, Store, Unit
 from vtaops.program.program import Program
+from vtaops.program.timing.hazards import held_micro_ops
 
 Ints = npt.NDArray[np.int64]
 
@@ -57,6 +58,8 @@ class Work:
         Elements of padding before the first element of data; all others.
     steps : list of int
         Micro-op executions.
+    held : list of int
+        Micro-op executions that read what the MUL directly before them writes.
     tensor : list of bool
         Whether it is an ALU instruction with a tensor operand.
     first, last : list of int
@@ -74,6 +77,7 @@ class Work:
     before: list[int]
     zeros: list[int]
     steps: list[int]
+    held: list[int]
     tensor: list[bool]
     first: list[int]
     last: list[int]
@@ -117,6 +121,7 @@ def work_of(program: Program, port_bytes: int, burst_bytes: int) -> Work:
             amounts = _loops(f, cls is Alu)
         for name, values in amounts.items():
             columns[name][rows] = values
+    columns["held"] = held_micro_ops(program)
     lists = {name: column.tolist() for name, column in columns.items()}
     lists["tensor"] = [bool(value) for value in lists["tensor"]]
     lists["finish"] = [bool(value) for value in lists["finish"]]

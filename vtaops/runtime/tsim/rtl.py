@@ -24,6 +24,7 @@ from vtaops.isa import (
     MicroOp,
     Opcode,
 )
+from vtaops.program.timing.pipeline import compute_depth, tree_stages
 from vtaops.runtime.tsim.performance import COUNTERS
 
 TOP_MODULE = "vta"
@@ -65,8 +66,11 @@ class RtlParameters:
     address_bits : int
         Width of a DRAM byte address.
     dsp_multipliers : int or None
-        How many of the GEMM core's multipliers may take DSP blocks of an FPGA; the others are
-        built from LUTs. None: all.
+        How many DSP blocks of an FPGA the GEMM core's multipliers may take; the products that
+        find no place are built from LUTs. None: as many as there are multipliers.
+    packed_multipliers : bool
+        Whether a DSP block forms two products, those of one input with the weights of two
+        neighbouring output channels (``gemm_core.sv``); otherwise each takes its own.
 
     Raises
     ------
@@ -82,6 +86,7 @@ class RtlParameters:
     token_capacity: int = 1024
     address_bits: int = 40
     dsp_multipliers: int | None = None
+    packed_multipliers: bool = True
 
     def __post_init__(self) -> None:
         if self.port_bytes not in (8, 16, 32, 64):
@@ -193,6 +198,8 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
     port = parameters.port_bytes
     widest = max(config.scratchpad(memory).element_bytes for memory in Memory)
     multipliers = config.macs_per_cycle
+    if parameters.packed_multipliers:
+        multipliers = config.batch * config.block_in * -(-config.block_out // 2)
     if parameters.dsp_multipliers is not None:
         multipliers = min(multipliers, parameters.dsp_multipliers)
     values = {
@@ -215,6 +222,10 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
         "TOKEN_CAPACITY": parameters.token_capacity,
         "ADDR_BITS": parameters.address_bits,
         "DSP_MULTIPLIERS": multipliers,
+        "PACKED_MULTIPLIERS": int(parameters.packed_multipliers),
+        "TREE_STAGES": tree_stages(config),
+        "GEMM_STAGES": tree_stages(config) + 2,
+        "COMPUTE_DEPTH": compute_depth(config),
         "READ_CLIENTS": 3,
         "CLIENT_BITS": 2,
         "INSN_BITS": INSTRUCTION_BYTES * 8,

@@ -41,7 +41,7 @@ DSP_RESERVE = 4
 
 
 def dsp_multipliers(config: HardwareConfig) -> int:
-    """Return how many of the GEMM core's multipliers fit into DSP blocks of the board's part.
+    """Return how many DSP blocks of the board's part the GEMM core's multipliers may take.
 
     The vector ALU has its multipliers there too; a few blocks are left to the tool.
     """

@@ -1,0 +1,68 @@
+"""Micro-ops that wait for a MUL: the only hazard of the compute pipeline that costs cycles.
+
+A MUL is known one stage later than other results, so a micro-op that reads the accumulator which
+the MUL directly before it writes is held for a cycle (``compute_unit.sv``). Whether it does depends
+on the micro-ops, so the micro-op scratchpad is followed; programs without MUL cost nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.config import Memory
+from vtaops.isa import OPCODE_BITS, Alu, AluOp, Encoding, Gemm, Load, Unit
+from vtaops.program.program import Program
+
+Ints = npt.NDArray[np.int64]
+
+
+def held_micro_ops(program: Program) -> Ints:
+    """Return for each instruction how many of its micro-op executions are held.
+
+    The first one of an instruction is counted as if it followed the one before without a gap.
+
+    Parameters
+    ----------
+    program : Program
+        The program; micro-ops that it does not load count as zeros.
+    """
+    held = np.zeros(len(program), np.int64)
+    encoding, depth = Encoding.of(program.config), program.config.acc.depth
+    if not _contains_mul(program, encoding):
+        return held
+    scratchpad = np.zeros(program.config.uop.depth, np.uint32)
+    written = -1  # accumulator that a MUL wrote in the slot before
+    for number, i in enumerate(program.decode()):
+        if i.unit != Unit.COMPUTE:
+            continue
+        if isinstance(i, Load) and i.memory == Memory.UOP and not i.is_nop:
+            table = program.micro_ops[i.dram_base : i.dram_base + i.x_size]
+            scratchpad[i.sram_base : i.sram_base + len(table)] = table
+        if not isinstance(i, Gemm | Alu) or not i.iterations:
+            written = -1
+            continue
+        micro_ops = encoding.decode_micro_ops(scratchpad[i.uop_begin : i.uop_end])
+        dst = _indices(i, micro_ops[:, 0], i.dst_factor_out, i.dst_factor_in, depth)
+        read = dst
+        if isinstance(i, Alu) and not i.use_imm:
+            read = _indices(i, micro_ops[:, 1], i.src_factor_out, i.src_factor_in, depth)
+        held[number] = int(read[0]) == written
+        written = -1
+        if isinstance(i, Alu) and i.alu_op == AluOp.MUL:
+            held[number] += np.count_nonzero(read[1:] == dst[:-1])
+            written = int(dst[-1])
+    return held
+
+
+def _contains_mul(program: Program, encoding: Encoding) -> bool:
+    opcodes = program.instructions[:, 0] & np.uint64((1 << OPCODE_BITS) - 1)
+    rows = program.instructions[opcodes == Alu.opcode]
+    return bool((encoding.columns(rows, Alu)["alu_op"] == AluOp.MUL).any())
+
+
+def _indices(i: Gemm | Alu, column: Ints, factor_out: int, factor_in: int, depth: int) -> Ints:
+    """Return the accumulator of every execution, in order."""
+    outer = np.arange(i.iter_out)[:, np.newaxis, np.newaxis] * factor_out
+    inner = np.arange(i.iter_in)[:, np.newaxis] * factor_in
+    return ((outer + inner + column) % depth).reshape(-1)

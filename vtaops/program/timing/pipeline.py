@@ -1,0 +1,27 @@
+"""The depth of the compute pipeline of our RTL, which its geometry decides.
+
+The one truth for both sides: the timing model counts with it, and the generated package of the RTL
+(`vtaops.runtime.tsim.rtl`) carries it to ``compute_unit.sv`` and ``gemm_core.sv``.
+"""
+
+from __future__ import annotations
+
+from vtaops.config import HardwareConfig
+
+TREE_LEVELS_PER_STAGE = 2
+"""Levels of the adder tree between two registers (``gemm_core.sv``)."""
+
+_OTHER_STAGES = 6
+"""Stages behind the issue that are not of the tree: offsets, tiles read, tiles registered,
+multiply, accumulate, write (``compute_unit.sv``)."""
+
+
+def tree_stages(config: HardwareConfig) -> int:
+    """Return the stages of the adder tree of one dot product."""
+    levels = config.block_in.bit_length() - 1
+    return max(1, -(-levels // TREE_LEVELS_PER_STAGE))
+
+
+def compute_depth(config: HardwareConfig) -> int:
+    """Return the pipeline stages behind the issue of a micro-op."""
+    return tree_stages(config) + _OTHER_STAGES
