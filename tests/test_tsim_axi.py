@@ -332,7 +332,8 @@ def test_bursts_longer_than_axi_allows_are_refused():
 WRONG = [
     ("axi_words.sv", "left == LENGTH_BITS'(1)", "left == LENGTH_BITS'(2)", "WLAST"),
     ("axi_bursts.sv", "else if (out_ready) out_valid", "else out_valid", "AR changed before"),
-    ("burst_generator.sv", "- BEATS_BITS'(address[SHIFT+LOG_BURST-1:SHIFT])", "", "crosses a multiple of 4 KiB"),
+    ("burst_generator.sv", "- BEATS_BITS'(address[SHIFT+LOG_BURST-1:SHIFT])", "",
+     "crosses a multiple of 4 KiB"),
     ("axi_shell.sv", "hold = stopping || core_reset || fault", "hold = stopping || core_reset",
      "a read burst began after a fault"),
 ]  # fmt: skip
