@@ -562,6 +562,12 @@ def plot(rows: list[Row], folder: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot, ticker
 
+    class Decimals(ticker.LogFormatter):
+        """The labels that LogFormatter would set, as 0.1 instead of 1e-01."""
+
+        def __call__(self, x: float, pos: int | None = None) -> str:
+            return f"{x:g}" if super().__call__(x, pos) else ""
+
     folder.mkdir(parents=True, exist_ok=True)
     for name in dict.fromkeys(row.operator for row in rows):
         if name == "fused_depthwise":  # its reference is no other library
@@ -585,7 +591,7 @@ def plot(rows: list[Row], folder: Path) -> None:
         axes.tick_params(axis="x", rotation=30)
         axes.grid(True, which="both", alpha=0.3)
         for formatted in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-            formatted(ticker.LogFormatter(minor_thresholds=(1, 0.4)))
+            formatted(Decimals(minor_thresholds=(1, 0.4)))
         figure.legend(loc="outside right upper")
         figure.savefig(folder / f"cpu_{name}.svg")
         pyplot.close(figure)

@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.syntax import Syntax
 from rich.table import Table
+from typer.core import TyperGroup
 
 from vtaops import cli_board, cli_hardware, cli_lessons, cli_reports, cli_rtl
 from vtaops.cli_hardware import TraceOption, TraceWindowOption, Where
@@ -29,8 +30,20 @@ from vtaops.config import HardwareConfig
 from vtaops.errors import ShapeError, VTAError
 from vtaops.program import Program
 
+
+class RunFirst(TyperGroup):
+    """The commands in the order of their registration, `run` before all others."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(super().list_commands(ctx), key=lambda name: name != "run")
+
+
+PROGRAMS = "Operators and programs"
+"""Heading of the commands of this file."""
+
 app = typer.Typer(
     name="vtaops",
+    cls=RunFirst,
     help="The VTA tensor accelerator on today's Apache TVM.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -38,12 +51,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 run_app = typer.Typer(help="Run one operator on a device.", no_args_is_help=True)
-app.add_typer(run_app, name="run")
-cli_reports.register(app)
-cli_hardware.register(app)
-cli_lessons.register(app)
-cli_board.register(app)
-cli_rtl.register(app)
+app.add_typer(run_app, name="run", rich_help_panel=PROGRAMS)
 
 
 class Stage(str, Enum):
@@ -215,7 +223,7 @@ def run_op(
     _run(layer, explicit, Operator, tiling, config, where, seed, show, save, form, timing)
 
 
-@app.command()
+@app.command(rich_help_panel=PROGRAMS)
 def disasm(file: Annotated[Path, typer.Argument(help="A program file.")]) -> None:
     """Print a program file as text.
 
@@ -224,7 +232,7 @@ def disasm(file: Annotated[Path, typer.Argument(help="A program file.")]) -> Non
     typer.echo(Program.load(file).disassemble())
 
 
-@app.command()
+@app.command(rich_help_panel=PROGRAMS)
 def verify(file: Annotated[Path, typer.Argument(help="A program file.")]) -> None:
     """Prove a program file free of races, deadlocks and accesses out of bounds.
 
@@ -235,7 +243,7 @@ def verify(file: Annotated[Path, typer.Argument(help="A program file.")]) -> Non
     typer.echo(f"{file}: {len(program)} instructions verified for {program.config.bitstream_id}")
 
 
-@app.command()
+@app.command(rich_help_panel=PROGRAMS)
 def tune(
     layer: Annotated[list[str], typer.Option("--layer", help="A named layer; may be repeated.")],
     config: ConfigOption = "pynq",
@@ -277,7 +285,7 @@ def tune(
     Console().print(table)
 
 
-@app.command()
+@app.command(rich_help_panel=PROGRAMS)
 def configs(
     name: Annotated[str, typer.Argument(help="Show this one in detail: a name or a file.")] = "",
     as_json: JsonOption = False,
@@ -301,7 +309,7 @@ def configs(
         Console().print(table)
 
 
-@app.command()
+@app.command(rich_help_panel=PROGRAMS)
 def layers() -> None:
     """List the named layers.
 
@@ -316,6 +324,10 @@ def layers() -> None:
         row = workload.name, workload.op.summary, f"{workload.op.macs:,}", workload.occurrences
         table.add_row(*map(str, row))
     Console().print(table)
+
+
+for part in (cli_reports, cli_lessons, cli_hardware, cli_rtl, cli_board):
+    part.register(app)
 
 
 def main() -> None:

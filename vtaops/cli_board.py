@@ -35,11 +35,14 @@ TimeoutOption = Annotated[
 FileArgument = Annotated[Path, typer.Argument(help="A .bit file.")]
 
 
+PANEL = "Boards"
+
+
 def register(app: typer.Typer) -> None:
     """Add these commands to the `vtaops` command."""
-    app.add_typer(bitstream_app, name="bitstream")
-    app.add_typer(board_app, name="board")
-    app.command()(flash)
+    app.command(rich_help_panel=PANEL)(flash)
+    app.add_typer(board_app, name="board", rich_help_panel=PANEL)
+    app.add_typer(bitstream_app, name="bitstream", rich_help_panel=PANEL)
 
 
 # --------------------------------------------------------------------------- bitstreams

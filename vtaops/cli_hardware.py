@@ -31,10 +31,14 @@ TraceWindowOption = Annotated[
 ]
 
 
+PANEL = "Hardware"
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands of this file to an application."""
     for command in (isa, build_tsim, synth_report):
-        app.command(command.__name__.replace("_", "-"))(command)
+        name = command.__name__.replace("_", "-")
+        app.command(name, rich_help_panel=PANEL)(command)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from rich.console import Console
 
 def register(app: typer.Typer) -> None:
     """Add the command of this file to an application."""
-    app.command()(lesson)
+    app.command(rich_help_panel="Reports and lessons")(lesson)
 
 
 def lesson(

@@ -51,7 +51,7 @@ DEFAULT_LATENCY = TimingParameters().dram_latency
 def register(app: typer.Typer) -> None:
     """Add the commands of this file to an application."""
     for command in (trace, compare, roofline, sweep):
-        app.command()(command)
+        app.command(rich_help_panel="Reports and lessons")(command)
 
 
 def trace(

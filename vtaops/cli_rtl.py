@@ -10,12 +10,13 @@ from typing import Annotated
 
 import typer
 
+from vtaops.cli_hardware import PANEL
 from vtaops.config import HardwareConfig
 
 
 def register(app: typer.Typer) -> None:
     """Add this command to an application."""
-    app.command()(rtl)
+    app.command(rich_help_panel=PANEL)(rtl)
 
 
 def rtl(

@@ -262,14 +262,17 @@ def lesson_plot(rows: list[LessonRow], title: str, path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    timed = [(row.stage, row.gflops) for row in rows if row.gflops is not None]
+    timed = {row.stage: row.gflops for row in rows if row.gflops is not None}
     if not timed:
         raise UnsupportedError("there is nothing to plot: no stage was timed")
+    slowest, fastest = min(timed.values()), max(timed.values())
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
-    bars = axes.bar([stage for stage, _ in timed], [speed for _, speed in timed])
+    bars = axes.bar(list(timed), list(timed.values()))
     axes.bar_label(bars, fmt="%.3g")
-    axes.set_yscale("log")
-    axes.set_ylabel("GFLOPS")
-    axes.set_title(title)
+    axes.margins(y=0.1)
+    if fastest > 10 * slowest:  # else bars from zero say more
+        axes.set(yscale="log", ylim=(slowest / 2, fastest * 2))
+        axes.yaxis.set_major_formatter("{x:g}")
+    axes.set(ylabel="GFLOPS", title=title)
     figure.savefig(path)
     pyplot.close(figure)
