@@ -252,6 +252,18 @@ def test_a_simulator_target_is_no_board():
         Accelerator(HardwareConfig.load("fsim"), interface=object())
 
 
+@pytest.mark.parametrize(("options", "expected"), [({}, 100), ({"clock_mhz": 80}, 80)])
+def test_the_logic_gets_its_clock(tmp_path, options, expected):
+    board, _ = programmed(tmp_path, **options)
+    assert board.Clocks.fclk0_mhz == expected
+
+
+@pytest.mark.parametrize("clock", [0, -5, 1001, float("nan")])
+def test_a_clock_that_cannot_be_is_refused(clock):
+    with pytest.raises(DeviceError, match=r"it must be 1\.\.1000"):
+        Accelerator(CONFIG, interface=VirtualBoard(CONFIG), clock_mhz=clock)
+
+
 def test_without_pynq_the_message_says_where_to_go():
     with pytest.raises(DeviceError, match=r"pynq://HOST"):
         Accelerator(CONFIG)

@@ -18,7 +18,7 @@ from vtaops.board.pynq_remote import DEFAULT_PORT as PYNQ_REMOTE_PORT
 from vtaops.board.server import BoardServer
 from vtaops.config import HardwareConfig
 from vtaops.errors import DeviceError, VTAError
-from vtaops.runtime.pynq import Accelerator, PynqInterface
+from vtaops.runtime.pynq import DEFAULT_CLOCK_MHZ, Accelerator, PynqInterface
 from vtaops.runtime.registers import RegisterMap
 from vtaops.runtime.wire import DEFAULT_PORT, read_secret
 
@@ -110,6 +110,12 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--attach", action="store_true", help="the bitstream was programmed by other means"
     )
+    serve.add_argument(
+        "--clock-mhz",
+        type=float,
+        default=DEFAULT_CLOCK_MHZ,
+        help="clock of the logic (default: 100)",
+    )
     for command in (virtual, remote):
         command.add_argument("--simulator", choices=("fsim", "tsim", "axi"), default="fsim")
         command.add_argument(
@@ -143,7 +149,8 @@ def _server(options: argparse.Namespace) -> BoardServer:
     if options.command == "virtual":
         faults = Faults()
         interface = _virtual_board(options, faults)
-    accelerator = Accelerator(config, design, interface)
+    clock = getattr(options, "clock_mhz", DEFAULT_CLOCK_MHZ)
+    accelerator = Accelerator(config, design, interface, clock_mhz=clock)
     if options.command == "serve" and options.attach:
         accelerator.attach()
     secret = read_secret(options.secret_file)

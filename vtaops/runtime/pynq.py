@@ -81,6 +81,9 @@ def pynq_package() -> PynqInterface:
     return package
 
 
+DEFAULT_CLOCK_MHZ = 100.0
+
+
 class Accelerator:
     """The one VTA of a board, shared by the devices that use it; calls take turns.
 
@@ -97,11 +100,15 @@ class Accelerator:
         By default the ``pynq`` package.
     capabilities : Capabilities, optional
         What the hardware executes; by default that of the design.
+    clock_mhz : float
+        Clock that the processing system gives the logic. Upstream's designs expect 100 and make
+        their own from it; ours run at it (``vtaops rtl --clock-mhz``).
 
     Raises
     ------
     DeviceError
-        If the target is a simulator, or ``pynq`` is not installed.
+        If the target is a simulator, the clock is not within 1..1000 MHz, or ``pynq`` is not
+        installed.
     """
 
     def __init__(
@@ -110,12 +117,17 @@ class Accelerator:
         register_map: RegisterMap = RegisterMap.HLS,
         interface: PynqInterface | None = None,
         capabilities: Capabilities | None = None,
+        *,
+        clock_mhz: float = DEFAULT_CLOCK_MHZ,
     ) -> None:
         if not config.board.register_base:
             raise DeviceError(
                 f"configuration {config.name!r} has target {config.target!r}, which is no board"
             )
+        if not 1 <= clock_mhz <= 1000:
+            raise DeviceError(f"the clock is {clock_mhz} MHz; it must be 1..1000")
         self.config = config
+        self.clock_mhz = clock_mhz
         self.register_map = register_map
         self.interface = interface if interface is not None else pynq_package()
         hls = register_map is RegisterMap.HLS
@@ -157,7 +169,7 @@ class Accelerator:
                 if self._clearing is not None:
                     self._clearing.freebuffer()
                     self._clearing = None
-                self.interface.Clocks.fclk0_mhz = 100  # what upstream's clock generator expects
+                self.interface.Clocks.fclk0_mhz = self.clock_mhz
                 self.interface.Bitstream(str(bitstream)).download()
             self._bitstream = bitstream
             self.attach()

@@ -34,7 +34,7 @@ ADDRESS_BITS = 32
 """Of the AXI master: the driver and the instructions of these boards use DRAM below 4 GiB."""
 
 CLOCK_MHZ = 100
-"""The driver sets this frequency."""
+"""The driver sets this frequency, if it is told no other."""
 
 DSP_PER_ALU_LANE = 3
 DSP_RESERVE = 4
