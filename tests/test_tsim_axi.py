@@ -22,7 +22,7 @@ from vtaops.errors import BufferLost
 from vtaops.isa import Encoding, Finish, Gemm, Load, Store, words_to_array
 from vtaops.program import Program
 from vtaops.reference import evaluate, random_arguments
-from vtaops.runtime import Fsim
+from vtaops.runtime import Fsim, open_device
 from vtaops.runtime.executor import LoadedProgram
 from vtaops.runtime.pynq import Accelerator, PynqDevice
 from vtaops.runtime.registers import RegisterMap, RtlRegisters
@@ -203,7 +203,7 @@ def test_registers_over_axi_lite_are_those_of_the_bare_port():
 @pytest.fixture
 def board(tmp_path):
     """A virtual board whose registers are those of the RTL, and its driver."""
-    board = VirtualBoard(CONFIGS["pynq"], RegisterMap.RTL, simulator="axi")
+    board = VirtualBoard(CONFIGS["pynq"], RegisterMap.RTL, simulator="tsim-axi")
     accelerator = Accelerator(CONFIGS["pynq"], RegisterMap.RTL, board)
     path = tmp_path / "vta.bit"
     path.write_bytes(bit_file().to_bytes())
@@ -262,7 +262,7 @@ def test_a_timeout_stops_the_logic_before_it_is_programmed_again(board, monkeypa
 
 def test_upstreams_cores_are_not_in_the_rtl():
     with pytest.raises(ConfigError, match="give it register map 'rtl'"):
-        VirtualBoard(CONFIGS["pynq"], RegisterMap.HLS, simulator="axi")
+        VirtualBoard(CONFIGS["pynq"], RegisterMap.HLS, simulator="tsim-axi")
 
 
 # -------------------------------------------------------------------------------- building
@@ -360,3 +360,12 @@ def test_wrong_shells_are_caught(file, right, wrong, message, tmp_path, monkeypa
         start(device, [*extra, *program.stream()])
         with pytest.raises(DeviceError, match=message):
             advance_singly(device, 5000)
+
+
+def test_a_session_opens_it_by_name():
+    program = PROGRAMS["small_gemm"]()
+    rng = np.random.default_rng(3)
+    arrays = [rng.integers(-128, 128, b.shape).astype(b.dtype) for b in program.inputs]
+    with open_device("tsim-axi", program.config) as device, Fsim(program.config) as fsim:
+        np.testing.assert_array_equal(program.run(device, *arrays), program.run(fsim, *arrays))
+        assert "interface='axi'" in repr(device)

@@ -71,7 +71,7 @@ ConfigOption = Annotated[
     typer.Option("--config", help="Configuration: a name (see: vtaops configs) or a JSON file."),
 ]
 DeviceOption = Annotated[
-    str, typer.Option("--device", help="Where to run: fsim, tsim, or pynq://HOST:PORT.")
+    str, typer.Option("--device", help="Where to run: fsim, tsim, tsim-axi, or pynq://HOST:PORT.")
 ]
 TilingOption = Annotated[
     str,

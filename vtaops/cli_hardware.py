@@ -69,14 +69,15 @@ class Where:
         UnsupportedError
             If it records no waveforms and one is asked for.
         """
-        from vtaops.runtime import open_device
+        from vtaops.runtime import TSIM_INTERFACES, open_device
         from vtaops.runtime.tsim import Tsim
 
         if self.trace is None:
             return open_device(self.name, config)
-        if self.name != "tsim":
+        if self.name not in TSIM_INTERFACES:
             raise UnsupportedError(f"device {self.name!r} records no waveform; use --device tsim")
-        return Tsim(config, trace=self.trace, trace_window=self._cycles())
+        interface, window = TSIM_INTERFACES[self.name], self._cycles()
+        return Tsim(config, interface=interface, trace=self.trace, trace_window=window)
 
     def _cycles(self) -> tuple[int, int] | None:
         if not self.window:
@@ -136,6 +137,7 @@ def build_tsim(
     port_bytes: Annotated[
         int, typer.Option(help="Width of the DRAM port in bytes; 0: that of the board.")
     ] = 0,
+    axi: Annotated[bool, typer.Option("--axi", help="With its AXI shell.")] = False,
 ) -> None:
     """Build the model of the RTL for a configuration, as the first use of tsim would.
 
@@ -147,7 +149,7 @@ def build_tsim(
     hardware = HardwareConfig.load(config)
     parameters = RtlParameters(port_bytes=port_bytes or hardware.board.bus_bits // 8)
     with Console(stderr=True).status("building"):
-        typer.echo(build_model(hardware, parameters))
+        typer.echo(build_model(hardware, parameters, axi=axi))
 
 
 def synth_report(

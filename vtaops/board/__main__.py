@@ -117,7 +117,7 @@ def _parser() -> argparse.ArgumentParser:
         help="clock of the logic (default: 100)",
     )
     for command in (virtual, remote):
-        command.add_argument("--simulator", choices=("fsim", "tsim", "axi"), default="fsim")
+        command.add_argument("--simulator", choices=("fsim", "tsim", "tsim-axi"), default="fsim")
         command.add_argument(
             "--programmed", action="store_true", help="start as if a bitstream were in the logic"
         )

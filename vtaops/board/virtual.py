@@ -60,14 +60,14 @@ class VirtualBoard:
         Design of its bitstreams.
     faults : Faults, optional
         Faults to have.
-    simulator : "fsim", "tsim" or "axi"
+    simulator : "fsim", "tsim" or "tsim-axi"
         What executes: the functional simulator; our RTL, cycle by cycle; or our RTL behind its AXI
         shell, whose registers are then those that the driver sees (no faults can be injected).
 
     Raises
     ------
     ConfigError
-        If "axi" shall stand for upstream's cores.
+        If "tsim-axi" shall stand for upstream's cores.
     """
 
     def __init__(
@@ -86,9 +86,9 @@ class VirtualBoard:
         self.last_error = ""
         """Why the last run did not finish, in the words of the simulator."""
         self._logic: _Logic = _HlsLogic(self) if hls else _RtlLogic(self)
-        if simulator == "axi":
+        if simulator == "tsim-axi":
             if hls:
-                raise ConfigError("simulator 'axi' is our RTL; give it register map 'rtl'")
+                raise ConfigError("simulator 'tsim-axi' is our RTL; give it register map 'rtl'")
             self._logic = _AxiLogic(self)
         self._blocks: dict[int, DeviceBuffer] = {}
         self._coherent: list[VirtualBuffer] = []
@@ -204,10 +204,6 @@ def _simulator(name: str, config: HardwareConfig, capabilities: Capabilities) ->
                 f"for boards ({error}); pip install vtaops as usual"
             ) from error
         return Fsim(config, capabilities=capabilities)
-    if name == "axi":
-        from vtaops.runtime.tsim import Tsim
-
-        return Tsim(config, interface="axi")
     return open_device(name, config)
 
 

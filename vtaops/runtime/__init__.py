@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from vtaops.runtime.fsim import Fsim
     from vtaops.runtime.tsim import Tsim
 
-DEVICES = ("fsim", "tsim", "pynq://HOST:PORT")
+TSIM_INTERFACES = {"tsim": "port", "tsim-axi": "axi"}
+"""Names of the simulated RTL, and the interface that it is simulated with."""
+
+DEVICES = ("fsim", *TSIM_INTERFACES, "pynq://HOST:PORT")
 """Names that `open_device` knows."""
 
 
@@ -27,7 +30,8 @@ def open_device(
     ----------
     name : str
         ``"fsim"``, the functional simulator; ``"tsim"``, the cycle-accurate simulation of the RTL;
-        ``"pynq://host:port"``, a board that serves there.
+        ``"tsim-axi"``, the same in its AXI shell; ``"pynq://host:port"``, a board that serves
+        there.
     config : HardwareConfig, str or Path
         Its configuration; a board must have it.
     check_overflow : bool
@@ -52,12 +56,12 @@ def open_device(
         from vtaops.runtime.remote import RemoteDevice
 
         return RemoteDevice(name, config)
-    if name == "tsim":
+    if name in TSIM_INTERFACES:
         from vtaops.runtime.tsim import Tsim
 
         if check_overflow:
             raise UnsupportedError("tsim wraps like hardware; check_overflow needs fsim")
-        return Tsim(config)
+        return Tsim(config, interface=TSIM_INTERFACES[name])
     raise DeviceError(f"no device {name!r}; known devices: {', '.join(DEVICES)}")
 
 
