@@ -12,7 +12,8 @@ import pytest
 from tsim_support import needs_tools
 
 from vtaops import HardwareConfig
-from vtaops.isa import AluOp
+from vtaops.config import Memory
+from vtaops.isa import AluOp, Encoding, Load, words_to_array
 from vtaops.program.timing.pipeline import tree_stages
 from vtaops.runtime.tsim.build import build_library
 from vtaops.runtime.tsim.rtl import RtlParameters, sources, systemverilog_package
@@ -73,7 +74,7 @@ class Blocks:
 
 def open_blocks(parameters: RtlParameters) -> Blocks:
     names = {"token_queue", "fifo", "sram", "banked_sram", "burst_generator"}
-    names |= {"vector_alu", "gemm_core"}
+    names |= {"tensor_load", "dram_port", "vector_alu", "gemm_core"}
     files = {path.name: path.read_bytes() for path in sources() if path.stem in names}
     files["vta_pkg.sv"] = systemverilog_package(CONFIG, parameters).encode()
     files |= {path.name: path.read_bytes() for path in FOLDER.glob("blocks.*")}
@@ -202,6 +203,175 @@ def test_burst_generator_covers_every_row_within_burst_boundaries(blocks):
             first = address + row * stride
             expected += range(first // port, (first + nbytes - 1) // port + 1)
         assert words == expected
+
+
+def random_load(rng: np.random.Generator) -> Load:
+    """Return a LOAD of any memory, with any padding, within its scratchpad."""
+    memory = Memory(int(rng.choice([m for m in Memory if m != Memory.OUT])))
+    while True:
+        top, bottom, left, right = (int(v) for v in rng.integers(0, 3, 4) * rng.integers(0, 2, 4))
+        load = Load(
+            memory=memory,
+            sram_base=int(rng.integers(0, 30)),
+            dram_base=int(rng.integers(0, 60)),
+            y_size=int(rng.integers(0, 4)),
+            x_size=int(rng.integers(0, 9)),
+            x_stride=int(rng.integers(0, 20)),
+            y_pad_top=top,
+            y_pad_bottom=bottom,
+            x_pad_left=left,
+            x_pad_right=right,
+        )
+        if load.sram_base + load.sram_size <= CONFIG.scratchpad(Memory.UOP).depth:
+            return load
+
+
+def expected_elements(load: Load, dram: np.ndarray) -> dict[int, bytes]:
+    """Return what a LOAD writes: SRAM element -> the bytes that come from DRAM for it."""
+    nbytes = CONFIG.dram_element_bytes(Memory(load.memory))
+    rows = [[None] * load.sram_row] * load.y_pad_top
+    for row in range(load.y_size):
+        first = load.dram_base + row * load.x_stride
+        data = [*range(first, first + load.x_size)]
+        rows.append([*[None] * load.x_pad_left, *data, *[None] * load.x_pad_right])
+    rows += [[None] * load.sram_row] * load.y_pad_bottom
+    flat = [element for row in rows for element in row] if load.x_size else []
+    return {
+        load.sram_base + n: bytes(nbytes) if e is None else dram[e * nbytes :][:nbytes].tobytes()
+        for n, e in enumerate(flat)
+    }
+
+
+def take_write(blocks: Blocks, written: dict[int, bytearray]) -> None:
+    """Note the write of this cycle: a word's share of an element, or its several elements."""
+    memory, index = Memory(blocks["load_wr_memory"]), blocks["load_wr_index"]
+    nbytes, port = CONFIG.dram_element_bytes(memory), PARAMETERS.port_bytes
+    word = blocks.array("load_wr_data", "u1", port).tobytes()
+    part = blocks["load_wr_part"]
+    for slot in range(8):
+        if blocks["load_wr_slots"] >> slot & 1:
+            if blocks["load_wr_zero"]:
+                written[index + slot] = bytearray(nbytes)
+            elif nbytes <= port:
+                written[index + slot] = bytearray(word[slot * nbytes :][:nbytes])
+            else:
+                element = written.setdefault(index, bytearray(nbytes))
+                element[part * port : (part + 1) * port] = word
+
+
+def test_tensor_load_writes_rows_and_their_padding(blocks):
+    """Loads run on behind each other, with late data and forbidden writes, in order."""
+    rng = np.random.default_rng(7)
+    port, dram = PARAMETERS.port_bytes, rng.integers(0, 256, 1 << 16, np.uint8)
+    loads = [random_load(rng) for _ in range(300)]
+    encoding = Encoding.of(CONFIG)
+    waiting, started, done = [*loads], deque(), 0
+    words: deque[int] = deque()
+    written: dict[int, bytearray] = {}
+    loaded = 0
+    for _ in range(40_000):
+        if done == len(loads):
+            break
+        blocks["load_valid"] = offer = int(bool(waiting) and rng.random() < 0.8)
+        if offer:
+            blocks["load_insn"] = words_to_array([encoding.encode(waiting[0])])[0]
+        blocks["load_req_ready"] = int(rng.random() < 0.6)
+        blocks["load_data_valid"] = answer = int(bool(words) and rng.random() < 0.7)
+        if answer:
+            blocks["load_data"] = dram[words[0] * port :][:port]
+        blocks["load_allow"] = int(rng.random() < 0.8)
+        blocks.evaluate()
+        assert not blocks["load_fault"]
+        if answer:
+            words.popleft()
+        if offer and blocks["load_ready"]:
+            started.append(waiting.pop(0))
+        if blocks["load_req_valid"] and blocks["load_req_ready"]:
+            first = blocks["load_req_address"] // port
+            words += range(first, first + blocks["load_req_beats"])
+        loaded += blocks["load_loaded"]
+        if blocks["load_wr_valid"]:
+            assert blocks["load_allow"]
+            take_write(blocks, written)
+        if blocks["load_done"]:
+            load = started.popleft()
+            assert {k: bytes(v) for k, v in written.items()} == expected_elements(load, dram), load
+            assert loaded == load.x_size * load.y_size
+            written, loaded, done = {}, 0, done + 1
+        blocks.clock()
+    assert done == len(loads)
+    assert not words
+
+
+@pytest.mark.parametrize("memory", [m for m in Memory if m != Memory.OUT], ids=lambda m: m.name)
+def test_tensor_load_reports_what_lies_beyond_the_scratchpad(blocks, memory):
+    depth = CONFIG.scratchpad(memory).depth
+    for base, expected in ((depth - 2, False), (depth - 1, True)):
+        load = Load(memory=memory, sram_base=base, y_pad_top=1, x_size=1, x_pad_left=1)
+        blocks["load_insn"] = words_to_array([Encoding.of(CONFIG).encode(load)])[0]
+        blocks["load_valid"] = blocks["load_allow"] = 1
+        faults = 0
+        for _ in range(12):
+            blocks.evaluate()
+            faults += blocks["load_fault"]
+            blocks.clock()
+            blocks["load_valid"] = 0
+        assert bool(faults) == expected
+
+
+def test_dram_port_gives_every_client_its_own_words_in_order(blocks):
+    rng = np.random.default_rng(8)
+    bursts = [[(int(a), int(n)) for a, n in rng.integers((0, 1), (900, 5), (80, 2))]
+              for _ in range(3)]  # fmt: skip
+    expected = [[word for a, n in client for word in range(a, a + n)] for client in bursts]
+    received: list[list[int]] = [[], [], []]
+    pending: list[deque[tuple[int, bool]]] = [deque(), deque(), deque()]  # (word, last) in memory
+    under_way = 0
+    for _ in range(20_000):
+        if received == expected:
+            break
+        offers = [int(bool(client) and rng.random() < 0.7) for client in bursts]
+        blocks["client_valid"] = sum(offer << c for c, offer in enumerate(offers))
+        heads = [client[0] if client else (0, 0) for client in bursts]
+        blocks["client_address"] = np.array([a * 16 for a, _ in heads], np.uint32)
+        blocks["client_beats"] = sum(n << 8 * c for c, (_, n) in enumerate(heads))
+        blocks["memory_ready"] = int(rng.random() < 0.6)
+        full = [c for c in range(3) if pending[c]]
+        answer = int(bool(full) and rng.random() < 0.7)
+        blocks["rd_valid"] = answer
+        if answer:  # words of different clients interleave
+            client = int(rng.choice(full))
+            word, last = pending[client].popleft()
+            blocks["rd_client"], blocks["rd_last"] = client, int(last)
+            blocks["rd_word"] = np.full(4, word, np.uint32)
+        blocks.evaluate()
+        assert blocks["port_reading"] == (under_way > 0)
+        ready, valid = blocks["client_ready"], blocks["client_data_valid"]
+        assert ready in (0, 1, 2, 4)
+        for c in range(3):
+            if offers[c] and ready >> c & 1:
+                bursts[c].pop(0)
+                under_way += 1
+            if valid >> c & 1:
+                received[c].append(int(blocks.array("client_data", "u4", 4)[0]))
+        if blocks["memory_valid"] and blocks["memory_ready"]:
+            first, beats = blocks["memory_address"] // 16, blocks["memory_beats"]
+            pending[blocks["memory_client"]] += [(first + n, n == beats - 1) for n in range(beats)]
+        under_way -= int(bool(answer) and bool(blocks["rd_last"]))
+        assert 0 <= under_way <= PARAMETERS.outstanding
+        blocks.clock()
+    assert received == expected
+
+
+def test_dram_port_takes_clients_in_turn_and_stops_at_its_limit(blocks):
+    blocks["client_valid"], blocks["memory_ready"] = 7, 1
+    blocks["client_beats"] = 0x010101
+    granted = []
+    for _ in range(PARAMETERS.outstanding + 5):  # nothing comes back
+        blocks.evaluate()
+        granted.append(blocks["client_ready"])
+        blocks.clock()
+    assert granted == [1 << n % 3 for n in range(PARAMETERS.outstanding)] + [0] * 5
 
 
 EDGES = [sign * value for sign in (1, -1) for value in (0, 1, 2, 15, 16, 31, 32, 33, 1 << 16)]

@@ -31,7 +31,16 @@ void* port(Blocks* b, const char* name, unsigned* nbytes) {
       PORT(req_valid),  PORT(req_ready),     PORT(req_address),     PORT(req_beats),
       PORT(alu_op),     PORT(alu_x),         PORT(alu_y),           PORT(alu_result),
       PORT(alu_product), PORT(gemm_enable),  PORT(inp),             PORT(wgt),
-      PORT(sums)};
+      PORT(sums),
+      PORT(load_valid), PORT(load_ready), PORT(load_insn), PORT(load_req_valid),
+      PORT(load_req_ready), PORT(load_req_address), PORT(load_req_beats), PORT(load_data_valid),
+      PORT(load_data), PORT(load_allow), PORT(load_wr_valid), PORT(load_wr_memory),
+      PORT(load_wr_index), PORT(load_wr_slots), PORT(load_wr_part), PORT(load_wr_zero),
+      PORT(load_wr_data), PORT(load_done), PORT(load_loaded), PORT(load_fault),
+      PORT(client_valid), PORT(client_ready), PORT(client_address), PORT(client_beats),
+      PORT(client_data_valid), PORT(client_data), PORT(memory_valid), PORT(memory_ready),
+      PORT(memory_address), PORT(memory_beats), PORT(memory_client), PORT(rd_valid),
+      PORT(rd_client), PORT(rd_last), PORT(rd_word), PORT(port_reading)};
 #undef PORT
   for (const Port& p : ports) {
     if (std::strcmp(p.name, name) != 0) continue;
