@@ -361,5 +361,14 @@ def _print_facts(title: str, facts: dict[str, Any], as_json: bool) -> None:
     table.add_column("property")
     table.add_column("value", overflow="fold")
     for name, value in facts.items():
-        table.add_row(name, value if isinstance(value, str) else json.dumps(value))
+        table.add_row(name, _fact(value))
     Console().print(table)
+
+
+def _fact(value: Any) -> str:
+    """Return a value of `_print_facts` as text for people."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_fact(inner)}" for name, inner in value.items())
+    return str(value)
