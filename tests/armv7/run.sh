@@ -31,7 +31,8 @@ $apt install -y --no-install-recommends -d python3 python3-numpy libc6 ||
     missing "Debian's armhf packages could not be downloaded"
 for file in apt/cache/archives/*.deb; do dpkg -x "$file" root; done
 python3 -m pip wheel -q "$here/../.." --no-deps -w dist \
-    -C wheel.cmake=false -C wheel.py-api=py3 -C wheel.platlib=false
+    --config-settings=wheel.cmake=false --config-settings=wheel.py-api=py3 \
+    --config-settings=wheel.platlib=false
 python3 -m zipfile -e dist/vtaops-*-py3-none-any.whl site
 cp "$here/pynq.py" site
 lib=$PWD/root/usr/lib/arm-linux-gnueabihf
