@@ -451,6 +451,12 @@ def _extract_column(words: npt.NDArray[np.uint64], slot: Slot) -> npt.NDArray[np
     return values
 
 
+def rows_of(words: npt.NDArray[np.uint64], cls: type[Instruction]) -> npt.NDArray[np.intp]:
+    """Return which rows of an array of instructions, shape (n, 2), are instructions of `cls`."""
+    opcodes = words[:, 0] & np.uint64((1 << OPCODE_BITS) - 1)
+    return np.flatnonzero(opcodes == np.uint64(cls.opcode))
+
+
 def words_to_array(words: list[int]) -> npt.NDArray[np.uint64]:
     """Return 128-bit integers as an array of shape (n, 2): low half, high half."""
     raw = b"".join(word.to_bytes(16, "little") for word in words)

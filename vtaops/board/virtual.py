@@ -24,7 +24,7 @@ from vtaops.board.faults import Fault, Faults
 from vtaops.capabilities import FSIM, HLS_2020, Capabilities
 from vtaops.config import INSTRUCTION_BYTES, HardwareConfig
 from vtaops.errors import ConfigError, DeadlockError, DeviceError
-from vtaops.isa import OPCODE_BITS, Encoding, Finish, Opcode, words_to_array
+from vtaops.isa import Encoding, Finish, rows_of, words_to_array
 from vtaops.runtime import open_device
 from vtaops.runtime.device import performance_of
 from vtaops.runtime.registers import PAGE_BYTES, HlsRegisters, RegisterMap, RtlRegisters
@@ -174,7 +174,7 @@ class VirtualBoard:
 
     def _execute(self, address: int, count: int) -> Outcome:
         words = self._peek(address, count * INSTRUCTION_BYTES).view(np.uint64).reshape(-1, 2)
-        if int(words[-1, 0]) & ((1 << OPCODE_BITS) - 1) == Opcode.FINISH:
+        if rows_of(words[-1:], Finish).size:
             self.dram.launch(address, count, RUN_SECONDS)
             return Outcome.FINISHED
         finish = words_to_array([Encoding.of(self.config).encode(Finish())])

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.config import HardwareConfig, Memory
-from vtaops.isa import OPCODE_BITS, Alu, Encoding, Gemm, Load, Opcode, Store
+from vtaops.isa import Alu, Encoding, Gemm, Load, Store, rows_of
 from vtaops.program.program import Program
 
 
@@ -91,21 +91,20 @@ def count_instructions(config: HardwareConfig, words: npt.NDArray[np.uint64]) ->
         Low and high half of each instruction.
     """
     encoding = Encoding.of(config)
-    opcodes = words[:, 0] & np.uint64((1 << OPCODE_BITS) - 1)
     counters = dict.fromkeys(Statistics.__dataclass_fields__, 0)
 
-    loads = encoding.columns(words[opcodes == Opcode.LOAD], Load)
+    loads = encoding.columns(words[rows_of(words, Load)], Load)
     moved = loads["x_size"] * loads["y_size"]
     for memory, counter in _LOAD_COUNTERS.items():
         element_bytes = config.scratchpad(memory).element_bytes
         counters[counter] += int(moved[loads["memory"] == memory].sum()) * element_bytes
 
-    stores = encoding.columns(words[opcodes == Opcode.STORE], Store)
+    stores = encoding.columns(words[rows_of(words, Store)], Store)
     moved = stores["x_size"] * stores["y_size"]
     counters["out_store_nbytes"] = int(moved.sum()) * config.out.element_bytes
 
     for cls, counter in ((Gemm, "gemm_counter"), (Alu, "alu_counter")):
-        f = encoding.columns(words[opcodes == cls.opcode], cls)
+        f = encoding.columns(words[rows_of(words, cls)], cls)
         steps = f["iter_out"] * f["iter_in"] * np.maximum(f["uop_end"] - f["uop_begin"], 0)
         counters[counter] = int(steps[(f["reset"] == 0) | (cls is Alu)].sum())
     return Statistics(**counters)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from vtaops.config import MICRO_OP_BYTES, Memory
 from vtaops.errors import BufferLost, ConfigError, DeviceError, ShapeError
-from vtaops.isa import OPCODE_BITS, Encoding, Load, Store
+from vtaops.isa import Encoding, Load, Store, rows_of
 from vtaops.program.program import NO_BUFFER, Program, Role
 from vtaops.runtime.device import CachingDevice, Closing, Device, DeviceBuffer
 
@@ -43,12 +43,10 @@ def relocate(
     words: npt.NDArray[np.uint64] = program.instructions.copy()
     table = np.array([*addresses, micro_op_address, 0], dtype=np.int64)  # [-2], [-1]: no buffer
     base_bytes = table[program.relocations]
-    opcodes = words[:, 0] & np.uint64((1 << OPCODE_BITS) - 1)
     encoding = Encoding.of(program.config)
     for cls in (Load, Store):
-        rows = np.flatnonzero(
-            (opcodes == np.uint64(cls.opcode)) & (program.relocations != NO_BUFFER)
-        )
+        rows = rows_of(words, cls)
+        rows = rows[program.relocations[rows] != NO_BUFFER]
         if not rows.size:
             continue
         columns = encoding.columns(words[rows], cls)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from vtaops.capabilities import Capabilities
 from vtaops.config import HardwareConfig, Memory
 from vtaops.errors import UnsupportedError
-from vtaops.isa import OPCODE_BITS, Alu, AluOp, Encoding, Instruction, Load
+from vtaops.isa import Alu, AluOp, Encoding, Instruction, Load, rows_of
 
 _PADS = ("y_pad_top", "y_pad_bottom", "x_pad_left", "x_pad_right")
 _SHORT_SHIFT = 15  # immediates that 5 signed bits hold, in both directions
@@ -68,8 +68,7 @@ def check_instructions(
 def _columns(
     config: HardwareConfig, words: npt.NDArray[np.uint64], cls: type[Instruction]
 ) -> tuple[npt.NDArray[np.intp], dict[str, npt.NDArray[np.int64]]]:
-    opcodes = words[:, 0] & np.uint64((1 << OPCODE_BITS) - 1)
-    rows = np.flatnonzero(opcodes == np.uint64(cls.opcode))
+    rows = rows_of(words, cls)
     return rows, Encoding.of(config).columns(words[rows], cls)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.config import Memory
-from vtaops.isa import OPCODE_BITS, Alu, AluOp, Encoding, Gemm, Load, Unit
+from vtaops.isa import Alu, AluOp, Encoding, Gemm, Load, Unit, rows_of
 from vtaops.program.program import Program
 
 Ints = npt.NDArray[np.int64]
@@ -56,9 +56,8 @@ def held_micro_ops(program: Program) -> Ints:
 
 
 def _contains_mul(program: Program, encoding: Encoding) -> bool:
-    opcodes = program.instructions[:, 0] & np.uint64((1 << OPCODE_BITS) - 1)
-    rows = program.instructions[opcodes == Alu.opcode]
-    return bool((encoding.columns(rows, Alu)["alu_op"] == AluOp.MUL).any())
+    words = program.instructions[rows_of(program.instructions, Alu)]
+    return bool((encoding.columns(words, Alu)["alu_op"] == AluOp.MUL).any())
 
 
 def _indices(i: Gemm | Alu, column: Ints, factor_out: int, factor_in: int, depth: int) -> Ints:

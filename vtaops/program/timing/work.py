@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.config import HardwareConfig, Memory
-from vtaops.isa import OPCODE_BITS, Alu, Encoding, Finish, Gemm, Load, Store, Unit
+from vtaops.isa import Alu, Encoding, Finish, Gemm, Load, Store, Unit, rows_of
 from vtaops.program.program import Program
 from vtaops.program.timing.hazards import held_micro_ops
 
@@ -101,13 +101,12 @@ def work_of(program: Program, port_bytes: int, burst_bytes: int) -> Work:
     words, config = program.instructions, program.config
     encoding = Encoding.of(config)
     count = len(words)
-    opcodes = (words[:, 0] & np.uint64((1 << OPCODE_BITS) - 1)).astype(np.int64)
     columns = {name: np.zeros(count, np.int64) for name in Work.__dataclass_fields__}
     columns["unit"][:] = Unit.COMPUTE
     columns["kind"][:] = CONTROL
 
     for cls in (Load, Store, Gemm, Alu, Finish):
-        rows = np.flatnonzero(opcodes == cls.opcode)
+        rows = rows_of(words, cls)
         if not rows.size:
             continue
         f = encoding.columns(words[rows], cls)
