@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vtaops.errors import UnsupportedError
 from vtaops.kernels.target import CpuTarget
+from vtaops.kernels.trials import Progress, Trial, try_all
 from vtaops.ops.tensor import (
     Conv1dOp,
     Conv2dOp,
@@ -24,25 +24,6 @@ from vtaops.ops.tensor import (
     PoolOp,
     TensorOp,
 )
-
-Progress = Callable[[int, int, "Trial"], None]
-"""Called after each trial with its number, the number of all, and the trial."""
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One tile that was tried.
-
-    Attributes
-    ----------
-    tile : object
-        The tile; its type belongs to the schedule of the operator.
-    seconds : float
-        Median time of a call, in CPU time of the calling thread where one thread is used.
-    """
-
-    tile: Any
-    seconds: float
 
 
 def search(
@@ -73,13 +54,12 @@ def search(
 
     target = target or CpuTarget.detect()
     schedule, tiles = _space(op, target)
-    trials: list[Trial] = []
-    for number, tile in enumerate(tiles, 1):
+
+    def seconds(tile: Any) -> float:
         function = compile_schedule(schedule(op, target, tile), target.tvm)["main"]
-        trials.append(Trial(tile, time_function(function, op, budget, target.cores)))
-        if progress:
-            progress(number, len(tiles), trials[-1])
-    return sorted(trials, key=lambda trial: trial.seconds)
+        return time_function(function, op, budget, target.cores)
+
+    return try_all(tiles, seconds, progress)
 
 
 def _space(op: TensorOp, target: CpuTarget) -> tuple[Callable[..., Any], list[Any]]:

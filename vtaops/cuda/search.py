@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from vtaops.cuda.kernel import CudaKernel
 from vtaops.errors import ScheduleError, UnsupportedError
 from vtaops.kernels.gpu import CudaTarget
+from vtaops.kernels.trials import Progress, Trial, try_all
 from vtaops.ops.tensor import (
     Conv1dOp,
     Conv2dOp,
@@ -30,18 +30,6 @@ from vtaops.schedule.cuda import (
     separable,
     window,
 )
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One tile that was tried; `seconds` is the time of a run on the GPU."""
-
-    tile: Any
-    seconds: float
-
-
-Progress = Callable[[int, int, Trial], None]
-"""Called after each trial with its number, the number of all, and the trial."""
 
 
 def search(
@@ -71,13 +59,11 @@ def search(
         If the operator has no tiles to choose from.
     """
     schedule, tiles = tile_space(op, target or CudaTarget())
-    trials: list[Trial] = []
-    for number, tile in enumerate(tiles, 1):
-        kernel = CudaKernel(op, target, partial(schedule, tile=tile))
-        trials.append(Trial(tile, kernel.time(budget)))
-        if progress:
-            progress(number, len(tiles), trials[-1])
-    return sorted(trials, key=lambda trial: trial.seconds)
+
+    def seconds(tile: Any) -> float:
+        return CudaKernel(op, target, partial(schedule, tile=tile)).time(budget)
+
+    return try_all(tiles, seconds, progress)
 
 
 def tile_space(op: TensorOp, target: CudaTarget) -> tuple[Callable[..., Any], list[Any]]:
