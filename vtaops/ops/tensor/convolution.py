@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
 from tvm import te, tirx
@@ -21,8 +22,37 @@ from vtaops.ops.tensor.common import (
 from vtaops.ops.tensor.epilogue import NOTHING, Epilogue
 
 
+class _WindowedSum(TensorOp):
+    """What the 2-D convolutions share: sums of products over windows of an image."""
+
+    height: int
+    width: int
+    window: Window
+    dtype: str
+    epilogue: Epilogue
+
+    @property
+    def accumulator(self) -> str:
+        """The dtype of the sums."""
+        return ACCUMULATOR[self.dtype]
+
+    @property
+    def out_size(self) -> tuple[int, int]:
+        """Rows and columns of the result."""
+        return self.window.output(self.height, self.width)
+
+    @property
+    def output(self) -> TensorSpec:
+        return TensorSpec("result", self._shape, self.epilogue.result_dtype(self.accumulator))
+
+    @property
+    @abstractmethod
+    def _shape(self) -> tuple[int, ...]:
+        """Shape of the result."""
+
+
 @dataclass(frozen=True)
-class Conv2dOp(TensorOp):
+class Conv2dOp(_WindowedSum):
     """2-D convolution of NCHW data with an OIHW kernel, then an epilogue over the channels O.
 
     Attributes
@@ -63,11 +93,6 @@ class Conv2dOp(TensorOp):
         self.window.output(self.height, self.width)
 
     @property
-    def accumulator(self) -> str:
-        """The dtype of the sums."""
-        return ACCUMULATOR[self.dtype]
-
-    @property
     def group_in(self) -> int:
         """Input channels of one group."""
         return self.in_channels // self.groups
@@ -78,11 +103,6 @@ class Conv2dOp(TensorOp):
         return self.out_channels // self.groups
 
     @property
-    def out_size(self) -> tuple[int, int]:
-        """Rows and columns of the result."""
-        return self.window.output(self.height, self.width)
-
-    @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         kernel = (self.out_channels, self.group_in, *self.window.kernel)
         return (
@@ -90,10 +110,6 @@ class Conv2dOp(TensorOp):
             TensorSpec("kernel", kernel, "float32" if self.dtype == "float32" else "int8"),
             *self.epilogue.inputs(self.out_channels, self._shape, self.accumulator),
         )
-
-    @property
-    def output(self) -> TensorSpec:
-        return TensorSpec("result", self._shape, self.epilogue.result_dtype(self.accumulator))
 
     @property
     def _shape(self) -> tuple[int, ...]:
@@ -122,7 +138,7 @@ class Conv2dOp(TensorOp):
 
 
 @dataclass(frozen=True)
-class DepthwiseOp(TensorOp):
+class DepthwiseOp(_WindowedSum):
     """Depthwise 2-D convolution: channel c of NCHW data with the kernels [c, q], giving c*M + q.
 
     Attributes
@@ -152,19 +168,9 @@ class DepthwiseOp(TensorOp):
         self.window.output(self.height, self.width)
 
     @property
-    def accumulator(self) -> str:
-        """The dtype of the sums."""
-        return ACCUMULATOR[self.dtype]
-
-    @property
     def out_channels(self) -> int:
         """Channels of the result."""
         return self.channels * self.multiplier
-
-    @property
-    def out_size(self) -> tuple[int, int]:
-        """Rows and columns of the result."""
-        return self.window.output(self.height, self.width)
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -174,10 +180,6 @@ class DepthwiseOp(TensorOp):
             TensorSpec("kernel", kernel, self.dtype),
             *self.epilogue.inputs(self.out_channels, self._shape, self.accumulator),
         )
-
-    @property
-    def output(self) -> TensorSpec:
-        return TensorSpec("result", self._shape, self.epilogue.result_dtype(self.accumulator))
 
     @property
     def _shape(self) -> tuple[int, ...]:
@@ -205,7 +207,7 @@ class DepthwiseOp(TensorOp):
 
 
 @dataclass(frozen=True)
-class PackedConv2dOp(TensorOp):
+class PackedConv2dOp(_WindowedSum):
     """2-D convolution of NCHW[b]c data, channels in blocks.
 
     Attributes
@@ -240,16 +242,6 @@ class PackedConv2dOp(TensorOp):
         self.window.output(self.height, self.width)
 
     @property
-    def accumulator(self) -> str:
-        """The dtype of the sums."""
-        return ACCUMULATOR[self.dtype]
-
-    @property
-    def out_size(self) -> tuple[int, int]:
-        """Rows and columns of the result."""
-        return self.window.output(self.height, self.width)
-
-    @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         data = (self.batch, self.in_blocks, self.height, self.width, self.block)
         inner: tuple[int, ...] = (self.block, self.block)
@@ -262,10 +254,6 @@ class PackedConv2dOp(TensorOp):
             TensorSpec("kernel", kernel, "float32" if self.dtype == "float32" else "int8"),
             *self.epilogue.inputs(channels, self._shape, self.accumulator),
         )
-
-    @property
-    def output(self) -> TensorSpec:
-        return TensorSpec("result", self._shape, self.epilogue.result_dtype(self.accumulator))
 
     @property
     def _shape(self) -> tuple[int, ...]:
