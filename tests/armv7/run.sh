@@ -21,7 +21,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 folder=${1:-$(mktemp -d)}
 mkdir -p "$folder"
 cd "$folder"
-mkdir -p apt/lists/partial apt/cache/archives/partial root site dist
+mkdir -p apt/lists/partial apt/cache/archives/partial armhf site dist
 touch apt/status
 apt="apt-get -q -o Dir::State=$PWD/apt -o Dir::State::lists=$PWD/apt/lists -o Dir::Cache=$PWD/apt/cache
      -o Dir::State::status=$PWD/apt/status -o APT::Architecture=armhf -o APT::Architectures=armhf
@@ -29,17 +29,17 @@ apt="apt-get -q -o Dir::State=$PWD/apt -o Dir::State::lists=$PWD/apt/lists -o Di
 $apt update || true  # other sources of this machine may lack armhf
 $apt install -y --no-install-recommends -d python3 python3-numpy libc6 ||
     missing "Debian's armhf packages could not be downloaded"
-for file in apt/cache/archives/*.deb; do dpkg -x "$file" root; done
+for file in apt/cache/archives/*.deb; do dpkg -x "$file" armhf; done
 python3 -m pip wheel -q "$here/../.." --no-deps -w dist \
     --config-settings=wheel.cmake=false --config-settings=wheel.py-api=py3 \
     --config-settings=wheel.platlib=false
 python3 -m zipfile -e dist/vtaops-*-py3-none-any.whl site
 cp "$here/pynq.py" site
-lib=$PWD/root/usr/lib/arm-linux-gnueabihf
-python=$(ls root/usr/bin/python3.* | head -n 1)
-PYTHONHOME=$PWD/root/usr PYTHONUNBUFFERED=1 \
-    PYTHONPATH=$PWD/site:$PWD/root/usr/lib/python3/dist-packages \
-    qemu-arm -L root -E LD_LIBRARY_PATH="$lib/blas:$lib/lapack:$lib" "$python" \
+lib=$PWD/armhf/usr/lib/arm-linux-gnueabihf
+python=$(ls armhf/usr/bin/python3.* | head -n 1)
+PYTHONHOME=$PWD/armhf/usr PYTHONUNBUFFERED=1 \
+    PYTHONPATH=$PWD/site:$PWD/armhf/usr/lib/python3/dist-packages \
+    qemu-arm -L armhf -E LD_LIBRARY_PATH="$lib/blas:$lib/lapack:$lib" "$python" \
     -m vtaops.board serve --port 0 > server.log 2>&1 &
 server=$!
 trap 'kill $server' EXIT
