@@ -38,12 +38,12 @@ def cpu_times(name: str, op: Any, budget: float) -> dict[str, float]:
     """Return the times of an operator on the CPU: unoptimised, optimised, tuned, NumPy."""
     import numpy as np
 
+    from vtaops.cpu.schedule import schedule
+    from vtaops.cpu.schedule.stages import schedule_default
     from vtaops.cpu.search import search, time_function
-    from vtaops.kernels import CpuTarget
+    from vtaops.cpu.target import CpuTarget
     from vtaops.kernels.build import compile_schedule
     from vtaops.lessons import random_arrays
-    from vtaops.schedule.cpu import schedule
-    from vtaops.schedule.cpu.stages import schedule_default
 
     target = CpuTarget.detect()
 
@@ -162,8 +162,8 @@ def section(
 
 
 def _target(kind: str) -> Any:
-    from vtaops.kernels import CpuTarget
-    from vtaops.kernels.gpu import CudaTarget
+    from vtaops.cpu.target import CpuTarget
+    from vtaops.cuda.target import CudaTarget
 
     return CpuTarget.detect() if kind == "cpu" else CudaTarget()
 
@@ -211,7 +211,7 @@ def main(
     """
     os.environ["TVM_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(threads)
     os.environ["OPENBLAS_NUM_THREADS"] = str(threads)
-    from vtaops.kernels import CpuTarget
+    from vtaops.cpu.target import CpuTarget
 
     lines = [
         "# Report A3: compiling DNN primitives with TVM",

@@ -27,7 +27,7 @@ def calls() -> dict[str, dict[str, Callable[[], Any]]]:
     import tvm_ffi
 
     from vtaops import cpu
-    from vtaops.ops.tensor import BroadcastOp, MatmulOp
+    from vtaops.kernels.ops import BroadcastOp, MatmulOp
 
     a, b, c = (np.ones(32, "float32") for _ in "abc")
     m, n, o = (np.ones((16, 16), "float32") for _ in "mno")

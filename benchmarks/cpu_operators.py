@@ -213,7 +213,7 @@ class Workloads:
 
     def matmul(self) -> Iterator[Case]:
         """Square float32 matrices."""
-        from vtaops.ops.tensor import MatmulOp
+        from vtaops.kernels.ops import MatmulOp
 
         np, torch = self.np, self.torch
         for n in (32, 64, 128, 256, 512, 1024, 2048):
@@ -253,8 +253,8 @@ class Workloads:
 
     def conv2d(self) -> Iterator[Case]:
         """3x3, padding 1, 64x64 pixels, equal channels."""
+        from vtaops.kernels.ops import Conv2dOp, PackedConv2dOp, Window
         from vtaops.layout import Layout
-        from vtaops.ops.tensor import Conv2dOp, PackedConv2dOp, Window
 
         window = Window((3, 3), padding=(1, 1, 1, 1))
         for c in (16, 32, 64, 128, 256):
@@ -269,7 +269,7 @@ class Workloads:
 
     def pointwise(self) -> Iterator[Case]:
         """1x1, without padding, at sizes of MobileNet."""
-        from vtaops.ops.tensor import Conv2dOp, Window
+        from vtaops.kernels.ops import Conv2dOp, Window
 
         for c, o, n in ((32, 64, 112), (128, 128, 56), (256, 256, 28), (512, 512, 14)):
             x, w = self.array(1, c, n, n), self.array(o, c, 1, 1)
@@ -280,7 +280,7 @@ class Workloads:
 
     def depthwise(self) -> Iterator[Case]:
         """3x3, padding 1, 64x64 pixels."""
-        from vtaops.ops.tensor import DepthwiseOp, Window
+        from vtaops.kernels.ops import DepthwiseOp, Window
 
         for c in (16, 32, 64, 128, 256):
             x, w = self.array(1, c, 64, 64), self.array(c, 1, 3, 3)
@@ -291,7 +291,7 @@ class Workloads:
 
     def fused_depthwise(self) -> Iterator[Case]:
         """Depthwise + scale and shift + relu in one kernel, against depthwise alone."""
-        from vtaops.ops.tensor import DepthwiseOp, Epilogue, Window
+        from vtaops.kernels.ops import DepthwiseOp, Epilogue, Window
 
         for c in (16, 32, 64, 128, 256):
             x, w = self.array(1, c, 64, 64), self.array(c, 1, 3, 3)
@@ -310,7 +310,7 @@ class Workloads:
             yield Case("fused_depthwise", f"{c} channels", alone.flops, calls)
 
     def _pools(self, kind: str) -> Iterator[Case]:
-        from vtaops.ops.tensor import PoolOp, Window
+        from vtaops.kernels.ops import PoolOp, Window
 
         functional = self.torch.nn.functional
         pool = functional.max_pool2d if kind == "max" else functional.avg_pool2d
@@ -337,7 +337,7 @@ class Workloads:
 
     def batch_norm(self) -> Iterator[Case]:
         """Inference, 28x28 pixels."""
-        from vtaops.ops.tensor import Epilogue, NormalizeOp
+        from vtaops.kernels.ops import Epilogue, NormalizeOp
 
         torch = self.torch
         norm = torch.nn.functional.batch_norm
@@ -356,7 +356,7 @@ class Workloads:
 
     def conv1d(self) -> Iterator[Case]:
         """One long signal, 3 and 13 taps, zero padding."""
-        from vtaops.ops.tensor import Conv1dOp
+        from vtaops.kernels.ops import Conv1dOp
 
         np, torch = self.np, self.torch
         conv = torch.nn.functional.conv1d
@@ -385,7 +385,7 @@ class Workloads:
             yield self._add("broadcast_add", f"(1,{n})+({n},{n})", (1, n), (n, n))
 
     def _add(self, operator: str, size: str, a: tuple[int, ...], b: tuple[int, ...]) -> Case:
-        from vtaops.ops.tensor import BroadcastOp
+        from vtaops.kernels.ops import BroadcastOp
 
         np, torch = self.np, self.torch
         x, y, out = self.array(*a), self.array(*b), self.array(*b)
@@ -400,7 +400,7 @@ class Workloads:
 
     def int8_conv2d(self) -> Iterator[Case]:
         """3x3, padding 1, 64x64 pixels; PyTorch quantised, channels last, kernel packed before."""
-        from vtaops.ops.tensor import Conv2dOp, Epilogue, PackedConv2dOp, Window
+        from vtaops.kernels.ops import Conv2dOp, Epilogue, PackedConv2dOp, Window
 
         np, torch = self.np, self.torch
         window = Window((3, 3), padding=(1, 1, 1, 1))
@@ -428,7 +428,7 @@ class Workloads:
 
     def int8_matmul(self) -> Iterator[Case]:
         """Square int8 matrices with int32 sums; B packed in the call."""
-        from vtaops.ops.tensor import MatmulOp
+        from vtaops.kernels.ops import MatmulOp
 
         torch = self.torch
         for n in (64, 128, 256, 512, 1024):
@@ -443,7 +443,7 @@ class Workloads:
 
     def softmax(self) -> Iterator[Case]:
         """Rows of 1000 classes."""
-        from vtaops.ops.tensor import SoftmaxOp
+        from vtaops.kernels.ops import SoftmaxOp
 
         torch = self.torch
         for rows in (1, 16, 256):
@@ -458,7 +458,7 @@ class Workloads:
 
     def dense(self) -> Iterator[Case]:
         """Batches of 1, 16 and 128 through 1000 x 512 weights."""
-        from vtaops.ops.tensor import MatmulOp
+        from vtaops.kernels.ops import MatmulOp
 
         torch = self.torch
         for batch in (1, 16, 128):
@@ -531,7 +531,7 @@ def show(rows: list[Row]) -> None:
 
 def markdown(rows: list[Row], threads: int) -> str:
     """Return the rows and their means as Markdown tables."""
-    from vtaops.kernels import CpuTarget
+    from vtaops.cpu.target import CpuTarget
 
     lines = [
         f"Measured on {date.today()}, {CpuTarget.detect().mcpu}, {threads} thread(s); times in us.",

@@ -15,7 +15,7 @@ import typer
 
 def operators() -> dict[str, Any]:
     """Return the operators that are tuned."""
-    from vtaops.ops.tensor import Conv2dOp, DepthwiseOp, MatmulOp, PackedConv2dOp, Window
+    from vtaops.kernels.ops import Conv2dOp, DepthwiseOp, MatmulOp, PackedConv2dOp, Window
 
     window = Window((3, 3), padding=(1, 1, 1, 1))
     return {
@@ -29,7 +29,7 @@ def operators() -> dict[str, Any]:
 
 def markdown(rows: list[dict[str, Any]], trials: int, threads: int) -> str:
     """Return the rows as a Markdown table."""
-    from vtaops.kernels import CpuTarget
+    from vtaops.cpu.target import CpuTarget
 
     def microseconds(value: float | None) -> str:
         return "-" if value is None else f"{value * 1e6:.1f}"
@@ -71,11 +71,11 @@ def main(
     from rich.progress import Progress
     from rich.table import Table
 
+    from vtaops.cpu.schedule import schedule
+    from vtaops.cpu.schedule.stages import schedule_default
     from vtaops.cpu.search import meta_schedule, search, time_function
-    from vtaops.kernels import CpuTarget
+    from vtaops.cpu.target import CpuTarget
     from vtaops.kernels.build import compile_schedule
-    from vtaops.schedule.cpu import schedule
-    from vtaops.schedule.cpu.stages import schedule_default
 
     target = CpuTarget.detect()
     offered = operators()

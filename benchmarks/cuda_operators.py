@@ -29,7 +29,7 @@ sys.path.insert(0, str(HERE))
 
 def operators() -> Iterator[tuple[str, str, Any]]:
     """Yield (operator, size, description) of what is measured."""
-    from vtaops.ops.tensor import (
+    from vtaops.kernels.ops import (
         BroadcastOp,
         Conv1dOp,
         Conv2dOp,
@@ -88,7 +88,7 @@ def operators() -> Iterator[tuple[str, str, Any]]:
 
 def report_operators() -> dict[str, tuple[Any, Any]]:
     """Return the operators of the A3 report by lesson: the one measured, and one to print."""
-    from vtaops.ops.tensor import Conv1dOp, DepthwiseOp, Epilogue, MatmulOp, SeparableOp, Window
+    from vtaops.kernels.ops import Conv1dOp, DepthwiseOp, Epilogue, MatmulOp, SeparableOp, Window
 
     window, relu = Window((3, 3), padding=(1, 1, 1, 1)), Epilogue(activation="relu")
     return {
@@ -119,8 +119,8 @@ def candidates(op: Any, limit: int) -> tuple[Any, ...]:
     from vtaops.cuda.export import Candidate
     from vtaops.cuda.kernel import CudaKernel
     from vtaops.cuda.search import tile_space
+    from vtaops.cuda.target import CudaTarget
     from vtaops.errors import UnsupportedError
-    from vtaops.kernels.gpu import CudaTarget
 
     found = [Candidate("chosen", CudaKernel(op))]
     try:

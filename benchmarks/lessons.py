@@ -25,7 +25,7 @@ def main(
     os.environ["TVM_NUM_THREADS"] = str(threads)
     from rich.console import Console
 
-    from vtaops.kernels import CpuTarget
+    from vtaops.cpu.target import CpuTarget
     from vtaops.lessons import lesson_plot, lesson_table, lessons, run_lesson
 
     console = Console(width=120)

@@ -25,7 +25,7 @@ from rich.table import Table
 import vtaops
 from vtaops import HardwareConfig
 from vtaops.schedule import blocked_shape
-from vtaops.schedule.default import candidates, dram_bytes
+from vtaops.schedule.candidates import candidates, dram_bytes
 from vtaops.tuner import COMPILED, SHIPPED, search, tuning_key
 from vtaops.workloads import WORKLOADS, Workload
 

@@ -28,7 +28,7 @@ from tvm.s_tir import meta_schedule as ms
 
 from vtaops import Conv2d, HardwareConfig, VTAError
 from vtaops.lowering import Capacity, flatten, lower
-from vtaops.schedule.vta.stages import (
+from vtaops.schedule.steps import (
     attach_loads,
     attach_output_stages,
     tensorize,

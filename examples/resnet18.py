@@ -18,10 +18,10 @@ from rich.console import Console
 from rich.table import Table
 
 from vtaops import HardwareConfig, Session, Tiling
-from vtaops.operators import Operators
 from vtaops.ops import Operator
 from vtaops.reference import evaluate
 from vtaops.session import Placement
+from vtaops.session.operators import Operators
 
 Int8Array = npt.NDArray[np.int8]
 

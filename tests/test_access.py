@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from vtaops.cpu.schedule.stages import STAGES
+from vtaops.cpu.target import CpuTarget
 from vtaops.errors import UnsupportedError
-from vtaops.kernels import CpuTarget, access
+from vtaops.kernels import access
 from vtaops.kernels.access import plot_accesses, trace
-from vtaops.ops.tensor import Conv1dOp, MatmulOp
-from vtaops.schedule.cpu.stages import STAGES
-from vtaops.schedule.stages import find_stage
+from vtaops.kernels.ops import Conv1dOp, MatmulOp
+from vtaops.kernels.stages import find_stage
 
 N = 8
 

@@ -24,13 +24,12 @@ ALLOWED = {
     "runtime": {"program", "capabilities", "isa", "layout", "config", "errors", "_data"},
     "board": {"runtime", "program", "capabilities", "isa", "config", "errors", "_data"},
     "ops": {"program", "capabilities", "isa", "layout", "views", "config", "errors"},
-    "kernels": {"errors"},
-    "calls": {"kernels", "ops", "layout", "errors"},
-    "fallback": {"cpu", "cuda", "calls", "kernels", "ops", "program", "errors"},
-    "schedule": {"kernels", "ops", "program", "isa", "layout", "config", "errors"},
-    "cpu": {"calls", "schedule", "kernels", "ops", "errors"},
-    "cuda": {"calls", "schedule", "kernels", "ops", "errors"},
-    "lessons": {"cpu", "cuda", "schedule", "kernels", "ops", "errors"},
+    "schedule": {"ops", "program", "isa", "layout", "config", "errors"},
+    "kernels": {"layout", "errors"},
+    "cpu": {"kernels", "errors"},
+    "cuda": {"kernels", "errors"},
+    "lessons": {"cpu", "cuda", "kernels", "errors"},
+    "fallback": {"cpu", "cuda", "kernels", "ops", "program", "isa", "config", "errors"},
     "lowering": {"schedule", "ops", "program", "isa", "layout", "config", "errors"},
     "compiler": {"lowering", "capabilities", "schedule", "ops", "program", "config", "errors"},
     "tuner": {"compiler", "schedule", "ops", "config", "errors"},
@@ -40,7 +39,6 @@ ALLOWED = {
     "report": {"program", "isa", "config", "errors"},
     "rpc": {"board", "runtime", "program", "config", "errors"},
     "selftest": {
-        "operators",
         "session",
         "workloads",
         "reference",
@@ -52,9 +50,7 @@ ALLOWED = {
         "config",
         "errors",
     },
-    "operators": {"schedule", "ops", "config", "errors"},
     "session": {
-        "operators",
         "fallback",
         "capabilities",
         "tuner",
@@ -67,7 +63,7 @@ ALLOWED = {
         "errors",
     },
 }
-TOP = {"__init__", "cli", "cli_board", "cli_rtl", "cli_hardware", "cli_lessons", "cli_reports"}
+TOP = {"__init__", "cli"}
 TVM_FREE = (
     "errors",
     "_data",

@@ -9,8 +9,8 @@ from kernel_reference import conv2d_reference, depthwise_reference, random, wind
 from scipy import special
 
 from vtaops.cpu import pack_int8_kernel
+from vtaops.kernels.ops import MatmulOp
 from vtaops.layout import Layout
-from vtaops.ops.tensor import MatmulOp
 
 pytestmark = pytest.mark.skipif(bool(aarch64.lacking()), reason=aarch64.lacking())
 

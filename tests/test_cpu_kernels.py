@@ -14,10 +14,11 @@ import pytest
 
 from vtaops import cpu
 from vtaops.cpu.kernel import Kernel
-from vtaops.kernels import CpuTarget, KernelCache, cache, cache_directory
+from vtaops.cpu.schedule import schedule
+from vtaops.cpu.target import CpuTarget
+from vtaops.kernels import KernelCache, cache, cache_directory
 from vtaops.kernels.build import compile_schedule
-from vtaops.ops.tensor import Conv2dOp, MatmulOp, Window
-from vtaops.schedule.cpu import schedule
+from vtaops.kernels.ops import Conv2dOp, MatmulOp, Window
 
 OP = MatmulOp(3, 5, 7)
 
@@ -86,7 +87,7 @@ def test_the_key_tells_operators_targets_and_versions_apart(monkeypatch):
         cache.kernel_key(OP, replace(target, cores=target.cores + 1)),
         cache.kernel_key(OP, replace(target, mcpu="x86-64")),
     }
-    monkeypatch.setattr(cache, "_toolchain", lambda: "another version")
+    monkeypatch.setattr(cache, "_toolchain", lambda _: "another version")
     keys.add(cache.kernel_key(OP, target))
     assert len(keys) == 5
 
@@ -145,7 +146,7 @@ def test_the_folder_follows_the_xdg_standard(monkeypatch, tmp_path):
 
 
 def test_threads_follow_the_environment(monkeypatch):
-    from vtaops.kernels.target import thread_count
+    from vtaops.cpu.target import thread_count
 
     monkeypatch.setenv("TVM_NUM_THREADS", "3")
     assert thread_count() == 3

@@ -6,7 +6,7 @@ import pytest
 
 from vtaops.cpu.search import meta_schedule, search
 from vtaops.errors import UnsupportedError
-from vtaops.ops.tensor import (
+from vtaops.kernels.ops import (
     Conv1dOp,
     Conv2dOp,
     DepthwiseOp,

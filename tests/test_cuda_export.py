@@ -19,9 +19,11 @@ from test_cuda_kernels import inputs_of, matches, reference
 from vtaops.cuda.export import Candidate, Case, export
 from vtaops.cuda.kernel import CudaKernel, device_present
 from vtaops.cuda.resources import find_nvcc
+from vtaops.cuda.schedule.matmul import MatmulTile, schedule_matmul
+from vtaops.cuda.schedule.window import WindowTile, schedule_window
+from vtaops.cuda.target import Launch, entry_point
 from vtaops.errors import UnsupportedError
-from vtaops.kernels.gpu import Launch, entry_point
-from vtaops.ops.tensor import (
+from vtaops.kernels.ops import (
     BroadcastOp,
     Conv2dOp,
     DepthwiseOp,
@@ -33,8 +35,6 @@ from vtaops.ops.tensor import (
     SoftmaxOp,
     Window,
 )
-from vtaops.schedule.cuda.matmul import MatmulTile, schedule_matmul
-from vtaops.schedule.cuda.window import WindowTile, schedule_window
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import cuda_operators

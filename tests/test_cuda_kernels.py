@@ -15,10 +15,15 @@ from scipy import special
 
 from vtaops import cpu, cuda
 from vtaops.cuda.resources import find_nvcc
+from vtaops.cuda.schedule import elementwise, matmul, matmul_tensor
+from vtaops.cuda.schedule.matmul import MatmulTile, schedule_matmul
+from vtaops.cuda.schedule.matmul_tensor import TensorTile, schedule_tensor
+from vtaops.cuda.schedule.stages import STAGES
+from vtaops.cuda.schedule.window import WindowTile, schedule_window
 from vtaops.cuda.search import tile_space
+from vtaops.cuda.target import CudaTarget, Launch
 from vtaops.errors import DeviceError, ScheduleError, ShapeError, UnsupportedError
-from vtaops.kernels.gpu import CudaTarget, Launch
-from vtaops.ops.tensor import (
+from vtaops.kernels.ops import (
     BroadcastOp,
     Conv1dOp,
     Conv2dOp,
@@ -34,11 +39,6 @@ from vtaops.ops.tensor import (
     UnaryOp,
     Window,
 )
-from vtaops.schedule.cuda import elementwise, matmul, matmul_tensor
-from vtaops.schedule.cuda.matmul import MatmulTile, schedule_matmul
-from vtaops.schedule.cuda.matmul_tensor import TensorTile, schedule_tensor
-from vtaops.schedule.cuda.stages import STAGES
-from vtaops.schedule.cuda.window import WindowTile, schedule_window
 
 emulated = pytest.mark.skipif(COMPILER is None, reason="the emulator needs a C++ compiler")
 PADDED = Window((3, 3), padding=(1, 1, 1, 1))

@@ -402,7 +402,7 @@ def test_what_does_not_fit_falls_back_too():
 
 
 def test_what_does_not_run_is_not_compiled_again(monkeypatch):
-    import vtaops.session as module
+    import vtaops.session.session as module
 
     attempts = []
     original = module.compile

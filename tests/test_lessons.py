@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from kernel_reference import conv2d_reference, depthwise_reference, windows
 
+from vtaops.cpu.schedule.stages import STAGES
+from vtaops.cpu.target import CpuTarget
 from vtaops.errors import ScheduleError, UnsupportedError
-from vtaops.kernels import CpuTarget
 from vtaops.kernels.build import compile_schedule
-from vtaops.lessons import lesson_plot, lesson_table, lessons, random_arrays, run_lesson
-from vtaops.ops.tensor import (
+from vtaops.kernels.ops import (
     BroadcastOp,
     Conv1dOp,
     Conv2dOp,
@@ -21,8 +21,8 @@ from vtaops.ops.tensor import (
     PoolOp,
     Window,
 )
-from vtaops.schedule.cpu.stages import STAGES
-from vtaops.schedule.stages import find_stage
+from vtaops.kernels.stages import find_stage
+from vtaops.lessons import lesson_plot, lesson_table, lessons, random_arrays, run_lesson
 
 PADDED = Window((3, 3), padding=(1, 1, 1, 1))
 

@@ -91,7 +91,7 @@ def test_statistics_accumulate_and_reset():
 
 
 def test_a_program_is_compiled_once(monkeypatch):
-    import vtaops.session as module
+    import vtaops.session.session as module
 
     compiled = []
     original = module.compile

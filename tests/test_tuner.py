@@ -9,7 +9,7 @@ import vtaops
 from vtaops import Conv2d, Gemm, HardwareConfig, Session, Tiling, tuner
 from vtaops.schedule import blocked_shape, check_tiling, default_tiling
 from vtaops.schedule.blocked import Axis
-from vtaops.schedule.default import _divisions, candidates, cycle_bound, dram_bytes, ranked
+from vtaops.schedule.candidates import _divisions, candidates, cycle_bound, dram_bytes, ranked
 from vtaops.workloads import WORKLOADS
 
 CONFIG = HardwareConfig.load("pynq")

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vtaops.errors import UnsupportedError
-from vtaops.schedule.stages import Stage, find_stage
+from vtaops.kernels.stages import Stage, find_stage
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from vtaops.ops.tensor import TensorOp
+    from vtaops.kernels.ops import TensorOp
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def lessons(target: str = "cpu") -> dict[str, Lesson]:
     UnsupportedError
         If the target is another.
     """
-    from vtaops.ops.tensor import (
+    from vtaops.kernels.ops import (
         BroadcastOp,
         Conv1dOp,
         Conv2dOp,
@@ -106,7 +106,7 @@ def lessons(target: str = "cpu") -> dict[str, Lesson]:
     if target not in ("cpu", "cuda"):
         raise UnsupportedError(f"there are no lessons for {target!r}; targets are cpu and cuda")
     stages: dict[type | str, tuple[Stage, ...]]
-    stages = import_module(f"vtaops.schedule.{target}.stages").STAGES
+    stages = import_module(f"vtaops.{target}.schedule.stages").STAGES
     window = Window((3, 3), padding=(1, 1, 1, 1))
     normal = Epilogue(batch_norm=1e-5)
 
@@ -185,8 +185,8 @@ def run_lesson(
 
 
 def _run_on_cpu(op: TensorOp, stage: Stage, budget: float) -> tuple[str, str, float | None]:
+    from vtaops.cpu.target import CpuTarget
     from vtaops.kernels.build import compile_schedule
-    from vtaops.kernels.target import CpuTarget
 
     target = CpuTarget.detect()
     scheduled = stage.schedule(op, target)

@@ -36,9 +36,9 @@ from vtaops.program import Program, Statistics
 from vtaops.program.file_format import dumps, loads
 from vtaops.runtime import Device, LoadedProgram, open_device
 from vtaops.runtime.device import CountingDevice
+from vtaops.runtime.performance import TsimPerformance
 from vtaops.runtime.pynq import Accelerator, PynqDevice
 from vtaops.runtime.registers import RegisterMap
-from vtaops.runtime.tsim.performance import TsimPerformance
 
 DEFAULT_PORT = 9091
 BOARDS = ("pynq", "virtual")

@@ -24,7 +24,7 @@ from vtaops.config import HardwareConfig
 from vtaops.errors import ScheduleError
 from vtaops.ops import Operator
 from vtaops.schedule import Tiling, check_tiling
-from vtaops.schedule.default import ranked
+from vtaops.schedule.candidates import ranked
 
 Effort = Literal["fast", "thorough"]
 

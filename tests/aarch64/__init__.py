@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from vtaops.calls import Operators
-from vtaops.kernels import CpuTarget
+from vtaops.cpu.schedule import schedule
+from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.build import compile_schedule
-from vtaops.schedule.cpu import schedule
+from vtaops.kernels.calls import Operators
 
 COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
 

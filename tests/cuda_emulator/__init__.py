@@ -48,7 +48,7 @@ class Emulated:
     ----------
     source : str
         CUDA C++ with one kernel, as TVM generates it.
-    launch : vtaops.kernels.gpu.Launch
+    launch : vtaops.cuda.target.Launch
         Its grid and block.
     """
 

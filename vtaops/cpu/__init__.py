@@ -6,10 +6,10 @@ of a second) and stores it; see `vtaops.kernels.KernelCache`.
 The number of threads is TVM_NUM_THREADS, OMP_NUM_THREADS, or the usable CPUs.
 """
 
-from vtaops.calls import Operators, pack_int8_kernel
-from vtaops.calls.backend import RunnableKernel
 from vtaops.cpu.kernel import CACHE, Kernel, kernel
-from vtaops.ops.tensor import TensorOp
+from vtaops.kernels.calls import Operators, pack_int8_kernel
+from vtaops.kernels.calls.backend import RunnableKernel
+from vtaops.kernels.ops import TensorOp
 
 
 class _Cpu(Operators):

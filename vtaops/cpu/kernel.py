@@ -6,10 +6,16 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.arrays import Array, as_output, empty
 from vtaops.kernels.cache import KernelCache
-from vtaops.kernels.target import CpuTarget
-from vtaops.ops.tensor import TensorOp
+from vtaops.kernels.ops import TensorOp
+
+Schedule = Callable[[Any, CpuTarget], Any]
+"""``schedule(op, target)`` returns a ``tvm.s_tir.Schedule``."""
+
+_SOURCES = ("kernels/ops", "kernels/build.py", "cpu/schedule")
+"""What the machine code of every kernel comes from."""
 
 CACHE = KernelCache()
 """The compiled kernels of this process."""
@@ -24,6 +30,11 @@ class Kernel:
         What it computes.
     target : CpuTarget
         For which machine.
+    schedule : callable, optional
+        By default the one for the family of `op`.
+    sources : tuple of str
+        Folders and files below the package that declare `op` or schedule it, beside those of all
+        kernels.
 
     Attributes
     ----------
@@ -31,18 +42,27 @@ class Kernel:
         The machine code, without any check of ours: inputs, then the output (DLPack).
     """
 
-    def __init__(self, op: TensorOp, target: CpuTarget) -> None:
+    def __init__(
+        self,
+        op: TensorOp,
+        target: CpuTarget,
+        schedule: Schedule | None = None,
+        sources: tuple[str, ...] = (),
+    ) -> None:
         self.op = op
         self.target = target
+        self._schedule = schedule
         output = op.output
         self._shape, self._dtype = output.shape, output.dtype
-        self.run: Callable[..., Any] = CACHE.get(op, target, self._compile)
+        self.run: Callable[..., Any] = CACHE.get(op, target, self._compile, _SOURCES + sources)
 
     def schedule(self) -> Any:
         """Return the ``tvm.s_tir.Schedule`` that it is compiled from."""
-        from vtaops.schedule.cpu import schedule
+        if self._schedule is None:
+            from vtaops.cpu.schedule import schedule
 
-        return schedule(self.op, self.target)
+            return schedule(self.op, self.target)
+        return self._schedule(self.op, self.target)
 
     def script(self) -> str:
         """Return the scheduled kernel as TVMScript, for reading."""
@@ -70,6 +90,6 @@ class Kernel:
 
 
 @lru_cache(maxsize=4096)
-def kernel(op: TensorOp) -> Kernel:
-    """Return the kernel of an operator for this CPU, compiled at most once."""
-    return Kernel(op, CpuTarget.detect())
+def kernel(op: TensorOp, schedule: Schedule | None = None, sources: tuple[str, ...] = ()) -> Kernel:
+    """Return the kernel of an operator for this CPU, compiled at most once; see `Kernel`."""
+    return Kernel(op, CpuTarget.detect(), schedule, sources)

@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from vtaops.cpu.target import CpuTarget
 from vtaops.errors import UnsupportedError
-from vtaops.kernels.target import CpuTarget
-from vtaops.kernels.trials import Progress, Trial, try_all
-from vtaops.ops.tensor import (
+from vtaops.kernels.ops import (
     Conv1dOp,
     Conv2dOp,
     DepthwiseOp,
@@ -24,6 +23,7 @@ from vtaops.ops.tensor import (
     PoolOp,
     TensorOp,
 )
+from vtaops.kernels.trials import Progress, Trial, try_all
 
 
 def search(
@@ -64,7 +64,7 @@ def search(
 
 def _space(op: TensorOp, target: CpuTarget) -> tuple[Callable[..., Any], list[Any]]:
     """Return the schedule of an operator and the tiles that it can take."""
-    from vtaops.schedule.cpu import conv1d, convolution, matmul, pointwise, window
+    from vtaops.cpu.schedule import conv1d, convolution, matmul, pointwise, window
 
     match op:
         case MatmulOp(dtype_a="float32"):
@@ -92,7 +92,7 @@ def _space(op: TensorOp, target: CpuTarget) -> tuple[Callable[..., Any], list[An
 
 
 def _matmul_tiles(op: MatmulOp, target: CpuTarget) -> Iterator[Any]:
-    from vtaops.schedule.cpu.matmul import MatmulTile
+    from vtaops.cpu.schedule.matmul import MatmulTile
 
     for vectors in (1, 2, 4):
         for rows in (2, 4, 6, 8, 12, 14, 16):
@@ -103,7 +103,7 @@ def _matmul_tiles(op: MatmulOp, target: CpuTarget) -> Iterator[Any]:
 
 
 def _conv_tiles(op: Conv2dOp, target: CpuTarget) -> Iterator[Any]:
-    from vtaops.schedule.cpu.convolution import ConvTile
+    from vtaops.cpu.schedule.convolution import ConvTile
 
     for channels in (2, 4, 8, 12, 16):
         for vectors in (1, 2, 4):
@@ -117,7 +117,7 @@ def _conv_tiles(op: Conv2dOp, target: CpuTarget) -> Iterator[Any]:
 
 
 def _strips(op: Conv2dOp, target: CpuTarget) -> Iterator[Any]:
-    from vtaops.schedule.cpu.pointwise import Strip
+    from vtaops.cpu.schedule.pointwise import Strip
 
     for vectors in (1, 2, 4):
         for channels in (2, 4, 8, 12, 16):
@@ -128,7 +128,7 @@ def _strips(op: Conv2dOp, target: CpuTarget) -> Iterator[Any]:
 
 
 def _window_tiles(target: CpuTarget) -> Iterator[Any]:
-    from vtaops.schedule.cpu.window import WindowTile
+    from vtaops.cpu.schedule.window import WindowTile
 
     for vectors in (1, 2, 4):
         for rows in (1, 2, 4, 8):
@@ -190,7 +190,7 @@ def meta_schedule(
         ) from error
     from tvm.s_tir import meta_schedule as ms
 
-    from vtaops.schedule.cpu.stages import schedule_default
+    from vtaops.cpu.schedule.stages import schedule_default
 
     target = target or CpuTarget.detect()
     module = schedule_default(op, target).mod

@@ -4,13 +4,13 @@ Without a GPU every kernel can still be scheduled, printed and compiled to CUDA 
 (`CudaKernel`), and to machine code where nvcc is (`resources`).
 """
 
-from vtaops.calls import Operators
-from vtaops.calls.arguments import PRODUCT
-from vtaops.calls.backend import RunnableKernel
-from vtaops.calls.separable import FusedSeparable
 from vtaops.cuda.kernel import CudaKernel, device_present, kernel
 from vtaops.cuda.resources import Resources, occupancy, resources
-from vtaops.ops.tensor import TensorOp
+from vtaops.kernels.calls import Operators
+from vtaops.kernels.calls.arguments import PRODUCT
+from vtaops.kernels.calls.backend import RunnableKernel
+from vtaops.kernels.calls.separable import FusedSeparable
+from vtaops.kernels.ops import TensorOp
 
 
 class _Cuda(FusedSeparable, Operators):

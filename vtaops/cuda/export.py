@@ -15,9 +15,9 @@ from typing import Any
 
 from vtaops.cuda.kernel import CudaKernel
 from vtaops.cuda.resources import assemble
+from vtaops.cuda.target import entry_point
 from vtaops.errors import UnsupportedError, VTAError
-from vtaops.kernels.gpu import entry_point
-from vtaops.ops.tensor import TensorOp
+from vtaops.kernels.ops import TensorOp
 
 ARCHS = ("sm_80", "sm_90")
 """Ampere and Hopper; PTX for the second serves what is newer."""

@@ -6,10 +6,13 @@ from collections.abc import Callable
 from functools import cached_property, lru_cache
 from typing import Any
 
+from vtaops.cuda.target import CudaTarget, Launch, compile_cuda, cuda_source, launch_of
 from vtaops.errors import DeviceError
 from vtaops.kernels.arrays import Array, as_output, empty
-from vtaops.kernels.gpu import CudaTarget, Launch, compile_cuda, cuda_source, launch_of
-from vtaops.ops.tensor import TensorOp
+from vtaops.kernels.ops import TensorOp
+
+Schedule = Callable[[Any, CudaTarget], Any]
+"""``schedule(op, target)`` returns a ``tvm.s_tir.Schedule``."""
 
 
 def device_present() -> bool:
@@ -36,13 +39,13 @@ class CudaKernel:
         self,
         op: TensorOp,
         target: CudaTarget | None = None,
-        schedule: Callable[[Any, CudaTarget], Any] | None = None,
+        schedule: Schedule | None = None,
     ) -> None:
-        from vtaops.schedule import cuda
+        from vtaops.cuda.schedule import schedule as of_family
 
         self.op = op
         self.target = target or CudaTarget()
-        self._schedule = schedule or cuda.schedule
+        self._schedule = schedule or of_family
 
     @cached_property
     def scheduled(self) -> Any:
@@ -121,9 +124,9 @@ class CudaKernel:
 
 
 @lru_cache(maxsize=1024)
-def kernel(op: TensorOp) -> CudaKernel:
+def kernel(op: TensorOp, schedule: Schedule | None = None) -> CudaKernel:
     """Return the kernel of an operator for the GPU of this machine."""
-    return CudaKernel(op, _detected())
+    return CudaKernel(op, _detected(), schedule)
 
 
 @lru_cache(maxsize=1)

@@ -10,9 +10,9 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from vtaops.cuda.target import WARP
 from vtaops.errors import UnsupportedError
-from vtaops.kernels.gpu import WARP
-from vtaops.ops.tensor.common import ceil_div
+from vtaops.kernels.ops.common import ceil_div
 
 _REPORT = re.compile(
     r"Compiling entry function '\w+' for '(\w+)'(.*?)(?=ptxas info *: Compil|\Z)", re.DOTALL

@@ -8,10 +8,18 @@ from itertools import product
 from typing import Any
 
 from vtaops.cuda.kernel import CudaKernel
+from vtaops.cuda.schedule import (
+    conv1d,
+    convolution,
+    matmul,
+    matmul_tensor,
+    packed,
+    separable,
+    window,
+)
+from vtaops.cuda.target import CudaTarget
 from vtaops.errors import ScheduleError, UnsupportedError
-from vtaops.kernels.gpu import CudaTarget
-from vtaops.kernels.trials import Progress, Trial, try_all
-from vtaops.ops.tensor import (
+from vtaops.kernels.ops import (
     Conv1dOp,
     Conv2dOp,
     DepthwiseOp,
@@ -21,15 +29,7 @@ from vtaops.ops.tensor import (
     SeparableOp,
     TensorOp,
 )
-from vtaops.schedule.cuda import (
-    conv1d,
-    convolution,
-    matmul,
-    matmul_tensor,
-    packed,
-    separable,
-    window,
-)
+from vtaops.kernels.trials import Progress, Trial, try_all
 
 
 def search(

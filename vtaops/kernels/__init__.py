@@ -1,10 +1,9 @@
-"""The runtime of compiled CPU and GPU kernels: target, arrays, compilation, cache.
+"""What the kernels of CPU and GPU share: operators, calls, arrays, compilation, cache.
 
-Knows neither operators nor schedules: `vtaops.cpu` and `vtaops.cuda` bring those together.
+Knows no schedule: `vtaops.cpu` and `vtaops.cuda` bring those.
 """
 
 from vtaops.kernels.arrays import Array, as_array, empty
 from vtaops.kernels.cache import KernelCache, cache_directory
-from vtaops.kernels.target import CpuTarget
 
-__all__ = ["Array", "CpuTarget", "KernelCache", "as_array", "cache_directory", "empty"]
+__all__ = ["Array", "KernelCache", "as_array", "cache_directory", "empty"]

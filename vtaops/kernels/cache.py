@@ -1,9 +1,10 @@
 """KernelCache: compiled kernels in memory and on disk, by the content of what they come from.
 
 The key of a kernel is the hash of its operator, its target, the version of TVM and the source text
-of the rooms that declare, schedule and compile. So a file is never stale. Files appear by
-renaming, hence many processes may share the folder. Each ends with the hash of its content: the
-loader of the system crashes on a truncated library, so a damaged file is compiled anew instead.
+of the rooms that declare, schedule and compile it. So a file is never stale, and what has no part
+in a kernel does not touch it. Files appear by renaming, hence many processes may share the folder.
+Each ends with the hash of its content: the loader of the system crashes on a truncated library, so
+a damaged file is compiled anew instead.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from typing import Any
 
 _PACKAGE = Path(__file__).parent.parent
 _HASH_BYTES = hashlib.sha256().digest_size
-_SOURCES = ("kernels", "ops", "schedule/cpu", "schedule/cuda")
 
 
 def cache_directory() -> Path:
@@ -52,11 +52,17 @@ class KernelCache:
         """Where the files lie."""
         return self._directory or cache_directory()
 
-    def path(self, op: Any, target: Any) -> Path:
+    def path(self, op: Any, target: Any, sources: tuple[str, ...] = ()) -> Path:
         """Return the file of the kernel of an operator (a dataclass) for a target (another)."""
-        return self.directory / f"{kernel_key(op, target)}.so"
+        return self.directory / f"{kernel_key(op, target, sources)}.so"
 
-    def get(self, op: Any, target: Any, compile: Callable[[], Any]) -> Any:
+    def get(
+        self,
+        op: Any,
+        target: Any,
+        compile: Callable[[], Any],
+        sources: tuple[str, ...] = (),
+    ) -> Any:
         """Return the kernel function of `op`, from memory, from disk, or by ``compile()``.
 
         Parameters
@@ -65,8 +71,10 @@ class KernelCache:
             What is computed, and for which machine; their ``repr`` must tell them apart.
         compile : callable
             Returns a TVM executable; called only if there is no usable file.
+        sources : tuple of str
+            Folders and files below the package that its machine code depends on.
         """
-        path = self.path(op, target)
+        path = self.path(op, target, sources)
         with self._lock:
             if path.name not in self._loaded:
                 self._loaded[path.name] = _load(path) or _compile_and_store(compile, path)
@@ -80,19 +88,20 @@ class KernelCache:
                 path.unlink(missing_ok=True)
 
 
-def kernel_key(op: Any, target: Any) -> str:
+def kernel_key(op: Any, target: Any, sources: tuple[str, ...] = ()) -> str:
     """Return the content hash that names a kernel."""
-    text = "\n".join([type(op).__name__, repr(op), repr(target), _toolchain()])
+    text = "\n".join([type(op).__name__, repr(op), repr(target), _toolchain(sources)])
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 @cache
-def _toolchain() -> str:
+def _toolchain(sources: tuple[str, ...]) -> str:
     """Return the versions of what turns an operator into machine code, our own text included."""
     digest = hashlib.sha256(version("apache-tvm").encode())
     digest.update(version("apache-tvm-ffi").encode())
-    for room in _SOURCES:
-        for path in sorted((_PACKAGE / room).rglob("*.py")):
+    for source in sources:
+        found = _PACKAGE / source
+        for path in [found] if found.is_file() else sorted(found.rglob("*.py")):
             digest.update(path.read_bytes())
     return digest.hexdigest()
 

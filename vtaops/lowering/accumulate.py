@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from vtaops.isa import AluOp
 from vtaops.lowering.nests import PRODUCT_CALL, CallNest, LoopNode, Node, ThreadNode, Tree
-from vtaops.schedule.vta.intrinsics import ALU_CALL, GEMM_CALL
+from vtaops.schedule.intrinsics import ALU_CALL, GEMM_CALL
 
 JOIN_CALL = "vta.join"
 """A call that executes nothing: its operands share one accumulator tile."""

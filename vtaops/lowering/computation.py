@@ -18,7 +18,7 @@ from vtaops.lowering.nests import PRODUCT_CALL, CallNest, LeafNest, Loop, TileOp
 from vtaops.lowering.operation import Elements, Operation, Touch
 from vtaops.lowering.scratchpads import Addresses
 from vtaops.lowering.voids import Mask, Padding, boxes
-from vtaops.schedule.vta.intrinsics import ALU_CALL, GEMM_CALL, RESET_CALL
+from vtaops.schedule.intrinsics import ALU_CALL, GEMM_CALL, RESET_CALL
 
 Box = list[range]
 """The iterations of a leaf nest that are executed: a range for each loop."""

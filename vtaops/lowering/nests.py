@@ -15,7 +15,7 @@ from tvm.ir import Call
 from vtaops.config import HardwareConfig
 from vtaops.isa import Unit
 from vtaops.lowering.expressions import Expression, conjuncts, name_of
-from vtaops.schedule.vta.intrinsics import (
+from vtaops.schedule.intrinsics import (
     ACC_SCOPE,
     ALU_CALL,
     GEMM_CALL,
@@ -103,7 +103,7 @@ class TileOperand:
 
 @dataclass(eq=False)
 class CallNest(LeafNest):
-    """One intrinsic call; see `vtaops.schedule.vta.intrinsics` for names and operands."""
+    """One intrinsic call; see `vtaops.schedule.intrinsics` for names and operands."""
 
     call: str
     operands: list[TileOperand]

@@ -30,7 +30,7 @@ from vtaops.lowering.nests import (
     TileBuffer,
     Tree,
 )
-from vtaops.schedule.vta.intrinsics import ALU_CALL
+from vtaops.schedule.intrinsics import ALU_CALL
 
 Index = TypeVar("Index", int, npt.NDArray[np.int64])
 

@@ -93,7 +93,7 @@ class Operator(ABC):
         ScheduleError
             If the tiling does not fit the operator or the scratchpads.
         """
-        from vtaops.schedule.vta import schedule
+        from vtaops.schedule import schedule
 
         return schedule(self, config, tiling)
 

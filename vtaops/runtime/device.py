@@ -18,7 +18,7 @@ from vtaops.errors import UnsupportedError
 from vtaops.program.statistics import Statistics
 
 if TYPE_CHECKING:
-    from vtaops.runtime.tsim.performance import TsimPerformance
+    from vtaops.runtime.performance import TsimPerformance
 
 Self = TypeVar("Self", bound="Closing")
 

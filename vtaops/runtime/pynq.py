@@ -32,7 +32,7 @@ from vtaops.runtime.instruction_check import check_instructions
 from vtaops.runtime.registers import ControlRegisters, Mmio, RegisterMap, control_registers
 
 if TYPE_CHECKING:
-    from vtaops.runtime.tsim.performance import TsimPerformance
+    from vtaops.runtime.performance import TsimPerformance
 
 ADDRESS_LIMIT = 1 << 32
 """Registers hold 32-bit addresses."""
@@ -465,7 +465,7 @@ class PynqDevice(Closing):
         """
         if self._accelerator.register_map is RegisterMap.HLS:
             raise UnsupportedError("upstream's HLS design counts no cycles; our RTL does")
-        from vtaops.runtime.tsim.performance import TsimPerformance
+        from vtaops.runtime.performance import TsimPerformance
 
         return self._performance or TsimPerformance()
 

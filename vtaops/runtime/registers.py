@@ -13,7 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from vtaops.runtime.tsim.performance import TsimPerformance
+    from vtaops.runtime.performance import TsimPerformance
 
 PAGE_BYTES = 0x1000
 """Distance between the register pages of two cores, and length of each."""
@@ -228,7 +228,7 @@ class RtlRegisters:
     @classmethod
     def counters(cls) -> dict[str, tuple[int, int]]:
         """Return the offsets of low and high half of each performance counter, by its name."""
-        from vtaops.runtime.tsim.performance import COUNTERS
+        from vtaops.runtime.performance import COUNTERS
 
         offsets = {"cycles": (cls.CYCLES_LOW, cls.CYCLES_HIGH)}
         for index, name in enumerate(COUNTERS):
@@ -239,7 +239,7 @@ class RtlRegisters:
     @classmethod
     def read_performance(cls, read: Callable[[int], int]) -> TsimPerformance:
         """Return the performance counters; `read` returns the register at a byte offset."""
-        from vtaops.runtime.tsim.performance import TsimPerformance
+        from vtaops.runtime.performance import TsimPerformance
 
         halves = cls.counters().items()
         return TsimPerformance(

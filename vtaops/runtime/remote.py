@@ -46,7 +46,7 @@ from vtaops.runtime.wire import (
 )
 
 if TYPE_CHECKING:
-    from vtaops.runtime.tsim.performance import TsimPerformance
+    from vtaops.runtime.performance import TsimPerformance
 
 DEFAULT_TIMEOUT = 10.0
 """Seconds that the board may take for one message; a launch may take its own timeout longer."""
@@ -238,7 +238,7 @@ class RemoteDevice(Closing):
         UnsupportedError
             If the logic is upstream's HLS design.
         """
-        from vtaops.runtime.tsim.performance import TsimPerformance
+        from vtaops.runtime.performance import TsimPerformance
 
         answer, _ = self._request("performance")
         names = list(TsimPerformance.__dataclass_fields__)

@@ -419,7 +419,7 @@ def check_tiling(op: Operator, config: HardwareConfig, tiling: Tiling) -> None:
     for memory, used in shape.footprint(tiling, config).items():
         scratchpad: Scratchpad = getattr(config, memory)
         if used > scratchpad.depth:
-            from vtaops.schedule.default import default_tiling
+            from vtaops.schedule.candidates import default_tiling
 
             raise ScheduleError(
                 f"{tiling} needs {used} elements of the {memory} scratchpad, which has "

@@ -14,10 +14,10 @@ from vtaops.config import INSTRUCTION_BYTES, PAGE_BYTES, HardwareConfig
 from vtaops.errors import ConfigError, DeadlockError, DeviceError, DeviceTimeout
 from vtaops.program.statistics import Statistics
 from vtaops.runtime.device import Closing, DeviceBuffer
+from vtaops.runtime.performance import TsimPerformance
 from vtaops.runtime.registers import RtlRegisters
 from vtaops.runtime.tsim.build import TRACE_FORMATS, build_model
 from vtaops.runtime.tsim.model import DRAM_BYTES, NO_LIMIT, Model, Result
-from vtaops.runtime.tsim.performance import TsimPerformance
 from vtaops.runtime.tsim.rtl import FAULTS, RtlParameters
 
 DEFAULT_LATENCY = 32

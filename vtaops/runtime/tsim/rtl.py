@@ -25,7 +25,7 @@ from vtaops.isa import (
     Opcode,
 )
 from vtaops.program.timing.pipeline import compute_depth, tree_stages
-from vtaops.runtime.tsim.performance import COUNTERS
+from vtaops.runtime.performance import COUNTERS
 
 TOP_MODULE = "vta"
 AXI_TOP_MODULE = "vta_axi"

@@ -1,0 +1,460 @@
+"""The commands of `vtaops` for operators and programs: run, disasm, verify, tune, configs, layers.
+
+Owns argument parsing and printing only, as `vtaops.cli`, whose application registers them.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from dataclasses import asdict
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import numpy as np
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import Progress
+from rich.syntax import Syntax
+from rich.table import Table
+
+from vtaops.cli.hardware import TraceOption, TraceWindowOption, Where
+from vtaops.config import HardwareConfig
+from vtaops.errors import ShapeError
+from vtaops.program import Program
+
+PROGRAMS = "Operators and programs"
+"""Heading of the commands of this file."""
+
+run_app = typer.Typer(help="Run one operator on a device.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this file to an application."""
+    app.add_typer(run_app, name="run", rich_help_panel=PROGRAMS)
+    for command in (disasm, verify, tune, configs, layers):
+        app.command(rich_help_panel=PROGRAMS)(command)
+
+
+class Stage(str, Enum):
+    """Stages of the compiler that `--show` prints."""
+
+    tir = "tir"
+    schedule = "schedule"
+    lowered = "lowered"
+    program = "program"
+
+
+LayerOption = Annotated[
+    str, typer.Option("--layer", help="A named layer (see: vtaops layers); replaces the shape.")
+]
+ConfigOption = Annotated[
+    str,
+    typer.Option("--config", help="Configuration: a name (see: vtaops configs) or a JSON file."),
+]
+DeviceOption = Annotated[
+    str, typer.Option("--device", help="Where to run: fsim, tsim, tsim-axi, or pynq://HOST:PORT.")
+]
+TilingOption = Annotated[
+    str,
+    typer.Option("--tiling", help="Explicit tiling, e.g. oc=128,ic=16,h=7,w=14,oc_threads=2."),
+]
+ShowOption = Annotated[
+    Stage | None, typer.Option("--show", help="Print a stage of the compiler and do not run.")
+]
+SaveOption = Annotated[
+    Path | None, typer.Option("--save", help="Write the compiled program to this file.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
+CsvOption = Annotated[bool, typer.Option("--csv", help="Print the report as CSV.")]
+TimingOption = Annotated[
+    bool, typer.Option("--timing", help="Add the cycles of every unit, by the timing model.")
+]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of the random arguments.")]
+ShiftOption = Annotated[
+    int, typer.Option("--shift", help="Right shift of the accumulators, 0..31.")
+]
+BiasOption = Annotated[bool, typer.Option("--bias", help="Add an int32 bias.")]
+ClipOption = Annotated[
+    str, typer.Option("--clip", help="Bounds of the result, e.g. 0,127; 'none' keeps the low bits.")
+]
+
+
+@run_app.command("conv2d")
+def run_conv2d(
+    layer: LayerOption = "",
+    batch: Annotated[int, typer.Option(help="Images.")] = 1,
+    in_channels: Annotated[int, typer.Option(help="Input channels.")] = 256,
+    out_channels: Annotated[int, typer.Option(help="Output channels.")] = 256,
+    height: Annotated[int, typer.Option(help="Input height.")] = 14,
+    width: Annotated[int, typer.Option(help="Input width.")] = 14,
+    kernel: Annotated[str, typer.Option(help="Kernel: 3 or 3,5.")] = "3",
+    strides: Annotated[str, typer.Option(help="Strides: 1 or 1,2.")] = "1",
+    padding: Annotated[str, typer.Option(help="Padding: 1, 1,2 or top,left,bottom,right.")] = "1",
+    dilation: Annotated[str, typer.Option(help="Dilation: 1 or 1,2.")] = "1",
+    groups: Annotated[int, typer.Option(help="Groups; as many as channels: depthwise.")] = 1,
+    bias: BiasOption = False,
+    shift: ShiftOption = 8,
+    clip: ClipOption = "0,127",
+    tiling: TilingOption = "",
+    config: ConfigOption = "pynq",
+    device: DeviceOption = "fsim",
+    seed: SeedOption = 0,
+    show: ShowOption = None,
+    save: SaveOption = None,
+    trace: TraceOption = None,
+    trace_window: TraceWindowOption = "",
+    timing: TimingOption = False,
+    as_json: JsonOption = False,
+    as_csv: CsvOption = False,
+) -> None:
+    """Run a convolution on random data, compare with NumPy, print the statistics report.
+
+    Example: vtaops run conv2d --layer resnet18.C8
+    """
+    from vtaops.ops import Conv2d
+
+    def explicit() -> Conv2d:
+        return Conv2d(
+            batch=batch,
+            in_channels=in_channels,
+            out_channels=out_channels,
+            height=height,
+            width=width,
+            kernel=_numbers("kernel", kernel),
+            strides=_numbers("strides", strides),
+            padding=_numbers("padding", padding),
+            dilation=_numbers("dilation", dilation),
+            groups=groups,
+            bias=bias,
+            shift=shift,
+            clip=_clip(clip),
+        )
+
+    form = "json" if as_json else "csv" if as_csv else "table"
+    where = Where(device, trace, trace_window)
+    _run(layer, explicit, Conv2d, tiling, config, where, seed, show, save, form, timing)
+
+
+@run_app.command("gemm")
+def run_gemm(
+    layer: LayerOption = "",
+    m: Annotated[int, typer.Option("-m", help="Rows of the left operand.")] = 1,
+    n: Annotated[int, typer.Option("-n", help="Columns of the result.")] = 256,
+    k: Annotated[int, typer.Option("-k", help="Reduction.")] = 256,
+    bias: BiasOption = False,
+    shift: ShiftOption = 8,
+    clip: ClipOption = "0,127",
+    tiling: TilingOption = "",
+    config: ConfigOption = "pynq",
+    device: DeviceOption = "fsim",
+    seed: SeedOption = 0,
+    show: ShowOption = None,
+    save: SaveOption = None,
+    trace: TraceOption = None,
+    trace_window: TraceWindowOption = "",
+    timing: TimingOption = False,
+    as_json: JsonOption = False,
+    as_csv: CsvOption = False,
+) -> None:
+    """Run a matrix product on random data, compare with NumPy, print the statistics report.
+
+    Example: vtaops run gemm -m 16 -n 1000 -k 512
+    """
+    from vtaops.ops import Gemm
+
+    def explicit() -> Gemm:
+        return Gemm(m=m, n=n, k=k, bias=bias, shift=shift, clip=_clip(clip))
+
+    form = "json" if as_json else "csv" if as_csv else "table"
+    where = Where(device, trace, trace_window)
+    _run(layer, explicit, Gemm, tiling, config, where, seed, show, save, form, timing)
+
+
+@run_app.command("op")
+def run_op(
+    operator: Annotated[
+        str,
+        typer.Argument(
+            help="A named layer (see: vtaops layers), or an operator such as "
+            "'MaxPool2d(channels=64, kernel=3)'."
+        ),
+    ],
+    tiling: TilingOption = "",
+    config: ConfigOption = "pynq",
+    device: DeviceOption = "fsim",
+    seed: SeedOption = 0,
+    show: ShowOption = None,
+    save: SaveOption = None,
+    trace: TraceOption = None,
+    trace_window: TraceWindowOption = "",
+    timing: TimingOption = False,
+    as_json: JsonOption = False,
+    as_csv: CsvOption = False,
+) -> None:
+    """Run any operator on random data, compare with NumPy, print the statistics report.
+
+    Example: vtaops run op 'Elementwise(function="add", shape=(1, 64, 56, 56), shift=1)'
+    """
+    from vtaops.ops import Operator
+
+    layer = "" if "(" in operator else operator
+    form = "json" if as_json else "csv" if as_csv else "table"
+    explicit = partial(_operator, operator)
+    where = Where(device, trace, trace_window)
+    _run(layer, explicit, Operator, tiling, config, where, seed, show, save, form, timing)
+
+
+def disasm(file: Annotated[Path, typer.Argument(help="A program file.")]) -> None:
+    """Print a program file as text.
+
+    Example: vtaops run conv2d --save c8.vta && vtaops disasm c8.vta
+    """
+    typer.echo(Program.load(file).disassemble())
+
+
+def verify(file: Annotated[Path, typer.Argument(help="A program file.")]) -> None:
+    """Prove a program file free of races, deadlocks and accesses out of bounds.
+
+    Example: vtaops verify c8.vta
+    """
+    program = Program.load(file)
+    program.verify()
+    typer.echo(f"{file}: {len(program)} instructions verified for {program.config.bitstream_id}")
+
+
+def tune(
+    layer: Annotated[list[str], typer.Option("--layer", help="A named layer; may be repeated.")],
+    config: ConfigOption = "pynq",
+    effort: Annotated[str, typer.Option(help="fast or thorough.")] = "thorough",
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Ignore results of earlier searches.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Search the tiling with the fewest cycles by the timing model, and keep it.
+
+    Example: vtaops tune --layer resnet18.C8 --layer resnet18.C10
+    """
+    from vtaops.tuner import COMPILED, Effort, Tuned, keep, recall, search
+    from vtaops.workloads import find
+
+    hardware, chosen = HardwareConfig.load(config), cast(Effort, effort)
+    workloads = [find(name) for name in layer]
+    results: dict[str, Tuned] = {}
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        for workload in workloads:
+            task = progress.add_task(workload.name, total=COMPILED.get(chosen, 1))
+            best = None if fresh else recall(workload.op, hardware, chosen)
+            if best is None:
+                for best in search(workload.op, hardware, chosen):
+                    description = f"{workload.name}: {best.cycles:,} cycles"
+                    progress.update(task, advance=1, description=description)
+                assert best is not None
+                keep(workload.op, hardware, chosen, best)
+            results[workload.name] = best
+    if as_json:
+        typer.echo(json.dumps({name: asdict(best) for name, best in results.items()}, indent=2))
+        return
+    table = _list_table(f"Best tilings on {hardware.name}")
+    for column in ("layer", "cycles", "from", "tiling"):
+        table.add_column(column, overflow="fold")
+    for name, best in results.items():
+        table.add_row(name, f"{best.cycles:,}", best.source, best.tiling.text)
+    Console().print(table)
+
+
+def configs(
+    name: Annotated[str, typer.Argument(help="Show this one in detail: a name or a file.")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """List the hardware configurations that vtaops ships, or show one.
+
+    Example: vtaops configs pynq
+    """
+    found = [HardwareConfig.load(n) for n in ([name] if name else HardwareConfig.names())]
+    if as_json:
+        typer.echo(json.dumps({c.name: c.to_dict() for c in found}, indent=2))
+    elif name:
+        _show_config(found[0])
+    else:
+        table = _list_table("Hardware configurations")
+        for column in ("name", "target", "tile", "uop/inp/wgt/acc depth"):
+            table.add_column(column, overflow="fold")
+        for c in found:
+            depths = "/".join(str(memory.depth) for memory in (c.uop, c.inp, c.wgt, c.acc))
+            table.add_row(c.name, c.target, f"{c.batch}x{c.block_in}x{c.block_out}", depths)
+        Console().print(table)
+
+
+def layers() -> None:
+    """List the named layers.
+
+    Example: vtaops layers
+    """
+    from vtaops.workloads import WORKLOADS
+
+    table = _list_table("Named layers")
+    for column in ("name", "operator", "multiply-adds", "occurs"):
+        table.add_column(column, overflow="fold")
+    for workload in WORKLOADS.values():
+        row = workload.name, workload.op.summary, f"{workload.op.macs:,}", workload.occurrences
+        table.add_row(*map(str, row))
+    Console().print(table)
+
+
+# ------------------------------------------------------------------------------ details
+
+
+def _list_table(title: str) -> Table:
+    return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+
+
+def _run(
+    layer: str,
+    explicit: Any,
+    kind: type,
+    tiling: str,
+    config: str,
+    where: Where,
+    seed: int,
+    show: Stage | None,
+    save: Path | None,
+    form: str,
+    timing: bool,
+) -> None:
+    from vtaops.compiler import compile
+    from vtaops.reference import evaluate, random_arguments
+    from vtaops.report import as_csv, performance_table, statistics_data, statistics_table
+    from vtaops.runtime.device import performance_of
+    from vtaops.session import Session
+    from vtaops.workloads import find
+
+    op, chosen = explicit() if not layer else find(layer).op, parse_tiling(tiling)
+    if layer:
+        chosen = chosen or find(layer).tiling
+        if not isinstance(op, kind):
+            raise ShapeError(f"layer {layer} is a {type(op).__name__}, not a {kind.__name__}")
+    hardware = HardwareConfig.load(config)
+    if show is not None and show is not Stage.program:
+        _show(op, hardware, chosen, show)
+        return
+    if show is Stage.program or save is not None:
+        program = compile(op, hardware, chosen)
+        if save is not None:
+            program.save(save)
+        if show is not None:
+            typer.echo(program.disassemble())
+            return
+    arrays = random_arguments(op, np.random.default_rng(seed))
+    with Session(where.open(hardware), hardware) as session:
+        result = session.run(op, *arrays, tiling=chosen)
+        program, statistics = session.program(op, chosen), session.stats
+        performance = performance_of(session.device)
+    correct = bool(np.array_equal(result, evaluate(op, arrays)))
+    timeline = program.timeline() if timing else None
+    if form == "json":
+        report = statistics_data(program, statistics, timeline)
+        if performance:
+            report["performance"] = performance.as_dict()
+        typer.echo(json.dumps({**report, "device": where.name, "equals_numpy": correct}, indent=2))
+    elif form == "csv":
+        report = statistics_data(program, statistics, timeline)
+        typer.echo(as_csv({layer or op.summary: report}), nl=False)
+    else:
+        title = f"{layer or op.summary} on {where.name}, {hardware.name} ({hardware.bitstream_id})"
+        Console().print(statistics_table(program, statistics, title, timeline))
+        if performance:
+            Console().print(performance_table(performance, "Where the cycles went"))
+        typer.echo(f"result {'equals' if correct else 'DIFFERS FROM'} NumPy, bit for bit")
+    if not correct:
+        raise typer.Exit(1)
+
+
+def _show_config(config: HardwareConfig) -> None:
+    rows = {
+        "target": f"{config.target}, {config.board.clock_mhz} MHz, {config.board.bus_bits}-bit bus",
+        "bitstream id": config.bitstream_id,
+        "fingerprint": config.fingerprint,
+        "multiply-adds a cycle": str(config.macs_per_cycle),
+    }
+    for memory in (config.uop, config.inp, config.wgt, config.acc, config.out):
+        shape = "x".join(map(str, memory.shape)) or "1"
+        rows[f"{memory.memory.name.lower()} scratchpad"] = (
+            f"{memory.depth} elements of {shape} {memory.dtype} ({memory.element_bytes} bytes)"
+        )
+    table = _list_table(f"Configuration {config.name}")
+    table.add_column("property")
+    table.add_column("value", overflow="fold")
+    for row in rows.items():
+        table.add_row(*row)
+    Console().print(table)
+
+
+def _show(op: Any, hardware: HardwareConfig, tiling: Any, stage: Stage) -> None:
+    module = {
+        Stage.tir: lambda: op.declare(hardware),
+        Stage.schedule: lambda: op.schedule(hardware, tiling).mod,
+        Stage.lowered: lambda: op.lower(hardware, tiling),
+    }[stage]()
+    text = module.script()
+    if sys.stdout.isatty():
+        Console().print(Syntax(text, "python", background_color="default", word_wrap=True))
+    else:
+        typer.echo(text)
+
+
+def parse_tiling(text: str) -> Any:
+    """Parse ``oc=128,ic=16,...``; empty means the default tiling."""
+    from vtaops.errors import ScheduleError
+    from vtaops.schedule import Tiling
+
+    if not text:
+        return None
+    try:
+        fields: dict[str, Any] = dict(part.split("=") for part in text.split(","))
+        for name in fields.keys() - {"keep", "padding"}:
+            fields[name] = int(fields[name])
+        return Tiling(**fields)
+    except (ValueError, TypeError) as error:
+        raise ScheduleError(
+            f"cannot read tiling {text!r}; write oc=128,ic=16,h=7,w=14,oc_threads=2,h_threads=1 "
+            f"(oc and ic are required)"
+        ) from error
+
+
+def _operator(text: str) -> Any:
+    """Read an operator as it is written in Python: a name and keywords with literal values."""
+    from vtaops import ops
+
+    kinds = [name for name in ops.__all__ if name != "Operator"]
+    try:
+        call = ast.parse(text, mode="eval").body
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
+            raise ValueError("it is no call with keywords")
+        if call.func.id not in kinds:
+            raise ValueError(f"there is no operator {call.func.id}")
+        values = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+        return getattr(ops, call.func.id)(**values)
+    except (SyntaxError, ValueError, TypeError) as error:
+        raise ShapeError(
+            f"cannot read the operator {text!r}: {error}; write for example "
+            f"'MaxPool2d(channels=64, kernel=3)' with one of {', '.join(kinds)}"
+        ) from error
+
+
+def _numbers(name: str, text: str) -> Any:
+    """Parse ``3`` or ``3,5``."""
+    try:
+        values = tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise ShapeError(f"--{name} is {text!r}; write integers separated by commas") from error
+    return values[0] if len(values) == 1 else values
+
+
+def _clip(text: str) -> Any:
+    return None if text == "none" else _numbers("clip", text)

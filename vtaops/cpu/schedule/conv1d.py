@@ -1,0 +1,60 @@
+"""CPU schedule of the 1-D convolution: blocks in the first-level cache, tiles in registers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import te
+
+from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, parallel_if
+from vtaops.cpu.target import CpuTarget
+from vtaops.kernels.build import create_schedule
+from vtaops.kernels.ops.common import Expr, ceil_div, zero
+from vtaops.kernels.ops.convolution import Conv1dOp, inside_or
+
+_BLOCK = 4096
+"""Results of one block: its padded samples stay in the first-level cache."""
+
+_UNROLLED_TAPS = 32
+
+
+def schedule_conv1d(op: Conv1dOp, target: CpuTarget, vectors: int = 4) -> Any:
+    """Return the scheduled kernel; a tile has `vectors` vectors of results."""
+    tile = vectors * target.lanes
+    tiles = ceil_div(op.out_length, tile)
+    blocks = ceil_div(tiles * tile, _BLOCK)
+    per_block = ceil_div(tiles, blocks)
+    length = blocks * per_block * tile
+    tensors = op.placeholders()
+    data, kernel = tensors["data"], tensors["kernel"]
+    before = op.padding[0]
+    padded = te.compute(
+        (length + op.kernel - 1,),
+        lambda i: inside_or(data, (i - before,), (0,), zero("float32")),
+        name="padded",
+    )
+    k = te.reduce_axis((0, op.kernel), name="k")
+
+    def tap(i: Expr) -> Expr:
+        return te.sum(padded[i + k] * kernel[op.tap(k)], axis=k)
+
+    total = te.compute((length,), tap, name="total")
+    result = te.compute((op.out_length,), lambda i: total[i], name="result")
+    s = create_schedule([data, kernel, result])
+    worth = op.flops >= PARALLEL_FLOPS
+    sums = s.get_sblock("total")
+    i, k = s.get_loops(sums)
+    block, i, vector, lane = s.split(i, [None, per_block, vectors, target.lanes])
+    s.reorder(k, vector, lane)
+    s.reverse_compute_at(s.get_sblock("result"), i)
+    parallel_if(s, block, worth and blocks > 1)
+    s.vectorize(lane)
+    s.unroll(vector)
+    if op.kernel <= _UNROLLED_TAPS:
+        s.unroll(k)
+    start = s.decompose_reduction(sums, k)
+    vector, lane = s.get_loops(start)[-2:]
+    s.vectorize(lane)
+    s.unroll(vector)
+    s.compute_at(s.get_sblock("padded"), block)
+    return s

@@ -1,0 +1,426 @@
+"""CPU schedules of 2-D convolutions.
+
+Two ways for NCHW data, both with a tile of results in vector registers over the whole sum:
+
+- *column lanes*: the lanes of a vector are neighbouring columns of one row, as they lie in memory.
+  For strides the staged padding also sorts the columns by phase, so that loads stay contiguous.
+- *channel lanes*: the lanes are output channels; the kernel is packed by channel and the tile is
+  transposed when it is written back. For narrow images, where column lanes would idle.
+
+A third for NCHW[x]c data, with nothing to transpose. Padding is a stage of its own: conditions in
+the inner loop would cost the vectors. Tails of columns and channels are padded, and cut off when
+the tile is written back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import te, tirx
+
+from vtaops.cpu.schedule.prologue import Prologue
+from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, parallel_if, store_vectors
+from vtaops.cpu.target import CpuTarget
+from vtaops.kernels.ops.common import (
+    Expr,
+    Tensor,
+    Window,
+    ceil_div,
+    largest_divisor,
+    round_up,
+    window_axes,
+    zero,
+)
+from vtaops.kernels.ops.convolution import Conv2dOp, PackedConv2dOp
+
+_COLUMN_EFFICIENCY = 0.7
+"""Share of busy lanes below which channel lanes are better in spite of their transposition."""
+
+
+@dataclass(frozen=True)
+class ConvTile:
+    """Register tile of a convolution.
+
+    Attributes
+    ----------
+    lanes : str
+        "columns" or "channels": what the lanes of a vector are.
+    channels, columns : int
+        Results held in registers.
+    """
+
+    lanes: str
+    channels: int
+    columns: int
+
+
+def choose_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
+    """Return the tile for an operator."""
+    columns = op.out_size[1]
+    busy = columns / round_up(columns, 2 * target.lanes)
+    whole = op.groups == 1 or op.group_out % target.lanes == 0
+    if whole and op.group_out >= target.lanes and busy < _COLUMN_EFFICIENCY:
+        return _channel_tile(op, target)
+    return _column_tile(op, target)
+
+
+def _accumulators(target: CpuTarget) -> int:
+    """Return how many sums a tile holds: LLVM keeps the broadcast pixels in registers as well."""
+    return target.registers // 2
+
+
+def _column_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
+    lanes, columns = target.lanes, op.out_size[1]
+    vectors = min((v for v in (2, 4, 1)), key=lambda v: (round_up(columns, v * lanes), abs(v - 2)))
+    limit = _accumulators(target) // vectors
+    channels = largest_divisor(op.group_out, limit) if op.groups > 1 else min(limit, op.group_out)
+    return ConvTile("columns", channels, vectors * lanes)
+
+
+def _channel_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
+    lanes, columns = target.lanes, op.out_size[1]
+    vectors = 2 if op.group_out % (2 * lanes) == 0 else 1
+    limit = _accumulators(target) // vectors
+    count = ceil_div(columns, limit)
+    return ConvTile("channels", vectors * lanes, ceil_div(columns, count))
+
+
+@dataclass(frozen=True)
+class Padding:
+    """The staged, padded copy of the data that a convolution or pooling reads.
+
+    Attributes
+    ----------
+    window : Window
+        The sliding window.
+    rows, columns : int
+        Results that are computed, tails included.
+    by_phase : bool
+        Columns of equal remainder modulo the stride lie together.
+    """
+
+    window: Window
+    rows: int
+    columns: int
+    by_phase: bool
+
+    @property
+    def phases(self) -> int:
+        """Number of separately stored column phases."""
+        return self.window.strides[1] if self.by_phase else 1
+
+    @property
+    def height(self) -> int:
+        """Rows of the copy."""
+        (kernel, _), (stride, _), (dilation, _) = self._sizes
+        return (self.rows - 1) * stride + (kernel - 1) * dilation + 1
+
+    @property
+    def width(self) -> int:
+        """Columns of one phase of the copy."""
+        (_, kernel), (_, stride), (_, dilation) = self._sizes
+        total = (self.columns - 1) * stride + (kernel - 1) * dilation + 1
+        return ceil_div(total, self.phases)
+
+    @property
+    def _sizes(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
+        return self.window.kernel, self.window.strides, self.window.dilation
+
+    def needed(self, height: int, width: int) -> bool:
+        """Whether the data cannot be read in place."""
+        same = self.height <= height and self.width <= width
+        return any(self.window.padding) or self.phases > 1 or not same
+
+    def declare(self, data: Tensor, value: Expr) -> Tensor:
+        """Declare the copy, (batch, channels, rows, columns) of NCHW data, ``padded``.
+
+        With phases there follows a stage ``phases``: (batch, channels, phase, rows, columns). Two
+        stages, since a copy that has both conditions and strides is not vectorised.
+        """
+        top, left, *_ = self.window.padding
+        batch, channels, height, width = (int(extent) for extent in data.shape)
+
+        def pixel(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
+            row, column = i - top, j - left
+            inside = tirx.all(row >= 0, row < height, column >= 0, column < width)
+            return tirx.if_then_else(inside, data[n, c, row, column], value)
+
+        shape = (batch, channels, self.height, self.width * self.phases)
+        padded = te.compute(shape, pixel, name="padded")
+        if self.phases == 1:
+            return padded
+        return te.compute(
+            (batch, channels, self.phases, self.height, self.width),
+            lambda n, c, phase, i, j: padded[n, c, i, j * self.phases + phase],
+            name="phases",
+        )
+
+    def read(self, image: Tensor, n: Expr, c: Expr, at: tuple[Expr, ...]) -> Expr:
+        """Return the pixel under tap (kh, kw) of the window at result (row, column).
+
+        `at` is (row, column, kh, kw); `image` is the copy or, if it is not needed, the data.
+        """
+        row, column, kh, kw = at
+        _, (vertical, horizontal), (down, right) = self._sizes
+        i = row * vertical + kh * down
+        if self.phases == 1:
+            return image[n, c, i, column * horizontal + kw * right]
+        offset = kw * right
+        return image[n, c, offset % self.phases, i, column + offset // self.phases]
+
+
+def schedule_conv2d(op: Conv2dOp, target: CpuTarget, tile: ConvTile | None = None) -> Any:
+    """Return the scheduled kernel of a float32 NCHW convolution."""
+    tile = tile or choose_tile(op, target)
+    if tile.lanes == "columns":
+        return _schedule_column_lanes(op, target, tile)
+    return _schedule_channel_lanes(op, target, tile)
+
+
+def _schedule_column_lanes(op: Conv2dOp, target: CpuTarget, tile: ConvTile) -> Any:
+    rows, columns = op.out_size
+    block, blocks = tile.channels, ceil_div(op.group_out, tile.channels)
+    padding = Padding(op.window, rows, round_up(columns, tile.columns), op.window.strides[1] > 1)
+    tensors = op.placeholders()
+    image = _stage(padding, tensors["data"], op)
+    packed = _pack_kernel(op, tensors["kernel"], block)
+    channel = te.reduce_axis((0, op.group_in), name="ic")
+    kh, kw = window_axes(op.window)
+
+    def tap(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
+        source = c // (blocks * block) * op.group_in + channel
+        pixel = padding.read(image, n, source, (i, j, kh, kw))
+        return te.sum(
+            pixel * packed[c // block, channel, kh, kw, c % block], axis=[channel, kh, kw]
+        )
+
+    shape = (op.batch, op.groups * blocks * block, rows, padding.columns)
+    total = te.compute(shape, tap, name="total")
+    ahead = Prologue(tensors)
+    s = ahead.create_schedule(_write_back(op, ahead, lambda n, c, i, j: total[n, c, i, j]))
+    worth = op.flops >= PARALLEL_FLOPS
+    product, result = s.get_sblock("total"), s.get_sblock("result")
+    exact = columns % tile.columns == op.group_out % block == 0
+    # With tails the tile is copied out of the registers in whole vectors before it is cut.
+    copy = None if exact else s.cache_write(product, 0, "global")
+    n, c, i, j, ic, kh, kw = s.get_loops(product)
+    c, channels = s.split(c, [None, block])
+    j, vector, lane = s.split(j, [None, tile.columns // target.lanes, target.lanes])
+    s.reorder(n, c, i, j, ic, kh, kw, channels, vector, lane)
+    outer = s.fuse(n, c, i)
+    if copy is not None:
+        s.reverse_compute_at(copy, j, preserve_unit_loops=True)
+        store_vectors(s, copy, 2, target.lanes)
+    s.reverse_compute_at(result, j, preserve_unit_loops=True)
+    if exact:
+        s.reorder(*(s.get_loops(result)[k] for k in (-2, -3, -1)))
+        store_vectors(s, result, 2, target.lanes)
+    parallel_if(s, outer, worth)
+    _registers(s, (lane, vector, channels), taps=kw if op.window.kernel[1] <= 7 else None)
+    start = s.decompose_reduction(product, ic)
+    _registers(s, tuple(reversed(s.get_loops(start)[-3:])))
+    _schedule_copies(s, worth)
+    return ahead.attach(s)
+
+
+def _schedule_channel_lanes(op: Conv2dOp, target: CpuTarget, tile: ConvTile) -> Any:
+    rows, columns = op.out_size
+    block, blocks = tile.channels, ceil_div(op.group_out, tile.channels)
+    padding = Padding(op.window, rows, round_up(columns, tile.columns), by_phase=False)
+    tensors = op.placeholders()
+    image = _stage(padding, tensors["data"], op)
+    packed = _pack_kernel(op, tensors["kernel"], block)
+    channel = te.reduce_axis((0, op.group_in), name="ic")
+    kh, kw = window_axes(op.window)
+
+    def tap(n: Expr, i: Expr, j: Expr, c: Expr) -> Expr:
+        source = c // (blocks * block) * op.group_in + channel
+        pixel = padding.read(image, n, source, (i, j, kh, kw))
+        return te.sum(
+            pixel * packed[c // block, channel, kh, kw, c % block], axis=[channel, kh, kw]
+        )
+
+    shape = (op.batch, rows, padding.columns, op.groups * blocks * block)
+    total = te.compute(shape, tap, name="total")
+    ahead = Prologue(tensors)
+    s = ahead.create_schedule(_write_back(op, ahead, lambda n, c, i, j: total[n, i, j, c]))
+    worth = op.flops >= PARALLEL_FLOPS
+    product, result = s.get_sblock("total"), s.get_sblock("result")
+    # The tile leaves the registers in whole vectors; only this copy of it is transposed.
+    copy = s.cache_write(product, 0, "global")
+    n, i, j, c, ic, kh, kw = s.get_loops(product)
+    c, vector, lane = s.split(c, [None, block // target.lanes, target.lanes])
+    j, pixels = s.split(j, [None, tile.columns])
+    s.reorder(n, c, i, j, ic, kh, kw, pixels, vector, lane)
+    outer = s.fuse(n, c, i)
+    s.reverse_compute_at(copy, j, preserve_unit_loops=True)
+    store_vectors(s, copy, 2, target.lanes)
+    s.reverse_compute_at(result, j, preserve_unit_loops=True)
+    if columns % tile.columns == 0 == op.group_out % block:
+        s.vectorize(s.get_loops(result)[-1])
+    parallel_if(s, outer, worth)
+    _registers(s, (lane, vector, pixels), taps=kw if op.window.kernel[1] <= 7 else None)
+    start = s.decompose_reduction(product, ic)
+    _registers(s, tuple(reversed(s.get_loops(start)[-3:])))
+    _schedule_copies(s, worth)
+    return ahead.attach(s)
+
+
+def schedule_packed_conv2d(
+    op: PackedConv2dOp, target: CpuTarget, tile: tuple[int, int] | None = None
+) -> Any:
+    """Return the scheduled kernel of an NCHW[x]c convolution; `tile` is (blocks, columns)."""
+    rows, columns = op.out_size
+    vectors = ceil_div(op.block, target.lanes)
+    blocks, width = tile or _packed_tile(op, _accumulators(target) // vectors)
+    top, left, *_ = op.window.padding
+    padding = Padding(op.window, rows, round_up(columns, width), by_phase=False)
+    tensors = op.placeholders()
+    data, kernel = tensors["data"], tensors["kernel"]
+    image = data
+    if padding.needed(op.height, op.width):
+
+        def pixel(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
+            row, column = i - top, j - left
+            inside = tirx.all(row >= 0, row < op.height, column >= 0, column < op.width)
+            return tirx.if_then_else(inside, data[n, c, row, column, b], zero("float32"))
+
+        shape = (op.batch, op.in_blocks, padding.height, padding.width, op.block)
+        image = te.compute(shape, pixel, name="padded")
+    outer_ic = te.reduce_axis((0, op.in_blocks), name="ico")
+    inner_ic = te.reduce_axis((0, op.block), name="ici")
+    kh, kw = window_axes(op.window)
+    (sh, sw), (dh, dw) = op.window.strides, op.window.dilation
+
+    def tap(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
+        value = image[n, outer_ic, i * sh + kh * dh, j * sw + kw * dw, inner_ic]
+        return te.sum(
+            value * kernel[c, outer_ic, kh, kw, inner_ic, b], axis=[outer_ic, kh, kw, inner_ic]
+        )
+
+    shape = (op.batch, op.out_blocks, rows, padding.columns, op.block)
+    total = te.compute(shape, tap, name="total")
+    ahead = Prologue(tensors)
+    finish = ahead.epilogue(op.epilogue)
+    result = te.compute(
+        op.output.shape,
+        lambda n, c, i, j, b: finish(total[n, c, i, j, b], c * op.block + b, n, c, i, j, b),
+        name="result",
+    )
+    s = ahead.create_schedule(result)
+    worth = op.flops >= PARALLEL_FLOPS
+    product, stored = s.get_sblock("total"), s.get_sblock("result")
+    n, c, i, j, b, ico, kh, kw, ici = s.get_loops(product)
+    c, channels = s.split(c, [None, blocks])
+    j, pixels = s.split(j, [None, width])
+    s.reorder(n, c, i, j, ico, kh, kw, ici, channels, pixels, b)
+    outer = s.fuse(n, c, i)
+    s.reverse_compute_at(stored, j, preserve_unit_loops=True)
+    parallel_if(s, outer, worth)
+    if columns % width == 0:
+        store_vectors(s, stored, 2, target.lanes)
+    else:
+        s.vectorize(s.get_loops(stored)[-1])
+    _registers(s, (b, pixels, channels), taps=kw if op.window.kernel[1] <= 7 else None)
+    start = s.decompose_reduction(product, ico)
+    _registers(s, tuple(reversed(s.get_loops(start)[-3:])))
+    _schedule_copies(s, worth)
+    return ahead.attach(s)
+
+
+def _packed_tile(op: PackedConv2dOp, limit: int) -> tuple[int, int]:
+    """Return (blocks, columns): at most `limit` accumulators, few idle ones, loads shared."""
+    columns = op.out_size[1]
+    candidates = [
+        (blocks, width)
+        for blocks in (1, 2, 4)
+        if op.out_blocks % blocks == 0
+        for width in range(1, limit // blocks + 1)
+        if width <= columns
+    ]
+
+    def cost(tile: tuple[int, int]) -> float:
+        blocks, width = tile
+        tiles = ceil_div(columns, width) * (op.out_blocks // blocks)
+        return tiles * (max(blocks * width / 2, 4.0, (blocks + width) / 2 + 0.5) + 0.5)
+
+    return min(candidates, key=cost)
+
+
+def _stage(padding: Padding, data: Tensor, op: Conv2dOp) -> Tensor:
+    if padding.needed(op.height, op.width):
+        return padding.declare(data, zero(op.dtype))
+    return data
+
+
+def _pack_kernel(op: Conv2dOp, kernel: Tensor, block: int) -> Tensor:
+    """Declare the kernel as (blocks of all groups, inputs, rows, columns, block).
+
+    With several groups the block must divide the output channels of a group.
+    """
+    blocks = ceil_div(op.group_out, block)
+
+    def weight(o: Expr, ic: Expr, kh: Expr, kw: Expr, b: Expr) -> Expr:
+        channel = o * block + b
+        if op.group_out % block == 0:
+            return kernel[channel, ic, kh, kw]
+        inside = channel < op.out_channels
+        return tirx.if_then_else(inside, kernel[channel, ic, kh, kw], zero("float32"))
+
+    shape = (op.groups * blocks, op.group_in, *op.window.kernel, block)
+    return te.compute(shape, weight, name="pack_kernel")
+
+
+def _write_back(op: Conv2dOp, ahead: Prologue, total: Any) -> Tensor:
+    """Declare the result: the epilogue of ``total(n, c, i, j)``."""
+    finish = ahead.epilogue(op.epilogue)
+    return te.compute(
+        op.output.shape,
+        lambda n, c, i, j: finish(total(n, c, i, j), c, n, c, i, j),
+        name="result",
+    )
+
+
+def _registers(s: Any, loops: tuple[Any, Any, Any], taps: Any = None) -> None:
+    """Vectorise the first loop and unroll the others: their results live in registers."""
+    lane, *others = loops
+    s.vectorize(lane)
+    for loop in others:
+        s.unroll(loop)
+    if taps is not None:
+        s.unroll(taps)
+
+
+def _schedule_copies(s: Any, worth: bool) -> None:
+    """Run the padding and packing stages, where there are any, on all threads."""
+    names = block_names(s)
+    if "phases" in names:
+        n, c, *_ = s.get_loops(s.get_sblock("phases"))
+        channel = s.fuse(n, c)
+        parallel_if(s, channel, worth)
+        stage_phases(s, channel)
+    for name, fused in (("padded", 3), ("pack_kernel", 2)):
+        if name in names and not (name == "padded" and "phases" in names):
+            loops = s.get_loops(s.get_sblock(name))
+            parallel_if(s, s.fuse(*loops[:fused]), worth)
+
+
+def stage_phases(s: Any, channel: Any) -> None:
+    """Sort one channel by phase in one long loop over its pixels, all phases of a pixel together.
+
+    The compiler then reads whole vectors and shuffles them; it unrolls short loops instead. The
+    padded channel is copied just before. `channel` is the loop around both.
+    """
+    block = s.get_sblock("phases")
+    phase, row, column = s.get_loops(block)[-3:]
+    s.reorder(row, column, phase)
+    s.fuse(row, column)
+    s.unroll(phase)
+    s.compute_at(s.get_sblock("padded"), channel)
+
+
+def block_names(s: Any) -> set[str]:
+    """Return the names of the blocks of a schedule."""
+    root = s.get_sblock("root")
+    return {str(s.get(child).name_hint) for child in s.get_child_blocks(root)}

@@ -1,0 +1,203 @@
+"""CPU schedules of matrix products.
+
+A tile of rows x lanes of C stays in vector registers over the whole sum (the write cache; without
+it every step loads and stores C). B is packed into panels as wide as a tile where rows of B would
+collide in the cache, or where N is no multiple of the tile. Tails are padded in the packing and cut
+off when the tile is written back: a predicate in the inner loop would cost the vectors.
+
+Where B is (N, K), rows of A meet rows of B: the lanes are steps of the sum, joined at its end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import te
+
+from vtaops.cpu.schedule.prologue import Prologue
+from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, parallel_if, store_vectors
+from vtaops.cpu.target import CpuTarget
+from vtaops.kernels.ops.common import Expr, Tensor, largest_divisor, round_up, zero
+from vtaops.kernels.ops.convolution import inside_or
+from vtaops.kernels.ops.matmul import MatmulOp
+
+_PACK_BYTES = 1 << 20
+"""B is packed above this size: its rows then lie too far apart for the cache and the TLB."""
+
+
+@dataclass(frozen=True)
+class MatmulTile:
+    """Register tile and packing of a matrix product.
+
+    Attributes
+    ----------
+    rows, columns : int
+        Elements of C held in registers.
+    pack_a, pack_b : bool
+        Copy the operand into the order in which tiles read it.
+    """
+
+    rows: int
+    columns: int
+    pack_a: bool
+    pack_b: bool
+
+
+def choose_tile(op: MatmulOp, target: CpuTarget) -> MatmulTile:
+    """Return the tile for an operator: few padded elements, many busy accumulators."""
+    lanes = target.lanes
+    best = min(
+        ((r, v) for v in (1, 2, 3, 4) for r in range(1, 15) if r * v <= target.accumulators),
+        key=lambda tile: _cost(op, tile[0], tile[1] * lanes, lanes),
+    )
+    rows, columns = best[0], best[1] * lanes
+    padded_b = op.n % columns != 0
+    large = op.k * op.n * 4 > _PACK_BYTES
+    return MatmulTile(rows, columns, op.m % rows != 0, op.transposed_b or padded_b or large)
+
+
+def _cost(op: MatmulOp, rows: int, columns: int, lanes: int) -> float:
+    """Estimate cycles of a product: padded multiply-adds, or operand loads where these bound."""
+    vectors = columns // lanes
+    tiles = round_up(op.m, rows) // rows * (round_up(op.n, columns) // columns)
+    arithmetic = rows * vectors / 2  # two multiply-adds per cycle
+    latency = 4.0  # of a multiply-add: fewer accumulators than 8 leave the units waiting
+    loads = (rows + vectors) / 2 + 0.5
+    packing = 1.03 if op.m % rows else 1.0
+    return packing * tiles * (max(arithmetic, latency, loads) + 0.25)
+
+
+def declare_tiled(
+    op: MatmulOp, tile: MatmulTile, tensors: dict[str, Tensor], finish: Any
+) -> Tensor:
+    """Declare the product with its packing stages; ``product`` is padded to whole tiles."""
+    a, b = tensors["A"], tensors["B"]
+    rows, columns = round_up(op.m, tile.rows), round_up(op.n, tile.columns)
+    k = te.reduce_axis((0, op.k), name="k")
+
+    def right(j: Expr, step: Expr) -> Expr:
+        index = (j, step) if op.transposed_b else (step, j)
+        if op.n == columns:
+            return b(*index)
+        return inside_or(b, index, (0 if op.transposed_b else 1,), zero(op.dtype_b))
+
+    left_operand = a
+    if tile.pack_a:
+        left_operand = te.compute(
+            (rows, op.k), lambda i, s: inside_or(a, (i, s), (0,), zero(op.dtype_a)), name="pack_a"
+        )
+    if tile.pack_b:
+        panels = te.compute(
+            (columns // tile.columns, op.k, tile.columns),
+            lambda p, s, j: right(p * tile.columns + j, s),
+            name="pack_b",
+        )
+
+    def product(i: Expr, j: Expr) -> Expr:
+        value = panels[j // tile.columns, k, j % tile.columns] if tile.pack_b else right(j, k)
+        return te.sum(left_operand[i, k] * value, axis=k)
+
+    total = te.compute((rows, columns), product, name="product")
+    return te.compute((op.m, op.n), lambda i, j: finish(total[i, j], j, i, j), name="C")
+
+
+def schedule_matmul(op: MatmulOp, target: CpuTarget, tile: MatmulTile | None = None) -> Any:
+    """Return the scheduled kernel of a float32 product."""
+    if tile is None and op.transposed_b and op.k >= 2 * target.lanes:
+        return schedule_row_dots(op, target)
+    tile = tile or choose_tile(op, target)
+    tensors = op.placeholders()
+    ahead = Prologue(tensors)
+    s = ahead.create_schedule(declare_tiled(op, tile, tensors, ahead.epilogue(op.epilogue)))
+    worth = op.flops >= PARALLEL_FLOPS
+    product, result = s.get_sblock("product"), s.get_sblock("C")
+    i, j, k = s.get_loops(product)
+    i, row = s.split(i, [None, tile.rows])
+    j, vector, lane = s.split(j, [None, tile.columns // target.lanes, target.lanes])
+    s.reorder(j, i, k, row, vector, lane)
+    outer = s.fuse(j, i)
+    s.reverse_compute_at(result, outer, preserve_unit_loops=True)
+    if op.m % tile.rows == op.n % tile.columns == 0:
+        store_vectors(s, result, 2, target.lanes)
+    parallel_if(s, outer, worth)
+    s.vectorize(lane)
+    s.unroll(vector)
+    s.unroll(row)
+    start = s.decompose_reduction(product, k)
+    row, vector, lane = s.get_loops(start)[-3:]
+    s.vectorize(lane)
+    s.unroll(vector)
+    s.unroll(row)
+    for name, packed in (("pack_a", tile.pack_a), ("pack_b", tile.pack_b)):
+        if packed:
+            parallel_if(s, s.get_loops(s.get_sblock(name))[0], worth)
+    return ahead.attach(s)
+
+
+def schedule_row_dots(op: MatmulOp, target: CpuTarget) -> Any:
+    """Return the scheduled kernel of a float32 product with B as (N, K): no packing at all."""
+    lanes, quarter = target.lanes, 4
+    rows, columns = largest_divisor(op.m, 4), largest_divisor(op.n, 4)
+    steps = op.k // lanes
+    tensors = op.placeholders()
+    a, b = tensors["A"], tensors["B"]
+    step = te.reduce_axis((0, steps), name="step")
+    fold = te.reduce_axis((0, lanes // quarter), name="fold")
+    last = te.reduce_axis((0, quarter), name="last")
+    rest = te.reduce_axis((0, op.k - steps * lanes), name="rest")
+    partial = te.compute(
+        (op.m, op.n, lanes),
+        lambda i, j, v: te.sum(a[i, step * lanes + v] * b[j, step * lanes + v], axis=step),
+        name="partial",
+    )
+    folded = te.compute(
+        (op.m, op.n, quarter),
+        lambda i, j, v: te.sum(partial[i, j, fold * quarter + v], axis=fold),
+        name="folded",
+    )
+    joined = te.compute(
+        (op.m, op.n), lambda i, j: te.sum(folded[i, j, last], axis=last), name="joined"
+    )
+    names = ["joined", "folded", "partial"]
+    tail = None
+    if op.k % lanes:
+        done = steps * lanes
+        tail = te.compute(
+            (op.m, op.n),
+            lambda i, j: te.sum(a[i, done + rest] * b[j, done + rest], axis=rest),
+            name="tail",
+        )
+        names.insert(0, "tail")
+    ahead = Prologue(tensors)
+    finish = ahead.epilogue(op.epilogue)
+
+    def element(i: Expr, j: Expr) -> Expr:
+        value = joined[i, j] if tail is None else joined[i, j] + tail[i, j]
+        return finish(value, j, i, j)
+
+    s = ahead.create_schedule(te.compute((op.m, op.n), element, name="C"))
+    i, j = s.get_loops(s.get_sblock("C"))
+    i, row = s.split(i, [None, rows])
+    j, column = s.split(j, [None, columns])
+    s.reorder(j, i, row, column)
+    outer = s.fuse(j, i)
+    parallel_if(s, outer, op.flops >= PARALLEL_FLOPS)
+    for name in names:
+        s.compute_at(s.get_sblock(name), outer, preserve_unit_loops=True)
+    block = s.get_sblock("folded")
+    row, column, lane, fold = s.get_loops(block)[-4:]
+    s.reorder(row, column, fold, lane)
+    s.vectorize(lane)
+    block = s.get_sblock("partial")
+    row, column, lane, step = s.get_loops(block)[-4:]
+    s.reorder(step, row, column, lane)
+    s.vectorize(lane)
+    s.unroll(column)
+    s.unroll(row)
+    start = s.decompose_reduction(block, step)
+    row, column, lane = s.get_loops(start)[-3:]
+    s.vectorize(lane)
+    s.unroll(column)
+    s.unroll(row)
+    return ahead.attach(s)

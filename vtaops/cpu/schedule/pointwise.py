@@ -1,0 +1,159 @@
+"""CPU schedule of 1x1 convolutions: a matrix product of the kernel and the image.
+
+The image is cut into *strips* of pixels. The channels of a strip are copied into a dense buffer
+that stays in the second-level cache; then all output channels are computed from it, tiles of
+channels by pixels in registers. Without the copy every block of output channels would read the
+whole image again, whose channels lie so far apart that they meet in few sets of the cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import te, tirx
+
+from vtaops.cpu.schedule.prologue import Prologue
+from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, parallel_if, split_vector, store_vectors
+from vtaops.cpu.target import CpuTarget
+from vtaops.kernels.ops.common import Expr, ceil_div, round_up, zero
+from vtaops.kernels.ops.convolution import Conv2dOp
+
+_STRIP_BYTES = 1 << 19
+"""Most bytes of a strip: the second-level cache holds a part of the kernel as well."""
+
+_STRIP_PIXELS = 512
+"""Pixels above which a longer strip gains nothing."""
+
+_STRIP_OVERHEAD = 8
+"""What a strip costs beside its pixels, in pixels."""
+
+_CUTTING = 1.25
+"""What it costs to cut tails off: their elements are stored one by one."""
+
+_NARROW = 1.1
+"""What a tile costs that is one vector wide: a load of the kernel for each multiply-add."""
+
+
+@dataclass(frozen=True)
+class Strip:
+    """The tile of a 1x1 convolution.
+
+    Attributes
+    ----------
+    pixels : int
+        Results of one output channel in one strip.
+    channels, vectors : int
+        Register tile: output channels by vectors of pixels.
+    lanes : int
+        float32 lanes of a vector.
+    """
+
+    pixels: int
+    channels: int
+    vectors: int
+    lanes: int
+
+    @property
+    def extent(self) -> int:
+        """Pixels of a strip that are computed: whole tiles."""
+        return round_up(self.pixels, self.vectors * self.lanes)
+
+    def exact(self, pixels: int) -> bool:
+        """Whether images of so many pixels are whole strips, and strips whole tiles."""
+        return self.pixels == self.extent and pixels % self.pixels == 0
+
+
+def suits(op: Conv2dOp, target: CpuTarget) -> bool:
+    """Whether an operator is a 1x1 convolution of images of one row, at least a vector long."""
+    window = op.window
+    plain = (*window.kernel, *window.strides, *window.padding) == (1, 1, 1, 1, 0, 0, 0, 0)
+    return plain and op.groups == op.height == 1 and op.width >= target.lanes
+
+
+def choose_strip(op: Conv2dOp, target: CpuTarget) -> Strip:
+    """Return the strip that costs the busiest thread least."""
+    threads = target.cores if op.flops >= PARALLEL_FLOPS else 1
+    most = max(_STRIP_BYTES // (4 * op.in_channels), 4 * target.lanes)
+    longest = min(_STRIP_PIXELS, most, op.width)
+    sizes = {longest, *range(target.lanes, longest, target.lanes)}
+
+    def strip(size: int, vectors: int) -> Strip:
+        limit = target.registers // 2 // vectors
+        return Strip(size, min(limit, op.out_channels), vectors, target.lanes)
+
+    def cost(found: Strip) -> float:
+        strips = op.batch * ceil_div(op.width, found.pixels)
+        time: float = ceil_div(strips, threads) * (found.extent + _STRIP_OVERHEAD)
+        if not found.exact(op.width):
+            time *= _CUTTING
+        return time * (_NARROW if found.vectors == 1 else 1.0)
+
+    return min((strip(size, v) for size in sorted(sizes) for v in (2, 4, 1)), key=cost)
+
+
+def schedule_pointwise(op: Conv2dOp, target: CpuTarget, strip: Strip | None = None) -> Any:
+    """Return the scheduled kernel of a float32 convolution that `suits`."""
+    strip = strip or choose_strip(op, target)
+    count, blocks = ceil_div(op.width, strip.pixels), ceil_div(op.out_channels, strip.channels)
+    ahead = Prologue(op.placeholders())
+    tensors = ahead.factors(op.epilogue)
+    data, kernel, whole = tensors["data"], tensors["kernel"], strip.exact(op.width)
+
+    def pixel(n: Expr, t: Expr, c: Expr, p: Expr) -> Expr:
+        column = t * strip.pixels + p
+        value = data[n, c, 0, column]
+        return value if whole else tirx.if_then_else(column < op.width, value, zero("float32"))
+
+    strips = (op.batch, count, op.in_channels, strip.extent)
+    dense = te.compute(strips, pixel, name="dense")
+    c = te.reduce_axis((0, op.in_channels), name="c")
+
+    def product(n: Expr, t: Expr, o: Expr, p: Expr) -> Expr:
+        # Behind the last channel any will do: its results are cut off.
+        channel = o if op.out_channels % strip.channels == 0 else tirx.min(o, op.out_channels - 1)
+        return te.sum(dense[n, t, c, p] * kernel[channel, c, 0, 0], axis=c)
+
+    sums = (op.batch, count, blocks * strip.channels, strip.extent)
+    total = te.compute(sums, product, name="total")
+    finish = op.epilogue.bind(tensors)
+    result = te.compute(
+        op.output.shape,
+        lambda n, o, i, q: finish(total[n, q // strip.pixels, o, q % strip.pixels], o, n, o, i, q),
+        name="result",
+    )
+    s = ahead.create_schedule(result)
+    n, t, _, p = s.get_loops(s.get_sblock("dense"))
+    outer = s.fuse(n, t)
+    parallel_if(s, outer, op.flops >= PARALLEL_FLOPS)
+    if whole:
+        s.unroll(split_vector(s, p, strip.lanes)[0])
+    _schedule_product(s, strip, outer, whole and op.out_channels % strip.channels == 0)
+    return ahead.attach(s)
+
+
+def _schedule_product(s: Any, strip: Strip, outer: Any, exact: bool) -> None:
+    """Compute the sums of a strip, and what follows them, behind its dense buffer."""
+    total, result = s.get_sblock("total"), s.get_sblock("result")
+    # With tails the tile is copied out of the registers in whole vectors before it is cut.
+    copy = None if exact else s.cache_write(total, 0, "global")
+    s.reverse_compute_at(total, outer, preserve_unit_loops=True)
+    o, p, c = s.get_loops(total)[-3:]
+    o, channel = s.split(o, [None, strip.channels])
+    p, vector, lane = s.split(p, [None, strip.vectors, strip.lanes])
+    s.reorder(o, p, c, channel, vector, lane)
+    if copy is not None:
+        s.reverse_compute_at(copy, p, preserve_unit_loops=True)
+        store_vectors(s, copy, 2, strip.lanes)
+    s.reverse_compute_at(result, p, preserve_unit_loops=True)
+    if exact:
+        s.reorder(*(s.get_loops(result)[k] for k in (-2, -3, -1)))
+        store_vectors(s, result, 2, strip.lanes)
+    s.unroll(vector)
+    s.unroll(channel)
+    s.vectorize(lane)
+    start = s.decompose_reduction(total, c)
+    channel, vector, lane = s.get_loops(start)[-3:]
+    s.vectorize(lane)
+    s.unroll(vector)
+    s.unroll(channel)

@@ -1,0 +1,149 @@
+"""Prologue: small vectors that a kernel computes once, before its loops (folded factors, sums).
+
+`reverse_compute_at` fuses a write-back with the sum that feeds it only if nothing else does. So a
+kernel is scheduled with such a vector as if it were an argument; then the loops that compute it are
+put in front and the argument becomes a local buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import te, tirx
+from tvm.s_tir import SBlock, SBlockRealize, Schedule
+
+from vtaops.kernels.build import create_schedule
+from vtaops.kernels.ops.common import Expr, Tensor
+from vtaops.kernels.ops.epilogue import Epilogue
+
+Vectors = dict[str, Any]
+"""Buffers by name: the kernel's inputs and the vectors computed so far."""
+
+
+@dataclass(frozen=True)
+class _Stage:
+    name: str
+    length: int
+    dtype: str
+    value: Callable[..., Expr]
+    over: tuple[int, ...]
+    along: bool
+
+    def loops(self, vectors: Vectors) -> Any:
+        """Return the statement that fills the vector."""
+        target = vectors[self.name]
+        index = tirx.Var("i", "int32")
+        steps = [tirx.Var(f"r{axis}", "int32") for axis in range(len(self.over))]
+        value = self.value(vectors, index, *steps)
+        if not self.over:
+            return _loop(index, self.length, tirx.BufferStore(target, value, [index]))
+        nest = [(index, self.length), *zip(steps, self.over, strict=True)]
+        if not self.along:
+            nest = [*nest[1:], nest[0]]
+        body = tirx.BufferStore(target, target[index] + value, [index])
+        for step, extent in reversed(nest):
+            body = _loop(step, extent, body)
+        first = tirx.Var("i", "int32")
+        clear = tirx.BufferStore(target, tirx.const(0, self.dtype), [first])
+        return tirx.SeqStmt([_loop(first, self.length, clear), body])
+
+
+class Prologue:
+    """Vectors that are computed ahead of the loops of one kernel.
+
+    Parameters
+    ----------
+    inputs : dict
+        te placeholders of the kernel, by name.
+    """
+
+    def __init__(self, inputs: dict[str, Tensor]) -> None:
+        self._inputs = inputs
+        self._stages: list[_Stage] = []
+        self._stand_ins: list[Tensor] = []
+
+    def vector(
+        self,
+        name: str,
+        length: int,
+        dtype: str,
+        value: Callable[..., Expr],
+        over: tuple[int, ...] = (),
+        *,
+        along: bool = False,
+    ) -> Tensor:
+        """Compute a vector ahead; return the te tensor that stands for it.
+
+        Parameters
+        ----------
+        name : str
+            Of the vector.
+        length : int
+            Its extent.
+        dtype : str
+            Of its elements.
+        value : callable
+            ``value(vectors, i, *steps)``: element i, or its summand at `steps`.
+        over : tuple of int
+            Extents of a sum; none: no sum.
+        along : bool
+            Run the sum innermost, because its summands lie together; else the vector.
+        """
+        self._stages.append(_Stage(name, length, dtype, value, over, along))
+        self._stand_ins.append(te.placeholder((length,), dtype=dtype, name=name))
+        return self._stand_ins[-1]
+
+    def factors(self, epilogue: Epilogue, dtype: str = "float32") -> dict[str, Tensor]:
+        """Return the inputs; "scale" and "shift" of a batch normalisation are folded ahead."""
+        tensors = dict(self._inputs)
+        if epilogue.batch_norm is not None:
+            length = int(tensors["gamma"].shape[0])
+            small = tirx.const(epilogue.batch_norm, dtype)
+
+            def scale(v: Vectors, i: Expr) -> Expr:
+                return v["gamma"][i] / tirx.sqrt(v["variance"][i] + small)
+
+            def shift(v: Vectors, i: Expr) -> Expr:
+                return v["beta"][i] - v["mean"][i] * v["scale"][i]
+
+            tensors["scale"] = self.vector("scale", length, dtype, scale)
+            tensors["shift"] = self.vector("shift", length, dtype, shift)
+        return tensors
+
+    def epilogue(self, epilogue: Epilogue, dtype: str = "float32") -> Any:
+        """Return ``epilogue.bind``, with a batch normalisation folded ahead."""
+        return epilogue.bind(self.factors(epilogue, dtype), dtype)
+
+    def create_schedule(self, result: Tensor) -> Any:
+        """Return the schedule of the kernel that ends in `result`."""
+        return create_schedule([*self._inputs.values(), *self._stand_ins, result])
+
+    def attach(self, s: Any) -> Any:
+        """Return the finished schedule: the vectors in front, no stand-ins among the arguments."""
+        if not self._stages:
+            return s
+        main = s.mod["main"]
+        inputs, stages = len(self._inputs), len(self._stages)
+        local = list(main.params)[inputs : inputs + stages]
+        names = [*self._inputs, *(stage.name for stage in self._stages)]
+        vectors = dict(zip(names, main.params[: inputs + stages], strict=True))
+        block = main.body.block
+        root = SBlock(
+            iter_vars=[],
+            reads=[],
+            writes=[],
+            name_hint="root",
+            body=tirx.SeqStmt([*(stage.loops(vectors) for stage in self._stages), block.body]),
+            alloc_buffers=[*block.alloc_buffers, *local],
+        )
+        arguments = [*main.params[:inputs], *main.params[inputs + stages :]]
+        body = SBlockRealize([], tirx.const(True, "bool"), root)
+        function = tirx.PrimFunc(arguments, body, main.ret_type, main.attrs)
+        return Schedule(tvm.IRModule({"main": function}))
+
+
+def _loop(index: Any, extent: int, body: Any) -> Any:
+    return tirx.For(index, 0, extent, tirx.ForKind.SERIAL, body)

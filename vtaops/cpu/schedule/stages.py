@@ -1,0 +1,364 @@
+"""The optimisation steps of products and convolutions on the CPU, and of all operators by kind.
+
+Each function returns a complete schedule of the plain declaration; the last stage of each operator
+is the schedule that `vtaops.cpu` runs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import te
+
+from vtaops.cpu.schedule.conv1d import schedule_conv1d
+from vtaops.cpu.schedule.convolution import ConvTile, schedule_conv2d
+from vtaops.cpu.schedule.matmul import MatmulTile, schedule_matmul
+from vtaops.cpu.schedule.stages_memory import BATCH_NORM, BROADCAST_ADD, POOL, VECTOR_ADD
+from vtaops.cpu.schedule.tiles import split_vector
+from vtaops.cpu.schedule.window import schedule_depthwise
+from vtaops.cpu.target import CpuTarget
+from vtaops.kernels.build import create_schedule
+from vtaops.kernels.ops import (
+    BroadcastOp,
+    Conv1dOp,
+    Conv2dOp,
+    DepthwiseOp,
+    MatmulOp,
+    NormalizeOp,
+    PoolOp,
+)
+from vtaops.kernels.ops.common import largest_divisor, pad_image, window_axes, zero
+from vtaops.kernels.stages import Stage
+
+_BLOCK = 32
+
+
+def schedule_default(op: Any, _: CpuTarget) -> Any:
+    """Return the plain declaration, unscheduled."""
+    return create_schedule(op.declare())
+
+
+# --- matmul -----------------------------------------------------------------------------------
+
+
+def _matmul_reorder(op: MatmulOp, target: CpuTarget, threads: bool = False) -> Any:
+    s = create_schedule(op.declare())
+    i, j, k = s.get_loops(s.get_sblock("C"))
+    s.reorder(i, k, j)
+    split_vector(s, j, target.lanes)
+    if threads:
+        s.parallel(i)
+    return s
+
+
+def _matmul_parallel(op: MatmulOp, target: CpuTarget) -> Any:
+    return _matmul_reorder(op, target, threads=True)
+
+
+def _matmul_blocked(op: MatmulOp, target: CpuTarget, cached: bool = False) -> Any:
+    s = create_schedule(op.declare())
+    block = s.get_sblock("C")
+    stored = s.cache_write(block, 0, "global") if cached else None
+    i, j, k = s.get_loops(block)
+    i, row = s.split(i, [None, largest_divisor(op.m, _BLOCK)])
+    j, column = s.split(j, [None, largest_divisor(op.n, _BLOCK)])
+    k, step = s.split(k, [None, largest_divisor(op.k, 4)])
+    s.reorder(i, j, k, step, row, column)
+    outer = s.fuse(i, j)
+    s.parallel(outer)
+    split_vector(s, column, target.lanes)
+    if stored is not None:
+        s.reverse_compute_at(stored, outer)
+    return s
+
+
+def _matmul_cached(op: MatmulOp, target: CpuTarget) -> Any:
+    return _matmul_blocked(op, target, cached=True)
+
+
+def _matmul_registers(op: MatmulOp, target: CpuTarget) -> Any:
+    rows, columns = largest_divisor(op.m, 8), largest_divisor(op.n, 2 * target.lanes)
+    if columns % target.lanes:
+        return schedule_matmul(op, target)
+    return schedule_matmul(op, target, MatmulTile(rows, columns, pack_a=False, pack_b=False))
+
+
+def _matmul_packed(op: MatmulOp, target: CpuTarget) -> Any:
+    rows, columns = largest_divisor(op.m, 8), 2 * target.lanes
+    return schedule_matmul(op, target, MatmulTile(rows, columns, pack_a=False, pack_b=True))
+
+
+MATMUL = (
+    Stage("default", "Three loops i, j, k as declared.", schedule_default),
+    Stage(
+        "reorder",
+        "k before j: neighbouring steps read neighbouring elements of B, and j is vectorised.",
+        _matmul_reorder,
+    ),
+    Stage("parallel", "The rows of C are shared among the threads.", _matmul_parallel),
+    Stage(
+        "blocked",
+        "Blocks of 32 x 32 elements of C, sums in steps of 4: operands are reused from the cache.",
+        _matmul_blocked,
+    ),
+    Stage(
+        "cached",
+        "A block of C is summed in a small local array and stored once (write cache).",
+        _matmul_cached,
+    ),
+    Stage(
+        "registers",
+        "The block shrinks to what the vector registers hold; its loops are unrolled.",
+        _matmul_registers,
+    ),
+    Stage(
+        "packed",
+        "B is copied into panels as wide as a block: no far jumps between its rows.",
+        _matmul_packed,
+    ),
+    Stage(
+        "tuned", "The tile is chosen by a cost model, packing by the size of B.", schedule_matmul
+    ),
+)
+
+# --- conv2d -----------------------------------------------------------------------------------
+
+
+def _conv2d_parallel(op: Conv2dOp, target: CpuTarget) -> Any:
+    s = create_schedule(op.declare())
+    n, c, i, j, ic, kh, kw = s.get_loops(s.get_sblock("result"))
+    s.reorder(n, c, i, ic, kh, kw, j)
+    s.parallel(s.fuse(n, c))
+    split_vector(s, j, target.lanes)
+    return s
+
+
+def _conv2d_blocked(op: Conv2dOp, target: CpuTarget, cached: bool = False) -> Any:
+    s = create_schedule(op.declare())
+    block = s.get_sblock("result")
+    stored = s.cache_write(block, 0, "global") if cached else None
+    n, c, i, j, ic, kh, kw = s.get_loops(block)
+    rows, columns = op.out_size
+    c, channel = s.split(c, [None, largest_divisor(op.out_channels, 8)])
+    i, row = s.split(i, [None, largest_divisor(rows, 8)])
+    j, column = s.split(j, [None, largest_divisor(columns, _BLOCK)])
+    s.reorder(n, c, i, j, ic, kh, kw, channel, row, column)
+    outer = s.fuse(n, c, i)
+    s.parallel(outer)
+    split_vector(s, column, target.lanes)
+    if stored is not None:
+        s.reverse_compute_at(stored, j)
+    return s
+
+
+def _conv2d_cached(op: Conv2dOp, target: CpuTarget) -> Any:
+    return _conv2d_blocked(op, target, cached=True)
+
+
+def _conv2d_packed(op: Conv2dOp, target: CpuTarget) -> Any:
+    if op.groups > 1 or not op.epilogue.empty:
+        return schedule_conv2d(op, target)
+    outer, inner = (largest_divisor(n, target.lanes) for n in (op.out_channels, op.in_channels))
+    tensors = op.placeholders()
+    padded = pad_image(tensors["data"], op.window, zero(op.dtype))
+    image = te.compute(
+        (op.batch, op.in_channels // inner, *padded.shape[2:], inner),
+        lambda n, c, i, j, ci: padded[n, c * inner + ci, i, j],
+        name="pack_data",
+    )
+    kernel = te.compute(
+        (op.out_channels // outer, op.in_channels // inner, *op.window.kernel, inner, outer),
+        lambda o, c, kh, kw, ci, co: tensors["kernel"][o * outer + co, c * inner + ci, kh, kw],
+        name="pack_kernel",
+    )
+    block = te.reduce_axis((0, op.in_channels // inner), name="ic_outer")
+    lane = te.reduce_axis((0, inner), name="ic_inner")
+    kh, kw = window_axes(op.window)
+    (sh, sw), (dh, dw) = op.window.strides, op.window.dilation
+    total = te.compute(
+        (op.batch, op.out_channels // outer, *op.out_size, outer),
+        lambda n, o, i, j, co: te.sum(
+            image[n, block, i * sh + kh * dh, j * sw + kw * dw, lane]
+            * kernel[o, block, kh, kw, lane, co],
+            axis=[block, kh, kw, lane],
+        ),
+        name="total",
+    )
+    result = te.compute(
+        op.output.shape, lambda n, o, i, j: total[n, o // outer, i, j, o % outer], name="result"
+    )
+    s = create_schedule([*tensors.values(), result])
+    return _schedule_packed(s, largest_divisor(op.out_size[1], target.registers // 2))
+
+
+def _schedule_packed(s: Any, columns: int) -> Any:
+    """Schedule the blocks of `_conv2d_packed`; a tile has some columns of one block of channels."""
+    product = s.get_sblock("total")
+    copy = s.cache_write(product, 0, "global")
+    n, o, i, j, channel, block, kh, kw, lane = s.get_loops(product)
+    j, column = s.split(j, [None, columns])
+    s.reorder(n, o, i, j, block, kh, kw, lane, column, channel)
+    s.parallel(s.fuse(n, o, i))
+    s.reverse_compute_at(copy, j, preserve_unit_loops=True)
+    s.vectorize(s.get_loops(copy)[-1])
+    s.vectorize(channel)
+    s.unroll(column)
+    start = s.decompose_reduction(product, block)
+    s.vectorize(s.get_loops(start)[-1])
+    s.unroll(s.get_loops(start)[-2])
+    for name in ("pack_data", "pack_kernel", "result"):
+        s.parallel(s.fuse(*s.get_loops(s.get_sblock(name))[:2]))
+    return s
+
+
+def _conv2d_registers(op: Conv2dOp, target: CpuTarget) -> Any:
+    return schedule_conv2d(op, target, ConvTile("columns", 4, target.lanes))
+
+
+CONV2D = (
+    Stage("default", "Seven loops as declared, the padded image beforehand.", schedule_default),
+    Stage(
+        "parallel",
+        "Columns innermost and vectorised; images and channels are shared among the threads.",
+        _conv2d_parallel,
+    ),
+    Stage(
+        "blocked",
+        "Blocks of 8 channels, 8 rows and up to 32 columns reuse image and kernel.",
+        _conv2d_blocked,
+    ),
+    Stage(
+        "cached",
+        "A block is summed in a small local array and stored once (write cache).",
+        _conv2d_cached,
+    ),
+    Stage(
+        "registers",
+        "The block shrinks to 4 channels by one vector of columns, which stay in registers; the "
+        "kernel is packed, so that its values lie together.",
+        _conv2d_registers,
+    ),
+    Stage(
+        "packed",
+        "Data and result as well in blocks of channels (NCHW[x]c), packed and unpacked around the "
+        "sum: a vector holds neighbouring channels, some pixels of them stay in registers.",
+        _conv2d_packed,
+    ),
+    Stage(
+        "tuned",
+        "NCHW again: the tile fills the registers; narrow images use channel lanes.",
+        schedule_conv2d,
+    ),
+)
+
+# --- depthwise convolution --------------------------------------------------------------------
+
+
+def _depthwise_parallel(op: DepthwiseOp, _: CpuTarget) -> Any:
+    s = create_schedule(op.declare())
+    n, c, *_rest = s.get_loops(s.get_sblock("result"))
+    s.parallel(s.fuse(n, c))
+    return s
+
+
+def _depthwise_cached(op: DepthwiseOp, target: CpuTarget, vectors: bool = False) -> Any:
+    s = create_schedule(op.declare())
+    block = s.get_sblock("result")
+    n, c, i, j, kh, kw = s.get_loops(block)
+    channel = s.fuse(n, c)
+    s.parallel(channel)
+    if vectors:
+        s.reorder(channel, i, kh, kw, j)
+        split_vector(s, j, target.lanes)
+    if any(op.window.padding) and op.multiplier == 1:
+        s.compute_at(s.get_sblock("padded"), channel)
+    return s
+
+
+def _depthwise_vectors(op: DepthwiseOp, target: CpuTarget) -> Any:
+    return _depthwise_cached(op, target, vectors=True)
+
+
+DEPTHWISE = (
+    Stage("default", "Six loops as declared, the padded image beforehand.", schedule_default),
+    Stage("parallel", "Channels are shared among the threads.", _depthwise_parallel),
+    Stage(
+        "cached",
+        "Each channel is padded just before it is used: the copy stays in the first-level cache.",
+        _depthwise_cached,
+    ),
+    Stage(
+        "vectorized",
+        "Columns innermost, in vectors; one tap of the kernel at a time.",
+        _depthwise_vectors,
+    ),
+    Stage(
+        "tuned",
+        "Tiles of some rows by one vector of columns stay in registers; the taps are unrolled.",
+        schedule_depthwise,
+    ),
+)
+
+# --- conv1d -----------------------------------------------------------------------------------
+
+
+def _conv1d_split(op: Conv1dOp, target: CpuTarget, steps: int = 1) -> Any:
+    """Schedule the first `steps` steps: split, reorder, unroll, vectorise."""
+    s = create_schedule(op.declare())
+    i, k = s.get_loops(s.get_sblock("result"))
+    i, inner = s.split(i, [None, largest_divisor(op.out_length, 4 * target.lanes)])
+    if steps >= 2:
+        s.reorder(i, k, inner)
+    if steps >= 4:
+        split_vector(s, inner, target.lanes)
+    if steps >= 3 and op.kernel <= 32:
+        s.unroll(k)
+    return s
+
+
+def _conv1d_reorder(op: Conv1dOp, target: CpuTarget) -> Any:
+    return _conv1d_split(op, target, 2)
+
+
+def _conv1d_unroll(op: Conv1dOp, target: CpuTarget) -> Any:
+    return _conv1d_split(op, target, 3)
+
+
+def _conv1d_vectorize(op: Conv1dOp, target: CpuTarget) -> Any:
+    return _conv1d_split(op, target, 4)
+
+
+CONV1D = (
+    Stage(
+        "default",
+        "Two loops as declared, the padded signal beforehand. LLVM keeps a vector of results in a "
+        "register by itself.",
+        schedule_default,
+    ),
+    Stage("split", "Results in blocks of some vectors.", _conv1d_split),
+    Stage(
+        "reorder",
+        "Taps outside, results inside: neighbours are read together, but each partial sum now goes "
+        "through memory.",
+        _conv1d_reorder,
+    ),
+    Stage("unroll", "The taps are unrolled.", _conv1d_unroll),
+    Stage("vectorize", "Results in vectors.", _conv1d_vectorize),
+    Stage(
+        "tuned",
+        "The block stays in registers, the padded samples in the first-level cache; threads.",
+        schedule_conv1d,
+    ),
+)
+
+STAGES: dict[type | str, tuple[Stage, ...]] = {
+    MatmulOp: MATMUL,
+    Conv2dOp: CONV2D,
+    DepthwiseOp: DEPTHWISE,
+    Conv1dOp: CONV1D,
+    BroadcastOp: BROADCAST_ADD,
+    "vector_add": VECTOR_ADD,
+    PoolOp: POOL,
+    NormalizeOp: BATCH_NORM,
+}
+"""The stages by operator; those of vectors, which do not broadcast, by the name of their lesson."""

@@ -1,0 +1,156 @@
+"""CPU schedules of depthwise convolution and pooling: windows that stay within one channel.
+
+Each channel is padded into a copy that stays in the first-level cache, its columns sorted by phase
+where there is a stride; then tiles of a few rows by one vector of columns are summed in registers,
+so that every row that is loaded serves several results.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import te
+
+from vtaops.cpu.schedule.convolution import Padding, stage_phases
+from vtaops.cpu.schedule.prologue import Prologue
+from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, parallel_if, store_vectors
+from vtaops.cpu.target import CpuTarget
+from vtaops.kernels.build import create_schedule
+from vtaops.kernels.ops.common import Expr, round_up, window_axes, zero
+from vtaops.kernels.ops.convolution import DepthwiseOp
+from vtaops.kernels.ops.pooling import PoolOp
+
+_UNROLLED_TAPS = 49
+"""Windows up to 7x7 are unrolled; larger ones stay loops, for the sake of compile time."""
+
+
+@dataclass(frozen=True)
+class WindowTile:
+    """Results held in registers: `rows` by `columns` of one channel."""
+
+    rows: int
+    columns: int
+
+
+def choose_tile(op: DepthwiseOp | PoolOp, target: CpuTarget) -> WindowTile:
+    """Return the tile for an operator."""
+    rows, columns = op.out_size
+    if op.window.kernel[0] > 3:
+        most, vectors = 2, 2 if columns > target.lanes else 1
+    else:
+        most, vectors = 4 if op.window.strides[1] > 1 else 8, 1
+    sizes = [r for r in (8, 4, 3, 2, 1) if r <= most]
+    best = min(sizes, key=lambda r: (round_up(rows, r), -r))
+    return WindowTile(best, vectors * target.lanes)
+
+
+def schedule_depthwise(op: DepthwiseOp, target: CpuTarget, tile: WindowTile | None = None) -> Any:
+    """Return the scheduled kernel of a depthwise convolution.
+
+    A fused scale is applied to the taps, which serve a whole channel, and not to its results: the
+    sums are few, so that another multiplication of each would be seen.
+    """
+    tile = tile or choose_tile(op, target)
+    ahead = Prologue(op.placeholders())
+    tensors = ahead.factors(op.epilogue, op.accumulator)
+    scaled = op.epilogue.scales
+    padding = _padding(op, tile)
+    image = padding.declare(tensors["data"], zero(op.dtype))
+    kh, kw = window_axes(op.window)
+
+    def tap(n: Expr, c: Expr, q: Expr, i: Expr, j: Expr) -> Expr:
+        pixel = padding.read(image, n, c, (i, j, kh, kw)).astype(op.accumulator)
+        weight = tensors["kernel"][c, q, kh, kw].astype(op.accumulator)
+        if scaled:
+            weight = weight * tensors["scale"][c * op.multiplier + q]
+        return te.sum(pixel * weight, axis=[kh, kw])
+
+    shape = (op.batch, op.channels, op.multiplier, padding.rows, padding.columns)
+    total = te.compute(shape, tap, name="total")
+    bind = op.epilogue.bind_scaled if scaled else op.epilogue.bind
+    finish = bind(tensors, op.accumulator)
+    result = te.compute(
+        op.output.shape,
+        lambda n, c, i, j: finish(
+            total[n, c // op.multiplier, c % op.multiplier, i, j], c, n, c, i, j
+        ),
+        name="result",
+    )
+    s = ahead.create_schedule(result)
+    n, c, q, i, j, kh, kw = s.get_loops(s.get_sblock("total"))
+    channel = s.fuse(n, c)
+    _schedule_window(s, op, tile, target, (channel, q, i, j, kh, kw))
+    return ahead.attach(s)
+
+
+def schedule_pool(op: PoolOp, target: CpuTarget, tile: WindowTile | None = None) -> Any:
+    """Return the scheduled kernel of a pooling."""
+    tile = tile or choose_tile(op, target)
+    data = op.inputs[0].placeholder()
+    padding = _padding(op, tile)
+    image = padding.declare(data, op.pad_value)
+    kh, kw = window_axes(op.window)
+    reduce = te.max if op.kind == "max" else te.sum
+    total = te.compute(
+        (op.batch, op.channels, padding.rows, padding.columns),
+        lambda n, c, i, j: reduce(padding.read(image, n, c, (i, j, kh, kw)), axis=[kh, kw]),
+        name="total",
+    )
+
+    def finish(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
+        return total[n, c, i, j] if op.kind == "max" else total[n, c, i, j] * op.weight(i, j)
+
+    s = create_schedule([data, te.compute(op.output.shape, finish, name="result")])
+    n, c, i, j, kh, kw = s.get_loops(s.get_sblock("total"))
+    channel = s.fuse(n, c)
+    _schedule_window(s, op, tile, target, (channel, None, i, j, kh, kw))
+    return s
+
+
+def _padding(op: DepthwiseOp | PoolOp, tile: WindowTile) -> Padding:
+    rows, columns = op.out_size
+    return Padding(
+        op.window,
+        round_up(rows, tile.rows),
+        round_up(columns, tile.columns),
+        by_phase=op.window.strides[1] > 1,
+    )
+
+
+def _schedule_window(
+    s: Any, op: DepthwiseOp | PoolOp, tile: WindowTile, target: CpuTarget, loops: tuple[Any, ...]
+) -> None:
+    """Tile the block ``total`` with loops (channel, multiplier or None, i, j, kh, kw)."""
+    channel, q, i, j, kh, kw = loops
+    total, result = s.get_sblock("total"), s.get_sblock("result")
+    rows, columns = op.out_size
+    exact = rows % tile.rows == columns % tile.columns == 0
+    # With tails the tile is copied out of the registers in whole vectors before it is cut.
+    copy = None if exact else s.cache_write(total, 0, "global")
+    i, row = s.split(i, [None, tile.rows])
+    j, vector, lane = s.split(j, [None, tile.columns // target.lanes, target.lanes])
+    s.reorder(*([] if q is None else [q]), i, j, kh, kw, row, vector, lane)
+    if copy is not None:
+        s.reverse_compute_at(copy, j, preserve_unit_loops=True)
+        store_vectors(s, copy, 2, target.lanes)
+    s.reverse_compute_at(result, j, preserve_unit_loops=True)
+    if exact:
+        store_vectors(s, result, 2, target.lanes)
+    parallel_if(s, channel, op.flops >= PARALLEL_FLOPS)
+    s.vectorize(lane)
+    s.unroll(vector)
+    s.unroll(row)
+    if op.window.kernel[0] * op.window.kernel[1] <= _UNROLLED_TAPS:
+        s.unroll(kw)
+        s.unroll(kh)
+    start = s.decompose_reduction(total, kh)
+    row, vector, lane = s.get_loops(start)[-3:]
+    s.vectorize(lane)
+    s.unroll(vector)
+    s.unroll(row)
+    if op.window.strides[1] > 1:
+        s.compute_at(s.get_sblock("phases"), channel, preserve_unit_loops=True)
+        stage_phases(s, channel)
+    else:
+        s.compute_at(s.get_sblock("padded"), channel)

@@ -1,0 +1,86 @@
+"""What all CUDA schedules share: binding loops to threads, cooperative fetching."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vtaops.kernels.build import create_function
+from vtaops.kernels.ops.common import Tensor
+
+VECTOR = 4
+"""float32 elements of the widest load or store (16 bytes)."""
+
+
+def create_schedule(tensors: list[Tensor]) -> Any:
+    """Return the schedule of one kernel with the arguments `tensors` (inputs, then output)."""
+    import tvm
+    from tvm.s_tir import Schedule
+
+    return Schedule(tvm.IRModule({"main": create_function(tensors, aligned=True)}))
+
+
+def block_names(s: Any) -> set[str]:
+    """Return the names of the blocks of a schedule."""
+    root = s.get_sblock("root")
+    return {str(s.get(child).name_hint) for child in s.get_child_blocks(root)}
+
+
+def inline(s: Any, *names: str) -> None:
+    """Inline those of the named stages that there are, consumers' order last to first."""
+    for name in names:
+        if name in block_names(s):
+            s.compute_inline(s.get_sblock(name))
+
+
+def bind(s: Any, **loops: Any) -> None:
+    """Bind loops to ``blockIdx``, ``threadIdx`` and ``vthread``, by ``block_x=loop``."""
+    for name, loop in loops.items():
+        kind, axis = name.split("_")
+        prefix = "vthread" if kind == "vthread" else f"{kind}Idx"
+        s.bind(loop, f"{prefix}.{axis}")
+
+
+def fetch(s: Any, block: Any, threads: tuple[int, int], dims: int, vector: int = 1) -> None:
+    """Let all threads of a block copy a tile to shared memory together.
+
+    Parameters
+    ----------
+    s : Schedule
+        The schedule.
+    block : SBlockRV
+        The copy, already at its place.
+    threads : (int, int)
+        Extents of threadIdx.y and threadIdx.x.
+    dims : int
+        Number of innermost loops that walk the tile.
+    vector : int
+        Elements of one load.
+    """
+    tile = s.fuse(*s.get_loops(block)[-dims:])
+    _, y, x, lane = s.split(tile, [None, *threads, vector])
+    bind(s, thread_y=y, thread_x=x)
+    if vector > 1:
+        s.vectorize(lane)
+
+
+def pipeline(s: Any, loop: Any, stages: int, *, asynchronous: bool) -> None:
+    """Let the fetches of a loop run ahead of what the loop does with them.
+
+    Parameters
+    ----------
+    s : Schedule
+        The schedule.
+    loop : LoopRV
+        Holds two fetches to shared memory, then their use.
+    stages : int
+        Tiles in shared memory at a time; with 1 nothing runs ahead.
+    asynchronous : bool
+        Fetch by ``cp.async``, past the registers. Its unit is 4 to 16 bytes, so elements that a
+        condition may replace cannot come this way.
+    """
+    if stages < 2:
+        return
+    s.annotate(loop, "software_pipeline_stage", [0, 0, stages - 1])
+    s.annotate(loop, "software_pipeline_order", [0, 1, 2])
+    if asynchronous:
+        s.annotate(loop, "software_pipeline_async_stages", [0])

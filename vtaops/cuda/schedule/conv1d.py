@@ -1,0 +1,55 @@
+"""CUDA schedule of the 1-D convolution: samples and taps in shared memory, results in registers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from vtaops.cuda.schedule.binding import bind, create_schedule, inline
+from vtaops.cuda.target import CudaTarget
+from vtaops.kernels.ops.convolution import Conv1dOp
+
+
+@dataclass(frozen=True)
+class Conv1dTile:
+    """How the results are shared.
+
+    Attributes
+    ----------
+    threads : int
+        Threads of a block.
+    vthreads : int
+        Results of a thread, `threads` apart.
+    shared : bool
+        Fetch samples and taps to shared memory, else read global memory directly.
+    unroll : bool
+        Unroll the taps.
+    """
+
+    threads: int = 128
+    vthreads: int = 4
+    shared: bool = True
+    unroll: bool = True
+
+
+def schedule_conv1d(op: Conv1dOp, target: CudaTarget, tile: Conv1dTile | None = None) -> Any:
+    """Return the scheduled kernel."""
+    tile = tile or Conv1dTile()
+    s = create_schedule(op.declare())
+    block = s.get_sblock("result")
+    stored = s.cache_write(block, 0, "local")
+    copies = [s.cache_read(block, index, "shared") for index in (0, 1)] if tile.shared else []
+    inline(s, "padded")
+    (i,) = s.get_loops(stored)
+    grid, virtual, thread = s.split(i, [None, tile.vthreads, tile.threads])
+    bind(s, block_x=grid, vthread_x=virtual, thread_x=thread)
+    s.compute_at(block, thread, preserve_unit_loops=True)
+    for copy in copies:
+        s.compute_at(copy, grid, preserve_unit_loops=True)
+        _, x = s.split(s.get_loops(copy)[-1], [None, tile.threads])
+        bind(s, thread_x=x)
+    k = s.get_loops(block)[-1]
+    if tile.unroll and op.kernel <= 32:
+        s.unroll(k)
+    s.decompose_reduction(block, k)
+    return s

@@ -1,0 +1,211 @@
+"""CUDA schedule of 2-D convolution: tiles of image and kernel in shared memory.
+
+A thread block computes some output channels for a patch of the image. For some input channels at a
+time its threads fetch the patch with its border and the kernel to shared memory together; each
+thread sums several channels for several pixels in registers. Virtual threads spread the channels of
+a thread over the block. Padding is inlined into the fetch, and so are channels, rows and columns
+that fill up the last tile: any size runs at the speed of the next whole one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from tvm import te, tirx
+
+from vtaops.cuda.schedule.binding import bind, create_schedule, inline
+from vtaops.cuda.target import CudaTarget
+from vtaops.errors import ScheduleError
+from vtaops.kernels.ops.common import Expr, Tensor, largest_divisor, round_up, window_axes, zero
+from vtaops.kernels.ops.convolution import Conv2dOp, inside_or
+
+
+@dataclass(frozen=True)
+class ConvTile:
+    """How the results are shared.
+
+    Attributes
+    ----------
+    channels : (int, int, int)
+        Virtual threads, threads and results per thread, along the output channels.
+    rows, columns : (int, int)
+        Threads and results per thread, along rows and columns.
+    inputs : int
+        Input channels that are fetched at a time.
+    shared : bool
+        Fetch to shared memory, else read global memory directly.
+    """
+
+    channels: tuple[int, int, int] = (2, 4, 2)
+    rows: tuple[int, int] = (4, 1)
+    columns: tuple[int, int] = (16, 1)
+    inputs: int = 4
+    shared: bool = True
+
+    @property
+    def block(self) -> tuple[int, int, int]:
+        """Output channels, rows and columns of a thread block."""
+        virtual, threads, each = self.channels
+        return virtual * threads * each, self.rows[0] * self.rows[1], prod(self.columns)
+
+    @property
+    def threads(self) -> tuple[int, int, int]:
+        """Extents of threadIdx.z, y and x."""
+        return self.channels[1], self.rows[0], self.columns[0]
+
+    def shared_bytes(self, op: Conv2dOp) -> int:
+        """Bytes of shared memory: a patch with its border, and the kernel."""
+        if not self.shared:
+            return 0
+        channels, *patch = self.block
+        window, size = op.window, 4 if op.dtype == "float32" else 1
+        height, width = (
+            (extent - 1) * window.strides[axis]
+            + (window.kernel[axis] - 1) * window.dilation[axis]
+            + 1
+            for axis, extent in enumerate(patch)
+        )
+        return size * self.inputs * (height * width + channels * prod(window.kernel))
+
+
+def choose_tile(op: Conv2dOp, target: CudaTarget) -> ConvTile:
+    """Return a tile that wastes little on the sizes of an operator, and fits."""
+    flat = op.out_size[0] == 1
+    columns = min(64 if flat else 16, 1 << (op.out_size[1] - 1).bit_length())
+    rows = min(4, 64 // columns, 1 << (op.out_size[0] - 1).bit_length())
+    each = max(1, columns // 16) if flat else max(1, min(2, columns // 4))
+    if op.groups > 1:
+        channels = _dividing_channels(op.group_out)
+        inputs = largest_divisor(op.group_in, 4)
+    else:
+        channels = (2, 8, 4) if op.out_channels > 32 else (2, 4, 2)
+        if op.out_channels <= 8:
+            channels = (1, 4, 2)
+        inputs = min(8, op.in_channels)
+    tile = ConvTile(channels, (rows, 1), (columns // each, each), inputs)
+    while tile.shared_bytes(op) > target.shared and tile.inputs > 1:
+        inputs = (
+            tile.inputs // 2 if op.groups == 1 else largest_divisor(op.group_in, tile.inputs - 1)
+        )
+        tile = ConvTile(tile.channels, tile.rows, tile.columns, inputs)
+    return tile
+
+
+def _dividing_channels(channels: int) -> tuple[int, int, int]:
+    """Return how a thread block shares channels of a group, all of which it must use."""
+    per_block = largest_divisor(channels, 32)
+    virtual = 2 if per_block % 2 == 0 else 1
+    threads = largest_divisor(per_block // virtual, 4)
+    return virtual, threads, per_block // virtual // threads
+
+
+def check(op: Conv2dOp, tile: ConvTile, target: CudaTarget) -> None:
+    """Refuse a tile that does not suit an operator or a GPU.
+
+    Raises
+    ------
+    ScheduleError
+        If it needs too many threads or too much shared memory, or if channels of different groups
+        would meet in a block.
+    """
+    groups = op.groups > 1
+    if groups and (op.group_out % tile.block[0] or op.group_in % tile.inputs):
+        raise ScheduleError(
+            f"{tile} does not divide the {op.group_out} output and {op.group_in} input channels "
+            "of a group"
+        )
+    threads = prod(tile.threads)
+    if threads > target.threads:
+        raise ScheduleError(f"{tile} needs {threads} threads; a block has {target.threads}")
+    if tile.shared_bytes(op) > target.shared:
+        raise ScheduleError(
+            f"{tile} needs {tile.shared_bytes(op)} bytes of shared memory; "
+            f"a block has {target.shared}"
+        )
+
+
+def declare_padded(op: Conv2dOp, tile: ConvTile) -> list[Tensor]:
+    """Declare the convolution over whole tiles, with the operands padded by inlined stages."""
+    tensors = op.placeholders()
+    data, kernel = tensors["data"], tensors["kernel"]
+    channels, rows, columns = (
+        round_up(extent, block)
+        for extent, block in zip((op.out_channels, *op.out_size), tile.block, strict=True)
+    )
+    steps = round_up(op.group_in, tile.inputs)
+    (sh, sw), (dh, dw) = op.window.strides, op.window.dilation
+    top, left, _, _ = op.window.padding
+    patch = (
+        (rows - 1) * sh + (op.window.kernel[0] - 1) * dh + 1,
+        (columns - 1) * sw + (op.window.kernel[1] - 1) * dw + 1,
+    )
+
+    def pixel(n: Expr, c: Expr, y: Expr, x: Expr) -> Expr:
+        axes = (1, 2, 3) if steps > op.group_in else (2, 3)
+        return inside_or(data, (n, c, y - top, x - left), axes, zero(op.dtype))
+
+    def weight(o: Expr, c: Expr, y: Expr, x: Expr) -> Expr:
+        if (channels, steps) == (op.out_channels, op.group_in):
+            return kernel[o, c, y, x]
+        inside = tirx.all(o < op.out_channels, c < op.group_in)
+        return tirx.if_then_else(inside, kernel[o, c, y, x], zero(kernel.dtype))
+
+    image = te.compute((op.batch, op.groups * steps, *patch), pixel, name="padded")
+    weights = te.compute((channels, steps, *op.window.kernel), weight, name="weights")
+    channel = te.reduce_axis((0, steps), name="ic")
+    kh, kw = window_axes(op.window)
+    kind = op.accumulator
+
+    def tap(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
+        source = c // op.group_out * op.group_in + channel if op.groups > 1 else channel
+        value = image[n, source, i * sh + kh * dh, j * sw + kw * dw].astype(kind)
+        return te.sum(value * weights[c, channel, kh, kw].astype(kind), axis=[channel, kh, kw])
+
+    total = te.compute((op.batch, channels, rows, columns), tap, name="total")
+    finish = op.epilogue.bind(tensors, kind)
+    result = te.compute(
+        op.output.shape,
+        lambda n, c, i, j: finish(total[n, c, i, j], c, n, c, i, j),
+        name="result",
+    )
+    return [*tensors.values(), result]
+
+
+def schedule_conv2d(op: Conv2dOp, target: CudaTarget, tile: ConvTile | None = None) -> Any:
+    """Return the scheduled kernel of a convolution, fused to its end.
+
+    Raises
+    ------
+    ScheduleError
+        See `check`.
+    """
+    tile = tile or choose_tile(op, target)
+    check(op, tile, target)
+    s = create_schedule(declare_padded(op, tile))
+    inline(s, "bn_shift", "bn_scale")
+    total, result = s.get_sblock("total"), s.get_sblock("result")
+    virtual, threads, each = tile.channels
+    n, c, i, j, ic, kh, kw = s.get_loops(total)
+    bc, vc, tc, c = s.split(c, [None, virtual, threads, each])
+    bi, ti, i = s.split(i, [None, *tile.rows])
+    bj, tj, j = s.split(j, [None, *tile.columns])
+    ic, step = s.split(ic, [None, tile.inputs])
+    s.reorder(n, bc, bi, bj, vc, tc, ti, tj, ic, step, kh, kw, c, i, j)
+    bind(s, block_x=s.fuse(n, bc), block_y=bi, block_z=bj)
+    bind(s, vthread_x=vc, thread_z=tc, thread_y=ti, thread_x=tj)
+    s.set_scope(total, 0, "local")
+    s.reverse_compute_at(result, tj)
+    for index, name in ((0, "padded"), (1, "weights")):
+        if tile.shared:
+            copy = s.cache_read(total, index, "shared")
+            s.compute_at(copy, ic, preserve_unit_loops=True)
+            elements = s.fuse(*s.get_loops(copy)[-4:])
+            _, z, y, x = s.split(elements, [None, *tile.threads])
+            bind(s, thread_z=z, thread_y=y, thread_x=x)
+        inline(s, name)
+    for loop in (c, i, j):
+        s.unroll(loop)
+    s.decompose_reduction(total, ic)
+    return s

@@ -1,0 +1,194 @@
+"""CUDA schedule of matrix products on tensor cores: float16 with float32 sums, int8 with int32.
+
+As in the schedule without them, a thread block computes a tile of C from tiles of A and B in shared
+memory; but each of its warps multiplies fragments of 16 x 16 x 16. The warps lie side by side: each
+has all rows of the block, so that the sums can go back through shared memory a row of fragments at
+a time. There the epilogue finds single elements, and memory is written in whole lines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vtaops.cuda.schedule import tensorcore
+from vtaops.cuda.schedule.binding import bind, create_schedule, fetch, inline, pipeline
+from vtaops.cuda.schedule.matmul import declare_padded, exact
+from vtaops.cuda.target import WARP, CudaTarget
+from vtaops.errors import ScheduleError
+from vtaops.kernels.ops.matmul import MatmulOp
+
+_PAD = 16
+"""Elements by which rows of shared memory are longer: their starts lie in different banks.
+
+Not less: PTX (section "Matrix Storage for WMMA") wants each row of a fragment to start at a
+multiple of 32 bytes for float16, of 8 for int8.
+"""
+
+
+@dataclass(frozen=True)
+class TensorTile:
+    """How the fragments of C are shared.
+
+    Attributes
+    ----------
+    warps : int
+        Warps of a block, along the columns of C.
+    fragments : (int, int)
+        Fragments of a warp along rows and columns.
+    step : int
+        Elements of the sum that are fetched at a time, a multiple of 16.
+    stages : int
+        Tiles in shared memory at a time: with more than one, the next are fetched while the
+        present ones are multiplied.
+    """
+
+    warps: int = 4
+    fragments: tuple[int, int] = (4, 1)
+    step: int = 32
+    stages: int = 1
+
+    def __post_init__(self) -> None:
+        if self.step % tensorcore.SIZE:
+            raise ScheduleError(f"step is {self.step}; it must be a multiple of {tensorcore.SIZE}")
+
+    @property
+    def block(self) -> tuple[int, int]:
+        """Rows and columns of C in a thread block."""
+        down, across = self.fragments
+        return down * tensorcore.SIZE, self.warps * across * tensorcore.SIZE
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return WARP * self.warps
+
+    def shared_bytes(self, op: MatmulOp) -> int:
+        """Return the bytes of shared memory: tiles of A and B, and a row of fragments of C."""
+        size = _bytes(op)
+        rows, columns = self.block
+        b = columns * (self.step + _PAD) if op.transposed_b else self.step * (columns + _PAD)
+        tiles = size * (rows * (self.step + _PAD) + b) * self.stages
+        return tiles + 4 * tensorcore.SIZE * columns
+
+
+def suits(op: MatmulOp) -> bool:
+    """Return whether tensor cores have the dtypes of a product."""
+    return op.dtype_a == op.dtype_b and op.dtype_a in tensorcore.OPERANDS
+
+
+def choose_tile(op: MatmulOp) -> TensorTile:
+    """Return large tiles for large products, small ones where there would be few blocks."""
+    if min(op.m, op.n) >= 1024:
+        return TensorTile(4, (4, 2), 32, stages=2)
+    if min(op.m, op.n) >= 256:
+        return TensorTile(4, (4, 1), 32)
+    return TensorTile(2, (1, 1), 32)
+
+
+def check(op: MatmulOp, tile: TensorTile, target: CudaTarget) -> None:
+    """Refuse a tile that a block of the GPU cannot hold.
+
+    Raises
+    ------
+    ScheduleError
+        If the dtypes are not those of tensor cores, or it needs too many threads or too much
+        shared memory.
+    """
+    if not suits(op):
+        raise ScheduleError(
+            f"tensor cores multiply {' or '.join(tensorcore.OPERANDS)} by the same; here "
+            f"{op.dtype_a} by {op.dtype_b}"
+        )
+    if tile.threads > target.threads:
+        raise ScheduleError(f"{tile} needs {tile.threads} threads; a block has {target.threads}")
+    if tile.shared_bytes(op) > target.shared:
+        raise ScheduleError(
+            f"{tile} needs {tile.shared_bytes(op)} bytes of shared memory; "
+            f"a block has {target.shared}"
+        )
+
+
+def schedule_tensor(op: MatmulOp, target: CudaTarget, tile: TensorTile | None = None) -> Any:
+    """Return the scheduled kernel of a product.
+
+    Raises
+    ------
+    ScheduleError
+        See `check`.
+    """
+    tile = tile or choose_tile(op)
+    check(op, tile, target)
+    size = tensorcore.SIZE
+    s = create_schedule(declare_padded(op, tile.block, tile.step, op.transposed_b))
+    inline(s, "bn_shift", "bn_scale")
+    product, result = s.get_sblock("product"), s.get_sblock("C")
+    i, j, k = s.get_loops(product)
+    bi, fi, i = s.split(i, [None, tile.fragments[0], size])
+    bj, warp, fj, j = s.split(j, [None, tile.warps, tile.fragments[1], size])
+    ko, ki, k = s.split(k, [None, tile.step // size, size])
+    s.reorder(bi, bj, warp, ko, ki, fi, fj, i, j, k)
+    bind(s, block_y=bi, block_x=bj, thread_y=warp)
+    s.set_scope(product, 0, "wmma.accumulator")
+    for index, (name, operand) in enumerate((("pad_a", "a"), ("pad_b", "b"))):
+        copy = s.cache_read(product, index, "shared")
+        s.compute_at(copy, ko)
+        inline(s, name)
+        vector = _vector(op, tile, index)
+        s.storage_align(copy, 0, -2, 2 * size, _PAD)
+        fetch(s, copy, (tile.warps, WARP), 2, vector)
+        fragment = s.cache_read(product, index, f"wmma.matrix_{operand}")
+        s.compute_at(fragment, ki)
+        by_columns = operand == "b" and op.transposed_b
+        _tensorize(s, fragment, tensorcore.load(operand, op.dtype_a, by_columns))
+    _store(s, op, tile, product, result, bj)
+    first = s.decompose_reduction(product, ko)
+    s.tensorize(s.get_loops(first)[-2], tensorcore.fill(op.accumulator))
+    s.tensorize(i, tensorcore.multiply(op.dtype_a, op.transposed_b))
+    pipeline(s, ko, tile.stages, asynchronous=exact(op, tile.block, tile.step))
+    return s
+
+
+def _store(s: Any, op: MatmulOp, tile: TensorTile, product: Any, result: Any, block: Any) -> None:
+    """Write the sums: fragments to shared memory, a row of each warp at a time, then elements."""
+    size = tensorcore.SIZE
+    staged = s.cache_read(result, _position(s, result, "product"), "shared")
+    s.reverse_compute_at(staged, block)
+    i, j = s.get_loops(staged)[-2:]
+    fi, i = s.split(i, [None, size])
+    s.reverse_compute_at(result, fi)
+    warp, fj, j = s.split(j, [tile.warps, tile.fragments[1], size])
+    s.reorder(warp, fj, i, j)
+    bind(s, thread_y=warp)
+    s.tensorize(i, tensorcore.store(op.accumulator))
+    _, y, x = s.split(s.fuse(*s.get_loops(result)[-2:]), [None, tile.warps, WARP])
+    bind(s, thread_y=y, thread_x=x)
+
+
+def _position(s: Any, block: Any, name: str) -> int:
+    """Return which of the buffers that a block reads has a name."""
+    sources = [str(read.source.name) for read in s.get(block).reads]
+    return next(index for index, source in enumerate(sources) if source.startswith(name))
+
+
+def _tensorize(s: Any, block: Any, intrinsic: str) -> None:
+    """Let an intrinsic do a block whose two inner loops walk over whole fragments."""
+    i, j = s.get_loops(block)[-2:]
+    fi, i = s.split(i, [None, tensorcore.SIZE])
+    fj, j = s.split(j, [None, tensorcore.SIZE])
+    s.reorder(fi, fj, i, j)
+    s.tensorize(i, intrinsic)
+
+
+def _bytes(op: MatmulOp) -> int:
+    return int(np.dtype(op.dtype_a).itemsize)
+
+
+def _vector(op: MatmulOp, tile: TensorTile, operand: int) -> int:
+    """Return how many elements one load fetches: 16 bytes where rows are whole vectors."""
+    if not exact(op, tile.block, tile.step):
+        return 1
+    vector, elements = 16 // _bytes(op), tile.step * tile.block[operand]
+    return vector if elements % (tile.threads * vector) == 0 else 1

@@ -1,0 +1,205 @@
+"""CUDA schedule of convolution on NCHW[b]c data; int8 by the instruction for four products (dp4a).
+
+The channels of a block lie side by side in memory, so neighbouring threads take neighbouring
+channels. A thread block computes some channel blocks for a patch of the image; one block of input
+channels at a time, its threads fetch patch and kernel to shared memory together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from typing import Any
+
+import tvm
+from tvm import te
+from tvm.s_tir import TensorIntrin
+
+from vtaops.cuda.schedule.binding import bind, create_schedule, inline
+from vtaops.cuda.target import CudaTarget
+from vtaops.errors import ScheduleError
+from vtaops.kernels.ops.common import Expr, Tensor, largest_divisor, round_up, window_axes, zero
+from vtaops.kernels.ops.convolution import PackedConv2dOp, inside_or
+
+_GROUP = 4
+"""Bytes that one instruction multiplies."""
+
+_DESCRIPTION = """
+# from tvm.script import tirx as T
+@T.prim_func(s_tir=True)
+def dot(A: T.Buffer((4,), "int8", offset_factor=4, align=4, scope="shared"),
+        B: T.Buffer((4,), "int8", offset_factor=4, align=4, scope="shared"),
+        C: T.Buffer((1,), "int32", offset_factor=1, align=4, scope="local")) -> None:
+    with T.sblock("root"):
+        T.reads(C[0:1], A[0:4], B[0:4])
+        T.writes(C[0:1])
+        for k in T.serial(4):
+            with T.sblock("update"):
+                vk = T.axis.remap("R", [k])
+                C[0] = C[0] + T.cast(A[vk], "int32") * T.cast(B[vk], "int32")
+"""
+
+_INSTRUCTION = """
+# from tvm.script import tirx as T
+@T.prim_func(s_tir=True)
+def dot(A: T.Buffer((4,), "int8", offset_factor=4, align=4, scope="shared"),
+        B: T.Buffer((4,), "int8", offset_factor=4, align=4, scope="shared"),
+        C: T.Buffer((1,), "int32", offset_factor=1, align=4, scope="local")) -> None:
+    with T.sblock("root"):
+        T.reads(C[0:1], A[0:4], B[0:4])
+        T.writes(C[0:1])
+        C[0] = T.call_pure_extern(
+            "int32", "__dp4a", T.reinterpret(A.vload([0], "int8x4"), dtype="int32"),
+            T.reinterpret(B.vload([0], "int8x4"), dtype="int32"), C[0])
+"""
+
+
+@cache
+def dot_intrinsic() -> str:
+    """Register the sum of four int8 products and return its name."""
+    name = "vtaops.dp4a"
+    functions = (tvm.script.from_source(text) for text in (_DESCRIPTION, _INSTRUCTION))
+    TensorIntrin.register(name, *functions)
+    return name
+
+
+@dataclass(frozen=True)
+class PackedTile:
+    """How the results are shared; the threads of a pixel are its channels in a block.
+
+    Attributes
+    ----------
+    blocks : int
+        Channel blocks of each thread; must divide those of the result.
+    rows, columns : (int, int)
+        Threads and results per thread, along rows and columns.
+    """
+
+    blocks: int = 1
+    rows: tuple[int, int] = (2, 1)
+    columns: tuple[int, int] = (4, 4)
+
+    @property
+    def patch(self) -> tuple[int, int]:
+        """Rows and columns of a thread block."""
+        return prod(self.rows), prod(self.columns)
+
+    def shared_bytes(self, op: PackedConv2dOp) -> int:
+        """Bytes of shared memory: a patch with its border, and the kernel."""
+        window = op.window
+        height, width = (
+            (extent - 1) * window.strides[axis]
+            + (window.kernel[axis] - 1) * window.dilation[axis]
+            + 1
+            for axis, extent in enumerate(self.patch)
+        )
+        kernel = self.blocks * prod(window.kernel) * op.block
+        return (4 if op.dtype == "float32" else 1) * op.block * (height * width + kernel)
+
+
+def choose_tile(op: PackedConv2dOp, target: CudaTarget) -> PackedTile:
+    """Return a tile that wastes little on the size of an image, and fits."""
+    wide = min(16, 1 << (op.out_size[1] - 1).bit_length())
+    each = min(4, wide)
+    tall = min(4, 1 << (op.out_size[0] - 1).bit_length())
+    blocks = largest_divisor(op.out_blocks, 2)
+    tile = PackedTile(blocks, (tall, 1), (wide // each, each))
+    return tile if tile.shared_bytes(op) <= target.shared else PackedTile(1, (1, 1), (4, 1))
+
+
+def check(op: PackedConv2dOp, tile: PackedTile, target: CudaTarget) -> None:
+    """Refuse a tile that does not suit an operator or a GPU.
+
+    Raises
+    ------
+    ScheduleError
+        If it needs too many threads or too much shared memory, or does not divide the blocks.
+    """
+    if op.out_blocks % tile.blocks:
+        raise ScheduleError(f"{tile} does not divide {op.out_blocks} blocks of channels")
+    threads = op.block * tile.rows[0] * tile.columns[0]
+    if threads > target.threads:
+        raise ScheduleError(f"{tile} needs {threads} threads; a block has {target.threads}")
+    if tile.shared_bytes(op) > target.shared:
+        raise ScheduleError(
+            f"{tile} needs {tile.shared_bytes(op)} bytes of shared memory; "
+            f"a block has {target.shared}"
+        )
+
+
+def declare_padded(op: PackedConv2dOp, tile: PackedTile) -> list[Tensor]:
+    """Declare the convolution over whole patches, with the image padded by an inlined stage."""
+    tensors = op.placeholders()
+    data, kernel = tensors["data"], tensors["kernel"]
+    rows, columns = (
+        round_up(extent, patch) for extent, patch in zip(op.out_size, tile.patch, strict=True)
+    )
+    (sh, sw), (dh, dw) = op.window.strides, op.window.dilation
+    top, left, _, _ = op.window.padding
+    height = (rows - 1) * sh + (op.window.kernel[0] - 1) * dh + 1
+    width = (columns - 1) * sw + (op.window.kernel[1] - 1) * dw + 1
+    image = te.compute(
+        (op.batch, op.in_blocks, height, width, op.block),
+        lambda n, c, y, x, b: inside_or(data, (n, c, y - top, x - left, b), (2, 3), zero(op.dtype)),
+        name="padded",
+    )
+    group = 1 if op.dtype == "float32" else _GROUP
+    outer = te.reduce_axis((0, op.in_blocks), name="ico")
+    inner = te.reduce_axis((0, op.block // group), name="ici")
+    lane = te.reduce_axis((0, group), name="lane")
+    kh, kw = window_axes(op.window)
+    kind = op.accumulator
+
+    def tap(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
+        pixel = image[n, outer, i * sh + kh * dh, j * sw + kw * dw, inner * group + lane]
+        at = (inner, b) if group == 1 else (inner, b, lane)
+        weight = kernel(c, outer, kh, kw, *at)
+        return te.sum(pixel.astype(kind) * weight.astype(kind), axis=[outer, kh, kw, inner, lane])
+
+    total = te.compute((op.batch, op.out_blocks, rows, columns, op.block), tap, name="total")
+    finish = op.epilogue.bind(tensors, kind)
+    result = te.compute(
+        op.output.shape,
+        lambda n, c, i, j, b: finish(total[n, c, i, j, b], c * op.block + b, n, c, i, j, b),
+        name="result",
+    )
+    return [*tensors.values(), result]
+
+
+def schedule_packed(op: PackedConv2dOp, target: CudaTarget, tile: PackedTile | None = None) -> Any:
+    """Return the scheduled kernel of a convolution on packed data, fused to its end.
+
+    Raises
+    ------
+    ScheduleError
+        See `check`.
+    """
+    tile = tile or choose_tile(op, target)
+    check(op, tile, target)
+    s = create_schedule(declare_padded(op, tile))
+    inline(s, "bn_shift", "bn_scale")
+    total, result = s.get_sblock("total"), s.get_sblock("result")
+    n, c, i, j, b, ico, kh, kw, ici, lane = s.get_loops(total)
+    bc, c = s.split(c, [None, tile.blocks])
+    bi, ti, i = s.split(i, [None, *tile.rows])
+    bj, tj, j = s.split(j, [None, *tile.columns])
+    s.reorder(n, bc, bi, bj, ti, tj, b, ico, kh, kw, ici, c, i, j, lane)
+    bind(s, block_x=s.fuse(n, bc), block_y=bi, block_z=bj, thread_z=ti, thread_y=tj, thread_x=b)
+    s.set_scope(total, 0, "local")
+    s.reverse_compute_at(result, b)
+    outside = 7  # loops around a copy: those that are bound, and the blocks of inputs
+    for index in (0, 1):
+        copy = s.cache_read(total, index, "shared")
+        s.compute_at(copy, ico, preserve_unit_loops=True)
+        if index == 0:
+            inline(s, "padded")
+        element = s.fuse(*s.get_loops(copy)[outside:])
+        _, z, y, x = s.split(element, [None, tile.rows[0], tile.columns[0], op.block])
+        bind(s, thread_z=z, thread_y=y, thread_x=x)
+    for loop in (c, i, j):
+        s.unroll(loop)
+    s.decompose_reduction(total, ico)
+    if op.dtype == "int8":
+        s.tensorize(lane, dot_intrinsic())
+    return s

@@ -1,0 +1,174 @@
+"""The optimisation steps of matmul, conv2d, depthwise convolution and conv1d on an NVIDIA GPU.
+
+The depthwise steps are those of Hu's article (2017), the others those of "Dive into Deep Learning
+Compiler" and of course assignments: threads, shared memory, registers, virtual threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from vtaops.cuda.schedule.binding import bind, create_schedule
+from vtaops.cuda.schedule.conv1d import Conv1dTile, schedule_conv1d
+from vtaops.cuda.schedule.convolution import ConvTile, schedule_conv2d
+from vtaops.cuda.schedule.matmul import MatmulTile, schedule_matmul
+from vtaops.cuda.schedule.separable import schedule_separable
+from vtaops.cuda.schedule.window import WindowTile, schedule_window
+from vtaops.cuda.target import CudaTarget
+from vtaops.kernels.ops import Conv1dOp, Conv2dOp, DepthwiseOp, MatmulOp, SeparableOp
+from vtaops.kernels.ops.common import largest_divisor, round_up
+from vtaops.kernels.stages import Stage
+
+_Schedule = Callable[[Any, CudaTarget], Any]
+
+
+def _with(schedule: Callable[..., Any], tile: Any) -> _Schedule:
+    """Return a schedule with a fixed tile."""
+    return lambda op, target: schedule(op, target, tile)
+
+
+def _matmul_threads(op: MatmulOp, _: CudaTarget) -> Any:
+    s = create_schedule(op.declare())
+    i, j, _k = s.get_loops(s.get_sblock("C"))
+    i, y = s.split(i, [None, 16])
+    j, x = s.split(j, [None, 16])
+    s.reorder(i, j, y, x)
+    bind(s, block_y=i, block_x=j, thread_y=y, thread_x=x)
+    return s
+
+
+MATMUL = (
+    Stage("threads", "One thread per element of C; operands from global memory.", _matmul_threads),
+    Stage(
+        "shared",
+        "Blocks of 16 x 16 threads fetch tiles of A and B to shared memory together.",
+        _with(schedule_matmul, MatmulTile((16, 16), (1, 1), (1, 1), 16)),
+    ),
+    Stage(
+        "registers",
+        "Each thread sums 4 x 4 elements in registers: each fetched element is used four times.",
+        _with(schedule_matmul, MatmulTile((64, 64), (4, 4), (1, 1), 16)),
+    ),
+    Stage(
+        "vthread",
+        "The 4 x 4 elements of a thread lie 2 x 2 apart: neighbours read neighbouring addresses.",
+        _with(schedule_matmul, MatmulTile((64, 64), (4, 4), (2, 2), 16)),
+    ),
+    Stage(
+        "pipelined",
+        "Tiles of 128 x 128, 8 x 8 per thread; the next ones come by cp.async during the products.",
+        _with(schedule_matmul, MatmulTile((128, 128), (8, 8), (2, 2), 16, stages=2)),
+    ),
+    Stage("tuned", "The tile is chosen by the size of the product.", schedule_matmul),
+)
+
+
+def _conv2d_threads(op: Conv2dOp, target: CudaTarget) -> Any:
+    tile = ConvTile((1, 1, 1), (8, 1), (16, 1), 1, shared=False)
+    return schedule_conv2d(op, target, tile)
+
+
+def _conv2d_shared(op: Conv2dOp, target: CudaTarget) -> Any:
+    threads, inputs = 4, min(4, op.group_in)
+    if op.groups > 1:  # a block must not reach into the next group
+        threads, inputs = largest_divisor(op.group_out, 4), largest_divisor(op.group_in, 4)
+    return schedule_conv2d(op, target, ConvTile((1, threads, 1), (4, 1), (16, 1), inputs))
+
+
+CONV2D = (
+    Stage("threads", "One thread per result; everything from global memory.", _conv2d_threads),
+    Stage(
+        "shared",
+        "A block of channels, rows and columns fetches image and kernel to shared memory.",
+        _conv2d_shared,
+    ),
+    Stage(
+        "vthread",
+        "Each thread computes several channels that lie apart (virtual threads).",
+        schedule_conv2d,
+    ),
+)
+
+
+def _depthwise_channel(op: DepthwiseOp, target: CudaTarget) -> Any:
+    rows, columns = (round_up(extent, 16) for extent in op.out_size)
+    return schedule_window(op, target, WindowTile((rows, columns), (16, 16), shared=True))
+
+
+DEPTHWISE = (
+    Stage(
+        "channel",
+        "One block per channel, loaded to shared memory as a whole; padding inlined.",
+        _depthwise_channel,
+    ),
+    Stage(
+        "blocked",
+        "Blocks of 32 x 32 results: less shared memory each, so more of them run at once.",
+        _with(schedule_window, WindowTile(threads=(8, 8), shared=True)),
+    ),
+    Stage(
+        "threads",
+        "4 x 32 threads: a warp reads whole rows, a thread reuses its pixels for 8 results.",
+        _with(schedule_window, WindowTile(threads=(4, 32), shared=True)),
+    ),
+    Stage(
+        "vthread",
+        "8 x 16 threads with 2 virtual ones along the columns (strided pattern).",
+        _with(schedule_window, WindowTile(threads=(8, 16), vthreads=(1, 2), shared=True)),
+    ),
+    Stage(
+        "tuned",
+        "Straight from global memory to registers, each pixel of a thread once: caches hold what "
+        "neighbours share.",
+        schedule_window,
+    ),
+)
+
+CONV1D = (
+    Stage(
+        "threads",
+        "One thread per result; samples and taps from global memory.",
+        _with(schedule_conv1d, Conv1dTile(256, 1, shared=False, unroll=False)),
+    ),
+    Stage(
+        "unrolled",
+        "The taps are unrolled.",
+        _with(schedule_conv1d, Conv1dTile(256, 1, shared=False)),
+    ),
+    Stage(
+        "shared",
+        "A block fetches its samples and the taps to shared memory.",
+        _with(schedule_conv1d, Conv1dTile(256, 1)),
+    ),
+    Stage("vthread", "Each thread computes 4 results that lie apart.", schedule_conv1d),
+)
+
+SEPARABLE = (
+    Stage(
+        "fused",
+        "A block computes 4 depthwise channels of 4 x 16 pixels into shared memory at a time, and "
+        "multiplies them by its rows of the 1x1 kernel; one result per thread.",
+        _with(schedule_separable, ConvTile((1, 4, 1), (4, 1), (16, 1), 4)),
+    ),
+    Stage(
+        "registers",
+        "Each thread sums 4 channels for 2 pixels: each depthwise result is used four times.",
+        _with(schedule_separable, ConvTile((1, 8, 4), (4, 1), (8, 2), 8)),
+    ),
+    Stage(
+        "vthread",
+        "64 channels per block, two parts per thread: depthwise results are computed less often.",
+        _with(schedule_separable, ConvTile((2, 8, 4), (4, 1), (8, 2), 8)),
+    ),
+    Stage("tuned", "The tile is chosen by the sizes.", schedule_separable),
+)
+
+STAGES: dict[type, tuple[Stage, ...]] = {
+    MatmulOp: MATMUL,
+    Conv2dOp: CONV2D,
+    DepthwiseOp: DEPTHWISE,
+    Conv1dOp: CONV1D,
+    SeparableOp: SEPARABLE,
+}
+"""The stages of the operators that have them."""

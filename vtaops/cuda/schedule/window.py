@@ -1,0 +1,135 @@
+"""CUDA schedules of depthwise convolution and pooling, after Hu's article of 2017.
+
+Padding is inlined: conditions are cheap here, memory is not. An image is cut into blocks of (at
+most) 32x32 results, one for each thread block, so that shared memory does not limit how many blocks
+run at once. Threads and virtual threads share a block; virtual threads lie apart (strided pattern),
+so that neighbouring threads touch neighbouring pixels while each thread computes several. Without
+shared memory a thread loads the pixels under all its windows to registers, each once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+from vtaops.cuda.schedule.binding import bind, block_names, create_schedule, fetch, inline
+from vtaops.cuda.target import CudaTarget
+from vtaops.errors import ScheduleError
+from vtaops.kernels.ops.common import round_up
+from vtaops.kernels.ops.convolution import DepthwiseOp
+from vtaops.kernels.ops.pooling import PoolOp
+
+_UNROLLED_TAPS = 49
+_PATCH = 64
+"""Pixels that a thread keeps in registers at most."""
+
+
+@dataclass(frozen=True)
+class WindowTile:
+    """How the results of one image are shared.
+
+    Attributes
+    ----------
+    block : (int, int)
+        Rows and columns of one thread block.
+    threads, vthreads : (int, int)
+        Threads and virtual threads along rows and columns.
+    shared : bool
+        Load pixels (and kernel) to shared memory first.
+    registers : bool
+        Load all pixels that a thread needs to its registers first, each once.
+    """
+
+    block: tuple[int, int] = (32, 32)
+    threads: tuple[int, int] = (8, 32)
+    vthreads: tuple[int, int] = (1, 1)
+    shared: bool = False
+    registers: bool = False
+
+    def __post_init__(self) -> None:
+        if self.shared and self.registers:
+            raise ScheduleError("pixels go to shared memory or straight to registers, not both")
+        for axis in (0, 1):
+            if self.block[axis] % (self.threads[axis] * self.vthreads[axis]):
+                raise ScheduleError(
+                    f"blocks of {self.block} results cannot be shared among {self.threads} threads "
+                    f"x {self.vthreads} virtual threads; give divisors"
+                )
+
+    @property
+    def each(self) -> tuple[int, int]:
+        """Rows and columns of results that lie together in a thread."""
+        rows, columns = (
+            self.block[axis] // (self.threads[axis] * self.vthreads[axis]) for axis in (0, 1)
+        )
+        return rows, columns
+
+
+def fits_registers(op: DepthwiseOp | PoolOp, tile: WindowTile) -> bool:
+    """Return whether a thread can keep the pixels that its results need."""
+    window = op.window
+    pixels = prod(
+        (tile.each[axis] - 1) * window.strides[axis]
+        + (window.kernel[axis] - 1) * window.dilation[axis]
+        + 1
+        for axis in (0, 1)
+    )
+    return pixels * prod(tile.vthreads) <= _PATCH
+
+
+def choose_tile(op: DepthwiseOp | PoolOp) -> WindowTile:
+    """Return a tile that suits the size of the image."""
+    rows, columns = op.out_size
+    width = min(32, 1 << (columns - 1).bit_length())
+    heights = [height for height in (32, 16) if height < 2 * rows] or [8]
+    height = min(heights, key=lambda height: round_up(rows, height))
+    threads_y = min(height // 4, max(1, 256 // width))
+    tile = WindowTile((height, width), (threads_y, width), registers=True)
+    return tile if fits_registers(op, tile) else replace(tile, registers=False)
+
+
+def schedule_window(
+    op: DepthwiseOp | PoolOp, target: CudaTarget, tile: WindowTile | None = None
+) -> Any:
+    """Return the scheduled kernel of a depthwise convolution or pooling, fused to its end."""
+    tile = tile or choose_tile(op)
+    s = create_schedule(op.declare())
+    inline(s, "bn_shift", "bn_scale")
+    result = s.get_sblock("result")
+    fused = "total" in block_names(s)
+    block = s.get_sblock("total") if fused else result
+    if fused:
+        s.set_scope(block, 0, "local")
+    else:
+        result = s.cache_write(block, 0, "local")
+    shared = _to_shared(s, op, block) if tile.shared else []
+    patch = s.cache_read(block, 0, "local") if tile.registers else None
+    inline(s, "padded")
+    n, c, i, j = s.get_loops(result)
+    image = s.fuse(n, c)
+    bi, vi, ti, i = s.split(i, [None, tile.vthreads[0], tile.threads[0], tile.each[0]])
+    bj, vj, tj, j = s.split(j, [None, tile.vthreads[1], tile.threads[1], tile.each[1]])
+    s.reorder(image, bi, bj, vi, vj, ti, tj, i, j)
+    bind(s, block_x=image, block_y=bi, block_z=bj)
+    bind(s, vthread_y=vi, vthread_x=vj, thread_y=ti, thread_x=tj)
+    s.compute_at(block, tj, preserve_unit_loops=True)
+    for copy in shared:
+        s.compute_at(copy, bj, preserve_unit_loops=True)
+        fetch(s, copy, tile.threads, 4)
+    if patch is not None:
+        s.compute_at(patch, tj, preserve_unit_loops=True)
+        for loop in (*s.get_loops(patch)[-2:], *s.get_loops(block)[-4:-2]):
+            s.unroll(loop)
+    *_, kh, kw = s.get_loops(block)
+    if op.window.kernel[0] * op.window.kernel[1] <= _UNROLLED_TAPS:
+        s.unroll(kw)
+        s.unroll(kh)
+    s.decompose_reduction(block, s.get_loops(block)[-6])
+    return s
+
+
+def _to_shared(s: Any, op: DepthwiseOp | PoolOp, block: Any) -> list[Any]:
+    """Add copies of what the window reads to shared memory."""
+    reads = len(op.inputs) if isinstance(op, DepthwiseOp) else 1
+    return [s.cache_read(block, index, "shared") for index in range(min(reads, 2))]

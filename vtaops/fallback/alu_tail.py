@@ -1,0 +1,66 @@
+"""AluTail: the passes of the vector ALU as the epilogue of a sum on any processor.
+
+The stages are those that an operator of the VTA lists for its accumulators, so both compute the
+same, overflows included: sums and products wrap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from vtaops.isa import AluOp
+from vtaops.kernels.ops.common import Expr, Tensor, TensorSpec
+from vtaops.kernels.ops.epilogue import Epilogue
+from vtaops.ops.postprocess import VECTORS, AluStage, lane_meaning
+
+_WRAPPING = frozenset({AluOp.ADD, AluOp.MUL})
+
+
+@dataclass(frozen=True)
+class AluTail(Epilogue):
+    """Passes of the vector ALU, then the low 8 bits.
+
+    Attributes
+    ----------
+    stages : tuple of AluStage
+        The passes.
+    residual_scale : int
+        Factor of an operand that is a tensor.
+    """
+
+    stages: tuple[AluStage, ...] = ()
+    residual_scale: int = 1
+
+    def result_dtype(self, accumulator: str) -> str:
+        return "int8"
+
+    def inputs(self, channels: int, shape: tuple[int, ...], dtype: str) -> tuple[TensorSpec, ...]:
+        operands = [stage.operand for stage in self.stages if stage.imm is None]
+        return tuple(
+            TensorSpec(name, (channels,), "int32")
+            if name in VECTORS
+            else TensorSpec(name, shape, "int8")
+            for name in operands
+        )
+
+    def bind(self, arguments: dict[str, Tensor], dtype: str = "int32") -> Callable[..., Expr]:
+        def apply(value: Expr, channel: Expr, *index: Expr) -> Expr:
+            for stage in self.stages:
+                second: Expr = stage.imm
+                if stage.imm is None and stage.operand in VECTORS:
+                    second = arguments[stage.operand][channel]
+                elif stage.imm is None:
+                    second = arguments[stage.operand](*index).astype("int32") * self.residual_scale
+                value = _pass(stage.op, value, second)
+            return value.astype("int8")
+
+        return apply
+
+
+def _pass(op: AluOp, first: Expr, second: Expr) -> Expr:
+    """Return what a pass computes; int32 that overflows is undefined in LLVM, int64 does not."""
+    if op not in _WRAPPING:
+        return lane_meaning(op, first, second)
+    other = second if isinstance(second, int) else second.astype("int64")
+    return lane_meaning(op, first.astype("int64"), other).astype("int32")

@@ -1,0 +1,141 @@
+"""Fallback: operators of the VTA on the host, by CPU or GPU kernels that TVM schedules.
+
+Convolutions and matrix products become those of `vtaops.cpu`, with the ALU passes as epilogue: the
+dot-product instruction computes them. Everything else, and everything on a GPU, is the declaration
+of the operator with tiles of one lane (`PlainOp`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Literal, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops import cpu, cuda
+from vtaops.errors import ShapeError
+from vtaops.fallback.alu_tail import AluTail
+from vtaops.fallback.cpu import schedule_plain as schedule_on_cpu
+from vtaops.fallback.cuda import schedule_plain as schedule_on_cuda
+from vtaops.fallback.plain import ONE_LANE, PlainOp
+from vtaops.kernels.arrays import Array
+from vtaops.kernels.calls.backend import RunnableKernel
+from vtaops.kernels.ops import Conv2dOp, DepthwiseOp, MatmulOp, TensorOp, Window
+from vtaops.ops import Conv2d, Conv2dTranspose, DepthwiseConv2dAlu, Gemm, Operator
+from vtaops.ops.base import as_pair
+from vtaops.ops.window import four_sides
+from vtaops.program import Buffer, Role
+
+Host = Literal["cpu", "cuda"]
+
+_PACKING_PAYS = 32
+"""Rows of a matrix product from which on the dot-product instruction makes up for its packing."""
+
+Int8Array = npt.NDArray[np.int8]
+
+
+def run(op: Operator, arrays: Sequence[npt.ArrayLike], host: Host = "cpu") -> Int8Array:
+    """Compute an operator on the host; its kernel is compiled at the first call and stored.
+
+    Parameters
+    ----------
+    op : Operator
+        What is computed.
+    arrays : sequence of array_like
+        Its arguments, as VTA takes them.
+    host : "cpu" or "cuda"
+        Where.
+
+    Raises
+    ------
+    ShapeError
+        If number, shapes or dtypes of the arguments are not those of the operator.
+    DeviceError
+        If there is no GPU.
+    """
+    if isinstance(op, Conv2d) and op.fold_columns:
+        op = replace(op, fold_columns=False)
+    buffers = op.buffers(ONE_LANE)
+    images = _images(buffers, arrays)
+    if host == "cpu" and isinstance(op, Conv2dTranspose):
+        op, images = _as_convolution(op, images)
+    found = kernel(op, host)
+    specs = found.op.inputs  # the constants are among them only where the operator is a `PlainOp`
+    inputs = [image.reshape(spec.shape) for image, spec in zip(images, specs, strict=False)]
+    return cast(Int8Array, found(*inputs).reshape(buffers[-1].shape))
+
+
+@lru_cache(maxsize=1024)
+def kernel(op: Operator, host: Host = "cpu") -> RunnableKernel:
+    """Return the kernel that computes an operator on the host."""
+    if host == "cuda":
+        return cuda.kernel(PlainOp(op), schedule_on_cuda)
+    found = host_op(op)
+    schedule = schedule_on_cpu if isinstance(found, PlainOp) else None
+    return cpu.kernel(found, schedule, sources=("fallback", "ops"))
+
+
+def host_op(op: Operator) -> TensorOp:
+    """Return what the CPU computes for an operator of the VTA."""
+    match op:
+        case Gemm() if op.m >= _PACKING_PAYS:
+            return MatmulOp(op.m, op.n, op.k, "int8", "int8", True, AluTail(stages=(*op.stages,)))
+        case Conv2d():
+            tail = AluTail(stages=(*op.stages,), residual_scale=op.residual_scale)
+            window = Window(op.kernel_size, op.stride, op.pads, op.dilations)
+            image = op.batch, op.in_channels, op.height, op.width
+            if op.groups == op.in_channels > 1:
+                multiplier = op.out_channels // op.groups
+                return DepthwiseOp(*image, window, multiplier, "int8", tail)
+            return Conv2dOp(*image, op.out_channels, window, op.groups, "int8", tail)
+        case DepthwiseConv2dAlu():
+            window = Window(op.window.kernel, op.window.stride, op.window.pads)
+            image = op.batch, op.channels, op.height, op.width
+            return DepthwiseOp(*image, window, 1, "int8", AluTail(stages=(*op.stages,)))
+    return PlainOp(op)
+
+
+def _images(buffers: tuple[Buffer, ...], arrays: Sequence[npt.ArrayLike]) -> list[Array]:
+    """Return the arguments of a plain operator: first those of the user, then its constants."""
+    inputs = [b for b in buffers if b.role in (Role.INPUT, Role.PARAMETER)]
+    if len(arrays) != len(inputs):
+        names = ", ".join(buffer.name for buffer in inputs)
+        raise ShapeError(f"{len(arrays)} arrays given; the operator takes {len(inputs)}: {names}")
+    images = [_image(buffer, array) for buffer, array in zip(inputs, arrays, strict=True)]
+    return images + [b.constant_image() for b in buffers if b.role is Role.CONSTANT]
+
+
+def _image(buffer: Buffer, array: npt.ArrayLike) -> Array:
+    """Return an argument as VTA would pack it into tiles of one lane, copied only if it must be."""
+    data, layout = buffer.checked(array), buffer.layout
+    if layout.view is not None:
+        data = layout.view.apply(data)
+    return np.ascontiguousarray(data.transpose([layout.axes.index(axis) for axis in layout.outer]))
+
+
+def _as_convolution(op: Conv2dTranspose, images: list[Array]) -> tuple[Conv2d, list[Array]]:
+    """Return a transposed convolution as one over the image with zeros between its pixels.
+
+    On VTA no such zero is multiplied; the dot products of the CPU are faster with them than loops
+    over the phases without.
+    """
+    (kh, kw), (sh, sw) = as_pair("kernel", op.kernel), as_pair("strides", op.strides)
+    top, left, _, _ = four_sides(op.padding)
+    data, kernel, *rest = images
+    height, width = op.out_size[0] + kh - 1, op.out_size[1] + kw - 1
+    rows = np.arange(op.height) * sh + kh - 1 - top
+    columns = np.arange(op.width) * sw + kw - 1 - left
+    seen_rows = np.flatnonzero((rows >= 0) & (rows < height))
+    seen_columns = np.flatnonzero((columns >= 0) & (columns < width))
+    stretched = np.zeros((op.batch, op.in_channels, height, width), np.int8)
+    stretched[:, :, rows[seen_rows][:, None], columns[seen_columns]] = data[
+        :, :, seen_rows[:, None], seen_columns
+    ]
+    convolution = Conv2d(
+        op.batch, op.in_channels, op.out_channels, height, width, (kh, kw), padding=0,
+        bias=op.bias, shift=op.shift, clip=op.clip, rounding=op.rounding,
+    )  # fmt: skip
+    return convolution, [stretched, np.ascontiguousarray(kernel[:, :, ::-1, ::-1]), *rest]

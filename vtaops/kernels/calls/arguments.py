@@ -1,0 +1,99 @@
+"""From call arguments to operator descriptions: dtypes, epilogues, hashable parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from vtaops.errors import ShapeError
+from vtaops.kernels.arrays import Array, as_array
+from vtaops.kernels.ops.epilogue import Epilogue
+
+FLOAT = ("float32",)
+INTEGER = ("int8", "uint8")
+PRODUCT = FLOAT + INTEGER
+"""Data dtypes of matrix products and convolutions."""
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The fused operations of one call: their description and their arrays, in kernel order."""
+
+    epilogue: Epilogue
+    arrays: tuple[Array, ...]
+
+
+_NO_TAIL = Tail(Epilogue(), ())
+
+
+def tail(
+    *,
+    accumulator: str = "float32",
+    bias: Any = None,
+    scale_shift: Any = None,
+    batch_norm: Any = None,
+    epsilon: float = 1e-5,
+    residual: Any = None,
+    activation: str | None = None,
+    shift: int | None = None,
+    clip: tuple[int, int] | None = None,
+) -> Tail:
+    """Return the fused operations that the keywords of a call ask for.
+
+    Raises
+    ------
+    ShapeError
+        If a tuple has another number of vectors, or integers and floats are mixed.
+    """
+    given = (bias, scale_shift, batch_norm, residual, activation, shift, clip)
+    if all(value is None for value in given):
+        return _NO_TAIL
+    integer = accumulator == "int32"
+    if integer and (scale_shift is not None or batch_norm is not None):
+        raise ShapeError("scale_shift and batch_norm need float32 data; int8 has shift and clip")
+    if not integer and (shift is not None or clip is not None):
+        raise ShapeError("shift and clip need int8 data; float32 has scale_shift and activation")
+    epilogue = Epilogue(
+        bias=bias is not None,
+        scale_shift=scale_shift is not None,
+        batch_norm=None if batch_norm is None else float(epsilon),
+        residual=residual is not None,
+        activation=activation,
+        shift=shift,
+        clip=None if clip is None else (int(clip[0]), int(clip[1])),
+    )
+    named: list[tuple[str, Any]] = []
+    if bias is not None:
+        named.append(("bias", bias))
+    named += _vectors("scale_shift", scale_shift, ("scale", "shift"))
+    named += _vectors("batch_norm", batch_norm, ("gamma", "beta", "mean", "variance"))
+    arrays = [as_array(value, name, (accumulator,), rank=1) for name, value in named]
+    if residual is not None:
+        arrays.append(as_array(residual, "residual", (accumulator,)))
+    return Tail(epilogue, tuple(arrays))
+
+
+def _vectors(name: str, values: Any, parts: tuple[str, ...]) -> list[tuple[str, Any]]:
+    if values is None:
+        return []
+    if len(values) != len(parts):
+        raise ShapeError(f"{name} has {len(values)} vectors; give {', '.join(parts)}")
+    return list(zip(parts, values, strict=True))
+
+
+def check_shapes(op: Any, arrays: tuple[Array, ...]) -> None:
+    """Compare the arrays with the inputs of an operator.
+
+    Raises
+    ------
+    ShapeError
+        If a shape differs.
+    """
+    for spec, array in zip(op.inputs, arrays, strict=True):
+        if spec.shape != array.shape:
+            raise ShapeError(f"{spec.name} has shape {array.shape}; it must be {spec.shape}")
+
+
+def frozen(value: Any) -> Any:
+    """Return lists as tuples: parameters of an operator must be hashable."""
+    return tuple(value) if isinstance(value, list) else value

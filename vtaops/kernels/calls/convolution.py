@@ -1,0 +1,352 @@
+"""Convolutions; the calls of `vtaops.cpu` and `vtaops.cuda`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from vtaops.errors import ShapeError
+from vtaops.kernels.arrays import Array, as_array, as_output, dtype_name
+from vtaops.kernels.calls.arguments import FLOAT, PRODUCT, check_shapes, frozen, tail
+from vtaops.kernels.calls.backend import Backend, Work
+from vtaops.kernels.ops import Conv1dOp, Conv2dOp, DepthwiseOp, PackedConv2dOp, Window
+from vtaops.kernels.ops.common import ACCUMULATOR, pair, sides
+from vtaops.layout import Layout
+
+
+class Convolutions(Backend):
+    """Convolutions and their fusions."""
+
+    def conv2d(
+        self,
+        data: Any,
+        kernel: Any,
+        *,
+        strides: int | tuple[int, int] = 1,
+        padding: int | tuple[int, ...] = 0,
+        dilation: int | tuple[int, int] = 1,
+        groups: int = 1,
+        out: Any = None,
+        **fused: Any,
+    ) -> Array:
+        """Return the 2-D convolution (cross-correlation) of NCHW data with an OIHW kernel.
+
+        Parameters
+        ----------
+        data : array_like
+            (N, C, H, W); float32, giving float32, or int8 or uint8, giving int32.
+        kernel : array_like
+            (O, C / groups, KH, KW); float32, or int8 for integer data.
+        strides, dilation : int or (int, int)
+            Vertical and horizontal.
+        padding : int, (int, int) or (int, int, int, int)
+            Zeros around the image: everywhere, (vertical, horizontal), or (top, left, bottom,
+            right).
+        groups : int
+            Groups of channels that do not mix.
+        out : array, optional
+            Where to write.
+        **fused
+            bias (O,), scale_shift (two of (O,)), batch_norm (gamma, beta, mean, variance of (O,)),
+            epsilon, residual (shape of the result), activation "relu" or "relu6"; for int8: bias,
+            residual, activation, shift (arithmetic right shift), clip (low, high), giving int8.
+            All are computed in the same kernel, in this order.
+
+        Returns
+        -------
+        numpy.ndarray
+            (N, O, rows, columns).
+
+        Raises
+        ------
+        ShapeError
+            If shapes, dtypes or parameters do not fit.
+        """
+        parameters = (strides, padding, dilation, groups)
+        return self.call(_conv2d, (data, kernel), out, parameters, fused)
+
+    def conv2d_nchwc(
+        self,
+        data: Any,
+        kernel: Any,
+        *,
+        strides: int | tuple[int, int] = 1,
+        padding: int | tuple[int, ...] = 0,
+        dilation: int | tuple[int, int] = 1,
+        out: Any = None,
+        **fused: Any,
+    ) -> Array:
+        """Return the 2-D convolution of NCHW[b]c data, float32 or int8.
+
+        The fastest form where several convolutions follow each other. `vtaops.layout.Layout` packs
+        and unpacks: ``Layout("NCHW16c")`` the data, ``Layout("OIHW16i16o")`` a float32 kernel; an
+        int8 kernel is packed by `pack_int8_kernel`.
+
+        Parameters
+        ----------
+        data : array_like
+            (N, C / b, H, W, b); float32, int8 or uint8.
+        kernel : array_like
+            float32 (O / b, C / b, KH, KW, b, b), or int8 (O / b, C / b, KH, KW, b / 4, b, 4).
+        strides, padding, dilation, out
+            As `conv2d`.
+        **fused
+            As `conv2d`; vectors have O elements, a residual the shape of the result.
+
+        Returns
+        -------
+        numpy.ndarray
+            (N, O / b, rows, columns, b).
+        """
+        parameters = (strides, padding, dilation)
+        return self.call(_conv2d_nchwc, (data, kernel), out, parameters, fused)
+
+    def depthwise_conv2d(
+        self,
+        data: Any,
+        kernel: Any,
+        *,
+        strides: int | tuple[int, int] = 1,
+        padding: int | tuple[int, ...] = 0,
+        dilation: int | tuple[int, int] = 1,
+        out: Any = None,
+        **fused: Any,
+    ) -> Array:
+        """Return the depthwise 2-D convolution of NCHW data.
+
+        Parameters
+        ----------
+        data : array_like
+            (N, C, H, W); float32, giving float32, or int8, giving int32.
+        kernel : array_like
+            (C, M, KH, KW) with the channel multiplier M, of the data's dtype.
+        strides, padding, dilation, out
+            As `conv2d`.
+        **fused
+            As `conv2d`, per result channel.
+
+        Returns
+        -------
+        numpy.ndarray
+            (N, C * M, rows, columns); channel c * M + q is channel c under kernel [c, q].
+        """
+        parameters = (strides, padding, dilation)
+        return self.call(_depthwise_conv2d, (data, kernel), out, parameters, fused)
+
+    def depthwise_separable_conv2d(
+        self,
+        data: Any,
+        depthwise: Any,
+        pointwise: Any,
+        *,
+        strides: int | tuple[int, int] = 1,
+        padding: int | tuple[int, ...] = 0,
+        dilation: int | tuple[int, int] = 1,
+        activation: str | None = None,
+        out: Any = None,
+        **fused: Any,
+    ) -> Array:
+        """Return a depthwise convolution followed by a 1x1 convolution.
+
+        Parameters
+        ----------
+        data : array_like
+            (N, C, H, W), float32.
+        depthwise : array_like
+            (C, M, KH, KW).
+        pointwise : array_like
+            (O, C * M, 1, 1).
+        strides, padding, dilation
+            Of the depthwise convolution.
+        activation : str, optional
+            Applied after the depthwise and after the 1x1 convolution.
+        out : array, optional
+            Where to write.
+        **fused
+            As `conv2d`, after the 1x1 convolution.
+        """
+        middle = self.depthwise_conv2d(
+            data,
+            depthwise,
+            strides=strides,
+            padding=padding,
+            dilation=dilation,
+            activation=activation,
+        )
+        return self.conv2d(middle, pointwise, activation=activation, out=out, **fused)
+
+    def conv1d(
+        self,
+        data: Any,
+        kernel: Any,
+        *,
+        strides: int = 1,
+        padding: int | tuple[int, int] = 0,
+        dilation: int = 1,
+        groups: int = 1,
+        flip: bool = False,
+        out: Any = None,
+        **fused: Any,
+    ) -> Array:
+        """Return the 1-D convolution (cross-correlation) of a signal, or of NCW data.
+
+        Parameters
+        ----------
+        data : array_like
+            (W,), float32; or (N, C, W), as `conv2d`.
+        kernel : array_like
+            (K,); or (O, C / groups, K).
+        strides, dilation, groups : int
+            For NCW data; as `conv2d`.
+        padding : int or (int, int)
+            Zeros before and behind.
+        flip : bool
+            For (W,) data: reverse the kernel, as ``numpy.convolve`` does.
+        out : array, optional
+            Where to write.
+        **fused
+            For NCW data; as `conv2d`.
+        """
+        x = as_array(data, "data", PRODUCT)
+        if x.ndim == 3:
+            steps = (strides, dilation, groups)
+            return self._conv1d_ncw(x, kernel, steps, padding, out, fused)
+        if (strides, dilation, groups) != (1, 1, 1) or fused:
+            raise ShapeError("strides, dilation, groups and fused operations need data (N, C, W)")
+        return self.call(_conv1d, (x, kernel), out, (padding, flip))
+
+    def _conv1d_ncw(
+        self,
+        x: Array,
+        kernel: Any,
+        steps: tuple[int, int, int],
+        padding: int | tuple[int, int],
+        out: Any,
+        fused: dict[str, Any],
+    ) -> Array:
+        """Convolve NCW data as images of one row."""
+        strides, dilation, groups = steps
+        before, behind = pair(frozen(padding), "padding")
+        w = as_array(kernel, "kernel", PRODUCT, rank=3)
+        if fused.get("residual") is not None:
+            residual = as_array(fused["residual"], "residual", ("float32", "int32"), rank=3)
+            fused = {**fused, "residual": residual[:, :, None, :]}
+        result = self.conv2d(
+            x[:, :, None, :],
+            w[:, :, None, :],
+            strides=(1, strides),
+            padding=(0, before, 0, behind),
+            dilation=(1, dilation),
+            groups=groups,
+            **fused,
+        )[:, :, 0, :]
+        if out is None:
+            return result
+        target = as_output(out, result.shape, result.dtype.name)
+        target[...] = result
+        return target
+
+
+def pack_int8_kernel(kernel: Any, block: int = 16) -> Array:
+    """Pack an int8 OIHW kernel for `conv2d_nchwc`; channels are padded with zeros.
+
+    Parameters
+    ----------
+    kernel : array_like
+        (O, I, KH, KW).
+    block : int
+        Channels in one block, a multiple of 4.
+
+    Returns
+    -------
+    numpy.ndarray
+        (O / block, I / block, KH, KW, block / 4, block, 4).
+    """
+    w = as_array(kernel, "kernel", ("int8",), rank=4)
+    if block < 4 or block % 4:
+        raise ShapeError(f"block is {block}; give a multiple of 4")
+    packed = Layout(f"OIHW{block}i{block}o").pack(w)
+    grouped = packed.reshape(*packed.shape[:4], block // 4, 4, block)
+    return np.ascontiguousarray(grouped.swapaxes(-1, -2))
+
+
+def _conv2d(
+    data: Any, kernel: Any, strides: Any, padding: Any, dilation: Any, groups: int, **fused: Any
+) -> Work:
+    x = as_array(data, "data", PRODUCT, rank=4)
+    dtype = dtype_name(x)
+    w = as_array(kernel, "kernel", FLOAT if dtype == "float32" else ("int8",), rank=4)
+    window = window_of(w.shape[2:], strides, padding, dilation)
+    end = tail(accumulator=ACCUMULATOR[dtype], **fused)
+    n, c, height, width = x.shape
+    if not isinstance(groups, int) or groups < 1 or w.shape[1] * groups != c:
+        raise ShapeError(
+            f"data has {c} channels, the kernel {w.shape} takes {w.shape[1]} in each of "
+            f"{groups} groups; channels must equal their product"
+        )
+    op = Conv2dOp(n, c, height, width, w.shape[0], window, groups, dtype, end.epilogue)
+    arrays = (x, w, *end.arrays)
+    check_shapes(op, arrays)
+    if groups == c > 1 and w.shape[0] % c == 0 and dtype != "uint8":
+        multiplier = w.shape[0] // c
+        depthwise = DepthwiseOp(n, c, height, width, window, multiplier, dtype, end.epilogue)
+        return Work(depthwise, arrays)
+    if _pointwise(window):
+        # As if the image were one long row: no tails at the ends of rows.
+        return Work(replace(op, height=1, width=height * width), arrays, op.output.shape)
+    return Work(op, arrays)
+
+
+def _conv2d_nchwc(
+    data: Any, kernel: Any, strides: Any, padding: Any, dilation: Any, **fused: Any
+) -> Work:
+    x = as_array(data, "data", PRODUCT, rank=5)
+    dtype = dtype_name(x)
+    floating = dtype == "float32"
+    w = as_array(kernel, "kernel", FLOAT if floating else ("int8",), rank=6 if floating else 7)
+    window = window_of(w.shape[2:4], strides, padding, dilation)
+    end = tail(accumulator=ACCUMULATOR[dtype], **fused)
+    n, blocks, height, width, block = x.shape
+    op = PackedConv2dOp(n, blocks, height, width, w.shape[0], window, block, dtype, end.epilogue)
+    arrays = (x, w, *end.arrays)
+    check_shapes(op, arrays)
+    return Work(op, arrays)
+
+
+def _depthwise_conv2d(
+    data: Any, kernel: Any, strides: Any, padding: Any, dilation: Any, **fused: Any
+) -> Work:
+    x = as_array(data, "data", ("float32", "int8"), rank=4)
+    dtype = dtype_name(x)
+    w = as_array(kernel, "kernel", (dtype,), rank=4)
+    window = window_of(w.shape[2:], strides, padding, dilation)
+    end = tail(accumulator=ACCUMULATOR[dtype], **fused)
+    n, c, height, width = x.shape
+    op = DepthwiseOp(n, c, height, width, window, w.shape[1], dtype, end.epilogue)
+    arrays = (x, w, *end.arrays)
+    check_shapes(op, arrays)
+    return Work(op, arrays)
+
+
+def _conv1d(data: Any, kernel: Any, padding: Any, flip: bool) -> Work:
+    x = as_array(data, "data", FLOAT, rank=1)
+    w = as_array(kernel, "kernel", FLOAT, rank=1)
+    ends = pair(frozen(padding), "padding")
+    return Work(Conv1dOp(x.shape[0], w.shape[0], ends, flip), (x, w))
+
+
+def _pointwise(window: Window) -> bool:
+    """Whether each result depends on one pixel, so that rows need not be told apart."""
+    return (*window.kernel, *window.strides, *window.padding) == (1, 1, 1, 1, 0, 0, 0, 0)
+
+
+def window_of(kernel: tuple[int, ...], strides: Any, padding: Any, dilation: Any) -> Window:
+    """Return the window of a call's parameters."""
+    return Window(
+        (kernel[0], kernel[1]),
+        pair(frozen(strides), "strides"),
+        sides(frozen(padding)),
+        pair(frozen(dilation), "dilation"),
+    )

@@ -1,0 +1,166 @@
+"""Elementwise operators; the calls of `vtaops.cpu` and `vtaops.cuda`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vtaops.errors import ShapeError
+from vtaops.kernels.arrays import Array, as_array, dtype_name
+from vtaops.kernels.calls.arguments import FLOAT, check_shapes, tail
+from vtaops.kernels.calls.backend import Backend, Work
+from vtaops.kernels.ops import NormalizeOp, UnaryOp
+from vtaops.kernels.ops.elementwise import broadcast_op
+
+ARITHMETIC = ("float32", "float64", "int8", "uint8", "int32")
+"""dtypes of elementwise arithmetic. Integers wrap, as NumPy's do."""
+
+
+class Elementwise(Backend):
+    """Broadcast arithmetic, activations, per-channel normalisation."""
+
+    def vector_add(self, a: Any, b: Any, *, out: Any = None) -> Array:
+        """Return a + b of two vectors of equal length; see `add`."""
+        return self.call(_vector_add, (a, b), out)
+
+    def add(self, a: Any, b: Any, *, out: Any = None) -> Array:
+        """Return a + b under NumPy's broadcasting.
+
+        Parameters
+        ----------
+        a, b : array_like
+            Both float32, float64, int8, uint8 or int32.
+        out : array, optional
+            Where to write.
+
+        Raises
+        ------
+        ShapeError
+            If the shapes do not broadcast, or the dtypes differ or are others.
+        """
+        return self.call(_binary, (a, b), out, ("add",))
+
+    def subtract(self, a: Any, b: Any, *, out: Any = None) -> Array:
+        """Return a - b under NumPy's broadcasting; see `add`."""
+        return self.call(_binary, (a, b), out, ("subtract",))
+
+    def multiply(self, a: Any, b: Any, *, out: Any = None) -> Array:
+        """Return a * b under NumPy's broadcasting; see `add`."""
+        return self.call(_binary, (a, b), out, ("multiply",))
+
+    def minimum(self, a: Any, b: Any, *, out: Any = None) -> Array:
+        """Return the lesser of each pair under NumPy's broadcasting; see `add`."""
+        return self.call(_binary, (a, b), out, ("minimum",))
+
+    def maximum(self, a: Any, b: Any, *, out: Any = None) -> Array:
+        """Return the greater of each pair under NumPy's broadcasting; see `add`."""
+        return self.call(_binary, (a, b), out, ("maximum",))
+
+    def relu(self, data: Any, *, out: Any = None) -> Array:
+        """Return the elements of an array, negative ones as 0.
+
+        Parameters
+        ----------
+        data : array_like
+            Of any shape; float32, float64, int8 or int32.
+        out : array, optional
+            Where to write.
+        """
+        return self.call(_relu, (data,), out)
+
+    def scale_shift(
+        self, data: Any, scale: Any, shift: Any, *, activation: str | None = None, out: Any = None
+    ) -> Array:
+        """Return data * scale + shift, per channel (axis 1).
+
+        Parameters
+        ----------
+        data : array_like
+            (N, C, ...), float32.
+        scale, shift : array_like
+            (C,).
+        activation : str, optional
+            "relu" or "relu6".
+        out : array, optional
+            Where to write.
+        """
+        return self.call(_scale_shift, (data, scale, shift), out, (activation,))
+
+    def batch_norm(
+        self,
+        data: Any,
+        gamma: Any,
+        beta: Any,
+        mean: Any,
+        variance: Any,
+        *,
+        epsilon: float = 1e-5,
+        activation: str | None = None,
+        out: Any = None,
+    ) -> Array:
+        """Return (data - mean) / sqrt(variance + epsilon) * gamma + beta, per channel (axis 1).
+
+        Parameters
+        ----------
+        data : array_like
+            (N, C, ...), float32.
+        gamma, beta, mean, variance : array_like
+            (C,).
+        epsilon : float
+            Added to the variance.
+        activation : str, optional
+            "relu" or "relu6".
+        out : array, optional
+            Where to write.
+        """
+        arrays = (data, gamma, beta, mean, variance)
+        return self.call(_batch_norm, arrays, out, (epsilon, activation))
+
+
+def _vector_add(a: Any, b: Any) -> Work:
+    x, y = as_array(a, "a", ARITHMETIC, rank=1), as_array(b, "b", ARITHMETIC, rank=1)
+    if x.shape != y.shape:
+        raise ShapeError(f"a has {x.shape[0]} elements, b {y.shape[0]}; they must be equal")
+    return _binary(x, y, "add")
+
+
+def _binary(a: Any, b: Any, name: str) -> Work:
+    x, y = as_array(a, "a", ARITHMETIC), as_array(b, "b", ARITHMETIC)
+    if x.dtype != y.dtype:
+        raise ShapeError(f"a has dtype {x.dtype} and b {y.dtype}; they must be equal")
+    op = broadcast_op(name, x.shape, y.shape, dtype_name(x))
+    return Work(op, (x, y), np.broadcast_shapes(x.shape, y.shape))
+
+
+def _relu(data: Any) -> Work:
+    x = as_array(data, "data", ("float32", "float64", "int8", "int32"))
+    return Work(UnaryOp("relu", x.size, dtype_name(x)), (x,), x.shape)
+
+
+def _scale_shift(data: Any, scale: Any, shift: Any, activation: str | None) -> Work:
+    return _normalize(data, scale_shift=(scale, shift), activation=activation)
+
+
+def _batch_norm(
+    data: Any,
+    gamma: Any,
+    beta: Any,
+    mean: Any,
+    variance: Any,
+    epsilon: float,
+    activation: str | None,
+) -> Work:
+    vectors = (gamma, beta, mean, variance)
+    return _normalize(data, batch_norm=vectors, epsilon=epsilon, activation=activation)
+
+
+def _normalize(data: Any, **fused: Any) -> Work:
+    x = as_array(data, "data", FLOAT)
+    if x.ndim < 2:
+        raise ShapeError(f"data has shape {x.shape}; it needs at least the axes (N, C)")
+    end = tail(**fused)
+    n, c = x.shape[:2]
+    op = NormalizeOp(n, c, x.size // (n * c), end.epilogue)
+    check_shapes(op, (x.reshape(op.output.shape), *end.arrays))
+    return Work(op, (x, *end.arrays), x.shape)

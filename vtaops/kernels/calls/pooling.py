@@ -1,0 +1,107 @@
+"""Pooling; the calls of `vtaops.cpu` and `vtaops.cuda`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vtaops.kernels.arrays import Array, as_array
+from vtaops.kernels.calls.arguments import FLOAT, frozen
+from vtaops.kernels.calls.backend import Backend, Work
+from vtaops.kernels.ops import GlobalPoolOp, PoolOp, Window
+from vtaops.kernels.ops.common import pair, sides
+
+
+class Poolings(Backend):
+    """Pooling over windows and whole images."""
+
+    def max_pool2d(
+        self,
+        data: Any,
+        kernel_size: int | tuple[int, int],
+        *,
+        strides: int | tuple[int, int] | None = None,
+        padding: int | tuple[int, ...] = 0,
+        dilation: int | tuple[int, int] = 1,
+        out: Any = None,
+    ) -> Array:
+        """Return the maximum over each window of float32 NCHW data.
+
+        Parameters
+        ----------
+        data : array_like
+            (N, C, H, W).
+        kernel_size : int or (int, int)
+            Size of the window.
+        strides : int or (int, int), optional
+            Distance of the windows; by default their size.
+        padding : int, (int, int) or (int, int, int, int)
+            Minus infinity around the image; at most half the window.
+        dilation : int or (int, int)
+            Distance of the pixels of a window.
+        out : array, optional
+            Where to write.
+
+        Raises
+        ------
+        ShapeError
+            If shapes, dtypes or parameters do not fit.
+        """
+        parameters = ("max", kernel_size, strides, padding, dilation)
+        return self.call(_pool, (data,), out, parameters)
+
+    def avg_pool2d(
+        self,
+        data: Any,
+        kernel_size: int | tuple[int, int],
+        *,
+        strides: int | tuple[int, int] | None = None,
+        padding: int | tuple[int, ...] = 0,
+        count_include_pad: bool = True,
+        out: Any = None,
+    ) -> Array:
+        """Return the average over each window of float32 NCHW data.
+
+        Parameters
+        ----------
+        data, kernel_size, strides, padding, out
+            As `max_pool2d`; the padding is zero.
+        count_include_pad : bool
+            Divide by the size of the window, else by the number of pixels inside the image.
+        """
+        parameters = ("avg", kernel_size, strides, padding, 1, bool(count_include_pad))
+        return self.call(_pool, (data,), out, parameters)
+
+    def global_max_pool2d(self, data: Any, *, out: Any = None) -> Array:
+        """Return the maximum of each image: (N, C, H, W) to (N, C, 1, 1), float32."""
+        return self.call(_global_pool, (data,), out, ("max",))
+
+    def global_avg_pool2d(self, data: Any, *, out: Any = None) -> Array:
+        """Return the average of each image: (N, C, H, W) to (N, C, 1, 1), float32."""
+        return self.call(_global_pool, (data,), out, ("avg",))
+
+
+def _pool(
+    data: Any,
+    kind: str,
+    kernel_size: Any,
+    strides: Any,
+    padding: Any,
+    dilation: Any,
+    include_padding: bool = True,
+) -> Work:
+    x = as_array(data, "data", FLOAT, rank=4)
+    size = pair(frozen(kernel_size), "kernel_size")
+    window = Window(
+        size,
+        size if strides is None else pair(frozen(strides), "strides"),
+        sides(frozen(padding)),
+        pair(frozen(dilation), "dilation"),
+    )
+    n, c, height, width = x.shape
+    return Work(PoolOp(kind, n, c, height, width, window, include_padding), (x,))
+
+
+def _global_pool(data: Any, kind: str) -> Work:
+    x = as_array(data, "data", FLOAT, rank=4)
+    n, c, height, width = x.shape
+    return Work(GlobalPoolOp(kind, n * c, height * width), (x,), (n, c, 1, 1))

@@ -1,0 +1,33 @@
+"""What the CPU and GPU operators compute: descriptions with static shapes and te declarations.
+
+Says nothing about how: `vtaops.cpu.schedule` and `vtaops.cuda.schedule` do. These operators take
+tensors of any layout and dtype; the operators of the VTA itself are in `vtaops.ops`.
+"""
+
+from vtaops.kernels.ops.common import TensorOp, TensorSpec, Window
+from vtaops.kernels.ops.convolution import Conv1dOp, Conv2dOp, DepthwiseOp, PackedConv2dOp
+from vtaops.kernels.ops.elementwise import BroadcastOp, NormalizeOp, UnaryOp
+from vtaops.kernels.ops.epilogue import Epilogue
+from vtaops.kernels.ops.matmul import MatmulOp
+from vtaops.kernels.ops.pooling import GlobalPoolOp, PoolOp
+from vtaops.kernels.ops.separable import SeparableOp
+from vtaops.kernels.ops.softmax import SoftmaxOp
+
+__all__ = [
+    "BroadcastOp",
+    "Conv1dOp",
+    "Conv2dOp",
+    "DepthwiseOp",
+    "Epilogue",
+    "GlobalPoolOp",
+    "MatmulOp",
+    "NormalizeOp",
+    "PackedConv2dOp",
+    "PoolOp",
+    "SeparableOp",
+    "SoftmaxOp",
+    "TensorOp",
+    "TensorSpec",
+    "UnaryOp",
+    "Window",
+]

@@ -1,0 +1,209 @@
+"""What all tensor operators share: argument descriptions, windows and padding.
+
+Knows nothing of schedules or of arrays.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from tvm import te, tirx
+
+from vtaops.errors import ShapeError
+
+Expr = Any
+"""A TIR expression. TVM gives no useful static types."""
+
+Tensor = Any
+"""A te tensor."""
+
+ACCUMULATOR = {
+    "float16": "float32",
+    "float32": "float32",
+    "float64": "float64",
+    "int8": "int32",
+    "uint8": "int32",
+}
+"""The dtype in which sums of products of a dtype are formed."""
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Name, shape and dtype of one argument of an operator."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return prod(self.shape) * int("".join(filter(str.isdigit, self.dtype))) // 8
+
+    def placeholder(self) -> Tensor:
+        """Return the te placeholder of this argument."""
+        return te.placeholder(self.shape, dtype=self.dtype, name=self.name)
+
+
+class TensorOp(ABC):
+    """One operator with static shapes. Subclasses are frozen dataclasses: they are cache keys."""
+
+    @property
+    @abstractmethod
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """The arguments, in call order."""
+
+    @property
+    @abstractmethod
+    def output(self) -> TensorSpec:
+        """The result, which follows the inputs in the kernel's argument list."""
+
+    @property
+    @abstractmethod
+    def flops(self) -> int:
+        """Arithmetic operations by the definition; a multiply-add counts as two."""
+
+    @abstractmethod
+    def declare(self) -> list[Tensor]:
+        """Return the te tensors of the definition: the inputs, then the output."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arguments: the memory traffic that cannot be avoided."""
+        return sum(spec.nbytes for spec in (*self.inputs, self.output))
+
+    def placeholders(self) -> dict[str, Tensor]:
+        """Return the te placeholders of the inputs, by name."""
+        return {spec.name: spec.placeholder() for spec in self.inputs}
+
+
+def pair(value: int | tuple[int, ...], name: str) -> tuple[int, int]:
+    """Return `value` as (vertical, horizontal); an int stands for both.
+
+    Raises
+    ------
+    ShapeError
+        If it is neither an int nor a pair of ints.
+    """
+    values = (value, value) if isinstance(value, int) else tuple(value)
+    if len(values) != 2 or not all(isinstance(v, int) for v in values):
+        raise ShapeError(f"{name} is {value!r}; give an int or a pair of ints")
+    return values[0], values[1]
+
+
+def sides(padding: int | tuple[int, ...]) -> tuple[int, int, int, int]:
+    """Return padding as (top, left, bottom, right) from an int, (h, w), or all four.
+
+    Raises
+    ------
+    ShapeError
+        If it has another form.
+    """
+    if isinstance(padding, tuple) and len(padding) == 4:
+        top, left, bottom, right = padding
+        return top, left, bottom, right
+    vertical, horizontal = pair(padding, "padding")
+    return vertical, horizontal, vertical, horizontal
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window that slides over the rows and columns of an image.
+
+    Attributes
+    ----------
+    kernel, strides, dilation : (int, int)
+        Vertical and horizontal, in pixels.
+    padding : (int, int, int, int)
+        Pixels added at the top, left, bottom and right.
+
+    Raises
+    ------
+    ShapeError
+        If a size, stride or dilation is below 1, or a padding is negative.
+    """
+
+    kernel: tuple[int, int]
+    strides: tuple[int, int] = (1, 1)
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+    dilation: tuple[int, int] = (1, 1)
+
+    def __post_init__(self) -> None:
+        for name in ("kernel", "strides", "dilation"):
+            if min(getattr(self, name)) < 1:
+                raise ShapeError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if min(self.padding) < 0:
+            raise ShapeError(f"padding is {self.padding}; it must not be negative")
+
+    def output(self, height: int, width: int) -> tuple[int, int]:
+        """Return the rows and columns of the result for an image of `height` by `width` pixels.
+
+        Raises
+        ------
+        ShapeError
+            If the window does not fit into the padded image.
+        """
+        top, left, bottom, right = self.padding
+        rows = self._positions(height + top + bottom, 0)
+        columns = self._positions(width + left + right, 1)
+        if rows < 1 or columns < 1:
+            raise ShapeError(
+                f"a window of {self.kernel} with dilation {self.dilation} does not fit into an "
+                f"image of {height}x{width} padded by {self.padding}; enlarge image or padding"
+            )
+        return rows, columns
+
+    def _positions(self, extent: int, axis: int) -> int:
+        span = (self.kernel[axis] - 1) * self.dilation[axis] + 1
+        return (extent - span) // self.strides[axis] + 1
+
+
+def pad_image(image: Tensor, window: Window, value: Expr, name: str = "padded") -> Tensor:
+    """Declare an image (..., rows, columns) surrounded by `value` as the window asks."""
+    top, left, bottom, right = window.padding
+    if not any(window.padding):
+        return image
+    *lead, height, width = (int(extent) for extent in image.shape)
+
+    def pixel(*index: Expr) -> Expr:
+        row, column = index[-2] - top, index[-1] - left
+        inside = tirx.all(row >= 0, row < height, column >= 0, column < width)
+        return tirx.if_then_else(inside, image(*index[:-2], row, column), value)
+
+    return te.compute((*lead, height + top + bottom, width + left + right), pixel, name=name)
+
+
+def zero(dtype: str) -> Expr:
+    """Return the constant 0 of a dtype."""
+    return tirx.const(0, dtype)
+
+
+def window_axes(window: Window) -> tuple[Expr, Expr]:
+    """Return the reduction axes (row, column) of a window."""
+    return (
+        te.reduce_axis((0, window.kernel[0]), name="kh"),
+        te.reduce_axis((0, window.kernel[1]), name="kw"),
+    )
+
+
+Accumulate = Callable[..., Expr]
+"""A te reduction such as ``te.sum``."""
+
+
+def ceil_div(value: int, divisor: int) -> int:
+    """Return `value` / `divisor`, rounded up."""
+    return -(-value // divisor)
+
+
+def largest_divisor(extent: int, limit: int) -> int:
+    """Return the largest divisor of `extent` that is at most `limit`."""
+    return max(d for d in range(1, min(extent, limit) + 1) if extent % d == 0)
+
+
+def round_up(value: int, multiple: int) -> int:
+    """Return the least multiple of `multiple` that is not below `value`."""
+    return ceil_div(value, multiple) * multiple

@@ -1,0 +1,396 @@
+"""Convolutions: 1-D, 2-D (NCHW and blocked NCHW[x]c, grouped) and depthwise."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+from tvm import te, tirx
+
+from vtaops.errors import ShapeError
+from vtaops.kernels.ops.common import (
+    ACCUMULATOR,
+    Expr,
+    Tensor,
+    TensorOp,
+    TensorSpec,
+    Window,
+    pad_image,
+    window_axes,
+    zero,
+)
+from vtaops.kernels.ops.epilogue import NOTHING, Epilogue
+
+
+class _WindowedSum(TensorOp):
+    """What the 2-D convolutions share: sums of products over windows of an image."""
+
+    height: int
+    width: int
+    window: Window
+    dtype: str
+    epilogue: Epilogue
+
+    @property
+    def accumulator(self) -> str:
+        """The dtype of the sums."""
+        return ACCUMULATOR[self.dtype]
+
+    @property
+    def out_size(self) -> tuple[int, int]:
+        """Rows and columns of the result."""
+        return self.window.output(self.height, self.width)
+
+    @property
+    def output(self) -> TensorSpec:
+        return TensorSpec("result", self._shape, self.epilogue.result_dtype(self.accumulator))
+
+    @property
+    @abstractmethod
+    def _shape(self) -> tuple[int, ...]:
+        """Shape of the result."""
+
+
+@dataclass(frozen=True)
+class Conv2dOp(_WindowedSum):
+    """2-D convolution of NCHW data with an OIHW kernel, then an epilogue over the channels O.
+
+    Attributes
+    ----------
+    batch, in_channels, height, width, out_channels : int
+        Shapes of the data and the result.
+    window : Window
+        Kernel size, strides, padding, dilation.
+    groups : int
+        Groups of channels that do not mix; the kernel has in_channels / groups inputs.
+    dtype : str
+        float32, int8 or uint8 data; the kernel is float32 or int8.
+    epilogue : Epilogue
+        What follows the sum.
+
+    Raises
+    ------
+    ShapeError
+        If the groups do not divide the channels or the window does not fit.
+    """
+
+    batch: int
+    in_channels: int
+    height: int
+    width: int
+    out_channels: int
+    window: Window
+    groups: int = 1
+    dtype: str = "float32"
+    epilogue: Epilogue = NOTHING
+
+    def __post_init__(self) -> None:
+        if self.groups < 1 or self.in_channels % self.groups or self.out_channels % self.groups:
+            raise ShapeError(
+                f"groups is {self.groups}; it must divide {self.in_channels} input and "
+                f"{self.out_channels} output channels"
+            )
+        self.window.output(self.height, self.width)
+
+    @property
+    def group_in(self) -> int:
+        """Input channels of one group."""
+        return self.in_channels // self.groups
+
+    @property
+    def group_out(self) -> int:
+        """Output channels of one group."""
+        return self.out_channels // self.groups
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        kernel = (self.out_channels, self.group_in, *self.window.kernel)
+        return (
+            TensorSpec("data", (self.batch, self.in_channels, self.height, self.width), self.dtype),
+            TensorSpec("kernel", kernel, "float32" if self.dtype == "float32" else "int8"),
+            *self.epilogue.inputs(self.out_channels, self._shape, self.accumulator),
+        )
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return (self.batch, self.out_channels, *self.out_size)
+
+    @property
+    def flops(self) -> int:
+        rows, columns = self.out_size
+        taps = self.group_in * self.window.kernel[0] * self.window.kernel[1]
+        return 2 * self.batch * self.out_channels * rows * columns * taps
+
+    def declare(self) -> list[Tensor]:
+        tensors = self.placeholders()
+        padded = pad_image(tensors["data"], self.window, zero(self.dtype))
+        channel = te.reduce_axis((0, self.group_in), name="ic")
+        kh, kw = window_axes(self.window)
+        (sh, sw), (dh, dw) = self.window.strides, self.window.dilation
+
+        def tap(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
+            source = c // self.group_out * self.group_in + channel
+            pixel = padded[n, source, i * sh + kh * dh, j * sw + kw * dw].astype(self.accumulator)
+            weight = tensors["kernel"][c, channel, kh, kw].astype(self.accumulator)
+            return te.sum(pixel * weight, axis=[channel, kh, kw])
+
+        return _finish(tensors, self._shape, tap, self)
+
+
+@dataclass(frozen=True)
+class DepthwiseOp(_WindowedSum):
+    """Depthwise 2-D convolution: channel c of NCHW data with the kernels [c, q], giving c*M + q.
+
+    Attributes
+    ----------
+    batch, channels, height, width : int
+        Shape of the data.
+    window : Window
+        Kernel size, strides, padding, dilation.
+    multiplier : int
+        Results per channel, M; the kernel is (channels, M, rows, columns).
+    dtype : str
+        float32 or int8.
+    epilogue : Epilogue
+        What follows the sum.
+    """
+
+    batch: int
+    channels: int
+    height: int
+    width: int
+    window: Window
+    multiplier: int = 1
+    dtype: str = "float32"
+    epilogue: Epilogue = NOTHING
+
+    def __post_init__(self) -> None:
+        self.window.output(self.height, self.width)
+
+    @property
+    def out_channels(self) -> int:
+        """Channels of the result."""
+        return self.channels * self.multiplier
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        kernel = (self.channels, self.multiplier, *self.window.kernel)
+        return (
+            TensorSpec("data", (self.batch, self.channels, self.height, self.width), self.dtype),
+            TensorSpec("kernel", kernel, self.dtype),
+            *self.epilogue.inputs(self.out_channels, self._shape, self.accumulator),
+        )
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return (self.batch, self.out_channels, *self.out_size)
+
+    @property
+    def flops(self) -> int:
+        rows, columns = self.out_size
+        taps = self.window.kernel[0] * self.window.kernel[1]
+        return 2 * self.batch * self.out_channels * rows * columns * taps
+
+    def declare(self) -> list[Tensor]:
+        tensors = self.placeholders()
+        padded = pad_image(tensors["data"], self.window, zero(self.dtype))
+        kh, kw = window_axes(self.window)
+        (sh, sw), (dh, dw) = self.window.strides, self.window.dilation
+
+        def tap(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
+            source, q = c // self.multiplier, c % self.multiplier
+            pixel = padded[n, source, i * sh + kh * dh, j * sw + kw * dw].astype(self.accumulator)
+            weight = tensors["kernel"][source, q, kh, kw].astype(self.accumulator)
+            return te.sum(pixel * weight, axis=[kh, kw])
+
+        return _finish(tensors, self._shape, tap, self)
+
+
+@dataclass(frozen=True)
+class PackedConv2dOp(_WindowedSum):
+    """2-D convolution of NCHW[b]c data, channels in blocks.
+
+    Attributes
+    ----------
+    batch, in_blocks, height, width, out_blocks : int
+        Data (batch, in_blocks, height, width, block), result (batch, out_blocks, ..., block).
+    window : Window
+        Kernel size, strides, padding, dilation.
+    block : int
+        Channels in one block.
+    dtype : str
+        float32: the kernel is OIHW[b]i[b]o, (out_blocks, in_blocks, rows, columns, block, block).
+        int8 or uint8: the int8 kernel has groups of four inputs innermost, (out_blocks, in_blocks,
+        rows, columns, block / 4, block, 4).
+    epilogue : Epilogue
+        What follows the sum; a residual has the shape of the result, vectors are (blocks * block,).
+    """
+
+    batch: int
+    in_blocks: int
+    height: int
+    width: int
+    out_blocks: int
+    window: Window
+    block: int = 16
+    dtype: str = "float32"
+    epilogue: Epilogue = NOTHING
+
+    def __post_init__(self) -> None:
+        if self.dtype != "float32" and self.block % 4:
+            raise ShapeError(f"int8 blocks have {self.block} channels; give a multiple of 4")
+        self.window.output(self.height, self.width)
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        data = (self.batch, self.in_blocks, self.height, self.width, self.block)
+        inner: tuple[int, ...] = (self.block, self.block)
+        if self.dtype != "float32":
+            inner = (self.block // 4, self.block, 4)
+        kernel = (self.out_blocks, self.in_blocks, *self.window.kernel, *inner)
+        channels = self.out_blocks * self.block
+        return (
+            TensorSpec("data", data, self.dtype),
+            TensorSpec("kernel", kernel, "float32" if self.dtype == "float32" else "int8"),
+            *self.epilogue.inputs(channels, self._shape, self.accumulator),
+        )
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return (self.batch, self.out_blocks, *self.out_size, self.block)
+
+    @property
+    def flops(self) -> int:
+        rows, columns = self.out_size
+        taps = self.in_blocks * self.block * self.window.kernel[0] * self.window.kernel[1]
+        return 2 * self.batch * self.out_blocks * self.block * rows * columns * taps
+
+    def declare(self) -> list[Tensor]:
+        tensors = self.placeholders()
+        data, kernel = tensors["data"], tensors["kernel"]
+        top, left, bottom, right = self.window.padding
+        padded = te.compute(
+            (
+                self.batch,
+                self.in_blocks,
+                self.height + top + bottom,
+                self.width + left + right,
+                self.block,
+            ),
+            lambda n, c, i, j, b: inside_or(
+                data, (n, c, i - top, j - left, b), (2, 3), zero(self.dtype)
+            ),
+            name="padded",
+        )
+        outer = te.reduce_axis((0, self.in_blocks), name="ico")
+        inner = te.reduce_axis((0, self.block), name="ici")
+        kh, kw = window_axes(self.window)
+        (sh, sw), (dh, dw) = self.window.strides, self.window.dilation
+
+        def tap(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
+            pixel = padded[n, outer, i * sh + kh * dh, j * sw + kw * dw, inner]
+            at = (inner, b) if self.dtype == "float32" else (inner // 4, b, inner % 4)
+            weight = kernel(c, outer, kh, kw, *at)
+            product = pixel.astype(self.accumulator) * weight.astype(self.accumulator)
+            return te.sum(product, axis=[outer, kh, kw, inner])
+
+        total = te.compute(self._shape, tap, name="total")
+        finish = self.epilogue.bind(tensors, self.accumulator)
+        result = te.compute(
+            self._shape,
+            lambda n, c, i, j, b: finish(total[n, c, i, j, b], c * self.block + b, n, c, i, j, b),
+            name="result",
+        )
+        return [*tensors.values(), result]
+
+
+@dataclass(frozen=True)
+class Conv1dOp(TensorOp):
+    """1-D convolution of one signal with one kernel (cross-correlation, zero padding).
+
+    Attributes
+    ----------
+    length : int
+        Samples of the signal.
+    kernel : int
+        Taps.
+    padding : (int, int)
+        Zeros added before and behind the signal.
+    flip : bool
+        Convolution in the sense of signal processing (``numpy.convolve``): the taps are reversed.
+    """
+
+    length: int
+    kernel: int
+    padding: tuple[int, int] = (0, 0)
+    flip: bool = False
+
+    def __post_init__(self) -> None:
+        if min(self.padding) < 0 or self.out_length < 1:
+            raise ShapeError(
+                f"a kernel of {self.kernel} taps does not fit into {self.length} samples padded by "
+                f"{self.padding}"
+            )
+
+    @property
+    def out_length(self) -> int:
+        """Samples of the result."""
+        return self.length + sum(self.padding) - self.kernel + 1
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        return (
+            TensorSpec("data", (self.length,), "float32"),
+            TensorSpec("kernel", (self.kernel,), "float32"),
+        )
+
+    @property
+    def output(self) -> TensorSpec:
+        return TensorSpec("result", (self.out_length,), "float32")
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.out_length * self.kernel
+
+    def declare(self) -> list[Tensor]:
+        tensors = self.placeholders()
+        data, kernel = tensors["data"], tensors["kernel"]
+        before, behind = self.padding
+        padded = data
+        if any(self.padding):
+            padded = te.compute(
+                (self.length + before + behind,),
+                lambda i: inside_or(data, (i - before,), (0,), zero("float32")),
+                name="padded",
+            )
+        k = te.reduce_axis((0, self.kernel), name="k")
+        result = te.compute(
+            (self.out_length,),
+            lambda i: te.sum(padded[i + k] * kernel[self.tap(k)], axis=k),
+            name="result",
+        )
+        return [data, kernel, result]
+
+    def tap(self, k: Expr) -> Expr:
+        """Return the index into the kernel of the sample `k` places behind the result."""
+        return self.kernel - 1 - k if self.flip else k
+
+
+def inside_or(image: Tensor, index: tuple[Expr, ...], axes: tuple[int, ...], value: Expr) -> Expr:
+    """Return ``image[index]`` where the index lies inside the image along `axes`, else `value`."""
+    bounds = [index[a] >= 0 for a in axes] + [index[a] < image.shape[a] for a in axes]
+    return tirx.if_then_else(tirx.all(*bounds), image(*index), value)
+
+
+def _finish(
+    tensors: dict[str, Tensor], shape: tuple[int, ...], tap: Expr, op: Conv2dOp | DepthwiseOp
+) -> list[Tensor]:
+    """Declare the sum `tap` and the epilogue behind it; without one the sum is the result."""
+    if op.epilogue.empty:
+        return [*tensors.values(), te.compute(shape, tap, name="result")]
+    total = te.compute(shape, tap, name="total")
+    finish = op.epilogue.bind(tensors, op.accumulator)
+    result = te.compute(
+        shape, lambda n, c, i, j: finish(total[n, c, i, j], c, n, c, i, j), name="result"
+    )
+    return [*tensors.values(), result]

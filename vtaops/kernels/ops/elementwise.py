@@ -1,0 +1,172 @@
+"""Elementwise operators: broadcast arithmetic, unary functions, per-channel normalisation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+from tvm import te, tirx
+
+from vtaops.errors import ShapeError
+from vtaops.kernels.ops.common import Expr, Tensor, TensorOp, TensorSpec
+from vtaops.kernels.ops.epilogue import Epilogue
+
+BINARY: dict[str, Callable[[Expr, Expr], Expr]] = {
+    "add": lambda a, b: a + b,
+    "subtract": lambda a, b: a - b,
+    "multiply": lambda a, b: a * b,
+    "minimum": tirx.min,
+    "maximum": tirx.max,
+}
+"""The arithmetic of two tensors, by NumPy's names."""
+
+
+@dataclass(frozen=True)
+class BroadcastOp(TensorOp):
+    """Arithmetic of two tensors under NumPy's broadcasting.
+
+    Attributes
+    ----------
+    name : str
+        A key of `BINARY`.
+    shape_a, shape_b : tuple of int
+        Shapes of equal rank; extents are equal or 1.
+    dtype : str
+        Of the operands and the result.
+    """
+
+    name: str
+    shape_a: tuple[int, ...]
+    shape_b: tuple[int, ...]
+    dtype: str = "float32"
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        return (
+            TensorSpec("A", self.shape_a, self.dtype),
+            TensorSpec("B", self.shape_b, self.dtype),
+        )
+
+    @property
+    def output(self) -> TensorSpec:
+        shape = tuple(max(a, b) for a, b in zip(self.shape_a, self.shape_b, strict=True))
+        return TensorSpec("C", shape, self.dtype)
+
+    @property
+    def flops(self) -> int:
+        return prod(self.output.shape)
+
+    def declare(self) -> list[Tensor]:
+        a, b = self.placeholders().values()
+
+        def read(tensor: Tensor, index: tuple[Expr, ...]) -> Expr:
+            at = [0 if extent == 1 else i for i, extent in zip(index, tensor.shape, strict=True)]
+            return tensor(*at)
+
+        function = BINARY[self.name]
+        result = te.compute(
+            self.output.shape, lambda *index: function(read(a, index), read(b, index)), name="C"
+        )
+        return [a, b, result]
+
+
+def broadcast_op(
+    name: str, shape_a: tuple[int, ...], shape_b: tuple[int, ...], dtype: str
+) -> BroadcastOp:
+    """Return the operator of two tensors, its neighbouring axes merged where both run alike.
+
+    (2, 3, 4) with (1, 1, 4) becomes (6, 4) with (1, 4): fewer loops, fewer kernels.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes do not broadcast.
+    """
+    rank = max(len(shape_a), len(shape_b), 1)
+    left = (1,) * (rank - len(shape_a)) + shape_a
+    right = (1,) * (rank - len(shape_b)) + shape_b
+    merged: list[list[int]] = []
+    for a, b in zip(left, right, strict=True):
+        if a != b and 1 not in (a, b):
+            raise ShapeError(
+                f"shapes {shape_a} and {shape_b} do not broadcast: extents {a} and {b} must be "
+                f"equal or 1"
+            )
+        if a == b == 1:
+            continue
+        if merged and _alike(merged[-1], a, b):
+            merged[-1][0] *= a
+            merged[-1][1] *= b
+        else:
+            merged.append([a, b])
+    merged = merged or [[1, 1]]
+    return BroadcastOp(name, tuple(a for a, _ in merged), tuple(b for _, b in merged), dtype)
+
+
+def _alike(last: list[int], a: int, b: int) -> bool:
+    """Whether the axes with extents `last` and (a, b) broadcast the same operand, or none."""
+    return (last[0] == 1, last[1] == 1) == (a == 1, b == 1)
+
+
+@dataclass(frozen=True)
+class UnaryOp(TensorOp):
+    """relu of all elements of a vector."""
+
+    name: str
+    size: int
+    dtype: str = "float32"
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        return (TensorSpec("A", (self.size,), self.dtype),)
+
+    @property
+    def output(self) -> TensorSpec:
+        return TensorSpec("C", (self.size,), self.dtype)
+
+    @property
+    def flops(self) -> int:
+        return self.size
+
+    def declare(self) -> list[Tensor]:
+        a = self.inputs[0].placeholder()
+        result = te.compute(
+            (self.size,), lambda i: tirx.max(a[i], tirx.const(0, self.dtype)), name="C"
+        )
+        return [a, result]
+
+
+@dataclass(frozen=True)
+class NormalizeOp(TensorOp):
+    """An epilogue alone: batch norm, or scale and shift, of (batch, channels, pixels) data."""
+
+    batch: int
+    channels: int
+    pixels: int
+    epilogue: Epilogue
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        shape = (self.batch, self.channels, self.pixels)
+        return (
+            TensorSpec("data", shape, "float32"),
+            *self.epilogue.inputs(self.channels, shape, "float32"),
+        )
+
+    @property
+    def output(self) -> TensorSpec:
+        return TensorSpec("result", (self.batch, self.channels, self.pixels), "float32")
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.batch * self.channels * self.pixels
+
+    def declare(self) -> list[Tensor]:
+        tensors = self.placeholders()
+        data = tensors["data"]
+        finish = self.epilogue.bind(tensors)
+        result = te.compute(
+            self.output.shape, lambda n, c, p: finish(data[n, c, p], c, n, c, p), name="result"
+        )
+        return [*tensors.values(), result]

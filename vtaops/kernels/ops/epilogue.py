@@ -1,0 +1,167 @@
+"""Epilogue: the elementwise tail that is fused behind a convolution or matrix product.
+
+One truth for its order: bias, scale and shift (given, or folded from a batch normalisation),
+residual, activation; for int8, bias, arithmetic right shift, clip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tvm import te, tirx
+
+from vtaops.errors import ShapeError
+from vtaops.kernels.ops.common import Expr, Tensor, TensorSpec
+
+ACTIVATIONS = ("relu", "relu6")
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """Elementwise operations on each element of a result, per channel where vectors are needed.
+
+    Attributes
+    ----------
+    bias : bool
+        Add a vector (channels,).
+    scale_shift : bool
+        Multiply by a vector (channels,), then add another.
+    batch_norm : float or None
+        Normalise with gamma, beta, mean, variance (channels,) and this epsilon.
+    residual : bool
+        Add a tensor of the shape of the result.
+    activation : str or None
+        "relu" or "relu6".
+    shift : int or None
+        Arithmetic right shift of an int32 result.
+    clip : (int, int) or None
+        Lowest and highest value of an int8 result.
+    """
+
+    bias: bool = False
+    scale_shift: bool = False
+    batch_norm: float | None = None
+    residual: bool = False
+    activation: str | None = None
+    shift: int | None = None
+    clip: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.activation is not None and self.activation not in ACTIVATIONS:
+            raise ShapeError(f"activation is {self.activation!r}; give one of {ACTIVATIONS}")
+        if self.scale_shift and self.batch_norm is not None:
+            raise ShapeError("scale_shift and batch_norm exclude each other: fold them into one")
+        if self.shift is not None and not 0 <= self.shift <= 31:
+            raise ShapeError(f"shift is {self.shift}; it must lie in 0..31")
+        if self.clip is not None and not -128 <= self.clip[0] <= self.clip[1] <= 127:
+            raise ShapeError(f"clip is {self.clip}; give (low, high) within -128..127")
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is done."""
+        return self == NOTHING
+
+    def result_dtype(self, accumulator: str) -> str:
+        """Return the dtype of the result of accumulators of a dtype."""
+        return "int8" if self.clip is not None else accumulator
+
+    def inputs(self, channels: int, shape: tuple[int, ...], dtype: str) -> tuple[TensorSpec, ...]:
+        """Return the additional arguments, in call order.
+
+        Parameters
+        ----------
+        channels : int
+            Length of the per-channel vectors.
+        shape : tuple of int
+            Shape of the result.
+        dtype : str
+            Accumulator dtype.
+        """
+        vectors: list[str] = []
+        if self.bias:
+            vectors += ["bias"]
+        if self.scale_shift:
+            vectors += ["scale", "shift"]
+        if self.batch_norm is not None:
+            vectors += ["gamma", "beta", "mean", "variance"]
+        specs = [TensorSpec(name, (channels,), dtype) for name in vectors]
+        if self.residual:
+            specs.append(TensorSpec("residual", shape, dtype))
+        return tuple(specs)
+
+    @property
+    def scales(self) -> bool:
+        """Whether results are multiplied by a vector."""
+        return self.scale_shift or self.batch_norm is not None
+
+    def bind(self, arguments: dict[str, Tensor], dtype: str = "float32") -> Callable[..., Expr]:
+        """Return ``f(accumulator, channel, *index)``, the expression of one result element.
+
+        Parameters
+        ----------
+        arguments : dict
+            te tensors of (at least) the additional inputs, by name. Where "scale" and "shift" are
+            among them, a batch normalisation has been folded into them already.
+        dtype : str
+            Accumulator dtype.
+        """
+        return self._bind(arguments, dtype, scaled=False)
+
+    def bind_scaled(
+        self, arguments: dict[str, Tensor], dtype: str = "float32"
+    ) -> Callable[..., Expr]:
+        """Return the same for accumulators that are multiplied by "scale" already."""
+        return self._bind(arguments, dtype, scaled=True)
+
+    def _bind(
+        self, arguments: dict[str, Tensor], dtype: str, *, scaled: bool
+    ) -> Callable[..., Expr]:
+        tensors = dict(arguments)
+        if self.batch_norm is not None and "scale" not in tensors:
+            tensors["scale"], tensors["shift"] = fold_batch_norm(tensors, self.batch_norm)
+
+        def apply(value: Expr, channel: Expr, *index: Expr) -> Expr:
+            if self.bias:
+                bias = tensors["bias"][channel]
+                value = value + (bias * tensors["scale"][channel] if scaled else bias)
+            if self.scales:
+                value = value if scaled else value * tensors["scale"][channel]
+                value = value + tensors["shift"][channel]
+            if self.residual:
+                value = value + tensors["residual"](*index)
+            if self.shift is not None:
+                value = value >> tirx.const(self.shift, dtype)
+            return self._limit(value, dtype)
+
+        return apply
+
+    def _limit(self, value: Expr, dtype: str) -> Expr:
+        if self.activation is not None:
+            value = tirx.max(value, tirx.const(0, dtype))
+        if self.activation == "relu6":
+            value = tirx.min(value, tirx.const(6, dtype))
+        if self.clip is not None:
+            low, high = (tirx.const(limit, dtype) for limit in self.clip)
+            value = tirx.max(tirx.min(value, high), low).astype("int8")
+        return value
+
+
+NOTHING = Epilogue()
+"""The epilogue that leaves a result as it is."""
+
+
+def fold_batch_norm(tensors: dict[str, Tensor], epsilon: float) -> tuple[Tensor, Tensor]:
+    """Declare the scale and shift that equal a batch normalisation (Ioffe & Szegedy, 2015).
+
+    scale = gamma / sqrt(variance + epsilon), shift = beta - mean * scale.
+    """
+    gamma, variance = tensors["gamma"], tensors["variance"]
+    small = tirx.const(epsilon, gamma.dtype)
+    scale = te.compute(
+        gamma.shape, lambda c: gamma[c] / tirx.sqrt(variance[c] + small), name="bn_scale"
+    )
+    shift = te.compute(
+        gamma.shape, lambda c: tensors["beta"][c] - tensors["mean"][c] * scale[c], name="bn_shift"
+    )
+    return scale, shift

@@ -1,0 +1,75 @@
+"""MatmulOp: matrix products, with the right operand as (K, N) or, as in dense layers, (N, K)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import te
+
+from vtaops.kernels.ops.common import ACCUMULATOR, Tensor, TensorOp, TensorSpec
+from vtaops.kernels.ops.epilogue import NOTHING, Epilogue
+
+
+@dataclass(frozen=True)
+class MatmulOp(TensorOp):
+    """C[i, j] = sum_k A[i, k] * B[k, j] (or B[j, k]), then an epilogue over the channels j.
+
+    Attributes
+    ----------
+    m, n, k : int
+        Rows of A, columns of C, length of the sum.
+    dtype_a, dtype_b : str
+        float32 (both), float16 (both, on a GPU) with float32 sums, or int8/uint8 for A and int8
+        for B, with int32 sums.
+    transposed_b : bool
+        B is (N, K).
+    epilogue : Epilogue
+        What follows the sum.
+    """
+
+    m: int
+    n: int
+    k: int
+    dtype_a: str = "float32"
+    dtype_b: str = "float32"
+    transposed_b: bool = False
+    epilogue: Epilogue = NOTHING
+
+    @property
+    def accumulator(self) -> str:
+        """The dtype of the sums."""
+        return ACCUMULATOR[self.dtype_a]
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        shape_b = (self.n, self.k) if self.transposed_b else (self.k, self.n)
+        return (
+            TensorSpec("A", (self.m, self.k), self.dtype_a),
+            TensorSpec("B", shape_b, self.dtype_b),
+            *self.epilogue.inputs(self.n, (self.m, self.n), self.accumulator),
+        )
+
+    @property
+    def output(self) -> TensorSpec:
+        return TensorSpec("C", (self.m, self.n), self.epilogue.result_dtype(self.accumulator))
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.m * self.n * self.k
+
+    def declare(self) -> list[Tensor]:
+        tensors = self.placeholders()
+        a, b = tensors["A"], tensors["B"]
+        k = te.reduce_axis((0, self.k), name="k")
+        shape = (self.m, self.n)
+
+        def product(i: Tensor, j: Tensor) -> Tensor:
+            right = b[j, k] if self.transposed_b else b[k, j]
+            return te.sum(a[i, k].astype(self.accumulator) * right.astype(self.accumulator), axis=k)
+
+        if self.epilogue.empty:
+            return [*tensors.values(), te.compute(shape, product, name="C")]
+        total = te.compute(shape, product, name="product")
+        finish = self.epilogue.bind(tensors, self.accumulator)
+        result = te.compute(shape, lambda i, j: finish(total[i, j], j, i, j), name="C")
+        return [*tensors.values(), result]

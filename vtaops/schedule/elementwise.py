@@ -1,0 +1,29 @@
+"""Schedule of Elementwise: tiles in a row, loaded, widened, combined and stored in pieces."""
+
+from __future__ import annotations
+
+from tvm.s_tir import Schedule
+
+from vtaops.config import HardwareConfig
+from vtaops.ops import Elementwise
+from vtaops.schedule.steps import (
+    attach_product,
+    attach_stages,
+    bind_threads,
+    tensorize_stages,
+)
+from vtaops.schedule.tiling import Tiling
+
+
+def schedule_elementwise(op: Elementwise, config: HardwareConfig, tiling: Tiling) -> Schedule:
+    """Return the schedule of an elementwise operator; ``h`` of the tiling counts tiles."""
+    s = Schedule(op.declare(config))
+    tiles, *lanes = s.get_loops(s.get_sblock("res"))
+    piece, thread, inner = s.split(tiles, [None, tiling.h_threads, tiling.h])
+    s.reorder(thread, piece, inner, *lanes)
+    attach_stages(s, op.stages, piece)
+    attach_product(s, "data", piece)
+
+    bind_threads(s, thread)
+    tensorize_stages(s, config, op.stages)
+    return s

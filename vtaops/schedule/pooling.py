@@ -1,0 +1,65 @@
+"""Schedules of MaxPool2d and AvgPool2d: blocked like a convolution that mixes no channels."""
+
+from __future__ import annotations
+
+from tvm.s_tir import Schedule
+
+from vtaops.config import HardwareConfig
+from vtaops.errors import UnsupportedError
+from vtaops.isa import AluOp
+from vtaops.ops import AvgPool2d, MaxPool2d
+from vtaops.ops.pooling import LEAST
+from vtaops.schedule.intrinsics import ACC_SCOPE, INP_SCOPE, WGT_SCOPE
+from vtaops.schedule.steps import (
+    attach_output_stages,
+    attach_product,
+    bind_threads,
+    block_image,
+    place,
+    tensorize,
+    tensorize_reduction,
+)
+from vtaops.schedule.tiling import Tiling
+
+
+def schedule_max_pool2d(op: MaxPool2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
+    """Return the schedule of a maximum pool; the tiling has been checked."""
+    s = Schedule(op.declare(config))
+    loops = block_image(s, config, tiling)
+    bind_threads(s, loops.thread)  # later TVM could not prove that overlapping windows allow it
+    place(s, "res_max", loops.tile, ACC_SCOPE)
+    attach_product(s, "data", loops.tile)
+
+    # One ALU instruction for each pixel of the window: its real pixels form a rectangle.
+    *_, b, co, y, x, bi, ci, dy, dx = s.get_loops(s.get_sblock("res_max"))
+    s.reorder(dy, dx, b, co, y, x, bi, ci)
+
+    tensorize_reduction(s, config, "res_max", dy, AluOp.MAX, LEAST)
+    return s
+
+
+def schedule_avg_pool2d(op: AvgPool2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
+    """Return the schedule of an average pool; the tiling has been checked.
+
+    Raises
+    ------
+    UnsupportedError
+        If windows at the border have fewer pixels than others.
+    """
+    if op.divides:
+        raise UnsupportedError(
+            "avg_pool2d with padding and count_include_pad=False divides border pixels by "
+            "other numbers than inner ones; VTA shifts all of a tile alike"
+        )
+    s = Schedule(op.declare(config))
+    loops = block_image(s, config, tiling)
+    attach_output_stages(s, "res_sum", op.stages, loops.tile, loops.channels)
+    place(s, "data_buf", loops.tile, INP_SCOPE)
+    place(s, "data_scale_buf", loops.tile, WGT_SCOPE)
+
+    *_, b, co, y, x, bi, ci, dy, dx, lane = s.get_loops(s.get_sblock("res_sum"))
+    s.reorder(b, co, dy, dx, y, x, bi, ci, lane)
+
+    bind_threads(s, loops.thread)
+    tensorize(s, config, "res_sum", op.stages, b)
+    return s

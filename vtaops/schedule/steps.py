@@ -1,0 +1,189 @@
+"""Steps that every VTA schedule takes: scratchpad scopes, virtual threads, tensorization."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.s_tir import SBlockRealize, Schedule
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+
+from vtaops.config import HardwareConfig
+from vtaops.isa import AluOp
+from vtaops.ops.postprocess import VECTORS, AluStage
+from vtaops.schedule import intrinsics
+from vtaops.schedule.intrinsics import ACC_SCOPE, INP_SCOPE, WGT_SCOPE
+from vtaops.schedule.tiling import Tiling
+
+
+@dataclass(frozen=True)
+class ImageLoops:
+    """The loops around one output tile: over virtual threads, channel tiles, and the innermost."""
+
+    thread: LoopRV
+    channels: LoopRV
+    tile: LoopRV
+
+
+def block_image(
+    s: Schedule, config: HardwareConfig, tiling: Tiling, phases: tuple[int, int] = (1, 1)
+) -> ImageLoops:
+    """Block the result ``res``, an image; virtual threads take neighbouring tiles.
+
+    `phases` are the rows and columns of the result for each pixel that the tiling counts.
+    """
+    batch, oc, y, x, *lanes = s.get_loops(s.get_sblock("res"))
+    oc_o, oc_t, oc_i = s.split(oc, [None, tiling.oc_threads, tiling.oc // config.block_out])
+    y_o, y_t, y_i = s.split(y, [None, tiling.h_threads, tiling.h * phases[0]])
+    x_o, x_i = s.split(x, [None, tiling.w * phases[1]])
+    pixels = [batch, y_o, x_o]
+    sweep = [oc_o, *pixels] if tiling.keep == "wgt" else [*pixels, oc_o]
+    s.reorder(oc_t, y_t, *sweep, oc_i, y_i, x_i, *lanes)
+    return ImageLoops(s.fuse(oc_t, y_t), oc_o, sweep[-1])
+
+
+def attach_output_stages(
+    s: Schedule, acc: str, stages: list[AluStage], tile: LoopRV, channels: LoopRV
+) -> None:
+    """Compute the accumulation and the ALU stages inside loop `tile`, in the accumulator memory.
+
+    Vectors of channels (a bias) are loaded inside loop `channels`: once for all tiles of a channel
+    block.
+    """
+    attach_stages(s, stages, tile)
+    place(s, acc, tile, ACC_SCOPE)
+    for name in tile_operands(stages) & VECTORS:
+        place(s, f"{name}_buf", channels, ACC_SCOPE)
+
+
+def attach_stages(s: Schedule, stages: list[AluStage], tile: LoopRV) -> None:
+    """Compute the ALU stages, and the products that they take, inside loop `tile`."""
+    for stage in reversed(stages):  # consumers first
+        place(s, stage.name, tile, ACC_SCOPE)
+    for name in tile_operands(stages) - VECTORS:
+        attach_product(s, name, tile)
+
+
+def tile_operands(stages: list[AluStage]) -> set[str]:
+    """Return the names of the tiles that stages take as their second operand."""
+    return {stage.operand for stage in stages if stage.imm is None}
+
+
+def place(s: Schedule, block: str, loop: LoopRV, scope: str) -> None:
+    """Compute a stage inside `loop`, in a scratchpad."""
+    s.compute_at(s.get_sblock(block), loop, preserve_unit_loops=True)
+    s.set_scope(s.get_sblock(block), 0, scope)
+
+
+def attach_product(s: Schedule, name: str, loop: LoopRV) -> None:
+    """Compute the diagonal product ``res_{name}``, and load both its operands, inside `loop`.
+
+    The product is not tensorized: TVM cannot do that where tiles overlap, as those of pooling
+    windows do. Lowering recognises it as it stands (`vtaops.lowering.nests`).
+    """
+    product = f"res_{name}"
+    place(s, product, loop, ACC_SCOPE)
+    place(s, f"{name}_buf", loop, INP_SCOPE)
+    place(s, f"{name}_scale_buf", loop, WGT_SCOPE)
+
+
+def attach_loads(s: Schedule, step: LoopRV) -> None:
+    """Load input and weights inside loop `step`, into their scratchpads."""
+    place(s, "data_buf", step, INP_SCOPE)
+    place(s, "kernel_buf", step, WGT_SCOPE)
+
+
+def bind_threads(s: Schedule, thread: LoopRV) -> None:
+    """Make `thread` the axis of virtual threads; must precede `decompose_reduction`."""
+    if int(s.get(thread).extent) > 1:
+        s.bind(thread, "cthread")
+
+
+def tensorize(
+    s: Schedule,
+    config: HardwareConfig,
+    acc: str,
+    stages: list[AluStage],
+    step: LoopRV,
+) -> None:
+    """Split the reset off the reduction at loop `step` and map all computation to intrinsics."""
+    s.decompose_reduction(s.get_sblock(acc), step)
+    tensorize_decomposed(s, config, acc, stages)
+
+
+def tensorize_decomposed(
+    s: Schedule, config: HardwareConfig, acc: str, stages: list[AluStage]
+) -> None:
+    """Map all computation to intrinsics, the reset of `acc` being split off already."""
+    rank = lane_rank(config)
+    _tensorize(s, s.get_sblock(f"{acc}_init"), rank, intrinsics.reset(config))
+    _tensorize(s, s.get_sblock(f"{acc}_update"), rank + 1, intrinsics.gemm(config))
+    tensorize_stages(s, config, stages)
+
+
+def tensorize_stages(s: Schedule, config: HardwareConfig, stages: list[AluStage]) -> None:
+    """Map ALU stages to intrinsics."""
+    for stage in stages:
+        intrinsic = intrinsics.alu(config, stage)
+        _tensorize(s, s.get_sblock(stage.name), lane_rank(config), intrinsic)
+
+
+def tensorize_reduction(
+    s: Schedule,
+    config: HardwareConfig,
+    block: str,
+    step: LoopRV,
+    op: AluOp,
+    start: int,
+) -> None:
+    """Split the value `start` off a reduction by the ALU at loop `step`; map both."""
+    s.decompose_reduction(s.get_sblock(block), step)
+    rank = lane_rank(config)
+    _tensorize(s, s.get_sblock(f"{block}_init"), rank, intrinsics.reset(config, start))
+    update = intrinsics.alu_reduction(config, op)
+    _tensorize(s, s.get_sblock(f"{block}_update"), rank, update)
+
+
+def lane_rank(config: HardwareConfig) -> int:
+    """Return how many loops run over the lanes of a tile; TVM drops a batch of 1."""
+    return len(config.acc.shape) if config.batch > 1 else 1
+
+
+def _tensorize(s: Schedule, block: SBlockRV, loops: int, intrinsic: str) -> None:
+    """Replace the innermost `loops` of a block by an intrinsic."""
+    name = s.get(block).name_hint
+    _put_predicate_outside(s, block, loops)
+    s.tensorize(s.get_loops(s.get_sblock(name))[-loops], intrinsic)
+
+
+def _put_predicate_outside(s: Schedule, block: SBlockRV, loops: int) -> None:
+    """Make the predicate of a block, if it has one, a condition around its innermost `loops`.
+
+    Where tiles overhang the operator, blocks have predicates, and TVM's matcher refuses those. No
+    predicate depends on the lanes of a tile.
+    """
+    *_, outer, first = s.get_loops(block)[: 1 - loops or None]
+    inner, realize = [], s.get(first)
+    while isinstance(realize, tirx.For):
+        inner.append(realize)
+        realize = realize.body
+    if isinstance(realize.predicate, tirx.IntImm):  # always true
+        return
+    body: Any = SBlockRealize(realize.iter_values, tirx.const(True, "bool"), realize.block)
+    for loop in reversed(inner):
+        body = _with_body(loop, body)
+    guarded = tirx.IfThenElse(realize.predicate, body, None)
+    s.state.replace(s.get_sref(outer), _with_body(s.get(outer), guarded))
+
+
+def _with_body(loop: Any, body: Any) -> Any:
+    return tirx.For(
+        loop.loop_var,
+        loop.min,
+        loop.extent,
+        loop.kind,
+        body,
+        loop.thread_binding,
+        loop.annotations,
+    )

@@ -1,0 +1,53 @@
+"""Session: operators on arrays; a device and the programs on it."""
+
+from vtaops.session.functions import (
+    add,
+    avg_pool2d,
+    batch_matmul,
+    clip,
+    conv2d,
+    conv2d_transpose,
+    default_session,
+    dense,
+    depthwise_conv2d,
+    gemm,
+    global_avg_pool2d,
+    max_pool2d,
+    maximum,
+    minimum,
+    multiply,
+    relu,
+    requantize,
+    shift_left,
+    shift_right,
+    sub,
+)
+from vtaops.session.operators import Operators
+from vtaops.session.session import LOADED_PROGRAMS, Placement, Session
+
+__all__ = [
+    "LOADED_PROGRAMS",
+    "Operators",
+    "Placement",
+    "Session",
+    "add",
+    "avg_pool2d",
+    "batch_matmul",
+    "clip",
+    "conv2d",
+    "conv2d_transpose",
+    "default_session",
+    "dense",
+    "depthwise_conv2d",
+    "gemm",
+    "global_avg_pool2d",
+    "max_pool2d",
+    "maximum",
+    "minimum",
+    "multiply",
+    "relu",
+    "requantize",
+    "shift_left",
+    "shift_right",
+    "sub",
+]

@@ -1,0 +1,234 @@
+"""Session: operators on arrays, with everything in between done and remembered.
+
+Compiles an operator once for each shape, keeps the program in the memory of the device, packs, runs
+and unpacks. The operators themselves are the methods of `vtaops.session.operators.Operators`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, ParamSpec, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.capabilities import of_target
+from vtaops.compiler import check_arguments, compile
+from vtaops.config import HardwareConfig
+from vtaops.errors import DeviceError, ScheduleError, UnsupportedError
+from vtaops.fallback import Host
+from vtaops.fallback import run as run_on_host
+from vtaops.ops import Operator
+from vtaops.program import Program, Statistics
+from vtaops.runtime import Device, LoadedProgram, open_device
+from vtaops.runtime.device import Closing
+from vtaops.runtime.executor import DEFAULT_TIMEOUT
+from vtaops.schedule import Tiling
+from vtaops.session.operators import Operators
+from vtaops.tuner import COMPILED, Effort, tune
+
+Int8Array = npt.NDArray[np.int8]
+P = ParamSpec("P")
+
+Where = Literal["vta"] | Host
+
+LOADED_PROGRAMS = 64
+"""Programs that a session keeps in device memory; the least recently used one makes room."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where an operator ran.
+
+    Attributes
+    ----------
+    operator : str
+        Its summary.
+    where : "vta", "cpu" or "cuda"
+        The device, or the fallback.
+    reason : str
+        Why it did not run on VTA; empty if it did.
+    runs : int
+        How often.
+    """
+
+    operator: str
+    where: Where
+    reason: str
+    runs: int
+
+
+class Session(Operators, Closing):
+    """A device, and the programs that run on it.
+
+    Use it as a context manager, or call `close`. Calls from several threads take turns.
+
+    Parameters
+    ----------
+    device : str or Device
+        ``"fsim"``, ``"pynq://host:port"``, or any object that implements the `Device` protocol.
+    config : HardwareConfig, str or Path
+        Configuration of a device that is named; its name, or a JSON file.
+    timeout : float
+        Seconds that one launch may take.
+    check_overflow : bool
+        Whether an overflow of an int32 accumulator is an error (``"fsim"`` only; slower).
+    search : "off", "fast" or "thorough"
+        How tilings are found: by a bound on cycles, or by timing some dozen or a hundred compiled
+        programs (seconds for each new shape; results are kept on disk).
+    fallback : "cpu", "cuda" or None
+        Where an operator runs that VTA or the device cannot execute, or that does not fit its
+        scratchpads: as a kernel for this CPU or GPU, with equal results; None: it is an error.
+        `placements` tells what ran where, and why.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such configuration.
+    ScheduleError
+        If `search` is unknown.
+    DeviceError
+        If there is no such device, or it cannot be opened.
+
+    Examples
+    --------
+    >>> with vtaops.Session() as session:
+    ...     y = session.conv2d(x, w, padding=1, shift=8)
+    ...     print(session.stats)
+    """
+
+    def __init__(
+        self,
+        device: str | Device = "fsim",
+        config: HardwareConfig | str | Path = "pynq",
+        *,
+        timeout: float = DEFAULT_TIMEOUT,
+        check_overflow: bool = False,
+        search: Effort | Literal["off"] = "off",
+        fallback: Host | None = None,
+    ) -> None:
+        if isinstance(device, str):
+            device = open_device(device, config, check_overflow=check_overflow)
+        elif check_overflow:
+            raise DeviceError("check_overflow needs a device that is named: Session('fsim')")
+        if not isinstance(getattr(device, "config", None), HardwareConfig):
+            raise DeviceError(f"the device is {device!r}; give a name, or an object with .config")
+        if not isinstance(timeout, int | float):
+            raise DeviceError(f"timeout is {timeout!r}; it must be a number of seconds")
+        if search not in ("off", *COMPILED):
+            raise ScheduleError(f"search is {search!r}; it must be off, fast or thorough")
+        self.device = device
+        self._capabilities = getattr(device, "capabilities", of_target(device.config))
+        if fallback not in (None, *get_args(Host)):
+            raise DeviceError(f"fallback is {fallback!r}; it must be 'cpu', 'cuda' or None")
+        self._search = search
+        self._fallback = fallback
+        self._placements: dict[Operator, Placement] = {}
+        self._obstacles: dict[Operator, str] = {}
+        self._timeout = timeout
+        self._lock = threading.RLock()
+        self._loaded: OrderedDict[tuple[Operator, Tiling | None], LoadedProgram] = OrderedDict()
+        self._closed = False
+
+    @property
+    def config(self) -> HardwareConfig:
+        """The configuration of the device."""
+        return self.device.config
+
+    # ------------------------------------------------------------------- running
+
+    def run(self, op: Operator, *arrays: npt.ArrayLike, tiling: Tiling | None = None) -> Int8Array:
+        """Run an operator description on arrays; compiled at the first call for each shape.
+
+        Raises
+        ------
+        ShapeError, ScheduleError, UnsupportedError, DeviceError
+            As `conv2d`.
+        """
+        check_arguments(op, tiling)
+        with self._lock:
+            self._require_open()
+            obstacle = self._obstacle(op, tiling)
+            if obstacle and self._fallback:
+                result = run_on_host(op, arrays, self._fallback)
+                self._placements[op] = self._place(op, self._fallback, obstacle)
+                return result
+            values = self._load(op, tiling).run(*arrays, timeout=self._timeout)
+            self._placements[op] = self._place(op, "vta", "")
+        return values.astype(np.int8, copy=False)
+
+    def _obstacle(self, op: Operator, tiling: Tiling | None) -> str:
+        """Return why an operator must run on the fallback; empty if it need not."""
+        if self._fallback is None:
+            return ""
+        if op not in self._obstacles:
+            try:
+                self._load(op, tiling)
+            except UnsupportedError as error:
+                self._obstacles[op] = str(error)
+            except ScheduleError as error:
+                if tiling is not None:  # a mistake of the caller
+                    raise
+                self._obstacles[op] = str(error)
+        return self._obstacles.get(op, "")
+
+    def _place(self, op: Operator, where: Where, reason: str) -> Placement:
+        before = self._placements.get(op)
+        return Placement(op.summary, where, reason, before.runs + 1 if before else 1)
+
+    def program(self, op: Operator, tiling: Tiling | None = None) -> Program:
+        """Return the program that `run` executes for an operator."""
+        check_arguments(op, tiling)
+        with self._lock:
+            self._require_open()
+            return self._load(op, tiling).program
+
+    def _load(self, op: Operator, tiling: Tiling | None) -> LoadedProgram:
+        key = op, tiling
+        if key not in self._loaded:
+            chosen = tiling
+            if chosen is None and self._search != "off":
+                chosen = tune(op, self.device.config, self._search).tiling
+            program = compile(op, self.device.config, chosen, capabilities=self._capabilities)
+            while len(self._loaded) >= LOADED_PROGRAMS:
+                self._loaded.popitem(last=False)[1].close()
+            self._loaded[key] = LoadedProgram(program, self.device)
+        self._loaded.move_to_end(key)
+        return self._loaded[key]
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise DeviceError("the session is closed; open a new one")
+
+    # ---------------------------------------------------------------- statistics
+
+    @property
+    def stats(self) -> Statistics:
+        """The counters of the device since the session began or `reset_stats`."""
+        return self.device.stats()
+
+    @property
+    def placements(self) -> list[Placement]:
+        """What ran where since the session began or `reset_stats`, in order of first runs."""
+        return list(self._placements.values())
+
+    def reset_stats(self) -> None:
+        """Set the counters to zero and forget the placements."""
+        self.device.reset_stats()
+        self._placements.clear()
+
+    # ------------------------------------------------------------------ lifetime
+
+    def close(self) -> None:
+        """Free the device memory and release the device; calling it again does nothing."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            for loaded in self._loaded.values():
+                loaded.close()
+            self._loaded.clear()
+            self.device.close()
