@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 import tvm
-from boards import ARRAYS, CONFIG, EXPECTED, OP, bit_file
-from tsim_support import needs_tools
+from helpers.boards import ARRAYS, CONFIG, EXPECTED, OP, bit_file
+from helpers.tsim_support import needs_tools
 
 import vtaops
 from vtaops import ConfigError, DeviceError, ShapeError, UnsupportedError

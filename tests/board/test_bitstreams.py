@@ -6,10 +6,10 @@ import re
 import struct
 
 import pytest
-from boards import bit_file, serving
+from helpers.boards import bit_file, serving
+from helpers.tsim_support import needs_tools
 from hypothesis import given
 from hypothesis import strategies as st
-from tsim_support import needs_tools
 from typer.testing import CliRunner
 
 from vtaops import ConfigError, DeviceError

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 import pytest
-from boards import bit_file
+from helpers.boards import bit_file
 from typer.testing import CliRunner
 
 from vtaops import DeviceError

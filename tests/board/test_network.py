@@ -12,9 +12,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from boards import bit_file
+from helpers.boards import bit_file
 
-TUTORIAL = Path(__file__).parent.parent / "examples" / "board_tutorial.py"
+TUTORIAL = Path(__file__).parents[2] / "examples" / "board_tutorial.py"
 BOARD, CLIENT = "10.203.7.1", "10.203.7.2"
 SECRET = "a secret of more than sixteen bytes"
 COUNTERS = {"gemm_counter": 451584, "alu_counter": 9408, "inp_load_nbytes": 114688}

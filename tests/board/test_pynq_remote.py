@@ -5,7 +5,7 @@ VTAOPS_PYNQ_PYTHON; without it they are skipped:
 
     python3 -m venv .venv-pynq && PYNQ_REMOTE=1 .venv-pynq/bin/pip install pynq==4.0.0
     .venv-pynq/bin/pip install --no-deps .
-    VTAOPS_PYNQ_PYTHON=$PWD/.venv-pynq/bin/python pytest tests/test_board_pynq_remote.py
+    VTAOPS_PYNQ_PYTHON=$PWD/.venv-pynq/bin/python pytest tests/board/test_pynq_remote.py
 """
 
 import os
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from boards import ARRAYS, CONFIG, EXPECTED, OP, bit_file
+from helpers.boards import ARRAYS, CONFIG, EXPECTED, OP, bit_file
 
 import vtaops
 from vtaops.board.__main__ import main

@@ -16,10 +16,10 @@ import zlib
 
 import numpy as np
 import pytest
-from boards import ARRAYS, CONFIG, EXPECTED, OP, bit_file, serving
+from helpers.boards import ARRAYS, CONFIG, EXPECTED, OP, bit_file, serving
+from helpers.tsim_support import needs_tools
 from hypothesis import given
 from hypothesis import strategies as st
-from tsim_support import needs_tools
 
 import vtaops
 from vtaops import ConfigError, DeviceError, DeviceTimeout, Session

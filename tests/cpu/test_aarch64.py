@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import aarch64
 import numpy as np
 import pytest
-from kernel_reference import conv2d_reference, depthwise_reference, random, windows
+from helpers import aarch64
+from helpers.kernel_reference import conv2d_reference, depthwise_reference, random, windows
 from scipy import special
 
 from vtaops.cpu import pack_int8_kernel

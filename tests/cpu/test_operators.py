@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers.kernel_reference import conv2d_reference, depthwise_reference, random, windows
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
-from kernel_reference import conv2d_reference, depthwise_reference, random, windows
 from scipy import signal, special
 
 from vtaops import cpu

@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import typer
-from cuda_emulator import COMPILER, Emulated
-from test_cuda_kernels import inputs_of, matches, reference
+from helpers.cuda_emulator import COMPILER, Emulated
+from helpers.kernel_cases import inputs_of, matches, reference
 
 from vtaops.cuda.export import Candidate, Case, export
 from vtaops.cuda.kernel import CudaKernel, device_present
@@ -36,7 +36,7 @@ from vtaops.kernels.ops import (
     Window,
 )
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import cuda_operators
 import cuda_run
 

@@ -10,7 +10,7 @@ from vtaops import HardwareConfig
 from vtaops.cli import app
 from vtaops.isa import layout_table
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SHOWN = re.compile(r"print\(.*\)\s+# -> (.*)$")
 

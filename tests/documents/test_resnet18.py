@@ -9,7 +9,7 @@ import pytest
 from vtaops import Session
 from vtaops.runtime.fsim import Fsim
 
-PATH = Path(__file__).parent.parent / "examples" / "resnet18.py"
+PATH = Path(__file__).parents[2] / "examples" / "resnet18.py"
 
 
 @pytest.fixture(scope="module")

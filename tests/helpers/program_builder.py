@@ -185,3 +185,14 @@ PROGRAMS = {
     "chained": chained,
     "strided": strided,
 }
+
+
+def burst(tokens, config=TINY):
+    """The load unit may run ahead by `tokens` tokens."""
+    builder = ProgramBuilder(config)
+    for _ in range(tokens):
+        builder.nop(Memory.INP, push_next=1)
+    for _ in range(tokens):
+        builder.nop(Memory.UOP, pop_prev=1)
+    builder.finish()
+    return builder.build()

@@ -4,9 +4,9 @@ import random
 
 import numpy as np
 import pytest
+from helpers.random_cases import CONFIGS, random_conv2d, random_gemm, random_tiling
 from hypothesis import given
 from hypothesis import strategies as st
-from random_cases import CONFIGS, random_conv2d, random_gemm, random_tiling
 
 from vtaops import HardwareConfig, Program
 from vtaops.config import Memory

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from random_cases import CONFIGS, FAMILIES, random_tiling
-from test_operators import check
+from helpers.checks import check
+from helpers.random_cases import CONFIGS, FAMILIES, random_tiling
 
 import vtaops
 from vtaops import (

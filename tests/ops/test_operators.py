@@ -5,25 +5,12 @@ import random
 
 import numpy as np
 import pytest
-from random_cases import CONFIGS, random_conv2d, random_gemm, random_tiling
+from helpers.checks import check
+from helpers.random_cases import CONFIGS, random_conv2d, random_gemm, random_tiling
 
-import vtaops
 from vtaops import Conv2d, Gemm, HardwareConfig
 from vtaops.reference import evaluate, random_arguments
-from vtaops.runtime.fsim import Fsim
 from vtaops.schedule import default_tiling
-
-
-def check(op, config, tiling, seed, capabilities="fsim"):
-    """Compile, verify, run in the plain and in a random order; compare results and counters."""
-    program = vtaops.compile(op, config, tiling, capabilities=capabilities)
-    arrays = random_arguments(op, np.random.default_rng(seed))
-    expected = evaluate(op, arrays)
-    for order in (None, seed):
-        device = Fsim(config, seed=order, capabilities=capabilities)
-        np.testing.assert_array_equal(program.run(device, *arrays), expected, str((op, tiling)))
-        assert device.stats() == program.stats()
-        device.close()
 
 
 @pytest.mark.parametrize("config", CONFIGS)

@@ -10,9 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from program_builder import (
+from helpers.program_builder import (
     PROGRAMS,
     PYNQ,
     ProgramBuilder,
@@ -22,6 +20,8 @@ from program_builder import (
     strided,
     with_word,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from vtaops import HardwareConfig, Program, ProgramError
 from vtaops.config import Memory

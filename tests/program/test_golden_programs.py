@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 import pytest
-from reference_isa import launch, launch_words, place, serialise
+from helpers.reference_isa import launch, launch_words, place, serialise
 
 from vtaops import HardwareConfig
 from vtaops.config import Memory

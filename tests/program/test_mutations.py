@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from program_builder import PROGRAMS, PYNQ, TINY
+from helpers.program_builder import PROGRAMS, PYNQ, TINY
 
 from vtaops import VerificationError, VTAError
 
-_BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+_BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from boards import programmed
-from tsim_support import needs_tools
+from helpers.boards import programmed
+from helpers.tsim_support import needs_tools
 
 from vtaops import HardwareConfig, ShapeError, UnsupportedError
 from vtaops.capabilities import CHISEL, FULL, HLS_2020, PORTABLE

@@ -4,10 +4,10 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from helpers.program_builder import PROGRAMS, PYNQ, TINY, ProgramBuilder, edited
+from helpers.timing_reference import reference_cycles
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from program_builder import PROGRAMS, PYNQ, TINY, ProgramBuilder, edited
-from timing_reference import reference_cycles
 
 import vtaops
 from vtaops import Conv2d, Tiling

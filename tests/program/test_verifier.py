@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from program_builder import (
+from helpers.checks import broken_rule
+from helpers.program_builder import (
     PROGRAMS,
     PYNQ,
     TINY,
     ProgramBuilder,
+    burst,
     chained,
     double_buffered,
     edited,
@@ -30,6 +30,8 @@ from program_builder import (
     with_micro_op,
     with_word,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from vtaops import HardwareConfig, VerificationError
 from vtaops.config import Memory
@@ -41,16 +43,6 @@ from vtaops.program.verifier import Rule, verify
 
 CONFIGS = [HardwareConfig.load(name) for name in HardwareConfig.names()]
 TOKENS = ("pop_prev", "pop_next", "push_prev", "push_next")
-
-
-def broken_rule(program, **options):
-    """Return the rule that the verifier names, or None if it accepts."""
-    try:
-        verify(program, **options)
-    except VerificationError as error:
-        (rule,) = [rule for rule in Rule if f"the rule {rule.value!r}" in str(error)]
-        return rule
-    return None
 
 
 # -------------------------------------------------------------------------------- acceptance
@@ -404,17 +396,6 @@ def test_the_message_shows_the_instruction():
 
 
 # -------------------------------------------------------------------------- token capacity
-
-
-def burst(tokens, config=TINY):
-    """The load unit may run ahead by `tokens` tokens."""
-    builder = ProgramBuilder(config)
-    for _ in range(tokens):
-        builder.nop(Memory.INP, push_next=1)
-    for _ in range(tokens):
-        builder.nop(Memory.UOP, pop_prev=1)
-    builder.finish()
-    return builder.build()
 
 
 def ping_pong(rounds):

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from program_builder import PROGRAMS, PYNQ, TINY
+from helpers.program_builder import PROGRAMS, PYNQ, TINY
 from typer.testing import CliRunner
 
 import vtaops

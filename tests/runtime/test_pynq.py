@@ -5,8 +5,8 @@ import sys
 
 import numpy as np
 import pytest
-from boards import ARRAYS, CONFIG, EXPECTED, OP, bit_file, programmed
-from program_builder import PROGRAMS
+from helpers.boards import ARRAYS, CONFIG, EXPECTED, OP, bit_file, programmed
+from helpers.program_builder import PROGRAMS
 
 import vtaops
 from vtaops import DeviceError, DeviceTimeout, HardwareConfig, Session, UnsupportedError

@@ -3,7 +3,7 @@
 import sys
 
 import numpy as np
-from boards import ARRAYS, OP, bit_file
+from helpers.boards import ARRAYS, OP, bit_file
 
 from vtaops import DeviceError, Session
 from vtaops.runtime.remote import RemoteDevice

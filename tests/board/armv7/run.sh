@@ -3,7 +3,7 @@
 # client of this machine against it. Needs a Debian with apt and dpkg, qemu-arm (package qemu-user), and
 # a python3 that has vtaops; downloads about 25 MB from Debian. 20 s.
 #
-#     tests/armv7/run.sh [FOLDER]         # default: a new temporary folder
+#     tests/board/armv7/run.sh [FOLDER]         # default: a new temporary folder
 #
 # Exit code 75 says that something to run it with is missing or could not be downloaded.
 #
@@ -11,7 +11,7 @@
 # this shows that the server installs and works on such a machine, not that VTA does.
 set -eu
 missing() {
-    echo "tests/armv7/run.sh: $1"
+    echo "tests/board/armv7/run.sh: $1"
     exit 75
 }
 for tool in apt-get dpkg qemu-arm; do
@@ -30,7 +30,7 @@ $apt update || true  # other sources of this machine may lack armhf
 $apt install -y --no-install-recommends -d python3 python3-numpy libc6 ||
     missing "Debian's armhf packages could not be downloaded"
 for file in apt/cache/archives/*.deb; do dpkg -x "$file" armhf; done
-python3 -m pip wheel -q "$here/../.." --no-deps -w dist \
+python3 -m pip wheel -q "$here/../../.." --no-deps -w dist \
     --config-settings=wheel.cmake=false --config-settings=wheel.py-api=py3 \
     --config-settings=wheel.platlib=false
 python3 -m zipfile -e dist/vtaops-*-py3-none-any.whl site
@@ -44,4 +44,4 @@ PYTHONHOME=$PWD/armhf/usr PYTHONUNBUFFERED=1 \
 server=$!
 trap 'kill $server' EXIT
 until grep -q serving server.log; do kill -0 $server; done
-PYTHONPATH=$here/.. python3 "$here/client.py" "$(grep -o 'pynq://.*' server.log)"
+PYTHONPATH=$here/../.. python3 "$here/client.py" "$(grep -o 'pynq://.*' server.log)"

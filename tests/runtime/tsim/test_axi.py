@@ -7,12 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from boards import bit_file
-from program_builder import PROGRAMS
-from reference_isa import place
-from test_fsim import CONFIGS, RandomProgram
-from test_tsim import ConcurrentProgram, run_random
-from tsim_support import needs_tools
+from helpers.boards import bit_file
+from helpers.program_builder import PROGRAMS
+from helpers.random_streams import CONFIGS, ConcurrentProgram, RandomProgram, run_random
+from helpers.reference_isa import place
+from helpers.tsim_support import needs_tools
 
 import vtaops
 from vtaops import ConfigError, DeviceError, DeviceTimeout, Session

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tsim_support import needs_tools
+from helpers.tsim_support import needs_tools
 
 from vtaops import HardwareConfig
 from vtaops.config import Memory

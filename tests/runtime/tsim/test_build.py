@@ -8,8 +8,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from test_fsim import CONFIGS
-from tsim_support import needs_tools, needs_yosys
+from helpers.random_streams import CONFIGS
+from helpers.tsim_support import needs_tools, needs_yosys
 
 from vtaops import ConfigError, DeviceError, HardwareConfig
 from vtaops.isa import Encoding, Instruction, MicroOp

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from program_builder import PROGRAMS, ProgramBuilder, edited
-from random_cases import FAMILIES, random_tiling
-from reference_isa import launch, launch_words, place, serialise
-from test_fsim import CONFIGS, REGION, RandomProgram
-from tsim_support import needs_tools
+from helpers.program_builder import PROGRAMS, ProgramBuilder, edited
+from helpers.random_cases import FAMILIES, random_tiling
+from helpers.random_streams import CONFIGS, ConcurrentProgram, RandomProgram, run_random
+from helpers.reference_isa import launch, launch_words, place, serialise
+from helpers.tsim_support import needs_tools
 from typer.testing import CliRunner, Result
 
 import vtaops
@@ -30,8 +30,6 @@ from vtaops import (
 )
 from vtaops.config import Memory
 from vtaops.isa import Alu, AluOp, Encoding, Finish, Gemm, Instruction, Load, Store
-from vtaops.lowering.operation import Operation, Touch
-from vtaops.lowering.tokens import insert_tokens
 from vtaops.program import Role
 from vtaops.program.timing import TimingParameters
 from vtaops.program.timing.hazards import held_micro_ops
@@ -55,81 +53,6 @@ def tiny():
 
 
 # --------------------------------------------------------------------- random programs
-
-
-class ConcurrentProgram(RandomProgram):
-    """A random program whose units wait for each other only where they must."""
-
-    def __init__(self, config: vtaops.HardwareConfig, seed: int) -> None:
-        self.operations: list[Operation] = []
-        super().__init__(config, seed)
-
-    def emit(self, instruction: Instruction) -> None:
-        self.operations.append(Operation(instruction, touches=self._touches(instruction)))
-        super().emit(instruction)
-
-    def _touches(self, insn: Instruction) -> tuple[Touch, ...]:
-        match insn:
-            case Load() | Store():
-                touches = self._memory_touches(insn)
-            case Gemm() | Alu():
-                dst, src, wgt = np.array([*self.reference.steps(insn)], np.int64).reshape(-1, 3).T
-                touches = [_touch("acc", dst, write=True)]
-                if isinstance(insn, Alu):
-                    touches.append(_touch("acc", src))
-                elif not insn.reset:
-                    touches += [_touch("inp", src), _touch("wgt", wgt)]
-        return tuple(touch for touch in touches if touch.elements.size)
-
-    def _memory_touches(self, insn: Load | Store) -> list[Touch]:
-        memory, stores = Memory(insn.memory), isinstance(insn, Store)
-        unit = self.config.dram_element_bytes(memory)
-        rows = [insn.dram_base + y * insn.x_stride for y in range(insn.y_size)]
-        words = [word for row in rows for word in _words(row * unit, (row + insn.x_size) * unit)]
-        touches = [_touch("dram", words, write=stores)]
-        if memory != Memory.UOP:
-            space = {Memory.INP: "inp", Memory.WGT: "wgt"}.get(memory, "acc")
-            elements = range(insn.sram_base, insn.sram_base + insn.sram_size)
-            touches.append(_touch(space, elements, write=not stores))
-        return touches
-
-    def concurrent_stream(self) -> list[Instruction]:
-        depth, unit = self.config.acc.depth, self.config.out.element_bytes
-        uop = Load(memory=Memory.UOP, dram_base=REGION // 4, x_size=1, y_size=1)
-        shift = Alu(uop_end=1, iter_out=1, iter_in=depth, dst_factor_in=1, use_imm=1, imm=8)
-        shift = replace(shift, alu_op=AluOp.SHR)
-        everything = _touch("acc", range(depth))
-        tail = [Operation(uop)]
-        for byte in range(4):
-            first = self.dump // unit + byte * depth
-            if byte:
-                tail.append(Operation(shift, touches=(replace(everything, write=True),)))
-            store = Store(memory=Memory.OUT, dram_base=first, x_size=depth, y_size=1)
-            words = _words(first * unit, (first + depth) * unit)
-            tail.append(Operation(store, touches=(everything, _touch("dram", words, write=True))))
-        operations = insert_tokens([*self.operations, *tail])
-        return [operation.instruction for operation in operations]
-
-
-def _touch(space: str, elements, *, write: bool = False) -> Touch:
-    return Touch(space, np.unique(np.array([*elements], np.int64)), write)
-
-
-def _words(first: int, end: int) -> range:
-    return range(first // 4, -(-end // 4))
-
-
-def run_random(program: RandomProgram, stream: list[Instruction], device: Tsim) -> int:
-    """Run, compare all of DRAM and the counters; return the cycles."""
-    device.reset_stats()
-    region = place(device, program.image)
-    assert region.address == REGION
-    launch(device, stream)
-    image = device.read(region, region.nbytes)
-    device.free(region)
-    np.testing.assert_array_equal(image, program.expected_image())
-    assert device.stats().as_dict() == program.expected_counters()
-    return device.performance().cycles
 
 
 @pytest.mark.parametrize(("name", "port_bytes"), MODELS)

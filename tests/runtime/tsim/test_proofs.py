@@ -1,6 +1,6 @@
 """Properties of blocks of the RTL, proven for all inputs and all times, by induction.
 
-The properties stand in ``tests/rtl/proofs``. Yosys translates block and properties to a SAT problem
+The properties stand in ``rtl/proofs``. Yosys translates block and properties to a SAT problem
 and proves: they hold after reset, and if they hold for some cycles they hold in the next. That a
 proof means something is tested too: of each block wrong versions are made, which must fail.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tsim_support import needs_yosys
+from helpers.tsim_support import needs_yosys
 
 from vtaops import DeviceError, HardwareConfig
 from vtaops.runtime.tsim import RtlParameters, systemverilog_package

@@ -1,4 +1,4 @@
-// C interface of blocks.sv for tests/test_tsim_blocks.py: any port by name, and the clock.
+// C interface of blocks.sv for tests/runtime/tsim/test_blocks.py: any port by name, and the clock.
 #include <cstring>
 
 #include "Vblocks.h"

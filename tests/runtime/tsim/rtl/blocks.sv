@@ -1,4 +1,4 @@
-// Blocks of the RTL side by side, for tests/test_tsim_blocks.py.
+// Blocks of the RTL side by side, for tests/runtime/tsim/test_blocks.py.
 module blocks
     import vta_pkg::*;
 (
