@@ -1,0 +1,6 @@
+"""Models: compiled networks, their files and reports."""
+
+from vtaops.model.model import Model
+from vtaops.model.region import Argument, HostStage, Region, Row, Stage
+
+__all__ = ["Argument", "HostStage", "Model", "Region", "Row", "Stage"]
