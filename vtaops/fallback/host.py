@@ -25,9 +25,8 @@ from vtaops.kernels.arrays import Array
 from vtaops.kernels.calls.backend import RunnableKernel
 from vtaops.kernels.ops import Conv2dOp, DepthwiseOp, MatmulOp, TensorOp, Window
 from vtaops.ops import Conv2d, Conv2dTranspose, DepthwiseConv2dAlu, Gemm, Operator
-from vtaops.ops.base import as_pair
-from vtaops.ops.window import four_sides
 from vtaops.program import Buffer, Role
+from vtaops.shapes import as_pair, four_sides
 
 Host = Literal["cpu", "cuda"]
 
