@@ -9,6 +9,7 @@ from random_cases import FAMILIES, random_conv2d, random_gemm
 
 import vtaops
 from vtaops import AvgPool2d, Conv2d, Conv2dTranspose, Gemm, cuda, fallback
+from vtaops.fallback import host
 from vtaops.reference import evaluate, random_arguments
 
 ALL = {**FAMILIES, "conv2d": random_conv2d, "gemm": random_gemm}
@@ -69,9 +70,9 @@ def test_arguments_are_checked_as_on_vta():
 class EmulatedKernel:
     """A CUDA kernel that runs on the CPU, thread by thread."""
 
-    def __init__(self, op):
+    def __init__(self, op, schedule, sources):
         self.op = op
-        found = cuda.CudaKernel(op)
+        found = cuda.CudaKernel(op, None, schedule, sources)
         self._emulated = Emulated(found.source(), found.launch)
 
     def __call__(self, *arrays):
@@ -85,8 +86,8 @@ class EmulatedKernel:
 @pytest.mark.skipif(COMPILER is None, reason="the emulator needs a C++ compiler")
 @pytest.mark.parametrize("family", ALL)
 def test_cuda_kernels_of_the_session(family, monkeypatch):
-    monkeypatch.setattr(fallback.cuda, "kernel", EmulatedKernel)
-    monkeypatch.setattr(fallback, "kernel", fallback.kernel.__wrapped__)
+    monkeypatch.setattr(cuda, "kernel", EmulatedKernel)
+    monkeypatch.setattr(host, "kernel", host.kernel.__wrapped__)
     op = ALL[family](random.Random(f"cuda {family}"))
     arrays = random_arguments(op, np.random.default_rng(0))
     with vtaops.Session("fsim", "tiny", fallback="cuda") as session:
@@ -94,3 +95,13 @@ def test_cuda_kernels_of_the_session(family, monkeypatch):
         result = session.run(op, *arrays)
         assert [p.where for p in session.placements] == ["cuda"]
     np.testing.assert_array_equal(result, evaluate(op, arrays), op.summary)
+
+
+@pytest.mark.skipif(COMPILER is None, reason="the emulator needs a C++ compiler")
+@pytest.mark.parametrize("family", ["conv2d", "gemm"])
+def test_the_gpu_runs_tuned_kernels(family):
+    op = ALL[family](random.Random(f"cuda {family}"))
+    found = host.host_op(op, "cuda")
+    assert not isinstance(found, host.PlainOp)
+    scheduled = cuda.CudaKernel(found).source()
+    assert "__shared__" in scheduled
