@@ -15,7 +15,7 @@ import numpy as np
 from vtaops.errors import ModelError, UnsupportedError, VTAError
 
 if TYPE_CHECKING:
-    import onnx
+    from onnx import ModelProto, NodeProto, ValueInfoProto
 
 OPSET = 13
 """Oldest opset that carries scales per channel; older models are converted to it."""
@@ -24,8 +24,8 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 
 
 def load(
-    source: str | Path | onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None = None
-) -> onnx.ModelProto:
+    source: str | Path | ModelProto, shapes: Mapping[str, Sequence[int]] | None = None
+) -> ModelProto:
     """Read a model, check it and give every input a static shape.
 
     Parameters
@@ -78,7 +78,7 @@ def require(package: str) -> Any:
         raise VTAError(message) from error
 
 
-def make_static(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:
+def make_static(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:
     """Replace symbolic dimensions of the inputs in place (see `load`)."""
     inputs = {value.name: value for value in graph_inputs(model)}
     if unknown := sorted(set(shapes) - set(inputs)):
@@ -87,11 +87,12 @@ def make_static(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> 
         dims = value.type.tensor_type.shape.dim
         if (given := shapes.get(name)) is not None:
             _set_dims(name, dims, given)
+        written = shape_text(value)
         for axis, dim in enumerate(dims):
             if not dim.HasField("dim_value") or dim.dim_value <= 0:
                 if axis:
                     raise ModelError(
-                        f"input {name!r} has the dynamic shape {shape_text(value)}; VTA's programs "
+                        f"input {name!r} has the dynamic shape {written}; VTA's programs "
                         f"are compiled for one shape: pass shapes={{{name!r}: (...)}}"
                     )
                 dim.dim_value = 1
@@ -103,13 +104,13 @@ def make_static(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> 
                 dim.Clear()
 
 
-def graph_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+def graph_inputs(model: ModelProto) -> list[ValueInfoProto]:
     """Return the inputs that are no weights (old models list these among their inputs)."""
     weights = {tensor.name for tensor in model.graph.initializer}
     return [value for value in model.graph.input if value.name not in weights]
 
 
-def input_shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
+def input_shapes(model: ModelProto) -> dict[str, tuple[int, ...]]:
     """Return the static shapes of the inputs by name."""
     return {
         value.name: tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
@@ -117,19 +118,19 @@ def input_shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
     }
 
 
-def shape_text(value: onnx.ValueInfoProto) -> str:
+def shape_text(value: ValueInfoProto) -> str:
     """Return a shape with its symbolic dimensions by name: (N, 3, 224, 224)."""
     dims = value.type.tensor_type.shape.dim
     return f"({', '.join(str(d.dim_value or d.dim_param or '?') for d in dims)})"
 
 
-def initializers(model: onnx.ModelProto) -> Arrays:
+def initializers(model: ModelProto) -> Arrays:
     """Return the constant tensors of the graph by name."""
     onnx = require("onnx")
     return {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
 
 
-def replace_initializer(model: onnx.ModelProto, name: str, value: np.ndarray[Any, Any]) -> None:
+def replace_initializer(model: ModelProto, name: str, value: np.ndarray[Any, Any]) -> None:
     """Give a constant tensor another value, or add it to the graph."""
     onnx = require("onnx")
     tensor = onnx.numpy_helper.from_array(np.ascontiguousarray(value), name)
@@ -140,27 +141,27 @@ def replace_initializer(model: onnx.ModelProto, name: str, value: np.ndarray[Any
     model.graph.initializer.append(tensor)
 
 
-def consumers(model: onnx.ModelProto) -> dict[str, list[onnx.NodeProto]]:
+def consumers(model: ModelProto) -> dict[str, list[NodeProto]]:
     """Return the nodes that read each tensor."""
-    found: dict[str, list[onnx.NodeProto]] = {}
+    found: dict[str, list[NodeProto]] = {}
     for node in model.graph.node:
         for name in node.input:
             found.setdefault(name, []).append(node)
     return found
 
 
-def producers(model: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
+def producers(model: ModelProto) -> dict[str, NodeProto]:
     """Return the node that writes each tensor."""
     return {name: node for node in model.graph.node for name in node.output}
 
 
-def attributes(node: onnx.NodeProto) -> dict[str, Any]:
+def attributes(node: NodeProto) -> dict[str, Any]:
     """Return the attributes of a node as Python values."""
     onnx = require("onnx")
     return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
 
 
-def float_tensors(model: onnx.ModelProto) -> list[str]:
+def float_tensors(model: ModelProto) -> list[str]:
     """Return the float32 tensors that nodes of the graph write, in their order."""
     onnx = require("onnx")
     types = {
@@ -171,12 +172,12 @@ def float_tensors(model: onnx.ModelProto) -> list[str]:
     return [name for name in written if types.get(name) == onnx.TensorProto.FLOAT]
 
 
-def _read(path: Path) -> onnx.ModelProto:
+def _read(path: Path) -> ModelProto:
     onnx = require("onnx")
     if not path.is_file():
         raise ModelError(f"there is no model file {path}")
     try:
-        model: onnx.ModelProto = onnx.load(str(path))
+        model: ModelProto = onnx.load(str(path))
     except Exception as error:  # protobuf and the file system raise what they like
         raise ModelError(f"{path} is no ONNX model: {_first_line(error)}") from error
     if not model.graph.node:
@@ -184,7 +185,7 @@ def _read(path: Path) -> onnx.ModelProto:
     return model
 
 
-def _list_inputs_only(model: onnx.ModelProto) -> None:
+def _list_inputs_only(model: ModelProto) -> None:
     """Old models list their weights among the inputs, where they count as no constants."""
     kept = graph_inputs(model)
     del model.graph.input[:]
@@ -201,21 +202,21 @@ def _set_dims(name: str, dims: Any, given: Sequence[int]) -> None:
         dim.dim_value = int(size)
 
 
-def _opset(model: onnx.ModelProto) -> int:
+def _opset(model: ModelProto) -> int:
     return min(
         (entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")),
         default=OPSET,
     )
 
 
-def _other_floats(model: onnx.ModelProto) -> Iterator[tuple[str, int]]:
+def _other_floats(model: ModelProto) -> Iterator[tuple[str, int]]:
     for tensor in model.graph.initializer:
         yield tensor.name, tensor.data_type
     for value in (*model.graph.input, *model.graph.value_info, *model.graph.output):
         yield value.name, value.type.tensor_type.elem_type
 
 
-def _refuse_other_floats(model: onnx.ModelProto) -> None:
+def _refuse_other_floats(model: ModelProto) -> None:
     types = require("onnx").TensorProto
     names = {types.FLOAT16: "float16", types.BFLOAT16: "bfloat16", types.DOUBLE: "float64"}
     for name, kind in _other_floats(model):

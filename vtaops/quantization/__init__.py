@@ -1,7 +1,7 @@
 """Quantisation of float ONNX models with ONNX Runtime's calibrators."""
 
-from vtaops.quantization.quality import LayerQuality, OutputQuality, Quality, compare
 from vtaops.quantization.pipeline import Quantization, quantize, run_quantization
+from vtaops.quantization.quality import LayerQuality, OutputQuality, Quality, compare
 from vtaops.quantization.samples import load_samples
 
 __all__ = [
@@ -11,6 +11,6 @@ __all__ = [
     "Quantization",
     "compare",
     "load_samples",
-    "run_quantization",
     "quantize",
+    "run_quantization",
 ]

@@ -15,14 +15,12 @@ from vtaops.onnx_files import attributes, initializers, producers, replace_initi
 from vtaops.quantization.probe import Probe
 
 if TYPE_CHECKING:
-    import onnx
+    from onnx import ModelProto
 
     from vtaops.quantization.samples import Sample
 
 
-def correct_biases(
-    model: onnx.ModelProto, quantized: onnx.ModelProto, samples: Sequence[Sample]
-) -> int:
+def correct_biases(model: ModelProto, quantized: ModelProto, samples: Sequence[Sample]) -> int:
     """Change the biases of the float model in place; return how many convolutions were corrected.
 
     Parameters
@@ -56,7 +54,7 @@ def correct_biases(
     return len(layers)
 
 
-def dequantized_constants(model: onnx.ModelProto) -> dict[str, np.ndarray[Any, Any]]:
+def dequantized_constants(model: ModelProto) -> dict[str, np.ndarray[Any, Any]]:
     """Return the constants of a QDQ model as float64, by the name they had in the float model."""
     constants = initializers(model)
     found = {}
@@ -76,7 +74,7 @@ def dequantized_constants(model: onnx.ModelProto) -> dict[str, np.ndarray[Any, A
 
 
 def _channel_means(
-    model: onnx.ModelProto, names: Sequence[str], samples: Sequence[Sample]
+    model: ModelProto, names: Sequence[str], samples: Sequence[Sample]
 ) -> dict[str, np.ndarray[Any, Any]]:
     written = producers(model)
     probe = Probe(model, sorted({n for n in names if n in written}), exact=False)

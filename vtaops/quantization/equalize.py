@@ -16,7 +16,7 @@ import numpy as np
 from vtaops.onnx_files import attributes, consumers, initializers, replace_initializer
 
 if TYPE_CHECKING:
-    import onnx
+    from onnx import ModelProto, NodeProto
 
 HOMOGENEOUS = frozenset({"Relu", "LeakyRelu", "MaxPool", "AveragePool", "GlobalAveragePool"})
 """Operators f with f(s x) = s f(x) for s > 0, channel by channel."""
@@ -28,11 +28,11 @@ ROUNDS = 10
 class Pair:
     """Two convolutions, the second of which alone reads the first."""
 
-    first: onnx.NodeProto
-    second: onnx.NodeProto
+    first: NodeProto
+    second: NodeProto
 
 
-def equalize(model: onnx.ModelProto) -> int:
+def equalize(model: ModelProto) -> int:
     """Equalise all pairs of convolutions in place; return how many there are."""
     weights = {
         name: value.astype(np.float64)
@@ -49,7 +49,7 @@ def equalize(model: onnx.ModelProto) -> int:
     return len(pairs)
 
 
-def _pairs(model: onnx.ModelProto) -> list[Pair]:
+def _pairs(model: ModelProto) -> list[Pair]:
     readers = consumers(model)
     outputs = {value.name for value in model.graph.output}
     found = []
@@ -66,14 +66,14 @@ def _pairs(model: onnx.ModelProto) -> list[Pair]:
     return found
 
 
-def _owned(pair: Pair, weights: dict[str, np.ndarray[Any, Any]], model: onnx.ModelProto) -> bool:
+def _owned(pair: Pair, weights: dict[str, np.ndarray[Any, Any]], model: ModelProto) -> bool:
     """Whether the weights are constants that nobody else uses and the groups are simple."""
     readers = consumers(model)
     names = [*pair.first.input[1:], pair.second.input[1]]
     if not all(name in weights and len(readers[name]) == 1 for name in names):
         return False
     groups = attributes(pair.second).get("group", 1)
-    return groups == 1 or weights[pair.second.input[1]].shape[:2] == (groups, 1)
+    return bool(groups == 1 or weights[pair.second.input[1]].shape[:2] == (groups, 1))
 
 
 def _balance(pair: Pair, weights: dict[str, np.ndarray[Any, Any]]) -> None:

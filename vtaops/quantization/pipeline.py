@@ -36,14 +36,34 @@ from vtaops.quantization.scales import (
 )
 
 if TYPE_CHECKING:
-    import onnx
+    from onnx import ModelProto
 
 Scales = Literal["pow2", "free"]
 
-QUANTIZED = (
-    "Conv ConvTranspose Gemm MatMul Relu Clip LeakyRelu Add Mul Concat MaxPool AveragePool "
-    "GlobalAveragePool Reshape Flatten Squeeze Unsqueeze Transpose Resize Pad Slice Split"
-).split()
+QUANTIZED = [
+    "Conv",
+    "ConvTranspose",
+    "Gemm",
+    "MatMul",
+    "Relu",
+    "Clip",
+    "LeakyRelu",
+    "Add",
+    "Mul",
+    "Concat",
+    "MaxPool",
+    "AveragePool",
+    "GlobalAveragePool",
+    "Reshape",
+    "Flatten",
+    "Squeeze",
+    "Unsqueeze",
+    "Transpose",
+    "Resize",
+    "Pad",
+    "Slice",
+    "Split",
+]
 """ONNX operators whose tensors are quantised: those that VTA runs, or that move data."""
 
 
@@ -63,8 +83,8 @@ class Quantization:
         Convolutions that were equalised with the next one.
     """
 
-    model: onnx.ModelProto
-    prepared: onnx.ModelProto
+    model: ModelProto
+    prepared: ModelProto
     samples: list[Sample]
     pairs: int = 0
 
@@ -74,7 +94,7 @@ class Quantization:
 
 
 def quantize(
-    model: str | Path | onnx.ModelProto,
+    model: str | Path | ModelProto,
     calibration: Calibration,
     *,
     scales: Scales = "pow2",
@@ -83,7 +103,7 @@ def quantize(
     equalization: bool = False,
     bias_correction: bool = False,
     shapes: Mapping[str, Sequence[int]] | None = None,
-) -> onnx.ModelProto:
+) -> ModelProto:
     """Quantise a float model to 8 bits; the result is a standard QDQ model.
 
     Parameters
@@ -112,7 +132,7 @@ def quantize(
 
     Returns
     -------
-    onnx.ModelProto
+    ModelProto
         int8 activations, int8 weights, int32 biases of scale input times weight.
 
     Raises
@@ -135,7 +155,7 @@ def quantize(
 
 
 def run_quantization(
-    model: str | Path | onnx.ModelProto,
+    model: str | Path | ModelProto,
     calibration: Calibration,
     *,
     scales: Scales = "pow2",
@@ -169,10 +189,10 @@ def run_quantization(
 
 
 def _load(
-    model: str | Path | onnx.ModelProto,
+    model: str | Path | ModelProto,
     calibration: Calibration,
     shapes: Mapping[str, Sequence[int]] | None,
-) -> tuple[onnx.ModelProto, list[Sample]]:
+) -> tuple[ModelProto, list[Sample]]:
     """Read model and samples; the data say what the model leaves dynamic."""
     if not isinstance(calibration, str | Path | np.ndarray | Mapping):
         calibration = list(calibration)
@@ -183,7 +203,7 @@ def _load(
     return source, load_samples(calibration, input_shapes(source))
 
 
-def _inputs_as_written(model: str | Path | onnx.ModelProto) -> dict[str, tuple[int | None, ...]]:
+def _inputs_as_written(model: str | Path | ModelProto) -> dict[str, tuple[int | None, ...]]:
     """Return the inputs' shapes with None for what is dynamic."""
     onnx = require("onnx")
     if not isinstance(model, onnx.ModelProto):
@@ -197,15 +217,13 @@ def _inputs_as_written(model: str | Path | onnx.ModelProto) -> dict[str, tuple[i
     }
 
 
-def _refuse_quantized(model: onnx.ModelProto) -> None:
+def _refuse_quantized(model: ModelProto) -> None:
     for node in model.graph.node:
         if "QuantizeLinear" in node.op_type or "QLinear" in node.op_type:
             raise ModelError(f"the model is quantised already: it has the node {node.op_type}")
 
 
-def _insert_pairs(
-    model: onnx.ModelProto, grids: dict[str, Grid], scales: Scales
-) -> onnx.ModelProto:
+def _insert_pairs(model: ModelProto, grids: dict[str, Grid], scales: Scales) -> ModelProto:
     """Let ONNX Runtime's quantiser insert the pairs for the grids that were chosen."""
     onnx, ort = require("onnx"), require("onnxruntime.quantization")
     calibrate = require("onnxruntime.quantization.calibrate")
@@ -237,13 +255,13 @@ def _insert_pairs(
     finally:
         logging.getLogger().setLevel(level)
     quantizer.model.topological_sort()
-    result: onnx.ModelProto = quantizer.model.model
+    result: ModelProto = quantizer.model.model
     result.producer_name = "vtaops"
     onnx.checker.check_model(result)
     return result
 
 
-def _weights(model: onnx.ModelProto, grids: dict[str, Grid]) -> dict[str, list[dict[str, Any]]]:
+def _weights(model: ModelProto, grids: dict[str, Grid]) -> dict[str, list[dict[str, Any]]]:
     """Return power-of-two scales for all constants, as ONNX Runtime takes them."""
     constants, kind = initializers(model), require("onnxruntime.quantization").QuantType.QInt8
     found = {}
@@ -263,7 +281,7 @@ def _weights(model: onnx.ModelProto, grids: dict[str, Grid]) -> dict[str, list[d
     return found
 
 
-def _check_powers_of_two(model: onnx.ModelProto) -> None:
+def _check_powers_of_two(model: ModelProto) -> None:
     """Every scale is 2^k: what the caller asked for and hardware relies on."""
     constants, writers, readers = initializers(model), producers(model), consumers(model)
     for node in model.graph.node:

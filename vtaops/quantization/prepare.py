@@ -16,10 +16,10 @@ from vtaops.errors import ModelError
 from vtaops.onnx_files import attributes, initializers, replace_initializer, require
 
 if TYPE_CHECKING:
-    import onnx
+    from onnx import ModelProto, NodeProto
 
 
-def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
+def prepare(model: ModelProto) -> ModelProto:
     """Return the model optimised by ONNX Runtime and rewritten to operators that VTA has.
 
     Raises
@@ -46,16 +46,16 @@ def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
     del prepared.graph.node[:]
     prepared.graph.node.extend(nodes)
     _name_nodes(prepared)
-    result: onnx.ModelProto = onnx.shape_inference.infer_shapes(prepared)
+    result: ModelProto = onnx.shape_inference.infer_shapes(prepared)
     return result
 
 
-def _rewritten(model: onnx.ModelProto, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+def _rewritten(model: ModelProto, node: NodeProto) -> list[NodeProto]:
     rewrite = {"Sum": _sum, "BatchNormalization": _batch_norm, "ReduceMean": _reduce_mean}
     return rewrite[node.op_type](model, node) if node.op_type in rewrite else [node]
 
 
-def _sum(_: onnx.ModelProto, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+def _sum(_: ModelProto, node: NodeProto) -> list[NodeProto]:
     """Sum of n tensors: n - 1 additions."""
     make = require("onnx").helper.make_node
     terms = list(node.input)
@@ -69,7 +69,7 @@ def _sum(_: onnx.ModelProto, node: onnx.NodeProto) -> list[onnx.NodeProto]:
     return nodes
 
 
-def _batch_norm(model: onnx.ModelProto, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+def _batch_norm(model: ModelProto, node: NodeProto) -> list[NodeProto]:
     """Batch norm of inference: a depthwise 1x1 convolution with scale / deviation."""
     constants = initializers(model)
     if len(node.output) != 1 or not all(name in constants for name in node.input[1:]):
@@ -85,7 +85,7 @@ def _batch_norm(model: onnx.ModelProto, node: onnx.NodeProto) -> list[onnx.NodeP
     return [make("Conv", [node.input[0], *names], node.output, **kernel)]
 
 
-def _reduce_mean(model: onnx.ModelProto, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+def _reduce_mean(model: ModelProto, node: NodeProto) -> list[NodeProto]:
     """Mean over height and width: a global average, flattened where axes are dropped."""
     found = attributes(node)
     axes = found.get("axes")
@@ -103,14 +103,14 @@ def _reduce_mean(model: onnx.ModelProto, node: onnx.NodeProto) -> list[onnx.Node
     return [pool, make("Flatten", [whole], node.output)]
 
 
-def _rank(model: onnx.ModelProto, name: str) -> int:
+def _rank(model: ModelProto, name: str) -> int:
     for value in (*model.graph.input, *model.graph.value_info):
         if value.name == name:
             return len(value.type.tensor_type.shape.dim)
     return 0
 
 
-def _name_nodes(model: onnx.ModelProto) -> None:
+def _name_nodes(model: ModelProto) -> None:
     """ONNX Runtime's quantiser tells nodes apart by name."""
     seen = set()
     for index, node in enumerate(model.graph.node):

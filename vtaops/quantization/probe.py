@@ -10,7 +10,7 @@ import numpy as np
 from vtaops.onnx_files import require
 
 if TYPE_CHECKING:
-    import onnx
+    from onnx import ModelProto
 
 
 class Probe:
@@ -28,7 +28,7 @@ class Probe:
     """
 
     def __init__(
-        self, model: onnx.ModelProto, names: Sequence[str] | None = None, *, exact: bool = True
+        self, model: ModelProto, names: Sequence[str] | None = None, *, exact: bool = True
     ) -> None:
         onnx, ort = require("onnx"), require("onnxruntime")
         self.names = list(names) if names is not None else [v.name for v in model.graph.output]

@@ -13,7 +13,7 @@ from vtaops.quantization.probe import Probe
 from vtaops.quantization.scales import saturated
 
 if TYPE_CHECKING:
-    import onnx
+    from onnx import ModelProto
 
     from vtaops.quantization.samples import Sample
 
@@ -56,9 +56,7 @@ class Quality:
         return {"schema": 1, **asdict(self)}
 
 
-def compare(
-    model: onnx.ModelProto, quantized: onnx.ModelProto, samples: Sequence[Sample]
-) -> Quality:
+def compare(model: ModelProto, quantized: ModelProto, samples: Sequence[Sample]) -> Quality:
     """Run both models on the samples and compare every tensor that has a quantised image."""
     images = _images(model, quantized)
     writers = producers(model)
@@ -75,16 +73,14 @@ def compare(
             sums[name] += _powers(exact[name], rounded[image])
         for name in outputs:
             rows[name].append((exact[name], rounded[name]))
-    layers = [
-        LayerQuality(name, writers[name].op_type, _decibels(*sums[name])) for name in images
-    ]
+    layers = [LayerQuality(name, writers[name].op_type, _decibels(*sums[name])) for name in images]
     return Quality(
         tuple(sorted(layers, key=lambda layer: layer.sqnr_db)),
         tuple(_output(name, pairs) for name, pairs in rows.items()),
     )
 
 
-def _images(model: onnx.ModelProto, quantized: onnx.ModelProto) -> dict[str, str]:
+def _images(model: ModelProto, quantized: ModelProto) -> dict[str, str]:
     """Return the dequantised tensor of the QDQ model for tensors of the float model.
 
     What enters a Relu or Clip is left out: there, saturation is no error.

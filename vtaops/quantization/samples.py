@@ -114,6 +114,8 @@ def _cut(place: str, arrays: Sample, shapes: Mapping[str, Sequence[int]]) -> lis
         shape = tuple(shapes[name])
         if array.ndim != len(shape) or array.shape[1:] != shape[1:] or array.shape[0] % shape[0]:
             raise ModelError(f"{place}: {name!r} has shape {array.shape}, the model takes {shape}")
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise ModelError(f"{place}: {name!r} holds values that are not finite")
         counts.add(array.shape[0] // shape[0])
     if len(counts) != 1:
         raise ModelError(f"{place}: the inputs hold different numbers of samples: {counts}")

@@ -20,13 +20,23 @@ from vtaops.onnx_files import consumers, float_tensors, initializers, require
 from vtaops.quantization.probe import Probe
 
 if TYPE_CHECKING:
-    import onnx
+    from onnx import ModelProto, NodeProto
 
     from vtaops.quantization.samples import Sample
 
-MOVES = frozenset(
-    "MaxPool AveragePool Reshape Flatten Squeeze Unsqueeze Transpose Slice Split Resize Pad".split()
-)
+MOVES = {
+    "MaxPool",
+    "AveragePool",
+    "Reshape",
+    "Flatten",
+    "Squeeze",
+    "Unsqueeze",
+    "Transpose",
+    "Slice",
+    "Split",
+    "Resize",
+    "Pad",
+}
 """Operators that ONNX Runtime's quantiser leaves on the grid of their input."""
 
 SATURATING = frozenset({"Relu", "Clip"})
@@ -57,7 +67,7 @@ class Grid:
 
 
 def calibrated_ranges(
-    model: onnx.ModelProto, samples: Sequence[Sample], method: str
+    model: ModelProto, samples: Sequence[Sample], method: str
 ) -> dict[str, Range]:
     """Return the range of every activation, by one of ONNX Runtime's calibrators.
 
@@ -106,7 +116,7 @@ def _reader(calibrate: Any, samples: Sequence[Sample]) -> Any:
 
 
 def shared_ranges(
-    model: onnx.ModelProto, ranges: dict[str, Range]
+    model: ModelProto, ranges: dict[str, Range]
 ) -> tuple[dict[str, Range], dict[str, str]]:
     """Give tensors of one grid one range.
 
@@ -130,7 +140,7 @@ def shared_ranges(
     return {name: hulls[groups[name]] for name in ranges}, groups
 
 
-def saturated(model: onnx.ModelProto) -> dict[str, str]:
+def saturated(model: ModelProto) -> dict[str, str]:
     """Return the inputs of a Relu or Clip that nobody else reads, each with the output."""
     readers = consumers(model)
     outputs = {value.name for value in model.graph.output}
@@ -143,7 +153,7 @@ def saturated(model: onnx.ModelProto) -> dict[str, str]:
     }
 
 
-def _groups(model: onnx.ModelProto, names: set[str]) -> dict[str, str]:
+def _groups(model: ModelProto, names: set[str]) -> dict[str, str]:
     parent = {name: name for name in names}
 
     def root(name: str) -> str:
@@ -170,7 +180,7 @@ def free_grids(ranges: dict[str, Range], *, zero_points: bool) -> dict[str, Grid
 
 
 def power_of_two_grids(
-    model: onnx.ModelProto,
+    model: ModelProto,
     samples: Sequence[Sample],
     ranges: dict[str, Range],
     groups: dict[str, str],
@@ -183,7 +193,8 @@ def power_of_two_grids(
     its scale compete, which saturate the rarest values.
     """
     candidates = {
-        group: _powers(ranges[group], zero_points) for group in {groups[name] for name in ranges}
+        group: _powers(ranges[group], zero_points=zero_points)
+        for group in {groups[name] for name in ranges}
     }
     errors = {group: np.zeros(len(grids)) for group, grids in candidates.items()}
     entering = saturated(model)
@@ -196,9 +207,7 @@ def power_of_two_grids(
                 errors[groups[name]] += [
                     np.square(flat - grid.rounded(flat)).sum() for grid in candidates[groups[name]]
                 ]
-    return {
-        name: candidates[groups[name]][int(np.argmin(errors[groups[name]]))] for name in ranges
-    }
+    return {name: candidates[groups[name]][int(np.argmin(errors[groups[name]]))] for name in ranges}
 
 
 def power_of_two_weight_scale(weight: np.ndarray[Any, Any], least: float = 0.0) -> float:
@@ -211,7 +220,8 @@ def power_of_two_weight_scale(weight: np.ndarray[Any, Any], least: float = 0.0) 
     least
         A lower bound: where the int32 bias needs coarser products.
     """
-    grids = [grid for grid in _powers((-np.abs(weight).max(), np.abs(weight).max()), False)]
+    greatest = float(np.abs(weight).max())
+    grids = _powers((-greatest, greatest), zero_points=False)
     flat = weight.reshape(-1)[:: max(1, weight.size // (16 * MEASURED))].astype(np.float64)
     errors = [np.square(flat - grid.rounded(flat)).sum() for grid in grids]
     scale = grids[int(np.argmin(errors))].scale
@@ -228,7 +238,7 @@ def _covering(found: Range, zero_points: bool) -> Grid:
     return Grid(scale, int(np.clip(np.rint(-128 - low / scale), -128, 127)), symmetric=False)
 
 
-def _powers(found: Range, zero_points: bool) -> list[Grid]:
+def _powers(found: Range, *, zero_points: bool) -> list[Grid]:
     """Return the covering power-of-two grid and those of half and a quarter of its scale."""
     low, high = found
     covering = 2.0 ** np.ceil(np.log2(_covering(found, zero_points).scale))
@@ -242,8 +252,8 @@ def _powers(found: Range, zero_points: bool) -> list[Grid]:
     return grids
 
 
-def constants_on_grids(model: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
-    """Return the float constants that quantised operators read, but for biases, with their reader."""
+def constants_on_grids(model: ModelProto) -> dict[str, NodeProto]:
+    """Return the float constants, biases apart, that quantised operators read, and a reader."""
     constants = initializers(model)
     operands = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1), "MatMul": (0, 1)}
     found = {}
