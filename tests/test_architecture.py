@@ -37,6 +37,8 @@ ALLOWED = {
     "sweep": {"compiler", "workloads", "program", "config", "errors"},
     "reference": {"ops", "program", "config", "errors"},
     "workloads": {"schedule", "ops", "errors"},
+    "onnx_files": {"errors"},
+    "quantization": {"onnx_files", "errors"},
     "report": {"program", "isa", "config", "errors"},
     "rpc": {"board", "runtime", "program", "config", "errors"},
     "selftest": {
