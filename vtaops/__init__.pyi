@@ -13,6 +13,7 @@ from vtaops.errors import DeadlockError as DeadlockError
 from vtaops.errors import DeviceError as DeviceError
 from vtaops.errors import DeviceTimeout as DeviceTimeout
 from vtaops.errors import EncodingError as EncodingError
+from vtaops.errors import ModelError as ModelError
 from vtaops.errors import ProgramError as ProgramError
 from vtaops.errors import ScheduleError as ScheduleError
 from vtaops.errors import ShapeError as ShapeError
@@ -29,6 +30,7 @@ from vtaops.ops import Gemm as Gemm
 from vtaops.ops import MaxPool2d as MaxPool2d
 from vtaops.program import Program as Program
 from vtaops.program import Statistics as Statistics
+from vtaops.quantization import quantize as quantize
 from vtaops.schedule import Tiling as Tiling
 from vtaops.session import Session as Session
 from vtaops.session import add as add
