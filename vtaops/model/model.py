@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy.typing as npt
 
-from vtaops.capabilities import Capabilities, find
+from vtaops.capabilities import Capabilities
 from vtaops.config import HardwareConfig
 from vtaops.graph import Graph, evaluate
 from vtaops.graph.executor import Array, checked_inputs, evaluate_node
@@ -199,11 +199,6 @@ def describe(stage: Stage) -> str:
     place = "host" if isinstance(stage, HostStage) else "VTA"
     last = f" to {stage.nodes[-1]}" if len(stage.nodes) > 1 else ""
     return f"{place}: {stage.nodes[0]}{last}"
-
-
-def capabilities_named(name: str) -> Capabilities:
-    """Return the capabilities of a name; as `vtaops.capabilities.find`."""
-    return find(name)
 
 
 def _launch(

@@ -99,8 +99,9 @@ class Mapper:
         self, name: str, image: tuple[int, int, int, int], tensor: Tensor, role: str = "scratch"
     ) -> Memory:
         n, c, h, w = image
-        lanes = -(-c // self.block) * self.block
-        memory = Memory(name, (n, lanes, h, w), tensor.zero_point, role=role)
+        if role != "input":  # the host pads what it hands over
+            c = -(-c // self.block) * self.block
+        memory = Memory(name, (n, c, h, w), tensor.zero_point, role=role)
         self.memories[name] = memory
         return memory
 
@@ -425,7 +426,9 @@ class Mapper:
         weight = on_lanes(weight, data.relative(self.block), inputs, axis=1)
         weight = on_lanes(weight, lanes, outputs)
         vector = on_lanes(constant.astype(np.int32), lanes, outputs) if constant.any() else None
-        gemm = Gemm(n, outputs, inputs, bool(constant.any()), shift, scaling.clip)
+        gemm = Gemm(
+            n, outputs, inputs, bias=bool(constant.any()), shift=shift, clip=scaling.clip
+        )
         uses = {"data": Use(data), "res": Use(place)}
         self._step(node.name, gemm, uses, weight=weight, bias=vector)
 

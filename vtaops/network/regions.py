@@ -8,8 +8,8 @@ from typing import Literal
 
 from vtaops.compiler import emit
 from vtaops.errors import ScheduleError
-from vtaops.graph import Graph, Node
-from vtaops.layout import data_layout
+from vtaops.graph import Graph, Node, Tensor
+from vtaops.layout import Layout, data_layout
 from vtaops.lowering import Border, Fragment, Part, Place, link
 from vtaops.model import Argument, Region
 from vtaops.network.mapping import Mapper
@@ -88,10 +88,27 @@ def compile_region(graph: Graph, nodes: Sequence[Node], fragments: Fragments) ->
         nodes=tuple(node.name for node in nodes),
         program=program,
         parameters=buffers.parameters,
-        inputs=tuple(
-            Argument.of(tensor, mapper.places[tensor.name].memory) for tensor in mapper.inputs
-        ),
-        outputs=tuple(),
+        inputs=tuple(_input(tensor, mapper) for tensor in mapper.inputs),
+        outputs=tuple(_output(tensor, mapper) for tensor in mapper.outputs),
+    )
+
+
+def _input(tensor: Tensor, mapper: Mapper) -> Argument:
+    memory = mapper.places[tensor.name].memory
+    return Argument(
+        tensor.name,
+        memory.name,
+        tensor.shape,
+        memory.image,
+        border=memory.border,
+        zero_point=tensor.zero_point,
+    )
+
+
+def _output(tensor: Tensor, mapper: Mapper) -> Argument:
+    place = mapper.places[tensor.name]
+    return Argument(
+        tensor.name, place.memory.name, tensor.shape, place.memory.image, lanes=place.lanes
     )
 
 
@@ -116,7 +133,7 @@ class _Buffers:
         for buffer in made:
             self._add(replace(buffer, offset=offsets.get(buffer.name)))
 
-    def _image(self, memory: Memory, layout: object) -> Buffer:
+    def _image(self, memory: Memory, layout: Layout) -> Buffer:
         role = _ROLES[memory.role]
         if memory.folded is not None:
             return replace(memory.folded, name=memory.name, role=role)
