@@ -122,34 +122,40 @@ class Mapper:
         return tensor.name in self._slots
 
     def _join_concatenations(self) -> None:
-        """Give the inputs of every concatenation their parts of one image, the last one first."""
+        """Give the inputs of every concatenation their parts of one image.
+
+        An input that lies elsewhere anyway, in another concatenation or as a view of something, is
+        copied; the others are stored where they belong.
+        """
         makers = {t.name: n for n in self.nodes for t in n.outputs}
         joins = [n for n in self.nodes if isinstance(n.op, ops.Concat)]
-        blocks: dict[str, int] = {}
-        for node in joins:
-            blocks[node.name] = sum(
-                blocks.get(t.name, self._block_count(t)) for t in node.inputs
-            )
+        parts: dict[str, list[str]] = {}  # for each join the names of its parts
+        taken: set[str] = set()
         for node in reversed(joins):
-            (result,) = node.outputs
-            n, _, h, w = _image(result)
-            if result.name not in self._slots:
-                image = n, blocks[node.name] * self.block, h, w
-                memory = self._memory(result.name, image, result)
-                self._slots[result.name] = Place(memory, ())
-                start = 0
-            else:
-                memory = self._slots[result.name].memory
-                start = self._slots[result.name].lanes[0]
+            names = parts[node.outputs[0].name] = []
             for position, tensor in enumerate(node.inputs):
                 maker, name = makers.get(tensor.name), tensor.name
                 stored = maker is not None and (maker in joins or not rules.is_free(maker.op))
-                wide = blocks.get(name, self._block_count(tensor))
-                if not stored or name in self._slots:  # it lies elsewhere: it will be copied
-                    name, wide = _copy_name(node, position), self._block_count(tensor)
+                if not stored or name in taken:
+                    name = _copy_name(node, position)
+                taken.add(name)
+                names.append(name)
+        widths: dict[str, int] = {}  # in blocks
+        for node in joins:
+            for name, tensor in zip(parts[node.outputs[0].name], node.inputs, strict=True):
+                widths.setdefault(name, self._block_count(tensor))
+            widths[node.outputs[0].name] = sum(widths[n] for n in parts[node.outputs[0].name])
+        for node in reversed(joins):
+            (result,) = node.outputs
+            if result.name not in self._slots:
+                n, _, h, w = _image(result)
+                image = n, widths[result.name] * self.block, h, w
+                self._slots[result.name] = Place(self._memory(result.name, image, result), (0,))
+            memory, start = self._slots[result.name].memory, self._slots[result.name].lanes[0]
+            for name, tensor in zip(parts[result.name], node.inputs, strict=True):
                 lanes = range(start, start + _image(tensor)[1])
                 self._slots[name] = Place(memory, tuple(lanes))
-                start += wide * self.block
+                start += widths[name] * self.block
 
     def _block_count(self, tensor: Tensor) -> int:
         return -(-_image(tensor)[1] // self.block)
@@ -365,20 +371,14 @@ class Mapper:
         (result,) = node.outputs
         data = self.places[node.inputs[0].name]
         n, _, h, w = data.memory.image
-        scaling, zero = op.requantization, node.inputs[0].zero_point
+        scaling = op.requantization
         shift, weight, bias = scaling.right_shift, op.weight, op.bias
         assert shift is not None
         if shift < 0:
             weight = (weight.astype(np.int64) << -shift).astype(np.int8)
             bias = None if bias is None else bias.astype(np.int64) << -shift
             shift = 0
-        constant = rules.constant_term(weight.transpose(1, 0, 2, 3), bias, scaling, (zero,))
-        sides = NO_SIDES
-        if zero:  # what lies around the image is read by the first and the last taps
-            around = tuple(-(-k // s) - 1 for k, s in zip(weight.shape[2:], op.strides, strict=True))
-            sides = (around[0], around[1], around[0], around[1])
-        (sh, sw), (top, left, bottom, right) = op.strides, op.padding
-        cut = (top + sides[0] * sh, left + sides[1] * sw, bottom + sides[2] * sh, right + sides[3] * sw)
+        constant = rules.constant_term(weight.transpose(1, 0, 2, 3), bias, scaling, (0,))
         place = self._result(result)
         outputs, inputs = self._width(place), self._width(data)
         lanes = place.relative(self.block)
@@ -388,18 +388,18 @@ class Mapper:
             n,
             inputs,
             outputs,
-            h + sides[0] + sides[2],
-            w + sides[1] + sides[3],
+            h,
+            w,
             kernel=weight.shape[2:],
             strides=op.strides,
-            padding=cut,
+            padding=op.padding,
             output_padding=op.output_padding,
             bias=bool(constant.any()),
             shift=shift,
             clip=scaling.clip,
         )
         vector = on_lanes(constant.astype(np.int32), lanes, outputs) if constant.any() else None
-        uses = {"data": Use(data, sides), "res": Use(place)}
+        uses = {"data": Use(data), "res": Use(place)}
         self._step(node.name, transposed, uses, kernel=weight, bias=vector)
 
     @_map.register

@@ -81,6 +81,9 @@ def _(op: ops.Convolution, node: Node, graph: Graph, target: Target) -> str:
 
 @_obstacle.register
 def _(op: ops.TransposedConvolution, node: Node, graph: Graph, target: Target) -> str:
+    zero_point = node.inputs[0].zero_point
+    if zero_point:  # every phase has taps of its own, so one constant for a channel is not enough
+        return f"its input has the zero point {zero_point}; transposed, VTA needs 0"
     weight = op.weight.transpose(1, 0, 2, 3)
     return no_shift(op.requantization) or _sum_obstacle(weight, op.bias, op.requantization, node)
 
