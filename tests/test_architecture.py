@@ -55,7 +55,7 @@ ALLOWED = {
     "workloads": {"schedule", "ops", "errors"},
     "onnx_files": {"errors"},
     "quantization": {"onnx_files", "errors"},
-    "report": {"program", "isa", "config", "errors"},
+    "report": {"model", "program", "isa", "config", "errors"},
     "rpc": {"board", "runtime", "program", "config", "errors"},
     "selftest": {
         "session",

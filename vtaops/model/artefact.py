@@ -93,7 +93,7 @@ def load(path: str | Path) -> Model:
 def dumps(model: Model) -> bytes:
     """Return the bytes of a model's file."""
     blobs = _Blobs()
-    header = {
+    header: dict[str, Any] = {
         "capabilities": model.capabilities.name,
         "config": model.config.to_dict(),
         "config_name": model.config.name,
@@ -161,7 +161,7 @@ def _checked(data: bytes) -> tuple[dict[str, Any], _Reader]:
         raise ProgramError("the file is corrupted: its SHA-256 does not match")
     try:
         header = json.loads(data[_PREAMBLE.size : _PREAMBLE.size + length])
-        table = [(int(offset), int(nbytes)) for offset, nbytes in header["blobs"]]
+        table: list[tuple[int, int]] = [(int(o), int(n)) for o, n in header["blobs"]]
     except (ValueError, KeyError, TypeError) as error:
         raise ProgramError(f"the header of the model is inconsistent: {error!r}") from error
     return header, _Reader(data, _aligned(_PREAMBLE.size + length), table)
@@ -209,8 +209,9 @@ class _Reader:
         """Return an array: a read-only view of the file's bytes."""
         if entry["dtype"] not in _DTYPES:
             raise ProgramError(f"an array has dtype {entry['dtype']!r}")
-        array = np.frombuffer(self.bytes_of(entry["array"]), entry["dtype"])
-        return array.reshape(entry["shape"])
+        flat = np.frombuffer(self.bytes_of(entry["array"]), entry["dtype"])
+        array: np.ndarray[Any, Any] = flat.reshape(entry["shape"])
+        return array
 
 
 # ----------------------------------------------------------------------------------- graph

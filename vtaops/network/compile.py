@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -107,9 +108,7 @@ def as_graph(source: Any) -> Graph:
         If the graph computes nothing.
     """
     if not isinstance(source, Graph):
-        from vtaops.relax import import_model
-
-        source = import_model(source)
+        source = import_module("vtaops.relax").import_model(source)
     assert isinstance(source, Graph)
     if not source.outputs:
         raise ShapeError(f"the network {source.name!r} has no output; see Graph.output")

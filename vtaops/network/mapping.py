@@ -1,9 +1,10 @@
 """From the nodes of a graph to operators of VTA and the places of their tensors.
 
-`Mapper` walks the nodes that one region executes, in order, and collects steps. Constants are folded
-on the way: weights are spread over the lanes that hold their channels, and everything that is added
-to the sums, zero points included, becomes one bias (``docs/quantization.md``). Where padding must
-hold a zero point other than 0, the operator reads it from a border in DRAM and pads nothing itself.
+`Mapper` walks the nodes that one region executes, in order, and collects steps. Constants are
+folded on the way: weights are spread over the lanes that hold their channels, and everything that
+is added to the sums, zero points included, becomes one bias (``docs/quantization.md``). Where
+padding must hold a zero point other than 0, the operator reads it from a border in DRAM and pads
+nothing itself.
 
 Relies on `vtaops.network.rules`: a node comes here only if it has no obstacle.
 """
@@ -21,6 +22,7 @@ from vtaops.graph import Graph, Node, Tensor
 from vtaops.graph import operators as ops
 from vtaops.graph.operators import GraphOperator
 from vtaops.network import rules
+from vtaops.network.rules import Target
 from vtaops.network.storage import (
     NO_SIDES,
     Array,
@@ -34,7 +36,6 @@ from vtaops.network.storage import (
     on_lanes,
     packed_lanes,
 )
-from vtaops.network.rules import Target
 from vtaops.ops import Conv2d, Conv2dTranspose, Elementwise, Gemm, MaxPool2d, Operator
 
 
@@ -351,9 +352,7 @@ class Mapper:
         uses["res"] = Use(place)
         self._step(node.name, convolution, uses, kernel=weight, bias=vector)
 
-    def _folded(
-        self, node: Node, op: Conv2d, data: Place, weight: Array
-    ) -> tuple[Conv2d, Array]:
+    def _folded(self, node: Node, op: Conv2d, data: Place, weight: Array) -> tuple[Conv2d, Array]:
         """Take the columns of the window as channels if the host packs the image for it alone."""
         (tensor,) = node.inputs[:1]
         readers = [n for n in self.nodes if tensor in n.inputs]
@@ -426,9 +425,7 @@ class Mapper:
         weight = on_lanes(weight, data.relative(self.block), inputs, axis=1)
         weight = on_lanes(weight, lanes, outputs)
         vector = on_lanes(constant.astype(np.int32), lanes, outputs) if constant.any() else None
-        gemm = Gemm(
-            n, outputs, inputs, bias=bool(constant.any()), shift=shift, clip=scaling.clip
-        )
+        gemm = Gemm(n, outputs, inputs, bias=bool(constant.any()), shift=shift, clip=scaling.clip)
         uses = {"data": Use(data), "res": Use(place)}
         self._step(node.name, gemm, uses, weight=weight, bias=vector)
 

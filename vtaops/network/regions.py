@@ -125,7 +125,8 @@ class _Buffers:
         layout = data_layout(target.config)
         made = [self._image(memory, layout) for memory in mapper.memories.values()]
         alignment = max(
-            memory.element_bytes for memory in (target.config.inp, target.config.wgt, target.config.acc)
+            memory.element_bytes
+            for memory in (target.config.inp, target.config.wgt, target.config.acc)
         )
         arena = [b.name for b in made if b.role is Role.SCRATCH and b.fill is None]
         lifetimes = _lifetimes(mapper.steps, made)
@@ -189,6 +190,5 @@ def _lifetimes(steps: Sequence[Step], buffers: Sequence[Buffer]) -> dict[str, Li
         for use in step.uses.values():
             touched.setdefault(use.place.memory.name, []).append(number)
     return {
-        name: Lifetime(min(numbers), max(numbers), sizes[name])
-        for name, numbers in touched.items()
+        name: Lifetime(min(numbers), max(numbers), sizes[name]) for name, numbers in touched.items()
     }

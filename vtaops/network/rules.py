@@ -90,9 +90,7 @@ def _(op: ops.TransposedConvolution, node: Node, graph: Graph, target: Target) -
 
 @_obstacle.register
 def _(op: ops.Dense, node: Node, graph: Graph, target: Target) -> str:
-    return no_shift(op.requantization) or _sum_obstacle(
-        op.weight, op.bias, op.requantization, node
-    )
+    return no_shift(op.requantization) or _sum_obstacle(op.weight, op.bias, op.requantization, node)
 
 
 @_obstacle.register

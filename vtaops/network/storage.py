@@ -1,9 +1,9 @@
 """Where a tensor of a graph lies on the device: which lanes of which image hold its channels.
 
-Images lie in DRAM in blocks of channels. A tensor need not fill its blocks: `Place.lanes` says where
-each of its channels is. So concatenation, slices of channels and channel shuffles move nothing: they
-are other lanes of the same memory, and the weights of whoever reads them are permuted instead, at
-compile time. What lies in the other lanes counts for nothing: its weights are zero.
+Images lie in DRAM in blocks of channels. A tensor need not fill its blocks: `Place.lanes` says
+where each of its channels is. So concatenation, slices of channels and channel shuffles move
+nothing: they are other lanes of the same memory, and the weights of whoever reads them are permuted
+instead, at compile time. What lies in the other lanes counts for nothing: its weights are zero.
 
 Matrices are images of one pixel: (M, K) is (M, K, 1, 1), which has the same bytes.
 """

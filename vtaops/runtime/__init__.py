@@ -79,4 +79,13 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'vtaops.runtime' has no attribute {name!r}")
 
 
-__all__ = ["DEVICES", "Device", "DeviceBuffer", "Fsim", "LoadedProgram", "ResidentPrograms", "Tsim", "open_device"]
+__all__ = [
+    "DEVICES",
+    "Device",
+    "DeviceBuffer",
+    "Fsim",
+    "LoadedProgram",
+    "ResidentPrograms",
+    "Tsim",
+    "open_device",
+]

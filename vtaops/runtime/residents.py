@@ -1,7 +1,7 @@
 """ResidentPrograms: programs that stay in the memory of a device between runs.
 
-What a session, or a model that runs by itself, keeps: a program and its parameters are written once,
-later runs move inputs and results only.
+What a session, or a model that runs by itself, keeps: a program and its parameters are written
+once, later runs move inputs and results only.
 """
 
 from __future__ import annotations
