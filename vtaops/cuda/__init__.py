@@ -6,14 +6,14 @@ Without a GPU every kernel can still be scheduled, printed and compiled to CUDA 
 
 from vtaops.cuda.kernel import CudaKernel, device_present, kernel
 from vtaops.cuda.resources import Resources, occupancy, resources
-from vtaops.kernels.calls import Operators
+from vtaops.kernels.calls import OperatorCalls
 from vtaops.kernels.calls.arguments import PRODUCT
 from vtaops.kernels.calls.backend import RunnableKernel
-from vtaops.kernels.calls.separable import FusedSeparable
+from vtaops.kernels.calls.separable import SeparableCalls
 from vtaops.kernels.ops import TensorOp
 
 
-class _Cuda(FusedSeparable, Operators):
+class _Cuda(SeparableCalls, OperatorCalls):
     """The operators of this machine's GPU."""
 
     product_dtypes = (*PRODUCT, "float16")

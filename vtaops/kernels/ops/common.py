@@ -111,7 +111,7 @@ def sides(padding: int | tuple[int, ...]) -> tuple[int, int, int, int]:
 
 
 @dataclass(frozen=True)
-class Window:
+class SlidingWindow:
     """A window that slides over the rows and columns of an image.
 
     Attributes
@@ -162,7 +162,7 @@ class Window:
         return (extent - span) // self.strides[axis] + 1
 
 
-def pad_image(image: Tensor, window: Window, value: Expr, name: str = "padded") -> Tensor:
+def pad_image(image: Tensor, window: SlidingWindow, value: Expr, name: str = "padded") -> Tensor:
     """Declare an image (..., rows, columns) surrounded by `value` as the window asks."""
     top, left, bottom, right = window.padding
     if not any(window.padding):
@@ -182,7 +182,7 @@ def zero(dtype: str) -> Expr:
     return tirx.const(0, dtype)
 
 
-def window_axes(window: Window) -> tuple[Expr, Expr]:
+def window_axes(window: SlidingWindow) -> tuple[Expr, Expr]:
     """Return the reduction axes (row, column) of a window."""
     return (
         te.reduce_axis((0, window.kernel[0]), name="kh"),
