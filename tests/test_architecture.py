@@ -47,6 +47,7 @@ ALLOWED = {
         "program",
         "capabilities",
         "layout",
+        "views",
         "config",
         "errors",
     },
