@@ -29,7 +29,9 @@ STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
 """(channels, stride of the first block) of the four stages, of two blocks each."""
 
 
-def resnet18(ops: OperatorMethods, image: Int8Array, seed: int = 0, classes: int = 1000) -> Int8Array:
+def resnet18(
+    ops: OperatorMethods, image: Int8Array, seed: int = 0, classes: int = 1000
+) -> Int8Array:
     """Return the scores of an image (1, 3, H, W); weights are drawn from `seed`."""
     rng = np.random.default_rng(seed)
 
