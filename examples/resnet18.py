@@ -2,7 +2,8 @@
 
 python examples/resnet18.py --size 224 --config pynq
 
-The network is one function of `OperatorMethods`: a session runs it, and so does NumPy, with equal scores.
+The network is one function of `OperatorMethods`: a session runs it, and so does NumPy, with equal
+scores.
 A shortcut is added inside the convolution that it bypasses; what VTA cannot run, the CPU does.
 """
 
