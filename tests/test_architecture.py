@@ -63,7 +63,7 @@ ALLOWED = {
         "errors",
     },
     "sweep": {"compiler", "workloads", "program", "config", "errors"},
-    "reference": {"ops", "shapes", "program", "config", "errors"},
+    "reference": {"ops", "shapes", "program", "views", "config", "errors"},
     "workloads": {"schedule", "ops", "errors"},
     "onnx_files": {"errors"},
     "quantization": {"onnx_files", "errors"},

@@ -366,9 +366,15 @@ class Mapper:
         self, node: Node, op: Conv2d, uses: dict[str, Use], weight: Array, constant: Array
     ) -> None:
         """Emit a convolution with what is added to its sums."""
-        op = replace(op, bias=bool(constant.any()))
-        bias = constant.astype(np.int32) if op.bias else None
-        self._step(node.name, op, uses, kernel=weight, bias=bias)
+        digits = constant_digits(constant, self.block)
+        if digits is None:
+            bias = constant.astype(np.int32)
+            self._step(node.name, replace(op, bias=True), uses, kernel=weight, bias=bias)
+        elif constant.any():
+            op, tiles = replace(op, bias_tiles=True), digits[:, :, None, None]
+            self._step(node.name, op, uses, kernel=weight, constant_scale=tiles)
+        else:
+            self._step(node.name, op, uses, kernel=weight)
 
     def _from_host(
         self, node: Node, op: Conv2d, data: Place, weight: Array, constant: Array
