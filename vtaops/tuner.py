@@ -19,6 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+from vtaops.cache import cache_directory
 from vtaops.compiler import compile
 from vtaops.config import HardwareConfig
 from vtaops.errors import ScheduleError
@@ -179,9 +180,8 @@ def _tuned(record: dict[str, Any], source: str) -> Tuned:
 
 
 def _cache_path(key: str, effort: str) -> Path:
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     digest = hashlib.sha256(key.encode()).hexdigest()[:32]
-    return root / "vtaops" / "tilings" / f"{digest}-{effort}.json"
+    return cache_directory("tilings") / f"{digest}-{effort}.json"
 
 
 @lru_cache(maxsize=1)

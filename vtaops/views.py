@@ -74,7 +74,7 @@ class Plus(View):
     Attributes
     ----------
     value : int
-        What is added; int32 wraps.
+        What is added.
     """
 
     value: int
@@ -84,7 +84,22 @@ class Plus(View):
         return shape
 
     def apply(self, array: Array) -> Array:
-        return (array.astype(np.int64) + self.value).astype(array.dtype)
+        """Return the sums.
+
+        Raises
+        ------
+        ShapeError
+            If one of them leaves the range of the array's dtype.
+        """
+        sums = array.astype(np.int64) + self.value
+        added = sums.astype(array.dtype)
+        if (added != sums).any():
+            worst = sums[added != sums][0] - self.value
+            raise ShapeError(
+                f"a bias of {worst} cannot be rounded: with half a step of the shift, {self.value}, "
+                f"it leaves {array.dtype}; give a smaller one, or rounding='truncate'"
+            )
+        return added
 
     def invert(self, array: Array, shape: Shape) -> Array:
         return (array.astype(np.int64) - self.value).astype(array.dtype)
