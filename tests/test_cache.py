@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from tsim_support import needs_tools
+from helpers.tsim_support import needs_tools
 
 from vtaops import DeviceError
 from vtaops.cache import cache_directory, intact, keep, obtain
