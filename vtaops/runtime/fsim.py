@@ -196,6 +196,10 @@ class Fsim(Closing):
                 min(float(timeout), _LONGEST_TIMEOUT),
             )
 
+    def interrupt(self) -> None:
+        """End the launch that is under way in another thread, which raises a `DeviceError`."""
+        self._native.interrupt()
+
     def stats(self) -> Statistics:
         """Return the counters of all instructions executed since the last `reset_stats`."""
         with _worded(self._encoding):
