@@ -12,7 +12,7 @@ Imports no TVM: a board installs this file.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from enum import Enum
 
 from vtaops.config import HardwareConfig
@@ -68,6 +68,23 @@ class Capabilities:
     micro_ops: int = 0
     token_capacity: int = 255
     separate_out: bool = True
+
+    def __post_init__(self) -> None:
+        """Check what may come from another machine.
+
+        Raises
+        ------
+        ConfigError
+            Naming the value and its type.
+        """
+        for f in fields(self):
+            kind = {"name": str, "micro_ops": int, "token_capacity": int}.get(f.name, bool)
+            value = getattr(self, f.name)
+            if type(value) is not kind or (kind is int and not 0 <= value < 1 << 32):
+                raise ConfigError(
+                    f"capability {f.name} is {value!r}; it must be of type {kind.__name__}"
+                    f"{' in 0..2**32-1' if kind is int else ''}"
+                )
 
     def has(self, feature: Feature) -> bool:
         """Return whether it has a feature."""

@@ -96,8 +96,8 @@ class Plus(View):
         if (added != sums).any():
             worst = sums[added != sums][0] - self.value
             raise ShapeError(
-                f"a bias of {worst} cannot be rounded: with half a step of the shift, {self.value}, "
-                f"it leaves {array.dtype}; give a smaller one, or rounding='truncate'"
+                f"a bias of {worst} cannot be rounded: with half a step of the shift, "
+                f"{self.value}, it leaves {array.dtype}; give a smaller one, or rounding='truncate'"
             )
         return added
 

@@ -12,9 +12,7 @@ from collections.abc import Iterator
 from vtaops import Conv2d
 
 
-def conv(
-    i: int, o: int, size: int | tuple[int, int], k=3, s=1, p=None, d=1, g: int = 1
-) -> Conv2d:
+def conv(i: int, o: int, size: int | tuple[int, int], k=3, s=1, p=None, d=1, g: int = 1) -> Conv2d:
     """Return a convolution; `p` None pads such that stride 1 keeps the size."""
     height, width = (size, size) if isinstance(size, int) else size
     (kh, kw), (dh, dw) = ((v, v) if isinstance(v, int) else v for v in (k, d))
@@ -190,9 +188,20 @@ def segmentation() -> Iterator[Conv2d]:
         yield from (conv(512, 1024, 41, d=rate), conv(2048, 21, 41, d=rate))
     for factor, rate in ((1, 1), (2, 2), (4, 4), (8, 8), (16, 16), (32, 1)):
         yield conv(21 * factor // max(1, factor // 2), 21 * factor, 64, d=rate)
-    yield from (conv(21, 21, 64, d=16), conv(4096, 512, 60), conv(4096, 1024, 60), conv(304, 256, 129))
+    yield from (
+        conv(21, 21, 64, d=16),
+        conv(4096, 512, 60),
+        conv(4096, 1024, 60),
+        conv(304, 256, 129),
+    )
     yield from (conv(2048, 512, 6, 1), conv(256, 48, 129, 1), conv(512, 19, 90, 1))
-    for i, o, size in ((1, 64, 572), (64, 128, 284), (256, 256, 138), (512, 1024, 32), (1024, 1024, 30)):
+    for i, o, size in (
+        (1, 64, 572),
+        (64, 128, 284),
+        (256, 256, 138),
+        (512, 1024, 32),
+        (1024, 1024, 30),
+    ):
         yield conv(i, o, size, 3, 1, 0)
     yield from (conv(1024, 512, 56, 3, 1, 0), conv(64, 2, 388, 1), conv(128, 64, 392, 3, 1, 0))
     for c, size in ((16, 128), (32, 64), (64, 64), (128, 64)):
@@ -202,25 +211,52 @@ def segmentation() -> Iterator[Conv2d]:
         yield from (conv(c, c, size, (5, 1)), conv(c, c, size, (1, 5)), conv(c, c, size, 2, 2, 0))
     for rate in (1, 2, 4, 8, 16):
         yield from (conv(12, 12, 128, d=rate), conv(25, 28, 64, d=rate), depthwise(24, 64, d=rate))
-    yield from (conv(3, 13, 512, 3, 2), conv(3, 64, (1024, 2048), 3, 2), conv(512, 128, (32, 64), 5, 2, 2))
-    yield from (conv(960, 128, (64, 128), 1), conv(128, 128, (64, 128)), conv(256, 256, (128, 256), 3, 2))
+    yield from (
+        conv(3, 13, 512, 3, 2),
+        conv(3, 64, (1024, 2048), 3, 2),
+        conv(512, 128, (32, 64), 5, 2, 2),
+    )
+    yield from (
+        conv(960, 128, (64, 128), 1),
+        conv(128, 128, (64, 128)),
+        conv(256, 256, (128, 256), 3, 2),
+    )
 
 
 def relatives() -> Iterator[Conv2d]:
     """Super resolution, style, pose, GANs, audio, speech, sequences: whatever is called conv2d."""
     yield from (conv(1, 64, 128, 9), conv(64, 32, 128, 1), conv(32, 1, 128, 5), conv(56, 1, 128, 9))
     yield from (conv(3, 32, 256, 9), conv(64, 64, 96), conv(3, 64, 256, 7), conv(64, 3, 256, 9))
-    yield from (conv(185, 128, 46, 7), conv(128, 128, 46, 7), conv(32, 32, 46, 9), conv(48, 48, 46, 11))
+    yield from (
+        conv(185, 128, 46, 7),
+        conv(128, 128, 46, 7),
+        conv(32, 32, 46, 9),
+        conv(48, 48, 46, 11),
+    )
     for i, o, size in ((6, 64, 256), (64, 128, 128), (128, 256, 64), (256, 512, 32), (512, 1, 31)):
         yield conv(i, o, size, 4, 2 if size != 31 else 1, 1)
-    yield from (conv(1, 32, (161, 200), (41, 11), 2, (20, 5)), conv(32, 32, (81, 100), (21, 11), (2, 1)))
+    yield from (
+        conv(1, 32, (161, 200), (41, 11), 2, (20, 5)),
+        conv(32, 32, (81, 100), (21, 11), (2, 1)),
+    )
     yield from (conv(1, 64, (49, 10), (10, 4), 2, (5, 1)), depthwise(64, (25, 5)))
-    yield from (conv(1, 128, (1, 8000), (1, 80), (1, 4), 0), conv(1, 512, (1, 16000), (1, 10), (1, 5), 0))
-    yield from (conv(512, 512, (1, 3199), (1, 3), (1, 2), 0), conv(768, 768, (1, 49), (1, 128), g=16))
+    yield from (
+        conv(1, 128, (1, 8000), (1, 80), (1, 4), 0),
+        conv(1, 512, (1, 16000), (1, 10), (1, 5), 0),
+    )
+    yield from (
+        conv(512, 512, (1, 3199), (1, 3), (1, 2), 0),
+        conv(768, 768, (1, 49), (1, 128), g=16),
+    )
     for rate in (1, 8, 64, 512):
         yield conv(32, 64, (1, 4000), (1, 2), p=(0, rate), d=(1, rate))
     yield from (conv(80, 512, (1, 400), (1, 5)), conv(256, 256, (1, 500), (1, 31), g=256))
-    yield from (conv(1, 1, 28, 5), conv(1, 6, 32, 5, 1, 0), conv(6, 16, 14, 5, 1, 0), conv(16, 120, 5, 5, 1, 0))
+    yield from (
+        conv(1, 1, 28, 5),
+        conv(1, 6, 32, 5, 1, 0),
+        conv(6, 16, 14, 5, 1, 0),
+        conv(16, 120, 5, 5, 1, 0),
+    )
 
 
 NETWORKS = {
