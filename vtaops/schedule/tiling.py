@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from vtaops.errors import ScheduleError
 
 Operand = Literal["wgt", "inp"]
-Padding = Literal["multiply", "skip"]
+PaddingRule = Literal["multiply", "skip"]
 Taps = Literal["all", "row", "one"]
 
 
@@ -63,7 +63,7 @@ class Tiling:
     wgt_tiles: int = 1
     acc_tiles: int = 1
     keep: Operand = "wgt"
-    padding: Padding = "multiply"
+    padding: PaddingRule = "multiply"
     taps: Taps = "all"
 
     def __post_init__(self) -> None:
@@ -91,7 +91,7 @@ class Tiling:
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "keep": get_args(Operand),
-    "padding": get_args(Padding),
+    "padding": get_args(PaddingRule),
     "taps": get_args(Taps),
 }
 """The parameters that are no numbers, and their values."""
