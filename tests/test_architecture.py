@@ -44,7 +44,7 @@ ALLOWED = {
     "fallback": {"cpu", "cuda", "kernels", "ops", "shapes", "program", "isa", "config", "errors"},
     "lowering": {"schedule", "ops", "program", "isa", "layout", "config", "errors"},
     "compiler": {"lowering", "capabilities", "schedule", "ops", "program", "config", "errors"},
-    "tuner": {"compiler", "schedule", "ops", "config", "cache", "errors"},
+    "tuner": {"compiler", "capabilities", "schedule", "ops", "config", "cache", "errors"},
     "sweep": {"compiler", "workloads", "program", "config", "errors"},
     "reference": {"ops", "shapes", "program", "config", "errors"},
     "workloads": {"schedule", "ops", "errors"},

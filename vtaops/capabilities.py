@@ -77,14 +77,14 @@ class Capabilities:
         ConfigError
             Naming the value and its type.
         """
+        counts = {"micro_ops": self.micro_ops, "token_capacity": self.token_capacity}
+        for name, count in counts.items():
+            if type(count) is not int or not 0 <= count < 1 << 32:
+                raise ConfigError(f"{name} is {count!r}; it must be an integer in 0..2**32-1")
         for f in fields(self):
-            kind = {"name": str, "micro_ops": int, "token_capacity": int}.get(f.name, bool)
-            value = getattr(self, f.name)
-            if type(value) is not kind or (kind is int and not 0 <= value < 1 << 32):
-                raise ConfigError(
-                    f"capability {f.name} is {value!r}; it must be of type {kind.__name__}"
-                    f"{' in 0..2**32-1' if kind is int else ''}"
-                )
+            value, kind = getattr(self, f.name), str if f.name == "name" else bool
+            if f.name not in counts and type(value) is not kind:
+                raise ConfigError(f"{f.name} is {value!r}; it must be of type {kind.__name__}")
 
     def has(self, feature: Feature) -> bool:
         """Return whether it has a feature."""

@@ -31,7 +31,7 @@ import numpy as np
 
 from vtaops.board.bitfile import MAX_BYTES, BitFile, check_part, parse_bit_file
 from vtaops.board.faults import Fault, Faults, FaultyConnection
-from vtaops.errors import ConfigError, DeviceError, VTAError
+from vtaops.errors import ConfigError, DeviceError, NoRoom, VTAError
 from vtaops.runtime.pynq import Accelerator, PynqBuffer, PynqDevice
 from vtaops.runtime.wire import (
     CHUNK_BYTES,
@@ -448,12 +448,12 @@ class Session:
     def _alloc(self, nbytes: int) -> _Answer:
         limits = self._server.limits
         if not 0 < nbytes <= limits.session_bytes - self._used:
-            raise DeviceError(
+            raise NoRoom(
                 f"cannot allocate {_short(nbytes)} bytes: the session uses {self._used} of "
                 f"{limits.session_bytes}"
             )
         if len(self._buffers) >= limits.buffers:
-            raise DeviceError(f"the session has {limits.buffers} buffers; it may have no more")
+            raise NoRoom(f"the session has {limits.buffers} buffers; it may have no more")
         buffer = self._device.alloc(nbytes)
         assert isinstance(buffer, PynqBuffer)
         handle, self._next_handle = self._next_handle, self._next_handle + 1

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import vtaops._fsim as _fsim
 from vtaops.capabilities import FSIM, Capabilities, find
 from vtaops.config import HardwareConfig
-from vtaops.errors import DeadlockError, DeviceError, DeviceTimeout, EncodingError
+from vtaops.errors import DeadlockError, DeviceError, DeviceTimeout, EncodingError, NoRoom
 from vtaops.isa import OPCODE_BITS, WORD_BITS, Encoding, MicroOp, disassemble
 from vtaops.program.statistics import Statistics
 from vtaops.runtime.arguments import as_bytes, as_integer, as_seconds
@@ -122,12 +122,17 @@ class Fsim(Closing):
 
         Raises
         ------
+        NoRoom
+            If there is no room.
         DeviceError
-            If there is no room, or the size is not positive.
+            If the size is not positive.
         """
         nbytes = as_integer("the size of a buffer in bytes", nbytes, 1, 1 << 32)
-        with _worded(self._encoding):
-            buffer: DeviceBuffer = self._native.alloc(nbytes)
+        try:
+            with _worded(self._encoding):
+                buffer: DeviceBuffer = self._native.alloc(nbytes)
+        except DeviceError as error:
+            raise (NoRoom(str(error)) if "no room" in str(error) else error) from None
         return buffer
 
     def free(self, buffer: DeviceBuffer) -> None:

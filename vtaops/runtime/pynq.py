@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from vtaops.capabilities import FULL, HLS_2020, Capabilities
 from vtaops.config import INSTRUCTION_BYTES, PAGE_BYTES, HardwareConfig, Memory
-from vtaops.errors import BufferLost, DeviceError, DeviceTimeout, UnsupportedError, VTAError
+from vtaops.errors import BufferLost, DeviceError, DeviceTimeout, NoRoom, UnsupportedError, VTAError
 from vtaops.isa import Encoding, Load, words_to_array
 from vtaops.program.statistics import Statistics, count_instructions
 from vtaops.runtime.arguments import as_bytes, as_integer, as_seconds
@@ -232,7 +232,10 @@ class Accelerator:
         with _worded(f"cannot allocate {nbytes} bytes"):  # beside a run, if there is one
             if self._registers is None:
                 raise DeviceError(NOT_PROGRAMMED)
-            array = self.interface.allocate((nbytes,), np.uint8, cacheable=1)
+            try:
+                array = self.interface.allocate((nbytes,), np.uint8, cacheable=1)
+            except (MemoryError, RuntimeError) as error:  # PYNQ has no error of its own for it
+                raise NoRoom(f"the board has no room for {nbytes} bytes: {error}") from error
             address = int(array.physical_address)
         if address % PAGE_BYTES or not 0 < address <= ADDRESS_LIMIT - nbytes:
             raise DeviceError(

@@ -27,6 +27,7 @@ from vtaops.errors import (
     DeadlockError,
     DeviceError,
     DeviceTimeout,
+    NoRoom,
     UnsupportedError,
     VTAError,
 )
@@ -66,6 +67,7 @@ _ERRORS = {
         DeadlockError,
         DeviceError,
         DeviceTimeout,
+        NoRoom,
         UnsupportedError,
     )
 }

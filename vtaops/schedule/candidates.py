@@ -109,14 +109,16 @@ def _one_tile_each(shape: BlockedShape, config: HardwareConfig, uneven: bool) ->
         _coarse_divisions(shape.columns.extent),
         indexing="ij",
     )
-    found = Candidates(*(size.ravel() for size in sizes), *(np.ones(sizes[0].size, np.int64),) * 4)
+    oc, ic, h, w = (size.ravel() for size in sizes)
+    one = np.ones_like(oc)
+    found = Candidates(oc, ic, h, w, one, one, one, one)
     return found.pick(np.flatnonzero(shape.admits(found.oc) & _fits(shape, config, found)))
 
 
 def _fits(shape: BlockedShape, config: HardwareConfig, c: Candidates) -> Grid:
     """Return whether the scratchpads hold each candidate."""
     used = shape.elements(c.oc, c.ic, c.h, c.w, c.inp_tiles, c.wgt_tiles, c.acc_tiles)
-    return np.all([used[m] <= getattr(config, m).depth for m in used], axis=0)
+    return np.asarray(np.all([used[m] <= getattr(config, m).depth for m in used], axis=0))
 
 
 def dram_bytes(shape: BlockedShape, config: HardwareConfig, c: Candidates) -> Grid:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.config import INSTRUCTION_BYTES, PAGE_BYTES, HardwareConfig
-from vtaops.errors import ConfigError, DeadlockError, DeviceError, DeviceTimeout
+from vtaops.errors import ConfigError, DeadlockError, DeviceError, DeviceTimeout, NoRoom
 from vtaops.program.statistics import Statistics
 from vtaops.runtime.arguments import as_bytes, as_integer, as_seconds
 from vtaops.runtime.device import Closing, DeviceBuffer
@@ -344,7 +344,7 @@ class _PageAllocator:
                 buffer = TsimBuffer(address, nbytes)
                 self._buffers.add(buffer)
                 return buffer
-        raise DeviceError(f"no room for {nbytes} bytes in the DRAM of tsim ({DRAM_BYTES} bytes)")
+        raise NoRoom(f"no room for {nbytes} bytes in the DRAM of tsim ({DRAM_BYTES} bytes)")
 
     def free(self, buffer: DeviceBuffer) -> None:
         self.check(buffer, 0)
