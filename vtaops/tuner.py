@@ -164,7 +164,15 @@ def recall(op: Operator, config: HardwareConfig, effort: Effort) -> Tuned | None
             found = _tuned(json.loads(path.read_text()), "cache")
             check_tiling(op, config, found.tiling)
             return found
-        except (OSError, ValueError, KeyError, TypeError, ScheduleError):
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            OverflowError,
+            RecursionError,
+            ScheduleError,
+        ):
             continue  # not there, damaged, or of another operator: search again
     return None
 

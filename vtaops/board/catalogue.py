@@ -258,7 +258,7 @@ class Catalogue:
         try:
             values = json.loads(self._additions.read_text(encoding="utf-8"))
             return [_entry(value, self._additions) for value in values.values()]
-        except (ValueError, AttributeError) as error:
+        except (OSError, ValueError, AttributeError, RecursionError) as error:
             raise ConfigError(f"{self._additions} is damaged ({error}); remove it") from error
 
 
@@ -286,9 +286,12 @@ def _read_manifest(path: Path) -> list[Entry]:
     try:
         with path.open("rb") as file:
             content = tomllib.load(file)
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"cannot read the manifest {path}: {error}") from error
-    return [_entry(value, path) for value in content.get("bitstream", [])]
+    entries = content.get("bitstream", [])
+    if not isinstance(entries, list):
+        raise ConfigError(f"the manifest {path} has no list of bitstreams")
+    return [_entry(value, path) for value in entries]
 
 
 def _entry(value: Any, path: Path) -> Entry:

@@ -73,8 +73,6 @@ class Transfers:
             memory = Memory.ACC_8BIT
         grid, start = self._grid(leaf, values, load)
         relocation = self._buffers[dram.name] if dram else NO_BUFFER
-        # Some hardware cannot pad accumulators: only what must be padded is.
-        pads = memory == Memory.INP or (load and bool((grid == ZERO).any()))
         if load:
             grid = self._without_voids(leaf, grid, start, thread)
             # What the operator itself writes to DRAM may have changed since the last load, and
@@ -85,6 +83,8 @@ class Transfers:
             if not self._addresses.fill(on_chip.name, thread, content):
                 return
         sram = self._addresses.base(on_chip.name, thread) + start
+        # Some hardware cannot pad accumulators: only what must be padded is.
+        pads = memory == Memory.INP or (load and bool((grid == ZERO).any()))
         for access in self._cover(leaf, grid, pads):
             if access.y_size == 0:  # no LOAD: some hardware cannot do one without a row
                 if memory != Memory.INP:

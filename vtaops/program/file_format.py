@@ -37,8 +37,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops import views
-from vtaops.config import INSTRUCTION_BYTES, MICRO_OP_BYTES, HardwareConfig
+from vtaops.config import INSTRUCTION_BYTES, MICRO_OP_BYTES, HardwareConfig, Memory
 from vtaops.errors import ProgramError, VTAError
+from vtaops.isa import Alu, Encoding, Finish, Gemm, Load, Store, rows_of
 from vtaops.layout import Layout
 from vtaops.program.program import Buffer, OperatorRecord, Program, Role
 
@@ -46,6 +47,9 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 MAGIC = b"VTAPROG\0"
 FORMAT_VERSION = 2
+
+MAX_FILE_BYTES = 1 << 30
+"""Longest file that is read: 67 million instructions."""
 
 _PREAMBLE = struct.Struct("<8sIIQ")
 _DIGEST_BYTES = hashlib.sha256().digest_size
@@ -185,7 +189,10 @@ def content_hash(program: Program) -> str:
 def _read_declared(file: BinaryIO) -> bytes:
     """Read a file whose first bytes state its size correctly, and no other."""
     start = file.read(_PREAMBLE.size)
-    _check_preamble(start, os.fstat(file.fileno()).st_size)
+    size = os.fstat(file.fileno()).st_size
+    _check_preamble(start, size)
+    if size > MAX_FILE_BYTES:
+        raise ProgramError(f"the program has {size} bytes; at most {MAX_FILE_BYTES} are read")
     return start + file.read()
 
 
@@ -299,7 +306,7 @@ def _program(header: dict[str, Any], sections: bytes) -> Program:
             f"the header claims {_short(count)} instructions and {_short(micro_op_count)} "
             f"micro-ops, which do not fill the {len(sections)} bytes of the sections"
         )
-    return Program(
+    program = Program(
         config=_config(header),
         instructions=_array(sections[:relocations], np.uint64).reshape(-1, 2),
         relocations=_array(sections[relocations:micro_ops], np.int32),
@@ -308,6 +315,25 @@ def _program(header: dict[str, Any], sections: bytes) -> Program:
         metadata=header["metadata"],
         operators=tuple(map(_operator, header["operators"])),
     )
+    _check_instructions(program)
+    return program
+
+
+def _check_instructions(program: Program) -> None:
+    """Refuse words that are no instructions."""
+    words, encoding = program.instructions, Encoding.of(program.config)
+    known = np.zeros(len(words), np.bool_)
+    for cls in (Load, Store, Gemm, Alu, Finish):
+        known[rows_of(words, cls)] = True
+    for cls in (Load, Store):
+        rows = rows_of(words, cls)
+        known[rows] = np.isin(encoding.columns(words[rows], cls)["memory"], [*Memory])
+    if not known.all():
+        row = int(np.flatnonzero(~known)[0])
+        low, high = (int(half) for half in words[row])
+        raise ProgramError(
+            f"word {row} of the program is {high:016x}{low:016x}, which is no instruction"
+        )
 
 
 def _operator(entry: Any) -> OperatorRecord:
@@ -344,7 +370,10 @@ def _config(header: dict[str, Any]) -> HardwareConfig:
 
 
 def _buffers(entries: list[Any]) -> tuple[Buffer, ...]:
-    return tuple(_buffer(entry, f"buffer {i}") for i, entry in enumerate(entries))
+    buffers = tuple(_buffer(entry, f"buffer {i}") for i, entry in enumerate(entries))
+    if len({buffer.name for buffer in buffers}) < len(buffers):
+        raise ProgramError("two buffers have the same name")
+    return buffers
 
 
 def _buffer(entry: Any, owner: str) -> Buffer:
@@ -374,7 +403,11 @@ def _buffer(entry: Any, owner: str) -> Buffer:
     if any(type(scalar) is not int for scalar in value):
         raise ProgramError(f"{owner} has a value of other things than integers: {_short(value)}")
     placed = {key: fields[key] for key in ("offset", "fill") if key in fields}
-    buffer = Buffer(fields["name"], Role(fields["role"]), shape, dtype, layout, value, **placed)
-    if buffer.nbytes + (buffer.offset or 0) > _MAX_NBYTES:
+    try:
+        buffer = Buffer(fields["name"], Role(fields["role"]), shape, dtype, layout, value, **placed)
+        nbytes = buffer.nbytes
+    except VTAError as error:
+        raise ProgramError(f"{owner}: {error}") from error
+    if nbytes + (buffer.offset or 0) > _MAX_NBYTES:
         raise ProgramError(f"{owner} has {buffer.nbytes} bytes; DRAM ends at {_MAX_NBYTES}")
     return buffer

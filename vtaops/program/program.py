@@ -105,6 +105,10 @@ class Buffer:
                 f"{self.name} ({self.role.value}, shape {self.shape}) has a value of "
                 f"{len(self.value)} scalars; it must have {expected}"
             )
+        if self.value and np.dtype(self.dtype).kind in "iu":
+            numbers = np.iinfo(self.dtype)
+            if not numbers.min <= min(self.value) <= max(self.value) <= numbers.max:
+                raise ProgramError(f"{self.name} has a value that no {self.dtype} is")
 
     def _check_scratch(self) -> None:
         if self.role is not Role.SCRATCH:
