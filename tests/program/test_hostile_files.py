@@ -6,6 +6,7 @@ import hashlib
 import json
 import resource
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -150,8 +151,7 @@ def run(program: Program) -> None:
 def bounded_memory():
     """Give the process 4 GiB more address space than it has: more is a MemoryError."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    with open("/proc/self/statm", encoding="ascii") as file:
-        used = int(file.read().split()[0]) * resource.getpagesize()
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + (4 << 30), hard))
     yield
     resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

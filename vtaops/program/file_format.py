@@ -37,9 +37,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops import views
-from vtaops.config import INSTRUCTION_BYTES, MICRO_OP_BYTES, HardwareConfig, Memory
+from vtaops.config import INSTRUCTION_BYTES, MICRO_OP_BYTES, HardwareConfig
 from vtaops.errors import ProgramError, VTAError
-from vtaops.isa import Alu, Encoding, Finish, Gemm, Load, Store, rows_of
 from vtaops.layout import Layout
 from vtaops.program.program import Buffer, OperatorRecord, Program, Role
 
@@ -316,7 +315,7 @@ def _program(header: dict[str, Any], sections: bytes) -> Program:
             f"the header claims {_short(count)} instructions and {_short(micro_op_count)} "
             f"micro-ops, which do not fill the {len(sections)} bytes of the sections"
         )
-    program = Program(
+    return Program(
         config=_config(header),
         instructions=_array(sections[:relocations], np.uint64).reshape(-1, 2),
         relocations=_array(sections[relocations:micro_ops], np.int32),
@@ -325,25 +324,6 @@ def _program(header: dict[str, Any], sections: bytes) -> Program:
         metadata=header["metadata"],
         operators=tuple(map(_operator, header["operators"])),
     )
-    _check_instructions(program)
-    return program
-
-
-def _check_instructions(program: Program) -> None:
-    """Refuse words that are no instructions."""
-    words, encoding = program.instructions, Encoding.of(program.config)
-    known = np.zeros(len(words), np.bool_)
-    for cls in (Load, Store, Gemm, Alu, Finish):
-        known[rows_of(words, cls)] = True
-    for cls in (Load, Store):
-        rows = rows_of(words, cls)
-        known[rows] = np.isin(encoding.columns(words[rows], cls)["memory"], [*Memory])
-    if not known.all():
-        row = int(np.flatnonzero(~known)[0])
-        low, high = (int(half) for half in words[row])
-        raise ProgramError(
-            f"word {row} of the program is {high:016x}{low:016x}, which is no instruction"
-        )
 
 
 def _operator(entry: Any) -> OperatorRecord:
@@ -380,10 +360,7 @@ def _config(header: dict[str, Any]) -> HardwareConfig:
 
 
 def _buffers(entries: list[Any]) -> tuple[Buffer, ...]:
-    buffers = tuple(_buffer(entry, f"buffer {i}") for i, entry in enumerate(entries))
-    if len({buffer.name for buffer in buffers}) < len(buffers):
-        raise ProgramError("two buffers have the same name")
-    return buffers
+    return tuple(_buffer(entry, f"buffer {i}") for i, entry in enumerate(entries))
 
 
 def _buffer(entry: Any, owner: str) -> Buffer:

@@ -92,6 +92,8 @@ class LoadedProgram(Closing):
         If the device was built with another configuration.
     ShapeError
         If an image is of no input of the program, or has another size.
+    ProgramError
+        If a word of the program is no instruction.
     DeviceError
         If the device has no room.
     """
@@ -105,6 +107,7 @@ class LoadedProgram(Closing):
                 f"({program.config.fingerprint}), the device is {device.config.bitstream_id} "
                 f"({device.config.fingerprint}); compile it for the device's configuration"
             )
+        program.check_words()
         self.program = program
         self.device = device
         self._images = dict(images or {})
