@@ -1,0 +1,1 @@
+def to_pairs(m): return m
