@@ -22,7 +22,8 @@ def _gelu(x: Array) -> Array:
 
 
 def _clip(value: Value, x: Array) -> Array:
-    return np.clip(x, *(np.float32(bound) for bound in value.extra))
+    low, high = (np.float32(bound) for bound in value.extra)
+    return np.asarray(np.clip(x, low, high))
 
 
 ELEMENTWISE: dict[str, Callable[..., Any]] = {

@@ -15,8 +15,10 @@ from vtaops.errors import UnsupportedError
 from vtaops.graph import Dequantize, Graph, Host, Quantize, Tensor
 from vtaops.relax.host import RelaxFunction, host_module
 from vtaops.relax.steps import Grid, Leaf, NotTranslated, Source, Target, grid_of
-from vtaops.relax.translate import natural_grid, translate
-from vtaops.relax.values import Body, Value, read, real
+from vtaops.relax.translate import EIGHT_BITS, RULES, natural_grid, translate, translate_root
+from vtaops.relax.values import Body, Value, read
+
+FLOAT = "the model is not quantised: see vtaops.quantize and the command vtaops quantize"
 
 
 def to_graph(mod: Any, name: str = "network") -> Graph:
@@ -66,15 +68,12 @@ class Plan:
         self.host: dict[Value, None] = {}
         self.reasons: dict[Value, str] = {}
         self._phases: dict[Value, int] = {}
+        self._quantised_model = any(value.op == "quantize" for value in body.bindings)
         self._visit(body.outputs)
 
     def phase(self, value: Value) -> int:
         """Return how often data came back from the accelerator before a value is known."""
         return self._phases.get(value, 0)
-
-    def is_image(self, value: Value) -> bool:
-        """Whether a float value is a quantised tensor, moved about and dequantised."""
-        return value in self.sources and value.op != "quantize"
 
     def _visit(self, outputs: Iterable[Value]) -> None:
         """Visit depth first without recursion: networks are deep."""
@@ -94,12 +93,14 @@ class Plan:
         if value.op == "input" or value.fixed:
             return []
         try:
-            grid = _own_grid(value)
+            grid = natural_grid(value)
             if grid is not None:
-                moved = value.args[0] if value.op == "quantize" else value
-                self.sources[value] = translate(moved, Target(grid))
+                if value.op == "quantize":
+                    self.sources[value] = translate(value.args[0], Target(grid))
+                else:
+                    self.sources[value] = translate_root(value, Target(grid))
                 return list(_leaves(self.sources[value]))
-            reason = ""
+            reason = self._why(value)
         except NotTranslated as error:
             reason = str(error)
             if value.op == "quantize" and (grid := _grid_or_none(value)) is not None:
@@ -109,6 +110,13 @@ class Plan:
         self.host[value] = None
         self.reasons[value] = reason
         return list(value.args)
+
+    def _why(self, value: Value) -> str:
+        if not self._quantised_model:
+            return FLOAT
+        if value.op in RULES or value.op == "split":
+            return f"{value.op} is not between quantised tensors"
+        return f"VTA has no operator {value.op}"
 
     def _phase(self, value: Value) -> int:
         if value in self.sources:
@@ -120,13 +128,6 @@ class Plan:
             for argument in value.args
         )
         return max(phases, default=0)
-
-
-def _own_grid(value: Value) -> Grid | None:
-    """Return the grid that a value is on, None if it is floating point."""
-    if value.op == "quantize":
-        return grid_of(value)
-    return natural_grid(value)
 
 
 def _grid_or_none(value: Value) -> Grid | None:
@@ -178,7 +179,7 @@ class _Emitter:
             grid = self._plan.quantized[value]
             op = Quantize(grid.scale, grid.zero_point)
             self._integers[value] = self.graph.add(op, self._float(value.args[0]))
-        elif value.op == "quantize" and value in self._plan.sources:
+        elif value.dtype in EIGHT_BITS and value in self._plan.sources:
             self._integers[value] = self._emit(self._plan.sources[value])
 
     def _emit(self, source: Source) -> Tensor:
@@ -190,7 +191,7 @@ class _Emitter:
     def _float(self, value: Value) -> Tensor:
         """Return a value as the host takes it: float, or as it is if it is no float."""
         if value not in self._floats:
-            if value.op == "quantize":
+            if value in self._integers:
                 return self._integers[value]
             self._floats[value] = self.graph.add(
                 Dequantize(), self._emit(self._plan.sources[value])
@@ -200,7 +201,12 @@ class _Emitter:
     def _output(self, value: Value) -> Tensor:
         if value.fixed:
             raise UnsupportedError("an output of the model is a constant")
-        return self._float(value)
+        if value.dtype != "uint8" or value in self._floats:
+            return self._float(value)
+        function = RelaxFunction(host_module(self._mod, [value], [], [value]))
+        outputs = (Tensor("-", value.shape, "uint8"),)
+        op = Host(function, outputs, ("astype",), "the model's output is uint8")
+        return self.graph.add(op, self._float(value))
 
     def _host(self, phase: int) -> None:
         """Add the one function of a phase that the host computes."""
@@ -216,19 +222,13 @@ class _Emitter:
         outputs = [v for v in group if self._read_outside(v, inside)]
         bindings = _with_constants(self._body.bindings, group)
         inputs = list(
-            dict.fromkeys(
-                a
-                for v in group
-                for a in v.args
-                if a not in inside and not a.fixed
-            )
+            dict.fromkeys(a for v in group for a in v.args if a not in inside and not a.fixed)
         )
         function = RelaxFunction(host_module(self._mod, inputs, bindings, outputs))
         shapes = tuple(Tensor("-", v.shape, _dtype(v)) for v in outputs)
-        reasons = dict.fromkeys(plan.reasons[v] for v in group if plan.reasons[v])
+        reasons = "; ".join(dict.fromkeys(plan.reasons[v] for v in group))
         operators = tuple(dict.fromkeys(v.op for v in group))
-        reason = "; ".join(reasons) or f"VTA has no operator {', '.join(operators)}"
-        op = Host(function, shapes, operators, reason)
+        op = Host(function, shapes, operators, reasons)
         tensors = self.graph.add_many(op, *(self._float(v) for v in inputs))
         self._floats.update(zip(outputs, tensors, strict=True))
 

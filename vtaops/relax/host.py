@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,11 +102,39 @@ def host_module(
     kept = [
         binding for block in main.body.blocks for binding in block.bindings if binding.var in wanted
     ]
+    parameters, conversions = _parameters(inputs)
     results = [value.var for value in outputs]
-    body = relax.SeqExpr([relax.BindingBlock(kept)], relax.Tuple(results))
+    body = relax.SeqExpr([relax.BindingBlock([*conversions, *kept])], relax.Tuple(results))
     returned = relax.TupleType([result.ty for result in results])
-    function = relax.Function([value.var for value in inputs], body, ret_ty=returned)
+    function = relax.Function(parameters, body, ret_ty=returned)
     functions = {v: f for v, f in mod.functions.items() if not isinstance(f, relax.Function)}
     made = tvm.IRModule({**functions, tvm.ir.GlobalVar("main"): function})
     made["main"] = function.with_attr("global_symbol", "main")
     return relax.transform.DeadCodeElimination()(relax.transform.ConvertToDataflow()(made))
+
+
+def _parameters(inputs: Sequence[Value]) -> tuple[list[Any], list[Any]]:
+    """Return parameters, and what turns the graph's int8 into uint8 where the model has that."""
+    from tvm import relax
+
+    parameters, conversions = [], []
+    builder = relax.BlockBuilder()
+    for value in inputs:
+        if value.dtype != "uint8" or value.op == "input":
+            parameters.append(value.var)
+            continue
+        last = relax.Var(f"{value.name}_int8", relax.TensorType(value.shape, "int8"))
+        parameters.append(last)
+        for convert in _TO_UINT8:
+            call = builder.normalize(convert(relax, last))
+            end = convert is _TO_UINT8[-1]
+            last = value.var if end else relax.Var(f"{value.name}_wide", call.ty)
+            conversions.append(relax.VarBinding(last, call))
+    return parameters, conversions
+
+
+_TO_UINT8: tuple[Callable[[Any, Any], Any], ...] = (
+    lambda relax, x: relax.op.astype(x, "int16"),
+    lambda relax, x: relax.op.add(x, relax.const(128, "int16")),
+    lambda relax, x: relax.op.astype(x, "uint8"),
+)

@@ -251,8 +251,6 @@ def scaled(data: Source, data_scale: float, factor: Value | None, channels: int)
     kernel = weight.reshape(-1, 1, 1, 1)
 
     def make(bias: Array | None, scaling: Requantization, residual: Array | None) -> GraphOperator:
-        return Convolution(
-            kernel, bias, scaling, groups=channels, residual_factor=residual
-        )
+        return Convolution(kernel, bias, scaling, groups=channels, residual_factor=residual)
 
     return _sum(make, data, data_scale * scale, channels, 1)

@@ -36,21 +36,32 @@ from vtaops.relax.steps import Grid, Leaf, NotTranslated, Source, Step, Target, 
 from vtaops.relax.sums import is_sum, read_sum, scaled
 from vtaops.relax.values import Value, real
 
+EIGHT_BITS = frozenset({"int8", "uint8"})
+
 Rule = Callable[[Value, Target], Source]
 
 
 def translate(value: Value, target: Target) -> Source:
     """Return the integer operators that compute a float value, rounded to a grid.
 
-    An integer value (before a `dequantize`) is moved about as it is; its grid is the target's.
+    An integer value is one that the graph has already, on the target's grid.
 
     Raises
     ------
     NotTranslated
         With the reason.
     """
-    if value.op == "quantize" or (value.op, value.dtype) == ("input", "int8"):
+    if value.dtype in EIGHT_BITS:
+        if (value.op, value.dtype) == ("input", "uint8"):
+            raise NotTranslated("an input of uint8: arrays of VTA are int8")
+        if value.fixed:
+            raise NotTranslated("a constant tensor where VTA reads an activation")
         return Leaf(value, target.grid)
+    return translate_root(value, target)
+
+
+def translate_root(value: Value, target: Target) -> Source:
+    """Return the integer operators of a value that is to be computed now; see `translate`."""
     rule = RULES.get(value.op)
     try:
         if rule is None:
@@ -64,9 +75,23 @@ def translate(value: Value, target: Target) -> Source:
 
 
 def natural_grid(value: Value) -> Grid | None:
-    """Return the grid on which a float value lies already, if it is a quantised one moved about."""
-    if value.op == "dequantize":
+    """Return the grid on which a value lies already, if it is a quantised one moved about.
+
+    Raises
+    ------
+    NotTranslated
+        If it is quantised in a way that VTA has not.
+    """
+    if value.op == "quantize":
         return grid_of(value)
+    if value.op == "dequantize":
+        grid, own = grid_of(value), natural_grid(value.args[0])
+        if own not in (None, grid):
+            raise NotTranslated(f"a tensor is dequantised as {grid} that was quantised as {own}")
+        return grid
+    if value.op == "input" and value.dtype == "int8":
+        reader = next((r for r in value.readers if r and r.op == "dequantize"), None)
+        return None if reader is None else grid_of(reader)
     if value.op not in KEEPING_GRIDS:
         return None
     first, *others = (natural_grid(argument) for argument in value.args)
@@ -264,7 +289,9 @@ def _bound(value: Value, target: Target) -> Source:
         bound = real(constant)
         if bound is not None and bound.size == 1:
             limit = float(bound.reshape(()))
-            clipped = target.clipped(low=limit) if value.op == "maximum" else target.clipped(high=limit)
+            clipped = (
+                target.clipped(low=limit) if value.op == "maximum" else target.clipped(high=limit)
+            )
             return translate(tensor, clipped)
     raise NotTranslated(f"{value.op} of two tensors")
 
@@ -384,7 +411,7 @@ def _repeats(factor: int, attrs: Any) -> bool:
         x = i / factor
     else:
         return factor == 1
-    roundings = {
+    roundings: dict[str, Callable[[Any], Any]] = {
         "floor": np.floor,
         "ceil": np.ceil,
         "round": lambda v: np.floor(v + 0.5),

@@ -90,6 +90,10 @@ def read(mod: Any, function: str = "main") -> Body:
     return _Reader(mod).body(mod[function])
 
 
+Found = tuple[str, tuple[Value, ...], tuple[Any, ...], Any]
+"""Operator, tensors, other arguments and attributes of a binding."""
+
+
 class _Reader:
     def __init__(self, mod: Any) -> None:
         self._mod = mod
@@ -121,7 +125,7 @@ class _Reader:
         from tvm import relax
 
         variable, expression = binding.var, binding.value
-        if isinstance(expression, relax.Tuple) or isinstance(expression, relax.Var):
+        if isinstance(expression, (relax.Tuple, relax.Var)):
             self._values[variable] = self._tuple(expression)
             return
         shape, dtype = _type(variable.ty, variable.name)
@@ -130,15 +134,12 @@ class _Reader:
             if whole.op == "tuple":
                 self._values[variable] = whole.args[expression.index]
                 return
-            found = ("get_item", (whole,), (int(expression.index),), None)
+            op, args, extra, attrs = self._item(whole, expression.index)
         elif hasattr(expression, "op"):
-            found = self._call(expression)
+            op, args, extra, attrs = self._call(expression)
         else:
-            found = ("constant", (), (), None)
-            value = self._tensor(expression)
-            self._values[variable] = value
+            self._values[variable] = self._tensor(expression)
             return
-        op, args, extra, attrs = found
         fixed = all(argument.fixed for argument in args)
         value = Value(
             variable.name, op, args, shape, dtype, extra, attrs, var=variable, fixed=fixed
@@ -148,6 +149,10 @@ class _Reader:
         for argument in args:
             argument.readers.append(value)
 
+    @staticmethod
+    def _item(whole: Value, index: int) -> Found:
+        return "get_item", (whole,), (int(index),), None
+
     def _tuple(self, expression: Any) -> Value:
         from tvm import relax
 
@@ -156,7 +161,7 @@ class _Reader:
             return Value("tuple", "tuple", fields, (), "tuple")
         return self._tensor(expression)
 
-    def _call(self, call: Any) -> tuple[str, tuple[Value, ...], tuple[Any, ...], Any]:
+    def _call(self, call: Any) -> Found:
         import tvm
 
         name = getattr(call.op, "name", None)
@@ -315,7 +320,7 @@ def _reshaped(value: Value, x: Array) -> Array:
 
 def _transposed(value: Value, x: Array) -> Array:
     axes = value.attrs.axes
-    return x.transpose(None if axes is None else [int(axis) for axis in axes])
+    return np.transpose(x, None if axes is None else [int(axis) for axis in axes])
 
 
 _FOLDED: dict[str, Callable[..., Array]] = {
@@ -324,7 +329,7 @@ _FOLDED: dict[str, Callable[..., Array]] = {
     "squeeze": _reshaped,
     "permute_dims": _transposed,
     "isnan": lambda _, x: np.isnan(x),
-    "where": lambda _, c, x, y: np.where(c, x, y),
+    "where": lambda _, c, x, y: np.asarray(np.where(c, x, y)),
     "add": lambda _, x, y: x + y,
     "subtract": lambda _, x, y: x - y,
     "multiply": lambda _, x, y: x * y,
