@@ -188,7 +188,7 @@ class Addresses:
             if self._memory[name] == scratchpad:
                 sizes[name] = sizes.get(name, 0) + region.elements
         largest = sorted(sizes.items(), key=lambda item: -item[1])
-        return ", ".join(f"{name.split('_local_')[0]} {size}" for name, size in largest)
+        return ", ".join(f"{name.split('_local.')[0]} {size}" for name, size in largest)
 
     def _allocate(self, buffer: TileBuffer, places: int, threads: int) -> None:
         """Give every thread its places for a buffer, side by side."""

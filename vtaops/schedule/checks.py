@@ -33,6 +33,13 @@ from vtaops.schedule.intrinsics import (
 _MEMORY = {INP_SCOPE: "inp", WGT_SCOPE: "wgt", ACC_SCOPE: "acc", "global": "DRAM", "": "DRAM"}
 _DTYPES = {"inp": ("int8",), "wgt": ("int8",), "acc": ("int32",)}
 _KINDS = {1: "parallel", 2: "vectorized"}
+_OPERATIONS = {
+    "Add": AluOp.ADD,
+    "Max": AluOp.MAX,
+    "Min": AluOp.MIN,
+    "Mul": AluOp.MUL,
+    "RShift": AluOp.SHR,
+}
 _FOR_MAXIMA = -128
 """Padding that changes no maximum of int8 values."""
 
@@ -62,6 +69,7 @@ class _Site:
     statement: Any
     has_init: bool
     reduction: int
+    aliases: dict[str, Any]
 
     @property
     def call(self) -> list[Any]:
@@ -142,8 +150,15 @@ def _sites_of_block(block: SBlock, loops: tuple[_Loop, ...]) -> Iterator[_Site]:
         yield from _sites(block.body, loops)
         return
     sums = [int(axis.dom.extent) for axis in block.iter_vars if int(axis.iter_type) == 2]
-    reduction = math.prod(sums) if sums else 0
-    yield _Site(str(block.name_hint), loops, statement, block.init is not None, reduction)
+    aliases = {str(m.buffer.name): m.source.source for m in block.match_buffers}
+    yield _Site(
+        name=str(block.name_hint),
+        loops=loops,
+        statement=statement,
+        has_init=block.init is not None,
+        reduction=math.prod(sums) if sums else 0,
+        aliases=aliases,
+    )
 
 
 def _blocks(stmt: Any) -> Iterator[SBlock]:
@@ -219,7 +234,8 @@ def _check_threads(sites: list[_Site]) -> None:
 
 def _touched(site: _Site) -> list[Any]:
     if site.call:
-        return [pointer.args[1].args[0] for pointer in _pointers(site)]
+        names = (pointer.args[1].args[0] for pointer in _pointers(site))
+        return [site.aliases.get(str(buffer.name), buffer) for buffer in names]
     return [site.target, *_loads(site.statement.value)]
 
 
@@ -315,13 +331,9 @@ def _advice(name: str, value: Any) -> str:
         return f"this is a reset: {write(f'vta.reset(config{at})')}"
     if isinstance(value, tirx.Add) and isinstance(value.b, tirx.Mul):
         return write("vta.gemm(config)")
-    found = {tirx.Add: AluOp.ADD, tirx.Max: AluOp.MAX, tirx.Min: AluOp.MIN, tirx.Mul: AluOp.MUL}
-    op = next((op for kind, op in found.items() if isinstance(value, kind)), None)
-    operand = getattr(value, "b", None)
-    if isinstance(value, Call) and str(value.op.name).endswith(("shift_right", "shift_left")):
-        op, operand = AluOp.SHR, value.args[1]
-        if str(value.op.name).endswith("shift_left") and isinstance(operand, tirx.IntImm):
-            return write(f"vta.alu(config, 'shr', {-int(operand.value)})")
+    op, operand = _OPERATIONS.get(type(value).__name__), getattr(value, "b", None)
+    if isinstance(value, tirx.LShift) and isinstance(operand, tirx.IntImm):
+        return write(f"vta.alu(config, 'shr', {-int(operand.value)})")
     if isinstance(value, tirx.Sub):
         if isinstance(operand, tirx.IntImm):
             return "VTA adds: declare x + (-y), which is vta.alu(config, 'add', -y)"
