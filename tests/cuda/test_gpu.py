@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from helpers.cuda_emulator import COMPILER, Emulated
 
 from vtaops import cuda
 from vtaops.cuda import gpu
+from vtaops.cuda.emulate import Emulated, compiler
 from vtaops.cuda.kernel import CudaKernel
 from vtaops.cuda.target import CudaTarget
 from vtaops.errors import DeviceError, ShapeError
@@ -22,7 +22,7 @@ from vtaops.kernels.cache import KernelCache
 from vtaops.kernels.ops import MatmulOp, UnaryOp
 
 kernel_file = import_module("vtaops.cuda.kernel")  # the package has a function of this name
-emulated = pytest.mark.skipif(COMPILER is None, reason="the emulator needs a C++ compiler")
+emulated = pytest.mark.skipif(compiler() is None, reason="the emulator needs a C++ compiler")
 
 
 class GpuArray:
