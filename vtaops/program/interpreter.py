@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from vtaops.alu import AluOp, wrapped
 from vtaops.config import PAGE_BYTES, HardwareConfig, Memory
 from vtaops.errors import ShapeError
-from vtaops.isa import Alu, AluOp, Encoding, Gemm, Instruction, Load, Store
+from vtaops.isa import Alu, Encoding, Gemm, Instruction, Load, Store
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program
 from vtaops.program.statistics import Statistics
 
@@ -148,35 +150,19 @@ class Interpreter:
         for dst, src, _ in self.steps(insn):
             x = self.acc[dst]
             y = np.full_like(x, insn.imm) if insn.use_imm else self.acc[src]
-            match AluOp(insn.alu_op):
-                case AluOp.MIN:
-                    self.acc[dst] = np.minimum(x, y)
-                case AluOp.MAX:
-                    self.acc[dst] = np.maximum(x, y)
-                case AluOp.ADD:
-                    self._accumulate(dst, x + y)
-                case AluOp.MUL:
-                    self._accumulate(dst, x * y)
-                case AluOp.SHR:
-                    shifted = [_shift(*pair) for pair in zip(x.flat, y.flat, strict=True)]
-                    self.acc[dst] = np.array(shifted, np.int64).reshape(x.shape)
+            self._accumulate(dst, AluOp(insn.alu_op).meaning(x, y))
             self.out[dst] = self.acc[dst]
             self.counters["alu_counter"] += 1
 
     def _accumulate(self, dst: int, exact: Integers) -> None:
-        wrapped = (exact + 2**31) % 2**32 - 2**31
-        lanes = np.flatnonzero(wrapped != exact)
+        kept = wrapped(exact)
+        lanes = np.flatnonzero(kept != exact)
         if lanes.size and self.first_overflow is None:
             self.first_overflow = (self.executed, dst, int(lanes[0]))
-        self.acc[dst] = wrapped
+        self.acc[dst] = kept
 
 
-def _shift(x: np.int64, y: np.int64) -> int:
-    exact = int(x) >> int(y) if y >= 0 else int(x) << min(-int(y), 64)
-    return (exact + 2**31) % 2**32 - 2**31
-
-
-def interpret(program: Program, *arrays: npt.ArrayLike) -> npt.NDArray[np.generic]:
+def interpret(program: Program, *arrays: npt.ArrayLike) -> npt.NDArray[np.generic] | Any:
     """Return the output of a program, as `Program.run` does on a device.
 
     Parameters
@@ -194,9 +180,12 @@ def interpret(program: Program, *arrays: npt.ArrayLike) -> npt.NDArray[np.generi
     config = program.config
     if len(arrays) != len(program.inputs):
         raise ShapeError(f"{len(arrays)} arrays given; the program takes {len(program.inputs)}")
-    sizes = [*(buffer.nbytes for buffer in program.buffers), program.micro_ops.nbytes]
-    pages = [-(-size // PAGE_BYTES) for size in sizes]
-    addresses = [PAGE_BYTES * (1 + sum(pages[:index])) for index in range(len(pages))]
+    alone = [0 if b.offset is not None else b.nbytes for b in program.buffers]
+    pages = [-(-n // PAGE_BYTES) for n in (*alone, program.micro_ops.nbytes, program.arena_nbytes)]
+    *addresses, arena = [PAGE_BYTES * (1 + sum(pages[:index])) for index in range(len(pages))]
+    for index, buffer in enumerate(program.buffers):
+        if buffer.offset is not None:
+            addresses[index] = arena + buffer.offset
     machine = Interpreter(config, PAGE_BYTES * (1 + sum(pages)))
 
     def place(address: int, image: npt.NDArray[np.generic]) -> None:
@@ -210,6 +199,8 @@ def interpret(program: Program, *arrays: npt.ArrayLike) -> npt.NDArray[np.generi
             place(address, buffer.pack(given[buffer.name]))
         elif buffer in program.constants:
             place(address, buffer.constant_image())
+        elif buffer.fill is not None:
+            place(address, buffer.fill_image())
     for instruction, relocation in zip(program, program.relocations.tolist(), strict=True):
         if isinstance(instruction, Load | Store) and relocation != NO_BUFFER:
             address = addresses[-1 if relocation == MICRO_OPS else relocation]
@@ -217,6 +208,9 @@ def interpret(program: Program, *arrays: npt.ArrayLike) -> npt.NDArray[np.generi
             base = instruction.dram_base + address // unit
             instruction = replace(instruction, dram_base=base)
         machine.execute(instruction)
-    (output,) = program.outputs
-    first = addresses[program.buffers.index(output)]
-    return output.unpack(machine.dram[first : first + output.nbytes])
+    results = tuple(
+        buffer.unpack(machine.dram[address : address + buffer.nbytes])
+        for buffer, address in zip(program.buffers, addresses[:-1], strict=True)
+        if buffer in program.outputs
+    )
+    return results[0] if len(results) == 1 else results

@@ -81,37 +81,8 @@ class TensorOp(ABC):
         return {spec.name: spec.placeholder() for spec in self.inputs}
 
 
-def pair(value: int | tuple[int, ...], name: str) -> tuple[int, int]:
-    """Return `value` as (vertical, horizontal); an int stands for both.
-
-    Raises
-    ------
-    ShapeError
-        If it is neither an int nor a pair of ints.
-    """
-    values = (value, value) if isinstance(value, int) else tuple(value)
-    if len(values) != 2 or not all(isinstance(v, int) for v in values):
-        raise ShapeError(f"{name} is {value!r}; give an int or a pair of ints")
-    return values[0], values[1]
-
-
-def sides(padding: int | tuple[int, ...]) -> tuple[int, int, int, int]:
-    """Return padding as (top, left, bottom, right) from an int, (h, w), or all four.
-
-    Raises
-    ------
-    ShapeError
-        If it has another form.
-    """
-    if isinstance(padding, tuple) and len(padding) == 4:
-        top, left, bottom, right = padding
-        return top, left, bottom, right
-    vertical, horizontal = pair(padding, "padding")
-    return vertical, horizontal, vertical, horizontal
-
-
 @dataclass(frozen=True)
-class Window:
+class SlidingWindow:
     """A window that slides over the rows and columns of an image.
 
     Attributes
@@ -162,7 +133,7 @@ class Window:
         return (extent - span) // self.strides[axis] + 1
 
 
-def pad_image(image: Tensor, window: Window, value: Expr, name: str = "padded") -> Tensor:
+def pad_image(image: Tensor, window: SlidingWindow, value: Expr, name: str = "padded") -> Tensor:
     """Declare an image (..., rows, columns) surrounded by `value` as the window asks."""
     top, left, bottom, right = window.padding
     if not any(window.padding):
@@ -182,7 +153,7 @@ def zero(dtype: str) -> Expr:
     return tirx.const(0, dtype)
 
 
-def window_axes(window: Window) -> tuple[Expr, Expr]:
+def window_axes(window: SlidingWindow) -> tuple[Expr, Expr]:
     """Return the reduction axes (row, column) of a window."""
     return (
         te.reduce_axis((0, window.kernel[0]), name="kh"),
