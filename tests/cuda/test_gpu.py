@@ -19,7 +19,7 @@ from vtaops.cuda.target import CudaTarget
 from vtaops.errors import DeviceError, ShapeError
 from vtaops.kernels.build import compile_schedule, create_schedule
 from vtaops.kernels.cache import KernelCache
-from vtaops.kernels.calls.backend import Work
+from vtaops.kernels.calls.backend import KernelCall
 from vtaops.kernels.ops import MatmulOp, UnaryOp
 
 kernel_file = import_module("vtaops.cuda.kernel")  # the package has a function of this name
@@ -157,7 +157,7 @@ def test_kernels_run_on_the_stream_of_the_library_of_their_arrays(monkeypatch):
 
 
 def cuda_relu(data):
-    return Work(UnaryOp("relu", data.size), (data,), data.shape)
+    return KernelCall(UnaryOp("relu", data.size), (data,), data.shape)
 
 
 def test_kernels_are_kept_on_disk(tmp_path, monkeypatch):

@@ -230,7 +230,7 @@ def test_fetches_that_run_ahead(stages):
 )
 def test_the_tiles_of_large_products_on_one_block(large, small):
     module = matmul_tensor if matmul_tensor.suits(large, CudaTarget()) else matmul
-    tile = module.choose_tile(large)
+    tile = module.choose_tile(large, CudaTarget())
     assert tile.block == (small.m, small.n)
     schedule, _ = tile_space(large, CudaTarget())
     check(small, lambda op, target: schedule(op, target, tile), orders=(2,))

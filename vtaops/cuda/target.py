@@ -29,11 +29,14 @@ class CudaTarget:
         Most threads of a block.
     shared : int
         Bytes of shared memory that a block may use without asking for more.
+    multiprocessors : int
+        Blocks that it takes to keep all of the GPU busy.
     """
 
     arch: str = "sm_90"
     threads: int = 1024
     shared: int = 48 * 1024
+    multiprocessors: int = 132
 
     @property
     def capability(self) -> int:
