@@ -39,7 +39,7 @@ def network_roofline(model: Model) -> Figure:
     ShapeError
         If nothing of the network runs on VTA.
     """
-    points = []
+    points: list[RooflinePoint] = []
     for region in model.regions:
         for record, cycles in layer_cycles(region, region.program.timeline()):
             own = part(region.program, record)
