@@ -7,7 +7,8 @@ simulators are all computed from these classes; nothing about bit positions is w
 Packing rule: fields follow each other from bit 0, as C bitfields do in upstream's headers; a field
 that would cross the boundary of a 64-bit word starts at that boundary. Widths that depend on the
 configuration are named after the logarithm of a scratchpad depth: U (micro-ops), I (input),
-W (weight), A (accumulator).
+W (weight), A (accumulator). Fields of an extension (`vtaops.config.EXTENSIONS`) exist where the
+configuration names it, at a place of their own.
 
 Imports no TVM: a board installs this file.
 """
@@ -63,9 +64,21 @@ class Unit(IntEnum):
 Width = int | str
 
 
-def bits(width: Width, doc: str, *, signed: bool = False) -> Any:
-    """Declare a field of `width` bits: a number, or a name of `field_widths`."""
-    return field(default=0, metadata={"width": width, "doc": doc, "signed": signed})
+def bits(
+    width: Width,
+    doc: str,
+    *,
+    signed: bool = False,
+    extension: str | None = None,
+    at: int | None = None,
+) -> Any:
+    """Declare a field of `width` bits: a number, or a name of `field_widths`.
+
+    A field of an `extension` exists only in configurations that have it; it comes after all others
+    of its class and lies `at` a fixed bit, if it is given.
+    """
+    metadata = {"width": width, "doc": doc, "signed": signed, "extension": extension, "at": at}
+    return field(default=0, metadata=metadata)
 
 
 # --------------------------------------------------------------------------- the table
@@ -165,7 +178,10 @@ class _LoopInstruction(Instruction):
 
 @dataclass(frozen=True, slots=True)
 class Gemm(_LoopInstruction):
-    """For each iteration and micro-op: ``acc[dst] += inp[src] @ wgt[wgt].T``, int32 with wrap."""
+    """For each iteration and micro-op: ``acc[dst] += inp[src] @ wgt[wgt].T``, int32 with wrap.
+
+    With `reset` it writes zeros; with `overwrite` it writes the product, whatever was there.
+    """
 
     opcode: ClassVar[Opcode] = Opcode.GEMM
 
@@ -173,6 +189,12 @@ class Gemm(_LoopInstruction):
     src_factor_in: int = bits("I", "input elements per step of the inner loop")
     wgt_factor_out: int = bits("W", "weight elements per step of the outer loop")
     wgt_factor_in: int = bits("W", "weight elements per step of the inner loop")
+    overwrite: int = bits(
+        1,
+        "write the product instead of adding it; not together with reset",
+        extension="overwrite",
+        at=63,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,12 +269,16 @@ class Slot:
 
 
 def _slots(
-    cls: type[Instruction] | type[MicroOp], widths: dict[str, int], unit_bits: int
+    cls: type[Instruction] | type[MicroOp], config: HardwareConfig, unit_bits: int
 ) -> Iterator[Slot]:
+    widths = field_widths(config)
     offset = OPCODE_BITS if issubclass(cls, Instruction) else 0
     for f in fields(cls):
+        if f.metadata["extension"] not in (None, *config.extensions):
+            continue
         named = f.metadata["width"]
         width = widths[named] if isinstance(named, str) else named
+        offset = f.metadata["at"] or offset
         if offset // unit_bits != (offset + width - 1) // unit_bits:
             offset += unit_bits - offset % unit_bits
         yield Slot(f.name, offset, width, f.metadata["signed"], f.metadata["doc"])
@@ -271,11 +297,11 @@ class Encoding:
     """
 
     def __init__(self, config: HardwareConfig) -> None:
-        widths = field_widths(config)
+        self.config = config
         self.slots: dict[type, tuple[Slot, ...]] = {
-            cls: tuple(_slots(cls, widths, WORD_BITS)) for cls in INSTRUCTIONS
+            cls: tuple(_slots(cls, config, WORD_BITS)) for cls in INSTRUCTIONS
         }
-        self.slots[MicroOp] = tuple(_slots(MicroOp, widths, MICRO_OP_BITS))
+        self.slots[MicroOp] = tuple(_slots(MicroOp, config, MICRO_OP_BITS))
 
     @staticmethod
     @lru_cache(maxsize=64)
@@ -292,6 +318,7 @@ class Encoding:
             If a field does not fit; the message names it, its value and its range.
         """
         cls = type(instruction)
+        self._refuse_absent([instruction], cls)
         word = int(instruction.opcode)
         for slot in self.slots[cls]:
             value = getattr(instruction, slot.name)
@@ -342,6 +369,7 @@ class Encoding:
     def _encode_rows(
         self, cls: type[Instruction], instructions: list[Instruction]
     ) -> npt.NDArray[np.uint64]:
+        self._refuse_absent(instructions, cls)
         slots = self.slots[cls]
         values = np.array([*map(attrgetter(*(s.name for s in slots)), instructions)], np.int64)
         words = np.zeros((len(values), INSTRUCTION_WORDS), np.uint64)
@@ -354,6 +382,18 @@ class Encoding:
             mask = (1 << slot.width) - 1
             words[:, half] |= (column & mask).astype(np.uint64) << np.uint64(shift)
         return words
+
+    def _refuse_absent(self, instructions: list[Instruction], cls: type[Instruction]) -> None:
+        """Refuse values of fields whose extension the configuration lacks."""
+        for f in fields(cls):
+            extension = f.metadata["extension"]
+            if extension in (None, *self.config.extensions):
+                continue
+            if any(getattr(i, f.name) for i in instructions):
+                raise EncodingError(
+                    f"{cls.__name__.upper()} field {f.name} is not 0; the configuration "
+                    f"{self.config.name!r} lacks the extension {extension!r}"
+                )
 
     def decode_all(self, words: npt.NDArray[np.uint64]) -> list[Instruction]:
         """Return the instructions of words, shape (n, 2); the inverse of `encode_all`.
@@ -485,7 +525,8 @@ def disassemble(instruction: Instruction) -> str:
         kind = "RESET" if instruction.reset else "GEMM"
         wgt = f" wgt +{instruction.wgt_factor_out},+{instruction.wgt_factor_in}"
         src = "" if instruction.reset else _src_text(instruction) + wgt
-        return f"{kind:<10}{_loops_text(instruction)}{src}"
+        overwrite = " overwrite" if instruction.overwrite else ""
+        return f"{kind:<10}{_loops_text(instruction)}{src}{overwrite}"
     if isinstance(instruction, Alu):
         operand = f" imm {instruction.imm}" if instruction.use_imm else _src_text(instruction)
         return f"{AluOp(instruction.alu_op).name:<10}{_loops_text(instruction)}{operand}"

@@ -37,6 +37,7 @@ const std::map<std::string, int64_t Instruction::*> kMembers = {
     {"src_factor_in", &Instruction::src_factor_in},
     {"wgt_factor_out", &Instruction::wgt_factor_out},
     {"wgt_factor_in", &Instruction::wgt_factor_in},
+    {"overwrite", &Instruction::overwrite},
     {"alu_op", &Instruction::alu_op},
     {"use_imm", &Instruction::use_imm},
     {"imm", &Instruction::imm},

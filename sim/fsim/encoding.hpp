@@ -33,7 +33,7 @@ struct Instruction {
   // GEMM, ALU
   int64_t reset = 0, uop_begin = 0, uop_end = 0, iter_out = 0, iter_in = 0;
   int64_t dst_factor_out = 0, dst_factor_in = 0, src_factor_out = 0, src_factor_in = 0;
-  int64_t wgt_factor_out = 0, wgt_factor_in = 0;
+  int64_t wgt_factor_out = 0, wgt_factor_in = 0, overwrite = 0;
   int64_t alu_op = 0, use_imm = 0, imm = 0;
 
   bool is(Opcode code) const { return opcode == static_cast<int64_t>(code); }

@@ -60,6 +60,8 @@ class Executor {
   void write_output(const Instruction& in, const MicroOp* uops);
   const MicroOp* micro_ops(const Instruction& in) const;
   void require_in_bounds(const Instruction& in, const MicroOp* uops, const Index& index) const;
+  bool repeats_accumulators(const Instruction& in, const MicroOp* uops);
+  void overwrite(const Instruction& in, GemmNest nest, Deadline& deadline);
   void group_by_weight(const MicroOp* uops, std::size_t count, GemmNest& nest);
   void pair_twins(const MicroOp* grouped);
   template <class Nest, class Kernel>
@@ -76,6 +78,7 @@ class Executor {
   std::vector<MicroOp> grouped_;   // reused by group_by_weight
   std::vector<Run> runs_;
   std::vector<uint32_t> positions_;
+  std::vector<bool> seen_;  // reused by repeats_accumulators
 };
 
 }  // namespace fsim

@@ -20,6 +20,7 @@
 //   tile, the next the destination); instructions follow each other without a gap. One exception:
 //   the result of a MUL is known one stage late, so a slot that reads what the MUL directly before
 //   it writes is held in S2 for a cycle.
+//   With the extension OVERWRITE a GEMM may take zero in place of the accumulator: ALIGN puts it.
 //   LOAD UOP writes while a GEMM or ALU instruction runs, except into the range of its micro-ops;
 //   LOAD ACC writes when the pipeline is empty.
 //
@@ -99,6 +100,7 @@ module compute_unit
         logic        gemm;       // is a tile product
         logic        is_alu;
         logic        reset;
+        logic        overwrite;  // the sum begins with zero, not with the accumulator
         logic        reads_src;  // first slot of an ALU micro-op with tensor operand
         logic        use_imm;
         logic        multiplies;
@@ -243,6 +245,7 @@ module compute_unit
         issued.gemm       = current_loops && !current_is_alu && !current_gemm.reset;
         issued.is_alu     = current_is_alu;
         issued.reset      = current_gemm.reset;
+        issued.overwrite  = HAS_OVERWRITE != 0 && issued.gemm && current_insn[OVERWRITE_BIT];
         issued.use_imm    = current_alu.use_imm;
         issued.multiplies = issued.writes && current_is_alu && current_alu.alu_op == ALU_MUL;
         issued.alu_op     = current_is_alu ? current_alu.alu_op : ALU_ADD;
@@ -328,9 +331,9 @@ module compute_unit
         hit1 <= v[ALIGN] && s[ALIGN].writes && dst[ALIGN] == index[READ];
         hit2 <= writes_next && dst[EXECUTE] == index[READ];
         hit3 <= writes_acc && dst[LAST] == index[READ];
-        near <= hit1;
+        near <= hit1 && !s[ALIGN].overwrite;
         if (v[ALIGN] && s[ALIGN].data)
-            acc_aligned <= hit2 ? written : hit3 ? retired : acc_read;
+            acc_aligned <= s[ALIGN].overwrite ? '0 : hit2 ? written : hit3 ? retired : acc_read;
         if (writes_acc) retired <= written;
     end
 

@@ -14,6 +14,7 @@ from vtaops.lowering.accumulate import accumulate_in_place
 from vtaops.lowering.emit import emit
 from vtaops.lowering.micro_ops import place_micro_ops
 from vtaops.lowering.nests import parse
+from vtaops.lowering.overwrite import overwrite_instead_of_reset
 from vtaops.lowering.scratchpads import ONE_TILE_EACH, Capacity
 from vtaops.lowering.tokens import insert_tokens
 from vtaops.program import Buffer, Program
@@ -55,6 +56,8 @@ def lower(
     tree = accumulate_in_place(parse(module["main"], config))
     depth = micro_op_depth or config.uop.depth
     operations = emit(tree, buffers, config, capacity, skip_padding, depth)
+    if "overwrite" in config.extensions:
+        operations = overwrite_instead_of_reset(operations, config.acc.depth)
     operations, micro_ops = place_micro_ops(operations, config, depth)
     operations = insert_tokens(operations)
     return Program(

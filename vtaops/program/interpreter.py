@@ -140,7 +140,8 @@ class Interpreter:
             if insn.reset:
                 self.acc[dst] = 0
             else:
-                self._accumulate(dst, self.acc[dst] + self.inp[src] @ self.wgt[wgt].T)
+                addend = 0 if insn.overwrite else self.acc[dst]
+                self._accumulate(dst, addend + self.inp[src] @ self.wgt[wgt].T)
                 self.out[dst] = self.acc[dst]
                 self.counters["gemm_counter"] += 1
 

@@ -307,6 +307,8 @@ class _Writer:
             "dst", dst=self.acc[context], src=self.inp[context], wgt=self.wgt[context]
         )
         fields, touched = self._placed(loops)
+        if "overwrite" in self.config.extensions and self.rng.random() < 0.4:
+            fields["overwrite"] = 1
         self.builder.add(Gemm(**fields))
         self.current[touched] = True
 

@@ -129,6 +129,8 @@ def _check_loops(step: Step, i: Gemm | Alu) -> None:
         step.reject(Rule.LOOPS, "a hardware loop has 0 iterations; give at least 1")
     if i.uop_begin >= i.uop_end:
         step.reject(Rule.LOOPS, "the micro-op range is empty; uop_begin must be below uop_end")
+    if isinstance(i, Gemm) and i.reset and i.overwrite:
+        step.reject(Rule.ENCODING, "a reset has no product to overwrite with")
     if isinstance(i, Alu) and i.reset:
         step.reject(Rule.ENCODING, "the reset bit has no meaning for the ALU; it must be 0")
 

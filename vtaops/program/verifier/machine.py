@@ -179,7 +179,8 @@ class Machine:
         if operands.src is not None and operands.wgt is not None:
             self.inp.read(step, clock, operands.src, Rule.UNDEFINED_SRAM)
             self.wgt.read(step, clock, operands.wgt, Rule.UNDEFINED_SRAM)
-            self.acc.read(step, clock, operands.dst, Rule.UNDEFINED_SRAM)
+            if not i.overwrite:
+                self.acc.read(step, clock, operands.dst, Rule.UNDEFINED_SRAM)
         self.acc.write(step, clock, operands.dst)
         self.output_is_current[operands.dst] = not i.reset
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vtaops._data import data_directory
-from vtaops.config import INSTRUCTION_BYTES, HardwareConfig, Memory
+from vtaops.config import EXTENSIONS, INSTRUCTION_BYTES, HardwareConfig, Memory
 from vtaops.errors import ConfigError
 from vtaops.isa import (
     INSTRUCTIONS,
@@ -20,6 +20,7 @@ from vtaops.isa import (
     WORD_BITS,
     AluOp,
     Encoding,
+    Gemm,
     Instruction,
     MicroOp,
     Opcode,
@@ -233,6 +234,7 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
         "SRAM_BITS": 16,
         "PART_BITS": max(1, _log2(max(widest // port, 2))),
         "FAULTS": len(FAULTS),
+        **_extension_bits(config),
         "COUNTERS": len(COUNTERS),
     }
     for name, memory in (("UOP", config.uop), ("INP", config.inp), ("WGT", config.wgt),
@@ -252,6 +254,15 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
         f"    localparam int COUNT_{name.upper()} = {index};" for index, name in enumerate(COUNTERS)
     ]
     return lines
+
+
+def _extension_bits(config: HardwareConfig) -> dict[str, int]:
+    """Return whether the configuration has each extension, and where its bits of words lie."""
+    bit = {slot.name: slot.offset for slot in Encoding.of(config).slots[Gemm]}
+    return {
+        **{f"HAS_{name.upper()}": int(name in config.extensions) for name in EXTENSIONS},
+        "OVERWRITE_BIT": bit.get("overwrite", 0),
+    }
 
 
 def _members(fields: list[tuple[int, int, str]], total: int) -> list[str]:
