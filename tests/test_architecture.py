@@ -21,6 +21,7 @@ ALLOWED = {
     "views": {"errors"},
     "layout": {"views", "config", "errors"},
     "program": {"isa", "layout", "views", "capabilities", "config", "errors"},
+    "graph": {"errors"},
     "runtime": {"program", "capabilities", "isa", "layout", "config", "errors", "_data"},
     "board": {"runtime", "program", "capabilities", "isa", "config", "errors", "_data"},
     "ops": {"program", "capabilities", "isa", "layout", "views", "config", "errors"},
@@ -36,6 +37,8 @@ ALLOWED = {
     "sweep": {"compiler", "workloads", "program", "config", "errors"},
     "reference": {"ops", "program", "config", "errors"},
     "workloads": {"schedule", "ops", "errors"},
+    "onnx_files": {"errors"},
+    "quantization": {"onnx_files", "errors"},
     "report": {"program", "isa", "config", "errors"},
     "rpc": {"board", "runtime", "program", "config", "errors"},
     "selftest": {
@@ -73,6 +76,7 @@ TVM_FREE = (
     "views",
     "layout",
     "program",
+    "graph",
     "runtime",
     "board",
 )

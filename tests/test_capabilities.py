@@ -4,9 +4,8 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-from program_builder import TINY, ProgramBuilder
-from test_operators import check
-from test_verifier import broken_rule, burst
+from helpers.checks import broken_rule, check
+from helpers.program_builder import TINY, ProgramBuilder, burst
 
 import vtaops
 from vtaops import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_reference import conv2d_reference, depthwise_reference, windows
+from helpers.kernel_reference import conv2d_reference, depthwise_reference, windows
 
 from vtaops.cpu.schedule.stages import STAGES
 from vtaops.cpu.target import CpuTarget

@@ -16,6 +16,7 @@ from vtaops.errors import (
     DeviceError,
     DeviceTimeout,
     EncodingError,
+    ModelError,
     ProgramError,
     ScheduleError,
     ShapeError,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         Gemm,
         MaxPool2d,
     )
+    from vtaops.quantization import quantize
     from vtaops.schedule import Tiling
     from vtaops.session import (
         Session,
@@ -89,6 +91,7 @@ _LAZY = {
     "maximum": "vtaops.session",
     "minimum": "vtaops.session",
     "multiply": "vtaops.session",
+    "quantize": "vtaops.quantization",
     "relu": "vtaops.session",
     "requantize": "vtaops.session",
     "shift_left": "vtaops.session",
@@ -111,6 +114,7 @@ __all__ = [
     "Gemm",
     "HardwareConfig",
     "MaxPool2d",
+    "ModelError",
     "Program",
     "ProgramError",
     "ScheduleError",
@@ -137,6 +141,7 @@ __all__ = [
     "maximum",
     "minimum",
     "multiply",
+    "quantize",
     "relu",
     "requantize",
     "shift_left",

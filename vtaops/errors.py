@@ -22,6 +22,10 @@ class UnsupportedError(VTAError):
     """An operator or variant that VTA, or the chosen device, cannot execute."""
 
 
+class ModelError(VTAError):
+    """A model file, or calibration data for one, that is malformed, missing or not static."""
+
+
 class ScheduleError(VTAError):
     """A tiling that the operator or the scratchpads of the configuration do not admit."""
 

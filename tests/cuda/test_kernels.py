@@ -1,0 +1,419 @@
+"""The CUDA kernels, emulated on the CPU thread by thread, against NumPy; and what they occupy."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from helpers.cuda_emulator import COMPILER, IN_ORDER, REVERSED, Emulated, KernelFault
+from helpers.kernel_cases import inputs_of, matches, reference
+from helpers.kernel_reference import depthwise_reference
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+
+from vtaops import cpu, cuda
+from vtaops.cuda.resources import find_nvcc
+from vtaops.cuda.schedule import elementwise, matmul, matmul_tensor
+from vtaops.cuda.schedule.matmul import MatmulTile, schedule_matmul
+from vtaops.cuda.schedule.matmul_tensor import TensorTile, schedule_tensor
+from vtaops.cuda.schedule.stages import STAGES
+from vtaops.cuda.schedule.window import WindowTile, schedule_window
+from vtaops.cuda.search import tile_space
+from vtaops.cuda.target import CudaTarget, Launch
+from vtaops.errors import DeviceError, ScheduleError, ShapeError, UnsupportedError
+from vtaops.kernels.ops import (
+    BroadcastOp,
+    Conv1dOp,
+    Conv2dOp,
+    DepthwiseOp,
+    Epilogue,
+    GlobalPoolOp,
+    MatmulOp,
+    NormalizeOp,
+    PackedConv2dOp,
+    PoolOp,
+    SeparableOp,
+    SoftmaxOp,
+    UnaryOp,
+    Window,
+)
+
+emulated = pytest.mark.skipif(COMPILER is None, reason="the emulator needs a C++ compiler")
+PADDED = Window((3, 3), padding=(1, 1, 1, 1))
+STRIDED = Window((3, 2), (2, 3), (1, 0, 2, 1), (1, 2))
+FUSED = Epilogue(batch_norm=1e-5, residual=True, activation="relu")
+
+
+def run(emulator, op, order=IN_ORDER, without=-1):
+    """Return the kernel's result for `inputs_of(op)`."""
+    arrays = inputs_of(op)
+    spec = op.output
+    filler = np.nan if spec.dtype == "float32" else 77
+    arrays[spec.name] = np.full(spec.shape, filler, spec.dtype)
+    emulator(arrays, order, without)
+    return arrays[spec.name]
+
+
+def check(op, schedule=None, orders=(IN_ORDER, REVERSED, 2)):
+    """Compare a kernel with its reference under several orders; each barrier must be needed."""
+    kernel = cuda.CudaKernel(op, schedule=schedule)
+    emulator = Emulated(kernel.source(), kernel.launch)
+    expected = reference(op, inputs_of(op))
+    for order in orders:
+        assert matches(run(emulator, op, order), expected), order
+    passed = [emulator.passed(barrier) for barrier in range(emulator.barriers)]
+    assert all(passed)
+    assert not needless(emulator, op)
+
+
+def needless(emulator, op):
+    """Return the numbers of the barriers that order nothing, each taken out alone.
+
+    Without such a barrier no two threads of a block touch the same element in one interval, one of
+    them writing. That is a property of the accesses, not of the order of the threads, so one run
+    without the barrier decides.
+    """
+    found = set()
+    for barrier in range(emulator.barriers):
+        try:
+            run(emulator, op, without=barrier)
+        except KernelFault:
+            continue
+        found.add(barrier)
+    return found
+
+
+OPERATORS = [
+    MatmulOp(32, 64, 48),
+    MatmulOp(37, 50, 19, epilogue=Epilogue(bias=True, activation="relu")),
+    MatmulOp(20, 33, 17, transposed_b=True),
+    MatmulOp(33, 20, 40, "int8", "int8"),
+    MatmulOp(33, 20, 40, "uint8", "int8"),
+    MatmulOp(64, 64, 96, "float16", "float16"),
+    MatmulOp(37, 50, 70, "float16", "float16", True, FUSED),
+    MatmulOp(37, 50, 70, "int8", "int8", True, Epilogue(bias=True, shift=3, clip=(-128, 127))),
+    Conv2dOp(1, 8, 10, 19, 16, PADDED),
+    Conv2dOp(2, 6, 9, 11, 10, STRIDED, 2, epilogue=FUSED),
+    Conv2dOp(1, 3, 8, 8, 7, PADDED, dtype="int8"),
+    Conv2dOp(1, 13, 9, 11, 67, PADDED, epilogue=FUSED),
+    Conv2dOp(1, 16, 1, 100, 40, Window((1, 1))),
+    PackedConv2dOp(1, 2, 7, 11, 3, PADDED, 16, epilogue=FUSED),
+    PackedConv2dOp(1, 2, 7, 11, 2, STRIDED, 8, "int8", Epilogue(bias=True, shift=3, clip=(0, 99))),
+    PackedConv2dOp(2, 2, 5, 6, 2, PADDED, 4, "uint8"),
+    DepthwiseOp(1, 3, 34, 37, PADDED),
+    DepthwiseOp(2, 3, 17, 9, STRIDED, 2, epilogue=FUSED),
+    SeparableOp(1, 6, 9, 11, PADDED, 10),
+    SeparableOp(2, 20, 9, 11, STRIDED, 37, 2, Epilogue(activation="relu"), FUSED),
+    PoolOp("max", 1, 2, 33, 20, PADDED),
+    PoolOp("avg", 1, 2, 12, 20, Window((2, 2), (2, 2))),
+    GlobalPoolOp("avg", 5, 49),
+    GlobalPoolOp("max", 9, 700),
+    GlobalPoolOp("avg", 2, 3000),
+    GlobalPoolOp("max", 1, 40000),
+    SoftmaxOp(3, 10),
+    SoftmaxOp(2, 300),
+    SoftmaxOp(9, 64),
+    SoftmaxOp(1, 7000),
+    SoftmaxOp(1, 33000),
+    Conv1dOp(1000, 13, (6, 6)),
+    Conv1dOp(100, 40, (3, 0)),
+    BroadcastOp("add", (1000,), (1000,)),
+    BroadcastOp("multiply", (7, 1, 5), (1, 6, 5)),
+    BroadcastOp("subtract", (40, 1), (40, 64)),
+    UnaryOp("relu", 999),
+    NormalizeOp(2, 5, 36, Epilogue(batch_norm=1e-5)),
+]
+
+
+@emulated
+@pytest.mark.parametrize("op", OPERATORS, ids=lambda op: type(op).__name__)
+def test_kernels_equal_numpy(op):
+    check(op)
+
+
+class EmulatedCuda(type(cuda.matmul.__self__)):
+    """The calls of `vtaops.cuda`, with the emulator for a GPU."""
+
+    def kernel(self, op):
+        kernel = cuda.CudaKernel(op)
+        emulator = Emulated(kernel.source(), kernel.launch)
+
+        def run(*arrays):
+            names = [spec.name for spec in (*op.inputs, op.output)]
+            emulator(dict(zip(names, arrays, strict=True)))
+
+        return SimpleNamespace(op=op, run=run)
+
+
+@emulated
+def test_calls_that_the_gpu_has_for_itself():
+    calls, draw = EmulatedCuda(), np.random.default_rng(0).standard_normal
+    x, d, p, bias = (
+        draw(shape).astype("float32") for shape in ((1, 4, 9, 8), (4, 2, 3, 3), (5, 8, 1, 1), (5,))
+    )
+    result = calls.depthwise_separable_conv2d(x, d, p, padding=1, activation="relu", bias=bias)
+    middle = np.maximum(depthwise_reference(x, d, (1, 1), (1, 1, 1, 1), (1, 1)), 0)
+    total = np.einsum("nchw,oc->nohw", middle, p[:, :, 0, 0]) + bias[:, None, None]
+    assert matches(result, np.maximum(total, 0))
+    with pytest.raises(ShapeError, match="1x1"):
+        calls.depthwise_separable_conv2d(x, d, np.ones((5, 8, 3, 3), "float32"))
+    with pytest.raises(ShapeError, match="pointwise"):
+        calls.depthwise_separable_conv2d(x, d, p[:, :7])
+    a, b = draw((20, 24)).astype("float16"), draw((24, 18)).astype("float16")
+    product = calls.matmul(a, b)
+    assert product.dtype == np.float32
+    assert matches(product, a.astype(float) @ b.astype(float))
+    assert matches(calls.dense(a, b.T.copy()), a.astype(float) @ b.astype(float))
+    with pytest.raises(ShapeError, match="accepted: float16"):
+        calls.matmul(a, b.astype("float32"))
+    with pytest.raises(ShapeError, match="float16"):
+        cpu.matmul(a, b)
+
+
+STAGE_OPS = {
+    MatmulOp: MatmulOp(64, 64, 80),
+    Conv2dOp: Conv2dOp(1, 8, 8, 17, 16, PADDED),
+    DepthwiseOp: DepthwiseOp(1, 2, 40, 36, PADDED),
+    Conv1dOp: Conv1dOp(700, 5, (2, 2)),
+    SeparableOp: SeparableOp(1, 10, 8, 17, PADDED, 40),
+}
+
+
+@emulated
+@pytest.mark.parametrize(
+    ("kind", "stage"),
+    [(kind, stage) for kind, stages in STAGES.items() for stage in stages],
+    ids=lambda value: getattr(value, "name", None) or value.__name__,
+)
+def test_every_stage_equals_numpy(kind, stage):
+    check(STAGE_OPS[kind], stage.schedule, orders=(2,))
+
+
+@emulated
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("stages", [1, 2, 3])
+@pytest.mark.parametrize("step", [16, 32])
+def test_tensor_cores_with_any_tile(dtype, transposed, stages, step):
+    tile = TensorTile(2, (2, 2), step, stages)
+    check(
+        MatmulOp(32, 128, 5 * step, dtype, dtype, transposed),
+        lambda op, target: schedule_tensor(op, target, tile),
+        orders=(2,),
+    )
+
+
+@emulated
+@pytest.mark.parametrize("stages", [2, 3])
+def test_fetches_that_run_ahead(stages):
+    tile = MatmulTile((32, 32), (2, 4), (1, 1), 16, stages)
+    check(MatmulOp(32, 64, 80), lambda op, target: schedule_matmul(op, target, tile))
+
+
+@emulated
+@pytest.mark.parametrize(
+    ("large", "small"),
+    [
+        (MatmulOp(2048, 2048, 2048), MatmulOp(128, 128, 48)),
+        (
+            MatmulOp(2048, 2048, 2048, "float16", "float16"),
+            MatmulOp(64, 128, 96, "float16", "float16"),
+        ),
+        (
+            MatmulOp(2048, 2048, 2048, "int8", "int8", True),
+            MatmulOp(64, 128, 96, "int8", "int8", True),
+        ),
+    ],
+    ids=["float32", "float16", "int8"],
+)
+def test_the_tiles_of_large_products_on_one_block(large, small):
+    module = matmul_tensor if matmul_tensor.suits(large) else matmul
+    tile = module.choose_tile(large)
+    assert tile.block == (small.m, small.n)
+    schedule, _ = tile_space(large, CudaTarget())
+    check(small, lambda op, target: schedule(op, target, tile), orders=(2,))
+
+
+@emulated
+def test_a_deleted_wait_for_a_copy_is_noticed():
+    op, tile = MatmulOp(32, 32, 80), MatmulTile((32, 32), (2, 4), (1, 1), 16, 3)
+    kernel = cuda.CudaKernel(op, schedule=lambda o, t: schedule_matmul(o, t, tile))
+    head, *parts = re.split(r"(\w+_cp_async_wait_group_\w+\(\);)", kernel.source())
+    waits = range(0, len(parts), 2)
+    assert len(waits) >= 2
+    for deleted in waits:
+        kept = [part for index, part in enumerate(parts) if index != deleted]
+        with pytest.raises(KernelFault):
+            run(Emulated(head + "".join(kept), kernel.launch), op)
+
+
+@emulated
+@pytest.mark.parametrize("order", ["continuous", "alternate"])
+@pytest.mark.parametrize("per_thread", [1, 3, 4])
+def test_elements_can_be_shared_in_either_order(order, per_thread):
+    op = BroadcastOp("add", (1000,), (1000,))
+    check(
+        op,
+        lambda op, target: elementwise.schedule_elementwise(op, target, order, per_thread),
+        orders=(2,),
+    )
+
+
+@emulated
+@seed(1)
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.integers(1, 40),
+    st.integers(1, 40),
+    st.tuples(st.sampled_from([1, 2, 4]), st.sampled_from([4, 8, 16])),
+    st.tuples(st.sampled_from([1, 2]), st.sampled_from([1, 2])),
+    st.sampled_from([(False, False), (True, False), (False, True)]),
+)
+def test_depthwise_with_any_tile(rows, columns, threads, vthreads, way):
+    tile = WindowTile((16, 32), threads, vthreads, *way)
+    check(
+        DepthwiseOp(1, 2, rows, columns, PADDED),
+        lambda op, target: schedule_window(op, target, tile),
+        orders=(2,),
+    )
+
+
+def kernel_of(body, shared="__shared__ alignas(64) float S_ptr[8];"):
+    """Return the source of a kernel by hand, as TVM would write it."""
+    head = 'extern "C" __global__ void k(float* __restrict__ A_ptr)'
+    return f"{head};\n{head} {{ {shared} const int x = ((int)threadIdx.x); {body} }}"
+
+
+FAULTS = {
+    "divergence": "if (x < 3) { __syncthreads(); } A_ptr[x] = 1;",
+    "read after write": "S_ptr[x] = 1; if (x == 0) { A_ptr[0] = S_ptr[3]; }",
+    "write after read": "S_ptr[x] = 1; __syncthreads(); A_ptr[x] = S_ptr[3 - x]; S_ptr[x] = 2;",
+    "write after write": "S_ptr[x / 2] = x; __syncthreads(); A_ptr[x] = S_ptr[0];",
+    "never written": "A_ptr[x] = S_ptr[x];",
+    "out of bounds": "S_ptr[x] = 1; A_ptr[x] = S_ptr[x + 8 * (x == 3)];",
+    "A[0]": "A_ptr[0] = x;",
+}
+
+
+@emulated
+@pytest.mark.parametrize("kind", FAULTS)
+@pytest.mark.parametrize("order", [REVERSED, 2])
+def test_the_emulator_notices_faults_in_any_order_of_the_threads(kind, order):
+    emulator = Emulated(kernel_of(FAULTS[kind]), Launch((1, 1, 1), (4, 1, 1)))
+    with pytest.raises(KernelFault) as caught:
+        emulator({"A": np.zeros(4, "float32")}, order)
+    orders_decide = {"write after read", "read after write", "A[0]"}
+    assert kind in str(caught.value) or kind in orders_decide
+
+
+@emulated
+def test_blocks_race_for_global_memory_whatever_barriers_they_have():
+    emulator = Emulated(kernel_of("__syncthreads(); A_ptr[x] = 1;"), Launch((2, 1, 1), (4, 1, 1)))
+    with pytest.raises(KernelFault, match="write after write: A"):
+        emulator({"A": np.zeros(4, "float32")})
+
+
+@emulated
+def test_a_barrier_that_orders_nothing_is_not_missed():
+    body = "S_ptr[x] = 1; __syncthreads(); A_ptr[x] = S_ptr[x]; "
+    emulator = Emulated(kernel_of(body), Launch((1, 1, 1), (4, 1, 1)))
+    emulator({"A": np.zeros(4, "float32")}, without=0)
+    assert emulator.passed(0) == 4
+
+
+@pytest.mark.parametrize("op", OPERATORS, ids=lambda op: type(op).__name__)
+def test_blocks_fit_the_gpu(op):
+    kernel = cuda.CudaKernel(op)
+    launch = kernel.launch
+    assert 1 <= launch.threads <= kernel.target.threads
+    assert max(launch.grid[1:]) <= 65535
+    assert "__launch_bounds__" in kernel.source()
+
+
+@pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc of the CUDA toolkit")
+@pytest.mark.parametrize(
+    "op",
+    [
+        MatmulOp(1024, 1024, 1024),
+        MatmulOp(1024, 1024, 1024, "float16", "float16"),
+        Conv2dOp(1, 64, 64, 64, 64, PADDED),
+        PackedConv2dOp(1, 16, 64, 64, 16, PADDED, dtype="int8"),
+        DepthwiseOp(1, 64, 64, 64, PADDED, epilogue=Epilogue(scale_shift=True)),
+        SeparableOp(1, 64, 64, 64, PADDED, 128),
+        SoftmaxOp(16, 1000),
+    ],
+    ids=lambda op: type(op).__name__,
+)
+def test_kernels_do_not_spill(op):
+    kernel = cuda.CudaKernel(op)
+    used = cuda.resources(kernel.source())
+    assert used.spills == 0
+    assert used.stack == 0
+    assert 0 < used.registers <= 255
+    assert used.shared <= CudaTarget().shared
+    assert 0 < cuda.occupancy(used, kernel.launch.threads) <= 1
+
+
+def test_occupancy_by_the_limit_that_binds():
+    # The figures of NVIDIA's occupancy calculator for these limits.
+    assert cuda.occupancy(cuda.Resources(32, 0, 0, 0), 256) == 1
+    assert cuda.occupancy(cuda.Resources(33, 0, 0, 0), 256) == 0.75
+    assert cuda.occupancy(cuda.Resources(128, 0, 0, 0), 256) == 0.25
+    assert cuda.occupancy(cuda.Resources(16, 48 << 10, 0, 0), 128) == 4 * 128 / 2048
+    assert cuda.occupancy(cuda.Resources(16, 48 << 10, 0, 0), 128, "sm_80") == 3 * 128 / 2048
+    assert cuda.occupancy(cuda.Resources(16, 0, 0, 0), 32) == 0.5
+    with pytest.raises(UnsupportedError, match="sm_75"):
+        cuda.occupancy(cuda.Resources(16, 0, 0, 0), 32, "sm_75")
+
+
+def test_tiles_that_cannot_be_are_refused():
+    with pytest.raises(ScheduleError, match="not both"):
+        WindowTile(shared=True, registers=True)
+    with pytest.raises(ScheduleError, match="divisors"):
+        WindowTile((32, 32), (5, 32))
+    with pytest.raises(ScheduleError, match="divide"):
+        MatmulTile((64, 64), (3, 4))
+    tile = MatmulTile((128, 128), (2, 2))
+    with pytest.raises(ScheduleError, match="4096 threads"):
+        schedule_matmul(MatmulOp(128, 128, 128), CudaTarget(), tile)
+    tile = MatmulTile((128, 128), (8, 8), step=64)
+    with pytest.raises(ScheduleError, match="shared memory"):
+        schedule_matmul(MatmulOp(128, 128, 128), CudaTarget(), tile)
+
+
+@pytest.mark.skipif(cuda.device_present(), reason="for machines without a GPU")
+def test_a_missing_gpu_is_reported():
+    with pytest.raises(DeviceError, match="no NVIDIA GPU"):
+        cuda.matmul(np.ones((2, 2), "float32"), np.ones((2, 2), "float32"))
+
+
+@pytest.mark.skipif(not cuda.device_present(), reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("op", OPERATORS, ids=lambda op: type(op).__name__)
+def test_kernels_on_a_gpu_equal_numpy(op):
+    arrays = inputs_of(op)
+    result = cuda.CudaKernel(op)(*arrays.values())
+    assert matches(result, reference(op, arrays))
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        *STAGE_OPS.values(),
+        MatmulOp(64, 64, 64, "float16", "float16"),
+        PackedConv2dOp(1, 2, 8, 8, 2, PADDED),
+    ],
+    ids=lambda op: type(op).__name__,
+)
+def test_all_tiles_of_the_search_can_be_scheduled(op):
+    target = CudaTarget()
+    schedule, tiles = tile_space(op, target)
+    assert len({str(tile) for tile in tiles}) == len(tiles) >= 8
+    for tile in tiles[:: max(1, len(tiles) // 6)]:
+        assert cuda.CudaKernel(op, target, lambda o, t, tile=tile: schedule(o, t, tile)).launch
+
+
+def test_operators_without_tiles_are_refused():
+    with pytest.raises(UnsupportedError, match="SoftmaxOp"):
+        tile_space(SoftmaxOp(2, 3), CudaTarget())

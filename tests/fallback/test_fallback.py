@@ -1,0 +1,97 @@
+"""What VTA does not run: the kernels of the host compute every operator as NumPy does."""
+
+import random
+
+import numpy as np
+import pytest
+from helpers.cuda_emulator import COMPILER, Emulated
+from helpers.random_cases import FAMILIES, random_conv2d, random_gemm
+
+import vtaops
+from vtaops import AvgPool2d, Conv2d, Conv2dTranspose, Gemm, cuda, fallback
+from vtaops.fallback import host
+from vtaops.reference import evaluate, random_arguments
+
+ALL = {**FAMILIES, "conv2d": random_conv2d, "gemm": random_gemm}
+
+
+def check(op, seed=0):
+    arrays = random_arguments(op, np.random.default_rng(seed))
+    np.testing.assert_array_equal(fallback.run(op, arrays), evaluate(op, arrays), op.summary)
+
+
+@pytest.mark.parametrize("family", ALL)
+@pytest.mark.parametrize("seed", range(6))
+def test_random(family, seed):
+    check(ALL[family](random.Random(f"{family} {seed}")), seed)
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        Gemm(3, 17, 131072 + 64, shift=0, clip=None),  # accumulators wrap
+        Gemm(40, 17, 131072 + 64, shift=4, clip=None),
+        Conv2d(1, 3, 5, 6, 6, bias=True, multiplier=True, shift=3, clip=None),  # products wrap
+        Conv2d(1, 3, 5, 6, 6, bias=True, multiplier=True, residual=True, rounding="half_up"),
+        Conv2d(1, 3, 8, 9, 9, kernel=5, strides=2, padding=2, fold_columns=True),
+        Conv2dTranspose(1, 3, 5, 4, 3, kernel=2, strides=4, padding=0, output_padding=3),
+        Conv2dTranspose(1, 3, 5, 4, 3, kernel=3, strides=2, padding=(4, 3, 1, 0), bias=True),
+        AvgPool2d(1, 3, 5, 5, kernel=3, strides=1, padding=1, count_include_pad=False),
+        AvgPool2d(
+            2, 3, 4, 41, kernel=2, strides=2, padding=(3, 0, 2, 1), count_include_pad=False,
+            rounding="truncate", clip=(-9, 9),
+        ),
+        AvgPool2d(1, 2, 70, 70, kernel=70, strides=1, padding=0),
+    ],
+    ids=lambda op: op.summary,
+)  # fmt: skip
+def test_corner_cases(op):
+    check(op)
+
+
+def test_extreme_values_wrap_as_on_vta():
+    op = Conv2d(1, 4, 4, 3, 3, bias=True, multiplier=True, shift=1, clip=None, rounding="half_up")
+    data, kernel = np.full((1, 4, 3, 3), -128, np.int8), np.full((4, 4, 3, 3), -128, np.int8)
+    limits = np.array([2**31 - 1, -(2**31), 2**31 - 1, -1], np.int32)
+    arrays = [data, kernel, limits, limits[::-1].copy()]
+    np.testing.assert_array_equal(fallback.run(op, arrays), evaluate(op, arrays))
+
+
+def test_arguments_are_checked_as_on_vta():
+    x = np.zeros((3, 4), np.int8)
+    with pytest.raises(vtaops.ShapeError, match="1 arrays given; the operator takes 2"):
+        fallback.run(Gemm(3, 5, 4), [x])
+    with pytest.raises(vtaops.ShapeError, match=r"weight has shape \(3, 4\)"):
+        fallback.run(Gemm(3, 5, 4), [x, x])
+    with pytest.raises(vtaops.ShapeError, match="dtype float64"):
+        fallback.run(Gemm(3, 5, 4), [x, np.zeros((5, 4))])
+
+
+class EmulatedKernel:
+    """A CUDA kernel that runs on the CPU, thread by thread."""
+
+    def __init__(self, op, schedule):
+        self.op = op
+        found = cuda.CudaKernel(op, schedule=schedule)
+        self._emulated = Emulated(found.source(), found.launch)
+
+    def __call__(self, *arrays):
+        output = self.op.output
+        named = {spec.name: a for spec, a in zip(self.op.inputs, arrays, strict=True)}
+        named[output.name] = np.full(output.shape, 77, output.dtype)
+        self._emulated(named, 1)
+        return named[output.name]
+
+
+@pytest.mark.skipif(COMPILER is None, reason="the emulator needs a C++ compiler")
+@pytest.mark.parametrize("family", ALL)
+def test_cuda_kernels_of_the_session(family, monkeypatch):
+    monkeypatch.setattr(cuda, "kernel", EmulatedKernel)
+    monkeypatch.setattr(host, "kernel", host.kernel.__wrapped__)
+    op = ALL[family](random.Random(f"cuda {family}"))
+    arrays = random_arguments(op, np.random.default_rng(0))
+    with vtaops.Session("fsim", "tiny", fallback="cuda") as session:
+        monkeypatch.setattr(session, "_obstacle", lambda *_: "a test")
+        result = session.run(op, *arrays)
+        assert [p.where for p in session.placements] == ["cuda"]
+    np.testing.assert_array_equal(result, evaluate(op, arrays), op.summary)

@@ -1,0 +1,1 @@
+"""Generators, references and devices that several tests share."""

@@ -1,0 +1,461 @@
+"""Every operator family: random operators on random configurations and tilings are bit-exact to
+NumPy in every order of execution; tile products and DRAM traffic are what they should be."""
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from helpers.checks import check
+from helpers.random_cases import CONFIGS, FAMILIES, random_tiling
+
+import vtaops
+from vtaops import (
+    AvgPool2d,
+    BatchMatmul,
+    Conv2d,
+    Conv2dTranspose,
+    DepthwiseConv2dAlu,
+    Elementwise,
+    Gemm,
+    HardwareConfig,
+    MaxPool2d,
+    Session,
+    Tiling,
+)
+from vtaops.reference import evaluate, random_arguments
+from vtaops.runtime.fsim import Fsim
+from vtaops.schedule import default_tiling
+
+RNG = np.random.default_rng(3)
+
+
+def int8(*shape):
+    return RNG.integers(-128, 128, shape).astype(np.int8)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("seed", range(4))
+def test_random(family, config, seed):
+    """On the simulator, and as portable programs where nothing but the portable subset works."""
+    rng = random.Random(f"{family} {config} {seed}")
+    hardware = HardwareConfig.load(config)
+    op = FAMILIES[family](rng)
+    able = "portable" if not op.features else "full"
+    check(op, hardware, default_tiling(op, hardware), seed, able)
+    check(op, hardware, random_tiling(rng, op, hardware), seed, able)
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        # Windows and tiles that lie in the padding as a whole.
+        MaxPool2d(1, 5, 2, 2, kernel=2, strides=3, padding=(7, 6, 5, 4)),
+        AvgPool2d(1, 5, 2, 2, kernel=2, strides=3, padding=(7, 6, 5, 4)),
+        # Overlapping windows in several tiles.
+        MaxPool2d(1, 64, 23, 21, kernel=5, strides=1, padding=2),
+        # A global pool: every accumulator is written by all products.
+        AvgPool2d(1, 70, 7, 7, kernel=7, strides=1, padding=0),
+        # Phases without any tap, and outputs that the padding reaches.
+        Conv2dTranspose(1, 3, 5, 4, 3, kernel=1, strides=3, padding=0, shift=0, clip=None),
+        Conv2dTranspose(1, 3, 5, 4, 3, kernel=2, strides=4, padding=0, output_padding=3),
+        Conv2dTranspose(1, 3, 5, 4, 3, kernel=7, strides=1, padding=3, bias=True),
+        Conv2dTranspose(1, 3, 5, 4, 3, kernel=6, strides=5, padding=(4, 0, 3, 2)),
+        # Groups that fill blocks neither of input nor of output channels.
+        Conv2d(1, 34, 51, 6, 6, groups=17),
+        Conv2d(1, 72, 24, 6, 6, groups=3),
+        Conv2d(1, 17, 17, 6, 6, groups=17, residual=True, residual_scale=-128),
+        Conv2d(1, 3, 9, 11, 11, kernel=5, strides=2, padding=(1, 3, 0, 2), fold_columns=True),
+        # Pixels that sum nothing but padding.
+        Conv2d(1, 3, 5, 4, 4, kernel=1, padding=2, shift=0, clip=None),
+        Conv2d(1, 3, 5, 4, 4, kernel=1, padding=2, shift=3, clip=None),
+        Conv2d(1, 3, 5, 4, 4, kernel=1, padding=2, shift=0, clip=None, residual=True),
+        AvgPool2d(1, 5, 3, 3, kernel=1, strides=1, padding=2, clip=None),
+        Elementwise("sub", (1,), other_scale=127, shift=-15, clip=None),
+        Elementwise("identity", (3, 1, 1), shift=31, rounding="half_up"),
+    ],
+    ids=lambda op: op.summary,
+)
+@pytest.mark.parametrize("config", ["pynq", "tiny"])
+def test_corner_cases(op, config):
+    hardware = HardwareConfig.load(config)
+    check(op, hardware, default_tiling(op, hardware), 5)
+
+
+# ------------------------------------------------------------------------- what it costs
+
+
+def stats(op, config="pynq"):
+    return vtaops.compile(op, config).stats()
+
+
+def test_transposed_convolution_multiplies_no_zeros():
+    """Each output pixel sums the taps that reach a pixel of the image, and nothing else."""
+    op = Conv2dTranspose(1, 32, 48, 5, 7, kernel=(3, 5), strides=(2, 3), padding=(1, 0, 0, 2))
+    rows = sum(
+        (y + 1 - dy) % 2 == 0 and 0 <= (y + 1 - dy) // 2 < 5
+        for y in range(op.out_size[0])
+        for dy in range(3)
+    )
+    columns = sum(
+        (x - dx) % 3 == 0 and 0 <= (x - dx) // 3 < 7
+        for x in range(op.out_size[1])
+        for dx in range(5)
+    )
+    inside = stats(op).gemm_counter
+    assert inside == rows * columns * 2 * 3
+    stretched = op.out_size[0] * op.out_size[1] * 15 * 2 * 3  # as a convolution of inserted zeros
+    assert inside < stretched / 5
+
+
+def test_first_layer_takes_at_most_a_third_of_the_products():
+    plain = Conv2d(1, 3, 64, 56, 56, kernel=7, strides=2, padding=3)
+    folded = plain.folded_if_shorter(HardwareConfig.load("pynq"))
+    assert folded.fold_columns
+    assert stats(folded).gemm_counter * 3 <= stats(plain).gemm_counter
+    assert not Conv2d(1, 64, 64, 9, 9).folded_if_shorter(HardwareConfig.load("pynq")).fold_columns
+
+
+def test_depthwise_costs_one_product_for_each_tap_and_block():
+    for multiplier in (1, 2, 3):
+        op = Conv2d(1, 32, 32 * multiplier, 9, 9, groups=32, padding=0)
+        assert stats(op).gemm_counter == 9 * 7 * 7 * 2 * multiplier
+
+
+def test_products_with_padding_are_left_out_on_demand():
+    op = Conv2d(1, 32, 32, 7, 7, bias=True)
+    tiling = Tiling(oc=32, ic=16, h=4, w=7, inp_tiles=2)
+    config = HardwareConfig.load("pynq")
+    all_of_them = vtaops.compile(op, config, tiling).stats().gemm_counter
+    real = vtaops.compile(op, config, replace(tiling, padding="skip")).stats().gemm_counter
+    assert all_of_them == 21 * 21 * 4
+    assert real == 19 * 19 * 4
+    check(op, config, replace(tiling, padding="skip"), 1)
+
+
+def test_the_gemm_core_is_the_cheaper_way_to_depthwise():
+    """Any size of tile: the ALU widens, multiplies and adds what the GEMM core does at once."""
+    for config in CONFIGS:
+        gemm = vtaops.compile(Conv2d(1, 64, 64, 14, 14, groups=64), config)
+        alu = vtaops.compile(DepthwiseConv2dAlu(1, 64, 14, 14), config, capabilities="full")
+        assert gemm.cycles() * 2 < alu.cycles()
+
+
+def test_residual_moves_only_the_residual():
+    """No round trip of the convolution's result, one more product a tile, no more accumulators."""
+    plain = stats(Conv2d(1, 32, 32, 14, 14))
+    fused = stats(Conv2d(1, 32, 32, 14, 14, residual=True))
+    pixels = 14 * 14 * 2
+    assert fused.inp_load_nbytes - plain.inp_load_nbytes == pixels * 16
+    assert fused.out_store_nbytes == plain.out_store_nbytes
+    assert fused.acc_load_nbytes == 0
+    assert fused.gemm_counter - plain.gemm_counter == pixels
+    assert fused.alu_counter == plain.alu_counter
+
+
+def test_sums_need_no_alu():
+    for function in ("add", "sub"):
+        found = stats(Elementwise(function, (160,), clip=None))
+        assert (found.gemm_counter, found.alu_counter) == (20, 0)
+
+
+def test_padding_of_a_pool_is_neither_loaded_nor_compared():
+    op = MaxPool2d(1, 16, 8, 8, kernel=3, strides=2, padding=1)
+    found = stats(op)
+    assert found.inp_load_nbytes == 8 * 8 * 16
+    real = sum(0 <= 2 * y + dy - 1 < 8 for y in range(4) for dy in range(3)) ** 2
+    fills = 4 * 4
+    assert found.alu_counter == real + fills
+
+
+# -------------------------------------------------------------------- against other references
+
+
+def test_rounding_half_up_is_nearest_with_halves_upwards():
+    x = np.arange(-128, 128, dtype=np.int8)
+    for bits in (1, 3, 6):
+        expected = np.floor(x / 2**bits + 0.5).astype(np.int8)
+        assert (vtaops.shift_right(x, bits, rounding="half_up") == expected).all()
+        assert (vtaops.shift_right(x, bits) == x >> bits).all()
+
+
+def test_biased_and_unbiased_rounding_agree():
+    data, weight = int8(4, 40), int8(20, 40)
+    zero = np.zeros(20, np.int32)
+    for shift in (1, 8, 15, 16, 20):
+        one = vtaops.gemm(data, weight, shift=shift, rounding="half_up")
+        two = vtaops.gemm(data, weight, shift=shift, rounding="half_up", bias=zero)
+        assert (one == two).all()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 9, 16, 25, 49, 100, 196, 1000])
+def test_average_factor_is_close(count):
+    multiplier, shift = AvgPool2d(1, 1, count, 1, kernel=(count, 1), strides=1, padding=0).factor
+    assert 1 <= multiplier <= 127
+    assert shift >= 0
+    error = abs(multiplier * count / 2**shift - 1)
+    assert error <= (0 if count & (count - 1) == 0 else 1 / 127)
+
+
+def test_average_of_constants_is_the_constant_within_a_step():
+    for value in (-128, -1, 0, 1, 127):
+        images = np.full((1, 20, 7, 7), value, np.int8)
+        means = vtaops.global_avg_pool2d(images)
+        assert means.shape == (1, 20, 1, 1)
+        assert (np.abs(means.astype(int) - value) <= 1).all()
+
+
+def test_reference_of_transposed_convolution_equals_its_adjoint():
+    """<conv(x), y> == <x, conv_transpose(y)> for the convolution with the same kernel."""
+    conv = Conv2d(1, 3, 4, 9, 11, kernel=(3, 2), strides=(2, 3), padding=(1, 0, 1, 1))
+    back = Conv2dTranspose(
+        1,
+        4,
+        3,
+        *conv.out_size,
+        kernel=(3, 2),
+        strides=(2, 3),
+        padding=(1, 0, 1, 1),
+        output_padding=(0, 0),
+        shift=0,
+        clip=None,
+    )
+    small = RNG.integers(-1, 2, (1, 3, *back.out_size)).astype(np.int8)
+    kernel = RNG.integers(-1, 2, (4, 3, 3, 2)).astype(np.int8)
+    y = RNG.integers(-1, 2, (1, 4, *conv.out_size)).astype(np.int8)
+    forward = Conv2d(
+        1,
+        3,
+        4,
+        *back.out_size,
+        kernel=(3, 2),
+        strides=(2, 3),
+        padding=(1, 0, 1, 1),
+        shift=0,
+        clip=None,
+    )
+    left = (evaluate(forward, [small, kernel]).astype(int) * y).sum()
+    right = (small.astype(int) * evaluate(back, [y, kernel])).sum()
+    assert left == right
+
+
+def test_reference_of_grouped_convolution_equals_separate_ones():
+    op = Conv2d(2, 6, 9, 5, 5, groups=3, shift=3)
+    data, kernel = random_arguments(op, np.random.default_rng(1))
+    single = Conv2d(2, 2, 3, 5, 5, shift=3)
+    parts = [
+        evaluate(single, [data[:, 2 * g : 2 * g + 2], kernel[3 * g : 3 * g + 3]]) for g in range(3)
+    ]
+    np.testing.assert_array_equal(evaluate(op, [data, kernel]), np.concatenate(parts, axis=1))
+
+
+# ------------------------------------------------------------------------- the user's calls
+
+
+@pytest.fixture(scope="module")
+def session():
+    with Session("fsim", "tiny") as opened:
+        yield opened
+
+
+def test_elementwise_calls(session):
+    a, b = int8(2, 3, 5), int8(2, 3, 5)
+    wide = a.astype(int), b.astype(int)
+    assert (session.add(a, b) == np.clip(wide[0] + wide[1], -128, 127)).all()
+    assert (session.sub(a, b, shift=1) == (wide[0] - wide[1]) >> 1).all()
+    assert (session.multiply(a, b, shift=7) == np.clip((wide[0] * wide[1]) >> 7, -128, 127)).all()
+    assert (session.minimum(a, b) == np.minimum(a, b)).all()
+    assert (session.maximum(a, b) == np.maximum(a, b)).all()
+    assert (session.relu(a) == np.maximum(a, 0)).all()
+    assert (session.clip(a, -7, 9) == np.clip(a, -7, 9)).all()
+    assert (session.shift_right(a, 3) == a >> 3).all()
+    assert (session.shift_left(a, 3) == np.clip(wide[0] << 3, -128, 127)).all()
+    expected = np.clip(np.floor(wide[0] * 5 / 8 + 0.5), -128, 127)
+    assert (session.requantize(a, scale=5, shift=3) == expected).all()
+
+
+def test_convolution_calls(session):
+    x, depthwise = int8(1, 5, 6, 7), int8(10, 1, 3, 3)
+    expected = evaluate(Conv2d(1, 5, 10, 6, 7, groups=5, shift=6), [x, depthwise])
+    np.testing.assert_array_equal(
+        session.depthwise_conv2d(x, depthwise, padding=1, shift=6), expected
+    )
+    single = depthwise[:5]
+    np.testing.assert_array_equal(
+        session.depthwise_conv2d(x, single, padding=1, shift=6, unit="alu"),
+        session.depthwise_conv2d(x, single, padding=1, shift=6),
+    )
+    with pytest.raises(vtaops.ShapeError, match="one filter for each"):
+        session.depthwise_conv2d(x, depthwise, unit="alu")
+    with pytest.raises(vtaops.UnsupportedError, match="dilation is 2"):
+        session.depthwise_conv2d(x, single, dilation=2, unit="alu")
+    kernel, residual = int8(4, 5, 3, 3), int8(1, 4, 6, 7)
+    op = Conv2d(1, 5, 4, 6, 7, residual=True, residual_scale=3, residual_shift=1)
+    np.testing.assert_array_equal(
+        session.conv2d(x, kernel, padding=1, residual=residual, residual_scale=3, residual_shift=1),
+        evaluate(op, [x, kernel, residual]),
+    )
+    back = int8(5, 4, 4, 4)
+    np.testing.assert_array_equal(
+        session.conv2d_transpose(x, back, strides=2, padding=1),
+        evaluate(Conv2dTranspose(1, 5, 4, 6, 7), [x, back]),
+    )
+    a, b = int8(3, 4, 20), int8(3, 6, 20)
+    np.testing.assert_array_equal(
+        session.batch_matmul(a, b), evaluate(BatchMatmul(3, 4, 6, 20), [a, b])
+    )
+
+
+def test_scales_of_channels(session):
+    x, kernel = int8(1, 5, 6, 7), int8(9, 5, 3, 3)
+    bias = RNG.integers(-999, 999, 9).astype(np.int32)
+    scales = RNG.integers(-2000, 2000, 9).astype(np.int32)
+    op = Conv2d(1, 5, 9, 6, 7, bias=True, multiplier=True, shift=18, rounding="half_up")
+    expected = evaluate(op, [x, kernel, bias, scales])
+    assert len(np.unique(expected)) > 50
+    found = session.conv2d(
+        x, kernel, padding=1, bias=bias, multiplier=scales, shift=18, rounding="half_up"
+    )
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_pooling_calls(session):
+    x = int8(1, 5, 6, 8)
+    assert (session.max_pool2d(x, 2) == x.reshape(1, 5, 3, 2, 4, 2).max(axis=(3, 5))).all()
+    means = x.reshape(1, 5, 3, 2, 4, 2).astype(int).sum(axis=(3, 5))
+    assert (session.avg_pool2d(x, 2, rounding="truncate") == means >> 2).all()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda s: s.add(int8(3), int8(4)), "they must be equal: VTA does not broadcast"),
+        (lambda s: s.add(int8(3), int8(3), scale=0), "scale is 0"),
+        (lambda s: s.sub(int8(3), int8(3), other_scale=-128), "its negative"),
+        (lambda s: s.relu(np.zeros(3)), "data has dtype float64"),
+        (lambda s: s.relu(np.int8(3)), "a scalar is no tensor"),
+        (lambda s: s.shift_right(int8(3), 32), "must lie in -15..31"),
+        (lambda s: s.max_pool2d(int8(1, 1, 2, 2), 3), "the window spans 3 pixels in height"),
+        (lambda s: s.avg_pool2d(int8(1, 1, 2, 2), 2, rounding="up"), "rounding is 'up'"),
+        (
+            lambda s: s.conv2d_transpose(
+                int8(1, 2, 3, 3), int8(2, 2, 2, 2), strides=2, output_padding=2
+            ),
+            "output_padding is 2 in height",
+        ),
+        (
+            lambda s: s.conv2d_transpose(int8(1, 2, 3, 3), int8(3, 2, 2, 2)),
+            "kernel expects 3",
+        ),
+        (
+            lambda s: s.conv2d_transpose(int8(1, 1, 1, 1), int8(1, 1, 1, 1), padding=1),
+            "the output has -1 pixels",
+        ),
+        (lambda s: s.batch_matmul(int8(2, 3, 4), int8(3, 3, 4)), "first and last extents"),
+        (
+            lambda s: s.conv2d(int8(1, 1, 3, 3), int8(1, 1, 3, 3), residual=int8(1, 1, 3, 3)),
+            "residual has shape",
+        ),
+    ],
+)
+def test_mistakes_are_explained(session, call, message):
+    with pytest.raises(vtaops.ShapeError, match=message):
+        call(session)
+
+
+def test_what_vta_cannot_run_falls_back_to_the_cpu():
+    x = int8(1, 5, 6, 6)
+    unsupported = pytest.raises(vtaops.UnsupportedError, match="count_include_pad=False")
+    with Session("fsim", "tiny") as session, unsupported:
+        session.avg_pool2d(x, 3, padding=1, count_include_pad=False)
+    with Session("fsim", "tiny", fallback="cpu") as session:
+        y = session.avg_pool2d(x, 3, padding=1, count_include_pad=False)
+        session.relu(x)
+        session.relu(x)
+        assert (
+            session.stats
+            == vtaops.compile(Elementwise("identity", (1, 5, 6, 6), clip=(0, 127)), "tiny").stats()
+            + session.program(Elementwise("identity", (1, 5, 6, 6), clip=(0, 127))).stats()
+        )
+        cpu, vta = session.placements
+        assert (cpu.where, cpu.runs, vta.where, vta.runs) == ("cpu", 1, "vta", 2)
+        assert "count_include_pad=False" in cpu.reason
+        session.reset_stats()
+        assert session.placements == []
+    corner = x[0, :, :2, :2].astype(int).sum(axis=(1, 2))
+    assert (y[0, :, 0, 0] == np.floor(corner / 4 + 0.5)).all()
+
+
+def test_what_does_not_fit_falls_back_too():
+    x = int8(1, 1, 30, 30)
+    with Session("fsim", "tiny") as session, pytest.raises(vtaops.ScheduleError, match="no tile"):
+        session.global_avg_pool2d(x)
+    with Session("fsim", "tiny", fallback="cpu") as session:
+        y = session.global_avg_pool2d(x)
+        assert session.placements[0].where == "cpu"
+        bad = Tiling(oc=8, ic=8, h=99)
+        with pytest.raises(vtaops.ScheduleError, match="needs 99 elements"):
+            session.relu(x, tiling=bad)
+    op = AvgPool2d(1, 1, 30, 30, kernel=30, strides=1, padding=0)
+    assert (y == evaluate(op, [x])).all()
+
+
+def test_what_does_not_run_is_not_compiled_again(monkeypatch):
+    import vtaops.session.session as module
+
+    attempts = []
+    original = module.compile
+    monkeypatch.setattr(module, "compile", lambda *a, **k: attempts.append(a) or original(*a, **k))
+    x = int8(1, 5, 6, 6)
+    with Session("fsim", "tiny", fallback="cpu") as session:
+        for _ in range(3):
+            session.avg_pool2d(x, 3, padding=1, count_include_pad=False)
+        assert [p.runs for p in session.placements] == [3]
+    assert len(attempts) == 1
+    with pytest.raises(vtaops.DeviceError, match="closed"):
+        session.avg_pool2d(x, 3, padding=1, count_include_pad=False)
+
+
+def test_scales_of_channels_fall_back_where_the_board_has_no_multiplier():
+    x, kernel, scales = int8(1, 5, 6, 6), int8(7, 5, 3, 3), np.arange(7, dtype=np.int32)
+    device = Fsim("tiny", capabilities="hls-2020")
+    with Session(device, fallback="cpu") as session:
+        y = session.conv2d(x, kernel, multiplier=scales, shift=9)
+        assert "'mul', which hls-2020 lacks" in session.placements[0].reason
+    with Session("fsim", "tiny") as able:
+        assert (able.conv2d(x, kernel, multiplier=scales, shift=9) == y).all()
+
+
+def test_a_fallback_on_no_gpu_says_so():
+    with pytest.raises(vtaops.DeviceError, match="fallback is 'gpu'; it must be 'cpu', 'cuda'"):
+        Session("fsim", fallback="gpu")
+    if vtaops.cuda.device_present():
+        return
+    with (
+        Session("fsim", "tiny", fallback="cuda") as session,
+        pytest.raises(vtaops.DeviceError, match="no NVIDIA GPU"),
+    ):
+        session.avg_pool2d(int8(1, 5, 6, 6), 3, padding=1, count_include_pad=False)
+
+
+def test_functions_take_a_session(session):
+    x = int8(3, 4)
+    before = session.stats
+    assert (vtaops.relu(x, session=session) == vtaops.relu(x)).all()
+    assert session.stats != before
+
+
+def test_programs_with_constants_and_views_survive_a_file(tmp_path):
+    for op in (
+        Conv2d(1, 6, 6, 5, 5, groups=6, bias=True, rounding="half_up", residual=True),
+        Conv2d(1, 3, 4, 9, 9, kernel=5, fold_columns=True),
+        Elementwise("sub", (3, 5, 7)),
+        Gemm(3, 4, 5, bias=True, rounding="half_up"),
+    ):
+        program = vtaops.compile(op, "tiny")
+        program.save(tmp_path / "program.vta")
+        loaded = vtaops.Program.load(tmp_path / "program.vta")
+        assert loaded.buffers == program.buffers
+        arrays = random_arguments(op, np.random.default_rng(2))
+        np.testing.assert_array_equal(loaded.run(Fsim("tiny"), *arrays), evaluate(op, arrays))

@@ -1,0 +1,92 @@
+"""Mutations of whole programs: the verifier rejects, or every seed of fsim agrees.
+
+The mutations, and the same test with thousands of them, are in ``benchmarks/mutation_test.py``.
+"""
+
+import importlib
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.program_builder import PROGRAMS, PYNQ, TINY
+
+from vtaops import VerificationError, VTAError
+
+_BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def engine():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(_BENCHMARKS)
+        yield importlib.import_module("mutation_test")
+
+
+@pytest.fixture(scope="module")
+def compiled(engine):
+    return engine.compiled_programs()
+
+
+def judge(engine, program, count, seed):
+    """Judge mutants of a program; return verdicts by kind."""
+    tally = Counter()
+    rng = np.random.default_rng(seed)
+    for mutant, verdict, reason in engine.judge_random(program, count, seeds=4, rng=rng):
+        assert verdict != engine.FAILED, f"{mutant.kind}: {mutant.change}: {reason}"
+        tally[mutant.kind, verdict] += 1
+    return tally
+
+
+def test_mutants_of_compiled_programs(engine, compiled):
+    tally = Counter()
+    for seed, program in enumerate(compiled.values()):
+        tally += judge(engine, program, 4 * len(engine.KINDS), seed)
+    verdicts = Counter()
+    for (_, verdict), count in tally.items():
+        verdicts[verdict] += count
+    assert all(verdicts[v] >= 50 for v in (engine.REJECTED, engine.SAME, engine.OTHER))
+    assert {kind for kind, _ in tally} == {*engine.KINDS}
+    assert {v for kind, v in tally if kind == "token flag"} == {engine.REJECTED}
+
+
+@pytest.mark.parametrize("config", [TINY, PYNQ], ids=lambda c: c.name)
+@pytest.mark.parametrize("make", PROGRAMS.values(), ids=PROGRAMS)
+def test_mutants_of_hand_made_programs(engine, make, config):
+    """Among them a chain through scratch DRAM, which compiled operators do not have yet."""
+    assert judge(engine, make(config), 2 * len(engine.KINDS), seed=7)
+
+
+def verdict_of(program):
+    try:
+        program.verify()
+    except VerificationError as error:
+        return "rejected", str(error)
+    return "accepted", ""
+
+
+def test_every_token_of_a_compiled_program_is_needed(engine, compiled):
+    for name, program in compiled.items():
+        mutants = [*engine.without_each_token(program)]
+        assert mutants
+        for mutant in mutants:
+            verdict, reason = verdict_of(mutant.program)
+            assert verdict == "rejected", f"{name}: {mutant.change}"
+            assert "rule 'race'" in reason or "rule 'completion'" in reason
+
+
+def test_the_simulator_would_show_what_the_verifier_rejects(engine, compiled):
+    """The jury is awake: without one token, results depend on the seed (or FINISH comes early)."""
+    shown = 0
+    for program in compiled.values():
+        jury = engine.Jury(program, seeds=6)
+        garbage = np.random.default_rng(1)
+        for mutant in [*engine.without_each_token(program)][:6]:
+            results = set()
+            for device in jury.devices:
+                try:
+                    results.add(jury.outputs(mutant.program, device, garbage))
+                except VTAError as error:
+                    results.add(str(error))
+            shown += results != {jury.expected}
+    assert shown >= 15  # of about 35: six seeds need not hit every race

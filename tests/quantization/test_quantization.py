@@ -1,0 +1,264 @@
+"""Quantisation: what the QDQ file says, how close it is to float, every mistake of a user."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from helpers.onnx_models import Builder, images, small_network
+from onnx import TensorProto, helper, numpy_helper
+from typer.testing import CliRunner
+
+import vtaops
+from vtaops import ModelError, UnsupportedError, onnx_files
+from vtaops.cli import app
+from vtaops.quantization import run_quantization
+from vtaops.quantization.equalize import equalize
+from vtaops.quantization.prepare import prepare
+from vtaops.quantization.probe import Probe
+from vtaops.quantization.scales import Grid, power_of_two_weight_scale
+
+
+def scales_of(model):
+    constants = onnx_files.initializers(model)
+    pairs = ("QuantizeLinear", "DequantizeLinear")
+    return [constants[n.input[1]] for n in model.graph.node if n.op_type in pairs]
+
+
+def run(model, x):
+    return Probe(model).run({"x": x})
+
+
+def difference(model, other, x):
+    ours, theirs = run(model, x), run(other, x)
+    return max(np.abs(ours[name] - theirs[name]).max() for name in ours)
+
+
+@pytest.mark.parametrize("zero_points", [False, True])
+def test_all_scales_are_powers_of_two(zero_points):
+    model = vtaops.quantize(small_network(), {"x": images()}, zero_points=zero_points)
+    mantissas = np.concatenate([np.frexp(scale)[0].reshape(-1) for scale in scales_of(model)])
+    assert len(mantissas) > 20
+    assert (mantissas == 0.5).all()
+    zeros = [t for n, t in onnx_files.initializers(model).items() if n.endswith("zero_point")]
+    assert any(t.any() for t in zeros) == zero_points
+
+
+def test_free_scales_are_per_channel():
+    scales = scales_of(vtaops.quantize(small_network(), {"x": images()}, scales="free"))
+    assert {scale.size for scale in scales} > {1, 16}
+
+
+@pytest.mark.parametrize(
+    ("options", "least"),
+    [
+        ({}, 20),
+        ({"zero_points": True}, 20),
+        ({"equalization": True}, 20),
+        ({"bias_correction": True}, 20),
+        ({"scales": "free"}, 28),
+        ({"scales": "free", "zero_points": False, "method": "percentile"}, 25),
+    ],
+)
+def test_quality_against_float(options, least):
+    done = run_quantization(small_network(), {"x": images(8)}, **options)
+    quality = done.quality()
+    assert quality.outputs[0].sqnr_db > least
+    assert quality.outputs[0].top1 == 1
+    noise = [layer.sqnr_db for layer in quality.layers]
+    assert noise == sorted(noise)
+    assert {"Relu", "Conv", "Concat", "MaxPool"} <= {layer.operator for layer in quality.layers}
+
+
+def test_tensors_that_only_move_share_their_grid():
+    model = vtaops.quantize(small_network(), {"x": images()})
+    constants, writers = onnx_files.initializers(model), onnx_files.producers(model)
+    concat = next(n for n in model.graph.node if n.op_type == "Concat")
+    (after,) = onnx_files.consumers(model)[concat.output[0]]
+    parts = [constants[writers[name].input[1]] for name in concat.input]
+    assert all(scale == constants[after.input[1]] for scale in parts)
+
+
+def test_equalisation_keeps_the_function_and_brings_channels_together():
+    model = prepare(onnx_files.load(small_network()))
+    weight = next(n.input[1] for n in model.graph.node if n.op_type == "Conv")
+    uneven = onnx_files.initializers(model)[weight].copy()
+    uneven[::2] *= 100
+    onnx_files.replace_initializer(model, weight, uneven)
+    block = onnx_files.load(model)
+    assert equalize(block) == 1  # inside the residual block; the stem's output has two readers
+    x = images(1)
+    assert difference(model, block, x) <= 1e-3 * np.abs(next(iter(run(model, x).values()))).max()
+
+
+def test_equalisation_of_a_chain_with_a_depthwise_convolution():
+    b = Builder()
+    y = b.conv(b.input([1, 3, 8, 8]), 3, 8, relu=True)
+    y = b.conv(y, 8, 8, group=8, relu=True)
+    b.output(b.conv(y, 8, 4, kernel=1))
+    model = b.model()
+    name = model.graph.node[2].input[1]
+    uneven = onnx_files.initializers(model)[name] * 2.0 ** np.arange(-4, 4).reshape(-1, 1, 1, 1)
+    onnx_files.replace_initializer(model, name, uneven.astype(np.float32))
+    done = [
+        run_quantization(model, {"x": images(4, (3, 8, 8))}, equalization=wanted)
+        for wanted in (False, True)
+    ]
+    assert done[1].pairs == 2
+    noise = [each.quality().outputs[0].sqnr_db for each in done]
+    assert noise[1] > noise[0] + 3
+    assert difference(done[0].prepared, done[1].prepared, images(1, (3, 8, 8))) < 1e-4
+
+
+def test_bias_correction_takes_the_mean_error_away():
+    model, data = small_network(3), {"x": images(16)}
+    plain = run_quantization(model, data)
+    tensor = next(n for n in plain.prepared.graph.node if n.op_type == "Add").input[0]
+
+    def values(model, name):
+        probe = Probe(model, [name])
+        return np.stack([probe.run(sample)[name] for sample in plain.samples])
+
+    def mean_error(quantized):
+        exact = values(plain.prepared, tensor)
+        rounded = values(quantized, f"{tensor}_DequantizeLinear_Output")
+        return np.abs((exact - rounded).mean(axis=(0, 1, 3, 4))).mean()
+
+    corrected = vtaops.quantize(model, data, bias_correction=True)
+    assert mean_error(corrected) < 0.7 * mean_error(plain.model)
+
+
+def test_rewrites_keep_the_function():
+    b = Builder()
+    x = b.input([1, 4, 6, 6])
+    left, right = b.conv(x, 4, 4), b.conv(x, 4, 4)
+    total = b.add("Sum", left, right, x)
+    values = [b.rng.uniform(0.5, 1.5, 4).astype(np.float32) for _ in range(4)]
+    normed = b.add("BatchNormalization", total, *(b.constant(v) for v in values))
+    b.output(b.add("ReduceMean", normed, axes=[2, 3], keepdims=0))
+    model = onnx_files.load(b.model())
+    prepared = prepare(model)
+    kinds = {node.op_type for node in prepared.graph.node}
+    assert kinds == {"Conv", "Add", "GlobalAveragePool", "Flatten"}
+    assert difference(model, prepared, images(1, (4, 6, 6))) < 1e-5
+
+
+@pytest.mark.parametrize("zero_point", [-128, -7, 0, 31])
+def test_grids_are_recomputed_from_their_range(zero_point):
+    from onnxruntime.quantization.quant_utils import compute_scale_zp
+
+    for exponent in (-20, -3, 0, 5):
+        grid = Grid(2.0**exponent, zero_point, symmetric=False)
+        low, high = (np.float32(v) for v in grid.range)
+        zero, scale = compute_scale_zp(low, high, np.int8(-128), np.int8(127))
+        assert (scale, zero) == (grid.scale, zero_point)
+
+
+def test_a_large_bias_makes_the_weights_coarser():
+    weight = np.full((1, 1), 2.0**-20, np.float32)
+    assert power_of_two_weight_scale(weight) == 2.0**-26
+    assert power_of_two_weight_scale(weight, least=0.3 * 2.0**-22) == 2.0**-23
+
+
+@pytest.mark.parametrize("form", ["npz", "folder of npy", "folder of npz", "array", "samples"])
+def test_forms_of_calibration_data_give_the_same_model(form, tmp_path):
+    data, model = images(4), small_network()
+    if form == "npz":
+        source = tmp_path / "data.npz"
+        np.savez(source, x=data)
+    elif form.startswith("folder"):
+        source = tmp_path
+        for i, image in enumerate(data):
+            if form.endswith("npz"):
+                np.savez(tmp_path / f"{i}.npz", x=image[None])
+            else:
+                np.save(tmp_path / f"{i}.npy", image[None])
+    else:
+        source = data if form == "array" else ({"x": image[None]} for image in data)
+    expected = vtaops.quantize(model, {"x": data})
+    assert vtaops.quantize(model, source).SerializeToString() == expected.SerializeToString()
+
+
+def test_dynamic_dimensions_come_from_the_data():
+    b = Builder()
+    b.output(b.conv(b.input(["N", 3, "H", "W"]), 3, 4))
+    model = vtaops.quantize(b.model(), {"x": images(2, (3, 9, 7))})
+    assert onnx_files.input_shapes(model) == {"x": (1, 3, 9, 7)}
+
+
+def half_model():
+    b = Builder()
+    x = b.input([1, 4], kind=TensorProto.FLOAT16)
+    b.output(b.add("Relu", x))
+    return b.model()
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        ({"y": images()}, {}, "names y; the model's inputs are x"),
+        ({"x": images(1, (3, 8, 8))}, {}, r"shape \(1, 3, 8, 8\), the model takes \(1, 3, 12, 12"),
+        ({"x": images(0)}, {}, "at least one sample"),
+        ({"x": images() * np.inf}, {}, "not finite"),
+        ("nowhere.npz", {}, "no calibration data at nowhere.npz"),
+        ({"x": images()}, {"scales": "binary"}, "'pow2' or 'free', not 'binary'"),
+        ({"x": images()}, {"method": "guess"}, "no calibration method 'guess'; there are minmax"),
+        ({"x": images()}, {"shapes": {"y": (1,)}}, "no input 'y'; the model's inputs: x"),
+        ({"x": images()}, {"shapes": {"x": (1, 3, 9, 9)}}, "12 is fixed in the model, not 9"),
+    ],
+)
+def test_calibration_that_does_not_fit(data, options, message):
+    with pytest.raises(ModelError, match=message):
+        vtaops.quantize(small_network(), data, **options)
+
+
+def test_models_that_cannot_be_quantised(tmp_path):
+    data = {"x": images()}
+    with pytest.raises(ModelError, match="no model file"):
+        vtaops.quantize(tmp_path / "missing.onnx", data)
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(small_network().SerializeToString()[:500])
+    with pytest.raises(ModelError, match="is no ONNX model"):
+        vtaops.quantize(broken, data)
+    with pytest.raises(UnsupportedError, match="float16"):
+        vtaops.quantize(half_model(), {"x": np.zeros((1, 4), np.float16)})
+    with pytest.raises(ModelError, match="quantised already"):
+        vtaops.quantize(vtaops.quantize(small_network(), data), data)
+    b = Builder()
+    b.output(b.conv(b.input(["N", 3, "H", "W"]), 3, 4))
+    dynamic = b.model()
+    with pytest.raises(ModelError, match=r"dynamic shape \(N, 3, H, W\); VTA"):
+        onnx_files.load(dynamic)
+
+
+def test_old_models_list_weights_among_their_inputs():
+    weight = numpy_helper.from_array(np.ones((2, 3, 1, 1), np.float32), "w")
+    node = helper.make_node("Conv", ["x", "w"], ["y"], kernel_shape=[1, 1])
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in (("x", ["N", 3, 4, 4]), ("w", [2, 3, 1, 1]), ("y", ["N", 2, 4, 4]))
+    ]
+    graph = helper.make_graph([node], "old", values[:2], values[2:], [weight])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 9)])
+    model.ir_version = 3
+    loaded = onnx_files.load(model)
+    assert onnx_files.input_shapes(loaded) == {"x": (1, 3, 4, 4)}
+    assert loaded.opset_import[0].version == onnx_files.OPSET
+
+
+def test_command(tmp_path):
+    model, data, out = (str(tmp_path / name) for name in ("m.onnx", "data.npz", "m.q.onnx"))
+    onnx.save(small_network(), model)
+    np.savez(data, x=images())
+    arguments = ["quantize", model, "--calibration", data, "-o", out]
+    shown = CliRunner().invoke(app, [*arguments, "--equalize", "--correct-bias"])
+    assert shown.exit_code == 0, shown.output
+    assert "SQNR" in shown.output
+    assert "1 pairs of convolutions equalised" in shown.output
+    as_json = CliRunner().invoke(app, [*arguments, "--scales", "free", "--json"])
+    report = json.loads(as_json.stdout)
+    assert report["outputs"][0]["top1"] == 1
+    assert scales_of(onnx_files.load(out))
+    failed = CliRunner().invoke(app, ["quantize", model, "--calibration", model, "-o", out])
+    assert failed.exit_code == 1
+    assert isinstance(failed.exception, ModelError)

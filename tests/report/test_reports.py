@@ -1,0 +1,519 @@
+"""Reports: what they say, and that their files are whole and valid."""
+
+import base64
+import csv
+import io
+import json
+import re
+import struct
+import sys
+import xml.etree.ElementTree as ElementTree
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from helpers.program_builder import PROGRAMS, PYNQ, TINY
+from typer.testing import CliRunner
+
+import vtaops
+from vtaops import Conv2d, HardwareConfig, Tiling, cli
+from vtaops.config import Memory
+from vtaops.errors import ConfigError, ShapeError, UnsupportedError, VTAError
+from vtaops.isa import Gemm, Load
+from vtaops.program.timing import KINDS, WAITS
+from vtaops.program.traffic import compulsory_nbytes, transfers
+from vtaops.report import (
+    RooflinePoint,
+    access,
+    as_csv,
+    chrome_trace,
+    comparison_table,
+    interactive,
+    roofline,
+    save_figure,
+    spacetime,
+    statistics_data,
+    statistics_table,
+    write_text,
+)
+from vtaops.report.style import KIND_COLORS, LANES, TOKEN_COLORS, WAIT_COLORS
+from vtaops.sweep import pareto, sweep, variants
+from vtaops.workloads import Workload
+
+SVG = "{http://www.w3.org/2000/svg}"
+OP = Conv2d(in_channels=32, out_channels=32, height=6, width=6)
+ONE, TWO = Tiling(oc=16, ic=16, h=3, w=6), Tiling(oc=16, ic=16, h=3, w=6, oc_threads=2)
+runner = CliRunner()
+
+
+@pytest.fixture(scope="module")
+def timeline():
+    return vtaops.compile(OP, "pynq", TWO).timeline()
+
+
+@pytest.fixture(scope="module")
+def pair(timeline):
+    return [vtaops.compile(OP, "pynq", ONE).timeline(), timeline]
+
+
+def text_of(table):
+    from rich.console import Console
+
+    stream = io.StringIO()
+    Console(file=stream, width=200).print(table)
+    return stream.getvalue()
+
+
+# ----------------------------------------------------------------------------- statistics
+
+
+def test_statistics_with_timing(timeline):
+    program = timeline.program
+    data = statistics_data(program, program.stats(), timeline)
+    assert json.loads(json.dumps(data))["counters"] == program.stats().as_dict()
+    assert data["timing"]["cycles"] == timeline.cycles
+    assert data["instruction_nbytes"] == 16 * len(program)
+    units = data["timing"]["units"]
+    for unit in units.values():
+        total = sum(unit["busy"].values()) + sum(unit["waiting"].values()) + unit["idle"]
+        assert total == timeline.cycles
+    text = text_of(statistics_table(program, program.stats(), "title", timeline))
+    assert f"{timeline.cycles:,}" in text
+    assert "waiting: load token" in text
+    assert "multiply-adds for each byte" in text
+
+
+def test_minimum_of_a_program_that_reads_a_buffer_twice():
+    """Counted by sets of bytes; padding and rows that are skipped are not needed."""
+    for name, build in PROGRAMS.items():
+        program = build(PYNQ)
+        needed, moved = set(), 0
+        for index, i in enumerate(program):
+            if not isinstance(i, Load) and i.opcode != 1:
+                continue
+            size = program.config.dram_element_bytes(Memory(i.memory))
+            for row in range(i.y_size):
+                first = (i.dram_base + row * i.x_stride) * size
+                for byte in range(first, first + i.x_size * size):
+                    needed.add((int(program.relocations[index]), i.opcode, byte))
+                    moved += 1
+        assert compulsory_nbytes(program) == len(needed), name
+        assert sum(t.nbytes for t in transfers(program)) == moved
+    program = vtaops.compile(OP, "pynq", TWO)
+    data = statistics_data(program, program.stats())
+    outputs = 32 * 6 * 6
+    exact = 32 * 6 * 6 + 32 * 32 * 9 + outputs + program.stats().uop_load_nbytes
+    assert data["dram_nbytes_minimum"] == exact
+    assert data["dram_nbytes_over_minimum"] == data["dram_nbytes"] / exact
+
+
+def test_comparison_shows_ratios(pair):
+    reports = {
+        name: statistics_data(t.program, t.program.stats(), t)
+        for name, t in zip(("one", "two"), pair, strict=True)
+    }
+    text = text_of(comparison_table(reports, "title"))
+    ratio = pair[1].cycles / pair[0].cycles
+    assert re.search(rf"cycles .*{pair[0].cycles:,} .*{pair[1].cycles:,} +{ratio:.2f}x", text)
+    assert "compute waits: load token" in text
+    rows = list(csv.reader(io.StringIO(as_csv(reports))))
+    assert rows[0] == ["statistic", "one", "two"]
+    values = {row[0]: row[1:] for row in rows[1:]}
+    assert values["timing.cycles"] == [str(t.cycles) for t in pair]
+    assert values["timing.units.compute.busy.gemm"] == [str(4 * 9 * 36)] * 2
+
+
+# ------------------------------------------------------------------------------- pictures
+
+
+def test_every_kind_has_a_colour():
+    assert set(KIND_COLORS) == {"fetch", *KINDS}
+    assert set(WAIT_COLORS) == set(WAITS)
+
+
+def svg_texts(path):
+    return [node.text for node in ElementTree.parse(path).getroot().iter(f"{SVG}text")]
+
+
+def test_spacetime_svg(pair, tmp_path):
+    path = tmp_path / "two.svg"
+    save_figure(spacetime(pair, ["one thread", "two threads"]), path)
+    texts = svg_texts(path)
+    for lane in LANES:
+        assert texts.count(lane) >= 2
+    assert any(text.startswith(f"one thread: {pair[0].cycles:,} cycles") for text in texts)
+    assert {"gemm", "load inp", "waits: load token", "load → compute"} <= set(texts)
+    again = tmp_path / "again.svg"
+    save_figure(spacetime(pair, ["one thread", "two threads"]), again)
+    assert path.read_bytes() == again.read_bytes()
+
+
+def test_spacetime_png_has_the_size_of_its_content(pair, tmp_path):
+    heights = []
+    for count in (1, 2):
+        path = tmp_path / f"{count}.png"
+        save_figure(spacetime(pair[:count]), path)
+        content = path.read_bytes()
+        assert content.startswith(b"\x89PNG")
+        heights.append(struct.unpack(">II", content[16:24])[1])
+    assert heights[1] > 1.5 * heights[0]
+
+
+def test_spacetime_bars_are_the_segments(timeline):
+    figure = spacetime(timeline, window=(0, 600), tokens=False)
+    axes = figure.axes[0]
+    assert axes.get_xlim() == (0, 600)
+    drawn = sum(len(collection.get_paths()) for collection in axes.collections)
+    shown = [
+        s for unit in LANES for s in timeline.segments[unit] if s.start < 600 and s.kind != "idle"
+    ]
+    assert drawn == len(shown)
+
+
+@pytest.mark.parametrize("window", [(5, 5), (-1, 10), (9, 2)])
+def test_an_empty_window_is_refused(timeline, window):
+    with pytest.raises(ShapeError, match="the window is"):
+        spacetime(timeline, window=window)
+    with pytest.raises(ShapeError, match="the window is"):
+        access(timeline, window)
+
+
+def test_access_diagram_shows_what_is_touched(timeline, tmp_path):
+    figure = access(timeline, title="accesses")
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert [title.split(",")[0] for title in titles] == [
+        "DRAM: data (input)",
+        "DRAM: kernel (parameter)",
+        "DRAM: res (output)",
+        "input scratchpad",
+        "weight scratchpad",
+        "accumulators",
+    ]
+    points = {
+        title: np.concatenate(
+            [c.get_offsets() for c in axes.collections if len(c.get_offsets()) > 1]
+        )
+        for title, axes in zip(titles, figure.axes, strict=True)
+        if "scratchpad" in title
+    }
+    products = timeline.program.stats().gemm_counter
+    assert all(len(dots) == products for dots in points.values())
+    inputs = points["input scratchpad, elements"]
+    assert inputs[:, 0].max() < timeline.cycles
+    assert inputs[:, 1].max() < 2 * 5 * 8  # two contexts of (3 + 2) x (6 + 2) elements
+    save_figure(figure, tmp_path / "a.svg")
+    assert "accesses" in svg_texts(tmp_path / "a.svg")
+
+
+def test_access_diagram_follows_the_micro_ops_that_are_loaded():
+    """Micro-ops that a program loads over others count from then on."""
+    program = PROGRAMS["strided"](PYNQ)
+    dots = {
+        axes.get_title(loc="left"): np.concatenate([c.get_offsets() for c in axes.collections])
+        for axes in access(program.timeline()).figure.axes
+        if axes.get_title(loc="left").startswith("input")
+    }
+    gemm = next(i for i in program if isinstance(i, Gemm) and not i.reset)
+    expected = sorted(
+        src + 6 * outer + inner for outer in range(4) for inner in range(4) for src in (4, 5, 6)
+    )
+    assert gemm.src_factor_out == 6
+    assert sorted(dots["input scratchpad, elements"][:48, 1]) == expected
+
+
+class Page(HTMLParser):
+    """Collects scripts and every attribute that could load something."""
+
+    def __init__(self):
+        super().__init__()
+        self.scripts, self.references, self._inside = {}, [], None
+
+    def handle_starttag(self, tag, attributes):
+        values = dict(attributes)
+        self.references += [values[key] for key in ("src", "href") if key in values]
+        if tag == "script":
+            self._inside = values.get("id", "code")
+            self.scripts[self._inside] = ""
+
+    def handle_endtag(self, tag):
+        if tag == "script":
+            self._inside = None
+
+    def handle_data(self, data):
+        if self._inside:
+            self.scripts[self._inside] += data
+
+
+def test_interactive_page_is_self_contained(pair):
+    html = interactive(pair, ["one </script> thread", "two"], window=(0, 500))
+    page = Page()
+    page.feed(html)
+    assert page.references == []
+    assert "http" not in html
+    data = json.loads(page.scripts["data"])
+    assert data["window"] == [0, 500]
+    for shown, source in zip(data["timelines"], pair, strict=True):
+        assert shown["cycles"] == source.cycles
+        assert len(shown["events"]) == len(shown["text"]) == len(source.program)
+        assert len(shown["tokens"]) == len(source.tokens)
+        for lane in shown["segments"]:
+            assert all(s[0] < s[1] and (s[2] in data["kinds"] or s[2] in WAITS) for s in lane)
+        beats = sum(end - start for start, end, *_ in shown["segments"][4])
+        assert beats == source.port.read_beats
+    assert set(data["queues"]) == set(TOKEN_COLORS)
+    assert "${" in page.scripts["code"]  # template placeholders of the script survive
+    assert "$$" not in page.scripts["code"]
+
+
+def test_chrome_trace(timeline):
+    trace = json.loads(json.dumps(chrome_trace(timeline, "test")))
+    records = trace["traceEvents"]
+    names = [r["args"]["name"] for r in records if r.get("name") == "thread_name"]
+    assert names == [*LANES, "port read", "port write"]
+    gemm = sum(r["dur"] for r in records if r["ph"] == "X" and r["name"] == "gemm")
+    assert gemm == timeline.program.stats().gemm_counter
+    starts = {r["id"]: r for r in records if r["ph"] == "s"}
+    ends = {r["id"]: r for r in records if r["ph"] == "f"}
+    assert len(starts) == len(timeline.tokens)
+    assert all(starts[n]["ts"] <= ends[n]["ts"] for n in starts)
+    slices = [r for r in records if r["ph"] == "X"]
+    for number, token in enumerate(timeline.tokens):
+        for end, instruction in ((starts, token.sender), (ends, token.receiver)):
+            at = end[number]
+            around = [
+                s["args"]["instruction"]
+                for s in slices
+                if s["tid"] == at["tid"] and s["ts"] <= at["ts"] < s["ts"] + s["dur"]
+            ]
+            assert around == [instruction]
+    by_thread = {}
+    for r in (r for r in records if r["ph"] == "X"):
+        by_thread.setdefault(r["tid"], []).append((r["ts"], r["ts"] + r["dur"]))
+    for spans in by_thread.values():  # a thread does one thing at a time
+        spans.sort()
+        assert all(a[1] <= b[0] for a, b in pairwise(spans))
+
+
+# ------------------------------------------------------------------- roofline and sweeps
+
+
+def test_roofline_points_lie_below_the_roof(pair):
+    points = [RooflinePoint.of(name, t) for name, t in zip(("one", "two"), pair, strict=True)]
+    for point in points:
+        assert point.macs_per_cycle <= min(256, 8 * point.intensity)
+        assert point.macs_per_cycle <= point.ceiling <= 256
+    together = RooflinePoint.total("all", [(points[0], 3), (points[1], 1)])
+    assert together.cycles == 3 * pair[0].cycles + pair[1].cycles
+    assert together.macs == 4 * points[0].macs
+    figure = roofline(points, 256, 8, together, "title")
+    labels = {text.get_text().split("  ")[0] for text in figure.axes[0].texts}
+    assert {"one", "two", "all", "array: 256"} <= labels
+    with pytest.raises(ShapeError, match="at least one"):
+        roofline([], 256, 8)
+
+
+def test_variants_name_what_varies_and_say_why_some_cannot_exist():
+    configs, refused = variants(PYNQ, {"LOG_BLOCK": [4, 5], "LOG_ACC_BUFF_SIZE": [16, 22]})
+    assert [c.name for c in configs] == ["pynq BLOCK=4 ACC_BUFF_SIZE=16",
+                                         "pynq BLOCK=5 ACC_BUFF_SIZE=16"]  # fmt: skip
+    assert configs[1].block_in == 32
+    assert len(refused) == 2
+    assert all("exceed" in reason or "reaches" in reason for reason in refused.values())
+    with pytest.raises(ConfigError, match="unknown key 'BLOCK'"):
+        variants(PYNQ, {"BLOCK": [3]})
+
+
+def test_sweep_counts_occurrences_and_keeps_failures():
+    huge = Conv2d(in_channels=16, out_channels=16, height=1, width=600, kernel=(1, 600))
+    workloads = [Workload("small", OP, 3), Workload("huge", huge, 1)]
+    (small,) = sweep([TINY], workloads[:1])
+    assert small.complete
+    assert small.total_cycles == 3 * small.cycles["small"]
+    assert small.cycles["small"] == vtaops.compile(OP, TINY).cycles()
+    assert small.sram_nbytes == 256 + 1024 + 8192 + 2048 + 512
+    assert small.multipliers == 64
+    (mixed,) = sweep([TINY], workloads)
+    assert set(mixed.failures) == {"huge"}
+    assert not mixed.complete
+    assert pareto([mixed]) == []
+
+
+def test_pareto_front():
+    configs, _ = variants(PYNQ, {"LOG_ACC_BUFF_SIZE": [14, 17], "LOG_UOP_BUFF_SIZE": [12, 15]})
+    points = list(sweep(configs, [Workload("op", OP)]))
+    front = pareto(points)
+    for point in points:
+        beaten = [
+            p
+            for p in points
+            if p.total_cycles <= point.total_cycles
+            and p.sram_nbytes <= point.sram_nbytes
+            and (p.total_cycles, p.sram_nbytes) != (point.total_cycles, point.sram_nbytes)
+        ]
+        assert (point in front) == (not beaten)
+
+
+# ---------------------------------------------------------------------------------- files
+
+
+def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "report.txt"
+    write_text(path, "first")
+    write_text(path, "second")
+    assert path.read_text() == "second"
+    with pytest.raises(AttributeError):
+        write_text(path, None)
+    assert path.read_text() == "second"
+    assert [p.name for p in tmp_path.iterdir()] == ["report.txt"]
+    with pytest.raises(VTAError, match=r"cannot write .*no_such_folder.*No such file"):
+        write_text(tmp_path / "no_such_folder" / "x.txt", "text")
+
+
+def test_an_unknown_format_is_refused(timeline, tmp_path):
+    with pytest.raises(UnsupportedError, match=r"'\.bmp'; use \.png"):
+        save_figure(spacetime(timeline), tmp_path / "x.bmp")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_matplotlib_the_message_says_what_to_install(timeline, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(UnsupportedError, match=r"pip install 'vtaops\[report\]'"):
+        spacetime(timeline)
+    assert "cycles" in interactive(timeline)  # needs no matplotlib
+
+
+# -------------------------------------------------------------------------------- Jupyter
+
+
+def test_html_for_notebooks(timeline):
+    program = timeline.program
+    html = program._repr_html_()
+    for text in ("kernel", "OIHW16o16i", f"{len(program):,} instructions", "LOAD UOP"):
+        assert text in html
+    assert "&lt;" not in html.replace("&lt;details", "")
+    counters = program.stats()._repr_html_()
+    assert f"{program.stats().gemm_counter:,}" in counters
+    image = re.fullmatch(
+        r'<img src="data:image/png;base64,([^"]+)"[^>]*>', spacetime(timeline)._repr_html_()
+    )
+    assert base64.b64decode(image[1]).startswith(b"\x89PNG")
+    frame = timeline._repr_html_()
+    assert frame.startswith("<iframe srcdoc=")
+    assert frame.count('"') == 6  # the page inside is escaped
+
+
+# --------------------------------------------------------------------------- command line
+
+
+def call(*arguments):
+    return runner.invoke(cli.app, list(map(str, arguments)))
+
+
+LAYER = ("--layer", "resnet18.C10")
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("programs") / "small.vta"
+    vtaops.compile(OP, "pynq", TWO).save(path)
+    return path
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "html", "json"])
+def test_trace_writes_what_the_suffix_says(file, tmp_path, suffix):
+    path = tmp_path / f"x.{suffix}"
+    result = call("trace", file, "-o", path, "--window", "0:1000")
+    assert result.exit_code == 0, result.output
+    assert "small: " in result.output
+    content = path.read_bytes()
+    if suffix == "png":
+        assert content.startswith(b"\x89PNG")
+    elif suffix == "svg":
+        ElementTree.fromstring(content)
+    elif suffix == "json":
+        assert json.loads(content)["traceEvents"]
+    else:
+        assert content.startswith(b"<!DOCTYPE html>")
+
+
+def test_trace_of_addresses(file, tmp_path):
+    path = tmp_path / "x.svg"
+    assert call("trace", file, "--access", "-o", path).exit_code == 0
+    assert "weight scratchpad, elements" in svg_texts(path)
+
+
+def test_files_of_one_name_are_told_apart(file, tmp_path):
+    other = tmp_path / "small.vta"
+    vtaops.compile(OP, "pynq", ONE).save(other)
+    reports = json.loads(call("compare", file, other, "--json").output)
+    assert list(reports) == [str(file), str(other)]
+    assert isinstance(call("compare", file, file).exception, ShapeError)
+
+
+def test_compare_prints_all_forms():
+    how = ("--tiling", "oc=64,ic=64,h=7,w=7", "--tiling", "oc=64,ic=64,h=7,w=7,oc_threads=2")
+    reports = json.loads(call("compare", *LAYER, *how, "--json").output)
+    assert list(reports) == [how[1], how[3]]
+    slow = json.loads(call("compare", *LAYER, *how, "--json", "--bandwidth", 2).output)
+    for name, report in reports.items():
+        assert slow[name]["timing"]["cycles"] > report["timing"]["cycles"]
+        assert slow[name]["counters"] == report["counters"]
+    table = call("compare", *LAYER, *how).output
+    assert all(f"{report['timing']['cycles']:,}" in table for report in reports.values())
+    lines = call("compare", *LAYER, *how, "--csv").output.splitlines()
+    assert next(csv.reader(lines[:1])) == ["statistic", *reports]
+
+
+def test_compare_configurations():
+    result = call("compare", *LAYER, "--config", "pynq", "--config", "tiny", "--json")
+    assert result.exit_code == 0, result.output
+    reports = json.loads(result.output)
+    assert set(reports) == {"pynq", "tiny"}
+    assert reports["tiny"]["timing"]["cycles"] > 3 * reports["pynq"]["timing"]["cycles"]
+
+
+def test_run_with_timing():
+    report = json.loads(call("run", "conv2d", *LAYER, "--timing", "--json").output)
+    assert report["timing"]["cycles"] > report["counters"]["gemm_counter"]
+    assert "timing.cycles" in call("run", "conv2d", *LAYER, "--timing", "--csv").output
+    assert "GEMM array" in call("run", "conv2d", *LAYER, "--timing").output
+
+
+def test_roofline_and_sweep(tmp_path):
+    path = tmp_path / "roofline.svg"
+    result = call("roofline", *LAYER, "--layer", "resnet18.C4", "-o", path)
+    assert result.exit_code == 0, result.output
+    assert any(text.startswith("C10") for text in svg_texts(path))
+    path = tmp_path / "sweep.svg"
+    vary = ("--vary", "LOG_BLOCK=4,5", "--vary", "LOG_ACC_BUFF_SIZE=16,22")
+    result = call("sweep", *LAYER, *vary, "-o", path, "--json")
+    assert result.exit_code == 0, result.output
+    assert "left out: pynq BLOCK=4 ACC_BUFF_SIZE=22" in result.stderr
+    found = json.loads(result.stdout)
+    assert [point["multipliers"] for point in found] == [256, 1024]
+    assert all(point["workloads"]["resnet18.C10"] == point["cycles"] for point in found)
+    assert "256 multipliers" in svg_texts(path)
+    assert HardwareConfig.load("pynq").bitstream_id in call("sweep", *LAYER).output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("trace -o x.png", "give a program file, or a named layer"),
+        ("trace --layer resnet18.C10 -o x.gif", "must end in .png"),
+        ("trace --layer resnet18.C10 --window now -o x.png", "write two cycles: 0:20000"),
+        ("trace --layer resnet18.C10 --access -o x.html", "--access draws pictures"),
+        ("trace --layer resnet18.C10 --layer resnet18.C4 -o x.json", "shows one program, not 2"),
+        ("compare --layer resnet18.C10", "at least two programs"),
+        ("sweep --layer resnet18.C10 --vary LOG_BLOCK=a", "write LOG_BLOCK=3,4,5"),
+        ("sweep --layer resnet18.C10 --vary LOG_BLOCK=1", "none of these configurations"),
+        ("roofline --layer resnet18.C10 -o x.png --bandwidth -1", "bandwidth is -1"),
+    ],
+)
+def test_mistakes_have_a_message(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = call(*arguments.split())
+    assert isinstance(result.exception, VTAError)
+    assert message in str(result.exception)
+    assert list(tmp_path.iterdir()) == []

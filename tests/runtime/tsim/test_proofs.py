@@ -1,0 +1,123 @@
+"""Properties of blocks of the RTL, proven for all inputs and all times, by induction.
+
+The properties stand in ``rtl/proofs``. Yosys translates block and properties to a SAT problem
+and proves: they hold after reset, and if they hold for some cycles they hold in the next. That a
+proof means something is tested too: of each block wrong versions are made, which must fail.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers.tsim_support import needs_yosys
+
+from vtaops import DeviceError, HardwareConfig
+from vtaops.runtime.tsim import RtlParameters, systemverilog_package
+from vtaops.runtime.tsim.rtl import axi_sources, sources
+from vtaops.runtime.tsim.synthesis import READ_SLANG, execute_yosys
+
+pytestmark = needs_yosys
+
+FOLDER = Path(__file__).parent / "rtl" / "proofs"
+PACKAGE = systemverilog_package(HardwareConfig.load("tiny"), RtlParameters(burst_beats=4))
+BLOCKS = {path.stem: path.read_text() for path in [*sources(), *axi_sources()]}
+
+USES = {
+    "axi_words": ("fifo",),
+    "axi_shell": ("fifo", "axi_bursts", "axi_words", "axi_control"),
+}
+
+
+def prove(block: str, text: str, folder: Path, cycles: int = 4, **parameters: int) -> None:
+    """Prove the properties of a block with induction over at most `cycles` cycles.
+
+    Raises
+    ------
+    DeviceError
+        If they do not hold, or cannot be proven.
+    """
+    top = f"{block}_proof"
+    (folder / "vta_pkg.sv").write_text(PACKAGE)
+    for name in USES.get(block, ()):
+        (folder / f"{name}.sv").write_text(BLOCKS[name])
+    (folder / f"{block}.sv").write_text(text)
+    (folder / f"{top}.sv").write_text((FOLDER / f"{top}.sv").read_text())
+    names = " ".join(f"{name}.sv" for name in ("vta_pkg", *USES.get(block, ()), block, top))
+    values = " ".join(f"-G {name}={value}" for name, value in parameters.items())
+    execute_yosys(
+        f"{READ_SLANG} --top {top} {values} {names}; "
+        f"hierarchy -check -top {top}; proc; flatten; opt -full; memory -nomap; memory_map; "
+        "opt -full; async2sync; dffunmap; chformal -lower; opt -full; "
+        # -seq 1: in the first cycle, the one of the reset, nothing is claimed.
+        f"sat -tempinduct -prove-asserts -set-assumes -seq 1 -maxsteps {cycles} -verify {top}",
+        folder,
+    )
+
+
+@pytest.mark.parametrize(
+    ("block", "parameters"),
+    [
+        ("token_queue", {"CAPACITY": 1}),
+        ("token_queue", {"CAPACITY": 5}),
+        ("token_queue", {"CAPACITY": 1024}),
+        ("fifo", {"DEPTH": 2, "WIDTH": 8}),
+        ("fifo", {"DEPTH": 4, "WIDTH": 8}),
+        ("fifo", {"DEPTH": 8, "WIDTH": 4}),
+        ("burst_generator", {}),
+        ("dram_port", {}),
+        ("axi_bursts", {"LIMIT": 5}),
+        ("axi_bursts", {"LIMIT": 32}),
+        ("axi_words", {}),
+        ("axi_control", {}),
+        ("axi_shell", {}),
+    ],
+)
+def test_properties_hold_always(block, parameters, tmp_path):
+    prove(block, BLOCKS[block], tmp_path, **parameters)
+
+
+@pytest.mark.parametrize(
+    ("block", "right", "wrong"),
+    [
+        ("token_queue", "count == BITS'(CAPACITY)", "count == BITS'(CAPACITY - 1)"),
+        ("token_queue", "push && !pop && !overflow", "push && !pop"),
+        ("token_queue", "if (pop && !push)", "if (pop)"),
+        ("token_queue", "available = count != '0", "available = 1'b1"),
+        ("fifo", "in_ready = !count[BITS]", "in_ready = 1'b1"),
+        ("fifo", "in_ready = !count[BITS]", "in_ready = count == '0"),
+        ("fifo", "(!out_valid || out_ready)", "1'b1"),
+        ("fifo", "(!out_valid || out_ready)", "!out_valid"),
+        ("fifo", "if (fetch) head <=", "if (push) head <="),
+        ("fifo", "out_data <= mem[head]", "out_data <= mem[tail]"),
+        ("fifo", "else if (out_ready) out_valid", "else out_valid"),
+        ("burst_generator", "- BEATS_BITS'(address[SHIFT+LOG_BURST-1:SHIFT])", ""),
+        ("burst_generator", "+ 33'(PORT_BYTES - 1)", "+ 33'(PORT_BYTES)"),
+        ("burst_generator", "rows_left == 16'd1", "rows_left <= 16'd2"),
+        ("burst_generator", "left <= 33'(2 * BURST_BEATS)", "left < 33'(2 * BURST_BEATS)"),
+        ("dram_port", "any && room &&", "any &&"),
+        ("dram_port", "(!rd_req_valid || rd_req_ready)", "1'b1"),
+        ("dram_port", "wire retire = rd_valid && rd_last", "wire retire = rd_valid"),
+        ("dram_port", "rd_req_client  <= chosen", "rd_req_client  <= first"),
+        ("axi_bursts", "!hold && ", ""),
+        ("axi_bursts", "else if (out_ready) out_valid", "else if (out_ready || hold) out_valid"),
+        ("axi_bursts", "if (accept != complete)", "if (accept || complete)"),
+        ("axi_words", "out_last  = left == LENGTH_BITS'(1)", "out_last  = left == LENGTH_BITS'(2)"),
+        ("axi_words", "left == '0 || sent && out_last", "left == '0 || sent"),
+        ("axi_words", "left == '0 || sent && out_last", "sent && out_last"),
+        ("axi_words", "next_valid ? next : '0", "next"),
+        ("axi_control", "csr_we        = write && whole", "csr_we        = write"),
+        ("axi_control", "read_held && !write &&", "read_held &&"),
+        ("axi_control", "data_held && (!s_axi_bvalid || s_axi_bready)", "data_held"),
+        ("axi_control", "address_held && data_held &&", "address_held &&"),
+        ("axi_shell", "hold = stopping || core_reset || fault", "hold = stopping || core_reset"),
+        ("axi_shell", "hold = stopping || core_reset || fault", "hold = stopping || fault"),
+        ("axi_shell", "<= stopping && reads_idle && writes_idle", "<= stopping && reads_idle"),
+        ("axi_shell", "responded && m_axi_bresp[ERROR_BIT]", "1'b0"),
+        ("axi_shell", "wr_req_valid && lengths_ready", "wr_req_valid"),
+    ],
+)
+def test_wrong_blocks_fail_their_proof(block, right, wrong, tmp_path):
+    assert BLOCKS[block].count(right) == 1
+    with pytest.raises(DeviceError, match=r"(?s)proof did fail|proof failed"):
+        prove(block, BLOCKS[block].replace(right, wrong), tmp_path, cycles=3)

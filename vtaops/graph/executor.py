@@ -1,0 +1,310 @@
+"""The meaning of a graph, in NumPy: what every device must equal, bit for bit.
+
+Follows ``docs/quantization.md`` operator by operator and shares no code with the compiler or the
+simulators. Sums of products go through float64 matrix products, which are exact below 2**53; all
+else is int64. Also what runs integer operators that stay on the host. Imports no TVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.errors import ShapeError, UnsupportedError
+from vtaops.graph import operators as ops
+from vtaops.graph.graph import Graph, Node
+from vtaops.graph.operators import GraphOperator, window_outputs
+from vtaops.graph.requantization import along
+from vtaops.graph.tensor import Tensor
+
+Array = npt.NDArray[Any]
+
+
+def evaluate(graph: Graph, *arrays: npt.ArrayLike) -> tuple[Array, ...]:
+    """Return the outputs of a graph on arrays for its inputs.
+
+    Raises
+    ------
+    ShapeError
+        If the arrays are not what the inputs say.
+    """
+    values = evaluate_all(graph, *arrays)
+    return tuple(values[tensor.name] for tensor in graph.outputs)
+
+
+def evaluate_all(graph: Graph, *arrays: npt.ArrayLike) -> dict[str, Array]:
+    """Return all values of a graph, by name; as `evaluate`."""
+    values = checked_inputs(graph.inputs, arrays)
+    for node in graph.nodes:
+        values.update(evaluate_node(node, values))
+    return values
+
+
+def checked_inputs(inputs: Sequence[Tensor], arrays: Sequence[npt.ArrayLike]) -> dict[str, Array]:
+    """Return arrays by the names of the inputs.
+
+    Raises
+    ------
+    ShapeError
+        If their number, shapes or dtypes are others.
+    """
+    if len(arrays) != len(inputs):
+        names = ", ".join(tensor.name for tensor in inputs)
+        raise ShapeError(f"{len(arrays)} arrays given; the network takes {len(inputs)}: {names}")
+    values = {}
+    for tensor, array in zip(inputs, arrays, strict=True):
+        data = np.asarray(array)
+        if data.shape != tensor.shape or data.dtype != np.dtype(tensor.dtype):
+            raise ShapeError(
+                f"{tensor.name} has shape {data.shape} and dtype {data.dtype}; the network takes "
+                f"shape {tensor.shape} and dtype {tensor.dtype}"
+            )
+        values[tensor.name] = data
+    return values
+
+
+def evaluate_node(node: Node, values: dict[str, Array]) -> dict[str, Array]:
+    """Return the results of one node, by name.
+
+    Raises
+    ------
+    ShapeError
+        If a host function returns something else than it said.
+    """
+    made = _evaluate(node.op, node.inputs, [values[tensor.name] for tensor in node.inputs])
+    results = made if isinstance(made, tuple) else (made,)
+    if len(results) != len(node.outputs):
+        raise ShapeError(f"{node.name} made {len(results)} results instead of {len(node.outputs)}")
+    for tensor, array in zip(node.outputs, results, strict=True):
+        if array.shape != tensor.shape or array.dtype != np.dtype(tensor.dtype):
+            raise ShapeError(
+                f"{node.name} made {array.dtype}{list(array.shape)} instead of "
+                f"{tensor.dtype}{list(tensor.shape)}"
+            )
+    return {tensor.name: array for tensor, array in zip(node.outputs, results, strict=True)}
+
+
+@singledispatch
+def _evaluate(op: GraphOperator, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
+    raise UnsupportedError(f"the executor does not know {op.kind}")
+
+
+def _real(tensor: Tensor, array: Array) -> Array:
+    """Return ``value - zero_point``: the real value in steps of the scale."""
+    return array.astype(np.int64) - tensor.zero_point
+
+
+# ----------------------------------------------------------------------- sums of products
+
+
+@_evaluate.register
+def _(op: ops.Convolution, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
+    acc = _convolve(op, _real(tensors[0], arrays[0]))
+    if op.bias is not None:
+        acc += op.bias.astype(np.int64)[:, None, None]
+    if op.residual_factor is not None:
+        acc += _real(tensors[1], arrays[1]) * along(1, 4, op.residual_factor)
+    return op.requantization.apply(acc)
+
+
+def _convolve(op: ops.Convolution, data: Array) -> Array:
+    """Return the exact sums: a matrix product for each tap, or one multiplication if depthwise."""
+    top, left, bottom, right = op.padding
+    padded = np.pad(data, ((0, 0), (0, 0), (top, bottom), (left, right))).astype(np.float64)
+    outputs, inputs, kh, kw = op.weight.shape
+    (sh, sw), (dh, dw) = op.strides, op.dilation
+    oh, ow = window_outputs(data.shape[2:], (kh, kw), op.strides, op.padding, op.dilation)
+    n, groups = len(data), op.groups
+    weight = op.weight.astype(np.float64).reshape(groups, outputs // groups, inputs, kh, kw)
+    acc = np.zeros((n, groups, outputs // groups, oh * ow))
+    for dy in range(kh):
+        for dx in range(kw):
+            rows = slice(dy * dh, dy * dh + (oh - 1) * sh + 1, sh)
+            columns = slice(dx * dw, dx * dw + (ow - 1) * sw + 1, sw)
+            pixels = padded[:, :, rows, columns].reshape(n, groups, inputs, oh * ow)
+            taps = weight[..., dy, dx]
+            acc += taps * pixels if inputs == 1 else taps @ pixels
+    return acc.astype(np.int64).reshape(n, outputs, oh, ow)
+
+
+@_evaluate.register
+def _(op: ops.TransposedConvolution, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
+    data = _real(tensors[0], arrays[0]).astype(np.float64)
+    n, _, height, width = data.shape
+    _, outputs, kh, kw = op.weight.shape
+    (sh, sw), (top, left, *_) = op.strides, op.padding
+    *_, oh, ow = op.results(tensors)[0].shape
+    # Every pixel adds its scaled kernel to the result; then the padding is cut off.
+    rows = max((height - 1) * sh + kh, top + oh)
+    columns = max((width - 1) * sw + kw, left + ow)
+    whole = np.zeros((n, outputs, rows, columns))
+    pixels = data.reshape(n, data.shape[1], -1)
+    for dy in range(kh):
+        for dx in range(kw):
+            taps = op.weight[:, :, dy, dx].T.astype(np.float64)
+            added = (taps @ pixels).reshape(n, outputs, height, width)
+            last = dy + (height - 1) * sh + 1, dx + (width - 1) * sw + 1
+            whole[:, :, dy : last[0] : sh, dx : last[1] : sw] += added
+    acc = whole[:, :, top : top + oh, left : left + ow].astype(np.int64)
+    if op.bias is not None:
+        acc += op.bias.astype(np.int64)[:, None, None]
+    return op.requantization.apply(acc)
+
+
+@_evaluate.register
+def _(op: ops.Dense, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
+    data = _real(tensors[0], arrays[0]).astype(np.float64)
+    acc = (data @ op.weight.T.astype(np.float64)).astype(np.int64)
+    if op.bias is not None:
+        acc += op.bias
+    return op.requantization.apply(acc, axis=acc.ndim - 1)
+
+
+@_evaluate.register
+def _(op: ops.Matmul, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
+    a, b = (_real(t, x).astype(np.float64) for t, x in zip(tensors, arrays, strict=True))
+    return op.requantization.apply((a @ b).astype(np.int64))
+
+
+# ----------------------------------------------------------------------------- pooling
+
+
+@_evaluate.register
+def _(op: ops.MaxPool, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
+    return _over_windows(np.maximum, arrays[0], op.kernel, op.strides, op.padding, -128)
+
+
+@_evaluate.register
+def _(op: ops.AveragePool, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
+    kernel, data = op.window(tensors[0]), _real(tensors[0], arrays[0])
+    total = _over_windows(np.add, data, kernel, op.strides, op.padding, 0)
+    if op.exclude_padding:
+        count = _over_windows(np.add, np.ones_like(data), kernel, op.strides, op.padding, 0)
+        count, size = np.maximum(count, 1), kernel[0] * kernel[1]
+        total = (2 * total * size + count) // (2 * count)
+    return op.requantization.apply(total * op.factor)
+
+
+def _over_windows(
+    function: np.ufunc,
+    data: Array,
+    kernel: ops.Pair,
+    strides: ops.Pair,
+    padding: ops.Sides,
+    value: int,
+) -> Array:
+    """Reduce every window of an image padded with `value`: first the columns, then the rows."""
+    top, left, bottom, right = padding
+    size = window_outputs(data.shape[2:], kernel, strides, padding)
+    data = np.pad(data, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=value)
+    for axis in (3, 2):
+        taps, step, count = kernel[axis - 2], strides[axis - 2], size[axis - 2]
+        first = [slice(None)] * 4
+        parts = []
+        for tap in range(taps):
+            first[axis] = slice(tap, tap + (count - 1) * step + 1, step)
+            parts.append(data[tuple(first)])
+        total = parts[0].copy()
+        for part in parts[1:]:
+            function(total, part, out=total)
+        data = total
+    return data
+
+
+# ------------------------------------------------------------------------- elementwise
+
+
+@_evaluate.register
+def _(op: ops.Add, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
+    a, b = (_real(t, x) * f for t, x, f in zip(tensors, arrays, op.factors, strict=True))
+    return op.requantization.apply(a + b)
+
+
+@_evaluate.register
+def _(op: ops.Multiply, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
+    a, b = (_real(t, x) for t, x in zip(tensors, arrays, strict=True))
+    return op.requantization.apply(a * b)
+
+
+@_evaluate.register
+def _(op: ops.Requantize, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
+    return op.requantization.apply(_real(tensors[0], arrays[0]))
+
+
+@_evaluate.register
+def _(op: ops.LeakyRelu, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
+    value = _real(tensors[0], arrays[0])
+    return op.requantization.apply(value * np.where(value >= 0, op.positive, op.negative))
+
+
+@_evaluate.register
+def _(op: ops.LookupTable, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
+    return op.table[arrays[0].astype(np.int64) + 128]
+
+
+# ------------------------------------------------------------------------------ movement
+
+
+@_evaluate.register
+def _(op: ops.Concat, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
+    return np.concatenate(arrays, axis=op.axis)
+
+
+@_evaluate.register
+def _(op: ops.Upsample, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
+    return arrays[0].repeat(op.factors[0], axis=2).repeat(op.factors[1], axis=3)
+
+
+@_evaluate.register
+def _(op: ops.Pad, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
+    top, left, bottom, right = op.padding
+    sides = ((0, 0), (0, 0), (top, bottom), (left, right))
+    return np.pad(arrays[0], sides, constant_values=tensors[0].zero_point)
+
+
+@_evaluate.register
+def _(op: ops.Slice, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
+    index = [slice(None)] * arrays[0].ndim
+    index[op.axis] = slice(op.start, op.stop, op.step)
+    return arrays[0][tuple(index)]
+
+
+@_evaluate.register
+def _(op: ops.ChannelShuffle, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
+    n, c, h, w = arrays[0].shape
+    grouped = arrays[0].reshape(n, op.groups, c // op.groups, h, w)
+    return grouped.swapaxes(1, 2).reshape(n, c, h, w)
+
+
+@_evaluate.register
+def _(op: ops.Reshape, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
+    return arrays[0].reshape(op.shape)
+
+
+@_evaluate.register
+def _(op: ops.Transpose, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
+    return arrays[0].transpose(op.axes)
+
+
+# -------------------------------------------------------------------- the world outside
+
+
+@_evaluate.register
+def _(op: ops.Quantize, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
+    steps = np.rint(arrays[0] / np.float32(op.scale)) + np.float32(op.zero_point)
+    return np.asarray(np.clip(steps, -128, 127)).astype(np.int8)
+
+
+@_evaluate.register
+def _(op: ops.Dequantize, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
+    steps = _real(tensors[0], arrays[0]).astype(np.float32)
+    return np.multiply(steps, np.float32(tensors[0].scale))
+
+
+@_evaluate.register
+def _(op: ops.Host, tensors: Sequence[Tensor], arrays: list[Array]) -> tuple[Array, ...]:
+    return op.function(*arrays)

@@ -1,0 +1,166 @@
+"""Graph: operators and the tensors between them; it only ever grows.
+
+Built by hand, or by an importer (`vtaops.relax`), in the order of computation: an operator may read
+what is there. Nodes and tensors are immutable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from vtaops.errors import ShapeError
+from vtaops.graph.operators import GraphOperator
+from vtaops.graph.tensor import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One operator of a graph, applied.
+
+    Attributes
+    ----------
+    name : str
+        Unique in its graph; the name of its first result.
+    op : GraphOperator
+        What is computed.
+    inputs, outputs : tuple of Tensor
+        Of what, and what it makes.
+    """
+
+    name: str
+    op: GraphOperator
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+
+class Graph:
+    """A network on integers.
+
+    Parameters
+    ----------
+    name : str
+        For reports and file names.
+
+    Attributes
+    ----------
+    nodes : list of Node
+        In the order of computation.
+    inputs, outputs : list of Tensor
+        What the host gives and receives, in order.
+    tensors : dict of str to Tensor
+        All values, by name.
+
+    Examples
+    --------
+    >>> graph = Graph("tiny")
+    >>> x = graph.input("x", (1, 16, 8, 8))
+    >>> y = graph.add(MaxPool((2, 2), (2, 2)), x)
+    >>> graph.output(y)
+    """
+
+    def __init__(self, name: str = "network") -> None:
+        self.name = name
+        self.nodes: list[Node] = []
+        self.inputs: list[Tensor] = []
+        self.outputs: list[Tensor] = []
+        self.tensors: dict[str, Tensor] = {}
+
+    def input(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: str = "int8",
+        *,
+        scale: float = 1.0,
+        zero_point: int = 0,
+    ) -> Tensor:
+        """Declare a value that the host gives.
+
+        Raises
+        ------
+        ShapeError
+            If the name is taken, or shape, dtype, scale or zero point cannot be.
+        """
+        tensor = Tensor(name, tuple(shape), dtype, scale, zero_point)
+        self._define(tensor)
+        self.inputs.append(tensor)
+        return tensor
+
+    def add(
+        self, op: GraphOperator, *inputs: Tensor, name: str = "", scale: float | None = None
+    ) -> Tensor:
+        """Apply an operator of one result; return it.
+
+        Parameters
+        ----------
+        op : GraphOperator
+            What is computed.
+        inputs : Tensor
+            Values of this graph.
+        name : str
+            Of the result; by default made of the operator's kind and a number.
+        scale : float, optional
+            Real value of one step of the result; by default what the operator gives.
+
+        Raises
+        ------
+        ShapeError
+            If the inputs do not suit the operator, are of another graph, or the name is taken.
+        """
+        scales = None if scale is None else [scale]
+        (result,) = self.add_many(op, *inputs, names=[name] if name else None, scales=scales)
+        return result
+
+    def add_many(
+        self,
+        op: GraphOperator,
+        *inputs: Tensor,
+        names: Sequence[str] | None = None,
+        scales: Sequence[float] | None = None,
+    ) -> tuple[Tensor, ...]:
+        """Apply an operator of any number of results; as `add`."""
+        if not isinstance(op, GraphOperator):
+            raise ShapeError(f"{op!r} is no operator of a graph; see vtaops.graph.operators")
+        for tensor in inputs:
+            if not isinstance(tensor, Tensor) or self.tensors.get(tensor.name) is not tensor:
+                raise ShapeError(f"{tensor!r} is no tensor of this graph")
+        if op.arity is not None and len(inputs) != op.arity:
+            raise ShapeError(f"{op.kind} takes {op.arity} inputs; {len(inputs)} given")
+        if not inputs:
+            raise ShapeError(f"{op.kind} needs an input")
+        made = list(op.results(inputs))
+        if names is None:
+            base = f"{op.kind.split(',')[0].replace('+', '_')}_{len(self.nodes)}"
+            names = [base if len(made) == 1 else f"{base}_{i}" for i in range(len(made))]
+        if len(names) != len(made):
+            raise ShapeError(f"{len(names)} names for the {len(made)} results of {op.kind}")
+        made = [replace(tensor, name=name) for tensor, name in zip(made, names, strict=True)]
+        if scales is not None:
+            made = [replace(t, scale=scale) for t, scale in zip(made, scales, strict=True)]
+        for tensor in made:
+            self._define(tensor)
+        self.nodes.append(Node(made[0].name, op, tuple(inputs), tuple(made)))
+        return tuple(made)
+
+    def output(self, *tensors: Tensor) -> None:
+        """Declare values that the host receives.
+
+        Raises
+        ------
+        ShapeError
+            If one is no tensor of this graph.
+        """
+        for tensor in tensors:
+            if self.tensors.get(tensor.name) is not tensor:
+                raise ShapeError(f"{tensor!r} is no tensor of this graph")
+            self.outputs.append(tensor)
+
+    def consumers(self, tensor: Tensor) -> list[Node]:
+        """Return the nodes that read a tensor, in order."""
+        return [node for node in self.nodes if tensor in node.inputs]
+
+    def _define(self, tensor: Tensor) -> None:
+        if tensor.name in self.tensors:
+            raise ShapeError(f"there is a tensor {tensor.name!r} already; names are unique")
+        self.tensors[tensor.name] = tensor

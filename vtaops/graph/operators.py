@@ -1,0 +1,775 @@
+"""The operators of a graph: what a network computes on int8 tensors, with weights.
+
+Each is a frozen description; `GraphOperator.results` gives the tensors that it makes of its inputs,
+and refuses inputs that do not suit. What the numbers mean is in ``docs/quantization.md``, what they
+come to in `vtaops.graph.executor`.
+
+Activations are ``real = scale * (value - zero_point)``; weights and factors have no zero point.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.errors import ShapeError
+from vtaops.graph.host import HostFunction
+from vtaops.graph.requantization import Requantization, fixed_point, integers, is_power_of_two
+from vtaops.graph.tensor import Tensor
+
+Pair = tuple[int, int]
+Sides = tuple[int, int, int, int]
+Shape = tuple[int, ...]
+
+ACCUMULATOR = 1 << 31
+"""Sums are below it: int32."""
+
+MAX_FACTOR = 1 << 15
+"""Largest factor of a tensor in a sum."""
+
+
+class GraphOperator(ABC):
+    """Base class: a frozen dataclass of parameters and weights."""
+
+    arity: int | None = 1
+    """Number of inputs; None: any."""
+
+    @abstractmethod
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Return the tensors that it makes; the graph gives them their names.
+
+        Raises
+        ------
+        ShapeError
+            If the inputs do not suit.
+        """
+
+    @property
+    def kind(self) -> str:
+        """The name of the operator for people, for example ``max_pool``."""
+        name = type(self).__name__
+        return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).removeprefix("_")
+
+
+class Requantized(GraphOperator):
+    """An operator that ends in a requantisation."""
+
+    requantization: Requantization
+
+    def result(self, shape: Shape) -> tuple[Tensor, ...]:
+        """Return the int8 result of a shape."""
+        return (Tensor("-", shape, zero_point=self.requantization.zero_point),)
+
+
+# ----------------------------------------------------------------------- sums of products
+
+
+@dataclass(frozen=True, eq=False)
+class Convolution(Requantized):
+    """``y = requantize(conv(x - x.zero_point, weight) + bias [+ (r - r.zero_point) * factor])``.
+
+    Inputs: ``x`` (N, C, H, W), and ``r`` of the result's shape if there is a residual factor.
+
+    Parameters
+    ----------
+    weight : ndarray of int8, shape (O, C // groups, KH, KW)
+        Weights.
+    bias : ndarray of int32, shape (O,), optional
+        Bias, in steps of the sums.
+    requantization : Requantization
+        From sums to results; numbers of channels are O.
+    strides, dilation : (int, int)
+        (height, width).
+    padding : (int, int, int, int)
+        Pixels of value 0.0 around the image: (top, left, bottom, right).
+    groups : int
+        Groups of channels.
+    residual_factor : ndarray of int, shape () or (O,), optional
+        Factor of the residual, 1..32768: its scale over that of the sums.
+    """
+
+    weight: npt.NDArray[np.int8]
+    bias: npt.NDArray[np.int32] | None = None
+    requantization: Requantization = field(default_factory=Requantization)
+    strides: Pair = (1, 1)
+    padding: Sides = (0, 0, 0, 0)
+    dilation: Pair = (1, 1)
+    groups: int = 1
+    residual_factor: Any = None
+
+    arity = None
+
+    def __post_init__(self) -> None:
+        _check_weights(self, 4)
+        for name, length in (("strides", 2), ("padding", 4), ("dilation", 2)):
+            _check_window(self, name, length)
+        channels = self.weight.shape[0]
+        if self.groups < 1 or channels % self.groups:
+            raise ShapeError(f"groups is {self.groups}; it must divide {channels} output channels")
+        if self.residual_factor is not None:
+            factor = integers("residual_factor", self.residual_factor, 1, MAX_FACTOR)
+            object.__setattr__(self, "residual_factor", factor)
+            _check_channels("residual_factor", factor, channels)
+
+    @property
+    def kind(self) -> str:
+        depthwise = self.groups > 1 and self.weight.shape[1] == 1
+        name = "depthwise_convolution" if depthwise else "convolution"
+        return name if self.residual_factor is None else f"{name}+residual"
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        data = inputs[0]
+        n, c, h, w = _image(data)
+        o, i, kh, kw = self.weight.shape
+        if i * self.groups != c:
+            raise ShapeError(
+                f"{data.name} has {c} channels; weights {self.weight.shape} in {self.groups} "
+                f"groups read {i * self.groups}"
+            )
+        shape = (n, o, *window_outputs((h, w), (kh, kw), self.strides, self.padding, self.dilation))
+        expected = 1 if self.residual_factor is None else 2
+        if len(inputs) != expected:
+            raise ShapeError(f"{self.kind} takes {expected} inputs; {len(inputs)} given")
+        bound = _bound(self.weight, data) + _magnitude(self.bias)
+        if self.residual_factor is not None:
+            if inputs[1].shape != shape:
+                raise ShapeError(f"the residual has shape {inputs[1].shape}, the result {shape}")
+            bound = bound + self.residual_factor * _reach(inputs[1])
+        check_accumulator(self.kind, bound)
+        return self.result(shape)
+
+
+@dataclass(frozen=True, eq=False)
+class TransposedConvolution(Requantized):
+    """``y = requantize(conv_transpose(x - x.zero_point, weight) + bias)``; weights are (C, O, ...).
+
+    Parameters
+    ----------
+    weight : ndarray of int8, shape (C, O, KH, KW)
+        Weights.
+    bias, requantization
+        As for `Convolution`.
+    strides : (int, int)
+        (height, width).
+    padding : (int, int, int, int)
+        Output pixels cut off: (top, left, bottom, right).
+    output_padding : (int, int)
+        Rows and columns added at the bottom and the right; less than the stride.
+    """
+
+    weight: npt.NDArray[np.int8]
+    bias: npt.NDArray[np.int32] | None = None
+    requantization: Requantization = field(default_factory=Requantization)
+    strides: Pair = (1, 1)
+    padding: Sides = (0, 0, 0, 0)
+    output_padding: Pair = (0, 0)
+
+    def __post_init__(self) -> None:
+        _check_weights(self, 4, outputs=1)
+        for name, length in (("strides", 2), ("padding", 4), ("output_padding", 2)):
+            _check_window(self, name, length)
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        n, c, h, w = _image(inputs[0])
+        i, o, kh, kw = self.weight.shape
+        if i != c:
+            raise ShapeError(f"{inputs[0].name} has {c} channels; the weights read {i}")
+        (sh, sw), (top, left, bottom, right) = self.strides, self.padding
+        rows = (h - 1) * sh - top - bottom + kh + self.output_padding[0]
+        columns = (w - 1) * sw - left - right + kw + self.output_padding[1]
+        if rows < 1 or columns < 1:
+            raise ShapeError(f"nothing is left of the result: {rows} x {columns} pixels")
+        weight = self.weight.transpose(1, 0, 2, 3)
+        check_accumulator(self.kind, _bound(weight, inputs[0]) + _magnitude(self.bias))
+        return self.result((n, o, rows, columns))
+
+
+@dataclass(frozen=True, eq=False)
+class Dense(Requantized):
+    """``y = requantize((x - x.zero_point) @ weight.T + bias)`` on the last axis of ``x``.
+
+    Parameters
+    ----------
+    weight : ndarray of int8, shape (N, K)
+        Weights.
+    bias, requantization
+        As for `Convolution`, with N channels.
+    """
+
+    weight: npt.NDArray[np.int8]
+    bias: npt.NDArray[np.int32] | None = None
+    requantization: Requantization = field(default_factory=Requantization)
+
+    def __post_init__(self) -> None:
+        _check_weights(self, 2)
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        data = inputs[0]
+        if len(data.shape) < 2 or data.shape[-1] != self.weight.shape[1]:
+            raise ShapeError(
+                f"{data.name} has shape {data.shape}; the weights read (..., "
+                f"{self.weight.shape[1]})"
+            )
+        check_accumulator(self.kind, _bound(self.weight, data) + _magnitude(self.bias))
+        return self.result((*data.shape[:-1], self.weight.shape[0]))
+
+
+@dataclass(frozen=True, eq=False)
+class Matmul(Requantized):
+    """``y = requantize((a - a.zero_point) @ (b - b.zero_point))`` of two tensors.
+
+    Inputs: ``a`` (..., M, K) and ``b`` (..., K, N) with equal leading axes.
+
+    Parameters
+    ----------
+    requantization : Requantization
+        From sums to results; one for all channels.
+    """
+
+    requantization: Requantization = field(default_factory=Requantization)
+    arity = 2
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        a, b = inputs
+        if len(a.shape) < 2 or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
+            raise ShapeError(f"{a.shape} and {b.shape} cannot be multiplied as matrices")
+        check_accumulator(self.kind, np.array(a.shape[-1] * _reach(a) * _reach(b)))
+        return self.result((*a.shape[:-1], b.shape[-1]))
+
+
+# ----------------------------------------------------------------------------- pooling
+
+
+@dataclass(frozen=True, eq=False)
+class MaxPool(GraphOperator):
+    """The greatest value of each window; padding never wins (a window of padding: -128).
+
+    Parameters
+    ----------
+    kernel, strides : (int, int)
+        Window and step.
+    padding : (int, int, int, int)
+        (top, left, bottom, right); more at the bottom and the right than a model states is how
+        rounding up of the output's size is expressed.
+    """
+
+    kernel: Pair
+    strides: Pair
+    padding: Sides = (0, 0, 0, 0)
+
+    def __post_init__(self) -> None:
+        for name, length in (("kernel", 2), ("strides", 2), ("padding", 4)):
+            _check_window(self, name, length)
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        n, c, h, w = _image(inputs[0])
+        size = window_outputs((h, w), self.kernel, self.strides, self.padding)
+        return (replace(inputs[0], shape=(n, c, *size)),)
+
+
+@dataclass(frozen=True, eq=False)
+class AveragePool(Requantized):
+    """``y = requantize(sum of a window of (x - x.zero_point) * factor)``: the mean in fixed point.
+
+    The division is part of the scales: `from_ratio` finds factor and requantisation. Padding counts
+    as zeros unless `exclude_padding`; then sums are first divided by the real pixels of their
+    windows: ``floor((2 * sum * size + count) / (2 * count))`` for windows of `size` pixels.
+
+    Parameters
+    ----------
+    kernel : (int, int) or None
+        Window; None: the whole image.
+    strides : (int, int)
+        Step.
+    padding : (int, int, int, int)
+        (top, left, bottom, right).
+    factor : int
+        1..127.
+    requantization : Requantization
+        One for all channels.
+    exclude_padding : bool
+        Whether means at the border are those of the real pixels.
+    """
+
+    kernel: Pair | None = None
+    strides: Pair = (1, 1)
+    padding: Sides = (0, 0, 0, 0)
+    factor: int = 1
+    requantization: Requantization = field(default_factory=Requantization)
+    exclude_padding: bool = False
+
+    def __post_init__(self) -> None:
+        for name, length in (("strides", 2), ("padding", 4)):
+            _check_window(self, name, length)
+        if self.kernel is not None:
+            _check_window(self, "kernel", 2)
+        integers("factor", self.factor, 1, 127)
+
+    @staticmethod
+    def from_ratio(
+        ratio: float,
+        count: int,
+        *,
+        shifts_only: bool,
+        zero_point: int = 0,
+        clip: tuple[int, int] = (-128, 127),
+        **window: Any,
+    ) -> AveragePool:
+        """Return the pool of windows of `count` pixels with ``x.scale / y.scale == ratio``.
+
+        With `shifts_only` the factor is the 7-bit number next to the mean's, so that a shift is
+        left for every VTA; else it is 1, and the multiplier of 16 bits takes it all.
+        """
+        wanted, factor = ratio / count, 1
+        if shifts_only:
+            factor, shift = narrow(wanted)
+            wanted = 2.0**-shift
+        scaling = Requantization.from_ratio(wanted, zero_point, clip)
+        return AveragePool(factor=factor, requantization=scaling, **window)
+
+    def window(self, data: Tensor) -> Pair:
+        """Return the window on a tensor."""
+        return self.kernel or (data.shape[2], data.shape[3])
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        n, c, h, w = _image(inputs[0])
+        kernel = self.window(inputs[0])
+        size = window_outputs((h, w), kernel, self.strides, self.padding)
+        bound = math.prod(kernel) * self.factor * _reach(inputs[0])
+        check_accumulator(self.kind, np.array(bound))
+        return self.result((n, c, *size))
+
+
+# ------------------------------------------------------------------------- elementwise
+
+
+@dataclass(frozen=True, eq=False)
+class Add(Requantized):
+    """``y = requantize((a - a.zero_point) * factors[0] + (b - b.zero_point) * factors[1])``.
+
+    Inputs: two tensors of one shape, or ``b`` (N, C, 1, 1) beside an image.
+
+    Parameters
+    ----------
+    factors : (int, int)
+        -32768..32768, not 0; a negative one subtracts.
+    requantization : Requantization
+        One for all channels.
+    """
+
+    factors: Pair = (1, 1)
+    requantization: Requantization = field(default_factory=Requantization)
+    arity = 2
+
+    def __post_init__(self) -> None:
+        values = integers("factors", self.factors, -MAX_FACTOR, MAX_FACTOR)
+        if values.shape != (2,) or not values.all():
+            raise ShapeError(f"factors is {self.factors}; give two integers other than 0")
+        object.__setattr__(self, "factors", (int(values[0]), int(values[1])))
+
+    @staticmethod
+    def from_ratios(
+        first: float, second: float, zero_point: int = 0, clip: tuple[int, int] = (-128, 127)
+    ) -> Add:
+        """Return the sum with ``a.scale / y.scale == first`` and ``b.scale / y.scale == second``.
+
+        Powers of two (or their negatives) that lie within 2**15 of each other are exact; other
+        ratios are within 2**-15 of the greater one.
+        """
+        sizes = abs(first), abs(second)
+        shifts = [math.frexp(size) for size in sizes]
+        if all(mantissa == 0.5 for mantissa, _ in shifts):
+            low = min(exponent for _, exponent in shifts)
+            factors = [1 << min(exponent - low, 15) for _, exponent in shifts]
+            unit = math.ldexp(0.5, low)
+        else:
+            unit = max(sizes) / (MAX_FACTOR - 1)
+            factors = [max(1, round(size / unit)) for size in sizes]
+        a, b = (int(math.copysign(f, r)) for f, r in zip(factors, (first, second), strict=True))
+        return Add((a, b), Requantization.from_ratio(unit, zero_point, clip))
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        shape = _broadcast(self.kind, inputs)
+        reach = (abs(f) * _reach(t) for f, t in zip(self.factors, inputs, strict=True))
+        check_accumulator(self.kind, np.array(sum(reach)))
+        return self.result(shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Multiply(Requantized):
+    """``y = requantize((a - a.zero_point) * (b - b.zero_point))``.
+
+    Inputs: two tensors of one shape, or ``b`` (N, C, 1, 1) beside an image.
+    """
+
+    requantization: Requantization = field(default_factory=Requantization)
+    arity = 2
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return self.result(_broadcast(self.kind, inputs))
+
+
+@dataclass(frozen=True, eq=False)
+class Requantize(Requantized):
+    """``y = requantize(x - x.zero_point)``: another scale, a clip, a ReLU by itself."""
+
+    requantization: Requantization = field(default_factory=Requantization)
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return self.result(inputs[0].shape)
+
+
+@dataclass(frozen=True, eq=False)
+class LeakyRelu(Requantized):
+    """``y = requantize(v * (positive if v >= 0 else negative))`` with ``v = x - x.zero_point``.
+
+    Parameters
+    ----------
+    positive, negative : int
+        Factors, 1..127 and -127..127.
+    requantization : Requantization
+        One for all channels.
+    """
+
+    positive: int = 1
+    negative: int = 1
+    requantization: Requantization = field(default_factory=Requantization)
+
+    def __post_init__(self) -> None:
+        integers("positive", self.positive, 1, 127)
+        integers("negative", self.negative, -127, 127)
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return self.result(inputs[0].shape)
+
+
+@dataclass(frozen=True, eq=False)
+class LookupTable(GraphOperator):
+    """``y = table[x + 128]``: any function of one int8 value (sigmoid, hard-swish, GELU).
+
+    Parameters
+    ----------
+    table : ndarray of int8, shape (256,)
+        The results for -128..127.
+    zero_point : int
+        Zero point of the result.
+    function : str
+        What it computes, for people.
+    """
+
+    table: npt.NDArray[np.int8]
+    zero_point: int = 0
+    function: str = "table"
+
+    def __post_init__(self) -> None:
+        if self.table.shape != (256,) or self.table.dtype != np.int8:
+            raise ShapeError(
+                f"the table is {self.table.dtype}{list(self.table.shape)}; it must be int8[256]"
+            )
+
+    @property
+    def kind(self) -> str:
+        return self.function
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return (Tensor("-", inputs[0].shape, zero_point=self.zero_point),)
+
+
+# ------------------------------------------------------------------------------ movement
+
+
+@dataclass(frozen=True, eq=False)
+class Concat(GraphOperator):
+    """Tensors of one scale and zero point, one after the other on `axis`."""
+
+    axis: int = 1
+    arity = None
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        first = inputs[0]
+        axis = _axis(self.axis, first)
+        for other in inputs[1:]:
+            same = [e for a, e in enumerate(other.shape) if a != axis]
+            if same != [e for a, e in enumerate(first.shape) if a != axis]:
+                raise ShapeError(f"{first.shape} and {other.shape} do not join on axis {axis}")
+            if other.zero_point != first.zero_point or other.dtype != first.dtype:
+                raise ShapeError(
+                    f"{first.name} and {other.name} have zero points {first.zero_point} and "
+                    f"{other.zero_point}; requantize them to one before they are joined"
+                )
+        shape = list(first.shape)
+        shape[axis] = sum(t.shape[axis] for t in inputs)
+        return (replace(first, shape=tuple(shape)),)
+
+
+@dataclass(frozen=True, eq=False)
+class Upsample(GraphOperator):
+    """Nearest neighbour: every pixel `factors` (height, width) times."""
+
+    factors: Pair = (2, 2)
+
+    def __post_init__(self) -> None:
+        _check_window(self, "factors", 2)
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        n, c, h, w = _image(inputs[0])
+        return (replace(inputs[0], shape=(n, c, h * self.factors[0], w * self.factors[1])),)
+
+
+@dataclass(frozen=True, eq=False)
+class Pad(GraphOperator):
+    """Pixels of value 0.0 around an image: (top, left, bottom, right)."""
+
+    padding: Sides
+
+    def __post_init__(self) -> None:
+        _check_window(self, "padding", 4)
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        n, c, h, w = _image(inputs[0])
+        top, left, bottom, right = self.padding
+        return (replace(inputs[0], shape=(n, c, h + top + bottom, w + left + right)),)
+
+
+@dataclass(frozen=True, eq=False)
+class Slice(GraphOperator):
+    """``x[..., start:stop:step, ...]`` on one axis; a split is several of them."""
+
+    axis: int
+    start: int
+    stop: int
+    step: int = 1
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        axis = _axis(self.axis, inputs[0])
+        extent = inputs[0].shape[axis]
+        if not (0 <= self.start < self.stop <= extent and self.step >= 1):
+            raise ShapeError(
+                f"slice {self.start}:{self.stop}:{self.step} of {extent} elements; "
+                f"0 <= start < stop <= {extent} and a positive step are needed"
+            )
+        shape = list(inputs[0].shape)
+        shape[axis] = -(-(self.stop - self.start) // self.step)
+        return (replace(inputs[0], shape=tuple(shape)),)
+
+
+@dataclass(frozen=True, eq=False)
+class ChannelShuffle(GraphOperator):
+    """Channel ``g * (C // groups) + i`` becomes channel ``i * groups + g``."""
+
+    groups: int
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        channels = _image(inputs[0])[1]
+        if self.groups < 1 or channels % self.groups:
+            raise ShapeError(f"groups is {self.groups}; it must divide {channels} channels")
+        return (inputs[0],)
+
+
+@dataclass(frozen=True, eq=False)
+class Reshape(GraphOperator):
+    """The same scalars in C order under another shape."""
+
+    shape: Shape
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        if math.prod(self.shape) != inputs[0].elements:
+            raise ShapeError(f"{inputs[0].shape} cannot take the shape {self.shape}")
+        return (replace(inputs[0], shape=tuple(self.shape)),)
+
+
+@dataclass(frozen=True, eq=False)
+class Transpose(GraphOperator):
+    """Axes in another order, as ``numpy.transpose``."""
+
+    axes: Shape
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        if sorted(self.axes) != list(range(len(inputs[0].shape))):
+            raise ShapeError(f"axes is {self.axes}; it must permute those of {inputs[0].shape}")
+        return (replace(inputs[0], shape=tuple(inputs[0].shape[a] for a in self.axes)),)
+
+
+# -------------------------------------------------------------------- the world outside
+
+
+@dataclass(frozen=True, eq=False)
+class Quantize(GraphOperator):
+    """float32 to int8: ``clip(rint(x / scale) + zero_point)``, halves to even, as ONNX does."""
+
+    scale: float
+    zero_point: int = 0
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        if inputs[0].dtype != "float32":
+            raise ShapeError(f"{inputs[0].name} is {inputs[0].dtype}; quantize takes float32")
+        return (Tensor("-", inputs[0].shape, "int8", self.scale, self.zero_point),)
+
+
+@dataclass(frozen=True, eq=False)
+class Dequantize(GraphOperator):
+    """int8 to float32: ``(x - x.zero_point) * x.scale``, in float32."""
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return (Tensor("-", inputs[0].shape, "float32"),)
+
+
+@dataclass(frozen=True, eq=False)
+class Host(GraphOperator):
+    """A function that an importer made for the host: nothing of it is known but its results.
+
+    Parameters
+    ----------
+    function : HostFunction
+        What is called with the inputs' arrays.
+    outputs : tuple of Tensor
+        Its results: shapes, dtypes, scales (the names count for nothing).
+    operators : tuple of str
+        What it computes, for people: names of the operators of the model.
+    reason : str
+        Why it does not run on VTA.
+    """
+
+    function: HostFunction
+    outputs: tuple[Tensor, ...]
+    operators: tuple[str, ...] = ()
+    reason: str = ""
+    arity = None
+
+    @property
+    def kind(self) -> str:
+        return ", ".join(self.operators) or "host"
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return self.outputs
+
+
+# ------------------------------------------------------------------------------- checks
+
+
+def narrow(ratio: float) -> tuple[int, int]:
+    """Return (factor, shift) with a factor of 7 bits next to ``ratio * 2**shift``.
+
+    Raises
+    ------
+    ShapeError
+        If the ratio is not positive and finite, or beyond 127.
+    """
+    multiplier, shift = fixed_point(ratio)
+    if is_power_of_two(multiplier) and multiplier < 128:
+        return multiplier, shift
+    exponent = math.frexp(ratio)[1]
+    shift = 7 - exponent
+    factor = round(math.ldexp(ratio, shift))
+    if factor == 128:
+        factor, shift = 64, shift - 1
+    if shift < 0:
+        raise ShapeError(f"a ratio of scales is {ratio}; it must be at most 127")
+    while factor % 2 == 0 and shift:
+        factor, shift = factor // 2, shift - 1
+    return factor, shift
+
+
+def window_outputs(
+    size: Pair, kernel: Pair, strides: Pair, padding: Sides, dilation: Pair = (1, 1)
+) -> Pair:
+    """Return the output size (height, width) of a sliding window.
+
+    Raises
+    ------
+    ShapeError
+        If the window exceeds the padded image.
+    """
+    found = []
+    for axis, name in enumerate(("height", "width")):
+        extent = size[axis] + padding[axis] + padding[axis + 2]
+        span = (kernel[axis] - 1) * dilation[axis] + 1
+        if span > extent:
+            raise ShapeError(f"the window spans {span} pixels in {name}, the image has {extent}")
+        found.append((extent - span) // strides[axis] + 1)
+    return found[0], found[1]
+
+
+def check_accumulator(kind: str, bound: npt.NDArray[Any]) -> None:
+    """Refuse sums that could leave int32.
+
+    Raises
+    ------
+    ShapeError
+        With the bound.
+    """
+    if np.max(bound) >= ACCUMULATOR:
+        raise ShapeError(f"the sums of {kind} could reach {int(np.max(bound))}, beyond int32")
+
+
+def _bound(weight: npt.NDArray[np.int8], data: Tensor) -> npt.NDArray[np.int64]:
+    """Return the largest magnitude of the sums of each output channel (axis 0)."""
+    sums = np.abs(weight.astype(np.int64)).reshape(len(weight), -1).sum(axis=1)
+    result: npt.NDArray[np.int64] = sums * _reach(data)
+    return result
+
+
+def _reach(tensor: Tensor) -> int:
+    """Return the largest magnitude of ``value - zero_point``."""
+    return max(127 - tensor.zero_point, 128 + tensor.zero_point)
+
+
+def _magnitude(bias: npt.NDArray[np.int32] | None) -> npt.NDArray[np.int64]:
+    return np.abs(np.zeros(1) if bias is None else bias.astype(np.int64)).astype(np.int64)
+
+
+def _check_weights(op: Any, rank: int, outputs: int = 0) -> None:
+    weight, bias = op.weight, op.bias
+    if not isinstance(weight, np.ndarray) or weight.dtype != np.int8 or weight.ndim != rank:
+        raise ShapeError(
+            f"the weights are {getattr(weight, 'dtype', type(weight))}"
+            f"{list(np.shape(weight))}; they must be int8 of rank {rank}"
+        )
+    if 0 in weight.shape:
+        raise ShapeError(f"the weights have shape {weight.shape}; no extent may be 0")
+    channels = weight.shape[outputs]
+    if bias is not None and (bias.dtype != np.int32 or bias.shape != (channels,)):
+        raise ShapeError(
+            f"the bias is {bias.dtype}{list(bias.shape)}; it must be int32[{channels}]"
+        )
+    for name in ("multiplier", "shift"):
+        _check_channels(name, getattr(op.requantization, name), channels)
+
+
+def _check_channels(name: str, values: npt.NDArray[Any], channels: int) -> None:
+    if values.ndim and values.shape != (channels,):
+        raise ShapeError(f"{name} has shape {values.shape}; there are {channels} output channels")
+
+
+def _check_window(op: object, name: str, length: int) -> None:
+    least = 0 if name in ("padding", "output_padding") else 1
+    values = integers(name, getattr(op, name), least, (1 << 31) - 1)
+    if values.shape != (length,):
+        raise ShapeError(f"{name} is {getattr(op, name)}; give {length} integers")
+    object.__setattr__(op, name, tuple(int(value) for value in values))
+
+
+def _image(tensor: Tensor) -> tuple[int, int, int, int]:
+    if len(tensor.shape) != 4:
+        raise ShapeError(f"{tensor.name} has shape {tensor.shape}; an image is (N, C, H, W)")
+    n, c, h, w = tensor.shape
+    return n, c, h, w
+
+
+def _axis(axis: int, tensor: Tensor) -> int:
+    if not -len(tensor.shape) <= axis < len(tensor.shape):
+        raise ShapeError(f"axis is {axis}; {tensor.name} has shape {tensor.shape}")
+    return axis % len(tensor.shape)
+
+
+def _broadcast(kind: str, inputs: Sequence[Tensor]) -> Shape:
+    a, b = inputs[0].shape, inputs[1].shape
+    if a == b or (len(a) == 4 and b == (*a[:2], 1, 1)):
+        return a
+    raise ShapeError(f"{kind} of {a} and {b}: they must be equal, or the second (N, C, 1, 1)")

@@ -1,0 +1,186 @@
+"""Requantization: from an exact sum of products to an int8 value, in integers.
+
+The one formula of vtaops, the same for shifts alone and for fixed-point multipliers
+(``docs/quantization.md``)::
+
+    y = clip(((acc * multiplier + half) >> shift) + zero_point, lo, hi)
+
+with ``half = 1 << (shift - 1)``, or 0 for a shift of 0: the nearest value, halves upwards.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.errors import ShapeError
+
+MULTIPLIER_BITS = 16
+"""Width of a fixed-point multiplier: unsigned."""
+
+MAX_SHIFT = 47
+"""Longest shift: a product has 32 + 16 bits."""
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Requantization:
+    """How sums become int8 values.
+
+    Parameters
+    ----------
+    multiplier : int or array_like of int
+        Factor of the sums, 0..65535: one, or one for each output channel.
+    shift : int or array_like of int
+        Arithmetic right shift of the product, 0..47: one, or one for each output channel.
+    zero_point : int
+        The int8 value that means 0.0; added after the shift.
+    clip : (int, int)
+        Bounds of the result, -128..127: saturation, and activations such as ReLU and ReLU6.
+
+    Raises
+    ------
+    ShapeError
+        If a number is out of its range.
+    """
+
+    multiplier: Any = 1
+    shift: Any = 0
+    zero_point: int = 0
+    clip: tuple[int, int] = (-128, 127)
+
+    def __post_init__(self) -> None:
+        for name, limit in (("multiplier", (1 << MULTIPLIER_BITS) - 1), ("shift", MAX_SHIFT)):
+            values = integers(name, getattr(self, name), 0, limit)
+            if values.ndim > 1:
+                raise ShapeError(f"{name} has shape {values.shape}; give one number, or (C,)")
+            object.__setattr__(self, name, values)
+        object.__setattr__(self, "zero_point", int8("zero_point", self.zero_point))
+        low, high = (int8("clip", bound) for bound in self.clip)
+        if low > high:
+            raise ShapeError(f"clip is {self.clip}; it must be (lo, hi) with lo <= hi")
+        object.__setattr__(self, "clip", (low, high))
+
+    @staticmethod
+    def from_ratio(
+        ratio: float | Sequence[float] | npt.NDArray[np.floating[Any]],
+        zero_point: int = 0,
+        clip: tuple[int, int] = (-128, 127),
+    ) -> Requantization:
+        """Return the closest requantization by a positive real ratio, or one for each channel.
+
+        `ratio` is the scale of the sums over the scale of the result (for a convolution
+        ``data_scale * weight_scale / result_scale``). Powers of two are exact: multiplier 1, or
+        shift 0. Else the multiplier is normalised to 2**15..2**16 - 1: within 2**-16 of the ratio.
+
+        Raises
+        ------
+        ShapeError
+            If a ratio is not positive and finite, or too large: at most 65535.
+        """
+        pairs = [fixed_point(float(value)) for value in np.atleast_1d(np.asarray(ratio))]
+        multiplier, shift = (np.array(part) for part in zip(*pairs, strict=True))
+        if np.ndim(ratio) == 0:
+            multiplier, shift = multiplier[0], shift[0]
+        return Requantization(multiplier, shift, zero_point, clip)
+
+    @property
+    def half(self) -> Integers:
+        """What is added before the shift to round: half an output step."""
+        half: Integers = (np.int64(1) << self.shift) >> 1
+        return half
+
+    @property
+    def right_shift(self) -> int | None:
+        """The one right shift (negative: left) that does it, for all channels; else None.
+
+        That is what every VTA can.
+        """
+        multiplier, shift = np.unique(self.multiplier), np.unique(self.shift)
+        if multiplier.size != 1 or shift.size != 1 or not is_power_of_two(int(multiplier[0])):
+            return None
+        left = int(multiplier[0]).bit_length() - 1
+        return int(shift[0]) - left if left == 0 or int(shift[0]) == 0 else None
+
+    def apply(self, acc: Integers, axis: int = 1) -> npt.NDArray[np.int8]:
+        """Return the int8 values of sums; channels lie on `axis`."""
+        multiplier, shift, half = (
+            along(axis, acc.ndim, value) for value in (self.multiplier, self.shift, self.half)
+        )
+        value = ((acc * multiplier + half) >> shift) + self.zero_point
+        result: npt.NDArray[np.int8] = np.clip(value, *self.clip).astype(np.int8)
+        return result
+
+
+def fixed_point(ratio: float) -> tuple[int, int]:
+    """Return (multiplier, shift) with ``multiplier / 2**shift`` closest to `ratio`.
+
+    Raises
+    ------
+    ShapeError
+        If `ratio` is not positive and finite, or above 65535.
+    """
+    if not (math.isfinite(ratio) and ratio > 0):
+        raise ShapeError(f"a ratio of scales is {ratio}; it must be positive and finite")
+    mantissa, exponent = math.frexp(ratio)  # ratio = mantissa * 2**exponent, 0.5 <= mantissa < 1
+    if mantissa == 0.5 and -MULTIPLIER_BITS < 1 - exponent <= MAX_SHIFT:
+        return 1 << max(0, exponent - 1), max(0, 1 - exponent)
+    multiplier, shift = round(mantissa * (1 << MULTIPLIER_BITS)), MULTIPLIER_BITS - exponent
+    if multiplier == 1 << MULTIPLIER_BITS:
+        multiplier, shift = multiplier >> 1, shift - 1
+    if shift > MAX_SHIFT:  # a ratio below 2**-31: fewer bits are left of it
+        multiplier, shift = round(ratio * 2.0**MAX_SHIFT), MAX_SHIFT
+    if shift < 0:
+        raise ShapeError(f"a ratio of scales is {ratio}; it must be at most 65535")
+    return multiplier, shift
+
+
+def is_power_of_two(value: int) -> bool:
+    """Whether a positive integer has one bit."""
+    return value > 0 and value & (value - 1) == 0
+
+
+def along(axis: int, rank: int, values: Integers) -> Integers:
+    """Return per-channel `values` shaped to broadcast over `axis` of a tensor of `rank`."""
+    if values.ndim == 0:
+        return values
+    shape = [1] * rank
+    shape[axis] = -1
+    return values.reshape(shape)
+
+
+def integers(name: str, value: Any, low: int, high: int) -> Integers:
+    """Return integers of a range as an array.
+
+    Raises
+    ------
+    ShapeError
+        Naming the parameter.
+    """
+    array = np.asarray(value)
+    if array.dtype.kind not in "iu" or array.size == 0:
+        raise ShapeError(f"{name} is {value!r}; it must consist of integers")
+    if array.min() < low or array.max() > high:
+        raise ShapeError(f"{name} spans {array.min()}..{array.max()}; allowed are {low}..{high}")
+    result: Integers = array.astype(np.int64)
+    return result
+
+
+def int8(name: str, value: Any) -> int:
+    """Return one int8 value as an integer.
+
+    Raises
+    ------
+    ShapeError
+        Naming the parameter.
+    """
+    array = integers(name, value, -128, 127)
+    if array.ndim:
+        raise ShapeError(f"{name} is {value!r}; it must be one integer")
+    return int(array)

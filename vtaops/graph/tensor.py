@@ -1,0 +1,60 @@
+"""Tensor: a value that flows through a graph, and what its integers mean."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from vtaops.errors import ShapeError
+
+DTYPES = ("int8", "uint8", "int32", "int64", "float32", "bool")
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One value of a graph.
+
+    Attributes
+    ----------
+    name : str
+        Unique in its graph.
+    shape : tuple of int
+        Extents; images are NCHW.
+    dtype : str
+        ``"int8"`` on the accelerator; other types occur between host operators.
+    scale : float
+        Real value of one step of an int8 tensor: ``real = scale * (value - zero_point)``.
+    zero_point : int
+        The int8 value of 0.0.
+
+    Raises
+    ------
+    ShapeError
+        If an extent is not positive, or dtype, scale or zero point cannot be.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "int8"
+    scale: float = 1.0
+    zero_point: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise ShapeError("a tensor needs a name")
+        if any(not isinstance(e, int) or isinstance(e, bool) or e < 1 for e in self.shape):
+            raise ShapeError(
+                f"{self.name} has shape {self.shape}; every extent must be a positive integer "
+                f"(networks have static shapes)"
+            )
+        if self.dtype not in DTYPES:
+            raise ShapeError(f"{self.name} has dtype {self.dtype}; it must be one of {DTYPES}")
+        if not (math.isfinite(self.scale) and self.scale > 0):
+            raise ShapeError(f"{self.name} has scale {self.scale}; it must be positive and finite")
+        if not -128 <= self.zero_point <= 127:
+            raise ShapeError(f"{self.name} has zero point {self.zero_point}; it must be an int8")
+
+    @property
+    def elements(self) -> int:
+        """Number of scalars."""
+        return math.prod(self.shape)

@@ -1,0 +1,87 @@
+"""Bias correction: the mean error that rounded weights add to each channel is taken away again.
+
+Nagel et al. (ICCV 2019), section 4.2: with rounded weights W + E the output is off by E x, on
+average by E mean(x), which joins the bias. Borders are counted as if the image went on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vtaops.onnx_files import attributes, initializers, producers, replace_initializer
+from vtaops.quantization.probe import Probe
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from vtaops.quantization.samples import Sample
+
+
+def correct_biases(model: ModelProto, quantized: ModelProto, samples: Sequence[Sample]) -> int:
+    """Change the biases of the float model in place; return how many convolutions were corrected.
+
+    Parameters
+    ----------
+    model
+        The float model, prepared.
+    quantized
+        The same after a first quantisation, from which the rounded weights are read.
+    samples
+        Calibration data for the means.
+    """
+    constants, rounded = initializers(model), dequantized_constants(quantized)
+    layers = [
+        node
+        for node in model.graph.node
+        if node.op_type == "Conv" and node.input[1] in rounded and node.input[1] in constants
+    ]
+    if not layers:
+        return 0
+    means = _channel_means(model, [node.input[0] for node in layers], samples)
+    for node in layers:
+        weight = constants[node.input[1]].astype(np.float64)
+        error = (rounded[node.input[1]] - weight).sum(axis=(2, 3))
+        groups = attributes(node).get("group", 1)
+        mean = means[node.input[0]].reshape(groups, 1, -1)
+        shift = (error.reshape(groups, -1, error.shape[1]) * mean).sum(axis=2).reshape(-1)
+        if len(node.input) == 2:
+            node.input.append(f"{node.output[0]}_bias")
+        bias = constants.get(node.input[2], np.zeros(len(shift)))
+        replace_initializer(model, node.input[2], (bias - shift).astype(np.float32))
+    return len(layers)
+
+
+def dequantized_constants(model: ModelProto) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the constants of a QDQ model as float64, by the name they had in the float model."""
+    constants = initializers(model)
+    found = {}
+    for name, node in producers(model).items():
+        if node.op_type == "DequantizeLinear" and node.input[0] in constants:
+            value = constants[node.input[0]].astype(np.float64)
+            scale = constants[node.input[1]].astype(np.float64)
+            zero = constants[node.input[2]] if len(node.input) == 3 else np.zeros_like(scale)
+            if scale.size > 1:
+                shape = [1] * value.ndim
+                shape[attributes(node).get("axis", 1)] = -1
+                scale, zero = scale.reshape(shape), zero.reshape(shape)
+            original = node.input[0].removesuffix("_quantized")
+            found[original] = (value - zero) * scale
+            found[name] = found[original]
+    return found
+
+
+def _channel_means(
+    model: ModelProto, names: Sequence[str], samples: Sequence[Sample]
+) -> dict[str, np.ndarray[Any, Any]]:
+    written = producers(model)
+    probe = Probe(model, sorted({n for n in names if n in written}), exact=False)
+    sums: dict[str, np.ndarray[Any, Any]] = {}
+    for sample in samples:
+        for name, value in {**sample, **probe.run(sample)}.items():
+            if name in names:
+                mean = value.mean(axis=(0, 2, 3), dtype=np.float64) / len(samples)
+                sums[name] = sums.get(name, 0) + mean
+    return sums

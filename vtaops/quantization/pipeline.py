@@ -1,0 +1,296 @@
+"""From a float model and calibration data to a QDQ model: all steps in order."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from vtaops.errors import ModelError
+from vtaops.onnx_files import (
+    consumers,
+    graph_inputs,
+    initializers,
+    input_shapes,
+    load,
+    producers,
+    require,
+)
+from vtaops.quantization.correction import correct_biases
+from vtaops.quantization.equalize import equalize
+from vtaops.quantization.prepare import prepare
+from vtaops.quantization.quality import Quality, compare
+from vtaops.quantization.samples import Calibration, Sample, first_shapes, load_samples
+from vtaops.quantization.scales import (
+    Grid,
+    calibrated_ranges,
+    constants_on_grids,
+    free_grids,
+    power_of_two_grids,
+    power_of_two_weight_scale,
+    shared_ranges,
+)
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+Scales = Literal["pow2", "free"]
+
+QUANTIZED = [
+    "Conv",
+    "ConvTranspose",
+    "Gemm",
+    "MatMul",
+    "Relu",
+    "Clip",
+    "LeakyRelu",
+    "Add",
+    "Mul",
+    "Concat",
+    "MaxPool",
+    "AveragePool",
+    "GlobalAveragePool",
+    "Reshape",
+    "Flatten",
+    "Squeeze",
+    "Unsqueeze",
+    "Transpose",
+    "Resize",
+    "Pad",
+    "Slice",
+    "Split",
+]
+"""ONNX operators whose tensors are quantised: those that VTA runs, or that move data."""
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """What quantising gives.
+
+    Attributes
+    ----------
+    model
+        The QDQ model, a standard ONNX file.
+    prepared
+        The float model whose tensors it quantises: optimised, and equalised if that was asked for.
+    samples
+        The calibration data.
+    pairs
+        Convolutions that were equalised with the next one.
+    """
+
+    model: ModelProto
+    prepared: ModelProto
+    samples: list[Sample]
+    pairs: int = 0
+
+    def quality(self) -> Quality:
+        """Compare every layer with the float model on the calibration data."""
+        return compare(self.prepared, self.model, self.samples)
+
+
+def quantize(
+    model: str | Path | ModelProto,
+    calibration: Calibration,
+    *,
+    scales: Scales = "pow2",
+    zero_points: bool | None = None,
+    method: str = "minmax",
+    equalization: bool = False,
+    bias_correction: bool = False,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> ModelProto:
+    """Quantise a float model to 8 bits; the result is a standard QDQ model.
+
+    Parameters
+    ----------
+    model
+        Path of an ONNX file, or the model.
+    calibration
+        Inputs as in real use: an `.npz` file with an array for each input, a folder of `.npz` or
+        `.npy` files, or arrays by name. Their first axis counts images.
+    scales
+        "pow2": every scale is a power of two, one for each tensor, so requantisation is a shift and
+        the model runs on every VTA, the published bitstreams included. "free": scales as ONNX
+        Runtime chooses them, for weights one for each output channel, which need fixed-point
+        multipliers.
+    zero_points
+        Whether activations may be asymmetric (a tensor after a Relu then has all 256 steps).
+        Default: only with free scales.
+    method
+        How ranges follow from calibration: "minmax", "entropy", "percentile", "distribution".
+    equalization
+        Bring the channels of consecutive convolutions to one range first.
+    bias_correction
+        Take the mean error of rounded weights out of the biases.
+    shapes
+        Shapes of inputs with dynamic dimensions; default: those of the calibration data.
+
+    Returns
+    -------
+    ModelProto
+        int8 activations, int8 weights, int32 biases of scale input times weight.
+
+    Raises
+    ------
+    ModelError
+        If the model or the data are malformed, missing, or do not fit each other.
+    UnsupportedError
+        If the model is not float32.
+    """
+    return run_quantization(
+        model,
+        calibration,
+        scales=scales,
+        zero_points=zero_points,
+        method=method,
+        equalization=equalization,
+        bias_correction=bias_correction,
+        shapes=shapes,
+    ).model
+
+
+def run_quantization(
+    model: str | Path | ModelProto,
+    calibration: Calibration,
+    *,
+    scales: Scales = "pow2",
+    zero_points: bool | None = None,
+    method: str = "minmax",
+    equalization: bool = False,
+    bias_correction: bool = False,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> Quantization:
+    """Quantise as `quantize` does and keep what the comparison with the float model needs."""
+    if scales not in get_args(Scales):
+        raise ModelError(f"scales are 'pow2' or 'free', not {scales!r}")
+    asymmetric = scales == "free" if zero_points is None else zero_points
+    source, samples = _load(model, calibration, shapes)
+    _refuse_quantized(source)
+    prepared = prepare(source)
+    pairs = equalize(prepared) if equalization else 0
+    ranges = calibrated_ranges(prepared, samples, method)
+    ranges, groups = shared_ranges(prepared, ranges)
+    if scales == "pow2":
+        grids = power_of_two_grids(prepared, samples, ranges, groups, zero_points=asymmetric)
+    else:
+        grids = free_grids(ranges, zero_points=asymmetric)
+    done = Quantization(_insert_pairs(prepared, grids, scales), prepared, samples, pairs)
+    if bias_correction:
+        correct_biases(prepared, done.model, samples)
+        done = replace(done, model=_insert_pairs(prepared, grids, scales))
+    if scales == "pow2":
+        _check_powers_of_two(done.model)
+    return done
+
+
+def _load(
+    model: str | Path | ModelProto,
+    calibration: Calibration,
+    shapes: Mapping[str, Sequence[int]] | None,
+) -> tuple[ModelProto, list[Sample]]:
+    """Read model and samples; the data say what the model leaves dynamic."""
+    if not isinstance(calibration, str | Path | np.ndarray | Mapping):
+        calibration = list(calibration)
+    if shapes is None:
+        raw = _inputs_as_written(model)
+        shapes = first_shapes(calibration, raw)
+    source = load(model, shapes)
+    return source, load_samples(calibration, input_shapes(source))
+
+
+def _inputs_as_written(model: str | Path | ModelProto) -> dict[str, tuple[int | None, ...]]:
+    """Return the inputs' shapes with None for what is dynamic."""
+    onnx = require("onnx")
+    if not isinstance(model, onnx.ModelProto):
+        try:
+            model = onnx.load(str(model), load_external_data=False)
+        except Exception:  # `load` says what is wrong with the file
+            return {}
+    return {
+        value.name: tuple(dim.dim_value or None for dim in value.type.tensor_type.shape.dim)
+        for value in graph_inputs(model)
+    }
+
+
+def _refuse_quantized(model: ModelProto) -> None:
+    for node in model.graph.node:
+        if "QuantizeLinear" in node.op_type or "QLinear" in node.op_type:
+            raise ModelError(f"the model is quantised already: it has the node {node.op_type}")
+
+
+def _insert_pairs(model: ModelProto, grids: dict[str, Grid], scales: Scales) -> ModelProto:
+    """Let ONNX Runtime's quantiser insert the pairs for the grids that were chosen."""
+    onnx, ort = require("onnx"), require("onnxruntime.quantization")
+    calibrate = require("onnxruntime.quantization.calibrate")
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    data = {name: tuple(map(np.float32, grid.range)) for name, grid in grids.items()}
+    options = {
+        "ActivationSymmetric": all(grid.symmetric for grid in grids.values()),
+        "WeightSymmetric": True,
+        "QDQDisableWeightAdjustForInt32Bias": scales == "pow2",
+        "TensorQuantOverrides": _weights(model, grids) if scales == "pow2" else {},
+    }
+    quantizer = require("onnxruntime.quantization.qdq_quantizer").QDQQuantizer(
+        copy,
+        scales == "free",
+        False,
+        ort.QuantType.QInt8,
+        ort.QuantType.QInt8,
+        calibrate.TensorsData(calibrate.CalibrationMethod.MinMax, data),
+        [],
+        [],
+        QUANTIZED,
+        options,
+    )
+    level = logging.getLogger().level
+    logging.getLogger().setLevel(logging.ERROR)  # the quantiser speaks to the root logger
+    try:
+        quantizer.quantize_model()
+    finally:
+        logging.getLogger().setLevel(level)
+    quantizer.model.topological_sort()
+    result: ModelProto = quantizer.model.model
+    result.producer_name = "vtaops"
+    onnx.checker.check_model(result)
+    return result
+
+
+def _weights(model: ModelProto, grids: dict[str, Grid]) -> dict[str, list[dict[str, Any]]]:
+    """Return power-of-two scales for all constants, as ONNX Runtime takes them."""
+    constants, kind = initializers(model), require("onnxruntime.quantization").QuantType.QInt8
+    found = {}
+    for name, node in constants_on_grids(model).items():
+        least = 0.0
+        if node.op_type in ("Conv", "ConvTranspose", "Gemm") and len(node.input) == 3:
+            bias = constants.get(node.input[2], np.zeros(1))
+            data = grids[node.input[0]].scale if node.input[0] in grids else 1.0
+            least = float(np.abs(bias).max()) / (2**31 - 1) / data
+        found[name] = [
+            {
+                "scale": np.array(power_of_two_weight_scale(constants[name], least), np.float32),
+                "zero_point": np.array(0, np.int8),
+                "quant_type": kind,
+            }
+        ]
+    return found
+
+
+def _check_powers_of_two(model: ModelProto) -> None:
+    """Every scale is 2^k: what the caller asked for and hardware relies on."""
+    constants, writers, readers = initializers(model), producers(model), consumers(model)
+    for node in model.graph.node:
+        if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+            scale = constants[node.input[1]]
+            mantissa, _ = np.frexp(scale)
+            if not (mantissa == 0.5).all():
+                near = writers.get(node.input[0]) or (readers.get(node.output[0]) or [node])[0]
+                raise ModelError(
+                    f"the scale of {node.input[0]!r} is {scale}, no power of two, beside the "
+                    f"node {near.name!r} ({near.op_type})"
+                )

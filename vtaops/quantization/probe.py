@@ -1,0 +1,52 @@
+"""Inner tensors of a model: a session of ONNX Runtime that returns any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vtaops.onnx_files import require
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+class Probe:
+    """A model whose run returns the named tensors.
+
+    Parameters
+    ----------
+    model
+        The ONNX model; it is not changed.
+    names
+        Tensors to return; None: the outputs of the model.
+    exact
+        Run the nodes as they stand, without ONNX Runtime's fusions, so that the result is what the
+        file says and not what a fused integer kernel makes of it.
+    """
+
+    def __init__(
+        self, model: ModelProto, names: Sequence[str] | None = None, *, exact: bool = True
+    ) -> None:
+        onnx, ort = require("onnx"), require("onnxruntime")
+        self.names = list(names) if names is not None else [v.name for v in model.graph.output]
+        shown = onnx.ModelProto()
+        shown.CopyFrom(model)
+        present = {value.name for value in shown.graph.output}
+        shown.graph.output.extend(
+            onnx.ValueInfoProto(name=name) for name in self.names if name not in present
+        )
+        options = ort.SessionOptions()
+        options.log_severity_level = 3
+        if exact:
+            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        self._session = ort.InferenceSession(
+            shown.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+
+    def run(self, sample: dict[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return the tensors for one sample."""
+        values = self._session.run(self.names, sample)
+        return dict(zip(self.names, values, strict=True))

@@ -1,0 +1,119 @@
+"""How well a quantised model follows its float model: layer by layer, and at the outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vtaops.onnx_files import float_tensors, producers
+from vtaops.quantization.probe import Probe
+from vtaops.quantization.scales import saturated
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from vtaops.quantization.samples import Sample
+
+
+@dataclass(frozen=True)
+class LayerQuality:
+    """One tensor of the float model beside its quantised image.
+
+    `sqnr_db` is the signal-to-quantisation-noise ratio 10 log10(sum x^2 / sum (x - q)^2), in which
+    the errors of all layers before count too.
+    """
+
+    tensor: str
+    operator: str
+    sqnr_db: float
+
+
+@dataclass(frozen=True)
+class OutputQuality:
+    """An output of the model: SQNR in dB, greatest difference, and how often the maximum agrees.
+
+    `top1` is None where the output is no vector of scores for each image.
+    """
+
+    output: str
+    sqnr_db: float
+    max_error: float
+    top1: float | None
+
+
+@dataclass(frozen=True)
+class Quality:
+    """Layers, the worst first, and outputs."""
+
+    layers: tuple[LayerQuality, ...]
+    outputs: tuple[OutputQuality, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the content as plain lists and dictionaries, for JSON."""
+        return {"schema": 1, **asdict(self)}
+
+
+def compare(model: ModelProto, quantized: ModelProto, samples: Sequence[Sample]) -> Quality:
+    """Run both models on the samples and compare every tensor that has a quantised image."""
+    images = _images(model, quantized)
+    writers = producers(model)
+    outputs = [value.name for value in model.graph.output]
+    ours = Probe(model, list(dict.fromkeys([*images, *outputs])), exact=False)
+    theirs = Probe(quantized, list(dict.fromkeys([*images.values(), *outputs])))
+    sums = {name: np.zeros(2) for name in images}
+    rows: dict[str, list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]] = {
+        name: [] for name in outputs
+    }
+    for sample in samples:
+        exact, rounded = ours.run(sample), theirs.run(sample)
+        for name, image in images.items():
+            sums[name] += _powers(exact[name], rounded[image])
+        for name in outputs:
+            rows[name].append((exact[name], rounded[name]))
+    layers = [LayerQuality(name, writers[name].op_type, _decibels(*sums[name])) for name in images]
+    return Quality(
+        tuple(sorted(layers, key=lambda layer: layer.sqnr_db)),
+        tuple(_output(name, pairs) for name, pairs in rows.items()),
+    )
+
+
+def _images(model: ModelProto, quantized: ModelProto) -> dict[str, str]:
+    """Return the dequantised tensor of the QDQ model for tensors of the float model.
+
+    What enters a Relu or Clip is left out: there, saturation is no error.
+    """
+    written, entering = producers(quantized), saturated(model)
+    found = {}
+    for name in float_tensors(model):
+        image = f"{name}_DequantizeLinear_Output"
+        if image in written and name not in entering:
+            found[name] = image
+    return found
+
+
+def _powers(exact: np.ndarray[Any, Any], rounded: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    signal = np.square(exact, dtype=np.float64).sum()
+    return np.array([signal, np.square(exact.astype(np.float64) - rounded).sum()])
+
+
+def _decibels(signal: float, noise: float) -> float:
+    if noise == 0:
+        return float("inf")
+    return float(10 * np.log10(max(signal, 1e-300) / noise))
+
+
+def _output(
+    name: str, pairs: Sequence[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]
+) -> OutputQuality:
+    exact = np.concatenate([pair[0] for pair in pairs])
+    rounded = np.concatenate([pair[1] for pair in pairs])
+    scores = exact.reshape(len(exact), -1)
+    top1 = None
+    if scores.shape[1] == exact.shape[1] > 1:
+        same = scores.argmax(axis=1) == rounded.reshape(scores.shape).argmax(axis=1)
+        top1 = float(same.mean())
+    difference = float(np.abs(exact.astype(np.float64) - rounded).max())
+    return OutputQuality(name, _decibels(*_powers(exact, rounded)), difference, top1)

@@ -1,0 +1,128 @@
+"""Calibration data: from files and arrays to one list of samples.
+
+A sample is what one run of the model takes: an array for each input, of the model's shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from vtaops.errors import ModelError
+
+Array = np.ndarray[Any, Any]
+Sample = dict[str, Array]
+Calibration = str | Path | Array | Mapping[str, Array] | Iterable[Mapping[str, Array]]
+
+
+def load_samples(source: Calibration, shapes: Mapping[str, Sequence[int]]) -> list[Sample]:
+    """Return the samples of a calibration set.
+
+    Parameters
+    ----------
+    source
+        An `.npz` file whose arrays are named as the inputs; a folder of `.npy` files (a model with
+        one input) or `.npz` files; the same as arrays. The first axis of an array counts images
+        and is cut into batches of the model.
+    shapes
+        Shapes of the model's inputs by name.
+
+    Raises
+    ------
+    ModelError
+        If there are no data, or names or shapes do not fit the model.
+    """
+    samples = [
+        sample
+        for place, arrays in _sources(source, tuple(shapes))
+        for sample in _cut(place, arrays, shapes)
+    ]
+    if not samples:
+        raise ModelError("calibration needs at least one sample; the data given hold none")
+    return samples
+
+
+def first_shapes(
+    source: Calibration, inputs: Mapping[str, Sequence[int | None]]
+) -> dict[str, tuple[int, ...]]:
+    """Return what the first arrays say of dynamic dimensions, for inputs that have any.
+
+    The batch stays out of it: it is 1 where the model does not say.
+    """
+    if all(None not in shape[1:] for shape in inputs.values()):
+        return {}
+    _, arrays = next(iter(_sources(source, tuple(inputs))), ("", {}))
+    return {
+        name: (shape[0] or 1, *arrays[name].shape[1:])
+        for name, shape in inputs.items()
+        if None in shape[1:] and name in arrays and arrays[name].ndim == len(shape)
+    }
+
+
+def _sources(source: Calibration, names: tuple[str, ...]) -> list[tuple[str, Sample]]:
+    """Return pairs of where the arrays come from and the arrays."""
+    if isinstance(source, str | Path):
+        return _files(Path(source), names)
+    if isinstance(source, np.ndarray):
+        return [("the array", _single(source, names, "an array"))]
+    if isinstance(source, Mapping):
+        mapping = cast(Mapping[str, Array], source)
+        return [("the calibration data", {k: np.asarray(v) for k, v in mapping.items()})]
+    return [
+        (f"sample {index}", {k: np.asarray(v) for k, v in sample.items()})
+        for index, sample in enumerate(source)
+    ]
+
+
+def _files(path: Path, names: tuple[str, ...]) -> list[tuple[str, Sample]]:
+    if not path.exists():
+        raise ModelError(f"there are no calibration data at {path}")
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    files = [file for file in files if file.suffix in (".npy", ".npz")]
+    if not files:
+        raise ModelError(f"{path} holds no calibration data: .npz files, or .npy for one input")
+    return [(str(file), _read(file, names)) for file in files]
+
+
+def _read(file: Path, names: tuple[str, ...]) -> Sample:
+    try:
+        data = np.load(file)
+    except (OSError, ValueError, EOFError) as error:
+        raise ModelError(f"{file} cannot be read as NumPy data: {error}") from error
+    if isinstance(data, np.ndarray):
+        return _single(data, names, str(file))
+    with data:
+        return {name: data[name] for name in data.files}
+
+
+def _single(array: Array, names: tuple[str, ...], place: str) -> Sample:
+    if len(names) != 1:
+        raise ModelError(f"{place} has no names, and the model has the inputs {', '.join(names)}")
+    return {names[0]: array}
+
+
+def _cut(place: str, arrays: Sample, shapes: Mapping[str, Sequence[int]]) -> list[Sample]:
+    """Cut stacked images into samples of the model's batch."""
+    if set(arrays) != set(shapes):
+        found, wanted = ", ".join(sorted(arrays)), ", ".join(sorted(shapes))
+        raise ModelError(f"{place} names {found or 'nothing'}; the model's inputs are {wanted}")
+    counts = set()
+    for name, array in arrays.items():
+        shape = tuple(shapes[name])
+        if array.ndim != len(shape) or array.shape[1:] != shape[1:] or array.shape[0] % shape[0]:
+            raise ModelError(f"{place}: {name!r} has shape {array.shape}, the model takes {shape}")
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise ModelError(f"{place}: {name!r} holds values that are not finite")
+        counts.add(array.shape[0] // shape[0])
+    if len(counts) != 1:
+        raise ModelError(f"{place}: the inputs hold different numbers of samples: {counts}")
+    return [
+        {
+            name: np.ascontiguousarray(array[i * shapes[name][0] : (i + 1) * shapes[name][0]])
+            for name, array in arrays.items()
+        }
+        for i in range(counts.pop())
+    ]

@@ -1,0 +1,266 @@
+"""Scales and zero points of activations, from calibrated ranges.
+
+Tensors that move between operators without arithmetic share one grid: both sides of a pooling or a
+reshape, and all parts of a concatenation, so that on VTA these cost no requantisation. What enters
+a Relu or Clip is saturated on the grid of what leaves it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vtaops.errors import ModelError
+from vtaops.onnx_files import consumers, float_tensors, initializers, require
+from vtaops.quantization.probe import Probe
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
+
+    from vtaops.quantization.samples import Sample
+
+MOVES = {
+    "MaxPool",
+    "AveragePool",
+    "Reshape",
+    "Flatten",
+    "Squeeze",
+    "Unsqueeze",
+    "Transpose",
+    "Slice",
+    "Split",
+    "Resize",
+    "Pad",
+}
+"""Operators that ONNX Runtime's quantiser leaves on the grid of their input."""
+
+SATURATING = frozenset({"Relu", "Clip"})
+MEASURED = 1 << 16
+"""Elements of a tensor that are looked at per sample when a power of two is chosen."""
+
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The values (q - zero_point) * scale for q = -128..127 (-127..127 if it is symmetric)."""
+
+    scale: float
+    zero_point: int = 0
+    symmetric: bool = True
+
+    @property
+    def range(self) -> Range:
+        """The least and greatest value, from which ONNX Runtime computes the same grid again."""
+        low, high = (-127, 127) if self.symmetric else (-128, 127)
+        return (low - self.zero_point) * self.scale, (high - self.zero_point) * self.scale
+
+    def rounded(self, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Return the nearest values of the grid."""
+        low, high = self.range
+        return np.clip(np.rint(x / self.scale) * self.scale, low, high)
+
+
+def calibrated_ranges(
+    model: ModelProto, samples: Sequence[Sample], method: str
+) -> dict[str, Range]:
+    """Return the range of every activation, by one of ONNX Runtime's calibrators.
+
+    Raises
+    ------
+    ModelError
+        If there is no such method, or an activation is not finite.
+    """
+    ort = require("onnxruntime.quantization")
+    calibrate = require("onnxruntime.quantization.calibrate")
+    methods = {m.name.lower(): m for m in ort.CalibrationMethod}
+    if method not in methods:
+        raise ModelError(f"no calibration method {method!r}; there are {', '.join(methods)}")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "float.onnx"
+        require("onnx").save(model, str(file))
+        calibrator = calibrate.create_calibrator(
+            file,
+            augmented_model_path=str(Path(folder) / "augmented.onnx"),
+            calibrate_method=methods[method],
+        )
+        reader = _reader(calibrate, samples)
+        calibrator.collect_data(reader)
+        data = calibrator.compute_data()
+        del calibrator
+    ranges = {}
+    for name, found in data.items():
+        low, high = (float(np.asarray(v).reshape(-1)[0]) for v in found.range_value)
+        if not np.isfinite([low, high]).all():
+            raise ModelError(f"tensor {name!r} takes values that are not finite in calibration")
+        ranges[name] = (min(low, 0.0), max(high, 0.0))
+    return ranges
+
+
+def _reader(calibrate: Any, samples: Sequence[Sample]) -> Any:
+    class Reader(calibrate.CalibrationDataReader):  # type: ignore[misc]
+        """The samples, as ONNX Runtime asks for them."""
+
+        def __init__(self) -> None:
+            self._samples: Iterator[Sample] = iter(samples)
+
+        def get_next(self) -> Sample | None:
+            return next(self._samples, None)
+
+    return Reader()
+
+
+def shared_ranges(
+    model: ModelProto, ranges: dict[str, Range]
+) -> tuple[dict[str, Range], dict[str, str]]:
+    """Give tensors of one grid one range.
+
+    Returns
+    -------
+    ranges
+        The range of each tensor: the hull of its group's.
+    groups
+        A representative of each tensor's group.
+    """
+    entering = saturated(model)
+    groups = _groups(model, set(ranges))
+    hulls: dict[str, Range] = {}
+    for name, (low, high) in ranges.items():
+        if name not in entering:
+            old = hulls.get(groups[name], (0.0, 0.0))
+            hulls[groups[name]] = min(low, old[0]), max(high, old[1])
+    for name in reversed(list(entering)):
+        if name in ranges:
+            groups[name] = groups[entering[name]]
+    return {name: hulls[groups[name]] for name in ranges}, groups
+
+
+def saturated(model: ModelProto) -> dict[str, str]:
+    """Return the inputs of a Relu or Clip that nobody else reads, each with the output."""
+    readers = consumers(model)
+    outputs = {value.name for value in model.graph.output}
+    return {
+        node.input[0]: node.output[0]
+        for node in model.graph.node
+        if node.op_type in SATURATING
+        and len(readers[node.input[0]]) == 1
+        and node.input[0] not in outputs
+    }
+
+
+def _groups(model: ModelProto, names: set[str]) -> dict[str, str]:
+    parent = {name: name for name in names}
+
+    def root(name: str) -> str:
+        while parent[name] != name:
+            name = parent[name]
+        return name
+
+    for node in model.graph.node:
+        if node.op_type in MOVES:
+            tied = [node.input[0], *node.output]
+        elif node.op_type == "Concat":
+            tied = [*node.input, *node.output]
+        else:
+            continue
+        tied = [name for name in tied if name in parent]
+        for name in tied[1:]:
+            parent[root(name)] = root(tied[0])
+    return {name: root(name) for name in names}
+
+
+def free_grids(ranges: dict[str, Range], *, zero_points: bool) -> dict[str, Grid]:
+    """Return the grid that just covers each range."""
+    return {name: _covering(found, zero_points) for name, found in ranges.items()}
+
+
+def power_of_two_grids(
+    model: ModelProto,
+    samples: Sequence[Sample],
+    ranges: dict[str, Range],
+    groups: dict[str, str],
+    *,
+    zero_points: bool,
+) -> dict[str, Grid]:
+    """Return for each group the power-of-two grid with the least squared error on the samples.
+
+    The grid that covers the range often wastes almost a bit, so those of half and a quarter of
+    its scale compete, which saturate the rarest values.
+    """
+    candidates = {
+        group: _powers(ranges[group], zero_points=zero_points)
+        for group in {groups[name] for name in ranges}
+    }
+    errors = {group: np.zeros(len(grids)) for group, grids in candidates.items()}
+    entering = saturated(model)
+    shown = [n for n in float_tensors(model) if n in ranges and n not in entering]
+    probe = Probe(model, shown, exact=False)
+    for sample in samples:
+        for name, value in {**sample, **probe.run(sample)}.items():
+            if name in ranges:
+                flat = value.reshape(-1)[:: max(1, value.size // MEASURED)].astype(np.float64)
+                errors[groups[name]] += [
+                    np.square(flat - grid.rounded(flat)).sum() for grid in candidates[groups[name]]
+                ]
+    return {name: candidates[groups[name]][int(np.argmin(errors[groups[name]]))] for name in ranges}
+
+
+def power_of_two_weight_scale(weight: np.ndarray[Any, Any], least: float = 0.0) -> float:
+    """Return the power of two with the least squared error on a weight tensor.
+
+    Parameters
+    ----------
+    weight
+        float32 weights of any shape.
+    least
+        A lower bound: where the int32 bias needs coarser products.
+    """
+    greatest = float(np.abs(weight).max())
+    grids = _powers((-greatest, greatest), zero_points=False)
+    flat = weight.reshape(-1)[:: max(1, weight.size // (16 * MEASURED))].astype(np.float64)
+    errors = [np.square(flat - grid.rounded(flat)).sum() for grid in grids]
+    scale = grids[int(np.argmin(errors))].scale
+    while scale < least:
+        scale *= 2
+    return scale
+
+
+def _covering(found: Range, zero_points: bool) -> Grid:
+    low, high = found
+    if not zero_points:
+        return Grid(max(-low, high, 1e-12) / 127)
+    scale = max(high - low, 1e-12) / 255
+    return Grid(scale, int(np.clip(np.rint(-128 - low / scale), -128, 127)), symmetric=False)
+
+
+def _powers(found: Range, *, zero_points: bool) -> list[Grid]:
+    """Return the covering power-of-two grid and those of half and a quarter of its scale."""
+    low, high = found
+    covering = 2.0 ** np.ceil(np.log2(_covering(found, zero_points).scale))
+    grids = []
+    for scale in (covering, covering / 2, covering / 4):
+        if zero_points:
+            zero = -128 if low == 0 else int(np.clip(np.rint(-(low + high) / 2 / scale), -128, 127))
+            grids.append(Grid(scale, zero, symmetric=False))
+        else:
+            grids.append(Grid(scale))
+    return grids
+
+
+def constants_on_grids(model: ModelProto) -> dict[str, NodeProto]:
+    """Return the float constants, biases apart, that quantised operators read, and a reader."""
+    constants = initializers(model)
+    operands = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1), "MatMul": (0, 1)}
+    found = {}
+    for node in model.graph.node:
+        both = range(len(node.input)) if node.op_type in ("Add", "Mul", "Concat") else ()
+        for index in operands.get(node.op_type, both):
+            name = node.input[index]
+            if name in constants and constants[name].dtype == np.float32:
+                found[name] = node
+    return found
