@@ -36,13 +36,18 @@ class Memory(IntEnum):
     ACC = 3
     OUT = 4
     ACC_8BIT = 5
+    POST = 6
 
 
 EXTENSIONS = {
+    "post": "what is written to the output memory is scaled, rounded and clipped on the way",
     "overwrite": "a GEMM may overwrite its accumulators, so that no pass resets them",
 }
 """What our hardware can have beyond upstream's instruction set, by the names that the key
 EXTENSIONS lists: docs/isa.md describes each."""
+
+POST_ROWS = 32
+"""Rows of post-processing parameters, each for the channels of a tile: a bias and a scale tile."""
 
 
 @dataclass(frozen=True)
@@ -302,6 +307,20 @@ class HardwareConfig:
         size = self.log_acc_buff_size + self.log_inp_width - self.log_acc_width
         return self._scratchpad(Memory.OUT, shape, "int8", size)
 
+    @cached_property
+    def post(self) -> Scratchpad:
+        """The memory of the extension ``post``: tiles of (1, block_out) int32.
+
+        The first half holds biases, the second scales: multiplier (16 bits) and shift (6 bits).
+        """
+        size = self.block_out * 4 * 2 * POST_ROWS
+        return self._scratchpad(Memory.POST, (1, self.block_out), "int32", size.bit_length() - 1)
+
+    @property
+    def memories(self) -> tuple[Memory, ...]:
+        """The memories that LOAD and STORE can name."""
+        return tuple(m for m in Memory if m != Memory.POST or "post" in self.extensions)
+
     def scratchpad(self, memory: Memory) -> Scratchpad:
         """Return the scratchpad that a LOAD or STORE of `memory` addresses (ACC_8BIT: `acc`)."""
         by_memory = {
@@ -311,6 +330,7 @@ class HardwareConfig:
             Memory.ACC: self.acc,
             Memory.OUT: self.out,
             Memory.ACC_8BIT: self.acc,
+            Memory.POST: self.post,
         }
         return by_memory[memory]
 

@@ -58,6 +58,8 @@ class Executor {
                   std::size_t element_bytes, Zero zero, Copy copy);
   void require_supported(const Instruction& in) const;
   void write_output(const Instruction& in, const MicroOp* uops);
+  void check_rows(const Instruction& in) const;
+  void post_process(std::size_t element, std::size_t row);
   const MicroOp* micro_ops(const Instruction& in) const;
   void require_in_bounds(const Instruction& in, const MicroOp* uops, const Index& index) const;
   bool repeats_accumulators(const Instruction& in, const MicroOp* uops);
@@ -74,6 +76,8 @@ class Executor {
   Dram& dram_;
   Scratchpads sram_;
   std::vector<int8_t> out_;        // the output memory, if it is separate
+  Instruction post_;               // what POST has set last
+  std::vector<int32_t> parameters_;  // of POST: rows of biases, then rows of scales
   std::vector<uint32_t> written_;  // reused by write_output
   std::vector<MicroOp> grouped_;   // reused by group_by_weight
   std::vector<Run> runs_;

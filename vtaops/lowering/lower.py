@@ -15,6 +15,7 @@ from vtaops.lowering.emit import emit
 from vtaops.lowering.micro_ops import place_micro_ops
 from vtaops.lowering.nests import parse
 from vtaops.lowering.overwrite import overwrite_instead_of_reset
+from vtaops.lowering.post import post_process_outputs
 from vtaops.lowering.scratchpads import ONE_TILE_EACH, Capacity
 from vtaops.lowering.tokens import insert_tokens
 from vtaops.program import Buffer, Program
@@ -58,6 +59,8 @@ def lower(
     operations = emit(tree, buffers, config, capacity, skip_padding, depth)
     if "overwrite" in config.extensions:
         operations = overwrite_instead_of_reset(operations, config.acc.depth)
+    if "post" in config.extensions:
+        operations = post_process_outputs(operations, config.acc.depth)
     operations, micro_ops = place_micro_ops(operations, config, depth)
     operations = insert_tokens(operations)
     return Program(

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.isa import Gemm
-from vtaops.lowering.operation import Elements, Operation
+from vtaops.lowering.operation import Elements, Operation, Touch
 
 Mask = npt.NDArray[np.bool_]
 Parts = dict[int, list[Operation]]
@@ -157,4 +157,8 @@ def _iterations(operation: Operation, loop: str, first: int, stop: int) -> Opera
 
 
 def _with(operation: Operation, instruction: Gemm) -> Operation:
-    return replace(operation, instruction=instruction)
+    """Return a product with a part of its steps, and of the accumulators that it touches."""
+    part = replace(operation, instruction=instruction)
+    reached = Touch("acc", np.unique(_elements(part)), write=True)
+    part.touches = (reached, *(t for t in operation.touches if t.space != "acc"))
+    return part
