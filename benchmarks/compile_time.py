@@ -20,17 +20,12 @@ from rich.progress import track
 from rich.table import Table
 
 from vtaops import HardwareConfig
-from vtaops.lowering import Capacity
-from vtaops.lowering.accumulate import accumulate_in_place
-from vtaops.lowering.emit import emit
-from vtaops.lowering.flatten import flatten
-from vtaops.lowering.lower import lower
-from vtaops.lowering.nests import parse
+from vtaops.lowering import LoweringOptions, emit, flatten, link, whole
 from vtaops.ops import Operator
 from vtaops.schedule import Tiling, default_tiling
 from vtaops.workloads import WORKLOADS
 
-STAGES = ("tiling", "declare", "schedule", "flatten", "emit", "lower", "verify")
+STAGES = ("tiling", "declare", "schedule", "flatten", "emit", "link", "verify")
 
 
 def timed(call: Callable[[], Any]) -> tuple[Any, float]:
@@ -41,23 +36,19 @@ def timed(call: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def measure(op: Operator, config: HardwareConfig, explicit: Tiling | None) -> dict[str, float]:
-    """Return the milliseconds of each stage; `lower` contains `emit`, `schedule` `declare`."""
+    """Return the milliseconds of each stage; `schedule` contains `declare`."""
     default_tiling.cache_clear()
     tiling, t_tiling = timed(lambda: explicit or default_tiling(op, config))
     _, t_declare = timed(lambda: op.declare(config))
     schedule, t_schedule = timed(lambda: op.schedule(config, tiling))
     module, t_flatten = timed(lambda: flatten(schedule))
     buffers = op.buffers(config)
-    capacity = Capacity(tiling.inp_tiles, tiling.wgt_tiles, tiling.acc_tiles)
-    skip = tiling.padding == "skip" and bool(op.stages)
-    tree = accumulate_in_place(parse(module["main"], config))
-    _, t_emit = timed(lambda: emit(tree, buffers, config, capacity, skip))
-    program, t_lower = timed(
-        lambda: lower(module, buffers, config, {}, capacity, skip_padding=skip)
-    )
+    options = LoweringOptions.of(tiling, alu_passes=bool(op.stages), micro_op_depth=None)
+    fragment, t_emit = timed(lambda: emit(module, buffers, config, options))
+    program, t_link = timed(lambda: link([whole(fragment)], buffers))
     _, t_verify = timed(program.verify)
-    times = (t_tiling, t_declare, t_schedule, t_flatten, t_emit, t_lower, t_verify)
-    total = t_tiling + t_schedule + t_flatten + t_lower + t_verify
+    times = (t_tiling, t_declare, t_schedule, t_flatten, t_emit, t_link, t_verify)
+    total = t_tiling + t_schedule + t_flatten + t_emit + t_link + t_verify
     sizes = {"instructions": len(program)}
     return {**dict(zip(STAGES, times, strict=True)), "total": total, **sizes}
 

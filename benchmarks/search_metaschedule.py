@@ -27,7 +27,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 
 from vtaops import Conv2d, HardwareConfig, VTAError
-from vtaops.lowering import Capacity, flatten, lower
+from vtaops.lowering import Capacity, LoweringOptions, emit, flatten, link, whole
 from vtaops.schedule.steps import (
     attach_loads,
     attach_output_stages,
@@ -36,7 +36,7 @@ from vtaops.schedule.steps import (
 from vtaops.tuner import search
 from vtaops.workloads import find
 
-CAPACITY = Capacity(inp=2, wgt=2, acc=2)
+OPTIONS = LoweringOptions(Capacity(inp=2, wgt=2, acc=2), skip_padding=True)
 
 
 def schedule_with(op: Conv2d, config: HardwareConfig) -> Callable[[Schedule], None]:
@@ -78,8 +78,8 @@ class ProgramBuilder(ms.builder.PyBuilder):
     def _one(self, module: tvm.IRModule) -> Any:
         try:
             flat = flatten(Schedule(module))
-            buffers = self.op.buffers(self.config)
-            program = lower(flat, buffers, self.config, {}, CAPACITY, skip_padding=True)
+            fragment = emit(flat, self.op.buffers(self.config), self.config, OPTIONS)
+            program = link([whole(fragment)], fragment.buffers)
         except VTAError as error:
             self.failed += 1
             return ms.builder.BuilderResult(None, str(error))

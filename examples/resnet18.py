@@ -2,7 +2,7 @@
 
 python examples/resnet18.py --size 224 --config pynq
 
-The network is one function of `Operators`: a session runs it, and so does NumPy, with equal scores.
+The network is one function of `OperatorMethods`: a session runs it, and so does NumPy, with equal scores.
 A shortcut is added inside the convolution that it bypasses; what VTA cannot run, the CPU does.
 """
 
@@ -21,7 +21,7 @@ from vtaops import HardwareConfig, Session, Tiling
 from vtaops.ops import Operator
 from vtaops.reference import evaluate
 from vtaops.session import Placement
-from vtaops.session.operators import Operators
+from vtaops.session.operators import OperatorMethods
 
 Int8Array = npt.NDArray[np.int8]
 
@@ -29,7 +29,7 @@ STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
 """(channels, stride of the first block) of the four stages, of two blocks each."""
 
 
-def resnet18(ops: Operators, image: Int8Array, seed: int = 0, classes: int = 1000) -> Int8Array:
+def resnet18(ops: OperatorMethods, image: Int8Array, seed: int = 0, classes: int = 1000) -> Int8Array:
     """Return the scores of an image (1, 3, H, W); weights are drawn from `seed`."""
     rng = np.random.default_rng(seed)
 
@@ -55,7 +55,7 @@ def resnet18(ops: Operators, image: Int8Array, seed: int = 0, classes: int = 100
     return ops.dense(x.reshape(len(x), -1), weights, shift=8, clip=(-128, 127))
 
 
-class NumPy(Operators):
+class NumPy(OperatorMethods):
     """The operators in plain NumPy."""
 
     config = HardwareConfig()
@@ -75,7 +75,7 @@ class Layer:
     seconds: float
 
 
-class Recorder(Operators):
+class Recorder(OperatorMethods):
     """A session that notes what every layer takes."""
 
     def __init__(self, session: Session) -> None:

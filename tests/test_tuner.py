@@ -72,11 +72,11 @@ def test_a_cache_that_cannot_be_written_is_no_error(empty_cache):
 
 def test_sessions_search(monkeypatch):
     with Session("fsim", CONFIG, search="fast") as session:
-        assert session.program(OP).metadata["tiling"] == vars(tuner.tune(OP, CONFIG).tiling)
+        assert session.program(OP).operators[0].tiling == vars(tuner.tune(OP, CONFIG).tiling)
         explicit = Tiling(16, 16, 3, 5)
-        assert session.program(OP, explicit).metadata["tiling"] == vars(explicit)
+        assert session.program(OP, explicit).operators[0].tiling == vars(explicit)
     with Session("fsim", CONFIG) as session:
-        assert session.program(OP).metadata["tiling"] == vars(default_tiling(OP, CONFIG))
+        assert session.program(OP).operators[0].tiling == vars(default_tiling(OP, CONFIG))
     with pytest.raises(vtaops.ScheduleError, match="search is 'deep'; it must be off, fast or"):
         Session("fsim", CONFIG, search="deep")
     with pytest.raises(vtaops.ScheduleError, match="search effort is 'deep'"):

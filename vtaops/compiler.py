@@ -1,16 +1,22 @@
-"""compile: the whole way from an operator description to a verified Program."""
+"""compile: the whole way from an operator description to a verified Program.
+
+`emit` goes half the way, for programs of several operators: `vtaops.lowering.link` joins what it
+returns.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from vtaops.capabilities import PRESETS, Capabilities, Feature, find, of_target
 from vtaops.config import HardwareConfig
 from vtaops.errors import ScheduleError, ShapeError, UnsupportedError
-from vtaops.lowering import Capacity, lower
+from vtaops.lowering import Border, Fragment, LoweringOptions, link, whole
+from vtaops.lowering import emit as emit_module
 from vtaops.ops import Operator
-from vtaops.program import Program
+from vtaops.program import OperatorRecord, Program
 from vtaops.schedule import Tiling, default_tiling
 
 
@@ -55,31 +61,64 @@ def compile(
         If the compiler has produced a wrong program: a defect of vtaops.
     """
     check_arguments(op, tiling)
-    hardware = config if isinstance(config, HardwareConfig) else HardwareConfig.load(config)
-    able = of_target(hardware) if capabilities is None else find(capabilities)
-    _check_supported(op, hardware, able)
-    chosen = tiling or default_tiling(op, hardware)
-    metadata = {
-        "operator": type(op).__name__,
-        "parameters": asdict(op),  # type: ignore[call-overload]
-        "tiling": asdict(chosen),
-        "macs": op.macs,
-        "capabilities": able.name,
-    }
-    capacity = Capacity(chosen.inp_tiles, chosen.wgt_tiles, chosen.acc_tiles)
-    program = lower(
-        op.lower(hardware, chosen),
-        op.buffers(hardware),
-        hardware,
-        metadata,
-        capacity,
-        able.micro_op_depth(hardware),
-        # Without an ALU pass, pixels that sum padding alone would be stored after their reset.
-        skip_padding=chosen.padding == "skip" and bool(op.stages),
-    )
+    able = _capabilities(config, capabilities)
+    fragment = emit(op, config, tiling, capabilities=able)
+    program = link([whole(fragment)], fragment.buffers, {"capabilities": able.name})
     if verify:
         program.verify(able)
     return program
+
+
+def emit(
+    op: Operator,
+    config: HardwareConfig | str | Path = "pynq",
+    tiling: Tiling | None = None,
+    *,
+    capabilities: Capabilities | str | None = None,
+    borders: Mapping[str, Border] | None = None,
+) -> Fragment:
+    """Return the operations of an operator, to be joined with those of others to a program.
+
+    Parameters
+    ----------
+    op, config, tiling, capabilities
+        As `compile`.
+    borders : mapping, optional
+        For buffers of the operator, by name: what surrounds their image in DRAM.
+
+    Raises
+    ------
+    ConfigError, ScheduleError, UnsupportedError
+        As `compile`.
+    ShapeError
+        If a border is asked for around something that is no image of the operator.
+    """
+    check_arguments(op, tiling)
+    hardware = _hardware(config)
+    able = _capabilities(hardware, capabilities)
+    _check_supported(op, hardware, able)
+    chosen = tiling or default_tiling(op, hardware)
+    record = OperatorRecord(
+        kind=type(op).__name__,
+        parameters=asdict(op),  # type: ignore[call-overload]
+        tiling=asdict(chosen),
+        macs=op.macs,
+    )
+    depth = able.micro_op_depth(hardware)
+    options = LoweringOptions.of(chosen, alu_passes=bool(op.stages), micro_op_depth=depth)
+    options = replace(options, borders=tuple(sorted((borders or {}).items())))
+    module = op.lower(hardware, chosen)
+    return emit_module(module, op.buffers(hardware), hardware, options, record)
+
+
+def _hardware(config: HardwareConfig | str | Path) -> HardwareConfig:
+    return config if isinstance(config, HardwareConfig) else HardwareConfig.load(config)
+
+
+def _capabilities(
+    config: HardwareConfig | str | Path, capabilities: Capabilities | str | None
+) -> Capabilities:
+    return of_target(_hardware(config)) if capabilities is None else find(capabilities)
 
 
 def check_arguments(op: Operator, tiling: Tiling | None) -> None:

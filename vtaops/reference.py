@@ -27,9 +27,8 @@ from vtaops.ops import (
     MaxPool2d,
     Operator,
 )
-from vtaops.ops.base import as_pair
-from vtaops.ops.window import four_sides
 from vtaops.program import Role
+from vtaops.shapes import as_pair, four_sides
 
 Int8Array = npt.NDArray[np.int8]
 Int32Array = npt.NDArray[np.int32]

@@ -30,8 +30,8 @@ def test_run_as_json_with_explicit_shape_and_tiling():
     assert result.exit_code == 0, result.output
     report = json.loads(result.output)
     assert report["equals_numpy"] is True
-    assert report["operator"]["tiling"]["oc_threads"] == 2
-    assert report["operator"]["parameters"]["clip"] == [-9, 9]
+    assert report["operators"][0]["tiling"]["oc_threads"] == 2
+    assert report["operators"][0]["parameters"]["clip"] == [-9, 9]
     assert report["counters"]["gemm_counter"] == 2 * 6 * 3 * 3
 
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from vtaops import cpu, cuda
-from vtaops.cuda.resources import find_nvcc
+from vtaops.cuda.resources import find_nvcc, known_archs
 from vtaops.cuda.schedule import elementwise, matmul, matmul_tensor
 from vtaops.cuda.schedule.matmul import MatmulTile, schedule_matmul
 from vtaops.cuda.schedule.matmul_tensor import TensorTile, schedule_tensor
@@ -40,6 +40,7 @@ from vtaops.kernels.ops import (
     Window,
 )
 
+ARCHS = [arch for arch in known_archs() if arch in ("sm_61", "sm_75", "sm_80", "sm_90")]
 emulated = pytest.mark.skipif(COMPILER is None, reason="the emulator needs a C++ compiler")
 PADDED = Window((3, 3), padding=(1, 1, 1, 1))
 STRIDED = Window((3, 2), (2, 3), (1, 0, 2, 1), (1, 2))
@@ -229,7 +230,7 @@ def test_fetches_that_run_ahead(stages):
     ids=["float32", "float16", "int8"],
 )
 def test_the_tiles_of_large_products_on_one_block(large, small):
-    module = matmul_tensor if matmul_tensor.suits(large) else matmul
+    module = matmul_tensor if matmul_tensor.suits(large, CudaTarget()) else matmul
     tile = module.choose_tile(large)
     assert tile.block == (small.m, small.n)
     schedule, _ = tile_space(large, CudaTarget())
@@ -332,7 +333,73 @@ def test_blocks_fit_the_gpu(op):
     assert "__launch_bounds__" in kernel.source()
 
 
-@pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc of the CUDA toolkit")
+ONE = Window((1, 1))
+EXTENTS_OF_ONE = [
+    Conv2dOp(1, 1, 1, 1, 1, ONE),
+    Conv2dOp(1, 5, 1, 1, 1, ONE, epilogue=FUSED),
+    Conv2dOp(2, 1, 1, 5, 3, PADDED, dtype="int8"),
+    PackedConv2dOp(1, 1, 1, 1, 1, ONE, 4, "int8"),
+    PackedConv2dOp(1, 1, 1, 5, 1, PADDED, 16),
+    DepthwiseOp(1, 1, 1, 1, ONE),
+    DepthwiseOp(1, 1, 1, 9, PADDED, epilogue=FUSED),
+    SeparableOp(1, 1, 1, 1, ONE, 1),
+    SeparableOp(1, 2, 1, 5, PADDED, 1),
+    PoolOp("max", 1, 1, 1, 1, ONE),
+    PoolOp("avg", 1, 1, 5, 1, PADDED),
+    GlobalPoolOp("avg", 1, 1),
+    GlobalPoolOp("max", 1, 1),
+    SoftmaxOp(1, 1),
+    Conv1dOp(1, 1, (0, 0)),
+    BroadcastOp("add", (1,), (1,)),
+    UnaryOp("relu", 1),
+    NormalizeOp(1, 1, 1, Epilogue(batch_norm=1e-5)),
+    *(
+        MatmulOp(*size, dtype, dtype, transposed)
+        for dtype in ("float32", "float16", "int8")
+        for transposed in (False, True)
+        for size in ((1, 1, 1), (1, 70, 20), (17, 1, 40), (1, 64, 64), (33, 5, 1))
+    ),
+]
+
+
+@emulated
+@pytest.mark.parametrize("op", EXTENTS_OF_ONE, ids=lambda op: type(op).__name__)
+def test_operators_with_extents_of_one(op):
+    kernel = cuda.CudaKernel(op)
+    emulator = Emulated(kernel.source(), kernel.launch)
+    assert matches(run(emulator, op, 2), reference(op, inputs_of(op)))
+
+
+def test_old_gpus_get_no_instructions_that_they_lack():
+    product, half = MatmulOp(2048, 2048, 2048), MatmulOp(64, 64, 64, "float16", "float16")
+    for arch, copies, fragments in (("sm_61", 0, 0), ("sm_75", 0, 1), ("sm_80", 1, 1)):
+        target = CudaTarget(arch)
+        assert ("cp.async" in cuda.CudaKernel(product, target).source()) == copies
+        assert ("mma_sync" in cuda.CudaKernel(half, target).source()) == fragments
+    with pytest.raises(ScheduleError, match="on sm_61"):
+        schedule_tensor(half, CudaTarget("sm_61"))
+
+
+NEEDS_NVCC = pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc of the CUDA toolkit")
+
+
+@NEEDS_NVCC
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize(
+    "op",
+    [
+        MatmulOp(1024, 1024, 1024),
+        MatmulOp(1024, 1024, 1024, "float16", "float16"),
+        MatmulOp(1024, 1024, 1024, "int8", "int8", True),
+    ],
+    ids=["float32", "float16", "int8"],
+)
+def test_pipelines_are_assembled_for_old_and_new(op, arch):
+    used = cuda.resources(cuda.CudaKernel(op, CudaTarget(arch)).source(), arch)
+    assert used.spills == 0 < used.registers
+
+
+@NEEDS_NVCC
 @pytest.mark.parametrize(
     "op",
     [

@@ -70,9 +70,9 @@ def test_arguments_are_checked_as_on_vta():
 class EmulatedKernel:
     """A CUDA kernel that runs on the CPU, thread by thread."""
 
-    def __init__(self, op, schedule):
+    def __init__(self, op, schedule, sources):
         self.op = op
-        found = cuda.CudaKernel(op, schedule=schedule)
+        found = cuda.CudaKernel(op, None, schedule, sources)
         self._emulated = Emulated(found.source(), found.launch)
 
     def __call__(self, *arrays):
@@ -95,3 +95,13 @@ def test_cuda_kernels_of_the_session(family, monkeypatch):
         result = session.run(op, *arrays)
         assert [p.where for p in session.placements] == ["cuda"]
     np.testing.assert_array_equal(result, evaluate(op, arrays), op.summary)
+
+
+@pytest.mark.skipif(COMPILER is None, reason="the emulator needs a C++ compiler")
+@pytest.mark.parametrize("family", ["conv2d", "gemm"])
+def test_the_gpu_runs_tuned_kernels(family):
+    op = ALL[family](random.Random(f"cuda {family}"))
+    found = host.host_op(op, "cuda")
+    assert not isinstance(found, host.PlainOp)
+    scheduled = cuda.CudaKernel(found).source()
+    assert "__shared__" in scheduled

@@ -118,6 +118,19 @@ def scratch_loaded_first():
     return edited(program, 2, relocation=2)
 
 
+def filled(program):
+    """The scratch buffer of `chained` holds sevens when the program is loaded."""
+    buffers = [replace(b, fill=7) if b.role is Role.SCRATCH else b for b in program.buffers]
+    return replace(program, buffers=tuple(buffers))
+
+
+def in_the_arena(program, offset, other):
+    """The scratch buffer of `chained` is a slot of the arena, with another over its end."""
+    buffers = [replace(b, offset=offset) if b.role is Role.SCRATCH else b for b in program.buffers]
+    slot = next(buffer for buffer in buffers if buffer.role is Role.SCRATCH)
+    return replace(program, buffers=(*buffers, replace(slot, name="other", offset=other)))
+
+
 def nop_with(**fields):
     return inserted(small_gemm(), 2, Load(memory=Memory.INP, **fields))
 
@@ -311,6 +324,18 @@ BROKEN = {
     ),
     "scratch partly stored": (
         Rule.UNDEFINED_DRAM, edited(chained(), 5, x_size=3), 7, "element 3 of buffer 'middle'",
+    ),
+    "slot of another buffer": (
+        Rule.UNDEFINED_DRAM, edited(in_the_arena(chained(), 8, 16), 7, relocation=4), 7,
+        "element 0 of buffer 'other' (elements of 8 bytes) holds what another buffer left there",
+    ),
+    "slot that begins within an element": (
+        Rule.RELOCATION, in_the_arena(chained(), 4, 0), 5,
+        "buffer 'middle' lies at byte 4 of the arena, which is no multiple of elements of 8",
+    ),
+    "fill that is stored to": (
+        Rule.FILL, filled(scratch_loaded_first()), 5,
+        "element 0 of buffer 'middle' (elements of 8 bytes) was read with the value of its fill",
     ),
     "output loaded": (
         Rule.UNDEFINED_DRAM, edited(chained(), 7, relocation=3), 7, "element 0 of buffer 'out'",

@@ -61,7 +61,7 @@ def test_a_partial_write_after_a_run_keeps_what_the_run_wrote(hardware):
     program = vtaops.compile(OP, CONFIG)
     with LoadedProgram(program, device) as loaded:
         loaded.run(*ARRAYS)
-        output = loaded._device_buffer(program.outputs[0].name)
+        output = loaded._buffers[program.outputs[0].name]
         device.write_at(output, 0, np.full(3, 77, np.uint8))
         image = device.read(output, program.outputs[0].nbytes)
     expected = program.outputs[0].layout.pack(EXPECTED).reshape(-1).view(np.uint8).copy()
@@ -454,7 +454,7 @@ def test_our_register_map_is_that_of_the_rtl():
     registers = RtlRegisters(Page, TARGETS["pynq"].register_base)
     with LoadedProgram(program, device) as loaded:
         result = loaded.run(*arrays)
-        output = loaded._device_buffer(program.outputs[0].name)
+        output = loaded._buffers[program.outputs[0].name]
         device.write(output, np.zeros(output.nbytes, np.uint8))
         device._model.reset()
         assert not registers.finished()

@@ -300,7 +300,7 @@ X, W = int8(1, 5, 6, 6), int8(7, 5, 3, 3)
 )
 def test_numpy_numbers_and_lists_are_parameters(session, call):
     np.testing.assert_array_equal(call(session), session.conv2d(X, W))
-    assert session.program(Conv2d(1, 5, 7, 6, 6, padding=0)).metadata["parameters"]["batch"] == 1
+    assert session.program(Conv2d(1, 5, 7, 6, 6, padding=0)).operators[0].parameters["batch"] == 1
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,21 @@
 """The operators on an NVIDIA GPU: the calls of `vtaops.cpu`, where a GPU is.
 
+NumPy arrays are copied there and back. Arrays that lie on the GPU (PyTorch, CuPy, whatever has
+``__dlpack__``) stay there: the result is one of the same library, computed on its current stream.
+
 Without a GPU every kernel can still be scheduled, printed and compiled to CUDA source
 (`CudaKernel`), and to machine code where nvcc is (`resources`).
 """
 
-from vtaops.cuda.kernel import CudaKernel, device_present, kernel
+from collections.abc import Callable
+from typing import Any
+
+from vtaops.cuda.gpu import GpuCall, device_present, lies_on_gpu
+from vtaops.cuda.kernel import CACHE, CudaKernel, kernel
 from vtaops.cuda.resources import Resources, occupancy, resources
 from vtaops.kernels.calls import Operators
 from vtaops.kernels.calls.arguments import PRODUCT
-from vtaops.kernels.calls.backend import RunnableKernel
+from vtaops.kernels.calls.backend import Work
 from vtaops.kernels.calls.separable import FusedSeparable
 from vtaops.kernels.ops import TensorOp
 
@@ -18,7 +25,23 @@ class _Cuda(FusedSeparable, Operators):
 
     product_dtypes = (*PRODUCT, "float16")
 
-    def kernel(self, op: TensorOp) -> RunnableKernel:
+    def call(
+        self,
+        describe: Callable[..., Work],
+        arrays: tuple[Any, ...],
+        out: Any,
+        parameters: tuple[Any, ...] = (),
+        fused: dict[str, Any] | None = None,
+    ) -> Any:
+        """As of every backend; arrays on the GPU are neither copied nor moved."""
+        if not any(map(lies_on_gpu, arrays)):
+            return super().call(describe, arrays, out, parameters, fused)
+        call = GpuCall(describe, arrays, parameters, fused or {})
+        result = call.result(out)
+        call.run(self.kernel(call.work.op).function, result)
+        return result
+
+    def kernel(self, op: TensorOp) -> CudaKernel:
         return kernel(op)
 
 
@@ -46,6 +69,7 @@ subtract = _cuda.subtract
 vector_add = _cuda.vector_add
 
 __all__ = [
+    "CACHE",
     "CudaKernel",
     "Resources",
     "add",

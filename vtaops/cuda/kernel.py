@@ -6,20 +6,21 @@ from collections.abc import Callable
 from functools import cached_property, lru_cache
 from typing import Any
 
+from vtaops.cuda.gpu import detect, require_device
 from vtaops.cuda.target import CudaTarget, Launch, compile_cuda, cuda_source, launch_of
-from vtaops.errors import DeviceError
 from vtaops.kernels.arrays import Array, as_output, empty
+from vtaops.kernels.cache import KernelCache
 from vtaops.kernels.ops import TensorOp
 
 Schedule = Callable[[Any, CudaTarget], Any]
 """``schedule(op, target)`` returns a ``tvm.s_tir.Schedule``."""
 
 
-def device_present() -> bool:
-    """Return whether an NVIDIA GPU and its driver are there."""
-    import tvm
+_SOURCES = ("kernels/ops", "kernels/build.py", "cuda/schedule", "cuda/target.py")
+"""What the machine code of every kernel comes from."""
 
-    return bool(tvm.cuda(0).exist)
+CACHE = KernelCache()
+"""The compiled kernels of this process."""
 
 
 class CudaKernel:
@@ -33,6 +34,9 @@ class CudaKernel:
         For which GPU.
     schedule : callable, optional
         ``schedule(op, target)``; by default the one for the family of `op`.
+    sources : tuple of str, optional
+        Folders and files below the package that declare `op` or schedule it, beside those of all
+        kernels. A kernel with a schedule of its own is kept on disk only if they are given.
     """
 
     def __init__(
@@ -40,12 +44,14 @@ class CudaKernel:
         op: TensorOp,
         target: CudaTarget | None = None,
         schedule: Schedule | None = None,
+        sources: tuple[str, ...] | None = None,
     ) -> None:
         from vtaops.cuda.schedule import schedule as of_family
 
         self.op = op
         self.target = target or CudaTarget()
         self._schedule = schedule or of_family
+        self._sources = () if schedule is None and sources is None else sources
 
     @cached_property
     def scheduled(self) -> Any:
@@ -66,12 +72,20 @@ class CudaKernel:
         return cuda_source(self.scheduled, self.target)
 
     @cached_property
-    def _executable(self) -> Any:
-        if not device_present():
-            raise DeviceError(
-                "there is no NVIDIA GPU (or no driver) on this machine; vtaops.cpu has the same "
-                "operators, and CudaKernel(op).source() gives the CUDA source"
-            )
+    def function(self) -> Any:
+        """The compiled kernel, for arrays on the GPU: the inputs, then the output.
+
+        Raises
+        ------
+        DeviceError
+            If there is no GPU.
+        """
+        require_device()
+        if self._sources is None:
+            return self._compile()["main"]
+        return CACHE.get(self.op, self.target, self._compile, _SOURCES + self._sources)
+
+    def _compile(self) -> Any:
         return compile_cuda(self.scheduled, self.target)
 
     def __call__(self, *arrays: Array, out: Any = None) -> Array:
@@ -82,7 +96,7 @@ class CudaKernel:
         DeviceError
             If there is no GPU.
         """
-        function = self._executable["main"]
+        function = self.function
         import tvm
 
         device = tvm.cuda(0)
@@ -109,7 +123,7 @@ class CudaKernel:
         DeviceError
             If there is no GPU.
         """
-        executable = self._executable
+        require_device()
         import tvm
 
         device = tvm.cuda(0)
@@ -117,24 +131,15 @@ class CudaKernel:
             tvm.runtime.tensor(empty(spec.shape, spec.dtype), device=device)
             for spec in (*self.op.inputs, self.op.output)
         ]
-        timer = executable.mod.time_evaluator(
+        timer = self._compile().mod.time_evaluator(
             "main", device, number=10, repeat=3, min_repeat_ms=int(budget * 1000 / 3)
         )
         return float(timer(*tensors).median)
 
 
 @lru_cache(maxsize=1024)
-def kernel(op: TensorOp, schedule: Schedule | None = None) -> CudaKernel:
-    """Return the kernel of an operator for the GPU of this machine."""
-    return CudaKernel(op, _detected(), schedule)
-
-
-@lru_cache(maxsize=1)
-def _detected() -> CudaTarget:
-    """Return the target of this machine's GPU; the default where there is none."""
-    if not device_present():
-        return CudaTarget()
-    import tvm
-
-    version = str(tvm.cuda(0).compute_version)
-    return CudaTarget(arch="sm_" + version.replace(".", ""))
+def kernel(
+    op: TensorOp, schedule: Schedule | None = None, sources: tuple[str, ...] | None = None
+) -> CudaKernel:
+    """Return the kernel of an operator for the GPU of this machine; see `CudaKernel`."""
+    return CudaKernel(op, detect(), schedule, sources)

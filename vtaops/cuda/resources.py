@@ -8,6 +8,7 @@ import subprocess
 import sysconfig
 import tempfile
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from vtaops.cuda.target import WARP
@@ -168,6 +169,19 @@ def find_nvcc() -> str | None:
     return shutil.which("nvcc") or next(
         (str(path) for path in sorted(packages.glob("*/bin/nvcc"))), None
     )
+
+
+@cache
+def known_archs() -> tuple[str, ...]:
+    """Return the compute capabilities that nvcc assembles for, oldest first; none without it."""
+    compiler = find_nvcc()
+    if compiler is None:
+        return ()
+    done = subprocess.run(
+        [compiler, "--list-gpu-code"], capture_output=True, text=True, check=False
+    )
+    found = re.findall(r"^sm_\d+$", done.stdout, re.MULTILINE)
+    return tuple(sorted(found, key=lambda arch: int(arch.removeprefix("sm_"))))
 
 
 def _read(report: str) -> Resources:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from typing import Any
 
 from vtaops.errors import UnsupportedError
@@ -33,6 +34,20 @@ class CudaTarget:
     arch: str = "sm_90"
     threads: int = 1024
     shared: int = 48 * 1024
+
+    @property
+    def capability(self) -> int:
+        """The compute capability as a number: 75 of sm_75."""
+        return int("".join(filter(str.isdigit, self.arch)))
+
+    @property
+    def copies_ahead(self) -> bool:
+        """Whether it has ``cp.async`` (PTX ISA, "Data Movement": sm_80 and higher)."""
+        return self.capability >= 80
+
+    def tensor_cores(self, dtype: str) -> bool:
+        """Whether it has tensor cores for a dtype (PTX ISA, "wmma.mma")."""
+        return self.capability >= {"float16": 70, "int8": 72, "uint8": 72}.get(dtype, 1000)
 
     @cached_property
     def tvm(self) -> Any:
@@ -60,6 +75,8 @@ def compile_cuda(schedule: Any, target: CudaTarget) -> Any:
     import tvm
 
     config = {"tirx.disable_storage_rewrite": True, "tirx.use_async_copy": True}
+    if find_spec("cuda.bindings" if find_spec("cuda") else "cuda") is None:  # NVRTC needs it
+        os.environ.setdefault("TVM_CUDA_COMPILE_MODE", "nvcc")
     with tvm.transform.PassContext(config=config), target.tvm:
         return tvm.compile(schedule.mod, target=target.tvm)
 

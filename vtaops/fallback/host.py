@@ -1,8 +1,8 @@
 """Fallback: operators of the VTA on the host, by CPU or GPU kernels that TVM schedules.
 
-Convolutions and matrix products become those of `vtaops.cpu`, with the ALU passes as epilogue: the
-dot-product instruction computes them. Everything else, and everything on a GPU, is the declaration
-of the operator with tiles of one lane (`PlainOp`).
+Convolutions and matrix products become those of `vtaops.cpu` or `vtaops.cuda`, with the ALU passes
+as epilogue: dot-product instructions and tensor cores compute them. Everything else is the
+declaration of the operator with tiles of one lane (`PlainOp`).
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ from vtaops.kernels.arrays import Array
 from vtaops.kernels.calls.backend import RunnableKernel
 from vtaops.kernels.ops import Conv2dOp, DepthwiseOp, MatmulOp, TensorOp, Window
 from vtaops.ops import Conv2d, Conv2dTranspose, DepthwiseConv2dAlu, Gemm, Operator
-from vtaops.ops.base import as_pair
-from vtaops.ops.window import four_sides
 from vtaops.program import Buffer, Role
+from vtaops.shapes import as_pair, four_sides
 
 Host = Literal["cpu", "cuda"]
 
 _PACKING_PAYS = 32
-"""Rows of a matrix product from which on the dot-product instruction makes up for its packing."""
+"""Rows of a matrix product from which on a CPU's dot products make up for their packing."""
+
+_SOURCES = ("fallback", "ops")
+"""Where the operators and their schedules lie."""
 
 Int8Array = npt.NDArray[np.int8]
 
@@ -60,7 +62,7 @@ def run(op: Operator, arrays: Sequence[npt.ArrayLike], host: Host = "cpu") -> In
         op = replace(op, fold_columns=False)
     buffers = op.buffers(ONE_LANE)
     images = _images(buffers, arrays)
-    if host == "cpu" and isinstance(op, Conv2dTranspose):
+    if isinstance(op, Conv2dTranspose):
         op, images = _as_convolution(op, images)
     found = kernel(op, host)
     specs = found.op.inputs  # the constants are among them only where the operator is a `PlainOp`
@@ -71,17 +73,17 @@ def run(op: Operator, arrays: Sequence[npt.ArrayLike], host: Host = "cpu") -> In
 @lru_cache(maxsize=1024)
 def kernel(op: Operator, host: Host = "cpu") -> RunnableKernel:
     """Return the kernel that computes an operator on the host."""
+    found = host_op(op, host)
+    plain = isinstance(found, PlainOp)
     if host == "cuda":
-        return cuda.kernel(PlainOp(op), schedule_on_cuda)
-    found = host_op(op)
-    schedule = schedule_on_cpu if isinstance(found, PlainOp) else None
-    return cpu.kernel(found, schedule, sources=("fallback", "ops"))
+        return cuda.kernel(found, schedule_on_cuda if plain else None, _SOURCES)
+    return cpu.kernel(found, schedule_on_cpu if plain else None, _SOURCES)
 
 
-def host_op(op: Operator) -> TensorOp:
-    """Return what the CPU computes for an operator of the VTA."""
+def host_op(op: Operator, host: Host = "cpu") -> TensorOp:
+    """Return what a CPU or GPU computes for an operator of the VTA."""
     match op:
-        case Gemm() if op.m >= _PACKING_PAYS:
+        case Gemm() if host == "cuda" or op.m >= _PACKING_PAYS:
             return MatmulOp(op.m, op.n, op.k, "int8", "int8", True, AluTail(stages=(*op.stages,)))
         case Conv2d():
             tail = AluTail(stages=(*op.stages,), residual_scale=op.residual_scale)
@@ -119,7 +121,7 @@ def _image(buffer: Buffer, array: npt.ArrayLike) -> Array:
 def _as_convolution(op: Conv2dTranspose, images: list[Array]) -> tuple[Conv2d, list[Array]]:
     """Return a transposed convolution as one over the image with zeros between its pixels.
 
-    On VTA no such zero is multiplied; the dot products of the CPU are faster with them than loops
+    On VTA no such zero is multiplied; the dot products of a CPU are faster with them than loops
     over the phases without.
     """
     (kh, kw), (sh, sw) = as_pair("kernel", op.kernel), as_pair("strides", op.strides)

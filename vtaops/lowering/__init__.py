@@ -1,7 +1,21 @@
-"""Lowering: scheduled TIR to a Program."""
+"""Lowering: scheduled TIR to fragments (`emit`), and fragments to a Program (`link`)."""
 
+from vtaops.lowering.emit import Fragment, emit
 from vtaops.lowering.flatten import flatten
-from vtaops.lowering.lower import lower
-from vtaops.lowering.scratchpads import Capacity
+from vtaops.lowering.link import Part, Place, assemble, bind, link, whole
+from vtaops.lowering.options import Border, Capacity, LoweringOptions
 
-__all__ = ["Capacity", "flatten", "lower"]
+__all__ = [
+    "Border",
+    "Capacity",
+    "Fragment",
+    "LoweringOptions",
+    "Part",
+    "Place",
+    "assemble",
+    "bind",
+    "emit",
+    "flatten",
+    "link",
+    "whole",
+]

@@ -1,93 +1,95 @@
-"""The concrete walk: run the loops of a parsed function and emit the operations of its leaves.
+"""emit: from scheduled TIR to a fragment, the operations of one operator.
 
-Every shape is static, so each leaf nest is evaluated with NumPy for the current values of the outer
-loops (`transfers`, `computation`). Under virtual threads, neighbouring leaves of one unit are
-emitted thread by thread, so that the loads of one thread can run under the computation of another.
+A fragment knows its own buffers only, has no tokens, and its micro-ops have no place: `link` joins
+fragments to a program. Equal operators with equal tilings share a fragment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import groupby
+from dataclasses import dataclass
+
+import tvm
 
 from vtaops.config import HardwareConfig
-from vtaops.lowering.computation import Computation
-from vtaops.lowering.expressions import Values
-from vtaops.lowering.nests import (
-    CallNest,
-    CopyNest,
-    LeafNest,
-    Loop,
-    LoopNode,
-    Node,
-    ThreadNode,
-    Tree,
-)
+from vtaops.errors import ShapeError
+from vtaops.lowering.accumulate import accumulate_in_place
+from vtaops.lowering.images import bordered
+from vtaops.lowering.nests import parse
 from vtaops.lowering.operation import Operation
-from vtaops.lowering.scratchpads import ONE_TILE_EACH, Addresses, Capacity, leaves
-from vtaops.lowering.transfers import Transfers
-from vtaops.lowering.voids import Padding
-from vtaops.program import Buffer
+from vtaops.lowering.options import DEFAULT_OPTIONS, LoweringOptions
+from vtaops.lowering.overwrite import overwrite_instead_of_reset
+from vtaops.lowering.post import post_process_outputs
+from vtaops.lowering.walk import walk
+from vtaops.program import Buffer, OperatorRecord
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """The operations of one operator.
+
+    Attributes
+    ----------
+    config : HardwareConfig
+        For which hardware.
+    operations : tuple of Operation
+        In program order; relocations count `buffers`.
+    buffers : tuple of Buffer
+        The arguments and constants of the operator, with the borders of `options`.
+    options : LoweringOptions
+        How it was emitted.
+    record : OperatorRecord
+        Which operator it is; without name and spans.
+    """
+
+    config: HardwareConfig
+    operations: tuple[Operation, ...]
+    buffers: tuple[Buffer, ...]
+    options: LoweringOptions
+    record: OperatorRecord
+
+
+UNDESCRIBED = OperatorRecord()
 
 
 def emit(
-    tree: Tree,
+    module: tvm.IRModule,
     buffers: tuple[Buffer, ...],
     config: HardwareConfig,
-    capacity: Capacity = ONE_TILE_EACH,
-    skip_padding: bool = False,
-    micro_op_depth: int | None = None,
-) -> list[Operation]:
-    """Return the operations of a parsed function in program order, without synchronisation.
+    options: LoweringOptions = DEFAULT_OPTIONS,
+    record: OperatorRecord = UNDESCRIBED,
+) -> Fragment:
+    """Return the operations of a flat function.
 
-    With `skip_padding`, products with zeros around an image are left out: fewer products, in more
-    instructions. No instruction has more than `micro_op_depth` micro-ops.
+    Parameters
+    ----------
+    module : IRModule
+        Result of `flatten`; the parameters of ``main`` are the packed `buffers`.
+    buffers : tuple of Buffer
+        Arguments of the operator.
+    config : HardwareConfig
+        Configuration to compile for.
+    options : LoweringOptions
+        What schedule and device ask for.
+    record : OperatorRecord
+        Description of the operator.
 
     Raises
     ------
     ScheduleError
         If a scratchpad overflows.
+    ShapeError
+        If a border is asked for around something that is no image of the operator.
     """
-    addresses = Addresses(tree, config, capacity)
-    padding = Padding(skip_padding)
-    copies = [leaf for leaf in leaves(tree.body) if isinstance(leaf, CopyNest)]
-    loaded = {leaf.src.name for leaf in copies if leaf.dst.scratchpad and leaf.src is not None}
-    walk = _Walk(
-        Transfers(config, buffers, loaded, addresses, padding),
-        Computation(config, addresses, padding, micro_op_depth or config.uop.depth),
-    )
-    return list(walk.run(tree.body, {}, None))
-
-
-class _Walk:
-    def __init__(self, transfers: Transfers, computation: Computation) -> None:
-        self._transfers = transfers
-        self._computation = computation
-
-    def run(self, nodes: list[Node], values: Values, threads: Loop | None) -> Iterator[Operation]:
-        """Execute statements in order; neighbouring leaves of one unit form a group."""
-        for unit, group in groupby(nodes, _unit_or_none):
-            if unit is not None:
-                yield from self._leaves(list(group), values, threads)
-                continue
-            for node in group:
-                if isinstance(node, ThreadNode):
-                    yield from self.run(node.body, values, node.loop)
-                elif isinstance(node, LoopNode):
-                    for step in range(node.loop.extent):
-                        yield from self.run(node.body, {**values, node.loop.name: step}, threads)
-
-    def _leaves(
-        self, group: list[Node], values: Values, threads: Loop | None
-    ) -> Iterator[Operation]:
-        for thread in range(threads.extent if threads else 1):
-            bound = {**values, threads.name: thread} if threads else values
-            for leaf in group:
-                if isinstance(leaf, CopyNest):
-                    yield from self._transfers.emit(leaf, bound, thread)
-                elif isinstance(leaf, CallNest):
-                    yield from self._computation.emit(leaf, bound, thread)
-
-
-def _unit_or_none(node: Node) -> int | None:
-    return int(node.unit) if isinstance(node, LeafNest) else None
+    borders = dict(options.borders)
+    names = [buffer.name for buffer in buffers]
+    unknown = sorted(borders.keys() - set(names))
+    if unknown:
+        raise ShapeError(f"a border for {unknown[0]!r}; the operator has {', '.join(names)}")
+    tree = accumulate_in_place(parse(module["main"], config))
+    operations = list(walk(tree, buffers, config, options))
+    if "overwrite" in config.extensions:
+        operations = overwrite_instead_of_reset(operations, config.acc.depth)
+    if "post" in config.extensions:
+        operations = post_process_outputs(operations, config.acc.depth)
+    outer = (bordered(b, borders[b.name]) if b.name in borders else b for b in buffers)
+    return Fragment(config, tuple(operations), tuple(outer), options, record)

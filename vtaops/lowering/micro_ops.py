@@ -40,7 +40,7 @@ def place_micro_ops(
     def close() -> None:
         nonlocal loaded
         if size:
-            placed.append(_load(loaded, size))
+            placed.append(_load(loaded, size, stretch[0].operator))
             loaded += size
         placed.extend(stretch)
 
@@ -64,9 +64,9 @@ def place_micro_ops(
     return placed, Encoding.of(config).encode_micro_ops(rows)
 
 
-def _load(dram: int, count: int) -> Operation:
+def _load(dram: int, count: int, operator: int) -> Operation:
     instruction = Load(memory=Memory.UOP, dram_base=dram, y_size=1, x_size=count, x_stride=count)
-    return Operation(instruction, relocation=MICRO_OPS)
+    return Operation(instruction, relocation=MICRO_OPS, operator=operator)
 
 
 def _at(instruction: Instruction, place: int) -> Instruction:

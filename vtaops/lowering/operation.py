@@ -25,9 +25,9 @@ class Touch:
     Attributes
     ----------
     space : str
-        ``"inp"``, ``"wgt"``, ``"acc"``, or ``"dram:N"`` for buffer N of the program.
+        ``"inp"``, ``"wgt"``, ``"acc"``; `link` adds those of DRAM.
     elements : ndarray of int64
-        Distinct element numbers; for DRAM in units of `DRAM_GRANULE` of the emission.
+        Distinct element numbers.
     write : bool
         Whether they are written.
     """
@@ -44,17 +44,20 @@ class Operation:
     Attributes
     ----------
     instruction : Instruction
-        GEMM and ALU instructions have ``uop_begin`` 0 and ``uop_end`` the number of micro-ops until
-        the micro-ops are placed.
+        Until the micro-ops are placed, ``uop_begin`` and ``uop_end`` of GEMM and ALU instructions
+        are a range of `micro_ops`.
     relocation : int
         Buffer that ``dram_base`` counts from, as in `Program.relocations`.
     touches : tuple of Touch
         What it reads and writes, apart from the micro-op memory, which the compute unit alone uses.
     micro_ops : ndarray of int64, shape (n, 3), or None
         Rows of (dst, src, wgt).
+    operator : int
+        Which of the operators of a program it belongs to.
     """
 
     instruction: Instruction
     relocation: int = NO_BUFFER
     touches: tuple[Touch, ...] = ()
     micro_ops: npt.NDArray[np.int64] | None = None
+    operator: int = 0

@@ -15,10 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.isa import Alu, AluOp, Gemm, Post, Store
-from vtaops.lowering.operation import Elements, Operation
+from vtaops.lowering.operation import Elements, Operation, Touch
 
 MAX_SHIFT = 31
 """Longest shift that passes over 32-bit accumulators do."""
+
+
+# The setting counts as memory, so that nothing changes its place across a POST.
+_SETTING_WRITTEN = Touch("setting", np.zeros(1, np.int64), write=True)
+_SETTING_READ = replace(_SETTING_WRITTEN, write=False)
 
 
 @dataclass(frozen=True)
@@ -130,7 +135,10 @@ class _Fold:
         return None
 
     def result(self) -> list[Operation]:
-        """Return the operations that are left, with POST where its setting must change."""
+        """Return the operations that are left, with POST where its setting must change.
+
+        Nothing is set at the beginning and at the end, where other operators follow.
+        """
         stored = self._stored_from()
         result: list[Operation] = []
         now = Post()
@@ -139,9 +147,13 @@ class _Fold:
                 continue
             wanted = self.posts.get(place, Post() if place in stored else now)
             if wanted != now:
-                result.append(Operation(wanted))
+                result.append(Operation(wanted, touches=(_SETTING_WRITTEN,)))
                 now = wanted
+            if isinstance(operation.instruction, Gemm | Alu):
+                operation = replace(operation, touches=(*operation.touches, _SETTING_READ))
             result.append(operation)
+        if now != Post():
+            result.append(Operation(Post(), touches=(_SETTING_WRITTEN,)))
         return result
 
     def _stored_from(self) -> set[int]:

@@ -30,6 +30,7 @@ from vtaops.lowering.nests import (
     TileBuffer,
     Tree,
 )
+from vtaops.lowering.options import Capacity
 from vtaops.schedule.intrinsics import ALU_CALL
 
 Index = TypeVar("Index", int, npt.NDArray[np.int64])
@@ -95,18 +96,6 @@ class DenseTile:
         for stride, step in zip(self.strides, self.packed, strict=True):
             position, rest = position + rest // stride * step, rest % stride
         return position
-
-
-@dataclass(frozen=True)
-class Capacity:
-    """How many tiles of each operand a virtual thread holds at once."""
-
-    inp: int = 1
-    wgt: int = 1
-    acc: int = 1
-
-
-ONE_TILE_EACH = Capacity()
 
 
 class _Region:

@@ -48,7 +48,8 @@ def insert_tokens(operations: list[Operation]) -> list[Operation]:
     inserter = _Inserter(operations)
     for operation in operations:
         inserter.append(operation, inserter.conflicts(operation))
-    inserter.append(Operation(Finish()), inserter.last_of_units())
+    last = operations[-1].operator if operations else 0
+    inserter.append(Operation(Finish(), operator=last), inserter.last_of_units())
     return inserter.finished()
 
 
@@ -96,7 +97,7 @@ class _Inserter:
         need = [n if n > known[v] else NONE for v, n in enumerate(need)]
         opposite = {Unit.LOAD: Unit.STORE, Unit.STORE: Unit.LOAD}.get(unit)
         if opposite is not None and need[opposite] != NONE:
-            need = self._relay(need, opposite)
+            need = self._relay(need, opposite, operation.operator)
         self._drop_implied(need)
         position = len(self._operations)
         for source in _UNITS:
@@ -108,11 +109,11 @@ class _Inserter:
         self._record(operation, position)
         return position
 
-    def _relay(self, need: Clock, opposite: Unit) -> Clock:
+    def _relay(self, need: Clock, opposite: Unit, operator: int) -> Clock:
         """Wait for the opposite end of the chain through a no-operation of the compute unit."""
         waiting = [NONE] * len(Unit)
         waiting[opposite] = need[opposite]
-        relay = self.append(Operation(Load(memory=Memory.UOP)), waiting)
+        relay = self.append(Operation(Load(memory=Memory.UOP), operator=operator), waiting)
         direct = list(need)
         direct[opposite] = NONE
         direct[Unit.COMPUTE] = relay

@@ -11,8 +11,10 @@ from vtaops.config import HardwareConfig, Memory
 from vtaops.isa import Load, Store
 from vtaops.lowering.copies import SKIP, ZERO, Access, Grid, cover
 from vtaops.lowering.expressions import Values
+from vtaops.lowering.images import Image
 from vtaops.lowering.nests import CopyNest, Loop
 from vtaops.lowering.operation import Operation, Touch
+from vtaops.lowering.options import Border
 from vtaops.lowering.scratchpads import Addresses
 from vtaops.lowering.voids import Padding
 from vtaops.program import NO_BUFFER, Buffer, Role
@@ -35,6 +37,8 @@ class Transfers:
         Where the tiles lie.
     padding : Padding
         What of the tiles is padding; copies add to it.
+    borders : dict
+        The borders around the images of buffers, by name.
     """
 
     def __init__(
@@ -44,15 +48,15 @@ class Transfers:
         loaded: set[str],
         addresses: Addresses,
         padding: Padding,
+        borders: dict[str, Border],
     ) -> None:
         self._config = config
         self._addresses = addresses
         self._padding = padding
         self._buffers = {buffer.name: index for index, buffer in enumerate(buffers)}
-        # What the program both stores and loads; of other memory the order makes no difference.
         written = {b.name for b in buffers if b.role in (Role.OUTPUT, Role.SCRATCH)}
-        self._shared = written & loaded
-        self._granule = min(m.element_bytes for m in (config.inp, config.wgt, config.out))
+        self._changing = written & loaded
+        self._images = {b.name: Image.of(b, borders[b.name]) for b in buffers if b.name in borders}
         # The same tiles and accesses recur in every iteration of the outer loops.
         self._tiles: dict[Hashable, tuple[Grid, int, bool]] = {}
         self._accesses: dict[tuple[int, bytes], list[Access]] = {}
@@ -69,9 +73,9 @@ class Transfers:
         relocation = self._buffers[dram.name] if dram else NO_BUFFER
         if load:
             grid = self._without_voids(leaf, grid, start, thread)
-            # What the program itself writes to DRAM may have changed since the last load, and
+            # What the operator itself writes to DRAM may have changed since the last load, and
             # accumulators that the ALU works on in place no longer hold what was loaded.
-            changes = dram is not None and dram.name in self._shared
+            changes = dram is not None and dram.name in self._changing
             changes = changes or self._addresses.is_overwritten(on_chip.name)
             content = None if changes else (relocation, grid.tobytes())
             if not self._addresses.fill(on_chip.name, thread, content):
@@ -87,10 +91,8 @@ class Transfers:
                 memory=memory, sram_base=sram + access.sram, dram_base=access.dram, **fields
             )
             written = np.arange(instruction.sram_size) + instruction.sram_base
-            touches = [Touch(on_chip.scratchpad, written, write=load)]
-            if dram and dram.name in self._shared:
-                touches.append(self._dram_touch(access, memory, relocation, write=not load))
-            yield Operation(instruction, relocation, tuple(touches))
+            touch = Touch(on_chip.scratchpad, written, write=load)
+            yield Operation(instruction, relocation, (touch,))
 
     def _without_voids(self, leaf: CopyNest, grid: Grid, start: int, thread: int) -> Grid:
         """Skip the padding that no LOAD writes, and remember it as void."""
@@ -131,6 +133,9 @@ class Transfers:
             self._tiles[key] = sram.ravel() - start, start, dense
         places, start, dense = self._tiles[key]
         grid = evaluated(dram_index) // lanes
+        dram = leaf.src if load else leaf.dst
+        if dram is not None and dram.name in self._images:
+            grid = self._images[dram.name].place(grid)
         if leaf.inside is not None:
             grid = np.where(evaluated(leaf.inside), grid, ZERO)
         for guard in leaf.guards:
@@ -150,13 +155,6 @@ class Transfers:
         if key not in self._accesses:
             self._accesses[key] = cover(relative, pads)
         return [_shifted(access, shift) for access in self._accesses[key]]
-
-    def _dram_touch(self, access: Access, memory: Memory, relocation: int, write: bool) -> Touch:
-        rows = access.dram + np.arange(access.y_size)[:, None] * access.x_stride
-        elements = (rows + np.arange(access.x_size)).ravel()
-        scale = self._config.dram_element_bytes(memory) // self._granule
-        granules = (elements[:, None] * scale + np.arange(scale)).ravel()
-        return Touch(f"dram:{relocation}", np.unique(granules), write)
 
 
 def _split_lanes(loops: list[Loop], lanes: int) -> tuple[list[Loop], list[Loop]]:

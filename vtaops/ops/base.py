@@ -23,9 +23,6 @@ from vtaops.program import Buffer
 if TYPE_CHECKING:
     from vtaops.schedule import Tiling
 
-Pair = int | tuple[int, int]
-
-
 LARGEST = (1 << 31) - 1
 """Largest number that a parameter may have."""
 
@@ -124,30 +121,3 @@ def _check_integer(name: str, value: object) -> None:
         raise ShapeError(f"{name} is {value!r}; it must consist of integers")
     if abs(value) > LARGEST:
         raise ShapeError(f"{name} is {value}; no parameter may exceed {LARGEST}")
-
-
-def as_pair(name: str, value: Pair) -> tuple[int, int]:
-    """Return ``value`` as (height, width).
-
-    Raises
-    ------
-    ShapeError
-        If it is neither an integer nor two.
-    """
-    pair = (value, value) if isinstance(value, int) else value
-    if not isinstance(pair, tuple) or len(pair) != 2:
-        raise ShapeError(f"{name} is {value!r}; give one integer or (height, width)")
-    return pair[0], pair[1]
-
-
-def require_at_least(minimum: int, **values: int) -> None:
-    """Refuse values that are no integers or are too small.
-
-    Raises
-    ------
-    ShapeError
-        Naming the parameter.
-    """
-    for name, value in values.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
-            raise ShapeError(f"{name} is {value!r}; it must be an integer of at least {minimum}")

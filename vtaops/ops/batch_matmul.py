@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import numpy.typing as npt
 from tvm import te
 
 from vtaops.config import HardwareConfig
+from vtaops.errors import ShapeError
 from vtaops.layout import Layout
-from vtaops.ops.base import Operator, require_at_least
-from vtaops.ops.postprocess import (
-    AluStage,
-    Rounding,
-    alu_stages,
-    check_postprocessing,
-    check_rounding,
-    declare_postprocessing,
-)
+from vtaops.ops.arguments import Arguments, int8_array
+from vtaops.ops.postprocess import Rounding
+from vtaops.ops.products import SumOfProducts
 from vtaops.program import Buffer, Role
+from vtaops.shapes import require_at_least
 
 
 @dataclass(frozen=True)
-class BatchMatmul(Operator):
+class BatchMatmul(SumOfProducts):
     """``out[b] = int8(clip((data[b] @ other[b].T) >> shift))``; both operands are data.
 
     Parameters
@@ -52,8 +50,25 @@ class BatchMatmul(Operator):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_at_least(1, batch=self.batch, m=self.m, n=self.n, k=self.k)
-        check_postprocessing(self.shift, self.clip)
-        check_rounding(self.rounding)
+
+    @classmethod
+    def of(
+        cls, data: npt.ArrayLike, other: npt.ArrayLike, **parameters: Any
+    ) -> tuple[BatchMatmul, Arguments]:
+        """Return the products of (B, M, K) and (B, N, K) int8 matrices, and the arrays.
+
+        Raises
+        ------
+        ShapeError
+            If ranks, dtypes, extents or parameters do not fit.
+        """
+        left, right = int8_array("data", data, "BMK"), int8_array("other", other, "BNK")
+        if (left.shape[0], left.shape[2]) != (right.shape[0], right.shape[2]):
+            raise ShapeError(
+                f"data has shape {left.shape} and other {right.shape}; their first and last "
+                f"extents must be equal"
+            )
+        return cls(*left.shape[:2], *right.shape[1:], **parameters), (left, right)
 
     @property
     def summary(self) -> str:
@@ -62,10 +77,6 @@ class BatchMatmul(Operator):
     @property
     def macs(self) -> int:
         return self.batch * self.m * self.n * self.k
-
-    @property
-    def stages(self) -> list[AluStage]:
-        return alu_stages(False, self.shift, self.clip, self.rounding)
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
         rows = Layout(f"BMC{config.batch}m{config.block_in}c")
@@ -94,5 +105,4 @@ class BatchMatmul(Operator):
             ),
             name="res_gem",
         )
-        res = declare_postprocessing(acc, self.stages, {})
-        return [data, other, res]
+        return self.declare_result([data, other], acc, config)

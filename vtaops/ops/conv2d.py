@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy.typing as npt
 from tvm import te, tirx
 
 from vtaops.capabilities import Feature
 from vtaops.config import HardwareConfig
 from vtaops.errors import ShapeError
 from vtaops.isa import AluOp
-from vtaops.layout import Layout, bias_layout, data_layout, kernel_layout
-from vtaops.ops.base import Operator, Pair, as_pair, require_at_least
+from vtaops.layout import Layout, data_layout, kernel_layout
+from vtaops.ops.arguments import Arguments, int8_array, vectors
+from vtaops.ops.base import plain
 from vtaops.ops.diagonal import (
     check_scale,
     declare_copy,
@@ -26,19 +29,17 @@ from vtaops.ops.postprocess import (
     Rounding,
     alu_stages,
     check_postprocessing,
-    check_rounding,
     clip_stages,
-    declare_postprocessing,
-    half_step,
     shift_stages,
 )
-from vtaops.ops.window import Padding, four_sides
+from vtaops.ops.products import SumOfProducts
 from vtaops.program import Buffer, Role
+from vtaops.shapes import SIDES, Padding, Pair, as_pair, four_sides, require_at_least
 from vtaops.views import Columns, KernelColumns
 
 
 @dataclass(frozen=True)
-class Conv2d(Operator):
+class Conv2d(SumOfProducts):
     """``out = int8(clip((conv(data, kernel) + bias) >> shift))`` on NCHW data and OIHW weights.
 
     Any channel count is accepted; channels and batch are padded with zeros to whole tiles.
@@ -135,12 +136,9 @@ class Conv2d(Operator):
             dilation_h=self.dilations[0],
             dilation_w=self.dilations[1],
         )
-        sides = ("padding_top", "padding_left", "padding_bottom", "padding_right")
-        require_at_least(0, **dict(zip(sides, self.pads, strict=True)))
-        check_postprocessing(self.shift, self.clip)
+        require_at_least(0, **dict(zip(SIDES, self.pads, strict=True)))
         check_postprocessing(self.residual_shift, self.residual_clip)
         check_scale("residual_scale", self.residual_scale)
-        check_rounding(self.rounding)
         require_at_least(1, groups=self.groups)
         check_groups(self.groups, self.in_channels, self.out_channels)
         if self.fold_columns and self.groups != 1:
@@ -152,6 +150,66 @@ class Conv2d(Operator):
                 raise ShapeError(
                     f"the kernel spans {needed} pixels in {axis}, the padded input has {extent}"
                 )
+
+    # ------------------------------------------------------------------- arrays
+
+    @classmethod
+    def of(
+        cls,
+        data: npt.ArrayLike,
+        kernel: npt.ArrayLike,
+        *,
+        padding: Padding = 0,
+        groups: int = 1,
+        bias: npt.ArrayLike | None = None,
+        multiplier: npt.ArrayLike | None = None,
+        residual: npt.ArrayLike | None = None,
+        **parameters: Any,
+    ) -> tuple[Conv2d, Arguments]:
+        """Return the convolution of these arrays, and the arrays as its program takes them.
+
+        Parameters
+        ----------
+        data, kernel : int8 arrays, shapes (N, C, H, W) and (O, C / groups, KH, KW)
+            Images and filters.
+        bias, multiplier : int32 arrays, shape (O,), optional
+            One value for each filter.
+        residual : int8 array, shape (N, O, OH, OW), optional
+            Added before the clip.
+        padding, groups, **parameters
+            The fields of this class that arrays do not tell.
+
+        Raises
+        ------
+        ShapeError
+            If ranks, dtypes, channel counts or parameters do not fit.
+        """
+        images, filters = int8_array("data", data, "NCHW"), int8_array("kernel", kernel, "OIHW")
+        groups = plain(groups)
+        require_at_least(1, groups=groups)
+        n, c, height, width = images.shape
+        if c != filters.shape[1] * groups:
+            raise ShapeError(
+                f"data has {c} channels (shape {images.shape}), kernel expects "
+                f"{filters.shape[1] * groups} (shape {filters.shape}, groups {groups})"
+            )
+        op = cls(
+            n,
+            c,
+            filters.shape[0],
+            height,
+            width,
+            kernel=(filters.shape[2], filters.shape[3]),
+            padding=padding,
+            groups=groups,
+            bias=bias is not None,
+            multiplier=multiplier is not None,
+            residual=residual is not None,
+            **parameters,
+        )
+        added = () if residual is None else (int8_array("residual", residual, "NCHW"),)
+        per_channel = vectors(op.out_channels, bias=bias, multiplier=multiplier)
+        return op, (images, filters, *per_channel, *added)
 
     # ------------------------------------------------------------------- shapes
 
@@ -221,7 +279,7 @@ class Conv2d(Operator):
     @property
     def stages(self) -> list[AluStage]:
         if not self.residual:
-            return alu_stages(self.bias, self.shift, self.clip, self.rounding, self.multiplier)
+            return super().stages
         return [
             *alu_stages(self.bias, self.shift, None, self.rounding, self.multiplier),
             *clip_stages("res_own", self.residual_clip),
@@ -263,17 +321,11 @@ class Conv2d(Operator):
         image, filters = (n, i, self.height, self.width), (o, i // self.groups, *self.kernel_size)
         result = (n, o, *self.out_size)
         data, kernel = self._layouts(config)
-        half = 0 if self.multiplier else half_step(self.shift, self.rounding)
         found = [
             Buffer("data", Role.INPUT, image, "int8", data),
             Buffer("kernel", Role.PARAMETER, filters, "int8", kernel),
+            *self.vector_buffers(o, config),
         ]
-        if self.bias:
-            layout = bias_layout(config, plus=half)
-            found.append(Buffer("bias", Role.PARAMETER, (o,), "int32", layout))
-        if self.multiplier:
-            vector = bias_layout(config)
-            found.append(Buffer("multiplier", Role.PARAMETER, (o,), "int32", vector))
         if self.residual:
             found.append(Buffer("residual", Role.INPUT, result, "int8", data_layout(config)))
             found.append(scale_buffer("residual_scale", self.residual_scale, config))
@@ -322,21 +374,13 @@ class Conv2d(Operator):
             ),
             name="res_conv",
         )
-        arguments = [data, kernel]
-        operands: dict[str, Lane] = {}
-        for name in [name for name in ("bias", "multiplier") if name in shapes]:
-            vector = te.placeholder(shapes[name], "int32", name=name)
-            arguments.append(vector)
-            operands[name] = _of_channel(declare_copy(vector))
+        operands: dict[str, tuple[list[te.Tensor], Lane]] = {}
         if self.residual:
             residual = te.placeholder(shapes["res"], "int8", name="residual")
-            residual_buf = declare_copy(residual)
             scale, scale_buf = declare_scale("residual_scale", config)
-            arguments += [residual, scale]
-            product = declare_product("res_residual", residual_buf, scale_buf, config)
-            operands["residual"] = lambda *index: product(*index)
-        res = declare_postprocessing(acc, self.stages, operands)
-        return [*arguments, res]
+            product = declare_product("res_residual", declare_copy(residual), scale_buf, config)
+            operands["residual"] = [residual, scale], product
+        return self.declare_result([data, kernel], acc, config, operands)
 
     def _declare_input(self, data: te.Tensor, blocks: int) -> te.Tensor:
         """Declare the padded input; where the stride skips rows, only those that are read.
@@ -362,8 +406,3 @@ class Conv2d(Operator):
             return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, "int8"))
 
         return te.compute((n, blocks, rows, columns, *tile), body, name="data_buf")
-
-
-def _of_channel(vector: te.Tensor) -> Lane:
-    """Return the value of a packed vector of channels for each lane of an image."""
-    return lambda bo, co, i, j, bi, ci: vector[co, bi, ci]

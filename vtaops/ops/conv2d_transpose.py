@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import numpy.typing as npt
 from tvm import te, tirx
 
 from vtaops.config import HardwareConfig
 from vtaops.errors import ShapeError
 from vtaops.isa import AluOp
-from vtaops.layout import Layout, bias_layout, data_layout
-from vtaops.ops.base import Operator, Pair, as_pair, require_at_least
-from vtaops.ops.postprocess import (
-    AluStage,
-    Lane,
-    Rounding,
-    alu_stages,
-    check_postprocessing,
-    check_rounding,
-    declare_postprocessing,
-    half_step,
-)
-from vtaops.ops.window import Padding, four_sides
+from vtaops.layout import Layout, data_layout
+from vtaops.ops.arguments import Arguments, int8_array, vectors
+from vtaops.ops.postprocess import AluStage, Rounding
+from vtaops.ops.products import SumOfProducts
 from vtaops.program import Buffer, Role
+from vtaops.shapes import SIDES, Padding, Pair, as_pair, four_sides, require_at_least
 
 
 @dataclass(frozen=True)
@@ -81,7 +75,7 @@ class Phases:
 
 
 @dataclass(frozen=True)
-class Conv2dTranspose(Operator):
+class Conv2dTranspose(SumOfProducts):
     """``out = int8(clip((conv_transpose(data, kernel) + bias) >> shift))``, NCHW and IOHW.
 
     The output has ``(height - 1) * stride - top - bottom + kernel + output_padding`` rows.
@@ -143,10 +137,7 @@ class Conv2dTranspose(Operator):
         )
         added = as_pair("output_padding", self.output_padding)
         require_at_least(0, output_padding_h=added[0], output_padding_w=added[1])
-        sides = ("padding_top", "padding_left", "padding_bottom", "padding_right")
-        require_at_least(0, **dict(zip(sides, four_sides(self.padding), strict=True)))
-        check_postprocessing(self.shift, self.clip)
-        check_rounding(self.rounding)
+        require_at_least(0, **dict(zip(SIDES, four_sides(self.padding), strict=True)))
         for axis, extra, step, outputs in zip(
             ("height", "width"), added, (sh, sw), self.out_size, strict=True
         ):
@@ -156,6 +147,45 @@ class Conv2dTranspose(Operator):
                 )
             if outputs < 1:
                 raise ShapeError(f"the output has {outputs} pixels in {axis}; reduce the padding")
+
+    @classmethod
+    def of(
+        cls,
+        data: npt.ArrayLike,
+        kernel: npt.ArrayLike,
+        *,
+        strides: Pair = 1,
+        padding: Padding = 0,
+        bias: npt.ArrayLike | None = None,
+        **parameters: Any,
+    ) -> tuple[Conv2dTranspose, Arguments]:
+        """Return the operator of these arrays (NCHW and IOHW), and the arrays; as `Conv2d.of`.
+
+        Raises
+        ------
+        ShapeError
+            If ranks, dtypes, channel counts or parameters do not fit.
+        """
+        images, filters = int8_array("data", data, "NCHW"), int8_array("kernel", kernel, "IOHW")
+        n, c, height, width = images.shape
+        if c != filters.shape[0]:
+            raise ShapeError(
+                f"data has {c} channels (shape {images.shape}), kernel expects "
+                f"{filters.shape[0]} (shape {filters.shape}, axes IOHW)"
+            )
+        op = cls(
+            n,
+            c,
+            filters.shape[1],
+            height,
+            width,
+            kernel=(filters.shape[2], filters.shape[3]),
+            strides=strides,
+            padding=padding,
+            bias=bias is not None,
+            **parameters,
+        )
+        return op, (images, filters, *vectors(op.out_channels, bias=bias))
 
     @property
     def out_size(self) -> tuple[int, int]:
@@ -197,8 +227,7 @@ class Conv2dTranspose(Operator):
 
     @property
     def stages(self) -> list[AluStage]:
-        stages = alu_stages(self.bias, self.shift, self.clip, self.rounding)
-        if stages:
+        if stages := super().stages:
             return stages
         # Where the stride exceeds the kernel, some outputs sum nothing; a store needs a last
         # writer that is no reset.
@@ -209,12 +238,10 @@ class Conv2dTranspose(Operator):
         weights = Layout(f"OIHW{config.block_out}o{config.block_in}i", "IOHW")
         filters = (i, o, *as_pair("kernel", self.kernel))
         image = (n, i, self.height, self.width)
-        layout = bias_layout(config, plus=half_step(self.shift, self.rounding))
-        bias = Buffer("bias", Role.PARAMETER, (o,), "int32", layout)
         return (
             Buffer("data", Role.INPUT, image, "int8", data_layout(config)),
             Buffer("kernel", Role.PARAMETER, filters, "int8", weights),
-            *([bias] if self.bias else []),
+            *self.vector_buffers(o, config),
             Buffer("res", Role.OUTPUT, (n, o, *self.out_size), "int8", data_layout(config)),
         )
 
@@ -253,15 +280,7 @@ class Conv2dTranspose(Operator):
             return te.sum(product, axis=[ic, ty, tx, lane])
 
         acc = te.compute(shapes["res"], products, name="res_conv")
-        arguments = [data, kernel]
-        operands: dict[str, Lane] = {}
-        if self.bias:
-            bias = te.placeholder(shapes["bias"], "int32", name="bias")
-            bias_buf = te.compute(bias.shape, lambda *i: bias(*i), name="bias_buf")
-            arguments.append(bias)
-            operands["bias"] = lambda b, co, y, x, bi, ci: bias_buf[co, bi, ci]
-        res = declare_postprocessing(acc, self.stages, operands)
-        return [*arguments, res]
+        return self.declare_result([data, kernel], acc, config)
 
     def _declare_input(self, data: te.Tensor) -> te.Tensor:
         n, c, height, width, *tile = (int(extent) for extent in data.shape)

@@ -7,28 +7,22 @@ in a sixth of the cycles; this is the other way, for devices with MUL and 8-bit 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import numpy.typing as npt
 from tvm import te, tirx
 
 from vtaops.capabilities import Feature
 from vtaops.config import HardwareConfig
+from vtaops.errors import ShapeError
 from vtaops.isa import AluOp
-from vtaops.layout import Layout, bias_layout, data_layout
-from vtaops.ops.base import Operator, Pair, require_at_least
-from vtaops.ops.diagonal import declare_copy
-from vtaops.ops.postprocess import (
-    AluStage,
-    Lane,
-    Rounding,
-    alu_stages,
-    check_postprocessing,
-    check_rounding,
-    declare_postprocessing,
-    half_step,
-    lane_meaning,
-)
-from vtaops.ops.window import Padding, Window, four_sides
+from vtaops.layout import Layout, data_layout
+from vtaops.ops.arguments import Arguments, int8_array, vectors
+from vtaops.ops.postprocess import AluStage, Lane, Rounding, lane_meaning
+from vtaops.ops.products import SumOfProducts
+from vtaops.ops.window import ImageWindow
 from vtaops.program import Buffer, Role
+from vtaops.shapes import Padding, Pair, four_sides, require_at_least
 
 CYCLES_OF_A_TAP = 6
 """Widen a tile on the way in (2, at 8 bytes a cycle), multiply (2), add (2); the GEMM core: 1."""
@@ -38,7 +32,7 @@ MULTIPLY = AluStage("res_product", AluOp.MUL, None, "kernel")
 
 
 @dataclass(frozen=True)
-class DepthwiseConv2dAlu(Operator):
+class DepthwiseConv2dAlu(SumOfProducts):
     """``out = int8(clip((depthwise(data, kernel) + bias) >> shift))``, on the vector ALU.
 
     Parameters
@@ -76,13 +70,47 @@ class DepthwiseConv2dAlu(Operator):
         object.__setattr__(self, "padding", four_sides(self.padding))
         object.__setattr__(self, "kernel", self.window.kernel)
         object.__setattr__(self, "strides", self.window.stride)
-        check_postprocessing(self.shift, self.clip)
-        check_rounding(self.rounding)
+
+    @classmethod
+    def of(
+        cls,
+        data: npt.ArrayLike,
+        kernel: npt.ArrayLike,
+        *,
+        padding: Padding = 0,
+        bias: npt.ArrayLike | None = None,
+        **parameters: Any,
+    ) -> tuple[DepthwiseConv2dAlu, Arguments]:
+        """Return the operator of these arrays, and the arrays; as `Conv2d.of`.
+
+        Raises
+        ------
+        ShapeError
+            If ranks, dtypes, channel counts or parameters do not fit.
+        """
+        images, filters = int8_array("data", data, "NCHW"), int8_array("kernel", kernel, "OIHW")
+        if filters.shape[:2] != (images.shape[1], 1):
+            raise ShapeError(
+                f"data has {images.shape[1]} channels, kernel has shape {filters.shape}; on the "
+                f"ALU it must have one filter for each: ({images.shape[1]}, 1, KH, KW)"
+            )
+        n, c, height, width = images.shape
+        op = cls(
+            n,
+            c,
+            height,
+            width,
+            (filters.shape[2], filters.shape[3]),
+            padding=padding,
+            bias=bias is not None,
+            **parameters,
+        )
+        return op, (images, filters, *vectors(op.channels, bias=bias))
 
     @property
-    def window(self) -> Window:
+    def window(self) -> ImageWindow:
         """The window over the image."""
-        return Window.of((self.height, self.width), self.kernel, self.strides, self.padding)
+        return ImageWindow.of((self.height, self.width), self.kernel, self.strides, self.padding)
 
     @property
     def features(self) -> frozenset[Feature]:
@@ -100,21 +128,15 @@ class DepthwiseConv2dAlu(Operator):
         image = f"{batch}{self.channels}x{self.height}x{self.width}"
         return f"depthwise_conv2d {image}, {self.window.text} on the ALU"
 
-    @property
-    def stages(self) -> list[AluStage]:
-        return alu_stages(self.bias, self.shift, self.clip, self.rounding)
-
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
         layout, rows = data_layout(config), (self.batch, self.channels)
         filters = (self.channels, 1, *self.window.kernel)
         # One accumulator tile for each tap and block of channels; all rows have the same weights.
         weights = Layout(f"OIHW{config.batch}n{config.block_out}o")
-        vector = bias_layout(config, plus=half_step(self.shift, self.rounding))
-        bias = Buffer("bias", Role.PARAMETER, (self.channels,), "int32", vector)
         return (
             Buffer("data", Role.INPUT, (*rows, self.height, self.width), "int8", layout),
             Buffer("kernel", Role.PARAMETER, filters, "int8", weights),
-            *([bias] if self.bias else []),
+            *self.vector_buffers(self.channels, config),
             Buffer("res", Role.OUTPUT, (*rows, *self.window.out_size), "int8", layout),
         )
 
@@ -144,14 +166,7 @@ class DepthwiseConv2dAlu(Operator):
             lambda b, ci, y, x, *lane: te.sum(products(b, ci, dy, dx, y, x, *lane), axis=[dy, dx]),
             name="res_total",
         )
-        arguments, operands = [data, kernel], dict[str, Lane]()
-        if self.bias:
-            bias = te.placeholder(shapes["bias"], "int32", name="bias")
-            vector = declare_copy(bias)
-            arguments.append(bias)
-            operands["bias"] = lambda b, ci, y, x, row, lane: vector(ci, row, lane)
-        res = declare_postprocessing(total, self.stages, operands)
-        return [*arguments, res]
+        return self.declare_result([data, kernel], total, config)
 
     def _pixel_of_tap(self, data: te.Tensor) -> Lane:
         """Return the pixel that a tap reads, widened; every tap has a copy to multiply in place."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
+import numpy.typing as npt
 from tvm import te
 
 from vtaops.capabilities import Feature
@@ -13,7 +14,8 @@ from vtaops.config import HardwareConfig
 from vtaops.errors import ShapeError
 from vtaops.isa import AluOp
 from vtaops.layout import Layout, data_layout, flat_layout, matrix_layout
-from vtaops.ops.base import Operator, require_at_least
+from vtaops.ops.arguments import Arguments, int8_array
+from vtaops.ops.base import Operator
 from vtaops.ops.diagonal import (
     check_scale,
     declare_copy,
@@ -34,6 +36,7 @@ from vtaops.ops.postprocess import (
     shift_stages,
 )
 from vtaops.program import Buffer, Role
+from vtaops.shapes import require_at_least
 
 Function = Literal["identity", "add", "sub", "multiply", "minimum", "maximum"]
 
@@ -105,6 +108,31 @@ class Elementwise(Operator):
         check_scale("other_scale", self.other_scale)
         if self.function == "sub" and self.other_scale == -128:
             raise ShapeError("other_scale is -128; its negative, which subtracts, is no int8")
+
+    @classmethod
+    def of(
+        cls,
+        function: Function,
+        data: npt.ArrayLike,
+        other: npt.ArrayLike | None = None,
+        **parameters: Any,
+    ) -> tuple[Elementwise, Arguments]:
+        """Return a function of one or two int8 arrays of one shape, and the arrays.
+
+        Raises
+        ------
+        ShapeError
+            If shapes differ, or dtype or parameters do not fit.
+        """
+        tensors = [int8_array("data", data)]
+        if other is not None:
+            tensors.append(int8_array("other", other))
+        if tensors[0].shape != tensors[-1].shape:
+            raise ShapeError(
+                f"data has shape {tensors[0].shape} and other {tensors[-1].shape}; they must be "
+                f"equal: VTA does not broadcast"
+            )
+        return cls(function, tensors[0].shape, **parameters), (*tensors,)
 
     @property
     def binary(self) -> bool:

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import numpy.typing as npt
 from tvm import te
 
 from vtaops.config import HardwareConfig
-from vtaops.layout import bias_layout, matrix_layout, weight_layout
-from vtaops.ops.base import Operator, require_at_least
-from vtaops.ops.postprocess import (
-    AluStage,
-    Lane,
-    Rounding,
-    alu_stages,
-    check_postprocessing,
-    check_rounding,
-    declare_postprocessing,
-    half_step,
-)
+from vtaops.errors import ShapeError
+from vtaops.layout import matrix_layout, weight_layout
+from vtaops.ops.arguments import Arguments, int8_array, vectors
+from vtaops.ops.postprocess import Rounding
+from vtaops.ops.products import SumOfProducts
 from vtaops.program import Buffer, Role
+from vtaops.shapes import require_at_least
 
 
 @dataclass(frozen=True)
-class Gemm(Operator):
+class Gemm(SumOfProducts):
     """``out = int8(clip((data @ weight.T + bias) >> shift))``.
 
     Parameters
@@ -61,8 +57,32 @@ class Gemm(Operator):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_at_least(1, m=self.m, n=self.n, k=self.k)
-        check_postprocessing(self.shift, self.clip)
-        check_rounding(self.rounding)
+
+    @classmethod
+    def of(
+        cls,
+        data: npt.ArrayLike,
+        weight: npt.ArrayLike,
+        *,
+        bias: npt.ArrayLike | None = None,
+        **parameters: Any,
+    ) -> tuple[Gemm, Arguments]:
+        """Return the product of (M, K) and (N, K) int8 matrices, and the arrays; as `Conv2d.of`.
+
+        Raises
+        ------
+        ShapeError
+            If ranks, dtypes, extents or parameters do not fit.
+        """
+        left, right = int8_array("data", data, "MK"), int8_array("weight", weight, "NK")
+        if left.shape[1] != right.shape[1]:
+            raise ShapeError(
+                f"data has shape {left.shape} and weight {right.shape}; their last extents must "
+                f"be equal"
+            )
+        (m, k), n = left.shape, right.shape[0]
+        op = cls(m, n, k, bias=bias is not None, **parameters)
+        return op, (left, right, *vectors(op.n, bias=bias))
 
     @property
     def summary(self) -> str:
@@ -72,17 +92,11 @@ class Gemm(Operator):
     def macs(self) -> int:
         return self.m * self.n * self.k
 
-    @property
-    def stages(self) -> list[AluStage]:
-        return alu_stages(self.bias, self.shift, self.clip, self.rounding)
-
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
-        layout = bias_layout(config, plus=half_step(self.shift, self.rounding))
-        bias = Buffer("bias", Role.PARAMETER, (self.n,), "int32", layout)
         return (
             Buffer("data", Role.INPUT, (self.m, self.k), "int8", matrix_layout(config)),
             Buffer("weight", Role.PARAMETER, (self.n, self.k), "int8", weight_layout(config)),
-            *([bias] if self.bias else []),
+            *self.vector_buffers(self.n, config),
             Buffer("res", Role.OUTPUT, (self.m, self.n), "int8", matrix_layout(config)),
         )
 
@@ -103,13 +117,4 @@ class Gemm(Operator):
             ),
             name="res_gem",
         )
-        arguments = [data, weight]
-        operands: dict[str, Lane] = {}
-        if self.bias:
-            bias = te.placeholder(shapes["bias"], "int32", name="bias")
-            bias_buf = te.compute(bias.shape, lambda *i: bias(*i), name="bias_buf")
-            arguments.append(bias)
-            operands["bias"] = lambda mo, no, mi, ni: bias_buf[no, mi, ni]
-
-        res = declare_postprocessing(acc, self.stages, operands)
-        return [*arguments, res]
+        return self.declare_result([data, weight], acc, config)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
+import numpy.typing as npt
 from tvm import te, tirx
 
 from vtaops.config import HardwareConfig
 from vtaops.layout import data_layout
-from vtaops.ops.base import Operator, Pair, require_at_least
+from vtaops.ops.arguments import Arguments, int8_array
+from vtaops.ops.base import Operator
 from vtaops.ops.diagonal import declare_product, declare_scale, scale_buffer
 from vtaops.ops.postprocess import (
     AluStage,
@@ -19,8 +22,11 @@ from vtaops.ops.postprocess import (
     declare_postprocessing,
     shift_stages,
 )
-from vtaops.ops.window import Padding, Window, four_sides
+from vtaops.ops.window import ImageWindow
 from vtaops.program import Buffer, Role
+from vtaops.shapes import Padding, Pair, four_sides, require_at_least
+
+Pool = TypeVar("Pool", bound="_Pool2d")
 
 LEAST = -128
 """Neutral for the maximum of int8 values: what a pooling window finds in the padding."""
@@ -45,10 +51,34 @@ class _Pool2d(Operator):
         object.__setattr__(self, "kernel", self.window.kernel)
         object.__setattr__(self, "strides", self.window.stride)
 
+    @classmethod
+    def of(
+        cls: type[Pool],
+        data: npt.ArrayLike,
+        kernel: Pair,
+        *,
+        strides: Pair | None = None,
+        padding: Padding = 0,
+        **parameters: Any,
+    ) -> tuple[Pool, Arguments]:
+        """Return the pool of an int8 array (N, C, H, W), and the array.
+
+        Windows step by their own size unless `strides` says otherwise.
+
+        Raises
+        ------
+        ShapeError
+            If rank, dtype or parameters do not fit.
+        """
+        images = int8_array("data", data, "NCHW")
+        step = kernel if strides is None else strides
+        n, c, height, width = images.shape
+        return cls(n, c, height, width, kernel, step, padding, **parameters), (images,)
+
     @property
-    def window(self) -> Window:
+    def window(self) -> ImageWindow:
         """The window over the image."""
-        return Window.of((self.height, self.width), self.kernel, self.strides, self.padding)
+        return ImageWindow.of((self.height, self.width), self.kernel, self.strides, self.padding)
 
     @property
     def macs(self) -> int:

@@ -1,4 +1,4 @@
-"""Window: how a pooling or convolution window slides over an image; rules of shapes."""
+"""ImageWindow: how a pooling or convolution window slides over an image; rules of shapes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ import tvm
 from tvm import te, tirx
 
 from vtaops.errors import ShapeError
-from vtaops.ops.base import Pair, as_pair, require_at_least
-
-Padding = int | tuple[int, int] | tuple[int, int, int, int]
+from vtaops.shapes import SIDES, Padding, Pair, as_pair, four_sides, require_at_least
 
 
 @dataclass(frozen=True)
-class Window:
+class ImageWindow:
     """A window that slides over a padded image.
 
     Attributes
@@ -39,9 +37,9 @@ class Window:
     pads: tuple[int, int, int, int]
 
     @staticmethod
-    def of(size: tuple[int, int], kernel: Pair, strides: Pair, padding: Padding) -> Window:
+    def of(size: tuple[int, int], kernel: Pair, strides: Pair, padding: Padding) -> ImageWindow:
         """Read the parameters as users write them."""
-        return Window(
+        return ImageWindow(
             size, as_pair("kernel", kernel), as_pair("strides", strides), four_sides(padding)
         )
 
@@ -49,8 +47,7 @@ class Window:
         names = ("height", "width", "kernel_h", "kernel_w", "stride_h", "stride_w")
         numbers = (*self.size, *self.kernel, *self.stride)
         require_at_least(1, **dict(zip(names, numbers, strict=True)))
-        sides = ("padding_top", "padding_left", "padding_bottom", "padding_right")
-        require_at_least(0, **dict(zip(sides, self.pads, strict=True)))
+        require_at_least(0, **dict(zip(SIDES, self.pads, strict=True)))
         for axis, extent, needed in zip(
             ("height", "width"), self.padded_size, self.kernel, strict=True
         ):
@@ -101,21 +98,3 @@ class Window:
             return tirx.if_then_else(inside, pixel, tvm.tirx.const(value, "int8"))
 
         return te.compute((n, c, *self.padded_size, *tile), body, name="data_buf")
-
-
-def four_sides(padding: Padding) -> tuple[int, int, int, int]:
-    """Return padding as (top, left, bottom, right).
-
-    Raises
-    ------
-    ShapeError
-        If it is neither one integer, two, nor four.
-    """
-    sides = (padding,) if isinstance(padding, int) else padding
-    if not isinstance(sides, tuple) or len(sides) not in (1, 2, 4):
-        raise ShapeError(
-            f"padding is {padding!r}; give one integer, (height, width) or "
-            f"(top, left, bottom, right)"
-        )
-    top, left, bottom, right = (sides * 4)[:4]
-    return top, left, bottom, right

@@ -1,7 +1,16 @@
 """Programs as data: representation, file format, statistics, disassembly, verifier."""
 
 from vtaops.program.builder import ProgramBuilder
-from vtaops.program.program import MICRO_OPS, NO_BUFFER, Buffer, Program, Role
+from vtaops.program.program import MICRO_OPS, NO_BUFFER, Buffer, OperatorRecord, Program, Role
 from vtaops.program.statistics import Statistics
 
-__all__ = ["MICRO_OPS", "NO_BUFFER", "Buffer", "Program", "ProgramBuilder", "Role", "Statistics"]
+__all__ = [
+    "MICRO_OPS",
+    "NO_BUFFER",
+    "Buffer",
+    "OperatorRecord",
+    "Program",
+    "ProgramBuilder",
+    "Role",
+    "Statistics",
+]

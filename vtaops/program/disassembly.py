@@ -44,6 +44,11 @@ def _summary(program: Program) -> str:
         f"{program.dram_nbytes} bytes of DRAM",
     ]
     lines += [f"{key}: {value}" for key, value in sorted(program.metadata.items())]
+    for operator in program.operators:
+        spans = ", ".join(f"{first}..{end - 1}" for first, end in operator.spans)
+        name = f"{operator.name}: " if operator.name else ""
+        lines.append(f"{name}{operator.kind} in instructions {spans}")
+        lines += [f"  {key}: {dict(getattr(operator, key))}" for key in ("parameters", "tiling")]
     return "\n".join(lines)
 
 

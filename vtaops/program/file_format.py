@@ -40,12 +40,12 @@ from vtaops import views
 from vtaops.config import INSTRUCTION_BYTES, MICRO_OP_BYTES, HardwareConfig
 from vtaops.errors import ProgramError, VTAError
 from vtaops.layout import Layout
-from vtaops.program.program import Buffer, Program, Role
+from vtaops.program.program import Buffer, OperatorRecord, Program, Role
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 MAGIC = b"VTAPROG\0"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 _PREAMBLE = struct.Struct("<8sIIQ")
 _DIGEST_BYTES = hashlib.sha256().digest_size
@@ -63,6 +63,15 @@ _HEADER_KEYS = {
     "instructions": int,
     "metadata": dict,
     "micro_ops": int,
+    "operators": list,
+}
+_OPERATOR_KEYS = {
+    "kind": str,
+    "macs": int,
+    "name": str,
+    "parameters": dict,
+    "spans": list,
+    "tiling": dict,
 }
 _BUFFER_KEYS = {
     "dtype": str,
@@ -72,8 +81,9 @@ _BUFFER_KEYS = {
     "role": str,
     "shape": list,
 }
-_OPTIONAL_BUFFER_KEYS = {"value": list, "view": dict}
-"""A buffer entry has them where they say something: of constants, of layouts with a view."""
+_OPTIONAL_BUFFER_KEYS = {"fill": int, "offset": int, "value": list, "view": dict}
+"""A buffer entry has them where they say something: of scratch that is filled or in the arena, of
+constants, of layouts with a view."""
 
 
 def save(program: Program, path: str | Path) -> None:
@@ -214,15 +224,18 @@ def _header(program: Program) -> dict[str, Any]:
         "instructions": len(program.instructions),
         "metadata": dict(program.metadata),
         "micro_ops": len(program.micro_ops),
+        "operators": [operator.as_dict() for operator in program.operators],
     }
 
 
 def _buffer_entry(buffer: Buffer) -> dict[str, Any]:
     view = {} if buffer.layout.view is None else {"view": buffer.layout.view.to_dict()}
     value = {"value": list(buffer.value)} if buffer.value else {}
+    scratch = {"offset": buffer.offset, "fill": buffer.fill}
     return {
         **view,
         **value,
+        **{key: number for key, number in scratch.items() if number is not None},
         "dtype": buffer.dtype,
         "layout": buffer.layout.text,
         "logical": buffer.layout.logical,
@@ -293,7 +306,17 @@ def _program(header: dict[str, Any], sections: bytes) -> Program:
         micro_ops=_array(sections[micro_ops:], np.uint32),
         buffers=_buffers(header["buffers"]),
         metadata=header["metadata"],
+        operators=tuple(map(_operator, header["operators"])),
     )
+
+
+def _operator(entry: Any) -> OperatorRecord:
+    fields = _typed(entry, _OPERATOR_KEYS, "an operator")
+    spans = fields.pop("spans")
+    for span in spans:
+        if not isinstance(span, list) or [type(edge) for edge in span] != [int, int]:
+            raise ProgramError(f"an operator has the span {_short(span)}; spans are [first, end]")
+    return OperatorRecord(**fields, spans=tuple(map(tuple, spans)))
 
 
 def _array(data: bytes, dtype: type[_Scalar]) -> npt.NDArray[_Scalar]:
@@ -350,7 +373,8 @@ def _buffer(entry: Any, owner: str) -> Buffer:
     value = tuple(fields.get("value", ()))
     if any(type(scalar) is not int for scalar in value):
         raise ProgramError(f"{owner} has a value of other things than integers: {_short(value)}")
-    buffer = Buffer(fields["name"], Role(fields["role"]), shape, dtype, layout, value)
-    if buffer.nbytes > _MAX_NBYTES:
+    placed = {key: fields[key] for key in ("offset", "fill") if key in fields}
+    buffer = Buffer(fields["name"], Role(fields["role"]), shape, dtype, layout, value, **placed)
+    if buffer.nbytes + (buffer.offset or 0) > _MAX_NBYTES:
         raise ProgramError(f"{owner} has {buffer.nbytes} bytes; DRAM ends at {_MAX_NBYTES}")
     return buffer

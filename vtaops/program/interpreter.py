@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -212,7 +213,7 @@ def _shift(x: np.int64, y: np.int64) -> int:
     return (exact + 2**31) % 2**32 - 2**31
 
 
-def interpret(program: Program, *arrays: npt.ArrayLike) -> npt.NDArray[np.generic]:
+def interpret(program: Program, *arrays: npt.ArrayLike) -> npt.NDArray[np.generic] | Any:
     """Return the output of a program, as `Program.run` does on a device.
 
     Parameters
@@ -230,9 +231,12 @@ def interpret(program: Program, *arrays: npt.ArrayLike) -> npt.NDArray[np.generi
     config = program.config
     if len(arrays) != len(program.inputs):
         raise ShapeError(f"{len(arrays)} arrays given; the program takes {len(program.inputs)}")
-    sizes = [*(buffer.nbytes for buffer in program.buffers), program.micro_ops.nbytes]
-    pages = [-(-size // PAGE_BYTES) for size in sizes]
-    addresses = [PAGE_BYTES * (1 + sum(pages[:index])) for index in range(len(pages))]
+    alone = [0 if b.offset is not None else b.nbytes for b in program.buffers]
+    pages = [-(-n // PAGE_BYTES) for n in (*alone, program.micro_ops.nbytes, program.arena_nbytes)]
+    *addresses, arena = [PAGE_BYTES * (1 + sum(pages[:index])) for index in range(len(pages))]
+    for index, buffer in enumerate(program.buffers):
+        if buffer.offset is not None:
+            addresses[index] = arena + buffer.offset
     machine = Interpreter(config, PAGE_BYTES * (1 + sum(pages)))
 
     def place(address: int, image: npt.NDArray[np.generic]) -> None:
@@ -246,6 +250,8 @@ def interpret(program: Program, *arrays: npt.ArrayLike) -> npt.NDArray[np.generi
             place(address, buffer.pack(given[buffer.name]))
         elif buffer in program.constants:
             place(address, buffer.constant_image())
+        elif buffer.fill is not None:
+            place(address, buffer.fill_image())
     for instruction, relocation in zip(program, program.relocations.tolist(), strict=True):
         if isinstance(instruction, Load | Store) and relocation != NO_BUFFER:
             address = addresses[-1 if relocation == MICRO_OPS else relocation]
@@ -253,6 +259,9 @@ def interpret(program: Program, *arrays: npt.ArrayLike) -> npt.NDArray[np.generi
             base = instruction.dram_base + address // unit
             instruction = replace(instruction, dram_base=base)
         machine.execute(instruction)
-    (output,) = program.outputs
-    first = addresses[program.buffers.index(output)]
-    return output.unpack(machine.dram[first : first + output.nbytes])
+    results = tuple(
+        buffer.unpack(machine.dram[address : address + buffer.nbytes])
+        for buffer, address in zip(program.buffers, addresses[:-1], strict=True)
+        if buffer in program.outputs
+    )
+    return results[0] if len(results) == 1 else results

@@ -1,4 +1,4 @@
-"""Program: a compiled operator as data, which any device runs.
+"""Program: compiled operators as data, which any device runs.
 
 Owns the representation only. Instructions address DRAM relative to the buffers that the program
 declares; `vtaops.runtime` places those buffers and adds their addresses. The file format, the
@@ -71,11 +71,20 @@ class Buffer:
         How the device sees it.
     value : tuple of int
         The scalars of a `CONSTANT`, in C order; empty for other roles.
+    offset : int, optional
+        First byte of a `SCRATCH` buffer in the arena of the program: one allocation in which
+        buffers that are not in use at the same time may overlap. None: an allocation of its own,
+        as other roles have.
+    fill : int, optional
+        Scalar that fills a `SCRATCH` buffer when the program is loaded. What of it is read before
+        the program writes it, such as a border around an image, the program never writes. A filled
+        buffer has an allocation of its own.
 
     Raises
     ------
     ProgramError
-        If a constant has not as many scalars as its shape, or another buffer has a value.
+        If a constant has not as many scalars as its shape, or another buffer has a value; if a
+        buffer that is not scratch has an offset or a fill, or a buffer has both.
     """
 
     name: str
@@ -84,14 +93,37 @@ class Buffer:
     dtype: str
     layout: Layout
     value: tuple[int, ...] = ()
+    offset: int | None = None
+    fill: int | None = None
 
     def __post_init__(self) -> None:
+        if (self.offset, self.fill) != (None, None):
+            self._check_scratch()
         expected = math.prod(self.shape) if self.role is Role.CONSTANT else 0
         if len(self.value) != expected:
             raise ProgramError(
                 f"{self.name} ({self.role.value}, shape {self.shape}) has a value of "
                 f"{len(self.value)} scalars; it must have {expected}"
             )
+
+    def _check_scratch(self) -> None:
+        if self.role is not Role.SCRATCH:
+            raise ProgramError(
+                f"{self.name} ({self.role.value}) has an offset or a fill; only scratch buffers do"
+            )
+        if self.offset is not None and self.fill is not None:
+            raise ProgramError(
+                f"{self.name} is filled with {self.fill}, so it must lie outside of the arena, "
+                f"whose slots others overwrite; it has the offset {self.offset}"
+            )
+        if self.offset is not None and self.offset < 0:
+            raise ProgramError(f"{self.name} has the offset {self.offset}; it must not be negative")
+        if self.fill is not None:
+            numbers = np.iinfo(self.dtype)
+            if not numbers.min <= self.fill <= numbers.max:
+                raise ProgramError(
+                    f"{self.name} is filled with {self.fill}, which no {self.dtype} is"
+                )
 
     @cached_property
     def packed_shape(self) -> tuple[int, ...]:
@@ -109,6 +141,10 @@ class Buffer:
     def constant_image(self) -> npt.NDArray[np.generic]:
         """Return the DRAM image of a `CONSTANT`."""
         return self.pack(np.array(self.value, self.dtype).reshape(self.shape))
+
+    def fill_image(self) -> npt.NDArray[np.generic]:
+        """Return the DRAM image of a filled buffer when the program is loaded."""
+        return np.full(self.packed_shape, self.fill, self.dtype)
 
     def checked(self, array: npt.ArrayLike) -> npt.NDArray[np.generic]:
         """Return a logical tensor as an array.
@@ -142,6 +178,37 @@ class Buffer:
         return self.layout.unpack(packed, self.shape)
 
 
+@dataclass(frozen=True)
+class OperatorRecord:
+    """What a program says of one of its operators, for people and reports.
+
+    Attributes
+    ----------
+    name : str
+        Its name in the program; may be empty.
+    kind : str
+        Class of the operator, for example ``"Conv2d"``.
+    parameters, tiling : mapping
+        JSON-like: the fields of the operator and of its tiling.
+    macs : int
+        Multiply-accumulates of the operator as the user states it.
+    spans : tuple of (int, int)
+        Ranges (first, last + 1) of its instructions, ascending and disjoint. What an instruction
+        needs (its micro-ops, a token that is passed on) belongs to the operator too.
+    """
+
+    name: str = ""
+    kind: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    tiling: Mapping[str, Any] = field(default_factory=dict)
+    macs: int = 0
+    spans: tuple[tuple[int, int], ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain data, ready for JSON."""
+        return {**vars(self), "spans": [list(span) for span in self.spans]}
+
+
 @dataclass(frozen=True, eq=False)
 class Program:
     """A finished instruction stream with everything that it needs to run.
@@ -160,12 +227,15 @@ class Program:
     buffers : tuple of Buffer
         All other DRAM buffers; inputs, parameters and outputs are the arguments of `run`, in order.
     metadata : mapping
-        JSON-like description for people: operator, tiling, versions.
+        JSON-like description for people: for which capabilities, which network.
+    operators : tuple of OperatorRecord
+        The operators that it computes, and which instructions belong to each.
 
     Raises
     ------
     ProgramError
-        If arrays have wrong types or shapes, two buffers have one name, or a relocation names none.
+        If arrays have wrong types or shapes, two buffers have one name, a relocation names none, or
+        an operator has instructions that do not exist.
     """
 
     config: HardwareConfig
@@ -174,6 +244,7 @@ class Program:
     micro_ops: npt.NDArray[np.uint32]
     buffers: tuple[Buffer, ...]
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    operators: tuple[OperatorRecord, ...] = ()
 
     def __post_init__(self) -> None:
         count = len(self.instructions)
@@ -200,6 +271,13 @@ class Program:
                 f"instruction {bad[0]} refers to buffer {self.relocations[bad[0]]}; "
                 f"the program has {len(self.buffers)} buffers"
             )
+        for operator in self.operators:
+            edges = [edge for span in operator.spans for edge in span]
+            if edges != sorted(set(edges)) or not all(0 <= edge <= count for edge in edges):
+                raise ProgramError(
+                    f"operator {operator.name!r} has the instructions {operator.spans}; spans are "
+                    f"ascending, disjoint, and end at {count}"
+                )
 
     # ------------------------------------------------------------------- access
 
@@ -241,11 +319,18 @@ class Program:
         """The buffers that the host reads after a run, in order."""
         return tuple(buffer for buffer in self.buffers if buffer.role is Role.OUTPUT)
 
+    @cached_property
+    def arena_nbytes(self) -> int:
+        """Bytes of the arena: up to the end of the last buffer in it."""
+        ends = [b.offset + b.nbytes for b in self.buffers if b.offset is not None]
+        return max(ends, default=0)
+
     @property
     def dram_nbytes(self) -> int:
-        """Bytes of DRAM that the program occupies: instructions, micro-ops and all buffers."""
+        """Bytes of DRAM that the program occupies: instructions, micro-ops, buffers, the arena."""
         own = self.instructions.nbytes + len(self.micro_ops) * MICRO_OP_BYTES
-        return own + sum(buffer.nbytes for buffer in self.buffers)
+        alone = sum(buffer.nbytes for buffer in self.buffers if buffer.offset is None)
+        return own + alone + self.arena_nbytes
 
     # ---------------------------- what one does with a program; each is a room's own work
 
@@ -325,8 +410,8 @@ class Program:
 
         return load(path)
 
-    def run(self, device: Device, *arrays: npt.ArrayLike) -> npt.NDArray[np.generic]:
-        """Run the program once and return its output.
+    def run(self, device: Device, *arrays: npt.ArrayLike) -> npt.NDArray[np.generic] | Any:
+        """Run the program once and return its output, or a tuple if it has several.
 
         Parameters
         ----------

@@ -48,7 +48,8 @@ def statistics_data(
     performed = statistics.gemm_counter * config.macs_per_cycle
     minimum = compulsory_nbytes(program)
     data: dict[str, Any] = {
-        "operator": dict(program.metadata),
+        "metadata": dict(program.metadata),
+        "operators": [operator.as_dict() for operator in program.operators],
         "config": {"name": config.name, "bitstream_id": config.bitstream_id},
         "counters": statistics.as_dict(),
         "dram_nbytes": statistics.dram_nbytes,
@@ -78,7 +79,7 @@ def statistics_table(
     over = f"{data['dram_nbytes_over_minimum']:.2f} times that is moved"
     minimum = f"{data['dram_nbytes_minimum']:,}"
     table.add_row("minimum", minimum, f"every byte in use, moved once; {over}")
-    macs = program.metadata.get("macs")
+    macs = sum(operator.macs for operator in program.operators)
     # More where channels fill no tile, fewer where products with padding are left out.
     asked = f"; the operator has {macs:,}" if macs else ""
     table.add_row("multiply-adds", f"{data['macs_performed']:,}", f"in tile products{asked}")

@@ -7,6 +7,7 @@ launches, and unpacks the result. Knows devices only through the `Device` protoc
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -94,6 +95,7 @@ class LoadedProgram(Closing):
         self.program = program
         self.device = device
         self._allocated: list[DeviceBuffer] = []
+        self._buffers: dict[str, DeviceBuffer] = {}  # all but those in the arena
         self._closed = False
         # What is usually the same in many runs, a device may know already.
         self._write_constant = device.write
@@ -115,15 +117,26 @@ class LoadedProgram(Closing):
 
     def _fill(self) -> None:
         program = self.program
-        self._buffers = [self._alloc(buffer.nbytes) for buffer in program.buffers]
+        arena = self._alloc(program.arena_nbytes) if program.arena_nbytes else None
+        self._buffers = {}
+        addresses = []
+        for buffer in program.buffers:
+            if buffer.offset is None:
+                place = self._buffers[buffer.name] = self._alloc(buffer.nbytes)
+                addresses.append(place.address)
+            else:
+                assert arena is not None
+                addresses.append(arena.address + buffer.offset)
         micro_ops = self._alloc(len(program.micro_ops) * MICRO_OP_BYTES)
         self._instructions = self._alloc(program.instructions.nbytes)
-        addresses = [buffer.address for buffer in self._buffers]
         self._write_constant(micro_ops, program.micro_ops)
         words = relocate(program, addresses, micro_ops.address)
         self._write_constant(self._instructions, words)
-        for constant in program.constants:
-            self._write_constant(self._device_buffer(constant.name), constant.constant_image())
+        for buffer in program.buffers:
+            if buffer.role is Role.CONSTANT:
+                self._write_constant(self._buffers[buffer.name], buffer.constant_image())
+            elif buffer.fill is not None:
+                self._write_constant(self._buffers[buffer.name], buffer.fill_image())
 
     @property
     def instruction_address(self) -> int:
@@ -132,8 +145,10 @@ class LoadedProgram(Closing):
 
     def run(
         self, *arrays: npt.ArrayLike, timeout: float = DEFAULT_TIMEOUT
-    ) -> npt.NDArray[np.generic]:
+    ) -> npt.NDArray[np.generic] | Any:
         """Run once: pack and write the inputs, launch, read and unpack the output.
+
+        Returns one array, or a tuple if the program has several outputs.
 
         Where the device has lost the program, because it was reset, it is placed anew; after any
         other failure of the device the next run does so.
@@ -162,10 +177,13 @@ class LoadedProgram(Closing):
         if self._closed:
             raise DeviceError("the program was removed from the device; load it again")
         try:
-            image = self._run(images, timeout)
+            stored = self._run(images, timeout)
         except BufferLost:
-            image = self._run(images, timeout)
-        return self.program.outputs[0].unpack(image)
+            stored = self._run(images, timeout)
+        results = tuple(
+            b.unpack(image) for b, image in zip(self.program.outputs, stored, strict=True)
+        )
+        return results[0] if len(results) == 1 else results
 
     def launch(self, *, timeout: float = DEFAULT_TIMEOUT) -> None:
         """Run again on what the memory of the device holds since the last `run`.
@@ -179,7 +197,9 @@ class LoadedProgram(Closing):
             raise DeviceError("the program is not in the memory of the device; call run first")
         self.device.launch(self._instructions.address, len(self.program), timeout)
 
-    def _run(self, images: list[npt.NDArray[np.generic]], timeout: float) -> npt.NDArray[np.uint8]:
+    def _run(
+        self, images: list[npt.NDArray[np.generic]], timeout: float
+    ) -> list[npt.NDArray[np.uint8]]:
         if not self._allocated:
             self._place()
         try:
@@ -190,20 +210,15 @@ class LoadedProgram(Closing):
 
     def _run_placed(
         self, images: list[npt.NDArray[np.generic]], timeout: float
-    ) -> npt.NDArray[np.uint8]:
+    ) -> list[npt.NDArray[np.uint8]]:
         for buffer, image in zip(self.program.inputs, images, strict=True):
-            place = self._device_buffer(buffer.name)
+            place = self._buffers[buffer.name]
             if buffer.role is Role.PARAMETER:
                 self._write_constant(place, image)
             else:
                 self.device.write(place, image)
         self.device.launch(self._instructions.address, len(self.program), timeout)
-        (output,) = self.program.outputs
-        return self.device.read(self._device_buffer(output.name), output.nbytes)
-
-    def _device_buffer(self, name: str) -> DeviceBuffer:
-        index = [buffer.name for buffer in self.program.buffers].index(name)
-        return self._buffers[index]
+        return [self.device.read(self._buffers[b.name], b.nbytes) for b in self.program.outputs]
 
     def close(self) -> None:
         """Free the device memory; calling it again does nothing."""
@@ -217,7 +232,7 @@ class LoadedProgram(Closing):
         self._allocated.clear()
 
 
-def run(program: Program, device: Device, *arrays: npt.ArrayLike) -> npt.NDArray[np.generic]:
+def run(program: Program, device: Device, *arrays: npt.ArrayLike) -> npt.NDArray[np.generic] | Any:
     """Load `program`, run it once, free it; see `LoadedProgram.run`."""
     with LoadedProgram(program, device) as loaded:
         return loaded.run(*arrays)

@@ -27,7 +27,7 @@ from vtaops.ops import (
 )
 from vtaops.ops.conv2d_transpose import Phases
 from vtaops.ops.depthwise import CYCLES_OF_A_TAP
-from vtaops.ops.window import Window
+from vtaops.ops.window import ImageWindow
 from vtaops.schedule.tiling import Tiling
 
 Count = Any
@@ -356,7 +356,7 @@ def _line(extent: int) -> Axis:
     return Axis(extent, 1, 1, (True,) * extent)
 
 
-def _sliding(window: Window) -> tuple[Axis, Axis]:
+def _sliding(window: ImageWindow) -> tuple[Axis, Axis]:
     """Return the axes (rows, columns) of a sliding window."""
     rows, columns = (
         Axis(

@@ -22,12 +22,12 @@ from vtaops.session.functions import (
     shift_right,
     sub,
 )
-from vtaops.session.operators import Operators
+from vtaops.session.operators import OperatorMethods
 from vtaops.session.session import LOADED_PROGRAMS, Placement, Session
 
 __all__ = [
     "LOADED_PROGRAMS",
-    "Operators",
+    "OperatorMethods",
     "Placement",
     "Session",
     "add",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec
 
-from vtaops.session.operators import Int8Array
+from vtaops.ops.arguments import Int8Array
 from vtaops.session.session import Session
 
 P = ParamSpec("P")

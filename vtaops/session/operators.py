@@ -1,15 +1,17 @@
-"""Operators: every operator on NumPy arrays, with the shapes read from the arrays.
+"""OperatorMethods: every operator on NumPy arrays, with the shapes read from the arrays.
 
 Owns the user's way to write an operator: arrays in, int8 array out, parameters by keyword. Whoever
-can run an operator description (`Session`) inherits these methods; they know no device.
+can run an operator description (`Session`) inherits these methods; they know no device. The classes
+of `vtaops.ops` read the arrays (`Conv2d.of`); signatures and documentation stand here.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
-import numpy as np
 import numpy.typing as npt
 
 from vtaops.config import HardwareConfig
@@ -25,19 +27,18 @@ from vtaops.ops import (
     MaxPool2d,
     Operator,
 )
-from vtaops.ops.base import Pair, plain, require_at_least
-from vtaops.ops.elementwise import Function
+from vtaops.ops.arguments import Arguments, Int8Array, int8_array
+from vtaops.ops.base import plain
 from vtaops.ops.postprocess import Rounding
-from vtaops.ops.window import Padding
 from vtaops.schedule import Tiling
+from vtaops.shapes import Padding, Pair, require_at_least
 
-Int8Array = npt.NDArray[np.int8]
 Clip = tuple[int, int] | None
 
 INT8 = (-128, 127)
 
 
-class Operators(ABC):
+class OperatorMethods(ABC):
     """The operators as methods; every one ends in `run`.
 
     All raise `ShapeError` if ranks, dtypes, channel counts or parameters do not fit,
@@ -126,44 +127,7 @@ class Operators(ABC):
         DeviceError
             If the device fails.
         """
-        images = _int8("data", data, "NCHW")
-        filters = _int8("kernel", kernel, "OIHW")
-        groups = plain(groups)
-        require_at_least(1, groups=groups)
-        if images.shape[1] != filters.shape[1] * groups:
-            raise ShapeError(
-                f"data has {images.shape[1]} channels (shape {images.shape}), kernel expects "
-                f"{filters.shape[1] * groups} (shape {filters.shape}, groups {groups})"
-            )
-        op = Conv2d(
-            batch=images.shape[0],
-            in_channels=images.shape[1],
-            out_channels=filters.shape[0],
-            height=images.shape[2],
-            width=images.shape[3],
-            kernel=(filters.shape[2], filters.shape[3]),
-            strides=strides,
-            padding=padding,
-            dilation=dilation,
-            groups=groups,
-            bias=bias is not None,
-            shift=shift,
-            clip=clip,
-            rounding=rounding,
-            multiplier=multiplier is not None,
-            residual=residual is not None,
-            residual_scale=residual_scale,
-            residual_shift=residual_shift,
-            residual_clip=residual_clip,
-        )
-        if tiling is None:
-            op = op.folded_if_shorter(self.config)
-        arrays: list[npt.ArrayLike] = [images, filters]
-        arrays += _vector("bias", bias, op.out_channels)
-        arrays += _vector("multiplier", multiplier, op.out_channels)
-        if residual is not None:
-            arrays.append(_int8("residual", residual, "NCHW"))
-        return self.run(op, *arrays, tiling=tiling)
+        return self._call(Conv2d.of, locals())
 
     def depthwise_conv2d(
         self,
@@ -198,61 +162,16 @@ class Operators(ABC):
         -------
         int8 array, shape (N, C * M, OH, OW)
         """
-        channels = _int8("data", data, "NCHW").shape[1]
-        if unit not in ("gemm", "alu"):
+        given = locals()
+        del given["unit"]
+        if unit == "gemm":
+            given["groups"] = int8_array("data", data, "NCHW").shape[1]
+            return self._call(Conv2d.of, given)
+        if unit != "alu":
             raise ShapeError(f"unit is {unit!r}; it must be 'gemm' or 'alu'")
-        if unit == "alu":
-            if plain(dilation) not in (1, (1, 1)):
-                raise UnsupportedError(f"dilation is {dilation}; on the ALU it must be 1")
-            return self._depthwise_alu(
-                data, kernel, strides, padding, bias, shift, clip, rounding, tiling
-            )
-        return self.conv2d(
-            data,
-            kernel,
-            strides=strides,
-            padding=padding,
-            dilation=dilation,
-            groups=channels,
-            bias=bias,
-            shift=shift,
-            clip=clip,
-            rounding=rounding,
-            tiling=tiling,
-        )
-
-    def _depthwise_alu(
-        self,
-        data: npt.ArrayLike,
-        kernel: npt.ArrayLike,
-        strides: Pair,
-        padding: Padding,
-        bias: npt.ArrayLike | None,
-        shift: int,
-        clip: Clip,
-        rounding: Rounding,
-        tiling: Tiling | None,
-    ) -> Int8Array:
-        images, filters = _int8("data", data, "NCHW"), _int8("kernel", kernel, "OIHW")
-        if filters.shape[:2] != (images.shape[1], 1):
-            raise ShapeError(
-                f"data has {images.shape[1]} channels, kernel has shape {filters.shape}; on the "
-                f"ALU it must have one filter for each: ({images.shape[1]}, 1, KH, KW)"
-            )
-        op = DepthwiseConv2dAlu(
-            batch=images.shape[0],
-            channels=images.shape[1],
-            height=images.shape[2],
-            width=images.shape[3],
-            kernel=(filters.shape[2], filters.shape[3]),
-            strides=strides,
-            padding=padding,
-            bias=bias is not None,
-            shift=shift,
-            clip=clip,
-            rounding=rounding,
-        )
-        return self.run(op, images, filters, *_vector("bias", bias, op.channels), tiling=tiling)
+        if plain(given.pop("dilation")) not in (1, (1, 1)):
+            raise UnsupportedError(f"dilation is {dilation}; on the ALU it must be 1")
+        return self._call(DepthwiseConv2dAlu.of, given)
 
     def conv2d_transpose(
         self,
@@ -289,29 +208,7 @@ class Operators(ABC):
         -------
         int8 array, shape (N, O, OH, OW)
         """
-        images = _int8("data", data, "NCHW")
-        filters = _int8("kernel", kernel, "IOHW")
-        if images.shape[1] != filters.shape[0]:
-            raise ShapeError(
-                f"data has {images.shape[1]} channels (shape {images.shape}), kernel expects "
-                f"{filters.shape[0]} (shape {filters.shape}, axes IOHW)"
-            )
-        op = Conv2dTranspose(
-            batch=images.shape[0],
-            in_channels=images.shape[1],
-            out_channels=filters.shape[1],
-            height=images.shape[2],
-            width=images.shape[3],
-            kernel=(filters.shape[2], filters.shape[3]),
-            strides=strides,
-            padding=padding,
-            output_padding=output_padding,
-            bias=bias is not None,
-            shift=shift,
-            clip=clip,
-            rounding=rounding,
-        )
-        return self.run(op, images, filters, *_vector("bias", bias, op.out_channels), tiling=tiling)
+        return self._call(Conv2dTranspose.of, locals())
 
     def gemm(
         self,
@@ -341,22 +238,7 @@ class Operators(ABC):
         -------
         int8 array, shape (M, N)
         """
-        left, right = _int8("data", data, "MK"), _int8("weight", weight, "NK")
-        if left.shape[1] != right.shape[1]:
-            raise ShapeError(
-                f"data has shape {left.shape} and weight {right.shape}; their last extents must "
-                f"be equal"
-            )
-        op = Gemm(
-            m=left.shape[0],
-            n=right.shape[0],
-            k=left.shape[1],
-            bias=bias is not None,
-            shift=shift,
-            clip=clip,
-            rounding=rounding,
-        )
-        return self.run(op, left, right, *_vector("bias", bias, op.n), tiling=tiling)
+        return self._call(Gemm.of, locals())
 
     dense = gemm
 
@@ -385,22 +267,7 @@ class Operators(ABC):
         -------
         int8 array, shape (B, M, N)
         """
-        left, right = _int8("data", data, "BMK"), _int8("other", other, "BNK")
-        if (left.shape[0], left.shape[2]) != (right.shape[0], right.shape[2]):
-            raise ShapeError(
-                f"data has shape {left.shape} and other {right.shape}; their first and last "
-                f"extents must be equal"
-            )
-        op = BatchMatmul(
-            batch=left.shape[0],
-            m=left.shape[1],
-            n=right.shape[1],
-            k=left.shape[2],
-            shift=shift,
-            clip=clip,
-            rounding=rounding,
-        )
-        return self.run(op, left, right, tiling=tiling)
+        return self._call(BatchMatmul.of, locals())
 
     # -------------------------------------------------------------------------- pooling
 
@@ -432,11 +299,7 @@ class Operators(ABC):
         -------
         int8 array, shape (N, C, OH, OW)
         """
-        images = _int8("data", data, "NCHW")
-        step = kernel if strides is None else strides
-        n, c, h, w = images.shape
-        op = MaxPool2d(n, c, h, w, kernel=kernel, strides=step, padding=padding)
-        return self.run(op, images, tiling=tiling)
+        return self._call(MaxPool2d.of, locals())
 
     def avg_pool2d(
         self,
@@ -467,21 +330,7 @@ class Operators(ABC):
         -------
         int8 array, shape (N, C, OH, OW)
         """
-        images = _int8("data", data, "NCHW")
-        n, c, h, w = images.shape
-        op = AvgPool2d(
-            n,
-            c,
-            h,
-            w,
-            kernel=kernel,
-            strides=kernel if strides is None else strides,
-            padding=padding,
-            count_include_pad=count_include_pad,
-            rounding=rounding,
-            clip=clip,
-        )
-        return self.run(op, images, tiling=tiling)
+        return self._call(AvgPool2d.of, locals())
 
     def global_avg_pool2d(
         self,
@@ -497,8 +346,9 @@ class Operators(ABC):
         -------
         int8 array, shape (N, C, 1, 1)
         """
-        height, width = _int8("data", data, "NCHW").shape[2:]
-        return self.avg_pool2d(data, (height, width), rounding=rounding, clip=clip, tiling=tiling)
+        given = locals()
+        height, width = int8_array("data", data, "NCHW").shape[2:]
+        return self._call(AvgPool2d.of, {**given, "kernel": (height, width)})
 
     # ----------------------------------------------------------------------- elementwise
 
@@ -535,9 +385,7 @@ class Operators(ABC):
         -------
         int8 array of the same shape
         """
-        return self._elementwise(
-            "add", (data, other), scale, other_scale, shift, clip, rounding, tiling
-        )
+        return self._call(partial(Elementwise.of, "add"), locals())
 
     def sub(
         self,
@@ -552,9 +400,7 @@ class Operators(ABC):
         tiling: Tiling | None = None,
     ) -> Int8Array:
         """Subtract: ``int8(clip((data * scale - other * other_scale) >> shift))``; as `add`."""
-        return self._elementwise(
-            "sub", (data, other), scale, other_scale, shift, clip, rounding, tiling
-        )
+        return self._call(partial(Elementwise.of, "sub"), locals())
 
     def multiply(
         self,
@@ -567,19 +413,19 @@ class Operators(ABC):
         tiling: Tiling | None = None,
     ) -> Int8Array:
         """Multiply elements: ``int8(clip((data * other) >> shift))``; as `add`; needs MUL."""
-        return self._elementwise("multiply", (data, other), 1, 1, shift, clip, rounding, tiling)
+        return self._call(partial(Elementwise.of, "multiply"), locals())
 
     def minimum(
         self, data: npt.ArrayLike, other: npt.ArrayLike, *, tiling: Tiling | None = None
     ) -> Int8Array:
         """Take the lesser of each pair of elements; as `add`."""
-        return self._elementwise("minimum", (data, other), 1, 1, 0, None, "truncate", tiling)
+        return self._call(partial(Elementwise.of, "minimum"), locals(), clip=None)
 
     def maximum(
         self, data: npt.ArrayLike, other: npt.ArrayLike, *, tiling: Tiling | None = None
     ) -> Int8Array:
         """Take the greater of each pair of elements; as `add`."""
-        return self._elementwise("maximum", (data, other), 1, 1, 0, None, "truncate", tiling)
+        return self._call(partial(Elementwise.of, "maximum"), locals(), clip=None)
 
     def requantize(
         self,
@@ -592,17 +438,17 @@ class Operators(ABC):
         tiling: Tiling | None = None,
     ) -> Int8Array:
         """Rescale: ``int8(clip((data * scale) >> shift))``; as `add`, for one tensor."""
-        return self._elementwise("identity", (data,), scale, 1, shift, clip, rounding, tiling)
+        return self._call(_identity, locals())
 
     def relu(self, data: npt.ArrayLike, *, tiling: Tiling | None = None) -> Int8Array:
         """Replace negative elements by 0; a tensor of any rank."""
-        return self._elementwise("identity", (data,), 1, 1, 0, (0, 127), "truncate", tiling)
+        return self._call(_identity, locals(), clip=(0, 127))
 
     def clip(
         self, data: npt.ArrayLike, low: int, high: int, *, tiling: Tiling | None = None
     ) -> Int8Array:
         """Bound the elements of a tensor of any rank to ``low..high``."""
-        return self._elementwise("identity", (data,), 1, 1, 0, (low, high), "truncate", tiling)
+        return self._call(_identity, {"data": data, "tiling": tiling}, clip=(low, high))
 
     def shift_right(
         self,
@@ -615,7 +461,8 @@ class Operators(ABC):
         """Shift the elements of a tensor of any rank right by 0..31 bits, with their sign."""
         bits = plain(bits)
         require_at_least(0, bits=bits)
-        return self._elementwise("identity", (data,), 1, 1, bits, None, rounding, tiling)
+        given = {"data": data, "rounding": rounding, "tiling": tiling}
+        return self._call(_identity, given, shift=bits, clip=None)
 
     def shift_left(
         self, data: npt.ArrayLike, bits: int, *, clip: Clip = INT8, tiling: Tiling | None = None
@@ -623,70 +470,22 @@ class Operators(ABC):
         """Shift the elements of a tensor of any rank to the left by 0..15 bits, and clip."""
         bits = plain(bits)
         require_at_least(0, bits=bits)
-        return self._elementwise("identity", (data,), 1, 1, -bits, clip, "truncate", tiling)
+        given = {"data": data, "clip": clip, "tiling": tiling}
+        return self._call(_identity, given, shift=-bits)
 
-    def _elementwise(
+    def _call(
         self,
-        function: Function,
-        arrays: tuple[npt.ArrayLike, ...],
-        scale: int,
-        other_scale: int,
-        shift: int,
-        clip: Clip,
-        rounding: Rounding,
-        tiling: Tiling | None,
+        of: Callable[..., tuple[Operator, Arguments]],
+        given: dict[str, Any],
+        **more: Any,
     ) -> Int8Array:
-        names = ("data", "other")[: len(arrays)]
-        tensors = [_int8(name, array) for name, array in zip(names, arrays, strict=True)]
-        if tensors[0].shape != tensors[-1].shape:
-            raise ShapeError(
-                f"data has shape {tensors[0].shape} and other {tensors[-1].shape}; they must be "
-                f"equal: VTA does not broadcast"
-            )
-        op = Elementwise(
-            function,
-            tensors[0].shape,
-            scale=scale,
-            other_scale=other_scale,
-            shift=shift,
-            clip=clip,
-            rounding=rounding,
-        )
-        return self.run(op, *tensors, tiling=tiling)
+        """Run the operator that `of` makes of the arguments of a method (its ``locals()``)."""
+        given = {name: value for name, value in given.items() if name != "self"}
+        tiling = given.pop("tiling")
+        op, arrays = of(**given, **more)
+        if isinstance(op, Conv2d) and tiling is None:
+            op = op.folded_if_shorter(self.config)
+        return self.run(op, *arrays, tiling=tiling)
 
 
-def _int8(name: str, array: npt.ArrayLike, axes: str = "") -> Int8Array:
-    """Return an int8 array of the rank of `axes`, or of any rank from 1 on."""
-    value = _array(name, array)
-    if value.dtype != np.int8:
-        raise ShapeError(f"{name} has dtype {value.dtype}; VTA computes on int8")
-    if axes and value.ndim != len(axes):
-        raise ShapeError(
-            f"{name} has rank {value.ndim} (shape {value.shape}); it must have rank {len(axes)}: "
-            f"{axes}"
-        )
-    if 0 in value.shape:
-        raise ShapeError(f"{name} is empty (shape {value.shape}); every extent must be at least 1")
-    return value
-
-
-def _array(name: str, value: npt.ArrayLike) -> npt.NDArray[Any]:
-    try:
-        return np.asarray(value)
-    except ValueError as error:
-        raise ShapeError(f"{name} is no array: {error}") from error
-
-
-def _vector(
-    name: str, vector: npt.ArrayLike | None, channels: int
-) -> tuple[npt.NDArray[np.int32], ...]:
-    """Return an int32 vector of channels, or nothing if there is none."""
-    if vector is None:
-        return ()
-    value = _array(name, vector)
-    if value.dtype != np.int32 or value.shape != (channels,):
-        raise ShapeError(
-            f"{name} has dtype {value.dtype} and shape {value.shape}; it must be int32 of shape "
-            f"({channels},)"
-        )
-    return (value,)
+_identity = partial(Elementwise.of, "identity")

@@ -1,7 +1,7 @@
 """Session: operators on arrays, with everything in between done and remembered.
 
 Compiles an operator once for each shape, keeps the program in the memory of the device, packs, runs
-and unpacks. The operators themselves are the methods of `vtaops.session.operators.Operators`.
+and unpacks. The operators themselves are the methods of `vtaops.session.operators.OperatorMethods`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, ParamSpec, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -27,13 +27,11 @@ from vtaops.runtime import Device, LoadedProgram, open_device
 from vtaops.runtime.device import Closing
 from vtaops.runtime.executor import DEFAULT_TIMEOUT
 from vtaops.schedule import Tiling
-from vtaops.session.operators import Operators
+from vtaops.session.operators import OperatorMethods
 from vtaops.tuner import COMPILED, Effort, tune
 
 Int8Array = npt.NDArray[np.int8]
-P = ParamSpec("P")
-
-Where = Literal["vta"] | Host
+Place = Literal["vta"] | Host
 
 LOADED_PROGRAMS = 64
 """Programs that a session keeps in device memory; the least recently used one makes room."""
@@ -56,12 +54,12 @@ class Placement:
     """
 
     operator: str
-    where: Where
+    where: Place
     reason: str
     runs: int
 
 
-class Session(Operators, Closing):
+class Session(OperatorMethods, Closing):
     """A device, and the programs that run on it.
 
     Use it as a context manager, or call `close`. Calls from several threads take turns.
@@ -175,7 +173,7 @@ class Session(Operators, Closing):
                 self._obstacles[op] = str(error)
         return self._obstacles.get(op, "")
 
-    def _place(self, op: Operator, where: Where, reason: str) -> Placement:
+    def _place(self, op: Operator, where: Place, reason: str) -> Placement:
         before = self._placements.get(op)
         return Placement(op.summary, where, reason, before.runs + 1 if before else 1)
 

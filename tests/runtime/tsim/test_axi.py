@@ -159,7 +159,7 @@ def test_stop_ends_what_is_under_way_and_the_next_run_is_right(jitter_seed):
         LoadedProgram(program, device) as loaded,
     ):
         expected = loaded.run(*arrays)
-        output = loaded._device_buffer(program.outputs[0].name)
+        output = loaded._buffers[program.outputs[0].name]
         control, seen = registers(device), set()
         for cycles in range(40, 640, 25):
             control.start(loaded._instructions.address, len(program))

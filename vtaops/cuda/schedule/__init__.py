@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from vtaops.cuda.schedule import (
@@ -33,6 +34,44 @@ from vtaops.kernels.ops import (
     UnaryOp,
 )
 
+Schedule = Callable[..., Any]
+"""``schedule(op, target, tile=None)`` returns a ``tvm.s_tir.Schedule``."""
+
+Tiles = Callable[[Any, CudaTarget], Iterable[Any]]
+"""``tiles(op, target)`` yields the tiles that a schedule can take."""
+
+
+def family(op: TensorOp, target: CudaTarget) -> tuple[Schedule, Tiles | None]:
+    """Return how an operator is scheduled for a GPU, and the tiles to choose from, if there are.
+
+    Raises
+    ------
+    UnsupportedError
+        If there is no CUDA schedule for this kind of operator.
+    """
+    match op:
+        case MatmulOp() if matmul_tensor.suits(op, target):
+            return matmul_tensor.schedule_tensor, matmul_tensor.tiles
+        case MatmulOp():
+            return matmul.schedule_matmul, matmul.tiles
+        case Conv2dOp():
+            return convolution.schedule_conv2d, convolution.tiles
+        case PackedConv2dOp():
+            return packed.schedule_packed, packed.tiles
+        case DepthwiseOp() | PoolOp():
+            return window.schedule_window, window.tiles
+        case SeparableOp():
+            return separable.schedule_separable, separable.tiles
+        case Conv1dOp():
+            return conv1d.schedule_conv1d, conv1d.tiles
+        case GlobalPoolOp():
+            return reduction.schedule_global_pool, None
+        case SoftmaxOp():
+            return reduction.schedule_softmax, None
+        case BroadcastOp() | UnaryOp() | NormalizeOp():
+            return elementwise.schedule_elementwise, None
+    raise UnsupportedError(f"there is no CUDA schedule for {type(op).__name__}")
+
 
 def schedule(op: TensorOp, target: CudaTarget) -> Any:
     """Return the scheduled kernel (``tvm.s_tir.Schedule``) of an operator for a GPU.
@@ -42,25 +81,4 @@ def schedule(op: TensorOp, target: CudaTarget) -> Any:
     UnsupportedError
         If there is no CUDA schedule for this kind of operator.
     """
-    match op:
-        case MatmulOp() if matmul_tensor.suits(op):
-            return matmul_tensor.schedule_tensor(op, target)
-        case MatmulOp():
-            return matmul.schedule_matmul(op, target)
-        case Conv2dOp():
-            return convolution.schedule_conv2d(op, target)
-        case PackedConv2dOp():
-            return packed.schedule_packed(op, target)
-        case DepthwiseOp() | PoolOp():
-            return window.schedule_window(op, target)
-        case SeparableOp():
-            return separable.schedule_separable(op, target)
-        case GlobalPoolOp():
-            return reduction.schedule_global_pool(op, target)
-        case SoftmaxOp():
-            return reduction.schedule_softmax(op, target)
-        case Conv1dOp():
-            return conv1d.schedule_conv1d(op, target)
-        case BroadcastOp() | UnaryOp() | NormalizeOp():
-            return elementwise.schedule_elementwise(op, target)
-    raise UnsupportedError(f"there is no CUDA schedule for {type(op).__name__}")
+    return family(op, target)[0](op, target)

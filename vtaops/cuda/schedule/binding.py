@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from vtaops.cuda.target import CudaTarget
+from vtaops.errors import ScheduleError
 from vtaops.kernels.build import create_function
 from vtaops.kernels.ops.common import Tensor
 
@@ -30,6 +33,15 @@ def inline(s: Any, *names: str) -> None:
     for name in names:
         if name in block_names(s):
             s.compute_inline(s.get_sblock(name))
+
+
+def fits(check: Callable[..., None], op: Any, tile: Any, target: CudaTarget) -> bool:
+    """Return whether ``check(op, tile, target)`` accepts a tile."""
+    try:
+        check(op, tile, target)
+    except ScheduleError:
+        return False
+    return True
 
 
 def bind(s: Any, **loops: Any) -> None:

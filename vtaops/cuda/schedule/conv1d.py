@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from vtaops.cuda.schedule.binding import bind, create_schedule, inline
@@ -30,6 +32,12 @@ class Conv1dTile:
     vthreads: int = 4
     shared: bool = True
     unroll: bool = True
+
+
+def tiles(op: Conv1dOp, target: CudaTarget) -> Iterator[Conv1dTile]:
+    """Yield the tiles to choose from."""
+    for threads, virtual, shared in product((64, 128, 256), (1, 2, 4, 8), (False, True)):
+        yield Conv1dTile(threads, virtual, shared)
 
 
 def schedule_conv1d(op: Conv1dOp, target: CudaTarget, tile: Conv1dTile | None = None) -> Any:

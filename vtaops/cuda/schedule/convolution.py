@@ -9,13 +9,15 @@ that fill up the last tile: any size runs at the speed of the next whole one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 from typing import Any
 
 from tvm import te, tirx
 
-from vtaops.cuda.schedule.binding import bind, create_schedule, inline
+from vtaops.cuda.schedule.binding import bind, create_schedule, fits, inline
 from vtaops.cuda.target import CudaTarget
 from vtaops.errors import ScheduleError
 from vtaops.kernels.ops.common import Expr, Tensor, largest_divisor, round_up, window_axes, zero
@@ -91,6 +93,17 @@ def choose_tile(op: Conv2dOp, target: CudaTarget) -> ConvTile:
         )
         tile = ConvTile(tile.channels, tile.rows, tile.columns, inputs)
     return tile
+
+
+def tiles(op: Conv2dOp, target: CudaTarget) -> Iterator[ConvTile]:
+    """Yield the tiles to choose from."""
+    for virtual, threads, each, rows, columns, wide, inputs in product(
+        (1, 2, 4), (2, 4, 8, 16), (1, 2, 4), (2, 4, 8), (4, 8, 16), (1, 2, 4), (4, 8)
+    ):
+        tile = ConvTile((virtual, threads, each), (rows, 1), (columns, wide), inputs)
+        useful = 64 <= threads * rows * columns <= 512 and virtual * each * wide <= 32
+        if useful and tile.block[0] < 2 * op.group_out and fits(check, op, tile, target):
+            yield tile
 
 
 def _dividing_channels(channels: int) -> tuple[int, int, int]:

@@ -8,12 +8,22 @@ no multiple of a tile are padded where tiles are fetched.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from tvm import te
 
-from vtaops.cuda.schedule.binding import VECTOR, bind, create_schedule, fetch, inline, pipeline
+from vtaops.cuda.schedule.binding import (
+    VECTOR,
+    bind,
+    create_schedule,
+    fetch,
+    fits,
+    inline,
+    pipeline,
+)
 from vtaops.cuda.target import CudaTarget
 from vtaops.errors import ScheduleError
 from vtaops.kernels.ops.common import Expr, Tensor, round_up, zero
@@ -62,6 +72,17 @@ class MatmulTile:
     def shared_bytes(self) -> int:
         """Bytes of shared memory, float32."""
         return 4 * self.step * sum(self.block) * self.stages
+
+
+def tiles(op: MatmulOp, target: CudaTarget) -> Iterator[MatmulTile]:
+    """Yield the tiles to choose from."""
+    shapes = [((32, 32), (2, 4)), ((64, 64), (4, 4)), ((128, 64), (8, 4)), ((128, 128), (8, 8))]
+    for (block, thread), part, step, stages in product(
+        shapes, ((1, 1), (2, 2)), (8, 16, 32), (1, 2, 3)
+    ):
+        tile = MatmulTile(block, thread, part, step, stages)
+        if fits(check, op, tile, target):
+            yield tile
 
 
 def choose_tile(op: MatmulOp) -> MatmulTile:
@@ -127,33 +148,33 @@ def schedule_matmul(op: MatmulOp, target: CudaTarget, tile: MatmulTile | None = 
         If the tile does not fit into a block of the GPU.
     """
     tile = tile or choose_tile(op)
-    check(tile, target)
+    check(op, tile, target)
     s = create_schedule(declare_padded(op, tile.block, tile.step))
     inline(s, "bn_shift", "bn_scale")
-    product, result = s.get_sblock("product"), s.get_sblock("C")
+    total, result = s.get_sblock("product"), s.get_sblock("C")
     (ty, tx), (vy, vx) = tile.threads, tile.vthreads
-    i, j, k = s.get_loops(product)
+    i, j, k = s.get_loops(total)
     bi, vi, ti, i = s.split(i, [None, vy, ty, tile.thread[0] // vy])
     bj, vj, tj, j = s.split(j, [None, vx, tx, tile.thread[1] // vx])
     k, step = s.split(k, [None, tile.step])
     s.reorder(bi, bj, vi, vj, ti, tj, k, step, i, j)
     bind(s, block_y=bi, block_x=bj)
     bind(s, vthread_y=vi, vthread_x=vj, thread_y=ti, thread_x=tj)
-    s.set_scope(product, 0, "local")
+    s.set_scope(total, 0, "local")
     s.reverse_compute_at(result, tj)
     vectors = [_vector(op, tile, index) for index in (0, 1)]
-    asynchronous = exact(op, tile.block, tile.step) and op.dtype_a == "float32"
+    whole = exact(op, tile.block, tile.step) and op.dtype_a == "float32"
     for index, name in ((0, "pad_a"), (1, "pad_b")):
-        copy = s.cache_read(product, index, "shared")
+        copy = s.cache_read(total, index, "shared")
         s.compute_at(copy, k)
         inline(s, name)
         fetch(s, copy, tile.threads, 2, vectors[index])
-        registers = s.cache_read(product, index, "local")
+        registers = s.cache_read(total, index, "local")
         s.compute_at(registers, step)
     s.unroll(i)
     s.unroll(j)
-    s.decompose_reduction(product, k)
-    pipeline(s, k, tile.stages, asynchronous=asynchronous)
+    s.decompose_reduction(total, k)
+    pipeline(s, k, tile.stages, asynchronous=whole and target.copies_ahead)
     return s
 
 
@@ -170,7 +191,7 @@ def _vector(op: MatmulOp, tile: MatmulTile, operand: int) -> int:
     return VECTOR if elements % (threads * VECTOR) == 0 else 1
 
 
-def check(tile: MatmulTile, target: CudaTarget) -> None:
+def check(op: MatmulOp, tile: MatmulTile, target: CudaTarget) -> None:
     """Refuse a tile that a block of the GPU cannot hold.
 
     Raises

@@ -8,13 +8,15 @@ a time. There the epilogue finds single elements, and memory is written in whole
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from vtaops.cuda.schedule import tensorcore
-from vtaops.cuda.schedule.binding import bind, create_schedule, fetch, inline, pipeline
+from vtaops.cuda.schedule.binding import bind, create_schedule, fetch, fits, inline, pipeline
 from vtaops.cuda.schedule.matmul import declare_padded, exact
 from vtaops.cuda.target import WARP, CudaTarget
 from vtaops.errors import ScheduleError
@@ -74,9 +76,19 @@ class TensorTile:
         return tiles + 4 * tensorcore.SIZE * columns
 
 
-def suits(op: MatmulOp) -> bool:
-    """Return whether tensor cores have the dtypes of a product."""
-    return op.dtype_a == op.dtype_b and op.dtype_a in tensorcore.OPERANDS
+def suits(op: MatmulOp, target: CudaTarget) -> bool:
+    """Return whether the tensor cores of a GPU have the dtypes of a product."""
+    return op.dtype_a == op.dtype_b and target.tensor_cores(op.dtype_a)
+
+
+def tiles(op: MatmulOp, target: CudaTarget) -> Iterator[TensorTile]:
+    """Yield the tiles to choose from."""
+    for warps, fragments, step, stages in product(
+        (2, 4, 8), ((1, 1), (2, 1), (2, 2), (4, 1), (4, 2), (8, 1), (8, 2)), (16, 32, 64), (1, 2, 3)
+    ):
+        tile = TensorTile(warps, fragments, step, stages)
+        if fits(check, op, tile, target):
+            yield tile
 
 
 def choose_tile(op: MatmulOp) -> TensorTile:
@@ -97,10 +109,10 @@ def check(op: MatmulOp, tile: TensorTile, target: CudaTarget) -> None:
         If the dtypes are not those of tensor cores, or it needs too many threads or too much
         shared memory.
     """
-    if not suits(op):
+    if not suits(op, target):
         raise ScheduleError(
             f"tensor cores multiply {' or '.join(tensorcore.OPERANDS)} by the same; here "
-            f"{op.dtype_a} by {op.dtype_b}"
+            f"{op.dtype_a} by {op.dtype_b} on {target.arch}"
         )
     if tile.threads > target.threads:
         raise ScheduleError(f"{tile} needs {tile.threads} threads; a block has {target.threads}")
@@ -124,41 +136,42 @@ def schedule_tensor(op: MatmulOp, target: CudaTarget, tile: TensorTile | None = 
     size = tensorcore.SIZE
     s = create_schedule(declare_padded(op, tile.block, tile.step, op.transposed_b))
     inline(s, "bn_shift", "bn_scale")
-    product, result = s.get_sblock("product"), s.get_sblock("C")
-    i, j, k = s.get_loops(product)
+    total, result = s.get_sblock("product"), s.get_sblock("C")
+    i, j, k = s.get_loops(total)
     bi, fi, i = s.split(i, [None, tile.fragments[0], size])
     bj, warp, fj, j = s.split(j, [None, tile.warps, tile.fragments[1], size])
     ko, ki, k = s.split(k, [None, tile.step // size, size])
     s.reorder(bi, bj, warp, ko, ki, fi, fj, i, j, k)
     bind(s, block_y=bi, block_x=bj, thread_y=warp)
-    s.set_scope(product, 0, "wmma.accumulator")
+    s.set_scope(total, 0, "wmma.accumulator")
     for index, (name, operand) in enumerate((("pad_a", "a"), ("pad_b", "b"))):
-        copy = s.cache_read(product, index, "shared")
+        copy = s.cache_read(total, index, "shared")
         s.compute_at(copy, ko)
         inline(s, name)
         vector = _vector(op, tile, index)
         s.storage_align(copy, 0, -2, 2 * size, _PAD)
         fetch(s, copy, (tile.warps, WARP), 2, vector)
-        fragment = s.cache_read(product, index, f"wmma.matrix_{operand}")
+        fragment = s.cache_read(total, index, f"wmma.matrix_{operand}")
         s.compute_at(fragment, ki)
         by_columns = operand == "b" and op.transposed_b
         _tensorize(s, fragment, tensorcore.load(operand, op.dtype_a, by_columns))
-    _store(s, op, tile, product, result, bj)
-    first = s.decompose_reduction(product, ko)
+    _store(s, op, tile, result, bj)
+    first = s.decompose_reduction(total, ko)
     s.tensorize(s.get_loops(first)[-2], tensorcore.fill(op.accumulator))
     s.tensorize(i, tensorcore.multiply(op.dtype_a, op.transposed_b))
-    pipeline(s, ko, tile.stages, asynchronous=exact(op, tile.block, tile.step))
+    asynchronous = target.copies_ahead and exact(op, tile.block, tile.step)
+    pipeline(s, ko, tile.stages, asynchronous=asynchronous)
     return s
 
 
-def _store(s: Any, op: MatmulOp, tile: TensorTile, product: Any, result: Any, block: Any) -> None:
+def _store(s: Any, op: MatmulOp, tile: TensorTile, result: Any, block: Any) -> None:
     """Write the sums: fragments to shared memory, a row of each warp at a time, then elements."""
     size = tensorcore.SIZE
     staged = s.cache_read(result, _position(s, result, "product"), "shared")
-    s.reverse_compute_at(staged, block)
+    s.reverse_compute_at(staged, block, preserve_unit_loops=True)
     i, j = s.get_loops(staged)[-2:]
     fi, i = s.split(i, [None, size])
-    s.reverse_compute_at(result, fi)
+    s.reverse_compute_at(result, fi, preserve_unit_loops=True)
     warp, fj, j = s.split(j, [tile.warps, tile.fragments[1], size])
     s.reorder(warp, fj, i, j)
     bind(s, thread_y=warp)

@@ -7,8 +7,10 @@ channels at a time, its threads fetch patch and kernel to shared memory together
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -16,7 +18,7 @@ import tvm
 from tvm import te
 from tvm.s_tir import TensorIntrin
 
-from vtaops.cuda.schedule.binding import bind, create_schedule, inline
+from vtaops.cuda.schedule.binding import bind, create_schedule, fits, inline
 from vtaops.cuda.target import CudaTarget
 from vtaops.errors import ScheduleError
 from vtaops.kernels.ops.common import Expr, Tensor, largest_divisor, round_up, window_axes, zero
@@ -106,6 +108,15 @@ def choose_tile(op: PackedConv2dOp, target: CudaTarget) -> PackedTile:
     blocks = largest_divisor(op.out_blocks, 2)
     tile = PackedTile(blocks, (tall, 1), (wide // each, each))
     return tile if tile.shared_bytes(op) <= target.shared else PackedTile(1, (1, 1), (4, 1))
+
+
+def tiles(op: PackedConv2dOp, target: CudaTarget) -> Iterator[PackedTile]:
+    """Yield the tiles to choose from."""
+    for blocks, rows, columns, wide in product((1, 2, 4), (1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4, 8)):
+        tile = PackedTile(blocks, (rows, 1), (columns, wide))
+        useful = 64 <= op.block * rows * columns <= 512 and blocks * wide <= 16
+        if useful and fits(check, op, tile, target):
+            yield tile
 
 
 def check(op: PackedConv2dOp, tile: PackedTile, target: CudaTarget) -> None:

@@ -8,12 +8,14 @@ anew, `taps` operations for each `channels of a block` of the 1x1 convolution.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
 from math import prod
 from typing import Any
 
 from tvm import te, tirx
 
-from vtaops.cuda.schedule.binding import bind, create_schedule, inline
+from vtaops.cuda.schedule.binding import bind, create_schedule, fits, inline
 from vtaops.cuda.schedule.convolution import ConvTile
 from vtaops.cuda.target import CudaTarget
 from vtaops.errors import ScheduleError
@@ -32,13 +34,24 @@ def choose_tile(op: SeparableOp) -> ConvTile:
     return ConvTile(channels, (rows, 1), (columns // each, each), inputs)
 
 
+def tiles(op: SeparableOp, target: CudaTarget) -> Iterator[ConvTile]:
+    """Yield the tiles to choose from."""
+    for virtual, threads, each, rows, columns, wide, inputs in product(
+        (1, 2, 4), (4, 8, 16), (2, 4), (2, 4, 8), (4, 8, 16), (1, 2, 4), (8, 16, 32)
+    ):
+        tile = ConvTile((virtual, threads, each), (rows, 1), (columns, wide), inputs)
+        useful = 64 <= threads * rows * columns <= 512 and virtual * each * wide <= 32
+        if useful and fits(check, op, tile, target):
+            yield tile
+
+
 def shared_bytes(tile: ConvTile) -> int:
     """Return the bytes of shared memory: depthwise results of a patch, weights of the 1x1."""
     channels, *patch = tile.block
     return 4 * tile.inputs * (prod(patch) + channels)
 
 
-def check(tile: ConvTile, target: CudaTarget) -> None:
+def check(op: SeparableOp, tile: ConvTile, target: CudaTarget) -> None:
     """Refuse a tile that a block of the GPU cannot hold.
 
     Raises
@@ -120,7 +133,7 @@ def schedule_separable(op: SeparableOp, target: CudaTarget, tile: ConvTile | Non
         See `check`.
     """
     tile = tile or choose_tile(op)
-    check(tile, target)
+    check(op, tile, target)
     s = create_schedule(declare_padded(op, tile))
     inline(s, "bn_shift", "bn_scale", "padded", "taps")
     total, result, active = (s.get_sblock(name) for name in ("total", "result", "active"))

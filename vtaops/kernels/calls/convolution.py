@@ -12,8 +12,9 @@ from vtaops.kernels.arrays import Array, as_array, as_output, dtype_name
 from vtaops.kernels.calls.arguments import FLOAT, PRODUCT, check_shapes, frozen, tail
 from vtaops.kernels.calls.backend import Backend, Work
 from vtaops.kernels.ops import Conv1dOp, Conv2dOp, DepthwiseOp, PackedConv2dOp, Window
-from vtaops.kernels.ops.common import ACCUMULATOR, pair, sides
+from vtaops.kernels.ops.common import ACCUMULATOR
 from vtaops.layout import Layout
+from vtaops.shapes import as_pair, four_sides
 
 
 class Convolutions(Backend):
@@ -228,7 +229,7 @@ class Convolutions(Backend):
     ) -> Array:
         """Convolve NCW data as images of one row."""
         strides, dilation, groups = steps
-        before, behind = pair(frozen(padding), "padding")
+        before, behind = as_pair("padding", frozen(padding))
         w = as_array(kernel, "kernel", PRODUCT, rank=3)
         if fused.get("residual") is not None:
             residual = as_array(fused["residual"], "residual", ("float32", "int32"), rank=3)
@@ -333,7 +334,7 @@ def _depthwise_conv2d(
 def _conv1d(data: Any, kernel: Any, padding: Any, flip: bool) -> Work:
     x = as_array(data, "data", FLOAT, rank=1)
     w = as_array(kernel, "kernel", FLOAT, rank=1)
-    ends = pair(frozen(padding), "padding")
+    ends = as_pair("padding", frozen(padding))
     return Work(Conv1dOp(x.shape[0], w.shape[0], ends, flip), (x, w))
 
 
@@ -346,7 +347,7 @@ def window_of(kernel: tuple[int, ...], strides: Any, padding: Any, dilation: Any
     """Return the window of a call's parameters."""
     return Window(
         (kernel[0], kernel[1]),
-        pair(frozen(strides), "strides"),
-        sides(frozen(padding)),
-        pair(frozen(dilation), "dilation"),
+        as_pair("strides", frozen(strides)),
+        four_sides(frozen(padding)),
+        as_pair("dilation", frozen(dilation)),
     )

@@ -8,7 +8,7 @@ from vtaops.kernels.arrays import Array, as_array
 from vtaops.kernels.calls.arguments import FLOAT, frozen
 from vtaops.kernels.calls.backend import Backend, Work
 from vtaops.kernels.ops import GlobalPoolOp, PoolOp, Window
-from vtaops.kernels.ops.common import pair, sides
+from vtaops.shapes import as_pair, four_sides
 
 
 class Poolings(Backend):
@@ -90,12 +90,12 @@ def _pool(
     include_padding: bool = True,
 ) -> Work:
     x = as_array(data, "data", FLOAT, rank=4)
-    size = pair(frozen(kernel_size), "kernel_size")
+    size = as_pair("kernel_size", frozen(kernel_size))
     window = Window(
         size,
-        size if strides is None else pair(frozen(strides), "strides"),
-        sides(frozen(padding)),
-        pair(frozen(dilation), "dilation"),
+        size if strides is None else as_pair("strides", frozen(strides)),
+        four_sides(frozen(padding)),
+        as_pair("dilation", frozen(dilation)),
     )
     n, c, height, width = x.shape
     return Work(PoolOp(kind, n, c, height, width, window, include_padding), (x,))

@@ -81,35 +81,6 @@ class TensorOp(ABC):
         return {spec.name: spec.placeholder() for spec in self.inputs}
 
 
-def pair(value: int | tuple[int, ...], name: str) -> tuple[int, int]:
-    """Return `value` as (vertical, horizontal); an int stands for both.
-
-    Raises
-    ------
-    ShapeError
-        If it is neither an int nor a pair of ints.
-    """
-    values = (value, value) if isinstance(value, int) else tuple(value)
-    if len(values) != 2 or not all(isinstance(v, int) for v in values):
-        raise ShapeError(f"{name} is {value!r}; give an int or a pair of ints")
-    return values[0], values[1]
-
-
-def sides(padding: int | tuple[int, ...]) -> tuple[int, int, int, int]:
-    """Return padding as (top, left, bottom, right) from an int, (h, w), or all four.
-
-    Raises
-    ------
-    ShapeError
-        If it has another form.
-    """
-    if isinstance(padding, tuple) and len(padding) == 4:
-        top, left, bottom, right = padding
-        return top, left, bottom, right
-    vertical, horizontal = pair(padding, "padding")
-    return vertical, horizontal, vertical, horizontal
-
-
 @dataclass(frozen=True)
 class Window:
     """A window that slides over the rows and columns of an image.

@@ -114,6 +114,7 @@ def work_of(program: Program, port_bytes: int, burst_bytes: int) -> Work:
         for name in ("pop_prev", "pop_next", "push_prev", "push_next"):
             columns[name][rows] = f[name]
         if cls is Load or cls is Store:
+            f["address"] = _first_bytes(program)[program.relocations[rows]]
             amounts = _transfer(config, f, port_bytes, burst_bytes, cls is Store)
         elif cls is Finish:
             amounts = {"finish": np.ones(rows.size, np.int64)}
@@ -166,6 +167,14 @@ def _transfer(
     }
 
 
+def _first_bytes(program: Program) -> Ints:
+    """Return where each buffer begins in its allocation, which is aligned to pages.
+
+    `NO_BUFFER` and `MICRO_OPS` find a 0 at the end.
+    """
+    return np.array([*(buffer.offset or 0 for buffer in program.buffers), 0, 0], np.int64)
+
+
 def _blocks(config: HardwareConfig, f: dict[str, Ints], nbytes: int) -> Ints:
     """Return how many aligned blocks of `nbytes` bytes the rows of each transfer touch."""
     table = np.array([config.dram_element_bytes(memory) for memory in Memory], np.int64)
@@ -177,7 +186,8 @@ def _blocks(config: HardwareConfig, f: dict[str, Ints], nbytes: int) -> Ints:
         rows = f["y_size"][here]
         period = max(1, nbytes // size)  # rows whose starts differ by whole blocks are alike
         for first in range(min(period, int(rows.max()))):
-            start = (f["dram_base"][here] + first * f["x_stride"][here]) * size % nbytes
+            element_number = f["dram_base"][here] + first * f["x_stride"][here]
+            start = (f["address"][here] + element_number * size) % nbytes
             alike = (rows - first + period - 1) // period  # 0 where there is no such row
             blocks[here] += alike * -(-(start + row_bytes[here]) // nbytes)
     return blocks

@@ -28,9 +28,11 @@ class History:
         self.written: Times = np.zeros(size, np.int32)
         self.read_by: dict[Unit, Times] = {unit: np.zeros(size, np.int32) for unit in readers}
 
-    def read(self, step: Step, clock: Clock, elements: Elements, undefined: Rule) -> None:
+    def read(
+        self, step: Step, clock: Clock, elements: Elements, undefined: Rule | None = None
+    ) -> None:
         written = self.written[elements]
-        if not written.all():
+        if undefined is not None and not written.all():
             element = element_at(elements, int(np.argmin(written)))
             step.reject(undefined, f"element {element} of {self.name} was never written")
         if step.unit is not self.writer:

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from vtaops.config import MICRO_OP_BYTES, POST_ROWS, HardwareConfig, Memory
 from vtaops.isa import Alu, Encoding, Gemm, Load, Post, Store, Unit
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program, Role
+from vtaops.program.verifier.dram import WrittenBuffer, written_memory
 from vtaops.program.verifier.history import Elements, History, element_at
 from vtaops.program.verifier.operands import Loops, Operands, without_tokens
 from vtaops.program.verifier.rules import Rule, Step, reject
@@ -41,16 +42,7 @@ class Machine:
         self.uop_sram = np.full(config.uop.depth, -1, np.int64)  # -1: never written
         self.operands: dict[tuple[object, ...], Operands] = {}
         self.granule = min(config.dram_element_bytes(m) for m in Memory if m != Memory.UOP)
-        self.dram = {
-            index: History(
-                f"buffer {buffer.name!r} (elements of {self.granule} bytes)",
-                -(-buffer.nbytes // self.granule),
-                store,
-                (Unit.LOAD, compute),
-            )
-            for index, buffer in enumerate(program.buffers)
-            if buffer.role in (Role.OUTPUT, Role.SCRATCH)
-        }
+        self.dram = written_memory(program, self.granule)
 
     def execute(self, step: Step, clock: Clock) -> None:
         """Check all accesses of one instruction and record them."""
@@ -71,14 +63,13 @@ class Machine:
 
     def check_outputs(self) -> None:
         """Check that every OUTPUT buffer is stored as a whole."""
-        for index, history in self.dram.items():
-            buffer = self.program.buffers[index]
-            missing = np.flatnonzero(history.written == 0)
-            if buffer.role is Role.OUTPUT and missing.size:
+        for index, memory in self.dram.items():
+            missing = memory.never_written()
+            if self.program.buffers[index].role is Role.OUTPUT and missing.size:
                 reject(
                     Rule.INCOMPLETE_OUTPUT,
                     "the program",
-                    f"{missing.size} elements of {history.name} are never stored, "
+                    f"{missing.size} elements of {memory.name} are never stored, "
                     f"the first is {missing[0]}",
                 )
 
@@ -89,7 +80,7 @@ class Machine:
         source = self._dram_source(step, i)
         if source is not None and i.y_size:
             elements = self._dram_elements(i)
-            source.read(step, clock, elements, Rule.UNDEFINED_DRAM)
+            source.read(step, clock, elements)
         if i.memory == Memory.UOP:
             self.uop_sram[sram] = self.program.micro_ops[i.dram_base : i.dram_base + i.x_size]
         elif i.memory == Memory.INP:
@@ -127,7 +118,7 @@ class Machine:
             )
         return slice(i.sram_base, end)
 
-    def _dram_source(self, step: Step, i: Load) -> History | None:
+    def _dram_source(self, step: Step, i: Load) -> WrittenBuffer | None:
         """Check where a LOAD reads; return the history of the buffer, if instructions write it."""
         if (i.memory == Memory.UOP) != (step.relocation == MICRO_OPS):
             step.reject(Rule.RELOCATION, "LOAD UOP, and no other, reads the micro-op table")
@@ -138,7 +129,7 @@ class Machine:
         self._check_buffer(step, i)
         return self.dram.get(step.relocation)
 
-    def _dram_target(self, step: Step, i: Store) -> History:
+    def _dram_target(self, step: Step, i: Store) -> WrittenBuffer:
         if step.relocation == MICRO_OPS:
             step.reject(Rule.RELOCATION, "the micro-op table is read-only")
         self._check_buffer(step, i)
@@ -157,6 +148,13 @@ class Machine:
                 return  # writes padding only
             step.reject(Rule.RELOCATION, "it moves data, so it must name a buffer")
         buffer = self.program.buffers[step.relocation]
+        element = self.config.dram_element_bytes(Memory(i.memory))
+        if buffer.offset is not None and buffer.offset % element:
+            step.reject(
+                Rule.RELOCATION,
+                f"buffer {buffer.name!r} lies at byte {buffer.offset} of the arena, which is no "
+                f"multiple of elements of {element}",
+            )
         self._check_dram_bounds(step, i, f"buffer {buffer.name!r}", buffer.nbytes)
 
     def _check_dram_bounds(self, step: Step, i: Load | Store, name: str, nbytes: int) -> None:

@@ -39,7 +39,10 @@ class Rule(Enum):
     UNDEFINED_SRAM = "undefined-sram"
     """No instruction reads a scratchpad element that no instruction wrote."""
     UNDEFINED_DRAM = "undefined-dram"
-    """No LOAD reads an OUTPUT or SCRATCH element that was not stored before."""
+    """No LOAD reads an OUTPUT or SCRATCH element that was not stored before, through the same
+    buffer, and not overwritten since through another one; but for buffers that are filled."""
+    FILL = "fill"
+    """What is read with the value of a buffer's fill is never stored."""
     STALE_OUTPUT = "stale-output"
     """A stored element was last written by the ALU or by a GEMM that accumulates."""
     INCOMPLETE_OUTPUT = "incomplete-output"

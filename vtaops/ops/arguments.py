@@ -1,0 +1,60 @@
+"""Arrays as users hand them over: dtype and rank, checked before an operator reads the shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.errors import ShapeError
+
+Int8Array = npt.NDArray[np.int8]
+Arguments = tuple[npt.NDArray[Any], ...]
+"""The arrays of an operator in the order of its buffers, without its constants."""
+
+
+def int8_array(name: str, value: npt.ArrayLike, axes: str = "") -> Int8Array:
+    """Return an int8 array of the rank of `axes`, or of any rank from 1 on.
+
+    Raises
+    ------
+    ShapeError
+        If it is no array, of another dtype or rank, or empty.
+    """
+    array = _array(name, value)
+    if array.dtype != np.int8:
+        raise ShapeError(f"{name} has dtype {array.dtype}; VTA computes on int8")
+    if axes and array.ndim != len(axes):
+        raise ShapeError(
+            f"{name} has rank {array.ndim} (shape {array.shape}); it must have rank {len(axes)}: "
+            f"{axes}"
+        )
+    if 0 in array.shape:
+        raise ShapeError(f"{name} is empty (shape {array.shape}); every extent must be at least 1")
+    return array
+
+
+def vectors(channels: int, **values: npt.ArrayLike | None) -> Arguments:
+    """Return the int32 vectors of channels that are given; None stands for no vector.
+
+    Raises
+    ------
+    ShapeError
+        If one has another dtype or length.
+    """
+    found = {name: _array(name, value) for name, value in values.items() if value is not None}
+    for name, array in found.items():
+        if array.dtype != np.int32 or array.shape != (channels,):
+            raise ShapeError(
+                f"{name} has dtype {array.dtype} and shape {array.shape}; it must be int32 of "
+                f"shape ({channels},)"
+            )
+    return (*found.values(),)
+
+
+def _array(name: str, value: npt.ArrayLike) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise ShapeError(f"{name} is no array: {error}") from error

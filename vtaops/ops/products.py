@@ -1,0 +1,104 @@
+"""SumOfProducts: what operators share whose int32 sums are biased, shifted and clipped to int8."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tvm import te
+
+from vtaops.config import HardwareConfig
+from vtaops.layout import bias_layout
+from vtaops.ops.base import Operator
+from vtaops.ops.diagonal import declare_copy
+from vtaops.ops.postprocess import (
+    VECTORS,
+    AluStage,
+    Lane,
+    Rounding,
+    alu_stages,
+    check_postprocessing,
+    check_rounding,
+    declare_postprocessing,
+    half_step,
+)
+from vtaops.program import Buffer, Role
+
+
+class SumOfProducts(Operator):
+    """Base of convolutions and matrix products; the subclasses have the fields, not all a bias.
+
+    Vectors (a bias, a multiplier) have a value for each output channel. Packed, they are
+    (blocks, batch, block): the tile of the block that the second index of a packed result names.
+    """
+
+    bias: bool = False
+    multiplier: bool = False
+    shift: int
+    clip: tuple[int, int] | None
+    rounding: Rounding
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_postprocessing(self.shift, self.clip)
+        check_rounding(self.rounding)
+
+    @property
+    def stages(self) -> list[AluStage]:
+        return alu_stages(self.bias, self.shift, self.clip, self.rounding, self.multiplier)
+
+    def vector_buffers(self, channels: int, config: HardwareConfig) -> list[Buffer]:
+        """Return bias and multiplier, those that there are.
+
+        Half a step of the output, for rounding, is added to the bias when it is packed; not if a
+        multiplier follows.
+        """
+        half = 0 if self.multiplier else half_step(self.shift, self.rounding)
+        layouts = {"bias": bias_layout(config, plus=half), "multiplier": bias_layout(config)}
+        return [
+            Buffer(stage.operand, Role.PARAMETER, (channels,), "int32", layouts[stage.operand])
+            for stage in self.stages
+            if stage.imm is None and stage.operand in VECTORS
+        ]
+
+    def declare_result(
+        self,
+        arguments: list[te.Tensor],
+        total: te.Tensor,
+        config: HardwareConfig,
+        operands: Mapping[str, tuple[list[te.Tensor], Lane]] | None = None,
+    ) -> list[te.Tensor]:
+        """Declare the ALU stages behind a sum; return all arguments, then the result.
+
+        Parameters
+        ----------
+        arguments : list of te.Tensor
+            What the sum reads, in the order of `buffers`.
+        total : te.Tensor
+            int32 sums, packed as the result.
+        config : HardwareConfig
+            The hardware.
+        operands : mapping, optional
+            Operands of stages that are no vectors, by name: their arguments, and their value for
+            a lane.
+        """
+        others = operands or {}
+        vectors = [buffer for buffer in self.buffers(config) if buffer.name in VECTORS]
+        lanes: dict[str, Lane] = {}
+        for buffer in vectors:
+            vector = te.placeholder(buffer.packed_shape, "int32", name=buffer.name)
+            arguments = [*arguments, vector]
+            lanes[buffer.name] = _of_channel(declare_copy(vector))
+        for name, (tensors, lane) in others.items():
+            arguments = [*arguments, *tensors]
+            lanes[name] = lane
+        return [*arguments, declare_postprocessing(total, self.stages, lanes)]
+
+
+def _of_channel(vector: te.Tensor) -> Lane:
+    """Return the value of a packed vector of channels for each lane of a packed result."""
+
+    def lane(*index: Any) -> Any:
+        return vector(index[1], *index[-2:])
+
+    return lane

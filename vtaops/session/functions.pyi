@@ -1,0 +1,209 @@
+"""The signatures of `functions.py` for type checkers; tests/session/test_functions.py writes it."""
+
+from typing import Literal
+
+import numpy.typing as npt
+
+from vtaops.ops.arguments import Int8Array
+from vtaops.ops.postprocess import Rounding
+from vtaops.schedule import Tiling
+from vtaops.session.operators import Clip
+from vtaops.session.session import Session
+from vtaops.shapes import Padding, Pair
+
+def default_session() -> Session: ...
+def conv2d(
+    data: npt.ArrayLike,
+    kernel: npt.ArrayLike,
+    *,
+    strides: Pair = 1,
+    padding: Padding = 0,
+    dilation: Pair = 1,
+    groups: int = 1,
+    bias: npt.ArrayLike | None = None,
+    shift: int = 8,
+    clip: Clip = (0, 127),
+    rounding: Rounding = "truncate",
+    multiplier: npt.ArrayLike | None = None,
+    residual: npt.ArrayLike | None = None,
+    residual_scale: int = 1,
+    residual_shift: int = 0,
+    residual_clip: Clip = None,
+    tiling: Tiling | None = None,
+    session: Session | None = None,
+) -> Int8Array: ...
+def depthwise_conv2d(
+    data: npt.ArrayLike,
+    kernel: npt.ArrayLike,
+    *,
+    strides: Pair = 1,
+    padding: Padding = 0,
+    dilation: Pair = 1,
+    bias: npt.ArrayLike | None = None,
+    shift: int = 8,
+    clip: Clip = (0, 127),
+    rounding: Rounding = "truncate",
+    unit: Literal["gemm", "alu"] = "gemm",
+    tiling: Tiling | None = None,
+    session: Session | None = None,
+) -> Int8Array: ...
+def conv2d_transpose(
+    data: npt.ArrayLike,
+    kernel: npt.ArrayLike,
+    *,
+    strides: Pair = 1,
+    padding: Padding = 0,
+    output_padding: Pair = 0,
+    bias: npt.ArrayLike | None = None,
+    shift: int = 8,
+    clip: Clip = (0, 127),
+    rounding: Rounding = "truncate",
+    tiling: Tiling | None = None,
+    session: Session | None = None,
+) -> Int8Array: ...
+def gemm(
+    data: npt.ArrayLike,
+    weight: npt.ArrayLike,
+    *,
+    bias: npt.ArrayLike | None = None,
+    shift: int = 8,
+    clip: Clip = (0, 127),
+    rounding: Rounding = "truncate",
+    tiling: Tiling | None = None,
+    session: Session | None = None,
+) -> Int8Array: ...
+def dense(
+    data: npt.ArrayLike,
+    weight: npt.ArrayLike,
+    *,
+    bias: npt.ArrayLike | None = None,
+    shift: int = 8,
+    clip: Clip = (0, 127),
+    rounding: Rounding = "truncate",
+    tiling: Tiling | None = None,
+    session: Session | None = None,
+) -> Int8Array: ...
+def batch_matmul(
+    data: npt.ArrayLike,
+    other: npt.ArrayLike,
+    *,
+    shift: int = 8,
+    clip: Clip = (-128, 127),
+    rounding: Rounding = "truncate",
+    tiling: Tiling | None = None,
+    session: Session | None = None,
+) -> Int8Array: ...
+def max_pool2d(
+    data: npt.ArrayLike,
+    kernel: Pair,
+    *,
+    strides: Pair | None = None,
+    padding: Padding = 0,
+    tiling: Tiling | None = None,
+    session: Session | None = None,
+) -> Int8Array: ...
+def avg_pool2d(
+    data: npt.ArrayLike,
+    kernel: Pair,
+    *,
+    strides: Pair | None = None,
+    padding: Padding = 0,
+    count_include_pad: bool = True,
+    rounding: Rounding = "half_up",
+    clip: Clip = (-128, 127),
+    tiling: Tiling | None = None,
+    session: Session | None = None,
+) -> Int8Array: ...
+def global_avg_pool2d(
+    data: npt.ArrayLike,
+    *,
+    rounding: Rounding = "half_up",
+    clip: Clip = (-128, 127),
+    tiling: Tiling | None = None,
+    session: Session | None = None,
+) -> Int8Array: ...
+def add(
+    data: npt.ArrayLike,
+    other: npt.ArrayLike,
+    *,
+    scale: int = 1,
+    other_scale: int = 1,
+    shift: int = 0,
+    clip: Clip = (-128, 127),
+    rounding: Rounding = "truncate",
+    tiling: Tiling | None = None,
+    session: Session | None = None,
+) -> Int8Array: ...
+def sub(
+    data: npt.ArrayLike,
+    other: npt.ArrayLike,
+    *,
+    scale: int = 1,
+    other_scale: int = 1,
+    shift: int = 0,
+    clip: Clip = (-128, 127),
+    rounding: Rounding = "truncate",
+    tiling: Tiling | None = None,
+    session: Session | None = None,
+) -> Int8Array: ...
+def multiply(
+    data: npt.ArrayLike,
+    other: npt.ArrayLike,
+    *,
+    shift: int = 0,
+    clip: Clip = (-128, 127),
+    rounding: Rounding = "truncate",
+    tiling: Tiling | None = None,
+    session: Session | None = None,
+) -> Int8Array: ...
+def minimum(
+    data: npt.ArrayLike,
+    other: npt.ArrayLike,
+    *,
+    tiling: Tiling | None = None,
+    session: Session | None = None,
+) -> Int8Array: ...
+def maximum(
+    data: npt.ArrayLike,
+    other: npt.ArrayLike,
+    *,
+    tiling: Tiling | None = None,
+    session: Session | None = None,
+) -> Int8Array: ...
+def requantize(
+    data: npt.ArrayLike,
+    *,
+    scale: int = 1,
+    shift: int = 0,
+    clip: Clip = (-128, 127),
+    rounding: Rounding = "half_up",
+    tiling: Tiling | None = None,
+    session: Session | None = None,
+) -> Int8Array: ...
+def relu(
+    data: npt.ArrayLike, *, tiling: Tiling | None = None, session: Session | None = None
+) -> Int8Array: ...
+def clip(
+    data: npt.ArrayLike,
+    low: int,
+    high: int,
+    *,
+    tiling: Tiling | None = None,
+    session: Session | None = None,
+) -> Int8Array: ...
+def shift_right(
+    data: npt.ArrayLike,
+    bits: int,
+    *,
+    rounding: Rounding = "truncate",
+    tiling: Tiling | None = None,
+    session: Session | None = None,
+) -> Int8Array: ...
+def shift_left(
+    data: npt.ArrayLike,
+    bits: int,
+    *,
+    clip: Clip = (-128, 127),
+    tiling: Tiling | None = None,
+    session: Session | None = None,
+) -> Int8Array: ...

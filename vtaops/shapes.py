@@ -1,0 +1,60 @@
+"""Shapes as users write them: pairs, padding, lower bounds. Both stacks of operators share them."""
+
+from __future__ import annotations
+
+from vtaops.errors import ShapeError
+
+Pair = int | tuple[int, int]
+"""(height, width); one integer stands for both."""
+
+Padding = int | tuple[int, int] | tuple[int, int, int, int]
+"""One integer for all sides, (height, width), or (top, left, bottom, right)."""
+
+SIDES = ("padding_top", "padding_left", "padding_bottom", "padding_right")
+
+
+def as_pair(name: str, value: object) -> tuple[int, int]:
+    """Return `value` as (height, width).
+
+    Raises
+    ------
+    ShapeError
+        If it is neither an integer nor two.
+    """
+    match (value, value) if isinstance(value, int) else value:
+        case (int(height), int(width)):
+            return height, width
+    raise ShapeError(f"{name} is {value!r}; give one integer or (height, width)")
+
+
+def four_sides(padding: object) -> tuple[int, int, int, int]:
+    """Return padding as (top, left, bottom, right).
+
+    Raises
+    ------
+    ShapeError
+        If it is neither one integer, two, nor four.
+    """
+    match (padding,) * 4 if isinstance(padding, int) else padding:
+        case (int(side),):
+            return side, side, side, side
+        case (int(height), int(width)):
+            return height, width, height, width
+        case (int(top), int(left), int(bottom), int(right)):
+            return top, left, bottom, right
+    raise ShapeError(
+        f"padding is {padding!r}; give one integer, (height, width) or (top, left, bottom, right)"
+    )
+
+
+def require_at_least(minimum: int, **values: int) -> None:
+    """Refuse values that are no integers or are too small.
+
+    Raises
+    ------
+    ShapeError
+        Naming the parameter.
+    """
+    for name, value in values.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+            raise ShapeError(f"{name} is {value!r}; it must be an integer of at least {minimum}")
