@@ -233,13 +233,6 @@ module compute_unit
     wire issue = current_valid && (current_kind != LOAD || retire_load) && !hold;
     assign ends_current = issue && (current_kind != LOOP || ends_micro_op && last_iteration);
 
-    micro_op_sequencer sequencer (
-        .clk, .load(next_moves && next_kind == LOOP), .insn(next_insn),
-        .step(current_loops && ends_micro_op && !hold),
-        .uop_index, .dst_offset, .src_offset, .wgt_offset,
-        .row_factor_out(post.row_factor_out), .row_factor_in(post.row_factor_in), .row_offset,
-        .last(last_iteration));
-
     // What POST has set: it counts from when the instruction becomes current, so for the next one.
     /* verilator lint_off UNUSEDSIGNAL */
     post_t next_post, post;
@@ -254,6 +247,13 @@ module compute_unit
     end else begin : g_no_post_setting
         assign post = '0;
     end
+
+    micro_op_sequencer sequencer (
+        .clk, .load(next_moves && next_kind == LOOP), .insn(next_insn),
+        .step(current_loops && ends_micro_op && !hold),
+        .uop_index, .dst_offset, .src_offset, .wgt_offset,
+        .row_factor_out(post.row_factor_out), .row_factor_in(post.row_factor_in), .row_offset,
+        .last(last_iteration));
 
     always_ff @(posedge clk) begin
         if (rst) second_half <= 1'b0;
