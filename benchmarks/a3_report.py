@@ -40,30 +40,29 @@ def cpu_times(name: str, op: Any, budget: float) -> dict[str, float]:
 
     from vtaops.cpu.schedule import schedule
     from vtaops.cpu.schedule.stages import schedule_default
-    from vtaops.cpu.search import search, time_function
+    from vtaops.cpu.search import search
     from vtaops.cpu.target import CpuTarget
     from vtaops.kernels.build import compile_schedule
-    from vtaops.lessons import random_arrays
+    from vtaops.kernels.timing import median_seconds, random_arrays
 
     target = CpuTarget.detect()
 
     def timed(scheduled: Any) -> float:
         function = compile_schedule(scheduled, target.tvm)["main"]
-        return time_function(function, op, budget, target.cores)
+        return median_seconds(lambda: function(*arrays), budget, target.cores)
 
+    arrays = random_arrays(op)
     times = {
         "unoptimised": timed(schedule_default(op, target)),
         "optimised": timed(schedule(op, target)),
         "tuned": search(op, target, budget / 5)[0].seconds,
     }
-    arrays = random_arrays(op)[:-1]
     references = {
-        "conv1d": lambda: np.correlate(*arrays, "same"),
+        "conv1d": lambda: np.correlate(*arrays[:2], "same"),
         "matmul": lambda: arrays[0] @ arrays[1],
     }
     if name in references:
-        call = references[name]
-        times["NumPy"] = time_function(lambda *_: call(), op, budget, target.cores)
+        times["NumPy"] = median_seconds(references[name], budget, target.cores)
     return times
 
 

@@ -253,10 +253,10 @@ class Workloads:
 
     def conv2d(self) -> Iterator[Case]:
         """3x3, padding 1, 64x64 pixels, equal channels."""
-        from vtaops.kernels.ops import Conv2dOp, PackedConv2dOp, Window
+        from vtaops.kernels.ops import Conv2dOp, PackedConv2dOp, SlidingWindow
         from vtaops.layout import Layout
 
-        window = Window((3, 3), padding=(1, 1, 1, 1))
+        window = SlidingWindow((3, 3), padding=(1, 1, 1, 1))
         for c in (16, 32, 64, 128, 256):
             x, w = self.array(1, c, 64, 64), self.array(c, c, 3, 3)
             op = Conv2dOp(1, c, 64, 64, c, window)
@@ -269,33 +269,33 @@ class Workloads:
 
     def pointwise(self) -> Iterator[Case]:
         """1x1, without padding, at sizes of MobileNet."""
-        from vtaops.kernels.ops import Conv2dOp, Window
+        from vtaops.kernels.ops import Conv2dOp, SlidingWindow
 
         for c, o, n in ((32, 64, 112), (128, 128, 56), (256, 256, 28), (512, 512, 14)):
             x, w = self.array(1, c, n, n), self.array(o, c, 1, 1)
-            op = Conv2dOp(1, c, 1, n * n, o, Window((1, 1)))
+            op = Conv2dOp(1, c, 1, n * n, o, SlidingWindow((1, 1)))
             calls = self._conv_calls(x, w)
             calls["vtaops"] = self.ours(op, x.reshape(1, c, 1, n * n), w)
             yield Case("pointwise", f"{c} to {o}, {n}x{n}", op.flops, calls)
 
     def depthwise(self) -> Iterator[Case]:
         """3x3, padding 1, 64x64 pixels."""
-        from vtaops.kernels.ops import DepthwiseOp, Window
+        from vtaops.kernels.ops import DepthwiseOp, SlidingWindow
 
         for c in (16, 32, 64, 128, 256):
             x, w = self.array(1, c, 64, 64), self.array(c, 1, 3, 3)
-            op = DepthwiseOp(1, c, 64, 64, Window((3, 3), padding=(1, 1, 1, 1)))
+            op = DepthwiseOp(1, c, 64, 64, SlidingWindow((3, 3), padding=(1, 1, 1, 1)))
             calls = self._conv_calls(x, w, groups=c)
             calls["vtaops"] = self.ours(op, x, w)
             yield Case("depthwise", f"{c} channels", op.flops, calls)
 
     def fused_depthwise(self) -> Iterator[Case]:
         """Depthwise + scale and shift + relu in one kernel, against depthwise alone."""
-        from vtaops.kernels.ops import DepthwiseOp, Epilogue, Window
+        from vtaops.kernels.ops import DepthwiseOp, Epilogue, SlidingWindow
 
         for c in (16, 32, 64, 128, 256):
             x, w = self.array(1, c, 64, 64), self.array(c, 1, 3, 3)
-            alone = DepthwiseOp(1, c, 64, 64, Window((3, 3), padding=(1, 1, 1, 1)))
+            alone = DepthwiseOp(1, c, 64, 64, SlidingWindow((3, 3), padding=(1, 1, 1, 1)))
             fused = DepthwiseOp(
                 *(1, c, 64, 64, alone.window),
                 epilogue=Epilogue(scale_shift=True, activation="relu"),
@@ -310,7 +310,7 @@ class Workloads:
             yield Case("fused_depthwise", f"{c} channels", alone.flops, calls)
 
     def _pools(self, kind: str) -> Iterator[Case]:
-        from vtaops.kernels.ops import PoolOp, Window
+        from vtaops.kernels.ops import PoolOp, SlidingWindow
 
         functional = self.torch.nn.functional
         pool = functional.max_pool2d if kind == "max" else functional.avg_pool2d
@@ -318,7 +318,7 @@ class Workloads:
             x = self.array(1, c, 64, 64)
             tx = self.torch.from_numpy(x)
             xl, xm = tx.to(memory_format=self.torch.channels_last), tx.to_mkldnn()
-            op = PoolOp(kind, 1, c, 64, 64, Window((3, 3), padding=(1, 1, 1, 1)))
+            op = PoolOp(kind, 1, c, 64, 64, SlidingWindow((3, 3), padding=(1, 1, 1, 1)))
             calls = {
                 "vtaops": self.ours(op, x),
                 "torch nchw": lambda tx=tx: pool(tx, 3, 1, 1),
@@ -400,10 +400,10 @@ class Workloads:
 
     def int8_conv2d(self) -> Iterator[Case]:
         """3x3, padding 1, 64x64 pixels; PyTorch quantised, channels last, kernel packed before."""
-        from vtaops.kernels.ops import Conv2dOp, Epilogue, PackedConv2dOp, Window
+        from vtaops.kernels.ops import Conv2dOp, Epilogue, PackedConv2dOp, SlidingWindow
 
         np, torch = self.np, self.torch
-        window = Window((3, 3), padding=(1, 1, 1, 1))
+        window = SlidingWindow((3, 3), padding=(1, 1, 1, 1))
         requantise = Epilogue(shift=8, clip=(-128, 127))
         for c in (16, 32, 64, 128, 256):
             x = self.random.integers(0, 128, (1, c, 64, 64)).astype("uint8")

@@ -15,14 +15,14 @@ import typer
 
 def operators() -> dict[str, Any]:
     """Return the operators that are tuned."""
-    from vtaops.kernels.ops import Conv2dOp, DepthwiseOp, MatmulOp, PackedConv2dOp, Window
+    from vtaops.kernels.ops import Conv2dOp, DepthwiseOp, MatmulOp, PackedConv2dOp, SlidingWindow
 
-    window = Window((3, 3), padding=(1, 1, 1, 1))
+    window = SlidingWindow((3, 3), padding=(1, 1, 1, 1))
     return {
         "matmul": MatmulOp(512, 512, 512),
         "conv2d": Conv2dOp(1, 64, 64, 64, 64, window),
         "conv2d_nchwc": PackedConv2dOp(1, 4, 64, 64, 4, window),
-        "pointwise": Conv2dOp(1, 128, 1, 56 * 56, 128, Window((1, 1))),
+        "pointwise": Conv2dOp(1, 128, 1, 56 * 56, 128, SlidingWindow((1, 1))),
         "depthwise": DepthwiseOp(1, 64, 64, 64, window),
     }
 
@@ -73,9 +73,10 @@ def main(
 
     from vtaops.cpu.schedule import schedule
     from vtaops.cpu.schedule.stages import schedule_default
-    from vtaops.cpu.search import meta_schedule, search, time_function
+    from vtaops.cpu.search import meta_schedule, search
     from vtaops.cpu.target import CpuTarget
     from vtaops.kernels.build import compile_schedule
+    from vtaops.kernels.timing import median_seconds, random_arrays
 
     target = CpuTarget.detect()
     offered = operators()
@@ -88,7 +89,8 @@ def main(
 
         def timed(scheduled: Any, op: Any = op) -> float:
             function = compile_schedule(scheduled, target.tvm)["main"]
-            return time_function(function, op, 0.3, threads)
+            arrays = random_arrays(op)
+            return median_seconds(lambda: function(*arrays), 0.3, threads)
 
         row: dict[str, Any] = {"operator": name, "default": timed(schedule_default(op, target))}
         row["chosen"] = timed(schedule(op, target))

@@ -2,7 +2,8 @@
 
 python examples/resnet18.py --size 224 --config pynq
 
-The network is one function of `OperatorMethods`: a session runs it, and so does NumPy, with equal scores.
+The network is one function of `OperatorMethods`: a session runs it, and so does NumPy, with equal
+scores.
 A shortcut is added inside the convolution that it bypasses; what VTA cannot run, the CPU does.
 """
 
@@ -29,7 +30,9 @@ STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
 """(channels, stride of the first block) of the four stages, of two blocks each."""
 
 
-def resnet18(ops: OperatorMethods, image: Int8Array, seed: int = 0, classes: int = 1000) -> Int8Array:
+def resnet18(
+    ops: OperatorMethods, image: Int8Array, seed: int = 0, classes: int = 1000
+) -> Int8Array:
     """Return the scores of an image (1, 3, H, W); weights are drawn from `seed`."""
     rng = np.random.default_rng(seed)
 

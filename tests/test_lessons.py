@@ -19,12 +19,13 @@ from vtaops.kernels.ops import (
     MatmulOp,
     NormalizeOp,
     PoolOp,
-    Window,
+    SlidingWindow,
 )
 from vtaops.kernels.stages import find_stage
-from vtaops.lessons import lesson_plot, lesson_table, lessons, random_arrays, run_lesson
+from vtaops.kernels.timing import random_arrays
+from vtaops.lessons import lesson_plot, lesson_table, lessons, run_lesson
 
-PADDED = Window((3, 3), padding=(1, 1, 1, 1))
+PADDED = SlidingWindow((3, 3), padding=(1, 1, 1, 1))
 
 REFERENCES = {
     MatmulOp(64, 48, 40): lambda a, b: a.astype(np.float64) @ b,

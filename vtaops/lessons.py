@@ -7,14 +7,11 @@ their rows have the generated source and no time.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from vtaops.errors import UnsupportedError
 from vtaops.kernels.stages import Stage, find_stage
@@ -100,14 +97,14 @@ def lessons(target: str = "cpu") -> dict[str, Lesson]:
         NormalizeOp,
         PoolOp,
         SeparableOp,
-        Window,
+        SlidingWindow,
     )
 
     if target not in ("cpu", "cuda"):
         raise UnsupportedError(f"there are no lessons for {target!r}; targets are cpu and cuda")
     stages: dict[type | str, tuple[Stage, ...]]
     stages = import_module(f"vtaops.{target}.schedule.stages").STAGES
-    window = Window((3, 3), padding=(1, 1, 1, 1))
+    window = SlidingWindow((3, 3), padding=(1, 1, 1, 1))
     normal = Epilogue(batch_norm=1e-5)
 
     def pool(kind: str) -> Callable[[int], TensorOp]:
@@ -187,13 +184,14 @@ def run_lesson(
 def _run_on_cpu(op: TensorOp, stage: Stage, budget: float) -> tuple[str, str, float | None]:
     from vtaops.cpu.target import CpuTarget
     from vtaops.kernels.build import compile_schedule
+    from vtaops.kernels.timing import median_seconds, random_arrays
 
     target = CpuTarget.detect()
     scheduled = stage.schedule(op, target)
     function = compile_schedule(scheduled, target.tvm)["main"]
     arrays = random_arrays(op)
-    clock = time.thread_time if target.cores == 1 else time.perf_counter
-    return str(scheduled.mod.script()), "", _time(lambda: function(*arrays), budget, clock)
+    seconds = median_seconds(lambda: function(*arrays), budget, target.cores)
+    return str(scheduled.mod.script()), "", seconds
 
 
 def _run_on_cuda(op: TensorOp, stage: Stage, budget: float) -> tuple[str, str, float | None]:
@@ -202,30 +200,6 @@ def _run_on_cuda(op: TensorOp, stage: Stage, budget: float) -> tuple[str, str, f
     kernel = cuda.CudaKernel(op, schedule=stage.schedule)
     seconds = kernel.time(budget) if cuda.device_present() else None
     return kernel.script(), kernel.source(), seconds
-
-
-def random_arrays(op: TensorOp) -> list[Any]:
-    """Return random inputs of an operator, and an array for its output."""
-    generator = np.random.default_rng(0)
-    arrays: list[Any] = []
-    for spec in op.inputs:
-        if spec.dtype.startswith("float"):
-            arrays.append(generator.random(spec.shape).astype(spec.dtype) + 0.5)
-        else:
-            arrays.append(generator.integers(0, 100, spec.shape).astype(spec.dtype))
-    return [*arrays, np.zeros(op.output.shape, op.output.dtype)]
-
-
-def _time(call: Callable[[], Any], budget: float, clock: Callable[[], float]) -> float:
-    """Return the median seconds of a call; at least three samples."""
-    samples: list[float] = []
-    call()
-    end = time.perf_counter() + budget
-    while len(samples) < 3 or time.perf_counter() < end:
-        start = clock()
-        call()
-        samples.append(clock() - start)
-    return sorted(samples)[len(samples) // 2]
 
 
 def lesson_table(rows: list[LessonRow], title: str) -> Table:

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from vtaops import cpu
-from vtaops.cpu.kernel import Kernel
+from vtaops.cpu.kernel import CpuKernel
 from vtaops.cpu.schedule import schedule
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels import KernelCache, cache, cache_directory
 from vtaops.kernels.build import compile_schedule
-from vtaops.kernels.ops import Conv2dOp, MatmulOp, Window
+from vtaops.kernels.ops import Conv2dOp, MatmulOp, SlidingWindow
 
 OP = MatmulOp(3, 5, 7)
 
@@ -166,7 +166,7 @@ def test_threads_follow_the_environment(monkeypatch):
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_schedules_suit_smaller_processors(target, dtype):
     """A kernel for a poorer x86-64 runs here as well; one for aarch64 must at least schedule."""
-    op = Conv2dOp(1, 5, 9, 11, 18, Window((3, 3), padding=(1, 1, 1, 1)), dtype=dtype)
+    op = Conv2dOp(1, 5, 9, 11, 18, SlidingWindow((3, 3), padding=(1, 1, 1, 1)), dtype=dtype)
     scheduled = schedule(op, target)
     if target.mcpu == "cortex-a72" or not x86():
         assert "sblock" in scheduled.mod.script()
@@ -187,6 +187,6 @@ def x86():
 
 
 def test_a_kernel_shows_its_schedule():
-    kernel = Kernel(OP, CpuTarget.detect())
+    kernel = CpuKernel(OP, CpuTarget.detect())
     assert "T.vectorized" in kernel.script()
     assert "def main" in kernel.script()

@@ -60,7 +60,7 @@ def test_random_gemm(config, seed):
         Gemm(m=1, n=1, k=1, shift=0, clip=None),
         Gemm(m=5, n=1000, k=512, bias=True, shift=12),
     ],
-    ids=lambda op: f"{type(op).__name__}-{hash(op) % 10000}",
+    ids=lambda op: op.summary,
 )
 @pytest.mark.parametrize("config", ["pynq", "tiny"])
 def test_corner_cases(op, config):

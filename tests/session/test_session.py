@@ -58,7 +58,8 @@ def test_arrays_need_not_be_contiguous(session):
     assert not w.flags.c_contiguous
     expected = session.conv2d(np.ascontiguousarray(x), np.ascontiguousarray(w))
     np.testing.assert_array_equal(session.conv2d(x, w), expected)
-    np.testing.assert_array_equal(session.conv2d(x[:, :, ::-1], w[::-1]).shape, expected.shape)
+    flipped = session.conv2d(x[:, :, ::-1, ::-1], w[::-1, :, ::-1, ::-1])
+    np.testing.assert_array_equal(flipped, expected[:, ::-1, ::-1, ::-1])
 
 
 def test_lists_are_arrays_too():

@@ -27,7 +27,7 @@ from vtaops.errors import ConfigError, DeadlockError, DeviceError
 from vtaops.isa import Encoding, Finish, rows_of, words_to_array
 from vtaops.runtime import open_device
 from vtaops.runtime.device import performance_of
-from vtaops.runtime.registers import PAGE_BYTES, HlsRegisters, RegisterMap, RtlRegisters
+from vtaops.runtime.registers import REGISTER_PAGE, HlsRegisters, RegisterMap, RtlRegisters
 
 if TYPE_CHECKING:
     from vtaops.runtime.device import Device, DeviceBuffer
@@ -308,7 +308,7 @@ class VirtualBuffer(_Array):
 class _Logic:
     """The registers of a design, which start runs."""
 
-    length = PAGE_BYTES
+    length = REGISTER_PAGE
 
     def __init__(self, board: VirtualBoard) -> None:
         self.board = board
@@ -331,8 +331,8 @@ class _Logic:
 class _HlsLogic(_Logic):
     """Upstream's four cores; see `HlsRegisters`."""
 
-    length = 4 * PAGE_BYTES
-    _LOAD, _COMPUTE, _STORE = PAGE_BYTES, 2 * PAGE_BYTES, 3 * PAGE_BYTES
+    length = 4 * REGISTER_PAGE
+    _LOAD, _COMPUTE, _STORE = REGISTER_PAGE, 2 * REGISTER_PAGE, 3 * REGISTER_PAGE
     _ORIGINS = (
         _LOAD + HlsRegisters.LOAD_INP,
         _LOAD + HlsRegisters.LOAD_WGT,

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.table import Table
 
+from vtaops.cli.options import JsonOption, list_table
 from vtaops.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ board_app = typer.Typer(help="Look at a board, test it, measure it.", no_args_is
 BoardOption = Annotated[
     str, typer.Option("--board", help="Its address: HOST or HOST:PORT, where it is served.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
 TimeoutOption = Annotated[
     float, typer.Option("--timeout", help="Seconds that the board may take for a message.")
 ]
@@ -62,7 +61,7 @@ def list_bitstreams(as_json: JsonOption = False) -> None:
     if as_json:
         typer.echo(json.dumps([{**asdict(e), "in_cache": here[e.id]} for e in entries], indent=2))
         return
-    table = _table("Bitstreams")
+    table = list_table("Bitstreams")
     for column in ("id", "board", "isa", "registers", "sha256", "in cache"):
         table.add_column(column, overflow="fold")
     for e in entries:
@@ -311,7 +310,7 @@ class _Figures:
 
     def table(self, board: str) -> Table:
         simulated = "SIMULATED: ms and GOPS say nothing about hardware"
-        table = _table(simulated if self.virtual else f"Board {board}")
+        table = list_table(simulated if self.virtual else f"Board {board}")
         columns = ["layer", "ms", "GOPS", "published ms", "published GOPS"]
         counted = all(f.cycles for f in self.layers)
         for column in columns + (["cycles", "busy"] if counted else []):
@@ -349,15 +348,11 @@ def _answers(device: RemoteDevice) -> bool:
     return True
 
 
-def _table(title: str) -> Table:
-    return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-
-
 def _print_facts(title: str, facts: dict[str, Any], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
         return
-    table = _table(title)
+    table = list_table(title)
     table.add_column("property")
     table.add_column("value", overflow="fold")
     for name, value in facts.items():

@@ -1,4 +1,4 @@
-"""The commands and options of `vtaops` that concern the hardware: isa, build-tsim, synth-report.
+"""The commands of `vtaops` that concern the hardware: isa, build-tsim, synth-report.
 
 Owns argument parsing and printing only, as `vtaops.cli`, whose application registers them.
 """
@@ -6,30 +6,17 @@ Owns argument parsing and printing only, as `vtaops.cli`, whose application regi
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import asdict
+from typing import Annotated, Any
 
 import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from vtaops.cli.options import ConfigArgument, JsonOption
 from vtaops.config import HardwareConfig
-from vtaops.errors import EncodingError, ShapeError, UnsupportedError
-
-if TYPE_CHECKING:
-    from vtaops.runtime import Device
-
-ConfigArgument = Annotated[str, typer.Argument(help="Configuration: a name or a JSON file.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-TraceOption = Annotated[
-    Path | None, typer.Option("--trace", help="Waveform file of tsim: .vcd or .fst.")
-]
-TraceWindowOption = Annotated[
-    str, typer.Option("--trace-window", help="Cycles of the waveform, e.g. 1000:2000.")
-]
-
+from vtaops.errors import EncodingError
 
 PANEL = "Hardware"
 
@@ -39,56 +26,6 @@ def register(app: typer.Typer) -> None:
     for command in (isa, build_tsim, synth_report):
         name = command.__name__.replace("_", "-")
         app.command(name, rich_help_panel=PANEL)(command)
-
-
-@dataclass(frozen=True)
-class Where:
-    """The device that a command runs on, and the waveform to record there.
-
-    Attributes
-    ----------
-    name : str
-        Name of the device.
-    trace : Path or None
-        Waveform file.
-    window : str
-        Its cycles, ``first:end``; empty: all.
-    """
-
-    name: str
-    trace: Path | None
-    window: str
-
-    def open(self, config: HardwareConfig) -> Device:
-        """Open the device.
-
-        Raises
-        ------
-        DeviceError
-            If it cannot be opened.
-        UnsupportedError
-            If it records no waveforms and one is asked for.
-        """
-        from vtaops.runtime import TSIM_INTERFACES, open_device
-        from vtaops.runtime.tsim import Tsim
-
-        if self.trace is None:
-            return open_device(self.name, config)
-        if self.name not in TSIM_INTERFACES:
-            raise UnsupportedError(f"device {self.name!r} records no waveform; use --device tsim")
-        interface, window = TSIM_INTERFACES[self.name], self._cycles()
-        return Tsim(config, interface=interface, trace=self.trace, trace_window=window)
-
-    def _cycles(self) -> tuple[int, int] | None:
-        if not self.window:
-            return None
-        try:
-            first, end = (int(part) for part in self.window.split(":"))
-        except ValueError as error:
-            raise ShapeError(
-                f"--trace-window is {self.window!r}; write first:end, e.g. 1000:2000"
-            ) from error
-        return first, end
 
 
 def isa(

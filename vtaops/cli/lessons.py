@@ -13,6 +13,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from vtaops.cli.options import JsonOption
+
 
 def register(app: typer.Typer) -> None:
     """Add the command of this file to an application."""
@@ -37,7 +39,7 @@ def lesson(
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw the speed of the stages: .png or .svg.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Run the optimisation stages of a kernel and print what each one gains.
 

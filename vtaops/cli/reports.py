@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from vtaops.cli.options import CsvOption, JsonOption
 from vtaops.config import HardwareConfig
 from vtaops.errors import ConfigError, ShapeError, UnsupportedError
 from vtaops.program import Program
@@ -42,8 +43,6 @@ BandwidthOption = Annotated[
     typer.Option("--bandwidth", help="Bytes per cycle, both directions; 0: what the port takes."),
 ]
 OutputOption = Annotated[Path, typer.Option("--output", "-o", help="File to write.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-CsvOption = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
 
 DEFAULT_LATENCY = TimingParameters().dram_latency
 

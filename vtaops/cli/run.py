@@ -8,24 +8,36 @@ from __future__ import annotations
 import ast
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
-from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import numpy as np
 import typer
-from rich import box
 from rich.console import Console
 from rich.progress import Progress
 from rich.syntax import Syntax
-from rich.table import Table
 
-from vtaops.cli.hardware import TraceOption, TraceWindowOption, Where
+from vtaops.cli.options import (
+    ConfigOption,
+    JsonOption,
+    LayerOption,
+    RunOptions,
+    Stage,
+    list_table,
+    with_run_options,
+)
 from vtaops.config import HardwareConfig
 from vtaops.errors import ShapeError
-from vtaops.program import Program
+from vtaops.program import Program, Statistics
+
+if TYPE_CHECKING:
+    from vtaops.ops import Operator
+    from vtaops.runtime.performance import TsimPerformance
+
+DEFAULTS = RunOptions()
 
 PROGRAMS = "Operators and programs"
 """Heading of the commands of this file."""
@@ -40,41 +52,6 @@ def register(app: typer.Typer) -> None:
         app.command(rich_help_panel=PROGRAMS)(command)
 
 
-class Stage(str, Enum):
-    """Stages of the compiler that `--show` prints."""
-
-    tir = "tir"
-    schedule = "schedule"
-    lowered = "lowered"
-    program = "program"
-
-
-LayerOption = Annotated[
-    str, typer.Option("--layer", help="A named layer (see: vtaops layers); replaces the shape.")
-]
-ConfigOption = Annotated[
-    str,
-    typer.Option("--config", help="Configuration: a name (see: vtaops configs) or a JSON file."),
-]
-DeviceOption = Annotated[
-    str, typer.Option("--device", help="Where to run: fsim, tsim, tsim-axi, or pynq://HOST:PORT.")
-]
-TilingOption = Annotated[
-    str,
-    typer.Option("--tiling", help="Explicit tiling, e.g. oc=128,ic=16,h=7,w=14,oc_threads=2."),
-]
-ShowOption = Annotated[
-    Stage | None, typer.Option("--show", help="Print a stage of the compiler and do not run.")
-]
-SaveOption = Annotated[
-    Path | None, typer.Option("--save", help="Write the compiled program to this file.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
-CsvOption = Annotated[bool, typer.Option("--csv", help="Print the report as CSV.")]
-TimingOption = Annotated[
-    bool, typer.Option("--timing", help="Add the cycles of every unit, by the timing model.")
-]
-SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of the random arguments.")]
 ShiftOption = Annotated[
     int, typer.Option("--shift", help="Right shift of the accumulators, 0..31.")
 ]
@@ -85,6 +62,7 @@ ClipOption = Annotated[
 
 
 @run_app.command("conv2d")
+@with_run_options
 def run_conv2d(
     layer: LayerOption = "",
     batch: Annotated[int, typer.Option(help="Images.")] = 1,
@@ -100,17 +78,7 @@ def run_conv2d(
     bias: BiasOption = False,
     shift: ShiftOption = 8,
     clip: ClipOption = "0,127",
-    tiling: TilingOption = "",
-    config: ConfigOption = "pynq",
-    device: DeviceOption = "fsim",
-    seed: SeedOption = 0,
-    show: ShowOption = None,
-    save: SaveOption = None,
-    trace: TraceOption = None,
-    trace_window: TraceWindowOption = "",
-    timing: TimingOption = False,
-    as_json: JsonOption = False,
-    as_csv: CsvOption = False,
+    options: RunOptions = DEFAULTS,
 ) -> None:
     """Run a convolution on random data, compare with NumPy, print the statistics report.
 
@@ -135,12 +103,11 @@ def run_conv2d(
             clip=_clip(clip),
         )
 
-    form = "json" if as_json else "csv" if as_csv else "table"
-    where = Where(device, trace, trace_window)
-    _run(layer, explicit, Conv2d, tiling, config, where, seed, show, save, form, timing)
+    _run(layer, explicit, Conv2d, options)
 
 
 @run_app.command("gemm")
+@with_run_options
 def run_gemm(
     layer: LayerOption = "",
     m: Annotated[int, typer.Option("-m", help="Rows of the left operand.")] = 1,
@@ -149,17 +116,7 @@ def run_gemm(
     bias: BiasOption = False,
     shift: ShiftOption = 8,
     clip: ClipOption = "0,127",
-    tiling: TilingOption = "",
-    config: ConfigOption = "pynq",
-    device: DeviceOption = "fsim",
-    seed: SeedOption = 0,
-    show: ShowOption = None,
-    save: SaveOption = None,
-    trace: TraceOption = None,
-    trace_window: TraceWindowOption = "",
-    timing: TimingOption = False,
-    as_json: JsonOption = False,
-    as_csv: CsvOption = False,
+    options: RunOptions = DEFAULTS,
 ) -> None:
     """Run a matrix product on random data, compare with NumPy, print the statistics report.
 
@@ -170,12 +127,11 @@ def run_gemm(
     def explicit() -> Gemm:
         return Gemm(m=m, n=n, k=k, bias=bias, shift=shift, clip=_clip(clip))
 
-    form = "json" if as_json else "csv" if as_csv else "table"
-    where = Where(device, trace, trace_window)
-    _run(layer, explicit, Gemm, tiling, config, where, seed, show, save, form, timing)
+    _run(layer, explicit, Gemm, options)
 
 
 @run_app.command("op")
+@with_run_options
 def run_op(
     operator: Annotated[
         str,
@@ -184,17 +140,7 @@ def run_op(
             "'MaxPool2d(channels=64, kernel=3)'."
         ),
     ],
-    tiling: TilingOption = "",
-    config: ConfigOption = "pynq",
-    device: DeviceOption = "fsim",
-    seed: SeedOption = 0,
-    show: ShowOption = None,
-    save: SaveOption = None,
-    trace: TraceOption = None,
-    trace_window: TraceWindowOption = "",
-    timing: TimingOption = False,
-    as_json: JsonOption = False,
-    as_csv: CsvOption = False,
+    options: RunOptions = DEFAULTS,
 ) -> None:
     """Run any operator on random data, compare with NumPy, print the statistics report.
 
@@ -203,10 +149,7 @@ def run_op(
     from vtaops.ops import Operator
 
     layer = "" if "(" in operator else operator
-    form = "json" if as_json else "csv" if as_csv else "table"
-    explicit = partial(_operator, operator)
-    where = Where(device, trace, trace_window)
-    _run(layer, explicit, Operator, tiling, config, where, seed, show, save, form, timing)
+    _run(layer, partial(_operator, operator), Operator, options)
 
 
 def disasm(file: Annotated[Path, typer.Argument(help="A program file.")]) -> None:
@@ -260,7 +203,7 @@ def tune(
     if as_json:
         typer.echo(json.dumps({name: asdict(best) for name, best in results.items()}, indent=2))
         return
-    table = _list_table(f"Best tilings on {hardware.name}")
+    table = list_table(f"Best tilings on {hardware.name}")
     for column in ("layer", "cycles", "from", "tiling"):
         table.add_column(column, overflow="fold")
     for name, best in results.items():
@@ -282,7 +225,7 @@ def configs(
     elif name:
         _show_config(found[0])
     else:
-        table = _list_table("Hardware configurations")
+        table = list_table("Hardware configurations")
         for column in ("name", "target", "tile", "uop/inp/wgt/acc depth"):
             table.add_column(column, overflow="fold")
         for c in found:
@@ -298,7 +241,7 @@ def layers() -> None:
     """
     from vtaops.workloads import WORKLOADS
 
-    table = _list_table("Named layers")
+    table = list_table("Named layers")
     for column in ("name", "operator", "multiply-adds", "occurs"):
         table.add_column(column, overflow="fold")
     for workload in WORKLOADS.values():
@@ -310,69 +253,64 @@ def layers() -> None:
 # ------------------------------------------------------------------------------ details
 
 
-def _list_table(title: str) -> Table:
-    return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-
-
-def _run(
-    layer: str,
-    explicit: Any,
-    kind: type,
-    tiling: str,
-    config: str,
-    where: Where,
-    seed: int,
-    show: Stage | None,
-    save: Path | None,
-    form: str,
-    timing: bool,
-) -> None:
+def _run(layer: str, explicit: Callable[[], Operator], kind: type, options: RunOptions) -> None:
     from vtaops.compiler import compile
     from vtaops.reference import evaluate, random_arguments
-    from vtaops.report import as_csv, performance_table, statistics_data, statistics_table
     from vtaops.runtime.device import performance_of
     from vtaops.session import Session
     from vtaops.workloads import find
 
-    op, chosen = explicit() if not layer else find(layer).op, parse_tiling(tiling)
+    op, tiling = explicit() if not layer else find(layer).op, parse_tiling(options.tiling)
     if layer:
-        chosen = chosen or find(layer).tiling
+        tiling = tiling or find(layer).tiling
         if not isinstance(op, kind):
             raise ShapeError(f"layer {layer} is a {type(op).__name__}, not a {kind.__name__}")
-    hardware = HardwareConfig.load(config)
-    if show is not None and show is not Stage.program:
-        _show(op, hardware, chosen, show)
+    hardware = HardwareConfig.load(options.config)
+    if options.show not in (None, Stage.program):
+        _show(op, hardware, tiling, options.show)
         return
-    if show is Stage.program or save is not None:
-        program = compile(op, hardware, chosen)
-        if save is not None:
-            program.save(save)
-        if show is not None:
+    if options.show or options.save is not None:
+        program = compile(op, hardware, tiling)
+        if options.save is not None:
+            program.save(options.save)
+        if options.show:
             typer.echo(program.disassemble())
             return
-    arrays = random_arguments(op, np.random.default_rng(seed))
-    with Session(where.open(hardware), hardware) as session:
-        result = session.run(op, *arrays, tiling=chosen)
-        program, statistics = session.program(op, chosen), session.stats
-        performance = performance_of(session.device)
-    correct = bool(np.array_equal(result, evaluate(op, arrays)))
-    timeline = program.timeline() if timing else None
-    if form == "json":
+    arrays = random_arguments(op, np.random.default_rng(options.seed))
+    with Session(options.open_device(hardware), hardware) as session:
+        result = session.run(op, *arrays, tiling=tiling)
+        correct = bool(np.array_equal(result, evaluate(op, arrays)))
+        report = session.program(op, tiling), session.stats, performance_of(session.device)
+    _print_run(layer or op.summary, *report, correct, options)
+    if not correct:
+        raise typer.Exit(1)
+
+
+def _print_run(
+    name: str,
+    program: Program,
+    statistics: Statistics,
+    performance: TsimPerformance | None,
+    correct: bool,
+    options: RunOptions,
+) -> None:
+    from vtaops.report import as_csv, performance_table, statistics_data, statistics_table
+
+    timeline, config = program.timeline() if options.timing else None, program.config
+    if options.as_json:
         report = statistics_data(program, statistics, timeline)
         if performance:
             report["performance"] = performance.as_dict()
-        typer.echo(json.dumps({**report, "device": where.name, "equals_numpy": correct}, indent=2))
-    elif form == "csv":
-        report = statistics_data(program, statistics, timeline)
-        typer.echo(as_csv({layer or op.summary: report}), nl=False)
+        facts = {"device": options.device, "equals_numpy": correct}
+        typer.echo(json.dumps({**report, **facts}, indent=2))
+    elif options.as_csv:
+        typer.echo(as_csv({name: statistics_data(program, statistics, timeline)}), nl=False)
     else:
-        title = f"{layer or op.summary} on {where.name}, {hardware.name} ({hardware.bitstream_id})"
+        title = f"{name} on {options.device}, {config.name} ({config.bitstream_id})"
         Console().print(statistics_table(program, statistics, title, timeline))
         if performance:
             Console().print(performance_table(performance, "Where the cycles went"))
         typer.echo(f"result {'equals' if correct else 'DIFFERS FROM'} NumPy, bit for bit")
-    if not correct:
-        raise typer.Exit(1)
 
 
 def _show_config(config: HardwareConfig) -> None:
@@ -387,7 +325,7 @@ def _show_config(config: HardwareConfig) -> None:
         rows[f"{memory.memory.name.lower()} scratchpad"] = (
             f"{memory.depth} elements of {shape} {memory.dtype} ({memory.element_bytes} bytes)"
         )
-    table = _list_table(f"Configuration {config.name}")
+    table = list_table(f"Configuration {config.name}")
     table.add_column("property")
     table.add_column("value", overflow="fold")
     for row in rows.items():

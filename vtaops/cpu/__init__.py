@@ -6,13 +6,13 @@ of a second) and stores it; see `vtaops.kernels.KernelCache`.
 The number of threads is TVM_NUM_THREADS, OMP_NUM_THREADS, or the usable CPUs.
 """
 
-from vtaops.cpu.kernel import CACHE, Kernel, kernel
-from vtaops.kernels.calls import Operators, pack_int8_kernel
+from vtaops.cpu.kernel import CACHE, CpuKernel, kernel
+from vtaops.kernels.calls import OperatorCalls, pack_int8_kernel
 from vtaops.kernels.calls.backend import RunnableKernel
 from vtaops.kernels.ops import TensorOp
 
 
-class _Cpu(Operators):
+class _Cpu(OperatorCalls):
     """The operators of this CPU."""
 
     def kernel(self, op: TensorOp) -> RunnableKernel:
@@ -44,7 +44,7 @@ vector_add = _cpu.vector_add
 
 __all__ = [
     "CACHE",
-    "Kernel",
+    "CpuKernel",
     "add",
     "avg_pool2d",
     "batch_norm",

@@ -1,4 +1,4 @@
-"""Kernel: one operator compiled for this CPU, ready to be called."""
+"""CpuKernel: one operator compiled for this CPU, ready to be called."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CACHE = KernelCache()
 """The compiled kernels of this process."""
 
 
-class Kernel:
+class CpuKernel:
     """One operator compiled for one CPU.
 
     Parameters
@@ -90,6 +90,8 @@ class Kernel:
 
 
 @lru_cache(maxsize=4096)
-def kernel(op: TensorOp, schedule: Schedule | None = None, sources: tuple[str, ...] = ()) -> Kernel:
-    """Return the kernel of an operator for this CPU, compiled at most once; see `Kernel`."""
-    return Kernel(op, CpuTarget.detect(), schedule, sources)
+def kernel(
+    op: TensorOp, schedule: Schedule | None = None, sources: tuple[str, ...] = ()
+) -> CpuKernel:
+    """Return the kernel of an operator for this CPU, compiled at most once; see `CpuKernel`."""
+    return CpuKernel(op, CpuTarget.detect(), schedule, sources)

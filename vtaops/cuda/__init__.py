@@ -13,21 +13,21 @@ from typing import Any
 from vtaops.cuda.gpu import GpuCall, device_present, lies_on_gpu
 from vtaops.cuda.kernel import CACHE, CudaKernel, kernel
 from vtaops.cuda.resources import Resources, occupancy, resources
-from vtaops.kernels.calls import Operators
+from vtaops.kernels.calls import OperatorCalls
 from vtaops.kernels.calls.arguments import PRODUCT
-from vtaops.kernels.calls.backend import Work
-from vtaops.kernels.calls.separable import FusedSeparable
+from vtaops.kernels.calls.backend import KernelCall
+from vtaops.kernels.calls.separable import SeparableCalls
 from vtaops.kernels.ops import TensorOp
 
 
-class _Cuda(FusedSeparable, Operators):
+class _Cuda(SeparableCalls, OperatorCalls):
     """The operators of this machine's GPU."""
 
     product_dtypes = (*PRODUCT, "float16")
 
     def call(
         self,
-        describe: Callable[..., Work],
+        describe: Callable[..., KernelCall],
         arrays: tuple[Any, ...],
         out: Any,
         parameters: tuple[Any, ...] = (),

@@ -19,7 +19,7 @@ import numpy as np
 
 from vtaops.cuda.target import CudaTarget
 from vtaops.errors import DeviceError, ShapeError
-from vtaops.kernels.calls.backend import Work
+from vtaops.kernels.calls.backend import KernelCall
 from vtaops.kernels.ops import BroadcastOp, NormalizeOp, UnaryOp
 
 _ON_GPU = (2, 13)
@@ -101,7 +101,7 @@ class GpuCall:
 
     Attributes
     ----------
-    work : Work
+    work : KernelCall
         The call with stand-ins for its arrays.
     arrays : list of array
         The arrays on the GPU, in the order and the shapes of the kernel's inputs.
@@ -115,7 +115,7 @@ class GpuCall:
 
     def __init__(
         self,
-        describe: Callable[..., Work],
+        describe: Callable[..., KernelCall],
         arrays: tuple[Any, ...],
         parameters: tuple[Any, ...],
         fused: dict[str, Any],

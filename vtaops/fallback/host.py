@@ -23,7 +23,7 @@ from vtaops.fallback.cuda import schedule_plain as schedule_on_cuda
 from vtaops.fallback.plain import ONE_LANE, PlainOp
 from vtaops.kernels.arrays import Array
 from vtaops.kernels.calls.backend import RunnableKernel
-from vtaops.kernels.ops import Conv2dOp, DepthwiseOp, MatmulOp, TensorOp, Window
+from vtaops.kernels.ops import Conv2dOp, DepthwiseOp, MatmulOp, SlidingWindow, TensorOp
 from vtaops.ops import Conv2d, Conv2dTranspose, DepthwiseConv2dAlu, Gemm, Operator
 from vtaops.program import Buffer, Role
 from vtaops.shapes import as_pair, four_sides
@@ -87,14 +87,14 @@ def host_op(op: Operator, host: Host = "cpu") -> TensorOp:
             return MatmulOp(op.m, op.n, op.k, "int8", "int8", True, AluTail(stages=(*op.stages,)))
         case Conv2d():
             tail = AluTail(stages=(*op.stages,), residual_scale=op.residual_scale)
-            window = Window(op.kernel_size, op.stride, op.pads, op.dilations)
+            window = SlidingWindow(op.kernel_size, op.stride, op.pads, op.dilations)
             image = op.batch, op.in_channels, op.height, op.width
             if op.groups == op.in_channels > 1:
                 multiplier = op.out_channels // op.groups
                 return DepthwiseOp(*image, window, multiplier, "int8", tail)
             return Conv2dOp(*image, op.out_channels, window, op.groups, "int8", tail)
         case DepthwiseConv2dAlu():
-            window = Window(op.window.kernel, op.window.stride, op.window.pads)
+            window = SlidingWindow(op.window.kernel, op.window.stride, op.window.pads)
             image = op.batch, op.channels, op.height, op.width
             return DepthwiseOp(*image, window, 1, "int8", AluTail(stages=(*op.stages,)))
     return PlainOp(op)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from vtaops.runtime.performance import TsimPerformance
 
-PAGE_BYTES = 0x1000
+REGISTER_PAGE = 0x1000
 """Distance between the register pages of two cores, and length of each."""
 
 
@@ -100,7 +100,7 @@ class HlsRegisters:
     finish_is_sticky = True
 
     def __init__(self, map_page: MapPage, base: int) -> None:
-        pages = [map_page(base + core * PAGE_BYTES, PAGE_BYTES) for core in range(4)]
+        pages = [map_page(base + core * REGISTER_PAGE, REGISTER_PAGE) for core in range(4)]
         self._fetch, self._load, self._compute, self._store = pages
 
     def start(self, insn_address: int, count: int) -> None:
@@ -168,7 +168,7 @@ class RtlRegisters:
     finish_is_sticky = False  # a launch clears the flag at once
 
     def __init__(self, map_page: MapPage, base: int) -> None:
-        self._page = map_page(base, PAGE_BYTES)
+        self._page = map_page(base, REGISTER_PAGE)
 
     def start(self, insn_address: int, count: int) -> None:
         self._page.write(self.COUNT, count)

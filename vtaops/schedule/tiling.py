@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from vtaops.errors import ScheduleError
 
 Operand = Literal["wgt", "inp"]
-Padding = Literal["multiply", "skip"]
+PaddingRule = Literal["multiply", "skip"]
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,12 @@ class Tiling:
     wgt_tiles: int = 1
     acc_tiles: int = 1
     keep: Operand = "wgt"
-    padding: Padding = "multiply"
+    padding: PaddingRule = "multiply"
 
     def __post_init__(self) -> None:
         if self.keep not in get_args(Operand):
             raise ScheduleError(f"tiling keep is {self.keep!r}; it must be 'wgt' or 'inp'")
-        if self.padding not in get_args(Padding):
+        if self.padding not in get_args(PaddingRule):
             raise ScheduleError(
                 f"tiling padding is {self.padding!r}; it must be 'multiply' or 'skip'"
             )

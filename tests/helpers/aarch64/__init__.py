@@ -14,7 +14,7 @@ import numpy as np
 from vtaops.cpu.schedule import schedule
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.build import compile_schedule
-from vtaops.kernels.calls import Operators
+from vtaops.kernels.calls import OperatorCalls
 
 COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
 
@@ -33,7 +33,7 @@ def lacking():
     return f"needs {' and '.join(missing)}" if missing else ""
 
 
-class Emulated(Operators):
+class Emulated(OperatorCalls):
     """The operators of `vtaops.cpu` on an emulated aarch64.
 
     Parameters

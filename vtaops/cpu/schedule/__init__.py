@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from vtaops.cpu.schedule import (
@@ -9,6 +10,7 @@ from vtaops.cpu.schedule import (
     convolution,
     elementwise,
     matmul,
+    packed,
     pointwise,
     quantized,
     reduction,
@@ -31,6 +33,52 @@ from vtaops.kernels.ops import (
     UnaryOp,
 )
 
+Schedule = Callable[..., Any]
+"""``schedule(op, target, tile=None)`` returns a ``tvm.s_tir.Schedule``."""
+
+Tiles = Callable[[Any, CpuTarget], Iterable[Any]]
+"""``tiles(op, target)`` yields the tiles that a schedule can take."""
+
+
+def family(op: TensorOp, target: CpuTarget) -> tuple[Schedule, Tiles | None]:
+    """Return how an operator is scheduled for a CPU, and the tiles to choose from, if there are.
+
+    Raises
+    ------
+    UnsupportedError
+        If there is no CPU schedule for this kind of operator.
+    """
+    match op:
+        case MatmulOp(dtype_a="float32"):
+            return matmul.schedule_matmul, matmul.tiles
+        case MatmulOp():
+            return quantized.schedule_matmul, None
+        case Conv2dOp(dtype="float32") if pointwise.suits(op, target):
+            return pointwise.schedule_pointwise, pointwise.tiles
+        case Conv2dOp(dtype="float32"):
+            return convolution.schedule_conv2d, convolution.tiles
+        case Conv2dOp():
+            return quantized.schedule_conv2d, None
+        case PackedConv2dOp(dtype="float32"):
+            return packed.schedule_packed_conv2d, packed.tiles
+        case PackedConv2dOp():
+            return quantized.schedule_packed_conv2d, None
+        case DepthwiseOp():
+            return window.schedule_depthwise, window.tiles
+        case PoolOp():
+            return window.schedule_pool, window.tiles
+        case GlobalPoolOp():
+            return reduction.schedule_global_pool, None
+        case SoftmaxOp():
+            return reduction.schedule_softmax, None
+        case Conv1dOp():
+            return conv1d.schedule_conv1d, conv1d.tiles
+        case BroadcastOp() | UnaryOp():
+            return elementwise.schedule_elementwise, None
+        case NormalizeOp():
+            return elementwise.schedule_normalize, None
+    raise UnsupportedError(f"there is no CPU schedule for {type(op).__name__}")
+
 
 def schedule(op: TensorOp, target: CpuTarget) -> Any:
     """Return the scheduled kernel (``tvm.s_tir.Schedule``) of an operator for a CPU.
@@ -40,33 +88,4 @@ def schedule(op: TensorOp, target: CpuTarget) -> Any:
     UnsupportedError
         If there is no CPU schedule for this kind of operator.
     """
-    match op:
-        case MatmulOp(dtype_a="float32"):
-            return matmul.schedule_matmul(op, target)
-        case MatmulOp():
-            return quantized.schedule_matmul(op, target)
-        case Conv2dOp(dtype="float32") if pointwise.suits(op, target):
-            return pointwise.schedule_pointwise(op, target)
-        case Conv2dOp(dtype="float32"):
-            return convolution.schedule_conv2d(op, target)
-        case Conv2dOp():
-            return quantized.schedule_conv2d(op, target)
-        case PackedConv2dOp(dtype="float32"):
-            return convolution.schedule_packed_conv2d(op, target)
-        case PackedConv2dOp():
-            return quantized.schedule_packed_conv2d(op, target)
-        case DepthwiseOp():
-            return window.schedule_depthwise(op, target)
-        case PoolOp():
-            return window.schedule_pool(op, target)
-        case GlobalPoolOp():
-            return reduction.schedule_global_pool(op, target)
-        case SoftmaxOp():
-            return reduction.schedule_softmax(op, target)
-        case Conv1dOp():
-            return conv1d.schedule_conv1d(op, target)
-        case BroadcastOp() | UnaryOp():
-            return elementwise.schedule_elementwise(op, target)
-        case NormalizeOp():
-            return elementwise.schedule_normalize(op, target)
-    raise UnsupportedError(f"there is no CPU schedule for {type(op).__name__}")
+    return family(op, target)[0](op, target)

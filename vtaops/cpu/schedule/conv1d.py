@@ -18,6 +18,11 @@ _BLOCK = 4096
 _UNROLLED_TAPS = 32
 
 
+def tiles(op: Conv1dOp, target: CpuTarget) -> tuple[int, ...]:
+    """Return the tiles to choose from: vectors of results."""
+    return 1, 2, 4, 8
+
+
 def schedule_conv1d(op: Conv1dOp, target: CpuTarget, vectors: int = 4) -> Any:
     """Return the scheduled kernel; a tile has `vectors` vectors of results."""
     tile = vectors * target.lanes

@@ -7,13 +7,14 @@ Two ways for NCHW data, both with a tile of results in vector registers over the
 - *channel lanes*: the lanes are output channels; the kernel is packed by channel and the tile is
   transposed when it is written back. For narrow images, where column lanes would idle.
 
-A third for NCHW[x]c data, with nothing to transpose. Padding is a stage of its own: conditions in
+Padding is a stage of its own: conditions in
 the inner loop would cost the vectors. Tails of columns and channels are padded, and cut off when
 the tile is written back.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,15 +25,15 @@ from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, parallel_if, store_vectors
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.ops.common import (
     Expr,
+    SlidingWindow,
     Tensor,
-    Window,
     ceil_div,
     largest_divisor,
     round_up,
     window_axes,
     zero,
 )
-from vtaops.kernels.ops.convolution import Conv2dOp, PackedConv2dOp
+from vtaops.kernels.ops.convolution import Conv2dOp, inside_or
 
 _COLUMN_EFFICIENCY = 0.7
 """Share of busy lanes below which channel lanes are better in spite of their transposition."""
@@ -65,15 +66,28 @@ def choose_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
     return _column_tile(op, target)
 
 
-def _accumulators(target: CpuTarget) -> int:
+def accumulators(target: CpuTarget) -> int:
     """Return how many sums a tile holds: LLVM keeps the broadcast pixels in registers as well."""
     return target.registers // 2
+
+
+def tiles(op: Conv2dOp, target: CpuTarget) -> Iterator[ConvTile]:
+    """Yield the tiles to choose from."""
+    for channels in (2, 4, 8, 12, 16):
+        for vectors in (1, 2, 4):
+            if channels * vectors <= target.accumulators and op.group_out % channels == 0:
+                yield ConvTile("columns", channels, vectors * target.lanes)
+    for vectors in (1, 2):
+        for columns in (4, 7, 8, 14, 16):
+            block = vectors * target.lanes
+            if vectors * columns <= target.accumulators and op.group_out % block == 0:
+                yield ConvTile("channels", block, columns)
 
 
 def _column_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
     lanes, columns = target.lanes, op.out_size[1]
     vectors = min((v for v in (2, 4, 1)), key=lambda v: (round_up(columns, v * lanes), abs(v - 2)))
-    limit = _accumulators(target) // vectors
+    limit = accumulators(target) // vectors
     channels = largest_divisor(op.group_out, limit) if op.groups > 1 else min(limit, op.group_out)
     return ConvTile("columns", channels, vectors * lanes)
 
@@ -81,7 +95,7 @@ def _column_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
 def _channel_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
     lanes, columns = target.lanes, op.out_size[1]
     vectors = 2 if op.group_out % (2 * lanes) == 0 else 1
-    limit = _accumulators(target) // vectors
+    limit = accumulators(target) // vectors
     count = ceil_div(columns, limit)
     return ConvTile("channels", vectors * lanes, ceil_div(columns, count))
 
@@ -92,7 +106,7 @@ class Padding:
 
     Attributes
     ----------
-    window : Window
+    window : SlidingWindow
         The sliding window.
     rows, columns : int
         Results that are computed, tails included.
@@ -100,7 +114,7 @@ class Padding:
         Columns of equal remainder modulo the stride lie together.
     """
 
-    window: Window
+    window: SlidingWindow
     rows: int
     columns: int
     by_phase: bool
@@ -139,12 +153,10 @@ class Padding:
         stages, since a copy that has both conditions and strides is not vectorised.
         """
         top, left, *_ = self.window.padding
-        batch, channels, height, width = (int(extent) for extent in data.shape)
+        batch, channels, *_ = (int(extent) for extent in data.shape)
 
         def pixel(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
-            row, column = i - top, j - left
-            inside = tirx.all(row >= 0, row < height, column >= 0, column < width)
-            return tirx.if_then_else(inside, data[n, c, row, column], value)
+            return inside_or(data, (n, c, i - top, j - left), (2, 3), value)
 
         shape = (batch, channels, self.height, self.width * self.phases)
         padded = te.compute(shape, pixel, name="padded")
@@ -217,10 +229,10 @@ def _schedule_column_lanes(op: Conv2dOp, target: CpuTarget, tile: ConvTile) -> A
         s.reorder(*(s.get_loops(result)[k] for k in (-2, -3, -1)))
         store_vectors(s, result, 2, target.lanes)
     parallel_if(s, outer, worth)
-    _registers(s, (lane, vector, channels), taps=kw if op.window.kernel[1] <= 7 else None)
+    hold_in_registers(s, (lane, vector, channels), taps=kw if op.window.kernel[1] <= 7 else None)
     start = s.decompose_reduction(product, ic)
-    _registers(s, tuple(reversed(s.get_loops(start)[-3:])))
-    _schedule_copies(s, worth)
+    hold_in_registers(s, tuple(reversed(s.get_loops(start)[-3:])))
+    schedule_copies(s, worth)
     return ahead.attach(s)
 
 
@@ -260,92 +272,11 @@ def _schedule_channel_lanes(op: Conv2dOp, target: CpuTarget, tile: ConvTile) -> 
     if columns % tile.columns == 0 == op.group_out % block:
         s.vectorize(s.get_loops(result)[-1])
     parallel_if(s, outer, worth)
-    _registers(s, (lane, vector, pixels), taps=kw if op.window.kernel[1] <= 7 else None)
+    hold_in_registers(s, (lane, vector, pixels), taps=kw if op.window.kernel[1] <= 7 else None)
     start = s.decompose_reduction(product, ic)
-    _registers(s, tuple(reversed(s.get_loops(start)[-3:])))
-    _schedule_copies(s, worth)
+    hold_in_registers(s, tuple(reversed(s.get_loops(start)[-3:])))
+    schedule_copies(s, worth)
     return ahead.attach(s)
-
-
-def schedule_packed_conv2d(
-    op: PackedConv2dOp, target: CpuTarget, tile: tuple[int, int] | None = None
-) -> Any:
-    """Return the scheduled kernel of an NCHW[x]c convolution; `tile` is (blocks, columns)."""
-    rows, columns = op.out_size
-    vectors = ceil_div(op.block, target.lanes)
-    blocks, width = tile or _packed_tile(op, _accumulators(target) // vectors)
-    top, left, *_ = op.window.padding
-    padding = Padding(op.window, rows, round_up(columns, width), by_phase=False)
-    tensors = op.placeholders()
-    data, kernel = tensors["data"], tensors["kernel"]
-    image = data
-    if padding.needed(op.height, op.width):
-
-        def pixel(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
-            row, column = i - top, j - left
-            inside = tirx.all(row >= 0, row < op.height, column >= 0, column < op.width)
-            return tirx.if_then_else(inside, data[n, c, row, column, b], zero("float32"))
-
-        shape = (op.batch, op.in_blocks, padding.height, padding.width, op.block)
-        image = te.compute(shape, pixel, name="padded")
-    outer_ic = te.reduce_axis((0, op.in_blocks), name="ico")
-    inner_ic = te.reduce_axis((0, op.block), name="ici")
-    kh, kw = window_axes(op.window)
-    (sh, sw), (dh, dw) = op.window.strides, op.window.dilation
-
-    def tap(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
-        value = image[n, outer_ic, i * sh + kh * dh, j * sw + kw * dw, inner_ic]
-        return te.sum(
-            value * kernel[c, outer_ic, kh, kw, inner_ic, b], axis=[outer_ic, kh, kw, inner_ic]
-        )
-
-    shape = (op.batch, op.out_blocks, rows, padding.columns, op.block)
-    total = te.compute(shape, tap, name="total")
-    ahead = Prologue(tensors)
-    finish = ahead.epilogue(op.epilogue)
-    result = te.compute(
-        op.output.shape,
-        lambda n, c, i, j, b: finish(total[n, c, i, j, b], c * op.block + b, n, c, i, j, b),
-        name="result",
-    )
-    s = ahead.create_schedule(result)
-    worth = op.flops >= PARALLEL_FLOPS
-    product, stored = s.get_sblock("total"), s.get_sblock("result")
-    n, c, i, j, b, ico, kh, kw, ici = s.get_loops(product)
-    c, channels = s.split(c, [None, blocks])
-    j, pixels = s.split(j, [None, width])
-    s.reorder(n, c, i, j, ico, kh, kw, ici, channels, pixels, b)
-    outer = s.fuse(n, c, i)
-    s.reverse_compute_at(stored, j, preserve_unit_loops=True)
-    parallel_if(s, outer, worth)
-    if columns % width == 0:
-        store_vectors(s, stored, 2, target.lanes)
-    else:
-        s.vectorize(s.get_loops(stored)[-1])
-    _registers(s, (b, pixels, channels), taps=kw if op.window.kernel[1] <= 7 else None)
-    start = s.decompose_reduction(product, ico)
-    _registers(s, tuple(reversed(s.get_loops(start)[-3:])))
-    _schedule_copies(s, worth)
-    return ahead.attach(s)
-
-
-def _packed_tile(op: PackedConv2dOp, limit: int) -> tuple[int, int]:
-    """Return (blocks, columns): at most `limit` accumulators, few idle ones, loads shared."""
-    columns = op.out_size[1]
-    candidates = [
-        (blocks, width)
-        for blocks in (1, 2, 4)
-        if op.out_blocks % blocks == 0
-        for width in range(1, limit // blocks + 1)
-        if width <= columns
-    ]
-
-    def cost(tile: tuple[int, int]) -> float:
-        blocks, width = tile
-        tiles = ceil_div(columns, width) * (op.out_blocks // blocks)
-        return tiles * (max(blocks * width / 2, 4.0, (blocks + width) / 2 + 0.5) + 0.5)
-
-    return min(candidates, key=cost)
 
 
 def _stage(padding: Padding, data: Tensor, op: Conv2dOp) -> Tensor:
@@ -382,7 +313,7 @@ def _write_back(op: Conv2dOp, ahead: Prologue, total: Any) -> Tensor:
     )
 
 
-def _registers(s: Any, loops: tuple[Any, Any, Any], taps: Any = None) -> None:
+def hold_in_registers(s: Any, loops: tuple[Any, Any, Any], taps: Any = None) -> None:
     """Vectorise the first loop and unroll the others: their results live in registers."""
     lane, *others = loops
     s.vectorize(lane)
@@ -392,7 +323,7 @@ def _registers(s: Any, loops: tuple[Any, Any, Any], taps: Any = None) -> None:
         s.unroll(taps)
 
 
-def _schedule_copies(s: Any, worth: bool) -> None:
+def schedule_copies(s: Any, worth: bool) -> None:
     """Run the padding and packing stages, where there are any, on all threads."""
     names = block_names(s)
     if "phases" in names:

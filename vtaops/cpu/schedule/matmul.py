@@ -10,6 +10,7 @@ Where B is (N, K), rows of A meet rows of B: the lanes are steps of the sum, joi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +56,16 @@ def choose_tile(op: MatmulOp, target: CpuTarget) -> MatmulTile:
     padded_b = op.n % columns != 0
     large = op.k * op.n * 4 > _PACK_BYTES
     return MatmulTile(rows, columns, op.m % rows != 0, op.transposed_b or padded_b or large)
+
+
+def tiles(op: MatmulOp, target: CpuTarget) -> Iterator[MatmulTile]:
+    """Yield the tiles to choose from."""
+    for vectors in (1, 2, 4):
+        for rows in (2, 4, 6, 8, 12, 14, 16):
+            columns = vectors * target.lanes
+            if rows * vectors <= target.accumulators:
+                for packed in {op.transposed_b or op.n % columns != 0, True}:
+                    yield MatmulTile(rows, columns, op.m % rows != 0, packed)
 
 
 def _cost(op: MatmulOp, rows: int, columns: int, lanes: int) -> float:

@@ -8,6 +8,7 @@ whole image again, whose channels lie so far apart that they meet in few sets of
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,6 +91,16 @@ def choose_strip(op: Conv2dOp, target: CpuTarget) -> Strip:
         return time * (_NARROW if found.vectors == 1 else 1.0)
 
     return min((strip(size, v) for size in sorted(sizes) for v in (2, 4, 1)), key=cost)
+
+
+def tiles(op: Conv2dOp, target: CpuTarget) -> Iterator[Strip]:
+    """Yield the strips to choose from."""
+    for vectors in (1, 2, 4):
+        for channels in (2, 4, 8, 12, 16):
+            if channels * vectors <= target.accumulators and channels <= op.out_channels:
+                tile = vectors * target.lanes
+                for pixels in sorted({min(count * tile, op.width) for count in (2, 7, 14)}):
+                    yield Strip(pixels, channels, vectors, target.lanes)
 
 
 def schedule_pointwise(op: Conv2dOp, target: CpuTarget, strip: Strip | None = None) -> Any:

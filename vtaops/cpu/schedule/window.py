@@ -7,6 +7,7 @@ so that every row that is loaded serves several results.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +44,14 @@ def choose_tile(op: DepthwiseOp | PoolOp, target: CpuTarget) -> WindowTile:
     sizes = [r for r in (8, 4, 3, 2, 1) if r <= most]
     best = min(sizes, key=lambda r: (round_up(rows, r), -r))
     return WindowTile(best, vectors * target.lanes)
+
+
+def tiles(op: DepthwiseOp | PoolOp, target: CpuTarget) -> Iterator[WindowTile]:
+    """Yield the tiles to choose from."""
+    for vectors in (1, 2, 4):
+        for rows in (1, 2, 4, 8):
+            if rows * vectors <= target.accumulators:
+                yield WindowTile(rows, vectors * target.lanes)
 
 
 def schedule_depthwise(op: DepthwiseOp, target: CpuTarget, tile: WindowTile | None = None) -> Any:

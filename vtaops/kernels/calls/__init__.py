@@ -1,13 +1,13 @@
 """The calls that `vtaops.cpu` and `vtaops.cuda` share: from arguments to operators and kernels."""
 
-from vtaops.kernels.calls.convolution import Convolutions, pack_int8_kernel
-from vtaops.kernels.calls.elementwise import Elementwise
-from vtaops.kernels.calls.matmul import Products
-from vtaops.kernels.calls.pooling import Poolings
-from vtaops.kernels.calls.softmax import Reductions
+from vtaops.kernels.calls.convolution import ConvolutionCalls, pack_int8_kernel
+from vtaops.kernels.calls.elementwise import ElementwiseCalls
+from vtaops.kernels.calls.matmul import ProductCalls
+from vtaops.kernels.calls.pooling import PoolingCalls
+from vtaops.kernels.calls.softmax import ReductionCalls
 
-__all__ = ["Operators", "pack_int8_kernel"]
+__all__ = ["OperatorCalls", "pack_int8_kernel"]
 
 
-class Operators(Convolutions, Products, Poolings, Elementwise, Reductions):
+class OperatorCalls(ConvolutionCalls, ProductCalls, PoolingCalls, ElementwiseCalls, ReductionCalls):
     """All operators of a backend."""

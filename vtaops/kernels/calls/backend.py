@@ -37,7 +37,7 @@ class RunnableKernel(Protocol):
         """``run(*inputs, output)``: run on checked arrays."""
 
 
-class Work(NamedTuple):
+class KernelCall(NamedTuple):
     """What a call comes to.
 
     Attributes
@@ -61,7 +61,7 @@ class Plan:
 
     Parameters
     ----------
-    work : Work
+    work : KernelCall
         A call.
     kernel : RunnableKernel
         The kernel of its operator.
@@ -69,7 +69,7 @@ class Plan:
 
     __slots__ = ("_allocate", "_apart", "_dtype", "_result", "_run", "_shape", "_views")
 
-    def __init__(self, work: Work, kernel: RunnableKernel) -> None:
+    def __init__(self, work: KernelCall, kernel: RunnableKernel) -> None:
         output = work.op.output
         shapes = tuple(spec.shape for spec in work.op.inputs)
         self._run = kernel.run
@@ -120,7 +120,7 @@ class Backend(ABC):
 
     def call(
         self,
-        describe: Callable[..., Work],
+        describe: Callable[..., KernelCall],
         arrays: tuple[Any, ...],
         out: Any,
         parameters: tuple[Any, ...] = (),
@@ -174,7 +174,7 @@ class Backend(ABC):
 
 
 def _key(
-    describe: Callable[..., Work],
+    describe: Callable[..., KernelCall],
     arrays: tuple[Any, ...],
     parameters: tuple[Any, ...],
     fused: dict[str, Any],

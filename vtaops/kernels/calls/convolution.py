@@ -10,14 +10,14 @@ import numpy as np
 from vtaops.errors import ShapeError
 from vtaops.kernels.arrays import Array, as_array, as_output, dtype_name
 from vtaops.kernels.calls.arguments import FLOAT, PRODUCT, check_shapes, frozen, tail
-from vtaops.kernels.calls.backend import Backend, Work
-from vtaops.kernels.ops import Conv1dOp, Conv2dOp, DepthwiseOp, PackedConv2dOp, Window
+from vtaops.kernels.calls.backend import Backend, KernelCall
+from vtaops.kernels.ops import Conv1dOp, Conv2dOp, DepthwiseOp, PackedConv2dOp, SlidingWindow
 from vtaops.kernels.ops.common import ACCUMULATOR
 from vtaops.layout import Layout
 from vtaops.shapes import as_pair, four_sides
 
 
-class Convolutions(Backend):
+class ConvolutionCalls(Backend):
     """Convolutions and their fusions."""
 
     def conv2d(
@@ -275,7 +275,7 @@ def pack_int8_kernel(kernel: Any, block: int = 16) -> Array:
 
 def _conv2d(
     data: Any, kernel: Any, strides: Any, padding: Any, dilation: Any, groups: int, **fused: Any
-) -> Work:
+) -> KernelCall:
     x = as_array(data, "data", PRODUCT, rank=4)
     dtype = dtype_name(x)
     w = as_array(kernel, "kernel", FLOAT if dtype == "float32" else ("int8",), rank=4)
@@ -293,16 +293,16 @@ def _conv2d(
     if groups == c > 1 and w.shape[0] % c == 0 and dtype != "uint8":
         multiplier = w.shape[0] // c
         depthwise = DepthwiseOp(n, c, height, width, window, multiplier, dtype, end.epilogue)
-        return Work(depthwise, arrays)
+        return KernelCall(depthwise, arrays)
     if _pointwise(window):
         # As if the image were one long row: no tails at the ends of rows.
-        return Work(replace(op, height=1, width=height * width), arrays, op.output.shape)
-    return Work(op, arrays)
+        return KernelCall(replace(op, height=1, width=height * width), arrays, op.output.shape)
+    return KernelCall(op, arrays)
 
 
 def _conv2d_nchwc(
     data: Any, kernel: Any, strides: Any, padding: Any, dilation: Any, **fused: Any
-) -> Work:
+) -> KernelCall:
     x = as_array(data, "data", PRODUCT, rank=5)
     dtype = dtype_name(x)
     floating = dtype == "float32"
@@ -313,12 +313,12 @@ def _conv2d_nchwc(
     op = PackedConv2dOp(n, blocks, height, width, w.shape[0], window, block, dtype, end.epilogue)
     arrays = (x, w, *end.arrays)
     check_shapes(op, arrays)
-    return Work(op, arrays)
+    return KernelCall(op, arrays)
 
 
 def _depthwise_conv2d(
     data: Any, kernel: Any, strides: Any, padding: Any, dilation: Any, **fused: Any
-) -> Work:
+) -> KernelCall:
     x = as_array(data, "data", ("float32", "int8"), rank=4)
     dtype = dtype_name(x)
     w = as_array(kernel, "kernel", (dtype,), rank=4)
@@ -328,24 +328,24 @@ def _depthwise_conv2d(
     op = DepthwiseOp(n, c, height, width, window, w.shape[1], dtype, end.epilogue)
     arrays = (x, w, *end.arrays)
     check_shapes(op, arrays)
-    return Work(op, arrays)
+    return KernelCall(op, arrays)
 
 
-def _conv1d(data: Any, kernel: Any, padding: Any, flip: bool) -> Work:
+def _conv1d(data: Any, kernel: Any, padding: Any, flip: bool) -> KernelCall:
     x = as_array(data, "data", FLOAT, rank=1)
     w = as_array(kernel, "kernel", FLOAT, rank=1)
     ends = as_pair("padding", frozen(padding))
-    return Work(Conv1dOp(x.shape[0], w.shape[0], ends, flip), (x, w))
+    return KernelCall(Conv1dOp(x.shape[0], w.shape[0], ends, flip), (x, w))
 
 
-def _pointwise(window: Window) -> bool:
+def _pointwise(window: SlidingWindow) -> bool:
     """Whether each result depends on one pixel, so that rows need not be told apart."""
     return (*window.kernel, *window.strides, *window.padding) == (1, 1, 1, 1, 0, 0, 0, 0)
 
 
-def window_of(kernel: tuple[int, ...], strides: Any, padding: Any, dilation: Any) -> Window:
+def window_of(kernel: tuple[int, ...], strides: Any, padding: Any, dilation: Any) -> SlidingWindow:
     """Return the window of a call's parameters."""
-    return Window(
+    return SlidingWindow(
         (kernel[0], kernel[1]),
         as_pair("strides", frozen(strides)),
         four_sides(frozen(padding)),

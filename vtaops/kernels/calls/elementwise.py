@@ -9,7 +9,7 @@ import numpy as np
 from vtaops.errors import ShapeError
 from vtaops.kernels.arrays import Array, as_array, dtype_name
 from vtaops.kernels.calls.arguments import FLOAT, check_shapes, tail
-from vtaops.kernels.calls.backend import Backend, Work
+from vtaops.kernels.calls.backend import Backend, KernelCall
 from vtaops.kernels.ops import NormalizeOp, UnaryOp
 from vtaops.kernels.ops.elementwise import broadcast_op
 
@@ -17,7 +17,7 @@ ARITHMETIC = ("float32", "float64", "int8", "uint8", "int32")
 """dtypes of elementwise arithmetic. Integers wrap, as NumPy's do."""
 
 
-class Elementwise(Backend):
+class ElementwiseCalls(Backend):
     """Broadcast arithmetic, activations, per-channel normalisation."""
 
     def vector_add(self, a: Any, b: Any, *, out: Any = None) -> Array:
@@ -118,27 +118,27 @@ class Elementwise(Backend):
         return self.call(_batch_norm, arrays, out, (epsilon, activation))
 
 
-def _vector_add(a: Any, b: Any) -> Work:
+def _vector_add(a: Any, b: Any) -> KernelCall:
     x, y = as_array(a, "a", ARITHMETIC, rank=1), as_array(b, "b", ARITHMETIC, rank=1)
     if x.shape != y.shape:
         raise ShapeError(f"a has {x.shape[0]} elements, b {y.shape[0]}; they must be equal")
     return _binary(x, y, "add")
 
 
-def _binary(a: Any, b: Any, name: str) -> Work:
+def _binary(a: Any, b: Any, name: str) -> KernelCall:
     x, y = as_array(a, "a", ARITHMETIC), as_array(b, "b", ARITHMETIC)
     if x.dtype != y.dtype:
         raise ShapeError(f"a has dtype {x.dtype} and b {y.dtype}; they must be equal")
     op = broadcast_op(name, x.shape, y.shape, dtype_name(x))
-    return Work(op, (x, y), np.broadcast_shapes(x.shape, y.shape))
+    return KernelCall(op, (x, y), np.broadcast_shapes(x.shape, y.shape))
 
 
-def _relu(data: Any) -> Work:
+def _relu(data: Any) -> KernelCall:
     x = as_array(data, "data", ("float32", "float64", "int8", "int32"))
-    return Work(UnaryOp("relu", x.size, dtype_name(x)), (x,), x.shape)
+    return KernelCall(UnaryOp("relu", x.size, dtype_name(x)), (x,), x.shape)
 
 
-def _scale_shift(data: Any, scale: Any, shift: Any, activation: str | None) -> Work:
+def _scale_shift(data: Any, scale: Any, shift: Any, activation: str | None) -> KernelCall:
     return _normalize(data, scale_shift=(scale, shift), activation=activation)
 
 
@@ -150,12 +150,12 @@ def _batch_norm(
     variance: Any,
     epsilon: float,
     activation: str | None,
-) -> Work:
+) -> KernelCall:
     vectors = (gamma, beta, mean, variance)
     return _normalize(data, batch_norm=vectors, epsilon=epsilon, activation=activation)
 
 
-def _normalize(data: Any, **fused: Any) -> Work:
+def _normalize(data: Any, **fused: Any) -> KernelCall:
     x = as_array(data, "data", FLOAT)
     if x.ndim < 2:
         raise ShapeError(f"data has shape {x.shape}; it needs at least the axes (N, C)")
@@ -163,4 +163,4 @@ def _normalize(data: Any, **fused: Any) -> Work:
     n, c = x.shape[:2]
     op = NormalizeOp(n, c, x.size // (n * c), end.epilogue)
     check_shapes(op, (x.reshape(op.output.shape), *end.arrays))
-    return Work(op, (x, *end.arrays), x.shape)
+    return KernelCall(op, (x, *end.arrays), x.shape)

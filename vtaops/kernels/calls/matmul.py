@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 from vtaops.errors import ShapeError
 from vtaops.kernels.arrays import Array, as_array, dtype_name
 from vtaops.kernels.calls.arguments import PRODUCT, check_shapes, tail
-from vtaops.kernels.calls.backend import Backend, Work
+from vtaops.kernels.calls.backend import Backend, KernelCall
 from vtaops.kernels.ops import MatmulOp
 from vtaops.kernels.ops.common import ACCUMULATOR
 
 
-class Products(Backend):
+class ProductCalls(Backend):
     """Matrix products and dense layers."""
 
     product_dtypes: ClassVar[tuple[str, ...]] = PRODUCT
@@ -63,7 +63,7 @@ class Products(Backend):
         return self.call(_product, (data, weight), out, parameters, fused)
 
 
-def _product(a: Any, b: Any, transposed: bool, dtypes: tuple[str, ...], **fused: Any) -> Work:
+def _product(a: Any, b: Any, transposed: bool, dtypes: tuple[str, ...], **fused: Any) -> KernelCall:
     names = ("data", "weight") if transposed else ("a", "b")
     left = as_array(a, names[0], dtypes, rank=2)
     dtype = dtype_name(left)
@@ -79,4 +79,4 @@ def _product(a: Any, b: Any, transposed: bool, dtypes: tuple[str, ...], **fused:
     op = MatmulOp(left.shape[0], n, k, *kinds, transposed, end.epilogue)
     arrays = (left, right, *end.arrays)
     check_shapes(op, arrays)
-    return Work(op, arrays)
+    return KernelCall(op, arrays)

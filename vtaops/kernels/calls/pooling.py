@@ -6,12 +6,12 @@ from typing import Any
 
 from vtaops.kernels.arrays import Array, as_array
 from vtaops.kernels.calls.arguments import FLOAT, frozen
-from vtaops.kernels.calls.backend import Backend, Work
-from vtaops.kernels.ops import GlobalPoolOp, PoolOp, Window
+from vtaops.kernels.calls.backend import Backend, KernelCall
+from vtaops.kernels.ops import GlobalPoolOp, PoolOp, SlidingWindow
 from vtaops.shapes import as_pair, four_sides
 
 
-class Poolings(Backend):
+class PoolingCalls(Backend):
     """Pooling over windows and whole images."""
 
     def max_pool2d(
@@ -88,20 +88,20 @@ def _pool(
     padding: Any,
     dilation: Any,
     include_padding: bool = True,
-) -> Work:
+) -> KernelCall:
     x = as_array(data, "data", FLOAT, rank=4)
     size = as_pair("kernel_size", frozen(kernel_size))
-    window = Window(
+    window = SlidingWindow(
         size,
         size if strides is None else as_pair("strides", frozen(strides)),
         four_sides(frozen(padding)),
         as_pair("dilation", frozen(dilation)),
     )
     n, c, height, width = x.shape
-    return Work(PoolOp(kind, n, c, height, width, window, include_padding), (x,))
+    return KernelCall(PoolOp(kind, n, c, height, width, window, include_padding), (x,))
 
 
-def _global_pool(data: Any, kind: str) -> Work:
+def _global_pool(data: Any, kind: str) -> KernelCall:
     x = as_array(data, "data", FLOAT, rank=4)
     n, c, height, width = x.shape
-    return Work(GlobalPoolOp(kind, n * c, height * width), (x,), (n, c, 1, 1))
+    return KernelCall(GlobalPoolOp(kind, n * c, height * width), (x,), (n, c, 1, 1))

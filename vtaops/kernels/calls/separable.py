@@ -7,12 +7,12 @@ from typing import Any
 from vtaops.errors import ShapeError
 from vtaops.kernels.arrays import Array, as_array
 from vtaops.kernels.calls.arguments import FLOAT, check_shapes, tail
-from vtaops.kernels.calls.backend import Work
-from vtaops.kernels.calls.convolution import Convolutions, window_of
+from vtaops.kernels.calls.backend import KernelCall
+from vtaops.kernels.calls.convolution import ConvolutionCalls, window_of
 from vtaops.kernels.ops import Epilogue, SeparableOp
 
 
-class FusedSeparable(Convolutions):
+class SeparableCalls(ConvolutionCalls):
     """Convolutions whose separable one keeps what lies between its parts on the chip."""
 
     def depthwise_separable_conv2d(
@@ -41,7 +41,7 @@ def _separable(
     dilation: Any,
     activation: str | None,
     **fused: Any,
-) -> Work:
+) -> KernelCall:
     x = as_array(data, "data", FLOAT, rank=4)
     first = as_array(depthwise, "depthwise", FLOAT, rank=4)
     second = as_array(pointwise, "pointwise", FLOAT, rank=4)
@@ -62,4 +62,4 @@ def _separable(
         end.epilogue,
     )
     check_shapes(op, (x, first, second.reshape(outputs, middle), *end.arrays))
-    return Work(op, (x, first, second, *end.arrays))
+    return KernelCall(op, (x, first, second, *end.arrays))

@@ -7,11 +7,11 @@ from typing import Any
 from vtaops.errors import ShapeError
 from vtaops.kernels.arrays import Array, as_array
 from vtaops.kernels.calls.arguments import FLOAT
-from vtaops.kernels.calls.backend import Backend, Work
+from vtaops.kernels.calls.backend import Backend, KernelCall
 from vtaops.kernels.ops import SoftmaxOp
 
 
-class Reductions(Backend):
+class ReductionCalls(Backend):
     """Softmax."""
 
     def softmax(self, data: Any, *, out: Any = None) -> Array:
@@ -27,8 +27,8 @@ class Reductions(Backend):
         return self.call(_softmax, (data,), out)
 
 
-def _softmax(data: Any) -> Work:
+def _softmax(data: Any) -> KernelCall:
     x = as_array(data, "data", FLOAT)
     if x.ndim == 0:
         raise ShapeError("data is a scalar; softmax needs at least one axis")
-    return Work(SoftmaxOp(x.size // x.shape[-1], x.shape[-1]), (x,), x.shape)
+    return KernelCall(SoftmaxOp(x.size // x.shape[-1], x.shape[-1]), (x,), x.shape)

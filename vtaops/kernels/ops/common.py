@@ -82,7 +82,7 @@ class TensorOp(ABC):
 
 
 @dataclass(frozen=True)
-class Window:
+class SlidingWindow:
     """A window that slides over the rows and columns of an image.
 
     Attributes
@@ -133,7 +133,7 @@ class Window:
         return (extent - span) // self.strides[axis] + 1
 
 
-def pad_image(image: Tensor, window: Window, value: Expr, name: str = "padded") -> Tensor:
+def pad_image(image: Tensor, window: SlidingWindow, value: Expr, name: str = "padded") -> Tensor:
     """Declare an image (..., rows, columns) surrounded by `value` as the window asks."""
     top, left, bottom, right = window.padding
     if not any(window.padding):
@@ -153,7 +153,7 @@ def zero(dtype: str) -> Expr:
     return tirx.const(0, dtype)
 
 
-def window_axes(window: Window) -> tuple[Expr, Expr]:
+def window_axes(window: SlidingWindow) -> tuple[Expr, Expr]:
     """Return the reduction axes (row, column) of a window."""
     return (
         te.reduce_axis((0, window.kernel[0]), name="kh"),

@@ -11,10 +11,10 @@ from vtaops.errors import ShapeError
 from vtaops.kernels.ops.common import (
     ACCUMULATOR,
     Expr,
+    SlidingWindow,
     Tensor,
     TensorOp,
     TensorSpec,
-    Window,
     pad_image,
     window_axes,
     zero,
@@ -27,7 +27,7 @@ class _WindowedSum(TensorOp):
 
     height: int
     width: int
-    window: Window
+    window: SlidingWindow
     dtype: str
     epilogue: Epilogue
 
@@ -59,7 +59,7 @@ class Conv2dOp(_WindowedSum):
     ----------
     batch, in_channels, height, width, out_channels : int
         Shapes of the data and the result.
-    window : Window
+    window : SlidingWindow
         Kernel size, strides, padding, dilation.
     groups : int
         Groups of channels that do not mix; the kernel has in_channels / groups inputs.
@@ -79,7 +79,7 @@ class Conv2dOp(_WindowedSum):
     height: int
     width: int
     out_channels: int
-    window: Window
+    window: SlidingWindow
     groups: int = 1
     dtype: str = "float32"
     epilogue: Epilogue = NOTHING
@@ -145,7 +145,7 @@ class DepthwiseOp(_WindowedSum):
     ----------
     batch, channels, height, width : int
         Shape of the data.
-    window : Window
+    window : SlidingWindow
         Kernel size, strides, padding, dilation.
     multiplier : int
         Results per channel, M; the kernel is (channels, M, rows, columns).
@@ -159,7 +159,7 @@ class DepthwiseOp(_WindowedSum):
     channels: int
     height: int
     width: int
-    window: Window
+    window: SlidingWindow
     multiplier: int = 1
     dtype: str = "float32"
     epilogue: Epilogue = NOTHING
@@ -214,7 +214,7 @@ class PackedConv2dOp(_WindowedSum):
     ----------
     batch, in_blocks, height, width, out_blocks : int
         Data (batch, in_blocks, height, width, block), result (batch, out_blocks, ..., block).
-    window : Window
+    window : SlidingWindow
         Kernel size, strides, padding, dilation.
     block : int
         Channels in one block.
@@ -231,7 +231,7 @@ class PackedConv2dOp(_WindowedSum):
     height: int
     width: int
     out_blocks: int
-    window: Window
+    window: SlidingWindow
     block: int = 16
     dtype: str = "float32"
     epilogue: Epilogue = NOTHING

@@ -10,10 +10,10 @@ from tvm import te, tirx
 from vtaops.errors import ShapeError
 from vtaops.kernels.ops.common import (
     Expr,
+    SlidingWindow,
     Tensor,
     TensorOp,
     TensorSpec,
-    Window,
     pad_image,
     window_axes,
     zero,
@@ -32,7 +32,7 @@ class PoolOp(TensorOp):
         "max" (padding counts as minus infinity) or "avg".
     batch, channels, height, width : int
         Shape of the data.
-    window : Window
+    window : SlidingWindow
         Kernel size, strides, padding, dilation.
     count_padding : bool
         An average divides by the whole window, also at the border; else by the pixels inside.
@@ -48,7 +48,7 @@ class PoolOp(TensorOp):
     channels: int
     height: int
     width: int
-    window: Window
+    window: SlidingWindow
     count_padding: bool = True
 
     def __post_init__(self) -> None:

@@ -8,10 +8,10 @@ from tvm import te
 
 from vtaops.kernels.ops.common import (
     Expr,
+    SlidingWindow,
     Tensor,
     TensorOp,
     TensorSpec,
-    Window,
     pad_image,
     window_axes,
     zero,
@@ -27,7 +27,7 @@ class SeparableOp(TensorOp):
     ----------
     batch, channels, height, width : int
         Shape of the data.
-    window : Window
+    window : SlidingWindow
         Of the depthwise convolution.
     out_channels : int
         Of the 1x1 convolution.
@@ -44,7 +44,7 @@ class SeparableOp(TensorOp):
     channels: int
     height: int
     width: int
-    window: Window
+    window: SlidingWindow
     out_channels: int
     multiplier: int = 1
     between: Epilogue = NOTHING

@@ -12,7 +12,7 @@ from pathlib import Path
 from vtaops._data import data_directory
 from vtaops.config import HardwareConfig
 from vtaops.errors import ConfigError
-from vtaops.runtime.registers import PAGE_BYTES
+from vtaops.runtime.registers import REGISTER_PAGE
 from vtaops.runtime.tsim.rtl import (
     PACKAGE,
     RtlParameters,
@@ -112,7 +112,7 @@ def write_design(
         "port_bytes": parameters.port_bytes,
         "address_bits": parameters.address_bits,
         "register_base": f"{config.board.register_base:#x}",
-        "register_bytes": PAGE_BYTES,
+        "register_bytes": REGISTER_PAGE,
         "jobs": jobs,
         "bitstream_id": f"{config.target}-rtl-{config.batch}x{config.block_in}",
         "board": config.target,

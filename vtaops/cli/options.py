@@ -1,0 +1,136 @@
+"""Options that several commands of `vtaops` share, and what they are read into.
+
+A command decorated with `with_run_options` takes the fields of `RunOptions` as its own options.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from enum import Enum
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+from rich import box
+from rich.table import Table
+
+from vtaops.config import HardwareConfig
+from vtaops.errors import ShapeError, UnsupportedError
+
+if TYPE_CHECKING:
+    from vtaops.runtime import Device
+
+ConfigArgument = Annotated[str, typer.Argument(help="Configuration: a name or a JSON file.")]
+ConfigOption = Annotated[
+    str,
+    typer.Option("--config", help="Configuration: a name (see: vtaops configs) or a JSON file."),
+]
+LayerOption = Annotated[
+    str, typer.Option("--layer", help="A named layer (see: vtaops layers); replaces the shape.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
+CsvOption = Annotated[bool, typer.Option("--csv", help="Print the report as CSV.")]
+
+
+class Stage(str, Enum):
+    """Stages of the compiler that `--show` prints."""
+
+    tir = "tir"
+    schedule = "schedule"
+    lowered = "lowered"
+    program = "program"
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How an operator is compiled, where it runs, and what is told of it."""
+
+    tiling: Annotated[
+        str,
+        typer.Option("--tiling", help="Explicit tiling, e.g. oc=128,ic=16,h=7,w=14,oc_threads=2."),
+    ] = ""
+    config: ConfigOption = "pynq"
+    device: Annotated[
+        str,
+        typer.Option("--device", help="Where to run: fsim, tsim, tsim-axi, or pynq://HOST:PORT."),
+    ] = "fsim"
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the random arguments.")] = 0
+    show: Annotated[
+        Stage | None, typer.Option("--show", help="Print a stage of the compiler and do not run.")
+    ] = None
+    save: Annotated[
+        Path | None, typer.Option("--save", help="Write the compiled program to this file.")
+    ] = None
+    trace: Annotated[
+        Path | None, typer.Option("--trace", help="Waveform file of tsim: .vcd or .fst.")
+    ] = None
+    trace_window: Annotated[
+        str, typer.Option("--trace-window", help="Cycles of the waveform, e.g. 1000:2000.")
+    ] = ""
+    timing: Annotated[
+        bool, typer.Option("--timing", help="Add the cycles of every unit, by the timing model.")
+    ] = False
+    as_json: JsonOption = False
+    as_csv: CsvOption = False
+
+    def open_device(self, config: HardwareConfig) -> Device:
+        """Open the device, with a waveform if one is asked for.
+
+        Raises
+        ------
+        DeviceError
+            If it cannot be opened.
+        UnsupportedError
+            If it records no waveforms and one is asked for.
+        """
+        from vtaops.runtime import TSIM_INTERFACES, open_device
+        from vtaops.runtime.tsim import Tsim
+
+        if self.trace is None:
+            return open_device(self.device, config)
+        if self.device not in TSIM_INTERFACES:
+            raise UnsupportedError(f"device {self.device!r} records no waveform; use --device tsim")
+        interface, window = TSIM_INTERFACES[self.device], self._window()
+        return Tsim(config, interface=interface, trace=self.trace, trace_window=window)
+
+    def _window(self) -> tuple[int, int] | None:
+        if not self.trace_window:
+            return None
+        try:
+            first, end = (int(part) for part in self.trace_window.split(":"))
+        except ValueError as error:
+            raise ShapeError(
+                f"--trace-window is {self.trace_window!r}; write first:end, e.g. 1000:2000"
+            ) from error
+        return first, end
+
+
+def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the fields of `RunOptions` as options; it takes them as ``options``."""
+    hints = get_type_hints(RunOptions, include_extras=True)
+    own = get_type_hints(command, include_extras=True)
+    shared = {
+        f.name: inspect.Parameter(
+            f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name]
+        )
+        for f in fields(RunOptions)
+    }
+
+    @wraps(command)
+    def with_options(**given: Any) -> None:
+        options = RunOptions(**{name: given.pop(name) for name in shared})
+        command(**given, options=options)
+
+    kept = [p for p in inspect.signature(command).parameters.values() if p.name != "options"]
+    kept = [p.replace(annotation=own[p.name], kind=p.KEYWORD_ONLY) for p in kept]
+    with_options.__signature__ = inspect.Signature([*kept, *shared.values()])  # type: ignore[attr-defined]
+    with_options.__annotations__ = {p.name: p.annotation for p in [*kept, *shared.values()]}
+    return with_options
+
+
+def list_table(title: str) -> Table:
+    """Return an empty table as the commands print their lists."""
+    return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
