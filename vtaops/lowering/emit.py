@@ -90,6 +90,6 @@ def emit(
     if "overwrite" in config.extensions:
         operations = overwrite_instead_of_reset(operations, config.acc.depth)
     if "post" in config.extensions:
-        operations = post_process_outputs(operations, config.acc.depth)
+        operations = post_process_outputs(operations, config)
     outer = (bordered(b, borders[b.name]) if b.name in borders else b for b in buffers)
     return Fragment(config, tuple(operations), tuple(outer), options, record)
