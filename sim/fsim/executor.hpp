@@ -58,6 +58,7 @@ class Executor {
                   std::size_t element_bytes, Zero zero, Copy copy);
   void require_supported(const Instruction& in) const;
   void write_output(const Instruction& in, const MicroOp* uops);
+  int64_t micro_op_depth() const;  // of the configuration, or less by the limits
   void check_rows(const Instruction& in) const;
   void post_process(std::size_t element, std::size_t row);
   const MicroOp* micro_ops(const Instruction& in) const;
