@@ -19,6 +19,7 @@ from vtaops.lowering.operation import Operation
 from vtaops.lowering.options import DEFAULT_OPTIONS, LoweringOptions
 from vtaops.lowering.overwrite import overwrite_instead_of_reset
 from vtaops.lowering.post import post_process_outputs
+from vtaops.lowering.preserve import preserve_operands
 from vtaops.lowering.walk import walk
 from vtaops.program import Buffer, OperatorRecord
 
@@ -85,7 +86,7 @@ def emit(
     unknown = sorted(borders.keys() - set(names))
     if unknown:
         raise ShapeError(f"a border for {unknown[0]!r}; the operator has {', '.join(names)}")
-    tree = accumulate_in_place(parse(module["main"], config))
+    tree = preserve_operands(accumulate_in_place(parse(module["main"], config)))
     operations = list(walk(tree, buffers, config, options))
     if "overwrite" in config.extensions:
         operations = overwrite_instead_of_reset(operations, config.acc.depth)
