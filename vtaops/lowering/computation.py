@@ -38,15 +38,23 @@ class Computation:
         What of the tiles is padding.
     micro_op_depth : int
         Most micro-ops of one instruction.
+    pass_after_reset : bool
+        Whether the ALU adds 0 to what was reset.
     """
 
     def __init__(
-        self, config: HardwareConfig, addresses: Addresses, padding: Padding, micro_op_depth: int
+        self,
+        config: HardwareConfig,
+        addresses: Addresses,
+        padding: Padding,
+        micro_op_depth: int,
+        pass_after_reset: bool = False,
     ) -> None:
         self._config = config
         self._addresses = addresses
         self._padding = padding
         self._micro_op_depth = micro_op_depth
+        self._pass_after_reset = pass_after_reset
         self._products: dict[int, tuple[CallNest, CallNest]] = {}
         # The same iterations recur in every iteration of the outer loops.
         self._outer_names: dict[int, list[str]] = {}
@@ -122,8 +130,8 @@ class Computation:
         loops = [AffineLoop(len(span), (d, s, w)) for span, d, s, w in steps]
         found = list(kernels((dst, src, wgt), loops, self._micro_op_depth))
         operations = [_operation(leaf, kernel) for kernel in found]
-        if leaf.call == RESET_CALL and leaf.imm:
-            operations += [_add_immediate(kernel, leaf.imm) for kernel in found]
+        if leaf.call == RESET_CALL and (leaf.imm or self._pass_after_reset):
+            operations += [_add_immediate(kernel, leaf.imm or 0) for kernel in found]
         return operations
 
     def _needed(self, leaf: CallNest, box: Box, values: Values, thread: int) -> Iterator[Box]:
