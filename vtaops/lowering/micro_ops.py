@@ -55,7 +55,8 @@ class _Placement:
         self._stretch: list[Operation] = []
         self._places: dict[bytes, int] = {}  # sequences of the stretch, in the micro-op memory
         self._size = 0  # micro-ops of the stretch
-        self._located: dict[tuple[int, int], Instruction] = {}
+        # Operations share instructions. The plain one is kept, so that no other has its identity.
+        self._located: dict[tuple[int, int], tuple[Instruction, Instruction]] = {}
 
     def append(self, operation: Operation) -> None:
         """Add an operation; its sequence finds a place in the stretch, or begins another one."""
@@ -93,13 +94,14 @@ class _Placement:
         self._stretch, self._places, self._size = [], {}, 0
 
     def _at(self, instruction: Instruction, place: int) -> Instruction:
-        """Return an instruction with its micro-ops at a place; operations share instructions."""
+        """Return an instruction with its micro-ops at a place."""
         key = id(instruction), place
         if key not in self._located:
             assert isinstance(instruction, Gemm | Alu)
             begin, end = instruction.uop_begin + place, instruction.uop_end + place
-            self._located[key] = replace(instruction, uop_begin=begin, uop_end=end)
-        return self._located[key]
+            located = replace(instruction, uop_begin=begin, uop_end=end)
+            self._located[key] = instruction, located
+        return self._located[key][1]
 
 
 def _load(dram: int, count: int) -> Load:
