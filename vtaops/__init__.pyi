@@ -6,6 +6,8 @@
 from vtaops import cpu as cpu
 from vtaops import cuda as cuda
 from vtaops import lessons as lessons
+from vtaops import schedule as schedule
+from vtaops.compiler import build as build
 from vtaops.compiler import compile as compile
 from vtaops.config import HardwareConfig as HardwareConfig
 from vtaops.errors import ConfigError as ConfigError
@@ -20,6 +22,10 @@ from vtaops.errors import ShapeError as ShapeError
 from vtaops.errors import UnsupportedError as UnsupportedError
 from vtaops.errors import VerificationError as VerificationError
 from vtaops.errors import VTAError as VTAError
+from vtaops.graph import Graph as Graph
+from vtaops.model import Model as Model
+from vtaops.model import load_model as load_model
+from vtaops.network import compile_model as compile_model
 from vtaops.ops import AvgPool2d as AvgPool2d
 from vtaops.ops import BatchMatmul as BatchMatmul
 from vtaops.ops import Conv2d as Conv2d

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.config import HardwareConfig
+from vtaops.errors import ScheduleError
 from vtaops.isa import Alu, AluOp, Gemm
 from vtaops.lowering.expressions import Expression, Values
 from vtaops.lowering.microcode import AffineLoop, Kernel, Strides, kernels
@@ -153,7 +154,10 @@ class EvaluatedNest:
             if not holds.size:
                 return None
             if holds[-1] - holds[0] + 1 != holds.size:
-                raise NotImplementedError(f"a guard holds for scattered values of {loop.name}")
+                raise ScheduleError(
+                    f"a condition on {loop.name} holds for scattered iterations; VTA's loops run "
+                    f"over a range"
+                )
             span = range(max(box[index].start, holds[0]), min(box[index].stop, holds[-1] + 1))
             if not span:
                 return None
@@ -190,7 +194,10 @@ class EvaluatedNest:
         def place(point: Values) -> int:
             scalar = operand.offset({**values, **point})
             if scalar % lanes:
-                raise NotImplementedError(f"operand {operand.buffer.name} is not a whole tile")
+                raise ScheduleError(
+                    f"the operand {operand.buffer.name} begins inside of a tile; VTA computes on "
+                    f"whole tiles of {lanes} lanes"
+                )
             return self._addresses.place(operand.buffer.name, int(scalar) // lanes)
 
         base = place(first)
@@ -200,7 +207,10 @@ class EvaluatedNest:
         ]
         reach = sum(s * (len(span) - 1) for s, span in zip(strides, box, strict=True))
         if base + reach != place(last):
-            raise NotImplementedError(f"operand {operand.buffer.name} is not affine")
+            raise ScheduleError(
+                f"the operand {operand.buffer.name} moves by unequal steps in one loop nest; "
+                f"VTA's loops add constants"
+            )
         return base, strides
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from vtaops.config import HardwareConfig, Memory
+from vtaops.errors import ScheduleError
 from vtaops.isa import Load, Store
 from vtaops.lowering.copies import SKIP, ZERO, Access, Grid, cover
 from vtaops.lowering.expressions import Values
@@ -164,7 +165,10 @@ def _split_lanes(loops: list[Loop], lanes: int) -> tuple[list[Loop], list[Loop]]
         cut -= 1
         product *= loops[cut].extent
     if product != lanes:
-        raise NotImplementedError(f"copy does not move whole tiles of {lanes} lanes: {loops}")
+        raise ScheduleError(
+            f"a copy moves {product} scalars in its innermost loops; DMA moves whole tiles of "
+            f"{lanes}: do not cut the loops over lanes"
+        )
     return loops[:cut], loops[cut:]
 
 
@@ -174,7 +178,10 @@ def _check_lanes(leaf: CopyNest, values: Values, lane_loops: list[Loop], lanes: 
     last = {**first, **{loop.name: loop.extent - 1 for loop in lane_loops}}
     for index in (leaf.dst_index, leaf.src_index):
         if index(last) - index(first) != lanes - 1:
-            raise NotImplementedError(f"lanes of a tile are not contiguous: {leaf.dst.name}")
+            raise ScheduleError(
+                f"the copy into {leaf.dst.name} crosses lanes: the {lanes} scalars of a tile must "
+                f"lie side by side in DRAM, in order"
+            )
 
 
 def _shifted(access: Access, shift: int) -> Access:
