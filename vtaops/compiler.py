@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import lru_cache
 from pathlib import Path
 
 import tvm
@@ -23,6 +24,9 @@ from vtaops.program import Buffer, OperatorRecord, Program, Role
 from vtaops.schedule import Tiling, default_tiling
 from vtaops.schedule.arguments import packed_arguments
 from vtaops.schedule.checks import check as check_schedule
+
+ADDRESSES = 1 << 32
+"""Bytes of DRAM that instructions can name."""
 
 
 def compile(
@@ -229,6 +233,18 @@ def check_arguments(op: Operator, tiling: Tiling | None) -> None:
         raise ShapeError(f"the operator is {op!r}; give a description such as vtaops.Gemm(m=1)")
     if not isinstance(tiling, Tiling | None):
         raise ScheduleError(f"the tiling is {tiling!r}; give a vtaops.Tiling")
+    _check_sizes(op)
+
+
+@lru_cache(maxsize=1024)
+def _check_sizes(op: Operator) -> None:
+    """Refuse tensors that no memory of a device holds; their shapes depend on no configuration."""
+    for buffer in op.buffers(HardwareConfig()):
+        if buffer.nbytes > ADDRESSES:
+            raise ShapeError(
+                f"{buffer.name} of {op.summary} has shape {buffer.shape} and takes {buffer.nbytes} "
+                f"bytes; VTA addresses {ADDRESSES}"
+            )
 
 
 def _check_supported(op: Operator, config: HardwareConfig, able: Capabilities) -> None:

@@ -35,27 +35,37 @@ class Computation:
         What of the tiles is padding.
     micro_op_depth : int
         Most micro-ops of one instruction.
+    pass_after_reset : bool
+        Whether the ALU adds 0 to what was reset.
     """
 
     def __init__(
-        self, config: HardwareConfig, addresses: Addresses, padding: Padding, micro_op_depth: int
+        self,
+        config: HardwareConfig,
+        addresses: Addresses,
+        padding: Padding,
+        micro_op_depth: int,
+        pass_after_reset: bool = False,
     ) -> None:
         self._config = config
         self._addresses = addresses
         self._padding = padding
         self._micro_op_depth = micro_op_depth
+        self._pass_after_reset = pass_after_reset
         self._nests: dict[CallNest, tuple[EvaluatedNest, ...]] = {}
         self._cuts: dict[Hashable, list[tuple[range, ...]]] = {}
 
     def emit(self, leaf: CallNest, values: Values, thread: int) -> Iterator[Operation]:
         """Return the instructions of a call for the current values of the outer loops."""
         if leaf not in self._nests:
-            self._nests[leaf] = tuple(
-                EvaluatedNest(half, self._config, self._addresses, self._micro_op_depth)
-                for half in _halves(leaf)
-            )
+            self._nests[leaf] = tuple(self._evaluated(half) for half in _halves(leaf))
         for nest in self._nests[leaf]:
             yield from self._emit(nest, values, thread)
+
+    def _evaluated(self, leaf: CallNest) -> EvaluatedNest:
+        if leaf.call == RESET_CALL and self._pass_after_reset:
+            leaf = replace(leaf, imm=leaf.imm or 0)
+        return EvaluatedNest(leaf, self._config, self._addresses, self._micro_op_depth)
 
     def _emit(self, nest: EvaluatedNest, values: Values, thread: int) -> Iterator[Operation]:
         box = nest.box(values)

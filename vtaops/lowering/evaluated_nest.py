@@ -127,7 +127,7 @@ class EvaluatedNest:
         loops = [AffineLoop(len(span), (d, s, w)) for span, d, s, w in steps]
         found = list(kernels((dst, src, wgt), loops, self._micro_op_depth))
         operations = [_operation(self.leaf, kernel) for kernel in found]
-        if self.leaf.call == RESET_CALL and self.leaf.imm:
+        if self.leaf.call == RESET_CALL and self.leaf.imm is not None:
             operations += [_add_immediate(kernel, self.leaf.imm) for kernel in found]
         return operations
 
