@@ -74,17 +74,35 @@ class Plus(View):
     Attributes
     ----------
     value : int
-        What is added; int32 wraps.
+        What is added.
     """
 
     value: int
     rank = 1
 
+    def __post_init__(self) -> None:
+        _check_numbers(self, value=(-(1 << 31), (1 << 31) - 1))
+
     def shape(self, shape: Shape) -> Shape:
         return shape
 
     def apply(self, array: Array) -> Array:
-        return (array.astype(np.int64) + self.value).astype(array.dtype)
+        """Return the sums.
+
+        Raises
+        ------
+        ShapeError
+            If one of them leaves the range of the array's dtype.
+        """
+        sums = array.astype(np.int64) + self.value
+        added = sums.astype(array.dtype)
+        if (added != sums).any():
+            worst = sums[added != sums][0] - self.value
+            raise ShapeError(
+                f"a bias of {worst} cannot be rounded: with half a step of the shift, "
+                f"{self.value}, it leaves {array.dtype}; give a smaller one, or rounding='truncate'"
+            )
+        return added
 
     def invert(self, array: Array, shape: Shape) -> Array:
         return (array.astype(np.int64) - self.value).astype(array.dtype)
@@ -114,8 +132,14 @@ class BlockDiagonal(View):
     inputs: int
     rank = 4
 
+    def __post_init__(self) -> None:
+        possible = (1, LARGEST)
+        _check_numbers(self, groups=possible, merged=possible, inputs=possible)
+
     def shape(self, shape: Shape) -> Shape:
-        outputs, _, height, width = shape
+        outputs, channels, height, width = shape
+        if outputs % self.groups or min(self.merged, self.groups) * channels > self.inputs:
+            raise ShapeError(f"{self} is no view of weights of shape {shape}")
         return outputs, self.inputs, height, width
 
     def apply(self, array: Array) -> Array:
@@ -151,9 +175,16 @@ class Columns(View):
     after: int
     rank = 4
 
+    def __post_init__(self) -> None:
+        steps, sides = (1, LARGEST), (0, LARGEST)
+        _check_numbers(self, size=steps, stride=steps, dilation=steps, before=sides, after=sides)
+
     def _outputs(self, width: int) -> int:
         extent = (self.size - 1) * self.dilation + 1
-        return (width + self.before + self.after - extent) // self.stride + 1
+        padded = width + self.before + self.after
+        if not extent <= padded <= LARGEST:
+            raise ShapeError(f"{self} spans {extent} of {padded} columns; at most {LARGEST} can be")
+        return (padded - extent) // self.stride + 1
 
     def shape(self, shape: Shape) -> Shape:
         n, c, h, w = shape
@@ -168,6 +199,95 @@ class Columns(View):
             for dx in range(self.size)
         ]
         return np.concatenate(columns, axis=1)
+
+
+@dataclass(frozen=True)
+class Patches(View):
+    """Images NCHW with all pixels of a convolution window as channels, and some constants.
+
+    The view holds, for each output pixel, the ``rows * columns`` pixels that the window covers, as
+    ``rows * columns * C`` channels (channels innermost), then `constants` channels: -128, but 1 in
+    the last. So a first layer is a convolution of one tap, which fills its tiles, and adds its bias
+    by weights of the constants (`constant_digits`). Shape: (N, channels, output rows, columns).
+
+    Attributes
+    ----------
+    rows, columns : int
+        The window.
+    row_step, column_step : int
+        Its steps.
+    row_dilation, column_dilation : int
+        The distances of its pixels.
+    top, left, bottom, right : int
+        Zeros around the image.
+    constants : int
+        Channels that hold constants.
+    """
+
+    rows: int
+    columns: int
+    row_step: int
+    column_step: int
+    row_dilation: int
+    column_dilation: int
+    top: int
+    left: int
+    bottom: int
+    right: int
+    constants: int
+    rank = 4
+
+    def _outputs(self, height: int, width: int) -> tuple[int, int]:
+        span = (self.rows - 1) * self.row_dilation + 1
+        wide = (self.columns - 1) * self.column_dilation + 1
+        return (
+            (height + self.top + self.bottom - span) // self.row_step + 1,
+            (width + self.left + self.right - wide) // self.column_step + 1,
+        )
+
+    def shape(self, shape: Shape) -> Shape:
+        n, c, h, w = shape
+        return n, self.rows * self.columns * c + self.constants, *self._outputs(h, w)
+
+    def apply(self, array: Array) -> Array:
+        n, c, h, w = array.shape
+        oh, ow = self._outputs(h, w)
+        sides = ((0, 0), (0, 0), (self.top, self.bottom), (self.left, self.right))
+        padded = np.pad(array, sides)
+        found = np.empty((n, self.rows * self.columns * c + self.constants, oh, ow), array.dtype)
+        for dy in range(self.rows):
+            for dx in range(self.columns):
+                y, x = dy * self.row_dilation, dx * self.column_dilation
+                first = (dy * self.columns + dx) * c
+                found[:, first : first + c] = padded[
+                    :,
+                    :,
+                    y : y + (oh - 1) * self.row_step + 1 : self.row_step,
+                    x : x + (ow - 1) * self.column_step + 1 : self.column_step,
+                ]
+        if self.constants:
+            found[:, -self.constants :] = np.array(constant_values(self.constants))[:, None, None]
+        return found
+
+
+def constant_values(lanes: int) -> list[int]:
+    """Return what constant lanes hold: -128, but 1 in the last."""
+    return [-128] * (lanes - 1) + [1]
+
+
+def constant_digits(values: npt.NDArray[np.int64], lanes: int) -> npt.NDArray[np.int8] | None:
+    """Return weights (values, lanes) whose products with `constant_values` sum to `values`.
+
+    None if there are too few lanes: they reach ``128 * 127 * (lanes - 1)``.
+    """
+    units = (values + 63) // 128 * 128
+    last, left = values - units, -units // 128
+    digits = np.empty((len(values), lanes), np.int8)
+    for lane in range(lanes - 1):
+        digits[:, lane] = np.clip(left, -128, 127)
+        left = left - digits[:, lane]
+    digits[:, -1] = last
+    return None if lanes < 1 or left.any() else digits
 
 
 @dataclass(frozen=True)
@@ -186,8 +306,27 @@ class KernelColumns(View):
         return folded
 
 
+LARGEST = 1 << 20
+"""Largest number in a view of an image."""
+
+
+def _check_numbers(view: View, **ranges: tuple[int, int]) -> None:
+    """Refuse numbers outside of their ranges: a file may hold any.
+
+    Raises
+    ------
+    ShapeError
+        Naming the number and its range.
+    """
+    for name, (low, high) in ranges.items():
+        value = getattr(view, name)
+        if not low <= value <= high:
+            text = str(value) if abs(value) < 1 << 64 else "huge"
+            raise ShapeError(f"{name} of a {type(view).__name__} is {text}; it is {low}..{high}")
+
+
 _KINDS: dict[str, type[View]] = {
-    cls.__name__: cls for cls in (Flat, Plus, BlockDiagonal, Columns, KernelColumns)
+    cls.__name__: cls for cls in (Flat, Plus, BlockDiagonal, Columns, Patches, KernelColumns)
 }
 
 

@@ -46,6 +46,7 @@ fsim::Geometry geometry_of(const nb::dict& values) {
   geometry.inp_depth = get("inp_depth");
   geometry.wgt_depth = get("wgt_depth");
   geometry.acc_depth = get("acc_depth");
+  geometry.post_rows = get("post_rows");
   return geometry;
 }
 
@@ -168,6 +169,7 @@ NB_MODULE(_fsim, m) {
             device.launch(address, count, timeout, poll_signals);
           },
           nb::arg("insn_address"), nb::arg("count"), nb::arg("timeout"), Unlocked())
+      .def("interrupt", &Device::interrupt)
       .def("stats", &counters_dict)
       .def("reset_stats", &Device::reset_counters, Unlocked())
       .def("close", &Device::close, Unlocked());

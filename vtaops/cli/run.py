@@ -24,6 +24,7 @@ from vtaops.cli.options import (
     ConfigOption,
     JsonOption,
     LayerOption,
+    OperatorsOrModels,
     RunOptions,
     Stage,
     list_table,
@@ -42,7 +43,11 @@ DEFAULTS = RunOptions()
 PROGRAMS = "Operators and programs"
 """Heading of the commands of this file."""
 
-run_app = typer.Typer(help="Run one operator on a device.", no_args_is_help=True)
+run_app = typer.Typer(
+    cls=OperatorsOrModels,
+    help="Run one operator, or a network (vtaops run MODEL), on a device.",
+    no_args_is_help=True,
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -350,12 +355,13 @@ def parse_tiling(text: str) -> Any:
     """Parse ``oc=128,ic=16,...``; empty means the default tiling."""
     from vtaops.errors import ScheduleError
     from vtaops.schedule import Tiling
+    from vtaops.schedule.tiling import CHOICES
 
     if not text:
         return None
     try:
         fields: dict[str, Any] = dict(part.split("=") for part in text.split(","))
-        for name in fields.keys() - {"keep", "padding"}:
+        for name in fields.keys() - CHOICES.keys():
             fields[name] = int(fields[name])
         return Tiling(**fields)
     except (ValueError, TypeError) as error:
