@@ -25,9 +25,9 @@ HARD = {
     "dilation_36": conv(32, 16, 33, d=36),
     "dilation_24": conv(16, 32, 41, d=24),
     "fcn_7x7": conv(16, 16, 22, 7, 1, 0),
-    "replknet": depthwise(8, 56, 31),
+    "replknet": depthwise(8, 20, 31),
     "patches": conv(3, 16, 224, 32, 32, 0),
-    "speech": conv(1, 8, (161, 40), (41, 11), 2, (20, 5)),
+    "speech": conv(1, 8, (61, 20), (41, 11), 2, (20, 5)),
     "wav2vec": conv(96, 96, (1, 49), (1, 128), g=2),
 }
 """Layers of networks that were refused, with fewer channels."""
@@ -95,7 +95,7 @@ def test_kernels_in_parts_give_the_same_results(taps, seed):
     check(op, config, tiling, seed)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(12))
 def test_a_default_tiling_compiles_and_a_refusal_means_that_none_fits(seed):
     """Also: any tiling that `check_tiling` accepts compiles."""
     rng, op, config = random_case(seed)
