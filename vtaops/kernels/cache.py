@@ -1,16 +1,17 @@
 """KernelCache: compiled kernels in memory and on disk, by the content of what they come from.
 
 The key of a kernel is the hash of its operator, its target, the version of TVM and the source text
-of the rooms that declare, schedule and compile it. So a file is never stale, and what has no part
-in a kernel does not touch it. Files appear by renaming, hence many processes may share the folder.
-Each ends with the hash of its content: the loader of the system crashes on a truncated library, so
-a damaged file is compiled anew instead.
+of the modules that declare, schedule and compile it. So a file is never stale, and what has no part
+in a kernel does not touch it. The oldest files go when there are too many. Files appear by
+renaming, hence many processes may share the folder. Each ends with the hash of its content: the
+loader of the system crashes on a truncated library, so a damaged file is compiled anew instead.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -22,6 +23,9 @@ from pathlib import Path
 from typing import Any
 
 _PACKAGE = Path(__file__).parent.parent
+MOST_KERNELS = 4096
+"""Kernels that a process keeps, and files that the folder does: some 100 MB."""
+
 _HASH_BYTES = hashlib.sha256().digest_size
 
 
@@ -77,6 +81,8 @@ class KernelCache:
         path = self.path(op, target, sources)
         with self._lock:
             if path.name not in self._loaded:
+                if len(self._loaded) >= MOST_KERNELS:
+                    del self._loaded[next(iter(self._loaded))]
                 self._loaded[path.name] = _load(path) or _compile_and_store(compile, path)
             return self._loaded[path.name]
 
@@ -148,3 +154,38 @@ def _store(executable: Any, path: Path) -> None:
         with finished.open("ab") as file:
             file.write(digest)
         finished.replace(path)
+    _drop_oldest(path.parent)
+
+
+def _drop_oldest(directory: Path) -> None:
+    """Delete an eighth of the files, those that were stored first, when there are too many."""
+    paths = list(directory.glob("*.so"))
+    if len(paths) <= MOST_KERNELS:
+        return
+    ages: dict[Path, float] = {}
+    for path in paths:
+        with suppress(OSError):  # another process deleted it
+            ages[path] = path.stat().st_mtime
+    for path in sorted(ages, key=lambda path: ages[path])[: MOST_KERNELS // 8]:
+        path.unlink(missing_ok=True)
+
+
+_IMPORT = re.compile(r"^from vtaops\.([\w.]+) import", re.MULTILINE)
+
+
+@cache
+def sources_of(*modules: str) -> tuple[str, ...]:
+    """Return the files of modules of the package and of all that they import at their top."""
+    found: dict[str, None] = {}
+    waiting = list(modules)
+    while waiting:
+        relative = waiting.pop().removeprefix("vtaops.").replace(".", "/")
+        path = (
+            f"{relative}.py"
+            if (_PACKAGE / f"{relative}.py").is_file()
+            else f"{relative}/__init__.py"
+        )
+        if path not in found and (_PACKAGE / path).is_file():
+            found[path] = None
+            waiting += _IMPORT.findall((_PACKAGE / path).read_text())
+    return tuple(sorted(found))
