@@ -172,22 +172,18 @@ def schedule_row_sums(op: MatmulOp) -> Any:
     outer = te.reduce_axis((0, op.k // _STEPS), name="outer")
     step = te.reduce_axis((0, _STEPS), name="step")
     rest = te.reduce_axis((0, op.k - done), name="rest")
-    total = te.compute(
-        (op.m, op.n),
-        lambda i, j: te.sum(
-            a[i, outer * _STEPS + step] * b[outer * _STEPS + step, j], [outer, step]
-        ),
-        name="product",
-    )
+
+    def steps(i: Expr, j: Expr) -> Expr:
+        k = outer * _STEPS + step
+        return te.sum(a[i, k] * b[k, j], axis=[outer, step])
+
+    def last_steps(i: Expr, j: Expr) -> Expr:
+        return te.sum(a[i, done + rest] * b[done + rest, j], axis=rest)
+
+    total = te.compute((op.m, op.n), steps, name="product")
+    behind = te.compute((op.m, op.n), last_steps, name="tail") if done < op.k else None
     ahead = Prologue(tensors)
     finish = ahead.epilogue(op.epilogue)
-    behind = None
-    if done < op.k:
-        behind = te.compute(
-            (op.m, op.n),
-            lambda i, j: te.sum(a[i, done + rest] * b[done + rest, j], rest),
-            name="tail",
-        )
 
     def element(i: Expr, j: Expr) -> Expr:
         value = total[i, j] if behind is None else total[i, j] + behind[i, j]
