@@ -32,10 +32,11 @@ from vtaops.config import Memory
 from vtaops.isa import Alu, AluOp, Load
 from vtaops.program import Role
 from vtaops.program.builder import one_row
-from vtaops.program.verifier import Rule
+from vtaops.program.verifier import TOKEN_CAPACITY, Rule
 from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime import LoadedProgram
 from vtaops.runtime.fsim import Fsim
+from vtaops.runtime.instruction_check import check_instructions
 from vtaops.schedule import default_tiling
 
 
@@ -79,17 +80,29 @@ USES = {
 }
 
 
+def refused_by_a_board(program, capabilities):
+    try:
+        check_instructions(program.config, program.instructions, capabilities)
+    except UnsupportedError:
+        return True
+    return False
+
+
 def images():
     return np.ones((2, 1, 8), np.int32), np.ones((1, 8, 8), np.int8)
 
 
-@pytest.mark.parametrize("feature", USES)
-def test_what_is_missing_is_refused(feature):
-    program = around(*USES[feature])
+CASES = [*USES.items(), (Feature.ACC_PADDING, [padded(Memory.ACC_8BIT)])]
+
+
+@pytest.mark.parametrize(("feature", "uses"), CASES, ids=range(len(CASES)))
+def test_what_is_missing_is_refused(feature, uses):
+    program = around(*uses)
     program.verify()
     program.run(Fsim("tiny"), *images())
     lacking = replace(FULL, name="lacking", **{feature.value: False})
     assert broken_rule(program, capabilities=lacking) is Rule.CAPABILITY
+    assert refused_by_a_board(program, lacking)
     with pytest.raises(DeviceError, match="this device has no"):
         program.run(Fsim("tiny", capabilities=lacking), *images())
     assert broken_rule(around(), capabilities=lacking) is None
@@ -100,6 +113,7 @@ def test_an_alu_of_one_row_is_respected():
     config = HardwareConfig.load("4x8_i8w8a32_15_16_16_18")
     lacking = replace(FULL, name="lacking", alu_batch=False)
     assert broken_rule(around(config=config), capabilities=lacking) is Rule.CAPABILITY
+    assert refused_by_a_board(around(config=config), lacking)
     data = np.ones((2, 4, 8), np.int32), np.ones((1, 8, 8), np.int8)
     with pytest.raises(DeviceError, match="an ALU for tiles of several rows"):
         around(config=config).run(Fsim(config, capabilities=lacking), *data)
@@ -124,11 +138,35 @@ def test_fewer_micro_ops_split_a_program():
     hardware = HardwareConfig.load("pynq")
     whole = vtaops.compile(op, hardware, capabilities=FULL)
     assert broken_rule(whole, capabilities=replace(small, micro_ops=8)) is Rule.CAPABILITY
+    assert refused_by_a_board(whole, replace(small, micro_ops=8))
     arrays = random_arguments(op, np.random.default_rng(0))
     with pytest.raises(DeviceError, match="UOP has 8"):
         whole.run(Fsim("pynq", capabilities=replace(small, micro_ops=8)), *arrays)
     check(op, hardware, default_tiling(op, hardware), 1, small)
     check(op, hardware, default_tiling(op, hardware), 1, replace(small, micro_ops=8))
+
+
+def test_micro_ops_are_not_loaded_beyond_the_memory_of_the_device():
+    """A memory of 8 would wrap around, and micro-op 8 replace micro-op 0."""
+    small = replace(FULL, name="small", micro_ops=8)
+    builder = ProgramBuilder("tiny")
+    builder.load_micro_ops(builder.micro_ops((0, 0, 0)), 1, sram=8)
+    builder.finish()
+    program = builder.build()
+    program.verify()
+    assert broken_rule(program, capabilities=small) is Rule.CAPABILITY
+    assert refused_by_a_board(program, small)
+    with pytest.raises(DeviceError, match="UOP has 8"):
+        program.run(Fsim("tiny", capabilities=small))
+
+
+def test_the_token_queues_are_those_of_the_device():
+    program = burst(5)
+    program.verify(replace(FULL, token_capacity=5))
+    assert broken_rule(program, capabilities=replace(FULL, token_capacity=4)) is Rule.TOKEN_CAPACITY
+    burst(TOKEN_CAPACITY).verify(FULL)
+    assert broken_rule(burst(TOKEN_CAPACITY + 1), capabilities=FULL) is Rule.TOKEN_CAPACITY
+    burst(TOKEN_CAPACITY + 1).verify(HLS_2020)
 
 
 def test_token_queues_overflow():

@@ -20,6 +20,10 @@ from vtaops.errors import ShapeError as ShapeError
 from vtaops.errors import UnsupportedError as UnsupportedError
 from vtaops.errors import VerificationError as VerificationError
 from vtaops.errors import VTAError as VTAError
+from vtaops.graph import Graph as Graph
+from vtaops.model import Model as Model
+from vtaops.model import load_model as load_model
+from vtaops.network import compile_model as compile_model
 from vtaops.ops import AvgPool2d as AvgPool2d
 from vtaops.ops import BatchMatmul as BatchMatmul
 from vtaops.ops import Conv2d as Conv2d

@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from vtaops.alu import AluOp as AluOp  # of the table of operations
 from vtaops.config import HardwareConfig, Memory
 from vtaops.errors import EncodingError
 
@@ -40,16 +41,6 @@ class Opcode(IntEnum):
     GEMM = 2
     FINISH = 3
     ALU = 4
-
-
-class AluOp(IntEnum):
-    """Operations of the vector ALU. SHR by a negative amount shifts left."""
-
-    MIN = 0
-    MAX = 1
-    ADD = 2
-    SHR = 3
-    MUL = 4
 
 
 class Unit(IntEnum):
@@ -183,7 +174,7 @@ class Alu(_LoopInstruction):
 
     src_factor_out: int = bits("A", "source elements per step of the outer loop")
     src_factor_in: int = bits("A", "source elements per step of the inner loop")
-    alu_op: int = bits(3, "operation: MIN 0, MAX 1, ADD 2, SHR 3, MUL 4")
+    alu_op: int = bits(3, "operation: " + ", ".join(f"{op.name} {op.value}" for op in AluOp))
     use_imm: int = bits(1, "the second operand is the immediate, not acc[src]")
     imm: int = bits(16, "immediate operand, sign-extended to 32 bits", signed=True)
 

@@ -110,10 +110,15 @@ class _Server:
         return len(self._programs) - 1
 
     def run_program(self, number: int, timeout: float, *tensors: Any) -> None:
-        """Run a program; the last tensor takes the result."""
-        *inputs, output = tensors
-        arrays = [tensor.numpy() for tensor in inputs]
-        output.copyfrom(self._programs[number].run(*arrays, timeout=timeout))
+        """Run a program; the last tensors, one for each output, take the results."""
+        loaded = self._programs[number]
+        count = len(loaded.program.inputs)
+        arrays = [tensor.numpy() for tensor in tensors[:count]]
+        results = loaded.run(*arrays, timeout=timeout)
+        if len(loaded.program.outputs) == 1:
+            results = (results,)
+        for tensor, result in zip(tensors[count:], results, strict=True):
+            tensor.copyfrom(result)
 
     def stats(self) -> str:
         """Return the counters, as JSON."""
@@ -279,8 +284,8 @@ class RpcSession:
             raise DeviceError(f"cannot read {bitstream}: {error}") from error
         self._call("program_fpga", content)
 
-    def load(self, program: Program) -> Callable[..., npt.NDArray[np.generic]]:
-        """Upload a program; returns a function of its inputs that runs it.
+    def load(self, program: Program) -> Callable[..., npt.NDArray[np.generic] | Any]:
+        """Upload a program; returns a function of its inputs that runs it, as `Program.run` does.
 
         Raises
         ------
@@ -290,15 +295,14 @@ class RpcSession:
             If the device has no room.
         """
         number = self._call("load_program", dumps(program))
-        output = program.outputs[0]
 
-        def run(*arrays: npt.ArrayLike, timeout: float = 60.0) -> npt.NDArray[np.generic]:
+        def run(*arrays: npt.ArrayLike, timeout: float = 60.0) -> npt.NDArray[np.generic] | Any:
             place = self.session.cpu(0)
             tensors = [tvm.runtime.tensor(np.ascontiguousarray(a), device=place) for a in arrays]
-            result = tvm.runtime.empty(output.shape, output.dtype, place)
-            self._call("run_program", number, float(timeout), *tensors, result)
-            image: npt.NDArray[np.generic] = result.numpy()
-            return image
+            outputs = [tvm.runtime.empty(b.shape, b.dtype, place) for b in program.outputs]
+            self._call("run_program", number, float(timeout), *tensors, *outputs)
+            results = tuple(output.numpy() for output in outputs)
+            return results[0] if len(results) == 1 else results
 
         return run
 

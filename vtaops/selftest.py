@@ -278,13 +278,7 @@ def _alu(device: Device, op: AluOp, immediate: bool, rng: np.random.Generator) -
         right = np.full(shape, value, np.int32)
     with LoadedProgram(_alu_program(config, op, value if immediate else None), device) as loaded:
         found = loaded.run(left, right)
-    expected = {
-        AluOp.MIN: np.minimum,
-        AluOp.MAX: np.maximum,
-        AluOp.ADD: np.add,
-        AluOp.SHR: np.right_shift,
-        AluOp.MUL: np.multiply,
-    }[op](left, right)
+    expected = op.meaning(left.astype(np.int64), right.astype(np.int64))
     return _difference(found, expected.astype(np.int8))
 
 

@@ -9,7 +9,7 @@ namespace {
 
 constexpr const char* kClasses[] = {"Load", "Store", "Gemm", "Finish", "Alu"};
 constexpr int64_t kMemories = 6;
-constexpr int64_t kAluOps = 5;
+constexpr int64_t kAluOps = static_cast<int64_t>(kLastAluOp) + 1;
 
 const std::map<std::string, int64_t Instruction::*> kMembers = {
     {"pop_prev", &Instruction::pop_prev},
@@ -97,7 +97,7 @@ Instruction Encoding::decode(Word word) const {
   }
   if (result.alu_op >= kAluOps) {
     throw Fault("{0} has ALU operation " + std::to_string(result.alu_op) +
-                "; valid values are 0..4");
+                "; valid values are 0.." + std::to_string(kAluOps - 1));
   }
   const bool is_out = result.memory == static_cast<int64_t>(Memory::Out);
   if (result.is(Opcode::Load) && is_out) {

@@ -15,6 +15,7 @@ namespace fsim {
 enum class Opcode { Load, Store, Gemm, Finish, Alu };
 enum class Memory { Uop, Wgt, Inp, Acc, Out, Acc8Bit };
 enum class AluOp { Min, Max, Add, Shr, Mul };
+constexpr AluOp kLastAluOp = AluOp::Mul;
 enum class Unit { Load, Compute, Store };
 
 constexpr int kUnits = 3;

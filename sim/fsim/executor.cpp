@@ -49,7 +49,8 @@ void Executor::require_supported(const Instruction& in) const {
     const bool pads = in.y_pad_top || in.y_pad_bottom || in.x_pad_left || in.x_pad_right;
     const auto memory = static_cast<Memory>(in.memory);
     if (memory == Memory::Wgt && pads && !limits_.weight_padding) missing = "weight padding";
-    if (memory == Memory::Acc && pads && !limits_.acc_padding) missing = "accumulator padding";
+    const bool acc = memory == Memory::Acc || memory == Memory::Acc8Bit;
+    if (acc && pads && !limits_.acc_padding) missing = "accumulator padding";
     if (memory == Memory::Acc8Bit && !limits_.acc_8bit) missing = "8-bit accumulator loads";
   }
   if (in.is(Opcode::Alu)) {
@@ -140,7 +141,7 @@ void Executor::load(const Instruction& in) {
   switch (static_cast<Memory>(in.memory)) {
     case Memory::Uop:
       load_block(
-          in, "UOP", geometry_.uop_depth, kMicroOpBytes,
+          in, "UOP", micro_op_depth(), kMicroOpBytes,
           [&](std::size_t to, std::size_t n) { std::fill_n(&sram_.uop[to], n, MicroOp{}); },
           [&](std::size_t to, const uint8_t* from, std::size_t n) {
             for (std::size_t i = 0; i < n; ++i) {
@@ -227,9 +228,13 @@ void Executor::store(const Instruction& in) {
 
 // -------------------------------------------------------------------------- GEMM and ALU
 
-const MicroOp* Executor::micro_ops(const Instruction& in) const {
+int64_t Executor::micro_op_depth() const {
   const int64_t configured = static_cast<int64_t>(geometry_.uop_depth);
-  const int64_t depth = limits_.micro_ops ? std::min(limits_.micro_ops, configured) : configured;
+  return limits_.micro_ops ? std::min(limits_.micro_ops, configured) : configured;
+}
+
+const MicroOp* Executor::micro_ops(const Instruction& in) const {
+  const int64_t depth = micro_op_depth();
   if (in.uop_end > depth) {
     throw Fault("{0}: reads " + elements("UOP", in.uop_begin, in.uop_end - in.uop_begin) +
                 "; UOP has " + std::to_string(depth));

@@ -58,6 +58,7 @@ class Executor {
                   std::size_t element_bytes, Zero zero, Copy copy);
   void require_supported(const Instruction& in) const;
   void write_output(const Instruction& in, const MicroOp* uops);
+  int64_t micro_op_depth() const;  // of the configuration, or less by the limits
   const MicroOp* micro_ops(const Instruction& in) const;
   void require_in_bounds(const Instruction& in, const MicroOp* uops, const Index& index) const;
   void group_by_weight(const MicroOp* uops, std::size_t count, GemmNest& nest);

@@ -9,10 +9,10 @@ from typing import Any, Literal, get_args
 import numpy.typing as npt
 from tvm import te
 
+from vtaops.alu import PORTABLE_SHIFT, AluOp
 from vtaops.capabilities import Feature
 from vtaops.config import HardwareConfig
 from vtaops.errors import ShapeError
-from vtaops.isa import AluOp
 from vtaops.layout import Layout, data_layout, flat_layout, matrix_layout
 from vtaops.ops.arguments import Arguments, int8_array
 from vtaops.ops.base import Operator
@@ -25,7 +25,6 @@ from vtaops.ops.diagonal import (
 )
 from vtaops.ops.postprocess import (
     MAX_SHIFT,
-    PORTABLE_SHIFT,
     AluStage,
     Lane,
     Rounding,

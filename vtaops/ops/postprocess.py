@@ -13,8 +13,8 @@ from typing import Any, Literal, get_args
 
 from tvm import te, tirx
 
+from vtaops.alu import PORTABLE_SHIFT, AluOp
 from vtaops.errors import ShapeError
-from vtaops.isa import AluOp
 
 Lane = Callable[..., Any]
 """Maps the indices of a lane to its value."""
@@ -23,8 +23,6 @@ VECTORS = frozenset({"bias", "multiplier"})
 """Operands of ALU stages that have one value for each output channel."""
 
 MAX_SHIFT = 31
-PORTABLE_SHIFT = 15
-"""Longest right shift of one instruction: some hardware reads 5 signed bits of the operand."""
 
 Rounding = Literal["truncate", "half_up"]
 """How a right shift rounds: towards minus infinity, or to the nearest, halves upwards."""

@@ -94,7 +94,17 @@ def save(program: Program, path: str | Path) -> None:
     ProgramError
         If the program cannot be described (see `dumps`) or the file cannot be written.
     """
-    data = dumps(program)
+    write_whole(dumps(program), path)
+
+
+def write_whole(data: bytes, path: str | Path) -> None:
+    """Write a file, whole or not at all.
+
+    Raises
+    ------
+    ProgramError
+        If it cannot be written.
+    """
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:

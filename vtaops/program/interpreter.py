@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vtaops.alu import AluOp, wrapped
 from vtaops.config import PAGE_BYTES, HardwareConfig, Memory
 from vtaops.errors import ShapeError
-from vtaops.isa import Alu, AluOp, Encoding, Gemm, Instruction, Load, Store
+from vtaops.isa import Alu, Encoding, Gemm, Instruction, Load, Store
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program
 from vtaops.program.statistics import Statistics
 
@@ -149,32 +150,16 @@ class Interpreter:
         for dst, src, _ in self.steps(insn):
             x = self.acc[dst]
             y = np.full_like(x, insn.imm) if insn.use_imm else self.acc[src]
-            match AluOp(insn.alu_op):
-                case AluOp.MIN:
-                    self.acc[dst] = np.minimum(x, y)
-                case AluOp.MAX:
-                    self.acc[dst] = np.maximum(x, y)
-                case AluOp.ADD:
-                    self._accumulate(dst, x + y)
-                case AluOp.MUL:
-                    self._accumulate(dst, x * y)
-                case AluOp.SHR:
-                    shifted = [_shift(*pair) for pair in zip(x.flat, y.flat, strict=True)]
-                    self.acc[dst] = np.array(shifted, np.int64).reshape(x.shape)
+            self._accumulate(dst, AluOp(insn.alu_op).meaning(x, y))
             self.out[dst] = self.acc[dst]
             self.counters["alu_counter"] += 1
 
     def _accumulate(self, dst: int, exact: Integers) -> None:
-        wrapped = (exact + 2**31) % 2**32 - 2**31
-        lanes = np.flatnonzero(wrapped != exact)
+        kept = wrapped(exact)
+        lanes = np.flatnonzero(kept != exact)
         if lanes.size and self.first_overflow is None:
             self.first_overflow = (self.executed, dst, int(lanes[0]))
-        self.acc[dst] = wrapped
-
-
-def _shift(x: np.int64, y: np.int64) -> int:
-    exact = int(x) >> int(y) if y >= 0 else int(x) << min(-int(y), 64)
-    return (exact + 2**31) % 2**32 - 2**31
+        self.acc[dst] = kept
 
 
 def interpret(program: Program, *arrays: npt.ArrayLike) -> npt.NDArray[np.generic] | Any:

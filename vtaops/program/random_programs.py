@@ -317,7 +317,9 @@ class _Writer:
 
     def _random_alu(self, context: int) -> None:
         window = self.acc[context]
-        op = AluOp(self.rng.choice([op for op in AluOp if op is not AluOp.MUL or self.able.mul]))
+        op = AluOp(
+            self.rng.choice([op for op in AluOp if op.feature is None or self.able.has(op.feature)])
+        )
         tile = self.rng.random() < 0.5
         if op is AluOp.SHR and tile and not self.able.long_shift:
             if self.able.tensor_shift and window.size > 1:

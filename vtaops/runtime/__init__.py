@@ -9,6 +9,7 @@ from vtaops.config import HardwareConfig
 from vtaops.errors import DeviceError, UnsupportedError
 from vtaops.runtime.device import Device, DeviceBuffer
 from vtaops.runtime.executor import LoadedProgram
+from vtaops.runtime.residents import ResidentPrograms
 
 if TYPE_CHECKING:
     from vtaops.runtime.fsim import Fsim
@@ -78,4 +79,13 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'vtaops.runtime' has no attribute {name!r}")
 
 
-__all__ = ["DEVICES", "Device", "DeviceBuffer", "Fsim", "LoadedProgram", "Tsim", "open_device"]
+__all__ = [
+    "DEVICES",
+    "Device",
+    "DeviceBuffer",
+    "Fsim",
+    "LoadedProgram",
+    "ResidentPrograms",
+    "Tsim",
+    "open_device",
+]

@@ -6,6 +6,7 @@ launches, and unpacks the result. Knows devices only through the `Device` protoc
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -20,6 +21,9 @@ from vtaops.runtime.device import CachingDevice, Closing, Device, DeviceBuffer
 
 DEFAULT_TIMEOUT = 60.0
 """Seconds that a launch may take."""
+
+
+Image = npt.NDArray[np.generic]
 
 
 def relocate(
@@ -76,16 +80,23 @@ class LoadedProgram(Closing):
         The program.
     device : Device
         Where to run it.
+    images : mapping, optional
+        DRAM images of inputs that are the same in all runs (packed weights), by the names of their
+        buffers: written with the program, and not given to `run`.
 
     Raises
     ------
     ConfigError
         If the device was built with another configuration.
+    ShapeError
+        If an image is of no input of the program, or has another size.
     DeviceError
         If the device has no room.
     """
 
-    def __init__(self, program: Program, device: Device) -> None:
+    def __init__(
+        self, program: Program, device: Device, images: Mapping[str, Image] | None = None
+    ) -> None:
         if device.config.fingerprint != program.config.fingerprint:
             raise ConfigError(
                 f"the program was compiled for {program.config.bitstream_id} "
@@ -94,6 +105,9 @@ class LoadedProgram(Closing):
             )
         self.program = program
         self.device = device
+        self._images = dict(images or {})
+        _check_images(program, self._images)
+        self._inputs = tuple(b for b in program.inputs if b.name not in self._images)
         self._allocated: list[DeviceBuffer] = []
         self._buffers: dict[str, DeviceBuffer] = {}  # all but those in the arena
         self._closed = False
@@ -137,6 +151,8 @@ class LoadedProgram(Closing):
                 self._write_constant(self._buffers[buffer.name], buffer.constant_image())
             elif buffer.fill is not None:
                 self._write_constant(self._buffers[buffer.name], buffer.fill_image())
+        for name, image in self._images.items():
+            self._write_constant(self._buffers[name], image)
 
     @property
     def instruction_address(self) -> int:
@@ -156,7 +172,8 @@ class LoadedProgram(Closing):
         Parameters
         ----------
         arrays : array_like
-            One logical tensor for each of ``program.inputs``, in order.
+            One logical tensor for each of ``program.inputs``, in order, but for those that were
+            given as images.
         timeout : float
             Seconds that the launch may take.
 
@@ -167,7 +184,7 @@ class LoadedProgram(Closing):
         DeviceError
             If the device fails.
         """
-        inputs = self.program.inputs
+        inputs = self._inputs
         if len(arrays) != len(inputs):
             names = ", ".join(buffer.name for buffer in inputs)
             raise ShapeError(
@@ -211,7 +228,7 @@ class LoadedProgram(Closing):
     def _run_placed(
         self, images: list[npt.NDArray[np.generic]], timeout: float
     ) -> list[npt.NDArray[np.uint8]]:
-        for buffer, image in zip(self.program.inputs, images, strict=True):
+        for buffer, image in zip(self._inputs, images, strict=True):
             place = self._buffers[buffer.name]
             if buffer.role is Role.PARAMETER:
                 self._write_constant(place, image)
@@ -230,6 +247,17 @@ class LoadedProgram(Closing):
             with suppress(DeviceError):  # a device that failed has lost it
                 self.device.free(buffer)
         self._allocated.clear()
+
+
+def _check_images(program: Program, images: Mapping[str, Image]) -> None:
+    inputs = {buffer.name: buffer for buffer in program.inputs}
+    for name, image in images.items():
+        if name not in inputs:
+            raise ShapeError(f"an image for {name!r}; the inputs are {', '.join(inputs)}")
+        if image.nbytes != inputs[name].nbytes:
+            raise ShapeError(
+                f"the image of {name} has {image.nbytes} bytes; it must have {inputs[name].nbytes}"
+            )
 
 
 def run(program: Program, device: Device, *arrays: npt.ArrayLike) -> npt.NDArray[np.generic] | Any:

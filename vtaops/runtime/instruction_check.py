@@ -12,12 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.capabilities import Capabilities
-from vtaops.config import HardwareConfig, Memory
+from vtaops.config import HardwareConfig
 from vtaops.errors import UnsupportedError
-from vtaops.isa import Alu, AluOp, Encoding, Instruction, Load, rows_of
-
-_PADS = ("y_pad_top", "y_pad_bottom", "x_pad_left", "x_pad_right")
-_SHORT_SHIFT = 15  # immediates that 5 signed bits hold, in both directions
+from vtaops.program.features import first_lack
 
 
 def check_instructions(
@@ -39,47 +36,9 @@ def check_instructions(
     UnsupportedError
         Naming an instruction that is not supported, and why.
     """
-    able = capabilities
-    rows, loads = _columns(config, words, Load)
-    memory = loads["memory"]
-    padded = (loads["x_size"] > 0) & (sum(loads[name] for name in _PADS) > 0)
-    widens = (loads["x_size"] > 0) & (memory == Memory.ACC_8BIT)
-    acc = (memory == Memory.ACC) | (memory == Memory.ACC_8BIT)
-    _refuse(
-        able,
-        rows,
-        (able.acc_8bit, widens, "loads 8-bit data"),
-        (able.acc_padding, padded & acc, "pads accumulators"),
-        (able.weight_padding, padded & (memory == Memory.WGT), "pads weights"),
-    )
-    rows, alu = _columns(config, words, Alu)
-    shift = alu["alu_op"] == AluOp.SHR
-    immediate = alu["use_imm"] == 1
-    long = shift & immediate & (np.abs(alu["imm"]) > _SHORT_SHIFT)
-    _refuse(
-        able,
-        rows,
-        (able.mul, alu["alu_op"] == AluOp.MUL, "multiplies in the ALU"),
-        (able.long_shift, long, f"shifts by more than {_SHORT_SHIFT}"),
-        (able.tensor_shift, shift & ~immediate, "shifts by a tile"),
-    )
-
-
-def _columns(
-    config: HardwareConfig, words: npt.NDArray[np.uint64], cls: type[Instruction]
-) -> tuple[npt.NDArray[np.intp], dict[str, npt.NDArray[np.int64]]]:
-    rows = rows_of(words, cls)
-    return rows, Encoding.of(config).columns(words[rows], cls)
-
-
-def _refuse(
-    capabilities: Capabilities,
-    rows: npt.NDArray[np.intp],
-    *rules: tuple[bool, npt.NDArray[np.bool_], str],
-) -> None:
-    for able, concerned, what in rules:
-        if not able and concerned.any():
-            raise UnsupportedError(
-                f"instruction {rows[int(concerned.argmax())]} {what}, which this hardware "
-                f"({capabilities.name}) does not support; compile the program for it"
-            )
+    lack = first_lack(config, words, capabilities)
+    if lack is not None:
+        raise UnsupportedError(
+            f"instruction {lack.index} {lack.reason}, so this hardware does not support it; "
+            f"compile the program for it"
+        )

@@ -23,7 +23,7 @@ from vtaops.fallback import Host
 from vtaops.fallback import run as run_on_host
 from vtaops.ops import Operator
 from vtaops.program import Program, Statistics
-from vtaops.runtime import Device, LoadedProgram, open_device
+from vtaops.runtime import Device, LoadedProgram, ResidentPrograms, open_device
 from vtaops.runtime.device import Closing
 from vtaops.runtime.executor import DEFAULT_TIMEOUT
 from vtaops.schedule import Tiling
@@ -130,6 +130,8 @@ class Session(OperatorMethods, Closing):
         self._lock = threading.RLock()
         self._loaded: OrderedDict[tuple[Operator, Tiling | None], LoadedProgram] = OrderedDict()
         self._closed = False
+        self.residents = ResidentPrograms(device, timeout)
+        """The programs of networks that run in this session (`vtaops.model.Model.run`)."""
 
     @property
     def config(self) -> HardwareConfig:
@@ -229,4 +231,5 @@ class Session(OperatorMethods, Closing):
             for loaded in self._loaded.values():
                 loaded.close()
             self._loaded.clear()
+            self.residents.close()
             self.device.close()

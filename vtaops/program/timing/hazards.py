@@ -1,8 +1,9 @@
-"""Micro-ops that wait for a MUL: the only hazard of the compute pipeline that costs cycles.
+"""Micro-ops that wait for a late result: the only hazard of the compute pipeline that costs cycles.
 
-A MUL is known one stage later than other results, so a micro-op that reads the accumulator which
-the MUL directly before it writes is held for a cycle (``compute_unit.sv``). Whether it does depends
-on the micro-ops, so the micro-op scratchpad is followed; programs without MUL cost nothing.
+The result of an `AluOp` that is `late` (MUL) is known one stage later than others, so a micro-op
+that reads the accumulator which the MUL directly before it writes is held for a cycle
+(``compute_unit.sv``). Whether it does depends on the micro-ops, so the micro-op scratchpad is
+followed; programs without such operations cost nothing.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ def held_micro_ops(program: Program) -> Ints:
     """
     held = np.zeros(len(program), np.int64)
     encoding, depth = Encoding.of(program.config), program.config.acc.depth
-    if not _contains_mul(program, encoding):
+    if not _contains_late(program, encoding):
         return held
     scratchpad = np.zeros(program.config.uop.depth, np.uint32)
-    written = -1  # accumulator that a MUL wrote in the slot before
+    written = -1  # accumulator whose late result the slot before computes
     for number, i in enumerate(program.decode()):
         if i.unit != Unit.COMPUTE:
             continue
@@ -49,15 +50,16 @@ def held_micro_ops(program: Program) -> Ints:
             read = _indices(i, micro_ops[:, 1], i.src_factor_out, i.src_factor_in, depth)
         held[number] = int(read[0]) == written
         written = -1
-        if isinstance(i, Alu) and i.alu_op == AluOp.MUL:
+        if isinstance(i, Alu) and AluOp(i.alu_op).late:
             held[number] += np.count_nonzero(read[1:] == dst[:-1])
             written = int(dst[-1])
     return held
 
 
-def _contains_mul(program: Program, encoding: Encoding) -> bool:
+def _contains_late(program: Program, encoding: Encoding) -> bool:
     words = program.instructions[rows_of(program.instructions, Alu)]
-    return bool((encoding.columns(words, Alu)["alu_op"] == AluOp.MUL).any())
+    late = [op for op in AluOp if op.late]
+    return bool(np.isin(encoding.columns(words, Alu)["alu_op"], late).any())
 
 
 def _indices(i: Gemm | Alu, column: Ints, factor_out: int, factor_in: int, depth: int) -> Ints:

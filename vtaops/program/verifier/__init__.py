@@ -9,13 +9,16 @@ A *correct device* has three units. Each executes its own instructions in progra
 instruction as the ISA defines it, as if its iterations ran one after the other. An instruction
 takes its tokens before it starts and sends them after it has completed. Nothing else is promised:
 units run at any speed; the stream is dispatched in program order into one command queue a unit, of
-any depth; token queues hold at least `TOKEN_CAPACITY` tokens; SRAM, OUTPUT and SCRATCH buffers hold
-anything at the start; the store unit reads either the accumulators or an output memory of its own
-that only the ALU and accumulating GEMMs write.
+any depth; token queues hold at least the tokens that the capabilities of the device state; SRAM,
+OUTPUT and SCRATCH buffers hold anything at the start, but for SCRATCH buffers with a fill, which
+hold it when the program is loaded, and afterwards what earlier runs left; the store unit reads
+either the accumulators or an output memory of its own that only the ALU and accumulating GEMMs
+write.
 
 **Theorem.** If `verify` returns, then on every correct device and under every interleaving the
 program terminates, accesses nothing out of bounds, overflows no token queue, and leaves OUTPUT
-buffers whose every byte is a function of the INPUT and PARAMETER buffers alone.
+buffers whose every byte is a function of the INPUT and PARAMETER buffers and of what was written
+when it was loaded, in this run and in every later one.
 
 Proof sketch.
 
@@ -38,7 +41,12 @@ Proof sketch.
    the last writer of the element (when k reads) and with the last reader of each other unit (when
    k writes): the earlier ones of that unit precede it in program order. So every read sees the
    same write under every interleaving, and by induction along program order the same value. No
-   read sees an element that nobody wrote, and every OUTPUT byte is written.
+   read sees an element that nobody wrote, and every OUTPUT byte is written. Slots of the arena are
+   one memory for the order of accesses; that a LOAD reads what was stored through the buffer that
+   it names is proved besides.
+5. *Fill.* What is read of a filled buffer before it is written is never written: not earlier in
+   this run (then it would not be read unwritten), not later, and in no other run, which executes
+   the same instructions. So it holds the fill.
 
 Imports no TVM: a board installs it.
 """
@@ -48,7 +56,7 @@ from __future__ import annotations
 from vtaops.capabilities import FULL, Capabilities
 from vtaops.program.program import Program
 from vtaops.program.verifier.format import (
-    check_capability,
+    check_capabilities,
     check_finish,
     check_format,
     decode,
@@ -63,7 +71,7 @@ __all__ = ["TOKEN_CAPACITY", "Rule", "verify"]
 def verify(
     program: Program,
     *,
-    token_capacity: int = TOKEN_CAPACITY,
+    token_capacity: int | None = None,
     capabilities: Capabilities = FULL,
 ) -> None:
     """Prove that `program` is safe and deterministic (see the theorem at the top of this file).
@@ -72,8 +80,9 @@ def verify(
     ----------
     program : Program
         The program; only its words, relocations, micro-ops and buffers count.
-    token_capacity : int
-        Tokens that each queue of the device can hold.
+    token_capacity : int, optional
+        Tokens that each queue of the device can hold; by default those of `capabilities`, and
+        `TOKEN_CAPACITY`, which all known devices have, where these set no limit.
     capabilities : Capabilities
         What the device can execute.
 
@@ -85,8 +94,10 @@ def verify(
     steps = decode(program)
     for step in steps:
         check_format(step)
-        check_capability(step, program.config, capabilities)
+    check_capabilities(program, steps, capabilities)
     check_finish(steps)
+    if token_capacity is None:
+        token_capacity = capabilities.token_capacity or TOKEN_CAPACITY
     clocks = happens_before(steps, token_capacity)
     machine = Machine(program)
     for step, clock in zip(steps, clocks, strict=True):

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import fields, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.capabilities import Capabilities, Feature
-from vtaops.config import HardwareConfig, Memory
+from vtaops.capabilities import Capabilities
+from vtaops.config import Memory
 from vtaops.errors import EncodingError
 from vtaops.isa import (
     INSTRUCTIONS,
     Alu,
-    AluOp,
     Encoding,
     Finish,
     Gemm,
@@ -25,11 +23,9 @@ from vtaops.isa import (
     array_to_words,
     disassemble,
 )
+from vtaops.program.features import first_lack
 from vtaops.program.program import Program
 from vtaops.program.verifier.rules import Rule, Step, reject
-
-PORTABLE_SHIFT = 15
-"""Longest shift of one instruction where the ALU reads 5 signed bits of the immediate."""
 
 
 def decode(program: Program) -> list[Step]:
@@ -133,35 +129,8 @@ def _check_loops(step: Step, i: Gemm | Alu) -> None:
         step.reject(Rule.ENCODING, "the reset bit has no meaning for the ALU; it must be 0")
 
 
-def check_capability(step: Step, config: HardwareConfig, capabilities: Capabilities) -> None:
-    """Check that a device with `capabilities` executes one instruction."""
-    i = step.instruction
-    for feature in _features(i, config):
-        if not capabilities.has(feature):
-            step.reject(Rule.CAPABILITY, f"{capabilities.name} lacks {feature.value!r}")
-    depth = capabilities.micro_op_depth(config)
-    if isinstance(i, Gemm | Alu) and config.uop.depth >= i.uop_end > depth:
-        step.reject(
-            Rule.CAPABILITY, f"{capabilities.name} holds {depth} micro-ops; it ends at {i.uop_end}"
-        )
-
-
-def _features(i: Instruction, config: HardwareConfig) -> Iterator[Feature]:
-    """Iterate over the features that an instruction needs."""
-    if isinstance(i, Load):
-        pads = (i.y_pad_top, i.y_pad_bottom, i.x_pad_left, i.x_pad_right)
-        if i.memory == Memory.WGT and any(pads):
-            yield Feature.WEIGHT_PADDING
-        if i.memory == Memory.ACC and any(pads):
-            yield Feature.ACC_PADDING
-        if i.memory == Memory.ACC_8BIT:
-            yield Feature.ACC_8BIT
-    if isinstance(i, Alu):
-        if config.batch > 1:
-            yield Feature.ALU_BATCH
-        if i.alu_op == AluOp.MUL:
-            yield Feature.MUL
-        if i.alu_op == AluOp.SHR and not i.use_imm:
-            yield Feature.TENSOR_SHIFT
-        if i.alu_op == AluOp.SHR and i.use_imm and abs(i.imm) > PORTABLE_SHIFT:
-            yield Feature.LONG_SHIFT
+def check_capabilities(program: Program, steps: list[Step], capabilities: Capabilities) -> None:
+    """Check that a device with `capabilities` executes every instruction."""
+    lack = first_lack(program.config, program.instructions, capabilities)
+    if lack is not None:
+        steps[lack.index].reject(Rule.CAPABILITY, f"it {lack.reason}")

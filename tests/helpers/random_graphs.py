@@ -1,0 +1,259 @@
+"""Random networks for the tests: branches, residuals, concatenations, shared tensors; by seed.
+
+Scales are powers of two unless asked otherwise, so that VTA can execute nearly all of it; zero
+points are anything.
+"""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+
+from vtaops import ShapeError
+from vtaops.graph import (
+    Add,
+    AveragePool,
+    ChannelShuffle,
+    Concat,
+    Convolution,
+    Dense,
+    Dequantize,
+    Graph,
+    LeakyRelu,
+    LookupTable,
+    MaxPool,
+    Multiply,
+    Pad,
+    Quantize,
+    Requantization,
+    Requantize,
+    Reshape,
+    Slice,
+    TransposedConvolution,
+    Upsample,
+)
+
+LARGEST = 4096
+"""Scalars of an image: larger ones are not grown further."""
+
+
+class RandomGraph:
+    """Grows a graph operator by operator; `values` are the images so far."""
+
+    def __init__(self, seed: int, *, operators: int = 10) -> None:
+        self.rng = random.Random(seed)
+        self.np = np.random.default_rng(seed)
+        self.graph = Graph(f"random_{seed}")
+        self.values = []
+        size = self.rng.randint(4, 10), self.rng.randint(4, 10)
+        for number in range(self.rng.randint(1, 3)):
+            shape = (1, self.rng.choice([3, 16, self.rng.randint(1, 40)]), *size)
+            if self.rng.random() < 0.3:
+                x = self.graph.input(f"x{number}", shape, "float32")
+                x = self.graph.add(Quantize(0.25, self.zero_point()), x)
+            else:
+                x = self.graph.input(f"x{number}", shape, zero_point=self.zero_point())
+            self.values.append(x)
+        while len(self.graph.nodes) < operators:
+            self.grow()
+        self.finish()
+
+    def zero_point(self) -> int:
+        return self.rng.choice([0, 0, 0, -128, self.rng.randint(-128, 127)])
+
+    def scaling(self, shift: int | None = None) -> Requantization:
+        zero = self.zero_point()
+        shift = self.rng.randint(0, 9) if shift is None else shift
+        low = self.rng.choice([-128, zero])
+        high = self.rng.choice([127, self.rng.randint(low, 127)])
+        return Requantization(1, shift, zero, (low, high))
+
+    def weights(self, *shape: int) -> np.ndarray:
+        return self.np.integers(-128, 128, shape).astype(np.int8)
+
+    def bias(self, channels: int) -> np.ndarray | None:
+        if self.rng.random() < 0.3:
+            return None
+        return self.np.integers(-20000, 20000, channels).astype(np.int32)
+
+    def pick(self, predicate=lambda tensor: True):
+        found = [value for value in self.values if predicate(value)]
+        return self.rng.choice(found) if found else None
+
+    def grow(self) -> None:
+        kinds = [
+            self.convolution,
+            self.convolution,
+            self.depthwise,
+            self.residual,
+            self.add,
+            self.concat,
+            self.concat,
+            self.pool,
+            self.slice,
+            self.move,
+            self.elementwise,
+            self.transposed,
+        ]
+        try:
+            made = self.rng.choice(kinds)()
+        except ShapeError:
+            return  # it does not fit what there is
+        if made is not None:
+            self.values.append(made)
+
+    def sides(self) -> tuple[int, int, int, int]:
+        return tuple(self.rng.choice([0, 1, self.rng.randint(0, 2)]) for _ in range(4))
+
+    def convolution(self):
+        x = self.pick()
+        kernel = self.rng.randint(1, 3), self.rng.randint(1, 3)
+        groups = self.rng.choice([1, 1, 1, 2])
+        channels = self.rng.choice([16, 32, self.rng.randint(1, 24)]) * groups
+        if x.shape[1] % groups:
+            return None
+        op = Convolution(
+            self.weights(channels, x.shape[1] // groups, *kernel),
+            self.bias(channels),
+            self.scaling(self.rng.randint(6, 14)),
+            strides=self.rng.choice([(1, 1), (1, 1), (2, 2), (2, 1)]),
+            padding=self.sides(),
+            dilation=self.rng.choice([(1, 1), (1, 1), (2, 1)]),
+            groups=groups,
+        )
+        return self.graph.add(op, x)
+
+    def depthwise(self):
+        x = self.pick()
+        op = Convolution(
+            self.weights(x.shape[1], 1, 3, 3),
+            self.bias(x.shape[1]),
+            self.scaling(self.rng.randint(6, 10)),
+            padding=self.sides(),
+            groups=x.shape[1],
+        )
+        return self.graph.add(op, x)
+
+    def residual(self):
+        r = self.pick()
+        x = self.pick(lambda t: t.shape[2:] == r.shape[2:])
+        shift = self.rng.randint(6, 12)
+        factor = self.rng.choice([1 << self.rng.randint(0, shift), 3 << self.rng.randint(0, shift)])
+        op = Convolution(
+            self.weights(r.shape[1], x.shape[1], 3, 3),
+            self.bias(r.shape[1]),
+            self.scaling(shift),
+            padding=(1, 1, 1, 1),
+            residual_factor=factor,
+        )
+        return self.graph.add(op, x, r)
+
+    def add(self):
+        a = self.pick()
+        b = self.pick(lambda t: t.shape == a.shape)
+        shift = self.rng.randint(0, 4)
+        factors = self.rng.choice([(1, 1), (1, 2), (4, 1), (3, -1), (1, 1 << shift)])
+        return self.graph.add(Add(factors, self.scaling(shift)), a, b)
+
+    def concat(self):
+        first = self.pick()
+        same = [
+            t
+            for t in self.values
+            if t.shape[2:] == first.shape[2:] and t.zero_point == first.zero_point
+        ]
+        count = self.rng.randint(1, 3)
+        tensors = [first, *(self.rng.choice(same) for _ in range(count))]
+        if sum(t.elements for t in tensors) > LARGEST:
+            return None
+        return self.graph.add(Concat(1), *tensors)
+
+    def pool(self):
+        x = self.pick()
+        kernel = self.rng.randint(1, 3), self.rng.randint(1, 3)
+        window = {
+            "kernel": kernel,
+            "strides": self.rng.choice([(1, 1), (2, 2)]),
+            "padding": tuple(self.rng.randint(0, kernel[i % 2] - 1) for i in range(4)),
+        }
+        if self.rng.random() < 0.5:
+            return self.graph.add(MaxPool(**window), x)
+        pool = AveragePool.from_ratio(
+            self.rng.choice([0.5, 1.0]),
+            kernel[0] * kernel[1],
+            shifts_only=True,
+            zero_point=self.zero_point(),
+            **window,
+        )
+        return self.graph.add(pool, x)
+
+    def slice(self):
+        x = self.pick(lambda t: t.shape[1] > 1)
+        if x is None:
+            return None
+        start = self.rng.randint(0, x.shape[1] - 1)
+        stop = self.rng.randint(start + 1, x.shape[1])
+        return self.graph.add(Slice(1, start, stop, self.rng.choice([1, 1, 2])), x)
+
+    def move(self):
+        x = self.pick()
+        if self.rng.random() < 0.4:
+            groups = self.rng.choice([d for d in range(1, x.shape[1] + 1) if x.shape[1] % d == 0])
+            return self.graph.add(ChannelShuffle(groups), x)
+        if self.rng.random() < 0.5 and x.elements * 4 <= LARGEST:
+            return self.graph.add(Upsample((2, self.rng.randint(1, 2))), x)
+        return self.graph.add(Pad(self.sides()), x)
+
+    def elementwise(self):
+        x = self.pick()
+        kind = self.rng.randint(0, 4)
+        if kind == 0:
+            return self.graph.add(LeakyRelu(8, 1, Requantization(1, 3)), x)
+        if kind == 1:
+            other = self.pick(lambda t: t.shape == x.shape)
+            return self.graph.add(Multiply(self.scaling(6)), x, other)
+        if kind == 2 and self.rng.random() < 0.3:
+            return self.graph.add(LookupTable(self.weights(256), self.zero_point()), x)
+        return self.graph.add(Requantize(self.scaling(self.rng.randint(0, 2))), x)
+
+    def transposed(self):
+        x = self.pick()
+        channels = self.rng.choice([16, self.rng.randint(1, 20)])
+        if x.elements > LARGEST // 4:
+            return None
+        op = TransposedConvolution(
+            self.weights(x.shape[1], channels, self.rng.randint(1, 4), self.rng.randint(2, 3)),
+            self.bias(channels),
+            self.scaling(self.rng.randint(6, 14)),
+            strides=(self.rng.randint(1, 2), 2),
+            padding=(self.rng.randint(0, 1), 0, 0, self.rng.randint(0, 1)),
+        )
+        return self.graph.add(op, x)
+
+    def finish(self) -> None:
+        unread = [t for t in self.values if not self.graph.consumers(t)]
+        if self.rng.random() < 0.5:
+            image = unread[-1]
+            rows = self.graph.add(Reshape((1, image.elements)), image)
+            dense = Dense(self.weights(10, image.elements), self.bias(10), self.scaling(12))
+            scores = self.graph.add(dense, rows)
+            self.graph.output(self.graph.add(Dequantize(), scores))
+        for tensor in unread[:4]:
+            self.graph.output(tensor)
+
+
+def random_graph(seed: int, *, operators: int = 10) -> Graph:
+    """Return the random network of a seed."""
+    return RandomGraph(seed, operators=operators).graph
+
+
+def random_inputs(graph: Graph, seed: int) -> list[np.ndarray]:
+    """Return random arrays for the inputs of a graph: the full range of int8."""
+    rng = np.random.default_rng(seed)
+    return [
+        rng.normal(0, 12, t.shape).astype(np.float32)
+        if t.dtype == "float32"
+        else rng.integers(-128, 128, t.shape).astype(np.int8)
+        for t in graph.inputs
+    ]

@@ -1,0 +1,319 @@
+"""The file of a model: everything that a run needs, and nothing of the compiler.
+
+Owns the bytes on disk. All integers are little-endian:
+
+====================  ==========================================================================
+bytes                 content
+====================  ==========================================================================
+8                     magic, ``VTAMODEL``
+4                     version of the format
+4                     length H of the header
+8                     length of the whole file
+H                     header: JSON, ASCII, keys sorted: graph, plan, stages, table of the blobs
+                      padding to a multiple of 64
+...                   blobs: arrays, programs (files of their own), functions of the host; each
+                      begins at a multiple of 64
+32                    SHA-256 of all bytes before
+====================  ==========================================================================
+
+Equal models give equal bytes. Arrays are views of the bytes that were read, so a model loads as
+fast as its file is read and hashed. A file with functions for the host holds machine code: load
+only what you trust.
+
+Imports no TVM, unless the model has functions of TVM.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vtaops.capabilities import find
+from vtaops.config import HardwareConfig
+from vtaops.errors import ProgramError, VTAError
+from vtaops.graph import (
+    Graph,
+    GraphOperator,
+    HostFunction,
+    Node,
+    Requantization,
+    Tensor,
+    operators,
+)
+from vtaops.graph.host import load_function
+from vtaops.model.model import Model
+from vtaops.model.region import Argument, HostStage, Region, Row, Stage
+from vtaops.program.file_format import dumps as dump_program
+from vtaops.program.file_format import loads as load_program
+from vtaops.program.file_format import write_whole
+
+MAGIC = b"VTAMODEL"
+FORMAT_VERSION = 1
+SUFFIX = ".vtam"
+
+_PREAMBLE = struct.Struct("<8sIIQ")
+_ALIGNMENT = 64
+_DIGEST_BYTES = hashlib.sha256().digest_size
+_DTYPES = frozenset({"int8", "uint8", "int32", "uint32", "int64", "float32", "float64"})
+
+
+def save(model: Model, path: str | Path) -> None:
+    """Write a model to a file, whole or not at all.
+
+    Raises
+    ------
+    ProgramError
+        If the file cannot be written.
+    """
+    write_whole(dumps(model), path)
+
+
+def load(path: str | Path) -> Model:
+    """Read a model from a file.
+
+    Raises
+    ------
+    ProgramError
+        If the file cannot be read, or is not exactly what `save` writes.
+    """
+    try:
+        return loads(Path(path).read_bytes())
+    except OSError as error:
+        raise ProgramError(f"cannot read {path}: {error}") from error
+    except ProgramError as error:
+        raise ProgramError(f"{path}: {error}") from error
+
+
+def dumps(model: Model) -> bytes:
+    """Return the bytes of a model's file."""
+    blobs = _Blobs()
+    header: dict[str, Any] = {
+        "capabilities": model.capabilities.name,
+        "config": model.config.to_dict(),
+        "config_name": model.config.name,
+        "fingerprint": model.config.fingerprint,
+        "graph": _graph(model.graph, blobs),
+        "plan": [asdict(row) for row in model.plan],
+        "stages": [_stage(stage, blobs) for stage in model.stages],
+    }
+    header["blobs"] = blobs.table
+    text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode("ascii")
+    start = _aligned(_PREAMBLE.size + len(text))
+    total = start + blobs.nbytes + _DIGEST_BYTES
+    data = bytearray(_PREAMBLE.pack(MAGIC, FORMAT_VERSION, len(text), total) + text)
+    for (offset, _), blob in zip(blobs.table, blobs.data, strict=True):
+        data += bytes(start + offset - len(data)) + blob
+    data += bytes(total - _DIGEST_BYTES - len(data))
+    return bytes(data) + hashlib.sha256(data).digest()
+
+
+def loads(data: bytes) -> Model:
+    """Return the model of a file's bytes.
+
+    Raises
+    ------
+    ProgramError
+        Saying whether the file is foreign, of another version, truncated, corrupted or
+        inconsistent.
+    """
+    header, blobs = _checked(data)
+    try:
+        config = HardwareConfig.from_dict(header["config"], name=header["config_name"])
+        if config.fingerprint != header["fingerprint"]:
+            raise ProgramError(
+                f"it was made for a configuration {header['fingerprint']}, which has the "
+                f"fingerprint {config.fingerprint} in this vtaops"
+            )
+        graph = _read_graph(header["graph"], blobs)
+        stages = [_read_stage(stage, blobs) for stage in header["stages"]]
+        rows = [Row(**row) for row in header["plan"]]
+        capabilities = find(header["capabilities"])
+    except VTAError as error:
+        raise ProgramError(f"the model is inconsistent: {error}") from error
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise ProgramError(f"the model is inconsistent: {error!r}") from error
+    return Model(graph, config, capabilities, rows, stages)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def _checked(data: bytes) -> tuple[dict[str, Any], _Reader]:
+    if data[: len(MAGIC)] != MAGIC:
+        raise ProgramError("this is no model: its first bytes are not VTAMODEL")
+    if len(data) < _PREAMBLE.size + _DIGEST_BYTES:
+        raise ProgramError(f"the model is truncated: it ends after {len(data)} bytes")
+    _, version, length, total = _PREAMBLE.unpack_from(data)
+    if version != FORMAT_VERSION:
+        raise ProgramError(
+            f"the file has version {version} of the format; this vtaops reads {FORMAT_VERSION}"
+        )
+    if len(data) != total:
+        raise ProgramError(f"the file has {len(data)} bytes instead of {total}: it is truncated")
+    if hashlib.sha256(data[:-_DIGEST_BYTES]).digest() != data[-_DIGEST_BYTES:]:
+        raise ProgramError("the file is corrupted: its SHA-256 does not match")
+    try:
+        header = json.loads(data[_PREAMBLE.size : _PREAMBLE.size + length])
+        table: list[tuple[int, int]] = [(int(o), int(n)) for o, n in header["blobs"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ProgramError(f"the header of the model is inconsistent: {error!r}") from error
+    return header, _Reader(data, _aligned(_PREAMBLE.size + length), table)
+
+
+# ---------------------------------------------------------------------------------- blobs
+
+
+class _Blobs:
+    """Bytes that lie behind the header."""
+
+    def __init__(self) -> None:
+        self.data: list[bytes] = []
+        self.table: list[tuple[int, int]] = []
+        self.nbytes = 0
+
+    def add(self, data: bytes) -> int:
+        """Keep bytes; return their number."""
+        self.table.append((self.nbytes, len(data)))
+        self.data.append(data)
+        self.nbytes = _aligned(self.nbytes + len(data))
+        return len(self.data) - 1
+
+    def array(self, array: np.ndarray[Any, Any]) -> dict[str, Any]:
+        """Keep an array; return its description."""
+        blob = self.add(np.ascontiguousarray(array).tobytes())
+        return {"array": blob, "dtype": str(array.dtype), "shape": list(array.shape)}
+
+
+class _Reader:
+    """The blobs of a file."""
+
+    def __init__(self, data: bytes, start: int, table: list[tuple[int, int]]) -> None:
+        self._view = memoryview(data)[start:-_DIGEST_BYTES]
+        self._table = table
+        if any(o < 0 or n < 0 or o + n > len(self._view) for o, n in table):
+            raise ProgramError("the table of the model points beyond the file")
+
+    def bytes_of(self, number: int) -> memoryview:
+        """Return a blob."""
+        offset, nbytes = self._table[number]
+        return self._view[offset : offset + nbytes]
+
+    def array(self, entry: dict[str, Any]) -> np.ndarray[Any, Any]:
+        """Return an array: a read-only view of the file's bytes."""
+        if entry["dtype"] not in _DTYPES:
+            raise ProgramError(f"an array has dtype {entry['dtype']!r}")
+        flat = np.frombuffer(self.bytes_of(entry["array"]), entry["dtype"])
+        array: np.ndarray[Any, Any] = flat.reshape(entry["shape"])
+        return array
+
+
+# ----------------------------------------------------------------------------------- graph
+
+
+def _graph(graph: Graph, blobs: _Blobs) -> dict[str, Any]:
+    return {
+        "name": graph.name,
+        "inputs": [tensor.name for tensor in graph.inputs],
+        "outputs": [tensor.name for tensor in graph.outputs],
+        "tensors": [asdict(tensor) for tensor in graph.tensors.values()],
+        "nodes": [
+            {
+                "inputs": [tensor.name for tensor in node.inputs],
+                "outputs": [tensor.name for tensor in node.outputs],
+                "operator": type(node.op).__name__,
+                "parameters": {
+                    f.name: _value(getattr(node.op, f.name), blobs)
+                    for f in fields(node.op)  # type: ignore[arg-type]
+                },
+            }
+            for node in graph.nodes
+        ],
+    }
+
+
+def _read_graph(entry: dict[str, Any], blobs: _Reader) -> Graph:
+    tensors = {}
+    for values in entry["tensors"]:
+        tensor = Tensor(**{**values, "shape": tuple(values["shape"])})
+        tensors[tensor.name] = tensor
+    nodes = []
+    for node in entry["nodes"]:
+        cls = getattr(operators, node["operator"])
+        if not issubclass(cls, GraphOperator):
+            raise ProgramError(f"{node['operator']!r} is no operator")
+        parameters = {name: _read_value(v, blobs) for name, v in node["parameters"].items()}
+        inputs, outputs = (tuple(tensors[n] for n in node[key]) for key in ("inputs", "outputs"))
+        nodes.append(Node(outputs[0].name, cls(**parameters), inputs, outputs))
+    graph = Graph(entry["name"])
+    graph.tensors, graph.nodes = tensors, nodes
+    graph.inputs = [tensors[name] for name in entry["inputs"]]
+    graph.outputs = [tensors[name] for name in entry["outputs"]]
+    return graph
+
+
+def _value(value: Any, blobs: _Blobs) -> Any:
+    if isinstance(value, np.ndarray):
+        return blobs.array(value)
+    if isinstance(value, Requantization):
+        return {"requantization": [_value(getattr(value, f.name), blobs) for f in fields(value)]}
+    if isinstance(value, Tensor):
+        return {"tensor": asdict(value)}
+    if isinstance(value, HostFunction):
+        return {"function": value.kind, "blob": blobs.add(value.to_bytes())}
+    if isinstance(value, list | tuple):
+        return [_value(item, blobs) for item in value]
+    return value
+
+
+def _read_value(entry: Any, blobs: _Reader) -> Any:
+    if isinstance(entry, list):
+        return tuple(_read_value(item, blobs) for item in entry)
+    if not isinstance(entry, dict):
+        return entry
+    if "array" in entry:
+        return blobs.array(entry)
+    if "requantization" in entry:
+        return Requantization(*(_read_value(item, blobs) for item in entry["requantization"]))
+    if "tensor" in entry:
+        return Tensor(**{**entry["tensor"], "shape": tuple(entry["tensor"]["shape"])})
+    return load_function(entry["function"], bytes(blobs.bytes_of(entry["blob"])))
+
+
+# ---------------------------------------------------------------------------------- stages
+
+
+def _stage(stage: Stage, blobs: _Blobs) -> dict[str, Any]:
+    if isinstance(stage, HostStage):
+        return {"where": "host", "nodes": list(stage.nodes)}
+    return {
+        "where": "vta",
+        "nodes": list(stage.nodes),
+        "program": blobs.add(dump_program(stage.program)),
+        "parameters": {name: blobs.array(a) for name, a in stage.parameters.items()},
+        "inputs": [asdict(argument) for argument in stage.inputs],
+        "outputs": [asdict(argument) for argument in stage.outputs],
+    }
+
+
+def _read_stage(entry: dict[str, Any], blobs: _Reader) -> Stage:
+    nodes = tuple(entry["nodes"])
+    if entry["where"] == "host":
+        return HostStage(nodes)
+    arguments = [
+        tuple(Argument(**{k: _read_value(v, blobs) for k, v in a.items()}) for a in entry[key])
+        for key in ("inputs", "outputs")
+    ]
+    return Region(
+        nodes=nodes,
+        program=load_program(bytes(blobs.bytes_of(entry["program"]))),
+        parameters={name: blobs.array(a) for name, a in entry["parameters"].items()},
+        inputs=arguments[0],
+        outputs=arguments[1],
+    )

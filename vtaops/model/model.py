@@ -1,0 +1,213 @@
+"""Model: a compiled network, which runs on any device of its configuration.
+
+Made by `vtaops.compile_model`, or read from a file; knows nothing of the compiler. Imports no TVM,
+so a board runs it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy.typing as npt
+
+from vtaops.capabilities import Capabilities
+from vtaops.config import HardwareConfig
+from vtaops.graph import Graph, evaluate
+from vtaops.graph.executor import Array, checked_inputs, evaluate_node
+from vtaops.model.region import HostStage, Region, Row, Stage
+from vtaops.program import Program, Statistics
+from vtaops.runtime import ResidentPrograms, open_device
+
+if TYPE_CHECKING:
+    from vtaops.model.report import ModelReport
+
+
+class HasResidents(Protocol):
+    """A session: it keeps programs in the memory of its device."""
+
+    @property
+    def residents(self) -> ResidentPrograms:
+        """The programs."""
+
+
+class Model:
+    """A network, compiled.
+
+    Parameters
+    ----------
+    graph : Graph
+        What it computes.
+    config : HardwareConfig
+        For which hardware.
+    capabilities : Capabilities
+        For which implementation of it.
+    plan : sequence of Row
+        What runs where, and why: one row for each operator.
+    stages : sequence of Region and HostStage
+        What runs one after the other.
+
+    Examples
+    --------
+    >>> model = vtaops.load_model("network.vtam")
+    >>> scores = model.run(image)
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        config: HardwareConfig,
+        capabilities: Capabilities,
+        plan: Sequence[Row],
+        stages: Sequence[Stage],
+    ) -> None:
+        self.graph = graph
+        self.config = config
+        self.capabilities = capabilities
+        self.plan = tuple(plan)
+        self.stages = tuple(stages)
+        self._own: ResidentPrograms | None = None
+        self._lock = threading.Lock()
+        self._nodes = {node.name: node for node in graph.nodes}
+
+    @property
+    def name(self) -> str:
+        """The name of the network."""
+        return self.graph.name
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """What VTA executes: one launch each."""
+        return tuple(stage for stage in self.stages if isinstance(stage, Region))
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """The programs of the regions."""
+        return tuple(region.program for region in self.regions)
+
+    # ------------------------------------------------------------------------ running
+
+    def run(
+        self,
+        *arrays: npt.ArrayLike,
+        session: HasResidents | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> Any:
+        """Run once.
+
+        Parameters
+        ----------
+        arrays : array_like
+            One for each input of the graph, in order: float32 where the network takes float32.
+        session : Session, optional
+            Where; by default fsim of the model's configuration. Programs and weights stay in the
+            memory of its device.
+        progress : callable, optional
+            Called with a text before each stage.
+
+        Returns
+        -------
+        ndarray or tuple of ndarray
+            The output, or all of them.
+
+        Raises
+        ------
+        ShapeError
+            If the arrays do not fit.
+        ConfigError
+            If the device has another configuration.
+        DeviceError
+            If the device fails; the next run loads what it has lost.
+        """
+        values = checked_inputs(self.graph.inputs, arrays)
+        residents = self._residents() if session is None else session.residents
+        for stage in self.stages:
+            if progress is not None:
+                progress(describe(stage))
+            if isinstance(stage, HostStage):
+                for name in stage.nodes:
+                    values.update(evaluate_node(self._nodes[name], values))
+            else:
+                values.update(_launch(stage, values, residents))
+        results = tuple(values[tensor.name] for tensor in self.graph.outputs)
+        return results[0] if len(results) == 1 else results
+
+    def reference(self, *arrays: npt.ArrayLike) -> Any:
+        """Return what `run` must return, computed by NumPy from the graph."""
+        results = evaluate(self.graph, *arrays)
+        return results[0] if len(results) == 1 else results
+
+    def _residents(self) -> ResidentPrograms:
+        with self._lock:
+            if self._own is None:
+                self._own = ResidentPrograms(open_device("fsim", self.config))
+            return self._own
+
+    # ---------------------------------------------------------------------- knowledge
+
+    def stats(self) -> Statistics:
+        """Return the counters that a run will show, without running: the sum of all launches."""
+        total = Statistics()
+        for program in self.programs:
+            total = total + program.stats()
+        return total
+
+    def cycles(self) -> int:
+        """Return the cycles of all launches of a run, by the timing model, without running."""
+        return sum(program.cycles() for program in self.programs)
+
+    def verify(self) -> None:
+        """Prove that every program is safe and deterministic on every device of its kind.
+
+        Raises
+        ------
+        VerificationError
+            Naming the instruction and the rule that it breaks.
+        """
+        for program in self.programs:
+            program.verify(self.capabilities)
+
+    def report(self, *, quality: Mapping[str, float] | None = None) -> ModelReport:
+        """Return where the time goes, layer by layer; see `vtaops.model.report`.
+
+        Parameters
+        ----------
+        quality : mapping, optional
+            Signal to quantisation noise of tensors, in dB, by name, where it is known.
+        """
+        from vtaops.model.report import report
+
+        return report(self, quality or {})
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to one file: programs, packed weights, graph, plan.
+
+        Raises
+        ------
+        ProgramError
+            If the file cannot be written.
+        """
+        from vtaops.model.artefact import save
+
+        save(self, path)
+
+
+def describe(stage: Stage) -> str:
+    """Return a stage in a few words."""
+    place = "host" if isinstance(stage, HostStage) else "VTA"
+    last = f" to {stage.nodes[-1]}" if len(stage.nodes) > 1 else ""
+    return f"{place}: {stage.nodes[0]}{last}"
+
+
+def _launch(
+    region: Region, values: Mapping[str, Array], residents: ResidentPrograms
+) -> dict[str, Array]:
+    arrays = [argument.to_device(values[argument.tensor]) for argument in region.inputs]
+    made = residents.run(region.program, arrays, region.parameters)
+    by_buffer = dict(zip((b.name for b in region.program.outputs), made, strict=True))
+    return {
+        argument.tensor: argument.from_device(by_buffer[argument.buffer])
+        for argument in region.outputs
+    }

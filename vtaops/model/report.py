@@ -1,0 +1,205 @@
+"""The report of a model: layer by layer what runs where, and where the cycles and the bytes go.
+
+Data only; `vtaops.report.networks` makes tables and pictures of it. The cycles of a layer are those
+from the completion of all layers before it to its own completion, so they add up to the whole.
+Imports no TVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from vtaops.model.model import Model
+from vtaops.model.region import Region
+from vtaops.program import OperatorRecord, Program, Statistics
+from vtaops.program.timing import Timeline
+
+SCHEMA_VERSION = 1
+"""Version of `ModelReport.as_dict`."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One operator of a network.
+
+    Attributes
+    ----------
+    name, operator : str
+        The node, and what it computes.
+    where, reason : str
+        ``"vta"`` or ``"host"``, and why.
+    cycles : int
+        Cycles of the accelerator; 0 on the host, and where nothing moves.
+    share : float
+        Part of all cycles.
+    macs : int
+        Multiply-accumulates as the user states them.
+    utilization : float
+        Those of one cycle over those that the array could do.
+    counters : Statistics
+        Bytes by memory, tile products, ALU passes.
+    sqnr : float or None
+        Signal to quantisation noise of the result in dB, where it is known.
+    """
+
+    name: str
+    operator: str
+    where: str
+    reason: str
+    cycles: int = 0
+    share: float = 0.0
+    macs: int = 0
+    utilization: float = 0.0
+    counters: Statistics = field(default_factory=Statistics)
+    sqnr: float | None = None
+
+
+@dataclass(frozen=True)
+class ModelReport:
+    """Where the time of a network goes.
+
+    Attributes
+    ----------
+    name, config : str
+        The network and the configuration.
+    clock_mhz : int
+        The clock of the configuration's board.
+    layers : tuple of Layer
+        In the order of the graph.
+    cycles : int
+        Of all launches.
+    launches : int
+        Regions of the accelerator.
+    arena_nbytes, weights_nbytes, instructions_nbytes : int
+        DRAM for scratch images, for weights, and for instructions with micro-ops.
+    """
+
+    name: str
+    config: str
+    clock_mhz: int
+    layers: tuple[Layer, ...]
+    cycles: int
+    launches: int
+    arena_nbytes: int
+    weights_nbytes: int
+    instructions_nbytes: int
+
+    @property
+    def milliseconds(self) -> float:
+        """Of the accelerator, at the clock of the board."""
+        return 1e-3 * self.cycles / self.clock_mhz
+
+    @property
+    def frames_per_second(self) -> float:
+        """If the host cost nothing."""
+        return 1e3 / self.milliseconds if self.cycles else 0.0
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates on the accelerator."""
+        return sum(layer.macs for layer in self.layers)
+
+    @property
+    def counters(self) -> Statistics:
+        """Bytes by memory, tile products and ALU passes of a run."""
+        total = Statistics()
+        for layer in self.layers:
+            total = total + layer.counters
+        return total
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as plain data, ready for JSON; see `SCHEMA_VERSION`."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            **{k: v for k, v in vars(self).items() if k != "layers"},
+            "milliseconds": self.milliseconds,
+            "frames_per_second": self.frames_per_second,
+            "macs": self.macs,
+            "counters": self.counters.as_dict(),
+            "layers": [asdict(layer) for layer in self.layers],
+        }
+
+    def __str__(self) -> str:
+        from vtaops.report.networks import text
+
+        return text(self)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{self}</pre>"
+
+
+def report(model: Model, quality: Mapping[str, float]) -> ModelReport:
+    """Return the report of a model; as `Model.report`."""
+    spent: dict[str, Layer] = {}
+    cycles = 0
+    for region in model.regions:
+        timeline = region.program.timeline()
+        cycles += timeline.cycles
+        for record, taken in layer_cycles(region, timeline):
+            before = spent.get(record.name, _EMPTY)
+            counters = part(region.program, record).stats()
+            spent[record.name] = replace(
+                before,
+                cycles=before.cycles + taken,
+                macs=max(before.macs, record.macs),
+                counters=before.counters + counters,
+            )
+    peak = model.config.macs_per_cycle
+    layers = []
+    for row in model.plan:
+        layer = spent.get(row.name, _EMPTY)
+        layers.append(
+            replace(
+                layer,
+                name=row.name,
+                operator=row.operator,
+                where=row.where,
+                reason=row.reason,
+                share=layer.cycles / max(1, cycles),
+                utilization=layer.macs / max(1, layer.cycles * peak),
+                sqnr=quality.get(row.name),
+            )
+        )
+    programs = model.programs
+    return ModelReport(
+        name=model.name,
+        config=model.config.name,
+        clock_mhz=model.config.board.clock_mhz,
+        layers=tuple(layers),
+        cycles=cycles,
+        launches=len(programs),
+        arena_nbytes=max((program.arena_nbytes for program in programs), default=0),
+        weights_nbytes=sum(a.nbytes for r in model.regions for a in r.parameters.values()),
+        instructions_nbytes=sum(p.instructions.nbytes + p.micro_ops.nbytes for p in programs),
+    )
+
+
+_EMPTY = Layer("", "", "", "")
+
+
+def layer_cycles(region: Region, timeline: Timeline) -> list[tuple[OperatorRecord, int]]:
+    """Return the operators of a region's program with the cycles that each adds."""
+    found, before = [], 0
+    operators = region.program.operators
+    for number, record in enumerate(operators):
+        ends = [timeline.events[i].completed for span in record.spans for i in range(*span)]
+        end = max(ends, default=before)
+        if number == len(operators) - 1:
+            end = timeline.cycles
+        found.append((record, max(0, end - before)))
+        before = max(before, end)
+    return found
+
+
+def part(program: Program, record: OperatorRecord) -> Program:
+    """Return the instructions of one operator, to be counted, not to be run."""
+    rows = [i for span in record.spans for i in range(*span)]
+    return Program(
+        config=program.config,
+        instructions=program.instructions[rows],
+        relocations=program.relocations[rows],
+        micro_ops=program.micro_ops,
+        buffers=program.buffers,
+    )

@@ -1,0 +1,6 @@
+"""The compiler of networks: plan, mapping to operators, memory, one program for each region."""
+
+from vtaops.network.compile import as_graph, compile_model, plan_model, target_of
+from vtaops.network.plan import Plan, plan
+
+__all__ = ["Plan", "as_graph", "compile_model", "plan", "plan_model", "target_of"]

@@ -1,0 +1,115 @@
+"""compile_model: the whole way from a network to a verified `Model`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from vtaops.capabilities import Capabilities, find, of_target
+from vtaops.config import HardwareConfig
+from vtaops.errors import ScheduleError, ShapeError
+from vtaops.graph import Graph
+from vtaops.model import HostStage, Model, Stage
+from vtaops.network.plan import Plan, plan
+from vtaops.network.regions import Fragments, Search, compile_region
+from vtaops.network.rules import Target
+from vtaops.tuner import COMPILED
+
+
+def compile_model(
+    source: Any,
+    config: HardwareConfig | str | Path = "pynq",
+    *,
+    search: Search = "off",
+    capabilities: Capabilities | str | None = None,
+    verify: bool = True,
+) -> Model:
+    """Compile a network for a hardware configuration.
+
+    Parameters
+    ----------
+    source : str, Path, onnx.ModelProto, torch.export.ExportedProgram, tvm.IRModule or Graph
+        A model file, a model, or a graph built by hand. All but graphs need the extra ``models``.
+    config : HardwareConfig, str or Path
+        The configuration, its name, or a JSON file.
+    search : "off", "fast" or "thorough"
+        How tilings are found: by a bound on cycles (results of earlier searches are taken too), or
+        by timing some dozen or a hundred compiled programs for each shape.
+    capabilities : Capabilities or str, optional
+        What the device can execute; by default what the target of the configuration can.
+    verify : bool
+        Whether to prove every program free of races, deadlocks and accesses out of bounds.
+
+    Returns
+    -------
+    Model
+        Ready to run, or to save.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such configuration.
+    ShapeError
+        If the source is no network, or a network that cannot be.
+    UnsupportedError
+        If an importer does not know an operator.
+    VerificationError
+        If the compiler has produced a wrong program: a defect of vtaops.
+    """
+    target = target_of(config, capabilities)
+    if search not in ("off", *COMPILED):
+        raise ScheduleError(f"search is {search!r}; it must be off, fast or thorough")
+    graph = as_graph(source)
+    decided = plan(graph, target)
+    fragments = Fragments(target, search)
+    stages: list[Stage] = []
+    for stage in decided.stages:
+        if stage.where == "vta":
+            stages.append(compile_region(graph, stage.nodes, fragments))
+        else:
+            stages.append(HostStage(tuple(node.name for node in stage.nodes)))
+    model = Model(graph, target.config, target.capabilities, decided.rows, stages)
+    if verify:
+        model.verify()
+    return model
+
+
+def plan_model(
+    source: Any,
+    config: HardwareConfig | str | Path = "pynq",
+    *,
+    capabilities: Capabilities | str | None = None,
+) -> Plan:
+    """Return what of a network would run where, and why, without compiling; as `compile_model`."""
+    return plan(as_graph(source), target_of(config, capabilities))
+
+
+def target_of(
+    config: HardwareConfig | str | Path, capabilities: Capabilities | str | None
+) -> Target:
+    """Return the hardware that is meant.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such configuration, or no such capabilities.
+    """
+    hardware = config if isinstance(config, HardwareConfig) else HardwareConfig.load(config)
+    return Target(hardware, of_target(hardware) if capabilities is None else find(capabilities))
+
+
+def as_graph(source: Any) -> Graph:
+    """Return a network as a graph; anything but a graph goes through `vtaops.relax`.
+
+    Raises
+    ------
+    ShapeError
+        If the graph computes nothing.
+    """
+    if not isinstance(source, Graph):
+        source = import_module("vtaops.relax").import_model(source)
+    assert isinstance(source, Graph)
+    if not source.outputs:
+        raise ShapeError(f"the network {source.name!r} has no output; see Graph.output")
+    return source

@@ -1,0 +1,595 @@
+"""From the nodes of a graph to operators of VTA and the places of their tensors.
+
+`Mapper` walks the nodes that one region executes, in order, and collects steps. Constants are
+folded on the way: weights are spread over the lanes that hold their channels, and everything that
+is added to the sums, zero points included, becomes one bias (``docs/quantization.md``). Where
+padding must hold a zero point other than 0, the operator reads it from a border in DRAM and pads
+nothing itself.
+
+Relies on `vtaops.network.rules`: a node comes here only if it has no obstacle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import singledispatchmethod
+from typing import Any
+
+import numpy as np
+
+from vtaops.graph import Graph, Node, Tensor
+from vtaops.graph import operators as ops
+from vtaops.graph.operators import GraphOperator
+from vtaops.network import rules
+from vtaops.network.rules import Target
+from vtaops.network.storage import (
+    NO_SIDES,
+    Array,
+    Lanes,
+    Memory,
+    Place,
+    Sides,
+    Step,
+    Use,
+    image_shape,
+    on_lanes,
+    packed_lanes,
+)
+from vtaops.ops import Conv2d, Conv2dTranspose, Elementwise, Gemm, MaxPool2d, Operator
+
+
+class Mapper:
+    """The steps of one region.
+
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    nodes : sequence of Node
+        What the region executes, in order; none has an obstacle.
+    target : Target
+        The hardware.
+
+    Attributes
+    ----------
+    steps : list of Step
+        What VTA executes, in order.
+    memories : dict of str to Memory
+        The images in DRAM, by name.
+    places : dict of str to Place
+        Where each tensor of the region lies, by its name.
+    """
+
+    def __init__(self, graph: Graph, nodes: Sequence[Node], target: Target) -> None:
+        self.graph = graph
+        self.nodes = list(nodes)
+        self.config = target.config
+        self.block = target.config.block_in
+        self.steps: list[Step] = []
+        self.memories: dict[str, Memory] = {}
+        self.places: dict[str, Place] = {}
+        made = {tensor.name for node in nodes for tensor in node.outputs}
+        self.inputs = _unique(t for n in nodes for t in n.inputs if t.name not in made)
+        inside = {id(node) for node in nodes}
+        self.outputs = [
+            tensor
+            for node in nodes
+            for tensor in node.outputs
+            if tensor in graph.outputs
+            or any(id(reader) not in inside for reader in graph.consumers(tensor))
+        ]
+        self._slots: dict[str, Place] = {}
+        for tensor in self.inputs:
+            self.places[tensor.name] = self._new(tensor, role="input")
+        self._join_concatenations()
+        for node in self.nodes:
+            self._map(node.op, node)
+        for tensor in self.outputs:
+            self._hand_over(tensor)
+
+    # ------------------------------------------------------------------------ memory
+
+    def _new(self, tensor: Tensor, *, role: str = "scratch", name: str = "") -> Place:
+        """Return a new image for a tensor, its channels one after the other."""
+        image = _image(tensor)
+        memory = self._memory(name or tensor.name, image, tensor, role)
+        return Place(memory, packed_lanes(image[1]))
+
+    def _memory(
+        self, name: str, image: tuple[int, int, int, int], tensor: Tensor, role: str = "scratch"
+    ) -> Memory:
+        n, c, h, w = image
+        if role != "input":  # the host pads what it hands over
+            c = -(-c // self.block) * self.block
+        memory = Memory(name, (n, c, h, w), tensor.zero_point, role=role)
+        self.memories[name] = memory
+        return memory
+
+    def _result(self, tensor: Tensor, lanes: Lanes | None = None) -> Place:
+        """Return where a step puts a tensor: its part of a concatenation, or a new image.
+
+        `lanes` are those that the operator keeps from its input, counted from the first block.
+        """
+        place = self._slots.get(tensor.name)
+        if place is None:
+            n, channels, h, w = _image(tensor)
+            lanes = packed_lanes(channels) if lanes is None else lanes
+            place = Place(self._memory(tensor.name, (n, max(lanes) + 1, h, w), tensor), lanes)
+        self.places[tensor.name] = place
+        return place
+
+    def _is_fixed(self, tensor: Tensor) -> bool:
+        return tensor.name in self._slots
+
+    def _join_concatenations(self) -> None:
+        """Give the inputs of every concatenation their parts of one image.
+
+        An input that lies elsewhere anyway, in another concatenation or as a view of something, is
+        copied; the others are stored where they belong.
+        """
+        makers = {t.name: n for n in self.nodes for t in n.outputs}
+        joins = [n for n in self.nodes if isinstance(n.op, ops.Concat)]
+        parts: dict[str, list[str]] = {}  # for each join the names of its parts
+        taken: set[str] = set()
+        for node in reversed(joins):
+            names = parts[node.outputs[0].name] = []
+            for position, tensor in enumerate(node.inputs):
+                maker, name = makers.get(tensor.name), tensor.name
+                stored = maker is not None and (maker in joins or not rules.is_free(maker.op))
+                if not stored or name in taken:
+                    name = _copy_name(node, position)
+                taken.add(name)
+                names.append(name)
+        widths: dict[str, int] = {}  # in blocks
+        for node in joins:
+            for name, tensor in zip(parts[node.outputs[0].name], node.inputs, strict=True):
+                widths.setdefault(name, self._block_count(tensor))
+            widths[node.outputs[0].name] = sum(widths[n] for n in parts[node.outputs[0].name])
+        for node in reversed(joins):
+            (result,) = node.outputs
+            if result.name not in self._slots:
+                n, _, h, w = _image(result)
+                image = n, widths[result.name] * self.block, h, w
+                self._slots[result.name] = Place(self._memory(result.name, image, result), (0,))
+            memory, start = self._slots[result.name].memory, self._slots[result.name].lanes[0]
+            for name, tensor in zip(parts[result.name], node.inputs, strict=True):
+                lanes = range(start, start + _image(tensor)[1])
+                self._slots[name] = Place(memory, tuple(lanes))
+                start += widths[name] * self.block
+
+    def _block_count(self, tensor: Tensor) -> int:
+        return -(-_image(tensor)[1] // self.block)
+
+    def _hand_over(self, tensor: Tensor) -> None:
+        """Make sure that the host can read a tensor of the region."""
+        place = self.places[tensor.name]
+        memory = place.memory
+        if memory.role == "input" or memory.filled or any(memory.border):
+            copy = self._new(tensor, name=f"{tensor.name}:output")
+            self._copy(tensor.name, place, copy)
+            self.places[tensor.name] = place = copy
+        place.memory.role = "output"
+
+    # ------------------------------------------------------------------------- steps
+
+    def _step(
+        self,
+        node: str,
+        op: Operator,
+        uses: dict[str, Use],
+        **weights: Array | None,
+    ) -> None:
+        for use in uses.values():
+            use.place.memory.widen(use.sides)
+        given = {name: value for name, value in weights.items() if value is not None}
+        self.steps.append(Step(node, op, uses, given))
+
+    def _copy(self, node: str, source: Place, target: Place, sides: Sides = NO_SIDES) -> None:
+        """Copy a tensor, to other lanes if need be; `sides` of the target stay as they are."""
+        lanes, wanted = source.relative(self.block), target.relative(self.block)
+        n, _, h, w = source.memory.image
+        uses = {"data": Use(source), "res": Use(target, sides)}
+        if lanes == wanted and not any(sides):
+            shape = n, self._width(source), h, w
+            self._step(node, Elementwise("identity", shape, clip=None), uses)
+            return
+        inputs, outputs = self._width(source), self._width(target)
+        weight = np.zeros((outputs, inputs, 1, 1), np.int8)
+        weight[wanted, lanes] = 1
+        op = Conv2d(n, inputs, outputs, h, w, kernel=1, padding=0, shift=0, clip=None)
+        self._step(node, op, uses, kernel=weight)
+
+    def _width(self, place: Place) -> int:
+        """Return the lanes of the blocks that hold a tensor."""
+        return place.blocks(self.block)[1] * self.block
+
+    def _packed(self, node: Node, tensor: Tensor, suffix: str = "packed") -> Place:
+        """Return a tensor with its channels one after the other, copied if they are not."""
+        place = self.places[tensor.name]
+        channels = len(place.lanes)
+        if place.relative(self.block) == packed_lanes(channels):
+            return place
+        copy = self._new(tensor, name=f"{node.name}:{suffix}:{tensor.name}")
+        self._copy(node.name, place, copy)
+        return copy
+
+    def _padded(self, tensor: Tensor, padding: Sides) -> tuple[Sides, Sides]:
+        """Return the padding that the operator does itself, and the border that it reads."""
+        if tensor.zero_point == 0 or not any(padding):
+            return padding, NO_SIDES
+        return NO_SIDES, padding
+
+    # ------------------------------------------------------------------ sums of products
+
+    @singledispatchmethod
+    def _map(self, op: GraphOperator, node: Node) -> None:
+        raise AssertionError(f"{op.kind} has no mapping, but no obstacle either")
+
+    @_map.register
+    def _(self, op: ops.Convolution, node: Node) -> None:
+        if op.groups > 1 and op.weight.shape[0] == op.groups and op.weight.shape[1] == 1:
+            self._depthwise(node, op.weight, op)
+            return
+        self._convolve(node, op.weight, op, groups=op.groups)
+
+    def _depthwise(self, node: Node, weight: Array, op: ops.Convolution) -> None:
+        """Map a convolution in which every channel reads itself: its lanes stay as they are."""
+        data = self._alike(node)
+        lanes, size = data.relative(self.block), self._width(data)
+        self._sum(node, op, data, on_lanes(weight, lanes, size), lanes, groups=size)
+
+    def _convolve(self, node: Node, weight: Array, op: ops.Convolution, groups: int = 1) -> None:
+        (result,) = node.outputs
+        data = self.places[node.inputs[0].name]
+        lanes, size = data.relative(self.block), self._width(data)
+        if groups > 1:
+            if lanes == packed_lanes(len(lanes)):
+                size = len(lanes)
+            else:
+                weight, groups = _ungrouped(weight, groups), 1
+        outputs = self._output_lanes(node, result)
+        if groups == 1:
+            weight = on_lanes(weight, lanes, size, axis=1)
+            weight = on_lanes(weight, outputs, self._lanes_of(outputs), axis=0)
+        elif outputs != packed_lanes(len(outputs)):
+            raise AssertionError("the result of a grouped convolution has other lanes")
+        self._sum(node, op, data, weight, outputs, groups, inputs=size)
+
+    def _output_lanes(self, node: Node, result: Tensor) -> Lanes:
+        """Return the lanes of a result: those of the residual, if there is one."""
+        channels = _image(result)[1]
+        if len(node.inputs) > 1 and not self._is_fixed(result):
+            groups = getattr(node.op, "groups", 1)
+            if groups == 1:
+                return self.places[node.inputs[1].name].relative(self.block)
+        return packed_lanes(channels)
+
+    def _lanes_of(self, lanes: Lanes) -> int:
+        return -(-(max(lanes) + 1) // self.block) * self.block
+
+    def _alike(self, node: Node) -> Place:
+        """Return the first input of an operator that keeps lanes, its channels where they must be.
+
+        If the result is part of a concatenation, or the inputs lie in different lanes, they are
+        packed.
+        """
+        tensors = node.inputs
+        found = [self.places[t.name].relative(self.block) for t in tensors]
+        if self._is_fixed(node.outputs[0]) or any(lanes != found[0] for lanes in found):
+            for tensor in _unique(tensors):
+                self.places[f"{node.name}<{tensor.name}"] = self._packed(node, tensor)
+            return self.places[f"{node.name}<{tensors[0].name}"]
+        return self.places[tensors[0].name]
+
+    def _second(self, node: Node, lanes: Lanes) -> Place:
+        """Return the second input, its channels in certain lanes."""
+        tensor = node.inputs[1]
+        place = self.places.get(f"{node.name}<{tensor.name}", self.places[tensor.name])
+        if place.relative(self.block) != lanes:
+            place = self._packed(node, tensor, "residual")
+        return place
+
+    def _sum(
+        self,
+        node: Node,
+        op: ops.Convolution,
+        data: Place,
+        weight: Array,
+        outputs: Lanes,
+        groups: int,
+        inputs: int = 0,
+    ) -> None:
+        """Emit a convolution on lanes: weights are those of all lanes."""
+        source, (result,) = node.inputs[0], node.outputs
+        scaling = op.requantization
+        shift = scaling.right_shift
+        assert shift is not None
+        bias = op.bias
+        channels = op.weight
+        if shift < 0:
+            weight = (weight.astype(np.int64) << -shift).astype(np.int8)
+            channels = channels.astype(np.int64) << -shift
+            bias = None if bias is None else (bias.astype(np.int64) << -shift)
+            shift = 0
+        factor = 0 if op.residual_factor is None else int(op.residual_factor.flat[0])
+        zeros = tuple(t.zero_point for t in node.inputs)
+        constant = rules.constant_term(channels, bias, scaling, zeros, factor)
+        padding, sides = self._padded(source, op.padding)
+        n, _, h, w = data.memory.image
+        top, left, bottom, right = sides
+        place = self._result(result, outputs)
+        uses = {"data": Use(data, sides)}
+        residual: dict[str, Any] = {}
+        if factor:
+            uses["residual"] = Use(self._second(node, place.relative(self.block)))
+            bits = rules.common_shift(factor, shift)
+            residual = {
+                "residual": True,
+                "residual_scale": factor >> bits,
+                "residual_shift": shift - bits,
+            }
+            shift = bits
+        size = weight.shape[0] if groups > 1 else self._lanes_of(outputs)
+        convolution = Conv2d(
+            n,
+            inputs or self._width(data),
+            size,
+            h + top + bottom,
+            w + left + right,
+            kernel=weight.shape[2:],
+            strides=op.strides,
+            padding=padding,
+            dilation=op.dilation,
+            groups=groups,
+            bias=bool(constant.any()),
+            shift=shift,
+            clip=scaling.clip,
+            **residual,
+        )
+        convolution, weight = self._folded(node, convolution, data, weight)
+        vector = on_lanes(constant.astype(np.int32), outputs, size) if constant.any() else None
+        uses["res"] = Use(place)
+        self._step(node.name, convolution, uses, kernel=weight, bias=vector)
+
+    def _folded(self, node: Node, op: Conv2d, data: Place, weight: Array) -> tuple[Conv2d, Array]:
+        """Take the columns of the window as channels if the host packs the image for it alone."""
+        (tensor,) = node.inputs[:1]
+        readers = [n for n in self.nodes if tensor in n.inputs]
+        channels = len(data.lanes)
+        folded = replace(op, in_channels=channels) if op.groups == 1 else op
+        folded = folded.folded_if_shorter(self.config)
+        alone = data.memory.role == "input" and readers == [node]
+        if not (alone and folded.fold_columns) or tensor in self.outputs:
+            return op, weight
+        data.memory.folded = folded.buffers(self.config)[0]
+        return folded, weight[:, :channels]
+
+    @_map.register
+    def _(self, op: ops.TransposedConvolution, node: Node) -> None:
+        (result,) = node.outputs
+        data = self.places[node.inputs[0].name]
+        n, _, h, w = data.memory.image
+        scaling = op.requantization
+        shift, weight, bias = scaling.right_shift, op.weight, op.bias
+        assert shift is not None
+        if shift < 0:
+            weight = (weight.astype(np.int64) << -shift).astype(np.int8)
+            bias = None if bias is None else bias.astype(np.int64) << -shift
+            shift = 0
+        constant = rules.constant_term(weight.transpose(1, 0, 2, 3), bias, scaling, (0,))
+        place = self._result(result)
+        outputs, inputs = self._width(place), self._width(data)
+        lanes = place.relative(self.block)
+        weight = on_lanes(weight, data.relative(self.block), inputs, axis=0)
+        weight = on_lanes(weight, lanes, outputs, axis=1)
+        transposed = Conv2dTranspose(
+            n,
+            inputs,
+            outputs,
+            h,
+            w,
+            kernel=weight.shape[2:],
+            strides=op.strides,
+            padding=op.padding,
+            output_padding=op.output_padding,
+            bias=bool(constant.any()),
+            shift=shift,
+            clip=scaling.clip,
+        )
+        vector = on_lanes(constant.astype(np.int32), lanes, outputs) if constant.any() else None
+        uses = {"data": Use(data), "res": Use(place)}
+        self._step(node.name, transposed, uses, kernel=weight, bias=vector)
+
+    @_map.register
+    def _(self, op: ops.Dense, node: Node) -> None:
+        data = self.places[node.inputs[0].name]
+        n, _, h, w = data.memory.image
+        (result,) = node.outputs
+        if h * w > 1:  # of a flattened image: a convolution of the size of the image
+            outputs, inputs = op.weight.shape[0], len(data.lanes)
+            weight = op.weight.reshape(outputs, inputs, h, w)
+            self._convolve(node, weight, ops.Convolution(weight, op.bias, op.requantization))
+            return
+        scaling = op.requantization
+        shift, weight, bias = scaling.right_shift, op.weight, op.bias
+        assert shift is not None
+        if shift < 0:
+            weight = (weight.astype(np.int64) << -shift).astype(np.int8)
+            bias = None if bias is None else bias.astype(np.int64) << -shift
+            shift = 0
+        constant = rules.constant_term(weight, bias, scaling, (node.inputs[0].zero_point,))
+        place = self._result(result)
+        outputs, inputs = self._width(place), self._width(data)
+        lanes = place.relative(self.block)
+        weight = on_lanes(weight, data.relative(self.block), inputs, axis=1)
+        weight = on_lanes(weight, lanes, outputs)
+        vector = on_lanes(constant.astype(np.int32), lanes, outputs) if constant.any() else None
+        gemm = Gemm(n, outputs, inputs, bias=bool(constant.any()), shift=shift, clip=scaling.clip)
+        uses = {"data": Use(data), "res": Use(place)}
+        self._step(node.name, gemm, uses, weight=weight, bias=vector)
+
+    # ---------------------------------------------------------------- channel by channel
+
+    @_map.register
+    def _(self, op: ops.MaxPool, node: Node) -> None:
+        data = self._alike(node)
+        n, _, h, w = data.memory.image
+        pool = MaxPool2d(n, self._width(data), h, w, op.kernel, op.strides, op.padding)
+        place = self._result(node.outputs[0], data.relative(self.block))
+        self._step(node.name, pool, {"data": Use(data), "res": Use(place)})
+
+    @_map.register
+    def _(self, op: ops.AveragePool, node: Node) -> None:
+        data = self.places[node.inputs[0].name]
+        kernel = op.window(node.inputs[0])
+        weight = np.full((len(data.lanes), 1, *kernel), op.factor, np.int8)
+        convolution = ops.Convolution(
+            weight, None, op.requantization, op.strides, op.padding, groups=len(weight)
+        )
+        self._depthwise(node, weight, convolution)
+
+    @_map.register
+    def _(self, op: ops.Requantize, node: Node) -> None:
+        channels = len(self.places[node.inputs[0].name].lanes)
+        weight = np.ones((channels, 1, 1, 1), np.int8)
+        convolution = ops.Convolution(weight, None, op.requantization, groups=channels)
+        self._depthwise(node, weight, convolution)
+
+    @_map.register
+    def _(self, op: ops.Add, node: Node) -> None:
+        shift = op.requantization.right_shift
+        assert shift is not None
+        found = rules.addition(op.factors, shift)
+        assert found is not None
+        swapped, first, second, bits = found
+        data = self._alike(node)
+        lanes, size = data.relative(self.block), self._width(data)
+        other = self._second(node, lanes)
+        if swapped:
+            data, other = other, data
+        n, _, h, w = data.memory.image
+        place = self._result(node.outputs[0], lanes)
+        constant = rules.addition_constant(op, node)
+        convolution = Conv2d(
+            n,
+            size,
+            size,
+            h,
+            w,
+            kernel=1,
+            padding=0,
+            groups=size,
+            bias=constant != 0,
+            shift=bits,
+            clip=op.requantization.clip,
+            residual=True,
+            residual_scale=second,
+            residual_shift=shift - bits,
+        )
+        uses = {"data": Use(data), "residual": Use(other), "res": Use(place)}
+        kernel = np.full((size, 1, 1, 1), first, np.int8)
+        bias = np.full(size, constant, np.int32) if constant else None
+        self._step(node.name, convolution, uses, kernel=kernel, bias=bias)
+
+    @_map.register
+    def _(self, op: ops.Multiply | ops.LeakyRelu, node: Node) -> None:
+        data = self._alike(node)
+        lanes, size = data.relative(self.block), self._width(data)
+        other = self._second(node, lanes) if isinstance(op, ops.Multiply) else data
+        n, _, h, w = data.memory.image
+        shift = op.requantization.right_shift
+        assert shift is not None
+        scales = (1, 1) if isinstance(op, ops.Multiply) else (op.positive, op.negative)
+        combined = Elementwise(
+            "multiply" if isinstance(op, ops.Multiply) else "maximum",
+            (n, size, h, w),
+            *scales,
+            shift,
+            op.requantization.clip,
+            "half_up",
+        )
+        place = self._result(node.outputs[0], lanes)
+        uses = {"data": Use(data), "other": Use(other), "res": Use(place)}
+        self._step(node.name, combined, uses)
+
+    # --------------------------------------------------------------------------- movement
+
+    @_map.register
+    def _(self, op: ops.Concat, node: Node) -> None:
+        lanes: list[int] = []
+        for position, tensor in enumerate(node.inputs):
+            place = self.places[tensor.name]
+            slot = self._slots.get(_copy_name(node, position))
+            if slot is not None:
+                self._copy(node.name, place, slot)
+                place = slot
+            lanes += place.lanes
+        result = node.outputs[0]
+        memory = self._slots[result.name].memory
+        self.places[result.name] = Place(memory, tuple(lanes))
+
+    @_map.register
+    def _(self, op: ops.Slice, node: Node) -> None:
+        place = self.places[node.inputs[0].name]
+        lanes = place.lanes[op.start : op.stop : op.step]
+        self.places[node.outputs[0].name] = Place(place.memory, lanes)
+
+    @_map.register
+    def _(self, op: ops.ChannelShuffle, node: Node) -> None:
+        place = self.places[node.inputs[0].name]
+        order = np.array(place.lanes).reshape(op.groups, -1).T.ravel()
+        self.places[node.outputs[0].name] = Place(place.memory, tuple(order.tolist()))
+
+    @_map.register
+    def _(self, op: ops.Reshape, node: Node) -> None:
+        self.places[node.outputs[0].name] = self.places[node.inputs[0].name]
+
+    @_map.register
+    def _(self, op: ops.Pad, node: Node) -> None:
+        data = self._alike(node)
+        place = self._result(node.outputs[0], data.relative(self.block))
+        place.memory.filled = True
+        top, left, bottom, right = op.padding
+        self._copy(node.name, data, place, (-top, -left, -bottom, -right))
+
+    @_map.register
+    def _(self, op: ops.Upsample, node: Node) -> None:
+        """Map to a transposed convolution that copies each pixel to every position of its phase."""
+        (result,) = node.outputs
+        data = self.places[node.inputs[0].name]
+        n, _, h, w = data.memory.image
+        place = self._result(result)
+        outputs, inputs = self._width(place), self._width(data)
+        weight = np.zeros((inputs, outputs, *op.factors), np.int8)
+        weight[data.relative(self.block), place.relative(self.block)] = 1
+        transposed = Conv2dTranspose(
+            n, inputs, outputs, h, w, op.factors, op.factors, padding=0, shift=0, clip=None
+        )
+        self._step(node.name, transposed, {"data": Use(data), "res": Use(place)}, kernel=weight)
+
+
+def _image(tensor: Tensor) -> tuple[int, int, int, int]:
+    """Return the image of a tensor that can lie on the device."""
+    image = image_shape(tensor.shape)
+    assert image is not None
+    return image
+
+
+def _copy_name(node: Node, position: int) -> str:
+    """Return the name of the copy of an input of a concatenation."""
+    return f"{node.name}:{position}"
+
+
+def _unique(tensors: Any) -> list[Tensor]:
+    return list({tensor.name: tensor for tensor in tensors}.values())
+
+
+def _ungrouped(weight: Array, groups: int) -> Array:
+    """Return the weights of a grouped convolution as those of a dense one."""
+    outputs, inputs = weight.shape[:2]
+    dense = np.zeros((outputs, inputs * groups, *weight.shape[2:]), weight.dtype)
+    for output in range(outputs):
+        first = output // (outputs // groups) * inputs
+        dense[output, first : first + inputs] = weight[output]
+    return dense

@@ -1,0 +1,84 @@
+"""The arena: where images lie in DRAM that are not needed at the same time.
+
+Greedy by size, then best fit: the largest image first, each into the smallest gap that its
+lifetime leaves. The known optimum of small cases and a lower bound are in `lower_bound` and in the
+tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """When an image is needed, and its size.
+
+    Attributes
+    ----------
+    first, last : int
+        The steps from the one that stores it first to the last one that touches it.
+    nbytes : int
+        Size.
+    """
+
+    first: int
+    last: int
+    nbytes: int
+
+    def meets(self, other: Lifetime) -> bool:
+        """Whether two images are needed at the same time."""
+        return self.first <= other.last and other.first <= self.last
+
+
+def place(lifetimes: Mapping[str, Lifetime], alignment: int) -> dict[str, int]:
+    """Return the first byte of each image in the arena.
+
+    Parameters
+    ----------
+    lifetimes : mapping
+        The images, by name.
+    alignment : int
+        Every image begins at a multiple of it.
+    """
+    offsets: dict[str, int] = {}
+    by_size = sorted(lifetimes.items(), key=lambda item: (-item[1].nbytes, item[1].first))
+    for name, lifetime in by_size:
+        taken = sorted(
+            (offsets[other], offsets[other] + lifetimes[other].nbytes)
+            for other in offsets
+            if lifetimes[other].meets(lifetime)
+        )
+        offsets[name] = _best_gap(taken, lifetime.nbytes, alignment)
+    return offsets
+
+
+def _best_gap(taken: Sequence[tuple[int, int]], nbytes: int, alignment: int) -> int:
+    """Return the start of the smallest gap between the ranges `taken`; else the end of them."""
+    best: tuple[int, int] | None = None
+    end = 0
+    for first, behind in taken:
+        start = -(-end // alignment) * alignment
+        gap = first - start
+        if gap >= nbytes and (best is None or gap < best[0]):
+            best = gap, start
+        end = max(end, behind)
+    return best[1] if best else -(-end // alignment) * alignment
+
+
+def peak(lifetimes: Mapping[str, Lifetime], offsets: Mapping[str, int]) -> int:
+    """Return the size of the arena."""
+    return max((offsets[n] + lifetimes[n].nbytes for n in offsets), default=0)
+
+
+def lower_bound(lifetimes: Mapping[str, Lifetime]) -> int:
+    """Return the most bytes that are needed at one time: no arena is smaller."""
+    steps = {life.first for life in lifetimes.values()}
+    return max(
+        (
+            sum(life.nbytes for life in lifetimes.values() if life.first <= step <= life.last)
+            for step in steps
+        ),
+        default=0,
+    )

@@ -1,0 +1,80 @@
+"""The plan of a network: what runs where, and why; decided without compiling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from vtaops.graph import Graph, Node
+from vtaops.graph import operators as ops
+from vtaops.model import Row
+from vtaops.network.rules import Target, is_free, obstacle
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Nodes that run one after the other in one place.
+
+    Attributes
+    ----------
+    where : "vta" or "host"
+        The place.
+    nodes : tuple of Node
+        In the order of computation.
+    """
+
+    where: str
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What runs where.
+
+    Attributes
+    ----------
+    rows : tuple of Row
+        One for each node, in the order of the graph.
+    stages : tuple of Stage
+        All nodes, in the order of execution: as few changes between VTA and host as possible.
+    """
+
+    rows: tuple[Row, ...]
+    stages: tuple[Stage, ...]
+
+
+def plan(graph: Graph, target: Target) -> Plan:
+    """Return where each node of a graph runs."""
+    reasons = {node.name: obstacle(node, graph, target) for node in graph.nodes}
+    makers = {tensor.name: node for node in graph.nodes for tensor in node.outputs}
+    for node in graph.nodes:
+        if not reasons[node.name] and is_free(node.op):
+            before = [makers.get(tensor.name) for tensor in node.inputs]
+            if not any(maker is not None and not reasons[maker.name] for maker in before):
+                reasons[node.name] = "its inputs are on the host, where it costs nothing"
+    rows = []
+    for node in graph.nodes:
+        where = "host" if reasons[node.name] else "vta"
+        reason = reasons[node.name]
+        if not reason and is_free(node.op) and not isinstance(node.op, ops.Concat):
+            reason = "moves nothing: another view of its input"
+        rows.append(Row(node.name, node.op.kind, where, reason))
+    return Plan(tuple(rows), tuple(_stages(graph, {row.name: row.where for row in rows})))
+
+
+def _stages(graph: Graph, where: dict[str, str]) -> Iterator[Stage]:
+    """Take all that can run in one place, then all that can run in the other."""
+    known = {tensor.name for tensor in graph.inputs}
+    left = list(graph.nodes)
+    place = "host"
+    while left:
+        taken = []
+        for node in left:
+            if where[node.name] == place and all(t.name in known for t in node.inputs):
+                taken.append(node)
+                known |= {tensor.name for tensor in node.outputs}
+        if taken:
+            yield Stage(place, tuple(taken))
+            done = {id(node) for node in taken}
+            left = [node for node in left if id(node) not in done]
+        place = "vta" if place == "host" else "host"

@@ -1,0 +1,194 @@
+"""From the steps of a region to one Program: fragments, buffers, the arena, packed weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from vtaops.compiler import emit
+from vtaops.errors import ScheduleError
+from vtaops.graph import Graph, Node, Tensor
+from vtaops.layout import Layout, data_layout
+from vtaops.lowering import Border, Fragment, Part, Place, link
+from vtaops.model import Argument, Region
+from vtaops.network.mapping import Mapper
+from vtaops.network.memory import Lifetime, place
+from vtaops.network.rules import Target
+from vtaops.network.storage import Array, Memory, Step
+from vtaops.ops import Operator
+from vtaops.program import Buffer, Role
+from vtaops.schedule import Tiling, default_tiling
+from vtaops.tuner import Effort, recall, tune
+
+Search = Literal["off"] | Effort
+
+_ROLES = {"input": Role.INPUT, "output": Role.OUTPUT, "scratch": Role.SCRATCH}
+
+
+@dataclass
+class Fragments:
+    """Emitted operators; equal ones are emitted once.
+
+    Parameters
+    ----------
+    target : Target
+        The hardware.
+    search : "off", "fast" or "thorough"
+        How tilings are found. Known results of searches are always taken.
+    """
+
+    target: Target
+    search: Search = "off"
+    _known: dict[tuple[object, ...], Fragment] = field(default_factory=dict)
+
+    def of(self, step: Step) -> Fragment:
+        """Return the operations of a step."""
+        borders = {name: use.hidden() for name, use in step.uses.items()}
+        borders = {name: border for name, border in borders.items() if border != Border()}
+        key = step.op, tuple(sorted(borders.items(), key=lambda item: item[0]))
+        if key not in self._known:
+            self._known[key] = emit(
+                step.op,
+                self.target.config,
+                self._tiling(step.op),
+                capabilities=self.target.capabilities,
+                borders=borders,
+            )
+        return self._known[key]
+
+    def _tiling(self, op: Operator) -> Tiling:
+        config = self.target.config
+        if self.search != "off":
+            return tune(op, config, self.search).tiling
+        known = recall(op, config, "fast")
+        return known.tiling if known else default_tiling(op, config)
+
+
+def compile_region(graph: Graph, nodes: Sequence[Node], fragments: Fragments) -> Region:
+    """Return the program of nodes that VTA executes one after the other.
+
+    Raises
+    ------
+    ScheduleError
+        If an operator does not fit the scratchpads; the message names the node.
+    """
+    mapper = Mapper(graph, nodes, fragments.target)
+    buffers = _Buffers(mapper, fragments.target)
+    parts = []
+    for step in mapper.steps:
+        try:
+            fragment = fragments.of(step)
+        except ScheduleError as error:
+            raise ScheduleError(f"{step.node}: {error}") from error
+        parts.append(buffers.part(step, fragment))
+    metadata = {"network": graph.name, "capabilities": fragments.target.capabilities.name}
+    program = link(parts, buffers.all, metadata)
+    return Region(
+        nodes=tuple(node.name for node in nodes),
+        program=program,
+        parameters=buffers.parameters,
+        inputs=tuple(_input(tensor, mapper) for tensor in mapper.inputs),
+        outputs=tuple(_output(tensor, mapper) for tensor in mapper.outputs),
+    )
+
+
+def _input(tensor: Tensor, mapper: Mapper) -> Argument:
+    memory = mapper.places[tensor.name].memory
+    return Argument(
+        tensor.name,
+        memory.name,
+        tensor.shape,
+        memory.image,
+        border=memory.border,
+        zero_point=tensor.zero_point,
+    )
+
+
+def _output(tensor: Tensor, mapper: Mapper) -> Argument:
+    place = mapper.places[tensor.name]
+    return Argument(
+        tensor.name, place.memory.name, tensor.shape, place.memory.image, lanes=place.lanes
+    )
+
+
+class _Buffers:
+    """The buffers of a region's program."""
+
+    def __init__(self, mapper: Mapper, target: Target) -> None:
+        self.all: list[Buffer] = []
+        self.parameters: dict[str, Array] = {}
+        self._index: dict[str, int] = {}
+        self._constants: dict[Buffer, int] = {}
+        self._block = target.config.block_in
+        self._tile_bytes = target.config.inp.element_bytes
+        layout = data_layout(target.config)
+        made = [self._image(memory, layout) for memory in mapper.memories.values()]
+        alignment = max(
+            memory.element_bytes
+            for memory in (target.config.inp, target.config.wgt, target.config.acc)
+        )
+        arena = [b.name for b in made if b.role is Role.SCRATCH and b.fill is None]
+        lifetimes = _lifetimes(mapper.steps, made)
+        offsets = place({name: lifetimes[name] for name in arena}, alignment)
+        for buffer in made:
+            self._add(replace(buffer, offset=offsets.get(buffer.name)))
+
+    def _image(self, memory: Memory, layout: Layout) -> Buffer:
+        role = _ROLES[memory.role]
+        if memory.folded is not None:
+            return replace(memory.folded, name=memory.name, role=role)
+        fill = None
+        if role is Role.SCRATCH and (memory.filled or any(memory.border)):
+            fill = memory.zero_point
+        return Buffer(memory.name, role, memory.bordered, "int8", layout, fill=fill)
+
+    def _add(self, buffer: Buffer) -> int:
+        self._index[buffer.name] = len(self.all)
+        self.all.append(buffer)
+        return len(self.all) - 1
+
+    def part(self, step: Step, fragment: Fragment) -> Part:
+        """Return a fragment with the places of its buffers."""
+        places: list[Place | int] = []
+        for buffer in fragment.buffers:
+            if buffer.name in step.uses:
+                use = step.uses[buffer.name]
+                first, _ = use.place.blocks(self._block)
+                _, _, height, width = use.place.memory.bordered
+                offset = first * height * width * self._tile_bytes
+                places.append(Place(self._index[use.place.memory.name], offset))
+            elif buffer.role is Role.CONSTANT:
+                places.append(self._constant(buffer))
+            else:
+                places.append(self._parameter(step, buffer))
+        return Part(fragment, tuple(places), step.node)
+
+    def _constant(self, buffer: Buffer) -> int:
+        """Return the one buffer of equal constants."""
+        key = replace(buffer, name="")
+        if key not in self._constants:
+            name = f"constant:{len(self._constants)}"
+            self._constants[key] = self._add(replace(buffer, name=name))
+        return self._constants[key]
+
+    def _parameter(self, step: Step, buffer: Buffer) -> int:
+        name, count = f"{step.node}:{buffer.name}", 1
+        while name in self._index:
+            count += 1
+            name = f"{step.node}:{buffer.name}:{count}"
+        named = replace(buffer, name=name)
+        self.parameters[name] = named.pack(step.weights[buffer.name])
+        return self._add(named)
+
+
+def _lifetimes(steps: Sequence[Step], buffers: Sequence[Buffer]) -> dict[str, Lifetime]:
+    """Return when each image is needed."""
+    sizes = {buffer.name: buffer.nbytes for buffer in buffers}
+    touched: dict[str, list[int]] = {}
+    for number, step in enumerate(steps):
+        for use in step.uses.values():
+            touched.setdefault(use.place.memory.name, []).append(number)
+    return {
+        name: Lifetime(min(numbers), max(numbers), sizes[name]) for name, numbers in touched.items()
+    }

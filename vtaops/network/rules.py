@@ -1,0 +1,287 @@
+"""What VTA can execute of a graph, and why not the rest.
+
+Decided from a node and the hardware alone, without compiling, so that a plan costs nothing. A node
+whose obstacle is empty is mapped by `vtaops.network.mapping`, which relies on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.capabilities import Capabilities, Feature
+from vtaops.config import HardwareConfig
+from vtaops.graph import Graph, Node, Requantization, Tensor
+from vtaops.graph import operators as ops
+from vtaops.graph.operators import GraphOperator
+from vtaops.network.storage import fits_device, image_shape
+
+MAX_SHIFT = 31
+LARGEST_WEIGHT = 127
+
+
+@dataclass(frozen=True)
+class Target:
+    """The hardware that a network is compiled for."""
+
+    config: HardwareConfig
+    capabilities: Capabilities
+
+
+def obstacle(node: Node, graph: Graph, target: Target) -> str:
+    """Return why a node cannot run on VTA; empty: it can."""
+    for tensor in (*node.inputs, *node.outputs):
+        if not isinstance(node.op, ops.Host | ops.Quantize | ops.Dequantize):
+            if tensor.dtype != "int8":
+                return f"{tensor.name} is {tensor.dtype}; VTA computes on int8"
+            if not fits_device(tensor):
+                return f"{tensor.name} has rank {len(tensor.shape)}; VTA's images have 2 to 4"
+    return _obstacle(node.op, node, graph, target)
+
+
+def is_free(op: GraphOperator) -> bool:
+    """Whether an operator moves nothing if VTA has it: its result is another view of its input."""
+    return isinstance(op, ops.Concat | ops.Slice | ops.ChannelShuffle | ops.Reshape)
+
+
+@singledispatch
+def _obstacle(op: GraphOperator, node: Node, graph: Graph, target: Target) -> str:
+    return f"VTA has no {op.kind}"
+
+
+@_obstacle.register
+def _(op: ops.Host, node: Node, graph: Graph, target: Target) -> str:
+    return op.reason or "it is no operator on integers"
+
+
+@_obstacle.register
+def _(op: ops.Quantize | ops.Dequantize, node: Node, graph: Graph, target: Target) -> str:
+    return "the border to floating point"
+
+
+@_obstacle.register
+def _(op: ops.Convolution, node: Node, graph: Graph, target: Target) -> str:
+    shift = op.requantization.right_shift
+    if shift is None:
+        return no_shift(op.requantization)
+    factor = 0
+    if op.residual_factor is not None:
+        factors = np.unique(op.residual_factor)
+        if factors.size > 1:
+            return "its residual has a factor for each channel; VTA scales all channels alike"
+        factor = int(factors[0])
+        if factor >> common_shift(factor, max(shift, 0)) > LARGEST_WEIGHT:
+            return f"its residual has the factor {factor}, which is no int8 times 2**{shift}"
+    return _sum_obstacle(op.weight, op.bias, op.requantization, node, factor)
+
+
+@_obstacle.register
+def _(op: ops.TransposedConvolution, node: Node, graph: Graph, target: Target) -> str:
+    zero_point = node.inputs[0].zero_point
+    if zero_point:  # every phase has taps of its own, so one constant for a channel is not enough
+        return f"its input has the zero point {zero_point}; transposed, VTA needs 0"
+    weight = op.weight.transpose(1, 0, 2, 3)
+    return no_shift(op.requantization) or _sum_obstacle(weight, op.bias, op.requantization, node)
+
+
+@_obstacle.register
+def _(op: ops.Dense, node: Node, graph: Graph, target: Target) -> str:
+    return no_shift(op.requantization) or _sum_obstacle(op.weight, op.bias, op.requantization, node)
+
+
+@_obstacle.register
+def _(op: ops.MaxPool, node: Node, graph: Graph, target: Target) -> str:
+    return ""
+
+
+@_obstacle.register
+def _(op: ops.AveragePool, node: Node, graph: Graph, target: Target) -> str:
+    if op.exclude_padding and any(op.padding):
+        return "its means at the border count other numbers of pixels; VTA scales all alike"
+    size = op.window(node.inputs[0])
+    weight = np.full((1, 1, *size), op.factor, np.int8)
+    return no_shift(op.requantization) or _sum_obstacle(weight, None, op.requantization, node)
+
+
+@_obstacle.register
+def _(op: ops.Add, node: Node, graph: Graph, target: Target) -> str:
+    a, b = node.inputs
+    if a.shape != b.shape:
+        return f"its operands have the shapes {a.shape} and {b.shape}; VTA adds equal ones"
+    shift = op.requantization.right_shift
+    if shift is None:
+        return no_shift(op.requantization)
+    if shift < 0 or addition(op.factors, shift) is None:
+        return f"its factors {op.factors} are no int8 times a power of two up to 2**{shift}"
+    constant = addition_constant(op, node)
+    if 128 * sum(map(abs, op.factors)) + abs(constant) >= ops.ACCUMULATOR:
+        return "its sums with the constant of the zero points could leave int32"
+    return ""
+
+
+@_obstacle.register
+def _(op: ops.Multiply, node: Node, graph: Graph, target: Target) -> str:
+    a, b = node.inputs
+    if a.shape != b.shape:
+        return f"its operands have the shapes {a.shape} and {b.shape}; VTA multiplies equal ones"
+    if not target.capabilities.has(Feature.MUL):
+        return f"{target.capabilities.name} cannot multiply two tensors"
+    return _symmetric(op.requantization, node)
+
+
+@_obstacle.register
+def _(op: ops.Requantize, node: Node, graph: Graph, target: Target) -> str:
+    weight = np.ones((1, 1), np.int8)
+    return no_shift(op.requantization) or _sum_obstacle(weight, None, op.requantization, node)
+
+
+@_obstacle.register
+def _(op: ops.LeakyRelu, node: Node, graph: Graph, target: Target) -> str:
+    if op.negative > op.positive or op.negative == 0:
+        return f"its factors are {op.positive} and {op.negative}; VTA takes the greater product"
+    return _symmetric(op.requantization, node)
+
+
+@_obstacle.register
+def _(op: ops.Concat, node: Node, graph: Graph, target: Target) -> str:
+    if len(node.outputs[0].shape) not in (2, 4) or op.axis % len(node.outputs[0].shape) != 1:
+        return f"it joins axis {op.axis}; images lie in blocks of channels, axis 1"
+    return ""
+
+
+@_obstacle.register
+def _(op: ops.Slice, node: Node, graph: Graph, target: Target) -> str:
+    if len(node.inputs[0].shape) not in (2, 4) or op.axis % len(node.inputs[0].shape) != 1:
+        return f"it cuts axis {op.axis}; images lie in blocks of channels, axis 1"
+    return ""
+
+
+@_obstacle.register
+def _(op: ops.ChannelShuffle, node: Node, graph: Graph, target: Target) -> str:
+    return ""
+
+
+@_obstacle.register
+def _(op: ops.Upsample | ops.Pad, node: Node, graph: Graph, target: Target) -> str:
+    return ""
+
+
+@_obstacle.register
+def _(op: ops.Reshape, node: Node, graph: Graph, target: Target) -> str:
+    before, after = node.inputs[0], node.outputs[0]
+    if same_image(before, after) or is_flattening(node, graph):
+        return ""
+    return f"its bytes move: {before.shape} to {after.shape}"
+
+
+def same_image(before: Tensor, after: Tensor) -> bool:
+    """Whether two shapes of the same scalars have the same bytes on the device."""
+    return image_shape(before.shape) == image_shape(after.shape)
+
+
+def is_flattening(node: Node, graph: Graph) -> bool:
+    """Whether a reshape makes rows of images for dense layers, which read images as well."""
+    before, after = node.inputs[0].shape, node.outputs[0].shape
+    return (
+        len(before) == 4
+        and len(after) == 2
+        and before[0] == after[0]
+        and node.outputs[0] not in graph.outputs
+        and all(isinstance(n.op, ops.Dense) for n in graph.consumers(node.outputs[0]))
+    )
+
+
+# ------------------------------------------------------------------------------ integers
+
+
+def no_shift(scaling: Requantization) -> str:
+    """Return why a requantisation is no shift; empty if it is one that VTA has."""
+    shift = scaling.right_shift
+    if shift is None:
+        each = " for each channel" if scaling.multiplier.ndim or scaling.shift.ndim else ""
+        return f"its scales need a multiplier or a shift{each}; this VTA shifts all channels alike"
+    if shift > MAX_SHIFT:
+        return f"its scales need a shift by {shift}; VTA shifts by at most {MAX_SHIFT}"
+    return ""
+
+
+def common_shift(factor: int, shift: int) -> int:
+    """Return how many of the `shift` bits of a factor are zero."""
+    return min(shift, (factor & -factor).bit_length() - 1)
+
+
+def addition(factors: tuple[int, int], shift: int) -> tuple[bool, int, int, int] | None:
+    """Return how VTA adds: (swapped, first factor, second factor, bits shifted out between).
+
+    The first operand is multiplied, shifted by those bits, and the second is added before the rest
+    of the shift: exact, since the second product is a multiple of ``2**bits``.
+    """
+    for swapped, (first, second) in ((False, factors), (True, factors[::-1])):
+        bits = common_shift(second, shift)
+        if -128 <= first <= LARGEST_WEIGHT and -128 <= second >> bits <= LARGEST_WEIGHT:
+            return swapped, first, second >> bits, bits
+    return None
+
+
+def addition_constant(op: ops.Add, node: Node) -> int:
+    """Return what VTA adds to the sums of an addition; as `constant_term`."""
+    shift = op.requantization.right_shift or 0
+    zeros = sum(f * t.zero_point for f, t in zip(op.factors, node.inputs, strict=True))
+    return -zeros + (op.requantization.zero_point << shift) + ((1 << shift) >> 1)
+
+
+def constant_term(
+    weight: npt.NDArray[Any],
+    bias: npt.NDArray[Any] | None,
+    scaling: Requantization,
+    zero_points: tuple[int, ...],
+    factor: int = 0,
+) -> npt.NDArray[np.int64]:
+    """Return what VTA adds to the sums of each output channel (axis 0 of `weight`).
+
+    The bias, the zero points of the inputs and of the result, and the half that rounds: one number,
+    because the shift comes after all of them (``docs/quantization.md``).
+    """
+    shift = max(0, scaling.right_shift or 0)
+    sums = weight.astype(np.int64).reshape(len(weight), -1).sum(axis=1)
+    total = -zero_points[0] * sums + (scaling.zero_point << shift) + ((1 << shift) >> 1)
+    if len(zero_points) > 1:
+        total = total - zero_points[1] * factor
+    return np.asarray(total if bias is None else total + bias)
+
+
+def _sum_obstacle(
+    weight: npt.NDArray[Any],
+    bias: npt.NDArray[Any] | None,
+    scaling: Requantization,
+    node: Node,
+    factor: int = 0,
+) -> str:
+    """Return why the sums of a node do not fit; empty if they do."""
+    shift = scaling.right_shift
+    assert shift is not None
+    if shift < 0:
+        if factor or (np.abs(weight.astype(np.int64)) << -shift).max() > LARGEST_WEIGHT:
+            return f"its scales need a shift to the left by {-shift}"
+        weight = weight.astype(np.int64) << -shift
+        bias = None if bias is None else bias.astype(np.int64) << -shift
+    zero_points = tuple(tensor.zero_point for tensor in node.inputs)[: 1 + bool(factor)]
+    constant = constant_term(weight, bias, scaling, zero_points, factor)
+    reach = np.abs(weight.astype(np.int64)).reshape(len(weight), -1).sum(axis=1) + factor
+    if (128 * reach + np.abs(constant)).max() >= ops.ACCUMULATOR:
+        return "its sums with the constant of the zero points could leave int32"
+    return ""
+
+
+def _symmetric(scaling: Requantization, node: Node) -> str:
+    """Return why an operator without a constant term does not do."""
+    zero_points = {tensor.zero_point for tensor in (*node.inputs, *node.outputs)}
+    if zero_points != {0}:
+        return f"its zero points are {sorted(zero_points)}; on VTA it needs 0"
+    if scaling.right_shift is not None and scaling.right_shift < 0:
+        return f"its scales need a shift to the left by {-scaling.right_shift}"
+    return no_shift(scaling)

@@ -1,0 +1,123 @@
+"""What an instruction needs of a device: the one place that decides it, for many words at once.
+
+The verifier asks it about a program, a board about the words that it is to execute. The functional
+simulator has its own rules, and the tests compare.
+
+Imports no TVM: a board installs this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.alu import AluOp
+from vtaops.capabilities import Capabilities, Feature
+from vtaops.config import HardwareConfig, Memory
+from vtaops.isa import Alu, Encoding, Gemm, Load, rows_of
+
+Rows = npt.NDArray[np.intp]
+
+_PADS = ("y_pad_top", "y_pad_bottom", "x_pad_left", "x_pad_right")
+
+_TEXT = {
+    Feature.WEIGHT_PADDING: "pads weights",
+    Feature.ACC_PADDING: "pads accumulators",
+    Feature.MUL: "multiplies in the ALU",
+    Feature.ACC_8BIT: "loads 8-bit data",
+    Feature.LONG_SHIFT: "shifts by more than 15",
+    Feature.TENSOR_SHIFT: "shifts by a tile",
+    Feature.ALU_BATCH: "works on tiles of several rows in the ALU",
+}
+
+
+@dataclass(frozen=True)
+class Lack:
+    """An instruction that a device does not execute as the instruction set defines it.
+
+    Attributes
+    ----------
+    index : int
+        The instruction.
+    reason : str
+        What the device lacks.
+    """
+
+    index: int
+    reason: str
+
+
+def needs(config: HardwareConfig, words: npt.NDArray[np.uint64]) -> Iterator[tuple[Feature, Rows]]:
+    """Yield the features that instructions need, and which instructions need each.
+
+    Parameters
+    ----------
+    config : HardwareConfig
+        The configuration that the instructions are encoded for.
+    words : ndarray of uint64, shape (n, 2)
+        Low and high half of each instruction.
+    """
+    encoding = Encoding.of(config)
+    rows = rows_of(words, Load)
+    f = encoding.columns(words[rows], Load)
+    memory, moves = f["memory"], f["x_size"] > 0
+    pads = moves & np.any([f[name] > 0 for name in _PADS], axis=0)
+    eight_bit = memory == Memory.ACC_8BIT
+    yield Feature.WEIGHT_PADDING, rows[pads & (memory == Memory.WGT)]
+    yield Feature.ACC_PADDING, rows[pads & ((memory == Memory.ACC) | eight_bit)]
+    yield Feature.ACC_8BIT, rows[moves & eight_bit]
+
+    rows = rows_of(words, Alu)
+    f = encoding.columns(words[rows], Alu)
+    immediate = f["use_imm"] == 1
+    for op in AluOp:
+        chosen = f["alu_op"] == op
+        if op.feature is not None:
+            yield op.feature, rows[chosen]
+        if op.tile_feature is not None:
+            yield op.tile_feature, rows[chosen & ~immediate]
+        if op.beyond is not None:
+            yield op.beyond, rows[chosen & immediate & (np.abs(f["imm"]) > op.portable)]
+    if config.batch > 1:
+        yield Feature.ALU_BATCH, rows
+
+
+def first_lack(
+    config: HardwareConfig, words: npt.NDArray[np.uint64], capabilities: Capabilities
+) -> Lack | None:
+    """Return the first instruction that a device with `capabilities` lacks something for.
+
+    Parameters are those of `needs`, and the capabilities. None if there is no such instruction.
+    """
+    name = capabilities.name
+    lacks = [
+        Lack(int(rows[0]), f"{_TEXT[feature]}: {name} lacks {feature.value!r}")
+        for feature, rows in needs(config, words)
+        if rows.size and not capabilities.has(feature)
+    ]
+    depth = capabilities.micro_op_depth(config)
+    if depth < config.uop.depth:
+        ends = _micro_op_ends(config, words)
+        rows = np.flatnonzero(ends > depth)
+        if rows.size:
+            index = int(rows[0])
+            reason = f"uses micro-op {ends[index] - 1}: {name} holds {depth} micro-ops"
+            lacks.append(Lack(index, reason))
+    return min(lacks, key=lambda lack: lack.index, default=None)
+
+
+def _micro_op_ends(config: HardwareConfig, words: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """Return for each instruction the end of the range that it uses of the micro-op memory."""
+    encoding = Encoding.of(config)
+    ends = np.zeros(len(words), np.int64)
+    for cls in (Gemm, Alu):
+        rows = rows_of(words, cls)
+        ends[rows] = encoding.columns(words[rows], cls)["uop_end"]
+    rows = rows_of(words, Load)
+    f = encoding.columns(words[rows], Load)
+    fills = (f["memory"] == Memory.UOP) & (f["x_size"] > 0)
+    ends[rows[fills]] = (f["sram_base"] + f["x_size"])[fills]
+    return ends

@@ -1,0 +1,116 @@
+"""Reports of whole networks: tables for the terminal, comparison, the roofline of all layers."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from vtaops.model.region import Row
+    from vtaops.model.report import Layer, ModelReport
+
+_MEMORIES = ("inp", "wgt", "acc", "uop", "out")
+
+
+def network_table(report: ModelReport) -> Table:
+    """Return the report of a network as a table: a line for each operator, then the totals."""
+    title = f"{report.name} on {report.config}"
+    table = _table(title, "layer", "operator", "where")
+    columns = ["cycles", "share", "array", *(f"{m} kB" for m in _MEMORIES)]
+    if any(layer.sqnr is not None for layer in report.layers):
+        columns.append("SQNR dB")
+    for column in columns:
+        table.add_column(column, justify="right")
+    for layer in report.layers:
+        where = layer.where if layer.where == "vta" else f"host: {layer.reason}"
+        numbers = _numbers(layer) if layer.cycles else [""] * (3 + len(_MEMORIES))
+        if columns[-1] == "SQNR dB":
+            numbers.append("" if layer.sqnr is None else f"{layer.sqnr:.1f}")
+        table.add_row(layer.name, layer.operator, where, *numbers)
+    table.add_section()
+    total = report.counters.as_dict()
+    used = report.macs / max(1, report.cycles)
+    table.add_row(
+        "all",
+        f"{report.macs / 1e6:,.0f} M multiply-adds",
+        f"{report.launches} launch" + ("es" if report.launches != 1 else ""),
+        f"{report.cycles:,}",
+        "100.0 %",
+        f"{used:.0f} a cycle",
+        *(f"{_bytes(total, memory) / 1e3:,.0f}" for memory in _MEMORIES),
+    )
+    return table
+
+
+def summary(report: ModelReport) -> str:
+    """Return what counts, in two lines."""
+    on_vta = sum(layer.where == "vta" for layer in report.layers)
+    return (
+        f"{report.cycles:,} cycles: {report.milliseconds:,.2f} ms, "
+        f"{report.frames_per_second:,.1f} frames/s at {report.clock_mhz} MHz; "
+        f"{on_vta} of {len(report.layers)} operators on VTA\n"
+        f"DRAM: {report.arena_nbytes / 1e3:,.0f} kB of images, "
+        f"{report.weights_nbytes / 1e3:,.0f} kB of weights, "
+        f"{report.instructions_nbytes / 1e3:,.0f} kB of instructions and micro-ops"
+    )
+
+
+def plan_table(rows: Sequence[Row], title: str) -> Table:
+    """Return what runs where, and why, as a table."""
+    table = _table(title, "layer", "operator", "where", "reason")
+    for row in rows:
+        table.add_row(row.name, row.operator, row.where, row.reason)
+    return table
+
+
+def network_comparison(first: ModelReport, second: ModelReport) -> Table:
+    """Return two reports of one network side by side: cycles of each operator, and the ratio."""
+    table = _table(f"{first.name}: {first.config} and {second.config}", "layer", "operator")
+    for column in (first.config, second.config, "ratio"):
+        table.add_column(column, justify="right")
+    for one, other in zip(first.layers, second.layers, strict=True):
+        if one.cycles or other.cycles:
+            table.add_row(one.name, one.operator, *_ratio(one.cycles, other.cycles))
+    table.add_section()
+    table.add_row("all", "", *_ratio(first.cycles, second.cycles))
+    times = f"{first.milliseconds:,.2f} ms", f"{second.milliseconds:,.2f} ms"
+    table.add_row("", "", *times, f"{second.milliseconds / max(1e-9, first.milliseconds):.3f}")
+    return table
+
+
+def text(report: ModelReport, width: int = 160) -> str:
+    """Return the table and the summary as text."""
+    stream = io.StringIO()
+    Console(file=stream, width=width, color_system=None).print(network_table(report))
+    return stream.getvalue() + summary(report)
+
+
+def _numbers(layer: Layer) -> list[str]:
+    counters = layer.counters.as_dict()
+    return [
+        f"{layer.cycles:,}",
+        f"{100 * layer.share:.1f} %",
+        f"{100 * layer.utilization:.0f} %",
+        *(f"{_bytes(counters, memory) / 1e3:,.0f}" for memory in _MEMORIES),
+    ]
+
+
+def _bytes(counters: dict[str, int], memory: str) -> int:
+    return counters["out_store_nbytes" if memory == "out" else f"{memory}_load_nbytes"]
+
+
+def _ratio(first: int, second: int) -> list[str]:
+    ratio = f"{second / first:.3f}" if first else ""
+    return [f"{first:,}", f"{second:,}", ratio]
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column)
+    return table

@@ -1,0 +1,84 @@
+"""ResidentPrograms: programs that stay in the memory of a device between runs.
+
+What a session, or a model that runs by itself, keeps: a program and its parameters are written
+once, later runs move inputs and results only.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.program import Program
+from vtaops.runtime.device import Closing, Device
+from vtaops.runtime.executor import DEFAULT_TIMEOUT, LoadedProgram
+
+CAPACITY = 64
+"""Programs that are kept; the least recently used one makes room."""
+
+Array = npt.NDArray[np.generic]
+
+
+class ResidentPrograms(Closing):
+    """Programs in the memory of one device. Calls from several threads take turns.
+
+    Parameters
+    ----------
+    device : Device
+        Where they are; it is not closed with them.
+    timeout : float
+        Seconds that one launch may take.
+    """
+
+    def __init__(self, device: Device, timeout: float = DEFAULT_TIMEOUT) -> None:
+        self.device = device
+        self._timeout = timeout
+        self._lock = threading.RLock()
+        self._loaded: OrderedDict[int, tuple[Program, LoadedProgram]] = OrderedDict()
+
+    def run(
+        self,
+        program: Program,
+        arrays: Sequence[npt.ArrayLike],
+        parameters: Mapping[str, Array] | None = None,
+    ) -> tuple[Array, ...]:
+        """Run a program, which is loaded at its first run; return all outputs.
+
+        Parameters
+        ----------
+        program : Program
+            The program.
+        arrays : sequence of array_like
+            Its inputs, but for those in `parameters`.
+        parameters : mapping, optional
+            DRAM images of inputs that are the same in all runs, by the names of their buffers.
+
+        Raises
+        ------
+        ShapeError, ConfigError, DeviceError
+            As `LoadedProgram`.
+        """
+        with self._lock:
+            loaded = self._load(program, parameters or {})
+            result = loaded.run(*arrays, timeout=self._timeout)
+        return result if isinstance(result, tuple) else (result,)
+
+    def _load(self, program: Program, parameters: Mapping[str, Array]) -> LoadedProgram:
+        key = id(program)  # kept alive by the table itself
+        if key not in self._loaded:
+            while len(self._loaded) >= CAPACITY:
+                self._loaded.popitem(last=False)[1][1].close()
+            self._loaded[key] = program, LoadedProgram(program, self.device, parameters)
+        self._loaded.move_to_end(key)
+        return self._loaded[key][1]
+
+    def close(self) -> None:
+        """Free the memory of all programs; calling it again does nothing."""
+        with self._lock:
+            for _, loaded in self._loaded.values():
+                loaded.close()
+            self._loaded.clear()
