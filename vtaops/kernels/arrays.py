@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -107,15 +107,17 @@ def as_output(value: Any, shape: tuple[int, ...], dtype: str) -> Array:
     return array
 
 
-def as_given(result: Array, given: Any, out: Any = None) -> Any:
+def as_given(result: Array, given: Any, out: Any = None) -> Array:
     """Return a result as the caller has arrays: `out`, or of the library that `given` is from."""
     if out is not None:
-        return out
+        return cast("Array", out)
     if type(given) is np.ndarray or not hasattr(given, "__dlpack__"):
         return result
     library = sys.modules.get(type(given).__module__.partition(".")[0])
     convert = getattr(library, "from_dlpack", None)
-    return result if convert is None or isinstance(given, np.generic) else convert(result)
+    if convert is None or isinstance(given, np.generic):
+        return result
+    return cast("Array", convert(result))
 
 
 def is_large(nbytes: int) -> bool:

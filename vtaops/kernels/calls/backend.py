@@ -141,7 +141,7 @@ class Backend(ABC):
         out: Any,
         parameters: tuple[Any, ...] = (),
         fused: dict[str, Any] | None = None,
-    ) -> Any:
+    ) -> Array:
         """Do the work that ``describe(*arrays, *parameters, **fused)`` checks and describes.
 
         Parameters
@@ -159,8 +159,8 @@ class Backend(ABC):
 
         Returns
         -------
-        array
-            `out`, or an array of the library that the first argument is from.
+        numpy.ndarray
+            Or `out`; or an array of the library that the first argument is from.
 
         Raises
         ------

@@ -79,7 +79,7 @@ class ProductCalls(Backend):
             as_output(out, result.shape, result.dtype.name)[...] = result
         return as_given(result, data, out)
 
-    def _stacked(self, a: Any, b: Any, out: Any, fused: dict[str, Any]) -> Any:
+    def _stacked(self, a: Any, b: Any, out: Any, fused: dict[str, Any]) -> Array:
         """Multiply stacks of matrices."""
         left = as_array(a, "a", self.product_dtypes)
         right = as_array(b, "b", self.product_dtypes)
