@@ -6,6 +6,8 @@
 from vtaops import cpu as cpu
 from vtaops import cuda as cuda
 from vtaops import lessons as lessons
+from vtaops import schedule as schedule
+from vtaops.compiler import build as build
 from vtaops.compiler import compile as compile
 from vtaops.config import HardwareConfig as HardwareConfig
 from vtaops.errors import ConfigError as ConfigError

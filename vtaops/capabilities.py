@@ -12,7 +12,7 @@ Imports no TVM: a board installs this file.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from enum import Enum
 
 from vtaops.config import HardwareConfig
@@ -68,6 +68,23 @@ class Capabilities:
     micro_ops: int = 0
     token_capacity: int = 255
     separate_out: bool = True
+
+    def __post_init__(self) -> None:
+        """Check what may come from another machine.
+
+        Raises
+        ------
+        ConfigError
+            Naming the value and its type.
+        """
+        counts = {"micro_ops": self.micro_ops, "token_capacity": self.token_capacity}
+        for name, count in counts.items():
+            if type(count) is not int or not 0 <= count < 1 << 32:
+                raise ConfigError(f"{name} is {count!r}; it must be an integer in 0..2**32-1")
+        for f in fields(self):
+            value, kind = getattr(self, f.name), str if f.name == "name" else bool
+            if f.name not in counts and type(value) is not kind:
+                raise ConfigError(f"{f.name} is {value!r}; it must be of type {kind.__name__}")
 
     def has(self, feature: Feature) -> bool:
         """Return whether it has a feature."""

@@ -6,18 +6,27 @@ returns.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import lru_cache
 from pathlib import Path
+
+import tvm
 
 from vtaops.capabilities import PRESETS, Capabilities, Feature, find, of_target
 from vtaops.config import HardwareConfig
 from vtaops.errors import ScheduleError, ShapeError, UnsupportedError
-from vtaops.lowering import Border, Fragment, LoweringOptions, link, whole
+from vtaops.lowering import Border, Capacity, Fragment, LoweringOptions, flatten, link, whole
 from vtaops.lowering import emit as emit_module
+from vtaops.lowering.options import ONE_TILE_EACH
 from vtaops.ops import Operator
-from vtaops.program import OperatorRecord, Program
+from vtaops.program import Buffer, OperatorRecord, Program, Role
 from vtaops.schedule import Tiling, default_tiling
+from vtaops.schedule.arguments import packed_arguments
+from vtaops.schedule.checks import check as check_schedule
+
+ADDRESSES = 1 << 32
+"""Bytes of DRAM that instructions can name."""
 
 
 def compile(
@@ -111,6 +120,97 @@ def emit(
     return emit_module(module, op.buffers(hardware), hardware, options, record)
 
 
+def build(
+    schedule: tvm.s_tir.Schedule | tvm.IRModule,
+    config: HardwareConfig | str | Path = "pynq",
+    *,
+    buffers: Sequence[Buffer] | None = None,
+    capacity: Capacity = ONE_TILE_EACH,
+    capabilities: Capabilities | str | None = None,
+    verify: bool = True,
+) -> Program:
+    """Build a schedule of one's own: of any te declaration on packed tensors, with our intrinsics.
+
+    Parameters
+    ----------
+    schedule : tvm.s_tir.Schedule or tvm.IRModule
+        One function ``main``, whose blocks are copies between DRAM and a scratchpad, or tensorized
+        with `vtaops.schedule.gemm`, `reset` and `alu`.
+    config : HardwareConfig, str or Path
+        The configuration that its tiles are made for.
+    buffers : sequence of Buffer, optional
+        How the host sees each argument, in order: with a layout, `Program.run` packs and unpacks.
+        By default arguments are packed tensors, as declared.
+    capacity : Capacity
+        Tiles of each operand that a virtual thread holds at once; a load whose tile is still there
+        is left out.
+    capabilities : Capabilities or str, optional
+        What the device can execute; by default what the target of the configuration can.
+    verify : bool
+        Whether to prove the result free of races, deadlocks and accesses out of bounds.
+
+    Examples
+    --------
+    >>> program = vtaops.build(s, "pynq")
+    >>> result = program.run(vtaops.runtime.Fsim("pynq"), data_packed, kernel_packed)
+
+    Raises
+    ------
+    ScheduleError
+        If a block is no instruction of VTA, a scratchpad overflows, or a copy crosses lanes: naming
+        the block, and what to write instead.
+    ShapeError
+        If `buffers` are not those of the function.
+    VerificationError
+        If the program needs what the device lacks, or reads what nothing wrote.
+    """
+    hardware, able = _hardware(config), _capabilities(config, capabilities)
+    module = _module(schedule)
+    check_schedule(module["main"], hardware)
+    declared = packed_arguments(module["main"])
+    given = declared if buffers is None else _checked_buffers(tuple(buffers), declared)
+    try:
+        flat = flatten(module)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ScheduleError(f"TVM cannot lower the schedule: {str(error).strip()}") from error
+    options = LoweringOptions(capacity, able.micro_op_depth(hardware))
+    fragment = emit_module(flat, given, hardware, options, OperatorRecord(kind="schedule"))
+    program = link([whole(fragment)], fragment.buffers, {"capabilities": able.name})
+    if verify:
+        program.verify(able)
+    return program
+
+
+def _module(schedule: tvm.s_tir.Schedule | tvm.IRModule) -> tvm.IRModule:
+    module = schedule.mod if isinstance(schedule, tvm.s_tir.Schedule) else schedule
+    if not isinstance(module, tvm.IRModule):
+        raise ScheduleError(f"the schedule is {schedule!r}; give a Schedule or an IRModule")
+    names = [str(variable.name_hint) for variable in module.get_global_vars()]
+    if names != ["main"]:
+        raise ScheduleError(f"the module has the functions {names}; it must have one, main")
+    return module
+
+
+def _checked_buffers(given: tuple[Buffer, ...], declared: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
+    if len(given) != len(declared):
+        names = ", ".join(buffer.name for buffer in declared)
+        raise ShapeError(f"{len(given)} buffers given; the function has {len(declared)}: {names}")
+    for own, wanted in zip(given, declared, strict=True):
+        if (own.packed_shape, own.dtype) != (wanted.packed_shape, wanted.dtype):
+            raise ShapeError(
+                f"buffer {own.name} is {own.dtype}{list(own.packed_shape)} when packed; the "
+                f"function takes {wanted.dtype}{list(wanted.packed_shape)} for {wanted.name}"
+            )
+        if (own.role is Role.OUTPUT) != (wanted.role is Role.OUTPUT):
+            raise ShapeError(
+                f"buffer {own.name} is an {own.role.value}; the function uses {wanted.name} as "
+                f"{wanted.role.value}"
+            )
+    return tuple(
+        replace(own, name=wanted.name) for own, wanted in zip(given, declared, strict=True)
+    )
+
+
 def _hardware(config: HardwareConfig | str | Path) -> HardwareConfig:
     return config if isinstance(config, HardwareConfig) else HardwareConfig.load(config)
 
@@ -133,6 +233,18 @@ def check_arguments(op: Operator, tiling: Tiling | None) -> None:
         raise ShapeError(f"the operator is {op!r}; give a description such as vtaops.Gemm(m=1)")
     if not isinstance(tiling, Tiling | None):
         raise ScheduleError(f"the tiling is {tiling!r}; give a vtaops.Tiling")
+    _check_sizes(op)
+
+
+@lru_cache(maxsize=1024)
+def _check_sizes(op: Operator) -> None:
+    """Refuse tensors that no memory of a device holds; their shapes depend on no configuration."""
+    for buffer in op.buffers(HardwareConfig()):
+        if buffer.nbytes > ADDRESSES:
+            raise ShapeError(
+                f"{buffer.name} of {op.summary} has shape {buffer.shape} and takes {buffer.nbytes} "
+                f"bytes; VTA addresses {ADDRESSES}"
+            )
 
 
 def _check_supported(op: Operator, config: HardwareConfig, able: Capabilities) -> None:

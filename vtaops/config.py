@@ -190,7 +190,7 @@ class HardwareConfig:
                 )
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(f"cannot read {path} as JSON: {error}") from error
         if not isinstance(values, dict):
             raise ConfigError(

@@ -46,6 +46,10 @@ class DeviceError(VTAError):
     """A device refused or failed to execute a program."""
 
 
+class NoRoom(DeviceError):
+    """The memory of a device has no room for a buffer; freeing others may help."""
+
+
 class BufferLost(DeviceError):
     """The memory of a program is gone: the board was programmed again, or its connection ended."""
 

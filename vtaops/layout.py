@@ -86,7 +86,13 @@ class Layout:
 
     def packed_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape of the packed tensor of a logical tensor of `shape`."""
-        extents = dict(zip(self.axes, self._viewed(shape), strict=True))
+        viewed = self._viewed(shape)
+        if len(viewed) != len(self.axes):
+            raise ShapeError(
+                f"a tensor of shape {shape} has rank {len(viewed)} in layout {self.text}, which "
+                f"has the axes {self.axes}"
+            )
+        extents = dict(zip(self.axes, viewed, strict=True))
         outer = tuple(-(-extents[axis] // self._block(axis)) for axis in self.outer)
         return outer + tuple(size for _, size in self.blocks)
 

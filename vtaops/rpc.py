@@ -17,6 +17,7 @@ import re
 import socket
 import tempfile
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from tvm.rpc import server as tvm_server
 
 from vtaops import errors
 from vtaops.board.bitfile import check_part, parse_bit_file
+from vtaops.board.server import is_loopback
 from vtaops.config import HardwareConfig
 from vtaops.errors import ConfigError, DeviceError, UnsupportedError, VTAError
 from vtaops.program import Program, Statistics
@@ -190,7 +192,8 @@ def start_server(
     register_map : RegisterMap
         Design of a board's bitstream.
     host, port : str, int
-        Where to listen; the next free port of the hundred from `port` on is taken.
+        Where to listen; the next free port of the hundred from `port` on is taken. Whoever can
+        connect can run any code: an address other than this machine's own is warned of.
     tracker : (str, int), optional
         Address of a tracker to register with.
     key : str
@@ -203,6 +206,12 @@ def start_server(
     """
     if not isinstance(config, HardwareConfig):
         config = HardwareConfig.load(config)
+    if not is_loopback(host):
+        warnings.warn(
+            f"TVM's RPC at {host} lets whoever can connect run any code on this machine; keep it "
+            f"on 127.0.0.1 behind an SSH tunnel, or serve with python -m vtaops.board",
+            stacklevel=2,
+        )
     _Server(device, config, register_map).register()
     _survive_crashes()
     state = tvm_server.PopenRPCServerState(

@@ -47,6 +47,26 @@ def four_sides(padding: object) -> tuple[int, int, int, int]:
     )
 
 
+LONGEST_AXIS = 1 << 20
+"""Pixels that an image may have along an axis, with its padding."""
+
+
+def check_padded(size: tuple[int, int]) -> None:
+    """Refuse images whose padding nothing could compute in reasonable time.
+
+    Raises
+    ------
+    ShapeError
+        Naming the axis.
+    """
+    for axis, extent in zip(("height", "width"), size, strict=True):
+        if extent > LONGEST_AXIS:
+            raise ShapeError(
+                f"the padded input has {extent} pixels in {axis}; at most {LONGEST_AXIS} are "
+                f"possible"
+            )
+
+
 def require_at_least(minimum: int, **values: int) -> None:
     """Refuse values that are no integers or are too small.
 

@@ -19,6 +19,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+from vtaops.cache import cache_directory
+from vtaops.capabilities import Capabilities
 from vtaops.compiler import compile
 from vtaops.config import HardwareConfig
 from vtaops.errors import ScheduleError
@@ -66,6 +68,7 @@ def tune(
     effort: Effort = "fast",
     *,
     use_cache: bool = True,
+    capabilities: Capabilities | None = None,
 ) -> Tuned:
     """Return the best tiling of an operator.
 
@@ -79,6 +82,8 @@ def tune(
         How many tilings are compiled; a thorough result also answers a fast search.
     use_cache : bool
         Whether to look for a result of an earlier search, and to keep this one.
+    capabilities : Capabilities, optional
+        What the device can execute; by default what the target of the configuration can.
 
     Raises
     ------
@@ -89,13 +94,18 @@ def tune(
         known = recall(op, config, effort)
         if known is not None:
             return known
-    *_, best = search(op, config, effort)
+    *_, best = search(op, config, effort, capabilities)
     if use_cache:
         keep(op, config, effort, best)
     return best
 
 
-def search(op: Operator, config: HardwareConfig, effort: Effort) -> Iterator[Tuned]:
+def search(
+    op: Operator,
+    config: HardwareConfig,
+    effort: Effort,
+    capabilities: Capabilities | None = None,
+) -> Iterator[Tuned]:
     """Compile and time tilings in the order of their bound; yield the best after each.
 
     Raises
@@ -107,7 +117,8 @@ def search(op: Operator, config: HardwareConfig, effort: Effort) -> Iterator[Tun
     best: Tuned | None = None
     tilings = ranked(op, config, uneven=effort == "thorough")
     for count, tiling in enumerate(islice(tilings, COMPILED[effort]), start=1):
-        cycles = compile(op, config, tiling, verify=False).cycles()
+        program = compile(op, config, tiling, capabilities=capabilities, verify=False)
+        cycles = program.cycles()
         if best is None or cycles < best.cycles:
             best = Tuned(tiling, cycles, count, "search")
         yield replace(best, compiled=count)
@@ -153,7 +164,15 @@ def recall(op: Operator, config: HardwareConfig, effort: Effort) -> Tuned | None
             found = _tuned(json.loads(path.read_text()), "cache")
             check_tiling(op, config, found.tiling)
             return found
-        except (OSError, ValueError, KeyError, TypeError, ScheduleError):
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            OverflowError,
+            RecursionError,
+            ScheduleError,
+        ):
             continue  # not there, damaged, or of another operator: search again
     return None
 
@@ -179,9 +198,8 @@ def _tuned(record: dict[str, Any], source: str) -> Tuned:
 
 
 def _cache_path(key: str, effort: str) -> Path:
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     digest = hashlib.sha256(key.encode()).hexdigest()[:32]
-    return root / "vtaops" / "tilings" / f"{digest}-{effort}.json"
+    return cache_directory("tilings") / f"{digest}-{effort}.json"
 
 
 @lru_cache(maxsize=1)

@@ -74,17 +74,35 @@ class Plus(View):
     Attributes
     ----------
     value : int
-        What is added; int32 wraps.
+        What is added.
     """
 
     value: int
     rank = 1
 
+    def __post_init__(self) -> None:
+        _check_numbers(self, value=(-(1 << 31), (1 << 31) - 1))
+
     def shape(self, shape: Shape) -> Shape:
         return shape
 
     def apply(self, array: Array) -> Array:
-        return (array.astype(np.int64) + self.value).astype(array.dtype)
+        """Return the sums.
+
+        Raises
+        ------
+        ShapeError
+            If one of them leaves the range of the array's dtype.
+        """
+        sums = array.astype(np.int64) + self.value
+        added = sums.astype(array.dtype)
+        if (added != sums).any():
+            worst = sums[added != sums][0] - self.value
+            raise ShapeError(
+                f"a bias of {worst} cannot be rounded: with half a step of the shift, "
+                f"{self.value}, it leaves {array.dtype}; give a smaller one, or rounding='truncate'"
+            )
+        return added
 
     def invert(self, array: Array, shape: Shape) -> Array:
         return (array.astype(np.int64) - self.value).astype(array.dtype)
@@ -114,8 +132,14 @@ class BlockDiagonal(View):
     inputs: int
     rank = 4
 
+    def __post_init__(self) -> None:
+        possible = (1, LARGEST)
+        _check_numbers(self, groups=possible, merged=possible, inputs=possible)
+
     def shape(self, shape: Shape) -> Shape:
-        outputs, _, height, width = shape
+        outputs, channels, height, width = shape
+        if outputs % self.groups or min(self.merged, self.groups) * channels > self.inputs:
+            raise ShapeError(f"{self} is no view of weights of shape {shape}")
         return outputs, self.inputs, height, width
 
     def apply(self, array: Array) -> Array:
@@ -151,9 +175,16 @@ class Columns(View):
     after: int
     rank = 4
 
+    def __post_init__(self) -> None:
+        steps, sides = (1, LARGEST), (0, LARGEST)
+        _check_numbers(self, size=steps, stride=steps, dilation=steps, before=sides, after=sides)
+
     def _outputs(self, width: int) -> int:
         extent = (self.size - 1) * self.dilation + 1
-        return (width + self.before + self.after - extent) // self.stride + 1
+        padded = width + self.before + self.after
+        if not extent <= padded <= LARGEST:
+            raise ShapeError(f"{self} spans {extent} of {padded} columns; at most {LARGEST} can be")
+        return (padded - extent) // self.stride + 1
 
     def shape(self, shape: Shape) -> Shape:
         n, c, h, w = shape
@@ -184,6 +215,25 @@ class KernelColumns(View):
         o, i, h, w = array.shape
         folded: Array = array.transpose(0, 3, 1, 2).reshape(o, w * i, h, 1)
         return folded
+
+
+LARGEST = 1 << 20
+"""Largest number in a view of an image."""
+
+
+def _check_numbers(view: View, **ranges: tuple[int, int]) -> None:
+    """Refuse numbers outside of their ranges: a file may hold any.
+
+    Raises
+    ------
+    ShapeError
+        Naming the number and its range.
+    """
+    for name, (low, high) in ranges.items():
+        value = getattr(view, name)
+        if not low <= value <= high:
+            text = str(value) if abs(value) < 1 << 64 else "huge"
+            raise ShapeError(f"{name} of a {type(view).__name__} is {text}; it is {low}..{high}")
 
 
 _KINDS: dict[str, type[View]] = {

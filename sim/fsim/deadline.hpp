@@ -13,7 +13,7 @@ class Deadline {
   using Clock = std::chrono::steady_clock;
 
  public:
-  // `poll` is called about ten times a second while the launch runs; it may throw.
+  // `poll` is called about a hundred times a second while the launch runs; it may throw.
   Deadline(double seconds, std::function<void()> poll)
       : seconds_(seconds), start_(Clock::now()), poll_(std::move(poll)) {}
 
@@ -21,14 +21,16 @@ class Deadline {
     const double elapsed = std::chrono::duration<double>(Clock::now() - start_).count();
     if (elapsed > seconds_) throw Fault("", {}, Fault::Kind::Timeout);
     if (elapsed > next_poll_) {
-      next_poll_ = elapsed + 0.1;
+      next_poll_ = elapsed + kInterval;
       poll_();
     }
   }
 
  private:
+  static constexpr double kInterval = 0.01;
+
   double seconds_;
-  double next_poll_ = 0.1;
+  double next_poll_ = kInterval;
   Clock::time_point start_;
   std::function<void()> poll_;
 };

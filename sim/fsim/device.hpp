@@ -1,10 +1,14 @@
-// Device: one simulated VTA with its DRAM, safe to use from several threads (one call at a time).
+// Device: one simulated VTA with its DRAM, safe to use from several threads. Launches and counters
+// take turns; a launch lets the calls that only concern memory pass, between two steps.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "dram.hpp"
 #include "encoding.hpp"
@@ -41,20 +45,31 @@ class Device {
     const Lock lock(*this);
     dram_.read(handle, data, nbytes);
   }
+  // `poll` is called now and then without any lock; it may throw.
   void launch(uint64_t address, uint64_t count, double timeout, std::function<void()> poll) {
-    const Lock lock(*this);
-    engine_.launch(address, count, timeout, std::move(poll));
+    const std::lock_guard<std::mutex> turn(turn_);
+    Lock lock(*this);
+    interrupted_ = false;
+    engine_.launch(address, count, timeout, [&] {
+      if (interrupted_) throw Fault("the launch was interrupted");
+      lock.let_others_pass(poll);
+    });
   }
+  // Ends the launch under way with a fault, soon.
+  void interrupt() { interrupted_ = true; }
   Counters counters() {
+    const std::lock_guard<std::mutex> turn(turn_);
     const Lock lock(*this);
     return executor_.counters;
   }
   void reset_counters() {
+    const std::lock_guard<std::mutex> turn(turn_);
     const Lock lock(*this);
     executor_.counters = {};
   }
-  // Frees the DRAM; all other calls are refused from then on.
+  // Frees the DRAM, after the launch under way; all other calls are refused from then on.
   void close() {
+    const std::lock_guard<std::mutex> turn(turn_);
     const std::lock_guard<std::mutex> lock(mutex_);
     is_closed_ = true;
     dram_ = Dram();
@@ -63,15 +78,31 @@ class Device {
  private:
   class Lock {
    public:
-    explicit Lock(Device& device) : guard_(device.mutex_) {
+    explicit Lock(Device& device) : device_(device), lock_(device.mutex_, std::defer_lock) {
+      ++device_.waiting_;
+      lock_.lock();
+      --device_.waiting_;
       if (device.is_closed_) throw Fault("the device is closed");
+    }
+    // Unlocks for `act` and until nobody waits any more, but not for long.
+    void let_others_pass(const std::function<void()>& act) {
+      lock_.unlock();
+      act();
+      for (int i = 0; i < 100 && device_.waiting_ > 0; ++i) {
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+      }
+      lock_.lock();
     }
 
    private:
-    std::lock_guard<std::mutex> guard_;
+    Device& device_;
+    std::unique_lock<std::mutex> lock_;
   };
 
-  std::mutex mutex_;
+  std::mutex turn_;   // of launches; taken before mutex_
+  std::mutex mutex_;  // of everything
+  std::atomic<int> waiting_{0};
+  std::atomic<bool> interrupted_{false};
   bool is_closed_ = false;
   std::string kernel_name_;
   Dram dram_;

@@ -168,6 +168,7 @@ NB_MODULE(_fsim, m) {
             device.launch(address, count, timeout, poll_signals);
           },
           nb::arg("insn_address"), nb::arg("count"), nb::arg("timeout"), Unlocked())
+      .def("interrupt", &Device::interrupt)
       .def("stats", &counters_dict)
       .def("reset_stats", &Device::reset_counters, Unlocked())
       .def("close", &Device::close, Unlocked());

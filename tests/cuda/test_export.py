@@ -13,10 +13,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import typer
-from helpers.cuda_emulator import COMPILER, Emulated
 from helpers.kernel_cases import inputs_of, matches, reference
 from helpers.pictures import shows_something
 
+from vtaops.cuda.emulate import Emulated, compiler
 from vtaops.cuda.export import Candidate, Case, export
 from vtaops.cuda.gpu import device_present
 from vtaops.cuda.kernel import CudaKernel
@@ -103,7 +103,7 @@ def cases_of(folder):
     return json.loads((folder / "kernels.json").read_text())["cases"]
 
 
-@pytest.mark.skipif(COMPILER is None, reason="the emulator needs a C++ compiler")
+@pytest.mark.skipif(compiler() is None, reason="the emulator needs a C++ compiler")
 @pytest.mark.parametrize("number", range(len(OPERATORS)), ids=OPERATORS)
 def test_an_exported_kernel_runs_by_its_description(folder, number):
     case, op = cases_of(folder)[number], list(OPERATORS.values())[number]
@@ -150,7 +150,7 @@ def test_source_without_a_kernel_is_refused():
         entry_point("int x;")
 
 
-@pytest.mark.skipif(COMPILER is None, reason="the emulator needs a C++ compiler")
+@pytest.mark.skipif(compiler() is None, reason="the emulator needs a C++ compiler")
 @pytest.mark.parametrize("number", range(len(OPERATORS)), ids=OPERATORS)
 def test_cases_are_checked_against_pytorch(folder, number):
     pytest.importorskip("torch")
@@ -220,11 +220,11 @@ long launched(int i) { return seen[i]; }
 """
 
 
-@pytest.mark.skipif(COMPILER is None, reason="needs a C++ compiler")
+@pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")
 def test_kernels_are_launched_by_the_driver(tmp_path):
     code, library = tmp_path / "driver.cpp", tmp_path / "driver.so"
     code.write_text(DRIVER)
-    subprocess.run([COMPILER, "-shared", "-fPIC", "-o", library, code], check=True)
+    subprocess.run([compiler(), "-shared", "-fPIC", "-o", library, code], check=True)
     gpu = cuda_run.Gpu.__new__(cuda_run.Gpu)
     gpu.driver = ctypes.CDLL(str(library))
     stream = SimpleNamespace(cuda_stream=0x7F0000001234)

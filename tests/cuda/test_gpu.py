@@ -10,19 +10,20 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from helpers.cuda_emulator import COMPILER, Emulated
 
 from vtaops import cuda
 from vtaops.cuda import gpu
+from vtaops.cuda.emulate import Emulated, compiler
 from vtaops.cuda.kernel import CudaKernel
 from vtaops.cuda.target import CudaTarget
 from vtaops.errors import DeviceError, ShapeError
 from vtaops.kernels.build import compile_schedule, create_schedule
 from vtaops.kernels.cache import KernelCache
+from vtaops.kernels.calls.backend import KernelCall
 from vtaops.kernels.ops import MatmulOp, UnaryOp
 
 kernel_file = import_module("vtaops.cuda.kernel")  # the package has a function of this name
-emulated = pytest.mark.skipif(COMPILER is None, reason="the emulator needs a C++ compiler")
+emulated = pytest.mark.skipif(compiler() is None, reason="the emulator needs a C++ compiler")
 
 
 class GpuArray:
@@ -156,7 +157,7 @@ def test_kernels_run_on_the_stream_of_the_library_of_their_arrays(monkeypatch):
 
 
 def cuda_relu(data):
-    return gpu.Work(UnaryOp("relu", data.size), (data,), data.shape)
+    return KernelCall(UnaryOp("relu", data.size), (data,), data.shape)
 
 
 def test_kernels_are_kept_on_disk(tmp_path, monkeypatch):

@@ -4,11 +4,11 @@ import random
 
 import numpy as np
 import pytest
-from helpers.cuda_emulator import COMPILER, Emulated
 from helpers.random_cases import FAMILIES, random_conv2d, random_gemm
 
 import vtaops
 from vtaops import AvgPool2d, Conv2d, Conv2dTranspose, Gemm, cuda, fallback
+from vtaops.cuda.emulate import Emulated, compiler
 from vtaops.fallback import host
 from vtaops.reference import evaluate, random_arguments
 
@@ -83,7 +83,7 @@ class EmulatedKernel:
         return named[output.name]
 
 
-@pytest.mark.skipif(COMPILER is None, reason="the emulator needs a C++ compiler")
+@pytest.mark.skipif(compiler() is None, reason="the emulator needs a C++ compiler")
 @pytest.mark.parametrize("family", ALL)
 def test_cuda_kernels_of_the_session(family, monkeypatch):
     monkeypatch.setattr(cuda, "kernel", EmulatedKernel)
@@ -97,7 +97,7 @@ def test_cuda_kernels_of_the_session(family, monkeypatch):
     np.testing.assert_array_equal(result, evaluate(op, arrays), op.summary)
 
 
-@pytest.mark.skipif(COMPILER is None, reason="the emulator needs a C++ compiler")
+@pytest.mark.skipif(compiler() is None, reason="the emulator needs a C++ compiler")
 @pytest.mark.parametrize("family", ["conv2d", "gemm"])
 def test_the_gpu_runs_tuned_kernels(family):
     op = ALL[family](random.Random(f"cuda {family}"))

@@ -83,6 +83,7 @@ def random_tiling(rng: random.Random, op: Operator, config: HardwareConfig) -> T
             acc_tiles=rng.choice([1, 1, 2]),
             keep=rng.choice(["wgt", "inp"]),
             padding=rng.choice(["multiply", "skip"]),
+            taps=rng.choice(["all", "row", "one"]) if shape.rows.taps else "all",
         )
         try:
             check_tiling(op, config, tiling)

@@ -86,9 +86,11 @@ def test_layouts_with_views_round_trip():
     packed = flat.pack(tensor)
     assert packed.shape == flat.packed_shape(tensor.shape)
     np.testing.assert_array_equal(flat.unpack(packed, tensor.shape), tensor)
-    bias = np.array([5, -7, 2**31 - 1], np.int32)
+    bias = np.array([5, -7, 2**31 - 5], np.int32)
     rounded = bias_layout(config, plus=4)
-    assert rounded.pack(bias)[0, 0, :3].tolist() == [9, -3, -(2**31) + 3]
+    assert rounded.pack(bias)[0, 0, :3].tolist() == [9, -3, 2**31 - 1]
+    with pytest.raises(ShapeError, match=r"a bias of 2147483644 cannot be rounded"):
+        rounded.pack(bias + 1)
     np.testing.assert_array_equal(rounded.unpack(rounded.pack(bias), bias.shape), bias)
     scales = np.full((8, 1, 1, 1), 3, np.int8)
     np.testing.assert_array_equal(

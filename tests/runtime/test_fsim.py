@@ -665,9 +665,11 @@ def test_launch_needs_instructions(fsim: Fsim) -> None:
         (buffer.address, 5, "are in no buffer"),
         (buffer.address + 8, 1, "not a multiple of 16"),
         (0, 1, "are in no buffer"),
-        (-16, 1, "addresses are in"),
-        (1 << 32, 1, "addresses are in"),
-        (buffer.address, -1, "cannot launch -1"),
+        (-16, 1, "the instruction address is -16"),
+        (1 << 32, 1, "the instruction address is 4294967296"),
+        (4096.0, 1, "the instruction address is 4096.0; it must be an integer"),
+        (buffer.address, -1, "the number of instructions is -1"),
+        (buffer.address, "1", "the number of instructions is '1'"),
     ):
         with pytest.raises(DeviceError, match=text):
             fsim.launch(address, count, 1.0)
@@ -817,12 +819,13 @@ def test_write_and_read(fsim: Fsim) -> None:
     data.setflags(write=False)
     fsim.write(buffer, data)
     assert fsim.read(buffer, 0).size == 0
-    with pytest.raises(DeviceError, match="97 bytes exceed buffer"):
-        fsim.read(buffer, 97)
+    for nbytes in (97, 1 << 40, 1 << 70, -1, 2.5, "4", True, None):
+        with pytest.raises(DeviceError, match=r"bytes to read is .*must be an integer in 0\.\.96"):
+            fsim.read(buffer, nbytes)
     with pytest.raises(DeviceError, match="97 bytes exceed buffer"):
         fsim.write(buffer, np.zeros(97, np.uint8))
-    with pytest.raises(DeviceError, match="cannot read -1"):
-        fsim.read(buffer, -1)
+    with pytest.raises(DeviceError, match="array of object"):
+        fsim.write(buffer, np.array([None]))
 
 
 def test_handles_are_checked(fsim: Fsim) -> None:

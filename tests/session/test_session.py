@@ -253,8 +253,80 @@ def test_some_tile_of_a_wide_image_fits_a_small_scratchpad():
 
 
 def test_an_operator_that_fits_no_scratchpad_says_so():
-    with pytest.raises(vtaops.ScheduleError, match=r"no tile of Conv2d.* fits"):
-        vtaops.compile(Conv2d(1, 8, 8, 20, 20, kernel=12), "tiny")
+    with pytest.raises(vtaops.ScheduleError, match=r"no tile of MaxPool2d.* fits"):
+        vtaops.compile(vtaops.MaxPool2d(channels=8, height=20, width=20, kernel=12), "tiny")
+
+
+def test_sizes_that_nothing_holds_are_refused_at_once():
+    x = np.zeros((1, 16, 4, 4), np.int8)
+    with Session() as session:
+        for padding in (1 << 30, 1 << 21, (0, 1 << 20)):
+            with pytest.raises(vtaops.ShapeError, match=r"padded input has .* at most 1048576"):
+                session.max_pool2d(x, 3, padding=padding)
+            with pytest.raises(vtaops.ShapeError, match=r"padded input has .* at most 1048576"):
+                session.conv2d(x, np.zeros((16, 16, 1, 1), np.int8), padding=padding)
+        for padding in (1 << 15, 1 << 18):
+            with pytest.raises(vtaops.ShapeError, match=r"takes \d+ bytes; VTA addresses"):
+                session.max_pool2d(x, 3, padding=padding)
+    with pytest.raises(vtaops.ShapeError, match="takes"):
+        vtaops.compile(Gemm(m=1 << 20, n=1 << 20, k=1))
+
+
+def test_programs_leave_a_full_device_by_need():
+    """A device with room for two programs runs ten, and what does not fit at all is refused."""
+    from vtaops.runtime.fsim import Fsim
+
+    class Small(Fsim):
+        left = 30_000
+
+        def alloc(self, nbytes):
+            if nbytes > self.left:
+                raise vtaops.errors.NoRoom(f"no room for {nbytes} bytes")
+            self.left -= nbytes
+            return super().alloc(nbytes)
+
+        def free(self, buffer):
+            self.left += buffer.nbytes
+            super().free(buffer)
+
+    with Session(Small("pynq")) as session:
+        for _ in range(2):
+            for m in range(1, 11):
+                x = np.ones((m, 64), np.int8)
+                assert (session.gemm(x, np.ones((64, 64), np.int8), shift=0) == 64).all()
+        with pytest.raises(vtaops.errors.NoRoom):
+            session.gemm(np.ones((1, 640), np.int8), np.ones((64, 640), np.int8))
+        assert (session.gemm(x, np.ones((64, 64), np.int8), shift=0) == 64).all()
+
+
+def test_a_search_knows_what_the_device_can_do():
+    from vtaops.runtime.fsim import Fsim
+
+    x = np.arange(-20, 20, dtype=np.int8)
+    with Session(Fsim("pynq"), search="fast") as session, Session(Fsim("pynq")) as plain:
+        assert np.array_equal(session.multiply(x, x, shift=4), plain.multiply(x, x, shift=4))
+
+
+def test_threads_may_share_a_loaded_program():
+    """The buffers of a program are there once: runs take turns."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from vtaops.runtime import LoadedProgram
+    from vtaops.runtime.fsim import Fsim
+
+    op = Gemm(m=4, n=64, k=64, shift=0, clip=None)
+    weights = np.eye(64, dtype=np.int8)
+
+    def run(number):
+        data = np.full((4, 64), number, np.int8)
+        return (loaded.run(data, weights) == number).all()
+
+    with (
+        Fsim("pynq") as device,
+        LoadedProgram(vtaops.compile(op), device) as loaded,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        assert all(pool.map(run, range(-100, 100)))
 
 
 def test_unknown_devices_and_configurations():

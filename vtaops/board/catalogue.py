@@ -26,6 +26,7 @@ else:
 from vtaops._data import data_directory
 from vtaops.board.bitfile import MAX_BYTES, BitFile, check_part, read_bit_file
 from vtaops.board.download import HTTPS_ONLY, Progress, download
+from vtaops.cache import cache_directory
 from vtaops.config import ISA_VERSION, TARGETS, HardwareConfig
 from vtaops.errors import ConfigError, DeviceError
 from vtaops.runtime.registers import RegisterMap
@@ -124,7 +125,7 @@ class Catalogue:
     """
 
     def __init__(self, cache: Path | None = None, manifest: Path | None = None) -> None:
-        self.cache = cache or _default_cache()
+        self.cache = cache or cache_directory("bitstreams")
         self._manifest = manifest or data_directory("bitstreams") / "manifest.toml"
         self._additions = self.cache / "additions.json"
         entries = [*_read_manifest(self._manifest), *self._read_additions()]
@@ -257,7 +258,7 @@ class Catalogue:
         try:
             values = json.loads(self._additions.read_text(encoding="utf-8"))
             return [_entry(value, self._additions) for value in values.values()]
-        except (ValueError, AttributeError) as error:
+        except (OSError, ValueError, AttributeError, RecursionError) as error:
             raise ConfigError(f"{self._additions} is damaged ({error}); remove it") from error
 
 
@@ -285,9 +286,12 @@ def _read_manifest(path: Path) -> list[Entry]:
     try:
         with path.open("rb") as file:
             content = tomllib.load(file)
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"cannot read the manifest {path}: {error}") from error
-    return [_entry(value, path) for value in content.get("bitstream", [])]
+    entries = content.get("bitstream", [])
+    if not isinstance(entries, list):
+        raise ConfigError(f"the manifest {path} has no list of bitstreams")
+    return [_entry(value, path) for value in entries]
 
 
 def _entry(value: Any, path: Path) -> Entry:
@@ -304,8 +308,3 @@ def _write(path: Path, content: bytes) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     temporary.write_bytes(content)
     temporary.replace(path)
-
-
-def _default_cache() -> Path:
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return root / "vtaops" / "bitstreams"

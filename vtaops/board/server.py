@@ -31,7 +31,7 @@ import numpy as np
 
 from vtaops.board.bitfile import MAX_BYTES, BitFile, check_part, parse_bit_file
 from vtaops.board.faults import Fault, Faults, FaultyConnection
-from vtaops.errors import ConfigError, DeviceError, VTAError
+from vtaops.errors import ConfigError, DeviceError, NoRoom, VTAError
 from vtaops.runtime.pynq import Accelerator, PynqBuffer, PynqDevice
 from vtaops.runtime.wire import (
     CHUNK_BYTES,
@@ -58,7 +58,9 @@ class Limits:
     Attributes
     ----------
     sessions : int
-        Connections at a time.
+        Clients at a time; who has not logged in is none.
+    logins : int
+        Connections at a time that have not logged in; a further one ends the oldest.
     session_bytes, buffers : int
         Memory and number of buffers of one session.
     cache_bytes : int
@@ -70,6 +72,7 @@ class Limits:
     """
 
     sessions: int = 8
+    logins: int = 64
     session_bytes: int = 256 << 20
     buffers: int = 4096
     cache_bytes: int = 64 << 20
@@ -151,7 +154,7 @@ class BoardServer:
         limits: Limits | None = None,
         faults: Faults | None = None,
     ) -> None:
-        if not secret and not _is_loopback(host):
+        if not secret and not is_loopback(host):
             raise DeviceError(
                 f"listening on {host} needs a shared secret, because others can connect: give "
                 f"--secret-file, or listen on 127.0.0.1"
@@ -165,6 +168,7 @@ class BoardServer:
         self._secret = secret
         self._folder = tempfile.TemporaryDirectory(prefix="vtaops-board-")
         self._lock = threading.Lock()
+        self._logins: dict[Connection, None] = {}  # in the order of their beginning
         self._open: set[Connection] = set()
         self._thread: threading.Thread | None = None
         try:
@@ -181,7 +185,7 @@ class BoardServer:
 
     @property
     def sessions(self) -> int:
-        """Connections at this moment."""
+        """Clients at this moment."""
         return len(self._open)
 
     def serve_forever(self) -> None:
@@ -194,8 +198,9 @@ class BoardServer:
             self._listener.shutdown()
             self._thread.join()
             self._thread = None
+        self.accelerator.close()
         with self._lock:
-            for connection in self._open:
+            for connection in (*self._open, *self._logins):
                 connection.shutdown()
         self._listener.server_close()  # waits for the threads of the sessions
         self._folder.cleanup()
@@ -221,12 +226,11 @@ class BoardServer:
         if self.faults is not None:
             connection = FaultyConnection(stream, self.faults)
         with self._lock:
-            full = len(self._open) >= self.limits.sessions
-            self._open.add(connection)
+            self._logins[connection] = None
+            if len(self._logins) > self.limits.logins:
+                next(iter(self._logins)).shutdown()
         try:
-            if full:
-                self._refuse(connection, f"all {self.limits.sessions} sessions are in use")
-            elif self._login(connection):
+            if self._login(connection):
                 with PynqDevice(self.accelerator) as device:
                     Session(self, connection, device).serve()
         except DeviceError as error:
@@ -235,8 +239,18 @@ class BoardServer:
             _log.exception("session failed")
         finally:
             with self._lock:
+                self._logins.pop(connection, None)
                 self._open.discard(connection)
             connection.close()
+
+    def _admit(self, connection: Connection) -> bool:
+        """Count a client that has logged in, if there is a session left for it."""
+        with self._lock:
+            self._logins.pop(connection, None)
+            if len(self._open) >= self.limits.sessions:
+                return False
+            self._open.add(connection)
+            return True
 
     def _login(self, connection: Connection) -> bool:
         deadline = time.monotonic() + self.limits.login_seconds
@@ -257,6 +271,9 @@ class BoardServer:
         nonces = nonce, str(login.get("nonce"))
         if not proves(login.get("proof"), self._secret, "client", *nonces):
             self._refuse(connection, "the shared secret is wrong")
+            return False
+        if not self._admit(connection):
+            self._refuse(connection, f"all {self.limits.sessions} sessions are in use")
             return False
         config = self.accelerator.config
         answer = {
@@ -297,6 +314,7 @@ class _Listener(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     daemon_threads = False
     block_on_close = True
+    request_queue_size = 128
 
     def __init__(self, server: BoardServer, host: str, port: int) -> None:
         if ":" in host:
@@ -311,7 +329,8 @@ class _Listener(socketserver.ThreadingTCPServer):
         _log.exception("connection of %s failed", client_address)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect to an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -385,6 +404,10 @@ class Session:
 
     def _serve_one(self, header: dict[str, Any], payload: bytes) -> None:
         number = header.get("id")
+        if type(number) is not int:
+            error = DeviceError(f"the id of a request is {_short(number)}; it must be an integer")
+            self._answer({"id": 0, "error": _error(error)})
+            return
         try:
             answer, data = self._execute(header, payload)
         except VTAError as error:
@@ -425,12 +448,12 @@ class Session:
     def _alloc(self, nbytes: int) -> _Answer:
         limits = self._server.limits
         if not 0 < nbytes <= limits.session_bytes - self._used:
-            raise DeviceError(
+            raise NoRoom(
                 f"cannot allocate {_short(nbytes)} bytes: the session uses {self._used} of "
                 f"{limits.session_bytes}"
             )
         if len(self._buffers) >= limits.buffers:
-            raise DeviceError(f"the session has {limits.buffers} buffers; it may have no more")
+            raise NoRoom(f"the session has {limits.buffers} buffers; it may have no more")
         buffer = self._device.alloc(nbytes)
         assert isinstance(buffer, PynqBuffer)
         handle, self._next_handle = self._next_handle, self._next_handle + 1

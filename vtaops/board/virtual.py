@@ -10,11 +10,13 @@ Imports no TVM.
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
+import threading
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +25,7 @@ from vtaops.board.bitfile import BitFile, check_part, parse_bit_file
 from vtaops.board.faults import Fault, Faults
 from vtaops.capabilities import FSIM, HLS_2020, Capabilities
 from vtaops.config import INSTRUCTION_BYTES, HardwareConfig
-from vtaops.errors import ConfigError, DeadlockError, DeviceError
+from vtaops.errors import ConfigError, DeadlockError, DeviceError, DeviceTimeout
 from vtaops.isa import Encoding, Finish, rows_of, words_to_array
 from vtaops.runtime import open_device
 from vtaops.runtime.device import performance_of
@@ -42,6 +44,9 @@ RUN_SECONDS = 60.0
 
 POLL_CYCLES = 1000
 """Cycles of the simulated RTL that pass between two looks of the processor at its state."""
+
+SHORT_RUN_SECONDS = 0.05
+"""Runs as long as this have ended when the write to the register returns that starts them."""
 
 LATE_POLLS = 5
 """Reads of the done flag that see the old value, where a late flag is injected."""
@@ -92,6 +97,9 @@ class VirtualBoard:
             self._logic = _AxiLogic(self)
         self._blocks: dict[int, DeviceBuffer] = {}
         self._coherent: list[VirtualBuffer] = []
+        self._run: _Run | None = None
+        self.looking = threading.RLock()
+        """Held by the thread that takes note of the end of a run."""
 
     # ------------------------------------------------------------- interface of pynq
 
@@ -136,6 +144,9 @@ class VirtualBoard:
 
     def _restart(self) -> None:
         self.programmed = None
+        if self._run is not None:
+            self._run.abandon(self.dram)
+            self._run = None
         self._logic.reset()
         if self.faults.take(Fault.REFUSE_PROGRAMMING):
             raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
@@ -147,25 +158,41 @@ class VirtualBoard:
             raise RuntimeError(f"bus error: nothing answers at address {address:#x}")
         return self._logic, offset
 
-    def run(self, address: int, count: int) -> Outcome:
-        """Execute the instructions that lie in DRAM."""
+    def start(self, address: int, count: int) -> None:
+        """Execute the instructions that lie in DRAM, beside the processor; `outcome` tells how."""
+        self._live = [buffer for buffer in list(self._coherent) if buffer.block is not None]
+        for buffer in self._live:
+            buffer.flush()
+        self._run = _Run(self, address, count)
+        self._run.wait(SHORT_RUN_SECONDS)
+
+    def outcome(self) -> Outcome | None:
+        """Return how the run ended that was started, once; None while there is nothing to tell."""
+        if self._run is None or self._run.outcome is None:
+            return None
+        outcome, self._run = self._run.outcome, None
+        if outcome in (Outcome.FINISHED, Outcome.IDLE):
+            for buffer in self._live:
+                if buffer.block is not None:
+                    buffer.invalidate()
+        return outcome
+
+    def execute(self, address: int, count: int) -> Outcome:
+        """Run the instructions that lie in DRAM to their end."""
         if self.faults.take(Fault.HANG):
             self.last_error = "a hang was injected"
             return Outcome.HANG
-        live = [buffer for buffer in self._coherent if buffer.block is not None]
-        for buffer in live:
-            buffer.flush()
         try:
-            outcome = self._execute(address, count)
+            return self._execute(address, count)
         except DeadlockError as error:
             self.last_error = str(error)
             return Outcome.DEADLOCK
+        except DeviceTimeout as error:
+            self.last_error = str(error)
+            return Outcome.HANG
         except DeviceError as error:
             self.last_error = str(error)
             return Outcome.FAULT
-        for buffer in live:
-            buffer.invalidate()
-        return outcome
 
     def release(self, block: DeviceBuffer) -> None:
         """Free DRAM."""
@@ -188,7 +215,7 @@ class VirtualBoard:
         return Outcome.IDLE
 
     def _peek(self, address: int, nbytes: int) -> npt.NDArray[np.uint8]:
-        for start, block in self._blocks.items():
+        for start, block in list(self._blocks.items()):
             if start <= address and address + nbytes <= start + block.nbytes and nbytes:
                 return self.dram.read(block, block.nbytes)[address - start :][:nbytes]
         raise DeviceError(f"{nbytes} bytes of instructions at {address:#x} are not in one buffer")
@@ -207,6 +234,14 @@ def _simulator(name: str, config: HardwareConfig, capabilities: Capabilities) ->
     return open_device(name, config)
 
 
+@runtime_checkable
+class Interruptible(Protocol):
+    """A simulator whose launch another thread can end."""
+
+    def interrupt(self) -> None:
+        """End the launch that is under way."""
+
+
 class Outcome(Enum):
     """How a run of the logic ends."""
 
@@ -215,6 +250,32 @@ class Outcome(Enum):
     DEADLOCK = "the units wait for each other"
     FAULT = "an instruction is invalid"
     HANG = "nothing is known"
+
+
+class _Run:
+    """One run of the simulator, in a thread of its own."""
+
+    def __init__(self, board: VirtualBoard, address: int, count: int) -> None:
+        self.outcome: Outcome | None = None
+        self._board = board
+        self._thread = threading.Thread(target=self._work, args=(address, count), daemon=True)
+        atexit.register(self.abandon, board.dram)  # native code must not outlive the interpreter
+        self._thread.start()
+
+    def _work(self, address: int, count: int) -> None:
+        self.outcome = self._board.execute(address, count)
+        atexit.unregister(self.abandon)
+
+    def wait(self, seconds: float) -> None:
+        """Wait for the end, but no longer than `seconds`."""
+        self._thread.join(seconds)
+
+    def abandon(self, simulator: Device) -> None:
+        """End the run, as soon as the simulator can be stopped."""
+        while self._thread.is_alive():
+            if isinstance(simulator, Interruptible):
+                simulator.interrupt()
+            self._thread.join(0.01)
 
 
 class VirtualClocks:
@@ -314,6 +375,18 @@ class _Logic:
         self.board = board
         self.values: dict[int, int] = {}
         self.finished = False
+        self.running = False
+
+    def settle(self) -> None:
+        """Take note of the end of a run."""
+        with self.board.looking:
+            outcome = self.board.outcome()
+            if outcome is not None:
+                self.ended(outcome)
+                self.running = False
+
+    def ended(self, outcome: Outcome) -> None:
+        """Show how a run ended."""
 
     def reset(self) -> None:
         """Forget everything: the logic was programmed."""
@@ -345,13 +418,15 @@ class _HlsLogic(_Logic):
         super().__init__(board)
         self._fetching = False
         self._stuck = False
+        self._before = False  # whether the run before had finished
         self._old: list[bool] = []  # what the next reads of the done flag still see
 
     def read(self, offset: int) -> int:
+        self.settle()
         if offset == self._COMPUTE + HlsRegisters.COMPUTE_DONE:
             return int(self._old.pop() if self._old else self.finished)
         if offset == HlsRegisters.CONTROL:
-            return HlsRegisters.START if self._stuck else HlsRegisters.IDLE
+            return HlsRegisters.START if self._stuck or self.running else HlsRegisters.IDLE
         return super().read(offset)
 
     def write(self, offset: int, data: int) -> None:
@@ -367,9 +442,10 @@ class _HlsLogic(_Logic):
             self._run()
 
     def _run(self) -> None:
-        if self._stuck:
+        self.settle()
+        if self._stuck or self.running:
             return
-        before = self.finished
+        self._before = self.finished
         self.finished = False  # the first compute instruction clears the flag
         if any(self.values.get(origin) != 0 for origin in self._ORIGINS):
             self.board.last_error = "an origin of DRAM is not 0"
@@ -379,11 +455,15 @@ class _HlsLogic(_Logic):
             self.values[HlsRegisters.FETCH_ADDRESS],
             self.values[HlsRegisters.FETCH_COUNT],
         )
-        outcome = self.board.run(address, count)
+        self.running = True
+        self.board.start(address, count)
+        self.settle()
+
+    def ended(self, outcome: Outcome) -> None:
         self.finished = outcome is Outcome.FINISHED
         self._stuck = outcome not in (Outcome.FINISHED, Outcome.IDLE)
         if self.board.faults.take(Fault.LATE_DONE):
-            self._old = [before] * LATE_POLLS
+            self._old = [self._before] * LATE_POLLS
 
 
 class _RtlLogic(_Logic):
@@ -396,11 +476,12 @@ class _RtlLogic(_Logic):
         self._counted_before = performance_of(board.dram)  # with other bitstreams
 
     def read(self, offset: int) -> int:
+        self.settle()
         if offset == RtlRegisters.CONTROL:
             if self._late:
                 self._late -= 1
                 return 0
-            quiet = self._outcome is not Outcome.HANG
+            quiet = not self.running and self._outcome is not Outcome.HANG
             return RtlRegisters.FINISHED * self.finished | RtlRegisters.QUIET * quiet
         if offset == RtlRegisters.FAULTS:
             return int(self._outcome is Outcome.FAULT)
@@ -410,18 +491,24 @@ class _RtlLogic(_Logic):
 
     def write(self, offset: int, data: int) -> None:
         super().write(offset, data)
-        if offset == RtlRegisters.CONTROL and data & RtlRegisters.LAUNCH:
+        self.settle()
+        if offset == RtlRegisters.CONTROL and data & RtlRegisters.LAUNCH and not self.running:
             if any(self.values.get(origin) != 0 for origin in RtlRegisters.ORIGINS):
                 self._outcome = Outcome.HANG
                 return
             address, count = (
                 self.values.get(o, 0) for o in (RtlRegisters.ADDRESS, RtlRegisters.COUNT)
             )
-            self._outcome = self.board.run(address, count)
-            self.finished = self._outcome is Outcome.FINISHED
-            self._count()
-            if self.board.faults.take(Fault.LATE_DONE):
-                self._late = LATE_POLLS
+            self._outcome, self.finished, self.running = Outcome.IDLE, False, True
+            self.board.start(address, count)
+            self.settle()
+
+    def ended(self, outcome: Outcome) -> None:
+        self._outcome = outcome
+        self.finished = outcome is Outcome.FINISHED
+        self._count()
+        if self.board.faults.take(Fault.LATE_DONE):
+            self._late = LATE_POLLS
 
     def _count(self) -> None:
         """Set the performance counters, where the simulator has some."""

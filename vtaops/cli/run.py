@@ -350,12 +350,13 @@ def parse_tiling(text: str) -> Any:
     """Parse ``oc=128,ic=16,...``; empty means the default tiling."""
     from vtaops.errors import ScheduleError
     from vtaops.schedule import Tiling
+    from vtaops.schedule.tiling import CHOICES
 
     if not text:
         return None
     try:
         fields: dict[str, Any] = dict(part.split("=") for part in text.split(","))
-        for name in fields.keys() - {"keep", "padding"}:
+        for name in fields.keys() - CHOICES.keys():
             fields[name] = int(fields[name])
         return Tiling(**fields)
     except (ValueError, TypeError) as error:

@@ -43,8 +43,9 @@ def detect() -> CudaTarget:
         return CudaTarget()
     import tvm
 
-    version = str(tvm.cuda(0).compute_version)
-    return CudaTarget(arch="sm_" + version.replace(".", ""))
+    device = tvm.cuda(0)
+    arch = "sm_" + str(device.compute_version).replace(".", "")
+    return CudaTarget(arch, multiprocessors=int(device.multi_processor_count))
 
 
 def require_device() -> None:

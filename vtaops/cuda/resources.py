@@ -59,11 +59,13 @@ class Multiprocessor:
 
 
 MULTIPROCESSORS = {
+    "sm_61": Multiprocessor(1 << 16, 96 << 10, 2048, 32),
+    "sm_75": Multiprocessor(1 << 16, 64 << 10, 1024, 16),
     "sm_80": Multiprocessor(1 << 16, 164 << 10, 2048, 32),
     "sm_90": Multiprocessor(1 << 16, 228 << 10, 2048, 32),
 }
 _RESERVED = 1 << 10
-"""Bytes of shared memory that the system keeps for each block."""
+"""Bytes of shared memory that the system keeps for each block, from sm_80 on."""
 
 _REGISTER_UNIT = 8
 """Registers are given to threads in such portions."""
@@ -90,12 +92,13 @@ def occupancy(used: Resources, threads: int, arch: str = "sm_90") -> float:
         raise UnsupportedError(f"limits are known of {', '.join(MULTIPROCESSORS)}, not of {arch}")
     limits = MULTIPROCESSORS[arch]
     whole_warps = ceil_div(threads, WARP) * WARP
+    reserved = _RESERVED if arch in ("sm_80", "sm_90") else 0
     registers = ceil_div(used.registers, _REGISTER_UNIT) * _REGISTER_UNIT * whole_warps
     blocks = min(
         limits.blocks,
         limits.threads // whole_warps,
         limits.registers // registers,
-        limits.shared // (used.shared + _RESERVED),
+        limits.shared // max(1, used.shared + reserved),
     )
     return blocks * whole_warps / limits.threads
 

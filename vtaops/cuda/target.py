@@ -29,11 +29,14 @@ class CudaTarget:
         Most threads of a block.
     shared : int
         Bytes of shared memory that a block may use without asking for more.
+    multiprocessors : int
+        Blocks that it takes to keep all of the GPU busy.
     """
 
     arch: str = "sm_90"
     threads: int = 1024
     shared: int = 48 * 1024
+    multiprocessors: int = 132
 
     @property
     def capability(self) -> int:
@@ -145,6 +148,7 @@ class EntryPoint:
 
     name: str
     parameters: tuple[str, ...]
+    types: tuple[str, ...]
 
 
 def entry_point(source: str) -> EntryPoint:
@@ -159,5 +163,6 @@ def entry_point(source: str) -> EntryPoint:
     if len(found) != 1:
         raise UnsupportedError(f"the source has {len(found)} kernels; it must have one")
     name, types = found[0]
-    names = (parameter.split()[-1].removesuffix("_ptr") for parameter in types.split(","))
-    return EntryPoint(name, tuple(names))
+    pairs = [parameter.rsplit(maxsplit=1) for parameter in types.split(",")]
+    names = tuple(parameter.removesuffix("_ptr") for _, parameter in pairs)
+    return EntryPoint(name, names, tuple(kind.replace("__restrict__", "") for kind, _ in pairs))

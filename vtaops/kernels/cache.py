@@ -2,9 +2,8 @@
 
 The key of a kernel is the hash of its operator, its target, the version of TVM and the source text
 of the modules that declare, schedule and compile it. So a file is never stale, and what has no part
-in a kernel does not touch it. The oldest files go when there are too many. Files appear by
-renaming, hence many processes may share the folder. Each ends with the hash of its content: the
-loader of the system crashes on a truncated library, so a damaged file is compiled anew instead.
+in a kernel does not touch it. The oldest files go when there are too many. A damaged file is
+compiled anew (`vtaops.cache`).
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from vtaops import cache as disk
+
 _PACKAGE = Path(__file__).parent.parent
+
 MOST_KERNELS = 4096
 """Kernels that a process keeps, and files that the folder does: some 100 MB."""
-
-_HASH_BYTES = hashlib.sha256().digest_size
 
 
 def cache_directory() -> Path:
     """Return the folder of compiled kernels: VTAOPS_KERNEL_CACHE, or that of the XDG standard."""
     if own := os.environ.get("VTAOPS_KERNEL_CACHE"):
-        return Path(own)
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "vtaops" / "kernels"
+        return Path(own).absolute()
+    return disk.cache_directory("kernels")
 
 
 class KernelCache:
@@ -114,7 +113,7 @@ def _toolchain(sources: tuple[str, ...]) -> str:
 
 def _load(path: Path) -> Any:
     """Return the entry of a stored kernel, or None if there is no usable file."""
-    if not _intact(path):
+    if not disk.intact(path):
         return None
     import tvm  # noqa: F401  # its runtime library must be loaded before a kernel is
     from tvm_ffi import load_module
@@ -123,16 +122,6 @@ def _load(path: Path) -> Any:
         return load_module(str(path.resolve()))["main"]
     except (OSError, RuntimeError, AttributeError):
         return None
-
-
-def _intact(path: Path) -> bool:
-    """Whether a file is there and ends with the hash of the rest."""
-    try:
-        content = path.read_bytes()
-    except OSError:
-        return False
-    body, stored = content[:-_HASH_BYTES], content[-_HASH_BYTES:]
-    return hashlib.sha256(body).digest() == stored
 
 
 def _compile_and_store(compile: Callable[[], Any], path: Path) -> Any:
@@ -146,14 +135,10 @@ def _compile_and_store(compile: Callable[[], Any], path: Path) -> Any:
 
 
 def _store(executable: Any, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
-        finished = Path(scratch) / path.name
+    with tempfile.TemporaryDirectory() as folder:
+        finished = Path(folder) / path.name
         executable.export_library(str(finished))
-        digest = hashlib.sha256(finished.read_bytes()).digest()
-        with finished.open("ab") as file:
-            file.write(digest)
-        finished.replace(path)
+        disk.keep(finished, path)
     _drop_oldest(path.parent)
 
 
@@ -179,12 +164,8 @@ def sources_of(*modules: str) -> tuple[str, ...]:
     found: dict[str, None] = {}
     waiting = list(modules)
     while waiting:
-        relative = waiting.pop().removeprefix("vtaops.").replace(".", "/")
-        path = (
-            f"{relative}.py"
-            if (_PACKAGE / f"{relative}.py").is_file()
-            else f"{relative}/__init__.py"
-        )
+        path = waiting.pop().removeprefix("vtaops.").replace(".", "/")
+        path += ".py" if (_PACKAGE / f"{path}.py").is_file() else "/__init__.py"
         if path not in found and (_PACKAGE / path).is_file():
             found[path] = None
             waiting += _IMPORT.findall((_PACKAGE / path).read_text())

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.config import HardwareConfig
+from vtaops.errors import ScheduleError
 from vtaops.isa import Alu, AluOp, Gemm
 from vtaops.lowering.accumulate import JOIN_CALL
 from vtaops.lowering.expressions import Expression, Values
@@ -37,15 +38,23 @@ class Computation:
         What of the tiles is padding.
     micro_op_depth : int
         Most micro-ops of one instruction.
+    pass_after_reset : bool
+        Whether the ALU adds 0 to what was reset.
     """
 
     def __init__(
-        self, config: HardwareConfig, addresses: Addresses, padding: Padding, micro_op_depth: int
+        self,
+        config: HardwareConfig,
+        addresses: Addresses,
+        padding: Padding,
+        micro_op_depth: int,
+        pass_after_reset: bool = False,
     ) -> None:
         self._config = config
         self._addresses = addresses
         self._padding = padding
         self._micro_op_depth = micro_op_depth
+        self._pass_after_reset = pass_after_reset
         self._products: dict[int, tuple[CallNest, CallNest]] = {}
         # The same iterations recur in every iteration of the outer loops.
         self._outer_names: dict[int, list[str]] = {}
@@ -121,8 +130,8 @@ class Computation:
         loops = [AffineLoop(len(span), (d, s, w)) for span, d, s, w in steps]
         found = list(kernels((dst, src, wgt), loops, self._micro_op_depth))
         operations = [_operation(leaf, kernel) for kernel in found]
-        if leaf.call == RESET_CALL and leaf.imm:
-            operations += [_add_immediate(kernel, leaf.imm) for kernel in found]
+        if leaf.call == RESET_CALL and (leaf.imm or self._pass_after_reset):
+            operations += [_add_immediate(kernel, leaf.imm or 0) for kernel in found]
         return operations
 
     def _needed(self, leaf: CallNest, box: Box, values: Values, thread: int) -> Iterator[Box]:
@@ -229,7 +238,10 @@ class Computation:
         def place(point: Values) -> int:
             scalar = operand.offset({**values, **point})
             if scalar % lanes:
-                raise NotImplementedError(f"operand {operand.buffer.name} is not a whole tile")
+                raise ScheduleError(
+                    f"the operand {operand.buffer.name} begins inside of a tile; VTA computes on "
+                    f"whole tiles of {lanes} lanes"
+                )
             return self._addresses.place(operand.buffer.name, int(scalar) // lanes)
 
         base = place(first)
@@ -239,7 +251,10 @@ class Computation:
         ]
         reach = sum(s * (len(span) - 1) for s, span in zip(strides, box, strict=True))
         if base + reach != place(last):
-            raise NotImplementedError(f"operand {operand.buffer.name} is not affine")
+            raise ScheduleError(
+                f"the operand {operand.buffer.name} moves by unequal steps in one loop nest; "
+                f"VTA's loops add constants"
+            )
         return base, strides
 
 
@@ -273,7 +288,10 @@ def _box(leaf: LeafNest, values: Values) -> Box | None:
         if not holds.size:
             return None
         if holds[-1] - holds[0] + 1 != holds.size:
-            raise NotImplementedError(f"a guard holds for scattered values of {loop.name}")
+            raise ScheduleError(
+                f"a condition on {loop.name} holds for scattered iterations; VTA's loops run over "
+                f"a range"
+            )
         span = range(max(box[index].start, holds[0]), min(box[index].stop, holds[-1] + 1))
         if not span:
             return None

@@ -17,6 +17,7 @@ from vtaops.lowering.images import bordered
 from vtaops.lowering.nests import parse
 from vtaops.lowering.operation import Operation
 from vtaops.lowering.options import DEFAULT_OPTIONS, LoweringOptions
+from vtaops.lowering.preserve import preserve_operands
 from vtaops.lowering.walk import walk
 from vtaops.program import Buffer, OperatorRecord
 
@@ -83,7 +84,7 @@ def emit(
     unknown = sorted(borders.keys() - set(names))
     if unknown:
         raise ShapeError(f"a border for {unknown[0]!r}; the operator has {', '.join(names)}")
-    tree = accumulate_in_place(parse(module["main"], config))
+    tree = preserve_operands(accumulate_in_place(parse(module["main"], config)))
     operations = walk(tree, buffers, config, options)
     outer = (bordered(b, borders[b.name]) if b.name in borders else b for b in buffers)
     return Fragment(config, tuple(operations), tuple(outer), options, record)

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
+from vtaops.errors import ScheduleError
+
 _INFIX = {
     "Add": "+",
     "Sub": "-",
@@ -93,4 +95,4 @@ def _source(expr: Any, names: set[str], fixed: Mapping[str, int]) -> str:
         return f"({_source(expr.a, names, fixed)} {_INFIX[kind]} {_source(expr.b, names, fixed)})"
     if kind in _CALLS:
         return f"{_CALLS[kind]}({_source(expr.a, names, fixed)}, {_source(expr.b, names, fixed)})"
-    raise NotImplementedError(f"TIR expression {kind}: {expr}")
+    raise ScheduleError(f"TIR expression {kind}: {expr}")

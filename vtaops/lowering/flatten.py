@@ -11,7 +11,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir import Schedule
 
 
-def flatten(schedule: Schedule) -> tvm.IRModule:
+def flatten(schedule: Schedule | tvm.IRModule) -> tvm.IRModule:
     """Lower the blocks of a schedule to loops over flat buffers."""
     passes = (
         s_tir.transform.LowerInitBlock(),
@@ -23,4 +23,5 @@ def flatten(schedule: Schedule) -> tvm.IRModule:
         tirx.transform.FlattenBuffer(),
         tirx.transform.StmtSimplify(),
     )
-    return tvm.transform.Sequential(passes)(schedule.mod)
+    module = schedule.mod if isinstance(schedule, Schedule) else schedule
+    return tvm.transform.Sequential(passes)(module)

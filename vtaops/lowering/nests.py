@@ -13,11 +13,13 @@ from tvm import tirx
 from tvm.ir import Call
 
 from vtaops.config import HardwareConfig
+from vtaops.errors import ScheduleError
 from vtaops.isa import Unit
 from vtaops.lowering.expressions import Expression, conjuncts, name_of
 from vtaops.schedule.intrinsics import (
     ACC_SCOPE,
     ALU_CALL,
+    DMA_COPY,
     GEMM_CALL,
     INP_SCOPE,
     WGT_SCOPE,
@@ -170,7 +172,7 @@ def _statements(stmt: Any, tree: Tree, config: HardwareConfig) -> list[Node]:
     if isinstance(stmt, tirx.For):
         loop = Loop(name_of(stmt.loop_var), int(stmt.extent))
         return [LoopNode(loop, _statements(stmt.body, tree, config))]
-    raise NotImplementedError(f"TIR statement {type(stmt).__name__}:\n{stmt}")
+    raise ScheduleError(f"VTA has no instruction for this {type(stmt).__name__}:\n{stmt}")
 
 
 def _leaf(stmt: Any, config: HardwareConfig) -> LeafNest | None:
@@ -179,6 +181,8 @@ def _leaf(stmt: Any, config: HardwareConfig) -> LeafNest | None:
     guards: list[Expression] = []
     while isinstance(stmt, tirx.For | tirx.IfThenElse):
         if isinstance(stmt, tirx.For):
+            if loops and DMA_COPY in stmt.annotations:
+                return None  # a transfer for each iteration of the loops outside of the mark
             loops.append(Loop(name_of(stmt.loop_var), int(stmt.extent)))
             stmt = stmt.body
         else:
@@ -204,8 +208,10 @@ def _copy(stmt: Any, loops: list[Loop], guards: list[Expression]) -> CopyNest:
     if isinstance(value, tirx.IntImm):
         padding = int(value.value)
         source, src_index, inside = None, dst_index, Expression(tirx.const(0, "int32"))
-    else:
+    elif hasattr(value, "source"):
         source, (src_index,) = _tile_buffer(value.source), value.indices
+    else:
+        raise ScheduleError(f"this is no copy, and not tensorized:\n{stmt}")
     return CopyNest(
         loops=loops,
         guards=guards,

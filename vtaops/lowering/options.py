@@ -43,6 +43,8 @@ class LoweringOptions:
     skip_padding : bool
         Whether products with the zeros around an image are left out: fewer products, in more
         instructions.
+    alu_passes : bool
+        Whether the operator has a pass of the vector ALU over its results.
     borders : tuple of (str, Border)
         Buffers, by name, whose image is the inside of a larger one in DRAM. What is loaded and
         stored is the inside.
@@ -51,6 +53,7 @@ class LoweringOptions:
     capacity: Capacity = ONE_TILE_EACH
     micro_op_depth: int | None = None
     skip_padding: bool = False
+    alu_passes: bool = True
     borders: tuple[tuple[str, Border], ...] = ()
 
     @staticmethod
@@ -61,7 +64,8 @@ class LoweringOptions:
         then no padding is skipped.
         """
         capacity = Capacity(tiling.inp_tiles, tiling.wgt_tiles, tiling.acc_tiles)
-        return LoweringOptions(capacity, micro_op_depth, tiling.padding == "skip" and alu_passes)
+        skip = tiling.padding == "skip" and alu_passes
+        return LoweringOptions(capacity, micro_op_depth, skip, alu_passes)
 
     def depth(self, config: HardwareConfig) -> int:
         """Return the micro-ops that fit the memory of the device."""

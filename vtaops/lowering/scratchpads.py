@@ -47,7 +47,16 @@ def leaves(nodes: Iterable[Node]) -> Iterator[LeafNest]:
 
 def thread_count(tree: Tree) -> int:
     """Return the number of virtual threads."""
-    return max((n.loop.extent for n in tree.body if isinstance(n, ThreadNode)), default=1)
+    return _threads(tree.body)
+
+
+def _threads(nodes: list[Node]) -> int:
+    inner = (
+        max(_threads(node.body), node.loop.extent if isinstance(node, ThreadNode) else 1)
+        for node in nodes
+        if isinstance(node, LoopNode | ThreadNode)
+    )
+    return max(inner, default=1)
 
 
 @dataclass(frozen=True)
@@ -102,6 +111,7 @@ class _Region:
     """The places of one buffer in one thread's context; the least recently used is taken next."""
 
     def __init__(self, first: int, elements: int, places: int) -> None:
+        self.elements = elements * places
         self._addresses = [first + place * elements for place in range(places)]
         self._contents: OrderedDict[Hashable, int] = OrderedDict()
         self.current = self._addresses[0]
@@ -145,6 +155,7 @@ class Addresses:
 
     def __init__(self, tree: Tree, config: HardwareConfig, capacity: Capacity) -> None:
         self._tiles: dict[str, DenseTile] = {}
+        self._memory = {buffer.name: buffer.scratchpad for buffer in tree.allocations}
         places: dict[str, int] = {}
         for leaf in leaves(tree.body):
             buffer, index = _filled(leaf)
@@ -166,8 +177,18 @@ class Addresses:
             if elements > scratchpad.depth:
                 raise ScheduleError(
                     f"the schedule needs {elements} elements of the {name} scratchpad, which has "
-                    f"{scratchpad.depth}: {elements - scratchpad.depth} too many"
+                    f"{scratchpad.depth}: {elements - scratchpad.depth} too many "
+                    f"({self._occupants(name)})"
                 )
+
+    def _occupants(self, scratchpad: str) -> str:
+        """Return what lies in a scratchpad, the largest first; for messages."""
+        sizes: dict[str, int] = {}
+        for (name, _), region in self._regions.items():
+            if self._memory[name] == scratchpad:
+                sizes[name] = sizes.get(name, 0) + region.elements
+        largest = sorted(sizes.items(), key=lambda item: -item[1])
+        return ", ".join(f"{name.split('_local.')[0]} {size}" for name, size in largest)
 
     def _allocate(self, buffer: TileBuffer, places: int, threads: int) -> None:
         """Give every thread its places for a buffer, side by side."""

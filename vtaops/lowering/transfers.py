@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from vtaops.config import HardwareConfig, Memory
-from vtaops.isa import Load, Store
+from vtaops.errors import ScheduleError
+from vtaops.isa import Gemm, Load, Store
 from vtaops.lowering.copies import SKIP, ZERO, Access, Grid, cover
 from vtaops.lowering.expressions import Values
 from vtaops.lowering.images import Image
@@ -16,7 +17,7 @@ from vtaops.lowering.nests import CopyNest, Loop
 from vtaops.lowering.operation import Operation, Touch
 from vtaops.lowering.options import Border
 from vtaops.lowering.scratchpads import Addresses
-from vtaops.lowering.voids import Padding
+from vtaops.lowering.voids import Mask, Padding
 from vtaops.program import NO_BUFFER, Buffer, Role
 
 _LOAD_OF_SCRATCHPAD = {"inp": Memory.INP, "wgt": Memory.WGT, "acc": Memory.ACC}
@@ -57,6 +58,8 @@ class Transfers:
         written = {b.name for b in buffers if b.role in (Role.OUTPUT, Role.SCRATCH)}
         self._changing = written & loaded
         self._images = {b.name: Image.of(b, borders[b.name]) for b in buffers if b.name in borders}
+        self.left_out = False
+        """Whether padding was not loaded, so that its products are left out."""
         # The same tiles and accesses recur in every iteration of the outer loops.
         self._tiles: dict[Hashable, tuple[Grid, int, bool]] = {}
         self._accesses: dict[tuple[int, bytes], list[Access]] = {}
@@ -84,6 +87,10 @@ class Transfers:
         # Some hardware cannot pad accumulators: only what must be padded is.
         pads = memory == Memory.INP or (load and bool((grid == ZERO).any()))
         for access in self._cover(leaf, grid, pads):
+            if access.y_size == 0:  # no LOAD: some hardware cannot do one without a row
+                if memory != Memory.INP:
+                    yield _reset(sram + access.sram, access.x_size)
+                continue
             fields = {**vars(access)}
             del fields["sram"], fields["dram"]
             cls = Load if load else Store
@@ -97,15 +104,28 @@ class Transfers:
     def _without_voids(self, leaf: CopyNest, grid: Grid, start: int, thread: int) -> Grid:
         """Skip the padding that no LOAD writes, and remember it as void."""
         name, written = leaf.dst.name, leaf.padding == 0 and leaf.dst.scratchpad != "wgt"
-        if written and not (self._padding.skip and leaf.dst.scratchpad == "inp"):
+        if written and leaf.dst.scratchpad != "inp":
             return grid
         mask = np.zeros(self._addresses.size(name), np.bool_)
         mask[start : start + grid.size] = (grid == ZERO).ravel()
         if written:
+            if not self._padding.skip:
+                mask &= self._without_row(leaf, grid, start, mask.size)
+                self.left_out |= bool(mask.any())
             self._padding.zeros.begin(name, thread, mask)
             return grid
         self._padding.voids.begin(name, thread, mask)
         return np.where(grid == ZERO, SKIP, grid)
+
+    def _without_row(self, leaf: CopyNest, grid: Grid, start: int, size: int) -> Mask:
+        """Return the padding that only a LOAD without a row of data could write."""
+        mask = np.zeros(size, np.bool_)
+        if (grid == ZERO).any():
+            for access in self._cover(leaf, grid, pads=True):
+                if access.y_size == 0:
+                    first = start + access.sram
+                    mask[first : first + access.x_size] = True
+        return mask
 
     def _grid(self, leaf: CopyNest, values: Values, load: bool) -> tuple[Grid, int]:
         """Return the DRAM element of each element of a tile, and the first element of the tile."""
@@ -157,6 +177,14 @@ class Transfers:
         return [_shifted(access, shift) for access in self._accesses[key]]
 
 
+def _reset(first: int, count: int) -> Operation:
+    """Return the reset of consecutive accumulators."""
+    loops = {"uop_end": 1, "iter_out": 1, "iter_in": count, "dst_factor_in": 1}
+    touch = Touch("acc", first + np.arange(count), write=True)
+    rows = np.array([[first, 0, 0]], np.int64)
+    return Operation(Gemm(reset=1, **loops), touches=(touch,), micro_ops=rows)
+
+
 def _split_lanes(loops: list[Loop], lanes: int) -> tuple[list[Loop], list[Loop]]:
     """Separate the loops over tiles from the innermost ones, over the lanes of a tile."""
     product, cut = 1, len(loops)
@@ -164,7 +192,10 @@ def _split_lanes(loops: list[Loop], lanes: int) -> tuple[list[Loop], list[Loop]]
         cut -= 1
         product *= loops[cut].extent
     if product != lanes:
-        raise NotImplementedError(f"copy does not move whole tiles of {lanes} lanes: {loops}")
+        raise ScheduleError(
+            f"a copy moves {product} scalars in its innermost loops; DMA moves whole tiles of "
+            f"{lanes}: do not cut the loops over lanes"
+        )
     return loops[:cut], loops[cut:]
 
 
@@ -174,7 +205,10 @@ def _check_lanes(leaf: CopyNest, values: Values, lane_loops: list[Loop], lanes: 
     last = {**first, **{loop.name: loop.extent - 1 for loop in lane_loops}}
     for index in (leaf.dst_index, leaf.src_index):
         if index(last) - index(first) != lanes - 1:
-            raise NotImplementedError(f"lanes of a tile are not contiguous: {leaf.dst.name}")
+            raise ScheduleError(
+                f"the copy into {leaf.dst.name} crosses lanes: the {lanes} scalars of a tile must "
+                f"lie side by side in DRAM, in order"
+            )
 
 
 def _shifted(access: Access, shift: int) -> Access:

@@ -12,6 +12,7 @@ from itertools import groupby
 
 from vtaops.config import HardwareConfig
 from vtaops.lowering.computation import Computation
+from vtaops.lowering.dead_loads import without_dead_loads
 from vtaops.lowering.expressions import Values
 from vtaops.lowering.nests import (
     CallNest,
@@ -41,15 +42,33 @@ def walk(
     ScheduleError
         If a scratchpad overflows.
     """
+    found, products_left_out = _walked(tree, buffers, config, options, pass_after_reset=False)
+    if products_left_out and not options.alu_passes:
+        found, _ = _walked(tree, buffers, config, options, pass_after_reset=True)
+    return without_dead_loads(found, config)
+
+
+def _walked(
+    tree: Tree,
+    buffers: tuple[Buffer, ...],
+    config: HardwareConfig,
+    options: LoweringOptions,
+    pass_after_reset: bool,
+) -> tuple[list[Operation], bool]:
+    """Return the operations, and whether products with padding had to be left out.
+
+    With `pass_after_reset`, the ALU adds 0 to every accumulator after its reset: some hardware
+    stores only what the ALU or a product wrote, and then there may be no product.
+    """
     addresses = Addresses(tree, config, options.capacity)
     padding = Padding(options.skip_padding)
     copies = [leaf for leaf in leaves(tree.body) if isinstance(leaf, CopyNest)]
     loaded = {leaf.src.name for leaf in copies if leaf.dst.scratchpad and leaf.src is not None}
-    steps = _Walk(
-        Transfers(config, buffers, loaded, addresses, padding, dict(options.borders)),
-        Computation(config, addresses, padding, options.depth(config)),
-    )
-    return list(steps.run(tree.body, {}, None))
+    transfers = Transfers(config, buffers, loaded, addresses, padding, dict(options.borders))
+    depth = options.depth(config)
+    computation = Computation(config, addresses, padding, depth, pass_after_reset)
+    operations = list(_Walk(transfers, computation).run(tree.body, {}, None))
+    return operations, transfers.left_out
 
 
 class _Walk:

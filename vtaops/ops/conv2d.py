@@ -34,7 +34,15 @@ from vtaops.ops.postprocess import (
 )
 from vtaops.ops.products import SumOfProducts
 from vtaops.program import Buffer, Role
-from vtaops.shapes import SIDES, Padding, Pair, as_pair, four_sides, require_at_least
+from vtaops.shapes import (
+    SIDES,
+    Padding,
+    Pair,
+    as_pair,
+    check_padded,
+    four_sides,
+    require_at_least,
+)
 from vtaops.views import Columns, KernelColumns
 
 
@@ -143,6 +151,7 @@ class Conv2d(SumOfProducts):
         check_groups(self.groups, self.in_channels, self.out_channels)
         if self.fold_columns and self.groups != 1:
             raise ShapeError(f"fold_columns needs one group; groups is {self.groups}")
+        check_padded(self.padded_size)
         for axis, extent, needed in zip(
             ("height", "width"), self.padded_size, self.kernel_extent, strict=True
         ):

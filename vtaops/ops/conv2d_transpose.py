@@ -16,7 +16,15 @@ from vtaops.ops.arguments import Arguments, int8_array, vectors
 from vtaops.ops.postprocess import AluStage, Rounding
 from vtaops.ops.products import SumOfProducts
 from vtaops.program import Buffer, Role
-from vtaops.shapes import SIDES, Padding, Pair, as_pair, four_sides, require_at_least
+from vtaops.shapes import (
+    SIDES,
+    Padding,
+    Pair,
+    as_pair,
+    check_padded,
+    four_sides,
+    require_at_least,
+)
 
 
 @dataclass(frozen=True)
@@ -138,6 +146,7 @@ class Conv2dTranspose(SumOfProducts):
         added = as_pair("output_padding", self.output_padding)
         require_at_least(0, output_padding_h=added[0], output_padding_w=added[1])
         require_at_least(0, **dict(zip(SIDES, four_sides(self.padding), strict=True)))
+        check_padded(self.out_size)
         for axis, extra, step, outputs in zip(
             ("height", "width"), added, (sh, sw), self.out_size, strict=True
         ):

@@ -3,6 +3,10 @@
 ``out = int8(clip((acc + bias) >> shift, lo, hi))`` with an arithmetic shift, which truncates
 towards minus infinity, or rounds half up. Owns the list of vector ALU stages that compute it, which
 the declaration, the schedule and the documentation follow.
+
+All is int32 and wraps, everywhere the same. To round half up, a shift by 15 or less first adds half
+an output step, which belongs to that int32 sum; a longer one loses nothing at the limits of int32.
+A bias that would leave int32 by the addition of half a step is refused when it is packed.
 """
 
 from __future__ import annotations
@@ -83,8 +87,11 @@ def check_rounding(rounding: str) -> None:
 
 
 def half_step(shift: int, rounding: Rounding) -> int:
-    """Return what is added before a right shift to round: half an output step, or nothing."""
-    return 1 << (shift - 1) if shift > 0 and rounding == "half_up" else 0
+    """Return what is added before a right shift to round: half an output step, or nothing.
+
+    Long shifts add it on their way: see `shift_stages`.
+    """
+    return 1 << (shift - 1) if rounding == "half_up" and 0 < shift <= PORTABLE_SHIFT else 0
 
 
 def alu_stages(
@@ -102,7 +109,7 @@ def alu_stages(
     stages = [AluStage("res_bias", AluOp.ADD, None)] if bias else []
     if multiplier:
         stages.append(AluStage("res_scaled", AluOp.MUL, None, "multiplier"))
-    holds_half = bias and not multiplier
+    holds_half = bias and not multiplier and half_step(shift, rounding)
     stages += shift_stages("res", shift, "truncate" if holds_half else rounding)
     return stages + clip_stages("res", clip)
 
@@ -110,14 +117,13 @@ def alu_stages(
 def shift_stages(prefix: str, shift: int, rounding: Rounding) -> list[AluStage]:
     """Return the passes of a shift; shifts by more than 15 take several.
 
-    A long shift rounds with ``((x >> (shift - 1)) + 1) >> 1``: the half of its output step exceeds
-    the 16-bit immediate.
+    A long shift rounds with ``((x >> (shift - 1)) + 1) >> 1``, which cannot overflow: the half of
+    its output step exceeds the 16-bit immediate, and may be half of all that int32 holds.
     """
     stages: list[AluStage] = []
-    half = half_step(shift, rounding)
-    if half and shift <= PORTABLE_SHIFT:
+    if half := half_step(shift, rounding):
         stages.append(AluStage(f"{prefix}_half", AluOp.ADD, half))
-    elif half:
+    elif rounding == "half_up" and shift > 0:
         stages += shift_stages(f"{prefix}_pre", shift - 1, "truncate")
         stages.append(AluStage(f"{prefix}_half", AluOp.ADD, 1))
         shift = 1

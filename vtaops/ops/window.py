@@ -9,7 +9,15 @@ import tvm
 from tvm import te, tirx
 
 from vtaops.errors import ShapeError
-from vtaops.shapes import SIDES, Padding, Pair, as_pair, four_sides, require_at_least
+from vtaops.shapes import (
+    SIDES,
+    Padding,
+    Pair,
+    as_pair,
+    check_padded,
+    four_sides,
+    require_at_least,
+)
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,7 @@ class ImageWindow:
         numbers = (*self.size, *self.kernel, *self.stride)
         require_at_least(1, **dict(zip(names, numbers, strict=True)))
         require_at_least(0, **dict(zip(SIDES, self.pads, strict=True)))
+        check_padded(self.padded_size)
         for axis, extent, needed in zip(
             ("height", "width"), self.padded_size, self.kernel, strict=True
         ):

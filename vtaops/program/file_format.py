@@ -47,6 +47,9 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 MAGIC = b"VTAPROG\0"
 FORMAT_VERSION = 2
 
+MAX_FILE_BYTES = 1 << 30
+"""Longest file that is read: 67 million instructions."""
+
 _PREAMBLE = struct.Struct("<8sIIQ")
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _RELOCATION_BYTES = 4
@@ -195,7 +198,10 @@ def content_hash(program: Program) -> str:
 def _read_declared(file: BinaryIO) -> bytes:
     """Read a file whose first bytes state its size correctly, and no other."""
     start = file.read(_PREAMBLE.size)
-    _check_preamble(start, os.fstat(file.fileno()).st_size)
+    size = os.fstat(file.fileno()).st_size
+    _check_preamble(start, size)
+    if size > MAX_FILE_BYTES:
+        raise ProgramError(f"the program has {size} bytes; at most {MAX_FILE_BYTES} are read")
     return start + file.read()
 
 
@@ -384,7 +390,11 @@ def _buffer(entry: Any, owner: str) -> Buffer:
     if any(type(scalar) is not int for scalar in value):
         raise ProgramError(f"{owner} has a value of other things than integers: {_short(value)}")
     placed = {key: fields[key] for key in ("offset", "fill") if key in fields}
-    buffer = Buffer(fields["name"], Role(fields["role"]), shape, dtype, layout, value, **placed)
-    if buffer.nbytes + (buffer.offset or 0) > _MAX_NBYTES:
+    try:
+        buffer = Buffer(fields["name"], Role(fields["role"]), shape, dtype, layout, value, **placed)
+        nbytes = buffer.nbytes
+    except VTAError as error:
+        raise ProgramError(f"{owner}: {error}") from error
+    if nbytes + (buffer.offset or 0) > _MAX_NBYTES:
         raise ProgramError(f"{owner} has {buffer.nbytes} bytes; DRAM ends at {_MAX_NBYTES}")
     return buffer

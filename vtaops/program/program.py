@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.capabilities import FULL, Capabilities
-from vtaops.config import MICRO_OP_BYTES, HardwareConfig
+from vtaops.config import MICRO_OP_BYTES, HardwareConfig, Memory
 from vtaops.errors import ProgramError, ShapeError
-from vtaops.isa import Encoding, Instruction, array_to_words
+from vtaops.isa import Encoding, Instruction, array_to_words, rows_of
 from vtaops.layout import Layout
 
 if TYPE_CHECKING:
@@ -105,6 +105,10 @@ class Buffer:
                 f"{self.name} ({self.role.value}, shape {self.shape}) has a value of "
                 f"{len(self.value)} scalars; it must have {expected}"
             )
+        if self.value and np.dtype(self.dtype).kind in "iu":
+            numbers = np.iinfo(self.dtype)
+            if not numbers.min <= min(self.value) <= max(self.value) <= numbers.max:
+                raise ProgramError(f"{self.name} has a value that no {self.dtype} is")
 
     def _check_scratch(self) -> None:
         if self.role is not Role.SCRATCH:
@@ -340,10 +344,39 @@ class Program:
 
         return disassemble(self)
 
+    def check_words(self) -> None:
+        """Refuse words that are no instructions: a file may hold any.
+
+        Raises
+        ------
+        ProgramError
+            Naming the first.
+        """
+        encoding = Encoding.of(self.config)
+        known = np.zeros(len(self), np.bool_)
+        for cls in encoding.slots:
+            if issubclass(cls, Instruction):
+                rows = rows_of(self.instructions, cls)
+                memory = encoding.columns(self.instructions[rows], cls).get("memory")
+                known[rows] = True if memory is None else np.isin(memory, [*Memory])
+        if not known.all():
+            row = int(np.flatnonzero(~known)[0])
+            low, high = (int(half) for half in self.instructions[row])
+            raise ProgramError(
+                f"instruction {row} is the word {high:016x}{low:016x}, which is none"
+            )
+
     def stats(self) -> Statistics:
-        """Return the counters that a run will show, without running."""
+        """Return the counters that a run will show, without running.
+
+        Raises
+        ------
+        ProgramError
+            If a word is no instruction.
+        """
         from vtaops.program.statistics import count
 
+        self.check_words()
         return count(self)
 
     def cycles(self, timing: TimingParameters | None = None) -> int:
@@ -358,15 +391,19 @@ class Program:
         ------
         DeadlockError
             If the units wait for each other for ever.
+        ProgramError
+            If a word is no instruction.
         """
         from vtaops.program.timing import simulate
 
+        self.check_words()
         return simulate(self, timing, events=False).cycles
 
     def timeline(self, timing: TimingParameters | None = None) -> Timeline:
         """Return what each unit does in every cycle, by the timing model; as `cycles`."""
         from vtaops.program.timing import simulate
 
+        self.check_words()
         return simulate(self, timing)
 
     def verify(self, capabilities: Capabilities | None = None) -> None:

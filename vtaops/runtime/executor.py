@@ -6,6 +6,7 @@ launches, and unpacks the result. Knows devices only through the `Device` protoc
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -72,7 +73,8 @@ def relocate(
 class LoadedProgram(Closing):
     """A program in the DRAM of a device.
 
-    Use it as a context manager, or call `close`.
+    Use it as a context manager, or call `close`. Calls from several threads take turns: its
+    buffers are there once.
 
     Parameters
     ----------
@@ -90,6 +92,8 @@ class LoadedProgram(Closing):
         If the device was built with another configuration.
     ShapeError
         If an image is of no input of the program, or has another size.
+    ProgramError
+        If a word of the program is no instruction.
     DeviceError
         If the device has no room.
     """
@@ -103,6 +107,7 @@ class LoadedProgram(Closing):
                 f"({program.config.fingerprint}), the device is {device.config.bitstream_id} "
                 f"({device.config.fingerprint}); compile it for the device's configuration"
             )
+        program.check_words()
         self.program = program
         self.device = device
         self._images = dict(images or {})
@@ -111,6 +116,7 @@ class LoadedProgram(Closing):
         self._allocated: list[DeviceBuffer] = []
         self._buffers: dict[str, DeviceBuffer] = {}  # all but those in the arena
         self._closed = False
+        self._turn = threading.RLock()
         # What is usually the same in many runs, a device may know already.
         self._write_constant = device.write
         if isinstance(device, CachingDevice):
@@ -191,12 +197,13 @@ class LoadedProgram(Closing):
                 f"{len(arrays)} arrays given; the program takes {len(inputs)}: {names}"
             )
         images = [buffer.pack(array) for buffer, array in zip(inputs, arrays, strict=True)]
-        if self._closed:
-            raise DeviceError("the program was removed from the device; load it again")
-        try:
-            stored = self._run(images, timeout)
-        except BufferLost:
-            stored = self._run(images, timeout)
+        with self._turn:
+            if self._closed:
+                raise DeviceError("the program was removed from the device; load it again")
+            try:
+                stored = self._run(images, timeout)
+            except BufferLost:
+                stored = self._run(images, timeout)
         results = tuple(
             b.unpack(image) for b, image in zip(self.program.outputs, stored, strict=True)
         )
@@ -210,9 +217,10 @@ class LoadedProgram(Closing):
         DeviceError
             If the device fails, or `run` was not called before.
         """
-        if not self._allocated:
-            raise DeviceError("the program is not in the memory of the device; call run first")
-        self.device.launch(self._instructions.address, len(self.program), timeout)
+        with self._turn:
+            if not self._allocated:
+                raise DeviceError("the program is not in the memory of the device; call run first")
+            self.device.launch(self._instructions.address, len(self.program), timeout)
 
     def _run(
         self, images: list[npt.NDArray[np.generic]], timeout: float
@@ -239,8 +247,9 @@ class LoadedProgram(Closing):
 
     def close(self) -> None:
         """Free the device memory; calling it again does nothing."""
-        self._closed = True
-        self._free()
+        with self._turn:
+            self._closed = True
+            self._free()
 
     def _free(self) -> None:
         for buffer in self._allocated:

@@ -6,8 +6,6 @@ and the bit positions of a configuration, and words its errors; it computes noth
 
 from __future__ import annotations
 
-import math
-import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -20,9 +18,10 @@ import numpy.typing as npt
 import vtaops._fsim as _fsim
 from vtaops.capabilities import FSIM, Capabilities, find
 from vtaops.config import HardwareConfig
-from vtaops.errors import DeadlockError, DeviceError, DeviceTimeout, EncodingError
+from vtaops.errors import DeadlockError, DeviceError, DeviceTimeout, EncodingError, NoRoom
 from vtaops.isa import OPCODE_BITS, WORD_BITS, Encoding, MicroOp, disassemble
 from vtaops.program.statistics import Statistics
+from vtaops.runtime.arguments import as_bytes, as_integer, as_seconds
 from vtaops.runtime.device import Closing, DeviceBuffer
 
 _ERRORS = {"device": DeviceError, "deadlock": DeadlockError, "timeout": DeviceTimeout}
@@ -84,8 +83,8 @@ class Fsim(Closing):
     ) -> None:
         if not isinstance(config, HardwareConfig):
             config = HardwareConfig.load(config)
-        if seed is not None and not 0 <= seed < 1 << 64:
-            raise DeviceError(f"seed is {seed}; it must be None or an integer in 0..2**64-1")
+        if seed is not None:
+            seed = as_integer("seed", seed, 0, (1 << 64) - 1)
         if check_overflow and kernel != "auto":
             raise DeviceError(
                 f"kernels {kernel!r} cannot detect overflow; leave kernel='auto' with "
@@ -123,13 +122,17 @@ class Fsim(Closing):
 
         Raises
         ------
+        NoRoom
+            If there is no room.
         DeviceError
-            If there is no room, or the size is not positive.
+            If the size is not positive.
         """
-        if nbytes < 1:
-            raise DeviceError(f"cannot allocate {nbytes} bytes; give at least 1")
-        with _worded(self._encoding):
-            buffer: DeviceBuffer = self._native.alloc(operator.index(nbytes))
+        nbytes = as_integer("the size of a buffer in bytes", nbytes, 1, 1 << 32)
+        try:
+            with _worded(self._encoding):
+                buffer: DeviceBuffer = self._native.alloc(nbytes)
+        except DeviceError as error:
+            raise (NoRoom(str(error)) if "no room" in str(error) else error) from None
         return buffer
 
     def free(self, buffer: DeviceBuffer) -> None:
@@ -151,7 +154,7 @@ class Fsim(Closing):
         DeviceError
             If they exceed the buffer, or it is not allocated on this device.
         """
-        image = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        image = as_bytes(data)
         with _worded(self._encoding):
             self._native.write(_own(buffer), image)
 
@@ -163,10 +166,10 @@ class Fsim(Closing):
         DeviceError
             If they exceed the buffer, or it is not allocated on this device.
         """
-        if nbytes < 0:
-            raise DeviceError(f"cannot read {nbytes} bytes; give 0 or more")
+        own = _own(buffer)
+        nbytes = as_integer("the number of bytes to read", nbytes, 0, own.nbytes)
         with _worded(self._encoding):
-            image: npt.NDArray[np.uint8] = self._native.read(_own(buffer), operator.index(nbytes))
+            image: npt.NDArray[np.uint8] = self._native.read(own, nbytes)
         return image
 
     def launch(self, insn_address: int, count: int, timeout: float) -> None:
@@ -182,19 +185,15 @@ class Fsim(Closing):
             If an instruction is invalid or accesses memory out of bounds (naming it), if FINISH is
             missing or not the last to complete, or if tokens remain at the end.
         """
-        if math.isnan(timeout) or timeout <= 0:
-            raise DeviceError(f"timeout is {timeout} s; it must be positive")
-        if not 0 <= insn_address < 1 << 32 or count < 0:
-            raise DeviceError(
-                f"cannot launch {count} instructions from address {insn_address}; addresses are "
-                f"in 0..2**32-1"
-            )
+        seconds = min(as_seconds(timeout), _LONGEST_TIMEOUT)
+        address = as_integer("the instruction address", insn_address, 0, (1 << 32) - 1)
+        count = as_integer("the number of instructions", count, 0, (1 << 32) - 1)
         with _worded(self._encoding):
-            self._native.launch(
-                operator.index(insn_address),
-                operator.index(count),
-                min(float(timeout), _LONGEST_TIMEOUT),
-            )
+            self._native.launch(address, count, seconds)
+
+    def interrupt(self) -> None:
+        """End the launch that is under way in another thread, which raises a `DeviceError`."""
+        self._native.interrupt()
 
     def stats(self) -> Statistics:
         """Return the counters of all instructions executed since the last `reset_stats`."""

@@ -24,9 +24,10 @@ import numpy.typing as npt
 
 from vtaops.capabilities import FULL, HLS_2020, Capabilities
 from vtaops.config import INSTRUCTION_BYTES, PAGE_BYTES, HardwareConfig, Memory
-from vtaops.errors import BufferLost, DeviceError, DeviceTimeout, UnsupportedError, VTAError
+from vtaops.errors import BufferLost, DeviceError, DeviceTimeout, NoRoom, UnsupportedError, VTAError
 from vtaops.isa import Encoding, Load, words_to_array
 from vtaops.program.statistics import Statistics, count_instructions
+from vtaops.runtime.arguments import as_bytes, as_integer, as_seconds
 from vtaops.runtime.device import Closing, DeviceBuffer
 from vtaops.runtime.instruction_check import check_instructions
 from vtaops.runtime.registers import ControlRegisters, Mmio, RegisterMap, control_registers
@@ -135,6 +136,7 @@ class Accelerator:
         self.generation = 0
         """Counts how often the logic was programmed; a buffer of an older generation is lost."""
         self._lock = threading.RLock()
+        self._closed = threading.Event()
         self._bitstream: Path | None = None
         self._registers: ControlRegisters | None = None
         self._stuck = False
@@ -217,16 +219,23 @@ class Accelerator:
             return self._counted - before if self._counted and before else None
 
     def registers(self) -> dict[str, int]:
-        """Return the readable control registers by name; empty without a bitstream."""
-        with self._lock, _worded("cannot reach the registers"):
-            return {} if self._registers is None else self._registers.values()
+        """Return the readable control registers by name; empty without a bitstream.
+
+        Does not wait for a run that is under way.
+        """
+        registers = self._registers
+        with _worded("cannot reach the registers"):
+            return {} if registers is None else registers.values()
 
     def allocate(self, nbytes: int) -> Any:
         """Return `nbytes` of contiguous cached memory as an array of uint8."""
-        with self._lock, _worded(f"cannot allocate {nbytes} bytes"):
+        with _worded(f"cannot allocate {nbytes} bytes"):  # beside a run, if there is one
             if self._registers is None:
                 raise DeviceError(NOT_PROGRAMMED)
-            array = self.interface.allocate((nbytes,), np.uint8, cacheable=1)
+            try:
+                array = self.interface.allocate((nbytes,), np.uint8, cacheable=1)
+            except (MemoryError, RuntimeError) as error:  # PYNQ has no error of its own for it
+                raise NoRoom(f"the board has no room for {nbytes} bytes: {error}") from error
             address = int(array.physical_address)
         if address % PAGE_BYTES or not 0 < address <= ADDRESS_LIMIT - nbytes:
             raise DeviceError(
@@ -258,12 +267,23 @@ class Accelerator:
         if not self._lock.acquire(timeout=min(timeout, threading.TIMEOUT_MAX)):
             raise DeviceTimeout(f"the board was busy with other runs for {timeout} s")
         try:
+            self._check_open()
             yield
         finally:
             self._lock.release()
 
+    def close(self) -> None:
+        """End the run that is under way; further runs are errors."""
+        self._closed.set()
+
+    def _check_open(self) -> None:
+        if self._closed.is_set():
+            raise DeviceError("the board is shutting down")
+
     def recover(self) -> None:
         """Program the logic again if a run did not finish; without a bitstream do nothing."""
+        if not self._stuck:  # seen without waiting for a run that is under way
+            return
         with self._lock:
             if self._stuck and self._bitstream is not None:
                 self.program(self._bitstream)
@@ -272,6 +292,9 @@ class Accelerator:
         """Wait until `finished` is `value`; False if the deadline passes or the hardware fails."""
         polls = failures = 0
         while registers.finished() is not value:
+            if self._closed.is_set():
+                self._stuck = True
+                self._check_open()
             polls += 1
             failures = failures + 1 if registers.failure() else 0
             if time.monotonic() > deadline or failures == _FAILED_POLLS:
@@ -363,8 +386,7 @@ class PynqDevice(Closing):
     # ------------------------------------------------------------------------ memory
 
     def alloc(self, nbytes: int) -> DeviceBuffer:
-        if nbytes < 1:
-            raise DeviceError(f"cannot allocate {nbytes} bytes; give at least 1")
+        nbytes = as_integer("the size of a buffer in bytes", nbytes, 1, ADDRESS_LIMIT)
         with self._lock:
             self._check_open()
             self._accelerator.recover()
@@ -392,7 +414,7 @@ class PynqDevice(Closing):
         DeviceError
             If they exceed the buffer, or it is not of this device.
         """
-        image = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        image = as_bytes(data)
         with self._lock:
             own = self._own(buffer)
             _check_range(own, offset, image.size)
@@ -412,6 +434,8 @@ class PynqDevice(Closing):
         DeviceError
             If they exceed the buffer, or it is not of this device.
         """
+        offset = as_integer("the offset in bytes", offset, 0, ADDRESS_LIMIT)
+        nbytes = as_integer("the number of bytes to read", nbytes, 0, ADDRESS_LIMIT)
         with self._lock:
             own = self._own(buffer)
             _check_range(own, offset, nbytes)
@@ -433,8 +457,9 @@ class PynqDevice(Closing):
         DeviceTimeout
             If FINISH was not reached in time.
         """
-        if not timeout > 0:
-            raise DeviceError(f"timeout is {timeout} s; it must be positive")
+        timeout = as_seconds(timeout)
+        insn_address = as_integer("the instruction address", insn_address, 0, ADDRESS_LIMIT - 1)
+        count = as_integer("the number of instructions", count, 0, ADDRESS_LIMIT - 1)
         with self._lock:
             self._check_open()
             words = self._instructions(insn_address, count)

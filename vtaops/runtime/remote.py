@@ -27,10 +27,12 @@ from vtaops.errors import (
     DeadlockError,
     DeviceError,
     DeviceTimeout,
+    NoRoom,
     UnsupportedError,
     VTAError,
 )
 from vtaops.program.statistics import Statistics
+from vtaops.runtime.arguments import as_bytes, as_integer, as_seconds
 from vtaops.runtime.device import Closing, DeviceBuffer
 from vtaops.runtime.wire import (
     CHUNK_BYTES,
@@ -48,6 +50,9 @@ from vtaops.runtime.wire import (
 if TYPE_CHECKING:
     from vtaops.runtime.performance import TsimPerformance
 
+ADDRESS_LIMIT = 1 << 32
+"""Programs hold 32-bit addresses."""
+
 DEFAULT_TIMEOUT = 10.0
 """Seconds that the board may take for one message; a launch may take its own timeout longer."""
 
@@ -62,6 +67,7 @@ _ERRORS = {
         DeadlockError,
         DeviceError,
         DeviceTimeout,
+        NoRoom,
         UnsupportedError,
     )
 }
@@ -128,8 +134,7 @@ class RemoteDevice(Closing):
     ) -> None:
         if config is not None and not isinstance(config, HardwareConfig):
             config = HardwareConfig.load(config)
-        if not timeout > 0:
-            raise DeviceError(f"timeout is {timeout} s; it must be positive")
+        timeout = as_seconds(timeout)
         self._host, self._port = parse_address(address)
         self._wanted = config
         self._secret = read_secret() if secret is None else secret
@@ -158,8 +163,11 @@ class RemoteDevice(Closing):
     # ------------------------------------------------------------------------ memory
 
     def alloc(self, nbytes: int) -> DeviceBuffer:
-        answer, _ = self._request("alloc", nbytes=int(nbytes))
+        nbytes = as_integer("the size of a buffer in bytes", nbytes, 1, ADDRESS_LIMIT)
+        answer, _ = self._request("alloc", nbytes=nbytes)
         address, handle = _integers(answer, "address", "buffer")
+        if not 0 <= address <= ADDRESS_LIMIT - nbytes:
+            raise DeviceError(f"the board sent address {address}; addresses have 32 bits")
         return RemoteBuffer(address, nbytes, handle, self._connections)
 
     def free(self, buffer: DeviceBuffer) -> None:
@@ -199,6 +207,7 @@ class RemoteDevice(Closing):
                 self._request("keep", sha256=digest, **named)
 
     def read(self, buffer: DeviceBuffer, nbytes: int) -> npt.NDArray[np.uint8]:
+        nbytes = as_integer("the number of bytes to read", nbytes, 0, ADDRESS_LIMIT)
         with self._lock:
             handle = self._handle(buffer, nbytes)
             image = np.empty(nbytes, np.uint8)
@@ -215,14 +224,13 @@ class RemoteDevice(Closing):
     # -------------------------------------------------------------------------- runs
 
     def launch(self, insn_address: int, count: int, timeout: float) -> None:
-        if not timeout > 0:
-            raise DeviceError(f"timeout is {timeout} s; it must be positive")
+        timeout = as_seconds(timeout)
         self._request(
             "launch",
             seconds=timeout + self._timeout,
-            address=int(insn_address),
-            count=int(count),
-            timeout=float(timeout),
+            address=as_integer("the instruction address", insn_address, 0, ADDRESS_LIMIT - 1),
+            count=as_integer("the number of instructions", count, 0, ADDRESS_LIMIT - 1),
+            timeout=timeout,
         )
 
     def stats(self) -> Statistics:
@@ -358,7 +366,7 @@ class RemoteDevice(Closing):
             )
         try:
             self.capabilities = Capabilities(**answer["capabilities"])
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ConfigError) as error:
             raise DeviceError(f"the board sent no capabilities that are known: {error}") from error
         wanted = self._wanted
         if wanted is not None and wanted.fingerprint != config.fingerprint:
@@ -437,7 +445,7 @@ class RemoteDevice(Closing):
 
 
 def _image(data: npt.NDArray[np.generic]) -> memoryview:
-    flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+    flat = as_bytes(data)
     return memoryview(flat)  # type: ignore[arg-type]  # NumPy declares no buffer protocol
 
 

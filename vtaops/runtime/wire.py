@@ -29,6 +29,7 @@ import hashlib
 import hmac
 import importlib.metadata
 import json
+import math
 import os
 import socket
 import struct
@@ -221,12 +222,25 @@ def encode(header: Mapping[str, Any], payload: bytes | memoryview = b"") -> byte
 
 def _decode_header(text: bytes | bytearray) -> dict[str, Any]:
     try:
-        header = json.loads(text.decode())
+        header = json.loads(text.decode(), parse_constant=_no_number, parse_float=_finite)
+        if b"\\u" in text:
+            json.dumps(header, ensure_ascii=False).encode()  # half a surrogate pair is no text
     except (ValueError, RecursionError) as error:
         raise ConnectionLost(f"a message holds no JSON: {error}") from error
     if not isinstance(header, dict):
         raise ConnectionLost("a message holds no JSON object")
     return header
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} exceeds the range of numbers")
+    return number
 
 
 # ---------------------------------------------------------------------------------- secret

@@ -1,8 +1,53 @@
-"""Schedules for VTA: tilings; blocking, virtual threads, scratchpads, tensorization."""
+"""Schedules for VTA: tilings of operators; and scopes, intrinsics, marks for one's own schedules.
+
+A schedule of one's own is `tvm.s_tir.Schedule` with these names (docs/schedules.md is the guide)::
+
+    from vtaops import schedule as vta
+
+    s.set_scope(s.get_sblock("data_buf"), 0, vta.inp_scope)
+    s.bind(loop, vta.vthread)
+    s.annotate(loop, vta.dma_copy, True)
+    s.tensorize(loop, vta.gemm(config))            # or vta.tensorize(s, "res_conv_update", ...)
+    program = vtaops.build(s, config)
+"""
 
 from vtaops.schedule.blocked import blocked_shape, check_tiling
 from vtaops.schedule.candidates import default_tiling
 from vtaops.schedule.dispatch import schedule
+from vtaops.schedule.intrinsics import (
+    ACC_SCOPE,
+    DMA_COPY,
+    INP_SCOPE,
+    VTHREAD,
+    WGT_SCOPE,
+    alu,
+    alu_reduction,
+    gemm,
+    reset,
+)
+from vtaops.schedule.steps import tensorize_block as tensorize
 from vtaops.schedule.tiling import Tiling
 
-__all__ = ["Tiling", "blocked_shape", "check_tiling", "default_tiling", "schedule"]
+inp_scope = INP_SCOPE
+wgt_scope = WGT_SCOPE
+acc_scope = ACC_SCOPE
+vthread = VTHREAD
+dma_copy = DMA_COPY
+
+__all__ = [
+    "Tiling",
+    "acc_scope",
+    "alu",
+    "alu_reduction",
+    "blocked_shape",
+    "check_tiling",
+    "default_tiling",
+    "dma_copy",
+    "gemm",
+    "inp_scope",
+    "reset",
+    "schedule",
+    "tensorize",
+    "vthread",
+    "wgt_scope",
+]

@@ -5,7 +5,7 @@ Owns the arithmetic that relates a `Tiling` to scratchpad space. Knows nothing o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, singledispatch
 from typing import Any
 
@@ -28,7 +28,7 @@ from vtaops.ops import (
 from vtaops.ops.conv2d_transpose import Phases
 from vtaops.ops.depthwise import CYCLES_OF_A_TAP
 from vtaops.ops.window import ImageWindow
-from vtaops.schedule.tiling import Tiling
+from vtaops.schedule.tiling import Taps, Tiling
 
 Count = Any
 """An integer, or an array of integers: one for each of many tilings."""
@@ -46,12 +46,20 @@ class Axis:
         ``n`` neighbouring output pixels read ``(n - 1) * step + window`` input pixels.
     real : tuple of bool
         For each input pixel, padding included, whether it lies in the image.
+    taps : tuple of int
+        Pixels of the window that a kernel reads one by one; empty: only as a whole.
     """
 
     extent: int
     step: int
     window: int
     real: tuple[bool, ...]
+    taps: tuple[int, ...] = ()
+
+    @property
+    def by_taps(self) -> Axis:
+        """The axis when every step reads the pixels of one tap."""
+        return replace(self, window=1)
 
     def span(self, pixels: Count) -> Count:
         """Return how many input pixels, padding included, a tile of output pixels reads."""
@@ -60,7 +68,8 @@ class Axis:
     def loaded(self, tile: int) -> int:
         """Return how many input pixels all tiles of a size load together; padding is not loaded."""
         first = np.arange(0, self.extent, tile)
-        begin = first * self.step
+        parts = self.taps if self.window == 1 and self.taps else (0,)
+        begin = first * self.step + np.array(parts)[:, None]
         end = begin + self.span(np.minimum(tile, self.extent - first))
         return int((self._real_before(end) - self._real_before(begin)).sum())
 
@@ -105,6 +114,8 @@ class BlockedShape:
         Whether the input is copied to accumulators.
     shared_weights : int
         Weight tiles that all channels share, instead of `taps` for each pair of channel blocks.
+    parts : int
+        Parts of the kernel that are loaded and multiplied one after the other, each of `taps`.
     """
 
     batch: int
@@ -122,6 +133,29 @@ class BlockedShape:
     operands: int = 0
     staged: bool = False
     shared_weights: int = 0
+    parts: int = 1
+
+    def in_parts(self, taps: Taps) -> BlockedShape:
+        """Return the operator with its kernel cut into rows or single taps (see `Tiling.taps`).
+
+        Raises
+        ------
+        ScheduleError
+            If it has no kernel that can be cut.
+        """
+        if taps == "all":
+            return self
+        if not self.rows.taps:
+            raise ScheduleError(f"tiling taps is {taps!r}; only kernels of convolutions can be cut")
+        columns = self.columns if taps == "row" else self.columns.by_taps
+        parts = len(self.rows.taps) * (1 if taps == "row" else len(self.columns.taps))
+        return replace(
+            self,
+            rows=self.rows.by_taps,
+            columns=columns,
+            taps=self.taps // parts,
+            parts=parts,
+        )
 
     @property
     def outputs(self) -> int:
@@ -131,7 +165,8 @@ class BlockedShape:
     @property
     def gemm_cycles(self) -> int:
         """Tile products: the cycles that the GEMM array needs at one a cycle."""
-        return self.outputs * (self.ic * self.taps // self.phases + self.addends)
+        products = self.ic * self.taps * self.parts // self.phases
+        return self.outputs * (products + self.addends)
 
     @property
     def compute_cycles(self) -> int:
@@ -141,7 +176,7 @@ class BlockedShape:
     @property
     def weights(self) -> int:
         """Weight tiles of the operator."""
-        return self.shared_weights or self.oc * self.ic * self.taps
+        return self.shared_weights or self.oc * self.ic * self.taps * self.parts
 
     def elements(
         self,
@@ -159,7 +194,9 @@ class BlockedShape:
         shape, one element for each of many tilings.
         """
         window = self.rows.span(h) * self.columns.span(w)
-        blocks = ic * np.maximum(1, oc // (self.group_oc or self.oc))
+        # Whole groups: TVM holds their bounding box, with all blocks of all but the last group.
+        groups = np.maximum(1, oc // (self.group_oc or self.oc))
+        blocks = (groups - 1) * self.ic + ic
         pixels = h * w * self.phases
         weights = self.shared_weights or oc * ic * self.taps
         accumulated = pixels * (1 + self.operands) + window * self.staged
@@ -177,7 +214,7 @@ class BlockedShape:
 
     def footprint(self, tiling: Tiling, config: HardwareConfig) -> dict[str, int]:
         """Return how many elements of each scratchpad `tiling` occupies."""
-        used = self.elements(
+        used = self.in_parts(tiling.taps).elements(
             tiling.oc // config.block_out,
             tiling.ic // config.block_in,
             tiling.h,
@@ -215,19 +252,25 @@ def _(op: Conv2d, config: HardwareConfig) -> BlockedShape:
     op = op.unfolded
     blocks = op.blocks(config)
     top, left, _, _ = op.pads
-    (kh, kw), (sh, sw), (dh, _) = op.kernel_size, op.stride, op.dilations
+    (kh, kw), (sh, sw), (dh, dw) = op.kernel_size, op.stride, op.dilations
     (padded_h, padded_w), (out_h, out_w) = op.padded_size, op.out_size
     inside_h = _inside(op.height, top, padded_h)
-    rows = Axis(out_h, sh, op.kernel_extent[0], inside_h)
+    rows = Axis(out_h, sh, op.kernel_extent[0], inside_h, tuple(range(0, kh * dh, dh)))
     if op.gathers_rows:  # only the rows that are read are loaded, one after the other
         read = [inside_h[y * sh + tap * dh] for y in range(out_h) for tap in range(kh)]
-        rows = Axis(out_h, kh, kh, tuple(read))
+        rows = Axis(out_h, kh, kh, tuple(read), tuple(range(kh)))
     return BlockedShape(
         batch=_blocks(op.batch, config.batch),
         oc=_blocks(op.out_channels, config.block_out),
         ic=blocks.ic,
         rows=rows,
-        columns=Axis(out_w, sw, op.kernel_extent[1], _inside(op.width, left, padded_w)),
+        columns=Axis(
+            out_w,
+            sw,
+            op.kernel_extent[1],
+            _inside(op.width, left, padded_w),
+            tuple(range(0, kw * dw, dw)),
+        ),
         taps=kh * kw,
         alu_passes=len(op.stages) - op.residual,
         bias=op.bias + op.multiplier,

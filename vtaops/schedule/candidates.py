@@ -7,7 +7,7 @@ waits or latencies; it takes milliseconds for a hundred thousand tilings.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
 import numpy as np
@@ -17,7 +17,7 @@ from vtaops.config import INSTRUCTION_BYTES, HardwareConfig
 from vtaops.errors import ScheduleError
 from vtaops.ops import Operator
 from vtaops.schedule.blocked import Axis, BlockedShape, blocked_shape
-from vtaops.schedule.tiling import Operand, Tiling
+from vtaops.schedule.tiling import Operand, Taps, Tiling
 
 Grid = npt.NDArray[np.int64]
 
@@ -44,13 +44,15 @@ class Candidates:
     wgt_tiles: Grid
     acc_tiles: Grid
     keep_wgt: Grid
+    taps: Taps = "all"
 
     def __len__(self) -> int:
         return len(self.oc)
 
     def pick(self, rows: npt.ArrayLike) -> Candidates:
         """Return some of the candidates."""
-        return Candidates(**{name: column[rows] for name, column in vars(self).items()})
+        columns = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "taps"}
+        return replace(self, **{name: column[rows] for name, column in columns.items()})
 
     def tiling(self, row: int, config: HardwareConfig) -> Tiling:
         """Return one candidate as a `Tiling`."""
@@ -65,54 +67,58 @@ class Candidates:
             acc_tiles=int(self.acc_tiles[row]),
             keep=keep,
             padding="skip",
+            taps=self.taps,
         )
 
 
-def candidates(shape: BlockedShape, config: HardwareConfig, *, uneven: bool = False) -> Candidates:
-    """Return the tilings of an operator that fit the scratchpads.
+def candidates(
+    shape: BlockedShape, config: HardwareConfig, *, uneven: bool = False, taps: Taps = "all"
+) -> Candidates:
+    """Return the tilings of an operator, in parts as `taps` says, that fit the scratchpads.
 
     Channels and pixels are cut into 1, 2, 3, ... pieces as evenly as possible; with `uneven`,
     tiles of output channels and rows have any size: a small last tile leaves a short last store.
     Of each operand a thread holds one tile, two or three that take turns, or as many as one output
     tile reads.
     """
+    found = _one_tile_each(shape, config, uneven)
+    places = np.meshgrid([1, 2, 3, _ALL], [1, 2, 3, _ALL], [1, 2], [0, 1], indexing="ij")
+    inp_tiles, wgt_tiles, acc_tiles, keep_wgt = (np.tile(p.ravel(), len(found)) for p in places)
+    found = found.pick(np.repeat(np.arange(len(found)), places[0].size))
+    steps, oc_tiles, pixel_tiles = _tile_counts(shape, found)
+    found = replace(
+        found,
+        inp_tiles=np.where(inp_tiles == _ALL, steps, inp_tiles),
+        wgt_tiles=np.where(wgt_tiles == _ALL, steps, wgt_tiles),
+        acc_tiles=acc_tiles,
+        keep_wgt=keep_wgt,
+        taps=taps,
+    )
+    # With one tile along an axis both orders are the same.
+    differ = (found.keep_wgt == 1) | ((oc_tiles > 1) & (pixel_tiles > 1))
+    return found.pick(np.flatnonzero(differ & _fits(shape, config, found)))
+
+
+def _one_tile_each(shape: BlockedShape, config: HardwareConfig, uneven: bool) -> Candidates:
+    """Return the sizes of tiles of which one of each operand fits: the others need not be tried."""
     all_sizes = _sizes if uneven else _divisions
-    grids = np.meshgrid(
+    sizes = np.meshgrid(
         all_sizes(shape.oc),
         _divisions(shape.ic),
         all_sizes(shape.rows.extent),
         _coarse_divisions(shape.columns.extent),
-        [1, 2, 3, _ALL],
-        [1, 2, 3, _ALL],
-        [1, 2],
-        [0, 1],
         indexing="ij",
     )
-    found = Candidates(*(grid.ravel() for grid in grids))
-    steps = -(-shape.ic // found.ic)
-    found = Candidates(
-        **{
-            **vars(found),
-            "inp_tiles": np.where(found.inp_tiles == _ALL, steps, found.inp_tiles),
-            "wgt_tiles": np.where(found.wgt_tiles == _ALL, steps, found.wgt_tiles),
-        }
-    )
-    used = shape.elements(
-        found.oc,
-        found.ic,
-        found.h,
-        found.w,
-        found.inp_tiles,
-        found.wgt_tiles,
-        found.acc_tiles,
-    )
-    _, oc_tiles, pixel_tiles = _tile_counts(shape, found)
-    # With one tile along an axis both orders are the same.
-    fits = (found.keep_wgt == 1) | ((oc_tiles > 1) & (pixel_tiles > 1))
-    fits = fits & shape.admits(found.oc)
-    for memory, elements in used.items():
-        fits = fits & (elements <= getattr(config, memory).depth)
-    return found.pick(np.flatnonzero(fits))
+    oc, ic, h, w = (size.ravel() for size in sizes)
+    one = np.ones_like(oc)
+    found = Candidates(oc, ic, h, w, one, one, one, one)
+    return found.pick(np.flatnonzero(shape.admits(found.oc) & _fits(shape, config, found)))
+
+
+def _fits(shape: BlockedShape, config: HardwareConfig, c: Candidates) -> Grid:
+    """Return whether the scratchpads hold each candidate."""
+    used = shape.elements(c.oc, c.ic, c.h, c.w, c.inp_tiles, c.wgt_tiles, c.acc_tiles)
+    return np.asarray(np.all([used[m] <= getattr(config, m).depth for m in used], axis=0))
 
 
 def dram_bytes(shape: BlockedShape, config: HardwareConfig, c: Candidates) -> Grid:
@@ -178,10 +184,14 @@ def ranked(op: Operator, config: HardwareConfig, *, uneven: bool = False) -> Ite
     ScheduleError
         If even the smallest tile (one block, one pixel) does not fit.
     """
-    shape = blocked_shape(op, config)
-    found = candidates(shape, config, uneven=uneven)
+    whole = blocked_shape(op, config)
+    shape, found = whole, candidates(whole, config, uneven=uneven)
+    for taps in _IN_PARTS if whole.rows.taps else ():
+        if not len(found):
+            shape = whole.in_parts(taps)
+            found = candidates(shape, config, uneven=uneven, taps=taps)
     if not len(found):
-        needs = shape.footprint(Tiling(config.block_out, config.block_in), config)
+        needs = shape.elements(1, 1, 1, 1, 1, 1, 1)
         raise ScheduleError(
             f"no tile of {op} fits: one block and one pixel need {needs} elements, the "
             f"scratchpads have inp {config.inp.depth}, wgt {config.wgt.depth}, "
@@ -205,13 +215,17 @@ def default_tiling(op: Operator, config: HardwareConfig) -> Tiling:
     return next(ranked(op, config))
 
 
+_IN_PARTS: tuple[Taps, ...] = ("row", "one")
+"""How a kernel is cut that does not fit as a whole: as little as possible."""
+
 _ALL = 0  # stands for as many tiles as one output tile reads
 
 
 def _tile_counts(shape: BlockedShape, c: Candidates) -> tuple[Grid, Grid, Grid]:
     """Return the reduction steps of one output tile, the channel tiles, and the pixel tiles."""
     pixel_tiles = -(-shape.rows.extent // c.h) * -(-shape.columns.extent // c.w)
-    return -(-shape.ic // c.ic), -(-shape.oc // c.oc), shape.batch * pixel_tiles
+    steps = -(-shape.ic // c.ic) * shape.parts
+    return steps, -(-shape.oc // c.oc), shape.batch * pixel_tiles
 
 
 def _micro_ops(shape: BlockedShape, c: Candidates) -> Grid:

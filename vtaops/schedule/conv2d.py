@@ -27,8 +27,10 @@ def schedule_conv2d(op: Conv2d, config: HardwareConfig, tiling: Tiling) -> Sched
     # Block the reduction; load the operands of each step.
     *_, b, co, i, j, bi, ci, ic, dy, dx, ic_tns = s.get_loops(s.get_sblock("res_conv"))
     step, ic_i = s.split(ic, [None, tiling.ic // config.block_in])
-    s.reorder(step, b, co, i, ic_i, dy, dx, j, bi, ci, ic_tns)
-    attach_loads(s, step)
+    outside = {"all": [], "row": [dy], "one": [dy, dx]}[tiling.taps]
+    inside = [tap for tap in (dy, dx) if tap not in outside]
+    s.reorder(step, *outside, b, co, i, ic_i, *inside, j, bi, ci, ic_tns)
+    attach_loads(s, [step, *outside][-1])
 
     bind_threads(s, loops.thread)
     tensorize(s, config, "res_conv", op.stages, step)

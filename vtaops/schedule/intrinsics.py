@@ -22,12 +22,19 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812  (the name TVMScript is written with)
 
 from vtaops.config import HardwareConfig
+from vtaops.errors import ScheduleError
 from vtaops.isa import AluOp
-from vtaops.ops.postprocess import AluStage, lane_meaning
+from vtaops.ops.postprocess import lane_meaning
 
 INP_SCOPE = "local.inp_buffer"
 WGT_SCOPE = "local.wgt_buffer"
 ACC_SCOPE = "local.acc_buffer"
+
+VTHREAD = "cthread"
+"""Thread axis of virtual threads: ``s.bind(loop, VTHREAD)``."""
+
+DMA_COPY = "vta.dma_copy"
+"""Mark of a copy: ``s.annotate(loop, DMA_COPY, True)``. One transfer moves what the loop moves."""
 
 GEMM_CALL = "vta.gemm"
 RESET_CALL = "vta.reset"
@@ -35,7 +42,16 @@ ALU_CALL = "vta.alu"
 
 
 def gemm(config: HardwareConfig) -> str:
-    """Register the tile product of `config`; return the intrinsic's name."""
+    """Register the tile product ``acc += inp @ wgt.T``; return the intrinsic's name.
+
+    Its meaning is a loop nest over the lanes of a tile: (batch,) block_out, block_in. TVM drops the
+    loop over a batch of 1.
+
+    Examples
+    --------
+    >>> s.decompose_reduction(s.get_sblock("res_conv"), outermost_loop_of_the_sum)
+    >>> s.tensorize(s.get_loops(s.get_sblock("res_conv_update"))[-2], vta.gemm(config))
+    """
     acc, inp, wgt = _acc_tile(config), _tile(config.inp.shape, "int8", INP_SCOPE), _wgt_tile(config)
 
     def meaning(acc: Any, inp: Any, wgt: Any) -> None:
@@ -58,7 +74,18 @@ def gemm(config: HardwareConfig) -> str:
 
 
 def reset(config: HardwareConfig, value: int = 0) -> str:
-    """Register the reset of accumulators to a value; return the intrinsic's name."""
+    """Register ``acc = value`` for a tile; return the intrinsic's name.
+
+    Examples
+    --------
+    >>> s.tensorize(s.get_loops(s.get_sblock("res_conv_init"))[-1], vta.reset(config))
+
+    Raises
+    ------
+    ScheduleError
+        If the value is no 16-bit immediate.
+    """
+    _check_immediate(value)
 
     def meaning(acc: Any) -> None:
         with T.grid(*_extents(acc)) as loops, T.sblock("reset"):
@@ -75,25 +102,48 @@ def reset(config: HardwareConfig, value: int = 0) -> str:
     return _register(name, [("acc", _acc_tile(config))], ["acc"], meaning, call, reads=[])
 
 
-def alu(config: HardwareConfig, stage: AluStage) -> str:
-    """Register the ALU operation of `stage` on a tile of `config`; return the intrinsic's name."""
-    operands = ["dst", "src"] + (["operand"] if stage.imm is None else [])
+def alu(config: HardwareConfig, op: AluOp | str, imm: int | None = None) -> str:
+    """Register an ALU operation on a tile, ``dst = op(src, operand)``; return the name.
+
+    Parameters
+    ----------
+    config : HardwareConfig
+        The hardware.
+    op : AluOp or str
+        ``"add"``, ``"mul"``, ``"max"``, ``"min"``, or ``"shr"``: to the right, with the sign.
+    imm : int, optional
+        The second operand, for all lanes; None: a second tile. A shift by a negative immediate
+        goes to the left.
+
+    Examples
+    --------
+    >>> s.tensorize(s.get_loops(s.get_sblock("res_shr"))[-1], vta.alu(config, "shr", 8))
+
+    Raises
+    ------
+    ScheduleError
+        If there is no such operation, or the operand is no 16-bit immediate.
+    """
+    op = _alu_op(op)
+    if imm is not None:
+        _check_immediate(imm)
+    operands = ["dst", "src"] + (["operand"] if imm is None else [])
 
     def meaning(dst: Any, src: Any, operand: Any = None) -> None:
         with T.grid(*_extents(dst)) as loops, T.sblock("alu"):
             lane = [
                 T.axis.spatial(e, v) for e, v in zip(_extents(dst), _listed(loops), strict=True)
             ]
-            second = stage.imm if operand is None else operand[tuple(lane)]
-            T.buffer_store(dst, lane_meaning(stage.op, src[tuple(lane)], second), lane)
+            second = imm if operand is None else operand[tuple(lane)]
+            T.buffer_store(dst, lane_meaning(op, src[tuple(lane)], second), lane)
 
     def call(dst: Any, src: Any, operand: Any = None) -> None:
-        second = stage.imm if operand is None else operand.access_ptr("r")
+        second = imm if operand is None else operand.access_ptr("r")
         pointers = dst.access_ptr("w"), src.access_ptr("r")
-        T.evaluate(T.call_extern("int32", ALU_CALL, int(stage.op), *pointers, second))
+        T.evaluate(T.call_extern("int32", ALU_CALL, int(op), *pointers, second))
 
-    second = "tile" if stage.imm is None else stage.imm
-    name = f"{ALU_CALL}.{stage.op.name.lower()}.{second}.{config.batch}x{config.block_out}"
+    second = "tile" if imm is None else imm
+    name = f"{ALU_CALL}.{op.name.lower()}.{second}.{config.batch}x{config.block_out}"
     tiles = [(operand, _acc_tile(config)) for operand in operands]
     return _register(name, tiles, ["dst"], meaning, call, reads=operands[1:])
 
@@ -118,7 +168,41 @@ def alu_reduction(config: HardwareConfig, op: AluOp) -> str:
     return _register(name, tiles, ["acc"], meaning, call)
 
 
+def lane_loops(intrinsic: str) -> int:
+    """Return how many innermost loops an intrinsic replaces."""
+    return len(lanes(intrinsic))
+
+
+def lanes(intrinsic: str) -> list[int]:
+    """Return the extents of these loops."""
+    body, extents = TensorIntrin.get(intrinsic).desc.body.block.body, []
+    while isinstance(body, tirx.For):
+        extents.append(int(body.extent))
+        body = body.body
+    return extents
+
+
 # ------------------------------------------------------------------------ construction
+
+IMMEDIATES = range(-(1 << 15), 1 << 15)
+"""What the ALU takes as an immediate operand."""
+
+
+def _alu_op(op: AluOp | str) -> AluOp:
+    if isinstance(op, AluOp):
+        return op
+    names = [known.name.lower() for known in AluOp]
+    if op not in names:
+        raise ScheduleError(f"the ALU has no {op!r}; it has {', '.join(names)}")
+    return AluOp[op.upper()]
+
+
+def _check_immediate(value: int) -> None:
+    if value not in IMMEDIATES:
+        raise ScheduleError(
+            f"the immediate is {value}; the ALU takes {IMMEDIATES[0]}..{IMMEDIATES[-1]}"
+        )
+
 
 _Tile = tuple[tuple[int, ...], str, str]
 

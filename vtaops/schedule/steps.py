@@ -8,8 +8,10 @@ from typing import Any
 from tvm import tirx
 from tvm.s_tir import SBlockRealize, Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.s_tir.schedule.schedule import ScheduleError as TvmScheduleError
 
 from vtaops.config import HardwareConfig
+from vtaops.errors import ScheduleError
 from vtaops.isa import AluOp
 from vtaops.ops.postprocess import VECTORS, AluStage
 from vtaops.schedule import intrinsics
@@ -116,17 +118,15 @@ def tensorize_decomposed(
     s: Schedule, config: HardwareConfig, acc: str, stages: list[AluStage]
 ) -> None:
     """Map all computation to intrinsics, the reset of `acc` being split off already."""
-    rank = lane_rank(config)
-    _tensorize(s, s.get_sblock(f"{acc}_init"), rank, intrinsics.reset(config))
-    _tensorize(s, s.get_sblock(f"{acc}_update"), rank + 1, intrinsics.gemm(config))
+    tensorize_block(s, f"{acc}_init", intrinsics.reset(config))
+    tensorize_block(s, f"{acc}_update", intrinsics.gemm(config))
     tensorize_stages(s, config, stages)
 
 
 def tensorize_stages(s: Schedule, config: HardwareConfig, stages: list[AluStage]) -> None:
     """Map ALU stages to intrinsics."""
     for stage in stages:
-        intrinsic = intrinsics.alu(config, stage)
-        _tensorize(s, s.get_sblock(stage.name), lane_rank(config), intrinsic)
+        tensorize_block(s, stage.name, intrinsics.alu(config, stage.op, stage.imm))
 
 
 def tensorize_reduction(
@@ -139,22 +139,52 @@ def tensorize_reduction(
 ) -> None:
     """Split the value `start` off a reduction by the ALU at loop `step`; map both."""
     s.decompose_reduction(s.get_sblock(block), step)
-    rank = lane_rank(config)
-    _tensorize(s, s.get_sblock(f"{block}_init"), rank, intrinsics.reset(config, start))
-    update = intrinsics.alu_reduction(config, op)
-    _tensorize(s, s.get_sblock(f"{block}_update"), rank, update)
+    tensorize_block(s, f"{block}_init", intrinsics.reset(config, start))
+    tensorize_block(s, f"{block}_update", intrinsics.alu_reduction(config, op))
 
 
-def lane_rank(config: HardwareConfig) -> int:
-    """Return how many loops run over the lanes of a tile; TVM drops a batch of 1."""
-    return len(config.acc.shape) if config.batch > 1 else 1
+def tensorize_block(s: Schedule, block: str, intrinsic: str) -> None:
+    """Replace the innermost loops of a block, those over lanes, by an intrinsic.
+
+    Raises
+    ------
+    ScheduleError
+        If the block's innermost loops are not those of the intrinsic, or it computes another thing.
+
+    Does what ``s.tensorize`` does, and puts the predicate of a block aside, which TVM's matcher
+    refuses: so tiles may overhang the operator.
+    """
+    loops = intrinsics.lane_loops(intrinsic)
+    found = s.get_loops(s.get_sblock(block))
+    extents = [int(s.get(loop).extent) for loop in found[-loops:]]
+    wanted = intrinsics.lanes(intrinsic)
+    if extents != wanted:
+        raise ScheduleError(
+            f"the innermost loops of block {block!r} have extents {extents}; {intrinsic} replaces "
+            f"{wanted}, the lanes of a tile: do not cut them, and reorder them innermost"
+        )
+    _put_predicate_outside(s, s.get_sblock(block), loops)
+    try:
+        s.tensorize(s.get_loops(s.get_sblock(block))[-loops], intrinsic)
+    except TvmScheduleError as error:
+        raise ScheduleError(
+            f"block {block!r} is not what {intrinsic} does: {_reason(s, block)}"
+        ) from error
 
 
-def _tensorize(s: Schedule, block: SBlockRV, loops: int, intrinsic: str) -> None:
-    """Replace the innermost `loops` of a block by an intrinsic."""
-    name = s.get(block).name_hint
-    _put_predicate_outside(s, block, loops)
-    s.tensorize(s.get_loops(s.get_sblock(name))[-loops], intrinsic)
+def _reason(s: Schedule, block: str) -> str:
+    """Say where a block that no intrinsic matched computes, and what."""
+    found = s.get(s.get_sblock(block))
+    touched = {region.source for region in [*found.writes, *found.reads]}
+    off_chip = sorted(str(b.name) for b in touched if str(b.scope()) in ("", "global"))
+    if off_chip:
+        return f"{' and '.join(off_chip)} lie in DRAM; give them a scratchpad first (s.set_scope)"
+    where = sorted({f"{b.name} in {b.scope()}" for b in touched})
+    statement: Any = found.body
+    while isinstance(statement, tirx.For | tirx.IfThenElse | SBlockRealize):
+        statement = getattr(statement, "block", statement)
+        statement = getattr(statement, "body", None) or statement.then_case
+    return f"`{str(statement).splitlines()[-1]}` on {', '.join(where)}"
 
 
 def _put_predicate_outside(s: Schedule, block: SBlockRV, loops: int) -> None:

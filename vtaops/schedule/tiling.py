@@ -9,6 +9,7 @@ from vtaops.errors import ScheduleError
 
 Operand = Literal["wgt", "inp"]
 PaddingRule = Literal["multiply", "skip"]
+Taps = Literal["all", "row", "one"]
 
 
 @dataclass(frozen=True)
@@ -42,11 +43,14 @@ class Tiling:
     padding : "multiply" or "skip"
         What happens to products with the zeros around an image: skipping them takes fewer tile
         products and more instructions. Upstream multiplies.
+    taps : "all", "row" or "one"
+        How much of a convolution's kernel one step multiplies: all of it, a row, or one tap. In
+        parts a kernel fits that is large or dilated; pixels are then loaded for each part.
 
     Raises
     ------
     ScheduleError
-        If a number is no positive integer, or `keep` or `padding` is none of its values.
+        If a number is no positive integer, or `keep`, `padding` or `taps` is none of its values.
     """
 
     oc: int
@@ -60,16 +64,14 @@ class Tiling:
     acc_tiles: int = 1
     keep: Operand = "wgt"
     padding: PaddingRule = "multiply"
+    taps: Taps = "all"
 
     def __post_init__(self) -> None:
-        if self.keep not in get_args(Operand):
-            raise ScheduleError(f"tiling keep is {self.keep!r}; it must be 'wgt' or 'inp'")
-        if self.padding not in get_args(PaddingRule):
-            raise ScheduleError(
-                f"tiling padding is {self.padding!r}; it must be 'multiply' or 'skip'"
-            )
         for name, value in vars(self).items():
-            if name in ("keep", "padding"):
+            if name in CHOICES:
+                if value not in CHOICES[name]:
+                    known = " or ".join(map(repr, CHOICES[name]))
+                    raise ScheduleError(f"tiling {name} is {value!r}; it must be {known}")
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ScheduleError(f"tiling {name} is {value!r}; it must be a positive integer")
@@ -85,3 +87,11 @@ class Tiling:
     def threads(self) -> int:
         """Number of virtual threads."""
         return self.oc_threads * self.h_threads
+
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "keep": get_args(Operand),
+    "padding": get_args(PaddingRule),
+    "taps": get_args(Taps),
+}
+"""The parameters that are no numbers, and their values."""

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from vtaops.capabilities import of_target
 from vtaops.compiler import check_arguments, compile
 from vtaops.config import HardwareConfig
-from vtaops.errors import DeviceError, ScheduleError, UnsupportedError
+from vtaops.errors import DeviceError, NoRoom, ScheduleError, UnsupportedError
 from vtaops.fallback import Host
 from vtaops.fallback import run as run_on_host
 from vtaops.ops import Operator
@@ -191,13 +191,28 @@ class Session(OperatorMethods, Closing):
         if key not in self._loaded:
             chosen = tiling
             if chosen is None and self._search != "off":
-                chosen = tune(op, self.device.config, self._search).tiling
+                chosen = tune(
+                    op, self.device.config, self._search, capabilities=self._capabilities
+                ).tiling
             program = compile(op, self.device.config, chosen, capabilities=self._capabilities)
             while len(self._loaded) >= LOADED_PROGRAMS:
-                self._loaded.popitem(last=False)[1].close()
-            self._loaded[key] = LoadedProgram(program, self.device)
+                self._evict()
+            self._loaded[key] = self._place_program(program)
         self._loaded.move_to_end(key)
         return self._loaded[key]
+
+    def _place_program(self, program: Program) -> LoadedProgram:
+        """Load a program; what was not used for longest leaves until there is room."""
+        while True:
+            try:
+                return LoadedProgram(program, self.device)
+            except NoRoom:
+                if not self._loaded:
+                    raise
+                self._evict()
+
+    def _evict(self) -> None:
+        self._loaded.popitem(last=False)[1].close()
 
     def _require_open(self) -> None:
         if self._closed:

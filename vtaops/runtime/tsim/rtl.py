@@ -7,7 +7,7 @@ are no part of the ISA (port width, queue depths).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from vtaops._data import data_directory
@@ -89,6 +89,10 @@ class RtlParameters:
     packed_multipliers: bool = True
 
     def __post_init__(self) -> None:
+        for f in fields(self):
+            value, kind = getattr(self, f.name), bool if f.type == "bool" else int
+            if type(value) is not kind and not (f.name == "dsp_multipliers" and value is None):
+                raise ConfigError(f"{f.name} is {value!r}; it must be of type {kind.__name__}")
         if self.port_bytes not in (8, 16, 32, 64):
             raise ConfigError(f"port_bytes is {self.port_bytes}; it must be 8, 16, 32 or 64")
         for name in ("burst_beats", "load_buffer_beats", "command_depth"):

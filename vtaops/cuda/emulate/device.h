@@ -10,7 +10,6 @@
 #define __device__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
-#define __restrict__
 
 #define UNSEEN __attribute__((no_sanitize("thread")))  // the detector does not see its accesses
 
@@ -23,14 +22,32 @@ using half = _Float16;
 template <typename T> static inline T max(T a, T b) { return a < b ? b : a; }
 template <typename T> static inline T min(T a, T b) { return b < a ? b : a; }
 
-struct alignas(16) float4 { float x, y, z, w; };
-struct alignas(8) float2 { float x, y; };
-struct alignas(16) int4 { int x, y, z, w; };
-struct alignas(8) int2 { int x, y; };
-struct alignas(16) uint4 { uint x, y, z, w; };
-struct alignas(8) uint2 { uint x, y; };
-struct alignas(4) char4 { schar x, y, z, w; };
-struct alignas(4) uchar4 { uchar x, y, z, w; };
+// Vectors are copied by the emulator, in one access, as GPUs load and store them.
+extern "C" void emulator_move(void* target, const void* source, int bytes);
+
+template <typename T, int N> struct Lanes;
+template <typename T> struct Lanes<T, 2> { T x, y; };
+template <typename T> struct Lanes<T, 4> { T x, y, z, w; };
+
+template <typename T, int N> struct alignas(sizeof(T) * N) Vector : Lanes<T, N> {
+  Vector() = default;
+  template <typename... S, typename = std::enable_if_t<sizeof...(S) == N>>
+  Vector(S... values) : Lanes<T, N>{T(values)...} {}
+  __attribute__((always_inline)) Vector(const Vector& v) { emulator_move(this, &v, sizeof v); }
+  __attribute__((always_inline)) Vector& operator=(const Vector& v) {
+    emulator_move(this, &v, sizeof v);
+    return *this;
+  }
+};
+
+using float4 = Vector<float, 4>;
+using float2 = Vector<float, 2>;
+using int4 = Vector<int, 4>;
+using int2 = Vector<int, 2>;
+using uint4 = Vector<uint, 4>;
+using uint2 = Vector<uint, 2>;
+using char4 = Vector<schar, 4>;
+using uchar4 = Vector<uchar, 4>;
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 static inline float2 make_float2(float x, float y) { return {x, y}; }
 static inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
@@ -41,24 +58,34 @@ static inline char4 make_char4(schar x, schar y, schar z, schar w) { return {x, 
 static inline int __float_as_int(float f) { int i; std::memcpy(&i, &f, 4); return i; }
 static inline float __int_as_float(int i) { float f; std::memcpy(&f, &i, 4); return f; }
 
+// Instructions that are counted by kind; profile.py has the same order.
+enum Kind { Dp4a, Mma, Shuffle, FragmentLoad, FragmentStore };
+extern "C" void emulator_count(int kind);
+
 static inline half __float2half_rn(float f) { return half(f); }
 static inline int __dp4a(int a, int b, int c) {
+  emulator_count(Dp4a);
   for (int i = 0; i < 32; i += 8) c += int8_t(a >> i) * int8_t(b >> i);
   return c;
 }
 static inline uint __dp4a(uint a, uint b, uint c) {
+  emulator_count(Dp4a);
   for (int i = 0; i < 32; i += 8) c += uint8_t(a >> i) * uint8_t(b >> i);
   return c;
 }
 
 struct Index { int x, y, z; };
 extern Index blockIdx, threadIdx;
+// The loops of the kernel around the present statement: where each of them is.
+extern volatile int emulator_loops[];
 
 extern "C" {
 // The shared array number `array` of the kernel, of `bytes` bytes in elements of `element` bytes.
 void* emulator_shared(int array, int bytes, int element);
 // Wait at __syncthreads() number `barrier` of the source.
 void emulator_barrier(int barrier);
+// Whether a statement is not the one that is left out.
+bool emulator_at(int point);
 // Exchange 8 bytes with the other threads of the warp.
 uint64_t emulator_shuffle(uint64_t value, int from_lane, int width, bool relative);
 // Wait for the warp, and tell all its threads (`everyone`, 32) what each of them shows.
@@ -69,6 +96,9 @@ void emulator_commit();
 void emulator_wait(int groups);
 // A fault unless an address and the stride of its rows are multiples of `bytes`.
 void emulator_aligned(const void* address, long stride, int bytes);
+// Between these two, what the threads of a warp touch is one request.
+void emulator_begin_fragment();
+void emulator_end_fragment();
 // Return the number of this thread in its warp.
 int emulator_lane();
 }
@@ -78,6 +108,7 @@ static inline unsigned __activemask() { return 0xffffffffu; }
 
 template <typename T>
 static inline T emulator_exchange(T value, int lane, int width, bool relative) {
+  emulator_count(Shuffle);
   uint64_t bits = 0;
   std::memcpy(&bits, &value, sizeof(T));
   bits = emulator_shuffle(bits, lane, width, relative);
@@ -126,20 +157,26 @@ template <typename F> static inline void fill_fragment(F& f, float value) {
 template <typename Use, int M, int N, int K, typename T, typename Layout>
 static inline void load_matrix_sync(fragment<Use, M, N, K, T, Layout>& f, const T* source, int row) {
   emulator_check(source, row);
+  emulator_count(FragmentLoad);
+  emulator_begin_fragment();
   for (int i = 0; i < kEach; ++i) {
     const int element = emulator_lane() * kEach + i, r = element / kSize, c = element % kSize;
     f.x[i] = source[std::is_same_v<Layout, row_major> ? r * row + c : c * row + r];
   }
+  emulator_end_fragment();
 }
 
 template <int M, int N, int K, typename T>
 static inline void store_matrix_sync(T* target, const fragment<accumulator, M, N, K, T>& f, int row,
                                      layout_t layout) {
   emulator_check(target, row);
+  emulator_count(FragmentStore);
+  emulator_begin_fragment();
   for (int i = 0; i < kEach; ++i) {
     const int element = emulator_lane() * kEach + i, r = element / kSize, c = element % kSize;
     target[layout == mem_row_major ? r * row + c : c * row + r] = f.x[i];
   }
+  emulator_end_fragment();
 }
 
 // These read the registers of other threads.
@@ -152,6 +189,7 @@ template <int M, int N, int K, typename T, typename LayoutA, typename LayoutB, t
 UNSEEN static void mma_sync(
     fragment<accumulator, M, N, K, S>& d, const fragment<matrix_a, M, N, K, T, LayoutA>& a,
     const fragment<matrix_b, M, N, K, T, LayoutB>& b, const fragment<accumulator, M, N, K, S>& c) {
+  emulator_count(Mma);
   const void *as[32], *bs[32];
   emulator_show(&a, as);
   emulator_show(&b, bs);

@@ -1,0 +1,347 @@
+"""A board among hostile and careless clients; clients of hostile boards."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from helpers.boards import ARRAYS, CONFIG, EXPECTED, OP, serving
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from vtaops import DeviceError, DeviceTimeout, Session, VTAError
+from vtaops.board.server import Limits
+from vtaops.capabilities import Capabilities
+from vtaops.config import Memory
+from vtaops.errors import ConfigError
+from vtaops.isa import Gemm
+from vtaops.program import Program, ProgramBuilder, Role
+from vtaops.runtime import LoadedProgram
+from vtaops.runtime.registers import RegisterMap
+from vtaops.runtime.remote import RemoteDevice
+from vtaops.runtime.wire import (
+    PROTOCOL_VERSION,
+    Connection,
+    ConnectionLost,
+    encode,
+    parse_address,
+    proof,
+)
+
+SECRET = b"a secret of more than sixteen bytes"
+
+
+def endless_program() -> Program:
+    """Return a program that the simulator works on for minutes."""
+    builder = ProgramBuilder(CONFIG)
+    builder.tiles("out", Role.OUTPUT, 1)
+    builder.micro_ops((0, 0, 0))
+    builder.load_micro_ops(0, 1)
+    loop = {"uop_begin": 0, "uop_end": 1, "iter_out": (1 << 14) - 1, "iter_in": (1 << 14) - 1}
+    for _ in range(200):
+        builder.add(Gemm(reset=1, **loop))
+    builder.nop(Memory.ACC, push_next=1)
+    builder.store(0, 0, 0, 1, pop_prev=1, push_prev=1)
+    builder.finish(pop_next=1)
+    return builder.build()
+
+
+def raw(server, login: bytes | None = SECRET, timeout: float = 10.0) -> socket.socket:
+    """Connect to a server; log in unless `login` is None."""
+    stream = socket.create_connection(parse_address(server.address), timeout)
+    if login is not None:
+        connection = Connection(stream)
+        deadline = time.monotonic() + timeout
+        hello, _ = connection.receive(deadline=deadline)
+        nonce = "00" * 32
+        answer = {"op": "login", "id": 0, "protocol": PROTOCOL_VERSION, "nonce": nonce}
+        answer["proof"] = proof(login, "client", hello["nonce"], nonce)
+        connection.send(answer, deadline=deadline)
+        connection.receive(deadline=deadline)
+    return stream
+
+
+def message(text: bytes, payload: bytes = b"") -> bytes:
+    """Return a message with any bytes in place of its JSON, and right checksums."""
+    check = zlib.crc32(payload, zlib.crc32(text))
+    preamble = struct.pack("<4sIII", b"VTB1", len(text), len(payload), check)
+    return preamble + struct.pack("<I", zlib.crc32(preamble)) + text + payload
+
+
+# ------------------------------------------------------------------------------ long runs
+
+
+@pytest.mark.parametrize("design", list(RegisterMap))
+def test_a_run_ends_at_its_timeout_and_the_next_one_works(design):
+    with serving(design=design) as server, RemoteDevice(server.address) as device:
+        with LoadedProgram(endless_program(), device) as loaded:
+            start = time.monotonic()
+            with pytest.raises(DeviceTimeout, match=r"FINISH within 0\.2 s"):
+                loaded.run(timeout=0.2)
+            assert time.monotonic() - start < 5
+        with Session(device) as session:
+            assert np.array_equal(session.run(OP, *ARRAYS), EXPECTED)
+
+
+def test_memory_is_given_and_read_during_the_run_of_another(monkeypatch):
+    with (
+        serving() as server,
+        RemoteDevice(server.address) as busy,
+        RemoteDevice(server.address, timeout=5) as other,
+    ):
+        loaded = LoadedProgram(endless_program(), busy)
+        with ThreadPoolExecutor(1) as pool:
+            run = pool.submit(loaded.run, timeout=3.0)
+            time.sleep(0.3)
+            data = np.arange(100_000, dtype=np.int32)
+            start = time.monotonic()
+            buffer = other.alloc(data.nbytes)
+            other.write(buffer, data)
+            assert np.array_equal(other.read(buffer, data.nbytes).view(np.int32), data)
+            other.info()
+            other.free(buffer)
+            assert not run.done()
+            assert time.monotonic() - start < 2.5
+            with pytest.raises(DeviceTimeout):
+                run.result()
+
+
+def test_a_run_does_not_keep_a_server_from_closing():
+    with serving() as server:
+        device = RemoteDevice(server.address)
+        loaded = LoadedProgram(endless_program(), device)
+        with ThreadPoolExecutor(1) as pool:
+            run = pool.submit(loaded.run, timeout=60.0)
+            time.sleep(0.3)
+            start = time.monotonic()
+            server.close()
+            assert time.monotonic() - start < 5
+            with pytest.raises(DeviceError, match=r"shutting down|closed the connection|broke"):
+                run.result()
+
+
+def test_a_process_ends_when_it_is_told_during_a_run():
+    command = [sys.executable, "-m", "vtaops.board", "virtual", "--port", "0", "--programmed"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        device = RemoteDevice(process.stdout.readline().split()[-1])
+        loaded = LoadedProgram(endless_program(), device)
+        with ThreadPoolExecutor(1) as pool:
+            run = pool.submit(loaded.run, timeout=60.0)
+            time.sleep(0.3)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(10) == 0
+            with pytest.raises(DeviceError):
+                run.result()
+
+
+# ------------------------------------------------------------------------------- messages
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"op":"info","id":NaN}',
+        b'{"op":"info","id":Infinity}',
+        b'{"op":"info","id":-1e999}',
+        b'{"op":"\\ud800","id":1}',
+        b'{"op":"info","id":1,"\\udfff":0}',
+        b'{"op":"info","id":' + b"[" * 30000 + b"]" * 30000 + b"}",
+        b'{"op":"info","id":"\xff"}',
+    ],
+)
+def test_what_is_no_json_is_answered(text):
+    with serving(secret=SECRET) as server, raw(server) as stream:
+        stream.sendall(message(text))
+        answer, _ = Connection(stream).receive(deadline=time.monotonic() + 5)
+        assert "holds no JSON" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize("number", ["null", "true", "1.5", '"1"', "[1]", "{}"])
+def test_an_id_is_an_integer(number):
+    with serving(secret=SECRET) as server, raw(server) as stream:
+        connection = Connection(stream)
+        stream.sendall(message(f'{{"op":"info","id":{number}}}'.encode()))
+        answer, _ = connection.receive(deadline=time.monotonic() + 5)
+        assert "must be an integer" in answer["error"]["message"]
+        stream.sendall(message(b'{"op":"info","id":7}'))
+        answer, _ = connection.receive(deadline=time.monotonic() + 5)
+        assert answer["id"] == 7
+        assert "error" not in answer
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=6,
+)
+OPERATIONS = {
+    "alloc": ["nbytes"],
+    "free": ["buffer"],
+    "write": ["buffer", "offset"],
+    "read": ["buffer", "offset", "nbytes"],
+    "fill": ["buffer", "sha256", "nbytes"],
+    "keep": ["buffer", "sha256", "nbytes"],
+    "launch": ["address", "count", "timeout"],
+    "stats": [],
+    "performance": [],
+    "reset_stats": [],
+    "info": [],
+    "upload": ["offset", "total"],
+    "program": ["sha256", "fingerprint", "register_map"],
+}
+NUMBERS = st.sampled_from([-(1 << 70), -1, 0, 1, 2, 16, 4096, 1 << 20, 1 << 31, 1 << 32, 1 << 63])
+
+
+@st.composite
+def requests(draw):
+    """Requests that are nearly right: operations with their fields, some of them wrong."""
+    operation = draw(st.sampled_from(sorted(OPERATIONS)))
+    fields = {"op": operation, "id": draw(st.integers(0, 1 << 40))}
+    for name in OPERATIONS[operation]:
+        usual = {"timeout": st.floats(-1, 1), "sha256": st.text(max_size=64)}.get(name, NUMBERS)
+        fields[name] = draw(usual if draw(st.integers(0, 9)) else JSON)
+    if not draw(st.integers(0, 9)):
+        fields[draw(st.text(max_size=6))] = draw(JSON)
+    return fields, draw(st.binary(max_size=64))
+
+
+def fuzz_requests(count: int) -> None:
+    with serving(secret=SECRET) as server:
+        streams = [raw(server)]
+
+        @settings(
+            max_examples=count,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            database=None,
+        )
+        @given(requests())
+        def each_is_answered(request):
+            fields, payload = request
+            stream = streams[0]
+            stream.sendall(message(json.dumps(fields).encode(), payload))
+            answer, _ = Connection(stream).receive(deadline=time.monotonic() + 10)
+            if "error" in answer:
+                assert "the server failed" not in answer["error"]["message"], (fields, answer)
+            if answer.get("last"):
+                stream.close()
+                streams[0] = raw(server)
+
+        each_is_answered()
+        streams[0].close()
+        with Session(RemoteDevice(server.address, secret=SECRET)) as session:
+            assert np.array_equal(session.run(OP, *ARRAYS), EXPECTED)
+
+
+def test_requests_of_all_kinds_are_answered():
+    fuzz_requests(300)
+
+
+@settings(max_examples=300, deadline=None, database=None)
+@given(JSON)
+def test_capabilities_of_a_hostile_board(values):
+    """What a board says about itself is an error of vtaops, or has the types that it must have."""
+    fields = dict.fromkeys(Capabilities.__dataclass_fields__, values)
+    try:
+        able = Capabilities(**fields)
+    except ConfigError:
+        return
+    assert isinstance(able.micro_ops, int)
+
+
+@pytest.mark.parametrize(
+    "capabilities",
+    [None, 3, [], {}, {"name": 1}, {"name": "x", "mul": "yes"}, {"name": "x", "y": 1}],
+)
+def test_a_hostile_board_is_an_error(monkeypatch, capabilities):
+    from vtaops.board import server as module
+
+    monkeypatch.setattr(module, "asdict", lambda _: capabilities)
+    with serving() as server, pytest.raises(VTAError, match="capabilities"):
+        RemoteDevice(server.address)
+
+
+# ---------------------------------------------------------------------------------- crowds
+
+
+def test_who_does_not_log_in_takes_no_session():
+    limits = Limits(sessions=2, logins=8, login_seconds=3.0)
+    with serving(secret=SECRET, limits=limits) as server:
+        silent = [raw(server, login=None) for _ in range(30)]
+        start = time.monotonic()
+        with Session(RemoteDevice(server.address, secret=SECRET, timeout=5)) as session:
+            assert np.array_equal(session.run(OP, *ARRAYS), EXPECTED)
+        assert time.monotonic() - start < 5
+        for stream in silent:
+            stream.close()
+
+
+def hostile(server, number: int, stop: threading.Event) -> None:
+    """Do one of many bad things to a server, again and again."""
+    rng = np.random.default_rng(number)
+    while not stop.is_set():
+        try:
+            knows = number % 50 == 0  # a few have the secret
+            with raw(server, SECRET if knows else None, timeout=1.0) as stream:
+                match number % 7:
+                    case 0:
+                        stream.sendall(message(b'{"op":"alloc","id":1,"nbytes":%d}' % (1 << 20)))
+                    case 1:
+                        stop.wait(0.5)  # says nothing
+                    case 2:
+                        stream.sendall(rng.bytes(200))
+                    case 3:
+                        stream.sendall(message(b'{"op":"login","id":NaN}'))
+                    case 4:
+                        stream.sendall(message(b'{"op":"login"}')[:10])
+                        stop.wait(0.3)
+                    case 5:
+                        stream.sendall(struct.pack("<4sIII", b"VTB1", 1 << 31, 1 << 31, 0) * 2)
+                    case _:
+                        connection = Connection(stream)
+                        connection.receive(deadline=time.monotonic() + 1)
+                        login = {"op": "login", "id": 0, "protocol": PROTOCOL_VERSION}
+                        guess = {**login, "nonce": "0", "proof": rng.bytes(32).hex()}
+                        stream.sendall(encode(guess))
+        except (OSError, ConnectionLost, DeviceTimeout):
+            stop.wait(0.01)
+
+
+def crowd(clients: int, calls: int, timeout: float) -> list[float]:
+    """Return the seconds of each call of a good client beside many hostile ones."""
+    stop = threading.Event()
+    seconds = []
+    with serving(secret=SECRET) as server:
+        threads = [
+            threading.Thread(target=hostile, args=(server, n, stop), daemon=True)
+            for n in range(clients)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in range(calls):
+                start = time.monotonic()
+                device = RemoteDevice(server.address, secret=SECRET, timeout=timeout)
+                with Session(device, timeout=timeout) as session:
+                    assert np.array_equal(session.run(OP, *ARRAYS), EXPECTED)
+                seconds.append(time.monotonic() - start)
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+    return seconds
+
+
+def test_a_good_client_among_hostile_ones_is_served():
+    assert len(crowd(clients=30, calls=5, timeout=10.0)) == 5

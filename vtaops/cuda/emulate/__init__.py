@@ -1,0 +1,26 @@
+"""CUDA kernels without a GPU: run thread by thread, checked at every access, and counted."""
+
+from vtaops.cuda.emulate.cards import CARDS, Card, card
+from vtaops.cuda.emulate.emulator import (
+    IN_ORDER,
+    REVERSED,
+    Emulated,
+    KernelFault,
+    Traffic,
+    compiler,
+)
+from vtaops.cuda.emulate.profile import Profile, profile
+
+__all__ = [
+    "CARDS",
+    "IN_ORDER",
+    "REVERSED",
+    "Card",
+    "Emulated",
+    "KernelFault",
+    "Profile",
+    "Traffic",
+    "card",
+    "compiler",
+    "profile",
+]

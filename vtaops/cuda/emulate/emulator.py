@@ -1,0 +1,329 @@
+"""Emulated: a generated CUDA kernel on the CPU, thread by thread, by emulator.cpp.
+
+The kernel is compiled with the host's C++ compiler against device.h. It runs under any order of its
+threads, every access is checked, and what its warps ask of the memory can be counted.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+from vtaops.cuda.target import Launch, entry_point
+from vtaops.errors import UnsupportedError, VTAError
+
+HERE = Path(__file__).parent
+IN_ORDER, REVERSED = 0, 1
+_NUMBERS = count()
+_SHARED = re.compile(r"__shared__ (?:alignas\(\d+\) )?([\w: ]+?) (\w+)\[(\d+)\];")
+_LOOP = re.compile(r"for \(int (\w+) = 0; \1 < \d+; \+\+\1\) \{")
+_LOOPS = 64
+_HELPER = re.compile(
+    r"^__forceinline__ __device__ void \w+\([^)]*\) \{\n(?:.*\n)*?\}", re.MULTILINE
+)
+_AHEAD = re.compile(
+    r"ptx_cp_async\w+\([^;]*\);|\b\w+_commit_group\(\);|\b\w+_wait_group_(?P<groups>\d+)\(\);"
+)
+"""Statements of a pipeline: copies that run ahead, groups of them, waits."""
+
+_PTX = {
+    r'asm volatile\("cp\.async\.c[ag]\.shared\.global \[%0\], \[%1\], %2;"\s*'
+    r':: "r"\((\w+)\), "l"\((\w+)\), "n"\((\d+)\)\);': r"emulator_copy(\1, \2, \3);",
+    r'asm volatile\("cp\.async\.commit_group;" :  : \);': "emulator_commit();",
+    r'asm volatile\("cp\.async\.wait_group (\d+);" :  :  : "memory"\);': r"emulator_wait(\1);",
+}
+"""The PTX instructions that the emulator knows; others do not compile."""
+
+_CODE = """#include "{header}"
+{body}
+extern "C" UNSEEN void emulator_entry(void** p) {{ {kernel}({arguments}); }}
+"""
+
+
+class KernelFault(VTAError):
+    """A kernel does what it must not do on a GPU: a race, divergent barriers, bounds."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What warps asked of one array by reads, or by writes; see emulator.cpp.
+
+    Attributes
+    ----------
+    array : str
+        Its name; "shared array n" in shared memory.
+    shared, write : bool
+        Where it lies, and which accesses are counted.
+    requests : int
+        Instructions of a warp.
+    lanes : int
+        Threads that took part in them.
+    nbytes : int
+        Bytes that the threads asked for.
+    units : int
+        Sectors of 32 bytes, one request after the other; or turns of the banks.
+    fewest : int
+        The units that so many different bytes need at least.
+    worst : int
+        Units of the worst request by the fewest: in shared memory, the ways of a bank conflict.
+    touched : int
+        Different sectors that were touched.
+    """
+
+    array: str
+    shared: bool
+    write: bool
+    requests: int
+    lanes: int
+    nbytes: int
+    units: int
+    fewest: int
+    worst: int
+    touched: int
+
+
+_COUNTS = ("requests", "lanes", "nbytes", "units", "fewest", "worst", "touched")
+
+
+class _Traffic(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_long) for name in _COUNTS)
+
+
+class Emulated:
+    """One kernel, compiled for the emulator.
+
+    Parameters
+    ----------
+    source : str
+        CUDA C++ with one kernel, as TVM generates it.
+    launch : Launch
+        Its grid and block.
+    counting : bool
+        Prepare for counts: slower.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The arrays that it takes, in the order of its parameters.
+    barriers : int
+        How often ``__syncthreads()`` stands in the source.
+    points : int
+        Statements that can be left out: barriers first, then copies that run ahead, their groups,
+        and waits for them.
+
+    Raises
+    ------
+    UnsupportedError
+        If there is no C++ compiler, or it refuses the kernel.
+    """
+
+    def __init__(self, source: str, launch: Launch, *, counting: bool = False) -> None:
+        entry = entry_point(source)
+        start = source.index('extern "C" __global__')
+        # Kernel parameters are not in the order of the host function: match them by name.
+        self.names = entry.parameters
+        self.barriers = source.count("__syncthreads();")
+        self.points = self.barriers + len(_AHEAD.findall(source[start:]))
+        self.launch = launch
+        code = _CODE.format(
+            header=HERE / "device.h",
+            body=_helpers(source) + _for_the_cpu(source[start:], counting),
+            kernel=entry.name,
+            arguments=", ".join(f"({kind})p[{i}]" for i, kind in enumerate(entry.types)),
+        )
+        self._library = ctypes.CDLL(str(_compile(code, counting)))
+        for name in ("passed", "counted", "warp_blocks", "lane_blocks", "steps"):
+            getattr(self._library, f"emulator_{name}").restype = ctypes.c_long
+        self._library.emulator_traffic.restype = ctypes.c_bool
+        self._counting = counting
+        self._loops = min(_LOOPS, len(_LOOP.findall(source[start:])))
+
+    def __call__(
+        self,
+        arrays: Mapping[str, npt.NDArray[Any]],
+        order: int = IN_ORDER,
+        without: int = -1,
+        *,
+        results: Iterable[str] = (),
+        blocks: Iterable[int] = (),
+        steps: int = 0,
+    ) -> None:
+        """Run on arrays by name.
+
+        Parameters
+        ----------
+        arrays : mapping
+            All that the kernel takes.
+        order : int
+            Of the threads: `IN_ORDER`, `REVERSED`, else the seed of a shuffle.
+        without : int
+            Number of one of the `points`, which is left out; a wait waits for one group less.
+        results : iterable of str
+            Arrays that must be written everywhere.
+        blocks : iterable of int
+            Run only these thread blocks, counted x first; none: all.
+        steps : int
+            Accesses to remember for `steps`.
+
+        Raises
+        ------
+        KernelFault
+            On a race, divergent barriers, access outside of an array or to no multiple of its
+            size, use of shared memory that is unwritten or too large, unwritten results.
+        """
+        used = [arrays[name] for name in self.names]
+        size, chosen, wanted = len(used), list(blocks), set(results)
+        message = ctypes.create_string_buffer(300)
+        integers = ctypes.c_int * size
+        self._library.emulator_launch(
+            self._library.emulator_entry,
+            (ctypes.c_void_p * size)(*(array.ctypes.data for array in used)),
+            (ctypes.c_char_p * size)(*(name.encode() for name in self.names)),
+            integers(*(array.nbytes for array in used)),
+            integers(*(array.itemsize for array in used)),
+            integers(*(name in wanted for name in self.names)),
+            size,
+            (ctypes.c_int * 3)(*self.launch.grid),
+            (ctypes.c_int * 3)(*self.launch.block),
+            order,
+            without,
+            (ctypes.c_int * len(chosen))(*chosen),
+            len(chosen),
+            ctypes.c_bool(self._counting),
+            self._loops,
+            ctypes.c_long(steps),
+            message,
+            len(message),
+        )
+        if message.value:
+            raise KernelFault(message.value.decode())
+
+    def passed(self, barrier: int) -> int:
+        """Return how often a barrier was passed in the last run, summed over the threads."""
+        return int(self._library.emulator_passed(barrier))
+
+    def counted(self, kind: int) -> int:
+        """Return how many threads made an instruction of a kind (device.h) in the last run."""
+        return int(self._library.emulator_counted(kind))
+
+    def convergence(self) -> float:
+        """Return which share of the threads of a warp goes through a basic block together."""
+        warps = int(self._library.emulator_warp_blocks())
+        return int(self._library.emulator_lane_blocks()) / (32 * warps) if warps else 1.0
+
+    def traffic(self) -> list[Traffic]:
+        """Return what was counted of each array in the last run, reads and writes."""
+        found: list[Traffic] = []
+        shared, counted = ctypes.c_bool(), _Traffic()
+        for number in count():
+            for write in (False, True):
+                pointers = ctypes.byref(counted), ctypes.byref(shared)
+                if not self._library.emulator_traffic(number, ctypes.c_bool(write), *pointers):
+                    return found
+                arguments = len(self.names)
+                name = self.names[number] if number < arguments else f"shared {number - arguments}"
+                numbers = {field: getattr(counted, field) for field in _COUNTS}
+                if counted.requests:
+                    found.append(Traffic(name, shared.value, write, **numbers))
+        raise AssertionError
+
+    def steps(self) -> npt.NDArray[Any]:
+        """Return the accesses that the last run remembered.
+
+        Returns
+        -------
+        numpy.ndarray of int32
+            (accesses, 5): thread of the grid, how many accesses it made before, number of the array
+            (arguments in order of `names`, then shared arrays), element, whether it wrote.
+        """
+        import numpy as np
+
+        result = np.empty((int(self._library.emulator_steps(None)), 5), np.int32)
+        self._library.emulator_steps(result.ctypes.data_as(ctypes.c_void_p))
+        return result
+
+
+def _helpers(source: str) -> str:
+    """Return the functions that TVM defines ahead of a kernel for PTX instructions."""
+    text = "\n".join(match[0] for match in _HELPER.finditer(source))
+    for instruction, call in _PTX.items():
+        text = re.sub(instruction, call, text)
+    return text.replace("unsigned int dst_addr", "void* dst_addr") + "\n"
+
+
+def _for_the_cpu(body: str, counting: bool) -> str:
+    """Return the kernel with numbered barriers and loops, and the emulator's shared arrays."""
+    arrays, barriers, loops = count(), count(), count()
+    body = _SHARED.sub(
+        lambda m: (
+            f"{m[1]}* {m[2]} = ({m[1]}*)emulator_shared("
+            f"{next(arrays)}, sizeof({m[1]}) * {m[3]}, sizeof({m[1]}));"
+        ),
+        body,
+    )
+    points = count(body.count("__syncthreads();"))
+    body = _AHEAD.sub(lambda m: _guarded(next(points), m), body)
+    if counting:
+        body = _LOOP.sub(lambda m: f"{m[0]} emulator_loops[{next(loops) % _LOOPS}] = {m[1]};", body)
+    return re.sub(
+        re.escape("__syncthreads();"), lambda _: f"emulator_barrier({next(barriers)});", body
+    )
+
+
+def _guarded(point: int, match: re.Match[str]) -> str:
+    """Return a statement of a pipeline that can be left out; a wait then waits for less."""
+    left_out = f"else emulator_wait({int(match['groups']) + 1});" if match["groups"] else ""
+    return f"if (emulator_at({point})) {{ {match[0]} }} {left_out}"
+
+
+@cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="vtaops_emulator")
+
+
+@cache
+def _emulator() -> Path:
+    """Return the object file of the emulator itself."""
+    path = Path(_folder().name, "emulator.o")
+    _run("-O2", "-c", "-o", path, HERE / "emulator.cpp")
+    return path
+
+
+def _compile(code: str, counting: bool) -> Path:
+    """Return the shared library of a kernel and the emulator."""
+    emulator = _emulator()
+    stem = Path(_folder().name, f"kernel{next(_NUMBERS)}")
+    source, compiled, library = (stem.with_suffix(suffix) for suffix in (".cpp", ".o", ".so"))
+    source.write_text(code)
+    # Only the kernel is instrumented, and the emulator takes the place of the sanitizer's library.
+    # Registers begin with a pattern, so that a sum that nobody set to zero is far from right.
+    flags = ["-O1", "-fsanitize=thread", "-ftrivial-auto-var-init=pattern"]
+    _run(*flags, *["-fsanitize-coverage=trace-pc"] * counting, "-c", "-o", compiled, source)
+    _run("-shared", "-Wl,-Bsymbolic", "-o", library, compiled, emulator)
+    return library
+
+
+def compiler() -> str | None:
+    """Return the path of the C++ compiler that the emulator needs; None if it is not there."""
+    return shutil.which("g++")
+
+
+def _run(*arguments: Any) -> None:
+    found = compiler()
+    if found is None:
+        raise UnsupportedError("the emulator needs a C++ compiler: install g++")
+    command = [found, "-std=c++17", "-w", "-fPIC", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UnsupportedError(f"g++ refused the kernel: {done.stderr.strip()[-800:]}")

@@ -1,0 +1,200 @@
+"""Profile: what a kernel asks of a GPU, counted without one, and the least time a card needs.
+
+`profile` runs some thread blocks of a kernel in the emulator. Its counts are those of the source as
+TVM writes it: an assembler may still join neighbouring loads, or keep more in registers. Times
+follow from them as bounds (arithmetic, memory, shared memory, each alone), never as predictions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from vtaops.cuda.emulate.cards import Card
+from vtaops.cuda.emulate.emulator import Emulated, Traffic
+from vtaops.cuda.kernel import CudaKernel
+from vtaops.cuda.resources import Resources, find_nvcc, known_archs, occupancy, resources
+from vtaops.errors import UnsupportedError
+from vtaops.kernels.ops import TensorOp
+
+SECTOR, BANK_BYTES = 32, 128
+"""Bytes that global memory moves at once, and those of shared memory's banks in a turn."""
+
+_KINDS = ("dp4a", "tensor products", "shuffles", "fragment loads", "fragment stores")
+"""Instructions that the emulator counts, in the order of device.h."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a kernel asks of a GPU, counted in some of its blocks.
+
+    Attributes
+    ----------
+    op : TensorOp
+        What it computes.
+    arch : str
+        For which compute capability.
+    threads, blocks, sampled : int
+        Threads of a block; blocks of the grid, and how many of them ran.
+    traffic : tuple of Traffic
+        By array, reads and writes apart, of the blocks that ran.
+    instructions : dict
+        How often warps made special instructions, by kind, of the whole grid.
+    barriers : float
+        How often a thread waits at ``__syncthreads()``.
+    convergence : float
+        Share of the threads of a warp that go through a basic block together, 0 to 1.
+    used : Resources or None
+        What nvcc says that it occupies; None where nvcc is not, or does not know the GPU.
+    """
+
+    op: TensorOp
+    arch: str
+    threads: int
+    blocks: int
+    sampled: int
+    traffic: tuple[Traffic, ...]
+    instructions: dict[str, int]
+    barriers: float
+    convergence: float
+    used: Resources | None
+
+    def sum(self, field: str, *, shared: bool, write: bool | None = None) -> float:
+        """Return a field of `Traffic`, summed over global or shared arrays, of the whole grid."""
+        found: list[int] = [
+            getattr(part, field)
+            for part in self.traffic
+            if part.shared == shared and write in (None, part.write)
+        ]
+        return sum(found) * self.blocks / self.sampled
+
+    @property
+    def sectors_per_request(self) -> float:
+        """Sectors that a request of a warp to global memory takes; 4 bytes per thread take 4."""
+        requests = self.sum("requests", shared=False)
+        return self.sum("units", shared=False) / requests if requests else 0.0
+
+    @property
+    def conflict(self) -> float:
+        """Turns of the banks per turn that would be needed; 1 is without conflicts."""
+        fewest = self.sum("fewest", shared=True)
+        return self.sum("units", shared=True) / fewest if fewest else 1.0
+
+    @property
+    def ways(self) -> int:
+        """The worst bank conflict of a request: how many words one bank has to give in turn."""
+        return max((part.worst for part in self.traffic if part.shared), default=1)
+
+    @property
+    def overfetch(self) -> float:
+        """Sectors taken by those that the bytes of each request need at least; 1 is coalesced."""
+        fewest = self.sum("fewest", shared=False)
+        return self.sum("units", shared=False) / fewest if fewest else 1.0
+
+    @property
+    def global_bytes(self) -> float:
+        """Bytes between multiprocessors and the cache: all sectors of all requests."""
+        return SECTOR * self.sum("units", shared=False)
+
+    @property
+    def shared_loads_per_fma(self) -> float:
+        """Loads of a thread from shared memory per multiply-add that the definition asks for."""
+        return 2 * self.sum("lanes", shared=True, write=False) / self.op.flops
+
+    @property
+    def occupancy(self) -> float | None:
+        """Share of a multiprocessor's threads that can be resident; None without nvcc."""
+        return None if self.used is None else occupancy(self.used, self.threads, self.arch)
+
+    def bounds(self, card: Card) -> dict[str, float]:
+        """Return the least seconds that a card needs, by what would limit it.
+
+        Parameters
+        ----------
+        card : Card
+            One of `vtaops.cuda.emulate.CARDS`.
+
+        Returns
+        -------
+        dict
+            "arithmetic": the operations of the definition at the card's peak; "memory": each byte
+            of the arguments once; "sectors": all sectors at 64 bytes per cycle and multiprocessor
+            (the path to the second-level cache); "shared": all turns of the banks, one per cycle
+            and multiprocessor. The last two count the multiprocessors that have a block.
+        """
+        busy = min(self.blocks, card.multiprocessors) * card.gigahertz * 1e9
+        peak = 2.0 * card.lanes * card.cycles
+        if self.instructions["tensor products"]:
+            peak = 1e12 * dict(card.tensor).get(self.op.inputs[0].dtype, peak / 1e12)
+        elif self.instructions["dp4a"]:
+            peak *= 4
+        return {
+            "arithmetic": self.op.flops / peak,
+            "memory": self.op.nbytes / (card.gigabytes_per_second * 1e9),
+            "sectors": self.global_bytes / (64 * busy),
+            "shared": self.sum("units", shared=True) / busy,
+        }
+
+    def limit(self, card: Card) -> str:
+        """Return which of `bounds` is the largest."""
+        bounds = self.bounds(card)
+        return max(bounds, key=lambda name: bounds[name])
+
+
+def profile(kernel: CudaKernel | TensorOp, blocks: int = 2) -> Profile:
+    """Count what a kernel asks of a GPU.
+
+    Parameters
+    ----------
+    kernel : CudaKernel or TensorOp
+        The kernel; of an operator, the one that its schedule chooses.
+    blocks : int
+        Thread blocks that run, spread evenly over the grid, its corners included.
+
+    Raises
+    ------
+    UnsupportedError
+        If there is no C++ compiler.
+    KernelFault
+        If the kernel does what it must not do.
+
+    Examples
+    --------
+    >>> counts = profile(MatmulOp(512, 512, 512))
+    >>> counts.conflict, counts.bounds(CARDS["T4"])
+    """
+    found = kernel if isinstance(kernel, CudaKernel) else CudaKernel(kernel)
+    op, source, launch = found.op, found.source(), found.launch
+    emulated = Emulated(source, launch, counting=True)
+    grid = prod(launch.grid)
+    chosen = sorted({round(i) for i in np.linspace(0, grid - 1, min(blocks, grid))})
+    arrays = {spec.name: np.zeros(spec.shape, spec.dtype) for spec in (*op.inputs, op.output)}
+    emulated(arrays, blocks=chosen)
+    scale, threads = grid / len(chosen), launch.threads
+    warps = -(-threads // 32) / threads
+    counts = [emulated.counted(kind) * scale * warps for kind in range(len(_KINDS))]
+    passed = sum(emulated.passed(barrier) for barrier in range(emulated.barriers))
+    return Profile(
+        op,
+        found.target.arch,
+        threads,
+        grid,
+        len(chosen),
+        tuple(emulated.traffic()),
+        {kind: round(number) for kind, number in zip(_KINDS, counts, strict=True)},
+        passed / threads / len(chosen),
+        emulated.convergence(),
+        _resources(source, found.target.arch),
+    )
+
+
+def _resources(source: str, arch: str) -> Resources | None:
+    """Return what a kernel occupies, if nvcc can tell."""
+    if find_nvcc() is None or arch not in known_archs():
+        return None
+    try:
+        return resources(source, arch)
+    except UnsupportedError:
+        return None

@@ -1,0 +1,6 @@
+"""Networks from model files: Relax as the normal form, and what VTA runs of it."""
+
+from vtaops.relax.graphs import to_graph
+from vtaops.relax.importing import import_model, to_relax
+
+__all__ = ["import_model", "to_graph", "to_relax"]

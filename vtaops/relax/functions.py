@@ -1,0 +1,101 @@
+"""Functions of one value: any chain of elementwise operators as a table of 256 results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from vtaops.relax.values import Array, Value, real
+
+_erf = np.vectorize(math.erf, otypes=[np.float32])
+
+
+def _sigmoid(x: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def _gelu(x: Array) -> Array:
+    return np.asarray(x * (1 + _erf(x / np.float32(math.sqrt(2)))) / 2)
+
+
+def _clip(value: Value, x: Array) -> Array:
+    low, high = (np.float32(bound) for bound in value.extra)
+    return np.asarray(np.clip(x, low, high))
+
+
+ELEMENTWISE: dict[str, Callable[..., Any]] = {
+    "sigmoid": lambda _, x: _sigmoid(x),
+    "tanh": lambda _, x: np.tanh(x),
+    "exp": lambda _, x: np.exp(x),
+    "log": lambda _, x: np.log(x),
+    "sqrt": lambda _, x: np.sqrt(x),
+    "rsqrt": lambda _, x: 1 / np.sqrt(x),
+    "erf": lambda _, x: _erf(x),
+    "abs": lambda _, x: np.abs(x),
+    "negative": lambda _, x: -x,
+    "floor": lambda _, x: np.floor(x),
+    "nn.relu": lambda _, x: np.maximum(x, 0),
+    "nn.leakyrelu": lambda v, x: np.where(x >= 0, x, x * np.float32(v.attrs.alpha)),
+    "nn.gelu": lambda _, x: _gelu(x),
+    "nn.silu": lambda _, x: x * _sigmoid(x),
+    "clip": _clip,
+    "add": lambda _, x, y: x + y,
+    "subtract": lambda _, x, y: x - y,
+    "multiply": lambda _, x, y: x * y,
+    "divide": lambda _, x, y: x / y,
+    "power": lambda _, x, y: np.power(x, y),
+    "minimum": lambda _, x, y: np.minimum(x, y),
+    "maximum": lambda _, x, y: np.maximum(x, y),
+}
+"""Elementwise operators of Relax in NumPy, in float32; they get their value and the arguments."""
+
+
+LONGEST_CHAIN = 12
+"""Operators in a row that are looked at; no activation function in use has more."""
+
+
+def argument_of(value: Value) -> Value | None:
+    """Return the one dequantised tensor of which a value is an elementwise function, else None."""
+    found = _arguments(value, value.shape, LONGEST_CHAIN)
+    return found.pop() if found is not None and len(found) == 1 else None
+
+
+def apply(value: Value, argument: Value, x: Array) -> Array:
+    """Return the function's results for the values `x` of its argument."""
+    if value is argument:
+        return x
+    constant = real(value)
+    if constant is not None:
+        return constant.reshape(()).astype(np.float32)
+    arguments = [apply(operand, argument, x) for operand in value.args]
+    with np.errstate(all="ignore"):
+        return np.asarray(ELEMENTWISE[value.op](value, *arguments), np.float32)
+
+
+def names(value: Value, argument: Value) -> list[str]:
+    """Return the operators that the function consists of, the first applied first."""
+    if value is argument or real(value) is not None:
+        return []
+    return [name for operand in value.args for name in names(operand, argument)] + [value.op]
+
+
+def _arguments(value: Value, shape: tuple[int, ...], depth: int) -> set[Value] | None:
+    constant = real(value)
+    if constant is not None:
+        return set() if constant.size == 1 else None
+    if value.shape != shape:
+        return None
+    if value.op == "dequantize":
+        return {value}
+    if value.op not in ELEMENTWISE or not depth:
+        return None
+    found: set[Value] = set()
+    for operand in value.args:
+        inner = _arguments(operand, shape, depth - 1)
+        if inner is None:
+            return None
+        found |= inner
+    return found

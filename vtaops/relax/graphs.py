@@ -1,0 +1,258 @@
+"""From the normal form to the integer graph: what is translated, and what stays on the host.
+
+Values are visited from the outputs backwards, so only what is needed is looked at. Each quantised
+tensor gets its integer operators (`translate`) or, where that fails, is quantised from what the
+host computes. The host's operators are joined to as few functions as the order allows: operators
+of one phase, which is the number of times that data came back from the accelerator before them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from vtaops.errors import UnsupportedError
+from vtaops.graph import Dequantize, Graph, Host, Quantize, Tensor
+from vtaops.relax.host import RelaxFunction, host_module
+from vtaops.relax.steps import Grid, Leaf, NotTranslated, Source, Target, grid_of
+from vtaops.relax.translate import EIGHT_BITS, RULES, natural_grid, translate, translate_root
+from vtaops.relax.values import Body, Value, read
+
+FLOAT = "the model is not quantised: see vtaops.quantize and the command vtaops quantize"
+
+
+def to_graph(mod: Any, name: str = "network") -> Graph:
+    """Translate a Relax module in normal form (see `vtaops.relax.to_relax`) to an integer graph.
+
+    Parameters
+    ----------
+    mod
+        A module whose function `main` computes on tensors of static shape.
+    name
+        Of the graph.
+
+    Returns
+    -------
+    vtaops.graph.Graph
+        Integer operators between quantised tensors; `Host` for all else, with the reason.
+
+    Raises
+    ------
+    ModelError
+        If a shape is not static.
+    UnsupportedError
+        If the module holds more than one function, or types that no device has.
+    """
+    body = read(mod)
+    return _Emitter(mod, body, Plan(body), name).graph
+
+
+class Plan:
+    """What becomes of each value.
+
+    Attributes
+    ----------
+    sources
+        Quantised values and movements of them, with their integer operators.
+    quantized
+        Quantised values that are rounded from what the host computes.
+    host
+        Values that the host computes.
+    reasons
+        Why, for values of `host` and `quantized`.
+    """
+
+    def __init__(self, body: Body) -> None:
+        self.sources: dict[Value, Source] = {}
+        self.quantized: dict[Value, Grid] = {}
+        self.host: dict[Value, None] = {}
+        self.reasons: dict[Value, str] = {}
+        self._phases: dict[Value, int] = {}
+        self._quantised_model = any(value.op == "quantize" for value in body.bindings)
+        self._visit(body.outputs)
+
+    def phase(self, value: Value) -> int:
+        """Return how often data came back from the accelerator before a value is known."""
+        return self._phases.get(value, 0)
+
+    def _visit(self, outputs: Iterable[Value]) -> None:
+        """Visit depth first without recursion: networks are deep."""
+        stack = [(value, False) for value in outputs]
+        done: set[Value] = set()
+        while stack:
+            value, ready = stack.pop()
+            if ready:
+                self._phases[value] = self._phase(value)
+            elif value not in done:
+                done.add(value)
+                stack.append((value, True))
+                stack.extend((needed, False) for needed in self._classify(value))
+
+    def _classify(self, value: Value) -> list[Value]:
+        """Decide on a value; return the values that it needs."""
+        if value.op == "input" or value.fixed:
+            return []
+        try:
+            grid = natural_grid(value)
+            if grid is not None:
+                if value.op == "quantize":
+                    self.sources[value] = translate(value.args[0], Target(grid))
+                else:
+                    self.sources[value] = translate_root(value, Target(grid))
+                return list(_leaves(self.sources[value]))
+            reason = self._why(value)
+        except NotTranslated as error:
+            reason = str(error)
+            if value.op == "quantize" and (grid := _grid_or_none(value)) is not None:
+                self.quantized[value] = grid
+                self.reasons[value] = reason
+                return [value.args[0]]
+        self.host[value] = None
+        self.reasons[value] = reason
+        return list(value.args)
+
+    def _why(self, value: Value) -> str:
+        if not self._quantised_model:
+            return FLOAT
+        if value.op in RULES or value.op == "split":
+            return f"{value.op} is not between quantised tensors"
+        return f"VTA has no operator {value.op}"
+
+    def _phase(self, value: Value) -> int:
+        if value in self.sources:
+            return max((self.phase(leaf) for leaf in _leaves(self.sources[value])), default=0)
+        if value in self.quantized:
+            return self.phase(value.args[0])
+        phases = (
+            self.phase(argument) + (argument in self.sources or argument in self.quantized)
+            for argument in value.args
+        )
+        return max(phases, default=0)
+
+
+def _grid_or_none(value: Value) -> Grid | None:
+    try:
+        return grid_of(value)
+    except NotTranslated:
+        return None
+
+
+def _leaves(source: Source) -> Iterable[Value]:
+    if isinstance(source, Leaf):
+        return (source.value,)
+    return (leaf.value for leaf in source.leaves())
+
+
+class _Emitter:
+    """Puts a plan into a graph, phase by phase: first the host's function, then what reads it."""
+
+    def __init__(self, mod: Any, body: Body, plan: Plan, name: str) -> None:
+        self.graph = Graph(name)
+        self._mod, self._body, self._plan = mod, body, plan
+        self._integers: dict[Value, Tensor] = {}
+        self._floats: dict[Value, Tensor] = {}
+        self._inputs()
+        last = max((plan.phase(value) for value in body.bindings), default=0)
+        for phase in range(last + 1):
+            self._host(phase)
+            for value in body.bindings:
+                if plan.phase(value) == phase:
+                    self._quantized(value)
+        self.graph.output(*(self._output(value) for value in body.outputs))
+
+    def _inputs(self) -> None:
+        grids = {
+            leaf.value: leaf.grid
+            for source in self._plan.sources.values()
+            for leaf in ([source] if isinstance(source, Leaf) else source.leaves())
+            if leaf.value.op == "input"
+        }
+        for value in self._body.inputs:
+            grid = grids.get(value, Grid(1.0, 0))
+            tensor = self.graph.input(
+                value.name, value.shape, value.dtype, scale=grid.scale, zero_point=grid.zero_point
+            )
+            (self._integers if value in grids else self._floats)[value] = tensor
+
+    def _quantized(self, value: Value) -> None:
+        if value in self._plan.quantized:
+            grid = self._plan.quantized[value]
+            op = Quantize(grid.scale, grid.zero_point)
+            self._integers[value] = self.graph.add(op, self._float(value.args[0]))
+        elif value.dtype in EIGHT_BITS and value in self._plan.sources:
+            self._integers[value] = self._emit(self._plan.sources[value])
+
+    def _emit(self, source: Source) -> Tensor:
+        if isinstance(source, Leaf):
+            return self._integers[source.value]
+        inputs = [self._emit(part) for part in source.inputs]
+        return self.graph.add(source.op, *inputs, scale=source.scale)
+
+    def _float(self, value: Value) -> Tensor:
+        """Return a value as the host takes it: float, or as it is if it is no float."""
+        if value not in self._floats:
+            if value in self._integers:
+                return self._integers[value]
+            self._floats[value] = self.graph.add(
+                Dequantize(), self._emit(self._plan.sources[value])
+            )
+        return self._floats[value]
+
+    def _output(self, value: Value) -> Tensor:
+        if value.fixed:
+            raise UnsupportedError("an output of the model is a constant")
+        if value.dtype != "uint8" or value in self._floats:
+            return self._float(value)
+        function = RelaxFunction(host_module(self._mod, [value], [], [value]))
+        outputs = (Tensor("-", value.shape, "uint8"),)
+        op = Host(function, outputs, ("astype",), "the model's output is uint8")
+        return self.graph.add(op, self._float(value))
+
+    def _host(self, phase: int) -> None:
+        """Add the one function of a phase that the host computes."""
+        plan = self._plan
+        group = [
+            v
+            for v in self._body.bindings
+            if v in plan.host and plan.phase(v) == phase and not v.fixed
+        ]
+        if not group:
+            return
+        inside = set(group)
+        outputs = [v for v in group if self._read_outside(v, inside)]
+        bindings = _with_constants(self._body.bindings, group)
+        inputs = list(
+            dict.fromkeys(a for v in group for a in v.args if a not in inside and not a.fixed)
+        )
+        function = RelaxFunction(host_module(self._mod, inputs, bindings, outputs))
+        shapes = tuple(Tensor("-", v.shape, _dtype(v)) for v in outputs)
+        reasons = "; ".join(dict.fromkeys(plan.reasons[v] for v in group))
+        operators = tuple(dict.fromkeys(v.op for v in group))
+        op = Host(function, shapes, operators, reasons)
+        tensors = self.graph.add_many(op, *(self._float(v) for v in inputs))
+        self._floats.update(zip(outputs, tensors, strict=True))
+
+    def _read_outside(self, value: Value, inside: set[Value]) -> bool:
+        plan = self._plan
+        return any(
+            v is None or (v not in inside and (v in plan.host or v in plan.quantized))
+            for v in value.readers
+        )
+
+
+def _with_constants(bindings: Sequence[Value], group: Sequence[Value]) -> list[Value]:
+    """Return the group's bindings with those on constants that they read, in order."""
+    wanted: set[Value] = set()
+    stack = list(group)
+    while stack:
+        value = stack.pop()
+        if value not in wanted:
+            wanted.add(value)
+            stack.extend(a for a in value.args if a.fixed)
+    return [value for value in bindings if value in wanted]
+
+
+def _dtype(value: Value) -> str:
+    if value.dtype == "tuple":
+        raise UnsupportedError(f"{value.op} returns a tuple that is used as a whole")
+    return value.dtype

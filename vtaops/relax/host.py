@@ -1,0 +1,140 @@
+"""Parts of a network that TVM compiles for the host."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.errors import ProgramError, UnsupportedError
+from vtaops.graph.host import HostFunction
+from vtaops.relax.values import Value
+
+Array = npt.NDArray[np.generic]
+
+
+class RelaxFunction(HostFunction):
+    """A Relax function on the processor, compiled on its first call.
+
+    Parameters
+    ----------
+    mod
+        A module whose function `main` takes tensors and returns a tuple of them.
+    """
+
+    kind = "relax"
+
+    def __init__(self, mod: Any) -> None:
+        self._mod = mod
+        self._library: Any = None
+        self._call: Any = None
+
+    def __call__(self, *arrays: Array) -> tuple[Array, ...]:
+        import tvm
+        from tvm import relax
+
+        if self._call is None:
+            self._call = relax.VirtualMachine(self._compiled(), tvm.cpu())["main"]
+        tensors = [tvm.runtime.tensor(np.ascontiguousarray(array)) for array in arrays]
+        return tuple(result.numpy() for result in self._call(*tensors))
+
+    def to_bytes(self) -> bytes:
+        """Return the compiled function as a shared library of this processor."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "host.so"
+            self._compiled().export_library(str(path))
+            return path.read_bytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> RelaxFunction:
+        import tvm
+
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "host.so"
+            path.write_bytes(data)
+            try:
+                library = tvm.runtime.load_module(str(path))
+            except Exception as error:  # the loader of the system and TVM raise what they like
+                raise ProgramError("a host function is no library of this processor") from error
+        found = cls(None)
+        found._library = library
+        return found
+
+    def _compiled(self) -> Any:
+        import tvm
+
+        if self._library is None:
+            try:
+                self._library = tvm.compile(self._mod, target="llvm")
+            except Exception as error:  # TVM's errors share no base class but Exception
+                reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
+                raise UnsupportedError(
+                    f"TVM cannot compile a part of the model for the host: {reason}"
+                ) from error
+        return self._library
+
+
+def host_module(
+    mod: Any, inputs: Sequence[Value], bindings: Sequence[Value], outputs: Sequence[Value]
+) -> Any:
+    """Return a module whose `main` computes some bindings of a Relax module.
+
+    Parameters
+    ----------
+    mod
+        The module that the values were read from; its TIR functions come along.
+    inputs
+        Values that become parameters.
+    bindings
+        What is computed, in order.
+    outputs
+        Values returned, as a tuple.
+    """
+    import tvm
+    from tvm import relax
+
+    wanted = {value.var for value in bindings}
+    (main,) = [f for f in mod.functions.values() if isinstance(f, relax.Function)]
+    kept = [
+        binding for block in main.body.blocks for binding in block.bindings if binding.var in wanted
+    ]
+    parameters, conversions = _parameters(inputs)
+    results = [value.var for value in outputs]
+    body = relax.SeqExpr([relax.BindingBlock([*conversions, *kept])], relax.Tuple(results))
+    returned = relax.TupleType([result.ty for result in results])
+    function = relax.Function(parameters, body, ret_ty=returned)
+    functions = {v: f for v, f in mod.functions.items() if not isinstance(f, relax.Function)}
+    made = tvm.IRModule({**functions, tvm.ir.GlobalVar("main"): function})
+    made["main"] = function.with_attr("global_symbol", "main")
+    return relax.transform.DeadCodeElimination()(relax.transform.ConvertToDataflow()(made))
+
+
+def _parameters(inputs: Sequence[Value]) -> tuple[list[Any], list[Any]]:
+    """Return parameters, and what turns the graph's int8 into uint8 where the model has that."""
+    from tvm import relax
+
+    parameters, conversions = [], []
+    builder = relax.BlockBuilder()
+    for value in inputs:
+        if value.dtype != "uint8" or value.op == "input":
+            parameters.append(value.var)
+            continue
+        last = relax.Var(f"{value.name}_int8", relax.TensorType(value.shape, "int8"))
+        parameters.append(last)
+        for convert in _TO_UINT8:
+            call = builder.normalize(convert(relax, last))
+            end = convert is _TO_UINT8[-1]
+            last = value.var if end else relax.Var(f"{value.name}_wide", call.ty)
+            conversions.append(relax.VarBinding(last, call))
+    return parameters, conversions
+
+
+_TO_UINT8: tuple[Callable[[Any, Any], Any], ...] = (
+    lambda relax, x: relax.op.astype(x, "int16"),
+    lambda relax, x: relax.op.add(x, relax.const(128, "int16")),
+    lambda relax, x: relax.op.astype(x, "uint8"),
+)

@@ -1,0 +1,102 @@
+"""Every source of a network to one normal form: a Relax function with quantize and dequantize."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vtaops import onnx_files
+from vtaops.errors import ModelError, UnsupportedError
+from vtaops.graph import Graph
+from vtaops.relax.graphs import to_graph
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+Shapes = Mapping[str, Sequence[int]]
+
+
+def import_model(source: Any, *, shapes: Shapes | None = None) -> Graph:
+    """Read a network and translate it to an integer graph.
+
+    Parameters
+    ----------
+    source
+        Path of an ONNX file (float, QDQ or with quantised operators), an ONNX model, a program of
+        `torch.export`, or a Relax module.
+    shapes
+        Shapes of inputs with dynamic dimensions, by name.
+
+    Returns
+    -------
+    vtaops.graph.Graph
+        Integer operators; what VTA cannot run as functions for the host, with the reason.
+
+    Raises
+    ------
+    ModelError
+        If the file is missing or malformed, or a shape is not static.
+    UnsupportedError
+        If a node of the model is known to nobody, or it computes in float16 or float64.
+    """
+    name = Path(source).stem if isinstance(source, str | Path) else "network"
+    return to_graph(to_relax(source, shapes=shapes), name)
+
+
+def to_relax(source: Any, *, shapes: Shapes | None = None) -> Any:
+    """Read a network into a Relax module of the normal form.
+
+    In the normal form `main` has static shapes, no dataflow blocks, and its quantised tensors lie
+    between `relax.quantize` and `relax.dequantize`. Parameters and errors: as `import_model`.
+    """
+    kind = type(source).__module__.split(".")[0]
+    if isinstance(source, str | Path) or kind == "onnx":
+        return normalize(_from_onnx(onnx_files.load(source, shapes)))
+    if kind == "torch":
+        from vtaops.relax.torch_programs import from_torch
+
+        return normalize(from_torch(source))
+    if kind == "tvm":
+        return normalize(source)
+    raise ModelError(
+        f"{type(source).__name__} is no model; give a path, an ONNX model, a program of "
+        "torch.export or a Relax module"
+    )
+
+
+def normalize(mod: Any) -> Any:
+    """Return a Relax module without tuples passed around, dead code and dataflow blocks."""
+    import tvm
+    from tvm import relax
+
+    passes = (
+        relax.transform.DecomposeOpsForInference(),
+        relax.transform.CanonicalizeBindings(),
+        relax.transform.DeadCodeElimination(),
+        relax.transform.ToNonDataflow(),
+    )
+    try:
+        return tvm.transform.Sequential(list(passes))(mod)
+    except Exception as error:  # TVM's errors share no base class but Exception
+        raise ModelError(f"not a valid Relax module: {_last_line(error)}") from error
+
+
+def _from_onnx(model: ModelProto) -> Any:
+    import logging
+
+    from tvm.relax.frontend.onnx import from_onnx
+
+    from vtaops.relax.qoperators import to_pairs
+
+    logging.getLogger("onnx_frontend").setLevel(logging.ERROR)
+    try:
+        return from_onnx(to_pairs(model))
+    except Exception as error:
+        raise UnsupportedError(
+            f"TVM's front end cannot read this ONNX model: {_last_line(error)}"
+        ) from error
+
+
+def _last_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[-1]

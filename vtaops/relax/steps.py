@@ -1,0 +1,129 @@
+"""Steps: integer operators found in a Relax graph, before they are put into a `Graph`.
+
+A translation only describes what it found, so a translation that fails half way leaves nothing
+behind. Steps nest where several operators lie between one quantised tensor and the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from vtaops.errors import ShapeError
+from vtaops.graph import GraphOperator, Requantization, Tensor
+from vtaops.relax.values import Value, real
+
+
+class NotTranslated(Exception):
+    """Why a part of the graph has no integer operator; becomes the reason of a host function."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Scale and zero point of int8 values (uint8 values are those less 128)."""
+
+    scale: float
+    zero_point: int
+
+
+@dataclass(frozen=True)
+class Target:
+    """The grid that a result shall have, and the bounds that it is clipped to."""
+
+    grid: Grid
+    low: int = -128
+    high: int = 127
+
+    def clipped(self, low: float = -float("inf"), high: float = float("inf")) -> Target:
+        """Return the target with further bounds, given as real values.
+
+        Rounding is monotone, so that clipping before it and clipping the integers to the rounded
+        bounds are the same.
+        """
+        bounds = [self._step(low), self._step(high)]
+        lower = max(self.low, bounds[0])
+        upper = max(lower, min(self.high, bounds[1]))
+        return replace(self, low=min(lower, upper), high=upper)
+
+    def requantization(self, ratio: object) -> Requantization:
+        """Return the requantisation by a ratio of scales into this target."""
+        try:
+            return Requantization.from_ratio(
+                ratio,  # type: ignore[arg-type]
+                self.grid.zero_point,
+                (self.low, self.high),
+            )
+        except ShapeError as error:
+            raise NotTranslated(str(error)) from error
+
+    def _step(self, x: float) -> int:
+        steps = min(max(x / self.grid.scale, -1e6), 1e6)
+        return min(max(round(steps) + self.grid.zero_point, -128), 127)
+
+
+@dataclass(frozen=True, eq=False)
+class Leaf:
+    """An int8 (or uint8) value of the Relax graph."""
+
+    value: Value
+    grid: Grid
+
+    @property
+    def tensor(self) -> Tensor:
+        """What operators see of it."""
+        shape, grid = self.value.shape, self.grid
+        return Tensor(self.value.name, shape, "int8", grid.scale, grid.zero_point)
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """An operator on steps and leaves, with the scale of its result."""
+
+    op: GraphOperator
+    inputs: tuple[Step | Leaf, ...]
+    scale: float
+    tensor: Tensor
+
+    def leaves(self) -> Iterator[Leaf]:
+        """Yield the quantised values that it reads."""
+        for source in self.inputs:
+            if isinstance(source, Leaf):
+                yield source
+            else:
+                yield from source.leaves()
+
+
+Source = Step | Leaf
+
+
+def step(op: GraphOperator, *inputs: Source, scale: float) -> Step:
+    """Return an applied operator.
+
+    Raises
+    ------
+    NotTranslated
+        If the operator refuses its inputs, with its own words.
+    """
+    try:
+        (tensor,) = op.results([source.tensor for source in inputs])
+    except ShapeError as error:
+        raise NotTranslated(str(error)) from error
+    return Step(op, inputs, scale, replace(tensor, name="-", scale=scale))
+
+
+def grid_of(value: Value) -> Grid:
+    """Return the grid of a `quantize` or `dequantize`.
+
+    Raises
+    ------
+    NotTranslated
+        If it has a scale for each channel, or is no 8-bit one.
+    """
+    kind = value.dtype if value.op == "quantize" else value.args[0].dtype
+    scale, zero = real(value.args[1]), real(value.args[2])
+    if kind not in ("int8", "uint8"):
+        raise NotTranslated(f"a tensor of {kind}; VTA computes with 8 bits")
+    if scale is None or zero is None or scale.size != 1 or zero.size != 1:
+        raise NotTranslated("an activation with a scale for each channel")
+    offset = 128 if kind == "uint8" else 0
+    return Grid(float(scale.reshape(())), int(zero.reshape(())) - offset)

@@ -1,0 +1,256 @@
+"""Sums of products: a convolution or product with everything that is added before it is rounded.
+
+`quantize(conv(dequantize(x), dequantize(w)) + dequantize(b) + dequantize(r))` is one operator of
+the integer graph: bias and residual join the exact sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from vtaops.errors import ShapeError
+from vtaops.graph import Convolution, Dense, GraphOperator, Requantization, TransposedConvolution
+from vtaops.relax.steps import NotTranslated, Source, Step, Target, step
+from vtaops.relax.values import Array, Value, integers, real
+
+LEAST_FACTOR = 64
+"""A residual's factor that is no power of two is rounded: below, by more than 1 in 128."""
+
+MAX_FACTOR = 1 << 15
+
+Make = Callable[[Array | None, Requantization, Array | None], GraphOperator]
+Operand = Callable[[Value], tuple[Source, float]]
+
+
+@dataclass(frozen=True, eq=False)
+class Sum:
+    """An exact sum whose rounding is still to come.
+
+    Attributes
+    ----------
+    make
+        Makes the operator from bias, requantisation and residual factor.
+    data
+        What the weights multiply.
+    scale
+        Of the sums: a number, or one for each output channel.
+    channels, axis
+        Output channels and where they lie.
+    bias
+        Real values added to each channel.
+    residual, factor
+        A tensor that is added, and its scale over that of the sums.
+    """
+
+    make: Make
+    data: Source
+    scale: Array
+    channels: int
+    axis: int
+    bias: Array
+    residual: Source | None = None
+    factor: Array | None = None
+
+    def rounded(self, target: Target) -> Step:
+        """Return the operator that rounds the sum to a grid."""
+        requantization = target.requantization(self.scale / target.grid.scale)
+        steps = np.rint(self.bias / self.scale)
+        if np.abs(steps).max(initial=0) >= 1 << 31:
+            raise NotTranslated("a bias beyond 32 bits")
+        bias = steps.astype(np.int32) if steps.any() else None
+        inputs = [self.data] if self.residual is None else [self.data, self.residual]
+        try:
+            op = self.make(bias, requantization, self.factor)
+        except ShapeError as error:
+            raise NotTranslated(str(error)) from error
+        return step(op, *inputs, scale=target.grid.scale)
+
+
+def is_sum(value: Value) -> bool:
+    """Whether a value is a product with weights, or one to which something is added."""
+    if value.op in ("add", "subtract"):
+        return any(is_sum(argument) for argument in value.args)
+    return value.op in PRODUCTS and (value.op != "matmul" or integers(value.args[1]) is not None)
+
+
+def read_sum(value: Value, operand: Operand) -> Sum:
+    """Return the sum that a value is.
+
+    Parameters
+    ----------
+    value
+        A value for which `is_sum` holds.
+    operand
+        Gives the step or leaf of a quantised operand and its scale.
+
+    Raises
+    ------
+    NotTranslated
+        If some operand is not quantised, or VTA has no such product.
+    """
+    if value.op in PRODUCTS:
+        return PRODUCTS[value.op](value, operand)
+    first, second = value.args
+    swapped = not is_sum(first)
+    inner, other = (second, first) if swapped else (first, second)
+    constant = real(other)
+    if constant is None:
+        if value.op == "subtract":
+            raise NotTranslated("a difference whose operands share no grid")
+        return _with_residual(read_sum(inner, operand), value, other, operand)
+    if value.op == "subtract" and swapped:
+        raise NotTranslated("a constant less a sum of products")
+    found = read_sum(inner, operand)
+    sign = -1 if value.op == "subtract" else 1
+    added = _per_channel(constant, len(value.shape), found.axis, found.channels)
+    return replace(found, bias=found.bias + sign * added)
+
+
+def _with_residual(found: Sum, value: Value, other: Value, operand: Operand) -> Sum:
+    if found.residual is not None:
+        raise NotTranslated("a second tensor is added to one sum")
+    residual, scale = operand(other)
+    if residual.tensor.shape != value.shape:
+        raise NotTranslated(f"a tensor of {residual.tensor.shape} is added to one of {value.shape}")
+    exact = scale / found.scale
+    factor = np.rint(exact)
+    coarse = (exact != factor) & (factor < LEAST_FACTOR)
+    if coarse.any() or (factor < 1).any() or (factor > MAX_FACTOR).any():
+        raise NotTranslated("a residual whose step is too fine for the sums that it joins")
+    return replace(found, residual=residual, factor=factor.astype(np.int64))
+
+
+def _per_channel(constant: Array, rank: int, axis: int, channels: int) -> Array:
+    """Return a constant that broadcasts to a sum as one value for each channel."""
+    shape = (1,) * (rank - constant.ndim) + constant.shape
+    if any(extent != 1 for a, extent in enumerate(shape) if a != axis):
+        raise NotTranslated(f"a constant of shape {constant.shape} is added to sums")
+    return np.broadcast_to(constant.reshape(-1).astype(np.float64), (channels,))
+
+
+def _weights(value: Value, axis: int) -> tuple[Array, Array]:
+    """Return int8 weights and their scale: one number, or one for each index of `axis`."""
+    found = integers(value)
+    if found is None:
+        raise NotTranslated("its weights are not quantised constants")
+    data, scale = found
+    if data.min() < -128 or data.max() > 127:
+        raise NotTranslated("weights that are no int8 once their zero point is taken off")
+    scales = np.moveaxis(np.broadcast_to(scale, data.shape), axis, 0).reshape(data.shape[axis], -1)
+    if (scales != scales[:, :1]).any():
+        raise NotTranslated("weights with scales along another axis than output channels")
+    each = scales[:, 0].astype(np.float64)
+    return data.astype(np.int8), each[0] if (each == each[0]).all() else each
+
+
+def _sides(padding: Any) -> tuple[int, int, int, int]:
+    sides = [int(side) for side in padding]
+    if len(sides) == 2:
+        sides = sides * 2
+    top, left, bottom, right = sides if len(sides) == 4 else sides * 4
+    return top, left, bottom, right
+
+
+def _pair(numbers: Any) -> tuple[int, int]:
+    found = [int(number) for number in numbers]
+    return (found[0], found[-1])
+
+
+def _check_layout(value: Value, kernel: str) -> None:
+    layouts = (str(value.attrs.data_layout), str(value.attrs.kernel_layout))
+    if layouts != ("NCHW", kernel):
+        raise NotTranslated(f"layouts {' and '.join(layouts)}; translated are NCHW and {kernel}")
+
+
+def _convolution(value: Value, operand: Operand) -> Sum:
+    _check_layout(value, "OIHW")
+    attrs = value.attrs
+    weight, weight_scale = _weights(value.args[1], 0)
+    data, data_scale = operand(value.args[0])
+
+    def make(bias: Array | None, scaling: Requantization, factor: Array | None) -> GraphOperator:
+        return Convolution(
+            weight,
+            bias,
+            scaling,
+            _pair(attrs.strides),
+            _sides(attrs.padding),
+            _pair(attrs.dilation),
+            int(attrs.groups),
+            factor,
+        )
+
+    return _sum(make, data, data_scale * weight_scale, len(weight), 1)
+
+
+def _transposed_convolution(value: Value, operand: Operand) -> Sum:
+    _check_layout(value, "IOHW")
+    attrs = value.attrs
+    if int(attrs.groups) != 1 or _pair(attrs.dilation) != (1, 1):
+        raise NotTranslated("a transposed convolution with groups or dilation")
+    weight, weight_scale = _weights(value.args[1], 1)
+    data, data_scale = operand(value.args[0])
+
+    def make(bias: Array | None, scaling: Requantization, factor: Array | None) -> GraphOperator:
+        if factor is not None:
+            raise NotTranslated("a residual on a transposed convolution")
+        padding, extra = _sides(attrs.padding), _pair(attrs.output_padding)
+        return TransposedConvolution(weight, bias, scaling, _pair(attrs.strides), padding, extra)
+
+    return _sum(make, data, data_scale * weight_scale, weight.shape[1], 1)
+
+
+def _dense(value: Value, operand: Operand) -> Sum:
+    if len(value.args[1].shape) != 2:
+        raise NotTranslated(f"constant weights of shape {value.args[1].shape}")
+    weight, weight_scale = _weights(value.args[1], 1)
+    data, data_scale = operand(value.args[0])
+
+    def make(bias: Array | None, scaling: Requantization, factor: Array | None) -> GraphOperator:
+        if factor is not None:
+            raise NotTranslated("a residual on a dense layer")
+        return Dense(np.ascontiguousarray(weight.T), bias, scaling)
+
+    return _sum(make, data, data_scale * weight_scale, weight.shape[1], len(value.shape) - 1)
+
+
+def _sum(make: Make, data: Source, scale: Any, channels: int, axis: int) -> Sum:
+    return Sum(make, data, np.asarray(scale), channels, axis, np.zeros(channels))
+
+
+PRODUCTS: dict[str, Callable[[Value, Operand], Sum]] = {
+    "nn.conv2d": _convolution,
+    "nn.conv2d_transpose": _transposed_convolution,
+    "matmul": _dense,
+}
+
+
+def scaled(data: Source, data_scale: float, factor: Value | None, channels: int) -> Sum:
+    """Return an image times a constant for each channel, as a depthwise 1x1 convolution.
+
+    Without a factor it is the image itself, on finer steps, to which constants can be added.
+    """
+    if len(data.tensor.shape) != 4:
+        raise NotTranslated("a constant for each channel beside something that is no image")
+    if factor is None:
+        weight, scale = np.full(channels, LEAST_FACTOR, np.int8), np.asarray(1 / LEAST_FACTOR)
+    else:
+        found = integers(factor)
+        if found is None:
+            raise NotTranslated("a constant factor that is not quantised")
+        parts = (_per_channel(np.asarray(part), 4, 1, channels) for part in found)
+        values, scale = parts
+        if np.abs(values).max() > 127:
+            raise NotTranslated("a factor that is no int8 once its zero point is taken off")
+        weight = values.astype(np.int8)
+        scale = scale[0] if (scale == scale[0]).all() else scale
+    kernel = weight.reshape(-1, 1, 1, 1)
+
+    def make(bias: Array | None, scaling: Requantization, residual: Array | None) -> GraphOperator:
+        return Convolution(kernel, bias, scaling, groups=channels, residual_factor=residual)
+
+    return _sum(make, data, data_scale * scale, channels, 1)

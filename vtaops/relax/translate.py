@@ -1,0 +1,510 @@
+"""From floating point between quantised tensors to integer operators, by one table.
+
+`translate` takes a value of the Relax graph and the grid that its result is quantised to, and gives
+the step that computes it on integers. What moves values (reshapes, slices, pooling by maximum)
+passes the grid on to what it reads; what computes reads operands on their own grids.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from vtaops.graph import (
+    Add,
+    AveragePool,
+    ChannelShuffle,
+    Concat,
+    GraphOperator,
+    LeakyRelu,
+    LookupTable,
+    Matmul,
+    MaxPool,
+    Multiply,
+    Pad,
+    Requantize,
+    Reshape,
+    Slice,
+    Transpose,
+    Upsample,
+)
+from vtaops.relax.functions import ELEMENTWISE, apply, argument_of, names
+from vtaops.relax.steps import Grid, Leaf, NotTranslated, Source, Step, Target, grid_of, step
+from vtaops.relax.sums import is_sum, read_sum, scaled
+from vtaops.relax.values import Value, real
+
+EIGHT_BITS = frozenset({"int8", "uint8"})
+
+Rule = Callable[[Value, Target], Source]
+
+
+def translate(value: Value, target: Target) -> Source:
+    """Return the integer operators that compute a float value, rounded to a grid.
+
+    An integer value is one that the graph has already, on the target's grid.
+
+    Raises
+    ------
+    NotTranslated
+        With the reason.
+    """
+    if value.dtype in EIGHT_BITS:
+        if (value.op, value.dtype) == ("input", "uint8"):
+            raise NotTranslated("an input of uint8: arrays of VTA are int8")
+        if value.fixed:
+            raise NotTranslated("a constant tensor where VTA reads an activation")
+        return Leaf(value, target.grid)
+    return translate_root(value, target)
+
+
+def translate_root(value: Value, target: Target) -> Source:
+    """Return the integer operators of a value that is to be computed now; see `translate`."""
+    rule = RULES.get(value.op)
+    try:
+        if rule is None:
+            raise NotTranslated(f"VTA has no operator {value.op}")
+        return rule(value, target)
+    except NotTranslated:
+        argument = argument_of(value) if value.op in ELEMENTWISE else None
+        if argument is None:
+            raise
+        return _table(value, argument, target)
+
+
+def natural_grid(value: Value) -> Grid | None:
+    """Return the grid on which a value lies already, if it is a quantised one moved about.
+
+    Raises
+    ------
+    NotTranslated
+        If it is quantised in a way that VTA has not.
+    """
+    if value.op == "quantize":
+        return grid_of(value)
+    if value.op == "dequantize":
+        grid, own = grid_of(value), natural_grid(value.args[0])
+        if own not in (None, grid):
+            raise NotTranslated(f"a tensor is dequantised as {grid} that was quantised as {own}")
+        return grid
+    if value.op == "input" and value.dtype == "int8":
+        reader = next((r for r in value.readers if r and r.op == "dequantize"), None)
+        return None if reader is None else grid_of(reader)
+    if value.op not in KEEPING_GRIDS:
+        return None
+    first, *others = (natural_grid(argument) for argument in value.args)
+    return first if all(other == first for other in others) else None
+
+
+def operand(value: Value) -> tuple[Source, float]:
+    """Return a quantised operand and its scale.
+
+    Raises
+    ------
+    NotTranslated
+        If it is not quantised.
+    """
+    grid = natural_grid(value)
+    if grid is None:
+        raise NotTranslated(f"what it reads ({value.op}) is not quantised")
+    return translate(value, Target(grid)), grid.scale
+
+
+# ------------------------------------------------------------------- what computes
+
+
+def _dequantize(value: Value, target: Target) -> Source:
+    grid, rounded = grid_of(value), value.args[0]
+    if grid == target.grid and (target.low, target.high) != (-128, 127):
+        alone = len(value.readers) == len(rounded.readers) == 1
+        if alone and rounded.op == "quantize" and grid_of(rounded) == grid:
+            # Rounding and then clipping on one grid is one clip after one rounding.
+            return translate(rounded.args[0], target)
+    source = translate(rounded, Target(grid))
+    if grid == target.grid and (target.low, target.high) == (-128, 127):
+        return source
+    ratio = grid.scale / target.grid.scale
+    return step(Requantize(target.requantization(ratio)), source, scale=target.grid.scale)
+
+
+def _sum(value: Value, target: Target) -> Source:
+    return read_sum(value, operand).rounded(target)
+
+
+def _add(value: Value, target: Target) -> Source:
+    if is_sum(value):
+        return _sum(value, target)
+    sign = -1.0 if value.op == "subtract" else 1.0
+    constant = real(value.args[1])
+    if constant is not None or (sign > 0 and real(value.args[0]) is not None):
+        return _add_constant(value, target, sign)
+    first, second, flipped = _broadcast(value)
+    if flipped and sign < 0:
+        raise NotTranslated("a vector less an image")
+    (a, a_scale), (b, b_scale) = operand(first), operand(second)
+    unit = target.grid.scale
+    bounds = (target.low, target.high)
+    op = Add.from_ratios(a_scale / unit, sign * b_scale / unit, target.grid.zero_point, bounds)
+    return step(op, a, b, scale=unit)
+
+
+def _add_constant(value: Value, target: Target, sign: float) -> Source:
+    tensor, constant = value.args if real(value.args[1]) is not None else value.args[::-1]
+    added = real(constant)
+    assert added is not None
+    data, scale = operand(tensor)
+    if len(tensor.shape) != 4:
+        raise NotTranslated("a constant is added to something that is no image")
+    channels = tensor.shape[1]
+    found = scaled(data, scale, None, channels)
+    if added.size not in (1, channels) or (added.size > 1 and added.shape[-2:] != (1, 1)):
+        raise NotTranslated(f"a constant of shape {added.shape} is added")
+    found.bias[:] = sign * np.broadcast_to(added.reshape(-1), (channels,))
+    return found.rounded(target)
+
+
+def _multiply(value: Value, target: Target) -> Source:
+    for tensor, constant in (value.args, value.args[::-1]):
+        factor = real(constant)
+        if factor is not None:
+            data, scale = operand(tensor)
+            if factor.size == 1 and factor.reshape(()) > 0:
+                ratio = scale * float(factor.reshape(())) / target.grid.scale
+                requantize = Requantize(target.requantization(ratio))
+                return step(requantize, data, scale=target.grid.scale)
+            if len(tensor.shape) != 4:
+                raise NotTranslated("a constant multiplies something that is no image")
+            return scaled(data, scale, constant, tensor.shape[1]).rounded(target)
+    first, second, _ = _broadcast(value)
+    (a, a_scale), (b, b_scale) = operand(first), operand(second)
+    ratio = a_scale * b_scale / target.grid.scale
+    return step(Multiply(target.requantization(ratio)), a, b, scale=target.grid.scale)
+
+
+def _broadcast(value: Value) -> tuple[Value, Value, bool]:
+    """Return the operands, the one of the result's shape first, and whether they changed places."""
+    first, second = value.args
+    if first.shape == value.shape:
+        return first, second, False
+    return second, first, True
+
+
+def _matmul(value: Value, target: Target) -> Source:
+    if is_sum(value):
+        return _sum(value, target)
+    (a, a_scale), (b, b_scale) = operand(value.args[0]), operand(value.args[1])
+    ratio = a_scale * b_scale / target.grid.scale
+    return step(Matmul(target.requantization(ratio)), a, b, scale=target.grid.scale)
+
+
+def _average_pool(value: Value, target: Target) -> Source:
+    attrs = value.attrs
+    if str(attrs.layout) != "NCHW" or tuple(map(int, attrs.dilation)) != (1, 1):
+        raise NotTranslated("an average pool with dilation or in another layout than NCHW")
+    kernel, strides = _pair(attrs.pool_size), _pair(attrs.strides)
+    padding, more = _pool_padding(value)
+    if more and attrs.count_include_pad:
+        raise NotTranslated("an average pool that rounds up and counts its padding")
+    excluded = not attrs.count_include_pad and any(padding)
+    return _average(
+        value.args[0],
+        target,
+        math.prod(kernel),
+        kernel=kernel,
+        strides=strides,
+        padding=padding,
+        exclude_padding=excluded,
+    )
+
+
+def _mean(value: Value, target: Target) -> Source:
+    image = value.args[0]
+    axes = sorted(int(axis) % len(image.shape) for axis in value.attrs.axis or ())
+    if len(image.shape) != 4 or axes != [2, 3]:
+        raise NotTranslated(f"a mean over the axes {axes} of {len(image.shape)}")
+    pooled = _average(image, target, image.shape[2] * image.shape[3])
+    return pooled if value.attrs.keepdims else _moved(Reshape(value.shape), pooled)
+
+
+def _adaptive_pool(value: Value, target: Target) -> Source:
+    if value.shape[2:] != (1, 1):
+        raise NotTranslated(f"an adaptive pool to {value.shape[2:]}")
+    image = value.args[0]
+    return _average(image, target, image.shape[2] * image.shape[3])
+
+
+def _average(image: Value, target: Target, count: int, **window: Any) -> Source:
+    data, scale = operand(image)
+    ratio = scale / target.grid.scale
+    op = AveragePool.from_ratio(
+        ratio,
+        count,
+        shifts_only=_is_power_of_two(ratio),
+        zero_point=target.grid.zero_point,
+        clip=(target.low, target.high),
+        **window,
+    )
+    return step(op, data, scale=target.grid.scale)
+
+
+def _leaky(value: Value, target: Target) -> Source:
+    """Slope and unit as two small integers; in networks of shifts the unit is a power of two."""
+    data, scale = operand(value.args[0])
+    ratio, slope = scale / target.grid.scale, float(value.attrs.alpha)
+    units = [64] if _is_power_of_two(ratio) else range(1, 128)
+    unit = min(units, key=lambda n: (abs(round(slope * n) / n - slope), -n))
+    scaling = target.requantization(ratio / unit)
+    op = LeakyRelu(unit, round(slope * unit), scaling)
+    return step(op, data, scale=target.grid.scale)
+
+
+def _table(value: Value, argument: Value, target: Target) -> Source:
+    grid = grid_of(argument)
+    x = (np.arange(-128, 128, dtype=np.float32) - grid.zero_point) * np.float32(grid.scale)
+    steps = np.rint(apply(value, argument, x) / np.float32(target.grid.scale))
+    if not np.isfinite(steps).all():
+        raise NotTranslated(f"{value.op} is not finite on all 256 values")
+    table = np.clip(steps + target.grid.zero_point, target.low, target.high).astype(np.int8)
+    name = "-".join(dict.fromkeys(part.removeprefix("nn.") for part in names(value, argument)))
+    op = LookupTable(table, target.grid.zero_point, name)
+    return step(op, Leaf(argument.args[0], grid), scale=target.grid.scale)
+
+
+# ---------------------------------------------------------------------- what clips
+
+
+def _relu(value: Value, target: Target) -> Source:
+    return translate(value.args[0], target.clipped(low=0))
+
+
+def _clip(value: Value, target: Target) -> Source:
+    low, high = value.extra
+    return translate(value.args[0], target.clipped(float(low), float(high)))
+
+
+def _bound(value: Value, target: Target) -> Source:
+    for tensor, constant in (value.args, value.args[::-1]):
+        bound = real(constant)
+        if bound is not None and bound.size == 1:
+            limit = float(bound.reshape(()))
+            clipped = (
+                target.clipped(low=limit) if value.op == "maximum" else target.clipped(high=limit)
+            )
+            return translate(tensor, clipped)
+    raise NotTranslated(f"{value.op} of two tensors")
+
+
+# ---------------------------------------------------------------------- what moves
+
+
+def _moved(op: GraphOperator, source: Source) -> Step:
+    return step(op, source, scale=source.tensor.scale)
+
+
+def _max_pool(value: Value, target: Target) -> Source:
+    attrs = value.attrs
+    if str(attrs.layout) != "NCHW" or tuple(map(int, attrs.dilation)) != (1, 1):
+        raise NotTranslated("a max pool with dilation or in another layout than NCHW")
+    padding, _ = _pool_padding(value)
+    op = MaxPool(_pair(attrs.pool_size), _pair(attrs.strides), padding)
+    return _moved(op, translate(value.args[0], target))
+
+
+def _reshape(value: Value, target: Target) -> Source:
+    shuffled = _shuffle(value)
+    if shuffled is not None:
+        image, groups = shuffled
+        return _moved(ChannelShuffle(groups), translate(image, target))
+    return _moved(Reshape(value.shape), translate(value.args[0], target))
+
+
+def _shuffle(value: Value) -> tuple[Value, int] | None:
+    """Return image and groups if three operators together shuffle channels."""
+    turned = _through_pairs(value.args[0])
+    if turned.op != "permute_dims" or _axes(turned) != (0, 2, 1, 3, 4):
+        return None
+    split = _through_pairs(turned.args[0])
+    if split.op != "reshape" or split.args[0].shape != value.shape:
+        return None
+    n, groups, each, *image = split.shape
+    if (n, groups * each, *image) != value.shape:
+        return None
+    return split.args[0], groups
+
+
+def _through_pairs(value: Value) -> Value:
+    """Return the value before pairs of quantize and dequantize that keep its grid."""
+    while value.op == "dequantize" and value.args[0].op == "quantize":
+        before = value.args[0].args[0]
+        if natural_grid(before) != grid_of(value) or grid_of(value.args[0]) != grid_of(value):
+            break
+        value = before
+    return value
+
+
+def _permute(value: Value, target: Target) -> Source:
+    return _moved(Transpose(_axes(value)), translate(value.args[0], target))
+
+
+def _axes(value: Value) -> tuple[int, ...]:
+    axes = value.attrs.axes
+    if axes is None:
+        return tuple(reversed(range(len(value.shape))))
+    return tuple(int(axis) % len(value.shape) for axis in axes)
+
+
+def _concat(value: Value, target: Target) -> Source:
+    parts = [translate(part, target) for part in value.args]
+    axis = int(value.attrs.axis or 0)
+    return step(Concat(axis % len(value.shape)), *parts, scale=target.grid.scale)
+
+
+def _get_item(value: Value, target: Target) -> Source:
+    (whole,), (index,) = value.args, value.extra
+    if whole.op != "split":
+        raise NotTranslated(f"a result of {whole.op}")
+    source = whole.args[0]
+    axis = int(whole.attrs.axis) % len(source.shape)
+    sections, extent = whole.attrs.indices_or_sections, source.shape[axis]
+    if hasattr(sections, "__len__"):
+        cuts = [0, *(int(cut) for cut in sections), extent]
+    else:
+        size = -(-extent // int(sections))
+        cuts = [*range(0, extent, size), extent]
+    return _moved(Slice(axis, cuts[index], cuts[index + 1]), translate(source, target))
+
+
+def _strided_slice(value: Value, target: Target) -> Source:
+    axes, begins, ends, *rest = value.extra
+    strides = rest[0] if rest else (1,) * len(axes)
+    source = value.args[0]
+    found = translate(source, target)
+    for axis, begin, end, stride in zip(axes, begins, ends, strides, strict=True):
+        axis, extent = axis % len(source.shape), source.shape[axis]
+        start, stop, stride = slice(begin, end, stride).indices(extent)
+        if stride < 1:
+            raise NotTranslated("a slice that runs backwards")
+        if (start, stop, stride) != (0, extent, 1):
+            found = _moved(Slice(axis, start, stop, stride), found)
+    return found
+
+
+def _resize(value: Value, target: Target) -> Source:
+    attrs, image = value.attrs, value.args[0]
+    factors = [out // size for out, size in zip(value.shape[2:], image.shape[2:], strict=True)]
+    nearest = str(attrs.method) == "nearest_neighbor" and str(attrs.layout) == "NCHW"
+    whole = tuple(f * size for f, size in zip(factors, image.shape[2:], strict=True))
+    if not nearest or whole != value.shape[2:] or not all(map(_repeats, factors, [attrs] * 2)):
+        raise NotTranslated("a resize that does not repeat each pixel a whole number of times")
+    return _moved(Upsample((factors[0], factors[1])), translate(image, target))
+
+
+def _repeats(factor: int, attrs: Any) -> bool:
+    """Whether pixel i of the result is pixel i // factor of the image."""
+    i = np.arange(4 * factor)
+    mode, rounding = str(attrs.coordinate_transformation_mode), str(attrs.rounding_method)
+    if mode == "half_pixel":
+        x = (i + 0.5) / factor - 0.5
+    elif mode == "asymmetric":
+        x = i / factor
+    else:
+        return factor == 1
+    roundings: dict[str, Callable[[Any], Any]] = {
+        "floor": np.floor,
+        "ceil": np.ceil,
+        "round": lambda v: np.floor(v + 0.5),
+        "round_prefer_ceil": lambda v: np.floor(v + 0.5),
+        "round_prefer_floor": lambda v: np.ceil(v - 0.5),
+    }
+    if rounding not in roundings:
+        return False
+    return bool((np.clip(roundings[rounding](x), 0, 3) == i // factor).all())
+
+
+def _pad(value: Value, target: Target) -> Source:
+    attrs = value.attrs
+    widths = [int(width) for width in attrs.pad_width]
+    amount = value.extra[0] if value.extra else getattr(attrs, "pad_value", 0.0)
+    if len(widths) != 8 or any(widths[:4]) or float(amount) or str(attrs.pad_mode) != "constant":
+        raise NotTranslated("a pad that is not of zeros around an image")
+    top, bottom, left, right = widths[4:]
+    return _moved(Pad((top, left, bottom, right)), translate(value.args[0], target))
+
+
+def _pool_padding(value: Value) -> tuple[tuple[int, int, int, int], bool]:
+    """Return the padding with what rounding up adds, and whether it adds any."""
+    attrs = value.attrs
+    sides = [int(side) for side in attrs.padding]
+    top, left, bottom, right = sides if len(sides) == 4 else sides * (4 // len(sides))
+    kernel, strides = _pair(attrs.pool_size), _pair(attrs.strides)
+    needed = [
+        (out - 1) * stride + size - extent
+        for out, stride, size, extent in zip(
+            value.shape[2:], strides, kernel, value.args[0].shape[2:], strict=True
+        )
+    ]
+    more = needed[0] > top + bottom or needed[1] > left + right
+    return (top, left, max(bottom, needed[0] - top), max(right, needed[1] - left)), more
+
+
+def _pair(numbers: Any) -> tuple[int, int]:
+    found = [int(number) for number in numbers]
+    return found[0], found[-1]
+
+
+def _is_power_of_two(ratio: float) -> bool:
+    return math.frexp(ratio)[0] == 0.5
+
+
+RULES: dict[str, Rule] = {
+    "dequantize": _dequantize,
+    "nn.conv2d": _sum,
+    "nn.conv2d_transpose": _sum,
+    "matmul": _matmul,
+    "add": _add,
+    "subtract": _add,
+    "multiply": _multiply,
+    "mean": _mean,
+    "nn.avg_pool2d": _average_pool,
+    "nn.adaptive_avg_pool2d": _adaptive_pool,
+    "nn.max_pool2d": _max_pool,
+    "nn.relu": _relu,
+    "clip": _clip,
+    "minimum": _bound,
+    "maximum": _bound,
+    "nn.leakyrelu": _leaky,
+    "reshape": _reshape,
+    "flatten": _reshape,
+    "squeeze": _reshape,
+    "expand_dims": _reshape,
+    "nn.batch_flatten": _reshape,
+    "permute_dims": _permute,
+    "concat": _concat,
+    "get_item": _get_item,
+    "strided_slice": _strided_slice,
+    "image.resize2d": _resize,
+    "nn.pad": _pad,
+}
+"""How each operator of Relax becomes integer operators."""
+
+KEEPING_GRIDS = frozenset(
+    {
+        "nn.max_pool2d",
+        "nn.relu",
+        "reshape",
+        "flatten",
+        "squeeze",
+        "expand_dims",
+        "nn.batch_flatten",
+        "permute_dims",
+        "concat",
+        "get_item",
+        "split",
+        "strided_slice",
+        "image.resize2d",
+        "nn.pad",
+    }
+)
+"""Operators whose results need no rounding if what they read lies on a grid."""

@@ -1,0 +1,339 @@
+"""A Relax function as plain values: what a translation asks of a graph, without TVM's classes.
+
+Each `Value` is one binding: an operator, the tensors it reads, and its other arguments as Python
+numbers and tuples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from vtaops.errors import ModelError, UnsupportedError
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """The result of one binding of a Relax function.
+
+    Attributes
+    ----------
+    name
+        Name of the Relax variable.
+    op
+        Name of the operator without `relax.`; besides `input`, `constant`, `get_item` (of a tuple)
+        and `tir.NAME` (a call of a TIR function).
+    args
+        Tensors that it reads.
+    extra
+        Its other arguments in their order: shapes, numbers.
+    shape, dtype
+        Of the result; a tuple of tensors has shape () and dtype "tuple".
+    attrs
+        TVM's attributes of the operator; the TIR function of a `tir.NAME`.
+    array
+        The content of a constant.
+    var
+        The Relax variable, None for constants.
+    fixed
+        Whether it depends on constants only.
+    readers
+        Bindings that read it; an output of the function counts as one more, None.
+    """
+
+    name: str
+    op: str
+    args: tuple[Value, ...]
+    shape: tuple[int, ...]
+    dtype: str
+    extra: tuple[Any, ...] = ()
+    attrs: Any = None
+    array: Array | None = None
+    var: Any = None
+    fixed: bool = False
+    readers: list[Value | None] = field(default_factory=list, repr=False)
+
+
+@dataclass(frozen=True)
+class Body:
+    """A function: its inputs, all bindings in order, and what it returns.
+
+    `single` tells a function that returns one tensor from one that returns a tuple.
+    """
+
+    inputs: tuple[Value, ...]
+    bindings: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    single: bool
+
+
+def read(mod: Any, function: str = "main") -> Body:
+    """Return the values of a function of a Relax module without dataflow blocks.
+
+    Raises
+    ------
+    ModelError
+        If there is no such function, or a shape is not static.
+    UnsupportedError
+        If it holds control flow or calls other Relax functions.
+    """
+    from tvm import relax
+
+    names = {variable.name_hint: variable for variable in mod.get_global_vars()}
+    if function not in names or not isinstance(mod[function], relax.Function):
+        raise ModelError(f"the module has no Relax function {function!r}; it has {sorted(names)}")
+    return _Reader(mod).body(mod[function])
+
+
+Found = tuple[str, tuple[Value, ...], tuple[Any, ...], Any]
+"""Operator, tensors, other arguments and attributes of a binding."""
+
+
+class _Reader:
+    def __init__(self, mod: Any) -> None:
+        self._mod = mod
+        self._values: dict[Any, Value] = {}
+        self._bindings: list[Value] = []
+
+    def body(self, function: Any) -> Body:
+        from tvm import relax
+
+        inputs = []
+        for parameter in function.params:
+            shape, dtype = _type(parameter.ty, parameter.name)
+            value = Value(parameter.name, "input", (), shape, dtype, var=parameter)
+            self._values[parameter] = value
+            inputs.append(value)
+        if not isinstance(function.body, relax.SeqExpr):
+            raise UnsupportedError("a Relax function whose body is no sequence of bindings")
+        for block in function.body.blocks:
+            for binding in block.bindings:
+                self._bind(binding)
+        last = function.body.body
+        single = not isinstance(last, relax.Tuple) and not isinstance(last.ty, relax.TupleType)
+        outputs = (self._tensor(last),) if single else tuple(self._fields(last))
+        for value in outputs:
+            value.readers.append(None)
+        return Body(tuple(inputs), tuple(self._bindings), outputs, single)
+
+    def _bind(self, binding: Any) -> None:
+        from tvm import relax
+
+        variable, expression = binding.var, binding.value
+        if isinstance(expression, (relax.Tuple, relax.Var)):
+            self._values[variable] = self._tuple(expression)
+            return
+        shape, dtype = _type(variable.ty, variable.name)
+        if isinstance(expression, relax.TupleGetItem):
+            whole = self._tensor(expression.tuple_value)
+            if whole.op == "tuple":
+                self._values[variable] = whole.args[expression.index]
+                return
+            op, args, extra, attrs = self._item(whole, expression.index)
+        elif hasattr(expression, "op"):
+            op, args, extra, attrs = self._call(expression)
+        else:
+            self._values[variable] = self._tensor(expression)
+            return
+        fixed = all(argument.fixed for argument in args)
+        value = Value(
+            variable.name, op, args, shape, dtype, extra, attrs, var=variable, fixed=fixed
+        )
+        self._values[variable] = value
+        self._bindings.append(value)
+        for argument in args:
+            argument.readers.append(value)
+
+    @staticmethod
+    def _item(whole: Value, index: int) -> Found:
+        return "get_item", (whole,), (int(index),), None
+
+    def _tuple(self, expression: Any) -> Value:
+        from tvm import relax
+
+        if isinstance(expression, relax.Tuple):
+            fields = tuple(self._tensor(field) for field in expression.fields)
+            return Value("tuple", "tuple", fields, (), "tuple")
+        return self._tensor(expression)
+
+    def _call(self, call: Any) -> Found:
+        import tvm
+
+        name = getattr(call.op, "name", None)
+        if name is None:
+            raise UnsupportedError(
+                f"a call of the Relax function {getattr(call.op, 'name_hint', call.op)}; vtaops "
+                "reads one function: inline the others (relax.transform.InlinePrivateFunctions)"
+            )
+        if name == "relax.call_tir" and isinstance(call.args[0], tvm.ir.GlobalVar):
+            args = tuple(self._fields(call.args[1]))
+            function = call.args[0].name_hint
+            return _tir_name(function, self._mod[function]), args, (), self._mod[function]
+        args_: list[Value] = []
+        extra: list[Any] = []
+        for argument in call.args:
+            self._argument(argument, args_, extra)
+        return name.removeprefix("relax."), tuple(args_), tuple(extra), call.attrs
+
+    def _argument(self, argument: Any, args: list[Value], extra: list[Any]) -> None:
+        from tvm import relax
+
+        if isinstance(argument, relax.Tuple) and not _holds_tensors(argument):
+            extra.append(tuple(_number(field) for field in argument.fields))
+        elif isinstance(argument, relax.Tuple):
+            args.extend(self._tensor(field) for field in argument.fields)
+        elif isinstance(argument, relax.ShapeExpr):
+            extra.append(tuple(_number(extent) for extent in argument.values))
+        elif _is_tensor(argument):
+            whole = self._tensor(argument)
+            args.extend(whole.args if whole.op == "tuple" else (whole,))
+        else:
+            extra.append(_number(argument))
+
+    def _fields(self, expression: Any) -> list[Value]:
+        from tvm import relax
+
+        if isinstance(expression, relax.Tuple):
+            return [self._tensor(field) for field in expression.fields]
+        whole = self._tensor(expression)
+        return list(whole.args) if whole.op == "tuple" else [whole]
+
+    def _tensor(self, expression: Any) -> Value:
+        from tvm import relax
+
+        if isinstance(expression, relax.Var):
+            return self._values[expression]
+        if isinstance(expression, relax.Tuple):
+            return self._tuple(expression)
+        if hasattr(expression, "value"):
+            array = expression.value.numpy()
+            kind = str(array.dtype)
+            return Value("constant", "constant", (), array.shape, kind, array=array, fixed=True)
+        raise UnsupportedError(f"an expression {type(expression).__name__} inside another one")
+
+
+def _tir_name(name: str, function: Any) -> str:
+    """Return the operator that a TIR function is, where a front end writes one as such."""
+    for operator, sign in (("maximum", "T.max("), ("minimum", "T.min(")):
+        if name.startswith(operator) and function.script().count(sign) == 1:
+            return operator
+    return f"tir.{name}"
+
+
+def _is_tensor(expression: Any) -> bool:
+    from tvm import relax
+
+    return isinstance(expression, relax.Var) or hasattr(getattr(expression, "value", 0), "numpy")
+
+
+def _holds_tensors(expression: Any) -> bool:
+    return any(_is_tensor(field) for field in expression.fields)
+
+
+def _number(expression: Any) -> Any:
+    value = getattr(expression, "value", expression)
+    if isinstance(value, int | float | str):
+        return value
+    return str(expression)
+
+
+def _type(annotation: Any, name: str) -> tuple[tuple[int, ...], str]:
+    """Return shape and dtype of a Relax type."""
+    if hasattr(annotation, "fields"):
+        return (), "tuple"
+    shape = getattr(annotation, "shape", None)
+    if shape is None:
+        raise ModelError(f"the tensor {name!r} has no static shape; VTA's programs need one")
+    try:
+        extents = tuple(int(extent) for extent in shape)
+    except TypeError as error:
+        raise ModelError(
+            f"the tensor {name!r} has the dynamic shape {shape}; VTA's programs are compiled for "
+            "one shape"
+        ) from error
+    dtype = annotation.dtype
+    return extents, str(getattr(dtype, "dtype", dtype))
+
+
+# ------------------------------------------------------------------- constants
+
+
+def real(value: Value) -> Array | None:
+    """Return the real content of a value that depends on constants only, else None."""
+    if not value.fixed:
+        return None
+    if value.array is not None:
+        return value.array.astype(np.float64) if value.array.dtype.kind == "f" else value.array
+    if value.op == "dequantize":
+        found = integers(value)
+        return None if found is None else found[0] * found[1]
+    function = _FOLDED.get(value.op)
+    if function is None or not value.args:
+        return None
+    arguments = [real(argument) for argument in value.args]
+    if any(argument is None for argument in arguments):
+        return None
+    return np.asarray(function(value, *arguments))
+
+
+def integers(value: Value) -> tuple[Array, Array] | None:
+    """Return the integers (their zero point taken off) and scales of a dequantised constant.
+
+    Scales have the shape of the integers, or broadcast to it. None if it is no such constant.
+    """
+    if not value.fixed:
+        return None
+    if value.op in ("reshape", "permute_dims", "expand_dims", "squeeze"):
+        found = integers(value.args[0])
+        if found is None:
+            return None
+        parts = (np.broadcast_to(part, found[0].shape) for part in found)
+        first, second = (_FOLDED[value.op](value, part) for part in parts)
+        return first, second
+    if value.op != "dequantize" or value.args[0].array is None:
+        return None
+    data, scale, zero = value.args[0].array, real(value.args[1]), real(value.args[2])
+    if scale is None or zero is None:
+        return None
+    axis = int(value.attrs.axis)
+    return data.astype(np.int64) - _along(axis, data, zero.astype(np.int64)), _along(
+        axis, data, scale
+    )
+
+
+def _along(axis: int, data: Array, parameters: Array) -> Array:
+    if parameters.size == 1:
+        return parameters.reshape(())
+    shape = [1] * data.ndim
+    shape[axis] = -1
+    return parameters.reshape(shape)
+
+
+def _reshaped(value: Value, x: Array) -> Array:
+    return x.reshape(value.shape)
+
+
+def _transposed(value: Value, x: Array) -> Array:
+    axes = value.attrs.axes
+    return np.transpose(x, None if axes is None else [int(axis) for axis in axes])
+
+
+_FOLDED: dict[str, Callable[..., Array]] = {
+    "reshape": _reshaped,
+    "expand_dims": _reshaped,
+    "squeeze": _reshaped,
+    "permute_dims": _transposed,
+    "isnan": lambda _, x: np.isnan(x),
+    "where": lambda _, c, x, y: np.asarray(np.where(c, x, y)),
+    "add": lambda _, x, y: x + y,
+    "subtract": lambda _, x, y: x - y,
+    "multiply": lambda _, x, y: x * y,
+    "divide": lambda _, x, y: x / y,
+    "astype": lambda value, x: x.astype(value.dtype),
+}
+"""Operators on constants that front ends leave in a graph."""

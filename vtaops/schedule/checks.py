@@ -1,0 +1,485 @@
+"""What can be wrong with a schedule that somebody wrote: found before lowering, and explained.
+
+After scheduling, a function consists of blocks. Each must be something that VTA has an instruction
+for: a copy between DRAM and a scratchpad (LOAD, STORE), or an intrinsic (GEMM, ALU). `check` names
+the first block that is neither, and what to write.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import Call
+from tvm.s_tir import SBlock, SBlockRealize
+
+from vtaops.config import HardwareConfig
+from vtaops.errors import ScheduleError
+from vtaops.isa import AluOp
+from vtaops.schedule.intrinsics import (
+    ACC_SCOPE,
+    ALU_CALL,
+    DMA_COPY,
+    GEMM_CALL,
+    INP_SCOPE,
+    RESET_CALL,
+    VTHREAD,
+    WGT_SCOPE,
+)
+
+_MEMORY = {INP_SCOPE: "inp", WGT_SCOPE: "wgt", ACC_SCOPE: "acc", "global": "DRAM", "": "DRAM"}
+_DTYPES = {"inp": ("int8",), "wgt": ("int8",), "acc": ("int32",)}
+_KINDS = {1: "parallel", 2: "vectorized"}
+_OPERATIONS = {
+    "Add": AluOp.ADD,
+    "Max": AluOp.MAX,
+    "Min": AluOp.MIN,
+    "Mul": AluOp.MUL,
+    "RShift": AluOp.SHR,
+}
+_FOR_MAXIMA = -128
+"""Padding that changes no maximum of int8 values."""
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """A loop around a block, from outside to inside."""
+
+    name: str
+    extent: int
+    thread: str
+    kind: int
+    marked: bool
+    blocks: int
+
+    @property
+    def is_thread(self) -> bool:
+        return self.thread == VTHREAD
+
+
+@dataclass(frozen=True)
+class _Site:
+    """A block, its innermost statement and the loops around it."""
+
+    name: str
+    loops: tuple[_Loop, ...]
+    statement: Any
+    has_init: bool
+    reduction: int
+    aliases: dict[str, Any]
+
+    @property
+    def call(self) -> list[Any]:
+        """The arguments of its intrinsic: name first; empty if it is none."""
+        if not isinstance(self.statement, tirx.Evaluate):
+            return []
+        return list(self.statement.value.args)
+
+    @property
+    def target(self) -> Any:
+        """The buffer that its store writes."""
+        return self.statement.buffer
+
+    @property
+    def own(self) -> list[_Loop]:
+        """The loops that hold nothing else."""
+        return [loop for loop in self.loops if loop.blocks == 1]
+
+
+def check(function: tirx.PrimFunc, config: HardwareConfig) -> None:
+    """Refuse a schedule that no VTA program does.
+
+    Raises
+    ------
+    ScheduleError
+        Naming the block, its statement, and what to write instead.
+    """
+    arguments = {str(parameter.name) for parameter in function.params}
+    sites = list(_sites(function.body, ()))
+    for site in sites:
+        _check_loops(site)
+        if site.call:
+            _check_intrinsic(site, config)
+        elif isinstance(site.statement, tirx.BufferStore):
+            _check_store(site, arguments, config)
+        else:
+            raise ScheduleError(f"block {site.name!r} holds {site.statement}; VTA has no such step")
+    written = {site.target.name for site in sites if not site.call} & arguments
+    if not written:
+        raise ScheduleError(
+            f"no argument is written ({', '.join(sorted(arguments))}): a program stores its result "
+            f"in DRAM, where te's last stage lies unless its scope was set"
+        )
+    _check_threads(sites)
+    _check_padding(sites)
+
+
+def _sites(stmt: Any, loops: tuple[_Loop, ...]) -> Iterator[_Site]:
+    """Iterate over the blocks of a statement."""
+    if isinstance(stmt, SBlockRealize):
+        yield from _sites_of_block(stmt.block, loops)
+    elif isinstance(stmt, tirx.SeqStmt):
+        for child in stmt.seq:
+            yield from _sites(child, loops)
+    elif isinstance(stmt, tirx.For):
+        binding = stmt.thread_binding
+        loop = _Loop(
+            name=str(stmt.loop_var.name),
+            extent=_extent(stmt),
+            thread=str(binding.thread_tag) if binding is not None else "",
+            kind=int(stmt.kind),
+            marked=DMA_COPY in stmt.annotations,
+            blocks=sum(1 for _ in _blocks(stmt.body)),
+        )
+        yield from _sites(stmt.body, (*loops, loop))
+    elif isinstance(stmt, tirx.IfThenElse):
+        yield from _sites(stmt.then_case, loops)
+
+
+def _sites_of_block(block: SBlock, loops: tuple[_Loop, ...]) -> Iterator[_Site]:
+    if block.name_hint == "root":
+        yield from _sites(block.body, loops)
+        return
+    statement = block.body
+    while isinstance(statement, tirx.For | tirx.IfThenElse):
+        statement = statement.body if isinstance(statement, tirx.For) else statement.then_case
+    if isinstance(statement, SBlockRealize | tirx.SeqStmt):  # blockized by hand
+        yield from _sites(block.body, loops)
+        return
+    sums = [int(axis.dom.extent) for axis in block.iter_vars if int(axis.iter_type) == 2]
+    aliases = {str(m.buffer.name): m.source.source for m in block.match_buffers}
+    yield _Site(
+        name=str(block.name_hint),
+        loops=loops,
+        statement=statement,
+        has_init=block.init is not None,
+        reduction=math.prod(sums) if sums else 0,
+        aliases=aliases,
+    )
+
+
+def _blocks(stmt: Any) -> Iterator[SBlock]:
+    """Iterate over the innermost blocks of a statement."""
+    if isinstance(stmt, SBlockRealize):
+        inner = list(_blocks(stmt.block.body))
+        yield from inner or [stmt.block]
+    elif isinstance(stmt, tirx.SeqStmt):
+        for child in stmt.seq:
+            yield from _blocks(child)
+    elif isinstance(stmt, tirx.For):
+        yield from _blocks(stmt.body)
+    elif isinstance(stmt, tirx.IfThenElse):
+        yield from _blocks(stmt.then_case)
+
+
+def _extent(loop: tirx.For) -> int:
+    if not isinstance(loop.extent, tirx.IntImm):
+        raise ScheduleError(
+            f"loop {loop.loop_var.name} has the extent {loop.extent}; shapes must be known when a "
+            f"program is built"
+        )
+    return int(loop.extent)
+
+
+# --------------------------------------------------------------------------------- loops
+
+
+def _check_loops(site: _Site) -> None:
+    threads = [loop for loop in site.loops if loop.thread]
+    for loop in threads:
+        if not loop.is_thread:
+            raise ScheduleError(
+                f"loop {loop.name} of block {site.name!r} is bound to {loop.thread!r}; VTA has "
+                f"virtual threads alone: s.bind(loop, vta.vthread)"
+            )
+    if len(threads) > 1:
+        names = " and ".join(loop.name for loop in threads)
+        raise ScheduleError(
+            f"loops {names} of block {site.name!r} are both bound to virtual threads; fuse them "
+            f"and bind the result: s.bind(s.fuse(a, b), vta.vthread)"
+        )
+    for loop in site.loops:
+        if loop.kind in _KINDS:
+            raise ScheduleError(
+                f"loop {loop.name} of block {site.name!r} is {_KINDS[loop.kind]}; VTA runs loops "
+                f"in order and lanes by intrinsics: leave it serial, or tensorize it"
+            )
+        if loop.marked and (loop.blocks > 1 or not isinstance(site.statement, tirx.BufferStore)):
+            raise ScheduleError(
+                f"loop {loop.name} is marked as a copy (vta.dma_copy) and holds block "
+                f"{site.name!r}, which is none; mark a loop around one copy alone"
+            )
+
+
+def _check_threads(sites: list[_Site]) -> None:
+    """Each virtual thread has tiles of its own, so a tile is filled and read inside the loop."""
+    seen: dict[str, tuple[str, str]] = {}
+    for site in sites:
+        thread = next((loop.name for loop in site.loops if loop.is_thread), "")
+        for buffer in _touched(site):
+            if _memory(buffer) == "DRAM":
+                continue
+            first, block = seen.setdefault(buffer.name, (thread, site.name))
+            if first != thread:
+                outside, inside = (block, site.name) if not first else (site.name, block)
+                raise ScheduleError(
+                    f"block {outside!r} stands outside of the loop of virtual threads in which "
+                    f"{inside!r} uses the same tile ({_plain(buffer)}); each thread has its own "
+                    f"tiles: compute it inside the loop"
+                )
+
+
+def _touched(site: _Site) -> list[Any]:
+    if site.call:
+        names = (pointer.args[1].args[0] for pointer in _pointers(site))
+        return [site.aliases.get(str(buffer.name), buffer) for buffer in names]
+    return [site.target, *_loads(site.statement.value)]
+
+
+# ---------------------------------------------------------------------------- intrinsics
+
+
+def _pointers(site: _Site) -> list[Any]:
+    return [a for a in site.call if isinstance(a, Call) and len(a.args) == 5]
+
+
+def _check_intrinsic(site: _Site, config: HardwareConfig) -> None:
+    name = str(getattr(site.call[0], "value", site.call[0]))
+    if name not in (GEMM_CALL, RESET_CALL, ALU_CALL):
+        raise ScheduleError(
+            f"block {site.name!r} calls {name}; VTA has vta.gemm, vta.reset and vta.alu"
+        )
+    for pointer in _pointers(site):
+        buffer, scalars = pointer.args[1].args[0], int(pointer.args[3])
+        memory = _memory(buffer)
+        lanes = getattr(config, memory).lanes if memory != "DRAM" else 0
+        if scalars != lanes:
+            raise ScheduleError(
+                f"block {site.name!r} was tensorized for tiles of {scalars} scalars in {memory}; "
+                f"those of {config.name} have {lanes}: make the intrinsic for this configuration"
+            )
+
+
+# -------------------------------------------------------------------------------- stores
+
+
+def _check_store(site: _Site, arguments: set[str], config: HardwareConfig) -> None:
+    target, memory = site.target, _memory(site.target)
+    if memory not in (*_DTYPES, "DRAM"):
+        raise ScheduleError(
+            f"block {site.name!r} writes {_plain(target)} in scope {target.scope()!r}; VTA has "
+            f"vta.inp_scope, vta.wgt_scope and vta.acc_scope"
+        )
+    if memory == "DRAM" and target.name not in arguments:
+        raise ScheduleError(
+            f"block {site.name!r} writes {_plain(target)} in DRAM, and it is no argument; keep it "
+            f"on chip: s.set_scope(s.get_sblock({site.name!r}), 0, vta.{_scope_for(site)})"
+        )
+    dtypes = _DTYPES.get(memory, ("int8",))
+    if str(target.dtype) not in dtypes:
+        raise ScheduleError(
+            f"block {site.name!r} writes {target.dtype} to {_where(memory)}, which holds "
+            f"{dtypes[0]}; VTA multiplies int8, adds int32 and stores int8"
+        )
+    source = _copied(site.statement.value)
+    if source is None or site.has_init:
+        _check_computation(site, config)
+    else:
+        _check_copy(site, source, memory, config)
+
+
+def _check_computation(site: _Site, config: HardwareConfig) -> None:
+    value = site.statement.value
+    if site.has_init and _is_product(site, config):
+        return  # lowering reads it as it stands
+    text = f"`{_plain(site.target)}[...] = {_text(value)}`"
+    if site.has_init:
+        raise ScheduleError(
+            f"block {site.name!r} still holds its reset: {text}; split it off with "
+            f"s.decompose_reduction(s.get_sblock({site.name!r}), loop), loop being the outermost "
+            f"of the sum, and tensorize both parts"
+        )
+    raise ScheduleError(
+        f"block {site.name!r} is not tensorized: {text}; {_advice(site.name, value)}"
+    )
+
+
+def _is_product(site: _Site, config: HardwareConfig) -> bool:
+    """Whether a block is a tile product of one step, as diagonal products are."""
+    value = site.statement.value
+    lanes = [config.block_out, config.block_in]
+    return (
+        isinstance(value, tirx.Add)
+        and isinstance(value.b, tirx.Mul)
+        and site.reduction == config.block_in
+        and [_memory(buffer) for buffer in _loads(value.b)] == ["inp", "wgt"]
+        and [loop.extent for loop in site.loops[-2:]] == lanes
+    )
+
+
+def _advice(name: str, value: Any) -> str:
+    """Say which intrinsic computes a value, or that there is none."""
+
+    def write(intrinsic: str) -> str:
+        return f"write vta.tensorize(s, {name!r}, {intrinsic})"
+
+    if isinstance(value, tirx.IntImm):
+        at = f", {value.value}" if value.value else ""
+        return f"this is a reset: {write(f'vta.reset(config{at})')}"
+    if isinstance(value, tirx.Add) and isinstance(value.b, tirx.Mul):
+        return write("vta.gemm(config)")
+    op, operand = _OPERATIONS.get(type(value).__name__), getattr(value, "b", None)
+    if isinstance(value, tirx.LShift) and isinstance(operand, tirx.IntImm):
+        return write(f"vta.alu(config, 'shr', {-int(operand.value)})")
+    if isinstance(value, tirx.Sub):
+        if isinstance(operand, tirx.IntImm):
+            return "VTA adds: declare x + (-y), which is vta.alu(config, 'add', -y)"
+        return "VTA cannot subtract tensors; multiply one with -1 on the way (a weight of -1)"
+    if op is None:
+        return (
+            "the ALU adds, multiplies, shifts to the right, and takes minima and maxima: declare "
+            "it as stages of these"
+        )
+    second = f", {operand.value}" if isinstance(operand, tirx.IntImm) else ""
+    return write(f"vta.alu(config, '{op.name.lower()}'{second})")
+
+
+def _check_copy(site: _Site, source: Any, memory: str, config: HardwareConfig) -> None:
+    origin = _memory(source)
+    if "DRAM" not in (origin, memory):
+        raise ScheduleError(
+            f"block {site.name!r} copies {_plain(source)} from {_where(origin)} to "
+            f"{_where(memory)}; no instruction does (within acc: vta.alu(config, 'add', 0))"
+        )
+    if origin == memory:
+        raise ScheduleError(
+            f"block {site.name!r} copies DRAM to DRAM; stage it on chip: set a scope of the "
+            f"block between, for example vta.inp_scope"
+        )
+    if memory == "DRAM" and origin != "acc":
+        raise ScheduleError(
+            f"block {site.name!r} stores from {_where(origin)}; STORE reads the accumulators alone"
+        )
+    allowed = ("int8", "int32") if memory == "acc" else ("int8",)
+    if memory != "DRAM" and str(source.dtype) not in allowed:
+        raise ScheduleError(
+            f"block {site.name!r} loads {source.dtype} into {_where(memory)}; it takes "
+            f"{' or '.join(allowed)}"
+        )
+    lanes: int = getattr(config, memory if memory != "DRAM" else "acc").lanes
+    own = [loop for loop in site.own if loop.extent > 1]
+    if math.prod(loop.extent for loop in own) < lanes:
+        raise ScheduleError(
+            f"block {site.name!r} copies {math.prod(loop.extent for loop in own)} scalars at a "
+            f"time; DMA moves whole tiles of {lanes}: do not cut or fuse the loops over lanes"
+        )
+    _check_mark(site, own, memory, lanes)
+
+
+def _check_mark(site: _Site, own: list[_Loop], memory: str, lanes: int) -> None:
+    marks = [i for i, loop in enumerate(site.own) if loop.marked]
+    if not marks:
+        return
+    inside = math.prod(loop.extent for loop in site.own[marks[-1] :])
+    if inside < lanes:
+        raise ScheduleError(
+            f"block {site.name!r} is marked as a copy at loop {site.own[marks[-1]].name}, inside a "
+            f"tile of {lanes} lanes; mark a loop outside of the lanes"
+        )
+    before = [loop for loop in site.own[: marks[0]] if loop.extent > 1]
+    if memory != "DRAM" and before:
+        raise ScheduleError(
+            f"block {site.name!r} is marked as a copy at loop {site.own[marks[0]].name}; one load "
+            f"fills the whole tile: mark its outermost loop {before[0].name}"
+        )
+
+
+# ------------------------------------------------------------------------------- padding
+
+
+def _check_padding(sites: list[_Site]) -> None:
+    """LOAD pads with zeros; other padding is right only in front of a maximum."""
+    for site in sites:
+        value = None if site.call else site.statement.value
+        if not isinstance(value, Call) or len(value.args) != 3 or site.has_init:
+            continue
+        padding = int(getattr(value.args[2], "value", 0))
+        if padding == 0:
+            continue
+        if padding != _FOR_MAXIMA or not _feeds_maxima(site.target.name, sites):
+            raise ScheduleError(
+                f"block {site.name!r} pads with {padding}; LOAD pads with zeros (and with "
+                f"{_FOR_MAXIMA} where only maxima read the result)"
+            )
+
+
+def _feeds_maxima(name: str, sites: list[_Site]) -> bool:
+    """Whether what is made of a buffer is read by maxima over tiles alone."""
+    made = {
+        _touched(site)[0].name
+        for site in sites
+        if name in [buffer.name for buffer in _touched(site)[1:]]
+    }
+    readers = [s for s in sites if made & {b.name for b in _touched(s)[1:]} - {name}]
+    readers = [s for s in readers if not (s.has_init or _call_is(s, GEMM_CALL))]
+    return bool(readers) and all(
+        _call_is(s, ALU_CALL) and int(s.call[1]) == AluOp.MAX and len(_pointers(s)) == 3
+        for s in readers
+        if made & {b.name for b in _touched(s)[2:]}
+    )
+
+
+def _call_is(site: _Site, name: str) -> bool:
+    return bool(site.call) and str(getattr(site.call[0], "value", "")) == name
+
+
+# ----------------------------------------------------------------------------------- TIR
+
+
+def _memory(buffer: Any) -> str:
+    return _MEMORY.get(str(buffer.scope()), str(buffer.scope()))
+
+
+def _where(memory: str) -> str:
+    return "DRAM" if memory == "DRAM" else f"the {memory} scratchpad"
+
+
+def _plain(buffer: Any) -> str:
+    """Return the name of a buffer as it was declared."""
+    return str(buffer.name).split("_local.")[0]
+
+
+def _scope_for(site: _Site) -> str:
+    return "acc_scope" if str(site.target.dtype) == "int32" else "inp_scope"
+
+
+def _copied(value: Any) -> Any:
+    """Return the buffer of which a value is an element, possibly with padding; else None."""
+    if isinstance(value, tirx.Cast):
+        value = value.value
+    if isinstance(value, Call) and len(value.args) == 3:
+        if not isinstance(value.args[2], tirx.IntImm):
+            return None
+        value = value.args[1]
+    if isinstance(value, tirx.Cast):
+        value = value.value
+    return getattr(value, "source", None)
+
+
+def _loads(value: Any) -> list[Any]:
+    """Return the buffers that an expression reads, from left to right."""
+    source = getattr(value, "source", None)
+    if source is not None:
+        return [source]
+    children = [getattr(value, name) for name in ("a", "b", "value") if hasattr(value, name)]
+    children += list(value.args) if isinstance(value, Call) else []
+    return [b for child in children if not isinstance(child, int) for b in _loads(child)]
+
+
+def _text(value: Any) -> str:
+    """Return an expression as people wrote it, on one line."""
+    text = str(value).splitlines()[-1].replace("_local_acc_buffer", "")
+    return text if len(text) < 100 else text[:97] + "..."
