@@ -56,6 +56,11 @@ class RowReduction:
         return self.length // (_VECTORS * self.lanes)
 
     @property
+    def _loose(self) -> int:
+        """Whole vectors behind them."""
+        return self.length // self.lanes - self._steps * _VECTORS
+
+    @property
     def _halves(self) -> list[int]:
         """Widths of the stages from one vector to one element."""
         if self.length < self.lanes:
@@ -85,21 +90,34 @@ class RowReduction:
 
     def _one_vector(self, read: Callable[[Expr, Expr], Expr]) -> Tensor:
         """Declare the results of the lanes of all whole vectors."""
-        width = _VECTORS * self.lanes
-        step = te.reduce_axis((0, self._steps), name="step")
-        loose = range(self._steps * width, self.length - self.lanes + 1, self.lanes)
+        width, shape = _VECTORS * self.lanes, (self.rows, self.lanes)
+        first = self._steps * width
+        parts: list[Tensor] = []
         if self._steps:
+            step = te.reduce_axis((0, self._steps), name="step")
+            vector = te.reduce_axis((0, _VECTORS), name="vector")
             wide = te.compute(
                 (self.rows, width),
                 lambda r, v: self._reduce(read(r, step * width + v), step),
                 name=f"{self.name}_wide",
             )
 
-        def lane(r: Expr, v: Expr) -> Expr:
-            vectors = [wide[r, v + k * self.lanes] for k in range(_VECTORS)] if self._steps else []
-            return reduce(self._join, vectors + [read(r, first + v) for first in loose])
+            def joined(r: Expr, v: Expr) -> Expr:
+                return self._reduce(wide[r, vector * self.lanes + v], vector)
 
-        return te.compute((self.rows, self.lanes), lane, name=f"{self.name}_{self.lanes}")
+            parts.append(te.compute(shape, joined, name=f"{self.name}_joined"))
+        if self._loose:
+            loose = te.reduce_axis((0, self._loose), name="loose")
+
+            def last(r: Expr, v: Expr) -> Expr:
+                return self._reduce(read(r, first + loose * self.lanes + v), loose)
+
+            parts.append(te.compute(shape, last, name=f"{self.name}_loose"))
+        return te.compute(
+            shape,
+            lambda r, v: reduce(self._join, [part[r, v] for part in parts]),
+            name=f"{self.name}_{self.lanes}",
+        )
 
     def _half(self, whole: Tensor, width: int) -> Tensor:
         return te.compute(
@@ -120,12 +138,20 @@ class RowReduction:
         if self.length % self.lanes:
             names.append(f"{self.name}_tail")
         names += [f"{self.name}_{width}" for width in reversed(self._halves)]
+        sums = ["_joined"] * (self._steps > 0) + ["_loose"] * (self._loose > 0)
+        names += [self.name + part for part in sums]
         if self._steps:
             names.append(f"{self.name}_wide")
         for name in names:
             s.compute_at(s.get_sblock(name), row, preserve_unit_loops=True)
         for width in self._halves[:-1]:
             s.vectorize(s.get_loops(s.get_sblock(f"{self.name}_{width}"))[-1])
+        for part in sums:
+            block = s.get_sblock(self.name + part)
+            lane, vector = s.get_loops(block)[-2:]
+            s.reorder(vector, lane)
+            s.vectorize(lane)
+            s.vectorize(s.get_loops(s.decompose_reduction(block, vector))[-1])
         if self._steps:
             wide = s.get_sblock(f"{self.name}_wide")
             lane, step = s.get_loops(wide)[-2:]
