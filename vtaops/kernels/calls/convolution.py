@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +16,10 @@ from vtaops.kernels.ops import Conv1dOp, Conv2dOp, DepthwiseOp, PackedConv2dOp, 
 from vtaops.kernels.ops.common import ACCUMULATOR
 from vtaops.layout import Layout
 from vtaops.shapes import as_pair, four_sides
+
+
+_VECTOR = 16
+"""Results from which on a row of them fills a vector of any processor."""
 
 
 class ConvolutionCalls(Backend):
@@ -311,7 +316,7 @@ def _conv2d(
         # As if the image were one long row: no tails at the ends of rows.
         if window.strides == (1, 1):
             return KernelCall(replace(op, height=1, width=height * width), arrays, op.output.shape)
-        if joins_rows and groups == 1 and dtype == "float32":
+        if joins_rows and groups == 1 and dtype == "float32" and prod(op.out_size) >= _VECTOR:
             return KernelCall(replace(op, joined=True), arrays, op.output.shape)
     return KernelCall(op, arrays)
 

@@ -14,9 +14,7 @@ from vtaops.kernels.ops.common import (
     Tensor,
     TensorOp,
     TensorSpec,
-    lowest,
     pad_image,
-    reduce_largest,
     window_axes,
     zero,
 )
@@ -89,7 +87,7 @@ class PoolOp(TensorOp):
     @property
     def pad_value(self) -> Expr:
         """What surrounds the image."""
-        return lowest("float32") if self.kind == "max" else zero("float32")
+        return tirx.min_value("float32") if self.kind == "max" else zero("float32")
 
     def weight(self, i: Expr, j: Expr) -> Expr:
         """Return the factor of an average at result row `i`, column `j`."""
@@ -119,7 +117,7 @@ class PoolOp(TensorOp):
         padded = pad_image(data, self.window, self.pad_value)
         kh, kw = window_axes(self.window)
         (sh, sw), (dh, dw) = self.window.strides, self.window.dilation
-        reduce = reduce_largest if self.kind == "max" else te.sum
+        reduce = te.max if self.kind == "max" else te.sum
         shape = self.output.shape
 
         def pool(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
@@ -158,9 +156,7 @@ class GlobalPoolOp(TensorOp):
         data = self.inputs[0].placeholder()
         p = te.reduce_axis((0, self.pixels), name="p")
         if self.kind == "max":
-            result = te.compute(
-                (self.rows,), lambda r: reduce_largest(data[r, p], axis=p), name="result"
-            )
+            result = te.compute((self.rows,), lambda r: te.max(data[r, p], axis=p), name="result")
             return [data, result]
         total = te.compute((self.rows,), lambda r: te.sum(data[r, p], axis=p), name="total")
         factor = tirx.const(1.0 / self.pixels, "float32")
