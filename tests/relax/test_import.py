@@ -73,7 +73,8 @@ def test_what_our_quantiser_writes(scales, zero_points):
     model = vtaops.quantize(small_network(), images(), scales=scales, zero_points=zero_points)
     graph = import_model(model)
     assert not hosts(graph)
-    assert "requantize" not in kinds(graph)
+    assert not {"requantize", "add"} & set(kinds(graph))
+    assert "convolution+residual" in kinds(graph)
     for seed in range(3):
         difference, _ = steps_apart(graph, model, images(1, seed=seed))
         assert difference.max() <= (3 if scales == "pow2" else 2)
@@ -82,8 +83,9 @@ def test_what_our_quantiser_writes(scales, zero_points):
 def test_activations_join_what_they_follow():
     graph = import_model(vtaops.quantize(small_network(), images()))
     convolutions = [n.op for n in graph.nodes if "convolution" in n.op.kind]
-    assert sum(op.requantization.clip == (0, 127) for op in convolutions) == 4
+    assert all(op.requantization.clip == (0, 127) for op in convolutions)
     assert len(convolutions) == 5
+    assert convolutions[2].residual_factor is not None
 
 
 def single(add, shape=(1, 8, 6, 6)):

@@ -24,6 +24,7 @@ from vtaops.quantization.correction import correct_biases
 from vtaops.quantization.equalize import equalize
 from vtaops.quantization.prepare import prepare
 from vtaops.quantization.quality import Quality, compare
+from vtaops.quantization.residuals import join_residuals
 from vtaops.quantization.samples import Calibration, Sample, first_shapes, load_samples
 from vtaops.quantization.scales import (
     Grid,
@@ -257,6 +258,7 @@ def _insert_pairs(model: ModelProto, grids: dict[str, Grid], scales: Scales) -> 
     quantizer.model.topological_sort()
     result: ModelProto = quantizer.model.model
     result.producer_name = "vtaops"
+    join_residuals(result)
     onnx.checker.check_model(result)
     return result
 
