@@ -17,7 +17,6 @@ from vtaops.kernels.ops.common import ACCUMULATOR
 from vtaops.layout import Layout
 from vtaops.shapes import as_pair, four_sides
 
-
 _VECTOR = 16
 """Results from which on a row of them fills a vector of any processor."""
 
