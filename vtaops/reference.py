@@ -29,6 +29,7 @@ from vtaops.ops import (
 )
 from vtaops.program import Role
 from vtaops.shapes import as_pair, four_sides
+from vtaops.views import constant_values
 
 Int8Array = npt.NDArray[np.int8]
 Int32Array = npt.NDArray[np.int32]
@@ -64,6 +65,9 @@ def _(op: Conv2d, arrays: list[Float]) -> Int8Array:
     acc = _convolve(op, data, kernel)
     if op.bias:
         acc += rest.pop(0)[:, None, None]
+    if op.bias_tiles:
+        weights = rest.pop(0)[:, :, 0, 0]
+        acc += (weights @ constant_values(weights.shape[1]))[:, None, None]
     if op.multiplier:
         wrapped = np.asarray(_int32(acc), np.int64)
         acc = np.asarray(wrapped * rest.pop(0)[:, None, None].astype(np.int64), np.longdouble)

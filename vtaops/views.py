@@ -202,6 +202,95 @@ class Columns(View):
 
 
 @dataclass(frozen=True)
+class Patches(View):
+    """Images NCHW with all pixels of a convolution window as channels, and some constants.
+
+    The view holds, for each output pixel, the ``rows * columns`` pixels that the window covers, as
+    ``rows * columns * C`` channels (channels innermost), then `constants` channels: -128, but 1 in
+    the last. So a first layer is a convolution of one tap, which fills its tiles, and adds its bias
+    by weights of the constants (`constant_digits`). Shape: (N, channels, output rows, columns).
+
+    Attributes
+    ----------
+    rows, columns : int
+        The window.
+    row_step, column_step : int
+        Its steps.
+    row_dilation, column_dilation : int
+        The distances of its pixels.
+    top, left, bottom, right : int
+        Zeros around the image.
+    constants : int
+        Channels that hold constants.
+    """
+
+    rows: int
+    columns: int
+    row_step: int
+    column_step: int
+    row_dilation: int
+    column_dilation: int
+    top: int
+    left: int
+    bottom: int
+    right: int
+    constants: int
+    rank = 4
+
+    def _outputs(self, height: int, width: int) -> tuple[int, int]:
+        span = (self.rows - 1) * self.row_dilation + 1
+        wide = (self.columns - 1) * self.column_dilation + 1
+        return (
+            (height + self.top + self.bottom - span) // self.row_step + 1,
+            (width + self.left + self.right - wide) // self.column_step + 1,
+        )
+
+    def shape(self, shape: Shape) -> Shape:
+        n, c, h, w = shape
+        return n, self.rows * self.columns * c + self.constants, *self._outputs(h, w)
+
+    def apply(self, array: Array) -> Array:
+        n, c, h, w = array.shape
+        oh, ow = self._outputs(h, w)
+        sides = ((0, 0), (0, 0), (self.top, self.bottom), (self.left, self.right))
+        padded = np.pad(array, sides)
+        found = np.empty((n, self.rows * self.columns * c + self.constants, oh, ow), array.dtype)
+        for dy in range(self.rows):
+            for dx in range(self.columns):
+                y, x = dy * self.row_dilation, dx * self.column_dilation
+                first = (dy * self.columns + dx) * c
+                found[:, first : first + c] = padded[
+                    :,
+                    :,
+                    y : y + (oh - 1) * self.row_step + 1 : self.row_step,
+                    x : x + (ow - 1) * self.column_step + 1 : self.column_step,
+                ]
+        if self.constants:
+            found[:, -self.constants :] = np.array(constant_values(self.constants))[:, None, None]
+        return found
+
+
+def constant_values(lanes: int) -> list[int]:
+    """Return what constant lanes hold: -128, but 1 in the last."""
+    return [-128] * (lanes - 1) + [1]
+
+
+def constant_digits(values: npt.NDArray[np.int64], lanes: int) -> npt.NDArray[np.int8] | None:
+    """Return weights (values, lanes) whose products with `constant_values` sum to `values`.
+
+    None if there are too few lanes: they reach ``128 * 127 * (lanes - 1)``.
+    """
+    units = (values + 63) // 128 * 128
+    last, left = values - units, -units // 128
+    digits = np.empty((len(values), lanes), np.int8)
+    for lane in range(lanes - 1):
+        digits[:, lane] = np.clip(left, -128, 127)
+        left = left - digits[:, lane]
+    digits[:, -1] = last
+    return None if lanes < 1 or left.any() else digits
+
+
+@dataclass(frozen=True)
 class KernelColumns(View):
     """Weights OIHW with their columns as input channels, to match `Columns`."""
 
@@ -237,7 +326,7 @@ def _check_numbers(view: View, **ranges: tuple[int, int]) -> None:
 
 
 _KINDS: dict[str, type[View]] = {
-    cls.__name__: cls for cls in (Flat, Plus, BlockDiagonal, Columns, KernelColumns)
+    cls.__name__: cls for cls in (Flat, Plus, BlockDiagonal, Columns, Patches, KernelColumns)
 }
 
 

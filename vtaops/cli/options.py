@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 from rich import box
 from rich.table import Table
+from typer.core import TyperGroup
 
 from vtaops.config import HardwareConfig
 from vtaops.errors import ShapeError, UnsupportedError
@@ -106,6 +107,16 @@ class RunOptions:
                 f"--trace-window is {self.trace_window!r}; write first:end, e.g. 1000:2000"
             ) from error
         return first, end
+
+
+class OperatorsOrModels(TyperGroup):
+    """The commands of `vtaops run`: a file in the place of a command's name is a model."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name = args[0] if args else ""
+        if name not in self.commands and ("." in name or Path(name).exists()):
+            args = ["model", *args]
+        return super().resolve_command(ctx, args)
 
 
 def with_run_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -24,6 +24,7 @@ from vtaops.cli.options import (
     ConfigOption,
     JsonOption,
     LayerOption,
+    OperatorsOrModels,
     RunOptions,
     Stage,
     list_table,
@@ -42,7 +43,11 @@ DEFAULTS = RunOptions()
 PROGRAMS = "Operators and programs"
 """Heading of the commands of this file."""
 
-run_app = typer.Typer(help="Run one operator on a device.", no_args_is_help=True)
+run_app = typer.Typer(
+    cls=OperatorsOrModels,
+    help="Run one operator, or a network (vtaops run MODEL), on a device.",
+    no_args_is_help=True,
+)
 
 
 def register(app: typer.Typer) -> None:

@@ -296,7 +296,7 @@ def _stage(stage: Stage, blobs: _Blobs) -> dict[str, Any]:
         "where": "vta",
         "nodes": list(stage.nodes),
         "program": blobs.add(dump_program(stage.program)),
-        "parameters": {name: blobs.array(a) for name, a in stage.parameters.items()},
+        "parameters": {name: blobs.array(a) for name, a in sorted(stage.parameters.items())},
         "inputs": [asdict(argument) for argument in stage.inputs],
         "outputs": [asdict(argument) for argument in stage.outputs],
     }

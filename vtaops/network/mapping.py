@@ -21,6 +21,7 @@ import numpy as np
 from vtaops.graph import Graph, Node, Tensor
 from vtaops.graph import operators as ops
 from vtaops.graph.operators import GraphOperator
+from vtaops.layout import data_layout
 from vtaops.network import rules
 from vtaops.network.rules import Target
 from vtaops.network.storage import (
@@ -36,7 +37,16 @@ from vtaops.network.storage import (
     on_lanes,
     packed_lanes,
 )
-from vtaops.ops import Conv2d, Conv2dTranspose, Elementwise, Gemm, MaxPool2d, Operator
+from vtaops.ops import (
+    AvgPool2d,
+    Conv2d,
+    Conv2dTranspose,
+    Elementwise,
+    Gemm,
+    MaxPool2d,
+    Operator,
+)
+from vtaops.views import Patches, constant_digits
 
 
 class Mapper:
@@ -342,28 +352,92 @@ class Mapper:
             padding=padding,
             dilation=op.dilation,
             groups=groups,
-            bias=bool(constant.any()),
             shift=shift,
             clip=scaling.clip,
             **residual,
         )
-        convolution, weight = self._folded(node, convolution, data, weight)
-        vector = on_lanes(constant.astype(np.int32), outputs, size) if constant.any() else None
+        vector = on_lanes(constant, outputs, size)
         uses["res"] = Use(place)
-        self._step(node.name, convolution, uses, kernel=weight, bias=vector)
+        given = self._from_host(node, convolution, data, weight, vector)
+        convolution, weight, vector = given or (convolution, weight, vector)
+        self._emit_sum(node, convolution, uses, weight, vector)
 
-    def _folded(self, node: Node, op: Conv2d, data: Place, weight: Array) -> tuple[Conv2d, Array]:
-        """Take the columns of the window as channels if the host packs the image for it alone."""
-        (tensor,) = node.inputs[:1]
+    def _emit_sum(
+        self, node: Node, op: Conv2d, uses: dict[str, Use], weight: Array, constant: Array
+    ) -> None:
+        """Emit a convolution with what is added to its sums."""
+        digits = constant_digits(constant, self.block)
+        if digits is None:
+            bias = constant.astype(np.int32)
+            self._step(node.name, replace(op, bias=True), uses, kernel=weight, bias=bias)
+        elif constant.any():
+            op, tiles = replace(op, bias_tiles=True), digits[:, :, None, None]
+            self._step(node.name, op, uses, kernel=weight, constant_scale=tiles)
+        else:
+            self._step(node.name, op, uses, kernel=weight)
+
+    def _from_host(
+        self, node: Node, op: Conv2d, data: Place, weight: Array, constant: Array
+    ) -> tuple[Conv2d, Array, Array] | None:
+        """Let the host gather the pixels of windows, if it packs the image for this operator alone.
+
+        Then few channels fill their tiles: all pixels of a window become channels, or those of a
+        row of it, whichever takes fewer cycles. What is left of the last tile holds constants,
+        which add the bias.
+        """
+        tensor = node.inputs[0]
         readers = [n for n in self.nodes if tensor in n.inputs]
         channels = len(data.lanes)
-        folded = replace(op, in_channels=channels) if op.groups == 1 else op
-        folded = folded.folded_if_shorter(self.config)
-        alone = data.memory.role == "input" and readers == [node]
-        if not (alone and folded.fold_columns) or tensor in self.outputs:
-            return op, weight
-        data.memory.folded = folded.buffers(self.config)[0]
-        return folded, weight[:, :channels]
+        alone = data.memory.role == "input" and readers == [node] and op.groups == 1
+        if not alone or tensor in self.graph.outputs:
+            return None
+        op = replace(op, in_channels=channels)
+        weight = weight[:, :channels]
+        columns = replace(op, fold_columns=True)
+        patches, view = self._as_patches(op)
+        costs = {id(o): self._input_cost(o) for o in (op, columns.unfolded, patches)}
+        best = min(costs.values())
+        if costs[id(op)] <= 1.1 * best:
+            return None
+        if costs[id(patches)] > best:
+            data.memory.folded = columns.buffers(self.config)[0]
+            return columns, weight, constant
+        gathered = weight.transpose(0, 2, 3, 1).reshape(len(weight), -1, 1, 1)
+        digits = constant_digits(constant, view.constants) if view.constants > 1 else None
+        if digits is None:
+            digits = np.zeros((len(weight), view.constants), np.int8)
+        else:
+            constant = np.zeros_like(constant)
+        gathered = np.concatenate([gathered, digits[:, :, None, None]], axis=1)
+        image = op.buffers(self.config)[0]
+        data.memory.folded = replace(image, layout=data_layout(self.config, view))
+        return patches, gathered, constant
+
+    def _as_patches(self, op: Conv2d) -> tuple[Conv2d, Patches]:
+        """Return the convolution of one tap that reads `Patches`, and those."""
+        pixels = op.in_channels * op.kernel_size[0] * op.kernel_size[1]
+        spare = -pixels % self.block
+        view = Patches(*op.kernel_size, *op.stride, *op.dilations, *op.pads, constants=spare)
+        oh, ow = op.out_size
+        patches = replace(
+            op,
+            in_channels=pixels + spare,
+            height=oh,
+            width=ow,
+            kernel=1,
+            strides=1,
+            padding=0,
+            dilation=1,
+        )
+        return patches, view
+
+    def _input_cost(self, op: Conv2d) -> float:
+        """Estimate the cycles of a first layer: its products, or its image over the bus."""
+        (oh, ow), (kh, kw) = op.out_size, op.kernel_size
+        blocks = -(-op.in_channels // self.block)
+        outputs = -(-op.out_channels // self.config.block_out)
+        nbytes = blocks * op.height * op.width * self.config.inp.element_bytes
+        return max(blocks * kh * kw * outputs * oh * ow, 8 * nbytes / self.config.board.bus_bits)
 
     @_map.register
     def _(self, op: ops.TransposedConvolution, node: Node) -> None:
@@ -443,11 +517,36 @@ class Mapper:
     def _(self, op: ops.AveragePool, node: Node) -> None:
         data = self.places[node.inputs[0].name]
         kernel = op.window(node.inputs[0])
+        if self._average(node, op, kernel):
+            return
         weight = np.full((len(data.lanes), 1, *kernel), op.factor, np.int8)
         convolution = ops.Convolution(
             weight, None, op.requantization, op.strides, op.padding, groups=len(weight)
         )
         self._depthwise(node, weight, convolution)
+
+    def _average(self, node: Node, op: ops.AveragePool, kernel: tuple[int, int]) -> bool:
+        """Map a pool to the one of VTA, whose weights are one tile; False if it is another."""
+        zero_points = {tensor.zero_point for tensor in (*node.inputs, *node.outputs)}
+        data = self._alike(node)
+        n, _, h, w = data.memory.image
+        clip = op.requantization.clip
+        pool = AvgPool2d(
+            n,
+            self._width(data),
+            h,
+            w,
+            kernel,
+            op.strides,
+            op.padding,
+            clip=clip,
+            rounding="half_up",
+        )
+        if zero_points != {0} or pool.factor != (op.factor, op.requantization.right_shift):
+            return False
+        place = self._result(node.outputs[0], data.relative(self.block))
+        self._step(node.name, pool, {"data": Use(data), "res": Use(place)})
+        return True
 
     @_map.register
     def _(self, op: ops.Requantize, node: Node) -> None:

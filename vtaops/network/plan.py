@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from vtaops.errors import ScheduleError
 from vtaops.graph import Graph, Node
 from vtaops.graph import operators as ops
 from vtaops.model import Row
+from vtaops.network.mapping import Mapper
 from vtaops.network.rules import Target, is_free, obstacle
+from vtaops.schedule import default_tiling
 
 
 @dataclass(frozen=True)
@@ -44,8 +47,36 @@ class Plan:
 
 
 def plan(graph: Graph, target: Target) -> Plan:
-    """Return where each node of a graph runs."""
-    reasons = {node.name: obstacle(node, graph, target) for node in graph.nodes}
+    """Return where each node of a graph runs.
+
+    What VTA could execute but has no room for, runs on the host too.
+    """
+    refused: dict[str, str] = {}
+    while True:
+        decided = _plan(graph, target, refused)
+        found = _misfits(graph, decided, target)
+        if not found:
+            return decided
+        refused |= found
+
+
+def _misfits(graph: Graph, decided: Plan, target: Target) -> dict[str, str]:
+    """Return the nodes of which no tile fits the scratchpads, with the reason."""
+    found = {}
+    for stage in decided.stages:
+        if stage.where == "vta":
+            for step in Mapper(graph, stage.nodes, target).steps:
+                try:
+                    default_tiling(step.op, target.config)
+                except ScheduleError:
+                    found[step.node] = f"no tile of {step.op.summary} fits the scratchpads"
+    return found
+
+
+def _plan(graph: Graph, target: Target, refused: Mapping[str, str]) -> Plan:
+    reasons = {
+        node.name: refused.get(node.name) or obstacle(node, graph, target) for node in graph.nodes
+    }
     makers = {tensor.name: node for node in graph.nodes for tensor in node.outputs}
     for node in graph.nodes:
         if not reasons[node.name] and is_free(node.op):

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from vtaops.compiler import emit
-from vtaops.errors import ScheduleError
 from vtaops.graph import Graph, Node, Tensor
 from vtaops.layout import Layout, data_layout
 from vtaops.lowering import Border, Fragment, Part, Place, link
@@ -66,22 +65,12 @@ class Fragments:
 
 
 def compile_region(graph: Graph, nodes: Sequence[Node], fragments: Fragments) -> Region:
-    """Return the program of nodes that VTA executes one after the other.
-
-    Raises
-    ------
-    ScheduleError
-        If an operator does not fit the scratchpads; the message names the node.
-    """
+    """Return the program of nodes that VTA executes one after the other."""
     mapper = Mapper(graph, nodes, fragments.target)
     buffers = _Buffers(mapper, fragments.target)
     parts = []
     for step in mapper.steps:
-        try:
-            fragment = fragments.of(step)
-        except ScheduleError as error:
-            raise ScheduleError(f"{step.node}: {error}") from error
-        parts.append(buffers.part(step, fragment))
+        parts.append(buffers.part(step, fragments.of(step)))
     metadata = {"network": graph.name, "capabilities": fragments.target.capabilities.name}
     program = link(parts, buffers.all, metadata)
     return Region(

@@ -15,6 +15,7 @@ from vtaops.isa import AluOp
 from vtaops.layout import Layout, data_layout, kernel_layout
 from vtaops.ops.arguments import Arguments, int8_array, vectors
 from vtaops.ops.base import plain
+from vtaops.ops.constant import constant_buffers, declare_constant
 from vtaops.ops.diagonal import (
     check_scale,
     declare_copy,
@@ -89,6 +90,10 @@ class Conv2d(SumOfProducts):
         Arithmetic right shift of the sum, 0..31.
     residual_clip : (int, int) or None
         Bounds of the convolution's own result before the addition.
+    bias_tiles : bool
+        Whether the bias comes as weights (out_channels, block) of a constant input tile
+        (`vtaops.views.constant_digits`), instead of `bias`: one tile product instead of an ALU pass
+        of two cycles.
     fold_columns : bool
         Whether the host hands over the columns of the kernel as input channels, so that a first
         layer of few channels fills its tiles (see `vtaops.views.Columns`); for one group.
@@ -124,6 +129,7 @@ class Conv2d(SumOfProducts):
     residual_shift: int = 0
     residual_clip: tuple[int, int] | None = None
     fold_columns: bool = False
+    bias_tiles: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -149,6 +155,8 @@ class Conv2d(SumOfProducts):
         check_scale("residual_scale", self.residual_scale)
         require_at_least(1, groups=self.groups)
         check_groups(self.groups, self.in_channels, self.out_channels)
+        if self.bias_tiles and (self.bias or self.rounding != "truncate"):
+            raise ShapeError("bias_tiles replaces the bias, and what rounds is part of it")
         if self.fold_columns and self.groups != 1:
             raise ShapeError(f"fold_columns needs one group; groups is {self.groups}")
         check_padded(self.padded_size)
@@ -287,9 +295,11 @@ class Conv2d(SumOfProducts):
 
     @property
     def stages(self) -> list[AluStage]:
+        constant = [AluStage("res_biased", AluOp.ADD, None, "constant")] if self.bias_tiles else []
         if not self.residual:
-            return super().stages
+            return [*constant, *super().stages]
         return [
+            *constant,
             *alu_stages(self.bias, self.shift, None, self.rounding, self.multiplier),
             *clip_stages("res_own", self.residual_clip),
             AluStage("res_sum", AluOp.ADD, None, "residual"),
@@ -335,6 +345,8 @@ class Conv2d(SumOfProducts):
             Buffer("kernel", Role.PARAMETER, filters, "int8", kernel),
             *self.vector_buffers(o, config),
         ]
+        if self.bias_tiles:
+            found += constant_buffers(o, config)
         if self.residual:
             found.append(Buffer("residual", Role.INPUT, result, "int8", data_layout(config)))
             found.append(scale_buffer("residual_scale", self.residual_scale, config))
@@ -384,6 +396,8 @@ class Conv2d(SumOfProducts):
             name="res_conv",
         )
         operands: dict[str, tuple[list[te.Tensor], Lane]] = {}
+        if self.bias_tiles:
+            operands["constant"] = declare_constant(shapes["res"], config)
         if self.residual:
             residual = te.placeholder(shapes["res"], "int8", name="residual")
             scale, scale_buf = declare_scale("residual_scale", config)

@@ -13,6 +13,7 @@ from string import Template
 from typing import Any
 
 from vtaops.isa import tokens_text
+from vtaops.program import Program
 from vtaops.program.disassembly import instruction_text
 from vtaops.program.timing import IDLE, WAITS, Timeline
 from vtaops.report.style import KIND_COLORS, LANES, TOKEN_COLORS, WAIT_COLORS
@@ -73,10 +74,20 @@ def _timeline_data(timeline: Timeline, title: str) -> dict[str, Any]:
         "tokens": [[t.queue, t.sender, t.receiver, t.sent, t.taken] for t in timeline.tokens],
         "events": [[e.dispatched, e.taken, e.start, e.end, e.completed] for e in timeline.events],
         "text": [
-            " ".join(f"{instruction_text(program, i, int(r))}  {tokens_text(i)}".split())
-            for i, r in zip(program, program.relocations, strict=True)
+            " ".join(f"{name}{instruction_text(program, i, int(r))}  {tokens_text(i)}".split())
+            for i, r, name in zip(program, program.relocations, _owners(program), strict=True)
         ],
     }  # fmt: skip
+
+
+def _owners(program: Program) -> list[str]:
+    """Return for each instruction the name of its operator, if the program has several."""
+    names = [""] * len(program)
+    if len(program.operators) > 1:
+        for record in program.operators:
+            for first, end in record.spans:
+                names[first:end] = [f"{record.name}: "] * (end - first)
+    return names
 
 
 def _port_lane(timeline: Timeline, direction: str) -> list[list[Any]]:

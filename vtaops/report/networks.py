@@ -111,6 +111,6 @@ def _ratio(first: int, second: int) -> list[str]:
 
 def _table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(column)
+    for position, column in enumerate(columns):
+        table.add_column(column, no_wrap=position == 0)
     return table

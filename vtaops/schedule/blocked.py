@@ -108,8 +108,10 @@ class BlockedShape:
         Output pixels for each pixel of `rows` and `columns`, which share their input pixels.
     addends : int
         Further inputs of the output's shape that accumulate onto it, each with a weight tile.
+    constants : int
+        Constants that accumulate onto the output, each a weight tile for each block of channels.
     operands : int
-        Of these, those that need accumulators of their own.
+        Of these addends, those that need accumulators of their own.
     staged : bool
         Whether the input is copied to accumulators.
     shared_weights : int
@@ -130,6 +132,7 @@ class BlockedShape:
     group_oc: int = 0
     phases: int = 1
     addends: int = 0
+    constants: int = 0
     operands: int = 0
     staged: bool = False
     shared_weights: int = 0
@@ -166,7 +169,7 @@ class BlockedShape:
     def gemm_cycles(self) -> int:
         """Tile products: the cycles that the GEMM array needs at one a cycle."""
         products = self.ic * self.taps * self.parts // self.phases
-        return self.outputs * (products + self.addends)
+        return self.outputs * (products + self.addends + self.constants)
 
     @property
     def compute_cycles(self) -> int:
@@ -201,8 +204,8 @@ class BlockedShape:
         weights = self.shared_weights or oc * ic * self.taps
         accumulated = pixels * (1 + self.operands) + window * self.staged
         return {
-            "inp": inp_tiles * (blocks * window + oc * pixels * self.addends),
-            "wgt": wgt_tiles * (weights + self.addends),
+            "inp": inp_tiles * (blocks * window + oc * pixels * self.addends + self.constants),
+            "wgt": wgt_tiles * (weights + self.addends + oc * self.constants),
             "acc": oc * (acc_tiles * accumulated + self.bias),
         }
 
@@ -272,11 +275,12 @@ def _(op: Conv2d, config: HardwareConfig) -> BlockedShape:
             tuple(range(0, kw * dw, dw)),
         ),
         taps=kh * kw,
-        alu_passes=len(op.stages) - op.residual,
+        alu_passes=len(op.stages) - op.residual - op.bias_tiles,
         bias=op.bias + op.multiplier,
         groups=blocks.count,
         group_oc=blocks.oc,
         addends=int(op.residual),
+        constants=int(op.bias_tiles),
     )
 
 

@@ -1,0 +1,161 @@
+"""Models: files, sessions, reports, mistakes."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.random_graphs import random_graph, random_inputs
+
+import vtaops
+from vtaops.errors import ConfigError, ProgramError, ShapeError
+from vtaops.graph import Convolution, MaxPool, Requantization
+from vtaops.model.artefact import dumps, loads
+from vtaops.runtime import Fsim, LoadedProgram
+
+SEED = 34
+"""A random network with two launches, a concatenation, and parts on the host."""
+
+
+@pytest.fixture(scope="module")
+def model():
+    return vtaops.compile_model(random_graph(SEED), "tiny")
+
+
+@pytest.fixture(scope="module")
+def arrays(model):
+    return random_inputs(model.graph, SEED)
+
+
+def small(zero_point=0):
+    graph = vtaops.Graph("small")
+    x = graph.input("x", (1, 4, 6, 6), zero_point=zero_point)
+    weight = np.random.default_rng(1).integers(-128, 128, (8, 4, 3, 3)).astype(np.int8)
+    y = graph.add(Convolution(weight, None, Requantization(1, 8), padding=(1, 1, 1, 1)), x)
+    graph.output(graph.add(MaxPool((2, 2), (2, 2)), y))
+    return graph
+
+
+def equal(found, expected):
+    return len(found) == len(expected) and all(map(np.array_equal, found, expected))
+
+
+def test_a_file_gives_the_same_model(model, arrays, tmp_path):
+    path = tmp_path / "network.vtam"
+    model.save(path)
+    loaded = vtaops.load_model(path)
+    assert dumps(loaded) == path.read_bytes()
+    assert loaded.plan == model.plan
+    assert loaded.cycles() == model.cycles()
+    loaded.verify()
+    expected = model.reference(*arrays)
+    assert equal(loaded.run(*arrays), expected)
+    assert equal(loaded.reference(*arrays), expected)
+    assert equal(model.run(*arrays), expected)
+
+
+def test_every_damaged_byte_is_noticed():
+    data = dumps(vtaops.compile_model(small(), "tiny"))
+    for position in range(0, len(data), 97):
+        damaged = bytearray(data)
+        damaged[position] ^= 0x55
+        with pytest.raises(ProgramError):
+            loads(bytes(damaged))
+    for length in (0, 5, 30, len(data) // 2, len(data) - 1):
+        with pytest.raises(ProgramError, match=r"truncated|no model"):
+            loads(data[:length])
+
+
+def test_a_model_runs_where_tvm_is_not_installed(tmp_path):
+    model = vtaops.compile_model(small(), "tiny")
+    model.save(tmp_path / "m.vtam")
+    x = random_inputs(model.graph, 3)[0]
+    np.save(tmp_path / "x.npy", x)
+    code = f"""
+import sys
+sys.modules["tvm"] = sys.modules["tvm_ffi"] = None  # importing them fails
+import numpy as np
+from vtaops.model import load_model
+model = load_model({str(tmp_path / "m.vtam")!r})
+x = np.load({str(tmp_path / "x.npy")!r})
+assert np.array_equal(model.run(x), model.reference(x))
+print(model.run(x).sum(), model.cycles())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parent,
+    )
+    assert done.stdout == f"{model.run(x).sum()} {model.cycles()}\n", done.stderr
+
+
+def test_weights_stay_in_a_session(model, arrays):
+    writes = []
+
+    class Counting(Fsim):
+        def write(self, buffer, data):
+            writes.append(data.nbytes)
+            super().write(buffer, data)
+
+    expected = model.reference(*arrays)
+    with vtaops.Session(Counting("tiny")) as session:
+        assert equal(model.run(*arrays, session=session), expected)
+        first = sum(writes)
+        writes.clear()
+        assert equal(model.run(*arrays, session=session), expected)
+        inputs = sum(b.nbytes for r in model.regions for b in r.program.inputs
+                     if b.name not in r.parameters)  # fmt: skip
+        assert sum(writes) == inputs < first
+        assert session.stats == model.stats() + model.stats()
+
+
+def test_the_report_adds_up(model):
+    report = model.report(quality={model.plan[0].name: 33.0})
+    assert report.cycles == model.cycles() == sum(layer.cycles for layer in report.layers)
+    assert report.counters == model.stats()
+    assert [layer.name for layer in report.layers] == [row.name for row in model.plan]
+    assert sum(layer.share for layer in report.layers) == pytest.approx(1)
+    assert report.layers[0].sqnr == 33.0
+    data = report.as_dict()
+    assert data["schema_version"] == 1
+    assert data["frames_per_second"] == pytest.approx(1e6 * report.clock_mhz / report.cycles)
+    text = str(report)
+    assert all(layer.name in text for layer in report.layers)
+    assert f"{report.cycles:,} cycles" in text
+
+
+def test_progress_names_every_stage(model, arrays):
+    seen = []
+    model.run(*arrays, progress=seen.append)
+    assert len(seen) == len(model.stages)
+    assert sum(text.startswith("VTA") for text in seen) == len(model.programs)
+
+
+def test_mistakes_have_clear_errors(model, arrays, tmp_path):
+    with pytest.raises(ShapeError, match="the network takes"):
+        model.run()
+    with pytest.raises(ShapeError, match="the network takes"):
+        model.run(*[array.astype(np.int16) for array in arrays])
+    with vtaops.Session("fsim", "pynq") as session, pytest.raises(ConfigError, match="compile"):
+        model.run(*arrays, session=session)
+    with pytest.raises(ProgramError, match="cannot read"):
+        vtaops.load_model(tmp_path / "missing.vtam")
+    (tmp_path / "foreign").write_bytes(b"hello")
+    with pytest.raises(ProgramError, match="no model"):
+        vtaops.load_model(tmp_path / "foreign")
+    with pytest.raises(ProgramError, match="cannot write"):
+        model.save(tmp_path / "nowhere" / "m.vtam")
+    with pytest.raises(ShapeError, match="no output"):
+        vtaops.compile_model(vtaops.Graph())
+    with pytest.raises(vtaops.ScheduleError, match="search is"):
+        vtaops.compile_model(small(), search="best")
+    program = model.programs[0]
+    with Fsim("tiny") as device:
+        with pytest.raises(ShapeError, match="an image for"):
+            LoadedProgram(program, device, {"nothing": np.zeros(1, np.int8)})
+        name = program.inputs[-1].name
+        with pytest.raises(ShapeError, match="bytes"):
+            LoadedProgram(program, device, {name: np.zeros(1, np.int8)})

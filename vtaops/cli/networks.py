@@ -1,0 +1,282 @@
+"""The commands of `vtaops` for whole networks: compile, ops, profile, and `run MODEL`.
+
+Owns argument parsing and printing only, as `vtaops.cli`, whose application registers them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from vtaops.cli.options import ConfigOption, JsonOption
+from vtaops.cli.quantize import NETWORKS
+from vtaops.cli.run import run_app
+from vtaops.errors import ModelError, UnsupportedError
+
+if TYPE_CHECKING:
+    from vtaops.graph import Tensor
+    from vtaops.model import Model
+
+SourceArgument = Annotated[
+    Path, typer.Argument(help="A model: .onnx, or what `vtaops compile` wrote (.vtam).")
+]
+SearchOption = Annotated[
+    str, typer.Option("--search", help="How tilings are found: off, fast or thorough.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this file to an application."""
+    for command in (compile_network, ops, profile):
+        app.command(command.__name__.removesuffix("_network"), rich_help_panel=NETWORKS)(command)
+    run_app.command("model")(run_model)
+
+
+def compile_network(
+    model: SourceArgument,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write: .vtam.")],
+    config: ConfigOption = "pynq",
+    search: SearchOption = "off",
+    as_json: JsonOption = False,
+) -> None:
+    """Compile a network to one file that runs without the compiler.
+
+    Example: vtaops compile network.q.onnx -o network.vtam
+    """
+    from vtaops.report.networks import summary
+
+    compiled = _compiled(model, config, search)
+    compiled.save(output)
+    report = compiled.report()
+    if as_json:
+        typer.echo(json.dumps(report.as_dict(), indent=2))
+    else:
+        typer.echo(f"{summary(report)}\nwritten to {output}, {output.stat().st_size:,} bytes")
+
+
+def ops(model: SourceArgument, config: ConfigOption = "pynq", as_json: JsonOption = False) -> None:
+    """Show what of a network would run where, and why, without compiling it.
+
+    Example: vtaops ops network.q.onnx --config ultra96
+    """
+    from vtaops.network import plan_model
+    from vtaops.report.networks import plan_table
+
+    rows = _load(model).plan if _is_compiled(model) else plan_model(_source(model), config).rows
+    if as_json:
+        typer.echo(json.dumps([vars(row) for row in rows], indent=2))
+        return
+    Console().print(plan_table(rows, f"{model.name} on {config}"))
+    typer.echo(f"{sum(row.where == 'vta' for row in rows)} of {len(rows)} operators on VTA")
+
+
+def profile(
+    model: SourceArgument,
+    config: ConfigOption = "pynq",
+    against: Annotated[
+        str, typer.Option("--against", help="A second configuration, shown side by side.")
+    ] = "",
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="A page (.html: timeline of the network) or a picture (.png, .svg, .pdf).",
+        ),
+    ] = None,
+    picture: Annotated[
+        str, typer.Option("--picture", help="What a picture shows: roofline or memory.")
+    ] = "roofline",
+    as_json: JsonOption = False,
+) -> None:
+    """Show where the cycles and the bytes of a network go, layer by layer.
+
+    Example: vtaops profile network.vtam -o network.html
+    """
+    from vtaops.report import network_pictures, networks, save_figure, write_text
+
+    compiled = _load(model) if _is_compiled(model) else _compiled(model, config, "off")
+    report = compiled.report()
+    if against:
+        if _is_compiled(model):
+            raise UnsupportedError(
+                f"{model} is compiled for {report.config}; a comparison needs the model itself"
+            )
+        other = _compiled(model, against, "off").report()
+        if as_json:
+            typer.echo(json.dumps([report.as_dict(), other.as_dict()], indent=2))
+        else:
+            Console().print(networks.network_comparison(report, other))
+    elif as_json:
+        typer.echo(json.dumps(report.as_dict(), indent=2))
+    else:
+        Console().print(networks.network_table(report))
+        typer.echo(networks.summary(report))
+    if output is None:
+        return
+    if output.suffix == ".html":
+        write_text(output, network_pictures.network_page(compiled))
+    elif picture == "memory":
+        save_figure(network_pictures.memory_map(compiled), output)
+    elif picture == "roofline":
+        save_figure(network_pictures.network_roofline(compiled), output)
+    else:
+        raise UnsupportedError(f"--picture is {picture!r}; it must be roofline or memory")
+    typer.echo(f"written to {output}", err=True)
+
+
+def run_model(
+    model: SourceArgument,
+    inputs: Annotated[
+        list[Path] | None,
+        typer.Option("--input", help="An input: .npy, or a picture; repeat for several."),
+    ] = None,
+    config: ConfigOption = "pynq",
+    device: Annotated[
+        str, typer.Option("--device", help="Where to run: fsim, tsim, tsim-axi, pynq://HOST:PORT.")
+    ] = "fsim",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the results: .npz.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Compare with the integer reference, bit for bit.")
+    ] = False,
+    profiled: Annotated[
+        bool, typer.Option("--profile", help="Show what the device counted, and the time.")
+    ] = False,
+) -> None:
+    """Run a network on inputs.
+
+    Pictures are scaled to the size of the network's input and to -1..1. Without an input, random
+    numbers are taken.
+
+    Example: vtaops run network.vtam --input picture.png
+    """
+    from vtaops.runtime import ResidentPrograms, open_device
+
+    compiled = _load(model) if _is_compiled(model) else _compiled(model, config, "off")
+    tensors = compiled.graph.inputs
+    arrays = [read_input(t, p) for t, p in zip(tensors, inputs or [], strict=False)]
+    if inputs and len(inputs) != len(tensors):
+        raise ModelError(f"{len(inputs)} inputs are given; the network takes {len(tensors)}")
+    if not inputs:
+        arrays = [random_input(tensor) for tensor in tensors]
+    opened = open_device(device, compiled.config)
+
+    class Opened:
+        residents = ResidentPrograms(opened, timeout=600)
+
+    console = Console(stderr=True)
+    begin = time.perf_counter()
+    try:
+        with Progress(console=console, transient=True) as progress:
+            task = progress.add_task("", total=len(compiled.stages))
+
+            def advance(text: str) -> None:
+                progress.update(task, advance=1, description=text)
+
+            found = compiled.run(*arrays, session=Opened(), progress=advance)
+        seconds = time.perf_counter() - begin
+        results = found if isinstance(found, tuple) else (found,)
+        if profiled:
+            counters = ", ".join(f"{k} {v:,}" for k, v in opened.stats().as_dict().items())
+            typer.echo(f"{seconds * 1e3:,.1f} ms with loading; {counters}", err=True)
+    finally:
+        Opened.residents.close()
+        opened.close()
+    for tensor, array in zip(compiled.graph.outputs, results, strict=True):
+        typer.echo(f"{tensor.name} {array.dtype}{list(array.shape)}: {top(array)}")
+    if output is not None:
+        names = [tensor.name.replace("/", "_") for tensor in compiled.graph.outputs]
+        np.savez(output, **dict(zip(names, results, strict=True)))
+    if check:
+        expected = compiled.reference(*arrays)
+        expected = expected if isinstance(expected, tuple) else (expected,)
+        if not all(np.array_equal(a, b) for a, b in zip(results, expected, strict=True)):
+            typer.echo("the results differ from the reference", err=True)
+            raise typer.Exit(1)
+        typer.echo("equal to the reference")
+
+
+# ------------------------------------------------------------------------------ details
+
+
+def read_input(tensor: Tensor, path: Path) -> np.ndarray[Any, Any]:
+    """Return an input from a file: an array as it is, a picture scaled to the tensor.
+
+    Raises
+    ------
+    ModelError
+        If the file cannot be read, or does not suit.
+    """
+    if path.suffix == ".npy":
+        try:
+            array = np.load(path, allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise ModelError(f"cannot read {path}: {error}") from error
+        return np.asarray(array)
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ImportError as error:
+        raise ModelError("pictures need Pillow, which is not installed; give a .npy") from error
+    if len(tensor.shape) != 4 or tensor.shape[0] != 1 or tensor.shape[1] not in (1, 3):
+        raise ModelError(f"{tensor.name} has shape {tensor.shape}, which no picture has")
+    _, channels, height, width = tensor.shape
+    try:
+        with Image.open(path) as file:
+            picture = file.convert("L" if channels == 1 else "RGB").resize((width, height))
+    except (OSError, UnidentifiedImageError) as error:
+        raise ModelError(f"cannot read {path}: {error}") from error
+    pixels = np.asarray(picture, np.float32).reshape(height, width, channels)
+    scaled = (pixels / 127.5 - 1).transpose(2, 0, 1)[None]
+    if tensor.dtype == "float32":
+        return np.ascontiguousarray(scaled, np.float32)
+    steps = np.rint(scaled / tensor.scale) + tensor.zero_point
+    return np.asarray(np.clip(steps, -128, 127)).astype(np.int8)
+
+
+def random_input(tensor: Tensor) -> np.ndarray[Any, Any]:
+    """Return random numbers for an input; the same at every call."""
+    rng = np.random.default_rng(0)
+    if tensor.dtype == "float32":
+        return rng.uniform(-1, 1, tensor.shape).astype(np.float32)
+    return rng.integers(-128, 128, tensor.shape).astype(tensor.dtype)
+
+
+def top(array: np.ndarray[Any, Any], count: int = 5) -> str:
+    """Return the greatest values of an array with their positions."""
+    flat = array.reshape(-1)
+    order = np.argsort(-flat.astype(np.float64), kind="stable")[:count]
+    return ", ".join(f"[{i}] {flat[i]:.4g}" for i in order)
+
+
+def _is_compiled(path: Path) -> bool:
+    from vtaops.model.artefact import SUFFIX
+
+    return path.suffix == SUFFIX
+
+
+def _load(path: Path) -> Model:
+    from vtaops.model import load_model
+
+    return load_model(path)
+
+
+def _source(path: Path) -> Path:
+    if not path.exists():
+        raise ModelError(f"there is no file {path}")
+    return path
+
+
+def _compiled(path: Path, config: str, search: str) -> Model:
+    from vtaops.network import compile_model
+
+    with Console(stderr=True).status(f"compiling {path.name} for {config}"):
+        return compile_model(_source(path), config, search=search)  # type: ignore[arg-type]

@@ -1,0 +1,112 @@
+"""Pictures of whole networks: the timeline of all launches, the roofline of all layers, the memory.
+
+matplotlib is imported where a picture is drawn.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vtaops.model.report import layer_cycles, part
+from vtaops.program import Role
+from vtaops.program.timing import TimingParameters
+from vtaops.report.files import new_figure
+from vtaops.report.interactive import interactive
+from vtaops.report.roofline import RooflinePoint, roofline
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from vtaops.model import Model
+
+
+def network_page(model: Model) -> str:
+    """Return the timelines of all launches as one page that needs nothing else."""
+    timelines = [program.timeline() for program in model.programs]
+    titles = [f"{model.name}, launch {number + 1}" for number in range(len(timelines))]
+    return interactive(timelines, titles if len(titles) > 1 else [model.name])
+
+
+def network_roofline(model: Model) -> Figure:
+    """Draw what each layer reaches, against the array and the DRAM port.
+
+    Cycles are those of the layer in the network; its own ceiling is that of its tile products,
+    resets and passes of the vector ALU. Labels are the numbers of the operators of VTA in the order
+    of execution; a layer whose loads ran under the layer before can lie above the slope.
+
+    Raises
+    ------
+    ShapeError
+        If nothing of the network runs on VTA.
+    """
+    points: list[RooflinePoint] = []
+    for region in model.regions:
+        for record, cycles in layer_cycles(region, region.program.timeline()):
+            own = part(region.program, record)
+            stats = own.stats()
+            reads = stats.dram_nbytes - stats.out_store_nbytes + own.instructions.nbytes
+            points.append(
+                RooflinePoint(
+                    f"#{len(points)}",
+                    stats.gemm_counter * model.config.macs_per_cycle,
+                    max(reads, stats.out_store_nbytes),
+                    stats.gemm_counter + stats.alu_counter,
+                    max(1, cycles),
+                )
+            )
+    width = TimingParameters().port_width(model.config)
+    title = f"{model.name} on {model.config.name}: share of the array in use"
+    total = RooflinePoint.total("together", [(point, 1) for point in points])
+    return roofline(points, model.config.macs_per_cycle, width, total, title)
+
+
+def memory_map(model: Model) -> Figure:
+    """Draw the arena of the largest region: which image lies where, from when to when.
+
+    Raises
+    ------
+    UnsupportedError
+        If matplotlib is not installed.
+    """
+    program = max(model.programs, key=lambda p: p.arena_nbytes)
+    figure = new_figure(11, 6)
+    axes = figure.add_subplot()
+    starts = [record.spans[0][0] if record.spans else 0 for record in program.operators]
+    used: dict[int, list[int]] = {}
+    for step, record in enumerate(program.operators):
+        for first, end in record.spans:
+            for buffer in set(program.relocations[first:end].tolist()):
+                used.setdefault(buffer, []).append(step)
+    colors = ("#4c9be8", "#2e9e5b", "#f39c34", "#7b61c9", "#17a2b8", "#d9534f")
+    shown = 0
+    for index, buffer in enumerate(program.buffers):
+        if buffer.role is not Role.SCRATCH or buffer.offset is None or index not in used:
+            continue
+        first, last = min(used[index]), max(used[index])
+        axes.barh(
+            buffer.offset / 1e3,
+            last - first + 1,
+            height=buffer.nbytes / 1e3,
+            left=first,
+            align="edge",
+            color=colors[shown % len(colors)],
+            alpha=0.75,
+            edgecolor="white",
+        )
+        if buffer.nbytes > program.arena_nbytes / 7:
+            middle = (buffer.offset + buffer.nbytes / 2) / 1e3
+            axes.text(
+                (first + last + 1) / 2, middle, buffer.name, ha="center", va="center", fontsize=7,
+                rotation=90 if last - first < 3 else 0,
+            )  # fmt: skip
+        shown += 1
+    axes.set_xlim(0, len(starts))
+    axes.set_ylim(0, max(1, program.arena_nbytes) / 1e3)
+    axes.set_xlabel("operators of VTA, in the order of execution")
+    axes.set_ylabel("arena, kB")
+    axes.set_title(
+        f"{model.name}: images in DRAM over time, at most {program.arena_nbytes / 1e3:,.0f} kB",
+        loc="left",
+        fontsize=11,
+    )
+    return figure
