@@ -15,11 +15,12 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SHOWN = re.compile(r"print\(.*\)\s+# -> (.*)$")
 
 
-def test_the_course_runs_and_prints_what_it_says(capsys):
-    text = (ROOT / "docs" / "learn.md").read_text()
+@pytest.mark.parametrize("document", ["learn.md", "networks.md"])
+def test_the_course_runs_and_prints_what_it_says(document, capsys):
+    text = (ROOT / "docs" / document).read_text()
     names = {}
     for block in BLOCK.findall(text):
-        exec(compile(block, "docs/learn.md", "exec"), names)
+        exec(compile(block, f"docs/{document}", "exec"), names)
         printed = capsys.readouterr().out.splitlines()
         shown = [match[1] for line in block.splitlines() if (match := SHOWN.search(line))]
         assert [line for line in shown if line not in printed] == []
