@@ -48,8 +48,12 @@ FIELDS = {
     ),
     "iterations": ("iter_out", "iter_in"),
     "micro-op range": ("uop_begin", "uop_end"),
-    "operation": ("alu_op", "use_imm", "reset"),
+    "operation": ("alu_op", "use_imm", "reset", "overwrite"),
     "immediate": ("imm",),
+    "post-processing": (
+        "enable", "use_bias", "use_scale", "round_half", "multiplier", "shift", "zero_point", "low",
+        "high", "row", "row_factor_out", "row_factor_in",
+    ),
 }  # fmt: skip
 """Kinds of mutations that change one field of an instruction."""
 
@@ -215,6 +219,7 @@ def _rearranged(program: Program, order: npt.NDArray[np.intp]) -> Program:
         program,
         instructions=program.instructions[order],
         relocations=program.relocations[order],
+        operators=(),
     )
 
 
@@ -349,6 +354,12 @@ def compiled_programs() -> dict[str, Program]:
             gemm(m=8, n=32, k=32, bias=True), batched, tiling(oc=8, ic=8, h=2, oc_threads=2),
         ),
         "gemm": (gemm(m=5, n=20, k=40), "tiny", None),
+        "conv with extensions": (
+            conv(in_channels=32, out_channels=64, height=10, width=10, kernel=3, padding=1),
+            "pynq_ext",
+            tiling(oc=32, ic=16, h=5, w=10, oc_threads=2, padding="skip"),
+        ),
+        "gemm with extensions, bias": (gemm(m=5, n=20, k=40, bias=True), "pynq_ext", None),
     }  # fmt: skip
     return {
         name: vtaops.compile(op, config=config, tiling=blocks)

@@ -1,6 +1,6 @@
 """The instruction set: golden words, bit layouts of upstream, ranges, round trips, text."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -19,6 +19,7 @@ from vtaops.isa import (
     Load,
     MicroOp,
     Opcode,
+    Post,
     Store,
     Unit,
     array_to_words,
@@ -98,10 +99,10 @@ def test_units_of_the_golden_program():
 
 def test_constants_of_the_isa():
     assert {o.name: o.value for o in Opcode} == {
-        "LOAD": 0, "STORE": 1, "GEMM": 2, "FINISH": 3, "ALU": 4,
+        "LOAD": 0, "STORE": 1, "GEMM": 2, "FINISH": 3, "ALU": 4, "POST": 5,
     }  # fmt: skip
     assert {m.name: m.value for m in Memory} == {
-        "UOP": 0, "WGT": 1, "INP": 2, "ACC": 3, "OUT": 4, "ACC_8BIT": 5,
+        "UOP": 0, "WGT": 1, "INP": 2, "ACC": 3, "OUT": 4, "ACC_8BIT": 5, "POST": 6,
     }  # fmt: skip
     assert {a.name: a.value for a in AluOp} == {"MIN": 0, "MAX": 1, "ADD": 2, "SHR": 3, "MUL": 4}
     assert [cls.opcode for cls in INSTRUCTIONS] == [*range(5)]
@@ -189,7 +190,10 @@ def test_fields_neither_overlap_nor_cross_a_word(config):
             assert slot.offset // unit == (slot.offset + slot.width - 1) // unit, slot
             used |= mask
         assert used < 1 << size
-        assert [slot.name for slot in slots] == [f.name for f in fields(cls)]
+        present = (None, *config.extensions)
+        assert [slot.name for slot in slots] == [
+            f.name for f in fields(cls) if f.metadata["extension"] in present
+        ]
 
 
 @every_config
@@ -264,10 +268,52 @@ def test_words_that_mean_nothing(word, message):
 # ------------------------------------------------------------------------------ round trips
 
 
+EXTENDED = HardwareConfig.load("pynq_ext")
+
+
+def test_extensions_leave_upstreams_words_as_they_are():
+    for word in GOLDEN:
+        assert Encoding.of(EXTENDED).decode(word) == DEFAULT.decode(word)
+    assert EXTENDED.fingerprint != HardwareConfig.load("pynq").fingerprint
+
+
+def test_where_the_extensions_lie():
+    product = Gemm(uop_end=1, iter_out=1, iter_in=1, overwrite=1)
+    word = Encoding.of(EXTENDED).encode(product)
+    assert word == DEFAULT.encode(replace(product, overwrite=0)) | 1 << 63
+    post = Post(enable=1, use_scale=1, shift=63, zero_point=-1, low=-128, row=31, row_factor_in=2)
+    word = Encoding.of(EXTENDED).encode(post)
+    assert word == 5 | 1 << 7 | 1 << 9 | 63 << 27 | 0xFF << 33 | 0x80 << 41 | 31 << 57 | 2 << 69
+    assert Encoding.of(EXTENDED).decode(word) == post
+    text = " ".join(disassemble(post).split())
+    assert text == "POST * scale + -1 clip -128..0 row 31 +0,+2"
+    assert disassemble(Post()).split() == ["POST", "off"]
+    assert disassemble(product).endswith(" overwrite")
+
+
+@pytest.mark.parametrize(
+    ("instruction", "message"),
+    [
+        (Gemm(overwrite=1), "GEMM field overwrite .* lacks the extension 'overwrite'"),
+        (Post(), r"POST is no instruction of the configuration 'pynq', whose extensions are \(\)"),
+    ],
+)
+def test_plain_hardware_has_no_extensions(instruction, message):
+    plain = Encoding.of(HardwareConfig.load("pynq"))
+    with pytest.raises(EncodingError, match=message):
+        plain.encode(instruction)
+    with pytest.raises(EncodingError, match=message):
+        plain.encode_all([instruction])
+    word = Encoding.of(EXTENDED).encode(Load(memory=Memory.POST))
+    for foreign in (5, word):
+        with pytest.raises(EncodingError):
+            plain.decode(foreign)
+
+
 @st.composite
 def instructions_of(draw, config):
-    cls = draw(st.sampled_from(INSTRUCTIONS))
-    limits = {"memory": len(Memory), "alu_op": len(AluOp)}
+    cls = draw(st.sampled_from(Encoding.of(config).instructions))
+    limits = {"memory": len(config.memories), "alu_op": len(AluOp)}
     values = {}
     for slot in Encoding.of(config).slots[cls]:
         allowed = range(limits[slot.name]) if slot.name in limits else slot.range
@@ -326,7 +372,7 @@ def test_columns_equal_decode(config, data):
         chosen = [i for i in program if type(i) is cls]
         words = words_to_array([encoding.encode(i) for i in chosen])
         columns = encoding.columns(words, cls)
-        assert [*columns] == [f.name for f in fields(cls)]
+        assert [*columns] == [slot.name for slot in encoding.slots[cls]]
         rows = zip(*(column.tolist() for column in columns.values()), strict=True)
         decoded = [cls(**dict(zip(columns, row, strict=True))) for row in rows]
         assert decoded == chosen
@@ -440,8 +486,9 @@ def test_text(instruction, text, tokens):
 def test_layout_table_lists_every_field_once(config):
     text = layout_table(config)
     sections = text.split("### ")[1:]
-    assert [s.split("\n")[0] for s in sections] == ["Load", "Store", "Gemm", "Finish", "Alu",
-                                                    "MicroOp"]  # fmt: skip
+    added = ["Post"] if "post" in config.extensions else []
+    expected = ["Load", "Store", "Gemm", "Finish", "Alu", *added, "MicroOp"]
+    assert [s.split("\n")[0] for s in sections] == expected
     for section, (cls, slots) in zip(sections, Encoding.of(config).slots.items(), strict=True):
         rows = [line for line in section.splitlines() if line.startswith("| ")][1:]
         assert len(rows) == len(slots) + (cls is not MicroOp)

@@ -145,5 +145,10 @@ def find(capabilities: Capabilities | str) -> Capabilities:
 
 
 def of_target(config: HardwareConfig) -> Capabilities:
-    """Return what the target of a configuration can execute: a simulator if it is no board."""
+    """Return what the target of a configuration can execute: a simulator if it is no board.
+
+    Only our own hardware has extensions, and it lacks nothing else.
+    """
+    if config.extensions:
+        return FULL
     return _OF_TARGET.get(config.target, FSIM)

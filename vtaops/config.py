@@ -36,6 +36,18 @@ class Memory(IntEnum):
     ACC = 3
     OUT = 4
     ACC_8BIT = 5
+    POST = 6
+
+
+EXTENSIONS = {
+    "post": "what is written to the output memory is scaled, rounded and clipped on the way",
+    "overwrite": "a GEMM may overwrite its accumulators, so that no pass resets them",
+}
+"""What our hardware can have beyond upstream's instruction set, by the names that the key
+EXTENSIONS lists: docs/isa.md describes each."""
+
+POST_ROWS = 32
+"""Rows of post-processing parameters, each for the channels of a tile: a bias and a scale tile."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +148,9 @@ class HardwareConfig:
         Rows of a tile, and input and output channels of a tile.
     log_uop_buff_size, log_inp_buff_size, log_wgt_buff_size, log_acc_buff_size : int
         Sizes of the scratchpads.
+    extensions : tuple of str
+        ``EXTENSIONS``: names of `EXTENSIONS` that the hardware has, kept in alphabetical order;
+        upstream's configurations have none. A program for one set runs on no other.
     name : str
         Name of the configuration (file name without suffix); not compared.
 
@@ -157,9 +172,12 @@ class HardwareConfig:
     log_inp_buff_size: int = 15
     log_wgt_buff_size: int = 18
     log_acc_buff_size: int = 17
+    extensions: tuple[str, ...] = ()
     name: str = field(default="custom", compare=False)
 
     def __post_init__(self) -> None:
+        self._check_extensions()
+        object.__setattr__(self, "extensions", tuple(sorted(self.extensions)))
         self._check_types()
         self._check_arithmetic()
         self._check_geometry()
@@ -238,7 +256,9 @@ class HardwareConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Return upstream's keys and values; the inverse of `from_dict`."""
-        return {_key(f.name): getattr(self, f.name) for f in fields(self) if f.name != "name"}
+        values = {_key(f.name): getattr(self, f.name) for f in fields(self) if f.name != "name"}
+        names = values.pop("EXTENSIONS")
+        return values | ({"EXTENSIONS": list(names)} if names else {})
 
     # ----------------------------------------------------------------- geometry
 
@@ -287,6 +307,20 @@ class HardwareConfig:
         size = self.log_acc_buff_size + self.log_inp_width - self.log_acc_width
         return self._scratchpad(Memory.OUT, shape, "int8", size)
 
+    @cached_property
+    def post(self) -> Scratchpad:
+        """The memory of the extension ``post``: tiles of (1, block_out) int32.
+
+        The first half holds biases, the second scales: multiplier (16 bits) and shift (6 bits).
+        """
+        size = self.block_out * 4 * 2 * POST_ROWS
+        return self._scratchpad(Memory.POST, (1, self.block_out), "int32", size.bit_length() - 1)
+
+    @property
+    def memories(self) -> tuple[Memory, ...]:
+        """The memories that LOAD and STORE can name."""
+        return tuple(m for m in Memory if m != Memory.POST or "post" in self.extensions)
+
     def scratchpad(self, memory: Memory) -> Scratchpad:
         """Return the scratchpad that a LOAD or STORE of `memory` addresses (ACC_8BIT: `acc`)."""
         by_memory = {
@@ -296,6 +330,7 @@ class HardwareConfig:
             Memory.ACC: self.acc,
             Memory.OUT: self.out,
             Memory.ACC_8BIT: self.acc,
+            Memory.POST: self.post,
         }
         return by_memory[memory]
 
@@ -319,12 +354,16 @@ class HardwareConfig:
 
     @property
     def bitstream_id(self) -> str:
-        """Upstream's name of the bitstream, for example ``1x16_i8w8a32_15_15_18_17``."""
+        """Upstream's name of the bitstream, for example ``1x16_i8w8a32_15_15_18_17``.
+
+        Extensions follow, for example ``1x16_i8w8a32_15_15_18_17_overwrite``.
+        """
         return (
             f"{self.batch}x{self.block_in}"
             f"_i{1 << self.log_inp_width}w{1 << self.log_wgt_width}a{1 << self.log_acc_width}"
             f"_{self.log_uop_buff_size}_{self.log_inp_buff_size}"
             f"_{self.log_wgt_buff_size}_{self.log_acc_buff_size}"
+            + "".join(f"_{name}" for name in self.extensions)
         )
 
     @cached_property
@@ -352,6 +391,8 @@ class HardwareConfig:
     def _check_types(self) -> None:
         for f in fields(self):
             value = getattr(self, f.name)
+            if f.name == "extensions":
+                continue
             if f.name in ("target", "hw_ver", "name"):
                 if not isinstance(value, str):
                     raise ConfigError(f"{_key(f.name)} is {value!r}; it must be a string")
@@ -359,6 +400,15 @@ class HardwareConfig:
                 raise ConfigError(f"{_key(f.name)} is {value!r}; it must be an integer in 0..30")
         if self.target not in TARGETS:
             raise ConfigError(f"TARGET is {self.target!r}; it must be one of {', '.join(TARGETS)}")
+
+    def _check_extensions(self) -> None:
+        names = self.extensions
+        if not isinstance(names, list | tuple) or any(name not in EXTENSIONS for name in names):
+            raise ConfigError(
+                f"EXTENSIONS is {names!r}; it must be a list of some of {', '.join(EXTENSIONS)}"
+            )
+        if len(set(names)) < len(names):
+            raise ConfigError(f"EXTENSIONS is {names!r}; it names one more than once")
 
     def _check_arithmetic(self) -> None:
         for key, value, bits in (
@@ -419,6 +469,17 @@ class HardwareConfig:
                 "a buffer size",
             ),
         )
+        if "overwrite" in self.extensions:
+            end = 37 + 2 * u
+            for width in (a, a, i, i, w, w):  # factors that fit into word 0
+                if end + width > 64:
+                    break
+                end += width
+            if end == 64:
+                raise ConfigError(
+                    f"the extension 'overwrite' needs bit 63 of GEMM, which a factor takes "
+                    f"(U = {u}, A = {a}, I = {i}, W = {w}); change a buffer size"
+                )
         for value, limit, formula, word, remedy in rules:
             if value > limit:
                 raise ConfigError(

@@ -7,7 +7,8 @@ simulators are all computed from these classes; nothing about bit positions is w
 Packing rule: fields follow each other from bit 0, as C bitfields do in upstream's headers; a field
 that would cross the boundary of a 64-bit word starts at that boundary. Widths that depend on the
 configuration are named after the logarithm of a scratchpad depth: U (micro-ops), I (input),
-W (weight), A (accumulator).
+W (weight), A (accumulator). Fields of an extension (`vtaops.config.EXTENSIONS`) exist where the
+configuration names it, at a place of their own.
 
 Imports no TVM: a board installs this file.
 """
@@ -25,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.alu import AluOp as AluOp  # of the table of operations
-from vtaops.config import HardwareConfig, Memory
+from vtaops.config import POST_ROWS, HardwareConfig, Memory
 from vtaops.errors import EncodingError
 
 WORD_BITS = 64
@@ -34,13 +35,14 @@ MICRO_OP_BITS = 32
 
 
 class Opcode(IntEnum):
-    """Operation codes (3 bits)."""
+    """Operation codes (3 bits); POST exists with the extension of that name."""
 
     LOAD = 0
     STORE = 1
     GEMM = 2
     FINISH = 3
     ALU = 4
+    POST = 5
 
 
 class Unit(IntEnum):
@@ -54,9 +56,21 @@ class Unit(IntEnum):
 Width = int | str
 
 
-def bits(width: Width, doc: str, *, signed: bool = False) -> Any:
-    """Declare a field of `width` bits: a number, or a name of `field_widths`."""
-    return field(default=0, metadata={"width": width, "doc": doc, "signed": signed})
+def bits(
+    width: Width,
+    doc: str,
+    *,
+    signed: bool = False,
+    extension: str | None = None,
+    at: int | None = None,
+) -> Any:
+    """Declare a field of `width` bits: a number, or a name of `field_widths`.
+
+    A field of an `extension` exists only in configurations that have it; it comes after all others
+    of its class and lies `at` a fixed bit, if it is given.
+    """
+    metadata = {"width": width, "doc": doc, "signed": signed, "extension": extension, "at": at}
+    return field(default=0, metadata=metadata)
 
 
 # --------------------------------------------------------------------------- the table
@@ -84,7 +98,9 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class _MemoryInstruction(Instruction):
-    memory: int = bits(3, "memory identifier: UOP 0, WGT 1, INP 2, ACC 3, OUT 4, ACC_8BIT 5")
+    memory: int = bits(
+        3, "memory identifier: UOP 0, WGT 1, INP 2, ACC 3, OUT 4, ACC_8BIT 5, POST 6 (extension)"
+    )
     sram_base: int = bits(16, "first SRAM element")
     dram_base: int = bits(32, "first DRAM element: byte address / element bytes")
     y_size: int = bits(16, "rows")
@@ -117,14 +133,15 @@ class _MemoryInstruction(Instruction):
 class Load(_MemoryInstruction):
     """Copy a 2-D block from DRAM to consecutive SRAM elements, surrounding it with zeros.
 
-    INP and WGT run on the load unit; UOP, ACC and ACC_8BIT on the compute unit.
+    INP, WGT and POST run on the load unit; UOP, ACC and ACC_8BIT on the compute unit.
     """
 
     opcode: ClassVar[Opcode] = Opcode.LOAD
 
     @property
     def unit(self) -> Unit:
-        return Unit.LOAD if self.memory in (Memory.INP, Memory.WGT) else Unit.COMPUTE
+        on_load_unit = (Memory.INP, Memory.WGT, Memory.POST)
+        return Unit.LOAD if self.memory in on_load_unit else Unit.COMPUTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +173,10 @@ class _LoopInstruction(Instruction):
 
 @dataclass(frozen=True, slots=True)
 class Gemm(_LoopInstruction):
-    """For each iteration and micro-op: ``acc[dst] += inp[src] @ wgt[wgt].T``, int32 with wrap."""
+    """For each iteration and micro-op: ``acc[dst] += inp[src] @ wgt[wgt].T``, int32 with wrap.
+
+    With `reset` it writes zeros; with `overwrite` it writes the product, whatever was there.
+    """
 
     opcode: ClassVar[Opcode] = Opcode.GEMM
 
@@ -164,6 +184,12 @@ class Gemm(_LoopInstruction):
     src_factor_in: int = bits("I", "input elements per step of the inner loop")
     wgt_factor_out: int = bits("W", "weight elements per step of the outer loop")
     wgt_factor_in: int = bits("W", "weight elements per step of the inner loop")
+    overwrite: int = bits(
+        1,
+        "write the product instead of adding it; not together with reset",
+        extension="overwrite",
+        at=63,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +213,38 @@ class Finish(Instruction):
 
 
 @dataclass(frozen=True, slots=True)
+class Post(Instruction):
+    """Set what happens to all that later GEMM and ALU instructions write to the output memory.
+
+    While it is enabled, each lane is ``clip((((acc + bias) * multiplier + half) >> shift) +
+    zero_point, low, high)``; half is ``1 << (shift - 1)`` if it rounds and shifts, else 0. The sum
+    wraps at 32 bits, the product is exact; the accumulators themselves are not changed. The row of
+    parameters in iteration (o, i) is ``row + o * row_factor_out + i * row_factor_in``. At the start
+    of a program it is not enabled; then the low bits of the accumulators are written.
+    """
+
+    opcode: ClassVar[Opcode] = Opcode.POST
+
+    enable: int = bits(1, "post-process; 0: write the low bits, all other fields are 0")
+    use_bias: int = bits(1, "add the biases of the row, one for each channel; else 0")
+    use_scale: int = bits(1, "take multiplier and shift of the row, one for each channel")
+    round_half: int = bits(1, "add half an output step before the shift")
+    multiplier: int = bits(16, "factor of all channels, without use_scale; unsigned")
+    shift: int = bits(6, "arithmetic right shift of all channels, without use_scale")
+    zero_point: int = bits(8, "is added after the shift", signed=True)
+    low: int = bits(8, "lower bound of the result", signed=True)
+    high: int = bits(8, "upper bound of the result", signed=True)
+    row: int = bits("P", "first row of the parameters")
+    row_factor_out: int = bits("P", "rows per step of the outer loop")
+    row_factor_in: int = bits("P", "rows per step of the inner loop")
+
+    @property
+    def reads_row(self) -> bool:
+        """Whether it takes parameters from the memory."""
+        return bool(self.enable and (self.use_bias or self.use_scale))
+
+
+@dataclass(frozen=True, slots=True)
 class MicroOp:
     """One step of a GEMM or ALU instruction: the elements it touches before the loop offsets."""
 
@@ -196,7 +254,17 @@ class MicroOp:
 
 
 INSTRUCTIONS: tuple[type[Instruction], ...] = (Load, Store, Gemm, Finish, Alu)
-"""All instructions, by opcode."""
+"""Upstream's instructions, by opcode."""
+
+EXTENSION_INSTRUCTIONS: dict[str, type[Instruction]] = {"post": Post}
+"""Instructions that exist with an extension."""
+
+
+def instructions_of(config: HardwareConfig) -> tuple[type[Instruction], ...]:
+    """Return the instructions of a configuration, by opcode."""
+    added = (cls for name, cls in EXTENSION_INSTRUCTIONS.items() if name in config.extensions)
+    return (*INSTRUCTIONS, *added)
+
 
 OPCODE_BITS = 3
 
@@ -207,7 +275,8 @@ _ENUMERATED: tuple[tuple[str, type[IntEnum]], ...] = (("memory", Memory), ("alu_
 def field_widths(config: HardwareConfig) -> dict[str, int]:
     """Return the named field widths of a configuration, in bits."""
     u, i, w, a = (m.log_depth for m in (config.uop, config.inp, config.wgt, config.acc))
-    return {"U": u, "U+1": u + 1, "I": i, "W": w, "A": a, "S": max(a, i)}
+    p = POST_ROWS.bit_length() - 1
+    return {"U": u, "U+1": u + 1, "I": i, "W": w, "A": a, "S": max(a, i), "P": p}
 
 
 # ------------------------------------------------------------- computed from the table
@@ -237,13 +306,17 @@ class Slot:
         return f"{self.offset}..{last}" if self.width > 1 else f"{self.offset}"
 
 
-def _slots(
-    cls: type[Instruction] | type[MicroOp], widths: dict[str, int], unit_bits: int
-) -> Iterator[Slot]:
+def slots_of(cls: type[Instruction] | type[MicroOp], config: HardwareConfig) -> Iterator[Slot]:
+    """Return where the fields of a class lie, also of an instruction that is not in `config`."""
+    unit_bits = WORD_BITS if issubclass(cls, Instruction) else MICRO_OP_BITS
+    widths = field_widths(config)
     offset = OPCODE_BITS if issubclass(cls, Instruction) else 0
     for f in fields(cls):
+        if f.metadata["extension"] not in (None, *config.extensions):
+            continue
         named = f.metadata["width"]
         width = widths[named] if isinstance(named, str) else named
+        offset = f.metadata["at"] or offset
         if offset // unit_bits != (offset + width - 1) // unit_bits:
             offset += unit_bits - offset % unit_bits
         yield Slot(f.name, offset, width, f.metadata["signed"], f.metadata["doc"])
@@ -262,11 +335,15 @@ class Encoding:
     """
 
     def __init__(self, config: HardwareConfig) -> None:
-        widths = field_widths(config)
+        self.config = config
+        self.instructions = instructions_of(config)
         self.slots: dict[type, tuple[Slot, ...]] = {
-            cls: tuple(_slots(cls, widths, WORD_BITS)) for cls in INSTRUCTIONS
+            cls: tuple(slots_of(cls, config)) for cls in (*self.instructions, MicroOp)
         }
-        self.slots[MicroOp] = tuple(_slots(MicroOp, widths, MICRO_OP_BITS))
+        self._absent: dict[str, set[IntEnum]] = {
+            "memory": {m for m in Memory if m not in config.memories},
+            "alu_op": set(),
+        }
 
     @staticmethod
     @lru_cache(maxsize=64)
@@ -283,6 +360,7 @@ class Encoding:
             If a field does not fit; the message names it, its value and its range.
         """
         cls = type(instruction)
+        self._refuse_absent([instruction], cls)
         word = int(instruction.opcode)
         for slot in self.slots[cls]:
             value = getattr(instruction, slot.name)
@@ -300,18 +378,19 @@ class Encoding:
             If opcode, memory identifier or ALU operation is not one of the ISA.
         """
         opcode = word & ((1 << OPCODE_BITS) - 1)
-        if opcode >= len(INSTRUCTIONS):
+        if opcode >= len(self.instructions):
             raise EncodingError(
                 f"word {word:032x} has opcode {opcode}; "
-                f"valid opcodes are 0..{len(INSTRUCTIONS) - 1}"
+                f"valid opcodes are 0..{len(self.instructions) - 1}"
             )
-        cls = INSTRUCTIONS[opcode]
+        cls = self.instructions[opcode]
         values = {slot.name: _extract(word, slot) for slot in self.slots[cls]}
         for name, kind in _ENUMERATED:
-            if name in values and values[name] >= len(kind):
+            present = [member for member in kind if member not in self._absent[name]]
+            if name in values and values[name] >= len(present):
                 raise EncodingError(
                     f"word {word:032x} has {name} {values[name]}; valid values are "
-                    + ", ".join(f"{member.name} {member.value}" for member in kind)
+                    + ", ".join(f"{member.name} {member.value}" for member in present)
                 )
         return cls(**values)
 
@@ -324,7 +403,7 @@ class Encoding:
             As `encode`.
         """
         words = np.zeros((len(instructions), INSTRUCTION_WORDS), np.uint64)
-        for cls in INSTRUCTIONS:
+        for cls in {type(i) for i in instructions}:
             rows = [row for row, i in enumerate(instructions) if type(i) is cls]
             if rows:
                 words[rows] = self._encode_rows(cls, [instructions[row] for row in rows])
@@ -333,6 +412,7 @@ class Encoding:
     def _encode_rows(
         self, cls: type[Instruction], instructions: list[Instruction]
     ) -> npt.NDArray[np.uint64]:
+        self._refuse_absent(instructions, cls)
         slots = self.slots[cls]
         values = np.array([*map(attrgetter(*(s.name for s in slots)), instructions)], np.int64)
         words = np.zeros((len(values), INSTRUCTION_WORDS), np.uint64)
@@ -345,6 +425,23 @@ class Encoding:
             mask = (1 << slot.width) - 1
             words[:, half] |= (column & mask).astype(np.uint64) << np.uint64(shift)
         return words
+
+    def _refuse_absent(self, instructions: list[Instruction], cls: type[Instruction]) -> None:
+        """Refuse instructions, and values of fields, whose extension the configuration lacks."""
+        if cls not in self.instructions:
+            raise EncodingError(
+                f"{cls.__name__.upper()} is no instruction of the configuration "
+                f"{self.config.name!r}, whose extensions are {self.config.extensions}"
+            )
+        for f in fields(cls):
+            extension = f.metadata["extension"]
+            if extension in (None, *self.config.extensions):
+                continue
+            if any(getattr(i, f.name) for i in instructions):
+                raise EncodingError(
+                    f"{cls.__name__.upper()} field {f.name} is not 0; the configuration "
+                    f"{self.config.name!r} lacks the extension {extension!r}"
+                )
 
     def decode_all(self, words: npt.NDArray[np.uint64]) -> list[Instruction]:
         """Return the instructions of words, shape (n, 2); the inverse of `encode_all`.
@@ -362,7 +459,8 @@ class Encoding:
             cls = type(self.decode(first))
             columns = self.columns(words[rows], cls)
             for name, kind in _ENUMERATED:
-                bad = np.flatnonzero(columns[name] >= len(kind)) if name in columns else rows[:0]
+                count = len(kind) - len(self._absent[name])
+                bad = np.flatnonzero(columns[name] >= count) if name in columns else rows[:0]
                 if bad.size:
                     self.decode(array_to_words(words[rows[bad[:1]]])[0])  # raises
             decoded = map(cls, *(column.tolist() for column in columns.values()))
@@ -476,11 +574,25 @@ def disassemble(instruction: Instruction) -> str:
         kind = "RESET" if instruction.reset else "GEMM"
         wgt = f" wgt +{instruction.wgt_factor_out},+{instruction.wgt_factor_in}"
         src = "" if instruction.reset else _src_text(instruction) + wgt
-        return f"{kind:<10}{_loops_text(instruction)}{src}"
+        overwrite = " overwrite" if instruction.overwrite else ""
+        return f"{kind:<10}{_loops_text(instruction)}{src}{overwrite}"
     if isinstance(instruction, Alu):
         operand = f" imm {instruction.imm}" if instruction.use_imm else _src_text(instruction)
         return f"{AluOp(instruction.alu_op).name:<10}{_loops_text(instruction)}{operand}"
+    if isinstance(instruction, Post):
+        return _disassemble_post(instruction)
     return "FINISH"
+
+
+def _disassemble_post(i: Post) -> str:
+    if not i.enable:
+        return f"{'POST':<10}off"
+    scale = "* scale" if i.use_scale else f"* {i.multiplier} >> {i.shift}"
+    row = f" row {i.row} +{i.row_factor_out},+{i.row_factor_in}" if i.reads_row else ""
+    return (
+        f"{'POST':<10}{'+ bias ' if i.use_bias else ''}{scale}"
+        f"{' rounded' if i.round_half else ''} + {i.zero_point} clip {i.low}..{i.high}{row}"
+    )
 
 
 def _disassemble_memory(instruction: _MemoryInstruction) -> str:

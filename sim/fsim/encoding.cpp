@@ -7,8 +7,7 @@ namespace fsim {
 
 namespace {
 
-constexpr const char* kClasses[] = {"Load", "Store", "Gemm", "Finish", "Alu"};
-constexpr int64_t kMemories = 6;
+constexpr const char* kClasses[] = {"Load", "Store", "Gemm", "Finish", "Alu", "Post"};
 constexpr int64_t kAluOps = static_cast<int64_t>(kLastAluOp) + 1;
 
 const std::map<std::string, int64_t Instruction::*> kMembers = {
@@ -37,9 +36,22 @@ const std::map<std::string, int64_t Instruction::*> kMembers = {
     {"src_factor_in", &Instruction::src_factor_in},
     {"wgt_factor_out", &Instruction::wgt_factor_out},
     {"wgt_factor_in", &Instruction::wgt_factor_in},
+    {"overwrite", &Instruction::overwrite},
     {"alu_op", &Instruction::alu_op},
     {"use_imm", &Instruction::use_imm},
     {"imm", &Instruction::imm},
+    {"enable", &Instruction::enable},
+    {"use_bias", &Instruction::use_bias},
+    {"use_scale", &Instruction::use_scale},
+    {"round_half", &Instruction::round_half},
+    {"multiplier", &Instruction::multiplier},
+    {"shift", &Instruction::shift},
+    {"zero_point", &Instruction::zero_point},
+    {"low", &Instruction::low},
+    {"high", &Instruction::high},
+    {"row", &Instruction::row},
+    {"row_factor_out", &Instruction::row_factor_out},
+    {"row_factor_in", &Instruction::row_factor_in},
 };
 
 uint64_t mask_of(unsigned width) { return width >= 64 ? ~0ull : (1ull << width) - 1; }
@@ -49,12 +61,14 @@ uint64_t mask_of(unsigned width) { return width >= 64 ? ~0ull : (1ull << width) 
 Unit Instruction::unit() const {
   if (is(Opcode::Store)) return Unit::Store;
   const bool loads_data = memory == static_cast<int64_t>(Memory::Inp) ||
-                          memory == static_cast<int64_t>(Memory::Wgt);
+                          memory == static_cast<int64_t>(Memory::Wgt) ||
+                          memory == static_cast<int64_t>(Memory::Post);
   return is(Opcode::Load) && loads_data ? Unit::Load : Unit::Compute;
 }
 
 Encoding::Encoding(const Table& table) {
-  for (int code = 0; code < 5; ++code) {
+  if (table.count("Post")) opcodes_ = 6, memories_ = 7;
+  for (int code = 0; code < opcodes_; ++code) {
     for (const auto& [name, slot] : table.at(kClasses[code])) {
       const auto [offset, width, is_signed] = slot;
       const unsigned half = offset / 64, shift = offset % 64;
@@ -88,12 +102,14 @@ int64_t Encoding::extract(Word word, const Field& field) {
 Instruction Encoding::decode(Word word) const {
   Instruction result;
   result.opcode = extract(word, opcode_);
-  if (result.opcode > static_cast<int64_t>(Opcode::Alu)) {
-    throw Fault("{0} has opcode " + std::to_string(result.opcode) + "; valid opcodes are 0..4");
+  if (result.opcode >= opcodes_) {
+    throw Fault("{0} has opcode " + std::to_string(result.opcode) + "; valid opcodes are 0.." +
+                std::to_string(opcodes_ - 1));
   }
   for (const Field& field : fields_[result.opcode]) result.*field.member = extract(word, field);
-  if (result.memory >= kMemories) {
-    throw Fault("{0} has memory " + std::to_string(result.memory) + "; valid values are 0..5");
+  if (result.memory >= memories_) {
+    throw Fault("{0} has memory " + std::to_string(result.memory) + "; valid values are 0.." +
+                std::to_string(memories_ - 1));
   }
   if (result.alu_op >= kAluOps) {
     throw Fault("{0} has ALU operation " + std::to_string(result.alu_op) +

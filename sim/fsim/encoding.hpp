@@ -12,8 +12,8 @@
 
 namespace fsim {
 
-enum class Opcode { Load, Store, Gemm, Finish, Alu };
-enum class Memory { Uop, Wgt, Inp, Acc, Out, Acc8Bit };
+enum class Opcode { Load, Store, Gemm, Finish, Alu, Post };
+enum class Memory { Uop, Wgt, Inp, Acc, Out, Acc8Bit, Post };
 enum class AluOp { Min, Max, Add, Shr, Mul };
 constexpr AluOp kLastAluOp = AluOp::Mul;
 enum class Unit { Load, Compute, Store };
@@ -34,8 +34,11 @@ struct Instruction {
   // GEMM, ALU
   int64_t reset = 0, uop_begin = 0, uop_end = 0, iter_out = 0, iter_in = 0;
   int64_t dst_factor_out = 0, dst_factor_in = 0, src_factor_out = 0, src_factor_in = 0;
-  int64_t wgt_factor_out = 0, wgt_factor_in = 0;
+  int64_t wgt_factor_out = 0, wgt_factor_in = 0, overwrite = 0;
   int64_t alu_op = 0, use_imm = 0, imm = 0;
+  // POST
+  int64_t enable = 0, use_bias = 0, use_scale = 0, round_half = 0, multiplier = 0, shift = 0;
+  int64_t zero_point = 0, low = 0, high = 0, row = 0, row_factor_out = 0, row_factor_in = 0;
 
   bool is(Opcode code) const { return opcode == static_cast<int64_t>(code); }
   Unit unit() const;
@@ -49,7 +52,8 @@ class Encoding {
  public:
   // Offset of the lowest bit, width, and whether the value is signed.
   using Slot = std::tuple<unsigned, unsigned, bool>;
-  // Class name of vtaops/isa.py ("Load", ..., "MicroOp") -> field name -> slot.
+  // Class name of vtaops/isa.py ("Load", ..., "MicroOp") -> field name -> slot. Instructions of
+  // extensions that the device lacks are not in it.
   using Table = std::map<std::string, std::map<std::string, Slot>>;
 
   explicit Encoding(const Table& table);
@@ -72,7 +76,8 @@ class Encoding {
   static int64_t extract(Word word, const Field& field);
 
   Field opcode_{};
-  std::vector<Field> fields_[5];  // by opcode
+  int64_t opcodes_ = 5, memories_ = 6;  // that exist
+  std::vector<Field> fields_[6];        // by opcode
   MicroOpField dst_{}, src_{}, wgt_{};
 };
 

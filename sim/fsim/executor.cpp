@@ -35,11 +35,13 @@ Executor::Executor(const Geometry& geometry, const Encoding& encoding, const Ker
       limits_(limits),
       dram_(dram),
       sram_(geometry, kernels),
-      out_(limits.separate_out ? geometry.acc_depth * geometry.lanes() : 0) {}
+      out_(limits.separate_out || geometry.post_rows ? geometry.acc_depth * geometry.lanes() : 0),
+      parameters_(2 * geometry.post_rows * geometry.block) {}
 
 void Executor::randomise(std::mt19937_64& random) {
   sram_.randomise(random, encoding_, kernels_);
   for (int8_t& lane : out_) lane = static_cast<int8_t>(random());
+  for (int32_t& lane : parameters_) lane = static_cast<int32_t>(random());
 }
 
 // Faults name what the limits exclude.
@@ -68,6 +70,17 @@ void Executor::require_supported(const Instruction& in) const {
 // however many steps of the instruction wrote it, and neighbours together.
 void Executor::write_output(const Instruction& in, const MicroOp* uops) {
   if (out_.empty()) return;
+  if (post_.enable) {  // several steps may write one element: the row of the last one counts
+    for (int64_t o = 0; o < in.iter_out; ++o) {
+      for (int64_t i = 0; i < in.iter_in; ++i) {
+        const std::size_t row = post_.row + o * post_.row_factor_out + i * post_.row_factor_in;
+        for (std::size_t u = 0; u < micro_op_count(in); ++u) {
+          post_process(uops[u].dst + o * in.dst_factor_out + i * in.dst_factor_in, row);
+        }
+      }
+    }
+    return;
+  }
   written_.clear();
   for (std::size_t u = 0; u < micro_op_count(in); ++u) written_.push_back(uops[u].dst);
   std::sort(written_.begin(), written_.end());
@@ -88,6 +101,36 @@ void Executor::write_output(const Instruction& in, const MicroOp* uops) {
   }
 }
 
+// Throws Fault if an instruction would read parameters beyond the last row.
+void Executor::check_rows(const Instruction& in) const {
+  if (in.reset || !post_.enable || !(post_.use_bias || post_.use_scale)) return;
+  const int64_t last = post_.row + (in.iter_out - 1) * post_.row_factor_out +
+                       (in.iter_in - 1) * post_.row_factor_in;
+  if (last >= static_cast<int64_t>(geometry_.post_rows)) {
+    throw Fault("{0}: reads row " + std::to_string(last) + " of the post-processing; it has " +
+                std::to_string(geometry_.post_rows));
+  }
+}
+
+// out = clip((((acc + bias) * multiplier + half) >> shift) + zero_point) of one element.
+void Executor::post_process(std::size_t element, std::size_t row) {
+  const std::size_t lanes = geometry_.lanes(), block = geometry_.block;
+  const int32_t* const bias = &parameters_[row % geometry_.post_rows * block];
+  const int32_t* const scale = bias + geometry_.post_rows * block;
+  for (std::size_t lane = 0; lane < lanes; ++lane) {
+    const std::size_t channel = lane % block;
+    const uint32_t acc = static_cast<uint32_t>(sram_.acc[element * lanes + lane]);
+    const uint32_t added = post_.use_bias ? static_cast<uint32_t>(bias[channel]) : 0;
+    const int64_t sum = static_cast<int32_t>(acc + added);
+    const int64_t multiplier = post_.use_scale ? scale[channel] & 0xFFFF : post_.multiplier;
+    const int64_t shift = post_.use_scale ? scale[channel] >> 16 & 0x3F : post_.shift;
+    const int64_t half = post_.round_half && shift ? int64_t{1} << (shift - 1) : 0;
+    const int64_t value = ((sum * multiplier + half) >> shift) + post_.zero_point;
+    out_[element * lanes + lane] =
+        static_cast<int8_t>(std::min(std::max(value, post_.low), post_.high));
+  }
+}
+
 void Executor::execute(const Instruction& in, Deadline& deadline) {
   require_supported(in);
   switch (static_cast<Opcode>(in.opcode)) {
@@ -95,7 +138,8 @@ void Executor::execute(const Instruction& in, Deadline& deadline) {
     case Opcode::Store: return store(in);
     case Opcode::Gemm: return gemm(in, deadline);
     case Opcode::Alu: return alu(in, deadline);
-    case Opcode::Finish: return;
+    case Opcode::Post: post_ = in; return;
+    case Opcode::Finish: post_ = Instruction{}; return;
   }
 }
 
@@ -192,6 +236,18 @@ void Executor::load(const Instruction& in) {
                  });
       counters.acc_load_nbytes += moved * lanes * sizeof(int32_t);  // as upstream: bytes filled
       return;
+    case Memory::Post: {
+      const std::size_t block = geometry_.block;
+      load_block(
+          in, "POST", 2 * geometry_.post_rows, block * sizeof(int32_t),
+          [&](std::size_t to, std::size_t n) {
+            std::fill_n(parameters_.begin() + to * block, n * block, 0);
+          },
+          [&](std::size_t to, const uint8_t* from, std::size_t n) {
+            std::memcpy(&parameters_[to * block], from, n * block * sizeof(int32_t));
+          });
+      return;  // upstream has no counter for it
+    }
     case Memory::Out:
       return;  // refused by Encoding::decode
   }
@@ -348,6 +404,7 @@ void Executor::gemm(const Instruction& in, Deadline& deadline) {
   const MicroOp* const uops = micro_ops(in);
   require_in_bounds(in, uops, {&MicroOp::dst, "accumulator", "ACC", geometry_.acc_depth,
                                in.dst_factor_out, in.dst_factor_in});
+  check_rows(in);
   GemmNest nest;
   nest.acc = sram_.acc.get();
   nest.inp = sram_.inp.get();
@@ -370,10 +427,58 @@ void Executor::gemm(const Instruction& in, Deadline& deadline) {
   nest.inner.src = in.src_factor_in;
   nest.outer.wgt = in.wgt_factor_out;
   nest.inner.wgt = in.wgt_factor_in;
-  group_by_weight(uops, nest.uop_count, nest);
-  run_slices(in, nest, kernels_.gemm, deadline);
+  if (in.overwrite) {
+    overwrite(in, nest, deadline);
+  } else {
+    group_by_weight(uops, nest.uop_count, nest);
+    run_slices(in, nest, kernels_.gemm, deadline);
+  }
   write_output(in, uops);
   counters.gemm_counter += iterations(in);
+}
+
+// Whether several steps of an instruction write one accumulator.
+bool Executor::repeats_accumulators(const Instruction& in, const MicroOp* uops) {
+  seen_.assign(geometry_.acc_depth, false);
+  for (int64_t o = 0; o < in.iter_out; ++o) {
+    for (int64_t i = 0; i < in.iter_in; ++i) {
+      for (std::size_t u = 0; u < micro_op_count(in); ++u) {
+        const std::size_t dst = uops[u].dst + o * in.dst_factor_out + i * in.dst_factor_in;
+        if (seen_[dst]) return true;
+        seen_[dst] = true;
+      }
+    }
+  }
+  return false;
+}
+
+// Products that are written, not added: onto zeros. Where steps write one accumulator, the last one
+// stays, so they go one by one, in order.
+void Executor::overwrite(const Instruction& in, GemmNest nest, Deadline& deadline) {
+  const MicroOp* const uops = nest.uops;
+  if (!repeats_accumulators(in, uops)) {
+    run_slices(in, nest, kernels_.reset, deadline);
+    group_by_weight(uops, nest.uop_count, nest);
+    run_slices(in, nest, kernels_.gemm, deadline);
+    return;
+  }
+  const std::size_t count = nest.uop_count;
+  const Loop outer = nest.outer, inner = nest.inner;
+  nest.uop_count = 1;
+  nest.outer = nest.inner = Loop{};
+  for (int64_t o = 0; o < in.iter_out; ++o) {
+    for (int64_t i = 0; i < in.iter_in; ++i) {
+      nest.first_dst = o * outer.dst + i * inner.dst;
+      nest.first_src = o * outer.src + i * inner.src;
+      nest.first_wgt = o * outer.wgt + i * inner.wgt;
+      for (nest.uops = uops; nest.uops != uops + count; ++nest.uops) {
+        kernels_.reset(nest);
+        group_by_weight(nest.uops, 1, nest);
+        kernels_.gemm(nest);
+      }
+      deadline.check();
+    }
+  }
 }
 
 void Executor::alu(const Instruction& in, Deadline& deadline) {
@@ -381,6 +486,7 @@ void Executor::alu(const Instruction& in, Deadline& deadline) {
   const MicroOp* const uops = micro_ops(in);
   require_in_bounds(in, uops, {&MicroOp::dst, "accumulator", "ACC", geometry_.acc_depth,
                                in.dst_factor_out, in.dst_factor_in});
+  check_rows(in);
   AluNest nest;
   nest.acc = sram_.acc.get();
   nest.lanes = geometry_.lanes();

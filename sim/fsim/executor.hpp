@@ -59,8 +59,12 @@ class Executor {
   void require_supported(const Instruction& in) const;
   void write_output(const Instruction& in, const MicroOp* uops);
   int64_t micro_op_depth() const;  // of the configuration, or less by the limits
+  void check_rows(const Instruction& in) const;
+  void post_process(std::size_t element, std::size_t row);
   const MicroOp* micro_ops(const Instruction& in) const;
   void require_in_bounds(const Instruction& in, const MicroOp* uops, const Index& index) const;
+  bool repeats_accumulators(const Instruction& in, const MicroOp* uops);
+  void overwrite(const Instruction& in, GemmNest nest, Deadline& deadline);
   void group_by_weight(const MicroOp* uops, std::size_t count, GemmNest& nest);
   void pair_twins(const MicroOp* grouped);
   template <class Nest, class Kernel>
@@ -73,10 +77,13 @@ class Executor {
   Dram& dram_;
   Scratchpads sram_;
   std::vector<int8_t> out_;        // the output memory, if it is separate
+  Instruction post_;               // what POST has set last
+  std::vector<int32_t> parameters_;  // of POST: rows of biases, then rows of scales
   std::vector<uint32_t> written_;  // reused by write_output
   std::vector<MicroOp> grouped_;   // reused by group_by_weight
   std::vector<Run> runs_;
   std::vector<uint32_t> positions_;
+  std::vector<bool> seen_;  // reused by repeats_accumulators
 };
 
 }  // namespace fsim

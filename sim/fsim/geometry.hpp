@@ -13,6 +13,7 @@ struct Geometry {
   std::size_t inp_depth = 0;
   std::size_t wgt_depth = 0;
   std::size_t acc_depth = 0;
+  std::size_t post_rows = 0;  // of post-processing parameters; 0: the device has none
 
   std::size_t lanes() const { return batch * block; }          // of input, accumulator and output
   std::size_t weight_lanes() const { return block * block; }

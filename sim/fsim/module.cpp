@@ -46,6 +46,7 @@ fsim::Geometry geometry_of(const nb::dict& values) {
   geometry.inp_depth = get("inp_depth");
   geometry.wgt_depth = get("wgt_depth");
   geometry.acc_depth = get("acc_depth");
+  geometry.post_rows = get("post_rows");
   return geometry;
 }
 

@@ -11,6 +11,7 @@ module banked_sram #(
     parameter int LANES = 1,
     parameter int BANKS = 1,
     parameter int READ_SLOTS = 1,
+    parameter int BLOCK_RAM = 1,
     localparam int BITS = $clog2(DEPTH)
 ) (
     input  logic                        clk,
@@ -23,7 +24,7 @@ module banked_sram #(
     output logic [READ_SLOTS*WIDTH-1:0] rd_data
 );
     if (BANKS == 1) begin : g_single
-        sram #(.WIDTH(WIDTH), .DEPTH(DEPTH), .LANES(LANES)) bank (
+        sram #(.WIDTH(WIDTH), .DEPTH(DEPTH), .LANES(LANES), .BLOCK_RAM(BLOCK_RAM)) bank (
             .clk, .we(wr_slots[0] ? wr_lanes : '0), .waddr(wr_index), .wdata(wr_data),
             .re(rd_en), .raddr(rd_index), .rdata(rd_data));
     end else begin : g_banks
@@ -43,7 +44,8 @@ module banked_sram #(
             // The slot that falls into this bank, and whether it lies in the next row.
             wire [LOG-1:0] slot = LOG'(b) - wr_first;
             wire [LOG-1:0] rd_slot = LOG'(b) - rd_first;
-            sram #(.WIDTH(WIDTH), .DEPTH(DEPTH / BANKS), .LANES(LANES)) bank (
+            sram #(.WIDTH(WIDTH), .DEPTH(DEPTH / BANKS), .LANES(LANES),
+                   .BLOCK_RAM(BLOCK_RAM)) bank (
                 .clk,
                 .we(wr_slots[slot] ? wr_lanes : '0),
                 .waddr(wr_index[BITS-1:LOG] + ROW_BITS'(LOG'(b) < wr_first)),

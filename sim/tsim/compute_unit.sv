@@ -20,12 +20,15 @@
 //   tile, the next the destination); instructions follow each other without a gap. One exception:
 //   the result of a MUL is known one stage late, so a slot that reads what the MUL directly before
 //   it writes is held in S2 for a cycle.
+//   With the extension OVERWRITE a GEMM may take zero in place of the accumulator: ALIGN puts it.
+//   With the extension POST the writes to the output scratchpad, and the tokens that tell of them,
+//   pass through post_process.
 //   LOAD UOP writes while a GEMM or ALU instruction runs, except into the range of its micro-ops;
 //   LOAD ACC writes when the pipeline is empty.
 //
 // Ports:   insn_*: instructions; load_token_*, store_token_*: tokens from and to the two
-//          neighbours; inp_*, wgt_*: read ports of the load unit's scratchpads; out_*: read port
-//          for the store unit; finished: FINISH executes; followed: there are instructions
+//          neighbours; inp_*, wgt_*: read ports of the load unit's scratchpads; par_*: writes of
+//          the parameters of the extension POST; out_*: read port for the store unit; finished: FINISH executes; followed: there are instructions
 //          behind the one that leaves the pipeline; the rest are events for the counters.
 module compute_unit
     import vta_pkg::*;
@@ -56,6 +59,10 @@ module compute_unit
     input  logic [INP_BITS-1:0]           inp_tile,
     output logic [WGT_INDEX_BITS-1:0]     wgt_index,
     input  logic [WGT_BITS-1:0]           wgt_tile,
+    input  logic [POST_SLOTS-1:0]         par_slots,
+    input  logic [POST_PARTS-1:0]         par_lanes,
+    input  logic [POST_INDEX_BITS-1:0]    par_index,
+    input  logic [POST_BITS*POST_SLOTS-1:0] par_data,
     input  logic                          out_en,
     input  logic [OUT_INDEX_BITS-1:0]     out_index,
     output logic [OUT_SLOTS*OUT_BITS-1:0] out_data,
@@ -99,6 +106,7 @@ module compute_unit
         logic        gemm;       // is a tile product
         logic        is_alu;
         logic        reset;
+        logic        overwrite;  // the sum begins with zero, not with the accumulator
         logic        reads_src;  // first slot of an ALU micro-op with tensor operand
         logic        use_imm;
         logic        multiplies;
@@ -225,10 +233,27 @@ module compute_unit
     wire issue = current_valid && (current_kind != LOAD || retire_load) && !hold;
     assign ends_current = issue && (current_kind != LOOP || ends_micro_op && last_iteration);
 
+    // What POST has set: it counts from when the instruction becomes current, so for the next one.
+    /* verilator lint_off UNUSEDSIGNAL */
+    post_t next_post, post;
+    logic [POST_ROW_BITS-1:0] row_offset;
+    /* verilator lint_on UNUSEDSIGNAL */
+    assign next_post = next_insn;
+    if (HAS_POST != 0) begin : g_post_setting
+        always_ff @(posedge clk) begin
+            if (rst || finished) post <= '0;
+            else if (next_moves && next_post.opcode == OP_POST) post <= next_post;
+        end
+    end else begin : g_no_post_setting
+        assign post = '0;
+    end
+
     micro_op_sequencer sequencer (
         .clk, .load(next_moves && next_kind == LOOP), .insn(next_insn),
         .step(current_loops && ends_micro_op && !hold),
-        .uop_index, .dst_offset, .src_offset, .wgt_offset, .last(last_iteration));
+        .uop_index, .dst_offset, .src_offset, .wgt_offset,
+        .row_factor_out(post.row_factor_out), .row_factor_in(post.row_factor_in), .row_offset,
+        .last(last_iteration));
 
     always_ff @(posedge clk) begin
         if (rst) second_half <= 1'b0;
@@ -243,6 +268,7 @@ module compute_unit
         issued.gemm       = current_loops && !current_is_alu && !current_gemm.reset;
         issued.is_alu     = current_is_alu;
         issued.reset      = current_gemm.reset;
+        issued.overwrite  = HAS_OVERWRITE != 0 && issued.gemm && current_insn[OVERWRITE_BIT];
         issued.use_imm    = current_alu.use_imm;
         issued.multiplies = issued.writes && current_is_alu && current_alu.alu_op == ALU_MUL;
         issued.alu_op     = current_is_alu ? current_alu.alu_op : ALU_ADD;
@@ -328,9 +354,9 @@ module compute_unit
         hit1 <= v[ALIGN] && s[ALIGN].writes && dst[ALIGN] == index[READ];
         hit2 <= writes_next && dst[EXECUTE] == index[READ];
         hit3 <= writes_acc && dst[LAST] == index[READ];
-        near <= hit1;
+        near <= hit1 && !s[ALIGN].overwrite;
         if (v[ALIGN] && s[ALIGN].data)
-            acc_aligned <= hit2 ? written : hit3 ? retired : acc_read;
+            acc_aligned <= s[ALIGN].overwrite ? '0 : hit2 ? written : hit3 ? retired : acc_read;
         if (writes_acc) retired <= written;
     end
 
@@ -384,15 +410,57 @@ module compute_unit
     for (genvar l = 0; l < OUT_SLOTS * ACC_LANES; l++) begin : g_narrow
         assign out_wr_data[l*OUT_WIDTH +: OUT_WIDTH] = acc_wr_data[l*ACC_WIDTH +: OUT_WIDTH];
     end
+    logic [OUT_SLOTS-1:0]          out_slots;
+    logic [ACC_LANES-1:0]          out_lanes;
+    logic [ACC_INDEX_BITS-1:0]     out_wr_index;
+    logic [OUT_SLOTS*OUT_BITS-1:0] out_wr_tiles;
+    wire retires_to_store = v[LAST] && s[LAST].last && s[LAST].push_next;
+    logic storing;  // a token to the store unit is under way
+
+    if (HAS_POST != 0) begin : g_post
+        post_slot_t p [1:LAST];
+        logic [POST_STAGES-1:0] tokens;
+        always_ff @(posedge clk) begin
+            if (issue) begin
+                p[1].enable     <= post.enable;
+                p[1].use_bias   <= post.use_bias;
+                p[1].use_scale  <= post.use_scale;
+                p[1].round_half <= post.round_half;
+                p[1].multiplier <= post.multiplier;
+                p[1].shift      <= post.shift;
+                p[1].zero_point <= post.zero_point;
+                p[1].low        <= post.low;
+                p[1].high       <= post.high;
+                p[1].row        <= post.row + row_offset;
+            end
+            if (v[1] && !hold) p[2] <= p[1];
+            for (int i = 3; i <= LAST; i++) if (v[i-1]) p[i] <= p[i-1];
+            tokens <= rst ? '0 : {tokens[POST_STAGES-2:0], retires_to_store};
+        end
+        post_process processing (
+            .clk, .valid(writes_acc), .set(p[LAST]), .tile(written),
+            .wr_slots(write_slots), .wr_lanes(write_lanes), .wr_index(write_index),
+            .wr_data(out_wr_data), .out_slots, .out_lanes, .out_index(out_wr_index),
+            .out_data(out_wr_tiles), .par_slots, .par_lanes, .par_index, .par_data);
+        assign store_token_push = tokens[POST_STAGES-1];
+        assign storing = tokens != '0;
+    end else begin : g_no_post
+        assign out_slots        = write_slots;
+        assign out_lanes        = write_lanes;
+        assign out_wr_index     = write_index;
+        assign out_wr_tiles     = out_wr_data;
+        assign store_token_push = retires_to_store;
+        assign storing          = 1'b0;
+        wire unused_par = ^{par_slots, par_lanes, par_index, par_data};
+    end
     banked_sram #(.WIDTH(OUT_BITS), .DEPTH(OUT_DEPTH), .LANES(ACC_LANES), .BANKS(OUT_SLOTS),
                   .READ_SLOTS(OUT_SLOTS)) out_mem (
-        .clk, .wr_slots(write_slots), .wr_lanes(write_lanes), .wr_index(write_index),
-        .wr_data(out_wr_data), .rd_en(out_en), .rd_index(out_index), .rd_data(out_data));
+        .clk, .wr_slots(out_slots), .wr_lanes(out_lanes), .wr_index(out_wr_index),
+        .wr_data(out_wr_tiles), .rd_en(out_en), .rd_index(out_index), .rd_data(out_data));
 
     // --------------------------------------------------------------------- completion, events
     wire retires = v[LAST] && s[LAST].last;
     assign load_token_push  = retires && s[LAST].push_prev;
-    assign store_token_push = retires && s[LAST].push_next;
     assign finished         = retires && s[LAST].finish;
     assign followed         = head_valid || next_valid || current_valid
                               || v[EXECUTE:1] != '0;
@@ -407,7 +475,7 @@ module compute_unit
     assign waiting_load_token  = head_valid && load_token_missing;
     assign waiting_store_token = head_valid && store_token_missing;
     assign active = next_valid || current_valid || !pipeline_empty || loading || requesting
-                    || head_valid && !tokens_missing;
+                    || head_valid && !tokens_missing || storing;
 
     // Exactly one of these, or none (idle), per cycle.
     wire held  = current_loops && hold;

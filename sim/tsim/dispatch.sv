@@ -31,10 +31,12 @@ module dispatch
                 case (fields.memory)
                     MEM_INP, MEM_WGT: target = 3'b001;
                     MEM_UOP, MEM_ACC, MEM_ACC_8BIT: target = 3'b010;
+                    MEM_POST: target = HAS_POST != 0 ? 3'b001 : 3'b000;
                     default: target = 3'b000;
                 endcase
             OP_STORE: target = fields.memory == MEM_OUT ? 3'b100 : 3'b000;
             OP_GEMM, OP_FINISH: target = 3'b010;
+            OP_POST: target = HAS_POST != 0 ? 3'b010 : 3'b000;
             OP_ALU: target = alu.alu_op <= ALU_MUL ? 3'b010 : 3'b000;
             default: target = 3'b000;
         endcase

@@ -3,7 +3,8 @@
 //
 // Ports:   load takes an instruction (at least one iteration); step goes to the next iteration.
 //          uop_index: the micro-op to read; *_offset: what to add to its indices (modulo the
-//          depth); last: this is the last iteration.
+//          depth); last: this is the last iteration. row_*: the same for the row of the extension
+//          POST, whose factors are taken with the instruction.
 // Timing:  one iteration per cycle; load may coincide with the last step of the instruction before.
 module micro_op_sequencer
     import vta_pkg::*;
@@ -18,6 +19,9 @@ module micro_op_sequencer
     output logic [ACC_INDEX_BITS-1:0] dst_offset,
     output logic [SRC_BITS-1:0]       src_offset,
     output logic [WGT_INDEX_BITS-1:0] wgt_offset,
+    input  logic [POST_ROW_BITS-1:0]  row_factor_out,
+    input  logic [POST_ROW_BITS-1:0]  row_factor_in,
+    output logic [POST_ROW_BITS-1:0]  row_offset,
     output logic                      last
 );
     /* verilator lint_off UNUSEDSIGNAL */
@@ -33,6 +37,8 @@ module micro_op_sequencer
     logic [ACC_INDEX_BITS-1:0] dst_step_out, dst_step_in, dst_outer;
     logic [SRC_BITS-1:0]       src_step_out, src_step_in, src_outer;
     logic [WGT_INDEX_BITS-1:0] wgt_step_out, wgt_step_in, wgt_outer;
+
+    logic [POST_ROW_BITS-1:0]  row_step_out, row_step_in, row_outer;
 
     wire last_uop = uop_index == uop_last;
     wire last_in  = left_in == 14'd1;
@@ -56,6 +62,9 @@ module micro_op_sequencer
             {dst_outer, dst_offset} <= '0;
             {src_outer, src_offset} <= '0;
             {wgt_outer, wgt_offset} <= '0;
+            row_step_out <= row_factor_out;
+            row_step_in  <= row_factor_in;
+            {row_outer, row_offset} <= '0;
         end else if (step) begin
             if (!last_uop) uop_index <= uop_index + 1'b1;
             else begin
@@ -65,6 +74,7 @@ module micro_op_sequencer
                     dst_offset <= dst_offset + dst_step_in;
                     src_offset <= src_offset + src_step_in;
                     wgt_offset <= wgt_offset + wgt_step_in;
+                    row_offset <= row_offset + row_step_in;
                 end else begin
                     left_in    <= iter_in;
                     left_out   <= left_out - 1'b1;
@@ -74,6 +84,8 @@ module micro_op_sequencer
                     src_outer  <= src_outer + src_step_out;
                     wgt_offset <= wgt_outer + wgt_step_out;
                     wgt_outer  <= wgt_outer + wgt_step_out;
+                    row_offset <= row_outer + row_step_out;
+                    row_outer  <= row_outer + row_step_out;
                 end
             end
         end

@@ -3,10 +3,12 @@
 // Ports:   we[l] writes lane l of wdata to waddr; re reads raddr.
 // Timing:  rdata is valid in the cycle after re and holds; a read of the address being written
 //          returns the old word.
+// Parameter: BLOCK_RAM: a block RAM of an FPGA; 0: LUTs, for few words.
 module sram #(
     parameter int WIDTH = 32,
     parameter int DEPTH = 1024,
     parameter int LANES = 1,
+    parameter int BLOCK_RAM = 1,
     localparam int BITS = $clog2(DEPTH),
     localparam int LANE_WIDTH = WIDTH / LANES
 ) (
@@ -22,11 +24,21 @@ module sram #(
         $error("sram: LANES must divide WIDTH");
     end
 
-    (* ram_style = "block" *) logic [WIDTH-1:0] mem [DEPTH];
-
-    always_ff @(posedge clk) begin
-        for (int l = 0; l < LANES; l++)
-            if (we[l]) mem[waddr][l*LANE_WIDTH +: LANE_WIDTH] <= wdata[l*LANE_WIDTH +: LANE_WIDTH];
-        if (re) rdata <= mem[raddr];
+    if (BLOCK_RAM != 0) begin : g_block
+        (* ram_style = "block" *) logic [WIDTH-1:0] mem [DEPTH];
+        always_ff @(posedge clk) begin
+            for (int l = 0; l < LANES; l++)
+                if (we[l])
+                    mem[waddr][l*LANE_WIDTH +: LANE_WIDTH] <= wdata[l*LANE_WIDTH +: LANE_WIDTH];
+            if (re) rdata <= mem[raddr];
+        end
+    end else begin : g_lut
+        (* ram_style = "distributed" *) logic [WIDTH-1:0] mem [DEPTH];
+        always_ff @(posedge clk) begin
+            for (int l = 0; l < LANES; l++)
+                if (we[l])
+                    mem[waddr][l*LANE_WIDTH +: LANE_WIDTH] <= wdata[l*LANE_WIDTH +: LANE_WIDTH];
+            if (re) rdata <= mem[raddr];
+        end
     end
 endmodule

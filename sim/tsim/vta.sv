@@ -63,7 +63,9 @@ module vta
         $error("LOAD_BUFFER_BEATS must hold two bursts");
     end
 
-    localparam int LOAD_SLOTS = INP_SLOTS > WGT_SLOTS ? INP_SLOTS : WGT_SLOTS;
+    localparam int TILE_SLOTS = INP_SLOTS > WGT_SLOTS ? INP_SLOTS : WGT_SLOTS;
+    localparam int LOAD_SLOTS =
+        HAS_POST != 0 && POST_SLOTS > TILE_SLOTS ? POST_SLOTS : TILE_SLOTS;
     localparam int FETCH = 0, LOAD = 1, COMPUTE = 2;  // read clients
 
     logic [READ_CLIENTS-1:0]            client_valid, client_ready, client_data_valid;
@@ -154,6 +156,11 @@ module vta
     for (genvar l = 0; l < WGT_PARTS; l++) begin : g_wgt_lane
         assign wgt_lanes[l] = load_wr_zero || load_wr_part == PART_BITS'(l);
     end
+    wire writes_par = HAS_POST != 0 && load_wr_valid && load_wr_memory == MEM_POST;
+    logic [POST_PARTS-1:0] par_lanes;
+    for (genvar l = 0; l < POST_PARTS; l++) begin : g_par_lane
+        assign par_lanes[l] = load_wr_zero || load_wr_part == PART_BITS'(l);
+    end
     wire [PORT_BITS-1:0] load_word = load_wr_zero ? '0 : load_wr_data;
 
     logic operands_en;
@@ -195,6 +202,8 @@ module vta
         .req_beats(client_beats[COMPUTE*BEATS_BITS +: BEATS_BITS]),
         .data_valid(client_data_valid[COMPUTE]), .data(client_data),
         .operands_en, .inp_index, .inp_tile, .wgt_index, .wgt_tile,
+        .par_slots(writes_par ? POST_SLOTS'(load_wr_slots) : '0), .par_lanes,
+        .par_index(load_wr_index[POST_INDEX_BITS-1:0]), .par_data({POST_PARTS{load_word}}),
         .out_en, .out_index, .out_data,
         .finished(finish), .followed(compute_followed), .active(compute_active),
         .waiting_load_token(compute_waits_load), .waiting_store_token(compute_waits_store),

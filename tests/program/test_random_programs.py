@@ -18,7 +18,7 @@ from vtaops.runtime import Fsim, Tsim
 from vtaops.runtime.instruction_check import check_instructions
 from vtaops.runtime.pynq import PynqDevice
 
-CONFIGS = ("pynq", "tiny", "4x8_i8w8a32_15_16_16_18", "1x32_i8w8a32_15_15_20_17")
+CONFIGS = ("pynq", "pynq_ext", "tiny", "4x8_i8w8a32_15_16_16_18", "1x32_i8w8a32_15_15_20_17")
 PYNQ = HardwareConfig.load("pynq")
 
 
@@ -44,7 +44,7 @@ def test_the_simulator_agrees_with_the_interpreter(name, capabilities):
 
 
 @needs_tools
-@pytest.mark.parametrize("name", ["pynq", "tiny"])
+@pytest.mark.parametrize("name", ["pynq_ext", "tiny"])
 def test_our_rtl_agrees_with_the_interpreter(name):
     config = HardwareConfig.load(name)
     for seed in range(8):

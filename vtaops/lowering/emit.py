@@ -17,6 +17,8 @@ from vtaops.lowering.images import bordered
 from vtaops.lowering.nests import parse
 from vtaops.lowering.operation import Operation
 from vtaops.lowering.options import DEFAULT_OPTIONS, LoweringOptions
+from vtaops.lowering.overwrite import overwrite_instead_of_reset
+from vtaops.lowering.post import post_process_outputs
 from vtaops.lowering.preserve import preserve_operands
 from vtaops.lowering.walk import walk
 from vtaops.program import Buffer, OperatorRecord
@@ -85,6 +87,10 @@ def emit(
     if unknown:
         raise ShapeError(f"a border for {unknown[0]!r}; the operator has {', '.join(names)}")
     tree = preserve_operands(accumulate_in_place(parse(module["main"], config)))
-    operations = walk(tree, buffers, config, options)
+    operations = list(walk(tree, buffers, config, options))
+    if "overwrite" in config.extensions:
+        operations = overwrite_instead_of_reset(operations, config.acc.depth)
+    if "post" in config.extensions:
+        operations = post_process_outputs(operations, config)
     outer = (bordered(b, borders[b.name]) if b.name in borders else b for b in buffers)
     return Fragment(config, tuple(operations), tuple(outer), options, record)

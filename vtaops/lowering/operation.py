@@ -44,8 +44,8 @@ class Operation:
     Attributes
     ----------
     instruction : Instruction
-        GEMM and ALU instructions have ``uop_begin`` 0 and ``uop_end`` the number of micro-ops until
-        the micro-ops are placed.
+        Until the micro-ops are placed, ``uop_begin`` and ``uop_end`` of GEMM and ALU instructions
+        are a range of `micro_ops`.
     relocation : int
         Buffer that ``dram_base`` counts from, as in `Program.relocations`.
     touches : tuple of Touch

@@ -55,7 +55,7 @@ class ProgramBuilder:
         The host sees an array of shape (count, rows, columns): int32 for ACC, int8 otherwise.
         """
         rows, columns = self.config.scratchpad(memory).shape
-        dtype = "int32" if memory == Memory.ACC else "int8"
+        dtype = "int32" if memory in (Memory.ACC, Memory.POST) else "int8"
         layout = Layout(f"TAB{rows}a{columns}b")
         self.buffers.append(Buffer(name, role, (count, rows, columns), dtype, layout))
         return len(self.buffers) - 1

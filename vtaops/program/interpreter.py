@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.alu import AluOp, wrapped
-from vtaops.config import PAGE_BYTES, HardwareConfig, Memory
+from vtaops.config import PAGE_BYTES, POST_ROWS, HardwareConfig, Memory
 from vtaops.errors import ShapeError
-from vtaops.isa import Alu, Encoding, Gemm, Instruction, Load, Store
+from vtaops.isa import Alu, Encoding, Gemm, Instruction, Load, Post, Store
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program
 from vtaops.program.statistics import Statistics
 
@@ -39,14 +39,16 @@ class Interpreter:
         Size of its DRAM.
     separate_out : bool
         Whether STORE reads a memory of its own, which only the ALU and accumulating GEMMs write,
-        instead of the accumulators.
+        instead of the accumulators. Hardware with the extension ``post`` always does.
 
     Attributes
     ----------
     dram : ndarray of uint8
         The DRAM.
-    uop, inp, wgt, acc, out : ndarray of int64
+    uop, inp, wgt, acc, out, parameters : ndarray of int64
         The scratchpads, a row for each element.
+    post : Post
+        What was last set.
     counters : dict
         What `Statistics` counts.
     executed : int
@@ -59,13 +61,15 @@ class Interpreter:
         self, config: HardwareConfig, dram_nbytes: int, *, separate_out: bool = False
     ) -> None:
         self.config = config
-        self.separate_out = separate_out
+        self.separate_out = separate_out or "post" in config.extensions
         self.dram = np.zeros(dram_nbytes, np.uint8)
         self.uop = np.zeros((config.uop.depth, 3), np.int64)
         self.inp = np.zeros((config.inp.depth, *config.inp.shape), np.int64)
         self.wgt = np.zeros((config.wgt.depth, *config.wgt.shape), np.int64)
         self.acc = np.zeros((config.acc.depth, *config.acc.shape), np.int64)
         self.out = np.zeros_like(self.acc)
+        self.parameters = np.zeros((config.post.depth, *config.post.shape), np.int64)
+        self.post = Post()
         self.counters = dict.fromkeys(Statistics().as_dict(), 0)
         self.executed = 0
         self.first_overflow: tuple[int, int, int] | None = None
@@ -81,6 +85,8 @@ class Interpreter:
                 self._gemm(instruction)
             case Alu():
                 self._alu(instruction)
+            case Post():
+                self.post = instruction
         self.executed += 1
 
     def steps(self, insn: Gemm | Alu) -> Iterator[tuple[int, int, int]]:
@@ -95,6 +101,15 @@ class Interpreter:
                         wgt + o * wgt_out + i * wgt_in,
                     )
 
+    def rows(self, insn: Gemm | Alu) -> Iterator[int]:
+        """Iterate over the row of post-processing parameters of each step."""
+        post = self.post
+        for o in range(insn.iter_out):
+            for i in range(insn.iter_in):
+                row = post.row + o * post.row_factor_out + i * post.row_factor_in
+                for _ in range(insn.uop_begin, insn.uop_end):
+                    yield row
+
     # ------------------------------------------------------------------------ LOAD, STORE
 
     def _elements(self, memory: Memory, first: int, count: int) -> Integers:
@@ -102,7 +117,7 @@ class Interpreter:
         data = self.dram[first * nbytes : (first + count) * nbytes]
         if memory == Memory.UOP:
             return Encoding.of(self.config).decode_micro_ops(data.view("<u4"))
-        dtype = "<i4" if memory == Memory.ACC else "i1"
+        dtype = "<i4" if memory in (Memory.ACC, Memory.POST) else "i1"
         shape = self.config.scratchpad(memory).shape
         return data.view(dtype).astype(np.int64).reshape(count, *shape)
 
@@ -110,9 +125,12 @@ class Interpreter:
         if insn.x_size == 0:
             return
         memory = Memory(insn.memory)
-        pad = {Memory.UOP: self.uop, Memory.INP: self.inp, Memory.WGT: self.wgt}.get(
-            memory, self.acc
-        )
+        pad = {
+            Memory.UOP: self.uop,
+            Memory.INP: self.inp,
+            Memory.WGT: self.wgt,
+            Memory.POST: self.parameters,
+        }.get(memory, self.acc)
         rows = insn.y_pad_top + insn.y_size + insn.y_pad_bottom
         row = insn.x_pad_left + insn.x_size + insn.x_pad_right
         block = np.zeros((rows, row, *pad.shape[1:]), np.int64)
@@ -121,6 +139,8 @@ class Interpreter:
             columns = slice(insn.x_pad_left, insn.x_pad_left + insn.x_size)
             block[insn.y_pad_top + y, columns] = self._elements(memory, first, insn.x_size)
         pad[insn.sram_base : insn.sram_base + rows * row] = block.reshape(-1, *pad.shape[1:])
+        if memory == Memory.POST:
+            return  # upstream has no counter for it
         name = "acc" if memory == Memory.ACC_8BIT else memory.name.lower()
         element_bytes = self.config.scratchpad(memory).element_bytes
         self.counters[f"{name}_load_nbytes"] += insn.x_size * insn.y_size * element_bytes
@@ -138,21 +158,37 @@ class Interpreter:
     # -------------------------------------------------------------------------- GEMM, ALU
 
     def _gemm(self, insn: Gemm) -> None:
-        for dst, src, wgt in self.steps(insn):
+        for (dst, src, wgt), row in zip(self.steps(insn), self.rows(insn), strict=True):
             if insn.reset:
                 self.acc[dst] = 0
             else:
-                self._accumulate(dst, self.acc[dst] + self.inp[src] @ self.wgt[wgt].T)
-                self.out[dst] = self.acc[dst]
+                addend = 0 if insn.overwrite else self.acc[dst]
+                self._accumulate(dst, addend + self.inp[src] @ self.wgt[wgt].T)
+                self._write_out(dst, row)
                 self.counters["gemm_counter"] += 1
 
     def _alu(self, insn: Alu) -> None:
-        for dst, src, _ in self.steps(insn):
+        for (dst, src, _), row in zip(self.steps(insn), self.rows(insn), strict=True):
             x = self.acc[dst]
             y = np.full_like(x, insn.imm) if insn.use_imm else self.acc[src]
             self._accumulate(dst, AluOp(insn.alu_op).meaning(x, y))
-            self.out[dst] = self.acc[dst]
+            self._write_out(dst, row)
             self.counters["alu_counter"] += 1
+
+    def _write_out(self, dst: int, row: int) -> None:
+        post, value = self.post, self.acc[dst]
+        if post.enable:
+            multiplier = np.full(value.shape[-1], post.multiplier)
+            shift = np.full(value.shape[-1], post.shift)
+            if post.use_bias:
+                value = wrapped(value + self.parameters[row])
+            if post.use_scale:
+                scale = self.parameters[POST_ROWS + row]
+                multiplier, shift = scale & 0xFFFF, scale >> 16 & 0x3F
+            half = np.where(shift > 0, 1 << np.maximum(shift - 1, 0), 0) * post.round_half
+            value = ((value * multiplier + half) >> shift) + post.zero_point
+            value = value.clip(post.low, post.high)
+        self.out[dst] = value
 
     def _accumulate(self, dst: int, exact: Integers) -> None:
         kept = wrapped(exact)

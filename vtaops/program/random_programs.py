@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.capabilities import FULL, Capabilities, Feature
-from vtaops.config import HardwareConfig, Memory
+from vtaops.config import POST_ROWS, HardwareConfig, Memory
 from vtaops.errors import UnsupportedError
-from vtaops.isa import Alu, AluOp, Gemm, Load, Store
+from vtaops.isa import Alu, AluOp, Gemm, Load, Post, Store
 from vtaops.program.builder import ProgramBuilder
 from vtaops.program.program import Program, Role
 
@@ -139,6 +139,10 @@ class _Writer:
                 (Memory.ACC_8BIT, Role.INPUT),
             )
         }
+        self.posts = "post" in config.extensions
+        if self.posts:
+            parameters = b.tiles("post", Role.PARAMETER, whole.size, Memory.POST)
+            self.sources[Memory.POST] = _Source(parameters, whole)
         accumulators = sum(window.size for window in self.acc)
         self.out = b.tiles("out", Role.OUTPUT, 2 * _AREA_TILES + 4 * accumulators)
         # Accumulators whose last writer is the ALU or an accumulating GEMM: STORE may read them.
@@ -154,6 +158,8 @@ class _Writer:
         for context in (0, 1):
             self._fill(Memory.INP, self.inp[context])
             self._fill(Memory.WGT, self.wgt[context])
+        if self.posts:
+            self._fill(Memory.POST, _Window(0, 2 * POST_ROWS))
         self._flag(-1, push_next=1)
         first = len(b.instructions)
         for window in self.acc:
@@ -178,7 +184,11 @@ class _Writer:
         self._flag(first, pop_next=int(before or number == 0))
         self._flag(-1, push_next=1)
         first = len(self.builder.instructions)
+        if self.posts:
+            self._random_post(context)  # what was set in the round before has other rows
         for _ in range(self._integer(1, 5)):
+            if self.posts and self.rng.random() < 0.4:
+                self._random_post(context)
             self._random_compute(segment, context)
         if not self.current[self.acc[context].span].any():
             self._alu_on(self.acc[context], AluOp.ADD, self._integer(-5, 5))
@@ -224,7 +234,11 @@ class _Writer:
         self.builder.load(memory, source.buffer, window.base, first, window.size)
 
     def _random_load(self, segment: int, context: int) -> None:
-        if self.rng.random() < 0.4:
+        if self.posts and self.rng.random() < 0.3:
+            half = self.rng.choice([0, POST_ROWS])
+            rows = _Window(int(half) + self._rows(context).base, self._rows(context).size)
+            self._load(Memory.POST, rows, self.sources[Memory.POST])
+        elif self.rng.random() < 0.4:
             self._load(Memory.WGT, self.wgt[context], self.sources[Memory.WGT])
         else:
             self._load(Memory.INP, self.inp[context], self._byte_source(Memory.INP, segment))
@@ -295,6 +309,37 @@ class _Writer:
         else:
             self._random_alu(context)
 
+    def _rows(self, context: int) -> _Window:
+        """Return the rows of post-processing parameters of a context."""
+        return _Window(context * POST_ROWS // 2, POST_ROWS // 2)
+
+    def _random_post(self, context: int) -> None:
+        """Set the post-processing of what follows in this round, or end it."""
+        rng = self.rng
+        if rng.random() < 0.2:
+            self.builder.add(Post())
+            return
+        use_bias, use_scale = (int(rng.integers(2)) for _ in range(2))
+        low, high = sorted(self._integer(-128, 127) for _ in range(2))
+        fields: dict[str, int] = {}
+        if not use_scale:
+            fields |= {"multiplier": self._integer(0, 65535), "shift": self._integer(0, 47)}
+        if use_bias or use_scale:  # up to 8 iterations of each loop
+            fields |= {"row": self._rows(context).base + self._integer(0, 1)}
+            fields |= {f"row_factor_{loop}": self._integer(0, 1) for loop in ("out", "in")}
+        self.builder.add(
+            Post(
+                enable=1,
+                use_bias=use_bias,
+                use_scale=use_scale,
+                round_half=int(rng.integers(2)),
+                zero_point=self._integer(-128, 127),
+                low=low if rng.random() < 0.5 else -128,
+                high=high if rng.random() < 0.5 else 127,
+                **fields,
+            )
+        )
+
     def _random_acc_load(self, segment: int, context: int) -> None:
         memory, source = Memory.ACC, self.sources[Memory.ACC]
         if self.able.acc_8bit and self.rng.random() < 0.5:
@@ -307,6 +352,8 @@ class _Writer:
             "dst", dst=self.acc[context], src=self.inp[context], wgt=self.wgt[context]
         )
         fields, touched = self._placed(loops)
+        if "overwrite" in self.config.extensions and self.rng.random() < 0.4:
+            fields["overwrite"] = 1
         self.builder.add(Gemm(**fields))
         self.current[touched] = True
 
@@ -355,7 +402,9 @@ class _Writer:
         return value
 
     def _alu_on(self, window: _Window, op: AluOp, imm: int) -> None:
-        """Apply an immediate to a whole window."""
+        """Apply an immediate to a whole window, and store it as it is."""
+        if self.posts:
+            self.builder.add(Post())
         place = self._load_micro_ops([(window.base, 0, 0)])
         self.builder.alu(op, place, window.size, imm)
         self.current[window.span] = True

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 import vtaops._fsim as _fsim
 from vtaops.capabilities import FSIM, Capabilities, find
-from vtaops.config import HardwareConfig
+from vtaops.config import POST_ROWS, HardwareConfig
 from vtaops.errors import DeadlockError, DeviceError, DeviceTimeout, EncodingError, NoRoom
 from vtaops.isa import OPCODE_BITS, WORD_BITS, Encoding, MicroOp, disassemble
 from vtaops.program.statistics import Statistics
@@ -228,6 +228,7 @@ def _sizes(config: HardwareConfig) -> dict[str, int]:
         "inp_depth": config.inp.depth,
         "wgt_depth": config.wgt.depth,
         "acc_depth": config.acc.depth,
+        "post_rows": POST_ROWS if "post" in config.extensions else 0,
     }
 
 

@@ -16,6 +16,10 @@ _OTHER_STAGES = 6
 multiply, accumulate, write (``compute_unit.sv``)."""
 
 
+POST_STAGES = 6
+"""Stages of the post-processing behind the write of the accumulator (``post_process.sv``)."""
+
+
 def tree_stages(config: HardwareConfig) -> int:
     """Return the stages of the adder tree of one dot product."""
     levels = config.block_in.bit_length() - 1
@@ -25,3 +29,8 @@ def tree_stages(config: HardwareConfig) -> int:
 def compute_depth(config: HardwareConfig) -> int:
     """Return the pipeline stages behind the issue of a micro-op."""
     return tree_stages(config) + _OTHER_STAGES
+
+
+def output_delay(config: HardwareConfig) -> int:
+    """Return how many cycles after the accumulator the output memory is written."""
+    return POST_STAGES if "post" in config.extensions else 0

@@ -19,6 +19,7 @@ from vtaops.errors import DeadlockError
 from vtaops.isa import Unit
 from vtaops.program.program import Program
 from vtaops.program.timing.parameters import TimingParameters
+from vtaops.program.timing.pipeline import output_delay
 from vtaops.program.timing.work import CONTROL, UOP, Work, work_of
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class Machine:
         self.port_bytes = parameters.port_width(program.config)
         self.budget_cycles = parameters.budget_cycles(program.config)
         self.compute_depth = parameters.pipeline_depth(program.config)
+        self.output_delay = output_delay(program.config)
 
         self.next_time: list[float] = [0.0] * len(PROCESSES)
         self.waiting: list[Channel | None] = [None] * len(PROCESSES)
@@ -431,7 +433,7 @@ def _compute(machine: Machine) -> Process:
         if work.push_prev[index]:
             to_load.send(completed)
         if work.push_next[index]:
-            to_store.send(completed)
+            to_store.send(completed + machine.output_delay)
         if work.finish[index]:
             machine.finish = completed
     machine.completed[COMPUTE] = issued + depth

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.config import HardwareConfig, Memory
-from vtaops.isa import Alu, Encoding, Finish, Gemm, Load, Store, Unit, rows_of
+from vtaops.isa import Alu, Encoding, Finish, Load, Post, Store, Unit, rows_of
 from vtaops.program.program import Program
 from vtaops.program.timing.hazards import held_micro_ops
 
@@ -38,6 +38,7 @@ _KIND_OF_MEMORY = {
     Memory.UOP: UOP,
     Memory.ACC: ACC,
     Memory.ACC_8BIT: ACC,
+    Memory.POST: WGT,  # loaded like weights
 }
 
 
@@ -105,7 +106,7 @@ def work_of(program: Program, port_bytes: int, burst_bytes: int) -> Work:
     columns["unit"][:] = Unit.COMPUTE
     columns["kind"][:] = CONTROL
 
-    for cls in (Load, Store, Gemm, Alu, Finish):
+    for cls in encoding.instructions:
         rows = rows_of(words, cls)
         if not rows.size:
             continue
@@ -117,6 +118,8 @@ def work_of(program: Program, port_bytes: int, burst_bytes: int) -> Work:
             amounts = _transfer(config, f, port_bytes, burst_bytes, cls is Store)
         elif cls is Finish:
             amounts = {"finish": np.ones(rows.size, np.int64)}
+        elif cls is Post:
+            amounts = {}
         else:
             amounts = _loops(f, cls is Alu)
         for name, values in amounts.items():
@@ -150,7 +153,7 @@ def _transfer(
         for name, value in _KIND_OF_MEMORY.items():
             kinds[name] = value
         kind = kinds[memory]
-        on_load = (memory == Memory.INP) | (memory == Memory.WGT)
+        on_load = np.isin(memory, (Memory.INP, Memory.WGT, Memory.POST))
         unit = np.where(on_load, int(Unit.LOAD), int(Unit.COMPUTE))
     return {
         "unit": unit,

@@ -11,13 +11,13 @@ from vtaops.capabilities import Capabilities
 from vtaops.config import Memory
 from vtaops.errors import EncodingError
 from vtaops.isa import (
-    INSTRUCTIONS,
     Alu,
     Encoding,
     Finish,
     Gemm,
     Instruction,
     Load,
+    Post,
     Store,
     Unit,
     array_to_words,
@@ -39,7 +39,7 @@ def decode(program: Program) -> list[Step]:
         raise
     places = enumerate(zip(instructions, program.relocations.tolist(), strict=True))
     steps = [Step(index, i, relocation, i.unit) for index, (i, relocation) in places]
-    reserved_bits = {cls: encoding.reserved_bits(cls) for cls in INSTRUCTIONS}
+    reserved_bits = {cls: encoding.reserved_bits(cls) for cls in encoding.instructions}
     for step, word in zip(steps, words, strict=True):
         reserved = word & reserved_bits[type(step.instruction)]
         if reserved:
@@ -93,6 +93,20 @@ def check_format(step: Step) -> None:
             _check_shape(step, i)
     elif isinstance(i, Gemm | Alu):
         _check_loops(step, i)
+    elif isinstance(i, Post):
+        _check_post(step, i)
+
+
+def _check_post(step: Step, i: Post) -> None:
+    tokens_only = Post(**{f.name: getattr(i, f.name) for f in fields(Instruction)})
+    if not i.enable and i != tokens_only:
+        step.reject(Rule.POST, "it is not enabled, so every field but tokens must be 0")
+    if i.enable and i.low > i.high:
+        step.reject(Rule.POST, f"the bounds {i.low}..{i.high} hold no value")
+    if i.use_scale and (i.multiplier or i.shift):
+        step.reject(Rule.POST, "multiplier and shift come from the row, so the fields must be 0")
+    if not i.reads_row and (i.row or i.row_factor_out or i.row_factor_in):
+        step.reject(Rule.POST, "it reads no row, so the row and its factors must be 0")
 
 
 def _check_nop(step: Step, i: Load | Store) -> None:
@@ -125,6 +139,8 @@ def _check_loops(step: Step, i: Gemm | Alu) -> None:
         step.reject(Rule.LOOPS, "a hardware loop has 0 iterations; give at least 1")
     if i.uop_begin >= i.uop_end:
         step.reject(Rule.LOOPS, "the micro-op range is empty; uop_begin must be below uop_end")
+    if isinstance(i, Gemm) and i.reset and i.overwrite:
+        step.reject(Rule.ENCODING, "a reset has no product to overwrite with")
     if isinstance(i, Alu) and i.reset:
         step.reject(Rule.ENCODING, "the reset bit has no meaning for the ALU; it must be 0")
 

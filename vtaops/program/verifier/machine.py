@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.config import MICRO_OP_BYTES, HardwareConfig, Memory
-from vtaops.isa import Alu, Encoding, Gemm, Load, Store, Unit
+from vtaops.config import MICRO_OP_BYTES, POST_ROWS, HardwareConfig, Memory
+from vtaops.isa import Alu, Encoding, Gemm, Load, Post, Store, Unit
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program, Role
 from vtaops.program.verifier.dram import WrittenBuffer, written_memory
 from vtaops.program.verifier.history import Elements, History, element_at
@@ -36,6 +36,8 @@ class Machine:
         self.inp = History("INP", config.inp.depth, Unit.LOAD, (compute,))
         self.wgt = History("WGT", config.wgt.depth, Unit.LOAD, (compute,))
         self.acc = History("ACC", config.acc.depth, compute, (store,))
+        self.parameters = History("POST", config.post.depth, Unit.LOAD, (compute,))
+        self.post = Post()
         self.output_is_current = np.zeros(config.acc.depth, np.bool_)
         self.uop_sram = np.full(config.uop.depth, -1, np.int64)  # -1: never written
         self.operands: dict[tuple[object, ...], Operands] = {}
@@ -56,6 +58,8 @@ class Machine:
             self._gemm(step, clock, i)
         elif isinstance(i, Alu):
             self._alu(step, clock, i)
+        elif isinstance(i, Post):
+            self.post = i
 
     def check_outputs(self) -> None:
         """Check that every OUTPUT buffer is stored as a whole."""
@@ -83,6 +87,8 @@ class Machine:
             self.inp.write(step, clock, sram)
         elif i.memory == Memory.WGT:
             self.wgt.write(step, clock, sram)
+        elif i.memory == Memory.POST:
+            self.parameters.write(step, clock, sram)
         else:
             self.acc.write(step, clock, sram)
             self.output_is_current[sram] = False
@@ -177,7 +183,9 @@ class Machine:
         if operands.src is not None and operands.wgt is not None:
             self.inp.read(step, clock, operands.src, Rule.UNDEFINED_SRAM)
             self.wgt.read(step, clock, operands.wgt, Rule.UNDEFINED_SRAM)
-            self.acc.read(step, clock, operands.dst, Rule.UNDEFINED_SRAM)
+            if not i.overwrite:
+                self.acc.read(step, clock, operands.dst, Rule.UNDEFINED_SRAM)
+            self._post(step, clock, i)
         self.acc.write(step, clock, operands.dst)
         self.output_is_current[operands.dst] = not i.reset
 
@@ -186,8 +194,25 @@ class Machine:
         if operands.src is not None:
             self.acc.read(step, clock, operands.src, Rule.UNDEFINED_SRAM)
         self.acc.read(step, clock, operands.dst, Rule.UNDEFINED_SRAM)
+        self._post(step, clock, i)
         self.acc.write(step, clock, operands.dst)
         self.output_is_current[operands.dst] = True
+
+    def _post(self, step: Step, clock: Clock, i: Gemm | Alu) -> None:
+        """Check the parameters that the post-processing of an instruction reads."""
+        post = self.post
+        if not post.reads_row:
+            return
+        loops = Loops(step, i.iter_out, i.iter_in)
+        first = np.array([post.row], np.int64)
+        rows = loops.touched(
+            "the rows of POST", POST_ROWS, first, post.row_factor_out, post.row_factor_in
+        )
+        if post.use_bias:
+            self.parameters.read(step, clock, rows, Rule.UNDEFINED_SRAM)
+        if post.use_scale:
+            scales = np.arange(POST_ROWS, 2 * POST_ROWS, dtype=np.intp)[rows]
+            self.parameters.read(step, clock, scales, Rule.UNDEFINED_SRAM)
 
     def _operands(self, step: Step, i: Gemm | Alu) -> Operands:
         """Return the elements that an instruction touches; computed once for equal loops."""

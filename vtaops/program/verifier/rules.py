@@ -28,6 +28,8 @@ class Rule(Enum):
     """LOAD fills any memory but OUT; STORE empties OUT, without padding or overlapping rows."""
     LOOPS = "loops"
     """GEMM and ALU run at least one iteration of at least one micro-op."""
+    POST = "post"
+    """POST has bounds that hold a value, and no field that has no effect is set."""
     RELOCATION = "relocation"
     """What moves data names a buffer it may access; nothing else names one."""
     DRAM_BOUNDS = "dram-bounds"

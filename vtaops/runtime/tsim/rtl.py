@@ -11,20 +11,24 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from vtaops._data import data_directory
-from vtaops.config import INSTRUCTION_BYTES, HardwareConfig, Memory
+from vtaops.config import EXTENSIONS, INSTRUCTION_BYTES, HardwareConfig, Memory
 from vtaops.errors import ConfigError
 from vtaops.isa import (
+    EXTENSION_INSTRUCTIONS,
     INSTRUCTIONS,
     MICRO_OP_BITS,
     OPCODE_BITS,
     WORD_BITS,
     AluOp,
     Encoding,
+    Gemm,
     Instruction,
     MicroOp,
     Opcode,
+    Post,
+    slots_of,
 )
-from vtaops.program.timing.pipeline import compute_depth, tree_stages
+from vtaops.program.timing.pipeline import POST_STAGES, compute_depth, tree_stages
 from vtaops.runtime.performance import COUNTERS
 
 TOP_MODULE = "vta"
@@ -171,7 +175,8 @@ def systemverilog_package(config: HardwareConfig, parameters: RtlParameters) -> 
         [f"// Generated for {config.bitstream_id} by vtaops.runtime.tsim.rtl: do not edit."],
         ["/* verilator lint_off UNUSEDPARAM */", f"package {PACKAGE};"],
         _constants(config, parameters),
-        *(_struct(config, cls) for cls in INSTRUCTIONS),
+        *(_struct(config, cls) for cls in (*INSTRUCTIONS, *EXTENSION_INSTRUCTIONS.values())),
+        _post_slot(config),
         _micro_op(config),
         _memory_functions(config, parameters),
         ["endpackage", "/* verilator lint_on UNUSEDPARAM */", ""],
@@ -230,6 +235,9 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
         "TREE_STAGES": tree_stages(config),
         "GEMM_STAGES": tree_stages(config) + 2,
         "COMPUTE_DEPTH": compute_depth(config),
+        "POST_STAGES": POST_STAGES,
+        "POST_MULTIPLIER_BITS": 16,
+        "POST_ROW_BITS": config.post.log_depth - 1,
         "READ_CLIENTS": 3,
         "CLIENT_BITS": 2,
         "INSN_BITS": INSTRUCTION_BYTES * 8,
@@ -237,10 +245,12 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
         "SRAM_BITS": 16,
         "PART_BITS": max(1, _log2(max(widest // port, 2))),
         "FAULTS": len(FAULTS),
+        **_extension_bits(config),
         "COUNTERS": len(COUNTERS),
     }
-    for name, memory in (("UOP", config.uop), ("INP", config.inp), ("WGT", config.wgt),
-                         ("ACC", config.acc), ("OUT", config.out)):  # fmt: skip
+    pads = config.uop, config.inp, config.wgt, config.acc, config.out, config.post
+    for memory in pads:
+        name = memory.memory.name
         values[f"{name}_BYTES"] = memory.element_bytes
         values[f"{name}_BITS"] = memory.element_bytes * 8
         values[f"{name}_DEPTH"] = memory.depth
@@ -258,6 +268,15 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
     return lines
 
 
+def _extension_bits(config: HardwareConfig) -> dict[str, int]:
+    """Return whether the configuration has each extension, and where its bits of words lie."""
+    bit = {slot.name: slot.offset for slot in Encoding.of(config).slots[Gemm]}
+    return {
+        **{f"HAS_{name.upper()}": int(name in config.extensions) for name in EXTENSIONS},
+        "OVERWRITE_BIT": bit.get("overwrite", 0),
+    }
+
+
 def _members(fields: list[tuple[int, int, str]], total: int) -> list[str]:
     """Return the members of a packed struct, most significant first, gaps filled."""
     lines: list[str] = []
@@ -272,10 +291,19 @@ def _members(fields: list[tuple[int, int, str]], total: int) -> list[str]:
 
 
 def _struct(config: HardwareConfig, cls: type[Instruction]) -> list[str]:
-    slots = Encoding.of(config).slots[cls]
-    fields = [(0, OPCODE_BITS, "opcode"), *((s.offset, s.width, s.name) for s in slots)]
+    slots = slots_of(cls, config)
+    places = sorted((slot.offset, slot.width, slot.name) for slot in slots)
+    fields = [(0, OPCODE_BITS, "opcode"), *places]
     name = f"{cls.__name__.lower()}_t"
     return ["    typedef struct packed {", *_members(fields, 2 * WORD_BITS), f"    }} {name};"]
+
+
+def _post_slot(config: HardwareConfig) -> list[str]:
+    """Return what of POST accompanies a step of the compute pipeline: all but the factors."""
+    common = {f.name for f in fields(Instruction)} | {"row_factor_out", "row_factor_in"}
+    slots = [slot for slot in slots_of(Post, config) if slot.name not in common]
+    members = [f"        logic [{slot.width - 1}:0] {slot.name};" for slot in slots]
+    return ["    typedef struct packed {", *members, "    } post_slot_t;"]
 
 
 def _micro_op(config: HardwareConfig) -> list[str]:

@@ -76,6 +76,7 @@ BLOCKS = (
     ("fetch and dispatch", "vta.fetcher"),
     ("fetch and dispatch", "vta.dispatcher"),
     ("load unit", "vta.load"),
+    ("post-processing", "vta.compute.g_post"),
     ("compute unit, rest", "vta.compute"),
     ("store unit", "vta.store"),
     ("registers and counters", "vta.csr"),

@@ -1,0 +1,164 @@
+"""Resets fall away: the first product of each accumulator overwrites it (extension ``overwrite``).
+
+A reset is dropped where products follow that reach each of its accumulators before anything else
+does. All steps of neighbouring products commute. So among those, some steps that together reach
+every accumulator once (of a convolution: one tap of the kernel) become instructions that overwrite,
+and go first; the others accumulate as before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.isa import Gemm
+from vtaops.lowering.operation import Elements, Operation, Touch
+
+Mask = npt.NDArray[np.bool_]
+Parts = dict[int, list[Operation]]
+"""What replaces operations, by their place in the program."""
+
+
+def overwrite_instead_of_reset(operations: list[Operation], acc_depth: int) -> list[Operation]:
+    """Return the operations with as few resets as possible.
+
+    Parameters
+    ----------
+    operations : list of Operation
+        In program order, micro-ops not yet placed.
+    acc_depth : int
+        Accumulator tiles of the device.
+    """
+    parts: Parts = {place: [operation] for place, operation in enumerate(operations)}
+    for place, operation in enumerate(operations):
+        instruction = operation.instruction
+        if isinstance(instruction, Gemm) and instruction.reset:
+            first = _first_products(operations, parts, place, acc_depth)
+            if first is not None:
+                parts.update({place: [], **first})
+    return [part for place in range(len(operations)) for part in parts[place]]
+
+
+def _first_products(
+    operations: list[Operation], parts: Parts, reset: int, acc_depth: int
+) -> Parts | None:
+    """Return what replaces the products that first reach the accumulators of a reset.
+
+    None if something else reaches one of them first, or nothing does.
+    """
+    pending = np.zeros(acc_depth, np.bool_)
+    pending[_written(operations[reset])] = True
+    found: Parts = {}
+    place = reset + 1
+    while place < len(operations):
+        group = []
+        while place < len(operations) and _is_product(operations[place]):
+            if pending[_written(operations[place])].any():
+                group.append(place)
+            place += 1
+        if group:
+            if any(len(parts[p]) > 1 for p in group):  # taken apart for another reset
+                return None
+            replacement = _overwriting(operations, group, pending)
+            if replacement is None:
+                return None
+            found.update(replacement)
+            if not pending.any():
+                return found
+        elif place < len(operations):
+            reached = [t.elements for t in operations[place].touches if t.space == "acc"]
+            if any(pending[elements].any() for elements in reached):
+                return None
+            place += 1
+    return None
+
+
+def _is_product(operation: Operation) -> bool:
+    return isinstance(operation.instruction, Gemm) and not operation.instruction.reset
+
+
+def _product(operation: Operation) -> tuple[Gemm, Elements]:
+    """Return the instruction and the micro-ops of a product."""
+    assert isinstance(operation.instruction, Gemm)
+    assert operation.micro_ops is not None
+    return operation.instruction, operation.micro_ops
+
+
+def _written(operation: Operation) -> Elements:
+    return next(t.elements for t in operation.touches if t.space == "acc" and t.write)
+
+
+def _overwriting(operations: list[Operation], group: list[int], pending: Mask) -> Parts | None:
+    """Return a group of products with those steps first, and overwriting, that reach `pending`.
+
+    They are taken out of `pending`.
+    """
+    reached, covered = np.zeros_like(pending), np.zeros_like(pending)
+    heads: list[Operation] = []
+    parts: Parts = {}
+    for place in sorted(group, key=lambda p: -len(_written(operations[p]))):
+        reached[_written(operations[place])] = True
+        head, parts[place] = _split(operations[place], pending & ~covered)
+        for operation in head:
+            heads.append(operation)
+            covered[_elements(operation)] = True
+    if (reached & pending & ~covered).any():
+        return None
+    parts[group[0]] = [*heads, *parts[group[0]]]
+    pending &= ~covered
+    return parts
+
+
+def _split(operation: Operation, pending: Mask) -> tuple[list[Operation], list[Operation]]:
+    """Return the steps of a product that can overwrite `pending` accumulators, and the others."""
+    i, rows = _product(operation)
+    for loop, factor in (("out", i.dst_factor_out), ("in", i.dst_factor_in)):
+        extent = getattr(i, f"iter_{loop}")
+        if factor == 0 and extent > 1:  # a sum over this loop: its first iteration overwrites
+            head, rest = _split(_iterations(operation, loop, 0, 1), pending)
+            if not head:
+                return [], [operation]
+            return head, [*rest, _iterations(operation, loop, 1, extent)]
+    steps, fresh = _steps(i), pending.copy()
+    stop = i.uop_begin
+    while stop < i.uop_end:
+        elements = rows[stop, 0] + steps
+        if not fresh[elements].all() or len(np.unique(elements)) < len(elements):
+            break
+        fresh[elements] = False
+        stop += 1
+    head = [_with(operation, replace(i, uop_end=stop, overwrite=1))] if stop > i.uop_begin else []
+    rest = [_with(operation, replace(i, uop_begin=stop))] if stop < i.uop_end else []
+    return head, rest
+
+
+def _steps(i: Gemm) -> Elements:
+    """Return what the iterations of the two loops add to the destination."""
+    outer = np.arange(i.iter_out)[:, np.newaxis] * i.dst_factor_out
+    return (outer + np.arange(i.iter_in) * i.dst_factor_in).reshape(-1)
+
+
+def _elements(operation: Operation) -> Elements:
+    """Return the accumulators that the micro-ops of a product reach."""
+    i, rows = _product(operation)
+    elements: Elements = (rows[i.uop_begin : i.uop_end, 0, np.newaxis] + _steps(i)).reshape(-1)
+    return elements
+
+
+def _iterations(operation: Operation, loop: str, first: int, stop: int) -> Operation:
+    """Return a product with the iterations first..stop of one of its loops."""
+    i, rows = _product(operation)
+    steps = [getattr(i, f"{operand}_factor_{loop}") for operand in ("dst", "src", "wgt")]
+    part = _with(operation, replace(i, **{f"iter_{loop}": stop - first}))
+    part.micro_ops = rows + first * np.array(steps, np.int64) if first else rows
+    return part
+
+
+def _with(operation: Operation, instruction: Gemm) -> Operation:
+    """Return a product with a part of its steps, and of the accumulators that it touches."""
+    part = replace(operation, instruction=instruction)
+    reached = Touch("acc", np.unique(_elements(part)), write=True)
+    part.touches = (reached, *(t for t in operation.touches if t.space != "acc"))
+    return part
