@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from helpers.kernel_reference import conv2d_reference, depthwise_reference, windows
 
 from vtaops.cpu.schedule.stages import STAGES
 from vtaops.cpu.target import CpuTarget
+from vtaops.cuda.emulate import compiler
 from vtaops.errors import ScheduleError, UnsupportedError
 from vtaops.kernels.build import compile_schedule
 from vtaops.kernels.ops import (
@@ -23,7 +26,7 @@ from vtaops.kernels.ops import (
 )
 from vtaops.kernels.stages import find_stage
 from vtaops.kernels.timing import random_arrays
-from vtaops.lessons import lesson_plot, lesson_table, lessons, run_lesson
+from vtaops.lessons import LessonRow, _remark, lesson_plot, lesson_table, lessons, run_lesson
 
 PADDED = SlidingWindow((3, 3), padding=(1, 1, 1, 1))
 
@@ -107,14 +110,36 @@ def test_some_stages_can_be_chosen(tmp_path):
     assert "<svg" in (tmp_path / "conv1d.svg").read_text()
 
 
-def test_a_cuda_lesson_has_source():
+def test_a_cuda_lesson_has_source_and_counts(tmp_path):
     from vtaops import cuda
 
-    rows = run_lesson("depthwise", "cuda", size=4, stages=("blocked", "tuned"), budget=0.01)
+    rows = run_lesson("depthwise", "cuda", size=4, stages=("blocked", "tuned"), card="H100")
     assert all("__global__" in row.source for row in rows)
     assert "__shared__" in rows[0].source
     assert "__shared__" not in rows[1].source
     assert all((row.seconds is not None) == cuda.device_present() for row in rows)
+    if not cuda.device_present() and compiler():
+        blocked, tuned = (row.counts for row in rows)
+        assert blocked["shared loads per multiply-add"] > 1 > tuned["overfetch"] - 0.5
+        assert tuned["bank conflict"] == 1
+        assert blocked["card"] == "H100"
+        table = lesson_table(rows, "depthwise")
+        assert "least on H100" in [column.header for column in table.columns]
+        lesson_plot(rows, "depthwise", tmp_path / "depthwise.svg")
+        assert "least us on H100" in (tmp_path / "depthwise.svg").read_text()
+
+
+def test_a_stage_that_is_slower_says_so():
+    first = LessonRow("a", "", "", "", 1.0, 1.0, 1.0)
+    assert "2.0 times slower" in _remark(first, replace(first, seconds=2.0))
+    assert _remark(first, replace(first, seconds=0.5)) == ""
+    assert _remark(first, replace(first, seconds=None)) == ""
+
+
+def test_neighbouring_threads_take_neighbouring_elements():
+    if compiler():
+        rows = run_lesson("vector_add", "cuda", size=1 << 14)
+        assert [row.counts["overfetch"] for row in rows] == [8, 1, 1]
 
 
 def test_unknown_names_are_refused(tmp_path):

@@ -6,6 +6,8 @@
 from vtaops import cpu as cpu
 from vtaops import cuda as cuda
 from vtaops import lessons as lessons
+from vtaops import lowering as lowering
+from vtaops import runtime as runtime
 from vtaops import schedule as schedule
 from vtaops.compiler import build as build
 from vtaops.compiler import compile as compile

@@ -1,17 +1,17 @@
 """Lessons: the optimisation stages of an operator, run one after the other.
 
 `run_lesson` gives one row per stage: what it does, its TIR, its time and what it gained.
-`lesson_table` and `lesson_plot` show the rows. CUDA stages are timed only where a GPU is; else
-their rows have the generated source and no time.
+`lesson_table` and `lesson_plot` show the rows. CUDA stages are timed where a GPU is; elsewhere the
+emulator counts what they ask of one, and what a named card would need for that at least.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vtaops.errors import UnsupportedError
 from vtaops.kernels.stages import Stage, find_stage
@@ -40,6 +40,11 @@ class LessonRow:
         Arithmetic by the definition, per time.
     speedup : float or None
         Time of the first stage / time of this one.
+    counts : dict
+        What a kernel asks of a GPU, see `vtaops.cuda.emulate.Profile.summary`; empty where it was
+        timed, or where there is no C++ compiler for the emulator.
+    remark : str
+        What the times say against the stage, if they do.
     """
 
     stage: str
@@ -49,6 +54,8 @@ class LessonRow:
     seconds: float | None
     gflops: float | None
     speedup: float | None
+    counts: dict[str, Any] = field(default_factory=dict)
+    remark: str = ""
 
 
 @dataclass(frozen=True)
@@ -135,8 +142,9 @@ def run_lesson(
     size: int | None = None,
     stages: tuple[str, ...] = (),
     budget: float = 0.5,
+    card: str = "T4",
 ) -> list[LessonRow]:
-    """Schedule, compile and time the stages of a lesson.
+    """Schedule, compile and time the stages of a lesson; without a GPU, count those of a GPU.
 
     Parameters
     ----------
@@ -150,11 +158,13 @@ def run_lesson(
         The names of some stages; none: all.
     budget : float
         Seconds of measurement per stage.
+    card : str
+        One of `vtaops.cuda.emulate.CARDS`, for counts.
 
     Raises
     ------
     UnsupportedError
-        If there is no such lesson.
+        If there is no such lesson or card.
     ScheduleError
         If there is no such stage.
     """
@@ -164,24 +174,34 @@ def run_lesson(
     lesson = offered[name]
     chosen = tuple(find_stage(lesson.stages, stage) for stage in stages) or lesson.stages
     op = lesson.op(size or lesson.size)
-    run = _run_on_cpu if target == "cpu" else _run_on_cuda
-    measured = [(stage, *run(op, stage, budget)) for stage in chosen]
-    first = measured[0][3]
-    return [
-        LessonRow(
-            stage.name,
-            stage.explanation,
-            script,
-            source,
-            seconds,
-            op.flops / seconds / 1e9 if seconds else None,
-            first / seconds if seconds and first else None,
+    rows: list[LessonRow] = []
+    for stage in chosen:
+        run = _on_cpu(op, stage, budget) if target == "cpu" else _on_cuda(op, stage, budget, card)
+        first, before = (rows[0], rows[-1]) if rows else (run, run)
+        rows.append(
+            replace(
+                run,
+                gflops=op.flops / run.seconds / 1e9 if run.seconds else None,
+                speedup=first.seconds / run.seconds if run.seconds and first.seconds else None,
+                remark=_remark(before, run),
+            )
         )
-        for stage, script, source, seconds in measured
-    ]
+    return rows
 
 
-def _run_on_cpu(op: TensorOp, stage: Stage, budget: float) -> tuple[str, str, float | None]:
+def _remark(before: LessonRow, row: LessonRow) -> str:
+    """Return what a reader would miss if only the explanation of a stage stood there."""
+    if not before.seconds or not row.seconds or before is row:
+        return ""
+    ratio = row.seconds / before.seconds
+    return f"Here {ratio:.1f} times slower than the stage before." if ratio > _SLOWER else ""
+
+
+_SLOWER = 1.1
+"""Times of the stage before from which on a stage is called slower."""
+
+
+def _on_cpu(op: TensorOp, stage: Stage, budget: float) -> LessonRow:
     from vtaops.cpu.target import CpuTarget
     from vtaops.kernels.build import compile_schedule
     from vtaops.kernels.timing import median_seconds, random_arrays
@@ -191,15 +211,52 @@ def _run_on_cpu(op: TensorOp, stage: Stage, budget: float) -> tuple[str, str, fl
     function = compile_schedule(scheduled, target.tvm)["main"]
     arrays = random_arrays(op)
     seconds = median_seconds(lambda: function(*arrays), budget, target.cores)
-    return str(scheduled.mod.script()), "", seconds
+    return _row(stage, str(scheduled.mod.script()), "", seconds)
 
 
-def _run_on_cuda(op: TensorOp, stage: Stage, budget: float) -> tuple[str, str, float | None]:
+def _on_cuda(op: TensorOp, stage: Stage, budget: float, card: str) -> LessonRow:
     from vtaops import cuda
+    from vtaops.cuda import emulate
 
-    kernel = cuda.CudaKernel(op, schedule=stage.schedule)
-    seconds = kernel.time(budget) if cuda.device_present() else None
-    return kernel.script(), kernel.source(), seconds
+    if cuda.device_present():
+        kernel = cuda.CudaKernel(op, schedule=stage.schedule)
+        return _row(stage, kernel.script(), kernel.source(), kernel.time(budget))
+    chosen = emulate.card(card)
+    kernel = cuda.CudaKernel(op, chosen.target, stage.schedule)
+    counts = emulate.profile(kernel).summary(chosen) if emulate.compiler() else {}
+    return _row(stage, kernel.script(), kernel.source(), None, counts)
+
+
+def _row(
+    stage: Stage,
+    script: str,
+    source: str,
+    seconds: float | None,
+    counts: dict[str, Any] | None = None,
+) -> LessonRow:
+    return LessonRow(
+        stage.name, stage.explanation, script, source, seconds, None, None, counts or {}
+    )
+
+
+COUNTS = (
+    ("blocks", "blocks", "{:.0f}"),
+    ("overfetch", "sectors / fewest", "{:.2f}"),
+    ("bank conflict", "bank turns / fewest", "{:.2f}"),
+    ("shared loads per multiply-add", "shared loads / FMA", "{:.3f}"),
+    ("occupancy", "occupancy", "{:.0%}"),
+)
+"""Columns of a lesson's counts: key, heading, format."""
+
+
+def count_cells(row: LessonRow) -> list[str]:
+    """Return the counts of a stage as cells of a table, the least time on the card last."""
+    counts = row.counts
+    if not counts:
+        return [""] * (len(COUNTS) + 1)
+    cells = ["-" if counts[key] is None else text.format(counts[key]) for key, _, text in COUNTS]
+    limit = counts["limit"]
+    return [*cells, f"{counts[f'least us, {limit}']:.1f} us, {limit}"]
 
 
 def lesson_table(rows: list[LessonRow], title: str) -> Table:
@@ -209,27 +266,34 @@ def lesson_table(rows: list[LessonRow], title: str) -> Table:
 
     table = Table(title=title)
     table.add_column("stage")
-    for column in ("time", "GFLOPS", "speed-up"):
-        table.add_column(column, justify="right")
+    counts = next((row.counts for row in rows if row.counts), None)
+    headings = ["time", "GFLOPS", "speed-up"]
+    if counts:
+        headings = [heading for _, heading, _ in COUNTS] + [f"least on {counts['card']}"]
+    for heading in headings:
+        table.add_column(heading, justify="right")
     table.add_column("what it does")
     for row in rows:
-        table.add_row(
-            row.stage,
+        times = [
             "" if row.seconds is None else f"{row.seconds * 1e6:.1f} us",
             "" if row.gflops is None else f"{row.gflops:.1f}",
             "" if row.speedup is None else f"{row.speedup:.3g}",
-            escape(row.explanation),
-        )
+        ]
+        cells = count_cells(row) if counts else times
+        table.add_row(row.stage, *cells, escape(f"{row.explanation} {row.remark}".strip()))
     return table
 
 
 def lesson_plot(rows: list[LessonRow], title: str, path: Path) -> None:
     """Write the speed of the stages as a bar chart; the suffix of `path` gives the format.
 
+    Where they were counted and not timed, the bars are the least times on the card, by what takes
+    them.
+
     Raises
     ------
     UnsupportedError
-        If no row has a time.
+        If no row has a time or counts.
     """
     import matplotlib
 
@@ -237,8 +301,10 @@ def lesson_plot(rows: list[LessonRow], title: str, path: Path) -> None:
     from matplotlib import pyplot
 
     timed = {row.stage: row.gflops for row in rows if row.gflops is not None}
+    if not timed and any(row.counts for row in rows):
+        return _plot_counts([row for row in rows if row.counts], title, path)
     if not timed:
-        raise UnsupportedError("there is nothing to plot: no stage was timed")
+        raise UnsupportedError("there is nothing to plot: no stage was timed or counted")
     slowest, fastest = min(timed.values()), max(timed.values())
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
     bars = axes.bar(list(timed), list(timed.values()))
@@ -248,5 +314,26 @@ def lesson_plot(rows: list[LessonRow], title: str, path: Path) -> None:
         axes.set(yscale="log", ylim=(slowest / 2, fastest * 2))
         axes.yaxis.set_major_formatter("{x:g}")
     axes.set(ylabel="GFLOPS", title=title)
+    figure.savefig(path)
+    pyplot.close(figure)
+
+
+def _plot_counts(rows: list[LessonRow], title: str, path: Path) -> None:
+    """Write the least times of the stages, a bar for each resource."""
+    from matplotlib import pyplot
+
+    prefix = "least us, "
+    resources = [key for key in rows[0].counts if key.startswith(prefix)]
+    figure, axes = pyplot.subplots(figsize=(8, 4), layout="constrained")
+    width = 0.8 / len(resources)
+    for number, resource in enumerate(resources):
+        places = [at + (number - (len(resources) - 1) / 2) * width for at in range(len(rows))]
+        axes.bar(
+            places, [row.counts[resource] for row in rows], width, label=resource[len(prefix) :]
+        )
+    axes.set_xticks(range(len(rows)), [row.stage for row in rows])
+    axes.set(ylabel=f"least us on {rows[0].counts['card']}", title=title, yscale="log")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.legend()
     figure.savefig(path)
     pyplot.close(figure)

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.capabilities import Capabilities, of_target
+from vtaops.capabilities import Capabilities
 from vtaops.config import HardwareConfig, Memory
 from vtaops.errors import UnsupportedError, VTAError
 from vtaops.isa import AluOp
@@ -23,7 +23,7 @@ from vtaops.program.interpreter import interpret
 from vtaops.program.random_programs import random_inputs, random_program
 from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime import Device, LoadedProgram
-from vtaops.runtime.device import performance_of
+from vtaops.runtime.device import capabilities_of, performance_of
 from vtaops.runtime.registers import DESIGNS, RegisterMap
 from vtaops.runtime.remote import RemoteDevice
 from vtaops.session import Session
@@ -100,7 +100,12 @@ class Throughput:
 
 
 def planned_checks(
-    device: Device, *, operators: int = 20, programs: int = 50, seed: int = 0
+    device: Device,
+    *,
+    operators: int = 20,
+    programs: int = 50,
+    seed: int = 0,
+    layers: bool = True,
 ) -> list[PlannedCheck]:
     """Return the checks of a device, to be made in order; see `make`.
 
@@ -113,6 +118,8 @@ def planned_checks(
         chose, judged by `vtaops.program.interpreter`.
     seed : int
         Seed of all random numbers.
+    layers : bool
+        Whether the layers of ResNet-18 and of the tutorials are among them.
     """
     rng = np.random.default_rng(seed)
     session = Session(device)  # not closed: the device is the caller's
@@ -128,14 +135,14 @@ def planned_checks(
             planned.append((name, partial(_alu, device, op, immediate, rng)))
     plain = (Gemm(m=16, n=64, k=64, shift=4), Gemm(m=3, n=17, k=40))
     named: list[tuple[str, Operator]] = [(gemm.summary, gemm) for gemm in plain]
-    named += [(w.name, w.op) for w in WORKLOADS.values() if _fits(w.name)]
+    named += [(w.name, w.op) for w in WORKLOADS.values() if layers and _fits(w.name)]
     drawn = _random_operators(np.random.default_rng(seed), operators)
     named += [
         (f"random operator {index}: {operator.summary}", operator) for index, operator in drawn
     ]
     for name, operator in named:
         planned.append((name, partial(_operator, session, operator, rng)))
-    capabilities = getattr(device, "capabilities", of_target(device.config))
+    capabilities = capabilities_of(device)
     for index in range(programs):
         name = f"random program {index} of seed {seed}"
         planned.append((name, partial(_random_program, device, capabilities, seed, index)))

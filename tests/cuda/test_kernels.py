@@ -173,6 +173,10 @@ def test_calls_that_the_gpu_has_for_itself():
 
 
 STAGE_OPS = {
+    "vector_add": BroadcastOp("add", (9000,), (9000,)),
+    BroadcastOp: BroadcastOp("add", (20, 1), (20, 36)),
+    NormalizeOp: NormalizeOp(2, 3, 52, Epilogue(batch_norm=1e-5)),
+    PoolOp: PoolOp("max", 1, 2, 33, 36, PADDED),
     MatmulOp: MatmulOp(64, 64, 80),
     Conv2dOp: Conv2dOp(1, 8, 8, 17, 16, PADDED),
     DepthwiseOp: DepthwiseOp(1, 2, 40, 36, PADDED),
@@ -185,7 +189,7 @@ STAGE_OPS = {
 @pytest.mark.parametrize(
     ("kind", "stage"),
     [(kind, stage) for kind, stages in STAGES.items() for stage in stages],
-    ids=lambda value: getattr(value, "name", None) or value.__name__,
+    ids=lambda value: getattr(value, "name", None) or getattr(value, "__name__", value),
 )
 def test_every_stage_equals_numpy(kind, stage):
     check(STAGE_OPS[kind], stage.schedule, orders=(2,))
@@ -300,7 +304,7 @@ EXTENTS_OF_ONE = [
         MatmulOp(*size, dtype, dtype, transposed)
         for dtype in ("float32", "float16", "int8")
         for transposed in (False, True)
-        for size in ((1, 1, 1), (1, 70, 20), (17, 1, 40), (1, 64, 64), (33, 5, 1))
+        for size in ((1, 70, 20), (17, 1, 1))
     ),
 ]
 
@@ -410,7 +414,7 @@ def test_kernels_on_a_gpu_equal_numpy(op):
 @pytest.mark.parametrize(
     "op",
     [
-        *STAGE_OPS.values(),
+        *(STAGE_OPS[kind] for kind in (MatmulOp, Conv2dOp, DepthwiseOp, Conv1dOp, SeparableOp)),
         MatmulOp(64, 64, 64, "float16", "float16"),
         PackedConv2dOp(1, 2, 8, 8, 2, PADDED),
     ],

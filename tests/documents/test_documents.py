@@ -15,8 +15,15 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SHOWN = re.compile(r"print\(.*\)\s+# -> (.*)$")
 
 
-@pytest.mark.parametrize("document", ["learn.md", "networks.md"])
-def test_the_course_runs_and_prints_what_it_says(document, capsys):
+RUN = [
+    "learn.md",
+    "networks.md",
+    *sorted(f"tutorials/{path.name}" for path in (ROOT / "docs" / "tutorials").glob("*.md")),
+]
+
+
+@pytest.mark.parametrize("document", RUN)
+def test_the_blocks_run_and_print_what_is_said(document, capsys):
     text = (ROOT / "docs" / document).read_text()
     names = {}
     for block in BLOCK.findall(text):
@@ -26,8 +33,18 @@ def test_the_course_runs_and_prints_what_it_says(document, capsys):
         assert [line for line in shown if line not in printed] == []
 
 
+@pytest.mark.parametrize("document", [name for name in RUN if "/" in name])
+def test_the_tutorials_need_no_internal_import(document):
+    """What a student types: the package, its rooms by name, layouts and buffers."""
+    public = {"vtaops", "vtaops.layout", "vtaops.lowering", "vtaops.program"}
+    text = (ROOT / "docs" / document).read_text()
+    used = re.findall(r"^(?:from|import) (vtaops[\w.]*)", text, re.MULTILINE)
+    assert used
+    assert set(used) <= public
+
+
 def test_every_link_of_the_documents_leads_somewhere():
-    for document in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+    for document in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
         for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text()):
             if not target.startswith(("http", "mailto")):
                 assert (document.parent / target).exists(), f"{document.name}: {target}"

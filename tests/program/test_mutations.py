@@ -28,6 +28,11 @@ def compiled(engine):
     return engine.compiled_programs()
 
 
+@pytest.fixture(scope="module")
+def linked(engine):
+    return engine.linked_programs()
+
+
 def judge(engine, program, count, seed):
     """Judge mutants of a program; return verdicts by kind."""
     tally = Counter()
@@ -50,10 +55,18 @@ def test_mutants_of_compiled_programs(engine, compiled):
     assert {v for kind, v in tally if kind == "token flag"} == {engine.REJECTED}
 
 
+def test_mutants_of_linked_programs(engine, linked):
+    """Among them stores to slots in use, loads of what others left, stores to a border."""
+    tally = Counter()
+    for seed, program in enumerate(linked.values()):
+        tally += judge(engine, program, 3 * len(engine.KINDS), seed)
+    assert {kind for kind, _ in tally} == {*engine.KINDS}
+
+
 @pytest.mark.parametrize("config", [TINY, PYNQ], ids=lambda c: c.name)
 @pytest.mark.parametrize("make", PROGRAMS.values(), ids=PROGRAMS)
 def test_mutants_of_hand_made_programs(engine, make, config):
-    """Among them a chain through scratch DRAM, which compiled operators do not have yet."""
+    """Among them a chain through scratch DRAM, which one operator alone does not have."""
     assert judge(engine, make(config), 2 * len(engine.KINDS), seed=7)
 
 
@@ -65,8 +78,9 @@ def verdict_of(program):
     return "accepted", ""
 
 
-def test_every_token_of_a_compiled_program_is_needed(engine, compiled):
-    for name, program in compiled.items():
+def test_every_token_of_a_compiled_program_is_needed(engine, compiled, linked):
+    border = "linked: border and parts"
+    for name, program in {**compiled, border: linked[border]}.items():
         mutants = [*engine.without_each_token(program)]
         assert mutants
         for mutant in mutants:

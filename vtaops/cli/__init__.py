@@ -12,7 +12,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from vtaops.cli import board, hardware, lessons, networks, quantize, reports, rtl, run
+from vtaops.cli import board, devices, hardware, lessons, networks, quantize, reports, rtl, run
 from vtaops.errors import VTAError
 
 
@@ -32,7 +32,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for part in (run, networks, quantize, reports, lessons, hardware, rtl, board):
+for part in (run, networks, quantize, reports, lessons, hardware, rtl, devices, board):
     part.register(app)
 
 

@@ -25,8 +25,8 @@ def lesson(
     name: Annotated[
         str,
         typer.Argument(
-            help="matmul, conv2d, depthwise, conv1d; on the CPU also "
-            "vector_add, broadcast_add, max_pool, avg_pool, batch_norm; on a GPU also separable."
+            help="vector_add, broadcast_add, matmul, conv2d, depthwise, conv1d, max_pool, "
+            "avg_pool, batch_norm; on a GPU also separable."
         ),
     ],
     target: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
@@ -35,6 +35,9 @@ def lesson(
         list[str] | None, typer.Option(help="Only this stage; may be repeated.")
     ] = None,
     budget: Annotated[float, typer.Option(help="Seconds to time each stage.")] = 0.5,
+    card: Annotated[
+        str, typer.Option(help="Without a GPU: whose bounds (GTX 1080, T4, A100, H100).")
+    ] = "T4",
     script: Annotated[bool, typer.Option("--script", help="Print the TIR of each stage.")] = False,
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw the speed of the stages: .png or .svg.")
@@ -43,11 +46,14 @@ def lesson(
 ) -> None:
     """Run the optimisation stages of a kernel and print what each one gains.
 
+    For a GPU where there is none: what each one asks of memory and shared memory, counted by the
+    emulator, and the least time that a card needs for that.
+
     Example: vtaops lesson matmul --target cpu --plot matmul.png
     """
     from vtaops.lessons import lesson_plot, lesson_table, run_lesson
 
-    rows = run_lesson(name, target=target, size=size, stages=tuple(stage or ()), budget=budget)
+    rows = run_lesson(name, target, size, tuple(stage or ()), budget, card)
     title = f"{name} on {target}"
     if as_json:
         typer.echo(json.dumps([asdict(row) for row in rows], indent=2))

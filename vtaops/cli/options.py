@@ -56,8 +56,19 @@ class RunOptions:
     config: ConfigOption = "pynq"
     device: Annotated[
         str,
-        typer.Option("--device", help="Where to run: fsim, tsim, tsim-axi, or pynq://HOST:PORT."),
+        typer.Option(
+            "--device",
+            help="Where to run: fsim, tsim, pynq://HOST:PORT … (see: vtaops device list).",
+        ),
     ] = "fsim"
+    capabilities: Annotated[
+        str,
+        typer.Option(
+            "--capabilities",
+            help="What the program may use: full, fsim, hls-2020, chisel, portable. "
+            "Default: what the device can.",
+        ),
+    ] = ""
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the random arguments.")] = 0
     show: Annotated[
         Stage | None, typer.Option("--show", help="Print a stage of the compiler and do not run.")

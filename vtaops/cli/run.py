@@ -275,18 +275,22 @@ def _run(layer: str, explicit: Callable[[], Operator], kind: type, options: RunO
         _show(op, hardware, tiling, options.show)
         return
     if options.show or options.save is not None:
-        program = compile(op, hardware, tiling)
+        program = compile(op, hardware, tiling, capabilities=options.capabilities or None)
         if options.save is not None:
             program.save(options.save)
         if options.show:
             typer.echo(program.disassemble())
             return
     arrays = random_arguments(op, np.random.default_rng(options.seed))
-    with Session(options.open_device(hardware), hardware) as session:
+    able = options.capabilities or None
+    with Session(options.open_device(hardware), hardware, capabilities=able) as session:
         result = session.run(op, *arrays, tiling=tiling)
         correct = bool(np.array_equal(result, evaluate(op, arrays)))
         report = session.program(op, tiling), session.stats, performance_of(session.device)
+        obstacle = session.obstacle_on_target(op, tiling)
     _print_run(layer or op.summary, *report, correct, options)
+    if obstacle:
+        typer.echo(f"note: would not run on a {hardware.target}: {obstacle}", err=True)
     if not correct:
         raise typer.Exit(1)
 

@@ -194,7 +194,12 @@ def plot_accesses(accesses: list[Access], arrays: list[str], path: Path, title: 
     if missing := set(arrays) - present:
         raise UnsupportedError(f"{sorted(missing)} are not accessed; there are {sorted(present)}")
     figure, panels = pyplot.subplots(
-        1, len(arrays), figsize=(4 * len(arrays), 3.5), layout="constrained", squeeze=False
+        1,
+        len(arrays),
+        figsize=(4 * len(arrays), 3.5),
+        layout="constrained",
+        squeeze=False,
+        sharex=True,
     )
     for panel, name in zip(panels[0], arrays, strict=True):
         for write, colour in ((False, "tab:blue"), (True, "tab:red")):

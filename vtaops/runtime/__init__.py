@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vtaops.config import HardwareConfig
 from vtaops.errors import DeviceError, UnsupportedError
-from vtaops.runtime.device import Device, DeviceBuffer
+from vtaops.runtime.device import Device, DeviceBuffer, check_device
 from vtaops.runtime.executor import LoadedProgram
 from vtaops.runtime.residents import ResidentPrograms
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 TSIM_INTERFACES = {"tsim": "port", "tsim-axi": "axi"}
 """Names of the simulated RTL, and the interface that it is simulated with."""
+
+ENTRY_POINTS = "vtaops.devices"
+"""Group of entry points by which other packages offer devices."""
 
 DEVICES = ("fsim", *TSIM_INTERFACES, "pynq://HOST:PORT")
 """Names that `open_device` knows."""
@@ -32,7 +36,8 @@ def open_device(
     name : str
         ``"fsim"``, the functional simulator; ``"tsim"``, the cycle-accurate simulation of the RTL;
         ``"tsim-axi"``, the same in its AXI shell; ``"pynq://host:port"``, a board that serves
-        there.
+        there; or what another package offers in its entry points ``vtaops.devices``: a callable
+        that takes the configuration, and of a name such as ``mine://address`` the address.
     config : HardwareConfig, str or Path
         Its configuration; a board must have it.
     check_overflow : bool
@@ -63,7 +68,26 @@ def open_device(
         if check_overflow:
             raise UnsupportedError("tsim wraps like hardware; check_overflow needs fsim")
         return Tsim(config, interface=TSIM_INTERFACES[name])
-    raise DeviceError(f"no device {name!r}; known devices: {', '.join(DEVICES)}")
+    kind, _, address = name.partition("://")
+    found = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+    if kind not in found:
+        known = ", ".join((*DEVICES, *sorted(found)))
+        raise DeviceError(f"no device {name!r}; known devices: {known}")
+    if check_overflow:
+        raise UnsupportedError(f"{kind} has no overflow check that is known; it needs fsim")
+    return _foreign(found[kind], address, config)
+
+
+def _foreign(point: EntryPoint, address: str, config: HardwareConfig | str | Path) -> Device:
+    """Open a device of another package."""
+    hardware = config if isinstance(config, HardwareConfig) else HardwareConfig.load(config)
+    try:
+        make = point.load()
+    except (ImportError, AttributeError) as error:
+        raise DeviceError(f"device {point.name!r} ({point.value}) is broken: {error}") from error
+    device: Device = make(hardware, address) if address else make(hardware)
+    check_device(device)
+    return device
 
 
 def __getattr__(name: str) -> Any:

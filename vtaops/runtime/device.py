@@ -1,9 +1,13 @@
 """The Device protocol: all that vtaops asks of something that executes VTA programs.
 
 A device owns DRAM, addressed by device-physical byte addresses, and runs instruction streams that
-lie in it. Simulators, boards and remote devices implement these methods and nothing else; a
-third party needs about 60 lines. A device may state what it can execute in an attribute
-``capabilities`` (`vtaops.capabilities.Capabilities`); else the target of its configuration counts.
+lie in it. Simulators, boards and remote devices implement `Device` and nothing else; a third party
+needs about 60 lines, and names its class in the entry points ``vtaops.devices`` of its package.
+
+A program is run by these calls, in this order: `alloc` for each of its buffers, `write` of
+constants, micro-ops and instructions; for each run `write` of the inputs, `launch`, `read` of the
+outputs; and `free` of all at the end. What was written stays until it is freed; a device that lost
+it (a board that was restarted) raises `BufferLost`, and the program is loaded anew.
 """
 
 from __future__ import annotations
@@ -13,8 +17,9 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from vtaops.capabilities import Capabilities, of_target
 from vtaops.config import HardwareConfig
-from vtaops.errors import UnsupportedError
+from vtaops.errors import DeviceError, UnsupportedError
 from vtaops.program.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -108,6 +113,40 @@ class Device(Protocol):
 
     def close(self) -> None:
         """Release the device; further calls are errors."""
+
+
+def capabilities_of(device: Device) -> Capabilities:
+    """Return what a device can execute: its attribute ``capabilities``, else that of its target."""
+    return getattr(device, "capabilities", None) or of_target(device.config)
+
+
+METHODS = ("alloc", "free", "write", "read", "launch", "stats", "reset_stats", "close")
+"""The methods of `Device`."""
+
+
+def check_device(device: object) -> None:
+    """Refuse what does not implement `Device`.
+
+    Raises
+    ------
+    DeviceError
+        Naming what is missing.
+    """
+    if not isinstance(getattr(device, "config", None), HardwareConfig):
+        raise DeviceError(
+            f"the device is {device!r}; give a name, or an object with .config, a HardwareConfig"
+        )
+    missing = [name for name in METHODS if not callable(getattr(device, name, None))]
+    if missing:
+        raise DeviceError(
+            f"{type(device).__name__} is no device: it lacks {', '.join(missing)} "
+            f"(see vtaops.runtime.Device)"
+        )
+    if not isinstance(getattr(device, "capabilities", None), Capabilities | None):
+        raise DeviceError(
+            f"{type(device).__name__}.capabilities is {device.capabilities!r}; "  # type: ignore[attr-defined]
+            f"it must be a vtaops.capabilities.Capabilities, or not be there"
+        )
 
 
 @runtime_checkable

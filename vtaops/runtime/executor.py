@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.config import MICRO_OP_BYTES, Memory
-from vtaops.errors import BufferLost, ConfigError, DeviceError, ShapeError
+from vtaops.errors import BufferLost, ConfigError, DeviceError, ShapeError, UnsupportedError
 from vtaops.isa import Encoding, Load, Store, rows_of
+from vtaops.program.features import first_lack
 from vtaops.program.program import NO_BUFFER, Program, Role
-from vtaops.runtime.device import CachingDevice, Closing, Device, DeviceBuffer
+from vtaops.runtime.device import CachingDevice, Closing, Device, DeviceBuffer, capabilities_of
 
 DEFAULT_TIMEOUT = 60.0
 """Seconds that a launch may take."""
@@ -90,6 +91,8 @@ class LoadedProgram(Closing):
     ------
     ConfigError
         If the device was built with another configuration.
+    UnsupportedError
+        If the program needs what the device lacks.
     ShapeError
         If an image is of no input of the program, or has another size.
     ProgramError
@@ -108,6 +111,9 @@ class LoadedProgram(Closing):
                 f"({device.config.fingerprint}); compile it for the device's configuration"
             )
         program.check_words()
+        lack = first_lack(program.config, program.instructions, capabilities_of(device))
+        if lack:
+            raise UnsupportedError(f"instruction {lack.index} of the program {lack.reason}")
         self.program = program
         self.device = device
         self._images = dict(images or {})

@@ -15,7 +15,7 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.capabilities import of_target
+from vtaops.capabilities import Capabilities, find, of_target
 from vtaops.compiler import check_arguments, compile
 from vtaops.config import HardwareConfig
 from vtaops.errors import DeviceError, NoRoom, ScheduleError, UnsupportedError
@@ -23,8 +23,9 @@ from vtaops.fallback import Host
 from vtaops.fallback import run as run_on_host
 from vtaops.ops import Operator
 from vtaops.program import Program, Statistics
+from vtaops.program.features import first_lack
 from vtaops.runtime import Device, LoadedProgram, ResidentPrograms, open_device
-from vtaops.runtime.device import Closing
+from vtaops.runtime.device import Closing, capabilities_of, check_device
 from vtaops.runtime.executor import DEFAULT_TIMEOUT
 from vtaops.schedule import Tiling
 from vtaops.session.operators import OperatorMethods
@@ -81,6 +82,10 @@ class Session(OperatorMethods, Closing):
         Where an operator runs that VTA or the device cannot execute, or that does not fit its
         scratchpads: as a kernel for this CPU or GPU, with equal results; None: it is an error.
         `placements` tells what ran where, and why.
+    capabilities : Capabilities or str, optional
+        What programs may use; by default all that the device can. ``Session("fsim", "pynq",
+        capabilities="hls-2020")`` refuses on the simulator what the board could not run;
+        `obstacle_on_target` tells of it without refusing.
 
     Raises
     ------
@@ -107,19 +112,19 @@ class Session(OperatorMethods, Closing):
         check_overflow: bool = False,
         search: Effort | Literal["off"] = "off",
         fallback: Host | None = None,
+        capabilities: Capabilities | str | None = None,
     ) -> None:
         if isinstance(device, str):
             device = open_device(device, config, check_overflow=check_overflow)
         elif check_overflow:
             raise DeviceError("check_overflow needs a device that is named: Session('fsim')")
-        if not isinstance(getattr(device, "config", None), HardwareConfig):
-            raise DeviceError(f"the device is {device!r}; give a name, or an object with .config")
+        check_device(device)
         if not isinstance(timeout, int | float):
             raise DeviceError(f"timeout is {timeout!r}; it must be a number of seconds")
         if search not in ("off", *COMPILED):
             raise ScheduleError(f"search is {search!r}; it must be off, fast or thorough")
         self.device = device
-        self._capabilities = getattr(device, "capabilities", of_target(device.config))
+        self._capabilities = capabilities_of(device) if capabilities is None else find(capabilities)
         if fallback not in (None, *get_args(Host)):
             raise DeviceError(f"fallback is {fallback!r}; it must be 'cpu', 'cuda' or None")
         self._search = search
@@ -185,6 +190,16 @@ class Session(OperatorMethods, Closing):
         with self._lock:
             self._require_open()
             return self._load(op, tiling).program
+
+    def obstacle_on_target(self, op: Operator, tiling: Tiling | None = None) -> str:
+        """Return why the board that a simulator stands for could not run an operator; or nothing.
+
+        A simulator executes the whole instruction set; a board with the same configuration may not
+        (the published bitstreams of the Pynq lack MUL).
+        """
+        program, target = self.program(op, tiling), of_target(self.config)
+        lack = first_lack(program.config, program.instructions, target)
+        return f"instruction {lack.index} {lack.reason}" if lack else ""
 
     def _load(self, op: Operator, tiling: Tiling | None) -> LoadedProgram:
         key = op, tiling

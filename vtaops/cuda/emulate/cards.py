@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vtaops.cuda.target import CudaTarget
 from vtaops.errors import UnsupportedError
 
 
@@ -39,6 +40,11 @@ class Card:
     def cycles(self) -> float:
         """Cycles of all multiprocessors in a second."""
         return self.multiprocessors * self.gigahertz * 1e9
+
+    @property
+    def target(self) -> CudaTarget:
+        """What kernels are compiled for."""
+        return CudaTarget(self.arch, multiprocessors=self.multiprocessors)
 
 
 CARDS = {

@@ -137,6 +137,23 @@ class Profile:
             "shared": self.sum("units", shared=True) / busy,
         }
 
+    def summary(self, card: Card) -> dict[str, float | str | None]:
+        """Return the figures of a table: one number for each question, and the bound on a card."""
+        bounds = self.bounds(card)
+        return {
+            "blocks": self.blocks,
+            "threads": self.threads,
+            "overfetch": self.overfetch,
+            "bank conflict": self.conflict,
+            "shared loads per multiply-add": self.shared_loads_per_fma,
+            "barriers": self.barriers,
+            "convergence": self.convergence,
+            "occupancy": self.occupancy,
+            "card": card.name,
+            "limit": self.limit(card),
+            **{f"least us, {name}": seconds * 1e6 for name, seconds in bounds.items()},
+        }
+
     def limit(self, card: Card) -> str:
         """Return which of `bounds` is the largest."""
         bounds = self.bounds(card)

@@ -17,7 +17,7 @@ from typing import Any
 
 from tvm import te, tirx
 
-from vtaops.cuda.schedule.binding import bind, create_schedule, fits, inline
+from vtaops.cuda.schedule.binding import bind, create_schedule, declare_result, fits, inline
 from vtaops.cuda.target import CudaTarget
 from vtaops.errors import ScheduleError
 from vtaops.kernels.ops.common import Expr, Tensor, largest_divisor, round_up, window_axes, zero
@@ -177,13 +177,7 @@ def declare_padded(op: Conv2dOp, tile: ConvTile) -> list[Tensor]:
         return te.sum(value * weights[c, channel, kh, kw].astype(kind), axis=[channel, kh, kw])
 
     total = te.compute((op.batch, channels, rows, columns), tap, name="total")
-    finish = op.epilogue.bind(tensors, kind)
-    result = te.compute(
-        op.output.shape,
-        lambda n, c, i, j: finish(total[n, c, i, j], c, n, c, i, j),
-        name="result",
-    )
-    return [*tensors.values(), result]
+    return declare_result(op, tensors, total, lambda n, c, *_: c)
 
 
 def schedule_conv2d(op: Conv2dOp, target: CudaTarget, tile: ConvTile | None = None) -> Any:

@@ -18,7 +18,7 @@ import tvm
 from tvm import te
 from tvm.s_tir import TensorIntrin
 
-from vtaops.cuda.schedule.binding import bind, create_schedule, fits, inline
+from vtaops.cuda.schedule.binding import bind, create_schedule, declare_result, fits, inline
 from vtaops.cuda.target import CudaTarget
 from vtaops.errors import ScheduleError
 from vtaops.kernels.ops.common import Expr, Tensor, largest_divisor, round_up, window_axes, zero
@@ -169,13 +169,7 @@ def declare_padded(op: PackedConv2dOp, tile: PackedTile) -> list[Tensor]:
         return te.sum(pixel.astype(kind) * weight.astype(kind), axis=[outer, kh, kw, inner, lane])
 
     total = te.compute((op.batch, op.out_blocks, rows, columns, op.block), tap, name="total")
-    finish = op.epilogue.bind(tensors, kind)
-    result = te.compute(
-        op.output.shape,
-        lambda n, c, i, j, b: finish(total[n, c, i, j, b], c * op.block + b, n, c, i, j, b),
-        name="result",
-    )
-    return [*tensors.values(), result]
+    return declare_result(op, tensors, total, lambda n, c, i, j, b: c * op.block + b)
 
 
 def schedule_packed(op: PackedConv2dOp, target: CudaTarget, tile: PackedTile | None = None) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 
 from tvm import te, tirx
 
-from vtaops.cuda.schedule.binding import bind, create_schedule, fits, inline
+from vtaops.cuda.schedule.binding import bind, create_schedule, declare_result, fits, inline
 from vtaops.cuda.schedule.convolution import ConvTile
 from vtaops.cuda.target import CudaTarget
 from vtaops.errors import ScheduleError
@@ -115,13 +115,7 @@ def declare_padded(op: SeparableOp, tile: ConvTile) -> list[Tensor]:
         lambda n, o, i, j: te.sum(active[n, c, i, j] * weights[o, c], axis=c),
         name="total",
     )
-    finish = op.epilogue.bind(tensors)
-    result = te.compute(
-        op.output.shape,
-        lambda n, o, i, j: finish(total[n, o, i, j], o, n, o, i, j),
-        name="result",
-    )
-    return [*tensors.values(), result]
+    return declare_result(op, tensors, total, lambda n, o, *_: o)
 
 
 def schedule_separable(op: SeparableOp, target: CudaTarget, tile: ConvTile | None = None) -> Any:

@@ -1,4 +1,4 @@
-"""The optimisation steps of matmul, conv2d, depthwise convolution and conv1d on an NVIDIA GPU.
+"""The optimisation steps of the operators on an NVIDIA GPU.
 
 The depthwise steps are those of Hu's article (2017), the others those of "Dive into Deep Learning
 Compiler" and of course assignments: threads, shared memory, registers, virtual threads.
@@ -7,16 +7,27 @@ Compiler" and of course assignments: threads, shared memory, registers, virtual 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from vtaops.cuda.schedule.binding import bind, create_schedule
 from vtaops.cuda.schedule.conv1d import Conv1dTile, schedule_conv1d
 from vtaops.cuda.schedule.convolution import ConvTile, schedule_conv2d
+from vtaops.cuda.schedule.elementwise import schedule_elementwise
 from vtaops.cuda.schedule.matmul import MatmulTile, schedule_matmul
 from vtaops.cuda.schedule.separable import schedule_separable
 from vtaops.cuda.schedule.window import WindowTile, schedule_window
 from vtaops.cuda.target import CudaTarget
-from vtaops.kernels.ops import Conv1dOp, Conv2dOp, DepthwiseOp, MatmulOp, SeparableOp
+from vtaops.kernels.ops import (
+    BroadcastOp,
+    Conv1dOp,
+    Conv2dOp,
+    DepthwiseOp,
+    MatmulOp,
+    NormalizeOp,
+    PoolOp,
+    SeparableOp,
+)
 from vtaops.kernels.ops.common import largest_divisor, round_up
 from vtaops.kernels.stages import Stage
 
@@ -30,11 +41,14 @@ def _with(schedule: Callable[..., Any], tile: Any) -> _Schedule:
 
 def _matmul_threads(op: MatmulOp, _: CudaTarget) -> Any:
     s = create_schedule(op.declare())
-    i, j, _k = s.get_loops(s.get_sblock("C"))
+    block = s.get_sblock("C")
+    stored = s.cache_write(block, 0, "local")
+    i, j = s.get_loops(stored)
     i, y = s.split(i, [None, 16])
     j, x = s.split(j, [None, 16])
     s.reorder(i, j, y, x)
     bind(s, block_y=i, block_x=j, thread_y=y, thread_x=x)
+    s.compute_at(block, x, preserve_unit_loops=True)
     return s
 
 
@@ -164,7 +178,43 @@ SEPARABLE = (
     Stage("tuned", "The tile is chosen by the sizes.", schedule_separable),
 )
 
-STAGES: dict[type, tuple[Stage, ...]] = {
+ELEMENTWISE = (
+    Stage(
+        "continuous",
+        "Each thread takes 8 neighbours: the threads of a warp lie 32 bytes apart.",
+        partial(schedule_elementwise, order="continuous", per_thread=8),
+    ),
+    Stage(
+        "alternate",
+        "Neighbouring threads take neighbouring elements, each 8 of them, a block apart.",
+        partial(schedule_elementwise, order="alternate", per_thread=8),
+    ),
+    Stage("tuned", "Each thread takes one vector of 16 bytes.", schedule_elementwise),
+)
+
+POOL = (
+    Stage(
+        "threads",
+        "One thread per result; the pixels of a window from global memory.",
+        _with(schedule_window, WindowTile((8, 32), (8, 32))),
+    ),
+    Stage(
+        "shared",
+        "A block of 32 x 32 results fetches its pixels to shared memory.",
+        _with(schedule_window, WindowTile(threads=(8, 32), shared=True)),
+    ),
+    Stage(
+        "tuned",
+        "Straight from global memory to registers, each pixel of a thread once.",
+        schedule_window,
+    ),
+)
+
+STAGES: dict[type | str, tuple[Stage, ...]] = {
+    "vector_add": ELEMENTWISE,
+    BroadcastOp: ELEMENTWISE,
+    NormalizeOp: ELEMENTWISE,
+    PoolOp: POOL,
     MatmulOp: MATMUL,
     Conv2dOp: CONV2D,
     DepthwiseOp: DEPTHWISE,

@@ -1,0 +1,80 @@
+"""All layers of ResNet-18 as one program, by `link`: proved, and equal to NumPy."""
+
+import importlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.tsim_support import needs_tools
+
+from vtaops import HardwareConfig, VerificationError
+from vtaops.capabilities import HLS_2020
+from vtaops.lowering import link, whole
+from vtaops.runtime.fsim import Fsim
+from vtaops.runtime.tsim import Tsim
+
+PYNQ = HardwareConfig.load("pynq")
+_BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def benchmarks():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(_BENCHMARKS)
+        yield importlib.import_module("linked_resnet18"), importlib.import_module("mutation_test")
+
+
+@pytest.fixture(scope="module")
+def network(benchmarks):
+    """ResNet-18 with 32 x 32 pixels: 23 operators of 18 kinds, 20 convolutions among them."""
+    return benchmarks[0].linked_resnet18(32, PYNQ, classes=100)
+
+
+def test_the_network_is_proved_and_equals_numpy(network):
+    program, arrays, expected, linker = network
+    program.verify(HLS_2020)
+    with Fsim(PYNQ, capabilities=HLS_2020, seed=3) as device:
+        np.testing.assert_array_equal(program.run(device, *arrays), expected)
+    assert len(np.unique(expected)) > 10  # the signal survives all layers
+    assert [o.kind for o in program.operators].count("Conv2d") == 20
+    assert len(linker.fragments) == 18 < len(program.operators) == 23
+
+
+def test_slots_are_used_again(network):
+    """The arena holds what is alive at once, not all that is ever stored."""
+    program, _, _, _ = network
+    slots = [b for b in program.buffers if b.offset is not None]
+    assert len(slots) == 22
+    assert program.arena_nbytes < sum(slot.nbytes for slot in slots) / 2
+
+
+def test_the_parts_together_take_no_more_cycles(network):
+    program, _, _, linker = network
+    alone = {op: _alone(fragment).cycles() for op, fragment in linker.fragments.items()}
+    assert program.cycles() <= sum(alone[step.op] for step in linker.steps)
+
+
+def _alone(fragment):
+    return link([whole(fragment)], fragment.buffers)
+
+
+def test_tokens_of_the_network_are_needed(benchmarks, network):
+    """Without one of them, drawn at random, the program is unsafe; the benchmark removes each."""
+    program, _, _, _ = network
+    mutants = [*benchmarks[1].without_each_token(program)]
+    rng = np.random.default_rng(0)
+    for number in rng.choice(len(mutants), 20, replace=False):
+        with pytest.raises(VerificationError, match=r"rule 'race'|rule 'completion'"):
+            mutants[number].program.verify()
+
+
+@needs_tools
+def test_a_stage_runs_on_tsim(benchmarks):
+    """Two blocks of the first stage, in three slots of which two overlap."""
+    program, arrays, expected, _ = benchmarks[0].linked_resnet18(32, PYNQ, first=2, last=6)
+    assert program.arena_nbytes < sum(b.nbytes for b in program.buffers if b.offset is not None)
+    program.verify()
+    with Tsim(PYNQ) as device:
+        np.testing.assert_array_equal(program.run(device, *arrays), expected)
+        cycles = device.performance().cycles
+    assert abs(program.cycles() - cycles) < 0.01 * cycles
