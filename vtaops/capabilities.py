@@ -55,6 +55,9 @@ class Capabilities:
     separate_out : bool
         Whether STORE reads a memory of its own, which only the ALU and accumulating GEMMs write,
         instead of the accumulators.
+    far_shift : bool
+        Whether shifts by 32 and more leave the sign, or 0. Elsewhere they are undefined: upstream's
+        simulator leaves them to the processor, which takes the distance modulo 32.
     """
 
     name: str
@@ -68,6 +71,7 @@ class Capabilities:
     micro_ops: int = 0
     token_capacity: int = 255
     separate_out: bool = True
+    far_shift: bool = False
 
     def __post_init__(self) -> None:
         """Check what may come from another machine.
@@ -104,11 +108,12 @@ FULL = Capabilities(
     long_shift=True,
     tensor_shift=True,
     token_capacity=0,
+    far_shift=True,
 )
 """All that the instruction set defines."""
 
-FSIM = Capabilities(**{**asdict(FULL), "name": "fsim", "separate_out": False})
-"""Upstream's functional simulator, and ours."""
+FSIM = Capabilities(**{**asdict(FULL), "name": "fsim", "separate_out": False, "far_shift": False})
+"""What upstream's functional simulator and ours agree in."""
 
 HLS_2020 = Capabilities("hls-2020", token_capacity=1024, tensor_shift=True)
 """The published bitstreams of the Pynq: June 2020, before LOAD ACC learned to pad."""

@@ -37,7 +37,7 @@ module dispatch
             OP_STORE: target = fields.memory == MEM_OUT ? 3'b100 : 3'b000;
             OP_GEMM, OP_FINISH: target = 3'b010;
             OP_POST: target = HAS_POST != 0 ? 3'b010 : 3'b000;
-            OP_ALU: target = alu.alu_op <= ALU_MUL ? 3'b010 : 3'b000;
+            OP_ALU: target = alu.alu_op <= ALU_LAST ? 3'b010 : 3'b000;
             default: target = 3'b000;
         endcase
     end

@@ -304,7 +304,7 @@ EXTENTS_OF_ONE = [
         MatmulOp(*size, dtype, dtype, transposed)
         for dtype in ("float32", "float16", "int8")
         for transposed in (False, True)
-        for size in ((1, 1, 1), (1, 70, 20), (17, 1, 40), (1, 64, 64), (33, 5, 1))
+        for size in ((1, 70, 20), (17, 1, 1))
     ),
 ]
 

@@ -67,7 +67,9 @@ def random_gemm(rng: random.Random) -> Gemm:
     )
 
 
-def random_tiling(rng: random.Random, op: Operator, config: HardwareConfig) -> Tiling:
+def random_tiling(
+    rng: random.Random, op: Operator, config: HardwareConfig, taps: str | None = None
+) -> Tiling:
     """Draw tilings until one is legal."""
     shape = blocked_shape(op, config)
     while True:
@@ -83,7 +85,7 @@ def random_tiling(rng: random.Random, op: Operator, config: HardwareConfig) -> T
             acc_tiles=rng.choice([1, 1, 2]),
             keep=rng.choice(["wgt", "inp"]),
             padding=rng.choice(["multiply", "skip"]),
-            taps=rng.choice(["all", "row", "one"]) if shape.rows.taps else "all",
+            taps=taps or (rng.choice(["all", "row", "one"]) if shape.rows.taps else "all"),
         )
         try:
             check_tiling(op, config, tiling)

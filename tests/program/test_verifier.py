@@ -35,7 +35,7 @@ from hypothesis import strategies as st
 
 from vtaops import HardwareConfig, VerificationError
 from vtaops.config import Memory
-from vtaops.isa import Alu, AluOp, Finish, Gemm, Load, Store, Unit, words_to_array
+from vtaops.isa import Alu, AluOp, Finish, Gemm, Load, Post, Store, Unit, words_to_array
 from vtaops.program import MICRO_OPS, NO_BUFFER, Program, Role
 from vtaops.program import verifier as verifier_module
 from vtaops.program.builder import one_row
@@ -167,6 +167,14 @@ def stored_right_after_reset():
     return edited(program, 4, push_next=1)
 
 
+EXTENDED = replace(TINY, extensions=("overwrite", "post"))
+
+
+def posting(**fields):
+    """Return a program whose product is post-processed."""
+    return inserted(small_gemm(EXTENDED), 5, Post(**fields))
+
+
 BROKEN = {
     # rule, program, index of the instruction that is named (None: the program), part of the reason
     "opcode": (Rule.ENCODING, with_word(small_gemm(), 1, 7), 1, "has opcode 7"),
@@ -227,6 +235,23 @@ BROKEN = {
     "no micro-op": (Rule.LOOPS, edited(small_gemm(), 4, uop_end=0), 4, "range is empty"),
     "micro-ops reversed": (
         Rule.LOOPS, edited(strided(), 5, uop_begin=3, uop_end=2), 5, "range is empty",
+    ),
+    "post that is off": (Rule.POST, posting(low=1), 5, "it is not enabled, so every field"),
+    "post without values": (Rule.POST, posting(enable=1, low=1), 5, "1..0 hold no value"),
+    "two scales": (Rule.POST, posting(enable=1, use_scale=1, shift=1), 5, "must be 0"),
+    "a row for nothing": (Rule.POST, posting(enable=1, row=1), 5, "it reads no row"),
+    "bias not loaded": (
+        Rule.UNDEFINED_SRAM, posting(enable=1, use_bias=1, row=3), 6, "element 3 of POST was never",
+    ),
+    "scale not loaded": (
+        Rule.UNDEFINED_SRAM, posting(enable=1, use_scale=1), 6, "element 32 of POST was never",
+    ),
+    "rows beyond the last": (
+        Rule.SRAM_BOUNDS, posting(enable=1, use_bias=1, row=31, row_factor_in=1), 6,
+        "touches element 36 of the rows of POST, which has 32",
+    ),
+    "reset that overwrites": (
+        Rule.ENCODING, edited(small_gemm(EXTENDED), 1, overwrite=1), 1, "a reset has no product",
     ),
     "load without buffer": (
         Rule.RELOCATION, edited(small_gemm(), 2, relocation=NO_BUFFER), 2, "must name a buffer",

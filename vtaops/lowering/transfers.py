@@ -20,6 +20,9 @@ from vtaops.lowering.scratchpads import Addresses
 from vtaops.lowering.voids import Mask, Padding
 from vtaops.program import NO_BUFFER, Buffer, Role
 
+_MOST_ITERATIONS = (1 << 14) - 1
+"""Of one loop of a GEMM."""
+
 _LOAD_OF_SCRATCHPAD = {"inp": Memory.INP, "wgt": Memory.WGT, "acc": Memory.ACC}
 
 
@@ -89,7 +92,7 @@ class Transfers:
         for access in self._cover(leaf, grid, pads):
             if access.y_size == 0:  # no LOAD: some hardware cannot do one without a row
                 if memory != Memory.INP:
-                    yield _reset(sram + access.sram, access.x_size)
+                    yield from _resets(sram + access.sram, access.x_size)
                 continue
             fields = {**vars(access)}
             del fields["sram"], fields["dram"]
@@ -177,12 +180,14 @@ class Transfers:
         return [_shifted(access, shift) for access in self._accesses[key]]
 
 
-def _reset(first: int, count: int) -> Operation:
-    """Return the reset of consecutive accumulators."""
-    loops = {"uop_end": 1, "iter_out": 1, "iter_in": count, "dst_factor_in": 1}
-    touch = Touch("acc", first + np.arange(count), write=True)
-    rows = np.array([[first, 0, 0]], np.int64)
-    return Operation(Gemm(reset=1, **loops), touches=(touch,), micro_ops=rows)
+def _resets(first: int, count: int) -> Iterator[Operation]:
+    """Yield resets of consecutive accumulators."""
+    for begin in range(first, first + count, _MOST_ITERATIONS):
+        size = min(_MOST_ITERATIONS, first + count - begin)
+        loops = {"uop_end": 1, "iter_out": 1, "iter_in": size, "dst_factor_in": 1}
+        touch = Touch("acc", begin + np.arange(size), write=True)
+        rows = np.array([[begin, 0, 0]], np.int64)
+        yield Operation(Gemm(reset=1, **loops), touches=(touch,), micro_ops=rows)
 
 
 def _split_lanes(loops: list[Loop], lanes: int) -> tuple[list[Loop], list[Loop]]:

@@ -368,7 +368,7 @@ class _Writer:
             self.rng.choice([op for op in AluOp if op.feature is None or self.able.has(op.feature)])
         )
         tile = self.rng.random() < 0.5
-        if op is AluOp.SHR and tile and not self.able.long_shift:
+        if op is AluOp.SHR and tile and not self.able.far_shift:
             if self.able.tensor_shift and window.size > 1:
                 self._random_tile_shift(window)
                 return
@@ -381,10 +381,11 @@ class _Writer:
         self.current[touched] = True
 
     def _random_tile_shift(self, window: _Window) -> None:
-        """Shift by tiles whose values are made small before: the hardware reads few bits."""
+        """Shift by tiles whose values are made small before: others read few of their bits."""
         shifted, by = window.halves()
-        self._alu_on(by, AluOp.MIN, 15)
-        self._alu_on(by, AluOp.MAX, 0)
+        most, least = (31, -31) if self.able.long_shift else (15, 0)
+        self._alu_on(by, AluOp.MIN, most)
+        self._alu_on(by, AluOp.MAX, least)
         fields, touched = self._placed(self._loops("dst", "src", dst=shifted, src=by))
         self.builder.add(Alu(alu_op=AluOp.SHR, **fields))
         self.current[touched] = True
@@ -393,7 +394,8 @@ class _Writer:
         """Draw from all values, but seldom one after which little is left of the operands."""
         often = self.rng.random() < 0.8
         if op is AluOp.SHR:
-            most = 3 if often else 40 if self.able.long_shift else 15
+            longest = 40 if self.able.far_shift else 31 if self.able.long_shift else 15
+            most = 3 if often else longest
             return self._integer(-most, most)
         value = self._integer(-(1 << 15), (1 << 15) - 1)
         if often and op in (AluOp.MIN, AluOp.MAX):

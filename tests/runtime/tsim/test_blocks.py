@@ -250,10 +250,11 @@ def take_write(blocks: Blocks, written: dict[int, bytearray]) -> None:
     part = blocks["load_wr_part"]
     for slot in range(8):
         if blocks["load_wr_slots"] >> slot & 1:
+            place = (index + slot) % (1 << 16)  # the first slots may lie before element 0
             if blocks["load_wr_zero"]:
-                written[index + slot] = bytearray(nbytes)
+                written[place] = bytearray(nbytes)
             elif nbytes <= port:
-                written[index + slot] = bytearray(word[slot * nbytes :][:nbytes])
+                written[place] = bytearray(word[slot * nbytes :][:nbytes])
             else:
                 element = written.setdefault(index, bytearray(nbytes))
                 element[part * port : (part + 1) * port] = word

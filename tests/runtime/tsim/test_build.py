@@ -32,7 +32,8 @@ def structs(package: str) -> dict[str, list[tuple[int, int, str]]]:
         for high, member in reversed(re.findall(r"logic \[(\d+):0\] (\w+);", body)):
             members.append((offset, int(high) + 1, member))
             offset += int(high) + 1
-        assert offset == (32 if name == "micro_op_t" else 128), name
+        if name != "post_slot_t":  # lies in no word
+            assert offset == (32 if name == "micro_op_t" else 128), name
         found[name] = members
     return found
 
@@ -46,7 +47,7 @@ def test_structs_of_the_package_lie_where_the_encoding_says(name):
         expected = [(slot.offset, slot.width, slot.name) for slot in slots]
         if issubclass(cls, Instruction):
             expected.insert(0, (0, 3, "opcode"))
-        assert [m for m in members if not m[2].startswith("unused_")] == expected
+        assert [m for m in members if not m[2].startswith("unused_")] == sorted(expected)
 
 
 LEAST = HardwareConfig(

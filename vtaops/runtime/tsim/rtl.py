@@ -262,6 +262,7 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
     lines += [f"    localparam logic [2:0] OP_{op.name} = 3'd{op.value};" for op in Opcode]
     lines += [f"    localparam logic [2:0] MEM_{m.name} = 3'd{m.value};" for m in Memory]
     lines += [f"    localparam logic [2:0] ALU_{op.name} = 3'd{op.value};" for op in AluOp]
+    lines.append(f"    localparam logic [2:0] ALU_LAST = 3'd{max(AluOp)};")
     lines += [
         f"    localparam int COUNT_{name.upper()} = {index};" for index, name in enumerate(COUNTERS)
     ]

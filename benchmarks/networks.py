@@ -1,0 +1,267 @@
+"""Whole networks on plain VTA: cycles, frames, memory, time to compile and to simulate.
+
+    python benchmarks/networks.py [--config pynq] [--light] [--only resnet18] [--json networks.json]
+
+Networks of usual shapes with seeded random weights, shifts only, symmetric; with ``--light`` also
+those of the package onnx (seeded weights, quantised by `vtaops.quantize` on random images). Every
+result is compared with the integer executor. Times are CPU time of this process; read them as
+ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vtaops.graph import (
+    AveragePool,
+    Convolution,
+    Dense,
+    Graph,
+    GraphOperator,
+    MaxPool,
+    Requantization,
+    Reshape,
+    Tensor,
+)
+from vtaops.network import compile_model
+
+RELU = (0, 127)
+LINEAR = (-128, 127)
+
+PUBLISHED = {
+    "resnet18": "1232 ms, float32 on the Pynq's two cores (wiki of TVM, Benchmark)",
+    "resnet20": "14 ms, Tensil's model of a 12x12 array at 150 MHz (tensil.ai)",
+    "mobilenet_v1": "721 ms, float32 on the Pynq's two cores (wiki of TVM, Benchmark)",
+}
+
+
+class Builder:
+    """Grows a network of convolutions with random weights."""
+
+    def __init__(self, name: str, size: int, seed: int = 0) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.graph = Graph(name)
+        self.x = self.graph.input("image", (1, 3, size, size))
+
+    def convolve(
+        self,
+        channels: int,
+        kernel: int = 3,
+        stride: int = 1,
+        *,
+        clip: tuple[int, int] = RELU,
+        depthwise: bool = False,
+        source: Tensor | None = None,
+        residual: Tensor | None = None,
+    ) -> Tensor:
+        """Apply a convolution to `source`, by default the last value; it becomes the last."""
+        x = self.x if source is None else source
+        inputs = 1 if depthwise else x.shape[1]
+        shape = (channels, inputs, kernel, kernel)
+        weight = np.clip(self.rng.normal(0, 24, shape), -127, 127).astype(np.int8)
+        bias = self.rng.integers(-20000, 20000, channels).astype(np.int32)
+        shift = round(np.log2(24 * np.sqrt(inputs * kernel * kernel)))
+        op = Convolution(
+            weight,
+            bias,
+            Requantization(1, shift, 0, clip),
+            strides=(stride, stride),
+            padding=(kernel // 2,) * 4,
+            groups=channels if depthwise else 1,
+            residual_factor=None if residual is None else 1 << shift,
+        )
+        self.x = self.graph.add(op, x, *([] if residual is None else [residual]))
+        return self.x
+
+    def apply(self, op: GraphOperator) -> None:
+        """Apply any operator to the last value."""
+        self.x = self.graph.add(op, self.x)
+
+    def finish(self, classes: int) -> Graph:
+        """Add the global average and the classifier."""
+        _, channels, height, width = self.x.shape
+        self.apply(AveragePool.from_ratio(1.0, height * width, shifts_only=True))
+        self.apply(Reshape((1, channels)))
+        weight = np.clip(self.rng.normal(0, 24, (classes, channels)), -127, 127)
+        bias = self.rng.integers(-20000, 20000, classes).astype(np.int32)
+        self.apply(Dense(weight.astype(np.int8), bias, Requantization(1, 10)))
+        self.graph.output(self.x)
+        return self.graph
+
+
+def resnet18() -> Graph:
+    """ResNet-18 at 224 (arXiv 1512.03385)."""
+    net = Builder("resnet18", 224)
+    net.convolve(64, 7, 2)
+    net.apply(MaxPool((3, 3), (2, 2), (1, 1, 1, 1)))
+    for channels in (64, 128, 256, 512):
+        _stage(net, channels, 2, 1 if channels == 64 else 2)
+    return net.finish(1000)
+
+
+def resnet20() -> Graph:
+    """ResNet-20 for CIFAR-10 (the same paper, with projections)."""
+    net = Builder("resnet20", 32)
+    net.convolve(16)
+    for channels in (16, 32, 64):
+        _stage(net, channels, 3, 1 if channels == 16 else 2)
+    return net.finish(10)
+
+
+def _stage(net: Builder, channels: int, blocks: int, stride: int) -> None:
+    for block in range(blocks):
+        x, step = net.x, stride if block == 0 else 1
+        short = x if step == 1 else net.convolve(channels, 1, step, clip=LINEAR)
+        net.convolve(channels, 3, step, source=x)
+        net.convolve(channels, residual=short)
+
+
+def mobilenet_v1() -> Graph:
+    """MobileNet 1.0 at 224 (arXiv 1704.04861)."""
+    net = Builder("mobilenet_v1", 224)
+    net.convolve(32, 3, 2)
+    plan = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5]
+    for channels, stride in (*plan, (1024, 2), (1024, 1)):
+        net.convolve(net.x.shape[1], 3, stride, depthwise=True)
+        net.convolve(channels, 1)
+    return net.finish(1000)
+
+
+def mobilenet_v2() -> Graph:
+    """MobileNetV2 at 224 (arXiv 1801.04381)."""
+    net = Builder("mobilenet_v2", 224)
+    net.convolve(32, 3, 2)
+    stages = [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1)]
+    for expansion, channels, count, stride in (*stages, (6, 160, 3, 2), (6, 320, 1, 1)):
+        for block in range(count):
+            x, step = net.x, stride if block == 0 else 1
+            if expansion > 1:
+                net.convolve(x.shape[1] * expansion, 1)
+            net.convolve(net.x.shape[1], 3, step, depthwise=True)
+            same = step == 1 and x.shape[1] == channels
+            net.convolve(channels, 1, clip=LINEAR, residual=x if same else None)
+    net.convolve(1280, 1)
+    return net.finish(1000)
+
+
+def light_models() -> Iterator[tuple[str, Any]]:
+    """Yield the networks of the package onnx, quantised with shifts only."""
+    import onnx.backend.test
+    from onnx import numpy_helper
+
+    from vtaops import quantize
+    from vtaops.relax import import_model
+
+    def load(path: Path) -> Graph:
+        model = onnx.load(path)
+        rng = np.random.default_rng(0)
+        weights = {t.name for t in model.graph.initializer}
+        for node in list(model.graph.node):
+            if node.op_type == "ConstantOfShape" and node.input[0] in weights:
+                found = next(t for t in model.graph.initializer if t.name == node.input[0])
+                shape = numpy_helper.to_array(found)
+                fan = max(1, int(np.prod(shape[1:])))
+                values = rng.normal(0, np.sqrt(2 / fan), shape).astype(np.float32)
+                model.graph.initializer.append(numpy_helper.from_array(values, node.output[0]))
+                model.graph.node.remove(node)
+        model = onnx.version_converter.convert_version(model, 13)
+        given = {t.name for t in model.graph.initializer}
+        image = next(i for i in model.graph.input if i.name not in given)
+        size = [d.dim_value or 1 for d in image.type.tensor_type.shape.dim]
+        images = {image.name: rng.normal(0, 1, (4, *size[1:])).astype(np.float32)}
+        return import_model(quantize(model, images, scales="pow2"))
+
+    folder = Path(onnx.backend.test.__file__).parent / "data" / "light"
+    for path in sorted(folder.glob("light_*.onnx")):
+        yield path.stem, partial(load, path)
+
+
+def measure(name: str, graph: Graph, config: str) -> dict[str, Any]:
+    """Compile, verify, run and compare one network."""
+    begin = time.process_time()
+    model = compile_model(graph, config, verify=False)
+    compiled = time.process_time()
+    model.verify()
+    verified = time.process_time()
+    report = model.report()
+    rng = np.random.default_rng(1)
+    arrays = [
+        rng.normal(0, 1, t.shape).astype(np.float32)
+        if t.dtype == "float32"
+        else rng.integers(-64, 64, t.shape).astype(np.int8)
+        for t in graph.inputs
+    ]
+    found = model.run(*arrays)
+    times = []
+    for _ in range(5):
+        start = time.process_time()
+        model.run(*arrays)
+        times.append(time.process_time() - start)
+    expected = model.reference(*arrays)
+    pairs = [(found, expected)] if not isinstance(found, tuple) else zip(found, expected)  # noqa: B905
+    on_vta = [row for row in model.plan if row.where == "vta"]
+    return {
+        "network": name,
+        "config": config,
+        "operators": len(model.plan),
+        "on_vta": len(on_vta),
+        "launches": report.launches,
+        "macs": report.macs,
+        "cycles": report.cycles,
+        "milliseconds": report.milliseconds,
+        "frames_per_second": report.frames_per_second,
+        "dram_nbytes": report.counters.dram_nbytes,
+        "arena_nbytes": report.arena_nbytes,
+        "instructions": sum(map(len, model.programs)),
+        "compile_cpu_s": compiled - begin,
+        "verify_cpu_s": verified - compiled,
+        "fsim_cpu_ms": 1e3 * sorted(times)[len(times) // 2],
+        "equal": all(np.array_equal(a, b) for a, b in pairs),
+        "published": PUBLISHED.get(name, ""),
+    }
+
+
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--config", default="pynq")
+    parser.add_argument("--light", action="store_true", help="also the networks of package onnx")
+    parser.add_argument("--only", action="append", help="names of networks")
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    options = parser.parse_args()
+    networks: list[tuple[str, Any]] = [
+        (f.__name__, f) for f in (resnet18, resnet20, mobilenet_v1, mobilenet_v2)
+    ]
+    if options.light:
+        networks += light_models()
+    rows = []
+    print("| network | on VTA | launches | M MACs | cycles | ms | frames/s | arena kB | compile s |"
+          " verify s | fsim ms | equal | published |")  # fmt: skip
+    print("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|---|")
+    for name, build in networks:
+        if options.only and name not in options.only:
+            continue
+        row = measure(name, build(), options.config)
+        rows.append(row)
+        print(
+            f"| {name} | {row['on_vta']}/{row['operators']} | {row['launches']} "
+            f"| {row['macs'] / 1e6:,.0f} | {row['cycles']:,} | {row['milliseconds']:.1f} "
+            f"| {row['frames_per_second']:.1f} | {row['arena_nbytes'] / 1e3:,.0f} "
+            f"| {row['compile_cpu_s']:.1f} | {row['verify_cpu_s']:.1f} "
+            f"| {row['fsim_cpu_ms']:.0f} | {row['equal']} | {row['published']} |",
+            flush=True,
+        )
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=2))
+
+
+if __name__ == "__main__":
+    main()
