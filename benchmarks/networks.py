@@ -2,8 +2,8 @@
 
     python benchmarks/networks.py [--config pynq] [--only resnet18] [--json networks.json]
 
-Networks of usual shapes with seeded random weights, shifts only, symmetric. Every result is compared with the integer executor. Times are CPU time of this process; read them as
-ratios.
+Networks of usual shapes with seeded random weights, shifts only, symmetric. Every result is
+compared with the integer executor. Times are CPU time of this process; read them as ratios.
 """
 
 from __future__ import annotations
