@@ -1,10 +1,8 @@
 """Whole networks on plain VTA: cycles, frames, memory, time to compile and to simulate.
 
-    python benchmarks/networks.py [--config pynq] [--light] [--only resnet18] [--json networks.json]
+    python benchmarks/networks.py [--config pynq] [--only resnet18] [--json networks.json]
 
-Networks of usual shapes with seeded random weights, shifts only, symmetric; with ``--light`` also
-those of the package onnx (seeded weights, quantised by `vtaops.quantize` on random images). Every
-result is compared with the integer executor. Times are CPU time of this process; read them as
+Networks of usual shapes with seeded random weights, shifts only, symmetric. Every result is compared with the integer executor. Times are CPU time of this process; read them as
 ratios.
 """
 
@@ -13,8 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -152,38 +148,6 @@ def mobilenet_v2() -> Graph:
     return net.finish(1000)
 
 
-def light_models() -> Iterator[tuple[str, Any]]:
-    """Yield the networks of the package onnx, quantised with shifts only."""
-    import onnx.backend.test
-    from onnx import numpy_helper
-
-    from vtaops import quantize
-    from vtaops.relax import import_model
-
-    def load(path: Path) -> Graph:
-        model = onnx.load(path)
-        rng = np.random.default_rng(0)
-        weights = {t.name for t in model.graph.initializer}
-        for node in list(model.graph.node):
-            if node.op_type == "ConstantOfShape" and node.input[0] in weights:
-                found = next(t for t in model.graph.initializer if t.name == node.input[0])
-                shape = numpy_helper.to_array(found)
-                fan = max(1, int(np.prod(shape[1:])))
-                values = rng.normal(0, np.sqrt(2 / fan), shape).astype(np.float32)
-                model.graph.initializer.append(numpy_helper.from_array(values, node.output[0]))
-                model.graph.node.remove(node)
-        model = onnx.version_converter.convert_version(model, 13)
-        given = {t.name for t in model.graph.initializer}
-        image = next(i for i in model.graph.input if i.name not in given)
-        size = [d.dim_value or 1 for d in image.type.tensor_type.shape.dim]
-        images = {image.name: rng.normal(0, 1, (4, *size[1:])).astype(np.float32)}
-        return import_model(quantize(model, images, scales="pow2"))
-
-    folder = Path(onnx.backend.test.__file__).parent / "data" / "light"
-    for path in sorted(folder.glob("light_*.onnx")):
-        yield path.stem, partial(load, path)
-
-
 def measure(name: str, graph: Graph, config: str) -> dict[str, Any]:
     """Compile, verify, run and compare one network."""
     begin = time.process_time()
@@ -233,15 +197,12 @@ def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", default="pynq")
-    parser.add_argument("--light", action="store_true", help="also the networks of package onnx")
     parser.add_argument("--only", action="append", help="names of networks")
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args()
     networks: list[tuple[str, Any]] = [
         (f.__name__, f) for f in (resnet18, resnet20, mobilenet_v1, mobilenet_v2)
     ]
-    if options.light:
-        networks += light_models()
     rows = []
     print("| network | on VTA | launches | M MACs | cycles | ms | frames/s | arena kB | compile s |"
           " verify s | fsim ms | equal | published |")  # fmt: skip

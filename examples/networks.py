@@ -297,7 +297,7 @@ def digits():
     return (images[train], data.target[train]), (images[test], data.target[test])
 
 
-def train_lenet5(epochs=30):
+def train_lenet5(epochs=12):
     """Train LeNet-5 on the digits (some seconds); return the module."""
     import torch
 

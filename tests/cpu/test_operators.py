@@ -398,14 +398,13 @@ def test_work_that_is_shared_among_threads_is_right():
     [
         (lambda: cpu.matmul(random((2, 3)), random((4, 5))), "must be equal"),
         (lambda: cpu.matmul(random((2, 3), "float64"), random((3, 2))), "accepted: float32, int8"),
-        (lambda: cpu.matmul(np.empty((0, 3), "float32"), random((3, 2))), "empty"),
         (lambda: cpu.matmul(random((2,)), random((2, 2))), "needs 2 axes"),
         (lambda: cpu.conv2d(random((1, 4, 8, 8)), random((4, 3, 3, 3))), "channels"),
         (lambda: cpu.conv2d(random((1, 4, 2, 2)), random((4, 4, 3, 3))), "does not fit"),
         (lambda: cpu.conv2d(random((1, 4, 8, 8)), random((4, 4, 3, 3)), strides=0), "strides"),
         (lambda: cpu.conv2d(random((1, 4, 8, 8)), random((4, 4, 3, 3)), padding=-1), "negative"),
         (lambda: cpu.conv2d(random((1, 4, 8, 8)), random((4, 4, 1, 1)), shift=8), "int8"),
-        (lambda: cpu.dense(random((1, 4)), random((2, 4)), activation="tanh"), "relu"),
+        (lambda: cpu.dense(random((1, 4)), random((2, 4)), activation="mish"), "relu"),
         (lambda: cpu.dense(random((1, 4)), random((2, 4)), bias=random((3,))), "must be"),
         (lambda: cpu.max_pool2d(random((1, 1, 8, 8)), 2, padding=2), "half the window"),
         (lambda: cpu.add(random((3,)), random((4,))), "broadcast"),
@@ -465,9 +464,9 @@ class Exported:
 
 def test_dlpack_objects_are_accepted():
     a, b, out = random((9, 9)), random((9, 9), at=1), np.zeros((9, 9), "float32")
-    result = cpu.matmul(Exported(a), Exported(b), out=Exported(out))
-    close(result, a @ b)
-    assert np.shares_memory(result, out)
+    target = Exported(out)
+    assert cpu.matmul(Exported(a), Exported(b), out=target) is target
+    close(out, a @ b)
 
 
 class Tensor(Exported):
@@ -512,22 +511,21 @@ def test_a_repeated_call_takes_the_arrays_that_it_is_given():
         assert np.array_equal(pooled, view.max(axis=(4, 5)))
 
 
-def test_only_elementwise_results_may_replace_an_input():
+def test_results_may_replace_an_input():
     a, b = random((8, 8)), random((8, 8), at=1)
     total = a + b
     assert cpu.add(a, b, out=a) is a
     assert np.array_equal(a, total)
-    for _ in range(2):
-        with pytest.raises(ShapeError, match="also an input"):
-            cpu.matmul(a, b, out=b)
-    assert np.array_equal(a, total)
+    product = a @ b
+    assert cpu.matmul(a, b, out=b) is b
+    close(b, product)
 
 
 def test_a_repeated_call_is_checked_as_the_first():
     a, b = random((8, 8)), random((8, 8), at=1)
     for _ in range(2):
         close(cpu.matmul(a, b), a @ b)
-        for wrong in (a.astype("float64"), a.astype(bool), a[:0], a[0]):
+        for wrong in (a.astype("float64"), a.astype(bool), a[0]):
             with pytest.raises(ShapeError):
                 cpu.matmul(wrong, b)
         for out in (np.empty((8, 7), "float32"), np.empty((8, 8)), np.empty((16, 8), "f4")[::2]):

@@ -17,6 +17,7 @@ SHOWN = re.compile(r"print\(.*\)\s+# -> (.*)$")
 
 RUN = [
     "learn.md",
+    "import.md",
     *sorted(f"tutorials/{path.name}" for path in (ROOT / "docs" / "tutorials").glob("*.md")),
 ]
 

@@ -15,11 +15,14 @@ from vtaops.kernels.ops import TensorOp
 class _Cpu(OperatorCalls):
     """The operators of this CPU."""
 
+    joins_rows = True
+
     def kernel(self, op: TensorOp) -> RunnableKernel:
         return kernel(op)
 
 
 _cpu = _Cpu()
+activation = _cpu.activation
 add = _cpu.add
 avg_pool2d = _cpu.avg_pool2d
 batch_norm = _cpu.batch_norm
@@ -45,6 +48,7 @@ vector_add = _cpu.vector_add
 __all__ = [
     "CACHE",
     "CpuKernel",
+    "activation",
     "add",
     "avg_pool2d",
     "batch_norm",

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
+from weakref import WeakSet
 
+from vtaops.cpu.schedule import family
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.arrays import Array, as_output, empty
-from vtaops.kernels.cache import KernelCache
+from vtaops.kernels.cache import KernelCache, sources_of
 from vtaops.kernels.ops import TensorOp
 
 Schedule = Callable[[Any, CpuTarget], Any]
 """``schedule(op, target)`` returns a ``tvm.s_tir.Schedule``."""
-
-_SOURCES = ("kernels/ops", "kernels/build.py", "cpu/schedule")
-"""What the machine code of every kernel comes from."""
 
 CACHE = KernelCache()
 """The compiled kernels of this process."""
@@ -33,8 +34,8 @@ class CpuKernel:
     schedule : callable, optional
         By default the one for the family of `op`.
     sources : tuple of str
-        Folders and files below the package that declare `op` or schedule it, beside those of all
-        kernels.
+        Folders and files below the package on which the kernel depends, beside the modules of `op`
+        and of the schedule.
 
     Attributes
     ----------
@@ -51,17 +52,18 @@ class CpuKernel:
     ) -> None:
         self.op = op
         self.target = target
-        self._schedule = schedule
+        self._schedule = schedule or family(op, target)[0]
         output = op.output
         self._shape, self._dtype = output.shape, output.dtype
-        self.run: Callable[..., Any] = CACHE.get(op, target, self._compile, _SOURCES + sources)
+        modules = [type(op).__module__, type(getattr(op, "epilogue", op)).__module__]
+        files = sources_of(*modules, self._schedule.__module__) + sources
+        self.run: Callable[..., Any] = CACHE.get(op, target, self._compile, files)
+        if _forked:
+            self.run = _outside(self.run)
+        _KERNELS.add(self)
 
     def schedule(self) -> Any:
         """Return the ``tvm.s_tir.Schedule`` that it is compiled from."""
-        if self._schedule is None:
-            from vtaops.cpu.schedule import schedule
-
-            return schedule(self.op, self.target)
         return self._schedule(self.op, self.target)
 
     def script(self) -> str:
@@ -95,3 +97,35 @@ def kernel(
 ) -> CpuKernel:
     """Return the kernel of an operator for this CPU, compiled at most once; see `CpuKernel`."""
     return CpuKernel(op, CpuTarget.detect(), schedule, sources)
+
+
+_KERNELS: WeakSet[CpuKernel] = WeakSet()
+"""All kernels of this process."""
+
+_forked = False
+
+
+def _after_fork() -> None:
+    """Keep kernels usable in a forked child, where the threads of TVM's pool no longer run.
+
+    Each thread that calls kernels has a pool of its own, so they run on a new one.
+    """
+    global _forked
+    _forked = True
+    _worker.cache_clear()
+    for known in list(_KERNELS):
+        known.run = _outside(known.run)
+
+
+def _outside(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that runs machine code on the thread of this forked process."""
+    return lambda *arrays: _worker().submit(run, *arrays).result()
+
+
+@lru_cache(maxsize=1)
+def _worker() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

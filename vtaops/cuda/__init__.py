@@ -46,6 +46,7 @@ class _Cuda(SeparableCalls, OperatorCalls):
 
 
 _cuda = _Cuda()
+activation = _cuda.activation
 add = _cuda.add
 avg_pool2d = _cuda.avg_pool2d
 batch_norm = _cuda.batch_norm
@@ -72,6 +73,7 @@ __all__ = [
     "CACHE",
     "CudaKernel",
     "Resources",
+    "activation",
     "add",
     "avg_pool2d",
     "batch_norm",

@@ -1,15 +1,15 @@
 """Arrays at the door of a kernel: what is accepted, what is copied, what is refused.
 
 A kernel reads C-contiguous host memory of any alignment. NumPy arrays and CPU tensors of other
-libraries pass without a copy (DLPack); strided ones are copied; empty ones and foreign dtypes are
-refused.
+libraries pass without a copy (DLPack); strided ones are copied; foreign dtypes are refused.
 """
 
 from __future__ import annotations
 
 import ctypes
+import sys
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -52,15 +52,13 @@ def as_array(value: Any, name: str, dtypes: tuple[str, ...], rank: int | None = 
     Raises
     ------
     ShapeError
-        If the array is empty, or of another dtype or rank, or not in host memory.
+        If the array is of another dtype or rank, or not in host memory.
     """
     array = value if type(value) is np.ndarray else _convert(value, name)
     if dtype_name(array) not in dtypes:
         raise ShapeError(f"{name} has dtype {array.dtype}; accepted: {', '.join(dtypes)}")
     if rank is not None and array.ndim != rank:
         raise ShapeError(f"{name} has shape {array.shape}; it needs {rank} axes")
-    if array.size == 0:
-        raise ShapeError(f"{name} of shape {array.shape} is empty; every extent must be at least 1")
     return _readable(array)
 
 
@@ -73,7 +71,7 @@ def ready(value: Any) -> Any:
         array = value if type(value) is np.ndarray else _convert(value, "")
     except ShapeError:
         return value
-    return _readable(array) if array.size and array.dtype.kind in "fiu" else value
+    return _readable(array) if array.dtype.kind in "fiu" else value
 
 
 def _readable(array: Array) -> Array:
@@ -107,6 +105,19 @@ def as_output(value: Any, shape: tuple[int, ...], dtype: str) -> Array:
             raise ShapeError("out is read-only; give a writeable array, or none")
         return _writeable_alias(array)
     return array
+
+
+def as_given(result: Array, given: Any, out: Any = None) -> Array:
+    """Return a result as the caller has arrays: `out`, or of the library that `given` is from."""
+    if out is not None:
+        return cast("Array", out)
+    if type(given) is np.ndarray or not hasattr(given, "__dlpack__"):
+        return result
+    library = sys.modules.get(type(given).__module__.partition(".")[0])
+    convert = getattr(library, "from_dlpack", None)
+    if convert is None or isinstance(given, np.generic):
+        return result
+    return cast("Array", convert(result))
 
 
 def is_large(nbytes: int) -> bool:

@@ -1,14 +1,16 @@
 """KernelCache: compiled kernels in memory and on disk, by the content of what they come from.
 
 The key of a kernel is the hash of its operator, its target, the version of TVM and the source text
-of the rooms that declare, schedule and compile it. So a file is never stale, and what has no part
-in a kernel does not touch it. A damaged file is compiled anew (`vtaops.cache`).
+of the modules that declare, schedule and compile it. So a file is never stale, and what has no part
+in a kernel does not touch it. The oldest files go when there are too many. A damaged file is
+compiled anew (`vtaops.cache`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -22,6 +24,9 @@ from typing import Any
 from vtaops import cache as disk
 
 _PACKAGE = Path(__file__).parent.parent
+
+MOST_KERNELS = 4096
+"""Kernels that a process keeps, and files that the folder does: some 100 MB."""
 
 
 def cache_directory() -> Path:
@@ -75,6 +80,8 @@ class KernelCache:
         path = self.path(op, target, sources)
         with self._lock:
             if path.name not in self._loaded:
+                if len(self._loaded) >= MOST_KERNELS:
+                    del self._loaded[next(iter(self._loaded))]
                 self._loaded[path.name] = _load(path) or _compile_and_store(compile, path)
             return self._loaded[path.name]
 
@@ -132,3 +139,34 @@ def _store(executable: Any, path: Path) -> None:
         finished = Path(folder) / path.name
         executable.export_library(str(finished))
         disk.keep(finished, path)
+    _drop_oldest(path.parent)
+
+
+def _drop_oldest(directory: Path) -> None:
+    """Delete an eighth of the files, those that were stored first, when there are too many."""
+    paths = list(directory.glob("*.so"))
+    if len(paths) <= MOST_KERNELS:
+        return
+    ages: dict[Path, float] = {}
+    for path in paths:
+        with suppress(OSError):  # another process deleted it
+            ages[path] = path.stat().st_mtime
+    for path in sorted(ages, key=lambda path: ages[path])[: MOST_KERNELS // 8]:
+        path.unlink(missing_ok=True)
+
+
+_IMPORT = re.compile(r"^from vtaops\.([\w.]+) import", re.MULTILINE)
+
+
+@cache
+def sources_of(*modules: str) -> tuple[str, ...]:
+    """Return the files of modules of the package and of all that they import at their top."""
+    found: dict[str, None] = {}
+    waiting = list(modules)
+    while waiting:
+        path = waiting.pop().removeprefix("vtaops.").replace(".", "/")
+        path += ".py" if (_PACKAGE / f"{path}.py").is_file() else "/__init__.py"
+        if path not in found and (_PACKAGE / path).is_file():
+            found[path] = None
+            waiting += _IMPORT.findall((_PACKAGE / path).read_text())
+    return tuple(sorted(found))

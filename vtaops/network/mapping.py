@@ -389,6 +389,7 @@ class Mapper:
         readers = [n for n in self.nodes if tensor in n.inputs]
         channels = len(data.lanes)
         alone = data.memory.role == "input" and readers == [node] and op.groups == 1
+        alone = alone and node.inputs.count(tensor) == 1  # it may be the residual too
         if not alone or tensor in self.graph.outputs:
             return None
         op = replace(op, in_channels=channels)

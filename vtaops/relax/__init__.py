@@ -2,5 +2,6 @@
 
 from vtaops.relax.graphs import to_graph
 from vtaops.relax.importing import import_model, to_relax
+from vtaops.relax.partition import get_patterns, partition_for_vta
 
-__all__ = ["import_model", "to_graph", "to_relax"]
+__all__ = ["get_patterns", "import_model", "partition_for_vta", "to_graph", "to_relax"]

@@ -61,7 +61,9 @@ def choose_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
     columns = op.out_size[1]
     busy = columns / round_up(columns, 2 * target.lanes)
     whole = op.groups == 1 or op.group_out % target.lanes == 0
-    if whole and op.group_out >= target.lanes and busy < _COLUMN_EFFICIENCY:
+    # Sorting columns by phase costs more than the transposition of the results.
+    narrow = busy < _COLUMN_EFFICIENCY or op.window.strides[1] > 1
+    if whole and op.group_out >= target.lanes and narrow:
         return _channel_tile(op, target)
     return _column_tile(op, target)
 
@@ -94,7 +96,7 @@ def _column_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
 
 def _channel_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
     lanes, columns = target.lanes, op.out_size[1]
-    vectors = 2 if op.group_out % (2 * lanes) == 0 else 1
+    vectors = 2 if op.group_out % (2 * lanes) == 0 and op.window.strides[1] == 1 else 1
     limit = accumulators(target) // vectors
     count = ceil_div(columns, limit)
     return ConvTile("channels", vectors * lanes, ceil_div(columns, count))

@@ -5,7 +5,8 @@ it every step loads and stores C). B is packed into panels as wide as a tile whe
 collide in the cache, or where N is no multiple of the tile. Tails are padded in the packing and cut
 off when the tile is written back: a predicate in the inner loop would cost the vectors.
 
-Where B is (N, K), rows of A meet rows of B: the lanes are steps of the sum, joined at its end.
+Few rows do not pay for packing. Where B is (N, K), rows of A meet rows of B: the lanes are steps of
+the sum, joined at its end. Where B is (K, N), some of its rows at a time are added to those of C.
 """
 
 from __future__ import annotations
@@ -22,6 +23,18 @@ from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.ops.common import Expr, Tensor, largest_divisor, round_up, zero
 from vtaops.kernels.ops.convolution import inside_or
 from vtaops.kernels.ops.matmul import MatmulOp
+
+_FEW_ROWS = 12
+"""Rows of A up to which B is read as it lies, some rows of it at a time."""
+
+_DOT_ROWS = 20
+"""Rows of A up to which rows of a transposed B are read as they lie."""
+
+_STEPS = 8
+"""Rows of B that are added to a row of C at a time."""
+
+_STRETCH = 1024
+"""Columns of C that stay in the first-level cache meanwhile."""
 
 _PACK_BYTES = 1 << 20
 """B is packed above this size: its rows then lie too far apart for the cache and the TLB."""
@@ -115,8 +128,10 @@ def declare_tiled(
 
 def schedule_matmul(op: MatmulOp, target: CpuTarget, tile: MatmulTile | None = None) -> Any:
     """Return the scheduled kernel of a float32 product."""
-    if tile is None and op.transposed_b and op.k >= 2 * target.lanes:
+    if tile is None and op.transposed_b and op.m <= _DOT_ROWS and op.k >= 2 * target.lanes:
         return schedule_row_dots(op, target)
+    if tile is None and not op.transposed_b and op.m <= _FEW_ROWS and op.k >= _STEPS:
+        return schedule_row_sums(op)
     tile = tile or choose_tile(op, target)
     tensors = op.placeholders()
     ahead = Prologue(tensors)
@@ -143,6 +158,54 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget, tile: MatmulTile | None = N
     for name, packed in (("pack_a", tile.pack_a), ("pack_b", tile.pack_b)):
         if packed:
             parallel_if(s, s.get_loops(s.get_sblock(name))[0], worth)
+    return ahead.attach(s)
+
+
+def schedule_row_sums(op: MatmulOp) -> Any:
+    """Return the scheduled kernel of a float32 product of few rows with B as (K, N).
+
+    B is read once, from its first row to its last. LLVM makes vectors of the innermost loop.
+    """
+    tensors = op.placeholders()
+    a, b = tensors["A"], tensors["B"]
+    done = op.k // _STEPS * _STEPS
+    outer = te.reduce_axis((0, op.k // _STEPS), name="outer")
+    step = te.reduce_axis((0, _STEPS), name="step")
+    rest = te.reduce_axis((0, op.k - done), name="rest")
+
+    def steps(i: Expr, j: Expr) -> Expr:
+        k = outer * _STEPS + step
+        return te.sum(a[i, k] * b[k, j], axis=[outer, step])
+
+    def last_steps(i: Expr, j: Expr) -> Expr:
+        return te.sum(a[i, done + rest] * b[done + rest, j], axis=rest)
+
+    total = te.compute((op.m, op.n), steps, name="product")
+    behind = te.compute((op.m, op.n), last_steps, name="tail") if done < op.k else None
+    ahead = Prologue(tensors)
+    finish = ahead.epilogue(op.epilogue)
+
+    def element(i: Expr, j: Expr) -> Expr:
+        value = total[i, j] if behind is None else total[i, j] + behind[i, j]
+        return finish(value, j, i, j)
+
+    s = ahead.create_schedule(te.compute((op.m, op.n), element, name="C"))
+    i, j = s.get_loops(s.get_sblock("C"))
+    stretch, j = s.split(j, [None, min(_STRETCH, op.n)])
+    s.reorder(stretch, i, j)
+    parallel_if(s, stretch, op.flops >= PARALLEL_FLOPS)
+    if behind is not None:
+        block = s.get_sblock("tail")
+        s.compute_at(block, stretch, preserve_unit_loops=True)
+        i, j, k = s.get_loops(block)[-3:]
+        s.reorder(k, i, j)
+        s.decompose_reduction(block, k)
+    block = s.get_sblock("product")
+    s.compute_at(block, stretch, preserve_unit_loops=True)
+    i, j, k, step = s.get_loops(block)[-4:]
+    s.reorder(k, i, j, step)
+    s.unroll(step)
+    s.decompose_reduction(block, k)
     return ahead.attach(s)
 
 

@@ -66,17 +66,23 @@ class Strip:
 
 
 def suits(op: Conv2dOp, target: CpuTarget) -> bool:
-    """Whether an operator is a 1x1 convolution of images of one row, at least a vector long."""
+    """Whether an operator is a 1x1 convolution with results of one row, at least a vector long."""
     window = op.window
-    plain = (*window.kernel, *window.strides, *window.padding) == (1, 1, 1, 1, 0, 0, 0, 0)
-    return plain and op.groups == op.height == 1 and op.width >= target.lanes
+    plain = (*window.kernel, *window.padding) == (1, 1, 0, 0, 0, 0)
+    rows, columns = op.output.shape[2:]
+    return plain and op.groups == rows == 1 and columns >= target.lanes
+
+
+def pixels_of(op: Conv2dOp) -> int:
+    """Return the results of a channel."""
+    return op.output.shape[3]
 
 
 def choose_strip(op: Conv2dOp, target: CpuTarget) -> Strip:
     """Return the strip that costs the busiest thread least."""
     threads = target.cores if op.flops >= PARALLEL_FLOPS else 1
     most = max(_STRIP_BYTES // (4 * op.in_channels), 4 * target.lanes)
-    longest = min(_STRIP_PIXELS, most, op.width)
+    longest = min(_STRIP_PIXELS, most, pixels_of(op))
     sizes = {longest, *range(target.lanes, longest, target.lanes)}
 
     def strip(size: int, vectors: int) -> Strip:
@@ -84,9 +90,9 @@ def choose_strip(op: Conv2dOp, target: CpuTarget) -> Strip:
         return Strip(size, min(limit, op.out_channels), vectors, target.lanes)
 
     def cost(found: Strip) -> float:
-        strips = op.batch * ceil_div(op.width, found.pixels)
+        strips = op.batch * ceil_div(pixels_of(op), found.pixels)
         time: float = ceil_div(strips, threads) * (found.extent + _STRIP_OVERHEAD)
-        if not found.exact(op.width):
+        if not found.exact(pixels_of(op)):
             time *= _CUTTING
         return time * (_NARROW if found.vectors == 1 else 1.0)
 
@@ -99,22 +105,27 @@ def tiles(op: Conv2dOp, target: CpuTarget) -> Iterator[Strip]:
         for channels in (2, 4, 8, 12, 16):
             if channels * vectors <= target.accumulators and channels <= op.out_channels:
                 tile = vectors * target.lanes
-                for pixels in sorted({min(count * tile, op.width) for count in (2, 7, 14)}):
+                for pixels in sorted({min(count * tile, pixels_of(op)) for count in (2, 7, 14)}):
                     yield Strip(pixels, channels, vectors, target.lanes)
 
 
 def schedule_pointwise(op: Conv2dOp, target: CpuTarget, strip: Strip | None = None) -> Any:
     """Return the scheduled kernel of a float32 convolution that `suits`."""
     strip = strip or choose_strip(op, target)
-    count, blocks = ceil_div(op.width, strip.pixels), ceil_div(op.out_channels, strip.channels)
+    count, blocks = ceil_div(pixels_of(op), strip.pixels), ceil_div(op.out_channels, strip.channels)
     ahead = Prologue(op.placeholders())
     tensors = ahead.factors(op.epilogue)
-    data, kernel, whole = tensors["data"], tensors["kernel"], strip.exact(op.width)
+    data, kernel, whole = tensors["data"], tensors["kernel"], strip.exact(pixels_of(op))
+
+    def divmod_of(column: Expr) -> tuple[Expr, Expr]:
+        width = op.out_size[1]
+        return (column // width, column % width) if op.joined else (0, column)
 
     def pixel(n: Expr, t: Expr, c: Expr, p: Expr) -> Expr:
         column = t * strip.pixels + p
-        value = data[n, c, 0, column]
-        return value if whole else tirx.if_then_else(column < op.width, value, zero("float32"))
+        row, at = divmod_of(column)
+        value = data[n, c, row * op.window.strides[0], at * op.window.strides[1]]
+        return value if whole else tirx.if_then_else(column < pixels_of(op), value, zero("float32"))
 
     strips = (op.batch, count, op.in_channels, strip.extent)
     dense = te.compute(strips, pixel, name="dense")

@@ -1,13 +1,14 @@
 """CPU schedules of reductions along rows: global pooling and softmax.
 
-A floating-point sum may not be reordered by the compiler, so the declaration itself keeps a vector
-of partial results, which are joined at the end of the row together with the tail.
+A floating-point sum may not be reordered by the compiler, so the declaration itself keeps vectors
+of partial results and says how they are joined at the end of the row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from tvm import te, tirx
@@ -15,9 +16,10 @@ from tvm import te, tirx
 from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, parallel_if
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.build import create_schedule
-from vtaops.kernels.ops.common import Expr, Tensor
+from vtaops.kernels.ops.activations import exponential
+from vtaops.kernels.ops.common import Expr, Tensor, largest, reduce_largest
 from vtaops.kernels.ops.pooling import GlobalPoolOp
-from vtaops.kernels.ops.softmax import SoftmaxOp, exponential
+from vtaops.kernels.ops.softmax import SoftmaxOp
 
 _VECTORS = 4
 """Vectors of partial results: enough to hide the latency of an addition."""
@@ -25,7 +27,10 @@ _VECTORS = 4
 
 @dataclass(frozen=True)
 class RowReduction:
-    """A reduction of each row in stages ``<name>_partial``, ``<name>_tail`` and ``<name>``.
+    """A reduction of each row, in stages whose names begin with `name`, which the last one has.
+
+    Partial results of some vectors, then of one, then halves of it added to each other, then what
+    is left of the row behind the last whole vector.
 
     Attributes
     ----------
@@ -46,68 +51,118 @@ class RowReduction:
     lanes: int
 
     @property
-    def width(self) -> int:
-        """Number of partial results of a row; 0 if the row is too short for one vector."""
-        for vectors in (_VECTORS, 1):
-            if self.length >= vectors * self.lanes:
-                return vectors * self.lanes
-        return 0
+    def _steps(self) -> int:
+        """Steps of `_VECTORS` vectors."""
+        return self.length // (_VECTORS * self.lanes)
+
+    @property
+    def _loose(self) -> int:
+        """Whole vectors behind them."""
+        return self.length // self.lanes - self._steps * _VECTORS
+
+    @property
+    def _halves(self) -> list[int]:
+        """Widths of the stages from one vector to one element."""
+        if self.length < self.lanes:
+            return []
+        return [self.lanes >> k for k in range(self.lanes.bit_length())]
 
     def declare(self, read: Callable[[Expr, Expr], Expr]) -> Tensor:
         """Declare the reduction of ``read(row, column)``: a tensor (rows,)."""
-        steps = self.length // self.width if self.width else 0
-        done = steps * self.width
-        parts: list[Tensor] = []
-        if self.width:
-            step = te.reduce_axis((0, steps), name="step")
-            lane = te.reduce_axis((0, self.width), name="lane")
-            partial = te.compute(
-                (self.rows, self.width),
-                lambda r, v: self._reduce(read(r, step * self.width + v), step),
-                name=f"{self.name}_partial",
-            )
-            parts.append(
-                te.compute(
-                    (self.rows,),
-                    lambda r: self._reduce(partial[r, lane], lane),
-                    name=f"{self.name}_joined",
-                )
-            )
+        parts: list[Callable[[Expr], Expr]] = []
+        if halves := self._halves:
+            narrow = self._one_vector(read)
+            for width in halves[1:]:
+                narrow = self._half(narrow, width)
+            parts.append(lambda r: narrow[r, 0])
+        done = self.length // self.lanes * self.lanes
         if done < self.length:
             rest = te.reduce_axis((0, self.length - done), name="rest")
-            parts.append(
-                te.compute(
-                    (self.rows,),
-                    lambda r: self._reduce(read(r, done + rest), rest),
-                    name=f"{self.name}_tail",
-                )
+            tail = te.compute(
+                (self.rows,),
+                lambda r: self._reduce(read(r, done + rest), rest),
+                name=f"{self.name}_tail",
             )
-        if len(parts) == 1:
-            return te.compute((self.rows,), lambda r: parts[0][r], name=self.name)
-        join = tirx.max if self.combine == "max" else lambda a, b: a + b
-        return te.compute((self.rows,), lambda r: join(parts[0][r], parts[1][r]), name=self.name)
+            parts.append(lambda r: tail[r])
+        return te.compute(
+            (self.rows,), lambda r: reduce(self._join, [p(r) for p in parts]), name=self.name
+        )
+
+    def _one_vector(self, read: Callable[[Expr, Expr], Expr]) -> Tensor:
+        """Declare the results of the lanes of all whole vectors."""
+        width, shape = _VECTORS * self.lanes, (self.rows, self.lanes)
+        first = self._steps * width
+        parts: list[Tensor] = []
+        if self._steps:
+            step = te.reduce_axis((0, self._steps), name="step")
+            vector = te.reduce_axis((0, _VECTORS), name="vector")
+            wide = te.compute(
+                (self.rows, width),
+                lambda r, v: self._reduce(read(r, step * width + v), step),
+                name=f"{self.name}_wide",
+            )
+
+            def joined(r: Expr, v: Expr) -> Expr:
+                return self._reduce(wide[r, vector * self.lanes + v], vector)
+
+            parts.append(te.compute(shape, joined, name=f"{self.name}_joined"))
+        if self._loose:
+            loose = te.reduce_axis((0, self._loose), name="loose")
+
+            def last(r: Expr, v: Expr) -> Expr:
+                return self._reduce(read(r, first + loose * self.lanes + v), loose)
+
+            parts.append(te.compute(shape, last, name=f"{self.name}_loose"))
+        return te.compute(
+            shape,
+            lambda r, v: reduce(self._join, [part[r, v] for part in parts]),
+            name=f"{self.name}_{self.lanes}",
+        )
+
+    def _half(self, whole: Tensor, width: int) -> Tensor:
+        return te.compute(
+            (self.rows, width),
+            lambda r, v: self._join(whole[r, v], whole[r, v + width]),
+            name=f"{self.name}_{width}",
+        )
+
+    def _join(self, a: Expr, b: Expr) -> Expr:
+        return largest(a, b) if self.combine == "max" else a + b
 
     def _reduce(self, value: Expr, axis: Expr) -> Expr:
-        return (te.max if self.combine == "max" else te.sum)(value, axis=axis)
+        return (reduce_largest if self.combine == "max" else te.sum)(value, axis=axis)
 
     def schedule(self, s: Any, row: Any) -> None:
         """Move the stages into the loop `row` of their consumer and hold the partial results."""
-        suffixes = [""]
-        if self.width == 0 or self.length % self.width:
-            suffixes.append("_tail")
-        if self.width:
-            suffixes += ["_joined", "_partial"]
-        for suffix in suffixes:
-            s.compute_at(s.get_sblock(self.name + suffix), row, preserve_unit_loops=True)
-        if self.width:
-            partial = s.get_sblock(f"{self.name}_partial")
-            lane, step = s.get_loops(partial)[-2:]
+        names = [self.name]
+        if self.length % self.lanes:
+            names.append(f"{self.name}_tail")
+        names += [f"{self.name}_{width}" for width in reversed(self._halves)]
+        sums = ["_joined"] * (self._steps > 0) + ["_loose"] * (self._loose > 0)
+        names += [self.name + part for part in sums]
+        if self._steps:
+            names.append(f"{self.name}_wide")
+        for name in names:
+            s.compute_at(s.get_sblock(name), row, preserve_unit_loops=True)
+        for width in self._halves[:-1]:
+            s.vectorize(s.get_loops(s.get_sblock(f"{self.name}_{width}"))[-1])
+        for part in sums:
+            block = s.get_sblock(self.name + part)
+            lane, vector = s.get_loops(block)[-2:]
+            s.reorder(vector, lane)
+            s.vectorize(lane)
+            s.vectorize(s.get_loops(s.decompose_reduction(block, vector))[-1])
+        if self._steps:
+            wide = s.get_sblock(f"{self.name}_wide")
+            lane, step = s.get_loops(wide)[-2:]
             vector, lane = s.split(lane, [None, self.lanes])
             s.reorder(step, vector, lane)
             s.unroll(vector)
             s.vectorize(lane)
-            start = s.decompose_reduction(partial, step)
-            s.vectorize(s.get_loops(start)[-1])
+            start = s.decompose_reduction(wide, step)
+            vector, lane = s.get_loops(start)[-2:]
+            s.unroll(vector)
+            s.vectorize(lane)
 
 
 def schedule_global_pool(op: GlobalPoolOp, target: CpuTarget) -> Any:

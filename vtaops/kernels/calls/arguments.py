@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from vtaops.errors import ShapeError
 from vtaops.kernels.arrays import Array, as_array
-from vtaops.kernels.ops.epilogue import Epilogue
+from vtaops.kernels.ops.epilogue import INTEGER_ACTIVATIONS, Epilogue
 
 FLOAT = ("float32",)
 INTEGER = ("int8", "uint8")
@@ -37,14 +39,19 @@ def tail(
     activation: str | None = None,
     shift: int | None = None,
     clip: tuple[int, int] | None = None,
+    **unknown: Any,
 ) -> Tail:
     """Return the fused operations that the keywords of a call ask for.
 
     Raises
     ------
     ShapeError
-        If a tuple has another number of vectors, or integers and floats are mixed.
+        If a keyword is unknown, a tuple has another number of vectors, or integers and floats are
+        mixed.
     """
+    if unknown:
+        known = "bias, scale_shift, batch_norm, epsilon, residual, activation, shift, clip"
+        raise ShapeError(f"unknown keyword {next(iter(unknown))!r}; fused operations are {known}")
     given = (bias, scale_shift, batch_norm, residual, activation, shift, clip)
     if all(value is None for value in given):
         return _NO_TAIL
@@ -53,13 +60,15 @@ def tail(
         raise ShapeError("scale_shift and batch_norm need float32 data; int8 has shift and clip")
     if not integer and (shift is not None or clip is not None):
         raise ShapeError("shift and clip need int8 data; float32 has scale_shift and activation")
+    if integer and activation not in (None, *INTEGER_ACTIVATIONS):
+        raise ShapeError(f"activation {activation!r} needs float32 data; int8 has relu and relu6")
     epilogue = Epilogue(
         bias=bias is not None,
         scale_shift=scale_shift is not None,
         batch_norm=None if batch_norm is None else float(epsilon),
         residual=residual is not None,
         activation=activation,
-        shift=shift,
+        shift=frozen(shift),
         clip=None if clip is None else (int(clip[0]), int(clip[1])),
     )
     named: list[tuple[str, Any]] = []
@@ -95,5 +104,7 @@ def check_shapes(op: Any, arrays: tuple[Array, ...]) -> None:
 
 
 def frozen(value: Any) -> Any:
-    """Return lists as tuples: parameters of an operator must be hashable."""
-    return tuple(value) if isinstance(value, list) else value
+    """Return a parameter as an operator needs it: lists as tuples, NumPy's numbers as Python's."""
+    if isinstance(value, list | tuple):
+        return tuple(map(frozen, value))
+    return value.item() if isinstance(value, np.generic) else value

@@ -9,16 +9,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from math import prod
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from vtaops.errors import ShapeError
-from vtaops.kernels.arrays import Array, as_output, empty, is_large, ready
+from vtaops.kernels.arrays import Array, as_given, as_output, empty, is_large, ready
+from vtaops.kernels.calls.arguments import frozen
 from vtaops.kernels.ops import BroadcastOp, NormalizeOp, TensorOp, UnaryOp
 
 _MOST_PLANS = 4096
 """Plans after which all are forgotten: shapes that change with every call must not fill memory."""
+
+_MOST_ELEMENTS = 1 << 31
+"""TVM computes indices in 32 bits."""
 
 _FUSED_ARRAYS = ("bias", "scale_shift", "batch_norm", "residual")
 """The fused keywords that hold arrays, in the order of the kernels' arguments."""
@@ -67,19 +72,20 @@ class Plan:
         The kernel of its operator.
     """
 
-    __slots__ = ("_allocate", "_apart", "_dtype", "_result", "_run", "_shape", "_views")
+    __slots__ = ("_allocate", "_dtype", "_in_place", "_kernel", "_result", "_shape", "_views")
 
     def __init__(self, work: KernelCall, kernel: RunnableKernel) -> None:
         output = work.op.output
         shapes = tuple(spec.shape for spec in work.op.inputs)
-        self._run = kernel.run
+        self._kernel = kernel
         self._shape = output.shape if work.shape is None else work.shape
         self._dtype = np.dtype(output.dtype)
         self._result = output.shape
         self._allocate: Callable[..., Array] = empty if is_large(output.nbytes) else np.empty
         same = self._shape == output.shape and shapes == tuple(a.shape for a in work.arrays)
         self._views = None if same else shapes
-        self._apart = not isinstance(work.op, BroadcastOp | UnaryOp | NormalizeOp)
+        elementwise = isinstance(work.op, BroadcastOp | UnaryOp | NormalizeOp)
+        self._in_place = [elementwise and shape == output.shape for shape in shapes]
 
     def run(self, arrays: tuple[Array, ...], out: Any) -> Array:
         """Run on checked arrays; return `out`, checked and filled, or a new array.
@@ -87,7 +93,7 @@ class Plan:
         Raises
         ------
         ShapeError
-            If `out` does not fit, or is an input that the kernel still needs.
+            If `out` does not fit.
         """
         if out is None:
             result = self._allocate(self._shape, self._dtype)
@@ -100,16 +106,26 @@ class Plan:
             result = out
         else:
             result = as_output(out, self._shape, self._dtype.name)
-        if self._apart:
-            for array in arrays:
-                if array is result:
-                    raise ShapeError("out is also an input; give another array, or none")
-        if self._views is None:
-            self._run(*arrays, result)
+        if out is not None and self._disturbs(result, arrays):
+            result[...] = self.run(arrays, None)
+        elif self._views is None:
+            self._kernel.run(*arrays, result)
         else:
             inputs = [a.reshape(shape) for a, shape in zip(arrays, self._views, strict=True)]
-            self._run(*inputs, result.reshape(self._result))
+            self._kernel.run(*inputs, result.reshape(self._result))
         return result
+
+    def _disturbs(self, result: Array, arrays: tuple[Array, ...]) -> bool:
+        """Whether a result that is written would change what the kernel still has to read.
+
+        Elementwise operators may replace an input: each element is read before it is written.
+        """
+        for array, in_place in zip(arrays, self._in_place, strict=True):
+            if np.may_share_memory(array, result):
+                same = array.ctypes.data == result.ctypes.data
+                if not (in_place and same):
+                    return True
+        return False
 
 
 class Backend(ABC):
@@ -141,12 +157,27 @@ class Backend(ABC):
         fused : dict, optional
             Fused operations; see `vtaops.kernels.calls.arguments.tail`.
 
+        Returns
+        -------
+        numpy.ndarray
+            Or `out`; or an array of the library that the first argument is from.
+
         Raises
         ------
         ShapeError
             If `out` does not fit, or whatever `describe` refuses.
         """
-        fused = fused or {}
+        result = self._call(describe, arrays, out, parameters, fused or {})
+        return as_given(result, arrays[0], out)
+
+    def _call(
+        self,
+        describe: Callable[..., KernelCall],
+        arrays: tuple[Any, ...],
+        out: Any,
+        parameters: tuple[Any, ...],
+        fused: dict[str, Any],
+    ) -> Array:
         given = (*arrays, *_fused_arrays(fused)) if fused else arrays
         key = _key(describe, given, parameters, fused)
         if key is None:
@@ -155,14 +186,21 @@ class Backend(ABC):
             key = _key(describe, given, parameters, fused)
         try:
             plan = self._plans.get(key) if key else None
-        except TypeError:  # a list among the parameters cannot be part of a key
-            key = plan = None
+        except TypeError:  # what cannot be part of a key, a list or an array
+            parameters = tuple(map(frozen, parameters))
+            fused = {n: v if n in _FUSED_ARRAYS else frozen(v) for n, v in fused.items()}
+            key = _key(describe, given, parameters, fused)
+            plan = self._plans.get(key) if key and _hashable(key) else None
         if plan is not None:
             return plan.run(given, out)
-        work = describe(*arrays, *parameters, **fused)
+        work = describe(*arrays, *map(frozen, parameters), **fused)
+        if prod(work.op.output.shape) == 0:
+            shape, dtype = work.shape or work.op.output.shape, work.op.output.dtype
+            return empty(shape, dtype) if out is None else as_output(out, shape, dtype)
+        _check_sizes(work.op)
         plan = Plan(work, self.kernel(work.op))
         result = plan.run(work.arrays, out)
-        if key and _same_objects(given, work.arrays):
+        if key and _hashable(key) and _same_objects(given, work.arrays):
             if len(self._plans) >= _MOST_PLANS:
                 self._plans.clear()
             self._plans[key] = plan
@@ -171,6 +209,25 @@ class Backend(ABC):
     @abstractmethod
     def kernel(self, op: TensorOp) -> RunnableKernel:
         """Return the kernel of an operator, compiled at most once."""
+
+
+def _check_sizes(op: TensorOp) -> None:
+    """Refuse what a kernel cannot count: sums over nothing, and indices beyond 32 bits.
+
+    Raises
+    ------
+    ShapeError
+        Naming the argument.
+    """
+    for spec in (*op.inputs, op.output):
+        elements = prod(spec.shape)
+        if elements == 0:
+            raise ShapeError(f"{spec.name} of shape {spec.shape} is empty, the result is not")
+        if elements >= _MOST_ELEMENTS:
+            raise ShapeError(
+                f"{spec.name} of shape {spec.shape} has {elements} elements; kernels index up to "
+                f"{_MOST_ELEMENTS - 1}: split it along the first axis"
+            )
 
 
 def _key(
@@ -189,6 +246,14 @@ def _key(
         key += fused
         key += [value is None if n in _FUSED_ARRAYS else value for n, value in fused.items()]
     return tuple(key)
+
+
+def _hashable(key: tuple[Any, ...]) -> bool:
+    try:
+        hash(key)
+    except TypeError:
+        return False
+    return True
 
 
 def _fused_arrays(fused: dict[str, Any]) -> list[Any]:

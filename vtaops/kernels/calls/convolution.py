@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from math import prod
+from typing import Any, ClassVar
 
 import numpy as np
 
 from vtaops.errors import ShapeError
-from vtaops.kernels.arrays import Array, as_array, as_output, dtype_name
+from vtaops.kernels.arrays import Array, as_array, as_given, as_output, dtype_name
 from vtaops.kernels.calls.arguments import FLOAT, PRODUCT, check_shapes, frozen, tail
 from vtaops.kernels.calls.backend import Backend, KernelCall
 from vtaops.kernels.ops import Conv1dOp, Conv2dOp, DepthwiseOp, PackedConv2dOp, SlidingWindow
@@ -16,9 +17,15 @@ from vtaops.kernels.ops.common import ACCUMULATOR
 from vtaops.layout import Layout
 from vtaops.shapes import as_pair, four_sides
 
+_VECTOR = 16
+"""Results from which on a row of them fills a vector of any processor."""
+
 
 class ConvolutionCalls(Backend):
     """Convolutions and their fusions."""
+
+    joins_rows: ClassVar[bool] = False
+    """Whether kernels write the rows of a strided 1x1 convolution as one."""
 
     def conv2d(
         self,
@@ -26,7 +33,7 @@ class ConvolutionCalls(Backend):
         kernel: Any,
         *,
         strides: int | tuple[int, int] = 1,
-        padding: int | tuple[int, ...] = 0,
+        padding: int | tuple[int, ...] | str = 0,
         dilation: int | tuple[int, int] = 1,
         groups: int = 1,
         out: Any = None,
@@ -44,14 +51,15 @@ class ConvolutionCalls(Backend):
             Vertical and horizontal.
         padding : int, (int, int) or (int, int, int, int)
             Zeros around the image: everywhere, (vertical, horizontal), or (top, left, bottom,
-            right).
+            right); "same" for a result of the image's size (as PyTorch: the odd one at the bottom
+            and right), "valid" for none.
         groups : int
             Groups of channels that do not mix.
         out : array, optional
             Where to write.
         **fused
             bias (O,), scale_shift (two of (O,)), batch_norm (gamma, beta, mean, variance of (O,)),
-            epsilon, residual (shape of the result), activation "relu" or "relu6"; for int8: bias,
+            epsilon, residual (shape of the result), activation (see `activation`); for int8: bias,
             residual, activation, shift (arithmetic right shift), clip (low, high), giving int8.
             All are computed in the same kernel, in this order.
 
@@ -65,7 +73,7 @@ class ConvolutionCalls(Backend):
         ShapeError
             If shapes, dtypes or parameters do not fit.
         """
-        parameters = (strides, padding, dilation, groups)
+        parameters = (strides, padding, dilation, groups, self.joins_rows)
         return self.call(_conv2d, (data, kernel), out, parameters, fused)
 
     def conv2d_nchwc(
@@ -74,7 +82,7 @@ class ConvolutionCalls(Backend):
         kernel: Any,
         *,
         strides: int | tuple[int, int] = 1,
-        padding: int | tuple[int, ...] = 0,
+        padding: int | tuple[int, ...] | str = 0,
         dilation: int | tuple[int, int] = 1,
         out: Any = None,
         **fused: Any,
@@ -110,7 +118,7 @@ class ConvolutionCalls(Backend):
         kernel: Any,
         *,
         strides: int | tuple[int, int] = 1,
-        padding: int | tuple[int, ...] = 0,
+        padding: int | tuple[int, ...] | str = 0,
         dilation: int | tuple[int, int] = 1,
         out: Any = None,
         **fused: Any,
@@ -120,9 +128,9 @@ class ConvolutionCalls(Backend):
         Parameters
         ----------
         data : array_like
-            (N, C, H, W); float32, giving float32, or int8, giving int32.
+            (N, C, H, W); float32, giving float32, or int8 or uint8, giving int32.
         kernel : array_like
-            (C, M, KH, KW) with the channel multiplier M, of the data's dtype.
+            (C, M, KH, KW) with the channel multiplier M; float32, or int8 for integer data.
         strides, padding, dilation, out
             As `conv2d`.
         **fused
@@ -143,7 +151,7 @@ class ConvolutionCalls(Backend):
         pointwise: Any,
         *,
         strides: int | tuple[int, int] = 1,
-        padding: int | tuple[int, ...] = 0,
+        padding: int | tuple[int, ...] | str = 0,
         dilation: int | tuple[int, int] = 1,
         activation: str | None = None,
         out: Any = None,
@@ -213,24 +221,28 @@ class ConvolutionCalls(Backend):
         x = as_array(data, "data", PRODUCT)
         if x.ndim == 3:
             steps = (strides, dilation, groups)
-            return self._conv1d_ncw(x, kernel, steps, padding, out, fused)
+            result = self._conv1d_ncw(x, kernel, steps, padding, out, fused)
+            return as_given(result, data, out)
         if (strides, dilation, groups) != (1, 1, 1) or fused:
             raise ShapeError("strides, dilation, groups and fused operations need data (N, C, W)")
-        return self.call(_conv1d, (x, kernel), out, (padding, flip))
+        return as_given(self.call(_conv1d, (x, kernel), out, (padding, flip)), data, out)
 
     def _conv1d_ncw(
         self,
         x: Array,
         kernel: Any,
         steps: tuple[int, int, int],
-        padding: int | tuple[int, int],
+        padding: int | tuple[int, ...] | str,
         out: Any,
         fused: dict[str, Any],
     ) -> Array:
         """Convolve NCW data as images of one row."""
         strides, dilation, groups = steps
-        before, behind = as_pair("padding", frozen(padding))
         w = as_array(kernel, "kernel", PRODUCT, rank=3)
+        if isinstance(padding, str):
+            window = window_of((1, w.shape[2]), (1, strides), padding, (1, dilation))
+            padding = window.padding[1::2]
+        before, behind = as_pair("padding", frozen(padding))
         if fused.get("residual") is not None:
             residual = as_array(fused["residual"], "residual", ("float32", "int32"), rank=3)
             fused = {**fused, "residual": residual[:, :, None, :]}
@@ -243,11 +255,9 @@ class ConvolutionCalls(Backend):
             groups=groups,
             **fused,
         )[:, :, 0, :]
-        if out is None:
-            return result
-        target = as_output(out, result.shape, result.dtype.name)
-        target[...] = result
-        return target
+        if out is not None:
+            as_output(out, result.shape, result.dtype.name)[...] = result
+        return result
 
 
 def pack_int8_kernel(kernel: Any, block: int = 16) -> Array:
@@ -274,7 +284,14 @@ def pack_int8_kernel(kernel: Any, block: int = 16) -> Array:
 
 
 def _conv2d(
-    data: Any, kernel: Any, strides: Any, padding: Any, dilation: Any, groups: int, **fused: Any
+    data: Any,
+    kernel: Any,
+    strides: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+    joins_rows: bool,
+    **fused: Any,
 ) -> KernelCall:
     x = as_array(data, "data", PRODUCT, rank=4)
     dtype = dtype_name(x)
@@ -290,13 +307,16 @@ def _conv2d(
     op = Conv2dOp(n, c, height, width, w.shape[0], window, groups, dtype, end.epilogue)
     arrays = (x, w, *end.arrays)
     check_shapes(op, arrays)
-    if groups == c > 1 and w.shape[0] % c == 0 and dtype != "uint8":
+    if groups == c > 1 and w.shape[0] % c == 0:
         multiplier = w.shape[0] // c
         depthwise = DepthwiseOp(n, c, height, width, window, multiplier, dtype, end.epilogue)
         return KernelCall(depthwise, arrays)
-    if _pointwise(window):
+    if window.kernel == (1, 1) and not any(window.padding):
         # As if the image were one long row: no tails at the ends of rows.
-        return KernelCall(replace(op, height=1, width=height * width), arrays, op.output.shape)
+        if window.strides == (1, 1):
+            return KernelCall(replace(op, height=1, width=height * width), arrays, op.output.shape)
+        if joins_rows and groups == 1 and dtype == "float32" and prod(op.out_size) >= _VECTOR:
+            return KernelCall(replace(op, joined=True), arrays, op.output.shape)
     return KernelCall(op, arrays)
 
 
@@ -319,9 +339,9 @@ def _conv2d_nchwc(
 def _depthwise_conv2d(
     data: Any, kernel: Any, strides: Any, padding: Any, dilation: Any, **fused: Any
 ) -> KernelCall:
-    x = as_array(data, "data", ("float32", "int8"), rank=4)
+    x = as_array(data, "data", PRODUCT, rank=4)
     dtype = dtype_name(x)
-    w = as_array(kernel, "kernel", (dtype,), rank=4)
+    w = as_array(kernel, "kernel", FLOAT if dtype == "float32" else ("int8",), rank=4)
     window = window_of(w.shape[2:], strides, padding, dilation)
     end = tail(accumulator=ACCUMULATOR[dtype], **fused)
     n, c, height, width = x.shape
@@ -334,20 +354,24 @@ def _depthwise_conv2d(
 def _conv1d(data: Any, kernel: Any, padding: Any, flip: bool) -> KernelCall:
     x = as_array(data, "data", FLOAT, rank=1)
     w = as_array(kernel, "kernel", FLOAT, rank=1)
-    ends = as_pair("padding", frozen(padding))
+    ends = as_pair("padding", padding)
     return KernelCall(Conv1dOp(x.shape[0], w.shape[0], ends, flip), (x, w))
 
 
-def _pointwise(window: SlidingWindow) -> bool:
-    """Whether each result depends on one pixel, so that rows need not be told apart."""
-    return (*window.kernel, *window.strides, *window.padding) == (1, 1, 1, 1, 0, 0, 0, 0)
-
-
 def window_of(kernel: tuple[int, ...], strides: Any, padding: Any, dilation: Any) -> SlidingWindow:
-    """Return the window of a call's parameters."""
-    return SlidingWindow(
-        (kernel[0], kernel[1]),
-        as_pair("strides", frozen(strides)),
-        four_sides(frozen(padding)),
-        as_pair("dilation", frozen(dilation)),
-    )
+    """Return the window of a call's parameters.
+
+    Raises
+    ------
+    ShapeError
+        If they are no integers, or padding is "same" with a stride.
+    """
+    steps, gaps = as_pair("strides", strides), as_pair("dilation", dilation)
+    if padding == "valid":
+        padding = 0
+    if padding == "same":
+        if steps != (1, 1):
+            raise ShapeError(f"padding 'same' needs strides of 1; they are {steps}")
+        high, wide = ((k - 1) * d for k, d in zip(kernel, gaps, strict=True))
+        padding = (high // 2, wide // 2, high - high // 2, wide - wide // 2)
+    return SlidingWindow((kernel[0], kernel[1]), steps, four_sides(padding), gaps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,9 @@ from vtaops.kernels.arrays import Array, as_array, dtype_name
 from vtaops.kernels.calls.arguments import FLOAT, check_shapes, tail
 from vtaops.kernels.calls.backend import Backend, KernelCall
 from vtaops.kernels.ops import NormalizeOp, UnaryOp
+from vtaops.kernels.ops.activations import ACTIVATIONS
 from vtaops.kernels.ops.elementwise import broadcast_op
+from vtaops.kernels.ops.epilogue import INTEGER_ACTIVATIONS
 
 ARITHMETIC = ("float32", "float64", "int8", "uint8", "int32")
 """dtypes of elementwise arithmetic. Integers wrap, as NumPy's do."""
@@ -58,16 +61,28 @@ class ElementwiseCalls(Backend):
         return self.call(_binary, (a, b), out, ("maximum",))
 
     def relu(self, data: Any, *, out: Any = None) -> Array:
-        """Return the elements of an array, negative ones as 0.
+        """Return the elements of an array, negative ones as 0; see `activation`."""
+        return self.call(_activation, (data,), out, ("relu",))
+
+    def activation(self, data: Any, name: str, *, out: Any = None) -> Array:
+        """Return a function of each element of an array.
 
         Parameters
         ----------
         data : array_like
-            Of any shape; float32, float64, int8 or int32.
+            Of any shape; float32. For "relu" and "relu6" also float64, int8 or int32.
+        name : str
+            "relu", "relu6", "sigmoid", "silu", "hard_sigmoid", "hard_swish", "gelu" (exact) or
+            "tanh", as PyTorch defines them.
         out : array, optional
             Where to write.
+
+        Raises
+        ------
+        ShapeError
+            If there is no such function, or not for the dtype.
         """
-        return self.call(_relu, (data,), out)
+        return self.call(_activation, (data,), out, (name,))
 
     def scale_shift(
         self, data: Any, scale: Any, shift: Any, *, activation: str | None = None, out: Any = None
@@ -81,7 +96,7 @@ class ElementwiseCalls(Backend):
         scale, shift : array_like
             (C,).
         activation : str, optional
-            "relu" or "relu6".
+            See `activation`.
         out : array, optional
             Where to write.
         """
@@ -110,7 +125,7 @@ class ElementwiseCalls(Backend):
         epsilon : float
             Added to the variance.
         activation : str, optional
-            "relu" or "relu6".
+            See `activation`.
         out : array, optional
             Where to write.
         """
@@ -133,9 +148,12 @@ def _binary(a: Any, b: Any, name: str) -> KernelCall:
     return KernelCall(op, (x, y), np.broadcast_shapes(x.shape, y.shape))
 
 
-def _relu(data: Any) -> KernelCall:
-    x = as_array(data, "data", ("float32", "float64", "int8", "int32"))
-    return KernelCall(UnaryOp("relu", x.size, dtype_name(x)), (x,), x.shape)
+def _activation(data: Any, name: str) -> KernelCall:
+    if name not in ACTIVATIONS:
+        raise ShapeError(f"activation is {name!r}; give one of {', '.join(ACTIVATIONS)}")
+    dtypes = ("float32", "float64", "int8", "int32") if name in INTEGER_ACTIVATIONS else FLOAT
+    x = as_array(data, "data", dtypes)
+    return KernelCall(UnaryOp(name, x.size, dtype_name(x)), (x,), x.shape)
 
 
 def _scale_shift(data: Any, scale: Any, shift: Any, activation: str | None) -> KernelCall:
@@ -161,6 +179,6 @@ def _normalize(data: Any, **fused: Any) -> KernelCall:
         raise ShapeError(f"data has shape {x.shape}; it needs at least the axes (N, C)")
     end = tail(**fused)
     n, c = x.shape[:2]
-    op = NormalizeOp(n, c, x.size // (n * c), end.epilogue)
+    op = NormalizeOp(n, c, prod(x.shape[2:]), end.epilogue)
     check_shapes(op, (x.reshape(op.output.shape), *end.arrays))
     return KernelCall(op, (x, *end.arrays), x.shape)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from vtaops.kernels.arrays import Array, as_array
-from vtaops.kernels.calls.arguments import FLOAT, frozen
+from vtaops.kernels.calls.arguments import FLOAT
 from vtaops.kernels.calls.backend import Backend, KernelCall
 from vtaops.kernels.ops import GlobalPoolOp, PoolOp, SlidingWindow
 from vtaops.shapes import as_pair, four_sides
@@ -22,6 +23,7 @@ class PoolingCalls(Backend):
         strides: int | tuple[int, int] | None = None,
         padding: int | tuple[int, ...] = 0,
         dilation: int | tuple[int, int] = 1,
+        ceil_mode: bool = False,
         out: Any = None,
     ) -> Array:
         """Return the maximum over each window of float32 NCHW data.
@@ -38,6 +40,8 @@ class PoolingCalls(Backend):
             Minus infinity around the image; at most half the window.
         dilation : int or (int, int)
             Distance of the pixels of a window.
+        ceil_mode : bool
+            Windows may reach over the padded image at the bottom and right, if they begin inside.
         out : array, optional
             Where to write.
 
@@ -46,7 +50,7 @@ class PoolingCalls(Backend):
         ShapeError
             If shapes, dtypes or parameters do not fit.
         """
-        parameters = ("max", kernel_size, strides, padding, dilation)
+        parameters = ("max", kernel_size, strides, padding, dilation, bool(ceil_mode))
         return self.call(_pool, (data,), out, parameters)
 
     def avg_pool2d(
@@ -57,18 +61,20 @@ class PoolingCalls(Backend):
         strides: int | tuple[int, int] | None = None,
         padding: int | tuple[int, ...] = 0,
         count_include_pad: bool = True,
+        ceil_mode: bool = False,
         out: Any = None,
     ) -> Array:
         """Return the average over each window of float32 NCHW data.
 
         Parameters
         ----------
-        data, kernel_size, strides, padding, out
+        data, kernel_size, strides, padding, ceil_mode, out
             As `max_pool2d`; the padding is zero.
         count_include_pad : bool
-            Divide by the size of the window, else by the number of pixels inside the image.
+            Divide by the pixels of the window that lie in the padded image, else in the image.
         """
-        parameters = ("avg", kernel_size, strides, padding, 1, bool(count_include_pad))
+        flags = bool(ceil_mode), bool(count_include_pad)
+        parameters = ("avg", kernel_size, strides, padding, 1, *flags)
         return self.call(_pool, (data,), out, parameters)
 
     def global_max_pool2d(self, data: Any, *, out: Any = None) -> Array:
@@ -87,18 +93,18 @@ def _pool(
     strides: Any,
     padding: Any,
     dilation: Any,
+    ceil_mode: bool,
     include_padding: bool = True,
 ) -> KernelCall:
     x = as_array(data, "data", FLOAT, rank=4)
-    size = as_pair("kernel_size", frozen(kernel_size))
-    window = SlidingWindow(
-        size,
-        size if strides is None else as_pair("strides", frozen(strides)),
-        four_sides(frozen(padding)),
-        as_pair("dilation", frozen(dilation)),
-    )
+    size = as_pair("kernel_size", kernel_size)
+    steps = size if strides is None else as_pair("strides", strides)
+    window = SlidingWindow(size, steps, four_sides(padding), as_pair("dilation", dilation))
     n, c, height, width = x.shape
-    return KernelCall(PoolOp(kind, n, c, height, width, window, include_padding), (x,))
+    beyond = window.beyond(height, width) if ceil_mode else (0, 0)
+    top, left, bottom, right = window.padding
+    window = replace(window, padding=(top, left, bottom + beyond[0], right + beyond[1]))
+    return KernelCall(PoolOp(kind, n, c, height, width, window, include_padding, beyond), (x,))
 
 
 def _global_pool(data: Any, kind: str) -> KernelCall:

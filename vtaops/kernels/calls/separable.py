@@ -22,7 +22,7 @@ class SeparableCalls(ConvolutionCalls):
         pointwise: Any,
         *,
         strides: int | tuple[int, int] = 1,
-        padding: int | tuple[int, ...] = 0,
+        padding: int | tuple[int, ...] | str = 0,
         dilation: int | tuple[int, int] = 1,
         activation: str | None = None,
         out: Any = None,

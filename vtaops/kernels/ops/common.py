@@ -6,7 +6,6 @@ Knows nothing of schedules or of arrays.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -128,6 +127,22 @@ class SlidingWindow:
             )
         return rows, columns
 
+    def beyond(self, height: int, width: int) -> tuple[int, int]:
+        """Return the rows and columns by which one more window would reach over the padded image.
+
+        None where it would begin behind the image and its padding at the top or left, or where the
+        windows end with the image (PyTorch's ``ceil_mode``).
+        """
+        found = []
+        for axis, extent in enumerate((height, width)):
+            padded = extent + self.padding[axis] + self.padding[axis + 2]
+            stride = self.strides[axis]
+            span = (self.kernel[axis] - 1) * self.dilation[axis] + 1
+            start = ceil_div(padded - span, stride) * stride
+            inside = start < extent + self.padding[axis]
+            found.append(max(start + span - padded, 0) if inside else 0)
+        return found[0], found[1]
+
     def _positions(self, extent: int, axis: int) -> int:
         span = (self.kernel[axis] - 1) * self.dilation[axis] + 1
         return (extent - span) // self.strides[axis] + 1
@@ -148,6 +163,44 @@ def pad_image(image: Tensor, window: SlidingWindow, value: Expr, name: str = "pa
     return te.compute((*lead, height + top + bottom, width + left + right), pixel, name=name)
 
 
+def largest(a: Expr, b: Expr) -> Expr:
+    """Return the greater of two; NaN if one is, as NumPy and PyTorch have it."""
+    return tirx.max(a, b) if _integer(a) else tirx.Select(tirx.any(a > b, tirx.isnan(a)), a, b)
+
+
+def smallest(a: Expr, b: Expr) -> Expr:
+    """Return the lesser of two; NaN if one is."""
+    return tirx.min(a, b) if _integer(a) else tirx.Select(tirx.any(a < b, tirx.isnan(a)), a, b)
+
+
+def at_least(low: Expr, x: Expr) -> Expr:
+    """Return the greater of a number and `x`; NaN if `x` is: one comparison less than `largest`."""
+    return tirx.max(x, low) if _integer(x) else tirx.Select(x < low, low, x)
+
+
+def at_most(high: Expr, x: Expr) -> Expr:
+    """Return the lesser of a number and `x`; NaN if `x` is."""
+    return tirx.min(x, high) if _integer(x) else tirx.Select(x > high, high, x)
+
+
+def _integer(x: Expr) -> bool:
+    return "int" in dtype_of(x)
+
+
+def dtype_of(x: Expr) -> str:
+    """Return the dtype of an expression."""
+    return str(x.expr_ty())
+
+
+def lowest(dtype: str) -> Expr:
+    """Return what is neutral for a maximum: minus infinity, or the least integer."""
+    return tirx.const(float("-inf"), dtype) if "float" in dtype else tirx.min_value(dtype)
+
+
+reduce_largest = te.comm_reducer(largest, lowest, name="largest")
+"""``reduce_largest(value, axis)``: the te reduction by `largest`."""
+
+
 def zero(dtype: str) -> Expr:
     """Return the constant 0 of a dtype."""
     return tirx.const(0, dtype)
@@ -159,10 +212,6 @@ def window_axes(window: SlidingWindow) -> tuple[Expr, Expr]:
         te.reduce_axis((0, window.kernel[0]), name="kh"),
         te.reduce_axis((0, window.kernel[1]), name="kw"),
     )
-
-
-Accumulate = Callable[..., Expr]
-"""A te reduction such as ``te.sum``."""
 
 
 def ceil_div(value: int, divisor: int) -> int:

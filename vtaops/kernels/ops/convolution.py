@@ -67,6 +67,8 @@ class Conv2dOp(_WindowedSum):
         float32, int8 or uint8 data; the kernel is float32 or int8.
     epilogue : Epilogue
         What follows the sum.
+    joined : bool
+        The rows of the result, and of a residual, are one: (batch, O, 1, rows * columns).
 
     Raises
     ------
@@ -83,6 +85,7 @@ class Conv2dOp(_WindowedSum):
     groups: int = 1
     dtype: str = "float32"
     epilogue: Epilogue = NOTHING
+    joined: bool = False
 
     def __post_init__(self) -> None:
         if self.groups < 1 or self.in_channels % self.groups or self.out_channels % self.groups:
@@ -113,7 +116,9 @@ class Conv2dOp(_WindowedSum):
 
     @property
     def _shape(self) -> tuple[int, ...]:
-        return (self.batch, self.out_channels, *self.out_size)
+        rows, columns = self.out_size
+        size = (1, rows * columns) if self.joined else (rows, columns)
+        return (self.batch, self.out_channels, *size)
 
     @property
     def flops(self) -> int:
@@ -130,6 +135,8 @@ class Conv2dOp(_WindowedSum):
 
         def tap(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
             source = c // self.group_out * self.group_in + channel
+            if self.joined:
+                i, j = j // self.out_size[1], j % self.out_size[1]
             pixel = padded[n, source, i * sh + kh * dh, j * sw + kw * dw].astype(self.accumulator)
             weight = tensors["kernel"][c, channel, kh, kw].astype(self.accumulator)
             return te.sum(pixel * weight, axis=[channel, kh, kw])
@@ -150,7 +157,7 @@ class DepthwiseOp(_WindowedSum):
     multiplier : int
         Results per channel, M; the kernel is (channels, M, rows, columns).
     dtype : str
-        float32 or int8.
+        float32, int8 or uint8 data; the kernel is float32 or int8.
     epilogue : Epilogue
         What follows the sum.
     """
@@ -177,7 +184,7 @@ class DepthwiseOp(_WindowedSum):
         kernel = (self.channels, self.multiplier, *self.window.kernel)
         return (
             TensorSpec("data", (self.batch, self.channels, self.height, self.width), self.dtype),
-            TensorSpec("kernel", kernel, self.dtype),
+            TensorSpec("kernel", kernel, "float32" if self.dtype == "float32" else "int8"),
             *self.epilogue.inputs(self.out_channels, self._shape, self.accumulator),
         )
 

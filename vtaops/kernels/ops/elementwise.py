@@ -6,18 +6,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
-from tvm import te, tirx
+from tvm import te
 
 from vtaops.errors import ShapeError
-from vtaops.kernels.ops.common import Expr, Tensor, TensorOp, TensorSpec
+from vtaops.kernels.ops.activations import ACTIVATIONS
+from vtaops.kernels.ops.common import (
+    Expr,
+    Tensor,
+    TensorOp,
+    TensorSpec,
+    largest,
+    smallest,
+)
 from vtaops.kernels.ops.epilogue import Epilogue
 
 BINARY: dict[str, Callable[[Expr, Expr], Expr]] = {
     "add": lambda a, b: a + b,
     "subtract": lambda a, b: a - b,
     "multiply": lambda a, b: a * b,
-    "minimum": tirx.min,
-    "maximum": tirx.max,
+    "minimum": smallest,
+    "maximum": largest,
 }
 """The arithmetic of two tensors, by NumPy's names."""
 
@@ -50,7 +58,7 @@ class BroadcastOp(TensorOp):
 
     @property
     def output(self) -> TensorSpec:
-        shape = tuple(max(a, b) for a, b in zip(self.shape_a, self.shape_b, strict=True))
+        shape = tuple(b if a == 1 else a for a, b in zip(self.shape_a, self.shape_b, strict=True))
         return TensorSpec("C", shape, self.dtype)
 
     @property
@@ -111,7 +119,7 @@ def _alike(last: list[int], a: int, b: int) -> bool:
 
 @dataclass(frozen=True)
 class UnaryOp(TensorOp):
-    """relu of all elements of a vector."""
+    """A function of all elements of a vector, by its name in `ACTIVATIONS`."""
 
     name: str
     size: int
@@ -131,10 +139,8 @@ class UnaryOp(TensorOp):
 
     def declare(self) -> list[Tensor]:
         a = self.inputs[0].placeholder()
-        result = te.compute(
-            (self.size,), lambda i: tirx.max(a[i], tirx.const(0, self.dtype)), name="C"
-        )
-        return [a, result]
+        function = ACTIVATIONS[self.name]
+        return [a, te.compute((self.size,), lambda i: function(a[i]), name="C")]
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from tvm import te, tirx
 
 from vtaops.errors import ShapeError
+from vtaops.kernels.ops.activations import ACTIVATIONS
 from vtaops.kernels.ops.common import Expr, Tensor, TensorSpec
 
-ACTIVATIONS = ("relu", "relu6")
+INTEGER_ACTIVATIONS = ("relu", "relu6")
+"""Activations of int32 sums."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Epilogue:
     residual : bool
         Add a tensor of the shape of the result.
     activation : str or None
-        "relu" or "relu6".
+        A key of `ACTIVATIONS`; of integers, A key of `ACTIVATIONS`.
     shift : int or None
         Arithmetic right shift of an int32 result.
     clip : (int, int) or None
@@ -49,7 +51,9 @@ class Epilogue:
 
     def __post_init__(self) -> None:
         if self.activation is not None and self.activation not in ACTIVATIONS:
-            raise ShapeError(f"activation is {self.activation!r}; give one of {ACTIVATIONS}")
+            raise ShapeError(
+                f"activation is {self.activation!r}; give one of {', '.join(ACTIVATIONS)}"
+            )
         if self.scale_shift and self.batch_norm is not None:
             raise ShapeError("scale_shift and batch_norm exclude each other: fold them into one")
         if self.shift is not None and not 0 <= self.shift <= 31:
@@ -138,9 +142,7 @@ class Epilogue:
 
     def _limit(self, value: Expr, dtype: str) -> Expr:
         if self.activation is not None:
-            value = tirx.max(value, tirx.const(0, dtype))
-        if self.activation == "relu6":
-            value = tirx.min(value, tirx.const(6, dtype))
+            value = ACTIVATIONS[self.activation](value)
         if self.clip is not None:
             low, high = (tirx.const(limit, dtype) for limit in self.clip)
             value = tirx.max(tirx.min(value, high), low).astype("int8")

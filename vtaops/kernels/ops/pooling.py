@@ -35,7 +35,10 @@ class PoolOp(TensorOp):
     window : SlidingWindow
         Kernel size, strides, padding, dilation.
     count_padding : bool
-        An average divides by the whole window, also at the border; else by the pixels inside.
+        An average divides by the window with its padding; else by the pixels inside the image.
+    beyond : (int, int)
+        Rows and columns of the window's padding, at the bottom and right, that never count: those
+        by which PyTorch's ``ceil_mode`` reaches over the padded image.
 
     Raises
     ------
@@ -50,12 +53,14 @@ class PoolOp(TensorOp):
     width: int
     window: SlidingWindow
     count_padding: bool = True
+    beyond: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
         self.window.output(self.height, self.width)
         for axis in (0, 1):
             span = (self.window.kernel[axis] - 1) * self.window.dilation[axis] + 1
-            if 2 * max(self.window.padding[axis], self.window.padding[axis + 2]) > span:
+            behind = self.window.padding[axis + 2] - self.beyond[axis]
+            if 2 * max(self.window.padding[axis], behind) > span:
                 raise ShapeError(
                     f"padding is {self.window.padding}; pooling allows at most half the window "
                     f"{self.window.kernel}"
@@ -86,21 +91,26 @@ class PoolOp(TensorOp):
 
     def weight(self, i: Expr, j: Expr) -> Expr:
         """Return the factor of an average at result row `i`, column `j`."""
-        one = tirx.const(1.0, "float32")
-        if self.count_padding or not any(self.window.padding):
+        padded = any(self.beyond) or not self.count_padding
+        if not padded or not any(self.window.padding):
             return tirx.const(1.0 / prod(self.window.kernel), "float32")
-        rows = self._inside(i, 0, self.height)
-        columns = self._inside(j, 1, self.width)
-        return one / (rows * columns).astype("float32")
+        count = self._counted(i, 0, self.height) * self._counted(j, 1, self.width)
+        return tirx.const(1.0, "float32") / count.astype("float32")
 
-    def _inside(self, position: Expr, axis: int, extent: int) -> Expr:
-        """Count the taps of a window that lie inside the image along one axis."""
-        first = position * self.window.strides[axis] - self.window.padding[axis]
-        total: Expr = tirx.const(0, "int32")
-        for tap in range(self.window.kernel[axis]):
-            at = first + tap * self.window.dilation[axis]
-            total = total + tirx.all(at >= 0, at < extent).astype("int32")
-        return total
+    def _counted(self, position: Expr, axis: int, extent: int) -> Expr:
+        """Return the number of a window's taps that an average counts along one axis."""
+        before, behind = self.window.padding[axis], self.window.padding[axis + 2]
+        low, high = 0, extent
+        if self.count_padding:
+            low, high = -before, extent + behind - self.beyond[axis]
+        first, step = position * self.window.strides[axis] - before, self.window.dilation[axis]
+
+        def taps_before(border: int) -> Expr:
+            # Arithmetic, since TVM 0.27 cannot make a vector of a condition.
+            count = tirx.floordiv(border - first + step - 1, step)
+            return tirx.max(tirx.min(count, self.window.kernel[axis]), 0)
+
+        return taps_before(high) - taps_before(low)
 
     def declare(self) -> list[Tensor]:
         data = self.inputs[0].placeholder()

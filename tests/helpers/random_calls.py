@@ -1,0 +1,342 @@
+"""Random calls of `vtaops.cpu` against NumPy and SciPy in double precision.
+
+Sizes up to 200 (several whole tiles of every kernel), strided and read-only views, NaN and
+infinities. ``python tests/helpers/random_calls.py --count 2000`` runs many of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+from scipy import special
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from helpers.kernel_reference import conv2d_reference, depthwise_reference, windows
+from vtaops import cpu
+
+SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-30, 1e30], "float32")
+
+
+class Draw:
+    """Random arguments from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+
+    def size(self, most: int = 200) -> int:
+        """Small sizes, sizes around tiles, and any."""
+        kind = self.rng.integers(3)
+        if kind == 0:
+            return int(self.rng.integers(1, min(most, 9) + 1))
+        if kind == 1:
+            near = int(self.rng.integers(1, 5)) * 16 + int(self.rng.integers(-1, 2))
+            return max(1, min(most, near))
+        return int(self.rng.integers(1, most + 1))
+
+    def below(self, most: int) -> int:
+        return int(self.rng.integers(most))
+
+    def pick(self, *values):
+        return values[self.rng.integers(len(values))]
+
+    def array(self, *shape, dtype="float32", specials=False):
+        """Return an array: plain, a strided view, transposed in memory, reversed, or read-only."""
+        kind = self.below(5)
+        real = tuple(2 * n for n in shape) if kind == 1 and np.prod(shape) < 1e5 else shape
+        if dtype.startswith("float"):
+            values = self.rng.standard_normal(real).astype(dtype)
+            if specials:
+                at = self.rng.random(real) < 0.02
+                values[at] = self.rng.choice(SPECIAL, int(at.sum()))
+        else:
+            limits = np.iinfo(dtype)
+            values = self.rng.integers(limits.min, limits.max + 1, real).astype(dtype)
+        if real != shape:
+            values = values[tuple(slice(None, None, 2) for _ in shape)]
+        elif kind == 2:
+            values = np.asfortranarray(values)
+        elif kind == 3 and shape:
+            values = values[::-1]
+        elif kind == 4:
+            values.flags.writeable = False
+        return values
+
+    def space(self, most: int, largest_kernel: int = 5):
+        """Return (height, width, kernel, strides, padding, dilation) that admit a result."""
+        kernel = tuple(int(self.rng.integers(1, largest_kernel + 1)) for _ in "hw")
+        dilation = tuple(self.pick(1, 1, 1, 2) for _ in "hw")
+        strides = tuple(self.pick(1, 1, 2, 3) for _ in "hw")
+        padding = tuple(self.below(3) for _ in "tlbr")
+        if self.below(2):  # as networks have them
+            kernel, dilation = (kernel[0],) * 2, (1, 1)
+            strides, padding = (strides[0],) * 2, (kernel[0] // 2,) * 4
+        spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
+        height, width = (max(self.size(most), span) for span in spans)
+        return height, width, kernel, strides, padding, dilation
+
+
+def _epilogue(draw, shape, channels):
+    """Return fused keywords, and the function of the sums that they mean."""
+    fused, steps = {}, []
+    at = (1, -1) + (1,) * (len(shape) - 2)
+    if draw.below(2):
+        bias = fused["bias"] = draw.array(channels)
+        steps.append(lambda t: t + bias.reshape(at))
+    if draw.below(4) == 0:
+        scale, shift = fused["scale_shift"] = (draw.array(channels), draw.array(channels))
+        steps.append(lambda t: t * scale.reshape(at) + shift.reshape(at))
+    if draw.below(4) == 0:
+        residual = fused["residual"] = draw.array(*shape)
+        steps.append(lambda t: t + residual)
+    if draw.below(2):
+        name = fused["activation"] = draw.pick(*ACTIVATIONS)
+        steps.append(ACTIVATIONS[name])
+
+    def finish(total):
+        for step in steps:
+            total = step(total)
+        return total
+
+    return fused, finish
+
+
+def _shape(n, c, height, width, kernel, strides, padding, dilation):
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
+    rows = (height + padding[0] + padding[2] - spans[0]) // strides[0] + 1
+    columns = (width + padding[1] + padding[3] - spans[1]) // strides[1] + 1
+    return n, c, rows, columns
+
+
+ACTIVATIONS = {
+    "relu": lambda x: np.maximum(x, 0),
+    "relu6": lambda x: np.clip(x, 0, 6),
+    "sigmoid": special.expit,
+    "silu": lambda x: x * special.expit(x),
+    "hard_sigmoid": lambda x: np.clip(x + 3, 0, 6) / 6,
+    "hard_swish": lambda x: x * (np.clip(x + 3, 0, 6) / 6),
+    "gelu": lambda x: x * special.ndtr(x),
+    "tanh": np.tanh,
+}
+
+
+def matmul(draw):
+    m, n, k = draw.size(), draw.size(), draw.size()
+    transposed = draw.below(2)
+    a, b = draw.array(m, k), draw.array(*((n, k) if transposed else (k, n)))
+    fused, finish = _epilogue(draw, (m, n), n)
+    call = cpu.dense if transposed else cpu.matmul
+    total = a.astype("float64") @ (b.T if transposed else b)
+    return call(a, b, **fused), finish(total)
+
+
+def stacked_matmul(draw):
+    batch, m, n, k = draw.pick((3,), (2, 2), (1, 3)), draw.size(40), draw.size(40), draw.size(40)
+    a = draw.array(*batch, m, k)
+    b = draw.array(*draw.pick((*batch, k, n), (k, n)))
+    return cpu.matmul(a, b), a.astype("float64") @ b
+
+
+def int8_matmul(draw):
+    m, n, k = draw.size(), draw.size(), draw.size()
+    transposed = draw.below(2)
+    a = draw.array(m, k, dtype=draw.pick("int8", "uint8"))
+    b = draw.array(*((n, k) if transposed else (k, n)), dtype="int8")
+    call = cpu.dense if transposed else cpu.matmul
+    return call(a, b), a.astype("int32") @ (b.T if transposed else b).astype("int32")
+
+
+def conv2d(draw):
+    groups = draw.pick(1, 1, 1, 2, 3)
+    ins, outs = draw.size(40), draw.size(70)
+    height, width, *rest = draw.space(200 if ins * outs < 200 else 40)
+    kernel, strides, padding, dilation = rest
+    if draw.below(3) == 0:
+        kernel, padding = (1, 1), (0, 0, 0, 0)
+    n = draw.pick(1, 1, 2)
+    x, w = draw.array(n, groups * ins, height, width), draw.array(groups * outs, ins, *kernel)
+    shape = _shape(n, groups * outs, height, width, kernel, strides, padding, dilation)
+    fused, finish = _epilogue(draw, shape, groups * outs)
+    total = conv2d_reference(x, w, strides, padding, dilation, groups)
+    keywords = dict(strides=strides, padding=padding, dilation=dilation, groups=groups, **fused)
+    return cpu.conv2d(x, w, **keywords), finish(total)
+
+
+def int8_conv2d(draw):
+    groups, ins, outs = draw.pick(1, 1, 2), draw.size(40), draw.size(50)
+    height, width, kernel, strides, padding, dilation = draw.space(40, 3)
+    x = draw.array(1, groups * ins, height, width, dtype=draw.pick("int8", "uint8"))
+    w = draw.array(groups * outs, ins, *kernel, dtype="int8")
+    keywords = {"strides": strides, "padding": padding, "dilation": dilation, "groups": groups}
+    return cpu.conv2d(x, w, **keywords), conv2d_reference(x, w, strides, padding, dilation, groups)
+
+
+def depthwise(draw):
+    channels, multiplier = draw.size(40), draw.pick(1, 1, 2)
+    height, width, kernel, strides, padding, dilation = draw.space(200 if channels < 9 else 50)
+    kind = draw.pick("float32", "float32", "int8", "uint8")
+    x = draw.array(1, channels, height, width, dtype=kind)
+    wide = "float32" if kind == "float32" else "int8"
+    w = draw.array(channels, multiplier, *kernel, dtype=wide)
+    keywords = {"strides": strides, "padding": padding, "dilation": dilation}
+    total, finish = depthwise_reference(x, w, strides, padding, dilation), lambda t: t
+    if kind == "float32":
+        fused, finish = _epilogue(draw, total.shape, total.shape[1])
+        keywords |= fused
+    return cpu.depthwise_conv2d(x, w, **keywords), finish(total)
+
+
+def pool(draw):
+    height, width, kernel, strides, padding, dilation = draw.space(200, 4)
+    padding = tuple(min(p, kernel[i % 2] // 2) for i, p in enumerate(padding))
+    x = draw.array(1, draw.size(12), height, width, specials=True)
+    keywords = {"strides": strides, "padding": padding}
+    if draw.below(2):
+        view = windows(x, kernel, strides, padding, dilation, -np.inf)
+        return cpu.max_pool2d(x, kernel, dilation=dilation, **keywords), view.max(axis=(4, 5))
+    include = bool(draw.below(2))
+    result = cpu.avg_pool2d(x, kernel, count_include_pad=include, **keywords)
+    total = windows(x.astype("float64"), kernel, strides, padding, (1, 1)).sum(axis=(4, 5))
+    inside = windows(np.ones_like(x), kernel, strides, padding, (1, 1)).sum(axis=(4, 5))
+    return result, total / (kernel[0] * kernel[1] if include else inside)
+
+
+def global_pool(draw):
+    x = draw.array(draw.size(4), draw.size(20), draw.size(60), draw.size(60), specials=True)
+    if draw.below(2):
+        return cpu.global_max_pool2d(x), x.max(axis=(2, 3), keepdims=True)
+    return cpu.global_avg_pool2d(x), x.astype("float64").mean(axis=(2, 3), keepdims=True)
+
+
+def softmax(draw):
+    x = draw.array(draw.size(50), draw.size(), specials=draw.below(2)) * np.float32(5)
+    axis = draw.pick(-1, -1, 0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return cpu.softmax(x, axis=axis), special.softmax(x.astype("float64"), axis)
+
+
+def arithmetic(draw):
+    name = draw.pick("add", "subtract", "multiply", "minimum", "maximum")
+    shape = [draw.size(60) for _ in range(draw.below(4))]
+    kind = draw.pick("float32", "float32", "int8", "uint8", "int32", "float64")
+    pair = []
+    for _ in "ab":
+        kept = [1 if draw.below(3) == 0 else extent for extent in shape]
+        kept = kept[draw.below(len(kept) + 1) :] if draw.below(2) else kept
+        pair.append(draw.array(*kept, dtype=kind, specials=True))
+    return getattr(cpu, name)(*pair), getattr(np, name)(*pair)
+
+
+def overlapping(draw):
+    n = draw.size(60)
+    buffer = np.array(draw.array(2 * n, n), order="C")
+    start = draw.below(n + 1)
+    out, a, b = buffer[start : start + n], buffer[:n], draw.array(n, n)
+    if draw.below(2):
+        expected = a.astype("float64") @ b
+        return cpu.matmul(a, b, out=out), expected
+    expected = a.astype("float64") + b
+    return cpu.add(a, b, out=out), expected
+
+
+def activation(draw):
+    name = draw.pick(*ACTIVATIONS)
+    x = draw.array(draw.size(), draw.size(9), specials=True) * np.float32(4)
+    return cpu.activation(x, name), ACTIVATIONS[name](x.astype("float64"))
+
+
+def conv1d(draw):
+    length, taps = draw.size(), draw.pick(1, 3, 7, 13)
+    length = max(length, taps)
+    if draw.below(2):
+        x, w, flip = draw.array(length), draw.array(taps), bool(draw.below(2))
+        total = np.convolve(x.astype("float64"), w if flip else w[::-1], "valid")
+        return cpu.conv1d(x, w, flip=flip), total
+    c, o, padding, stride = draw.size(20), draw.size(40), draw.below(taps // 2 + 1), draw.pick(1, 2)
+    x, w = draw.array(2, c, length), draw.array(o, c, taps)
+    sides = (0, padding, 0, padding)
+    total = conv2d_reference(x[:, :, None], w[:, :, None], (1, stride), sides, (1, 1))
+    return cpu.conv1d(x, w, padding=padding, strides=stride), total[:, :, 0]
+
+
+def batch_norm(draw):
+    shape = (draw.size(4), draw.size(60), draw.size(40), draw.size(40))[: draw.pick(2, 3, 4)]
+    x, c = draw.array(*shape, specials=True), shape[1]
+    gamma, beta, mean = (draw.array(c) for _ in range(3))
+    variance = np.abs(draw.array(c)) + np.float32(0.1)
+    at = (1, -1) + (1,) * (len(shape) - 2)
+    scale = gamma.astype("float64") / np.sqrt(variance.astype("float64") + 1e-5)
+    expected = x * scale.reshape(at) + (beta - mean * scale).reshape(at)
+    return cpu.batch_norm(x, gamma, beta, mean, variance), expected
+
+
+FAMILIES = (
+    matmul,
+    stacked_matmul,
+    int8_matmul,
+    conv2d,
+    int8_conv2d,
+    depthwise,
+    pool,
+    global_pool,
+    softmax,
+    arithmetic,
+    overlapping,
+    activation,
+    conv1d,
+    batch_norm,
+)
+
+
+def check(seed: int) -> None:
+    """Make the call of a seed and compare it with its reference.
+
+    Raises
+    ------
+    AssertionError
+        If they differ by more than float32 sums may.
+    """
+    family = FAMILIES[seed % len(FAMILIES)]
+    with np.errstate(all="ignore"):
+        result, expected = family(Draw(seed))
+        assert result.shape == np.shape(expected), family.__name__
+        if result.dtype.kind in "iu":
+            assert np.array_equal(result, expected), family.__name__
+            return
+        finite = np.isfinite(expected) & (np.abs(expected) < 3e37)
+        # What overflows float32 alone may be infinite, or NaN where infinities met.
+        plain = ~finite & ~(np.isfinite(expected) & (np.abs(expected) >= 3e37))
+        np.testing.assert_allclose(
+            result[finite], expected[finite], rtol=1e-3, atol=1e-3, err_msg=family.__name__
+        )
+        np.testing.assert_array_equal(result[plain], expected[plain], family.__name__)
+
+
+def main() -> None:
+    """Run many calls; print those that fail."""
+    from vtaops.kernels import cache
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--first", type=int, default=0)
+    given = parser.parse_args()
+    cache._store = lambda executable, path: None  # type: ignore[assignment]
+    failed = 0
+    for seed in range(given.first, given.first + given.count):
+        try:
+            check(seed)
+        except Exception as error:
+            failed += 1
+            name = FAMILIES[seed % len(FAMILIES)].__name__
+            print(f"seed {seed} ({name}): {type(error).__name__} {str(error)[:400]}", flush=True)
+        if seed % 100 == 99:
+            print(f"{seed + 1 - given.first} calls, {failed} failed", flush=True)
+    sys.exit(failed > 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""What the compiler of networks makes of a graph: what is free, what is folded, what is refused."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import vtaops
+from vtaops.graph import (
+    AveragePool,
+    ChannelShuffle,
+    Concat,
+    Convolution,
+    Graph,
+    MaxPool,
+    Multiply,
+    Requantization,
+    Slice,
+)
+from vtaops.network import plan_model
+from vtaops.program import Role
+from vtaops.views import Patches, constant_digits, constant_values
+
+RNG = np.random.default_rng(7)
+
+
+def int8(*shape):
+    return RNG.integers(-128, 128, shape).astype(np.int8)
+
+
+def convolution(inputs, outputs, kernel=1, padding=0, **options):
+    weight = int8(outputs, inputs, kernel, kernel)
+    bias = RNG.integers(-9000, 9000, outputs).astype(np.int32)
+    return Convolution(weight, bias, Requantization(1, 9), padding=(padding,) * 4, **options)
+
+
+def compiled(graph, config="pynq"):
+    """Compile; make sure that it computes what it means."""
+    model = vtaops.compile_model(graph, config)
+    arrays = [int8(*tensor.shape) for tensor in graph.inputs]
+    found, expected = model.run(*arrays), model.reference(*arrays)
+    pairs = (
+        [(found, expected)]
+        if isinstance(expected, np.ndarray)
+        else zip(found, expected, strict=True)
+    )
+    assert all(np.array_equal(a, b) for a, b in pairs)
+    return model
+
+
+@given(st.lists(st.integers(-240000, 240000), min_size=1, max_size=9))
+def test_constants_are_sums_of_products(values):
+    digits = constant_digits(np.array(values), 16)
+    assert digits.dtype == np.int8
+    assert (digits.astype(int) @ constant_values(16)).tolist() == values
+
+
+def test_constants_that_do_not_fit_are_refused():
+    assert constant_digits(np.array([1 << 18]), 16) is None
+    assert constant_digits(np.array([-(1 << 18)]), 16) is None
+    assert constant_digits(np.array([127 * 128 * 15]), 16) is not None
+
+
+def test_patches_are_the_windows():
+    x = int8(2, 3, 7, 6)
+    view = Patches(3, 2, 2, 1, 1, 2, 1, 0, 2, 1, constants=4)
+    found = view.apply(x)
+    assert found.shape == view.shape(x.shape)
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 2), (0, 1)))
+    for n, i, j in np.ndindex(2, *found.shape[2:]):
+        window = padded[n, :, 2 * i : 2 * i + 3, [j, j + 2]]
+        assert found[n, :18, i, j].tolist() == window.transpose(2, 0, 1).ravel().tolist()
+        assert found[n, 18:, i, j].tolist() == [-128, -128, -128, 1]
+
+
+@pytest.mark.parametrize("zero_point", [0, -14])
+def test_a_first_layer_fills_its_tiles(zero_point):
+    graph = Graph()
+    x = graph.input("x", (1, 3, 20, 20), zero_point=zero_point)
+    graph.output(graph.add(convolution(3, 64, 7, 3, strides=(2, 2)), x))
+    (program,) = compiled(graph).programs
+    # 147 pixels of a window are 10 blocks, and the bias lies in the last of them.
+    assert program.stats().gemm_counter == 10 * 4 * 100
+    assert program.stats().alu_counter == 3 * 4 * 100  # the shift and the two bounds
+
+
+def test_concatenations_slices_and_shuffles_are_free():
+    graph = Graph()
+    x = graph.input("x", (1, 16, 6, 6))
+    parts = [graph.add(convolution(16, channels), x) for channels in (24, 10, 20)]
+    joined = graph.add(ChannelShuffle(2), graph.add(Concat(1), *parts))
+    half = graph.add(Slice(1, 5, 32), joined)
+    graph.output(graph.add(convolution(27, 16), half))
+    (program,) = compiled(graph).programs
+    assert [record.kind for record in program.operators] == ["Conv2d"] * 4
+    scratch = [buffer for buffer in program.buffers if buffer.role is Role.SCRATCH]
+    assert len(scratch) == 1  # the three parts lie in one image
+
+
+def test_slots_are_used_again():
+    graph = Graph()
+    x = graph.input("x", (1, 16, 16, 16))
+    for _ in range(6):
+        x = graph.add(convolution(16, 16, 3, 1), x)
+    graph.output(x)
+    (program,) = compiled(graph).programs
+    assert program.arena_nbytes == 2 * 16 * 16 * 16
+
+
+def test_equal_layers_share_their_micro_ops():
+    counts = []
+    for layers in (1, 4):
+        graph = Graph()
+        x = graph.input("x", (1, 32, 8, 8))
+        for _ in range(layers):
+            x = graph.add(convolution(32, 32, 3, 1), x)
+        graph.output(x)
+        counts.append(len(compiled(graph).programs[0].micro_ops))
+    assert counts[1] == counts[0]
+
+
+def test_what_vta_cannot_is_named_and_runs_on_the_host():
+    graph = Graph()
+    x = graph.input("x", (1, 16, 6, 6))
+    scales = Requantization([40000] * 15 + [50000], 24)
+    y = graph.add(Convolution(int8(16, 16, 1, 1), None, scales), x, name="scaled")
+    window = {"kernel": (3, 3), "padding": (1, 1, 1, 1)}
+    y = graph.add(AveragePool(**window, exclude_padding=True), y, name="mean")
+    graph.output(graph.add(Multiply(Requantization(1, 7)), y, x, name="product"))
+    reasons = {row.name: (row.where, row.reason) for row in plan_model(graph, "pynq").rows}
+    assert reasons["scaled"] == (
+        "host",
+        "its scales need a multiplier or a shift for each channel; "
+        "this VTA shifts all channels alike",
+    )
+    assert "count other numbers of pixels" in reasons["mean"][1]
+    assert "cannot multiply two tensors" in reasons["product"][1]
+    assert plan_model(graph, "pynq", capabilities="full").rows[2].where == "vta"
+    assert compiled(graph).programs == ()
+
+
+def test_what_fits_no_scratchpad_runs_on_the_host():
+    graph = Graph()
+    x = graph.input("x", (1, 16, 16, 16))
+    graph.output(graph.add(MaxPool((16, 16), (1, 1)), x))
+    (row,) = compiled(graph, "tiny").plan
+    assert row.where == "host"
+    assert "fits the scratchpads" in row.reason

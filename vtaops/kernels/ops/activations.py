@@ -1,0 +1,121 @@
+"""Activations and the exponential, in arithmetic that every vector unit has.
+
+Calls of a mathematical library would leave the vectors. NaN and infinities go through them as
+through NumPy's and PyTorch's functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import sqrt
+
+from tvm import tirx
+
+from vtaops.kernels.ops.common import Expr, at_least, at_most, dtype_of
+
+_LOG2_E = 1.4426950408889634
+_ROUNDING = 12582912.0
+"""1.5 * 2**23: a float32 to which it is added is rounded to an integer, in its lowest bits."""
+
+_UNDERFLOW = -87.33654
+"""The logarithm of the least normal float32."""
+
+
+def exponential(x: Expr) -> Expr:
+    """Return exp(x) for float32 x <= 0; results below the least normal number are 0.
+
+    exp(x) = 2**n * exp(r) with n = round(x / ln 2) and |r| <= ln(2)/2 (Cody & Waite, 1980: ln 2 in
+    two parts); exp(r) by its Taylor polynomial of degree 7, whose remainder is below half a unit
+    in the last place. 2**n is built from its exponent bits.
+    """
+    # As an integer, since TVM's simplifier would let the constant cancel.
+    rounded = tirx.reinterpret("int32", x * _f32(_LOG2_E) + _f32(_ROUNDING))
+    n = tirx.reinterpret("float32", rounded) - _f32(_ROUNDING)
+    r = x - n * _f32(0.693359375) - n * _f32(-2.12194440e-4)
+    power = _f32(1.0 / 5040.0)
+    for factorial in (720.0, 120.0, 24.0, 6.0, 2.0, 1.0, 1.0):
+        power = power * r + _f32(1.0 / factorial)
+    exponent = (rounded + tirx.const(127, "int32")) << tirx.const(23, "int32")
+    scale = tirx.reinterpret("float32", exponent)
+    return tirx.Select(x < _f32(_UNDERFLOW), _f32(0.0), power * scale)
+
+
+def relu(x: Expr) -> Expr:
+    """Return max(x, 0)."""
+    return at_least(tirx.const(0, dtype_of(x)), x)
+
+
+def relu6(x: Expr) -> Expr:
+    """Return min(max(x, 0), 6)."""
+    return at_most(tirx.const(6, dtype_of(x)), relu(x))
+
+
+def sigmoid(x: Expr) -> Expr:
+    """Return 1 / (1 + exp(-x)) of float32."""
+    small = exponential(_minus_magnitude(x))
+    return tirx.Select(x < _f32(0.0), small, _f32(1.0)) / (small + _f32(1.0))
+
+
+def silu(x: Expr) -> Expr:
+    """Return x * sigmoid(x) of float32 (also called swish)."""
+    return x * sigmoid(x)
+
+
+def hard_sigmoid(x: Expr) -> Expr:
+    """Return min(max(x + 3, 0), 6) / 6 of float32."""
+    return relu6(x + _f32(3.0)) * _f32(1.0 / 6.0)
+
+
+def hard_swish(x: Expr) -> Expr:
+    """Return x * hard_sigmoid(x) of float32."""
+    return x * hard_sigmoid(x)
+
+
+def gelu(x: Expr) -> Expr:
+    """Return x * (1 + erf(x / sqrt(2))) / 2 of float32.
+
+    erf by Abramowitz & Stegun, 7.1.26: its error is at most 1.5e-7.
+    """
+    minus = _minus_magnitude(x)
+    t = _f32(1.0) / (_f32(1.0) - minus * _f32(0.3275911 / sqrt(2.0)))
+    series = _f32(1.061405429)
+    for coefficient in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
+        series = series * t + _f32(coefficient)
+    # Below -14 the square underflows anyway; infinity would multiply 0.
+    near = at_least(_f32(-14.0), minus)
+    beyond = series * t * exponential(near * near * _f32(-0.5))
+    return x * _f32(0.5) * tirx.Select(x < _f32(0.0), beyond, _f32(2.0) - beyond)
+
+
+def tanh(x: Expr) -> Expr:
+    """Return tanh(x) of float32: (1 - e) / (1 + e) with e = exp(-2 |x|), odd near 0."""
+    small = exponential(_minus_magnitude(x) * _f32(2.0))
+    size = (_f32(1.0) - small) / (_f32(1.0) + small)
+    square = x * x
+    # Near 0 the difference would cancel: the series of degree 7, whose remainder is below 1e-8.
+    near = _f32(-17.0 / 315.0)
+    for coefficient in (2.0 / 15.0, -1.0 / 3.0, 1.0):
+        near = near * square + _f32(coefficient)
+    far = tirx.Select(x < _f32(0.0), -size, size)
+    return tirx.Select(square < _f32(0.04), x * near, far)
+
+
+ACTIVATIONS: dict[str, Callable[[Expr], Expr]] = {
+    "relu": relu,
+    "relu6": relu6,
+    "sigmoid": sigmoid,
+    "silu": silu,
+    "hard_sigmoid": hard_sigmoid,
+    "hard_swish": hard_swish,
+    "gelu": gelu,
+    "tanh": tanh,
+}
+"""Functions of one element, by name."""
+
+
+def _f32(value: float) -> Expr:
+    return tirx.const(value, "float32")
+
+
+def _minus_magnitude(x: Expr) -> Expr:
+    return tirx.Select(x < _f32(0.0), x, -x)
