@@ -197,7 +197,7 @@ def test_a_built_model_is_found_again():
 @needs_tools
 def test_trace_shows_the_chosen_window(tmp_path):
     import numpy as np
-    from program_builder import PROGRAMS
+    from helpers.program_builder import PROGRAMS
 
     program = PROGRAMS["small_gemm"]()
     arrays = [np.zeros(buffer.shape, buffer.dtype) for buffer in program.inputs]
