@@ -396,10 +396,11 @@ def compiled_programs() -> dict[str, Program]:
 
 def linked_programs() -> dict[str, Program]:
     """Link operators: blocks of ResNet-18 in the slots of an arena, a border, parts of a buffer."""
-    pynq = vtaops.HardwareConfig.load("pynq")
+    pynq, extended = map(vtaops.HardwareConfig.load, ("pynq", "pynq_ext"))
     return {
         "linked: two blocks": linked_resnet18(16, pynq, first=2, last=6)[0],
         "linked: block with stride": linked_resnet18(17, pynq, first=6, last=9)[0],
+        "linked: with extensions": linked_resnet18(16, extended, first=2, last=4)[0],
         "linked: border and parts": _bordered_image(),
     }
 

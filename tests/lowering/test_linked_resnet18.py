@@ -68,6 +68,17 @@ def test_tokens_of_the_network_are_needed(benchmarks, network):
             mutants[number].program.verify()
 
 
+def test_the_network_uses_extensions(benchmarks, network):
+    """Where the hardware has them: fewer cycles, the same scores."""
+    extended = HardwareConfig.load("pynq_ext")
+    program, arrays, expected, _ = benchmarks[0].linked_resnet18(32, extended, classes=100)
+    program.verify()
+    with Fsim(extended, seed=1) as device:
+        np.testing.assert_array_equal(program.run(device, *arrays), expected)
+    np.testing.assert_array_equal(expected, network[2])
+    assert program.cycles() < network[0].cycles()
+
+
 @needs_tools
 def test_a_stage_runs_on_tsim(benchmarks):
     """Two blocks of the first stage, in three slots of which two overlap."""

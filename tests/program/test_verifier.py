@@ -999,6 +999,7 @@ def test_the_verifier_shares_no_code_with_the_compiler():
         "vtaops.config",
         "vtaops.errors",
         "vtaops.isa",
+        "vtaops.program.features",
         "vtaops.program.program",
     }
 
