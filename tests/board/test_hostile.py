@@ -60,15 +60,22 @@ def raw(server, login: bytes | None = SECRET, timeout: float = 10.0) -> socket.s
     """Connect to a server; log in unless `login` is None."""
     stream = socket.create_connection(parse_address(server.address), timeout)
     if login is not None:
-        connection = Connection(stream)
-        deadline = time.monotonic() + timeout
-        hello, _ = connection.receive(deadline=deadline)
-        nonce = "00" * 32
-        answer = {"op": "login", "id": 0, "protocol": PROTOCOL_VERSION, "nonce": nonce}
-        answer["proof"] = proof(login, "client", hello["nonce"], nonce)
-        connection.send(answer, deadline=deadline)
-        connection.receive(deadline=deadline)
+        try:
+            _log_in(Connection(stream), login, timeout)
+        except BaseException:
+            stream.close()
+            raise
     return stream
+
+
+def _log_in(connection: Connection, secret: bytes, timeout: float) -> None:
+    deadline = time.monotonic() + timeout
+    hello, _ = connection.receive(deadline=deadline)
+    nonce = "00" * 32
+    answer = {"op": "login", "id": 0, "protocol": PROTOCOL_VERSION, "nonce": nonce}
+    answer["proof"] = proof(secret, "client", hello["nonce"], nonce)
+    connection.send(answer, deadline=deadline)
+    connection.receive(deadline=deadline)
 
 
 def message(text: bytes, payload: bytes = b"") -> bytes:

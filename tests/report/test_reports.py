@@ -17,7 +17,7 @@ from helpers.program_builder import PROGRAMS, PYNQ, TINY
 from typer.testing import CliRunner
 
 import vtaops
-from vtaops import Conv2d, HardwareConfig, Tiling, cli
+from vtaops import Conv2d, Conv2dTranspose, HardwareConfig, Tiling, cli
 from vtaops.config import Memory
 from vtaops.errors import ConfigError, ShapeError, UnsupportedError, VTAError
 from vtaops.isa import Gemm, Load
@@ -325,7 +325,7 @@ def test_variants_name_what_varies_and_say_why_some_cannot_exist():
 
 
 def test_sweep_counts_occurrences_and_keeps_failures():
-    huge = Conv2d(in_channels=16, out_channels=16, height=1, width=600, kernel=(1, 600))
+    huge = Conv2dTranspose(in_channels=16, out_channels=16, height=4, width=4, kernel=64)
     workloads = [Workload("small", OP, 3), Workload("huge", huge, 1)]
     (small,) = sweep([TINY], workloads[:1])
     assert small.complete

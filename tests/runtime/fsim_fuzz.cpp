@@ -24,7 +24,8 @@ Source read_source(const char* path) {
   std::ifstream file(path);
   Source source;
   Geometry& g = source.geometry;
-  file >> g.batch >> g.block >> g.uop_depth >> g.inp_depth >> g.wgt_depth >> g.acc_depth;
+  file >> g.batch >> g.block >> g.uop_depth >> g.inp_depth >> g.wgt_depth >> g.acc_depth >>
+      g.post_rows;
   std::string kind, field;
   unsigned offset, width;
   bool is_signed;
@@ -42,7 +43,7 @@ void set_field(std::vector<uint64_t>& word, const Encoding::Slot& slot, uint64_t
 }
 
 uint64_t opcode_of(const std::string& kind) {
-  const char* const by_opcode[] = {"Load", "Store", "Gemm", "Finish", "Alu"};
+  const char* const by_opcode[] = {"Load", "Store", "Gemm", "Finish", "Alu", "Post"};
   uint64_t opcode = 0;
   while (kind != by_opcode[opcode]) ++opcode;
   return opcode;
@@ -53,7 +54,8 @@ uint64_t opcode_of(const std::string& kind) {
 int main(int argc, char** argv) {
   if (argc != 4) return 2;
   const Source source = read_source(argv[1]);
-  const char* const kinds[] = {"Load", "Store", "Gemm", "Alu"};
+  const char* const kinds[] = {"Load", "Store", "Gemm", "Alu", "Post"};
+  const int kind_count = source.geometry.post_rows ? 5 : 4;
   std::size_t finished = 0, refused = 0;
   for (int program = 0; program < std::atoi(argv[2]); ++program) {
     std::mt19937_64 random(std::strtoull(argv[3], nullptr, 10) + program);
@@ -78,14 +80,14 @@ int main(int argc, char** argv) {
     const std::size_t count = 1 + below(8);
     for (std::size_t i = 0; i <= count; ++i) {
       const bool last = i == count;
-      const std::string kind = last ? "Finish" : kinds[below(4)];
+      const std::string kind = last ? "Finish" : kinds[below(kind_count)];
       std::vector<uint64_t> word(2);
       for (const auto& [name, slot] : source.table.at(kind)) {
         const bool token = name.rfind("pop_", 0) == 0 || name.rfind("push_", 0) == 0;
         uint64_t value = below(4);
         if (token) value = below(60) == 0;
         if (name == "dram_base") value = buffers[below(3)].address / (1 << below(8)) + below(64);
-        if (name == "memory") value = kind == "Store" ? 4 : below(6);
+        if (name == "memory") value = kind == "Store" ? 4 : below(8);
         if (name == "alu_op") value = below(5);
         if (name == "x_size" || name == "iter_in") value = below(40);
         if (name == "opcode") continue;

@@ -770,7 +770,7 @@ def test_memory_is_finite_and_reused(fsim: Fsim) -> None:
         assert buffer.address + buffer.nbytes <= 1 << 32
         assert not second.address <= buffer.address < second.address + half
     for nbytes in (0, -1, (1 << 32) + 1):
-        with pytest.raises(DeviceError, match="cannot allocate"):
+        with pytest.raises(DeviceError, match="must be an integer in 1"):
             fsim.alloc(nbytes)
 
 

@@ -58,7 +58,7 @@ def fuzzer(tmp_path_factory) -> Path:
     return folder / "fuzz"
 
 
-@pytest.mark.parametrize("name", ["tiny", "4x8_i8w8a32_15_16_16_18"])
+@pytest.mark.parametrize("name", ["tiny", "4x8_i8w8a32_15_16_16_18", "pynq_ext"])
 def test_hostile_words_touch_no_memory_but_their_own(fuzzer, name, tmp_path):
     source = tmp_path / "encoding.txt"
     source.write_text(describe(HardwareConfig.load(name)))

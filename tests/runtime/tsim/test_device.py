@@ -525,8 +525,8 @@ def test_overflow_checks_need_fsim():
 
 
 def test_instruction_address_is_checked(tiny):
-    for address in (8, -16, 1 << 32):
-        with pytest.raises(DeviceError, match="multiple of 16 below"):
+    for address, message in ((8, "multiple of 16"), (-16, "in 0"), (1 << 32, "in 0")):
+        with pytest.raises(DeviceError, match=message):
             tiny.launch(address, 1, 1.0)
 
 

@@ -48,6 +48,8 @@ using uint4 = Vector<uint, 4>;
 using uint2 = Vector<uint, 2>;
 using char4 = Vector<schar, 4>;
 using uchar4 = Vector<uchar, 4>;
+using ushort2 = Vector<ushort, 2>;
+using ushort4 = Vector<ushort, 4>;
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 static inline float2 make_float2(float x, float y) { return {x, y}; }
 static inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }

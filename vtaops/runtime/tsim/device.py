@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from vtaops.capabilities import FULL
 from vtaops.config import INSTRUCTION_BYTES, PAGE_BYTES, HardwareConfig
 from vtaops.errors import ConfigError, DeadlockError, DeviceError, DeviceTimeout, NoRoom
 from vtaops.program.statistics import Statistics
@@ -87,6 +88,9 @@ class Tsim(Closing):
     DeviceError
         If Verilator or a C++ compiler is missing, or a build fails.
     """
+
+    capabilities = FULL
+    """What the RTL executes: all that the instruction set defines."""
 
     def __init__(
         self,
