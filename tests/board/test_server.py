@@ -422,7 +422,8 @@ BAD_REQUESTS = [
     ({"op": "keep", "buffer": 1, "sha256": "0" * 64, "nbytes": 4}, b"", "another hash"),
     ({"op": "launch", "address": 0, "count": 1, "timeout": 1.0}, b"", "one buffer"),
     ({"op": "launch", "address": 0, "count": 1, "timeout": 1e9}, b"", "at most"),
-    ({"op": "launch", "address": -(1 << 70), "count": 1 << 70, "timeout": 1.0}, b"", "one buffer"),
+    ({"op": "launch", "address": -(1 << 70), "count": 1, "timeout": 1.0}, b"", "an integer in 0"),
+    ({"op": "launch", "address": 0, "count": 1 << 70, "timeout": 1.0}, b"", "an integer in 0"),
     ({"op": "upload", "offset": 5, "total": 10}, b"x", "do not follow"),
     ({"op": "upload", "offset": 0, "total": 1 << 40}, b"x", "do not follow"),
 ]
