@@ -1,7 +1,7 @@
 # Builds the bitstream of our RTL with Vivado: block design, synthesis, implementation, timing.
 #
 # NOT RUN YET: no Vivado was at hand when this was written. The logic of the script runs in a test
-# (tests/test_vivado.py) against stand-ins for Vivado's commands, which shows that it is Tcl and does
+# (tests/runtime/tsim/test_vivado.py) against stand-ins for Vivado's commands, which shows that it is Tcl and does
 # what it says in this order, not that Vivado accepts every command and property name. Written for
 # Vivado 2020.2 or newer.
 #
