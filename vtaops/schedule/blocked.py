@@ -73,6 +73,20 @@ class Axis:
         end = begin + self.span(np.minimum(tile, self.extent - first))
         return int((self._real_before(end) - self._real_before(begin)).sum())
 
+    @property
+    def real_products(self) -> float:
+        """Share of the pixels read by the taps, of all outputs together, that lie in the image."""
+        first = np.arange(self.extent) * self.step
+        read = first[:, None] + np.array(self.taps)
+        return float((self._real_before(read + 1) - self._real_before(read)).mean())
+
+    @property
+    def inside(self) -> int:
+        """Output pixels whose whole window lies in the image."""
+        first = np.arange(self.extent) * self.step
+        real = self._real_before(first + self.window) - self._real_before(first)
+        return int((real == self.window).sum())
+
     def _real_before(self, pixels: Count) -> Count:
         return self._counts[np.minimum(pixels, len(self.real))]
 
