@@ -106,7 +106,7 @@ def test_properties_hold_always(block, parameters, tmp_path):
         ("dram_port", "any && room &&", "any &&"),
         ("dram_port", "(!rd_req_valid || rd_req_ready)", "1'b1"),
         ("dram_port", "wire retire = rd_valid && rd_last", "wire retire = rd_valid"),
-        ("dram_port", "rd_req_client  <= chosen", "rd_req_client  <= first"),
+        ("dram_port", "rd_req_client <= chosen", "rd_req_client <= first"),
         ("axi_bursts", "!hold && ", ""),
         ("axi_bursts", "else if (out_ready) out_valid", "else if (out_ready || hold) out_valid"),
         ("axi_bursts", "if (accept != complete)", "if (accept || complete)"),
