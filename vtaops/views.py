@@ -383,7 +383,8 @@ def _check_numbers(view: View, **ranges: tuple[int, int]) -> None:
 
 
 _KINDS: dict[str, type[View]] = {
-    cls.__name__: cls for cls in (Flat, Plus, BlockDiagonal, Columns, Patches, KernelColumns, Windows)
+    cls.__name__: cls
+    for cls in (Flat, Plus, BlockDiagonal, Columns, Patches, KernelColumns, Windows)
 }
 
 

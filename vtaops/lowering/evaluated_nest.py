@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.errors import ScheduleError
 from vtaops.config import WINDOW_TILES, HardwareConfig
+from vtaops.errors import ScheduleError
 from vtaops.isa import Alu, AluOp, Depthwise, Gemm
 from vtaops.lowering.expressions import Expression, Values
 from vtaops.lowering.microcode import AffineLoop, Kernel, Strides, kernels

@@ -115,8 +115,8 @@ def _columns(leaf: LeafNest, index: Expression, kernel: _Kernel) -> Loop:
             assert loop.extent == kernel.columns
             return loop
     raise ScheduleError(
-        f"the {kernel.columns} taps of a row of the kernel are one step of the hardware, {WINDOW_TILES} "
-        f"at a time; a tiling cannot part them"
+        f"the {kernel.columns} taps of a row of the kernel are multiplied {WINDOW_TILES} at a time; "
+        f"a schedule cannot part them"
     )
 
 

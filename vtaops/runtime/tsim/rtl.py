@@ -284,7 +284,7 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
     windows = "depthwise" in config.extensions
     values |= {
         "WINDOW_PARTS": WINDOW_PARTS,
-        # Input tiles that are read at once, the banks for that, tiles that the GEMM core multiplies.
+        # Input tiles that are read at once, banks for that, tiles that the GEMM core multiplies.
         "INP_READS": WINDOW_TILES if windows else 1,
         "INP_BANKS": max(values["INP_SLOTS"], _WINDOW_BANKS if windows else 1),
         "INP_GROUPS": WINDOW_PARTS if windows else 1,
