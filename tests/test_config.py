@@ -298,7 +298,7 @@ def test_a_configuration_is_immutable():
 def test_windows_need_four_parts_of_two_channels():
     narrow = {"log_block": 2, "log_batch": 1, "extensions": ("depthwise",)}
     with pytest.raises(
-        ConfigError, match="'depthwise' mixes a quarter .* tiles of 4 are too narrow"
+        ConfigError, match=r"'depthwise' mixes a quarter .* tiles of 4 are too narrow"
     ):
         HardwareConfig(**narrow)
     assert HardwareConfig(extensions=("depthwise",)).window_channels == 4

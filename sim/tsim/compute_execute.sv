@@ -82,7 +82,7 @@ module compute_execute
         assign gemm_enable[i] = v[3+i] && s[3+i].gemm;
     end
     logic [INP_GROUPS*INP_BITS-1:0] inputs;
-    window_inputs window (.tiles(inp_tiles), .windows(s[3].windows), .inputs);
+    window_inputs operand (.tiles(inp_tiles), .windows(s[3].windows), .inputs);
     gemm_core core (.clk, .enable(gemm_enable), .inp(inputs), .wgt(wgt_tile), .sums);
 
     // READ: read the accumulator, learn which of the three slots before will write it.

@@ -115,7 +115,7 @@ def _columns(leaf: LeafNest, index: Expression, kernel: _Kernel) -> Loop:
             assert loop.extent == kernel.columns
             return loop
     raise ScheduleError(
-        f"the {kernel.columns} taps of a row of the kernel are multiplied {WINDOW_TILES} at a time; "
+        f"the {kernel.columns} taps of a kernel row are multiplied {WINDOW_TILES} at a time; "
         f"a schedule cannot part them"
     )
 
