@@ -147,6 +147,9 @@ def _(op: Elementwise, arrays: list[Float]) -> Int8Array:
             "maximum": np.maximum,
         }[op.function]
         value = combine(value, second[0] * op.other_scale)
+    if op.multiplier:
+        scale = np.array(op.multiplier | op.shift << 16, np.float64)
+        return _scaled(value + op.constant, scale, op.zero_point, op.clip)
     return _int8(_clipped(_shifted(_int32(value), op.shift, op.rounding), op.clip))
 
 
@@ -167,6 +170,9 @@ def _(op: MaxPool2d, arrays: list[Float]) -> Int8Array:
 @_evaluate.register
 def _(op: AvgPool2d, arrays: list[Float]) -> Int8Array:
     total = _windows(op, arrays[0], 0.0).sum(axis=(-2, -1))
+    if op.scaling:
+        scale = np.array(op.multiplier | op.shift << 16, np.float64)
+        return _scaled(total + op.constant, scale, op.zero_point, op.clip)
     if op.count_include_pad or not any(op.window.pads):
         multiplier, shift = op.factor
         value = _shifted(_int32(total * multiplier), shift, op.rounding)

@@ -251,9 +251,7 @@ def _filled(leaf: LeafNest) -> tuple[TileBuffer, Expression]:
     return leaf.operands[0].buffer, leaf.operands[0].offset
 
 
-def _places(
-    leaf: LeafNest, tile: DenseTile, lanes: int, capacity: Capacity, threads: int
-) -> int:
+def _places(leaf: LeafNest, tile: DenseTile, lanes: int, capacity: Capacity, threads: int) -> int:
     """Return how many tiles of the buffer that a leaf fills a thread holds at once."""
     buffer, _ = _filled(leaf)
     if buffer.scratchpad in ROWS:  # all of them, or as many as there is room for

@@ -71,7 +71,7 @@ class Operator(ABC):
     @property
     @abstractmethod
     def stages(self) -> Sequence[Stage]:
-        """The steps from the sums to the result: passes of the vector ALU, or what replaces them."""
+        """The steps from sums to result: passes of the vector ALU, or what replaces them."""
 
     @property
     def features(self) -> frozenset[Feature]:

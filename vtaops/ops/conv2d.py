@@ -104,10 +104,10 @@ class Conv2d(SumOfProducts):
         (`vtaops.views.constant_digits`), instead of `bias`: one tile product instead of an ALU pass
         of two cycles.
     scales : bool
-        Whether an int32 vector (out_channels,) of fixed-point scales, ``multiplier | shift << 16`` with
-        16-bit multipliers and shifts up to 47, requantises the sums instead of `shift`:
-        ``clip(((sum * multiplier + half) >> shift) + zero_point)``, the product exact. Needs the
-        extension ``post``.
+        Whether an int32 vector (out_channels,) of fixed-point scales requantises the sums instead
+        of `shift`: ``clip(((sum * multiplier + half) >> shift) + zero_point)``, the product exact,
+        multiplier (16 bits, unsigned) and shift (0..47) being those of the channel's scale,
+        ``multiplier | shift << 16``. Needs the extension ``post``.
     zero_point : int
         With scales: what is added after the shift.
     fold_columns : bool
@@ -171,8 +171,12 @@ class Conv2d(SumOfProducts):
         require_at_least(0, **dict(zip(SIDES, self.pads, strict=True)))
         check_postprocessing(self.residual_shift, self.residual_clip)
         check_scale("residual_scale", self.residual_scale)
-        if self.scales and (self.residual_scale, self.residual_shift) != (1, 0):
-            raise ShapeError("with scales, a residual has vectors of factors, no scale and shift")
+        own = self.residual_scale, self.residual_shift, self.residual_clip
+        if self.residual and self.scales and own != (1, 0, None):
+            raise ShapeError(
+                f"residual scale, shift and clip are {own}; with scales, a residual has vectors of "
+                f"factors alone"
+            )
         require_at_least(1, groups=self.groups)
         check_groups(self.groups, self.in_channels, self.out_channels)
         if self.bias_tiles and (self.bias or self.rounding != "truncate" or self.scales):

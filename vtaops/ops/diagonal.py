@@ -19,7 +19,6 @@ from vtaops.errors import ShapeError
 from vtaops.layout import diagonal_layout
 from vtaops.program import Buffer, Role
 
-
 WIDEST = 127 * 256 + 127
 """Greatest factor that has two int8 digits."""
 

@@ -36,10 +36,10 @@ class Gemm(SumOfProducts):
     rounding : "truncate" or "half_up"
         How the shift rounds: towards minus infinity, or to the nearest, halves upwards.
     scales : bool
-        Whether an int32 vector (n,) of fixed-point scales, ``multiplier | shift << 16`` with
-        16-bit multipliers and shifts up to 47, requantises the sums instead of `shift`:
-        ``clip(((sum * multiplier + half) >> shift) + zero_point)``, the product exact. Needs the
-        extension ``post``.
+        Whether an int32 vector (n,) of fixed-point scales requantises the sums instead of
+        `shift`: ``clip(((sum * multiplier + half) >> shift) + zero_point)``, the product exact,
+        multiplier (16 bits, unsigned) and shift (0..47) being those of the channel's scale,
+        ``multiplier | shift << 16``. Needs the extension ``post``.
     zero_point : int
         With scales: what is added after the shift.
 

@@ -237,11 +237,13 @@ def scale_meaning(acc: Any, vectors: Sequence[Any], zero_point: int, clip: tuple
         As `ScaleStage`.
     """
     *bias, scale = vectors
-    total = acc + bias[0] if bias else acc
+    total = acc.astype("int64")
+    if bias:  # int32 that overflows is undefined in LLVM: it wraps by a cast
+        total = (total + bias[0].astype("int64")).astype("int32").astype("int64")
     multiplier = (scale & ((1 << MULTIPLIER_BITS) - 1)).astype("int64")
     shift = (scale >> MULTIPLIER_BITS).astype("int64")
     half = (tirx.const(1, "int64") << shift) >> tirx.const(1, "int64")
-    value = ((total.astype("int64") * multiplier + half) >> shift) + zero_point
+    value = ((total * multiplier + half) >> shift) + zero_point
     return tirx.min(tirx.max(value, clip[0]), clip[1]).astype("int32")
 
 

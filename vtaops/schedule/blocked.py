@@ -371,7 +371,8 @@ def _(op: Elementwise, config: HardwareConfig) -> BlockedShape:
         taps=1,
         alu_passes=len(op.stages),
         bias=False,
-        addends=int(op.binary),
+        addends=len(op.products) - 1,
+        scaled=int(op.multiplier > 0),
         operands=int(op.function in ("multiply", "minimum", "maximum")),
         shared_weights=1,
     )

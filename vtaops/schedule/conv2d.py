@@ -9,6 +9,7 @@ from vtaops.ops import Conv2d
 from vtaops.schedule.intrinsics import ACC_SCOPE, INP_SCOPE, WGT_SCOPE
 from vtaops.schedule.steps import (
     ImageLoops,
+    attach_chain,
     attach_loads,
     attach_output_stages,
     attach_vectors,
@@ -46,8 +47,7 @@ def schedule_conv2d(op: Conv2d, config: HardwareConfig, tiling: Tiling) -> Sched
 
 def _attach_scaled_sum(s: Schedule, op: Conv2d, loops: ImageLoops) -> None:
     """Compute a residual with factors, the convolution and their sum inside loop `tile`."""
-    for stage in reversed(op.stages):
-        place(s, stage.name, loops.tile, ACC_SCOPE)
+    attach_chain(s, op.stages, loops.tile)
     for block in ("res_conv", "res_residual_low", "res_residual_high"):
         place(s, block, loops.tile, ACC_SCOPE)
     place(s, "residual_buf", loops.tile, INP_SCOPE)

@@ -181,7 +181,7 @@ def requantize(
             T.buffer_store(dst, scale_meaning(src[tuple(lane)], values, zero_point, clip), lane)
 
     def call(dst: Any, src: Any, *parameters: Any) -> None:
-        pointers = dst.access_ptr("w"), src.access_ptr("r"), *(p.access_ptr("r") for p in parameters)
+        pointers = [dst.access_ptr("w"), *(p.access_ptr("r") for p in (src, *parameters))]
         T.evaluate(T.call_extern("int32", REQUANTIZE_CALL, zero_point, *clip, *pointers))
 
     scopes = {"bias": BIAS_SCOPE, "scales": SCALE_SCOPE}

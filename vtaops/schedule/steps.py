@@ -19,10 +19,6 @@ from vtaops.schedule import intrinsics
 from vtaops.schedule.intrinsics import ACC_SCOPE, BIAS_SCOPE, INP_SCOPE, SCALE_SCOPE, WGT_SCOPE
 from vtaops.schedule.tiling import Tiling
 
-
-CONVOLUTION = "conv"
-"""Of what stages add, a sum that has a schedule of its own."""
-
 FIRST = -2
 """Of TVM's `compute_at`: in front of all that a loop holds."""
 
@@ -80,10 +76,15 @@ def attach_vectors(s: Schedule, stages: Sequence[Stage], loop: LoopRV) -> None:
 
 def attach_stages(s: Schedule, stages: Sequence[Stage], tile: LoopRV) -> None:
     """Compute the ALU stages, and the products that they take, inside loop `tile`."""
-    for stage in reversed(stages):  # consumers first
-        place(s, stage.name, tile, ACC_SCOPE)
-    for name in sorted(tile_operands(stages) - VECTORS - {CONVOLUTION}):
+    attach_chain(s, stages, tile)
+    for name in sorted(tile_operands(stages) - VECTORS):
         attach_product(s, name, tile)
+
+
+def attach_chain(s: Schedule, stages: Sequence[Stage], loop: LoopRV) -> None:
+    """Compute stages, and nothing that they take, inside a loop."""
+    for stage in reversed(stages):  # consumers first
+        place(s, stage.name, loop, ACC_SCOPE)
 
 
 def tile_operands(stages: Sequence[Stage]) -> set[str]:
@@ -103,9 +104,13 @@ def attach_product(s: Schedule, name: str, loop: LoopRV) -> None:
     The product is not tensorized: TVM cannot do that where tiles overlap, as those of pooling
     windows do. Lowering recognises it as it stands (`vtaops.lowering.nests`).
     """
-    product = f"res_{name}"
-    place(s, product, loop, ACC_SCOPE)
+    attach_factor(s, name, loop)
     place(s, f"{name}_buf", loop, INP_SCOPE)
+
+
+def attach_factor(s: Schedule, name: str, loop: LoopRV) -> None:
+    """Compute the product ``res_{name}``, and load its weight tile, inside `loop`."""
+    place(s, f"res_{name}", loop, ACC_SCOPE)
     place(s, f"{name}_scale_buf", loop, WGT_SCOPE)
 
 
