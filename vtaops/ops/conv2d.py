@@ -253,7 +253,7 @@ class Conv2d(SumOfProducts):
             residual=residual is not None,
             **parameters,
         )
-        added = () if residual is None else (int8_array("residual", residual, "NCHW"),)
+        added: Arguments = () if residual is None else (int8_array("residual", residual, "NCHW"),)
         if op.residual and op.scales:
             added += factor_digits(op.out_channels, residual_factor)
         elif residual_factor is not None:
