@@ -220,7 +220,8 @@ def _scaled(acc: Float, scales: Float, zero_point: int, clip: tuple[int, int] | 
     shift = scale >> 16
     value = (total * (scale & 0xFFFF) + ((1 << shift) >> 1) >> shift) + zero_point
     assert clip is not None
-    return np.clip(value, *clip).astype(np.int8)
+    result: Int8Array = np.clip(value, *clip).astype(np.int8)
+    return result
 
 
 def _clipped(value: Int32Array, bounds: tuple[int, int] | None) -> Int32Array:
