@@ -191,6 +191,11 @@ def same_image(before: Tensor, after: Tensor) -> bool:
     return image_shape(before.shape) == image_shape(after.shape)
 
 
+def moves_for_dense(node: Node) -> bool:
+    """Whether a reshape moves bytes, which dense layers on VTA do not mind (`is_flattening`)."""
+    return isinstance(node.op, ops.Reshape) and not same_image(node.inputs[0], node.outputs[0])
+
+
 def is_flattening(node: Node, graph: Graph) -> bool:
     """Whether a reshape makes rows of images for dense layers, which read images as well."""
     before, after = node.inputs[0].shape, node.outputs[0].shape
