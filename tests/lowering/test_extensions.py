@@ -5,12 +5,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.random_cases import FAMILIES, random_conv2d, random_gemm, random_tiling
+from helpers.random_cases import (
+    FAMILIES,
+    random_conv2d,
+    random_gemm,
+    random_scaled,
+    random_tiling,
+)
 
 import vtaops
-from vtaops import Conv2d, Gemm, HardwareConfig, ScheduleError, ShapeError, Tiling
+from vtaops import Conv2d, Elementwise, Gemm, HardwareConfig, ShapeError, Tiling, UnsupportedError
 from vtaops.config import EXTENSIONS, POST_ROWS, Memory
-from vtaops.isa import Alu, Depthwise, Load, Post
+from vtaops.fallback import run as run_on_host
+from vtaops.isa import Alu, Load, Post
 from vtaops.isa import Gemm as Product
 from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime import Fsim
@@ -78,75 +85,102 @@ def test_more_biases_than_rows_stay_in_the_accumulators():
     assert Memory.POST not in {i.memory for i in program if isinstance(i, Load)}
 
 
-def random_windows(rng):
-    """Return a convolution whose groups fit a window, or nearly."""
-    while True:
-        groups, width = rng.randint(2, 24), rng.choice([1, 1, 1, 2, 4])
-        try:
-            return Conv2d(
-                batch=rng.choice([1, 1, 3]),
-                in_channels=groups * width,
-                out_channels=groups * width,
-                height=rng.randint(1, 12),
-                width=rng.randint(1, 14),
-                kernel=(rng.choice([1, 3, 3, 5]), rng.choice([3, 3, 3, 4, 5, 7])),
-                strides=(rng.choice([1, 1, 2, 3]), rng.choice([1, 1, 2, 3])),
-                padding=tuple(rng.randint(0, 4) for _ in range(4)),
-                dilation=(rng.choice([1, 1, 2]), rng.choice([1, 1, 1, 2])),
-                groups=groups,
-                bias=rng.random() < 0.5,
-                shift=rng.randint(0, 9),
-                clip=rng.choice([None, (-128, 127), (0, 127)]),
-                rounding=rng.choice(["truncate", "half_up"]),
-                residual=rng.random() < 0.3,
-            )
-        except ShapeError:
-            continue
+# ---------------------------------------------------------------------- fixed-point scales
 
 
-@pytest.mark.parametrize("name", ["tiny", "pynq", "4x8_i8w8a32_15_16_16_18"])
-def test_random_convolutions_of_narrow_groups(name):
-    """With tilings of all kinds, also those that part the kernel."""
-    windows = 0
-    for seed in range(8):
-        rng = random.Random(seed)
-        op, wished = random_windows(rng), [n for n in EXTENSIONS if rng.random() < 0.6]
-        extensions = tuple({"depthwise", *wished})
-        config = replace(HardwareConfig.load(name), extensions=extensions)
-        whole = op.windows(config) is not None
-        taps = rng.choice(["all", "row"] if whole else ["all", "row", "one"])
-        program = compiled(op, config, random_tiling(rng, op, config, taps))
-        windows += whole
-        assert whole == any(isinstance(i, Depthwise) for i in program)
-    assert windows > 3
+SMALL = [HardwareConfig.load(name) for name in ("tiny", "4x8_i8w8a32_15_16_16_18")]
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_scaled_operators(seed):
+    """Equal on the simulator, where the extensions are drawn too, and on the host."""
+    rng = random.Random(seed)
+    op = random_scaled(rng)
+    config = replace(rng.choice(SMALL), extensions=rng.choice([("post",), ("overwrite", "post")]))
+    tiling = random_tiling(rng, op, config) if rng.random() < 0.6 else None
+    program = vtaops.compile(op, config, tiling)
+    arrays = random_arguments(op, np.random.default_rng(seed))
+    expected = evaluate(op, arrays)
+    with Fsim(config, seed=seed) as device:
+        assert np.array_equal(program.run(device, *arrays), expected)
+    if seed % 6 == 0:
+        assert np.array_equal(run_on_host(op, arrays), expected)
+
+
+def test_scales_cost_no_pass():
+    op = Conv2d(**IMAGE, bias=True, scales=True, shift=0, zero_point=-7)
+    assert passes(compiled(op)) == 0
+
+
+def test_a_residual_with_factors_costs_three_cycles():
+    op = Conv2d(**IMAGE, scales=True, shift=0)
+    program = compiled(replace(op, residual=True))
+    tiles = 9 * 11 * 3
+    assert passes(program) == tiles  # the shift between its digits
+    assert program.stats().gemm_counter == compiled(op).stats().gemm_counter + 2 * tiles
+
+
+def test_the_limits_of_sums_multipliers_and_shifts():
+    """Sums at both ends of int32, by the bias, which wraps beyond them; all kinds of scales."""
+    channels = 48
+    low, high = -(1 << 31), (1 << 31) - 1
+    bias = np.resize([low, high, low + 1, high - 1, -1, 0, 1, 1 << 30], channels)
+    multiplier = np.resize([0, 1, 0x7FFF, 0x8000, 0xFFFF], channels)
+    shift = np.resize([0, 1, 15, 16, 31, 32, 46, 47], channels)
+    scales = (multiplier | shift << 16).astype(np.int32)
+    data = np.array([[0] * 16, [1] + [0] * 15, [-1] + [0] * 15], np.int8)
+    op, arrays = Gemm.of(
+        data,
+        np.ones((channels, 16), np.int8),
+        bias=bias.astype(np.int32),
+        scales=scales,
+        shift=0,
+        zero_point=3,
+        clip=(-128, 127),
+    )
+    expected = np.empty((3, channels), np.int64)
+    for row, added in enumerate((0, 1, -1)):
+        for c in range(channels):  # in Python's integers, which have no limits
+            total = (int(bias[c]) + added + (1 << 31)) % (1 << 32) - (1 << 31)
+            half = (1 << int(shift[c])) >> 1
+            value = ((total * int(multiplier[c]) + half) >> int(shift[c])) + 3
+            expected[row, c] = min(max(value, -128), 127)
+    with Fsim(PYNQ) as device:
+        assert np.array_equal(vtaops.compile(op, PYNQ).run(device, *arrays), expected)
+    assert np.array_equal(evaluate(op, arrays), expected)
 
 
 @pytest.mark.parametrize(
-    ("kernel", "strides", "group", "steps"),
-    [(3, 1, 1, 3), (3, 2, 1, 3), (3, 1, 4, 3), ((5, 3), 1, 2, 5), (5, 1, 1, 10), (7, 2, 1, 21)],
+    ("parameters", "message"),
+    [
+        ({"shift": 8}, "shift is 8; with scales"),
+        ({"clip": None}, "clip is None; with scales"),
+        ({"zero_point": 128}, "zero_point is 128"),
+        ({"multiplier": True}, "exclude each other"),
+        ({"residual": True, "residual_shift": 2}, "vectors of factors"),
+        ({"scales": False, "zero_point": 1}, "part of the bias"),
+    ],
 )
-def test_a_row_of_the_kernel_is_a_step(kernel, strides, group, steps):
-    """Of three taps; wider rows take windows that overlap by a tap at most."""
-    op = Conv2d(
-        in_channels=32, out_channels=32, groups=32 // group, kernel=kernel, strides=strides,
-        height=15, width=15, padding=0,
-    )  # fmt: skip
-    tiles = 2 * op.out_size[0] * op.out_size[1]
-    assert compiled(op).stats().gemm_counter == steps * tiles
+def test_what_scales_refuse(parameters, message):
+    with pytest.raises(ShapeError, match=message):
+        Conv2d(**{"scales": True, "shift": 0, **parameters})
 
 
-def test_other_groups_are_products_of_tiles():
-    shape = {"height": 6, "width": 6, "in_channels": 16, "groups": 16}
-    for other in (
-        Conv2d(**shape, out_channels=32),
-        Conv2d(**shape | {"groups": 2}, out_channels=16),
-        Conv2d(**shape, out_channels=16, kernel=(3, 1), padding=0),
-        Conv2d(**shape, out_channels=16, dilation=2, padding=2),
-    ):
-        assert not any(isinstance(i, Depthwise) for i in compiled(other))
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"multiplier": 1 << 16}, "16 bits"),
+        ({"multiplier": 5, "shift": 48}, "shift is 48"),
+        ({"constant": 5}, "need a multiplier"),
+        ({"multiplier": 5, "scale": 32640}, "within 32639"),
+        ({"scale": 128}, "scale"),
+    ],
+)
+def test_what_a_scaled_sum_refuses(parameters, message):
+    with pytest.raises(ShapeError, match=message):
+        Elementwise("add", (1, 16, 4, 4), **parameters)
 
 
-def test_a_tiling_cannot_part_a_window():
-    op = Conv2d(in_channels=16, out_channels=16, groups=16, height=6, width=6)
-    with pytest.raises(ScheduleError, match="taps is 'one'; windows of this kernel's rows"):
-        vtaops.compile(op, PYNQ, Tiling(oc=16, ic=16, taps="one"))
+def test_scales_need_the_extension():
+    with pytest.raises(UnsupportedError, match="no extension 'post'"):
+        vtaops.compile(Gemm(scales=True, shift=0), "pynq")

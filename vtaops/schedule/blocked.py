@@ -110,12 +110,16 @@ class BlockedShape:
         Further inputs of the output's shape that accumulate onto it, each with a weight tile.
     constants : int
         Constants that accumulate onto the output, each a weight tile for each block of channels.
+    digits : int
+        Weight tiles for each block of channels that multiply an addend, instead of one.
     operands : int
         Of these addends, those that need accumulators of their own.
     staged : bool
         Whether the input is copied to accumulators.
     shared_weights : int
         Weight tiles that all channels share, instead of `taps` for each pair of channel blocks.
+    scaled : int
+        Whether each channel block has a row of post-processing parameters.
     parts : int
         Parts of the kernel that are loaded and multiplied one after the other, each of `taps`.
     """
@@ -133,9 +137,11 @@ class BlockedShape:
     phases: int = 1
     addends: int = 0
     constants: int = 0
+    digits: int = 0
     operands: int = 0
     staged: bool = False
     shared_weights: int = 0
+    scaled: int = 0
     parts: int = 1
 
     def in_parts(self, taps: Taps) -> BlockedShape:
@@ -173,7 +179,7 @@ class BlockedShape:
     def gemm_cycles(self) -> int:
         """Tile products: the cycles that the GEMM array needs at one a cycle."""
         products = self.ic * self.taps * self.parts // self.phases
-        return self.outputs * (products + self.addends + self.constants)
+        return self.outputs * (products + max(self.addends, self.digits) + self.constants)
 
     @property
     def compute_cycles(self) -> int:
@@ -209,8 +215,9 @@ class BlockedShape:
         accumulated = pixels * (1 + self.operands) + window * self.staged
         return {
             "inp": inp_tiles * (blocks * window + oc * pixels * self.addends + self.constants),
-            "wgt": wgt_tiles * (weights + self.addends + oc * self.constants),
+            "wgt": wgt_tiles * (weights + self.addends + oc * (self.constants + self.digits)),
             "acc": oc * (acc_tiles * accumulated + self.bias),
+            "post": 2 * oc * self.scaled,
         }
 
     def admits(self, oc: Count) -> Count:
@@ -282,10 +289,12 @@ def _(op: Conv2d, config: HardwareConfig) -> BlockedShape:
         ),
         taps=kh * steps,
         alu_passes=len(op.stages) - op.residual - op.bias_tiles,
-        bias=op.bias + op.multiplier,
+        bias=0 if op.scales else op.bias + op.multiplier,
+        scaled=int(op.scales),
         groups=blocks.count,
         group_oc=blocks.oc,
         addends=int(op.residual),
+        digits=2 * int(op.residual and op.scales),
         constants=int(op.bias_tiles),
     )
 
@@ -300,7 +309,8 @@ def _(op: Gemm, config: HardwareConfig) -> BlockedShape:
         columns=_line(1),
         taps=1,
         alu_passes=len(op.stages),
-        bias=op.bias,
+        bias=0 if op.scales else op.bias,
+        scaled=int(op.scales),
     )
 
 
@@ -329,7 +339,8 @@ def _(op: Conv2dTranspose, config: HardwareConfig) -> BlockedShape:
         columns=_phases(columns),
         taps=rows.taps * rows.stride * columns.taps * columns.stride,
         alu_passes=len(op.stages),
-        bias=op.bias,
+        bias=0 if op.scales else op.bias,
+        scaled=int(op.scales),
         phases=rows.phases * columns.phases,
     )
 
@@ -366,7 +377,8 @@ def _(op: Elementwise, config: HardwareConfig) -> BlockedShape:
         taps=1,
         alu_passes=len(op.stages),
         bias=False,
-        addends=int(op.binary),
+        addends=len(op.products) - 1,
+        scaled=int(op.multiplier > 0),
         operands=int(op.function in ("multiply", "minimum", "maximum")),
         shared_weights=1,
     )
