@@ -9,9 +9,9 @@ from operator import attrgetter
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.isa import Alu, Gemm, Instruction
+from vtaops.isa import Alu, Depthwise, Gemm, Instruction
 from vtaops.program.verifier.history import Elements
-from vtaops.program.verifier.rules import Rule, Step
+from vtaops.program.verifier.rules import ProofStep, Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ def _but_tokens(cls: type[Gemm | Alu]) -> Callable[[Instruction], tuple[int, ...
     return attrgetter(*(f.name for f in fields(cls) if f.name not in tokens))
 
 
-_FIELDS = {Gemm: _but_tokens(Gemm), Alu: _but_tokens(Alu)}
+_FIELDS = {cls: _but_tokens(cls) for cls in (Gemm, Alu, Depthwise)}
 
 
 def without_tokens(i: Gemm | Alu) -> tuple[object, ...]:
@@ -40,7 +40,7 @@ def without_tokens(i: Gemm | Alu) -> tuple[object, ...]:
 class Loops:
     """The two hardware loops of a GEMM or ALU instruction."""
 
-    step: Step
+    step: ProofStep
     iter_out: int
     iter_in: int
 

