@@ -142,7 +142,7 @@ def sweep(
 
     Example: vtaops sweep --vary LOG_ACC_BUFF_SIZE=15,16,17 --vary EXTENSIONS=,post -o front.html
     """
-    from vtaops.explore import Engine, Network, Store, front, process_pool
+    from vtaops.explore import Engine, Network, ResultStore, front, process_pool
     from vtaops.explore import sweep as explore
     from vtaops.explore.front import check_objectives
 
@@ -153,7 +153,7 @@ def sweep(
     designs = _designs(config or ["pynq"], vary or [], latency, bandwidth)
     if part:
         designs = _fitting(designs, part)
-    with Store(_store_path(store, resume)) as kept, _Bar() as bar:
+    with ResultStore(_store_path(store, resume)) as kept, _Bar() as bar:
         executor = _dask(dask) if dask else lambda: process_pool(jobs or None)
         with Engine(kept, None if jobs == 1 and not dask else executor, bar.tell) as engine:
             points = explore(designs, network, engine, effort.value)
@@ -183,10 +183,10 @@ def store_ls(path: StoreArgument = None, as_json: JsonOption = False) -> None:
 
     Example: vtaops store ls
     """
-    from vtaops.explore import Store, model_version
+    from vtaops.explore import ResultStore, model_version
 
     file = _existing(path)
-    with Store(file) as store:
+    with ResultStore(file) as store:
         count, versions = store.count(), store.versions()
     if as_json:
         typer.echo(json.dumps({"path": str(file), "kinds": count, "versions": versions}))
@@ -210,11 +210,11 @@ def store_export(
 
     Example: vtaops store export -o results.csv
     """
-    from vtaops.explore import Store
+    from vtaops.explore import ResultStore
     from vtaops.explore.tables import table_bytes, verdict_rows
     from vtaops.report.files import write_bytes
 
-    with Store(_existing(path)) as store:
+    with ResultStore(_existing(path)) as store:
         rows = list(verdict_rows(store))
     write_bytes(output, table_bytes(rows, output.suffix.lower()))
     typer.echo(f"{len(rows):,} verdicts, written to {output}")
@@ -275,12 +275,12 @@ def _axis(text: str) -> tuple[str, list[int | float | str]]:
 
 
 def _fitting(designs: Sequence[Design], part: str) -> list[Design]:
-    from vtaops.explore import area
+    from vtaops.explore import area, share
     from vtaops.runtime.tsim.synthesis import CAPACITY
 
     if part not in CAPACITY:
         raise ConfigError(f"no part {part!r}; known are {', '.join(CAPACITY)}")
-    found = [design for design in designs if area(design).fits(part)]
+    found = [design for design in designs if share(area(design), part) <= 1]
     typer.echo(f"{len(found)} of {len(designs)} designs fit the {part} by the model", err=True)
     if not found:
         raise ConfigError(f"none of these designs fits the {part}")

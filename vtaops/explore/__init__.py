@@ -2,17 +2,17 @@
 
 `Space` says what hardware there is, `Network` what it is judged by, `sweep` finds what each design
 reaches and `front` which ones nothing beats. An `Engine` computes on any executor and keeps results
-in a `Store`. `search` finds fronts of large spaces; `Problem` is the same as a gym for research.
+in a `ResultStore`. `search` finds fronts of large spaces; `Problem` is the same for research.
 """
 
-from vtaops.explore.area import Area, area
+from vtaops.explore.area import area, share
 from vtaops.explore.design import MACHINE_AXES, Design, Space
 from vtaops.explore.energy import Energy, energy
 from vtaops.explore.engine import Engine, InThisProcess, process_pool
 from vtaops.explore.front import OBJECTIVES, front, front_by_bound
-from vtaops.explore.network import Layer, Network
+from vtaops.explore.network import Network
 from vtaops.explore.shortlist import EFFORTS, Effort, Ranking, Shortlist, shortlist
-from vtaops.explore.store import Store
+from vtaops.explore.store import ResultStore
 from vtaops.explore.sweep import LayerResult, Point, sweep
 from vtaops.explore.verdict import Question, Verdict, answer, model_version
 
@@ -20,21 +20,19 @@ __all__ = [
     "EFFORTS",
     "MACHINE_AXES",
     "OBJECTIVES",
-    "Area",
     "Design",
     "Effort",
     "Energy",
     "Engine",
     "InThisProcess",
-    "Layer",
     "LayerResult",
     "Network",
     "Point",
     "Question",
     "Ranking",
+    "ResultStore",
     "Shortlist",
     "Space",
-    "Store",
     "Verdict",
     "answer",
     "area",
@@ -43,6 +41,7 @@ __all__ = [
     "front_by_bound",
     "model_version",
     "process_pool",
+    "share",
     "shortlist",
     "sweep",
 ]

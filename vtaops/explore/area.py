@@ -8,11 +8,9 @@ each. All of it is before placing and routing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vtaops.config import HardwareConfig, Scratchpad
 from vtaops.explore.design import Design
-from vtaops.runtime.tsim.synthesis import CAPACITY, Resources, part_of
+from vtaops.runtime.tsim.synthesis import CAPACITY, FpgaResources
 
 _WORDS, _BITS = 512, 64  # of a block RAM of 36 Kbit that is read and written at once
 _MICRO_OPS = 1024  # in a block RAM
@@ -30,35 +28,22 @@ _DSP_ALU, _DSP_POST = 3, 2  # of each lane: MUL; the multiplier of post-processi
 _PRODUCTS_IN_DSP = 2
 
 
-@dataclass(frozen=True)
-class Area:
-    """Estimated resources.
+def share(resources: FpgaResources, part: str) -> float:
+    """Return the share that is taken of the resource of a part that is scarcest; above 1: no room.
 
-    Attributes
+    Parameters
     ----------
-    lut, ff, dsp : int
-        Look-up tables, flip-flops, DSP blocks.
-    bram : float
-        Block RAMs of 36 Kbit.
+    resources : FpgaResources
+        What is needed.
+    part : str
+        An FPGA of `vtaops.runtime.tsim.synthesis.CAPACITY`.
     """
-
-    lut: int
-    ff: int
-    dsp: int
-    bram: float
-
-    def fits(self, part: str) -> bool:
-        """Whether an FPGA of `vtaops.runtime.tsim.synthesis.CAPACITY` holds it."""
-        return self.share(part) <= 1
-
-    def share(self, part: str) -> float:
-        """Return the share of the resource of a part that is scarcest."""
-        _, capacity = CAPACITY[part]
-        shares = (getattr(self, name) / getattr(capacity, name) for name in vars(self))
-        return float(max(shares))
+    _, capacity = CAPACITY[part]
+    names = ("lut", "ff", "dsp", "bram")
+    return max(float(getattr(resources, name) / getattr(capacity, name)) for name in names)
 
 
-def area(design: Design) -> Area:
+def area(design: Design) -> FpgaResources:
     """Return the estimated resources of a design."""
     config = design.config
     lanes, multipliers = config.batch * config.block_out, config.macs_per_cycle
@@ -71,17 +56,7 @@ def area(design: Design) -> Area:
         lut, ff, dsp = lut + lanes * _LUT_POST, ff + lanes * _FF_POST, dsp + lanes * _DSP_POST
     if "overwrite" in config.extensions:
         lut += _LUT_OVERWRITE
-    return Area(round(lut), ff, dsp, _BUFFERS_BRAM + _bram(config))
-
-
-def area_of(resources: Resources) -> Area:
-    """Return counted resources, as the model's, to be compared."""
-    return Area(resources.lut, resources.ff, resources.dsp, resources.bram)
-
-
-def part(design: Design) -> str:
-    """Return the part of the design's board; of a simulator the smallest."""
-    return part_of(design.config)
+    return FpgaResources(round(lut), ff, dsp=dsp, bram=_BUFFERS_BRAM + _bram(config))
 
 
 def _bram(config: HardwareConfig) -> int:

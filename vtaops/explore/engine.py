@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 from vtaops.errors import DeviceError
 from vtaops.explore.shortlist import Ranking, Shortlist, shortlist
-from vtaops.explore.store import Record, Store
+from vtaops.explore.store import Record, ResultStore
 from vtaops.explore.verdict import Question, Verdict, answer, model_version
 
 _POLL_SECONDS = 0.2
@@ -70,7 +70,7 @@ class Engine:
 
     Attributes
     ----------
-    store : Store
+    store : ResultStore
         Where answers are kept.
     executor : Executor, callable or None
         Who computes: an executor, or what makes one, which is asked for another when its workers
@@ -79,7 +79,7 @@ class Engine:
         Told of each answer.
     """
 
-    store: Store = field(default_factory=lambda: Store(":memory:"))
+    store: ResultStore = field(default_factory=lambda: ResultStore(":memory:"))
     executor: Executor | Callable[[], Executor] | None = None
     progress: Progress | None = None
 

@@ -23,25 +23,6 @@ from vtaops.ops import Operator
 from vtaops.workloads import WORKLOADS, Workload, find
 
 
-@dataclass(frozen=True)
-class Layer:
-    """An operator of a network.
-
-    Attributes
-    ----------
-    name : str
-        For people.
-    op : Operator
-        What is computed.
-    occurrences : int
-        How often in one inference.
-    """
-
-    name: str
-    op: Operator
-    occurrences: int = 1
-
-
 @dataclass(frozen=True, eq=False)
 class Network:
     """What designs are judged by.
@@ -50,14 +31,14 @@ class Network:
     ----------
     name : str
         For people.
-    layers : tuple of Layer
+    layers : tuple of Workload
         The operators; empty where `graph` says them.
     graph : Graph, optional
         A model, whose operators depend on the configuration.
     """
 
     name: str
-    layers: tuple[Layer, ...] = ()
+    layers: tuple[Workload, ...] = ()
     graph: Graph | None = None
 
     @classmethod
@@ -81,8 +62,7 @@ class Network:
             found |= {w.name: w for w in group or [find(name)]}
         if not found:
             raise ShapeError("a network has at least one layer, and none is named")
-        layers = tuple(Layer(w.name, w.op, w.occurrences) for w in found.values())
-        return cls(" ".join(names), layers)
+        return cls(" ".join(names), tuple(found.values()))
 
     @classmethod
     def model(cls, source: Any) -> Network:
@@ -97,7 +77,7 @@ class Network:
         name = Path(source).stem if isinstance(source, str | Path) else graph.name
         return cls(name or "model", graph=graph)
 
-    def on(self, design: Design) -> tuple[Layer, ...]:
+    def on(self, design: Design) -> tuple[Workload, ...]:
         """Return the operators that a design executes; what it leaves to the host is no part."""
         if self.graph is None:
             return self.layers
@@ -108,7 +88,7 @@ class Network:
 
 
 @lru_cache(maxsize=256)
-def _layers(graph: Graph, design: Design) -> tuple[Layer, ...]:
+def _layers(graph: Graph, design: Design) -> tuple[Workload, ...]:
     """Return the operators of a graph on a configuration, equal ones together."""
     target = target_of(design.config, None)
     count: Counter[Operator] = Counter()
@@ -118,4 +98,4 @@ def _layers(graph: Graph, design: Design) -> tuple[Layer, ...]:
             for step in Mapper(graph, stage.nodes, target).steps:
                 count[step.op] += 1
                 names.setdefault(step.op, step.node)
-    return tuple(Layer(names[op], op, times) for op, times in count.items())
+    return tuple(Workload(names[op], op, times) for op, times in count.items())

@@ -1,4 +1,4 @@
-"""Store: what has been computed once, in one SQLite file that processes share.
+"""ResultStore: what has been computed once, in one SQLite file that processes share.
 
 A record is found by the hash of its question, which holds the version of the model (`key_of`). It
 is written in one transaction or not at all, so a process may be killed at any moment. Who is about
@@ -52,7 +52,7 @@ CREATE TABLE IF NOT EXISTS owners (
 Record = dict[str, Any]
 
 
-class Store:
+class ResultStore:
     """A file of results; made where there is none.
 
     Parameters
@@ -101,7 +101,7 @@ class Store:
         self.release()
         self._database.close()
 
-    def __enter__(self) -> Store:
+    def __enter__(self) -> ResultStore:
         return self
 
     def __exit__(self, *_: object) -> None:

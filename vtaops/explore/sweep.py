@@ -12,15 +12,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vtaops.explore.area import Area, area
+from vtaops.explore.area import area
 from vtaops.explore.design import Design
 from vtaops.explore.energy import Energy, energy
 from vtaops.explore.engine import Engine
-from vtaops.explore.network import Layer, Network
+from vtaops.explore.network import Network
 from vtaops.explore.shortlist import Effort, Ranking, Shortlist, check_effort
 from vtaops.explore.verdict import Question, Verdict
 from vtaops.ops import Operator
+from vtaops.runtime.tsim.synthesis import FpgaResources
 from vtaops.schedule import Tiling
+from vtaops.workloads import Workload
 
 LATENCY_BOUND = 0.8
 """A point of which neither the array nor the port is in use for this share waits for latencies."""
@@ -32,7 +34,7 @@ class LayerResult:
 
     Attributes
     ----------
-    layer : Layer
+    layer : Workload
         The layer.
     cycles : int
         Of one run: by the timing model, or (effort ``bound``) estimated.
@@ -44,7 +46,7 @@ class LayerResult:
         All that is known of the program; None for an estimate.
     """
 
-    layer: Layer
+    layer: Workload
     cycles: int
     tiling: Tiling
     design: Design
@@ -98,7 +100,7 @@ class Point:
         return self._sum("dram_nbytes")
 
     @property
-    def area(self) -> Area:
+    def area(self) -> FpgaResources:
         """Estimated resources of the FPGA."""
         return area(self.design)
 
@@ -248,7 +250,7 @@ def _best(
     verdicts: dict[str, Verdict],
 ) -> LayerResult | str:
     """Return the best of a shortlist, or why there is none."""
-    layer = Layer("", ranking.op)
+    layer = Workload("", ranking.op)
     if shortlist.reason:
         return shortlist.reason
     if not questions:
@@ -274,7 +276,7 @@ def _containing(designs: Sequence[Design]) -> dict[Design, list[Design]]:
 
 def _point(
     design: Design,
-    layers: Sequence[Layer],
+    layers: Sequence[Workload],
     own: dict[tuple[Design, Operator], LayerResult | str],
     shortlists: dict[tuple[Design, Operator], Shortlist],
     inherited: Sequence[Design],

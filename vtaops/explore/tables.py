@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vtaops.errors import UnsupportedError
-from vtaops.explore.store import Store
+from vtaops.explore.store import ResultStore
 
 SUFFIXES = (".csv", ".json", ".parquet")
 
@@ -49,7 +49,7 @@ def check_suffix(path: Path) -> None:
     table_bytes([{"": 0}], path.suffix.lower())
 
 
-def verdict_rows(store: Store) -> Iterable[Row]:
+def verdict_rows(store: ResultStore) -> Iterable[Row]:
     """Yield the verdicts of a store as flat rows: the question, then the answer."""
     for found in store.records("verdict"):
         question, verdict = found["question"], found["record"]
