@@ -15,7 +15,7 @@ from vtaops.ops import Operator
 from vtaops.schedule import blocked_shape
 from vtaops.schedule.blocked import BlockedShape
 
-SMALL = 64
+SMALL = 24
 """Tilings of an operator that are all tried by lowering them."""
 
 
