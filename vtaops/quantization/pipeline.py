@@ -237,6 +237,7 @@ def _insert_pairs(model: ModelProto, grids: dict[str, Grid], scales: Scales) -> 
         "ActivationSymmetric": all(grid.symmetric for grid in grids.values()),
         "WeightSymmetric": True,
         "QDQDisableWeightAdjustForInt32Bias": scales == "pow2",
+        "ForceQuantizeNoInputCheck": True,  # also what moves data behind a float operator
         "TensorQuantOverrides": _weights(model, grids) if scales == "pow2" else {},
     }
     quantizer = require("onnxruntime.quantization.qdq_quantizer").QDQQuantizer(

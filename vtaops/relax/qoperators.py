@@ -166,7 +166,29 @@ def _integer_product(writer: _Writer, node: NodeProto) -> None:
     writer.add("Cast", [result], node.output, to=require("onnx").TensorProto.INT32)
 
 
+def _pad(writer: _Writer, node: NodeProto) -> None:
+    """Zeros around an image: a mean over one pixel that counts its padding.
+
+    TVM's front end writes a Pad as a function of loops, which says no more what it is.
+    """
+    amount = writer.constants.get(node.input[2], 0) if len(node.input) > 2 else 0
+    pads = writer.constants.get(node.input[1])
+    mode = attributes(node).get("mode", b"constant")
+    plain = pads is not None and pads.size == 8 and (pads >= 0).all() and not np.any(amount)
+    if not plain or len(node.input) > 3 or mode not in (b"constant", "constant"):
+        writer.nodes.append(node)
+        return
+    n, c, top, left, n_end, c_end, bottom, right = (int(side) for side in pads)
+    if any((n, c, n_end, c_end)):
+        writer.nodes.append(node)
+        return
+    sides = [top, left, bottom, right]
+    options = {"kernel_shape": [1, 1], "pads": sides, "count_include_pad": 1}
+    writer.add("AveragePool", node.input[:1], node.output, **options)
+
+
 _REWRITES: dict[str, Callable[[_Writer, NodeProto], None]] = {
+    "Pad": _pad,
     "QLinearConv": _conv,
     "QLinearMatMul": _matmul,
     "QGemm": _gemm,
