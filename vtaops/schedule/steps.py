@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +14,13 @@ from tvm.s_tir.schedule.schedule import ScheduleError as TvmScheduleError
 from vtaops.config import HardwareConfig
 from vtaops.errors import ScheduleError
 from vtaops.isa import AluOp
-from vtaops.ops.postprocess import VECTORS, AluStage
+from vtaops.ops.postprocess import VECTORS, ScaleStage, Stage
 from vtaops.schedule import intrinsics
-from vtaops.schedule.intrinsics import ACC_SCOPE, INP_SCOPE, WGT_SCOPE
+from vtaops.schedule.intrinsics import ACC_SCOPE, BIAS_SCOPE, INP_SCOPE, SCALE_SCOPE, WGT_SCOPE
 from vtaops.schedule.tiling import Tiling
+
+FIRST = -2
+"""Of TVM's `compute_at`: in front of all that a loop holds."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ def block_image(
 
 
 def attach_output_stages(
-    s: Schedule, acc: str, stages: list[AluStage], tile: LoopRV, channels: LoopRV
+    s: Schedule, acc: str, stages: Sequence[Stage], tile: LoopRV, channels: LoopRV
 ) -> None:
     """Compute the accumulation and the ALU stages inside loop `tile`, in the accumulator memory.
 
@@ -55,21 +59,37 @@ def attach_output_stages(
     """
     attach_stages(s, stages, tile)
     place(s, acc, tile, ACC_SCOPE)
-    for name in tile_operands(stages) & VECTORS:
-        place(s, f"{name}_buf", channels, ACC_SCOPE)
+    attach_vectors(s, stages, channels)
 
 
-def attach_stages(s: Schedule, stages: list[AluStage], tile: LoopRV) -> None:
+def attach_vectors(s: Schedule, stages: Sequence[Stage], loop: LoopRV) -> None:
+    """Load the vectors of channels that stages take inside `loop`."""
+    for stage in stages:
+        for name in sorted({*stage.operands} & VECTORS):
+            if isinstance(stage, ScaleStage):  # first, as what is requantised sets its row
+                scope = SCALE_SCOPE if name == "scales" else BIAS_SCOPE
+                s.compute_at(s.get_sblock(f"{name}_buf"), loop, True, FIRST)
+                s.set_scope(s.get_sblock(f"{name}_buf"), 0, scope)
+            else:
+                place(s, f"{name}_buf", loop, ACC_SCOPE)
+
+
+def attach_stages(s: Schedule, stages: Sequence[Stage], tile: LoopRV) -> None:
     """Compute the ALU stages, and the products that they take, inside loop `tile`."""
-    for stage in reversed(stages):  # consumers first
-        place(s, stage.name, tile, ACC_SCOPE)
-    for name in tile_operands(stages) - VECTORS:
+    attach_chain(s, stages, tile)
+    for name in sorted(tile_operands(stages) - VECTORS):
         attach_product(s, name, tile)
 
 
-def tile_operands(stages: list[AluStage]) -> set[str]:
+def attach_chain(s: Schedule, stages: Sequence[Stage], loop: LoopRV) -> None:
+    """Compute stages, and nothing that they take, inside a loop."""
+    for stage in reversed(stages):  # consumers first
+        place(s, stage.name, loop, ACC_SCOPE)
+
+
+def tile_operands(stages: Sequence[Stage]) -> set[str]:
     """Return the names of the tiles that stages take as their second operand."""
-    return {stage.operand for stage in stages if stage.imm is None}
+    return {name for stage in stages for name in stage.operands}
 
 
 def place(s: Schedule, block: str, loop: LoopRV, scope: str) -> None:
@@ -84,9 +104,13 @@ def attach_product(s: Schedule, name: str, loop: LoopRV) -> None:
     The product is not tensorized: TVM cannot do that where tiles overlap, as those of pooling
     windows do. Lowering recognises it as it stands (`vtaops.lowering.nests`).
     """
-    product = f"res_{name}"
-    place(s, product, loop, ACC_SCOPE)
+    attach_factor(s, name, loop)
     place(s, f"{name}_buf", loop, INP_SCOPE)
+
+
+def attach_factor(s: Schedule, name: str, loop: LoopRV) -> None:
+    """Compute the product ``res_{name}``, and load its weight tile, inside `loop`."""
+    place(s, f"res_{name}", loop, ACC_SCOPE)
     place(s, f"{name}_scale_buf", loop, WGT_SCOPE)
 
 
@@ -106,7 +130,7 @@ def tensorize(
     s: Schedule,
     config: HardwareConfig,
     acc: str,
-    stages: list[AluStage],
+    stages: Sequence[Stage],
     step: LoopRV,
 ) -> None:
     """Split the reset off the reduction at loop `step` and map all computation to intrinsics."""
@@ -115,7 +139,7 @@ def tensorize(
 
 
 def tensorize_decomposed(
-    s: Schedule, config: HardwareConfig, acc: str, stages: list[AluStage]
+    s: Schedule, config: HardwareConfig, acc: str, stages: Sequence[Stage]
 ) -> None:
     """Map all computation to intrinsics, the reset of `acc` being split off already."""
     tensorize_block(s, f"{acc}_init", intrinsics.reset(config))
@@ -123,10 +147,15 @@ def tensorize_decomposed(
     tensorize_stages(s, config, stages)
 
 
-def tensorize_stages(s: Schedule, config: HardwareConfig, stages: list[AluStage]) -> None:
-    """Map ALU stages to intrinsics."""
+def tensorize_stages(s: Schedule, config: HardwareConfig, stages: Sequence[Stage]) -> None:
+    """Map stages to intrinsics."""
     for stage in stages:
-        tensorize_block(s, stage.name, intrinsics.alu(config, stage.op, stage.imm))
+        if isinstance(stage, ScaleStage):
+            bias = "bias" in stage.operands
+            name = intrinsics.requantize(config, stage.zero_point, stage.clip, bias=bias)
+        else:
+            name = intrinsics.alu(config, stage.op, stage.imm)
+        tensorize_block(s, stage.name, name)
 
 
 def tensorize_reduction(
