@@ -77,7 +77,7 @@ ALLOWED = {
     "workloads": {"schedule", "ops", "errors"},
     "onnx_files": {"errors"},
     "quantization": {"onnx_files", "errors"},
-    "relax": {"graph", "onnx_files", "errors"},
+    "relax": {"graph", "quantization", "onnx_files", "errors"},
     "report": {"model", "program", "isa", "config", "errors"},
     "rpc": {"board", "runtime", "program", "config", "errors"},
     "selftest": {

@@ -123,12 +123,12 @@ class _Layer:
     @property
     def before(self) -> str:
         """The float tensor that is rounded."""
-        return self.rounding.input[0]
+        return str(self.rounding.input[0])
 
     @property
     def result(self) -> str:
         """The quantised tensor."""
-        return self.rounding.output[0]
+        return str(self.rounding.output[0])
 
     @staticmethod
     def ending_in(

@@ -174,15 +174,11 @@ def _pad(writer: _Writer, node: NodeProto) -> None:
     amount = writer.constants.get(node.input[2], 0) if len(node.input) > 2 else 0
     pads = writer.constants.get(node.input[1])
     mode = attributes(node).get("mode", b"constant")
-    plain = pads is not None and pads.size == 8 and (pads >= 0).all() and not np.any(amount)
-    if not plain or len(node.input) > 3 or mode not in (b"constant", "constant"):
+    plain = len(node.input) < 4 and mode in (b"constant", "constant") and not np.any(amount)
+    if not plain or pads is None or pads.size != 8 or pads.min() < 0 or pads[[0, 1, 4, 5]].any():
         writer.nodes.append(node)
         return
-    n, c, top, left, n_end, c_end, bottom, right = (int(side) for side in pads)
-    if any((n, c, n_end, c_end)):
-        writer.nodes.append(node)
-        return
-    sides = [top, left, bottom, right]
+    sides = [int(side) for side in pads[[2, 3, 6, 7]]]
     options = {"kernel_shape": [1, 1], "pads": sides, "count_include_pad": 1}
     writer.add("AveragePool", node.input[:1], node.output, **options)
 
