@@ -56,6 +56,7 @@ ALLOWED = {
     "fallback": {"cpu", "cuda", "kernels", "ops", "shapes", "program", "isa", "config", "errors"},
     "lowering": {"schedule", "ops", "program", "isa", "layout", "config", "errors"},
     "compiler": {"lowering", "capabilities", "schedule", "ops", "program", "config", "errors"},
+    "metaschedule": {"compiler", "program", "config", "errors"},
     "tuner": {"compiler", "capabilities", "schedule", "ops", "config", "cache", "errors"},
     "network": {
         "tuner",
