@@ -151,6 +151,7 @@ def tune(
     ScheduleError
         If no candidate can be built, with the reason of the last; or if a trace cannot be replayed.
     """
+    space(tvm.s_tir.Schedule(module))  # what it raises here keeps its type
     builder, best = Builder(config, make), _Best()
     mutators = {ms.mutator.MutateTileSize(): 1.0}
     generator = ms.space_generator.ScheduleFn(
