@@ -20,6 +20,7 @@ from vtaops.lowering import Border, Capacity, Fragment, LoweringOptions, flatten
 from vtaops.lowering import emit as emit_module
 from vtaops.lowering.options import ONE_TILE_EACH
 from vtaops.ops import Operator
+from vtaops.ops.postprocess import ScaleStage
 from vtaops.program import Buffer, OperatorRecord, Program, Role
 from vtaops.schedule import Tiling, default_tiling
 from vtaops.schedule.arguments import packed_arguments
@@ -254,6 +255,12 @@ def _check_supported(op: Operator, config: HardwareConfig, able: Capabilities) -
                 f"{op.summary} needs {feature.value!r}, which {able.name} lacks; it runs on "
                 f"{', '.join(c.name for c in PRESETS.values() if c.has(feature))}"
             )
+    scaled = any(isinstance(stage, ScaleStage) for stage in op.stages)
+    if scaled and "post" not in config.extensions:
+        raise UnsupportedError(
+            f"{op.summary} has fixed-point scales; {config.name} has no extension 'post', which "
+            f"multiplies by them"
+        )
     if config.batch > 1 and not able.has(Feature.ALU_BATCH):
         raise UnsupportedError(
             f"{able.name} has an ALU for tiles of one row; {config.name} has {config.batch}"

@@ -219,6 +219,11 @@ def bias_layout(config: HardwareConfig, plus: int = 0) -> Layout:
     return Layout(f"C{config.batch}n{config.block_out}c", view=Plus(plus) if plus else None)
 
 
+def vector_layout(config: HardwareConfig) -> Layout:
+    """Layout of a vector (channels,) as rows of post-processing parameters."""
+    return Layout(f"C1n{config.block_out}c")
+
+
 def pack_data(array: npt.ArrayLike, config: HardwareConfig) -> npt.NDArray[np.int8]:
     """Pack an int8 NCHW tensor to NCHWnc: (N/batch, C/block, H, W, batch, block).
 

@@ -54,8 +54,10 @@ def _evaluate(op: Operator, arrays: list[Float]) -> Int8Array:
 
 @_evaluate.register
 def _(op: Gemm, arrays: list[Float]) -> Int8Array:
-    data, weight, *bias = arrays
-    acc = data @ weight.T + (bias[0] if bias else 0.0)
+    data, weight, *vectors = arrays
+    acc = data @ weight.T + (vectors[0] if op.bias else 0.0)
+    if op.scales:
+        return _scaled(acc, vectors[-1], op.zero_point, op.clip)
     return _int8(_clipped(_shifted(_int32(acc), op.shift, op.rounding), op.clip))
 
 
@@ -68,6 +70,12 @@ def _(op: Conv2d, arrays: list[Float]) -> Int8Array:
     if op.bias_tiles:
         weights = rest.pop(0)[:, :, 0, 0]
         acc += (weights @ constant_values(weights.shape[1]))[:, None, None]
+    if op.scales:
+        scales = rest.pop(0)
+        if op.residual:
+            added, high, low = rest
+            acc += added * (256 * high + low)[:, 0]
+        return _scaled(acc, scales[:, None, None], op.zero_point, op.clip)
     if op.multiplier:
         wrapped = np.asarray(_int32(acc), np.int64)
         acc = np.asarray(wrapped * rest.pop(0)[:, None, None].astype(np.int64), np.longdouble)
@@ -103,7 +111,7 @@ def _(op: BatchMatmul, arrays: list[Float]) -> Int8Array:
 
 @_evaluate.register
 def _(op: Conv2dTranspose, arrays: list[Float]) -> Int8Array:
-    data, kernel, *bias = arrays
+    data, kernel, *vectors = arrays
     (sh, sw), (oh, ow) = as_pair("strides", op.strides), op.out_size
     _, channels, kh, kw = kernel.shape
     top, left = four_sides(op.padding)[:2]
@@ -119,8 +127,10 @@ def _(op: Conv2dTranspose, arrays: list[Float]) -> Int8Array:
                 :, :, : op.height, : op.width
             ] += values
     acc = whole[:, :, top : top + oh, left : left + ow]
-    if bias:
-        acc = acc + bias[0][:, None, None]
+    if op.bias:
+        acc = acc + vectors[0][:, None, None]
+    if op.scales:
+        return _scaled(acc, vectors[-1][:, None, None], op.zero_point, op.clip)
     return _int8(_clipped(_shifted(_int32(acc), op.shift, op.rounding), op.clip))
 
 
@@ -137,6 +147,9 @@ def _(op: Elementwise, arrays: list[Float]) -> Int8Array:
             "maximum": np.maximum,
         }[op.function]
         value = combine(value, second[0] * op.other_scale)
+    if op.multiplier:
+        scale = np.array(op.multiplier | op.shift << 16, np.float64)
+        return _scaled(value + op.constant, scale, op.zero_point, op.clip)
     return _int8(_clipped(_shifted(_int32(value), op.shift, op.rounding), op.clip))
 
 
@@ -157,6 +170,9 @@ def _(op: MaxPool2d, arrays: list[Float]) -> Int8Array:
 @_evaluate.register
 def _(op: AvgPool2d, arrays: list[Float]) -> Int8Array:
     total = _windows(op, arrays[0], 0.0).sum(axis=(-2, -1))
+    if op.scaling:
+        scale = np.array(op.multiplier | op.shift << 16, np.float64)
+        return _scaled(total + op.constant, scale, op.zero_point, op.clip)
     if op.count_include_pad or not any(op.window.pads):
         multiplier, shift = op.factor
         value = _shifted(_int32(total * multiplier), shift, op.rounding)
@@ -198,6 +214,16 @@ def _shifted(acc: Int32Array, shift: int, rounding: str) -> Int32Array:
     return _int32(np.floor((_int32(total) if shift <= 15 else total) / 2.0**shift))
 
 
+def _scaled(acc: Float, scales: Float, zero_point: int, clip: tuple[int, int] | None) -> Int8Array:
+    """Requantise by fixed-point scales, ``multiplier | shift << 16``; the product has 48 bits."""
+    total, scale = _int32(acc).astype(np.int64), scales.astype(np.int64)
+    shift = scale >> 16
+    value = (total * (scale & 0xFFFF) + ((1 << shift) >> 1) >> shift) + zero_point
+    assert clip is not None
+    result: Int8Array = np.clip(value, *clip).astype(np.int8)
+    return result
+
+
 def _clipped(value: Int32Array, bounds: tuple[int, int] | None) -> Int32Array:
     return value if bounds is None else np.clip(value, *bounds)
 
@@ -211,16 +237,30 @@ def random_arguments(op: Operator, rng: np.random.Generator) -> list[npt.NDArray
     """Return random arguments of an operator.
 
     int8 over its full range; vectors of channels half of 16 bits, half over all of int32 but its
-    last 2**14, where a bias may be refused (see `vtaops.ops.postprocess`).
+    last 2**14, where a bias may be refused (see `vtaops.ops.postprocess`); scales with multipliers
+    and shifts over their ranges, limits included, most near those that leave int8 values.
     """
     arrays: list[npt.NDArray[np.generic]] = []
     for buffer in op.buffers(HardwareConfig()):  # logical shapes are the same in any configuration
         if buffer.role in (Role.INPUT, Role.PARAMETER):
             if buffer.dtype == "int8":
                 values = rng.integers(-128, 128, buffer.shape)
+            elif buffer.name == "scales":
+                values = _random_scales(buffer.shape, rng)
             else:
                 small = rng.integers(-(1 << 15), 1 << 15, buffer.shape)
                 large = rng.integers(-(1 << 31), (1 << 31) - (1 << 14), buffer.shape)
                 values = np.where(rng.random(buffer.shape) < 0.5, small, large)
             arrays.append(values.astype(buffer.dtype))
     return arrays
+
+
+def _random_scales(shape: tuple[int, ...], rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    multiplier = rng.integers(1 << 15, 1 << 16, shape)
+    shift = rng.integers(18, 34, shape)
+    anything = rng.integers(0, 1 << 16, shape), rng.integers(0, 48, shape)
+    limit = rng.choice([0, 1, 0xFFFF], shape), rng.choice([0, 1, 47], shape)
+    kind = rng.random(shape)
+    for (m, s), share in ((anything, 0.3), (limit, 0.1)):
+        multiplier, shift = np.where(kind < share, m, multiplier), np.where(kind < share, s, shift)
+    return multiplier | shift << 16

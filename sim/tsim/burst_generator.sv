@@ -2,11 +2,11 @@
 // whole port words. A burst never crosses a multiple of BURST_BYTES, hence no 4 KiB boundary (AXI).
 //
 // Ports:   start_*: first byte, bytes per row (>= 1), bytes from row to row, number of rows (>= 1).
-//          req_*: address of a port word and the number of words from there.
+//          req_*: the bursts.
 //          active: the block is not finished.
 // Timing:  one burst per cycle, no gap between rows or between blocks.
 module burst_generator
-    import vta_pkg::*;
+    import vta_pkg::*, stream_pkg::*;
 (
     input  logic                  clk,
     input  logic                  rst,
@@ -18,8 +18,7 @@ module burst_generator
     input  logic [15:0]           start_rows,
     output logic                  req_valid,
     input  logic                  req_ready,
-    output logic [ADDR_BITS-1:0]  req_address,
-    output logic [BEATS_BITS-1:0] req_beats,
+    output burst_t                req,
     output logic                  active
 );
     localparam int SHIFT = $clog2(PORT_BYTES);
@@ -39,9 +38,9 @@ module burst_generator
         logic                  ends_row;
         logic [BEATS_BITS-1:0] beats;
         logic [32:0]           left;
-    } burst_t;
+    } cut_t;
 
-    function automatic burst_t first_burst(input logic [SHIFT+LOG_BURST-1:0] address,
+    function automatic cut_t first_burst(input logic [SHIFT+LOG_BURST-1:0] address,
                                            input logic [31:0] nbytes);
         logic [32:0] words;
         words = (33'(nbytes) + 33'(address) + 33'(PORT_BYTES - 1)) >> SHIFT;
@@ -54,14 +53,13 @@ module burst_generator
     wire fire = req_valid && req_ready;
     wire ends_block = fire && ends_row && rows_left == 16'd1;
     wire start = start_valid && start_ready;
-    wire burst_t of_start = first_burst(start_address[SHIFT+LOG_BURST-1:0], start_row_bytes);
-    wire burst_t of_row   = first_burst(next_row[SHIFT+LOG_BURST-1:0], row_bytes);
+    wire cut_t of_start = first_burst(start_address[SHIFT+LOG_BURST-1:0], start_row_bytes);
+    wire cut_t of_row   = first_burst(next_row[SHIFT+LOG_BURST-1:0], row_bytes);
     wire [32:0] left_behind = left - 33'(BURST_BEATS);  // the same for the burst behind this one
     wire last_behind = left <= 33'(2 * BURST_BEATS);
 
     assign req_valid   = active;
-    assign req_address = {beat, SHIFT'(0)};
-    assign req_beats   = beats;
+    assign req         = '{address: {beat, SHIFT'(0)}, beats: beats};
     assign start_ready = !active || ends_block;
 
     always_ff @(posedge clk) begin

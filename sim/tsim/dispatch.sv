@@ -1,17 +1,17 @@
 // Dispatch: routes each instruction, in program order, to the unit that executes it. An instruction
 // that is none of the ISA is dropped and reported.
 //
-// Ports:   insn_*: from fetch; unit_valid/unit_ready: load, compute, store (in this order).
+// Ports:   insn_*: from fetch; unit_valid/unit_ready: to the units.
 //          stalled: the queue of the unit is full. fault: the instruction is not of the ISA.
 // Timing:  combinational.
 module dispatch
-    import vta_pkg::*;
+    import vta_pkg::*, stream_pkg::*;
 (
     input  logic                 insn_valid,
     output logic                 insn_ready,
     input  logic [INSN_BITS-1:0] insn,
-    output logic [2:0]           unit_valid,
-    input  logic [2:0]           unit_ready,
+    output units_t               unit_valid,
+    input  units_t               unit_ready,
     output logic                 stalled,
     output logic                 fault
 );
@@ -23,27 +23,31 @@ module dispatch
     assign fields = insn;
     assign alu = insn;
 
-    logic [2:0] target;
+    localparam units_t NONE = '0, TO_LOAD = '{load: 1'b1, default: 1'b0},
+                       TO_COMPUTE = '{compute: 1'b1, default: 1'b0},
+                       TO_STORE = '{store: 1'b1, default: 1'b0};
+    units_t target;
     always_comb begin
-        target = 3'b000;
+        target = NONE;
         case (fields.opcode)
             OP_LOAD:
                 case (fields.memory)
-                    MEM_INP, MEM_WGT: target = 3'b001;
-                    MEM_UOP, MEM_ACC, MEM_ACC_8BIT: target = 3'b010;
-                    MEM_POST: target = HAS_POST != 0 ? 3'b001 : 3'b000;
-                    default: target = 3'b000;
+                    MEM_INP, MEM_WGT: target = TO_LOAD;
+                    MEM_UOP, MEM_ACC, MEM_ACC_8BIT: target = TO_COMPUTE;
+                    MEM_POST: target = HAS_POST != 0 ? TO_LOAD : NONE;
+                    default: target = NONE;
                 endcase
-            OP_STORE: target = fields.memory == MEM_OUT ? 3'b100 : 3'b000;
-            OP_GEMM, OP_FINISH: target = 3'b010;
-            OP_POST: target = HAS_POST != 0 ? 3'b010 : 3'b000;
-            OP_ALU: target = alu.alu_op <= ALU_LAST ? 3'b010 : 3'b000;
-            default: target = 3'b000;
+            OP_STORE: target = fields.memory == MEM_OUT ? TO_STORE : NONE;
+            OP_GEMM, OP_FINISH: target = TO_COMPUTE;
+            OP_DEPTHWISE: target = HAS_DEPTHWISE != 0 ? TO_COMPUTE : NONE;
+            OP_POST: target = HAS_POST != 0 ? TO_COMPUTE : NONE;
+            OP_ALU: target = alu.alu_op <= ALU_LAST ? TO_COMPUTE : NONE;
+            default: target = NONE;
         endcase
     end
 
-    assign fault      = insn_valid && target == 3'b000;
-    assign unit_valid = insn_valid ? target : 3'b000;
-    assign insn_ready = target == 3'b000 || (target & unit_ready) != 3'b000;
+    assign fault      = insn_valid && target == NONE;
+    assign unit_valid = insn_valid ? target : NONE;
+    assign insn_ready = target == NONE || (target & unit_ready) != NONE;
     assign stalled    = insn_valid && !insn_ready;
 endmodule

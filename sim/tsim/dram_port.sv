@@ -8,22 +8,20 @@
 // Timing:  round robin between clients, one burst request per cycle; requests are registered,
 //          data pass straight through.
 module dram_port
-    import vta_pkg::*;
+    import vta_pkg::*, stream_pkg::*;
 (
     input  logic                               clk,
     input  logic                               rst,
     // read clients
     input  logic [READ_CLIENTS-1:0]            client_valid,
     output logic [READ_CLIENTS-1:0]            client_ready,
-    input  logic [READ_CLIENTS*ADDR_BITS-1:0]  client_address,
-    input  logic [READ_CLIENTS*BEATS_BITS-1:0] client_beats,
+    input  burst_t [READ_CLIENTS-1:0]          client_req,
     output logic [READ_CLIENTS-1:0]            client_data_valid,
     output logic [PORT_BITS-1:0]               client_data,
     // memory
     output logic                               rd_req_valid,
     input  logic                               rd_req_ready,
-    output logic [ADDR_BITS-1:0]               rd_req_address,
-    output logic [BEATS_BITS-1:0]              rd_req_beats,
+    output burst_t                             rd_req,
     output logic [CLIENT_BITS-1:0]             rd_req_client,
     input  logic                               rd_valid,
     input  logic [CLIENT_BITS-1:0]             rd_client,
@@ -75,9 +73,8 @@ module dram_port
             end else if (rd_req_ready) rd_req_valid <= 1'b0;
         end
         if (accept) begin
-            rd_req_address <= client_address[chosen*ADDR_BITS +: ADDR_BITS];
-            rd_req_beats   <= client_beats[chosen*BEATS_BITS +: BEATS_BITS];
-            rd_req_client  <= chosen;
+            rd_req        <= client_req[chosen];
+            rd_req_client <= chosen;
         end
     end
 endmodule

@@ -5,7 +5,7 @@
 // Timing:  one instruction per cycle where the port is at least as wide as an instruction, else
 //          one per port words of an instruction. Reads ahead by the depth of its buffer.
 module fetch
-    import vta_pkg::*;
+    import vta_pkg::*, stream_pkg::*;
 (
     input  logic                  clk,
     input  logic                  rst,
@@ -14,8 +14,7 @@ module fetch
     input  logic [27:0]           count,
     output logic                  req_valid,
     input  logic                  req_ready,
-    output logic [ADDR_BITS-1:0]  req_address,
-    output logic [BEATS_BITS-1:0] req_beats,
+    output burst_t                req,
     input  logic                  data_valid,
     input  logic [PORT_BITS-1:0]  data,
     output logic                  insn_valid,
@@ -30,7 +29,7 @@ module fetch
     logic bursts_valid, beat_valid, take_beat;
     logic [PORT_BITS-1:0] beat;
     logic [27:0] left;
-    wire room = 32'(reserved) + 32'(req_beats) <= DEPTH;
+    wire room = 32'(reserved) + 32'(req.beats) <= DEPTH;
 
     assign req_valid = bursts_valid && room;
     assign active = left != '0;
@@ -41,7 +40,7 @@ module fetch
         .start_valid(launch && count != '0), .start_ready(start_ready_unused),
         .start_address(address), .start_row_bytes(32'(count) * INSN_BYTES),
         .start_stride_bytes('0), .start_rows(16'd1),
-        .req_valid(bursts_valid), .req_ready(req_ready && room), .req_address, .req_beats,
+        .req_valid(bursts_valid), .req_ready(req_ready && room), .req,
         .active(active_unused));
 
     fifo #(.WIDTH(PORT_BITS), .DEPTH(DEPTH)) buffer (
@@ -51,7 +50,7 @@ module fetch
     always_ff @(posedge clk) begin
         if (rst) reserved <= '0;
         else if (req_valid && req_ready || take_beat)
-            reserved <= reserved + (req_valid && req_ready ? CREDIT_BITS'(req_beats) : '0)
+            reserved <= reserved + (req_valid && req_ready ? CREDIT_BITS'(req.beats) : '0)
                                  - CREDIT_BITS'(take_beat);
     end
 

@@ -1,11 +1,11 @@
 // Load unit: executes LOAD INP and LOAD WGT. Its neighbours: none before, the compute unit after.
 //
 // Ports:   insn_*: instructions; token_available/token_pop: tokens from compute (g2l);
-//          token_push: token to compute (l2g); req_*/data_*: DRAM; wr_*: see tensor_load.
-//          busy/stall_*: what the unit does in this cycle, exactly one or none (idle) is high.
+//          token_push: token to compute (l2g); req*, data*: DRAM; write, word: what is written.
+//          events: what its counters advance by; exactly one of load_busy, load_stall_*, load_idle.
 // Timing:  an instruction starts when its token is there; up to six are in flight.
 module load_unit
-    import vta_pkg::*;
+    import vta_pkg::*, stream_pkg::*;
 #(
     parameter int SLOTS = 1
 ) (
@@ -17,27 +17,19 @@ module load_unit
     input  logic                  token_available,
     output logic                  token_pop,
     output logic                  token_push,
-    input  logic [ADDR_BITS-1:0]  inp_origin,
-    input  logic [ADDR_BITS-1:0]  wgt_origin,
+    /* verilator lint_off UNUSEDSIGNAL */
+    input  origins_t              origins,  // the others mean other units
+    /* verilator lint_on UNUSEDSIGNAL */
     output logic                  req_valid,
     input  logic                  req_ready,
-    output logic [ADDR_BITS-1:0]  req_address,
-    output logic [BEATS_BITS-1:0] req_beats,
+    output burst_t                req,
     input  logic                  data_valid,
     input  logic [PORT_BITS-1:0]  data,
-    output logic                  wr_valid,
-    output logic [2:0]            wr_memory,
-    output logic [SRAM_BITS-1:0]  wr_index,
-    output logic [SLOTS-1:0]      wr_slots,
-    output logic [PART_BITS-1:0]  wr_part,
-    output logic                  wr_zero,
-    output logic [PORT_BITS-1:0]  wr_data,
-    output logic [4:0]            loaded,
+    output load_write_t           write,
+    output logic [PORT_BITS-1:0]  word,
     output logic                  active,
     output logic                  waiting_token,
-    output logic                  busy,
-    output logic                  stall_token,
-    output logic                  stall_dram,
+    output events_t               events,
     output logic                  fault
 );
     logic head_valid, start_ready, done, requesting, writing, waiting_dram;
@@ -54,14 +46,15 @@ module load_unit
         .clk, .rst, .in_valid(insn_valid), .in_ready(insn_ready), .in_insn(insn),
         .out_valid(head_valid), .out_ready(start_ready && !token_missing), .out_insn(head));
 
+    logic [2:0] memory;
     logic [SRAM_BITS-1:0] unused_first;
+    logic [EVENT_BITS-1:0] loaded;
     tensor_load #(.SLOTS(SLOTS)) engine (
         .clk, .rst,
         .start_valid(start), .start_ready, .start_insn(head_load),
-        .start_dram_origin(head_load.memory == MEM_INP ? inp_origin : wgt_origin),
-        .req_valid, .req_ready, .req_address, .req_beats, .data_valid, .data,
-        .allow(1'b1), .wr_valid, .wr_memory, .wr_index, .wr_first(unused_first), .wr_slots,
-        .wr_part, .wr_zero, .wr_data,
+        .start_dram_origin(head_load.memory == MEM_INP ? origins.inp : origins.wgt),
+        .req_valid, .req_ready, .req, .data_valid, .data,
+        .allow(1'b1), .write, .word, .memory, .first(unused_first),
         .done, .done_insn(finished), .loaded, .requesting, .writing, .waiting_dram, .fault);
 
     assign token_pop  = start && start_ready && head_load.pop_next;
@@ -76,8 +69,18 @@ module load_unit
     end
 
     assign waiting_token = head_valid && token_missing;
-    assign active      = in_flight != '0 || head_valid && !token_missing;
-    assign busy        = wr_valid;
-    assign stall_dram  = !busy && (waiting_dram || requesting || writing || in_flight != '0);
-    assign stall_token = !busy && !stall_dram && waiting_token;
+    assign active        = in_flight != '0 || head_valid && !token_missing;
+
+    wire busy        = write.valid;
+    wire stall_dram  = !busy && (waiting_dram || requesting || writing || in_flight != '0);
+    wire stall_token = !busy && !stall_dram && waiting_token;
+    always_comb begin
+        events = '0;
+        events.load_busy        = EVENT_BITS'(busy);
+        events.load_stall_token = EVENT_BITS'(stall_token);
+        events.load_stall_dram  = EVENT_BITS'(stall_dram);
+        events.load_idle        = EVENT_BITS'(!(busy || stall_token || stall_dram));
+        events.inp_elements     = memory == MEM_INP ? loaded : '0;
+        events.wgt_elements     = memory == MEM_WGT ? loaded : '0;
+    end
 endmodule

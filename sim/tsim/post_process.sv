@@ -8,29 +8,26 @@
 // their order stays.
 //
 // Ports:   set, tile, valid: the slot that writes in this cycle, and its accumulators.
-//          wr_*: the write to the output scratchpad as it would be without post-processing;
-//          out_*: the same, POST_STAGES later. par_*: writes of the parameter memory.
+//          write, elements: the write to the output scratchpad as it would be without
+//          post-processing; late, late_elements: what it is, POST_STAGES later.
+//          par_write, par_word: writes of the parameter memory, from tensor_load.
 // Timing:  a tile per cycle: Q1 parameters read | Q2 bias | Q3 multiply | Q4 product | Q5 shift |
 //          Q6 round, zero point, clip.
 module post_process
-    import vta_pkg::*;
+    import vta_pkg::*, stream_pkg::*;
 (
     input  logic                                clk,
     input  logic                                valid,
     input  post_slot_t                          set,
     input  logic [ACC_BITS-1:0]                 tile,
-    input  logic [OUT_SLOTS-1:0]                wr_slots,
-    input  logic [ACC_LANES-1:0]                wr_lanes,
-    input  logic [ACC_INDEX_BITS-1:0]           wr_index,
-    input  logic [OUT_SLOTS*OUT_BITS-1:0]       wr_data,
-    output logic [OUT_SLOTS-1:0]                out_slots,
-    output logic [ACC_LANES-1:0]                out_lanes,
-    output logic [ACC_INDEX_BITS-1:0]           out_index,
-    output logic [OUT_SLOTS*OUT_BITS-1:0]       out_data,
-    input  logic [POST_SLOTS-1:0]               par_slots,
-    input  logic [POST_PARTS-1:0]               par_lanes,
-    input  logic [POST_INDEX_BITS-1:0]          par_index,
-    input  logic [POST_BITS*POST_SLOTS-1:0]     par_data
+    input  acc_write_t                          write,
+    input  logic [OUT_SLOTS*OUT_BITS-1:0]       elements,
+    output acc_write_t                          late,
+    output logic [OUT_SLOTS*OUT_BITS-1:0]       late_elements,
+    /* verilator lint_off UNUSEDSIGNAL */
+    input  load_write_t                         par_write,
+    /* verilator lint_on UNUSEDSIGNAL */
+    input  logic [PORT_BITS-1:0]                par_word
 );
     localparam int ROWS = POST_DEPTH / 2;
     localparam int ROW_BITS = POST_INDEX_BITS - 1;
@@ -40,11 +37,18 @@ module post_process
 
     // ------------------------------------------------------------------------------ parameters
     // Biases fill the first half of the memory's indices, scales the second.
+    wire mine = par_write.valid && par_write.memory == MEM_POST;
+    wire [POST_INDEX_BITS-1:0] par_index = par_write.index[POST_INDEX_BITS-1:0];
+    wire [POST_PARTS*PORT_BITS-1:0] par_data = par_write.zero ? '0 : {POST_PARTS{par_word}};
     logic [POST_SLOTS-1:0] bias_slots, scale_slots;
+    logic [POST_PARTS-1:0] par_lanes;
     for (genvar j = 0; j < POST_SLOTS; j++) begin : g_half
         wire [POST_INDEX_BITS-1:0] index = par_index + POST_INDEX_BITS'(j);
-        assign bias_slots[j]  = par_slots[j] && !index[ROW_BITS];
-        assign scale_slots[j] = par_slots[j] && index[ROW_BITS];
+        assign bias_slots[j]  = mine && par_write.slots[j] && !index[ROW_BITS];
+        assign scale_slots[j] = mine && par_write.slots[j] && index[ROW_BITS];
+    end
+    for (genvar l = 0; l < POST_PARTS; l++) begin : g_par_lane
+        assign par_lanes[l] = par_write.zero || par_write.part == PART_BITS'(l);
     end
     wire processes = valid && set.enable;
     logic [POST_BITS-1:0] biases;
@@ -61,25 +65,17 @@ module post_process
         .wr_data(par_data), .rd_en(processes), .rd_index(set.row), .rd_data(scales));
 
     // -------------------------------------------------------------------------- the other way
-    logic [OUT_SLOTS-1:0]          slots [POST_STAGES];
-    logic [ACC_LANES-1:0]          lanes [POST_STAGES];
-    logic [ACC_INDEX_BITS-1:0]     index [POST_STAGES];
-    logic [OUT_SLOTS*OUT_BITS-1:0] data  [POST_STAGES];
+    acc_write_t                    writes [POST_STAGES];
+    logic [OUT_SLOTS*OUT_BITS-1:0] data   [POST_STAGES];
     always_ff @(posedge clk) begin
-        slots[0] <= wr_slots;
-        lanes[0] <= wr_lanes;
-        index[0] <= wr_index;
-        data[0]  <= wr_data;
+        writes[0] <= write;
+        data[0]   <= elements;
         for (int i = 1; i < POST_STAGES; i++) begin
-            slots[i] <= slots[i-1];
-            lanes[i] <= lanes[i-1];
-            index[i] <= index[i-1];
-            data[i]  <= data[i-1];
+            writes[i] <= writes[i-1];
+            data[i]   <= data[i-1];
         end
     end
-    assign out_slots = slots[POST_STAGES-1];
-    assign out_lanes = lanes[POST_STAGES-1];
-    assign out_index = index[POST_STAGES-1];
+    assign late = writes[POST_STAGES-1];
 
     // ------------------------------------------------------------------------------- the lanes
     logic [POST_STAGES:1] active;
@@ -141,7 +137,7 @@ module post_process
     end
 
     always_comb begin
-        out_data = data[POST_STAGES-1];
-        if (active[POST_STAGES]) out_data[OUT_BITS-1:0] = processed;
+        late_elements = data[POST_STAGES-1];
+        if (active[POST_STAGES]) late_elements[OUT_BITS-1:0] = processed;
     end
 endmodule

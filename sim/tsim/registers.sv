@@ -14,11 +14,11 @@
 // Addresses and origins are in bytes; origins are multiples of 64.
 // The AXI shell adds to 0x00: write bit 1 to stop; bit 3: not yet stopped (axi/axi_shell.sv).
 //
-// Ports:   csr_*: register access; event_steps: how much each counter advances in this cycle.
+// Ports:   csr_*: register access; events: how much each counter advances in this cycle.
 // Timing:  a write takes effect at the next clock edge; csr_rdata follows csr_address at once; events
 //          are counted a cycle late.
 module registers
-    import vta_pkg::*;
+    import vta_pkg::*, stream_pkg::*;
 (
     input  logic                  clk,
     input  logic                  rst,
@@ -29,39 +29,39 @@ module registers
     output logic                  launch,
     output logic [27:0]           insn_count,
     output logic [ADDR_BITS-1:0]  insn_address,
-    output logic [5*ADDR_BITS-1:0] origins,  // UOP, INP, WGT, ACC, OUT from bit 0
+    output origins_t              origins,
     output logic                  finished,
     output logic                  fault,
     input  logic                  finish,
     input  logic                  quiet,
-    input  logic [FAULTS-1:0]     faults,
-    input  logic [3:0]            waits,
-    input  logic [3:0]            tokens,
+    input  faults_t               faults,
+    input  waits_t                waits,
+    input  tokens_t               tokens,
     input  logic                  acc_written,
-    input  logic [5*COUNTERS-1:0] event_steps
+    input  events_t               events
 );
     logic        running;
     logic [31:0] count, address, acc_writes;
     logic [31:0] origin [5];
     logic [63:0] cycles;
     logic [63:0] counters [COUNTERS];
-    logic [FAULTS-1:0] faults_seen;
+    faults_t faults_seen;
 
     // Events come late in their cycle: they are registered, and counted in the next one.
-    logic                  counting;
-    logic [5*COUNTERS-1:0] steps;
+    logic                                counting;
+    logic [COUNTERS-1:0][EVENT_BITS-1:0] steps;  // the events, by index
     always_ff @(posedge clk) begin
         counting <= !rst && (running || !quiet);
-        steps    <= event_steps;
+        steps    <= events;
     end
 
     assign fault        = |faults_seen;
     assign launch       = csr_we && csr_address == 12'h000 && csr_wdata[0];
     assign insn_count   = count[27:0];
     assign insn_address = ADDR_BITS'(address);
-    for (genvar m = 0; m < 5; m++) begin : g_origin
-        assign origins[m*ADDR_BITS +: ADDR_BITS] = ADDR_BITS'(origin[m]);
-    end
+    assign origins      = '{uop: ADDR_BITS'(origin[0]), inp: ADDR_BITS'(origin[1]),
+                            wgt: ADDR_BITS'(origin[2]), acc: ADDR_BITS'(origin[3]),
+                            out: ADDR_BITS'(origin[4])};
 
     always_ff @(posedge clk) begin
         if (rst) begin
@@ -86,7 +86,7 @@ module registers
             end
             if (counting)
                 for (int i = 0; i < COUNTERS; i++)
-                    counters[i] <= counters[i] + 64'(steps[5*i +: 5]);
+                    counters[i] <= counters[i] + 64'(steps[i]);
         end
     end
 

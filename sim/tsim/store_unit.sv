@@ -3,13 +3,12 @@
 //
 // Ports:   insn_*: instructions; token_*: tokens from (g2s) and to (s2g) the compute unit;
 //          sram_*: read port of the output scratchpad (SLOTS consecutive elements, data one cycle
-//          later); wr_req_*, wr_*: DRAM write channels, wr_strobe enables bytes; wr_ack: one
-//          burst has reached the memory.
-//          stored: elements sent in this cycle; busy/stall_*: as in load_unit.
+//          later); wr_req*, wr_*: DRAM write channels, wr_strobe enables bytes; wr_ack: one
+//          burst has reached the memory. events: as in load_unit.
 // Timing:  one port word per cycle. The next instruction starts while the memory still
 //          acknowledges; a token is pushed when all bursts of its instruction are acknowledged.
 module store_unit
-    import vta_pkg::*;
+    import vta_pkg::*, stream_pkg::*;
 (
     input  logic                          clk,
     input  logic                          rst,
@@ -19,25 +18,21 @@ module store_unit
     input  logic                          token_available,
     output logic                          token_pop,
     output logic                          token_push,
-    input  logic [ADDR_BITS-1:0]          out_origin,
+    input  logic [ADDR_BITS-1:0]          origin,
     output logic                          sram_en,
     output logic [OUT_INDEX_BITS-1:0]     sram_index,
     input  logic [OUT_SLOTS*OUT_BITS-1:0] sram_data,
     output logic                          wr_req_valid,
     input  logic                          wr_req_ready,
-    output logic [ADDR_BITS-1:0]          wr_req_address,
-    output logic [BEATS_BITS-1:0]         wr_req_beats,
+    output burst_t                        wr_req,
     output logic                          wr_valid,
     input  logic                          wr_ready,
     output logic [PORT_BITS-1:0]          wr_data,
     output logic [PORT_BYTES-1:0]         wr_strobe,
     input  logic                          wr_ack,
-    output logic [4:0]                    stored,
     output logic                          active,
     output logic                          waiting_token,
-    output logic                          busy,
-    output logic                          stall_token,
-    output logic                          stall_dram,
+    output events_t                       events,
     output logic                          fault
 );
     localparam int LOG_BYTES = $clog2(OUT_BYTES);
@@ -66,12 +61,12 @@ module store_unit
 
     burst_generator bursts (
         .clk, .rst, .start_valid(start && moves), .start_ready(bursts_ready),
-        .start_address(out_origin + (ADDR_BITS'(head_store.dram_base) << LOG_BYTES)),
+        .start_address(origin + (ADDR_BITS'(head_store.dram_base) << LOG_BYTES)),
         .start_row_bytes(32'(head_store.x_size) << LOG_BYTES),
         .start_stride_bytes(32'(head_store.x_stride) << LOG_BYTES),
         .start_rows(head_store.y_size),
-        .req_valid(wr_req_valid), .req_ready(wr_req_ready), .req_address(wr_req_address),
-        .req_beats(wr_req_beats), .active(bursts_active));
+        .req_valid(wr_req_valid), .req_ready(wr_req_ready), .req(wr_req),
+        .active(bursts_active));
     wire unused_ready = bursts_ready;  // start_ready implies it
 
     assign token_pop = start && head_store.pop_prev;
@@ -83,8 +78,8 @@ module store_unit
     logic [PART_BITS-1:0]   part;
     logic                   push;
 
-    wire [4:0] fits  = 5'(OUT_SLOTS) - 5'(offset);
-    wire [4:0] count = left < 16'(fits) ? left[4:0] : fits;
+    wire [EVENT_BITS-1:0] fits  = EVENT_BITS'(OUT_SLOTS) - EVENT_BITS'(offset);
+    wire [EVENT_BITS-1:0] count = left < 16'(fits) ? EVENT_BITS'(left) : fits;
     wire ends_element = part == PART_BITS'(OUT_PARTS - 1);
     logic words_room;
     wire step = running && words_room;
@@ -93,7 +88,6 @@ module store_unit
 
     assign sram_en    = step;
     assign sram_index = OUT_INDEX_BITS'(index) - OUT_INDEX_BITS'(offset);
-    assign stored     = step && ends_element ? count : '0;
     assign fault      = step && 18'(index) + 18'(count) > 18'(OUT_DEPTH);
 
     localparam logic [OFFSET_BITS-1:0] OFFSET_MASK = OFFSET_BITS'(OUT_SLOTS - 1);
@@ -201,8 +195,17 @@ module store_unit
     assign waiting_token = head_valid && token_missing;
     assign active      = running || bursts_active || !ended || retire_valid || wr_valid
                          || requested != acknowledged || head_valid && !token_missing;
-    assign busy        = sent;
-    assign stall_dram  = !busy && (running || bursts_active || wr_valid
-                                   || requested != acknowledged);
-    assign stall_token = !busy && !stall_dram && waiting_token;
+
+    wire busy        = sent;
+    wire stall_dram  = !busy && (running || bursts_active || wr_valid
+                                 || requested != acknowledged);
+    wire stall_token = !busy && !stall_dram && waiting_token;
+    always_comb begin
+        events = '0;
+        events.store_busy        = EVENT_BITS'(busy);
+        events.store_stall_token = EVENT_BITS'(stall_token);
+        events.store_stall_dram  = EVENT_BITS'(stall_dram);
+        events.store_idle        = EVENT_BITS'(!(busy || stall_token || stall_dram));
+        events.out_elements      = step && ends_element ? count : '0;
+    end
 endmodule

@@ -5,15 +5,14 @@
 //
 // Ports:   start_*: instructions in program order. A no-operation passes through in order too.
 //          req_*, data_*: DRAM. Requests are held back until the data buffer has space for them.
-//          wr_*: writes. wr_slots are the elements of this beat, slot j is element wr_index + j;
-//          wr_first is the first element written, known also before a write is allowed;
-//          wr_part is the position of the beat inside an element that is wider than the port;
-//          wr_zero means zeros for one whole element. A write happens when allow is high.
+//          write, word: what is written (of at most SLOTS elements a word), when allow is high.
+//          first: the first element written, and memory: its scratchpad, known also before a write
+//          is allowed.
 //          done: the instruction has been written completely; done_insn is that instruction.
 //          loaded: elements of DRAM completed in this cycle, for the counters.
 // Timing:  one beat, or one element of padding, per cycle; no gap between instructions.
 module tensor_load
-    import vta_pkg::*;
+    import vta_pkg::*, stream_pkg::*;
 #(
     parameter int SLOTS = 1,
     localparam int SLOT_BITS = SLOTS > 1 ? $clog2(SLOTS) : 1
@@ -26,22 +25,17 @@ module tensor_load
     input  logic [ADDR_BITS-1:0]  start_dram_origin,
     output logic                  req_valid,
     input  logic                  req_ready,
-    output logic [ADDR_BITS-1:0]  req_address,
-    output logic [BEATS_BITS-1:0] req_beats,
+    output burst_t                req,
     input  logic                  data_valid,
     input  logic [PORT_BITS-1:0]  data,
     input  logic                  allow,
-    output logic                  wr_valid,
-    output logic [2:0]            wr_memory,
-    output logic [SRAM_BITS-1:0]  wr_index,
-    output logic [SRAM_BITS-1:0]  wr_first,
-    output logic [SLOTS-1:0]      wr_slots,
-    output logic [PART_BITS-1:0]  wr_part,
-    output logic                  wr_zero,
-    output logic [PORT_BITS-1:0]  wr_data,
+    output load_write_t           write,
+    output logic [PORT_BITS-1:0]  word,
+    output logic [2:0]            memory,
+    output logic [SRAM_BITS-1:0]  first,
     output logic                  done,
     output load_t                 done_insn,
-    output logic [4:0]            loaded,
+    output logic [EVENT_BITS-1:0] loaded,
     output logic                  requesting,
     output logic                  writing,
     output logic                  waiting_dram,
@@ -57,7 +51,7 @@ module tensor_load
 
     wire reads_dram = start_insn.x_size != '0 && start_insn.y_size != '0;
     wire [3:0] start_shift = log_element_bytes(start_insn.memory);
-    wire room = 32'(reserved) + 32'(req_beats) <= LOAD_BUFFER_BEATS;
+    wire room = 32'(reserved) + 32'(req.beats) <= LOAD_BUFFER_BEATS;
     logic bursts_valid, bursts_active;
 
     assign start_ready = queue_ready && (burst_start_ready || !reads_dram);
@@ -73,8 +67,7 @@ module tensor_load
         .start_row_bytes(32'(start_insn.x_size) << start_shift),
         .start_stride_bytes(32'(start_insn.x_stride) << start_shift),
         .start_rows(start_insn.y_size),
-        .req_valid(bursts_valid), .req_ready(burst_ready), .req_address, .req_beats,
-        .active(bursts_active));
+        .req_valid(bursts_valid), .req_ready(burst_ready), .req, .active(bursts_active));
 
     fifo #(.WIDTH($bits(load_t)), .DEPTH(4)) queue (
         .clk, .rst, .in_valid(start_valid && start_ready), .in_ready(queue_ready),
@@ -83,12 +76,12 @@ module tensor_load
     logic buffer_ready_unused;
     fifo #(.WIDTH(PORT_BITS), .DEPTH(LOAD_BUFFER_BEATS)) buffer (
         .clk, .rst, .in_valid(data_valid), .in_ready(buffer_ready_unused), .in_data(data),
-        .out_valid(beat_valid), .out_ready(take_beat), .out_data(wr_data));
+        .out_valid(beat_valid), .out_ready(take_beat), .out_data(word));
 
     always_ff @(posedge clk) begin
         if (rst) reserved <= '0;
         else if (req_valid && req_ready || take_beat)
-            reserved <= reserved + (req_valid && req_ready ? CREDIT_BITS'(req_beats) : '0)
+            reserved <= reserved + (req_valid && req_ready ? CREDIT_BITS'(req.beats) : '0)
                                  - CREDIT_BITS'(take_beat);
     end
 
@@ -118,16 +111,15 @@ module tensor_load
     wire ends_element = is_zero || part == last_part;
     wire ends_run = step && ends_element && left <= (is_zero ? 17'd1 : 17'(fits));
 
-    assign wr_valid  = step;
-    assign wr_memory = insn.memory;
-    assign wr_index  = index[SRAM_BITS-1:0] - (is_zero ? '0 : SRAM_BITS'(offset));
-    assign wr_first  = index[SRAM_BITS-1:0];
-    assign wr_slots  = is_zero ? SLOTS'(1) : SLOTS'((32'd1 << count) - 32'd1) << offset;
-    assign wr_part   = part;
-    assign wr_zero   = is_zero;
-    assign take_beat = step && is_data;
-    assign loaded    = step && is_data && ends_element ? count : '0;
-    assign fault     = step && 18'(index) + 18'(count) > 18'(scratchpad_depth(insn.memory));
+    wire [SLOTS-1:0] elements = SLOTS'((32'd1 << count) - 32'd1) << offset;
+    assign memory      = insn.memory;
+    assign first       = index[SRAM_BITS-1:0];
+    assign write       = '{valid: step, memory: memory, zero: is_zero, part: part,
+                           slots: is_zero ? WORD_SLOTS'(1) : WORD_SLOTS'(elements),
+                           index: first - (is_zero ? '0 : SRAM_BITS'(offset))};
+    assign take_beat   = step && is_data;
+    assign loaded      = step && is_data && ends_element ? count : '0;
+    assign fault       = step && 18'(index) + 18'(count) > 18'(scratchpad_depth(insn.memory));
 
     // Where a run, a row, an instruction goes on.
     phase_t first_of_row, after_rows, after_run, first_of_insn;
@@ -213,7 +205,7 @@ module tensor_load
     end
 
     // The low bits of a DRAM element index that are its position in a port word.
-    function automatic logic [SLOT_BITS-1:0] slot_mask(input logic [2:0] memory);
-        return SLOT_BITS'((32'd1 << log_elements_per_beat(memory)) - 32'd1);
+    function automatic logic [SLOT_BITS-1:0] slot_mask(input logic [2:0] source);
+        return SLOT_BITS'((32'd1 << log_elements_per_beat(source)) - 32'd1);
     endfunction
 endmodule

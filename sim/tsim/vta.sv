@@ -8,12 +8,12 @@
 //          must be taken. wr_req_*, wr_*: DRAM write channels: bursts, and their words in the same
 //          order with byte enables; wr_ack tells that one burst is complete.
 //          memory_error: the memory answered an access with an error in this cycle.
-//          token_hold hides the tokens of a queue (bits: l2g, g2l, g2s, s2g) in this cycle: tests
-//          vary the timing by it; tie it to 0.
+//          token_hold hides the tokens of a queue in this cycle: tests vary the timing by it; tie
+//          it to 0.
 //          finished: FINISH has executed; quiet: nothing is active; fault: see registers.sv.
 // Timing:  single clock, synchronous reset. Requests are held until their ready is high.
 module vta
-    import vta_pkg::*;
+    import vta_pkg::*, stream_pkg::*;
 (
     input  logic                   clk,
     input  logic                   rst,
@@ -40,7 +40,7 @@ module vta
     output logic [PORT_BYTES-1:0]  wr_strobe,
     input  logic                   wr_ack,
     input  logic                   memory_error,
-    input  logic [3:0]             token_hold,
+    input  tokens_t                token_hold,
     output logic                   finished,
     output logic                   quiet,
     output logic                   fault
@@ -66,30 +66,35 @@ module vta
     localparam int TILE_SLOTS = INP_SLOTS > WGT_SLOTS ? INP_SLOTS : WGT_SLOTS;
     localparam int LOAD_SLOTS =
         HAS_POST != 0 && POST_SLOTS > TILE_SLOTS ? POST_SLOTS : TILE_SLOTS;
-    localparam int FETCH = 0, LOAD = 1, COMPUTE = 2;  // read clients
 
-    logic [READ_CLIENTS-1:0]            client_valid, client_ready, client_data_valid;
-    logic [READ_CLIENTS*ADDR_BITS-1:0]  client_address;
-    logic [READ_CLIENTS*BEATS_BITS-1:0] client_beats;
-    logic [PORT_BITS-1:0]               client_data;
-    logic                               reading;
+    logic launch, finish;
+    logic [27:0] insn_count;
+    logic [ADDR_BITS-1:0] insn_address;
+    origins_t origins;
 
-    logic                   launch, finish;
-    logic [27:0]            insn_count;
-    logic [ADDR_BITS-1:0]   insn_address;
-    logic [5*ADDR_BITS-1:0] origins;
+    // ---------------------------------------------------------------------------- DRAM reads
+    logic [READ_CLIENTS-1:0]   client_valid, client_ready, client_data_valid;
+    burst_t [READ_CLIENTS-1:0] client_req;
+    logic [PORT_BITS-1:0]      data;
+    burst_t                    rd_req, wr_req;
+    logic                      reading;
+
+    dram_port port (
+        .clk, .rst, .client_valid, .client_ready, .client_req, .client_data_valid,
+        .client_data(data), .rd_req_valid, .rd_req_ready, .rd_req, .rd_req_client,
+        .rd_valid, .rd_client, .rd_last, .rd_data, .reading);
+    assign {rd_req_address, rd_req_beats} = rd_req;
+    assign {wr_req_address, wr_req_beats} = wr_req;
 
     // ------------------------------------------------------------------------- instructions
     logic insn_valid, insn_ready, fetching, dispatch_stalled, dispatch_fault;
     logic [INSN_BITS-1:0] insn;
-    logic [2:0] unit_valid, unit_ready;
+    units_t unit_valid, unit_ready;
 
     fetch fetcher (
         .clk, .rst, .launch, .address(insn_address), .count(insn_count),
-        .req_valid(client_valid[FETCH]), .req_ready(client_ready[FETCH]),
-        .req_address(client_address[FETCH*ADDR_BITS +: ADDR_BITS]),
-        .req_beats(client_beats[FETCH*BEATS_BITS +: BEATS_BITS]),
-        .data_valid(client_data_valid[FETCH]), .data(client_data),
+        .req_valid(client_valid[CLIENT_FETCH]), .req_ready(client_ready[CLIENT_FETCH]),
+        .req(client_req[CLIENT_FETCH]), .data_valid(client_data_valid[CLIENT_FETCH]), .data,
         .insn_valid, .insn_ready, .insn, .active(fetching));
 
     dispatch dispatcher (
@@ -97,141 +102,79 @@ module vta
         .stalled(dispatch_stalled), .fault(dispatch_fault));
 
     // ------------------------------------------------------------------------------- tokens
-    // Queues are named after sender and receiver: l2g carries tokens from load to compute ("GEMM").
-    logic l2g_push, l2g_pop, l2g_available, l2g_overflow;
-    logic g2l_push, g2l_pop, g2l_available, g2l_overflow;
-    logic g2s_push, g2s_pop, g2s_available, g2s_overflow;
-    logic s2g_push, s2g_pop, s2g_available, s2g_overflow;
+    tokens_t push, pop, tokens, lost;
+    wire tokens_t offered = tokens & ~token_hold;
 
     token_queue #(.CAPACITY(TOKEN_CAPACITY)) l2g (
-        .clk, .rst, .push(l2g_push), .pop(l2g_pop), .available(l2g_available),
-        .overflow(l2g_overflow));
+        .clk, .rst, .push(push.l2g), .pop(pop.l2g), .available(tokens.l2g), .overflow(lost.l2g));
     token_queue #(.CAPACITY(TOKEN_CAPACITY)) g2l (
-        .clk, .rst, .push(g2l_push), .pop(g2l_pop), .available(g2l_available),
-        .overflow(g2l_overflow));
+        .clk, .rst, .push(push.g2l), .pop(pop.g2l), .available(tokens.g2l), .overflow(lost.g2l));
     token_queue #(.CAPACITY(TOKEN_CAPACITY)) g2s (
-        .clk, .rst, .push(g2s_push), .pop(g2s_pop), .available(g2s_available),
-        .overflow(g2s_overflow));
+        .clk, .rst, .push(push.g2s), .pop(pop.g2s), .available(tokens.g2s), .overflow(lost.g2s));
     token_queue #(.CAPACITY(TOKEN_CAPACITY)) s2g (
-        .clk, .rst, .push(s2g_push), .pop(s2g_pop), .available(s2g_available),
-        .overflow(s2g_overflow));
-
-    wire [3:0] tokens = {s2g_available, g2s_available, g2l_available, l2g_available};
-    wire [3:0] offered = tokens & ~token_hold;
+        .clk, .rst, .push(push.s2g), .pop(pop.s2g), .available(tokens.s2g), .overflow(lost.s2g));
 
     // ------------------------------------------------- load unit and the scratchpads it fills
-    logic load_wr_valid, load_wr_zero, load_active, load_waits, load_busy, load_fault;
-    logic load_stall_token, load_stall_dram;
-    logic [2:0] load_wr_memory;
-    /* verilator lint_off UNUSEDSIGNAL */
-    logic [SRAM_BITS-1:0] load_wr_index;  // wider than the scratchpads
-    /* verilator lint_on UNUSEDSIGNAL */
-    logic [LOAD_SLOTS-1:0] load_wr_slots;
-    logic [PART_BITS-1:0] load_wr_part;
-    logic [PORT_BITS-1:0] load_wr_data;
-    logic [4:0] loaded;
+    waits_t waits;
+    logic load_active, load_fault;
+    events_t load_events;
+    load_write_t load_write;
+    logic [PORT_BITS-1:0] load_word;
 
     load_unit #(.SLOTS(LOAD_SLOTS)) load (
-        .clk, .rst, .insn_valid(unit_valid[0]), .insn_ready(unit_ready[0]), .insn,
-        .token_available(offered[1]), .token_pop(g2l_pop), .token_push(l2g_push),
-        .inp_origin(origins[1*ADDR_BITS +: ADDR_BITS]),
-        .wgt_origin(origins[2*ADDR_BITS +: ADDR_BITS]),
-        .req_valid(client_valid[LOAD]), .req_ready(client_ready[LOAD]),
-        .req_address(client_address[LOAD*ADDR_BITS +: ADDR_BITS]),
-        .req_beats(client_beats[LOAD*BEATS_BITS +: BEATS_BITS]),
-        .data_valid(client_data_valid[LOAD]), .data(client_data),
-        .wr_valid(load_wr_valid), .wr_memory(load_wr_memory), .wr_index(load_wr_index),
-        .wr_slots(load_wr_slots), .wr_part(load_wr_part), .wr_zero(load_wr_zero),
-        .wr_data(load_wr_data), .loaded, .active(load_active), .waiting_token(load_waits),
-        .busy(load_busy), .stall_token(load_stall_token), .stall_dram(load_stall_dram),
-        .fault(load_fault));
+        .clk, .rst, .insn_valid(unit_valid.load), .insn_ready(unit_ready.load), .insn,
+        .token_available(offered.g2l), .token_pop(pop.g2l), .token_push(push.l2g), .origins,
+        .req_valid(client_valid[CLIENT_LOAD]), .req_ready(client_ready[CLIENT_LOAD]),
+        .req(client_req[CLIENT_LOAD]), .data_valid(client_data_valid[CLIENT_LOAD]), .data,
+        .write(load_write), .word(load_word), .active(load_active), .waiting_token(waits.load),
+        .events(load_events), .fault(load_fault));
 
-    wire writes_inp = load_wr_valid && load_wr_memory == MEM_INP;
-    wire writes_wgt = load_wr_valid && load_wr_memory == MEM_WGT;
-    logic [INP_PARTS-1:0] inp_lanes;
-    logic [WGT_PARTS-1:0] wgt_lanes;
-    for (genvar l = 0; l < INP_PARTS; l++) begin : g_inp_lane
-        assign inp_lanes[l] = load_wr_zero || load_wr_part == PART_BITS'(l);
-    end
-    for (genvar l = 0; l < WGT_PARTS; l++) begin : g_wgt_lane
-        assign wgt_lanes[l] = load_wr_zero || load_wr_part == PART_BITS'(l);
-    end
-    wire writes_par = HAS_POST != 0 && load_wr_valid && load_wr_memory == MEM_POST;
-    logic [POST_PARTS-1:0] par_lanes;
-    for (genvar l = 0; l < POST_PARTS; l++) begin : g_par_lane
-        assign par_lanes[l] = load_wr_zero || load_wr_part == PART_BITS'(l);
-    end
-    wire [PORT_BITS-1:0] load_word = load_wr_zero ? '0 : load_wr_data;
-
-    logic operands_en;
+    logic tiles_en;
     logic [INP_INDEX_BITS-1:0] inp_index;
     logic [WGT_INDEX_BITS-1:0] wgt_index;
-    logic [INP_BITS-1:0] inp_tile;
+    logic [INP_READS*INP_BITS-1:0] inp_tiles;
     logic [WGT_BITS-1:0] wgt_tile;
 
-    // Either an element takes several words (one slot) or a word holds several elements.
-    banked_sram #(.WIDTH(INP_BITS), .DEPTH(INP_DEPTH), .LANES(INP_PARTS),
-                  .BANKS(INP_SLOTS)) inp_mem (
-        .clk, .wr_slots(writes_inp ? load_wr_slots[INP_SLOTS-1:0] : '0), .wr_lanes(inp_lanes),
-        .wr_index(load_wr_index[INP_INDEX_BITS-1:0]), .wr_data({INP_PARTS{load_word}}),
-        .rd_en(operands_en), .rd_index(inp_index), .rd_data(inp_tile));
-    banked_sram #(.WIDTH(WGT_BITS), .DEPTH(WGT_DEPTH), .LANES(WGT_PARTS),
-                  .BANKS(WGT_SLOTS)) wgt_mem (
-        .clk, .wr_slots(writes_wgt ? load_wr_slots[WGT_SLOTS-1:0] : '0), .wr_lanes(wgt_lanes),
-        .wr_index(load_wr_index[WGT_INDEX_BITS-1:0]), .wr_data({WGT_PARTS{load_word}}),
-        .rd_en(operands_en), .rd_index(wgt_index), .rd_data(wgt_tile));
+    scratchpad #(.MEMORY(MEM_INP), .WIDTH(INP_BITS), .DEPTH(INP_DEPTH), .PARTS(INP_PARTS),
+                 .SLOTS(INP_SLOTS), .READ_SLOTS(INP_READS), .BANKS(INP_BANKS)) inp_mem (
+        .clk, .write(load_write), .word(load_word), .rd_en(tiles_en), .rd_index(inp_index),
+        .rd_data(inp_tiles));
+    scratchpad #(.MEMORY(MEM_WGT), .WIDTH(WGT_BITS), .DEPTH(WGT_DEPTH), .PARTS(WGT_PARTS),
+                 .SLOTS(WGT_SLOTS)) wgt_mem (
+        .clk, .write(load_write), .word(load_word), .rd_en(tiles_en), .rd_index(wgt_index),
+        .rd_data(wgt_tile));
 
     // ------------------------------------------------------------------------- compute unit
-    logic compute_active, compute_followed, compute_waits_load, compute_waits_store, compute_fault;
-    logic gemm_slot, alu_slot, load_slot, compute_stall_load, compute_stall_store;
-    logic compute_stall_dram, compute_drain, gemm_op, alu_op, acc_written;
-    logic [4:0] uop_loaded, acc_loaded;
-    logic out_en;
+    logic compute_active, compute_followed, compute_fault, acc_written, out_en;
+    events_t compute_events;
     logic [OUT_INDEX_BITS-1:0] out_index;
     logic [OUT_SLOTS*OUT_BITS-1:0] out_data;
 
     compute_unit compute (
-        .clk, .rst, .insn_valid(unit_valid[1]), .insn_ready(unit_ready[1]), .insn,
-        .load_token_available(offered[0]), .load_token_pop(l2g_pop), .load_token_push(g2l_push),
-        .store_token_available(offered[3]), .store_token_pop(s2g_pop),
-        .store_token_push(g2s_push),
-        .uop_origin(origins[0*ADDR_BITS +: ADDR_BITS]),
-        .acc_origin(origins[3*ADDR_BITS +: ADDR_BITS]),
-        .req_valid(client_valid[COMPUTE]), .req_ready(client_ready[COMPUTE]),
-        .req_address(client_address[COMPUTE*ADDR_BITS +: ADDR_BITS]),
-        .req_beats(client_beats[COMPUTE*BEATS_BITS +: BEATS_BITS]),
-        .data_valid(client_data_valid[COMPUTE]), .data(client_data),
-        .operands_en, .inp_index, .inp_tile, .wgt_index, .wgt_tile,
-        .par_slots(writes_par ? POST_SLOTS'(load_wr_slots) : '0), .par_lanes,
-        .par_index(load_wr_index[POST_INDEX_BITS-1:0]), .par_data({POST_PARTS{load_word}}),
-        .out_en, .out_index, .out_data,
+        .clk, .rst, .insn_valid(unit_valid.compute), .insn_ready(unit_ready.compute), .insn,
+        .load_token_available(offered.l2g), .load_token_pop(pop.l2g),
+        .load_token_push(push.g2l), .store_token_available(offered.s2g),
+        .store_token_pop(pop.s2g), .store_token_push(push.g2s), .origins,
+        .req_valid(client_valid[CLIENT_COMPUTE]), .req_ready(client_ready[CLIENT_COMPUTE]),
+        .req(client_req[CLIENT_COMPUTE]), .data_valid(client_data_valid[CLIENT_COMPUTE]), .data,
+        .tiles_en, .inp_index, .inp_tiles, .wgt_index, .wgt_tile,
+        .par_write(load_write), .par_word(load_word), .out_en, .out_index, .out_data,
         .finished(finish), .followed(compute_followed), .active(compute_active),
-        .waiting_load_token(compute_waits_load), .waiting_store_token(compute_waits_store),
-        .gemm_slot, .alu_slot, .load_slot,
-        .stall_load_token(compute_stall_load), .stall_store_token(compute_stall_store),
-        .stall_dram(compute_stall_dram), .drain(compute_drain), .gemm_op, .alu_op, .uop_loaded,
-        .acc_loaded, .acc_written, .fault(compute_fault));
+        .waiting_load_token(waits.compute_for_load),
+        .waiting_store_token(waits.compute_for_store), .acc_written, .events(compute_events),
+        .fault(compute_fault));
 
     // --------------------------------------------------------------------------- store unit
-    logic store_active, store_waits, store_busy, store_stall_token, store_stall_dram, store_fault;
-    logic [4:0] stored;
+    logic store_active, store_fault;
+    events_t store_events;
 
     store_unit store (
-        .clk, .rst, .insn_valid(unit_valid[2]), .insn_ready(unit_ready[2]), .insn,
-        .token_available(offered[2]), .token_pop(g2s_pop), .token_push(s2g_push),
-        .out_origin(origins[4*ADDR_BITS +: ADDR_BITS]),
-        .sram_en(out_en), .sram_index(out_index), .sram_data(out_data),
-        .wr_req_valid, .wr_req_ready, .wr_req_address, .wr_req_beats,
-        .wr_valid, .wr_ready, .wr_data, .wr_strobe, .wr_ack, .stored,
-        .active(store_active), .waiting_token(store_waits), .busy(store_busy),
-        .stall_token(store_stall_token), .stall_dram(store_stall_dram), .fault(store_fault));
-
-    // ---------------------------------------------------------------------------- DRAM port
-    dram_port port (
-        .clk, .rst, .client_valid, .client_ready, .client_address, .client_beats,
-        .client_data_valid, .client_data,
-        .rd_req_valid, .rd_req_ready, .rd_req_address, .rd_req_beats, .rd_req_client,
-        .rd_valid, .rd_client, .rd_last, .rd_data, .reading);
+        .clk, .rst, .insn_valid(unit_valid.store), .insn_ready(unit_ready.store), .insn,
+        .token_available(offered.g2s), .token_pop(pop.g2s), .token_push(push.s2g),
+        .origin(origins.out), .sram_en(out_en), .sram_index(out_index), .sram_data(out_data),
+        .wr_req_valid, .wr_req_ready, .wr_req, .wr_valid, .wr_ready, .wr_data, .wr_strobe,
+        .wr_ack, .active(store_active), .waiting_token(waits.store), .events(store_events),
+        .fault(store_fault));
 
     // ---------------------------------------------------------------- registers and counters
     // Nothing moves: the instructions are fetched or stuck, and no unit does or awaits anything
@@ -239,54 +182,25 @@ module vta
     assign quiet = (!fetching || dispatch_stalled) && !reading && !rd_req_valid && !load_active
                    && !compute_active && !store_active;
 
-    wire token_overflow = l2g_overflow || g2l_overflow || g2s_overflow || s2g_overflow;
-    wire early_finish   = finish && (fetching || load_active || compute_followed || store_active);
-    wire [FAULTS-1:0] faults =
-        {memory_error, early_finish, token_overflow, store_fault, compute_fault, load_fault,
-         dispatch_fault};
+    wire early = fetching || load_active || compute_followed || store_active;
+    wire faults_t faults = '{
+        dispatch: dispatch_fault, load: load_fault, compute: compute_fault, store: store_fault,
+        token_overflow: lost != '0, early_finish: finish && early, memory_error: memory_error};
 
-    logic [5*COUNTERS-1:0] steps;
+    events_t port_events;
     always_comb begin
-        steps = '0;
-        steps[5*COUNT_INSTRUCTIONS +: 5]              = 5'(insn_valid && insn_ready);
-        steps[5*COUNT_FETCH_STALL_QUEUE +: 5]         = 5'(dispatch_stalled);
-        steps[5*COUNT_LOAD_BUSY +: 5]                 = 5'(load_busy);
-        steps[5*COUNT_LOAD_STALL_TOKEN +: 5]          = 5'(load_stall_token);
-        steps[5*COUNT_LOAD_STALL_DRAM +: 5]           = 5'(load_stall_dram);
-        steps[5*COUNT_LOAD_IDLE +: 5]                 = 5'(!(load_busy || load_stall_token
-                                                             || load_stall_dram));
-        steps[5*COUNT_COMPUTE_GEMM +: 5]              = 5'(gemm_slot);
-        steps[5*COUNT_COMPUTE_ALU +: 5]               = 5'(alu_slot);
-        steps[5*COUNT_COMPUTE_LOAD +: 5]              = 5'(load_slot);
-        steps[5*COUNT_COMPUTE_STALL_LOAD_TOKEN +: 5]  = 5'(compute_stall_load);
-        steps[5*COUNT_COMPUTE_STALL_STORE_TOKEN +: 5] = 5'(compute_stall_store);
-        steps[5*COUNT_COMPUTE_STALL_DRAM +: 5]        = 5'(compute_stall_dram);
-        steps[5*COUNT_COMPUTE_DRAIN +: 5]             = 5'(compute_drain);
-        steps[5*COUNT_COMPUTE_IDLE +: 5]              = 5'(!(gemm_slot || alu_slot || load_slot
-            || compute_stall_load || compute_stall_store || compute_stall_dram || compute_drain));
-        steps[5*COUNT_STORE_BUSY +: 5]                = 5'(store_busy);
-        steps[5*COUNT_STORE_STALL_TOKEN +: 5]         = 5'(store_stall_token);
-        steps[5*COUNT_STORE_STALL_DRAM +: 5]          = 5'(store_stall_dram);
-        steps[5*COUNT_STORE_IDLE +: 5]                = 5'(!(store_busy || store_stall_token
-                                                             || store_stall_dram));
-        steps[5*COUNT_PORT_READ_BURSTS +: 5]          = 5'(rd_req_valid && rd_req_ready);
-        steps[5*COUNT_PORT_READ_BEATS +: 5]           = 5'(rd_valid);
-        steps[5*COUNT_PORT_READ_STALL +: 5]           = 5'(rd_req_valid && !rd_req_ready);
-        steps[5*COUNT_PORT_WRITE_BURSTS +: 5]         = 5'(wr_req_valid && wr_req_ready);
-        steps[5*COUNT_PORT_WRITE_BEATS +: 5]          = 5'(wr_valid && wr_ready);
-        steps[5*COUNT_INP_ELEMENTS +: 5]              = load_wr_memory == MEM_INP ? loaded : '0;
-        steps[5*COUNT_WGT_ELEMENTS +: 5]              = load_wr_memory == MEM_WGT ? loaded : '0;
-        steps[5*COUNT_ACC_ELEMENTS +: 5]              = acc_loaded;
-        steps[5*COUNT_UOP_ELEMENTS +: 5]              = uop_loaded;
-        steps[5*COUNT_OUT_ELEMENTS +: 5]              = stored;
-        steps[5*COUNT_GEMM_OPS +: 5]                  = 5'(gemm_op);
-        steps[5*COUNT_ALU_OPS +: 5]                   = 5'(alu_op);
+        port_events = '0;
+        port_events.instructions      = EVENT_BITS'(insn_valid && insn_ready);
+        port_events.fetch_stall_queue = EVENT_BITS'(dispatch_stalled);
+        port_events.port_read_bursts  = EVENT_BITS'(rd_req_valid && rd_req_ready);
+        port_events.port_read_beats   = EVENT_BITS'(rd_valid);
+        port_events.port_read_stall   = EVENT_BITS'(rd_req_valid && !rd_req_ready);
+        port_events.port_write_bursts = EVENT_BITS'(wr_req_valid && wr_req_ready);
+        port_events.port_write_beats  = EVENT_BITS'(wr_valid && wr_ready);
     end
 
     registers csr (
         .clk, .rst, .csr_we, .csr_address, .csr_wdata, .csr_rdata, .launch, .insn_count,
-        .insn_address, .origins, .finished, .fault, .finish, .quiet, .faults,
-        .waits({store_waits, compute_waits_store, compute_waits_load, load_waits}),
-        .tokens,
-        .acc_written, .event_steps(steps));
+        .insn_address, .origins, .finished, .fault, .finish, .quiet, .faults, .waits, .tokens,
+        .acc_written, .events(port_events | load_events | compute_events | store_events));
 endmodule

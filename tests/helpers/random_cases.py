@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from vtaops import (
     AvgPool2d,
@@ -18,6 +19,7 @@ from vtaops import (
 )
 from vtaops.errors import ScheduleError, ShapeError
 from vtaops.ops import Operator
+from vtaops.ops.diagonal import WIDEST
 from vtaops.schedule import blocked_shape, check_tiling
 
 CONFIGS = ("pynq", "tiny", "4x8_i8w8a32_15_16_16_18", "1x32_i8w8a32_15_15_20_17")
@@ -226,6 +228,36 @@ def random_batch_matmul(rng: random.Random) -> BatchMatmul:
         clip=random_clip(rng),
         rounding=random_rounding(rng),
     )
+
+
+def random_scaled(rng: random.Random) -> Operator:
+    """An operator with fixed-point scales: for each channel, or one for all; limits included."""
+    kind = rng.choice(["conv2d", "grouped", "gemm", "transposed", "elementwise", "average"])
+    ending = {"zero_point": rng.choice([0, rng.randint(-128, 127)]), "clip": random_clip(rng)}
+    ending["clip"] = ending["clip"] or (-128, 127)
+    if kind in ("conv2d", "gemm", "transposed"):
+        draw = {"conv2d": random_conv2d, "gemm": random_gemm, "transposed": random_conv2d_transpose}
+        return replace(draw[kind](rng), scales=True, shift=0, **ending)
+    if kind == "grouped":
+        op = random_grouped_conv2d(rng)
+        residual = {"residual_scale": 1, "residual_shift": 0, "residual_clip": None}
+        return replace(op, scales=True, shift=0, multiplier=False, **residual, **ending)
+    ending["multiplier"] = rng.choice([1, 65535, rng.randint(1, 65535)])
+    ending["shift"] = rng.choice([0, 47, rng.randint(0, 47), rng.randint(16, 30)])
+    limit = (1 << 31) - 1
+    ending["constant"] = rng.choice([0, limit, -limit, rng.randint(-9999, 9999)])
+    if kind == "average":
+        return replace(random_pool2d(rng, AvgPool2d), count_include_pad=True, **ending)
+    op = random_elementwise(rng)
+    if op.function in ("identity", "add", "sub"):
+        ending["scale"], ending["other_scale"] = random_factor(rng), random_factor(rng)
+    return replace(op, **ending)
+
+
+def random_factor(rng: random.Random) -> int:
+    """A factor of one int8 digit or two."""
+    size = rng.choice([1, 127, 128, 255, 256, WIDEST, rng.randint(1, WIDEST)])
+    return rng.choice([1, -1]) * size
 
 
 # Every family of operators beyond plain convolution and matrix product.

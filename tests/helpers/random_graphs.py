@@ -1,7 +1,7 @@
 """Random networks for the tests: branches, residuals, concatenations, shared tensors; by seed.
 
-Scales are powers of two unless asked otherwise, so that VTA can execute nearly all of it; zero
-points are anything.
+Scales are powers of two unless asked otherwise, so that plain VTA can execute nearly all of it;
+zero points are anything. Free scales have a multiplier and a shift, half of them for each channel.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ LARGEST = 4096
 class RandomGraph:
     """Grows a graph operator by operator; `values` are the images so far."""
 
-    def __init__(self, seed: int, *, operators: int = 10) -> None:
+    def __init__(self, seed: int, *, operators: int = 10, free: bool = False) -> None:
+        self.free = free
         self.rng = random.Random(seed)
         self.np = np.random.default_rng(seed)
         self.graph = Graph(f"random_{seed}")
@@ -62,12 +63,20 @@ class RandomGraph:
     def zero_point(self) -> int:
         return self.rng.choice([0, 0, 0, -128, self.rng.randint(-128, 127)])
 
-    def scaling(self, shift: int | None = None) -> Requantization:
+    def scaling(self, shift: int | None = None, channels: int = 1) -> Requantization:
+        """Draw scales that shift sums by about `shift` bits; free ones may be of `channels`."""
         zero = self.zero_point()
         shift = self.rng.randint(0, 9) if shift is None else shift
         low = self.rng.choice([-128, zero])
         high = self.rng.choice([127, self.rng.randint(low, 127)])
-        return Requantization(1, shift, zero, (low, high))
+        if not self.free:
+            return Requantization(1, shift, zero, (low, high))
+        size = self.rng.choice([(), (channels,)] if channels > 1 else [()])
+        multiplier = self.np.integers(1 << 15, 1 << 16, size)
+        shifts = shift + 15 + self.np.integers(-1, 2, size)
+        if self.rng.random() < 0.1:  # anything that there is
+            multiplier, shifts = self.np.integers(0, 1 << 16, size), self.np.integers(0, 48, size)
+        return Requantization(multiplier, shifts, zero, (low, high))
 
     def weights(self, *shape: int) -> np.ndarray:
         return self.np.integers(-128, 128, shape).astype(np.int8)
@@ -116,7 +125,7 @@ class RandomGraph:
         op = Convolution(
             self.weights(channels, x.shape[1] // groups, *kernel),
             self.bias(channels),
-            self.scaling(self.rng.randint(6, 14)),
+            self.scaling(self.rng.randint(6, 14), channels),
             strides=self.rng.choice([(1, 1), (1, 1), (2, 2), (2, 1)]),
             padding=self.sides(),
             dilation=self.rng.choice([(1, 1), (1, 1), (2, 1)]),
@@ -129,7 +138,7 @@ class RandomGraph:
         op = Convolution(
             self.weights(x.shape[1], 1, 3, 3),
             self.bias(x.shape[1]),
-            self.scaling(self.rng.randint(6, 10)),
+            self.scaling(self.rng.randint(6, 10), x.shape[1]),
             padding=self.sides(),
             groups=x.shape[1],
         )
@@ -140,10 +149,13 @@ class RandomGraph:
         x = self.pick(lambda t: t.shape[2:] == r.shape[2:])
         shift = self.rng.randint(6, 12)
         factor = self.rng.choice([1 << self.rng.randint(0, shift), 3 << self.rng.randint(0, shift)])
+        if self.free:
+            size = self.rng.choice([(), (r.shape[1],)])
+            factor = self.np.integers(1, self.rng.choice([100, 5000, 32640]), size)
         op = Convolution(
             self.weights(r.shape[1], x.shape[1], 3, 3),
             self.bias(r.shape[1]),
-            self.scaling(shift),
+            self.scaling(shift, r.shape[1]),
             padding=(1, 1, 1, 1),
             residual_factor=factor,
         )
@@ -154,6 +166,10 @@ class RandomGraph:
         b = self.pick(lambda t: t.shape == a.shape)
         shift = self.rng.randint(0, 4)
         factors = self.rng.choice([(1, 1), (1, 2), (4, 1), (3, -1), (1, 1 << shift)])
+        if self.free and self.rng.random() < 0.7:
+            greatest = self.rng.choice([127, 32639])
+            factors = [self.rng.choice([1, -1]) * self.rng.randint(1, greatest) for _ in "ab"]
+            shift = 10
         return self.graph.add(Add(factors, self.scaling(shift)), a, b)
 
     def concat(self):
@@ -180,9 +196,9 @@ class RandomGraph:
         if self.rng.random() < 0.5:
             return self.graph.add(MaxPool(**window), x)
         pool = AveragePool.from_ratio(
-            self.rng.choice([0.5, 1.0]),
+            self.rng.choice([0.37, 1.4] if self.free else [0.5, 1.0]),
             kernel[0] * kernel[1],
-            shifts_only=True,
+            shifts_only=not self.free,
             zero_point=self.zero_point(),
             **window,
         )
@@ -225,7 +241,7 @@ class RandomGraph:
         op = TransposedConvolution(
             self.weights(x.shape[1], channels, self.rng.randint(1, 4), self.rng.randint(2, 3)),
             self.bias(channels),
-            self.scaling(self.rng.randint(6, 14)),
+            self.scaling(self.rng.randint(6, 14), channels),
             strides=(self.rng.randint(1, 2), 2),
             padding=(self.rng.randint(0, 1), 0, 0, self.rng.randint(0, 1)),
         )
@@ -236,16 +252,17 @@ class RandomGraph:
         if self.rng.random() < 0.5:
             image = unread[-1]
             rows = self.graph.add(Reshape((1, image.elements)), image)
-            dense = Dense(self.weights(10, image.elements), self.bias(10), self.scaling(12))
+            weights = self.weights(10, image.elements)
+            dense = Dense(weights, self.bias(10), self.scaling(12, 10))
             scores = self.graph.add(dense, rows)
             self.graph.output(self.graph.add(Dequantize(), scores))
         for tensor in unread[:4]:
             self.graph.output(tensor)
 
 
-def random_graph(seed: int, *, operators: int = 10) -> Graph:
+def random_graph(seed: int, *, operators: int = 10, free: bool = False) -> Graph:
     """Return the random network of a seed."""
-    return RandomGraph(seed, operators=operators).graph
+    return RandomGraph(seed, operators=operators, free=free).graph
 
 
 def random_inputs(graph: Graph, seed: int) -> list[np.ndarray]:

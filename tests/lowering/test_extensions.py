@@ -5,11 +5,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.random_cases import FAMILIES, random_conv2d, random_gemm
+from helpers.random_cases import (
+    FAMILIES,
+    random_conv2d,
+    random_gemm,
+    random_scaled,
+    random_tiling,
+)
 
 import vtaops
-from vtaops import Conv2d, Gemm, HardwareConfig, Tiling
+from vtaops import Conv2d, Elementwise, Gemm, HardwareConfig, ShapeError, Tiling, UnsupportedError
 from vtaops.config import EXTENSIONS, POST_ROWS, Memory
+from vtaops.fallback import run as run_on_host
 from vtaops.isa import Alu, Load, Post
 from vtaops.isa import Gemm as Product
 from vtaops.reference import evaluate, random_arguments
@@ -36,7 +43,7 @@ def passes(program):
     )
 
 
-@pytest.mark.parametrize("names", [("overwrite",), ("post",), tuple(EXTENSIONS)], ids="+".join)
+@pytest.mark.parametrize("names", [*((n,) for n in EXTENSIONS), tuple(EXTENSIONS)], ids="+".join)
 def test_random_operators(names):
     for seed, family in enumerate(ALL):
         rng = random.Random(seed)
@@ -76,3 +83,104 @@ def test_more_biases_than_rows_stay_in_the_accumulators():
     wide = Gemm(m=1, n=(POST_ROWS + 2) * 16, k=16, bias=True)
     program = compiled(wide, tiling=Tiling(oc=wide.n, ic=16, h=1, w=1))
     assert Memory.POST not in {i.memory for i in program if isinstance(i, Load)}
+
+
+# ---------------------------------------------------------------------- fixed-point scales
+
+
+SMALL = [HardwareConfig.load(name) for name in ("tiny", "4x8_i8w8a32_15_16_16_18")]
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_scaled_operators(seed):
+    """Equal on the simulator, where the extensions are drawn too, and on the host."""
+    rng = random.Random(seed)
+    op = random_scaled(rng)
+    config = replace(rng.choice(SMALL), extensions=rng.choice([("post",), ("overwrite", "post")]))
+    tiling = random_tiling(rng, op, config) if rng.random() < 0.6 else None
+    program = vtaops.compile(op, config, tiling)
+    arrays = random_arguments(op, np.random.default_rng(seed))
+    expected = evaluate(op, arrays)
+    with Fsim(config, seed=seed) as device:
+        assert np.array_equal(program.run(device, *arrays), expected)
+    if seed % 6 == 0:
+        assert np.array_equal(run_on_host(op, arrays), expected)
+
+
+def test_scales_cost_no_pass():
+    op = Conv2d(**IMAGE, bias=True, scales=True, shift=0, zero_point=-7)
+    assert passes(compiled(op)) == 0
+
+
+def test_a_residual_with_factors_costs_three_cycles():
+    op = Conv2d(**IMAGE, scales=True, shift=0)
+    program = compiled(replace(op, residual=True))
+    tiles = 9 * 11 * 3
+    assert passes(program) == tiles  # the shift between its digits
+    assert program.stats().gemm_counter == compiled(op).stats().gemm_counter + 2 * tiles
+
+
+def test_the_limits_of_sums_multipliers_and_shifts():
+    """Sums at both ends of int32, by the bias, which wraps beyond them; all kinds of scales."""
+    channels = 48
+    low, high = -(1 << 31), (1 << 31) - 1
+    bias = np.resize([low, high, low + 1, high - 1, -1, 0, 1, 1 << 30], channels)
+    multiplier = np.resize([0, 1, 0x7FFF, 0x8000, 0xFFFF], channels)
+    shift = np.resize([0, 1, 15, 16, 31, 32, 46, 47], channels)
+    scales = (multiplier | shift << 16).astype(np.int32)
+    data = np.array([[0] * 16, [1] + [0] * 15, [-1] + [0] * 15], np.int8)
+    op, arrays = Gemm.of(
+        data,
+        np.ones((channels, 16), np.int8),
+        bias=bias.astype(np.int32),
+        scales=scales,
+        shift=0,
+        zero_point=3,
+        clip=(-128, 127),
+    )
+    expected = np.empty((3, channels), np.int64)
+    for row, added in enumerate((0, 1, -1)):
+        for c in range(channels):  # in Python's integers, which have no limits
+            total = (int(bias[c]) + added + (1 << 31)) % (1 << 32) - (1 << 31)
+            half = (1 << int(shift[c])) >> 1
+            value = ((total * int(multiplier[c]) + half) >> int(shift[c])) + 3
+            expected[row, c] = min(max(value, -128), 127)
+    with Fsim(PYNQ) as device:
+        assert np.array_equal(vtaops.compile(op, PYNQ).run(device, *arrays), expected)
+    assert np.array_equal(evaluate(op, arrays), expected)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"shift": 8}, "shift is 8; with scales"),
+        ({"clip": None}, "clip is None; with scales"),
+        ({"zero_point": 128}, "zero_point is 128"),
+        ({"multiplier": True}, "exclude each other"),
+        ({"residual": True, "residual_shift": 2}, "vectors of factors"),
+        ({"scales": False, "zero_point": 1}, "part of the bias"),
+    ],
+)
+def test_what_scales_refuse(parameters, message):
+    with pytest.raises(ShapeError, match=message):
+        Conv2d(**{"scales": True, "shift": 0, **parameters})
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"multiplier": 1 << 16}, "16 bits"),
+        ({"multiplier": 5, "shift": 48}, "shift is 48"),
+        ({"constant": 5}, "need a multiplier"),
+        ({"multiplier": 5, "scale": 32640}, "within 32639"),
+        ({"scale": 128}, "scale"),
+    ],
+)
+def test_what_a_scaled_sum_refuses(parameters, message):
+    with pytest.raises(ShapeError, match=message):
+        Elementwise("add", (1, 16, 4, 4), **parameters)
+
+
+def test_scales_need_the_extension():
+    with pytest.raises(UnsupportedError, match="no extension 'post'"):
+        vtaops.compile(Gemm(scales=True, shift=0), "pynq")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from vtaops.isa import AluOp
 from vtaops.kernels.ops.common import Expr, Tensor, TensorSpec
 from vtaops.kernels.ops.epilogue import Epilogue
-from vtaops.ops.postprocess import VECTORS, AluStage, lane_meaning
+from vtaops.ops.postprocess import VECTORS, ScaleStage, Stage, lane_meaning, scale_meaning
 
 _WRAPPING = frozenset({AluOp.ADD, AluOp.MUL})
 
@@ -23,20 +23,20 @@ class AluTail(Epilogue):
 
     Attributes
     ----------
-    stages : tuple of AluStage
+    stages : tuple of AluStage or ScaleStage
         The passes.
     residual_scale : int
         Factor of an operand that is a tensor.
     """
 
-    stages: tuple[AluStage, ...] = ()
+    stages: tuple[Stage, ...] = ()
     residual_scale: int = 1
 
     def result_dtype(self, accumulator: str) -> str:
         return "int8"
 
     def inputs(self, channels: int, shape: tuple[int, ...], dtype: str) -> tuple[TensorSpec, ...]:
-        operands = [stage.operand for stage in self.stages if stage.imm is None]
+        operands = [name for stage in self.stages for name in stage.operands]
         return tuple(
             TensorSpec(name, (channels,), "int32")
             if name in VECTORS
@@ -47,12 +47,16 @@ class AluTail(Epilogue):
     def bind(self, arguments: dict[str, Tensor], dtype: str = "int32") -> Callable[..., Expr]:
         def apply(value: Expr, channel: Expr, *index: Expr) -> Expr:
             for stage in self.stages:
-                second: Expr = stage.imm
-                if stage.imm is None and stage.operand in VECTORS:
-                    second = arguments[stage.operand][channel]
-                elif stage.imm is None:
-                    second = arguments[stage.operand](*index).astype("int32") * self.residual_scale
-                value = _pass(stage.op, value, second)
+                operands = [
+                    arguments[name][channel]
+                    if name in VECTORS
+                    else arguments[name](*index).astype("int32") * self.residual_scale
+                    for name in stage.operands
+                ]
+                if isinstance(stage, ScaleStage):
+                    value = scale_meaning(value, operands, stage.zero_point, stage.clip)
+                else:
+                    value = _pass(stage.op, value, *(operands or [stage.imm]))
             return value.astype("int8")
 
         return apply

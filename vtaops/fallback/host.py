@@ -85,7 +85,7 @@ def host_op(op: Operator, host: Host = "cpu") -> TensorOp:
     match op:
         case Gemm() if host == "cuda" or op.m >= _PACKING_PAYS:
             return MatmulOp(op.m, op.n, op.k, "int8", "int8", True, AluTail(stages=(*op.stages,)))
-        case Conv2d():
+        case Conv2d() if not (op.residual and op.scales):
             tail = AluTail(stages=(*op.stages,), residual_scale=op.residual_scale)
             window = SlidingWindow(op.kernel_size, op.stride, op.pads, op.dilations)
             image = op.batch, op.in_channels, op.height, op.width
@@ -138,6 +138,7 @@ def _as_convolution(op: Conv2dTranspose, images: list[Array]) -> tuple[Conv2d, l
     ]
     convolution = Conv2d(
         op.batch, op.in_channels, op.out_channels, height, width, (kh, kw), padding=0,
-        bias=op.bias, shift=op.shift, clip=op.clip, rounding=op.rounding,
+        bias=op.bias, shift=op.shift, clip=op.clip, rounding=op.rounding, scales=op.scales,
+        zero_point=op.zero_point,
     )  # fmt: skip
     return convolution, [stretched, np.ascontiguousarray(kernel[:, :, ::-1, ::-1]), *rest]

@@ -31,6 +31,8 @@ ACCUMULATOR = 1 << 31
 """Sums are below it: int32."""
 
 MAX_FACTOR = 1 << 15
+TWO_DIGITS = 127 * 256 + 127
+"""Greatest factor that hardware multiplies in two products: with two int8 digits."""
 """Largest factor of a tensor in a sum."""
 
 
@@ -389,7 +391,7 @@ class Add(Requantized):
             factors = [1 << min(exponent - low, 15) for _, exponent in shifts]
             unit = math.ldexp(0.5, low)
         else:
-            unit = max(sizes) / (MAX_FACTOR - 1)
+            unit = max(sizes) / TWO_DIGITS
             factors = [max(1, round(size / unit)) for size in sizes]
         a, b = (int(math.copysign(f, r)) for f, r in zip(factors, (first, second), strict=True))
         return Add((a, b), Requantization.from_ratio(unit, zero_point, clip))

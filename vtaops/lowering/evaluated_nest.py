@@ -7,20 +7,22 @@ What depends on the outer loops is remembered by the values of those that occur 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.config import HardwareConfig
+from vtaops.config import WINDOW_TILES, HardwareConfig
 from vtaops.errors import ScheduleError
-from vtaops.isa import Alu, AluOp, Gemm
+from vtaops.isa import Alu, AluOp, Depthwise, Gemm, Post
 from vtaops.lowering.expressions import Expression, Values
 from vtaops.lowering.microcode import AffineLoop, Kernel, Strides, kernels
 from vtaops.lowering.nests import CallNest, TileOperand
 from vtaops.lowering.operation import Elements, Operation, Touch
-from vtaops.lowering.scratchpads import Addresses
-from vtaops.schedule.intrinsics import ALU_CALL, GEMM_CALL, RESET_CALL
+from vtaops.lowering.scratchpads import Addresses, lanes_of
+from vtaops.lowering.windows import WINDOW_CALL
+from vtaops.schedule.intrinsics import ALU_CALL, GEMM_CALL, REQUANTIZE_CALL, RESET_CALL
 
 Box = list[range]
 """The iterations of a nest that are executed: a range for each loop."""
@@ -113,7 +115,7 @@ class EvaluatedNest:
         if key not in self._in_place:
             self._in_place[key] = [_moved(o, (dst, src, wgt)) for o in self._operations[here]]
         for o in self._in_place[key]:
-            yield Operation(o.instruction, o.relocation, o.touches, o.micro_ops)
+            yield Operation(o.instruction, o.relocation, o.touches, o.micro_ops, post=o.post)
 
     def _key(self, box: Box, values: Values) -> Hashable:
         """Return what tells apart the evaluations of the operands."""
@@ -127,12 +129,14 @@ class EvaluatedNest:
         loops = [AffineLoop(len(span), (d, s, w)) for span, d, s, w in steps]
         found = list(kernels((dst, src, wgt), loops, self._micro_op_depth))
         operations = [_operation(self.leaf, kernel) for kernel in found]
+        if self.leaf.call == REQUANTIZE_CALL:
+            operations = [replace(o, post=_post(self.leaf)) for o in operations]
         if self.leaf.call == RESET_CALL and self.leaf.imm is not None:
             operations += [_add_immediate(kernel, self.leaf.imm) for kernel in found]
         return operations
 
     def _evaluated_positions(self, operand: TileOperand, box: Box, values: Values) -> Elements:
-        lanes: int = getattr(self._config, operand.buffer.scratchpad).lanes
+        lanes = lanes_of(operand.buffer.scratchpad, self._config)
         scalars = self.evaluate(operand.offset, box, values)
         return self._addresses.place(operand.buffer.name, scalars // lanes)
 
@@ -187,7 +191,7 @@ class EvaluatedNest:
         loops = self.leaf.loops
         if operand is None:
             return 0, [0] * len(loops)
-        lanes: int = getattr(self._config, operand.buffer.scratchpad).lanes
+        lanes = lanes_of(operand.buffer.scratchpad, self._config)
         first = {loop.name: span.start for loop, span in zip(loops, box, strict=True)}
         last = {loop.name: span[-1] for loop, span in zip(loops, box, strict=True)}
 
@@ -225,9 +229,12 @@ def _spans(box: Box) -> Hashable:
 
 def _roles(leaf: CallNest) -> tuple[TileOperand | None, TileOperand | None, TileOperand | None]:
     """Return which operands the dst, src and wgt fields of the micro-ops name."""
-    if leaf.call == GEMM_CALL:
+    if leaf.call in (GEMM_CALL, WINDOW_CALL):
         acc, inp, wgt = leaf.operands
         return acc, inp, wgt
+    if leaf.call == REQUANTIZE_CALL:
+        acc, _, *bias, scales = leaf.operands
+        return acc, scales, bias[0] if bias else None
     # In place: an immediate operation and a reset read what they write.
     dst = leaf.operands[0]
     return dst, (leaf.operands[2] if len(leaf.operands) == 3 else dst), None
@@ -239,10 +246,15 @@ def _operation(leaf: CallNest, kernel: Kernel) -> Operation:
     source = {"src_factor_out": outer.strides[1], "src_factor_in": inner.strides[1]}
     touches = [Touch("acc", _touched(kernel, 0), write=True)]
     instruction: Gemm | Alu
-    if leaf.call == GEMM_CALL:
+    if leaf.call in (GEMM_CALL, WINDOW_CALL):
         weights = {"wgt_factor_out": outer.strides[2], "wgt_factor_in": inner.strides[2]}
-        instruction = Gemm(**loops, **source, **weights)
-        touches += [Touch(m, _touched(kernel, c), write=False) for c, m in ((1, "inp"), (2, "wgt"))]
+        windows = leaf.call == WINDOW_CALL
+        instruction = (Depthwise if windows else Gemm)(**loops, **source, **weights)
+        pixels = _touched(kernel, 1)
+        if windows:
+            pixels = np.unique(pixels[:, None] + np.arange(WINDOW_TILES))
+        touches.append(Touch("inp", pixels, write=False))
+        touches.append(Touch("wgt", _touched(kernel, 2), write=False))
     elif leaf.call == ALU_CALL:
         assert leaf.alu_op is not None
         use_imm = int(leaf.imm is not None)
@@ -251,9 +263,25 @@ def _operation(leaf: CallNest, kernel: Kernel) -> Operation:
         )
         if not use_imm:
             touches.append(Touch("acc", _touched(kernel, 1), write=False))
+    elif leaf.call == REQUANTIZE_CALL:
+        instruction = Alu(**loops, **source, alu_op=AluOp.ADD, use_imm=1)
     else:
         instruction = Gemm(**loops, reset=1)
     return Operation(instruction, touches=tuple(touches), micro_ops=kernel.micro_ops)
+
+
+def _post(leaf: CallNest) -> Post:
+    """Return the POST that a requantisation stands for; its rows are those of the micro-ops."""
+    zero_point, low, high = leaf.scaling
+    return Post(
+        enable=1,
+        use_bias=int(len(leaf.operands) > 3),
+        use_scale=1,
+        round_half=1,
+        zero_point=zero_point,
+        low=low,
+        high=high,
+    )
 
 
 def _moved(operation: Operation, tiles: Strides) -> Operation:
@@ -265,7 +293,9 @@ def _moved(operation: Operation, tiles: Strides) -> Operation:
         for t in operation.touches
     ]
     rows = operation.micro_ops + np.array(tiles, np.int64)
-    return Operation(operation.instruction, operation.relocation, tuple(touches), rows)
+    if operation.post is not None and operation.post.use_bias and (rows[:, 1] != rows[:, 2]).any():
+        raise ScheduleError("a bias and its scale lie in different rows; load them in one loop")
+    return replace(operation, touches=tuple(touches), micro_ops=rows)
 
 
 def _loop_fields(kernel: Kernel) -> dict[str, int]:

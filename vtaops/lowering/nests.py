@@ -19,16 +19,25 @@ from vtaops.lowering.expressions import Expression, conjuncts, name_of
 from vtaops.schedule.intrinsics import (
     ACC_SCOPE,
     ALU_CALL,
+    BIAS_SCOPE,
     DMA_COPY,
     GEMM_CALL,
     INP_SCOPE,
+    REQUANTIZE_CALL,
+    SCALE_SCOPE,
     WGT_SCOPE,
 )
 
 PRODUCT_CALL = "vta.product"
 """``acc = inp @ wgt.T``: a tile product of one step together with its reset."""
 
-SCRATCHPAD_OF_SCOPE = {INP_SCOPE: "inp", WGT_SCOPE: "wgt", ACC_SCOPE: "acc"}
+SCRATCHPAD_OF_SCOPE = {
+    INP_SCOPE: "inp",
+    WGT_SCOPE: "wgt",
+    ACC_SCOPE: "acc",
+    BIAS_SCOPE: "bias",
+    SCALE_SCOPE: "scale",
+}
 
 
 @dataclass(frozen=True)
@@ -40,7 +49,8 @@ class TileBuffer:
     name : str
         Unique name.
     scratchpad : str
-        ``"inp"``, ``"wgt"``, ``"acc"``, or ``""`` for DRAM.
+        ``"inp"``, ``"wgt"``, ``"acc"``, ``"bias"`` and ``"scale"`` (the halves of the parameters of
+        POST), or ``""`` for DRAM.
     scalars : int
         Its size.
     dtype : str
@@ -111,6 +121,8 @@ class CallNest(LeafNest):
     operands: list[TileOperand]
     alu_op: int | None = None
     imm: int | None = None
+    scaling: tuple[int, ...] = ()
+    """Of a requantisation: zero point and bounds."""
 
 
 @dataclass
@@ -256,6 +268,9 @@ def _call(call: Any, loops: list[Loop], guards: list[Expression]) -> CallNest:
     nest = CallNest(loops, guards, call=str(name.value), operands=[])
     if nest.call == ALU_CALL:
         nest.alu_op = int(arguments.pop(0))
+    if nest.call == REQUANTIZE_CALL:
+        nest.scaling = tuple(int(number) for number in arguments[:3])
+        del arguments[:3]
     if isinstance(arguments[-1], tirx.IntImm):
         nest.imm = int(arguments.pop())
     nest.operands = [_operand(pointer) for pointer in arguments]

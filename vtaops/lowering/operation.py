@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.isa import Instruction
+from vtaops.isa import Instruction, Post
 from vtaops.program import NO_BUFFER
 
 Elements = npt.NDArray[np.int64]
@@ -25,7 +25,7 @@ class Touch:
     Attributes
     ----------
     space : str
-        ``"inp"``, ``"wgt"``, ``"acc"``; `link` adds those of DRAM.
+        ``"inp"``, ``"wgt"``, ``"acc"``, ``"post"``; `link` adds those of DRAM.
     elements : ndarray of int64
         Distinct element numbers.
     write : bool
@@ -54,6 +54,9 @@ class Operation:
         Rows of (dst, src, wgt).
     operator : int
         Which of the operators of a program it belongs to.
+    post : Post or None
+        What an ALU instruction stands for until `post` decides who does it: a requantisation, with
+        the row of parameters as the source of each micro-op.
     """
 
     instruction: Instruction
@@ -61,3 +64,4 @@ class Operation:
     touches: tuple[Touch, ...] = ()
     micro_ops: npt.NDArray[np.int64] | None = None
     operator: int = 0
+    post: Post | None = None

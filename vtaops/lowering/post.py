@@ -6,7 +6,8 @@ instruction), the passes are dropped; where it cannot, they become one. The accu
 their sums, so they must not be read again before they are written.
 
 A bias leaves the accumulators altogether: its tiles are loaded into the parameter memory instead,
-a row for each.
+a row for each. A requantisation with a scale for each channel (`Operation.post`) is no pass to
+begin with; its rows are in the parameter memory already.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.config import POST_ROWS, HardwareConfig, Memory
+from vtaops.errors import ScheduleError
 from vtaops.isa import Alu, AluOp, Gemm, Load, Post, Store
 from vtaops.lowering.operation import Elements, Operation, Touch
 
@@ -36,13 +38,15 @@ _SETTING_READ = replace(_SETTING_WRITTEN, write=False)
 class _Chain:
     """Consecutive passes over one set of accumulators: their places, and what does the same.
 
-    `bias` is the place of the addition that begins it, if it adds a bias.
+    `bias` is the place of the addition that begins it, if it adds a bias; `scaled` says that POST
+    alone can do it.
     """
 
     places: tuple[int, ...]
     elements: Elements
     post: Post
-    bias: int | None
+    bias: int | None = None
+    scaled: bool = False
 
 
 def post_process_outputs(operations: list[Operation], config: HardwareConfig) -> list[Operation]:
@@ -81,8 +85,12 @@ class _Fold:
         """Return the operations that are left, with POST; None if a bias stays where it is."""
         for place in range(len(self.operations)):
             chain = self._chain(place)
-            if chain is not None and self._is_stored_only(chain):
+            if chain is None:
+                continue
+            if self._is_stored_only(chain):
                 self._take(chain)
+            elif chain.scaled:
+                raise ScheduleError("what is scaled for each channel can be stored, and no more")
         if not self.biases.keys() <= self.dropped or self.rows is None:
             return None
         for load in {*self.biases.values()}:
@@ -93,6 +101,10 @@ class _Fold:
 
     def _chain(self, place: int) -> _Chain | None:
         """Return the longest chain of passes that begins at `place`, if POST can do the same."""
+        scaled = self.operations[place].post
+        if scaled is not None:
+            elements = _written(self.operations[place])
+            return _Chain((place,), elements, scaled, scaled=True)
         bias = place if place in self.biases else None
         if place in self.dropped or (bias is None and _pass_of(self.operations[place]) is None):
             return None
@@ -126,14 +138,13 @@ class _Fold:
         writers = self._last_writers(chain)
         settings = None if writers is None else self._settings(chain, writers)
         first, *others = chain.places
-        if settings is None:
+        if settings is None and chain.scaled:
+            settings = self._settings(chain, [first])
+            assert settings is not None  # its rows are affine in its loops, as it stands
+        elif settings is None:
             if chain.bias is not None or not others:
                 return
-            alu = self.operations[first].instruction
-            assert isinstance(alu, Alu)
-            nothing = replace(alu, alu_op=AluOp.ADD, imm=0)
-            kept = replace(self.operations[first], instruction=nothing)
-            settings = {first: [(chain.post, kept)]}
+            settings = {first: [(chain.post, _adding_nothing(self.operations[first]))]}
         self.settings.update(settings)
         self.dropped.update({first, *others} - settings.keys())
 
@@ -164,20 +175,25 @@ class _Fold:
 
     def _settings(self, chain: _Chain, writers: list[int]) -> dict[int, list[Setting]] | None:
         """Return how the last writers of a chain post-process; None if a bias cannot be reached."""
-        if chain.bias is None:
+        if chain.scaled:
+            first = 0  # rows are rows
+            vector, post = self.operations[chain.places[0]], chain.post
+        elif chain.bias is None:
             return {k: [(chain.post, self.operations[k])] for k in writers}
-        addition, load = self.operations[chain.bias], self.biases[chain.bias]
-        if self.rows is None or load > min(writers):
-            return None
+        else:
+            vector, load = self.operations[chain.bias], self.biases[chain.bias]
+            if self.rows is None or load > min(writers):
+                return None
+            key = _key(self.operations[load])
+            first, post = self.rows[key] - key[0], replace(chain.post, use_bias=1)
         row_of = np.zeros(self.acc_depth, np.int64)
-        dst, src = _steps(addition, 0), _steps(addition, 1)
-        row_of[dst] = (
-            src - _sram_base(self.operations[load]) + self.rows[_key(self.operations[load])]
-        )
-        post = replace(chain.post, use_bias=1)
+        row_of[_steps(vector, 0)] = _steps(vector, 1) + first
         settings = {}
         for k in writers:
-            parts = _by_rows(self.operations[k], row_of, post)
+            writer = self.operations[k]
+            if writer.post is not None:
+                writer = _adding_nothing(writer)
+            parts = _by_rows(writer, row_of, post)
             if parts is None:
                 return None
             settings[k] = parts
@@ -291,10 +307,6 @@ def _key(load: Operation) -> tuple[int, int]:
     return load.instruction.sram_base, load.instruction.sram_size
 
 
-def _sram_base(load: Operation) -> int:
-    return _key(load)[0]
-
-
 def _load_of_rows(load: Operation, rows: dict[tuple[int, int], int]) -> Operation:
     """Return a LOAD ACC of vectors as a LOAD of rows of parameters."""
     assert isinstance(load.instruction, Load)
@@ -329,7 +341,9 @@ def _by_rows(operation: Operation, row_of: Elements, post: Post) -> list[Setting
     for row, end, count in zip(firsts.tolist(), ends, counts.tolist(), strict=True):
         begin = end - count + (i.uop_begin if whole is None else 0)
         instruction = replace(i, uop_begin=begin, uop_end=begin + count)
-        read = Touch("post", np.unique(row + steps), write=False)
+        rows = np.unique(row + steps)
+        halves = [rows] * post.use_bias + [rows + POST_ROWS] * post.use_scale
+        read = Touch("post", np.concatenate(halves), write=False)
         part = replace(operation, instruction=instruction, touches=(*operation.touches, read))
         if whole is not None:
             part.micro_ops = whole
@@ -378,6 +392,23 @@ def _reads(operation: Operation) -> list[Elements]:
 
 
 # ------------------------------------------------------------------------ passes and POST
+
+
+def _adding_nothing(operation: Operation) -> Operation:
+    """Return a pass that changes no accumulator: what it writes is post-processed."""
+    alu, table = operation.instruction, operation.micro_ops
+    assert isinstance(alu, Alu)
+    assert table is not None
+    nothing = replace(
+        alu,
+        alu_op=AluOp.ADD,
+        use_imm=1,
+        imm=0,
+        src_factor_out=alu.dst_factor_out,
+        src_factor_in=alu.dst_factor_in,
+    )
+    in_place = table[:, [0, 0, 2]] * np.array([1, 1, 0])
+    return replace(operation, instruction=nothing, micro_ops=in_place, post=None)
 
 
 def _pass_of(operation: Operation) -> tuple[AluOp, int] | None:

@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.config import HardwareConfig, Scratchpad
+from vtaops.config import POST_ROWS, HardwareConfig
 from vtaops.errors import ScheduleError
 from vtaops.lowering.accumulate import JOIN_CALL
 from vtaops.lowering.expressions import Expression
@@ -31,9 +31,25 @@ from vtaops.lowering.nests import (
     Tree,
 )
 from vtaops.lowering.options import Capacity
-from vtaops.schedule.intrinsics import ALU_CALL
+from vtaops.schedule.intrinsics import ALU_CALL, REQUANTIZE_CALL
 
 Index = TypeVar("Index", int, npt.NDArray[np.int64])
+
+
+ROWS = {"bias": 0, "scale": POST_ROWS}
+"""The halves of the parameters of POST: their first tile."""
+
+
+def lanes_of(scratchpad: str, config: HardwareConfig) -> int:
+    """Return the scalars of an element of a scratchpad."""
+    lanes: int = getattr(config, "post" if scratchpad in ROWS else scratchpad).lanes
+    return lanes
+
+
+def depth_of(scratchpad: str, config: HardwareConfig) -> int:
+    """Return the elements of a scratchpad."""
+    depth: int = POST_ROWS if scratchpad in ROWS else getattr(config, scratchpad).depth
+    return depth
 
 
 def leaves(nodes: Iterable[Node]) -> Iterator[LeafNest]:
@@ -160,12 +176,11 @@ class Addresses:
         for leaf in leaves(tree.body):
             buffer, index = _filled(leaf)
             if buffer.scratchpad and buffer.name not in self._tiles:
-                lanes = getattr(config, buffer.scratchpad).lanes
-                self._tiles[buffer.name] = DenseTile.filled_by(leaf.loops, index, lanes)
-                # A bias lies in the accumulator memory too; only accumulations take turns.
-                loaded_acc = buffer.scratchpad == "acc" and isinstance(leaf, CopyNest)
-                places[buffer.name] = 1 if loaded_acc else getattr(capacity, buffer.scratchpad)
-        self.used = {"inp": 0, "wgt": 0, "acc": 0}
+                lanes = lanes_of(buffer.scratchpad, config)
+                tile = DenseTile.filled_by(leaf.loops, index, lanes)
+                self._tiles[buffer.name] = tile
+                places[buffer.name] = _places(leaf, tile, lanes, capacity, thread_count(tree))
+        self.used = {"inp": 0, "wgt": 0, "acc": 0, **dict.fromkeys(ROWS, 0)}
         self._regions: dict[tuple[str, int], _Region] = {}
         self._root = _roots(tree)
         self._tile_count = 0
@@ -173,11 +188,11 @@ class Addresses:
             if self._root.get(buffer.name, buffer.name) == buffer.name:
                 self._allocate(buffer, places[buffer.name], thread_count(tree))
         for name, elements in self.used.items():
-            scratchpad: Scratchpad = getattr(config, name)
-            if elements > scratchpad.depth:
+            depth = depth_of(name, config)
+            if elements > depth:
                 raise ScheduleError(
                     f"the schedule needs {elements} elements of the {name} scratchpad, which has "
-                    f"{scratchpad.depth}: {elements - scratchpad.depth} too many "
+                    f"{depth}: {elements - depth} too many "
                     f"({self._occupants(name)})"
                 )
 
@@ -236,11 +251,25 @@ def _filled(leaf: LeafNest) -> tuple[TileBuffer, Expression]:
     return leaf.operands[0].buffer, leaf.operands[0].offset
 
 
+def _places(leaf: LeafNest, tile: DenseTile, lanes: int, capacity: Capacity, threads: int) -> int:
+    """Return how many tiles of the buffer that a leaf fills a thread holds at once."""
+    buffer, _ = _filled(leaf)
+    if buffer.scratchpad in ROWS:  # all of them, or as many as there is room for
+        assert isinstance(leaf, CopyNest)
+        assert leaf.src is not None
+        tiles = -(-leaf.src.scalars // (lanes * tile.elements))
+        return max(1, min(tiles, POST_ROWS // (threads * tile.elements)))
+    # A bias lies in the accumulator memory too; only accumulations take turns.
+    loaded_acc = buffer.scratchpad == "acc" and isinstance(leaf, CopyNest)
+    places: int = 1 if loaded_acc else getattr(capacity, buffer.scratchpad)
+    return places
+
+
 def _roots(tree: Tree) -> dict[str, str]:
     """Map the result of each ALU stage to the accumulation that it works on in place."""
     roots: dict[str, str] = {}
     for leaf in leaves(tree.body):
-        if isinstance(leaf, CallNest) and leaf.call in (ALU_CALL, JOIN_CALL):
+        if isinstance(leaf, CallNest) and leaf.call in (ALU_CALL, JOIN_CALL, REQUANTIZE_CALL):
             result, source, *joined = (operand.buffer.name for operand in leaf.operands)
             root = roots.get(source, source)
             for name in [result, *(joined if leaf.call == JOIN_CALL else [])]:

@@ -16,14 +16,20 @@ from vtaops.lowering.images import Image
 from vtaops.lowering.nests import CopyNest, Loop
 from vtaops.lowering.operation import Operation, Touch
 from vtaops.lowering.options import Border
-from vtaops.lowering.scratchpads import Addresses
+from vtaops.lowering.scratchpads import ROWS, Addresses, lanes_of
 from vtaops.lowering.voids import Mask, Padding
 from vtaops.program import NO_BUFFER, Buffer, Role
 
 _MOST_ITERATIONS = (1 << 14) - 1
 """Of one loop of a GEMM."""
 
-_LOAD_OF_SCRATCHPAD = {"inp": Memory.INP, "wgt": Memory.WGT, "acc": Memory.ACC}
+_LOAD_OF_SCRATCHPAD = {
+    "inp": Memory.INP,
+    "wgt": Memory.WGT,
+    "acc": Memory.ACC,
+    "bias": Memory.POST,
+    "scale": Memory.POST,
+}
 
 
 class Transfers:
@@ -86,7 +92,7 @@ class Transfers:
             content = None if changes else (relocation, grid.tobytes())
             if not self._addresses.fill(on_chip.name, thread, content):
                 return
-        sram = self._addresses.base(on_chip.name, thread) + start
+        sram = self._addresses.base(on_chip.name, thread) + start + ROWS.get(on_chip.scratchpad, 0)
         # Some hardware cannot pad accumulators: only what must be padded is.
         pads = memory == Memory.INP or (load and bool((grid == ZERO).any()))
         for access in self._cover(leaf, grid, pads):
@@ -101,7 +107,8 @@ class Transfers:
                 memory=memory, sram_base=sram + access.sram, dram_base=access.dram, **fields
             )
             written = np.arange(instruction.sram_size) + instruction.sram_base
-            touch = Touch(on_chip.scratchpad, written, write=load)
+            space = "post" if on_chip.scratchpad in ROWS else on_chip.scratchpad
+            touch = Touch(space, written, write=load)
             yield Operation(instruction, relocation, (touch,))
 
     def _without_voids(self, leaf: CopyNest, grid: Grid, start: int, thread: int) -> Grid:
@@ -134,7 +141,7 @@ class Transfers:
         """Return the DRAM element of each element of a tile, and the first element of the tile."""
         on_chip = leaf.dst if load else leaf.src
         assert on_chip is not None
-        lanes: int = getattr(self._config, on_chip.scratchpad).lanes
+        lanes = lanes_of(on_chip.scratchpad, self._config)
         tiles, lane_loops = _split_lanes(leaf.loops, lanes)
         point: dict[str, Any] = {**values, **dict.fromkeys((loop.name for loop in lane_loops), 0)}
         open_grid = np.ogrid[tuple(slice(loop.extent) for loop in tiles)]

@@ -23,6 +23,7 @@ from vtaops.graph import operators as ops
 from vtaops.graph.operators import GraphOperator
 from vtaops.layout import data_layout
 from vtaops.network import rules
+from vtaops.network.endings import Ending, as_int32, uniform
 from vtaops.network.rules import Target
 from vtaops.network.storage import (
     NO_SIDES,
@@ -46,6 +47,7 @@ from vtaops.ops import (
     MaxPool2d,
     Operator,
 )
+from vtaops.ops.elementwise import Function
 from vtaops.views import Patches, constant_digits
 
 
@@ -75,6 +77,7 @@ class Mapper:
         self.graph = graph
         self.nodes = list(nodes)
         self.config = target.config
+        self.scales = target.scales
         self.block = target.config.block_in
         self.steps: list[Step] = []
         self.memories: dict[str, Memory] = {}
@@ -312,35 +315,16 @@ class Mapper:
     ) -> None:
         """Emit a convolution on lanes: weights are those of all lanes."""
         source, (result,) = node.inputs[0], node.outputs
-        scaling = op.requantization
-        shift = scaling.right_shift
-        assert shift is not None
-        bias = op.bias
-        channels = op.weight
-        if shift < 0:
-            weight = (weight.astype(np.int64) << -shift).astype(np.int8)
-            channels = channels.astype(np.int64) << -shift
-            bias = None if bias is None else (bias.astype(np.int64) << -shift)
-            shift = 0
-        factor = 0 if op.residual_factor is None else int(op.residual_factor.flat[0])
-        zeros = tuple(t.zero_point for t in node.inputs)
-        constant = rules.constant_term(channels, bias, scaling, zeros, factor)
         padding, sides = self._padded(source, op.padding)
         n, _, h, w = data.memory.image
         top, left, bottom, right = sides
         place = self._result(result, outputs)
         uses = {"data": Use(data, sides)}
-        residual: dict[str, Any] = {}
-        if factor:
+        if op.residual_factor is not None:
             uses["residual"] = Use(self._second(node, place.relative(self.block)))
-            bits = rules.common_shift(factor, shift)
-            residual = {
-                "residual": True,
-                "residual_scale": factor >> bits,
-                "residual_shift": shift - bits,
-            }
-            shift = bits
+        uses["res"] = Use(place)
         size = weight.shape[0] if groups > 1 else self._lanes_of(outputs)
+        ending = self._ending(op, node, op.residual_factor)
         convolution = Conv2d(
             n,
             inputs or self._width(data),
@@ -352,24 +336,39 @@ class Mapper:
             padding=padding,
             dilation=op.dilation,
             groups=groups,
-            shift=shift,
-            clip=scaling.clip,
-            **residual,
+            **ending.fields,
         )
-        vector = on_lanes(constant, outputs, size)
-        uses["res"] = Use(place)
-        given = self._from_host(node, convolution, data, weight, vector)
-        convolution, weight, vector = given or (convolution, weight, vector)
-        self._emit_sum(node, convolution, uses, weight, vector)
+        ending = ending.on_lanes(outputs, size)
+        weight = weight << ending.left
+        given = self._from_host(node, convolution, data, weight, ending.constant)
+        convolution, weight, constant = given or (convolution, weight, ending.constant)
+        self._emit_sum(node, convolution, uses, weight, replace(ending, constant=constant))
+
+    def _ending(
+        self,
+        op: ops.Convolution | ops.TransposedConvolution | ops.Dense,
+        node: Node,
+        residual: Array | None = None,
+    ) -> Ending:
+        """Return what follows the sums of products of an operator."""
+        weight = op.weight
+        if isinstance(op, ops.TransposedConvolution):
+            weight = weight.transpose(1, 0, 2, 3)
+        zeros = tuple(tensor.zero_point for tensor in node.inputs)
+        if self.scales:
+            return Ending.scaled(weight, op.bias, op.requantization, zeros, residual)
+        factor = 0 if residual is None else int(residual.flat[0])
+        return Ending.shifted(weight, op.bias, op.requantization, zeros, factor)
 
     def _emit_sum(
-        self, node: Node, op: Conv2d, uses: dict[str, Use], weight: Array, constant: Array
+        self, node: Node, op: Conv2d, uses: dict[str, Use], weight: Array, ending: Ending
     ) -> None:
         """Emit a convolution with what is added to its sums."""
-        digits = constant_digits(constant, self.block)
+        constant = ending.constant
+        digits = None if self.scales else constant_digits(constant, self.block)
         if digits is None:
-            bias = constant.astype(np.int32)
-            self._step(node.name, replace(op, bias=True), uses, kernel=weight, bias=bias)
+            op, bias = ending.with_bias(op)
+            self._step(node.name, op, uses, kernel=weight, bias=bias, **ending.vectors)
         elif constant.any():
             op, tiles = replace(op, bias_tiles=True), digits[:, :, None, None]
             self._step(node.name, op, uses, kernel=weight, constant_scale=tiles)
@@ -445,18 +444,11 @@ class Mapper:
         (result,) = node.outputs
         data = self.places[node.inputs[0].name]
         n, _, h, w = data.memory.image
-        scaling = op.requantization
-        shift, weight, bias = scaling.right_shift, op.weight, op.bias
-        assert shift is not None
-        if shift < 0:
-            weight = (weight.astype(np.int64) << -shift).astype(np.int8)
-            bias = None if bias is None else bias.astype(np.int64) << -shift
-            shift = 0
-        constant = rules.constant_term(weight.transpose(1, 0, 2, 3), bias, scaling, (0,))
         place = self._result(result)
         outputs, inputs = self._width(place), self._width(data)
         lanes = place.relative(self.block)
-        weight = on_lanes(weight, data.relative(self.block), inputs, axis=0)
+        ending = self._ending(op, node)
+        weight = on_lanes(op.weight << ending.left, data.relative(self.block), inputs, axis=0)
         weight = on_lanes(weight, lanes, outputs, axis=1)
         transposed = Conv2dTranspose(
             n,
@@ -468,13 +460,12 @@ class Mapper:
             strides=op.strides,
             padding=op.padding,
             output_padding=op.output_padding,
-            bias=bool(constant.any()),
-            shift=shift,
-            clip=scaling.clip,
+            **ending.fields,
         )
-        vector = on_lanes(constant.astype(np.int32), lanes, outputs) if constant.any() else None
+        ending = ending.on_lanes(lanes, outputs)
+        transposed, bias = ending.with_bias(transposed)
         uses = {"data": Use(data), "res": Use(place)}
-        self._step(node.name, transposed, uses, kernel=weight, bias=vector)
+        self._step(node.name, transposed, uses, kernel=weight, bias=bias, **ending.vectors)
 
     @_map.register
     def _(self, op: ops.Dense, node: Node) -> None:
@@ -486,23 +477,17 @@ class Mapper:
             weight = op.weight.reshape(outputs, inputs, h, w)
             self._convolve(node, weight, ops.Convolution(weight, op.bias, op.requantization))
             return
-        scaling = op.requantization
-        shift, weight, bias = scaling.right_shift, op.weight, op.bias
-        assert shift is not None
-        if shift < 0:
-            weight = (weight.astype(np.int64) << -shift).astype(np.int8)
-            bias = None if bias is None else bias.astype(np.int64) << -shift
-            shift = 0
-        constant = rules.constant_term(weight, bias, scaling, (node.inputs[0].zero_point,))
         place = self._result(result)
         outputs, inputs = self._width(place), self._width(data)
         lanes = place.relative(self.block)
-        weight = on_lanes(weight, data.relative(self.block), inputs, axis=1)
+        ending = self._ending(op, node)
+        weight = on_lanes(op.weight << ending.left, data.relative(self.block), inputs, axis=1)
         weight = on_lanes(weight, lanes, outputs)
-        vector = on_lanes(constant.astype(np.int32), lanes, outputs) if constant.any() else None
-        gemm = Gemm(n, outputs, inputs, bias=bool(constant.any()), shift=shift, clip=scaling.clip)
+        gemm = Gemm(n, outputs, inputs, **ending.fields)
+        ending = ending.on_lanes(lanes, outputs)
+        gemm, bias = ending.with_bias(gemm)
         uses = {"data": Use(data), "res": Use(place)}
-        self._step(node.name, gemm, uses, weight=weight, bias=vector)
+        self._step(node.name, gemm, uses, weight=weight, bias=bias, **ending.vectors)
 
     # ---------------------------------------------------------------- channel by channel
 
@@ -528,25 +513,35 @@ class Mapper:
 
     def _average(self, node: Node, op: ops.AveragePool, kernel: tuple[int, int]) -> bool:
         """Map a pool to the one of VTA, whose weights are one tile; False if it is another."""
-        zero_points = {tensor.zero_point for tensor in (*node.inputs, *node.outputs)}
         data = self._alike(node)
         n, _, h, w = data.memory.image
-        clip = op.requantization.clip
+        (source,), (result,) = node.inputs, node.outputs
+        padding, (top, left, bottom, right) = self._padded(source, op.padding)
         pool = AvgPool2d(
             n,
             self._width(data),
-            h,
-            w,
+            h + top + bottom,
+            w + left + right,
             kernel,
             op.strides,
-            op.padding,
-            clip=clip,
+            padding,
+            clip=op.requantization.clip,
             rounding="half_up",
         )
-        if zero_points != {0} or pool.factor != (op.factor, op.requantization.right_shift):
+        if self.scales:
+            scaling = uniform(op.requantization, op.factor)
+            if scaling is None:
+                return False
+            zeros = -source.zero_point * kernel[0] * kernel[1]
+            pool = replace(pool, **scaling, constant=zeros)
+        elif {source.zero_point, result.zero_point} != {0} or pool.factor != (
+            op.factor,
+            op.requantization.right_shift,
+        ):
             return False
-        place = self._result(node.outputs[0], data.relative(self.block))
-        self._step(node.name, pool, {"data": Use(data), "res": Use(place)})
+        place = self._result(result, data.relative(self.block))
+        uses = {"data": Use(data, (top, left, bottom, right)), "res": Use(place)}
+        self._step(node.name, pool, uses)
         return True
 
     @_map.register
@@ -558,6 +553,10 @@ class Mapper:
 
     @_map.register
     def _(self, op: ops.Add, node: Node) -> None:
+        if self.scales:
+            constant = rules.addition_zeros(op, node)
+            self._elementwise(node, op, "add", *op.factors, constant=constant)
+            return
         shift = op.requantization.right_shift
         assert shift is not None
         found = rules.addition(op.factors, shift)
@@ -593,22 +592,34 @@ class Mapper:
         self._step(node.name, convolution, uses, kernel=kernel, bias=bias)
 
     @_map.register
-    def _(self, op: ops.Multiply | ops.LeakyRelu, node: Node) -> None:
+    def _(self, op: ops.Multiply, node: Node) -> None:
+        self._elementwise(node, op, "multiply", 1, 1)
+
+    @_map.register
+    def _(self, op: ops.LeakyRelu, node: Node) -> None:
+        self._elementwise(node, op, "maximum", op.positive, op.negative)
+
+    def _elementwise(
+        self,
+        node: Node,
+        op: ops.Add | ops.Multiply | ops.LeakyRelu,
+        function: Function,
+        factor: int,
+        other_factor: int,
+        constant: int = 0,
+    ) -> None:
+        """Emit a function of two tensors, or of one and itself."""
         data = self._alike(node)
         lanes, size = data.relative(self.block), self._width(data)
-        other = self._second(node, lanes) if isinstance(op, ops.Multiply) else data
+        other = self._second(node, lanes) if len(node.inputs) > 1 else data
         n, _, h, w = data.memory.image
-        shift = op.requantization.right_shift
-        assert shift is not None
-        scales = (1, 1) if isinstance(op, ops.Multiply) else (op.positive, op.negative)
-        combined = Elementwise(
-            "multiply" if isinstance(op, ops.Multiply) else "maximum",
-            (n, size, h, w),
-            *scales,
-            shift,
-            op.requantization.clip,
-            "half_up",
-        )
+        fields: dict[str, Any] = {"shift": op.requantization.right_shift, "rounding": "half_up"}
+        if self.scales:
+            scaling = uniform(op.requantization)
+            assert scaling is not None
+            fields = {**scaling, "constant": as_int32(constant)}
+        fields["clip"] = op.requantization.clip
+        combined = Elementwise(function, (n, size, h, w), factor, other_factor, **fields)
         place = self._result(node.outputs[0], lanes)
         uses = {"data": Use(data), "other": Use(other), "res": Use(place)}
         self._step(node.name, combined, uses)

@@ -10,7 +10,7 @@ from vtaops.graph import Graph, Node
 from vtaops.graph import operators as ops
 from vtaops.model import Row
 from vtaops.network.mapping import Mapper
-from vtaops.network.rules import Target, is_free, obstacle
+from vtaops.network.rules import Target, is_free, moves_for_dense, obstacle
 from vtaops.schedule import default_tiling
 
 
@@ -79,6 +79,10 @@ def _plan(graph: Graph, target: Target, refused: Mapping[str, str]) -> Plan:
     }
     makers = {tensor.name: node for node in graph.nodes for tensor in node.outputs}
     for node in graph.nodes:
+        if not reasons[node.name] and moves_for_dense(node):
+            readers = graph.consumers(node.outputs[0])
+            if any(reasons[reader.name] for reader in readers):
+                reasons[node.name] = "its bytes move, and what reads it is on the host"
         if not reasons[node.name] and is_free(node.op):
             before = [makers.get(tensor.name) for tensor in node.inputs]
             if not any(maker is not None and not reasons[maker.name] for maker in before):

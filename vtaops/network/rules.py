@@ -19,6 +19,7 @@ from vtaops.graph import Graph, Node, Requantization, Tensor
 from vtaops.graph import operators as ops
 from vtaops.graph.operators import GraphOperator
 from vtaops.network.storage import fits_device, image_shape
+from vtaops.ops.diagonal import WIDEST
 
 MAX_SHIFT = 31
 LARGEST_WEIGHT = 127
@@ -30,6 +31,11 @@ class Target:
 
     config: HardwareConfig
     capabilities: Capabilities
+
+    @property
+    def scales(self) -> bool:
+        """Whether it requantises by fixed-point scales, and not by shifts alone."""
+        return "post" in self.config.extensions
 
 
 def obstacle(node: Node, graph: Graph, target: Target) -> str:
@@ -65,6 +71,8 @@ def _(op: ops.Quantize | ops.Dequantize, node: Node, graph: Graph, target: Targe
 
 @_obstacle.register
 def _(op: ops.Convolution, node: Node, graph: Graph, target: Target) -> str:
+    if target.scales:
+        return _factor_obstacle(op)
     shift = op.requantization.right_shift
     if shift is None:
         return no_shift(op.requantization)
@@ -76,7 +84,7 @@ def _(op: ops.Convolution, node: Node, graph: Graph, target: Target) -> str:
         factor = int(factors[0])
         if factor >> common_shift(factor, max(shift, 0)) > LARGEST_WEIGHT:
             return f"its residual has the factor {factor}, which is no int8 times 2**{shift}"
-    return _sum_obstacle(op.weight, op.bias, op.requantization, node, factor)
+    return _sum_obstacle(op.weight, op.bias, op.requantization, node, target, factor)
 
 
 @_obstacle.register
@@ -84,13 +92,12 @@ def _(op: ops.TransposedConvolution, node: Node, graph: Graph, target: Target) -
     zero_point = node.inputs[0].zero_point
     if zero_point:  # every phase has taps of its own, so one constant for a channel is not enough
         return f"its input has the zero point {zero_point}; transposed, VTA needs 0"
-    weight = op.weight.transpose(1, 0, 2, 3)
-    return no_shift(op.requantization) or _sum_obstacle(weight, op.bias, op.requantization, node)
+    return _sum_obstacle(op.weight.transpose(1, 0, 2, 3), op.bias, op.requantization, node, target)
 
 
 @_obstacle.register
 def _(op: ops.Dense, node: Node, graph: Graph, target: Target) -> str:
-    return no_shift(op.requantization) or _sum_obstacle(op.weight, op.bias, op.requantization, node)
+    return _sum_obstacle(op.weight, op.bias, op.requantization, node, target)
 
 
 @_obstacle.register
@@ -104,7 +111,7 @@ def _(op: ops.AveragePool, node: Node, graph: Graph, target: Target) -> str:
         return "its means at the border count other numbers of pixels; VTA scales all alike"
     size = op.window(node.inputs[0])
     weight = np.full((1, 1, *size), op.factor, np.int8)
-    return no_shift(op.requantization) or _sum_obstacle(weight, None, op.requantization, node)
+    return _sum_obstacle(weight, None, op.requantization, node, target)
 
 
 @_obstacle.register
@@ -112,6 +119,8 @@ def _(op: ops.Add, node: Node, graph: Graph, target: Target) -> str:
     a, b = node.inputs
     if a.shape != b.shape:
         return f"its operands have the shapes {a.shape} and {b.shape}; VTA adds equal ones"
+    if target.scales:
+        return _one_scale(op.requantization) or _wide("its factors are", op.factors)
     shift = op.requantization.right_shift
     if shift is None:
         return no_shift(op.requantization)
@@ -130,20 +139,19 @@ def _(op: ops.Multiply, node: Node, graph: Graph, target: Target) -> str:
         return f"its operands have the shapes {a.shape} and {b.shape}; VTA multiplies equal ones"
     if not target.capabilities.has(Feature.MUL):
         return f"{target.capabilities.name} cannot multiply two tensors"
-    return _symmetric(op.requantization, node)
+    return _symmetric(op.requantization, node, target)
 
 
 @_obstacle.register
 def _(op: ops.Requantize, node: Node, graph: Graph, target: Target) -> str:
-    weight = np.ones((1, 1), np.int8)
-    return no_shift(op.requantization) or _sum_obstacle(weight, None, op.requantization, node)
+    return _sum_obstacle(np.ones((1, 1), np.int8), None, op.requantization, node, target)
 
 
 @_obstacle.register
 def _(op: ops.LeakyRelu, node: Node, graph: Graph, target: Target) -> str:
     if op.negative > op.positive or op.negative == 0:
         return f"its factors are {op.positive} and {op.negative}; VTA takes the greater product"
-    return _symmetric(op.requantization, node)
+    return _symmetric(op.requantization, node, target)
 
 
 @_obstacle.register
@@ -181,6 +189,11 @@ def _(op: ops.Reshape, node: Node, graph: Graph, target: Target) -> str:
 def same_image(before: Tensor, after: Tensor) -> bool:
     """Whether two shapes of the same scalars have the same bytes on the device."""
     return image_shape(before.shape) == image_shape(after.shape)
+
+
+def moves_for_dense(node: Node) -> bool:
+    """Whether a reshape moves bytes, which dense layers on VTA do not mind (`is_flattening`)."""
+    return isinstance(node.op, ops.Reshape) and not same_image(node.inputs[0], node.outputs[0])
 
 
 def is_flattening(node: Node, graph: Graph) -> bool:
@@ -227,11 +240,16 @@ def addition(factors: tuple[int, int], shift: int) -> tuple[bool, int, int, int]
     return None
 
 
+def addition_zeros(op: ops.Add, node: Node) -> int:
+    """Return what the zero points of its operands add to an addition; as `sum_constant`."""
+    return -sum(f * t.zero_point for f, t in zip(op.factors, node.inputs, strict=True))
+
+
 def addition_constant(op: ops.Add, node: Node) -> int:
     """Return what VTA adds to the sums of an addition; as `constant_term`."""
     shift = op.requantization.right_shift or 0
-    zeros = sum(f * t.zero_point for f, t in zip(op.factors, node.inputs, strict=True))
-    return -zeros + (op.requantization.zero_point << shift) + ((1 << shift) >> 1)
+    zero_point = op.requantization.zero_point << shift
+    return addition_zeros(op, node) + zero_point + ((1 << shift) >> 1)
 
 
 def constant_term(
@@ -241,17 +259,50 @@ def constant_term(
     zero_points: tuple[int, ...],
     factor: int = 0,
 ) -> npt.NDArray[np.int64]:
-    """Return what VTA adds to the sums of each output channel (axis 0 of `weight`).
+    """Return what VTA adds to the sums of each output channel before a shift.
 
-    The bias, the zero points of the inputs and of the result, and the half that rounds: one number,
-    because the shift comes after all of them (``docs/quantization.md``).
+    `sum_constant`, the zero point of the result, and the half that rounds: one number, because the
+    shift comes after all of them (``docs/quantization.md``).
     """
     shift = max(0, scaling.right_shift or 0)
+    added = (scaling.zero_point << shift) + ((1 << shift) >> 1)
+    return sum_constant(weight, bias, zero_points, factor) + added
+
+
+def sum_constant(
+    weight: npt.NDArray[Any],
+    bias: npt.NDArray[Any] | None,
+    zero_points: tuple[int, ...],
+    factor: npt.NDArray[Any] | int = 0,
+) -> npt.NDArray[np.int64]:
+    """Return what does not depend on the data of the sums of each output channel.
+
+    The bias, and the zero points of the inputs times their weights. Output channels lie on axis 0
+    of `weight`.
+    """
     sums = weight.astype(np.int64).reshape(len(weight), -1).sum(axis=1)
-    total = -zero_points[0] * sums + (scaling.zero_point << shift) + ((1 << shift) >> 1)
+    total = -zero_points[0] * sums
     if len(zero_points) > 1:
         total = total - zero_points[1] * factor
     return np.asarray(total if bias is None else total + bias)
+
+
+def _factor_obstacle(op: ops.Convolution) -> str:
+    """Return why the factor of a residual has no two int8 digits; empty if it has."""
+    return "" if op.residual_factor is None else _wide("its residual has", op.residual_factor)
+
+
+def _one_scale(scaling: Requantization) -> str:
+    """Return why a requantisation is not the same for all channels; empty if it is."""
+    several = max(np.unique(scaling.multiplier).size, np.unique(scaling.shift).size) > 1
+    return "it has a scale for each channel; VTA scales all its channels alike" if several else ""
+
+
+def _wide(what: str, factors: Any) -> str:
+    greatest = int(np.abs(factors).max())
+    if greatest <= WIDEST:
+        return ""
+    return f"{what} factors up to {greatest}; VTA's have two digits, at most {WIDEST}"
 
 
 def _sum_obstacle(
@@ -259,11 +310,16 @@ def _sum_obstacle(
     bias: npt.NDArray[Any] | None,
     scaling: Requantization,
     node: Node,
+    target: Target,
     factor: int = 0,
 ) -> str:
-    """Return why the sums of a node do not fit; empty if they do."""
+    """Return why a node cannot be requantised, or its sums do not fit; empty if all is well.
+
+    With fixed-point scales the constants are those of the sums, which int32 holds (`Graph.add`).
+    """
     shift = scaling.right_shift
-    assert shift is not None
+    if target.scales or shift is None or shift > MAX_SHIFT:
+        return "" if target.scales else no_shift(scaling)
     if shift < 0:
         if factor or (np.abs(weight.astype(np.int64)) << -shift).max() > LARGEST_WEIGHT:
             return f"its scales need a shift to the left by {-shift}"
@@ -277,8 +333,13 @@ def _sum_obstacle(
     return ""
 
 
-def _symmetric(scaling: Requantization, node: Node) -> str:
+def _symmetric(scaling: Requantization, node: Node, target: Target) -> str:
     """Return why an operator without a constant term does not do."""
+    if target.scales:  # what scales adds the zero point of the result
+        zero_points = {tensor.zero_point for tensor in node.inputs}
+        if zero_points != {0}:
+            return f"the zero points of its inputs are {sorted(zero_points)}; on VTA it needs 0"
+        return _one_scale(scaling)
     zero_points = {tensor.zero_point for tensor in (*node.inputs, *node.outputs)}
     if zero_points != {0}:
         return f"its zero points are {sorted(zero_points)}; on VTA it needs 0"

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.errors import ShapeError
+from vtaops.ops.diagonal import WIDEST, digits
 
 Int8Array = npt.NDArray[np.int8]
 Arguments = tuple[npt.NDArray[Any], ...]
@@ -51,6 +52,28 @@ def vectors(channels: int, **values: npt.ArrayLike | None) -> Arguments:
                 f"shape ({channels},)"
             )
     return (*found.values(),)
+
+
+def factor_digits(channels: int, factor: npt.ArrayLike | None) -> Arguments:
+    """Return the digits of factors of channels, as weights (channels, 1, 1, 1).
+
+    Raises
+    ------
+    ShapeError
+        If there are none, or one has no two digits.
+    """
+    array = np.asarray(0 if factor is None else factor)
+    if array.shape not in ((), (channels,)) or array.dtype.kind not in "iu":
+        raise ShapeError(
+            f"residual_factor has dtype {array.dtype} and shape {array.shape}; it must be integers "
+            f"of shape ({channels},)"
+        )
+    if factor is None or np.abs(array.astype(np.int64)).max() > WIDEST:
+        given = "missing" if factor is None else f"as large as {np.abs(array).max()}"
+        raise ShapeError(f"residual_factor is {given}; with scales it must lie within {WIDEST}")
+    factors = np.broadcast_to(array.astype(np.int64), (channels,)).reshape(-1, 1, 1, 1)
+    high, low = digits(factors)
+    return high.astype(np.int8), low.astype(np.int8)
 
 
 def _array(name: str, value: npt.ArrayLike) -> npt.NDArray[Any]:

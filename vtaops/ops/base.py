@@ -7,6 +7,7 @@ that follow the data further (`schedule`, `lower`) call the rooms that come afte
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from tvm import te
 from vtaops.capabilities import Feature
 from vtaops.config import HardwareConfig
 from vtaops.errors import ShapeError
-from vtaops.ops.postprocess import AluStage
+from vtaops.ops.postprocess import Stage
 from vtaops.program import Buffer
 
 if TYPE_CHECKING:
@@ -69,8 +70,8 @@ class Operator(ABC):
 
     @property
     @abstractmethod
-    def stages(self) -> list[AluStage]:
-        """The vector ALU passes over the accumulators."""
+    def stages(self) -> Sequence[Stage]:
+        """The steps from sums to result: passes of the vector ALU, or what replaces them."""
 
     @property
     def features(self) -> frozenset[Feature]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,21 +14,30 @@ from vtaops.config import HardwareConfig
 from vtaops.errors import ShapeError
 from vtaops.isa import AluOp
 from vtaops.layout import Layout, data_layout, kernel_layout
-from vtaops.ops.arguments import Arguments, int8_array, vectors
+from vtaops.ops.arguments import Arguments, factor_digits, int8_array, vectors
 from vtaops.ops.base import plain
 from vtaops.ops.constant import constant_buffers, declare_constant
 from vtaops.ops.diagonal import (
+    DIGIT_BITS,
     check_scale,
     declare_copy,
     declare_product,
     declare_scale,
+    declare_scales,
     scale_buffer,
 )
-from vtaops.ops.groups import GroupBlocks, check_groups, group_blocks, grouped_view
+from vtaops.ops.groups import (
+    GroupBlocks,
+    check_groups,
+    group_blocks,
+    grouped_view,
+    window_view,
+)
 from vtaops.ops.postprocess import (
     AluStage,
     Lane,
     Rounding,
+    Stage,
     alu_stages,
     check_postprocessing,
     clip_stages,
@@ -44,7 +54,7 @@ from vtaops.shapes import (
     four_sides,
     require_at_least,
 )
-from vtaops.views import Columns, KernelColumns
+from vtaops.views import BlockDiagonal, Columns, KernelColumns, Windows
 
 
 @dataclass(frozen=True)
@@ -58,6 +68,10 @@ class Conv2d(SumOfProducts):
 
         own = clip((conv(data, kernel) + bias) >> shift, *residual_clip)
         out = int8(clip((own + residual * residual_scale) >> residual_shift, *clip))
+
+    With scales it is a term of the sum instead, with a factor of 16 bits for each channel::
+
+        sum = conv(data, kernel) + bias + residual * (256 * residual_high + residual_low)
 
     Parameters
     ----------
@@ -83,7 +97,8 @@ class Conv2d(SumOfProducts):
         Whether the sums are multiplied by an int32 vector (out_channels,) before the shift: a scale
         for each channel. Products wrap; needs a device with MUL.
     residual : bool
-        Whether an int8 tensor of the result's shape is added.
+        Whether an int8 tensor of the result's shape is added. With scales, two int8 vectors
+        (out_channels, 1, 1, 1) hold the digits of its factors (`vtaops.ops.diagonal.digits`).
     residual_scale : int
         Its factor, an int8 other than 0.
     residual_shift : int
@@ -94,6 +109,13 @@ class Conv2d(SumOfProducts):
         Whether the bias comes as weights (out_channels, block) of a constant input tile
         (`vtaops.views.constant_digits`), instead of `bias`: one tile product instead of an ALU pass
         of two cycles.
+    scales : bool
+        Whether an int32 vector (out_channels,) of fixed-point scales requantises the sums instead
+        of `shift`: ``clip(((sum * multiplier + half) >> shift) + zero_point)``, the product exact,
+        multiplier (16 bits, unsigned) and shift (0..47) being those of the channel's scale,
+        ``multiplier | shift << 16``. Needs the extension ``post``.
+    zero_point : int
+        With scales: what is added after the shift.
     fold_columns : bool
         Whether the host hands over the columns of the kernel as input channels, so that a first
         layer of few channels fills its tiles (see `vtaops.views.Columns`); for one group.
@@ -130,6 +152,8 @@ class Conv2d(SumOfProducts):
     residual_clip: tuple[int, int] | None = None
     fold_columns: bool = False
     bias_tiles: bool = False
+    scales: bool = False
+    zero_point: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -153,9 +177,15 @@ class Conv2d(SumOfProducts):
         require_at_least(0, **dict(zip(SIDES, self.pads, strict=True)))
         check_postprocessing(self.residual_shift, self.residual_clip)
         check_scale("residual_scale", self.residual_scale)
+        own = self.residual_scale, self.residual_shift, self.residual_clip
+        if self.residual and self.scales and own != (1, 0, None):
+            raise ShapeError(
+                f"residual scale, shift and clip are {own}; with scales, a residual has vectors of "
+                f"factors alone"
+            )
         require_at_least(1, groups=self.groups)
         check_groups(self.groups, self.in_channels, self.out_channels)
-        if self.bias_tiles and (self.bias or self.rounding != "truncate"):
+        if self.bias_tiles and (self.bias or self.rounding != "truncate" or self.scales):
             raise ShapeError("bias_tiles replaces the bias, and what rounds is part of it")
         if self.fold_columns and self.groups != 1:
             raise ShapeError(f"fold_columns needs one group; groups is {self.groups}")
@@ -180,7 +210,9 @@ class Conv2d(SumOfProducts):
         groups: int = 1,
         bias: npt.ArrayLike | None = None,
         multiplier: npt.ArrayLike | None = None,
+        scales: npt.ArrayLike | None = None,
         residual: npt.ArrayLike | None = None,
+        residual_factor: npt.ArrayLike | None = None,
         **parameters: Any,
     ) -> tuple[Conv2d, Arguments]:
         """Return the convolution of these arrays, and the arrays as its program takes them.
@@ -189,10 +221,12 @@ class Conv2d(SumOfProducts):
         ----------
         data, kernel : int8 arrays, shapes (N, C, H, W) and (O, C / groups, KH, KW)
             Images and filters.
-        bias, multiplier : int32 arrays, shape (O,), optional
+        bias, multiplier, scales : int32 arrays, shape (O,), optional
             One value for each filter.
         residual : int8 array, shape (N, O, OH, OW), optional
             Added before the clip.
+        residual_factor : int array, shape (O,), optional
+            With scales: the factors of the residual.
         padding, groups, **parameters
             The fields of this class that arrays do not tell.
 
@@ -221,11 +255,16 @@ class Conv2d(SumOfProducts):
             groups=groups,
             bias=bias is not None,
             multiplier=multiplier is not None,
+            scales=scales is not None,
             residual=residual is not None,
             **parameters,
         )
-        added = () if residual is None else (int8_array("residual", residual, "NCHW"),)
-        per_channel = vectors(op.out_channels, bias=bias, multiplier=multiplier)
+        added: Arguments = () if residual is None else (int8_array("residual", residual, "NCHW"),)
+        if op.residual and op.scales:
+            added += factor_digits(op.out_channels, residual_factor)
+        elif residual_factor is not None:
+            raise ShapeError("residual_factor belongs to a residual with scales")
+        per_channel = vectors(op.out_channels, bias=bias, multiplier=multiplier, scales=scales)
         return op, (images, filters, *per_channel, *added)
 
     # ------------------------------------------------------------------- shapes
@@ -294,10 +333,17 @@ class Conv2d(SumOfProducts):
         return self.batch * self.out_channels * oh * ow * self.in_channels // self.groups * kh * kw
 
     @property
-    def stages(self) -> list[AluStage]:
+    def stages(self) -> Sequence[Stage]:
         constant = [AluStage("res_biased", AluOp.ADD, None, "constant")] if self.bias_tiles else []
         if not self.residual:
             return [*constant, *super().stages]
+        if self.scales:  # the residual comes first: the shift to the left is for its high digit
+            return [
+                AluStage("res_wide", AluOp.SHR, -DIGIT_BITS),
+                AluStage("res_sum", AluOp.ADD, None, "residual_low"),
+                AluStage("res_total", AluOp.ADD, None, "conv"),
+                self._scale_stage,
+            ]
         return [
             *constant,
             *alu_stages(self.bias, self.shift, None, self.rounding, self.multiplier),
@@ -310,6 +356,13 @@ class Conv2d(SumOfProducts):
     def blocks(self, config: HardwareConfig) -> GroupBlocks:
         """Return the channel blocks of its groups."""
         return group_blocks(self.groups, self.in_channels, self.out_channels, config)
+
+    def windows(self, config: HardwareConfig) -> Windows | None:
+        """Return how the weights are packed for products of windows, if it can be computed so."""
+        (_, columns), (_, distance) = self.kernel_size, self.dilations
+        if distance > 1:
+            return None
+        return window_view(self.groups, self.in_channels, self.out_channels, columns, config)
 
     def folded_if_shorter(self, config: HardwareConfig) -> Conv2d:
         """Return the operator with its columns folded if that halves the tile products."""
@@ -349,17 +402,29 @@ class Conv2d(SumOfProducts):
             found += constant_buffers(o, config)
         if self.residual:
             found.append(Buffer("residual", Role.INPUT, result, "int8", data_layout(config)))
-            found.append(scale_buffer("residual_scale", self.residual_scale, config))
+            found += self._factor_buffers(config)
         return (*found, Buffer("res", Role.OUTPUT, result, "int8", data_layout(config)))
+
+    def _factor_buffers(self, config: HardwareConfig) -> list[Buffer]:
+        """Return the weight tiles that multiply the residual."""
+        if not self.scales:
+            return [scale_buffer("residual_scale", self.residual_scale, config)]
+        o = self.out_channels
+        layout = kernel_layout(config, grouped_view(o, o, o, config))
+        names = "residual_high", "residual_low"
+        return [Buffer(name, Role.PARAMETER, (o, 1, 1, 1), "int8", layout) for name in names]
 
     def _layouts(self, config: HardwareConfig) -> tuple[Layout, Layout]:
         """Return the layouts of data and weights."""
         if not self.fold_columns:
-            view = grouped_view(self.groups, self.in_channels, self.out_channels, config)
+            view = self.windows(config) or self._grouped(config)
             return data_layout(config), kernel_layout(config, view)
         _, left, _, right = self.pads
         columns = Columns(self.kernel_size[1], self.stride[1], self.dilations[1], left, right)
         return data_layout(config, columns), kernel_layout(config, KernelColumns())
+
+    def _grouped(self, config: HardwareConfig) -> BlockDiagonal | None:
+        return grouped_view(self.groups, self.in_channels, self.out_channels, config)
 
     # -------------------------------------------------------------- declaration
 
@@ -367,6 +432,9 @@ class Conv2d(SumOfProducts):
         if self.fold_columns:
             return self.unfolded.tensors(config)
         shapes = {buffer.name: buffer.packed_shape for buffer in self.buffers(config)}
+        if self.windows(config):  # declared tap by tap; lowering joins those of a window
+            filters = (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
+            shapes["kernel"] = kernel_layout(config, self._grouped(config)).packed_shape(filters)
         blocks = self.blocks(config)
         data = te.placeholder(shapes["data"], "int8", name="data")
         kernel = te.placeholder(shapes["kernel"], "int8", name="kernel")
@@ -398,12 +466,30 @@ class Conv2d(SumOfProducts):
         operands: dict[str, tuple[list[te.Tensor], Lane]] = {}
         if self.bias_tiles:
             operands["constant"] = declare_constant(shapes["res"], config)
+        if self.residual and self.scales:
+            return self._declare_scaled_sum([data, kernel], acc, config)
         if self.residual:
             residual = te.placeholder(shapes["res"], "int8", name="residual")
             scale, scale_buf = declare_scale("residual_scale", config)
             product = declare_product("res_residual", declare_copy(residual), scale_buf, config)
             operands["residual"] = [residual, scale], product
         return self.declare_result([data, kernel], acc, config, operands)
+
+    def _declare_scaled_sum(
+        self, arguments: list[te.Tensor], conv: te.Tensor, config: HardwareConfig
+    ) -> list[te.Tensor]:
+        """Declare the sum of a residual with factors and the convolution, and its scaling."""
+        residual = te.placeholder(conv.shape, "int8", name="residual")
+        copy, blocks = declare_copy(residual), int(conv.shape[1])
+        high, high_buf = declare_scales("residual_high", blocks, config)
+        low, low_buf = declare_scales("residual_low", blocks, config)
+        first = declare_product("res_residual_high", copy, high_buf, config)
+        second = declare_product("res_residual_low", copy, low_buf, config)
+        operands = {
+            "residual_low": ([residual, high, low], lambda *i: second(*i)),
+            "conv": ([], lambda *i: conv(*i)),
+        }
+        return self.declare_result(arguments, first, config, operands)
 
     def _declare_input(self, data: te.Tensor, blocks: int) -> te.Tensor:
         """Declare the padded input; where the stride skips rows, only those that are read.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from vtaops.errors import ShapeError
 from vtaops.isa import AluOp
 from vtaops.layout import Layout, data_layout
 from vtaops.ops.arguments import Arguments, int8_array, vectors
-from vtaops.ops.postprocess import AluStage, Rounding
+from vtaops.ops.postprocess import AluStage, Rounding, Stage
 from vtaops.ops.products import SumOfProducts
 from vtaops.program import Buffer, Role
 from vtaops.shapes import (
@@ -102,7 +103,7 @@ class Conv2dTranspose(SumOfProducts):
         Output pixels cut off: one number, (height, width), or (top, left, bottom, right).
     output_padding : int or (int, int)
         Rows and columns added at the bottom and the right; less than the stride.
-    bias, shift, clip, rounding
+    bias, shift, clip, rounding, scales, zero_point
         As for `Conv2d`.
 
     Raises
@@ -124,6 +125,8 @@ class Conv2dTranspose(SumOfProducts):
     shift: int = 8
     clip: tuple[int, int] | None = (0, 127)
     rounding: Rounding = "truncate"
+    scales: bool = False
+    zero_point: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -166,6 +169,7 @@ class Conv2dTranspose(SumOfProducts):
         strides: Pair = 1,
         padding: Padding = 0,
         bias: npt.ArrayLike | None = None,
+        scales: npt.ArrayLike | None = None,
         **parameters: Any,
     ) -> tuple[Conv2dTranspose, Arguments]:
         """Return the operator of these arrays (NCHW and IOHW), and the arrays; as `Conv2d.of`.
@@ -192,9 +196,10 @@ class Conv2dTranspose(SumOfProducts):
             strides=strides,
             padding=padding,
             bias=bias is not None,
+            scales=scales is not None,
             **parameters,
         )
-        return op, (images, filters, *vectors(op.out_channels, bias=bias))
+        return op, (images, filters, *vectors(op.out_channels, bias=bias, scales=scales))
 
     @property
     def out_size(self) -> tuple[int, int]:
@@ -235,7 +240,7 @@ class Conv2dTranspose(SumOfProducts):
         return pixels * self.in_channels * self.out_channels * kh * kw
 
     @property
-    def stages(self) -> list[AluStage]:
+    def stages(self) -> Sequence[Stage]:
         if stages := super().stages:
             return stages
         # Where the stride exceeds the kernel, some outputs sum nothing; a store needs a last

@@ -3,6 +3,9 @@
 A product with a diagonal weight tile copies an input tile to an accumulator tile and scales it:
 one cycle, no multiplier in the ALU, no 8-bit accumulator loads. With -1 on the diagonal it
 subtracts. Elementwise operators, residuals and pooling are built on it.
+
+A factor beyond int8 is two products: its `digits`, 256 times the first (a shift to the left of what
+the accumulators hold) plus the second.
 """
 
 from __future__ import annotations
@@ -15,6 +18,17 @@ from vtaops.config import HardwareConfig
 from vtaops.errors import ShapeError
 from vtaops.layout import diagonal_layout
 from vtaops.program import Buffer, Role
+
+WIDEST = 127 * 256 + 127
+"""Greatest factor that has two int8 digits."""
+
+DIGIT_BITS = 8
+
+
+def digits(factor: Any) -> tuple[Any, Any]:
+    """Return two int8 digits of a factor (or of an array) of at most `WIDEST` in magnitude."""
+    low = (factor + 128) % 256 - 128
+    return (factor - low) >> DIGIT_BITS, low
 
 
 def check_scale(name: str, scale: int) -> None:
@@ -52,7 +66,7 @@ def declare_copy(tensor: te.Tensor) -> te.Tensor:
 def declare_product(
     name: str, data: te.Tensor, scale: te.Tensor, config: HardwareConfig
 ) -> te.Tensor:
-    """Declare the product of tiles (..., batch, block) with one weight tile.
+    """Declare the product of tiles (..., batch, block) with one weight tile, or one a block.
 
     Parameters
     ----------
@@ -61,7 +75,8 @@ def declare_product(
     data : te.Tensor
         int8 tiles on chip.
     scale : te.Tensor
-        The weight tile on chip, (block, block).
+        The weight tile on chip, (block, block); or (blocks, block, block), for images whose second
+        index counts blocks of channels.
 
     Returns
     -------
@@ -69,16 +84,32 @@ def declare_product(
         int32, of the shape of `data`.
     """
     if config.block_in == 1:  # plain tensors: there is nothing to sum
-        return te.compute(
-            data.shape,
-            lambda *i: data(*i).astype("int32") * scale(0, 0).astype("int32"),
-            name=name,
-        )
+
+        def plain(*index: Any) -> Any:
+            return data(*index).astype("int32") * scale(*_block(scale, index), 0, 0).astype("int32")
+
+        return te.compute(data.shape, plain, name=name)
     lane = te.reduce_axis((0, config.block_in), name=f"{name}_lane")
 
     def body(*index: Any) -> Any:
         *tile, channel = index
         pixel = data(*tile, lane).astype("int32")
-        return te.sum(pixel * scale(channel, lane).astype("int32"), axis=lane)
+        weight = scale(*_block(scale, index), channel, lane).astype("int32")
+        return te.sum(pixel * weight, axis=lane)
 
     return te.compute(data.shape, body, name=name)
+
+
+def _block(scale: te.Tensor, index: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return which weight tile an index takes, if there are several."""
+    return (index[1],) if len(scale.shape) > 2 else ()
+
+
+def declare_scales(name: str, blocks: int, config: HardwareConfig) -> tuple[te.Tensor, te.Tensor]:
+    """Declare a weight tile for each block of channels, and their copy ``{name}_buf``."""
+    block = config.block_in
+    tiles = te.placeholder((blocks, 1, 1, 1, block, block), "int8", name=name)
+    copy = te.compute(
+        (blocks, block, block), lambda c, o, i: tiles(c, 0, 0, 0, o, i), name=f"{name}_buf"
+    )
+    return tiles, copy

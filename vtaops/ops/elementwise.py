@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -17,10 +18,13 @@ from vtaops.layout import Layout, data_layout, flat_layout, matrix_layout
 from vtaops.ops.arguments import Arguments, int8_array
 from vtaops.ops.base import Operator
 from vtaops.ops.diagonal import (
+    DIGIT_BITS,
+    WIDEST,
     check_scale,
     declare_copy,
     declare_product,
     declare_scale,
+    digits,
     scale_buffer,
 )
 from vtaops.ops.postprocess import (
@@ -28,12 +32,14 @@ from vtaops.ops.postprocess import (
     AluStage,
     Lane,
     Rounding,
+    Stage,
     check_postprocessing,
     check_rounding,
     clip_stages,
     declare_postprocessing,
     shift_stages,
 )
+from vtaops.ops.scaling import UniformScale
 from vtaops.program import Buffer, Role
 from vtaops.shapes import require_at_least
 
@@ -72,6 +78,12 @@ class Elementwise(Operator):
         Bounds of the result; None stores the low 8 bits.
     rounding : "truncate" or "half_up"
         How a right shift rounds.
+    multiplier : int
+        16 bits, unsigned; 0: none. With one, the result is ``clip((((function(...) + constant) *
+        multiplier + half) >> shift) + zero_point)``, the product exact, the shift up to 47; needs
+        the extension ``post``. Sums may then have scales up to `vtaops.ops.diagonal.WIDEST`.
+    zero_point, constant : int
+        With a multiplier: int8, and int32.
 
     Raises
     ------
@@ -86,6 +98,9 @@ class Elementwise(Operator):
     shift: int = 0
     clip: tuple[int, int] | None = (-128, 127)
     rounding: Rounding = "truncate"
+    multiplier: int = 0
+    zero_point: int = 0
+    constant: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -96,17 +111,36 @@ class Elementwise(Operator):
         if not self.shape:
             raise ShapeError("shape is (); a scalar is no tensor: give at least one extent")
         require_at_least(1, **{f"extent_{i}": extent for i, extent in enumerate(self.shape)})
-        if not isinstance(self.shift, int) or not -PORTABLE_SHIFT <= self.shift <= MAX_SHIFT:
-            raise ShapeError(
-                f"shift is {self.shift}; it must lie in {-PORTABLE_SHIFT}..{MAX_SHIFT} "
-                f"(negative: to the left)"
-            )
         check_postprocessing(0, self.clip)
         check_rounding(self.rounding)
-        check_scale("scale", self.scale)
-        check_scale("other_scale", self.other_scale)
+        lowest = -PORTABLE_SHIFT
+        if not self.scaling and (
+            not isinstance(self.shift, int) or not lowest <= self.shift <= MAX_SHIFT
+        ):
+            raise ShapeError(
+                f"shift is {self.shift}; it must lie in {lowest}..{MAX_SHIFT} (negative: to the "
+                f"left)"
+            )
+        self._check_factors()
         if self.function == "sub" and self.other_scale == -128:
             raise ShapeError("other_scale is -128; its negative, which subtracts, is no int8")
+
+    @property
+    def scaling(self) -> UniformScale:
+        """The fixed-point scale of the result."""
+        return UniformScale(self.multiplier, self.shift, self.zero_point, self.constant, self.clip)
+
+    def _check_factors(self) -> None:
+        wide = self.multiplier and self.function in ("identity", "add", "sub")
+        for name in ("scale", "other_scale"):
+            factor = getattr(self, name)
+            if not wide:
+                check_scale(name, factor)
+            elif not 0 < abs(factor) <= WIDEST:
+                raise ShapeError(
+                    f"{name} is {factor}; with a multiplier it must lie within {WIDEST}, and not "
+                    f"be 0"
+                )
 
     @classmethod
     def of(
@@ -151,12 +185,39 @@ class Elementwise(Operator):
         return f"{self.function} {'x'.join(map(str, self.shape))}"
 
     @property
-    def stages(self) -> list[AluStage]:
-        combine = []
+    def products(self) -> list[tuple[str, str, int]]:
+        """What enters the accumulators: stage, tensor and factor of each product, in order.
+
+        Factors beyond int8 are two products, the high digits first.
+        """
+        sign = -1 if self.function == "sub" else 1
+        factors = {"data": self.scale}
         if self.binary:
-            combine = [AluStage("res_both", _OPERATIONS[self.function], None, "other")]
+            factors["other"] = sign * self.other_scale
+        low = [(name, name, factor) for name, factor in factors.items()]
+        if all(-128 <= factor <= 127 for factor in factors.values()):
+            return low
+        both = {name: digits(factor) for name, factor in factors.items()}
+        high = [(f"{name}_high", name, first) for name, (first, _) in both.items() if first]
+        return high + [(name, name, second) for name, (_, second) in both.items() if second]
+
+    @property
+    def stages(self) -> Sequence[Stage]:
+        first, *others = (name for name, _, _ in self.products)
+        found: list[Stage] = []
+        wide = first.endswith("_high")
+        for name in others:
+            if wide and not name.endswith("_high"):
+                found.append(AluStage("res_wide", AluOp.SHR, -DIGIT_BITS))
+                wide = False
+            operation = _OPERATIONS.get(self.function, AluOp.ADD)
+            found.append(AluStage(f"res_with_{name}", operation, None, name))
+        if wide:
+            found.append(AluStage("res_wide", AluOp.SHR, -DIGIT_BITS))
+        if self.scaling:
+            return [*found, self.scaling.stage]
         return [
-            *combine,
+            *found,
             *shift_stages("res", self.shift, self.rounding),
             *clip_stages("res", self.clip),
         ]
@@ -172,24 +233,32 @@ class Elementwise(Operator):
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
         layout = self.layout(config)
-        arguments = [Buffer("data", Role.INPUT, self.shape, "int8", layout)]
-        constants = [scale_buffer("data_scale", self.scale, config)]
-        if self.binary:
-            sign = -1 if self.function == "sub" else 1
-            arguments.append(Buffer("other", Role.INPUT, self.shape, "int8", layout))
-            constants.append(scale_buffer("other_scale", sign * self.other_scale, config))
-        return (*arguments, *constants, Buffer("res", Role.OUTPUT, self.shape, "int8", layout))
+        names = ("data", "other") if self.binary else ("data",)
+        return (
+            *(Buffer(name, Role.INPUT, self.shape, "int8", layout) for name in names),
+            *(scale_buffer(f"{name}_scale", factor, config) for name, _, factor in self.products),
+            *self.scaling.buffers(config),
+            Buffer("res", Role.OUTPUT, self.shape, "int8", layout),
+        )
 
     def tensors(self, config: HardwareConfig) -> list[te.Tensor]:
         shape = (self.tiles(config), *config.inp.shape)
-        tensors, scales, products = [], [], []
-        for name in ("data", "other") if self.binary else ("data",):
-            tensor = te.placeholder(shape, "int8", name=name)
+        names = ("data", "other") if self.binary else ("data",)
+        tensors = {name: te.placeholder(shape, "int8", name=name) for name in names}
+        copies = {name: declare_copy(tensor) for name, tensor in tensors.items()}
+        arguments = [*tensors.values()]
+        values: list[te.Tensor] = []
+        operands: dict[str, Lane] = {}
+        for name, tensor, _ in self.products:
             scale, scale_buf = declare_scale(f"{name}_scale", config)
-            copy = declare_copy(tensor)
-            products.append(declare_product(f"res_{name}", copy, scale_buf, config))
-            tensors.append(tensor)
-            scales.append(scale)
-        operands: dict[str, Lane] = {"other": lambda *index: products[1](*index)}
-        res = declare_postprocessing(products[0], self.stages, operands)
-        return [*tensors, *scales, res]
+            product = declare_product(f"res_{name}", copies[tensor], scale_buf, config)
+            values.append(product)
+            operands[name] = _value_of(product)
+            arguments.append(scale)
+        rows, lanes = self.scaling.declare(config)
+        result = declare_postprocessing(values[0], self.stages, operands | lanes)
+        return [*arguments, *rows, result]
+
+
+def _value_of(tensor: te.Tensor) -> Lane:
+    return lambda *index: tensor(*index)

@@ -35,6 +35,13 @@ class Gemm(SumOfProducts):
         Bounds of the result; None stores the low 8 bits.
     rounding : "truncate" or "half_up"
         How the shift rounds: towards minus infinity, or to the nearest, halves upwards.
+    scales : bool
+        Whether an int32 vector (n,) of fixed-point scales requantises the sums instead of
+        `shift`: ``clip(((sum * multiplier + half) >> shift) + zero_point)``, the product exact,
+        multiplier (16 bits, unsigned) and shift (0..47) being those of the channel's scale,
+        ``multiplier | shift << 16``. Needs the extension ``post``.
+    zero_point : int
+        With scales: what is added after the shift.
 
     Raises
     ------
@@ -53,6 +60,8 @@ class Gemm(SumOfProducts):
     shift: int = 8
     clip: tuple[int, int] | None = (0, 127)
     rounding: Rounding = "truncate"
+    scales: bool = False
+    zero_point: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -65,6 +74,7 @@ class Gemm(SumOfProducts):
         weight: npt.ArrayLike,
         *,
         bias: npt.ArrayLike | None = None,
+        scales: npt.ArrayLike | None = None,
         **parameters: Any,
     ) -> tuple[Gemm, Arguments]:
         """Return the product of (M, K) and (N, K) int8 matrices, and the arrays; as `Conv2d.of`.
@@ -81,8 +91,8 @@ class Gemm(SumOfProducts):
                 f"be equal"
             )
         (m, k), n = left.shape, right.shape[0]
-        op = cls(m, n, k, bias=bias is not None, **parameters)
-        return op, (left, right, *vectors(op.n, bias=bias))
+        op = cls(m, n, k, bias=bias is not None, scales=scales is not None, **parameters)
+        return op, (left, right, *vectors(op.n, bias=bias, scales=scales))
 
     @property
     def summary(self) -> str:

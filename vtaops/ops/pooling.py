@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -9,6 +10,7 @@ import numpy.typing as npt
 from tvm import te, tirx
 
 from vtaops.config import HardwareConfig
+from vtaops.errors import ShapeError
 from vtaops.layout import data_layout
 from vtaops.ops.arguments import Arguments, int8_array
 from vtaops.ops.base import Operator
@@ -16,12 +18,14 @@ from vtaops.ops.diagonal import declare_product, declare_scale, scale_buffer
 from vtaops.ops.postprocess import (
     AluStage,
     Rounding,
+    Stage,
     check_postprocessing,
     check_rounding,
     clip_stages,
     declare_postprocessing,
     shift_stages,
 )
+from vtaops.ops.scaling import UniformScale
 from vtaops.ops.window import ImageWindow
 from vtaops.program import Buffer, Role
 from vtaops.shapes import Padding, Pair, four_sides, require_at_least
@@ -177,6 +181,9 @@ class AvgPool2d(_Pool2d):
         How the shift rounds.
     clip : (int, int) or None
         Bounds of the result.
+    multiplier, shift, zero_point, constant : int
+        A fixed-point scale instead, which holds the division: ``clip((((sum(window) + constant) *
+        multiplier + half) >> shift) + zero_point)``, as for `Elementwise`; multiplier 0: none.
 
     Raises
     ------
@@ -187,11 +194,24 @@ class AvgPool2d(_Pool2d):
     count_include_pad: bool = True
     rounding: Rounding = "half_up"
     clip: tuple[int, int] | None = (-128, 127)
+    multiplier: int = 0
+    shift: int = 0
+    zero_point: int = 0
+    constant: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_rounding(self.rounding)
         check_postprocessing(0, self.clip)
+        if self.scaling and self.divides:
+            raise ShapeError("one scale divides all windows alike; count_include_pad must be True")
+        if self.shift and not self.scaling:
+            raise ShapeError(f"shift is {self.shift}; without a multiplier it must be 0")
+
+    @property
+    def scaling(self) -> UniformScale:
+        """The fixed-point scale of the result."""
+        return UniformScale(self.multiplier, self.shift, self.zero_point, self.constant, self.clip)
 
     @property
     def factor(self) -> tuple[int, int]:
@@ -215,15 +235,19 @@ class AvgPool2d(_Pool2d):
         return any(self.window.pads) and not self.count_include_pad
 
     @property
-    def stages(self) -> list[AluStage]:
+    def stages(self) -> Sequence[Stage]:
+        if self.scaling:
+            return [self.scaling.stage]
         clip = clip_stages("res", self.clip)
         return clip if self.divides else shift_stages("res", self.factor[1], self.rounding) + clip
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
-        return self._buffers(1 if self.divides else self.factor[0], config)
+        factor = 1 if self.divides or self.scaling else self.factor[0]
+        *others, result = self._buffers(factor, config)
+        return *others, *self.scaling.buffers(config), result
 
     def tensors(self, config: HardwareConfig) -> list[te.Tensor]:
-        data_buffer, _, result = self.buffers(config)
+        data_buffer, *_, result = self.buffers(config)
         data = te.placeholder(data_buffer.packed_shape, "int8", name="data")
         data_buf = self.window.declare_padded(data, 0)
         scale, scale_buf = declare_scale("data_scale", config)
@@ -240,7 +264,8 @@ class AvgPool2d(_Pool2d):
             name="res_sum",
         )
         mean = self._declare_division(total) if self.divides else total
-        return [data, scale, declare_postprocessing(mean, self.stages, {})]
+        rows, lanes = self.scaling.declare(config)
+        return [data, scale, *rows, declare_postprocessing(mean, self.stages, lanes)]
 
     def _declare_division(self, total: te.Tensor) -> te.Tensor:
         """Declare the sums over the number of pixels of their windows, rounded."""

@@ -7,11 +7,14 @@ the declaration, the schedule and the documentation follow.
 All is int32 and wraps, everywhere the same. To round half up, a shift by 15 or less first adds half
 an output step, which belongs to that int32 sum; a longer one loses nothing at the limits of int32.
 A bias that would leave int32 by the addition of half a step is refused when it is packed.
+
+Hardware with the extension ``post`` requantises with a multiplier and a shift for each channel too
+(`ScaleStage`): the product has 48 bits and does not wrap.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -23,8 +26,14 @@ from vtaops.errors import ShapeError
 Lane = Callable[..., Any]
 """Maps the indices of a lane to its value."""
 
-VECTORS = frozenset({"bias", "multiplier"})
-"""Operands of ALU stages that have one value for each output channel."""
+VECTORS = frozenset({"bias", "multiplier", "scales"})
+"""Operands of stages that have one value for each output channel."""
+
+MULTIPLIER_BITS = 16
+"""Bits 0..15 of a scale are its multiplier, unsigned; those above are its shift."""
+
+MAX_SCALE_SHIFT = 47
+"""Longest shift of a scale: a product has 32 + 16 bits."""
 
 MAX_SHIFT = 31
 
@@ -53,6 +62,40 @@ class AluStage:
     op: AluOp
     imm: int | None
     operand: str = "bias"
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """What it reads besides the accumulators, by name."""
+        return (self.operand,) if self.imm is None else ()
+
+
+@dataclass(frozen=True)
+class ScaleStage:
+    """Requantisation on the way to the output memory (extension ``post``): costs no pass.
+
+    ``clip((((acc + bias) * multiplier + half) >> shift) + zero_point, *clip)``, with multiplier and
+    shift of the channel's scale, ``multiplier | shift << 16``.
+
+    Attributes
+    ----------
+    name : str
+        Name of the te stage.
+    operands : tuple of str
+        The vectors that it takes: ``("scales",)``, or ``("bias", "scales")``.
+    zero_point : int
+        Is added after the shift.
+    clip : (int, int)
+        Bounds of the result.
+    """
+
+    name: str
+    operands: tuple[str, ...]
+    zero_point: int
+    clip: tuple[int, int]
+
+
+Stage = AluStage | ScaleStage
+"""A step from the sums to the result."""
 
 
 def check_postprocessing(shift: int, clip: tuple[int, int] | None) -> None:
@@ -146,17 +189,17 @@ def clip_stages(prefix: str, clip: tuple[int, int] | None) -> list[AluStage]:
 
 def declare_postprocessing(
     acc: te.Tensor,
-    stages: list[AluStage],
+    stages: Sequence[Stage],
     operands: Mapping[str, Lane],
 ) -> te.Tensor:
-    """Append the ALU stages and the final cast to int8 to an accumulation.
+    """Append the stages and the final cast to int8 to an accumulation.
 
     Parameters
     ----------
     acc : te.Tensor
         int32 accumulators.
-    stages : list of AluStage
-        The passes.
+    stages : sequence of AluStage or ScaleStage
+        The steps.
     operands : mapping of str to callable
         For each operand that a stage names: indices of an accumulator lane to the operand's value.
 
@@ -171,12 +214,37 @@ def declare_postprocessing(
     return te.compute(acc.shape, lambda *i: value(*i).astype("int8"), name="res")
 
 
-def _stage_body(stage: AluStage, source: te.Tensor, operands: Mapping[str, Lane]) -> Lane:
+def _stage_body(stage: Stage, source: te.Tensor, operands: Mapping[str, Lane]) -> Lane:
     def body(*index: Any) -> Any:
-        second = operands[stage.operand](*index) if stage.imm is None else stage.imm
-        return lane_meaning(stage.op, source(*index), second)
+        others = [operands[name](*index) for name in stage.operands]
+        if isinstance(stage, ScaleStage):
+            return scale_meaning(source(*index), others, stage.zero_point, stage.clip)
+        return lane_meaning(stage.op, source(*index), *(others or [stage.imm]))
 
     return body
+
+
+def scale_meaning(acc: Any, vectors: Sequence[Any], zero_point: int, clip: tuple[int, int]) -> Any:
+    """Return what a `ScaleStage` computes on one lane, as a TIR expression.
+
+    Parameters
+    ----------
+    acc : PrimExpr
+        The sum, int32.
+    vectors : sequence of PrimExpr
+        The channel's scale, int32, behind its bias if there is one.
+    zero_point, clip
+        As `ScaleStage`.
+    """
+    *bias, scale = vectors
+    total = acc.astype("int64")
+    if bias:  # int32 that overflows is undefined in LLVM: it wraps by a cast
+        total = (total + bias[0].astype("int64")).astype("int32").astype("int64")
+    multiplier = (scale & ((1 << MULTIPLIER_BITS) - 1)).astype("int64")
+    shift = (scale >> MULTIPLIER_BITS).astype("int64")
+    half = (tirx.const(1, "int64") << shift) >> tirx.const(1, "int64")
+    value = ((total * multiplier + half) >> shift) + zero_point
+    return tirx.min(tirx.max(value, clip[0]), clip[1]).astype("int32")
 
 
 def lane_meaning(op: AluOp, first: Any, second: Any) -> Any:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tvm import te
 
 from vtaops.config import HardwareConfig
-from vtaops.layout import bias_layout
+from vtaops.errors import ShapeError
+from vtaops.layout import bias_layout, vector_layout
 from vtaops.ops.base import Operator
 from vtaops.ops.diagonal import declare_copy
 from vtaops.ops.postprocess import (
@@ -16,6 +17,8 @@ from vtaops.ops.postprocess import (
     AluStage,
     Lane,
     Rounding,
+    ScaleStage,
+    Stage,
     alu_stages,
     check_postprocessing,
     check_rounding,
@@ -30,10 +33,14 @@ class SumOfProducts(Operator):
 
     Vectors (a bias, a multiplier) have a value for each output channel. Packed, they are
     (blocks, batch, block): the tile of the block that the second index of a packed result names.
+    With `scales`, which need the extension ``post``, vectors are rows of its parameters instead:
+    (blocks, 1, block).
     """
 
     bias: bool = False
     multiplier: bool = False
+    scales: bool = False
+    zero_point: int = 0
     shift: int
     clip: tuple[int, int] | None
     rounding: Rounding
@@ -42,23 +49,37 @@ class SumOfProducts(Operator):
         super().__post_init__()
         check_postprocessing(self.shift, self.clip)
         check_rounding(self.rounding)
+        check_scales(self.scales, self.zero_point, self.shift, self.clip, self.multiplier)
 
     @property
-    def stages(self) -> list[AluStage]:
+    def stages(self) -> Sequence[Stage]:
+        return [self._scale_stage] if self.scales else self._alu_stages
+
+    @property
+    def _scale_stage(self) -> ScaleStage:
+        assert self.clip is not None
+        operands = ("bias", "scales") if self.bias else ("scales",)
+        return ScaleStage("res_scaled", operands, self.zero_point, self.clip)
+
+    @property
+    def _alu_stages(self) -> list[AluStage]:
         return alu_stages(self.bias, self.shift, self.clip, self.rounding, self.multiplier)
 
     def vector_buffers(self, channels: int, config: HardwareConfig) -> list[Buffer]:
-        """Return bias and multiplier, those that there are.
+        """Return bias, multiplier and scales, those that there are.
 
         Half a step of the output, for rounding, is added to the bias when it is packed; not if a
         multiplier follows.
         """
         half = 0 if self.multiplier else half_step(self.shift, self.rounding)
         layouts = {"bias": bias_layout(config, plus=half), "multiplier": bias_layout(config)}
+        if self.scales:
+            layouts = dict.fromkeys(("bias", "scales"), vector_layout(config))
         return [
-            Buffer(stage.operand, Role.PARAMETER, (channels,), "int32", layouts[stage.operand])
+            Buffer(name, Role.PARAMETER, (channels,), "int32", layouts[name])
             for stage in self.stages
-            if stage.imm is None and stage.operand in VECTORS
+            for name in stage.operands
+            if name in VECTORS
         ]
 
     def declare_result(
@@ -88,17 +109,44 @@ class SumOfProducts(Operator):
         for buffer in vectors:
             vector = te.placeholder(buffer.packed_shape, "int32", name=buffer.name)
             arguments = [*arguments, vector]
-            lanes[buffer.name] = _of_channel(declare_copy(vector))
+            lanes[buffer.name] = _of_channel(declare_copy(vector), rows=not self.scales)
         for name, (tensors, lane) in others.items():
             arguments = [*arguments, *tensors]
             lanes[name] = lane
         return [*arguments, declare_postprocessing(total, self.stages, lanes)]
 
 
-def _of_channel(vector: te.Tensor) -> Lane:
-    """Return the value of a packed vector of channels for each lane of a packed result."""
+def _of_channel(vector: te.Tensor, rows: bool) -> Lane:
+    """Return the value of a packed vector of channels for each lane of a packed result.
+
+    `rows` says whether the vector is repeated for each row of a tile.
+    """
 
     def lane(*index: Any) -> Any:
-        return vector(index[1], *index[-2:])
+        return vector(index[1], index[-2] if rows else 0, index[-1])
 
     return lane
+
+
+def check_scales(
+    scales: bool, zero_point: int, shift: int, clip: tuple[int, int] | None, multiplier: bool
+) -> None:
+    """Refuse what does not go together with scales, or a zero point without them.
+
+    Raises
+    ------
+    ShapeError
+        Naming the parameter.
+    """
+    if not -128 <= zero_point <= 127:
+        raise ShapeError(f"zero_point is {zero_point}; it must lie in -128..127")
+    if not scales:
+        if zero_point:
+            raise ShapeError(f"zero_point is {zero_point}; without scales it is part of the bias")
+        return
+    if shift:
+        raise ShapeError(f"shift is {shift}; with scales, which have a shift each, it must be 0")
+    if clip is None:
+        raise ShapeError("clip is None; with scales it must be bounds (lo, hi)")
+    if multiplier:
+        raise ShapeError("multiplier and scales exclude each other")

@@ -191,7 +191,7 @@ class RtlRegisters:
         if faults:
             from vtaops.runtime.tsim.rtl import FAULTS  # where the RTL is generated from
 
-            causes = [cause for bit, cause in enumerate(FAULTS) if faults >> bit & 1]
+            causes = [cause for bit, cause in enumerate(FAULTS.values()) if faults >> bit & 1]
             return f"the hardware reports a fault: {'; '.join(causes)}"
         waits = self._page.read(self.TOKENS)
         if self._page.read(self.CONTROL) & (self.FINISHED | self.QUIET) == self.QUIET and waits:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.config import HardwareConfig, Scratchpad
+from vtaops.config import WINDOW_TILES, HardwareConfig, Scratchpad
 from vtaops.errors import ScheduleError
 from vtaops.ops import (
     AvgPool2d,
@@ -95,7 +95,7 @@ class BlockedShape:
     rows, columns : Axis
         The image (for a matrix product: its rows, and one column).
     taps : int
-        Weight tiles for each pair of channel blocks (kernel height times width).
+        Weight tiles for each pair of channel blocks: kernel height times width, or windows of it.
     alu_passes : int
         Vector ALU passes over the accumulators.
     bias : int
@@ -110,12 +110,16 @@ class BlockedShape:
         Further inputs of the output's shape that accumulate onto it, each with a weight tile.
     constants : int
         Constants that accumulate onto the output, each a weight tile for each block of channels.
+    digits : int
+        Weight tiles for each block of channels that multiply an addend, instead of one.
     operands : int
         Of these addends, those that need accumulators of their own.
     staged : bool
         Whether the input is copied to accumulators.
     shared_weights : int
         Weight tiles that all channels share, instead of `taps` for each pair of channel blocks.
+    scaled : int
+        Whether each channel block has a row of post-processing parameters.
     parts : int
         Parts of the kernel that are loaded and multiplied one after the other, each of `taps`.
     """
@@ -133,9 +137,11 @@ class BlockedShape:
     phases: int = 1
     addends: int = 0
     constants: int = 0
+    digits: int = 0
     operands: int = 0
     staged: bool = False
     shared_weights: int = 0
+    scaled: int = 0
     parts: int = 1
 
     def in_parts(self, taps: Taps) -> BlockedShape:
@@ -150,6 +156,10 @@ class BlockedShape:
             return self
         if not self.rows.taps:
             raise ScheduleError(f"tiling taps is {taps!r}; only kernels of convolutions can be cut")
+        if taps == "one" and not self.columns.taps:
+            raise ScheduleError(
+                "tiling taps is 'one'; windows of this kernel's rows are one step of the hardware"
+            )
         columns = self.columns if taps == "row" else self.columns.by_taps
         parts = len(self.rows.taps) * (1 if taps == "row" else len(self.columns.taps))
         return replace(
@@ -169,7 +179,7 @@ class BlockedShape:
     def gemm_cycles(self) -> int:
         """Tile products: the cycles that the GEMM array needs at one a cycle."""
         products = self.ic * self.taps * self.parts // self.phases
-        return self.outputs * (products + self.addends + self.constants)
+        return self.outputs * (products + max(self.addends, self.digits) + self.constants)
 
     @property
     def compute_cycles(self) -> int:
@@ -205,8 +215,9 @@ class BlockedShape:
         accumulated = pixels * (1 + self.operands) + window * self.staged
         return {
             "inp": inp_tiles * (blocks * window + oc * pixels * self.addends + self.constants),
-            "wgt": wgt_tiles * (weights + self.addends + oc * self.constants),
+            "wgt": wgt_tiles * (weights + self.addends + oc * (self.constants + self.digits)),
             "acc": oc * (acc_tiles * accumulated + self.bias),
+            "post": 2 * oc * self.scaled,
         }
 
     def admits(self, oc: Count) -> Count:
@@ -262,6 +273,8 @@ def _(op: Conv2d, config: HardwareConfig) -> BlockedShape:
     if op.gathers_rows:  # only the rows that are read are loaded, one after the other
         read = [inside_h[y * sh + tap * dh] for y in range(out_h) for tap in range(kh)]
         rows = Axis(out_h, kh, kh, tuple(read), tuple(range(kh)))
+    windows = op.windows(config)
+    steps = kw if windows is None else (kw - WINDOW_TILES) // windows.step + 1
     return BlockedShape(
         batch=_blocks(op.batch, config.batch),
         oc=_blocks(op.out_channels, config.block_out),
@@ -272,14 +285,16 @@ def _(op: Conv2d, config: HardwareConfig) -> BlockedShape:
             sw,
             op.kernel_extent[1],
             _inside(op.width, left, padded_w),
-            tuple(range(0, kw * dw, dw)),
+            tuple(range(0, kw * dw, dw)) if windows is None else (),
         ),
-        taps=kh * kw,
+        taps=kh * steps,
         alu_passes=len(op.stages) - op.residual - op.bias_tiles,
-        bias=op.bias + op.multiplier,
+        bias=0 if op.scales else op.bias + op.multiplier,
+        scaled=int(op.scales),
         groups=blocks.count,
         group_oc=blocks.oc,
         addends=int(op.residual),
+        digits=2 * int(op.residual and op.scales),
         constants=int(op.bias_tiles),
     )
 
@@ -294,7 +309,8 @@ def _(op: Gemm, config: HardwareConfig) -> BlockedShape:
         columns=_line(1),
         taps=1,
         alu_passes=len(op.stages),
-        bias=op.bias,
+        bias=0 if op.scales else op.bias,
+        scaled=int(op.scales),
     )
 
 
@@ -323,7 +339,8 @@ def _(op: Conv2dTranspose, config: HardwareConfig) -> BlockedShape:
         columns=_phases(columns),
         taps=rows.taps * rows.stride * columns.taps * columns.stride,
         alu_passes=len(op.stages),
-        bias=op.bias,
+        bias=0 if op.scales else op.bias,
+        scaled=int(op.scales),
         phases=rows.phases * columns.phases,
     )
 
@@ -360,7 +377,8 @@ def _(op: Elementwise, config: HardwareConfig) -> BlockedShape:
         taps=1,
         alu_passes=len(op.stages),
         bias=False,
-        addends=int(op.binary),
+        addends=len(op.products) - 1,
+        scaled=int(op.multiplier > 0),
         operands=int(op.function in ("multiply", "minimum", "maximum")),
         shared_weights=1,
     )

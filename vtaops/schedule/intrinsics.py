@@ -7,6 +7,8 @@ call are access pointers to one tile each; `vtaops.lowering` reads them:
     vta.reset(acc)                  acc = 0
     vta.reset(acc, value)           acc = value: a reset, and the ALU adds an immediate
     vta.alu(op, dst, src, operand)  dst = op(src, operand); operand: an immediate or a third tile
+    vta.requantize(zero_point, low, high, dst, src, bias, scales)
+                                    dst = src, scaled for each channel; the bias may be missing
 
 The ALU works in place; lowering gives ``dst`` and ``src`` one SRAM address.
 """
@@ -24,11 +26,13 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812  (the name TVMScript i
 from vtaops.config import HardwareConfig
 from vtaops.errors import ScheduleError
 from vtaops.isa import AluOp
-from vtaops.ops.postprocess import lane_meaning
+from vtaops.ops.postprocess import lane_meaning, scale_meaning
 
 INP_SCOPE = "local.inp_buffer"
 WGT_SCOPE = "local.wgt_buffer"
 ACC_SCOPE = "local.acc_buffer"
+BIAS_SCOPE = "local.bias_buffer"
+SCALE_SCOPE = "local.scale_buffer"
 
 VTHREAD = "cthread"
 """Thread axis of virtual threads: ``s.bind(loop, VTHREAD)``."""
@@ -39,6 +43,7 @@ DMA_COPY = "vta.dma_copy"
 GEMM_CALL = "vta.gemm"
 RESET_CALL = "vta.reset"
 ALU_CALL = "vta.alu"
+REQUANTIZE_CALL = "vta.requantize"
 
 
 def gemm(config: HardwareConfig) -> str:
@@ -146,6 +151,45 @@ def alu(config: HardwareConfig, op: AluOp | str, imm: int | None = None) -> str:
     name = f"{ALU_CALL}.{op.name.lower()}.{second}.{config.batch}x{config.block_out}"
     tiles = [(operand, _acc_tile(config)) for operand in operands]
     return _register(name, tiles, ["dst"], meaning, call, reads=operands[1:])
+
+
+def requantize(
+    config: HardwareConfig, zero_point: int, clip: tuple[int, int], *, bias: bool
+) -> str:
+    """Register the requantisation of a tile by a scale for each channel; return the name.
+
+    See `vtaops.ops.postprocess.ScaleStage`; needs the extension ``post``.
+
+    Raises
+    ------
+    ScheduleError
+        If the hardware has no such extension.
+    """
+    if "post" not in config.extensions:
+        raise ScheduleError(
+            f"{config.name} has no extension 'post', which scales for each channel need; shift "
+            f"all channels alike"
+        )
+    vectors = ["bias", "scales"] if bias else ["scales"]
+
+    def meaning(dst: Any, src: Any, *parameters: Any) -> None:
+        with T.grid(*_extents(dst)) as loops, T.sblock("requantize"):
+            lane = [
+                T.axis.spatial(e, v) for e, v in zip(_extents(dst), _listed(loops), strict=True)
+            ]
+            values = [parameter[lane[-1]] for parameter in parameters]
+            T.buffer_store(dst, scale_meaning(src[tuple(lane)], values, zero_point, clip), lane)
+
+    def call(dst: Any, src: Any, *parameters: Any) -> None:
+        pointers = [dst.access_ptr("w"), *(p.access_ptr("r") for p in (src, *parameters))]
+        T.evaluate(T.call_extern("int32", REQUANTIZE_CALL, zero_point, *clip, *pointers))
+
+    scopes = {"bias": BIAS_SCOPE, "scales": SCALE_SCOPE}
+    tiles = [("dst", _acc_tile(config)), ("src", _acc_tile(config))]
+    tiles += [(name, _tile(config.post.shape, "int32", scopes[name])) for name in vectors]
+    numbers = f"{zero_point}.{clip[0]}.{clip[1]}.{len(vectors)}"
+    name = f"{REQUANTIZE_CALL}.{numbers}.{config.batch}x{config.block_out}"
+    return _register(name, tiles, ["dst"], meaning, call, reads=["src", *vectors])
 
 
 def alu_reduction(config: HardwareConfig, op: AluOp) -> str:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import tvm
 from tvm import tirx
 from tvm.s_tir import SBlockRealize, Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.s_tir.schedule.schedule import ScheduleError as TvmScheduleError
+from tvm_ffi import structural_equal
 
 from vtaops.config import HardwareConfig
 from vtaops.errors import ScheduleError
 from vtaops.isa import AluOp
-from vtaops.ops.postprocess import VECTORS, AluStage
+from vtaops.ops.postprocess import VECTORS, ScaleStage, Stage
 from vtaops.schedule import intrinsics
-from vtaops.schedule.intrinsics import ACC_SCOPE, INP_SCOPE, WGT_SCOPE
+from vtaops.schedule.intrinsics import ACC_SCOPE, BIAS_SCOPE, INP_SCOPE, SCALE_SCOPE, WGT_SCOPE
 from vtaops.schedule.tiling import Tiling
+
+FIRST = -2
+"""Of TVM's `compute_at`: in front of all that a loop holds."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ def block_image(
 
 
 def attach_output_stages(
-    s: Schedule, acc: str, stages: list[AluStage], tile: LoopRV, channels: LoopRV
+    s: Schedule, acc: str, stages: Sequence[Stage], tile: LoopRV, channels: LoopRV
 ) -> None:
     """Compute the accumulation and the ALU stages inside loop `tile`, in the accumulator memory.
 
@@ -57,21 +60,37 @@ def attach_output_stages(
     """
     attach_stages(s, stages, tile)
     place(s, acc, tile, ACC_SCOPE)
-    for name in tile_operands(stages) & VECTORS:
-        place(s, f"{name}_buf", channels, ACC_SCOPE)
+    attach_vectors(s, stages, channels)
 
 
-def attach_stages(s: Schedule, stages: list[AluStage], tile: LoopRV) -> None:
+def attach_vectors(s: Schedule, stages: Sequence[Stage], loop: LoopRV) -> None:
+    """Load the vectors of channels that stages take inside `loop`."""
+    for stage in stages:
+        for name in sorted({*stage.operands} & VECTORS):
+            if isinstance(stage, ScaleStage):  # first, as what is requantised sets its row
+                scope = SCALE_SCOPE if name == "scales" else BIAS_SCOPE
+                s.compute_at(s.get_sblock(f"{name}_buf"), loop, True, FIRST)
+                s.set_scope(s.get_sblock(f"{name}_buf"), 0, scope)
+            else:
+                place(s, f"{name}_buf", loop, ACC_SCOPE)
+
+
+def attach_stages(s: Schedule, stages: Sequence[Stage], tile: LoopRV) -> None:
     """Compute the ALU stages, and the products that they take, inside loop `tile`."""
-    for stage in reversed(stages):  # consumers first
-        place(s, stage.name, tile, ACC_SCOPE)
-    for name in tile_operands(stages) - VECTORS:
+    attach_chain(s, stages, tile)
+    for name in sorted(tile_operands(stages) - VECTORS):
         attach_product(s, name, tile)
 
 
-def tile_operands(stages: list[AluStage]) -> set[str]:
+def attach_chain(s: Schedule, stages: Sequence[Stage], loop: LoopRV) -> None:
+    """Compute stages, and nothing that they take, inside a loop."""
+    for stage in reversed(stages):  # consumers first
+        place(s, stage.name, loop, ACC_SCOPE)
+
+
+def tile_operands(stages: Sequence[Stage]) -> set[str]:
     """Return the names of the tiles that stages take as their second operand."""
-    return {stage.operand for stage in stages if stage.imm is None}
+    return {name for stage in stages for name in stage.operands}
 
 
 def place(s: Schedule, block: str, loop: LoopRV, scope: str) -> None:
@@ -86,9 +105,13 @@ def attach_product(s: Schedule, name: str, loop: LoopRV) -> None:
     The product is not tensorized: TVM cannot do that where tiles overlap, as those of pooling
     windows do. Lowering recognises it as it stands (`vtaops.lowering.nests`).
     """
-    product = f"res_{name}"
-    place(s, product, loop, ACC_SCOPE)
+    attach_factor(s, name, loop)
     place(s, f"{name}_buf", loop, INP_SCOPE)
+
+
+def attach_factor(s: Schedule, name: str, loop: LoopRV) -> None:
+    """Compute the product ``res_{name}``, and load its weight tile, inside `loop`."""
+    place(s, f"res_{name}", loop, ACC_SCOPE)
     place(s, f"{name}_scale_buf", loop, WGT_SCOPE)
 
 
@@ -108,7 +131,7 @@ def tensorize(
     s: Schedule,
     config: HardwareConfig,
     acc: str,
-    stages: list[AluStage],
+    stages: Sequence[Stage],
     step: LoopRV,
 ) -> None:
     """Split the reset off the reduction at loop `step` and map all computation to intrinsics."""
@@ -117,7 +140,7 @@ def tensorize(
 
 
 def tensorize_decomposed(
-    s: Schedule, config: HardwareConfig, acc: str, stages: list[AluStage]
+    s: Schedule, config: HardwareConfig, acc: str, stages: Sequence[Stage]
 ) -> None:
     """Map all computation to intrinsics, the reset of `acc` being split off already."""
     tensorize_block(s, f"{acc}_init", intrinsics.reset(config))
@@ -125,10 +148,15 @@ def tensorize_decomposed(
     tensorize_stages(s, config, stages)
 
 
-def tensorize_stages(s: Schedule, config: HardwareConfig, stages: list[AluStage]) -> None:
-    """Map ALU stages to intrinsics."""
+def tensorize_stages(s: Schedule, config: HardwareConfig, stages: Sequence[Stage]) -> None:
+    """Map stages to intrinsics."""
     for stage in stages:
-        tensorize_block(s, stage.name, intrinsics.alu(config, stage.op, stage.imm))
+        if isinstance(stage, ScaleStage):
+            bias = "bias" in stage.operands
+            name = intrinsics.requantize(config, stage.zero_point, stage.clip, bias=bias)
+        else:
+            name = intrinsics.alu(config, stage.op, stage.imm)
+        tensorize_block(s, stage.name, name)
 
 
 def tensorize_reduction(
@@ -201,17 +229,17 @@ def _read_at_two_places(statement: Any) -> set[str]:
     """Return the buffers that a statement loads from with different indices."""
     places: dict[str, list[Any]] = {}
     for load in _loads(getattr(statement, "value", None)):
-        places.setdefault(str(load.buffer.name), []).append(load.indices)
+        places.setdefault(str(load.source.name), []).append(load.indices)
     return {
         name
         for name, found in places.items()
-        if any(not tvm.ir.structural_equal(found[0], other) for other in found[1:])
+        if any(not structural_equal(found[0], other) for other in found[1:])
     }
 
 
 def _loads(value: Any) -> Iterator[Any]:
     """Iterate over the loads of an expression of the operations that TVM has for numbers."""
-    if hasattr(value, "indices"):  # a BufferLoad, for which TVM has no class in Python
+    if hasattr(value, "indices"):  # a load: TVM has several classes of it
         yield value
     elif not isinstance(value, int | float | None):
         children = [getattr(value, name, None) for name in ("a", "b", "value")]

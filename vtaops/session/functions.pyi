@@ -29,6 +29,9 @@ def conv2d(
     residual_scale: int = 1,
     residual_shift: int = 0,
     residual_clip: Clip = None,
+    residual_factor: npt.ArrayLike | None = None,
+    scales: npt.ArrayLike | None = None,
+    zero_point: int = 0,
     tiling: Tiling | None = None,
     session: Session | None = None,
 ) -> Int8Array: ...
@@ -58,6 +61,8 @@ def conv2d_transpose(
     shift: int = 8,
     clip: Clip = (0, 127),
     rounding: Rounding = "truncate",
+    scales: npt.ArrayLike | None = None,
+    zero_point: int = 0,
     tiling: Tiling | None = None,
     session: Session | None = None,
 ) -> Int8Array: ...
@@ -69,6 +74,8 @@ def gemm(
     shift: int = 8,
     clip: Clip = (0, 127),
     rounding: Rounding = "truncate",
+    scales: npt.ArrayLike | None = None,
+    zero_point: int = 0,
     tiling: Tiling | None = None,
     session: Session | None = None,
 ) -> Int8Array: ...
@@ -80,6 +87,8 @@ def dense(
     shift: int = 8,
     clip: Clip = (0, 127),
     rounding: Rounding = "truncate",
+    scales: npt.ArrayLike | None = None,
+    zero_point: int = 0,
     tiling: Tiling | None = None,
     session: Session | None = None,
 ) -> Int8Array: ...
@@ -110,6 +119,10 @@ def avg_pool2d(
     padding: Padding = 0,
     count_include_pad: bool = True,
     rounding: Rounding = "half_up",
+    shift: int = 0,
+    multiplier: int = 0,
+    zero_point: int = 0,
+    constant: int = 0,
     clip: Clip = (-128, 127),
     tiling: Tiling | None = None,
     session: Session | None = None,
@@ -131,6 +144,9 @@ def add(
     shift: int = 0,
     clip: Clip = (-128, 127),
     rounding: Rounding = "truncate",
+    multiplier: int = 0,
+    zero_point: int = 0,
+    constant: int = 0,
     tiling: Tiling | None = None,
     session: Session | None = None,
 ) -> Int8Array: ...
@@ -143,6 +159,9 @@ def sub(
     shift: int = 0,
     clip: Clip = (-128, 127),
     rounding: Rounding = "truncate",
+    multiplier: int = 0,
+    zero_point: int = 0,
+    constant: int = 0,
     tiling: Tiling | None = None,
     session: Session | None = None,
 ) -> Int8Array: ...

@@ -75,6 +75,9 @@ class OperatorMethods(ABC):
         residual_scale: int = 1,
         residual_shift: int = 0,
         residual_clip: Clip = None,
+        residual_factor: npt.ArrayLike | None = None,
+        scales: npt.ArrayLike | None = None,
+        zero_point: int = 0,
         tiling: Tiling | None = None,
     ) -> Int8Array:
         """Convolve: ``int8(clip((conv(data, kernel) + bias) >> shift))``.
@@ -107,6 +110,14 @@ class OperatorMethods(ABC):
             residual_shift``, where ``own`` is the shifted sum within `residual_clip`.
         residual_scale, residual_shift, residual_clip : int, int, (int, int) or None
             See `residual`.
+        scales : int32 array, shape (O,), optional
+            Fixed-point scales, ``multiplier | shift << 16`` with unsigned 16-bit multipliers and
+            shifts 0..47, that requantise the sums; `shift` must be 0. They round half up. Needs
+            hardware with the extension ``post``.
+        zero_point : int
+            With scales: added to the result before the clip.
+        residual_factor : int array, shape (O,), optional
+            With scales: the residual times these is a term of the sums.
         tiling : Tiling, optional
             How to cut the operator; by default the best by a bound on cycles. Without one, a
             first layer of few channels takes the columns of its kernel as channels
@@ -185,6 +196,8 @@ class OperatorMethods(ABC):
         shift: int = 8,
         clip: Clip = (0, 127),
         rounding: Rounding = "truncate",
+        scales: npt.ArrayLike | None = None,
+        zero_point: int = 0,
         tiling: Tiling | None = None,
     ) -> Int8Array:
         """Transposed convolution: every pixel adds its scaled kernel to the output.
@@ -201,7 +214,7 @@ class OperatorMethods(ABC):
             Output pixels cut off: one number, (height, width) or (top, left, bottom, right).
         output_padding : int or (int, int)
             Rows and columns added at the bottom and the right; less than the stride.
-        bias, shift, clip, rounding, tiling
+        bias, shift, clip, rounding, scales, zero_point, tiling
             As for `conv2d`.
 
         Returns
@@ -219,6 +232,8 @@ class OperatorMethods(ABC):
         shift: int = 8,
         clip: Clip = (0, 127),
         rounding: Rounding = "truncate",
+        scales: npt.ArrayLike | None = None,
+        zero_point: int = 0,
         tiling: Tiling | None = None,
     ) -> Int8Array:
         """Multiply matrices: ``int8(clip((data @ weight.T + bias) >> shift))``.
@@ -231,7 +246,7 @@ class OperatorMethods(ABC):
             Right operand, transposed.
         bias : int32 array, shape (N,), optional
             Added to the accumulators before the shift.
-        shift, clip, rounding, tiling
+        shift, clip, rounding, scales, zero_point, tiling
             As for `conv2d`.
 
         Returns
@@ -310,6 +325,10 @@ class OperatorMethods(ABC):
         padding: Padding = 0,
         count_include_pad: bool = True,
         rounding: Rounding = "half_up",
+        shift: int = 0,
+        multiplier: int = 0,
+        zero_point: int = 0,
+        constant: int = 0,
         clip: Clip = INT8,
         tiling: Tiling | None = None,
     ) -> Int8Array:
@@ -323,6 +342,8 @@ class OperatorMethods(ABC):
             Whether means at the border count the padding.
         rounding : "truncate" or "half_up"
             How the means round.
+        shift, multiplier, zero_point, constant : int
+            Fixed-point scaling instead, as `vtaops.AvgPool2d` describes; multiplier 0: none.
         clip : (int, int) or None
             Bounds of the result.
 
@@ -362,6 +383,9 @@ class OperatorMethods(ABC):
         shift: int = 0,
         clip: Clip = INT8,
         rounding: Rounding = "truncate",
+        multiplier: int = 0,
+        zero_point: int = 0,
+        constant: int = 0,
         tiling: Tiling | None = None,
     ) -> Int8Array:
         """Add: ``int8(clip((data * scale + other * other_scale) >> shift))``.
@@ -378,6 +402,8 @@ class OperatorMethods(ABC):
             Bounds of the result within int8; None stores the low 8 bits.
         rounding : "truncate" or "half_up"
             How a right shift rounds.
+        multiplier, zero_point, constant : int
+            Fixed-point scaling, as `vtaops.Elementwise` describes; multiplier 0: none.
         tiling : Tiling, optional
             ``h`` counts the tiles of a piece; ``oc`` and ``ic`` are one block.
 
@@ -397,6 +423,9 @@ class OperatorMethods(ABC):
         shift: int = 0,
         clip: Clip = INT8,
         rounding: Rounding = "truncate",
+        multiplier: int = 0,
+        zero_point: int = 0,
+        constant: int = 0,
         tiling: Tiling | None = None,
     ) -> Int8Array:
         """Subtract: ``int8(clip((data * scale - other * other_scale) >> shift))``; as `add`."""

@@ -31,7 +31,7 @@ from vtaops.runtime.tsim.rtl import FAULTS, axi_sources, sources
 pytestmark = needs_tools
 
 MODELS = [("tiny", 8), ("tiny", 64), ("pynq", 8)]
-MEMORY_ERROR = 1 << FAULTS.index("the memory answered an access with an error")
+MEMORY_ERROR = 1 << list(FAULTS).index("memory_error")
 
 
 # ------------------------------------------------------------------------------- programs

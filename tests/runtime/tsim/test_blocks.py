@@ -73,7 +73,7 @@ class Blocks:
 
 
 def open_blocks(parameters: RtlParameters) -> Blocks:
-    names = {"token_queue", "fifo", "sram", "banked_sram", "burst_generator"}
+    names = {"stream_pkg", "token_queue", "fifo", "sram", "banked_sram", "burst_generator"}
     names |= {"tensor_load", "dram_port", "vector_alu", "gemm_core"}
     files = {path.name: path.read_bytes() for path in sources() if path.stem in names}
     files["vta_pkg.sv"] = systemverilog_package(CONFIG, parameters).encode()

@@ -12,8 +12,9 @@ from helpers.tsim_support import needs_tools, needs_yosys
 
 from vtaops import ConfigError, DeviceError, HardwareConfig
 from vtaops.isa import Encoding, Instruction, MicroOp
+from vtaops.runtime.performance import COUNTERS
 from vtaops.runtime.tsim import RtlParameters, Tsim, build, synthesis
-from vtaops.runtime.tsim.rtl import sources, systemverilog_package
+from vtaops.runtime.tsim.rtl import FAULTS, sources, systemverilog_package
 from vtaops.runtime.tsim.synthesis import (
     Resources,
     part_of,
@@ -32,7 +33,7 @@ def structs(package: str) -> dict[str, list[tuple[int, int, str]]]:
         for high, member in reversed(re.findall(r"logic \[(\d+):0\] (\w+);", body)):
             members.append((offset, int(high) + 1, member))
             offset += int(high) + 1
-        if name != "post_slot_t":  # lies in no word
+        if name not in ("post_slot_t", "events_t", "faults_t"):  # these lie in no word
             assert offset == (32 if name == "micro_op_t" else 128), name
         found[name] = members
     return found
@@ -48,6 +49,9 @@ def test_structs_of_the_package_lie_where_the_encoding_says(name):
         if issubclass(cls, Instruction):
             expected.insert(0, (0, 3, "opcode"))
         assert [m for m in members if not m[2].startswith("unused_")] == sorted(expected)
+    # A register each, in this order.
+    assert [member for _, _, member in parsed["events_t"]] == list(COUNTERS)
+    assert [member for _, _, member in parsed["faults_t"]] == list(FAULTS)
 
 
 LEAST = HardwareConfig(
@@ -92,12 +96,20 @@ def lint(package: str, folder: Path) -> subprocess.CompletedProcess[str]:
 @needs_tools
 @pytest.mark.parametrize(
     ("name", "port_bytes"),
-    [("pynq", 8), ("pynq", 64), ("tiny", 8), ("tiny", 64), ("4x8_i8w8a32_15_16_16_18", 16)],
+    [
+        ("pynq", 8),
+        ("pynq", 64),
+        ("tiny", 8),
+        ("tiny", 64),
+        ("4x8_i8w8a32_15_16_16_18", 16),
+        ("pynq_ext", 8),
+    ],
 )
 def test_the_rtl_has_no_warnings(name, port_bytes, tmp_path):
     dsp_multipliers = 21 if port_bytes == 64 else None
     parameters = RtlParameters(port_bytes=port_bytes, dsp_multipliers=dsp_multipliers)
-    done = lint(systemverilog_package(CONFIGS[name], parameters), tmp_path)
+    config = CONFIGS.get(name) or HardwareConfig.load(name)
+    done = lint(systemverilog_package(config, parameters), tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Warning" not in done.stderr
 
@@ -218,9 +230,12 @@ def test_trace_shows_the_chosen_window(tmp_path):
 
 def test_resources_are_counted_by_block():
     modules = {
-        "\\vta": {"LUT2": 3, "gemm_core$vta.compute.core": 1},
-        "\\dot_product$vta.compute.core.g_row[0].g_column[1].dot": {"DSP48E1": 16, "LUT6": 2},
-        "\\fifo$vta.compute.commands": {"RAMB36E1": 2, "RAMB18E1": 1, "FDRE": 40, "INV": 1},
+        "\\vta": {"LUT2": 3, "gemm_core$vta.compute.execute.core": 1},
+        "\\dot_product$vta.compute.execute.core.g_row[0].g_column[1].dot": {
+            "DSP48E1": 16,
+            "LUT6": 2,
+        },
+        "\\fifo$vta.compute.decode.commands": {"RAMB36E1": 2, "RAMB18E1": 1, "FDRE": 40, "INV": 1},
         "\\fifo$vta.load.commands": {"RAM32M": 2, "FDSE": 1},
         "\\registers$vta.csr": {"FDRE": 64, "CARRY4": 16},
     }

@@ -2,7 +2,7 @@
 
 The result of an `AluOp` that is `late` (MUL) is known one stage later than others, so a micro-op
 that reads the accumulator which the MUL directly before it writes is held for a cycle
-(``compute_unit.sv``). Whether it does depends on the micro-ops, so the micro-op scratchpad is
+(``compute_execute.sv``). Whether it does depends on the micro-ops, so the micro-op scratchpad is
 followed; programs without such operations cost nothing.
 """
 

@@ -75,7 +75,7 @@ class TimingParameters:
         micro-op. None: those of our RTL for the configuration (`pipeline.compute_depth`).
     mul_hold : int
         Cycles by which a micro-op is held that reads what the MUL directly before it writes
-        (``compute_unit.sv``).
+        (``compute_execute.sv``).
     store_fill : int
         Cycles from the start of a store to its first beat (``store_unit.sv``).
     store_overlap : int

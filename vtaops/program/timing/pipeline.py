@@ -1,7 +1,7 @@
 """The depth of the compute pipeline of our RTL, which its geometry decides.
 
 The one truth for both sides: the timing model counts with it, and the generated package of the RTL
-(`vtaops.runtime.tsim.rtl`) carries it to ``compute_unit.sv`` and ``gemm_core.sv``.
+(`vtaops.runtime.tsim.rtl`) carries it to ``compute_execute.sv`` and ``gemm_core.sv``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ TREE_LEVELS_PER_STAGE = 2
 
 _OTHER_STAGES = 6
 """Stages behind the issue that are not of the tree: offsets, tiles read, tiles registered,
-multiply, accumulate, write (``compute_unit.sv``)."""
+multiply, accumulate, write (``compute_execute.sv``)."""
 
 
 POST_STAGES = 6

@@ -264,9 +264,10 @@ def _verilate(
     """Write the files to `folder`, and the C++ of the hardware to ``verilated`` in it."""
     for name, content in files.items():
         (folder / name).write_bytes(content)
-    hardware = sorted(n for n in files if n.endswith((".sv", ".v")) and n != f"{PACKAGE}.sv")
-    if f"{PACKAGE}.sv" in files:
-        hardware.insert(0, f"{PACKAGE}.sv")  # before its users
+    hardware = sorted(
+        (name for name in files if name.endswith((".sv", ".v"))),
+        key=lambda name: (name != f"{PACKAGE}.sv", not name.endswith("_pkg.sv"), name),
+    )  # packages before their users
     switch = "--trace-fst" if trace == "fst" else "--trace"  # old versions know no --trace-vcd
     tracing = [switch, "--trace-max-width", "128", "--trace-max-array", "4"]
     command: list[str | Path] = [tools.verilator, "--cc", "--top-module", top]

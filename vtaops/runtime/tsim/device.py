@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -389,7 +390,7 @@ def _build(
         return build_model(config, parameters, axi=axi, trace=form, on_start=announce)
 
 
-def _named(mask: int, names: tuple[str, ...]) -> list[str]:
+def _named(mask: int, names: Iterable[str]) -> list[str]:
     return [name for bit, name in enumerate(names) if mask >> bit & 1]
 
 
@@ -403,7 +404,7 @@ def _raise_failure(model: Model, result: Result, timeout: float) -> None:
     if result is Result.RUNNING:
         raise DeviceTimeout(f"FINISH was not reached within {timeout} s")
     if result is Result.FAULT:
-        causes = _named(model.read_register(RtlRegisters.FAULTS), FAULTS)
+        causes = _named(model.read_register(RtlRegisters.FAULTS), FAULTS.values())
         raise DeviceError(f"the hardware reports a fault: {'; '.join(causes)}")
     if result is Result.BAD_ACCESS:
         address, client = model.bad_access

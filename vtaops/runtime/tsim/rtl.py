@@ -11,7 +11,14 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from vtaops._data import data_directory
-from vtaops.config import EXTENSIONS, INSTRUCTION_BYTES, HardwareConfig, Memory
+from vtaops.config import (
+    EXTENSIONS,
+    INSTRUCTION_BYTES,
+    WINDOW_PARTS,
+    WINDOW_TILES,
+    HardwareConfig,
+    Memory,
+)
 from vtaops.errors import ConfigError
 from vtaops.isa import (
     EXTENSION_INSTRUCTIONS,
@@ -36,16 +43,19 @@ AXI_TOP_MODULE = "vta_axi"
 AXI_BURST_BEATS = 256
 PACKAGE = "vta_pkg"
 
-FAULTS = (
-    "the opcode or the memory of an instruction is not one of the ISA",
-    "LOAD writes beyond the end of its scratchpad",
-    "LOAD UOP or LOAD ACC writes beyond the end of its scratchpad",
-    "STORE reads beyond the end of the output scratchpad",
-    "a token queue overflowed",
-    "FINISH executed before all other instructions were complete",
-    "the memory answered an access with an error",
-)
-"""Meaning of the bits of the fault register."""
+FAULTS = {
+    "dispatch": "the opcode or the memory of an instruction is not one of the ISA",
+    "load": "LOAD writes beyond the end of its scratchpad",
+    "compute": "LOAD UOP or LOAD ACC writes beyond the end of its scratchpad",
+    "store": "STORE reads beyond the end of the output scratchpad",
+    "token_overflow": "a token queue overflowed",
+    "early_finish": "FINISH executed before all other instructions were complete",
+    "memory_error": "the memory answered an access with an error",
+}
+"""The bits of the fault register from the lowest: name in the RTL -> meaning."""
+
+EVENT_BITS = 5
+"""Width of what a counter advances by in a cycle: at most the 16 elements of a port word."""
 
 
 @dataclass(frozen=True)
@@ -123,8 +133,9 @@ class RtlParameters:
 
 
 def sources() -> list[Path]:
-    """Return the SystemVerilog files of the RTL, without the generated package."""
-    return sorted(data_directory("sim/tsim").glob("*.sv"))
+    """Return the SystemVerilog files of the RTL, packages first, without the generated one."""
+    files = data_directory("sim/tsim").glob("*.sv")
+    return sorted(files, key=lambda path: (not path.stem.endswith("_pkg"), path.name))
 
 
 def axi_sources() -> list[Path]:
@@ -177,6 +188,8 @@ def systemverilog_package(config: HardwareConfig, parameters: RtlParameters) -> 
         _constants(config, parameters),
         *(_struct(config, cls) for cls in (*INSTRUCTIONS, *EXTENSION_INSTRUCTIONS.values())),
         _post_slot(config),
+        _record("events_t", dict.fromkeys(COUNTERS, EVENT_BITS)),
+        _record("faults_t", dict.fromkeys(FAULTS, 1)),
         _micro_op(config),
         _memory_functions(config, parameters),
         ["endpackage", "/* verilator lint_on UNUSEDPARAM */", ""],
@@ -197,6 +210,15 @@ def _check_depths(config: HardwareConfig, parameters: RtlParameters) -> None:
                 f"a port word of {parameters.port_bytes} bytes holds {slots} elements of "
                 f"{pad.memory.name}, whose scratchpad has only {pad.depth}; choose a narrower port"
             )
+    if "depthwise" in config.extensions and config.inp.depth <= _WINDOW_BANKS:
+        raise ConfigError(
+            f"the input scratchpad has {config.inp.depth} elements; with the extension 'depthwise' "
+            f"it has {_WINDOW_BANKS} banks and needs more (increase LOG_INP_BUFF_SIZE)"
+        )
+
+
+_WINDOW_BANKS = 4
+"""Banks of the input scratchpad, a power of two, where windows of three tiles are read."""
 
 
 def _log2(value: int) -> int:
@@ -244,9 +266,9 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
         "INSN_BYTES": INSTRUCTION_BYTES,
         "SRAM_BITS": 16,
         "PART_BITS": max(1, _log2(max(widest // port, 2))),
-        "FAULTS": len(FAULTS),
         **_extension_bits(config),
         "COUNTERS": len(COUNTERS),
+        "EVENT_BITS": EVENT_BITS,
     }
     pads = config.uop, config.inp, config.wgt, config.acc, config.out, config.post
     for memory in pads:
@@ -258,14 +280,20 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
         # Elements and parts of an element that one port word holds.
         values[f"{name}_SLOTS"] = max(1, port // memory.element_bytes)
         values[f"{name}_PARTS"] = max(1, memory.element_bytes // port)
+    values["WORD_SLOTS"] = max(values[f"{memory.memory.name}_SLOTS"] for memory in pads)
+    windows = "depthwise" in config.extensions
+    values |= {
+        "WINDOW_PARTS": WINDOW_PARTS,
+        # Input tiles that are read at once, banks for that, tiles that the GEMM core multiplies.
+        "INP_READS": WINDOW_TILES if windows else 1,
+        "INP_BANKS": max(values["INP_SLOTS"], _WINDOW_BANKS if windows else 1),
+        "INP_GROUPS": WINDOW_PARTS if windows else 1,
+    }
     lines = [f"    localparam int {name} = {value};" for name, value in values.items()]
     lines += [f"    localparam logic [2:0] OP_{op.name} = 3'd{op.value};" for op in Opcode]
     lines += [f"    localparam logic [2:0] MEM_{m.name} = 3'd{m.value};" for m in Memory]
     lines += [f"    localparam logic [2:0] ALU_{op.name} = 3'd{op.value};" for op in AluOp]
     lines.append(f"    localparam logic [2:0] ALU_LAST = 3'd{max(AluOp)};")
-    lines += [
-        f"    localparam int COUNT_{name.upper()} = {index};" for index, name in enumerate(COUNTERS)
-    ]
     return lines
 
 
@@ -299,12 +327,17 @@ def _struct(config: HardwareConfig, cls: type[Instruction]) -> list[str]:
     return ["    typedef struct packed {", *_members(fields, 2 * WORD_BITS), f"    }} {name};"]
 
 
+def _record(name: str, widths: dict[str, int]) -> list[str]:
+    """Return a packed struct whose first member takes the lowest bits."""
+    members = [f"        logic [{width - 1}:0] {member};" for member, width in widths.items()]
+    return ["    typedef struct packed {", *members[::-1], f"    }} {name};"]
+
+
 def _post_slot(config: HardwareConfig) -> list[str]:
     """Return what of POST accompanies a step of the compute pipeline: all but the factors."""
     common = {f.name for f in fields(Instruction)} | {"row_factor_out", "row_factor_in"}
     slots = [slot for slot in slots_of(Post, config) if slot.name not in common]
-    members = [f"        logic [{slot.width - 1}:0] {slot.name};" for slot in slots]
-    return ["    typedef struct packed {", *members, "    } post_slot_t;"]
+    return _record("post_slot_t", {slot.name: slot.width for slot in slots})
 
 
 def _micro_op(config: HardwareConfig) -> list[str]:

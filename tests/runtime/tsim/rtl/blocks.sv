@@ -1,6 +1,6 @@
 // Blocks of the RTL side by side, for tests/runtime/tsim/test_blocks.py.
 module blocks
-    import vta_pkg::*;
+    import vta_pkg::*, stream_pkg::*;
 (
     input  logic                clk,
     input  logic                rst,
@@ -92,57 +92,53 @@ module blocks
     banked_sram #(.WIDTH(16), .DEPTH(16), .LANES(2), .BANKS(4), .READ_SLOTS(4)) memory (
         .clk, .wr_slots, .wr_lanes, .wr_index, .wr_data, .rd_en, .rd_index, .rd_data);
 
-    logic [ADDR_BITS-1:0] address;
-    logic [BEATS_BITS-1:0] beats;
+    burst_t burst;
     logic active;
     burst_generator bursts (
         .clk, .rst, .start_valid(block_valid), .start_ready(block_ready),
         .start_address(ADDR_BITS'(block_address)), .start_row_bytes(block_row_bytes),
         .start_stride_bytes(block_stride_bytes), .start_rows(block_rows),
-        .req_valid, .req_ready, .req_address(address), .req_beats(beats), .active);
-    assign req_address = 32'(address);
-    assign req_beats = 8'(beats);
+        .req_valid, .req_ready, .req(burst), .active);
+    assign req_address = 32'(burst.address);
+    assign req_beats = 8'(burst.beats);
 
-    logic [ADDR_BITS-1:0]  load_address;
-    logic [BEATS_BITS-1:0] load_beats;
-    logic [SRAM_BITS-1:0]  load_index, load_first;
-    logic [UOP_SLOTS-1:0]  load_slots;
-    logic [PART_BITS-1:0]  load_part;
-    logic [4:0]            loaded;
+    burst_t                load_burst;
+    load_write_t           load_write;
+    logic [2:0]            load_memory;
+    logic [SRAM_BITS-1:0]  load_first;
+    logic [EVENT_BITS-1:0] loaded;
     load_t                 load_done_insn;
     logic                  requesting, writing, waiting;
     tensor_load #(.SLOTS(UOP_SLOTS)) loader (
         .clk, .rst, .start_valid(load_valid), .start_ready(load_ready), .start_insn(load_insn),
         .start_dram_origin('0), .req_valid(load_req_valid), .req_ready(load_req_ready),
-        .req_address(load_address), .req_beats(load_beats), .data_valid(load_data_valid),
-        .data(load_data), .allow(load_allow), .wr_valid(load_wr_valid),
-        .wr_memory(load_wr_memory), .wr_index(load_index), .wr_first(load_first),
-        .wr_slots(load_slots), .wr_part(load_part), .wr_zero(load_wr_zero),
-        .wr_data(load_wr_data), .done(load_done), .done_insn(load_done_insn), .loaded,
-        .requesting, .writing, .waiting_dram(waiting), .fault(load_fault));
-    assign load_req_address = 32'(load_address);
-    assign load_req_beats = 8'(load_beats);
-    assign load_wr_index = 32'(load_index);
-    assign load_wr_slots = 8'(load_slots);
-    assign load_wr_part = 8'(load_part);
+        .req(load_burst), .data_valid(load_data_valid), .data(load_data), .allow(load_allow),
+        .write(load_write), .word(load_wr_data), .memory(load_memory), .first(load_first),
+        .done(load_done), .done_insn(load_done_insn), .loaded, .requesting, .writing,
+        .waiting_dram(waiting), .fault(load_fault));
+    assign load_req_address = 32'(load_burst.address);
+    assign load_req_beats = 8'(load_burst.beats);
+    assign load_wr_valid = load_write.valid;
+    assign load_wr_memory = load_write.memory;
+    assign load_wr_zero = load_write.zero;
+    assign load_wr_index = 32'(load_write.index);
+    assign load_wr_slots = 8'(load_write.slots);
+    assign load_wr_part = 8'(load_write.part);
     assign load_loaded = 8'(loaded);
 
-    logic [READ_CLIENTS*ADDR_BITS-1:0]  addresses;
-    logic [READ_CLIENTS*BEATS_BITS-1:0] lengths;
-    logic [ADDR_BITS-1:0]               port_address;
-    logic [BEATS_BITS-1:0]              port_beats;
+    burst_t [READ_CLIENTS-1:0] client_req;
+    burst_t                    port_burst;
     for (genvar c = 0; c < READ_CLIENTS; c++) begin : g_client
-        assign addresses[c*ADDR_BITS +: ADDR_BITS] = ADDR_BITS'(client_address[c*32 +: 32]);
-        assign lengths[c*BEATS_BITS +: BEATS_BITS] = BEATS_BITS'(client_beats[c*8 +: 8]);
+        assign client_req[c] = '{address: ADDR_BITS'(client_address[c*32 +: 32]),
+                                 beats: BEATS_BITS'(client_beats[c*8 +: 8])};
     end
     dram_port port (
-        .clk, .rst, .client_valid, .client_ready, .client_address(addresses),
-        .client_beats(lengths), .client_data_valid, .client_data, .rd_req_valid(memory_valid),
-        .rd_req_ready(memory_ready), .rd_req_address(port_address), .rd_req_beats(port_beats),
+        .clk, .rst, .client_valid, .client_ready, .client_req, .client_data_valid, .client_data,
+        .rd_req_valid(memory_valid), .rd_req_ready(memory_ready), .rd_req(port_burst),
         .rd_req_client(memory_client), .rd_valid, .rd_client, .rd_last, .rd_data(rd_word),
         .reading(port_reading));
-    assign memory_address = 32'(port_address);
-    assign memory_beats = 8'(port_beats);
+    assign memory_address = 32'(port_burst.address);
+    assign memory_beats = 8'(port_burst.beats);
 
     vector_alu alu (.clk, .enable(1'b1), .clear(1'b0), .op(alu_op), .x(alu_x), .y(alu_y),
                     .result(alu_result), .product(alu_product));

@@ -2,7 +2,7 @@
 // that hold the bytes of the row; none crosses a multiple of BURST_BYTES, which divides 4 KiB; a
 // request stays until it is taken.
 module burst_generator_proof
-    import vta_pkg::*;
+    import vta_pkg::*, stream_pkg::*;
 (
     input logic                 clk,
     input logic                 rst,
@@ -19,8 +19,7 @@ module burst_generator_proof
     end
 
     logic start_ready, req_valid, active;
-    logic [ADDR_BITS-1:0]  req_address;
-    logic [BEATS_BITS-1:0] req_beats;
+    burst_t req;
     burst_generator dut (.*);
 
     logic started = 1'b0;
@@ -33,7 +32,7 @@ module burst_generator_proof
     logic [15:0] rows_left;
     wire begins = start_valid && start_ready;
     wire taken  = req_valid && req_ready;
-    wire address_t last_of_burst = req_address + address_t'((32'(req_beats) - 1) * PORT_BYTES);
+    wire address_t last_of_burst = req.address + address_t'((32'(req.beats) - 1) * PORT_BYTES);
     wire ends_row = last_of_burst == last_word;
     wire address_t new_row = row + address_t'(stride_bytes);
 
@@ -58,21 +57,19 @@ module burst_generator_proof
     end
 
     logic was_pending;
-    address_t was_address;
-    logic [BEATS_BITS-1:0] was_beats;
+    burst_t was;
     always_ff @(posedge clk) begin
         was_pending <= !rst && req_valid && !req_ready;
-        was_address <= req_address;
-        was_beats   <= req_beats;
+        was         <= req;
     end
 
     always_comb begin
         assume (started || rst);
         assume (start_row_bytes != '0 && start_row_bytes < 32'd1 << 24 && start_rows != '0);
         if (started && req_valid) begin
-            assert (req_address == next_word);
-            assert (req_beats != '0 && 32'(req_beats) <= BURST_BEATS);
-            assert (32'(req_address) / BURST_BYTES == 32'(last_of_burst) / BURST_BYTES);
+            assert (req.address == next_word);
+            assert (req.beats != '0 && 32'(req.beats) <= BURST_BEATS);
+            assert (32'(req.address) / BURST_BYTES == 32'(last_of_burst) / BURST_BYTES);
             assert (rows_left != '0);
             // Not beyond the row: the distance to its end, modulo the address space, is no less.
             assert (last_word - last_of_burst <= last_word - next_word);
@@ -81,8 +78,7 @@ module burst_generator_proof
         if (started) begin
             assert (req_valid == active);
             assert (req_valid || start_ready);
-            assert (!was_pending || req_valid && req_address == was_address
-                    && req_beats == was_beats);
+            assert (!was_pending || req_valid && req == was);
         end
         // How the block keeps the same facts.
         if (started && active) begin

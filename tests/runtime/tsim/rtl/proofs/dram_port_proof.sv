@@ -2,13 +2,12 @@
 // than OUTSTANDING bursts are under way, and `reading` tells whether any is; data reach the client
 // that the memory names.
 module dram_port_proof
-    import vta_pkg::*;
+    import vta_pkg::*, stream_pkg::*;
 (
     input logic                               clk,
     input logic                               rst,
     input logic [READ_CLIENTS-1:0]            client_valid,
-    input logic [READ_CLIENTS*ADDR_BITS-1:0]  client_address,
-    input logic [READ_CLIENTS*BEATS_BITS-1:0] client_beats,
+    input burst_t [READ_CLIENTS-1:0]          client_req,
     input logic                               rd_req_ready,
     input logic                               rd_valid,
     input logic [CLIENT_BITS-1:0]             rd_client,
@@ -18,8 +17,7 @@ module dram_port_proof
     logic [READ_CLIENTS-1:0] client_ready, client_data_valid;
     logic [PORT_BITS-1:0]    client_data;
     logic                    rd_req_valid, reading;
-    logic [ADDR_BITS-1:0]    rd_req_address;
-    logic [BEATS_BITS-1:0]   rd_req_beats;
+    burst_t                  rd_req;
     logic [CLIENT_BITS-1:0]  rd_req_client;
     dram_port dut (.*);
 
@@ -42,8 +40,7 @@ module dram_port_proof
 
     logic was_handed, was_pending;
     logic [CLIENT_BITS-1:0] was_client, client;
-    logic [ADDR_BITS-1:0]   was_address;
-    logic [BEATS_BITS-1:0]  was_beats;
+    burst_t                 was;
     always_comb begin
         client = '0;
         for (int c = 0; c < READ_CLIENTS; c++) if (hands[c]) client = CLIENT_BITS'(c);
@@ -52,8 +49,7 @@ module dram_port_proof
         was_handed  <= !rst && one_hands;
         was_pending <= !rst && rd_req_valid && !rd_req_ready;
         was_client  <= one_hands ? client : rd_req_client;
-        was_address <= one_hands ? client_address[client*ADDR_BITS +: ADDR_BITS] : rd_req_address;
-        was_beats   <= one_hands ? client_beats[client*BEATS_BITS +: BEATS_BITS] : rd_req_beats;
+        was         <= one_hands ? client_req[client] : rd_req;
     end
 
     always_comb begin
@@ -68,8 +64,7 @@ module dram_port_proof
             assert (16'(dut.outstanding) == under_way);
             assert (handed - taken <= 16'd1 && at_memory <= under_way);
             assert (rd_req_valid == (was_handed || was_pending));
-            assert (!rd_req_valid || rd_req_client == was_client && rd_req_address == was_address
-                    && rd_req_beats == was_beats);
+            assert (!rd_req_valid || rd_req_client == was_client && rd_req == was);
             assert (32'(dut.first) < READ_CLIENTS);
             assert (client_data == rd_data);
             for (int c = 0; c < READ_CLIENTS; c++)

@@ -1,0 +1,95 @@
+// Compute unit, decode: the instructions on their way to the pipeline. From the command queue one
+// becomes `next` (its tokens are taken; a LOAD already requests its data), then `current` (it issues
+// a slot per cycle).
+//
+// Ports:   insn_*: instructions; load_token_*, store_token_*: tokens of the two neighbours.
+//          next, next_moves: the next instruction becomes the current one in this cycle.
+//          load_start_*: the next instruction is a LOAD that may request its data.
+//          current_*: the instruction that issues; ends_current: it issues its last slot.
+//          queued: there is an instruction in the queue, and waiting_*: it waits for this token.
+//          holding: there is a next or a current instruction.
+// Timing:  an instruction per cycle.
+module compute_decode
+    import vta_pkg::*, stream_pkg::*;
+(
+    input  logic                 clk,
+    input  logic                 rst,
+    input  logic                 insn_valid,
+    output logic                 insn_ready,
+    input  logic [INSN_BITS-1:0] insn,
+    input  logic                 load_token_available,
+    output logic                 load_token_pop,
+    input  logic                 store_token_available,
+    output logic                 store_token_pop,
+    output command_t             next,
+    output logic                 next_moves,
+    output logic                 load_start_valid,
+    input  logic                 load_start_ready,
+    output logic                 current_valid,
+    output command_t             current,
+    input  logic                 ends_current,
+    output logic                 waiting_load_token,
+    output logic                 waiting_store_token,
+    output logic                 queued,
+    output logic                 holding
+);
+    logic head_valid, head_taken, next_valid, next_started;
+    logic [INSN_BITS-1:0] head, next_insn;
+
+    command_queue commands (
+        .clk, .rst, .in_valid(insn_valid), .in_ready(insn_ready), .in_insn(insn),
+        .out_valid(head_valid), .out_ready(head_taken), .out_insn(head));
+
+    // Opcode and tokens lie at the same bits in all instructions.
+    /* verilator lint_off UNUSEDSIGNAL */
+    gemm_t head_fields, loop;
+    load_t load;
+    /* verilator lint_on UNUSEDSIGNAL */
+    assign head_fields = head;
+    assign loop        = next_insn;
+    assign load        = next_insn;
+
+    wire load_token_missing  = head_fields.pop_prev && !load_token_available;
+    wire store_token_missing = head_fields.pop_next && !store_token_available;
+    wire tokens_missing      = load_token_missing || store_token_missing;
+    wire next_free           = !next_valid || next_moves;
+    wire enter_next          = head_valid && head_taken;
+    assign head_taken       = next_free && !tokens_missing;
+    assign load_token_pop   = enter_next && head_fields.pop_prev;
+    assign store_token_pop  = enter_next && head_fields.pop_next;
+    assign load_start_valid = next_valid && next.kind == KIND_LOAD && !next_started;
+    assign next_moves       = next_valid && (!current_valid || ends_current)
+                              && (next.kind != KIND_LOAD || next_started || load_start_ready);
+
+    wire loops = 32'(loop.uop_end) > 32'(loop.uop_begin) && loop.iter_in != '0
+                 && loop.iter_out != '0;
+    assign next.insn = next_insn;
+    always_comb begin
+        case (loop.opcode)
+            OP_GEMM, OP_ALU: next.kind = loops ? KIND_LOOP : KIND_OTHER;
+            OP_DEPTHWISE:    next.kind = HAS_DEPTHWISE != 0 && loops ? KIND_LOOP : KIND_OTHER;
+            OP_LOAD:         next.kind = load.x_size != '0 ? KIND_LOAD : KIND_OTHER;
+            default:         next.kind = KIND_OTHER;
+        endcase
+    end
+
+    always_ff @(posedge clk) begin
+        if (rst) begin
+            next_valid    <= 1'b0;
+            current_valid <= 1'b0;
+        end else begin
+            if (next_free) next_valid <= enter_next;
+            if (next_moves) current_valid <= 1'b1;
+            else if (ends_current) current_valid <= 1'b0;
+        end
+        if (enter_next) next_insn <= head;
+        if (next_free) next_started <= 1'b0;
+        else if (load_start_valid && load_start_ready) next_started <= 1'b1;
+        if (next_moves) current <= next;
+    end
+
+    assign waiting_load_token  = head_valid && load_token_missing;
+    assign waiting_store_token = head_valid && store_token_missing;
+    assign queued              = head_valid;
+    assign holding             = next_valid || current_valid;
+endmodule

@@ -1,0 +1,142 @@
+// Compute unit, S3 to the last stage (execute): the tile product, the ALU, and the accumulators that
+// both read and write. Holds the accumulator scratchpad.
+//
+// Stages, for an adder tree of two (TREE_STAGES; every further one moves what follows):
+//   S3 register the tiles | S4 multiply | S5, S6 adder tree | S7 accumulate or ALU | S8 write.
+//   The accumulator is read in S5 (READ) and registered in S6 (ALIGN), to meet the tile product in
+//   S7 (EXECUTE); it is written in S8 (LAST), where a MUL is put together from its partial products.
+// Hazards:  an accumulator is written three cycles after it is read. READ compares its index with
+//   those of the three slots before, and the nearest that writes it is forwarded: from the slot
+//   directly before in EXECUTE, from the two others in ALIGN. One exception: the result of a MUL is
+//   known one stage late, so a slot that reads what the MUL directly before it writes is not taken
+//   for a cycle.
+//   With the extension OVERWRITE a GEMM may take zero in place of the accumulator: ALIGN puts it.
+//
+// Ports:   in_*, operands: the slots from S2; inp_tiles, wgt_tile: read there, valid in S3.
+//          load, word: LOAD ACC and ACC_8BIT, when no slot is in these stages.
+//          out_valid, out_slot: the slot in LAST; tile: the accumulator that it writes.
+//          write, elements: what is written to the accumulators in this cycle, by it or by a LOAD.
+//          occupied: the stages that hold a slot.
+// Timing:  a slot per cycle.
+module compute_execute
+    import vta_pkg::*, stream_pkg::*;
+#(
+    localparam int LAST = COMPUTE_DEPTH
+) (
+    input  logic                          clk,
+    input  logic                          rst,
+    input  logic                          in_valid,
+    output logic                          in_ready,
+    input  slot_t                         in_slot,
+    /* verilator lint_off UNUSEDSIGNAL */
+    input  operands_t                     operands,  // the tiles are read outside
+    input  load_write_t                   load,
+    /* verilator lint_on UNUSEDSIGNAL */
+    input  logic [INP_READS*INP_BITS-1:0] inp_tiles,
+    input  logic [WGT_BITS-1:0]           wgt_tile,
+    input  logic [PORT_BITS-1:0]          word,
+    output logic                          out_valid,
+    output slot_t                         out_slot,
+    output logic [ACC_BITS-1:0]           tile,
+    output acc_write_t                    write,
+    output logic [OUT_SLOTS*ACC_BITS-1:0] elements,
+    output logic [LAST:3]                 occupied
+);
+    localparam int EXECUTE = LAST - 1;
+    localparam int ALIGN = LAST - 2;
+    localparam int READ = LAST - 3;
+    if (ALIGN != 2 + GEMM_STAGES) begin : g_depth
+        $error("the accumulator must meet the tile product: COMPUTE_DEPTH is GEMM_STAGES + 4");
+    end
+
+    /* verilator lint_off UNUSEDSIGNAL */
+    slot_t s [3:LAST];
+    /* verilator lint_on UNUSEDSIGNAL */
+    logic [LAST:3] v;
+    logic [ACC_INDEX_BITS-1:0] dst   [3:LAST];
+    logic [ACC_INDEX_BITS-1:0] index [3:READ];  // of the accumulator that is read
+    assign in_ready  = !(in_valid && in_slot.data && v[3] && s[3].multiplies
+                         && operands.acc == dst[3]);
+    assign occupied  = v;
+    assign out_valid = v[LAST];
+    assign out_slot  = s[LAST];
+
+    always_ff @(posedge clk) begin
+        v <= rst ? '0 : {v[LAST-1:3], in_valid && in_ready};
+        if (in_valid) begin
+            s[3]     <= in_slot;
+            dst[3]   <= operands.dst;
+            index[3] <= operands.acc;
+        end
+        for (int i = 4; i <= LAST; i++) if (v[i-1]) begin
+            s[i]   <= s[i-1];
+            dst[i] <= dst[i-1];
+        end
+        for (int i = 4; i <= READ; i++) if (v[i-1]) index[i] <= index[i-1];
+    end
+
+    // S3 to ALIGN: tile product.
+    logic [ACC_BITS-1:0] sums;
+    logic [GEMM_STAGES-1:0] gemm_enable;
+    for (genvar i = 0; i < GEMM_STAGES; i++) begin : g_enable
+        assign gemm_enable[i] = v[3+i] && s[3+i].gemm;
+    end
+    logic [INP_GROUPS*INP_BITS-1:0] inputs;
+    window_inputs operand (.tiles(inp_tiles), .windows(s[3].windows), .inputs);
+    gemm_core core (.clk, .enable(gemm_enable), .inp(inputs), .wgt(wgt_tile), .sums);
+
+    // READ: read the accumulator, learn which of the three slots before will write it.
+    wire writes_next = v[EXECUTE] && s[EXECUTE].writes;
+    wire writes_acc  = v[LAST] && s[LAST].writes;
+    logic hit1, hit2, hit3, near;
+    logic [ACC_BITS-1:0] acc_read, acc_aligned, acc_old, retired, result, product;
+    always_ff @(posedge clk) begin
+        hit1 <= v[ALIGN] && s[ALIGN].writes && dst[ALIGN] == index[READ];
+        hit2 <= writes_next && dst[EXECUTE] == index[READ];
+        hit3 <= writes_acc && dst[LAST] == index[READ];
+        near <= hit1 && !s[ALIGN].overwrite;
+        if (v[ALIGN] && s[ALIGN].data)
+            acc_aligned <= s[ALIGN].overwrite ? '0 : hit2 ? tile : hit3 ? retired : acc_read;
+        if (writes_acc) retired <= tile;
+    end
+
+    // EXECUTE: accumulate or ALU. The second operand of the ALU is the immediate, or the
+    // accumulator of the slot before.
+    logic [ACC_BITS-1:0] second;
+    logic [OUT_SLOTS*ACC_BITS-1:0] registered, expanded;
+    wire [ACC_WIDTH-1:0] imm = ACC_WIDTH'($signed(s[ALIGN].imm));
+    assign acc_old = near ? registered[ACC_BITS-1:0] : acc_aligned;
+    always_ff @(posedge clk) begin
+        if (v[EXECUTE] && s[EXECUTE].reads_src) second <= acc_old;
+        else if (v[ALIGN] && s[ALIGN].is_alu && s[ALIGN].use_imm) second <= {ACC_LANES{imm}};
+    end
+    vector_alu alu_lanes (
+        .clk, .enable(writes_next), .clear(s[EXECUTE].reset && !s[EXECUTE].is_alu),
+        .op(s[EXECUTE].alu_op), .x(acc_old), .y(s[EXECUTE].is_alu ? second : sums),
+        .result, .product);
+
+    // LAST writes what EXECUTE or a load has registered.
+    wire loads = load.valid && load.memory != MEM_UOP;
+    logic [ACC_LANES-1:0] expanded_lanes;
+    acc_expand expand (.load, .word, .lanes(expanded_lanes), .elements(expanded));
+
+    always_ff @(posedge clk) begin
+        if (rst) write.slots <= '0;
+        else write.slots <= loads ? load.slots[OUT_SLOTS-1:0] : OUT_SLOTS'(writes_next);
+        write.lanes <= loads ? expanded_lanes : '1;
+        write.index <= loads ? ACC_INDEX_BITS'(load.index) : dst[EXECUTE];
+        if (loads) registered <= expanded;
+        else if (writes_next) registered[ACC_BITS-1:0] <= result;
+    end
+    assign tile = s[LAST].multiplies ? product : registered[ACC_BITS-1:0];
+    always_comb begin
+        elements = registered;
+        if (writes_acc) elements[ACC_BITS-1:0] = tile;
+    end
+
+    banked_sram #(.WIDTH(ACC_BITS), .DEPTH(ACC_DEPTH), .LANES(ACC_LANES),
+                  .BANKS(OUT_SLOTS)) acc_mem (
+        .clk, .wr_slots(write.slots), .wr_lanes(write.lanes), .wr_index(write.index),
+        .wr_data(elements), .rd_en(v[READ] && s[READ].data), .rd_index(index[READ]),
+        .rd_data(acc_read));
+endmodule

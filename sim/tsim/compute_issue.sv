@@ -1,0 +1,76 @@
+// Compute unit, S0 (issue): turns the current instruction into slots, one per cycle: each iteration of
+// a GEMM or ALU instruction is one (two where the ALU takes a tensor operand: the first reads the
+// source tile, the second the destination); every other instruction is a single slot that carries
+// its tokens.
+//
+// Ports:   next, next_moves: the instruction that becomes the current one; current*: the one that
+//          issues. load_complete: its data are written, where it is a LOAD.
+//          issue_*: the stream of slots; a slot leaves where issue_valid and issue_ready are high.
+//          uop_index, offsets: where its micro-op lies, and what is added to the indices in it.
+//          row_factor_*: as micro_op_sequencer. ends_current: the last slot leaves.
+// Timing:  a slot per cycle, no gap between instructions.
+module compute_issue
+    import vta_pkg::*, stream_pkg::*;
+(
+    input  logic                      clk,
+    input  logic                      rst,
+    input  command_t                  next,
+    input  logic                      next_moves,
+    input  logic                      current_valid,
+    input  command_t                  current,
+    input  logic                      load_complete,
+    output logic                      issue_valid,
+    input  logic                      issue_ready,
+    output slot_t                     slot,
+    output logic [UOP_INDEX_BITS-1:0] uop_index,
+    output offsets_t                  offsets,
+    input  logic [POST_ROW_BITS-1:0]  row_factor_out,
+    input  logic [POST_ROW_BITS-1:0]  row_factor_in,
+    output logic                      ends_current
+);
+    /* verilator lint_off UNUSEDSIGNAL */
+    gemm_t gemm;
+    alu_t  alu;
+    /* verilator lint_on UNUSEDSIGNAL */
+    assign gemm = current.insn;
+    assign alu  = current.insn;
+
+    logic second_half, last_iteration;
+    wire loops         = current_valid && current.kind == KIND_LOOP;
+    wire is_alu        = gemm.opcode == OP_ALU;
+    wire two_slots     = is_alu && !alu.use_imm;
+    wire ends_micro_op = !two_slots || second_half;
+    wire leaves        = issue_valid && issue_ready;
+    wire is_last       = current.kind != KIND_LOOP || ends_micro_op && last_iteration;
+    assign issue_valid  = current_valid && (current.kind != KIND_LOAD || load_complete);
+    assign ends_current = leaves && is_last;
+
+    micro_op_sequencer sequencer (
+        .clk, .load(next_moves && next.kind == KIND_LOOP), .insn(next.insn),
+        .step(loops && ends_micro_op && issue_ready), .uop_index, .offsets, .row_factor_out,
+        .row_factor_in, .last(last_iteration));
+
+    always_ff @(posedge clk) begin
+        if (rst) second_half <= 1'b0;
+        else if (loops && issue_ready) second_half <= two_slots && !second_half;
+    end
+
+    always_comb begin
+        slot.data       = loops;
+        slot.reads_src  = loops && two_slots && !second_half;
+        slot.writes     = loops && !slot.reads_src;
+        slot.gemm       = loops && !is_alu && !gemm.reset;
+        slot.windows    = HAS_DEPTHWISE != 0 && gemm.opcode == OP_DEPTHWISE;
+        slot.is_alu     = is_alu;
+        slot.reset      = gemm.reset;
+        slot.overwrite  = HAS_OVERWRITE != 0 && slot.gemm && current.insn[OVERWRITE_BIT];
+        slot.use_imm    = alu.use_imm;
+        slot.multiplies = slot.writes && is_alu && alu.alu_op == ALU_MUL;
+        slot.alu_op     = is_alu ? alu.alu_op : ALU_ADD;
+        slot.imm        = alu.imm;
+        slot.last       = ends_current;
+        slot.push_prev  = gemm.push_prev;
+        slot.push_next  = gemm.push_next;
+        slot.finish     = gemm.opcode == OP_FINISH;
+    end
+endmodule

@@ -1,0 +1,73 @@
+// Compute unit, loads: LOAD UOP, ACC and ACC_8BIT. Their data are requested while earlier
+// instructions run. Micro-ops are written while a GEMM or ALU instruction runs, except into the
+// range of its own; accumulators when the pipeline is empty.
+//
+// Ports:   start_*: LOAD instructions, in order; req*, data*: DRAM; write, word: what is written.
+//          current_*: the instruction that issues; retire: it is a LOAD and is done with.
+//          complete: a LOAD that has not retired is written. held_back: data may not be written now.
+// Timing:  as tensor_load.
+module compute_load
+    import vta_pkg::*, stream_pkg::*;
+#(
+    parameter int SLOTS = 1
+) (
+    input  logic                  clk,
+    input  logic                  rst,
+    input  logic                  start_valid,
+    output logic                  start_ready,
+    input  load_t                 start_insn,
+    /* verilator lint_off UNUSEDSIGNAL */
+    input  origins_t              origins,
+    /* verilator lint_on UNUSEDSIGNAL */
+    output logic                  req_valid,
+    input  logic                  req_ready,
+    output burst_t                req,
+    input  logic                  data_valid,
+    input  logic [PORT_BITS-1:0]  data,
+    output load_write_t           write,
+    output logic [PORT_BITS-1:0]  word,
+    input  logic                  current_loops,
+    /* verilator lint_off UNUSEDSIGNAL */
+    input  gemm_t                 current_insn,
+    /* verilator lint_on UNUSEDSIGNAL */
+    input  logic                  pipeline_empty,
+    output logic                  complete,
+    input  logic                  retire,
+    output logic                  requesting,
+    output logic                  writing,
+    output logic                  held_back,
+    output logic [EVENT_BITS-1:0] uop_loaded,
+    output logic [EVENT_BITS-1:0] acc_loaded,
+    output logic                  fault
+);
+    logic allowed, done, unused_waiting;
+    logic [2:0] memory;
+    logic [SRAM_BITS-1:0] first;
+    logic [EVENT_BITS-1:0] loaded;
+    load_t unused_done_insn;
+    wire is_uop = memory == MEM_UOP;
+
+    tensor_load #(.SLOTS(SLOTS)) loader (
+        .clk, .rst, .start_valid, .start_ready, .start_insn,
+        .start_dram_origin(start_insn.memory == MEM_UOP ? origins.uop : origins.acc),
+        .req_valid, .req_ready, .req, .data_valid, .data,
+        .allow(allowed), .write, .word, .memory, .first, .done, .done_insn(unused_done_insn),
+        .loaded, .requesting, .writing, .waiting_dram(unused_waiting), .fault);
+
+    // A word of micro-ops that begins at `first` may reach into those of the current instruction.
+    wire uop_in_use = current_loops
+        && 18'(first) < 18'(current_insn.uop_end)
+        && 18'(first) + 18'(UOP_SLOTS) > 18'(current_insn.uop_begin);
+    assign allowed   = is_uop ? !uop_in_use : !current_loops && pipeline_empty;
+    assign held_back = writing && !allowed;
+
+    logic [1:0] unretired;  // completed, not yet retired
+    assign complete = unretired != '0;
+    always_ff @(posedge clk) begin
+        if (rst) unretired <= '0;
+        else if (done != retire) unretired <= done ? unretired + 1'b1 : unretired - 1'b1;
+    end
+
+    assign uop_loaded = is_uop ? loaded : '0;
+    assign acc_loaded = is_uop ? '0 : loaded;
+endmodule

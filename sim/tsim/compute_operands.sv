@@ -1,0 +1,62 @@
+// Compute unit, S1 and S2 (operands): a slot's micro-op is read from its scratchpad (S1), the offsets
+// of the loops are added to its indices, and what they name is read (S2). Holds the micro-ops.
+//
+// Ports:   issue_*, slot, uop_index, offsets: the slots from S0. write, word: LOAD UOP.
+//          tiles_en: the input and weight tile of `operands` are read now, for S3.
+//          out_*, operands: the slot in S2; it leaves where out_ready is high. While it does not,
+//          S0 and S1 wait too.  occupied: S1, S2 hold a slot. moves: the slot in S1 goes to S2.
+// Timing:  a slot per cycle, two cycles.
+module compute_operands
+    import vta_pkg::*, stream_pkg::*;
+(
+    input  logic                      clk,
+    input  logic                      rst,
+    input  logic                      issue_valid,
+    output logic                      issue_ready,
+    input  slot_t                     slot,
+    input  logic [UOP_INDEX_BITS-1:0] uop_index,
+    /* verilator lint_off UNUSEDSIGNAL */
+    input  offsets_t                  offsets,  // the row means nothing here
+    /* verilator lint_on UNUSEDSIGNAL */
+    input  load_write_t               write,
+    input  logic [PORT_BITS-1:0]      word,
+    output logic                      tiles_en,
+    output logic                      out_valid,
+    input  logic                      out_ready,
+    output slot_t                     out_slot,
+    output operands_t                 operands,
+    output logic                      moves,
+    output logic [2:1]                occupied
+);
+    slot_t slot1;
+    /* verilator lint_off UNUSEDSIGNAL */
+    offsets_t  offsets1;
+    micro_op_t uop;
+    /* verilator lint_on UNUSEDSIGNAL */
+    wire enters = issue_valid && issue_ready;
+    assign issue_ready = out_ready;
+    assign moves       = occupied[1] && out_ready;
+    assign out_valid   = occupied[2];
+    assign tiles_en    = out_valid && out_slot.gemm;
+
+    scratchpad #(.MEMORY(MEM_UOP), .WIDTH(UOP_BITS), .DEPTH(UOP_DEPTH), .PARTS(UOP_PARTS),
+                 .SLOTS(UOP_SLOTS)) uop_mem (
+        .clk, .write, .word, .rd_en(enters && slot.data), .rd_index(uop_index), .rd_data(uop));
+
+    wire [ACC_INDEX_BITS-1:0] dst = uop.dst + offsets1.dst;
+    wire [SRC_BITS-1:0]       src = uop.src + offsets1.src;
+
+    always_ff @(posedge clk) begin
+        if (rst) occupied <= '0;
+        else if (out_ready) occupied <= {occupied[1], enters};
+        if (enters) slot1 <= slot;
+        if (enters && slot.data) offsets1 <= offsets;
+        if (moves) begin
+            out_slot     <= slot1;
+            operands.dst <= dst;
+            operands.acc <= slot1.reads_src ? ACC_INDEX_BITS'(src) : dst;
+            operands.inp <= INP_INDEX_BITS'(src);
+            operands.wgt <= uop.wgt + offsets1.wgt;
+        end
+    end
+endmodule

@@ -1,0 +1,57 @@
+// Compute unit, output: the output scratchpad. It mirrors the low bits of the accumulators, so that the
+// store unit has a read port of its own. With the extension POST what is written, and the tokens
+// that tell of it, pass through post_process.
+//
+// Ports:   write, elements: what is written to the accumulators. tile_valid, tile: the tile of a slot
+//          among them, and set: how it is post-processed. par_write, par_word: LOAD POST.
+//          store_token_*: the token of a slot to the store unit, here and behind what it tells of.
+//          out_*: read port. storing: a token is under way.
+// Timing:  a write per cycle, POST_STAGES cycles late with POST.
+module compute_output
+    import vta_pkg::*, stream_pkg::*;
+(
+    input  logic                          clk,
+    input  logic                          rst,
+    input  acc_write_t                    write,
+    /* verilator lint_off UNUSEDSIGNAL */
+    input  logic [OUT_SLOTS*ACC_BITS-1:0] elements,  // only low bits are stored
+    /* verilator lint_on UNUSEDSIGNAL */
+    input  logic                          tile_valid,
+    input  logic [ACC_BITS-1:0]           tile,
+    input  post_slot_t                    set,
+    input  load_write_t                   par_write,
+    input  logic [PORT_BITS-1:0]          par_word,
+    input  logic                          store_token_in,
+    output logic                          store_token_push,
+    output logic                          storing,
+    input  logic                          out_en,
+    input  logic [OUT_INDEX_BITS-1:0]     out_index,
+    output logic [OUT_SLOTS*OUT_BITS-1:0] out_data
+);
+    logic [OUT_SLOTS*OUT_BITS-1:0] narrow, stored;
+    acc_write_t late;
+    for (genvar l = 0; l < OUT_SLOTS * ACC_LANES; l++) begin : g_narrow
+        assign narrow[l*OUT_WIDTH +: OUT_WIDTH] = elements[l*ACC_WIDTH +: OUT_WIDTH];
+    end
+
+    if (HAS_POST != 0) begin : g_post
+        logic [POST_STAGES-1:0] tokens;
+        always_ff @(posedge clk) tokens <= rst ? '0 : {tokens[POST_STAGES-2:0], store_token_in};
+        post_process processing (
+            .clk, .valid(tile_valid), .set, .tile, .write, .elements(narrow), .late,
+            .late_elements(stored), .par_write, .par_word);
+        assign store_token_push = tokens[POST_STAGES-1];
+        assign storing          = tokens != '0;
+    end else begin : g_no_post
+        assign late             = write;
+        assign stored           = narrow;
+        assign store_token_push = store_token_in;
+        assign storing          = 1'b0;
+        wire unused_post = ^{rst, tile_valid, tile, set, par_write, par_word};
+    end
+
+    banked_sram #(.WIDTH(OUT_BITS), .DEPTH(OUT_DEPTH), .LANES(ACC_LANES), .BANKS(OUT_SLOTS),
+                  .READ_SLOTS(OUT_SLOTS)) out_mem (
+        .clk, .wr_slots(late.slots), .wr_lanes(late.lanes), .wr_index(late.index),
+        .wr_data(stored), .rd_en(out_en), .rd_index(out_index), .rd_data(out_data));
+endmodule

@@ -1,0 +1,53 @@
+// Settings of the extension POST: what the instruction POST has set, and its way beside the slots
+// that it applies to. It counts from when the instruction becomes the current one, so for the next
+// one, until another POST or FINISH. Without the extension all of it is zero.
+//
+// Ports:   next_insn, next_moves: the instruction that becomes the current one; finished: FINISH executes.
+//          row_factor_*: what the loops of an instruction add to the row of the parameters, and row:
+//          what they have added. enters, moves: a slot enters S1, goes on to S2.
+//          set: that of the slot in the last stage.
+// Timing:  accompanies the pipeline.
+module post_settings
+    import vta_pkg::*, stream_pkg::*;
+(
+    input  logic                     clk,
+    input  logic                     rst,
+    input  logic [INSN_BITS-1:0]     next_insn,
+    input  logic                     next_moves,
+    input  logic                     finished,
+    output logic [POST_ROW_BITS-1:0] row_factor_out,
+    output logic [POST_ROW_BITS-1:0] row_factor_in,
+    input  logic [POST_ROW_BITS-1:0] row,
+    input  logic                     enters,
+    input  logic                     moves,
+    output post_slot_t               set
+);
+    if (HAS_POST != 0) begin : g_post
+        /* verilator lint_off UNUSEDSIGNAL */
+        post_t next_post, post;
+        /* verilator lint_on UNUSEDSIGNAL */
+        assign next_post      = next_insn;
+        assign row_factor_out = post.row_factor_out;
+        assign row_factor_in  = post.row_factor_in;
+        always_ff @(posedge clk) begin
+            if (rst || finished) post <= '0;
+            else if (next_moves && next_post.opcode == OP_POST) post <= next_post;
+        end
+
+        // S1 and S2 may be held; behind them all slots move every cycle.
+        post_slot_t p [1:COMPUTE_DEPTH];
+        always_ff @(posedge clk) begin
+            if (enters)
+                p[1] <= '{enable: post.enable, use_bias: post.use_bias, use_scale: post.use_scale,
+                          round_half: post.round_half, multiplier: post.multiplier,
+                          shift: post.shift, zero_point: post.zero_point, low: post.low,
+                          high: post.high, row: post.row + row};
+            if (moves) p[2] <= p[1];
+            for (int i = 3; i <= COMPUTE_DEPTH; i++) p[i] <= p[i-1];
+        end
+        assign set = p[COMPUTE_DEPTH];
+    end else begin : g_no_post
+        assign {row_factor_out, row_factor_in, set} = '0;
+        wire unused_post = ^{clk, rst, next_insn, next_moves, finished, row, enters, moves};
+    end
+endmodule

@@ -1,0 +1,111 @@
+// Streams: the structs in which signals that belong together pass between modules.
+package stream_pkg;
+    import vta_pkg::*;
+
+    // ------------------------------------------------------------------------------- whole design
+    // Read clients of the DRAM port.
+    typedef enum logic [CLIENT_BITS-1:0] {CLIENT_FETCH, CLIENT_LOAD, CLIENT_COMPUTE} client_t;
+
+    // A bit for each unit that executes instructions.
+    typedef struct packed {
+        logic store;
+        logic compute;
+        logic load;
+    } units_t;
+
+    // A bit for each token queue, named after sender and receiver: l2g carries tokens from load to
+    // compute ("GEMM").
+    typedef struct packed {
+        logic s2g;
+        logic g2s;
+        logic g2l;
+        logic l2g;
+    } tokens_t;
+
+    // Who waits for a token.
+    typedef struct packed {
+        logic store;
+        logic compute_for_store;
+        logic compute_for_load;
+        logic load;
+    } waits_t;
+
+    // Byte addresses that the DRAM indices of the five memories count from.
+    typedef struct packed {
+        logic [ADDR_BITS-1:0] out;
+        logic [ADDR_BITS-1:0] acc;
+        logic [ADDR_BITS-1:0] wgt;
+        logic [ADDR_BITS-1:0] inp;
+        logic [ADDR_BITS-1:0] uop;
+    } origins_t;
+
+    // A burst of port words, from a byte address.
+    typedef struct packed {
+        logic [ADDR_BITS-1:0]  address;
+        logic [BEATS_BITS-1:0] beats;
+    } burst_t;
+
+    // What a LOAD writes to a scratchpad in a cycle: elements of a port word, or zeros for an
+    // element. The word itself accompanies the stream.
+    typedef struct packed {
+        logic                  valid;
+        logic [2:0]            memory;
+        logic                  zero;   // padding: the whole element `index`
+        logic [PART_BITS-1:0]  part;   // position of the word in an element that is wider
+        logic [WORD_SLOTS-1:0] slots;  // slot j is element index + j
+        logic [SRAM_BITS-1:0]  index;
+    } load_write_t;
+
+    // ------------------------------------------------------------------------------- compute unit
+    // What an instruction is to the compute unit.
+    typedef enum logic [1:0] {KIND_LOOP, KIND_LOAD, KIND_OTHER} kind_t;
+
+    typedef struct packed {
+        kind_t                kind;
+        logic [INSN_BITS-1:0] insn;
+    } command_t;
+
+    // A step of an instruction in the pipeline. `data`, `writes`, `gemm` and `reads_src` are low in
+    // a slot that only carries tokens or FINISH.
+    typedef struct packed {
+        logic        data;       // reads an accumulator
+        logic        writes;     // writes an accumulator
+        logic        gemm;       // is a tile product
+        logic        windows;    // of windows of input tiles
+        logic        is_alu;
+        logic        reset;
+        logic        overwrite;  // the sum begins with zero, not with the accumulator
+        logic        reads_src;  // first slot of an ALU micro-op with tensor operand
+        logic        use_imm;
+        logic        multiplies;
+        logic [2:0]  alu_op;
+        logic [15:0] imm;
+        logic        last;       // of its instruction
+        logic        push_prev;
+        logic        push_next;
+        logic        finish;
+    } slot_t;
+
+    // What the loops of an instruction add to the indices of a micro-op.
+    typedef struct packed {
+        logic [POST_ROW_BITS-1:0]  row;
+        logic [WGT_INDEX_BITS-1:0] wgt;
+        logic [SRC_BITS-1:0]       src;
+        logic [ACC_INDEX_BITS-1:0] dst;
+    } offsets_t;
+
+    // Where a slot finds its operands, and where its result goes.
+    typedef struct packed {
+        logic [WGT_INDEX_BITS-1:0] wgt;
+        logic [INP_INDEX_BITS-1:0] inp;
+        logic [ACC_INDEX_BITS-1:0] acc;  // the accumulator that is read
+        logic [ACC_INDEX_BITS-1:0] dst;
+    } operands_t;
+
+    // A write to the accumulators, or to the output scratchpad; its elements accompany the stream.
+    typedef struct packed {
+        logic [OUT_SLOTS-1:0]      slots;  // slot j is element index + j
+        logic [ACC_LANES-1:0]      lanes;
+        logic [ACC_INDEX_BITS-1:0] index;
+    } acc_write_t;
+endpackage
