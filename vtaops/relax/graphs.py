@@ -14,7 +14,7 @@ from typing import Any
 from vtaops.errors import UnsupportedError
 from vtaops.graph import Dequantize, Graph, Host, Quantize, Tensor
 from vtaops.relax.host import RelaxFunction, host_module
-from vtaops.relax.steps import Grid, Leaf, NotTranslated, Source, Target, grid_of
+from vtaops.relax.steps import Affine, Leaf, NotTranslated, ResultRange, Source, grid_of
 from vtaops.relax.translate import EIGHT_BITS, RULES, natural_grid, translate, translate_root
 from vtaops.relax.values import Body, Value, read
 
@@ -47,10 +47,10 @@ def to_graph(mod: Any, name: str = "network") -> Graph:
         If the module holds more than one function, or types that no device has.
     """
     body = read(mod)
-    return _Emitter(mod, body, Plan(body), name).graph
+    return _Emitter(mod, body, ValuePlan(body), name).graph
 
 
-class Plan:
+class ValuePlan:
     """What becomes of each value.
 
     Attributes
@@ -67,7 +67,7 @@ class Plan:
 
     def __init__(self, body: Body) -> None:
         self.sources: dict[Value, Source] = {}
-        self.quantized: dict[Value, Grid] = {}
+        self.quantized: dict[Value, Affine] = {}
         self.host: dict[Value, None] = {}
         self.reasons: dict[Value, str] = {}
         self._phases: dict[Value, int] = {}
@@ -99,9 +99,9 @@ class Plan:
             grid = natural_grid(value)
             if grid is not None:
                 if value.op == "quantize":
-                    self.sources[value] = translate(value.args[0], Target(grid))
+                    self.sources[value] = translate(value.args[0], ResultRange(grid))
                 else:
-                    self.sources[value] = translate_root(value, Target(grid))
+                    self.sources[value] = translate_root(value, ResultRange(grid))
                 return list(_leaves(self.sources[value]))
             reason = self._why(value)
         except NotTranslated as error:
@@ -151,7 +151,7 @@ def _joined(reasons: Iterable[str]) -> str:
     return "; ".join(others)
 
 
-def _grid_or_none(value: Value) -> Grid | None:
+def _grid_or_none(value: Value) -> Affine | None:
     try:
         return grid_of(value)
     except NotTranslated:
@@ -167,7 +167,7 @@ def _leaves(source: Source) -> Iterable[Value]:
 class _Emitter:
     """Puts a plan into a graph, phase by phase: first the host's function, then what reads it."""
 
-    def __init__(self, mod: Any, body: Body, plan: Plan, name: str) -> None:
+    def __init__(self, mod: Any, body: Body, plan: ValuePlan, name: str) -> None:
         self.graph = Graph(name)
         self._mod, self._body, self._plan = mod, body, plan
         self._integers: dict[Value, Tensor] = {}
@@ -189,7 +189,7 @@ class _Emitter:
             if leaf.value.op == "input"
         }
         for value in self._body.inputs:
-            grid = grids.get(value, Grid(1.0, 0))
+            grid = grids.get(value, Affine(1.0, 0))
             tensor = self.graph.input(
                 value.name, value.shape, value.dtype, scale=grid.scale, zero_point=grid.zero_point
             )

@@ -21,7 +21,7 @@ from vtaops.runtime.device import Closing, DeviceBuffer
 from vtaops.runtime.performance import TsimPerformance
 from vtaops.runtime.registers import RtlRegisters
 from vtaops.runtime.tsim.build import TRACE_FORMATS, build_model
-from vtaops.runtime.tsim.model import DRAM_BYTES, NO_LIMIT, Model, Result
+from vtaops.runtime.tsim.model import DRAM_BYTES, NO_LIMIT, Result, RtlModel
 from vtaops.runtime.tsim.rtl import FAULTS, RtlParameters
 
 DEFAULT_LATENCY = 32
@@ -124,7 +124,7 @@ class Tsim(Closing):
         self._trace_window = trace_window
         library = _build(config, self._parameters, self._trace, interface == "axi")
         self._lock = threading.RLock()
-        self._model: Model | None = Model(library, latency, bandwidth or 0.0, jitter_seed)
+        self._model: RtlModel | None = RtlModel(library, latency, bandwidth or 0.0, jitter_seed)
         self._dram = _PageAllocator(DRAM_BYTES)
         self._performance = TsimPerformance()
 
@@ -278,12 +278,12 @@ class Tsim(Closing):
             f"interface={self._interface!r})"
         )
 
-    def _open(self) -> Model:
+    def _open(self) -> RtlModel:
         if self._model is None:
             raise DeviceError("this tsim device is closed")
         return self._model
 
-    def _start_trace(self, model: Model) -> None:
+    def _start_trace(self, model: RtlModel) -> None:
         if self._trace is not None:
             model.trace(self._trace, *(self._trace_window or (0, NO_LIMIT)))
             self._trace = None
@@ -394,12 +394,12 @@ def _named(mask: int, names: Iterable[str]) -> list[str]:
     return [name for bit, name in enumerate(names) if mask >> bit & 1]
 
 
-def _raise_violation(model: Model) -> None:
+def _raise_violation(model: RtlModel) -> None:
     if model.violation:
         raise DeviceError(f"the RTL violated the AXI protocol: {model.violation}")
 
 
-def _raise_failure(model: Model, result: Result, timeout: float) -> None:
+def _raise_failure(model: RtlModel, result: Result, timeout: float) -> None:
     _raise_violation(model)
     if result is Result.RUNNING:
         raise DeviceTimeout(f"FINISH was not reached within {timeout} s")
