@@ -460,8 +460,8 @@ class LookupTable(GraphOperator):
 
     Parameters
     ----------
-    table : ndarray of int8, shape (256,)
-        The results for -128..127.
+    table : ndarray of int8, shape (256,) or (C, 256)
+        The results for -128..127: for all values, or for each channel (axis 1).
     zero_point : int
         Zero point of the result.
     function : str
@@ -473,9 +473,11 @@ class LookupTable(GraphOperator):
     function: str = "table"
 
     def __post_init__(self) -> None:
-        if self.table.shape != (256,) or self.table.dtype != np.int8:
+        shape = self.table.shape
+        if self.table.dtype != np.int8 or len(shape) not in (1, 2) or shape[-1] != 256:
             raise ShapeError(
-                f"the table is {self.table.dtype}{list(self.table.shape)}; it must be int8[256]"
+                f"the table is {self.table.dtype}{list(shape)}; it must be int8[256], or "
+                "int8[C, 256]"
             )
 
     @property
@@ -483,7 +485,10 @@ class LookupTable(GraphOperator):
         return self.function
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        return (Tensor("-", inputs[0].shape, zero_point=self.zero_point),)
+        shape = inputs[0].shape
+        if self.table.ndim == 2 and (len(shape) < 2 or shape[1] != len(self.table)):
+            raise ShapeError(f"{len(self.table)} tables for a tensor of shape {shape}")
+        return (Tensor("-", shape, zero_point=self.zero_point),)
 
 
 # ------------------------------------------------------------------------------ movement

@@ -21,7 +21,7 @@ from vtaops.runtime.device import Closing, DeviceBuffer
 from vtaops.runtime.performance import TsimPerformance
 from vtaops.runtime.registers import RtlRegisters
 from vtaops.runtime.tsim.build import TRACE_FORMATS, build_model
-from vtaops.runtime.tsim.model import DRAM_BYTES, NO_LIMIT, Model, Result
+from vtaops.runtime.tsim.model import DRAM_BYTES, NO_LIMIT, Result, RtlModel
 from vtaops.runtime.tsim.rtl import FAULTS, RtlParameters
 
 DEFAULT_LATENCY = 32
@@ -127,7 +127,7 @@ class Tsim(Closing):
         self._turn = threading.RLock()  # of launches and the logic; taken before _lock
         self._lock = threading.RLock()  # of the model and its DRAM
         self._interrupted = threading.Event()
-        self._model: Model | None = Model(library, latency, bandwidth or 0.0, jitter_seed)
+        self._model: RtlModel | None = RtlModel(library, latency, bandwidth or 0.0, jitter_seed)
         self._dram = _PageAllocator(DRAM_BYTES)
         self._performance = TsimPerformance()
 
@@ -293,12 +293,12 @@ class Tsim(Closing):
             f"interface={self._interface!r})"
         )
 
-    def _open(self) -> Model:
+    def _open(self) -> RtlModel:
         if self._model is None:
             raise DeviceError("this tsim device is closed")
         return self._model
 
-    def _start_trace(self, model: Model) -> None:
+    def _start_trace(self, model: RtlModel) -> None:
         if self._trace is not None:
             model.trace(self._trace, *(self._trace_window or (0, NO_LIMIT)))
             self._trace = None
@@ -409,12 +409,12 @@ def _named(mask: int, names: Iterable[str]) -> list[str]:
     return [name for bit, name in enumerate(names) if mask >> bit & 1]
 
 
-def _raise_violation(model: Model) -> None:
+def _raise_violation(model: RtlModel) -> None:
     if model.violation:
         raise DeviceError(f"the RTL violated the AXI protocol: {model.violation}")
 
 
-def _raise_failure(model: Model, result: Result, timeout: float) -> None:
+def _raise_failure(model: RtlModel, result: Result, timeout: float) -> None:
     _raise_violation(model)
     if result is Result.RUNNING:
         raise DeviceTimeout(f"FINISH was not reached within {timeout} s")
