@@ -56,6 +56,7 @@ ALLOWED = {
     "fallback": {"cpu", "cuda", "kernels", "ops", "shapes", "program", "isa", "config", "errors"},
     "lowering": {"schedule", "ops", "program", "isa", "layout", "views", "config", "errors"},
     "compiler": {"lowering", "capabilities", "schedule", "ops", "program", "config", "errors"},
+    "metaschedule": {"compiler", "program", "config", "errors"},
     "tuner": {"compiler", "capabilities", "schedule", "ops", "config", "cache", "errors"},
     "network": {
         "tuner",
@@ -91,7 +92,7 @@ ALLOWED = {
     "workloads": {"schedule", "ops", "errors"},
     "onnx_files": {"errors"},
     "quantization": {"onnx_files", "errors"},
-    "relax": {"graph", "onnx_files", "errors"},
+    "relax": {"graph", "quantization", "onnx_files", "errors"},
     "report": {"model", "program", "isa", "config", "errors"},
     "rpc": {"board", "runtime", "program", "config", "errors"},
     "selftest": {
