@@ -14,7 +14,7 @@ from vtaops.model import Argument, Region
 from vtaops.network.mapping import Mapper
 from vtaops.network.memory import Lifetime, place
 from vtaops.network.rules import Target
-from vtaops.network.storage import Array, Memory, Step
+from vtaops.network.storage import Array, MappedOperator, StoredImage
 from vtaops.ops import Operator
 from vtaops.program import Buffer, Role
 from vtaops.schedule import Tiling, default_tiling
@@ -41,7 +41,7 @@ class Fragments:
     search: Search = "off"
     _known: dict[tuple[object, ...], Fragment] = field(default_factory=dict)
 
-    def of(self, step: Step) -> Fragment:
+    def of(self, step: MappedOperator) -> Fragment:
         """Return the operations of a step."""
         borders = {name: use.hidden() for name, use in step.uses.items()}
         borders = {name: border for name, border in borders.items() if border != Border()}
@@ -123,7 +123,7 @@ class _Buffers:
         for buffer in made:
             self._add(replace(buffer, offset=offsets.get(buffer.name)))
 
-    def _image(self, memory: Memory, layout: Layout) -> Buffer:
+    def _image(self, memory: StoredImage, layout: Layout) -> Buffer:
         role = _ROLES[memory.role]
         if memory.folded is not None:
             return replace(memory.folded, name=memory.name, role=role)
@@ -137,7 +137,7 @@ class _Buffers:
         self.all.append(buffer)
         return len(self.all) - 1
 
-    def part(self, step: Step, fragment: Fragment) -> Part:
+    def part(self, step: MappedOperator, fragment: Fragment) -> Part:
         """Return a fragment with the places of its buffers."""
         places: list[Place | int] = []
         for buffer in fragment.buffers:
@@ -161,7 +161,7 @@ class _Buffers:
             self._constants[key] = self._add(replace(buffer, name=name))
         return self._constants[key]
 
-    def _parameter(self, step: Step, buffer: Buffer) -> int:
+    def _parameter(self, step: MappedOperator, buffer: Buffer) -> int:
         name, count = f"{step.node}:{buffer.name}", 1
         while name in self._index:
             count += 1
@@ -171,7 +171,7 @@ class _Buffers:
         return self._add(named)
 
 
-def _lifetimes(steps: Sequence[Step], buffers: Sequence[Buffer]) -> dict[str, Lifetime]:
+def _lifetimes(steps: Sequence[MappedOperator], buffers: Sequence[Buffer]) -> dict[str, Lifetime]:
     """Return when each image is needed."""
     sizes = {buffer.name: buffer.nbytes for buffer in buffers}
     touched: dict[str, list[int]] = {}
