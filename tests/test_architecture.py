@@ -21,7 +21,7 @@ ALLOWED = {
     "alu": {"capabilities"},
     "isa": {"alu", "config", "errors"},
     "shapes": {"errors"},
-    "views": {"errors"},
+    "views": {"config", "errors"},
     "layout": {"views", "config", "errors"},
     "program": {"alu", "isa", "layout", "views", "capabilities", "config", "errors"},
     "graph": {"errors"},
@@ -54,7 +54,7 @@ ALLOWED = {
     "cuda": {"kernels", "errors"},
     "lessons": {"cpu", "cuda", "kernels", "errors"},
     "fallback": {"cpu", "cuda", "kernels", "ops", "shapes", "program", "isa", "config", "errors"},
-    "lowering": {"schedule", "ops", "program", "isa", "layout", "config", "errors"},
+    "lowering": {"schedule", "ops", "program", "isa", "layout", "views", "config", "errors"},
     "compiler": {"lowering", "capabilities", "schedule", "ops", "program", "config", "errors"},
     "tuner": {"compiler", "capabilities", "schedule", "ops", "config", "cache", "errors"},
     "network": {

@@ -293,3 +293,12 @@ def test_equality_ignores_the_name_only():
 def test_a_configuration_is_immutable():
     with pytest.raises(AttributeError):
         HardwareConfig().log_block = 5
+
+
+def test_windows_need_four_parts_of_two_channels():
+    narrow = {"log_block": 2, "log_batch": 1, "extensions": ("depthwise",)}
+    with pytest.raises(
+        ConfigError, match=r"'depthwise' mixes a quarter .* tiles of 4 are too narrow"
+    ):
+        HardwareConfig(**narrow)
+    assert HardwareConfig(extensions=("depthwise",)).window_channels == 4

@@ -13,6 +13,7 @@ from vtaops.isa import (
     INSTRUCTIONS,
     Alu,
     AluOp,
+    Depthwise,
     Encoding,
     Finish,
     Gemm,
@@ -99,7 +100,7 @@ def test_units_of_the_golden_program():
 
 def test_constants_of_the_isa():
     assert {o.name: o.value for o in Opcode} == {
-        "LOAD": 0, "STORE": 1, "GEMM": 2, "FINISH": 3, "ALU": 4, "POST": 5,
+        "LOAD": 0, "STORE": 1, "GEMM": 2, "FINISH": 3, "ALU": 4, "POST": 5, "DEPTHWISE": 6,
     }  # fmt: skip
     assert {m.name: m.value for m in Memory} == {
         "UOP": 0, "WGT": 1, "INP": 2, "ACC": 3, "OUT": 4, "ACC_8BIT": 5, "POST": 6,
@@ -291,9 +292,22 @@ def test_where_the_extensions_lie():
     assert disassemble(product).endswith(" overwrite")
 
 
+def test_a_product_of_windows_is_a_gemm_with_another_opcode():
+    loops = {"uop_end": 2, "iter_out": 3, "iter_in": 4, "src_factor_in": 1, "overwrite": 1}
+    encoding = Encoding.of(EXTENDED)
+    word = encoding.encode(Depthwise(**loops))
+    assert word == encoding.encode(Gemm(**loops)) | 0b100
+    assert encoding.decode(word) == Depthwise(**loops) != Gemm(**loops)
+    assert disassemble(Depthwise(**loops)).startswith("DEPTHWISE uop 0..2 loops 3x4")
+    alone = Encoding.of(replace(EXTENDED, extensions=("depthwise",)))
+    with pytest.raises(EncodingError, match=r"opcode 5; valid opcodes are 0\.\.4, 6"):
+        alone.decode(5)
+
+
 @pytest.mark.parametrize(
     ("instruction", "message"),
     [
+        (Depthwise(), "DEPTHWISE is no instruction of the configuration 'pynq'"),
         (Gemm(overwrite=1), "GEMM field overwrite .* lacks the extension 'overwrite'"),
         (Post(), r"POST is no instruction of the configuration 'pynq', whose extensions are \(\)"),
     ],
@@ -305,7 +319,7 @@ def test_plain_hardware_has_no_extensions(instruction, message):
     with pytest.raises(EncodingError, match=message):
         plain.encode_all([instruction])
     word = Encoding.of(EXTENDED).encode(Load(memory=Memory.POST))
-    for foreign in (5, word):
+    for foreign in (5, 6, word):
         with pytest.raises(EncodingError):
             plain.decode(foreign)
 
@@ -486,7 +500,8 @@ def test_text(instruction, text, tokens):
 def test_layout_table_lists_every_field_once(config):
     text = layout_table(config)
     sections = text.split("### ")[1:]
-    added = ["Post"] if "post" in config.extensions else []
+    added = [cls.__name__ for cls in Encoding.of(config).instructions[len(INSTRUCTIONS) :]]
+    assert added == (["Post", "Depthwise"] if config.name == "pynq_ext" else [])
     expected = ["Load", "Store", "Gemm", "Finish", "Alu", *added, "MicroOp"]
     assert [s.split("\n")[0] for s in sections] == expected
     for section, (cls, slots) in zip(sections, Encoding.of(config).slots.items(), strict=True):

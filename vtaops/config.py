@@ -42,12 +42,20 @@ class Memory(IntEnum):
 EXTENSIONS = {
     "post": "what is written to the output memory is scaled, rounded and clipped on the way",
     "overwrite": "a GEMM may overwrite its accumulators, so that no pass resets them",
+    "depthwise": "a product of windows of three tiles, for convolutions of few channels a group",
 }
 """What our hardware can have beyond upstream's instruction set, by the names that the key
 EXTENSIONS lists: docs/isa.md describes each."""
 
 POST_ROWS = 32
 """Rows of post-processing parameters, each for the channels of a tile: a bias and a scale tile."""
+
+WINDOW_TILES = 3
+"""Neighbouring input tiles that one step of the extension ``depthwise`` reads."""
+
+WINDOW_PARTS = 4
+"""Parts of a weight row: one for each tile of a window, and one that is not used. A step mixes
+``block_in / WINDOW_PARTS`` channels."""
 
 
 @dataclass(frozen=True)
@@ -341,6 +349,15 @@ class HardwareConfig:
         return self.scratchpad(memory).element_bytes
 
     @property
+    def window_channels(self) -> int:
+        """Neighbouring channels that the extension ``depthwise`` mixes: a group has at most these.
+
+        Output channel j of a step reads the input channels of j's group of them, in each tile of
+        the window.
+        """
+        return self.block_in // WINDOW_PARTS
+
+    @property
     def macs_per_cycle(self) -> int:
         """Multiply-accumulates of one GEMM micro-op, which the array does in one cycle."""
         return self.batch * self.block_in * self.block_out
@@ -409,6 +426,11 @@ class HardwareConfig:
             )
         if len(set(names)) < len(names):
             raise ConfigError(f"EXTENSIONS is {names!r}; it names one more than once")
+        if "depthwise" in names and self.window_channels < 2:
+            raise ConfigError(
+                f"the extension 'depthwise' mixes a quarter of a tile's channels, at least 2; "
+                f"tiles of {self.block_in} are too narrow (increase LOG_BLOCK to 3)"
+            )
 
     def _check_arithmetic(self) -> None:
         for key, value, bits in (

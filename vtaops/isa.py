@@ -35,7 +35,7 @@ MICRO_OP_BITS = 32
 
 
 class Opcode(IntEnum):
-    """Operation codes (3 bits); POST exists with the extension of that name."""
+    """Operation codes (3 bits); POST and DEPTHWISE exist with the extensions of these names."""
 
     LOAD = 0
     STORE = 1
@@ -43,6 +43,7 @@ class Opcode(IntEnum):
     FINISH = 3
     ALU = 4
     POST = 5
+    DEPTHWISE = 6
 
 
 class Unit(IntEnum):
@@ -193,6 +194,18 @@ class Gemm(_LoopInstruction):
 
 
 @dataclass(frozen=True, slots=True)
+class Depthwise(Gemm):
+    """A GEMM on windows: channels mix within their group, in three tiles from ``inp[src]`` on.
+
+    ``acc[dst][b][j] += sum over t, c of inp[src + t][b][g + c] * wgt[wgt][j][t * G + c]``, where t
+    is 0..2, G a quarter of the channels of a tile, g the first of the G channels that j belongs to,
+    and c is 0..G-1. The last quarter of a weight row is not used. The fields are those of GEMM.
+    """
+
+    opcode: ClassVar[Opcode] = Opcode.DEPTHWISE
+
+
+@dataclass(frozen=True, slots=True)
 class Alu(_LoopInstruction):
     """For each iteration and micro-op: ``acc[dst] = op(acc[dst], acc[src] or imm)``, lane-wise."""
 
@@ -256,7 +269,7 @@ class MicroOp:
 INSTRUCTIONS: tuple[type[Instruction], ...] = (Load, Store, Gemm, Finish, Alu)
 """Upstream's instructions, by opcode."""
 
-EXTENSION_INSTRUCTIONS: dict[str, type[Instruction]] = {"post": Post}
+EXTENSION_INSTRUCTIONS: dict[str, type[Instruction]] = {"post": Post, "depthwise": Depthwise}
 """Instructions that exist with an extension."""
 
 
@@ -337,6 +350,7 @@ class Encoding:
     def __init__(self, config: HardwareConfig) -> None:
         self.config = config
         self.instructions = instructions_of(config)
+        self._by_opcode = {int(cls.opcode): cls for cls in self.instructions}
         self.slots: dict[type, tuple[Slot, ...]] = {
             cls: tuple(slots_of(cls, config)) for cls in (*self.instructions, MicroOp)
         }
@@ -378,12 +392,13 @@ class Encoding:
             If opcode, memory identifier or ALU operation is not one of the ISA.
         """
         opcode = word & ((1 << OPCODE_BITS) - 1)
-        if opcode >= len(self.instructions):
+        if opcode not in self._by_opcode:
+            added = "".join(f", {known}" for known in self._by_opcode if known >= len(INSTRUCTIONS))
             raise EncodingError(
                 f"word {word:032x} has opcode {opcode}; "
-                f"valid opcodes are 0..{len(self.instructions) - 1}"
+                f"valid opcodes are 0..{len(INSTRUCTIONS) - 1}{added}"
             )
-        cls = self.instructions[opcode]
+        cls = self._by_opcode[opcode]
         values = {slot.name: _extract(word, slot) for slot in self.slots[cls]}
         for name, kind in _ENUMERATED:
             present = [member for member in kind if member not in self._absent[name]]
@@ -571,7 +586,7 @@ def disassemble(instruction: Instruction) -> str:
     if isinstance(instruction, _MemoryInstruction):
         return _disassemble_memory(instruction)
     if isinstance(instruction, Gemm):
-        kind = "RESET" if instruction.reset else "GEMM"
+        kind = "RESET" if instruction.reset else instruction.opcode.name
         wgt = f" wgt +{instruction.wgt_factor_out},+{instruction.wgt_factor_in}"
         src = "" if instruction.reset else _src_text(instruction) + wgt
         overwrite = " overwrite" if instruction.overwrite else ""

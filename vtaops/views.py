@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vtaops.config import WINDOW_PARTS, WINDOW_TILES
 from vtaops.errors import ShapeError
 
 Array = npt.NDArray[np.generic]
@@ -306,6 +307,62 @@ class KernelColumns(View):
         return folded
 
 
+@dataclass(frozen=True)
+class Windows(View):
+    """Grouped weights OIHW as rows of windows, for products of the extension ``depthwise``.
+
+    A window covers ``WINDOW_TILES`` neighbouring columns of the kernel; wider kernels take several,
+    `step` columns apart. Input channel ``t * channels + c`` of window s holds column ``s * step +
+    t`` of the c-th of the `channels` that the output channel's part of a tile mixes; columns that a
+    window before holds, and channels of other groups, are zeros. Shape: (outputs, ``WINDOW_PARTS *
+    channels``, KH, windows).
+
+    Attributes
+    ----------
+    channels : int
+        Channels that a window mixes; groups of fewer share them.
+    step : int
+        Columns from one window to the next, 1..``WINDOW_TILES``.
+    """
+
+    channels: int
+    step: int
+    rank = 4
+
+    def __post_init__(self) -> None:
+        _check_numbers(self, channels=(1, LARGEST), step=(1, WINDOW_TILES))
+
+    @staticmethod
+    def step_over(columns: int) -> int:
+        """Return the longest step with which windows cover a kernel of `columns`, at least three.
+
+        Windows of odd kernels overlap by one column at most.
+        """
+        steps = range(WINDOW_TILES, 0, -1)
+        return next(step for step in steps if (columns - WINDOW_TILES) % step == 0)
+
+    def shape(self, shape: Shape) -> Shape:
+        outputs, inputs, height, width = shape
+        if self.channels % inputs or (width - WINDOW_TILES) % self.step or width < WINDOW_TILES:
+            raise ShapeError(f"{self} is no view of weights of shape {shape}")
+        windows = (width - WINDOW_TILES) // self.step + 1
+        return outputs, WINDOW_PARTS * self.channels, height, windows
+
+    def apply(self, array: Array) -> Array:
+        outputs, inputs = array.shape[:2]
+        found = np.zeros(self.shape(array.shape), array.dtype)
+        output = np.arange(outputs)
+        first = output % self.channels // inputs * inputs  # of the output's group
+        for window in range(found.shape[3]):
+            covered = WINDOW_TILES - self.step if window else 0
+            for tile in range(covered, WINDOW_TILES):
+                column = window * self.step + tile
+                for channel in range(inputs):
+                    lane = tile * self.channels + first + channel
+                    found[output, lane, :, window] = array[:, channel, :, column]
+        return found
+
+
 LARGEST = 1 << 20
 """Largest number in a view of an image."""
 
@@ -326,7 +383,8 @@ def _check_numbers(view: View, **ranges: tuple[int, int]) -> None:
 
 
 _KINDS: dict[str, type[View]] = {
-    cls.__name__: cls for cls in (Flat, Plus, BlockDiagonal, Columns, Patches, KernelColumns)
+    cls.__name__: cls
+    for cls in (Flat, Plus, BlockDiagonal, Columns, Patches, KernelColumns, Windows)
 }
 
 

@@ -1,13 +1,16 @@
 // Implementation of encoding.hpp.
 #include "encoding.hpp"
 
+#include <iterator>
 #include <stdexcept>
 
 namespace fsim {
 
 namespace {
 
-constexpr const char* kClasses[] = {"Load", "Store", "Gemm", "Finish", "Alu", "Post"};
+constexpr const char* kClasses[] = {"Load", "Store", "Gemm",     "Finish",
+                                    "Alu",  "Post",  "Depthwise"};
+constexpr int64_t kOpcodes = std::size(kClasses);
 constexpr int64_t kAluOps = static_cast<int64_t>(kLastAluOp) + 1;
 
 const std::map<std::string, int64_t Instruction::*> kMembers = {
@@ -67,8 +70,9 @@ Unit Instruction::unit() const {
 }
 
 Encoding::Encoding(const Table& table) {
-  if (table.count("Post")) opcodes_ = 6, memories_ = 7;
-  for (int code = 0; code < opcodes_; ++code) {
+  if (table.count("Post")) memories_ = 7;
+  for (int code = 0; code < kOpcodes; ++code) {
+    if (!table.count(kClasses[code])) continue;  // of an extension that the device lacks
     for (const auto& [name, slot] : table.at(kClasses[code])) {
       const auto [offset, width, is_signed] = slot;
       const unsigned half = offset / 64, shift = offset % 64;
@@ -102,9 +106,12 @@ int64_t Encoding::extract(Word word, const Field& field) {
 Instruction Encoding::decode(Word word) const {
   Instruction result;
   result.opcode = extract(word, opcode_);
-  if (result.opcode >= opcodes_) {
-    throw Fault("{0} has opcode " + std::to_string(result.opcode) + "; valid opcodes are 0.." +
-                std::to_string(opcodes_ - 1));
+  if (result.opcode >= kOpcodes || fields_[result.opcode].empty()) {
+    std::string known = "0..4";
+    for (int64_t code = 5; code < kOpcodes; ++code) {
+      if (!fields_[code].empty()) known += ", " + std::to_string(code);
+    }
+    throw Fault("{0} has opcode " + std::to_string(result.opcode) + "; valid opcodes are " + known);
   }
   for (const Field& field : fields_[result.opcode]) result.*field.member = extract(word, field);
   if (result.memory >= memories_) {

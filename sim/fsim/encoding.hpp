@@ -12,7 +12,7 @@
 
 namespace fsim {
 
-enum class Opcode { Load, Store, Gemm, Finish, Alu, Post };
+enum class Opcode { Load, Store, Gemm, Finish, Alu, Post, Depthwise };
 enum class Memory { Uop, Wgt, Inp, Acc, Out, Acc8Bit, Post };
 enum class AluOp { Min, Max, Add, Shr, Mul };
 constexpr AluOp kLastAluOp = AluOp::Mul;
@@ -76,8 +76,8 @@ class Encoding {
   static int64_t extract(Word word, const Field& field);
 
   Field opcode_{};
-  int64_t opcodes_ = 5, memories_ = 6;  // that exist
-  std::vector<Field> fields_[6];        // by opcode
+  int64_t memories_ = 6;  // that exist
+  std::vector<Field> fields_[7];  // by opcode; none of an instruction that does not exist
   MicroOpField dst_{}, src_{}, wgt_{};
 };
 

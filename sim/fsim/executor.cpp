@@ -136,7 +136,8 @@ void Executor::execute(const Instruction& in, Deadline& deadline) {
   switch (static_cast<Opcode>(in.opcode)) {
     case Opcode::Load: return load(in);
     case Opcode::Store: return store(in);
-    case Opcode::Gemm: return gemm(in, deadline);
+    case Opcode::Gemm:
+    case Opcode::Depthwise: return gemm(in, deadline);
     case Opcode::Alu: return alu(in, deadline);
     case Opcode::Post: post_ = in; return;
     case Opcode::Finish: post_ = Instruction{}; return;
@@ -175,6 +176,18 @@ void Executor::load_block(const Instruction& in, const char* memory, std::size_t
   zero(to, in.y_pad_bottom * row);
 }
 
+// Copies elements (without a source: zeros) to the plain lanes, if the device keeps them.
+static void keep(std::vector<int8_t>& plain, std::size_t to, const uint8_t* from, std::size_t count,
+          std::size_t lanes) {
+  if (plain.empty() || count == 0) return;
+  int8_t* const first = plain.data() + to * lanes;
+  if (from) {
+    std::memcpy(first, from, count * lanes);
+  } else {
+    std::memset(first, 0, count * lanes);
+  }
+}
+
 void Executor::load(const Instruction& in) {
   if (in.x_size == 0) return;
   const uint64_t moved = in.x_size * in.y_size;
@@ -201,10 +214,12 @@ void Executor::load(const Instruction& in) {
           in, "WGT", geometry_.wgt_depth, weight_lanes,
           [&](std::size_t to, std::size_t n) {
             std::memset(&sram_.wgt[to * kernels_.wgt_bytes], 0, n * kernels_.wgt_bytes);
+            keep(sram_.plain_wgt, to, nullptr, n, weight_lanes);
           },
           [&](std::size_t to, const uint8_t* from, std::size_t n) {
             kernels_.pack_wgt(&sram_.wgt[to * kernels_.wgt_bytes],
                               reinterpret_cast<const int8_t*>(from), n * weight_lanes);
+            keep(sram_.plain_wgt, to, from, n, weight_lanes);
           });
       counters.wgt_load_nbytes += moved * weight_lanes;
       return;
@@ -214,10 +229,12 @@ void Executor::load(const Instruction& in) {
           [&](std::size_t to, std::size_t n) {
             std::memset(&sram_.inp[to * kernels_.inp_bytes], kernels_.inp_zero,
                         n * kernels_.inp_bytes);
+            keep(sram_.plain_inp, to, nullptr, n, lanes);
           },
           [&](std::size_t to, const uint8_t* from, std::size_t n) {
             kernels_.pack_inp(&sram_.inp[to * kernels_.inp_bytes],
                               reinterpret_cast<const int8_t*>(from), n * lanes);
+            keep(sram_.plain_inp, to, from, n, lanes);
           });
       counters.inp_load_nbytes += moved * lanes;
       return;
@@ -305,7 +322,7 @@ void Executor::require_in_bounds(const Instruction& in, const MicroOp* uops,
   uint32_t largest = 0;
   for (std::size_t u = 0; u < count; ++u) largest = std::max(largest, uops[u].*index.field);
   const int64_t offset =
-      (in.iter_out - 1) * index.factor_out + (in.iter_in - 1) * index.factor_in;
+      (in.iter_out - 1) * index.factor_out + (in.iter_in - 1) * index.factor_in + index.further;
   if (largest + offset < static_cast<int64_t>(index.depth)) return;
 
   const MicroOp* const worst = std::find_if(
@@ -314,7 +331,8 @@ void Executor::require_in_bounds(const Instruction& in, const MicroOp* uops,
               index.name + " " + std::to_string(largest + offset) + " = " +
               std::to_string(largest) + " + " + std::to_string(in.iter_out - 1) + "*" +
               std::to_string(index.factor_out) + " + " + std::to_string(in.iter_in - 1) + "*" +
-              std::to_string(index.factor_in) + "; " + index.memory + " has " +
+              std::to_string(index.factor_in) +
+              (index.further ? " + " + std::to_string(index.further) : "") + "; " + index.memory + " has " +
               std::to_string(index.depth) + " elements");
 }
 
@@ -419,15 +437,24 @@ void Executor::gemm(const Instruction& in, Deadline& deadline) {
     run_slices(in, nest, kernels_.reset, deadline);
     return;
   }
+  const bool windows = in.is(Opcode::Depthwise);
+  const int64_t further = windows ? geometry_.window_tiles - 1 : 0;
   require_in_bounds(in, uops, {&MicroOp::src, "input", "INP", geometry_.inp_depth,
-                               in.src_factor_out, in.src_factor_in});
+                               in.src_factor_out, in.src_factor_in, further});
   require_in_bounds(in, uops, {&MicroOp::wgt, "weight", "WGT", geometry_.wgt_depth,
                                in.wgt_factor_out, in.wgt_factor_in});
   nest.outer.src = in.src_factor_out;
   nest.inner.src = in.src_factor_in;
   nest.outer.wgt = in.wgt_factor_out;
   nest.inner.wgt = in.wgt_factor_in;
-  if (in.overwrite) {
+  if (windows) {
+    nest.inp = reinterpret_cast<const uint8_t*>(sram_.plain_inp.data());
+    nest.wgt = reinterpret_cast<const uint8_t*>(sram_.plain_wgt.data());
+    nest.window_tiles = geometry_.window_tiles;
+    nest.window_channels = geometry_.window_channels;
+    nest.overwrite = in.overwrite;
+    run_slices(in, nest, kernels_.depthwise, deadline);
+  } else if (in.overwrite) {
     overwrite(in, nest, deadline);
   } else {
     group_by_weight(uops, nest.uop_count, nest);

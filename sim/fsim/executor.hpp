@@ -46,6 +46,7 @@ class Executor {
     const char* memory;
     std::size_t depth;
     int64_t factor_out, factor_in;
+    int64_t further = 0;  // elements behind the first one that a step reads
   };
 
   void load(const Instruction& in);

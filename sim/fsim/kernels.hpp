@@ -40,6 +40,9 @@ struct GemmNest {
   const MicroOp* grouped = nullptr;  // the same in runs of equal weight; not used by a reset
   const Run* runs = nullptr;
   std::size_t run_count = 0;
+  // Of a product of windows alone, whose inp and wgt point to lanes as they lie in DRAM:
+  std::size_t window_tiles = 0, window_channels = 0;
+  bool overwrite = false;  // the sums begin at zero
 };
 
 // An ALU instruction, or a slice of its loops.
@@ -70,6 +73,7 @@ struct Kernels {
   void (*narrow)(int8_t* to, const int32_t* from, std::size_t lanes);
 
   void (*gemm)(const GemmNest& nest);   // updates commute: in any order
+  void (*depthwise)(const GemmNest& nest);  // in the order of the ISA
   void (*reset)(const GemmNest& nest);  // zeros to every dst
   void (*alu)(const AluNest& nest);     // in the order of the ISA
 };

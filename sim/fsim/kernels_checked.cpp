@@ -57,6 +57,12 @@ void checked_gemm(const GemmNest& nest) {
   });
 }
 
+void checked_depthwise(const GemmNest& nest) {
+  for_windows(nest, [](int32_t& acc, int32_t sum, std::size_t element, std::size_t lane) {
+    acc = require_int32(int64_t{acc} + sum, {element, lane}, acc, " + ", sum);
+  });
+}
+
 int32_t shift(int32_t x, int32_t y) {
   if (y < -31) return 0;
   return y < 0 ? static_cast<int32_t>(static_cast<uint32_t>(x) << -y) : x >> std::min(y, 31);
@@ -97,6 +103,7 @@ Kernels checked_kernels(const Geometry& geometry) {
   kernels.pack_inp = copy_lanes;
   kernels.pack_wgt = copy_lanes;
   kernels.gemm = checked_gemm;
+  kernels.depthwise = checked_depthwise;
   kernels.alu = checked_alu;
   return kernels;
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "kernels.hpp"
+#include "windows.hpp"
 
 namespace fsim {
 namespace {
@@ -171,6 +172,14 @@ FSIM_TARGET inline void reset(const GemmNest& nest) {
   });
 }
 
+// --------------------------------------------------------------------- products of windows
+
+FSIM_TARGET inline void depthwise(const GemmNest& nest) {
+  for_windows(nest, [](int32_t& acc, int32_t sum, std::size_t, std::size_t) {
+    acc = static_cast<int32_t>(static_cast<uint32_t>(acc) + static_cast<uint32_t>(sum));
+  });
+}
+
 // ------------------------------------------------------------------- the parts of Kernels
 
 // Input lanes, each converted to T.
@@ -186,6 +195,7 @@ inline Kernels lane_kernels(const char* name) {
   kernels.name = name;
   kernels.widen = widen;
   kernels.narrow = narrow;
+  kernels.depthwise = depthwise;
   kernels.reset = reset;
   kernels.alu = alu;
   return kernels;

@@ -31,6 +31,8 @@ struct Scratchpads {
   Array<uint8_t> inp;
   Array<uint8_t> wgt;
   Array<int32_t> acc;
+  // Lanes of inputs and weights as they lie in DRAM, for products of windows; else empty.
+  std::vector<int8_t> plain_inp, plain_wgt;
 
  private:
   Geometry geometry_;

@@ -12,7 +12,7 @@
 //   for a cycle.
 //   With the extension OVERWRITE a GEMM may take zero in place of the accumulator: ALIGN puts it.
 //
-// Ports:   in_*, operands: the slots from S2; inp_tile, wgt_tile: read there, valid in S3.
+// Ports:   in_*, operands: the slots from S2; inp_tiles, wgt_tile: read there, valid in S3.
 //          load, word: LOAD ACC and ACC_8BIT, when no slot is in these stages.
 //          out_valid, out_slot: the slot in LAST; tile: the accumulator that it writes.
 //          write, elements: what is written to the accumulators in this cycle, by it or by a LOAD.
@@ -32,7 +32,7 @@ module compute_execute
     input  operands_t                     operands,  // the tiles are read outside
     input  load_write_t                   load,
     /* verilator lint_on UNUSEDSIGNAL */
-    input  logic [INP_BITS-1:0]           inp_tile,
+    input  logic [INP_READS*INP_BITS-1:0] inp_tiles,
     input  logic [WGT_BITS-1:0]           wgt_tile,
     input  logic [PORT_BITS-1:0]          word,
     output logic                          out_valid,
@@ -81,7 +81,9 @@ module compute_execute
     for (genvar i = 0; i < GEMM_STAGES; i++) begin : g_enable
         assign gemm_enable[i] = v[3+i] && s[3+i].gemm;
     end
-    gemm_core core (.clk, .enable(gemm_enable), .inp(inp_tile), .wgt(wgt_tile), .sums);
+    logic [INP_GROUPS*INP_BITS-1:0] inputs;
+    window_inputs operand (.tiles(inp_tiles), .windows(s[3].windows), .inputs);
+    gemm_core core (.clk, .enable(gemm_enable), .inp(inputs), .wgt(wgt_tile), .sums);
 
     // READ: read the accumulator, learn which of the three slots before will write it.
     wire writes_next = v[EXECUTE] && s[EXECUTE].writes;

@@ -60,6 +60,7 @@ module compute_issue
         slot.reads_src  = loops && two_slots && !second_half;
         slot.writes     = loops && !slot.reads_src;
         slot.gemm       = loops && !is_alu && !gemm.reset;
+        slot.windows    = HAS_DEPTHWISE != 0 && gemm.opcode == OP_DEPTHWISE;
         slot.is_alu     = is_alu;
         slot.reset      = gemm.reset;
         slot.overwrite  = HAS_OVERWRITE != 0 && slot.gemm && current.insn[OVERWRITE_BIT];

@@ -44,7 +44,7 @@ module compute_unit
     // scratchpads
     output logic                          tiles_en,
     output logic [INP_INDEX_BITS-1:0]     inp_index,
-    input  logic [INP_BITS-1:0]           inp_tile,
+    input  logic [INP_READS*INP_BITS-1:0] inp_tiles,
     output logic [WGT_INDEX_BITS-1:0]     wgt_index,
     input  logic [WGT_BITS-1:0]           wgt_tile,
     input  load_write_t                   par_write,
@@ -119,7 +119,7 @@ module compute_unit
 
     compute_execute execute (
         .clk, .rst, .in_valid(operands_valid), .in_ready(operands_ready),
-        .in_slot(with_operands), .operands, .inp_tile, .wgt_tile, .load, .word(load_word),
+        .in_slot(with_operands), .operands, .inp_tiles, .wgt_tile, .load, .word(load_word),
         .out_valid(leaving), .out_slot(last), .tile, .write, .elements,
         .occupied(occupied[COMPUTE_DEPTH:3]));
 

@@ -1,5 +1,6 @@
 // GEMM core: the product of an input tile (BATCH x BLOCK_IN) and a transposed weight tile
-// (BLOCK_OUT x BLOCK_IN), one dot product per output element.
+// (BLOCK_OUT x BLOCK_IN), one dot product per output element. With the extension DEPTHWISE, each of
+// INP_GROUPS groups of neighbouring output columns has an input tile of its own.
 //
 // Two neighbouring outputs of a row share each input x, so one DSP block forms both products: the
 // weights w0 and w1 as (w1 << 16) + w0, a 25-bit factor, times x, plus 2^15: pre-adder, multiplier
@@ -20,7 +21,7 @@ module gemm_core
 (
     input  logic                   clk,
     input  logic [GEMM_STAGES-1:0] enable,
-    input  logic [INP_BITS-1:0]    inp,
+    input  logic [INP_GROUPS*INP_BITS-1:0] inp,
     input  logic [WGT_BITS-1:0]    wgt,
     output logic [ACC_BITS-1:0]    sums
 );
@@ -137,9 +138,9 @@ module gemm_core
     endfunction
 
     // One register a row, a column, a stage, and no arrays of them: Verilator copies arrays.
-    for (genvar b = 0; b < BATCH; b++) begin : g_row
+    for (genvar r = 0; r < INP_GROUPS * BATCH; r++) begin : g_row
         inp_row_t x;
-        always_ff @(posedge clk) if (enable[0]) x <= inp[b*INP_ROW +: INP_ROW];
+        always_ff @(posedge clk) if (enable[0]) x <= inp[r*INP_ROW +: INP_ROW];
     end
     for (genvar p = 0; p < COLUMN_PAIRS; p++) begin : g_columns
         wgt_row_t w0, w1;
@@ -162,24 +163,25 @@ module gemm_core
     for (genvar i = 0; i < PAIRS; i++) begin : g_pair
         localparam int ROW = i / COLUMN_PAIRS;
         localparam int COLUMNS = i % COLUMN_PAIRS;
+        localparam int X = COLUMNS * INP_GROUPS / COLUMN_PAIRS * BATCH + ROW;  // its inputs
         localparam int DSP_LANES = (i + 1) * DSP_COLUMNS / PAIRS - i * DSP_COLUMNS / PAIRS;
 
         products_t products;
         if (ALL_PACKED) begin : g_packed
             always_ff @(posedge clk) if (enable[1])
-                products <= multiply_packed(g_row[ROW].x, g_columns[COLUMNS].g_packed.factors);
+                products <= multiply_packed(g_row[X].x, g_columns[COLUMNS].g_packed.factors);
         end else begin : g_mixed
             // The lanes below DSP_LANES take DSP blocks; what is masked out is not built.
             localparam products_t IN_DSP = DSP_LANES >= BLOCK_IN
                 ? '1 : (products_t'(1) << (DSP_LANES * 2 * PRODUCT)) - 1'b1;
             products_t in_dsp, in_luts;
             if (PACKED_MULTIPLIERS != 0) begin : g_packed
-                assign in_dsp = multiply_packed(g_row[ROW].x, g_columns[COLUMNS].g_packed.factors);
+                assign in_dsp = multiply_packed(g_row[X].x, g_columns[COLUMNS].g_packed.factors);
             end else begin : g_single
-                assign in_dsp = multiply_singly(g_row[ROW].x, g_columns[COLUMNS].g_single.weights0,
+                assign in_dsp = multiply_singly(g_row[X].x, g_columns[COLUMNS].g_single.weights0,
                                                 g_columns[COLUMNS].g_single.weights1);
             end
-            assign in_luts = multiply_in_luts(g_row[ROW].x, g_columns[COLUMNS].g_single.weights0,
+            assign in_luts = multiply_in_luts(g_row[X].x, g_columns[COLUMNS].g_single.weights0,
                                               g_columns[COLUMNS].g_single.weights1);
             always_ff @(posedge clk) if (enable[1])
                 products <= (in_dsp & IN_DSP) | (in_luts & ~IN_DSP);

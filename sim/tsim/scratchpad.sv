@@ -1,6 +1,6 @@
 // A scratchpad that LOAD fills: takes the writes to its own memory from a stream of them.
 //
-// Ports:   write, word: from tensor_load. rd_*: as banked_sram, one element.
+// Ports:   write, word: from tensor_load. rd_*: as banked_sram, READ_SLOTS elements.
 // Timing:  as sram.
 module scratchpad
     import vta_pkg::*, stream_pkg::*;
@@ -10,6 +10,8 @@ module scratchpad
     parameter int DEPTH = 2048,
     parameter int PARTS = 1,  // port words of an element: either this is 1,
     parameter int SLOTS = 1,  // or this: elements of a port word
+    parameter int READ_SLOTS = 1,
+    parameter int BANKS = SLOTS,  // at least as many as slots are written or read
     localparam int BITS = $clog2(DEPTH)
 ) (
     input  logic                 clk,
@@ -19,7 +21,7 @@ module scratchpad
     input  logic [PORT_BITS-1:0] word,
     input  logic                 rd_en,
     input  logic [BITS-1:0]      rd_index,
-    output logic [WIDTH-1:0]     rd_data
+    output logic [READ_SLOTS*WIDTH-1:0] rd_data
 );
     wire mine = write.valid && write.memory == MEMORY;
     logic [PARTS-1:0] lanes;
@@ -28,8 +30,9 @@ module scratchpad
     end
     wire [PORT_BITS-1:0] written = write.zero ? '0 : word;
 
-    banked_sram #(.WIDTH(WIDTH), .DEPTH(DEPTH), .LANES(PARTS), .BANKS(SLOTS)) memory (
-        .clk, .wr_slots(mine ? write.slots[SLOTS-1:0] : '0), .wr_lanes(lanes),
-        .wr_index(write.index[BITS-1:0]), .wr_data({PARTS{written}}), .rd_en, .rd_index,
-        .rd_data);
+    banked_sram #(.WIDTH(WIDTH), .DEPTH(DEPTH), .LANES(PARTS), .BANKS(BANKS),
+                  .READ_SLOTS(READ_SLOTS)) memory (
+        .clk, .wr_slots(mine ? BANKS'(write.slots[SLOTS-1:0]) : '0), .wr_lanes(lanes),
+        .wr_index(write.index[BITS-1:0]), .wr_data((BANKS*WIDTH)'({PARTS{written}})), .rd_en,
+        .rd_index, .rd_data);
 endmodule

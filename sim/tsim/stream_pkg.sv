@@ -71,6 +71,7 @@ package stream_pkg;
         logic        data;       // reads an accumulator
         logic        writes;     // writes an accumulator
         logic        gemm;       // is a tile product
+        logic        windows;    // of windows of input tiles
         logic        is_alu;
         logic        reset;
         logic        overwrite;  // the sum begins with zero, not with the accumulator

@@ -132,13 +132,13 @@ module vta
     logic tiles_en;
     logic [INP_INDEX_BITS-1:0] inp_index;
     logic [WGT_INDEX_BITS-1:0] wgt_index;
-    logic [INP_BITS-1:0] inp_tile;
+    logic [INP_READS*INP_BITS-1:0] inp_tiles;
     logic [WGT_BITS-1:0] wgt_tile;
 
     scratchpad #(.MEMORY(MEM_INP), .WIDTH(INP_BITS), .DEPTH(INP_DEPTH), .PARTS(INP_PARTS),
-                 .SLOTS(INP_SLOTS)) inp_mem (
+                 .SLOTS(INP_SLOTS), .READ_SLOTS(INP_READS), .BANKS(INP_BANKS)) inp_mem (
         .clk, .write(load_write), .word(load_word), .rd_en(tiles_en), .rd_index(inp_index),
-        .rd_data(inp_tile));
+        .rd_data(inp_tiles));
     scratchpad #(.MEMORY(MEM_WGT), .WIDTH(WGT_BITS), .DEPTH(WGT_DEPTH), .PARTS(WGT_PARTS),
                  .SLOTS(WGT_SLOTS)) wgt_mem (
         .clk, .write(load_write), .word(load_word), .rd_en(tiles_en), .rd_index(wgt_index),
@@ -157,7 +157,7 @@ module vta
         .store_token_pop(pop.s2g), .store_token_push(push.g2s), .origins,
         .req_valid(client_valid[CLIENT_COMPUTE]), .req_ready(client_ready[CLIENT_COMPUTE]),
         .req(client_req[CLIENT_COMPUTE]), .data_valid(client_data_valid[CLIENT_COMPUTE]), .data,
-        .tiles_en, .inp_index, .inp_tile, .wgt_index, .wgt_tile,
+        .tiles_en, .inp_index, .inp_tiles, .wgt_index, .wgt_tile,
         .par_write(load_write), .par_word(load_word), .out_en, .out_index, .out_data,
         .finished(finish), .followed(compute_followed), .active(compute_active),
         .waiting_load_token(waits.compute_for_load),

@@ -43,7 +43,7 @@ def passes(program):
     )
 
 
-@pytest.mark.parametrize("names", [("overwrite",), ("post",), tuple(EXTENSIONS)], ids="+".join)
+@pytest.mark.parametrize("names", [*((n,) for n in EXTENSIONS), tuple(EXTENSIONS)], ids="+".join)
 def test_random_operators(names):
     for seed, family in enumerate(ALL):
         rng = random.Random(seed)

@@ -52,6 +52,7 @@ VIEWS = st.one_of(
         *[INTEGERS] * 5,
     ),
     st.just({"kind": "KernelColumns"}),
+    st.builds(lambda c, s: {"kind": "Windows", "channels": c, "step": s}, INTEGERS, INTEGERS),
 )
 GRAMMAR = {
     "view": VIEWS,

@@ -6,7 +6,7 @@ Two oracles share no code with it: an exhaustive search over all interleavings o
 
 import ast
 import tracemalloc
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import product
 from pathlib import Path
 
@@ -35,7 +35,19 @@ from hypothesis import strategies as st
 
 from vtaops import HardwareConfig, VerificationError
 from vtaops.config import Memory
-from vtaops.isa import Alu, AluOp, Finish, Gemm, Load, Post, Store, Unit, words_to_array
+from vtaops.isa import (
+    Alu,
+    AluOp,
+    Depthwise,
+    Encoding,
+    Finish,
+    Gemm,
+    Load,
+    Post,
+    Store,
+    Unit,
+    words_to_array,
+)
 from vtaops.program import MICRO_OPS, NO_BUFFER, Program, Role
 from vtaops.program import verifier as verifier_module
 from vtaops.program.builder import one_row
@@ -167,12 +179,20 @@ def stored_right_after_reset():
     return edited(program, 4, push_next=1)
 
 
-EXTENDED = replace(TINY, extensions=("overwrite", "post"))
+EXTENDED = replace(TINY, extensions=("depthwise", "overwrite", "post"))
 
 
 def posting(**fields):
     """Return a program whose product is post-processed."""
     return inserted(small_gemm(EXTENDED), 5, Post(**fields))
+
+
+def windowed(**changes):
+    """Return a program whose product is one of windows; six input tiles are loaded."""
+    program = small_gemm(EXTENDED)
+    product = {f.name: getattr(program.decode()[4], f.name) for f in fields(Gemm)}
+    instruction = Depthwise(**(product | {"iter_in": 4, "iter_out": 1} | changes))
+    return with_word(program, 4, Encoding.of(EXTENDED).encode(instruction))
 
 
 BROKEN = {
@@ -249,6 +269,13 @@ BROKEN = {
     "rows beyond the last": (
         Rule.SRAM_BOUNDS, posting(enable=1, use_bias=1, row=31, row_factor_in=1), 6,
         "touches element 36 of the rows of POST, which has 32",
+    ),
+    "window over what is not loaded": (
+        Rule.UNDEFINED_SRAM, windowed(src_factor_in=2), 4, "element 6 of INP was never",
+    ),
+    "window beyond the end": (
+        Rule.SRAM_BOUNDS, windowed(iter_in=2, src_factor_in=TINY.inp.depth - 2), 4,
+        f"touches element {TINY.inp.depth} of INP",
     ),
     "reset that overwrites": (
         Rule.ENCODING, edited(small_gemm(EXTENDED), 1, overwrite=1), 1, "a reset has no product",

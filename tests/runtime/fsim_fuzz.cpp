@@ -25,7 +25,7 @@ Source read_source(const char* path) {
   Source source;
   Geometry& g = source.geometry;
   file >> g.batch >> g.block >> g.uop_depth >> g.inp_depth >> g.wgt_depth >> g.acc_depth >>
-      g.post_rows;
+      g.post_rows >> g.window_tiles >> g.window_channels;
   std::string kind, field;
   unsigned offset, width;
   bool is_signed;
@@ -43,7 +43,7 @@ void set_field(std::vector<uint64_t>& word, const Encoding::Slot& slot, uint64_t
 }
 
 uint64_t opcode_of(const std::string& kind) {
-  const char* const by_opcode[] = {"Load", "Store", "Gemm", "Finish", "Alu", "Post"};
+  const char* const by_opcode[] = {"Load", "Store", "Gemm", "Finish", "Alu", "Post", "Depthwise"};
   uint64_t opcode = 0;
   while (kind != by_opcode[opcode]) ++opcode;
   return opcode;
@@ -54,8 +54,9 @@ uint64_t opcode_of(const std::string& kind) {
 int main(int argc, char** argv) {
   if (argc != 4) return 2;
   const Source source = read_source(argv[1]);
-  const char* const kinds[] = {"Load", "Store", "Gemm", "Alu", "Post"};
-  const int kind_count = source.geometry.post_rows ? 5 : 4;
+  std::vector<std::string> kinds = {"Load", "Store", "Gemm", "Alu"};
+  if (source.geometry.post_rows) kinds.push_back("Post");
+  if (source.geometry.window_tiles) kinds.push_back("Depthwise");
   std::size_t finished = 0, refused = 0;
   for (int program = 0; program < std::atoi(argv[2]); ++program) {
     std::mt19937_64 random(std::strtoull(argv[3], nullptr, 10) + program);
@@ -80,7 +81,7 @@ int main(int argc, char** argv) {
     const std::size_t count = 1 + below(8);
     for (std::size_t i = 0; i <= count; ++i) {
       const bool last = i == count;
-      const std::string kind = last ? "Finish" : kinds[below(kind_count)];
+      const std::string kind = last ? "Finish" : kinds[below(kinds.size())];
       std::vector<uint64_t> word(2);
       for (const auto& [name, slot] : source.table.at(kind)) {
         const bool token = name.rfind("pop_", 0) == 0 || name.rfind("push_", 0) == 0;

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from vtaops.config import HardwareConfig
+from vtaops.config import WINDOW_TILES, HardwareConfig
 from vtaops.lowering.accumulate import JOIN_CALL
 from vtaops.lowering.evaluated_nest import Box, EvaluatedNest
 from vtaops.lowering.expressions import Values
@@ -19,6 +19,7 @@ from vtaops.lowering.nests import PRODUCT_CALL, CallNest, TileOperand
 from vtaops.lowering.operation import Operation
 from vtaops.lowering.scratchpads import Addresses
 from vtaops.lowering.voids import Mask, Padding, boxes
+from vtaops.lowering.windows import WINDOW_CALL
 from vtaops.schedule.intrinsics import GEMM_CALL, RESET_CALL
 
 
@@ -116,11 +117,15 @@ class Computation:
             return None
         positions = nest.positions(operand, box, values)
         # Iterations that a guard excludes may lie beyond the tile; what they find does not matter.
-        if zero is not None:  # no tile has both
-            return zero.take(positions, mode="clip")
-        assert void is not None
-        unread = void.take(positions, mode="clip")
-        if nest.leaf.call == GEMM_CALL and operand.buffer.scratchpad == "inp":
+        padded = void if zero is None else zero  # no tile has both
+        assert padded is not None
+        unread = padded.take(positions, mode="clip")
+        if nest.leaf.call == WINDOW_CALL and operand.buffer.scratchpad == "inp":
+            for tile in range(1, WINDOW_TILES):
+                unread = unread & padded.take(positions + tile, mode="clip")
+        if zero is not None:
+            return unread
+        if nest.leaf.call in (GEMM_CALL, WINDOW_CALL) and operand.buffer.scratchpad == "inp":
             dst = nest.leaf.operands[0]
             written = nest.positions(dst, box, values)
             written, skipped = np.broadcast_arrays(written, unread)

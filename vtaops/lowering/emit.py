@@ -21,6 +21,7 @@ from vtaops.lowering.overwrite import overwrite_instead_of_reset
 from vtaops.lowering.post import post_process_outputs
 from vtaops.lowering.preserve import preserve_operands
 from vtaops.lowering.walk import walk
+from vtaops.lowering.windows import join_taps
 from vtaops.program import Buffer, OperatorRecord
 
 
@@ -87,6 +88,7 @@ def emit(
     if unknown:
         raise ShapeError(f"a border for {unknown[0]!r}; the operator has {', '.join(names)}")
     tree = preserve_operands(accumulate_in_place(parse(module["main"], config)))
+    tree = join_taps(tree, buffers, config)
     operations = list(walk(tree, buffers, config, options))
     if "overwrite" in config.extensions:
         operations = overwrite_instead_of_reset(operations, config.acc.depth)

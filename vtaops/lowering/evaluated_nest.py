@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.config import HardwareConfig
+from vtaops.config import WINDOW_TILES, HardwareConfig
 from vtaops.errors import ScheduleError
-from vtaops.isa import Alu, AluOp, Gemm, Post
+from vtaops.isa import Alu, AluOp, Depthwise, Gemm, Post
 from vtaops.lowering.expressions import Expression, Values
 from vtaops.lowering.microcode import AffineLoop, Kernel, Strides, kernels
 from vtaops.lowering.nests import CallNest, TileOperand
 from vtaops.lowering.operation import Elements, Operation, Touch
 from vtaops.lowering.scratchpads import Addresses, lanes_of
+from vtaops.lowering.windows import WINDOW_CALL
 from vtaops.schedule.intrinsics import ALU_CALL, GEMM_CALL, REQUANTIZE_CALL, RESET_CALL
 
 Box = list[range]
@@ -228,7 +229,7 @@ def _spans(box: Box) -> Hashable:
 
 def _roles(leaf: CallNest) -> tuple[TileOperand | None, TileOperand | None, TileOperand | None]:
     """Return which operands the dst, src and wgt fields of the micro-ops name."""
-    if leaf.call == GEMM_CALL:
+    if leaf.call in (GEMM_CALL, WINDOW_CALL):
         acc, inp, wgt = leaf.operands
         return acc, inp, wgt
     if leaf.call == REQUANTIZE_CALL:
@@ -245,10 +246,15 @@ def _operation(leaf: CallNest, kernel: Kernel) -> Operation:
     source = {"src_factor_out": outer.strides[1], "src_factor_in": inner.strides[1]}
     touches = [Touch("acc", _touched(kernel, 0), write=True)]
     instruction: Gemm | Alu
-    if leaf.call == GEMM_CALL:
+    if leaf.call in (GEMM_CALL, WINDOW_CALL):
         weights = {"wgt_factor_out": outer.strides[2], "wgt_factor_in": inner.strides[2]}
-        instruction = Gemm(**loops, **source, **weights)
-        touches += [Touch(m, _touched(kernel, c), write=False) for c, m in ((1, "inp"), (2, "wgt"))]
+        windows = leaf.call == WINDOW_CALL
+        instruction = (Depthwise if windows else Gemm)(**loops, **source, **weights)
+        pixels = _touched(kernel, 1)
+        if windows:
+            pixels = np.unique(pixels[:, None] + np.arange(WINDOW_TILES))
+        touches.append(Touch("inp", pixels, write=False))
+        touches.append(Touch("wgt", _touched(kernel, 2), write=False))
     elif leaf.call == ALU_CALL:
         assert leaf.alu_op is not None
         use_imm = int(leaf.imm is not None)

@@ -26,7 +26,13 @@ from vtaops.ops.diagonal import (
     declare_scales,
     scale_buffer,
 )
-from vtaops.ops.groups import GroupBlocks, check_groups, group_blocks, grouped_view
+from vtaops.ops.groups import (
+    GroupBlocks,
+    check_groups,
+    group_blocks,
+    grouped_view,
+    window_view,
+)
 from vtaops.ops.postprocess import (
     AluStage,
     Lane,
@@ -48,7 +54,7 @@ from vtaops.shapes import (
     four_sides,
     require_at_least,
 )
-from vtaops.views import Columns, KernelColumns
+from vtaops.views import BlockDiagonal, Columns, KernelColumns, Windows
 
 
 @dataclass(frozen=True)
@@ -351,6 +357,13 @@ class Conv2d(SumOfProducts):
         """Return the channel blocks of its groups."""
         return group_blocks(self.groups, self.in_channels, self.out_channels, config)
 
+    def windows(self, config: HardwareConfig) -> Windows | None:
+        """Return how the weights are packed for products of windows, if it can be computed so."""
+        (_, columns), (_, distance) = self.kernel_size, self.dilations
+        if distance > 1:
+            return None
+        return window_view(self.groups, self.in_channels, self.out_channels, columns, config)
+
     def folded_if_shorter(self, config: HardwareConfig) -> Conv2d:
         """Return the operator with its columns folded if that halves the tile products."""
         block, columns = config.block_in, self.kernel_size[1]
@@ -404,11 +417,14 @@ class Conv2d(SumOfProducts):
     def _layouts(self, config: HardwareConfig) -> tuple[Layout, Layout]:
         """Return the layouts of data and weights."""
         if not self.fold_columns:
-            view = grouped_view(self.groups, self.in_channels, self.out_channels, config)
+            view = self.windows(config) or self._grouped(config)
             return data_layout(config), kernel_layout(config, view)
         _, left, _, right = self.pads
         columns = Columns(self.kernel_size[1], self.stride[1], self.dilations[1], left, right)
         return data_layout(config, columns), kernel_layout(config, KernelColumns())
+
+    def _grouped(self, config: HardwareConfig) -> BlockDiagonal | None:
+        return grouped_view(self.groups, self.in_channels, self.out_channels, config)
 
     # -------------------------------------------------------------- declaration
 
@@ -416,6 +432,9 @@ class Conv2d(SumOfProducts):
         if self.fold_columns:
             return self.unfolded.tensors(config)
         shapes = {buffer.name: buffer.packed_shape for buffer in self.buffers(config)}
+        if self.windows(config):  # declared tap by tap; lowering joins those of a window
+            filters = (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
+            shapes["kernel"] = kernel_layout(config, self._grouped(config)).packed_shape(filters)
         blocks = self.blocks(config)
         data = te.placeholder(shapes["data"], "int8", name="data")
         kernel = te.placeholder(shapes["kernel"], "int8", name="kernel")

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vtaops.config import HardwareConfig
+from vtaops.config import WINDOW_TILES, HardwareConfig
 from vtaops.errors import ShapeError
-from vtaops.views import BlockDiagonal
+from vtaops.views import BlockDiagonal, Windows
 
 
 @dataclass(frozen=True)
@@ -68,3 +68,19 @@ def grouped_view(
         return None
     blocks = group_blocks(groups, in_channels, out_channels, config)
     return BlockDiagonal(groups, blocks.merged, blocks.ic * config.block_in)
+
+
+def window_view(
+    groups: int, in_channels: int, out_channels: int, columns: int, config: HardwareConfig
+) -> Windows | None:
+    """Return how the weights are packed where the hardware multiplies windows; else None.
+
+    It does with the extension ``depthwise``, where a group has as many output as input channels,
+    few enough for one part of a tile, and a dense kernel of at least three columns.
+    """
+    inputs, outputs = in_channels // groups, out_channels // groups
+    channels = config.window_channels
+    narrow = groups > 1 and inputs == outputs and channels and channels % inputs == 0
+    if "depthwise" not in config.extensions or not narrow or columns < WINDOW_TILES:
+        return None
+    return Windows(channels, Windows.step_over(columns))

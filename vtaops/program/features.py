@@ -17,7 +17,7 @@ import numpy.typing as npt
 from vtaops.alu import AluOp
 from vtaops.capabilities import Capabilities, Feature
 from vtaops.config import HardwareConfig, Memory
-from vtaops.isa import Alu, Encoding, Gemm, Load, rows_of
+from vtaops.isa import Alu, Depthwise, Encoding, Gemm, Load, rows_of
 
 Rows = npt.NDArray[np.intp]
 
@@ -113,7 +113,9 @@ def _micro_op_ends(config: HardwareConfig, words: npt.NDArray[np.uint64]) -> npt
     """Return for each instruction the end of the range that it uses of the micro-op memory."""
     encoding = Encoding.of(config)
     ends = np.zeros(len(words), np.int64)
-    for cls in (Gemm, Alu):
+    for cls in (Gemm, Alu, Depthwise):
+        if cls not in encoding.instructions:
+            continue
         rows = rows_of(words, cls)
         ends[rows] = encoding.columns(words[rows], cls)["uop_end"]
     rows = rows_of(words, Load)

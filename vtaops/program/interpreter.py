@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.alu import AluOp, wrapped
-from vtaops.config import PAGE_BYTES, POST_ROWS, HardwareConfig, Memory
+from vtaops.config import PAGE_BYTES, POST_ROWS, WINDOW_TILES, HardwareConfig, Memory
 from vtaops.errors import ShapeError
-from vtaops.isa import Alu, Encoding, Gemm, Instruction, Load, Post, Store
+from vtaops.isa import Alu, Depthwise, Encoding, Gemm, Instruction, Load, Post, Store
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program
 from vtaops.program.statistics import Statistics
 
@@ -163,9 +163,26 @@ class Interpreter:
                 self.acc[dst] = 0
             else:
                 addend = 0 if insn.overwrite else self.acc[dst]
-                self._accumulate(dst, addend + self.inp[src] @ self.wgt[wgt].T)
+                multiply = self._window if isinstance(insn, Depthwise) else self._product
+                self._accumulate(dst, addend + multiply(src, wgt))
                 self._write_out(dst, row)
                 self.counters["gemm_counter"] += 1
+
+    def _product(self, src: int, wgt: int) -> Integers:
+        product: Integers = self.inp[src] @ self.wgt[wgt].T
+        return product
+
+    def _window(self, src: int, wgt: int) -> Integers:
+        """Return the product of a window: each channel with its group of channels in each tile."""
+        group = self.config.window_channels
+        product = np.zeros(self.config.acc.shape, np.int64)
+        for channel in range(self.config.block_out):
+            first = channel // group * group
+            for tile in range(WINDOW_TILES):
+                pixels = self.inp[src + tile, :, first : first + group]
+                weights = self.wgt[wgt, channel, tile * group : (tile + 1) * group]
+                product[:, channel] += pixels @ weights
+        return product
 
     def _alu(self, insn: Alu) -> None:
         for (dst, src, _), row in zip(self.steps(insn), self.rows(insn), strict=True):

@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.capabilities import FULL, Capabilities, Feature
-from vtaops.config import POST_ROWS, HardwareConfig, Memory
+from vtaops.config import POST_ROWS, WINDOW_TILES, HardwareConfig, Memory
 from vtaops.errors import UnsupportedError
-from vtaops.isa import Alu, AluOp, Gemm, Load, Post, Store
+from vtaops.isa import Alu, AluOp, Depthwise, Gemm, Load, Post, Store
 from vtaops.program.builder import ProgramBuilder
 from vtaops.program.program import Program, Role
 
@@ -348,13 +348,15 @@ class _Writer:
         self._load(memory, self.acc[context], source)
 
     def _random_gemm(self, context: int) -> None:
-        loops = self._loops(
-            "dst", dst=self.acc[context], src=self.inp[context], wgt=self.wgt[context]
-        )
+        kind: type[Gemm] = Gemm
+        inp = self.inp[context]
+        if "depthwise" in self.config.extensions and self.rng.random() < 0.5:
+            kind, inp = Depthwise, _Window(inp.base, inp.size - WINDOW_TILES + 1)
+        loops = self._loops("dst", dst=self.acc[context], src=inp, wgt=self.wgt[context])
         fields, touched = self._placed(loops)
         if "overwrite" in self.config.extensions and self.rng.random() < 0.4:
             fields["overwrite"] = 1
-        self.builder.add(Gemm(**fields))
+        self.builder.add(kind(**fields))
         self.current[touched] = True
 
     def _random_reset(self, context: int) -> None:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.config import Memory
+from vtaops.config import WINDOW_TILES, Memory
 from vtaops.errors import ShapeError
-from vtaops.isa import Alu, Encoding, Gemm, Load
+from vtaops.isa import Alu, Depthwise, Encoding, Gemm, Load
 from vtaops.program import MICRO_OPS, NO_BUFFER, Program
 from vtaops.program.timing import Timeline
 from vtaops.program.traffic import Transfer, transfers
@@ -109,8 +109,9 @@ def _panels(timeline: Timeline, window: tuple[int, int]) -> dict[object, _Panel]
         panels[_scratchpad(transfer)].lines.setdefault(event.kind, []).append(line)
     for kind, cycles, addresses in _micro_op_accesses(timeline, window):
         for name, values in addresses.items():
-            dots = np.stack([cycles, values.astype(float)], axis=1)
-            panels[name].dots.setdefault(kind, []).append(dots)
+            for column in values.reshape(len(cycles), -1).astype(float).T:
+                dots = np.stack([cycles, column], axis=1)
+                panels[name].dots.setdefault(kind, []).append(dots)
     return panels
 
 
@@ -132,7 +133,10 @@ def _scratchpad(transfer: Transfer) -> str:
 def _micro_op_accesses(
     timeline: Timeline, window: tuple[int, int]
 ) -> Iterator[tuple[str, Floats, dict[str, Ints]]]:
-    """Yield, for each GEMM and ALU instruction, the cycle and the elements of each micro-op."""
+    """Yield, for each GEMM and ALU instruction, the cycle and the elements of each micro-op.
+
+    A window of input tiles has a column for each tile.
+    """
     program = timeline.program
     resident = _MicroOpMemory(program)
     for index, instruction in enumerate(program):
@@ -148,6 +152,9 @@ def _micro_op_accesses(
         if isinstance(instruction, Gemm) and not instruction.reset:
             addresses["inp"] = _addresses(instruction, uops[:, 1], "src")
             addresses["wgt"] = _addresses(instruction, uops[:, 2], "wgt")
+            if isinstance(instruction, Depthwise):
+                tiles = [addresses["inp"] + tile for tile in range(WINDOW_TILES)]
+                addresses["inp"] = np.stack(tiles, axis=1)
         inside = (cycles >= window[0]) & (cycles < window[1])
         yield (
             event.kind,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.config import HardwareConfig, Scratchpad
+from vtaops.config import WINDOW_TILES, HardwareConfig, Scratchpad
 from vtaops.errors import ScheduleError
 from vtaops.isa import AluOp
 from vtaops.ops import (
@@ -97,7 +97,7 @@ class BlockedShape:
     rows, columns : Axis
         The image (for a matrix product: its rows, and one column).
     taps : int
-        Weight tiles for each pair of channel blocks (kernel height times width).
+        Weight tiles for each pair of channel blocks: kernel height times width, or windows of it.
     alu_passes : int
         Vector ALU passes over the accumulators.
     resets : int
@@ -161,6 +161,10 @@ class BlockedShape:
             return self
         if not self.rows.taps:
             raise ScheduleError(f"tiling taps is {taps!r}; only kernels of convolutions can be cut")
+        if taps == "one" and not self.columns.taps:
+            raise ScheduleError(
+                "tiling taps is 'one'; windows of this kernel's rows are one step of the hardware"
+            )
         columns = self.columns if taps == "row" else self.columns.by_taps
         parts = len(self.rows.taps) * (1 if taps == "row" else len(self.columns.taps))
         return replace(
@@ -274,6 +278,8 @@ def _(op: Conv2d, config: HardwareConfig) -> BlockedShape:
     if op.gathers_rows:  # only the rows that are read are loaded, one after the other
         read = [inside_h[y * sh + tap * dh] for y in range(out_h) for tap in range(kh)]
         rows = Axis(out_h, kh, kh, tuple(read), tuple(range(kh)))
+    windows = op.windows(config)
+    steps = kw if windows is None else (kw - WINDOW_TILES) // windows.step + 1
     return BlockedShape(
         batch=_blocks(op.batch, config.batch),
         oc=_blocks(op.out_channels, config.block_out),
@@ -284,9 +290,9 @@ def _(op: Conv2d, config: HardwareConfig) -> BlockedShape:
             sw,
             op.kernel_extent[1],
             _inside(op.width, left, padded_w),
-            tuple(range(0, kw * dw, dw)),
+            tuple(range(0, kw * dw, dw)) if windows is None else (),
         ),
-        taps=kh * kw,
+        taps=kh * steps,
         alu_passes=_passes(op, config),
         resets=_resets(config),
         bias=0 if op.scales else op.bias + op.multiplier,

@@ -187,7 +187,7 @@ def ranked(op: Operator, config: HardwareConfig, *, uneven: bool = False) -> Ite
     whole = blocked_shape(op, config)
     shape, found = whole, candidates(whole, config, uneven=uneven)
     for taps in _IN_PARTS if whole.rows.taps else ():
-        if not len(found):
+        if not len(found) and (taps == "row" or whole.columns.taps):
             shape = whole.in_parts(taps)
             found = candidates(shape, config, uneven=uneven, taps=taps)
     if not len(found):

@@ -96,12 +96,20 @@ def lint(package: str, folder: Path) -> subprocess.CompletedProcess[str]:
 @needs_tools
 @pytest.mark.parametrize(
     ("name", "port_bytes"),
-    [("pynq", 8), ("pynq", 64), ("tiny", 8), ("tiny", 64), ("4x8_i8w8a32_15_16_16_18", 16)],
+    [
+        ("pynq", 8),
+        ("pynq", 64),
+        ("tiny", 8),
+        ("tiny", 64),
+        ("4x8_i8w8a32_15_16_16_18", 16),
+        ("pynq_ext", 8),
+    ],
 )
 def test_the_rtl_has_no_warnings(name, port_bytes, tmp_path):
     dsp_multipliers = 21 if port_bytes == 64 else None
     parameters = RtlParameters(port_bytes=port_bytes, dsp_multipliers=dsp_multipliers)
-    done = lint(systemverilog_package(CONFIGS[name], parameters), tmp_path)
+    config = CONFIGS.get(name) or HardwareConfig.load(name)
+    done = lint(systemverilog_package(config, parameters), tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Warning" not in done.stderr
 

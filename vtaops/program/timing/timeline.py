@@ -12,11 +12,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from vtaops.config import INSTRUCTION_BYTES
 from vtaops.errors import ProgramError
 from vtaops.isa import Unit
 from vtaops.program.program import Program
 from vtaops.program.timing.parameters import TimingParameters
-from vtaops.program.timing.simulation import COMPUTE, FETCH, LOAD, PROCESSES, STORE, Machine
+from vtaops.program.timing.simulation import (
+    COMPUTE,
+    FETCH,
+    LOAD,
+    PROCESSES,
+    STORE,
+    Life,
+    Simulation,
+)
 from vtaops.program.timing.work import CONTROL, KINDS
 
 FETCH_WORK = "fetch"
@@ -198,46 +207,49 @@ class Timeline:
         Use of the DRAM port.
     """
 
-    def __init__(self, program: Program, parameters: TimingParameters, machine: Machine) -> None:
+    def __init__(
+        self, program: Program, parameters: TimingParameters, simulation: Simulation
+    ) -> None:
         self.program = program
         self.parameters = parameters
-        finish = machine.finish if math.isfinite(machine.finish) else max(machine.completed)
-        self.cycles = math.ceil(finish)
+        self.cycles = math.ceil(simulation.end)
+        port = simulation.port
         self.port = PortUse(
-            machine.port_bytes,
-            dict(zip(PROCESSES, machine.granted, strict=True)),
-            {n: math.floor(c) for n, c in zip(PROCESSES, machine.contention, strict=True)},
+            port.width,
+            dict(zip(PROCESSES, port.beats, strict=True)),
+            {n: math.floor(c) for n, c in zip(PROCESSES, port.contention, strict=True)},
         )
-        self._machine = machine
+        self._simulation = simulation
 
     @property
-    def _recorded(self) -> Machine:
-        if not self._machine.record:
+    def _lives(self) -> list[Life]:
+        lives = self._simulation.lives
+        if len(lives) < len(self._simulation.work.unit):
             raise ProgramError("the simulation kept no events; call simulate(..., events=True)")
-        return self._machine
+        return lives
 
     @cached_property
     def events(self) -> tuple[Event, ...]:
         """The life of every instruction, in program order."""
-        m = self._recorded
+        work = self._simulation.work
         return tuple(
             Event(
                 index=index,
-                unit=Unit(unit).name.lower(),
-                kind=KINDS[m.work.kind[index]],
-                dispatched=math.floor(m.dispatch_time[index]),
-                taken=math.floor(m.taken_time[index]),
-                start=math.floor(m.segments[index][0][0]),
-                end=math.floor(m.end_time[index]),
-                completed=math.floor(m.sent_time[index]),
+                unit=Unit(work.unit[index]).name.lower(),
+                kind=KINDS[work.kind[index]],
+                dispatched=math.floor(life.dispatched),
+                taken=math.floor(life.taken),
+                start=math.floor(life.work[0][0]),
+                end=math.floor(life.end),
+                completed=math.floor(life.completed),
             )
-            for index, unit in enumerate(m.work.unit)
+            for index, life in enumerate(self._lives)
         )
 
     @cached_property
     def tokens(self) -> tuple[Token, ...]:
         """Every token, by queue, in the order of the queue."""
-        work = self._recorded.work
+        work, events = self._simulation.work, self.events
         queues = (
             ("load>compute", Unit.LOAD, work.push_next, Unit.COMPUTE, work.pop_prev),
             ("compute>load", Unit.COMPUTE, work.push_prev, Unit.LOAD, work.pop_next),
@@ -249,7 +261,7 @@ class Timeline:
             senders = [i for i, u in enumerate(work.unit) if u == sender and pushes[i]]
             receivers = [i for i, u in enumerate(work.unit) if u == receiver and pops[i]]
             found += [
-                Token(queue, i, j, self.events[i].completed, self.events[j].taken)
+                Token(queue, i, j, events[i].completed, events[j].taken)
                 for i, j in zip(senders, receivers, strict=False)  # tokens may remain
             ]
         return tuple(found)
@@ -257,7 +269,6 @@ class Timeline:
     @cached_property
     def segments(self) -> dict[str, tuple[Segment, ...]]:
         """Unit -> what it does from cycle 0 to `cycles`, without gaps."""
-        self._recorded  # noqa: B018 (raises where nothing was recorded)
         return {name: tuple(self._partition(process)) for process, name in enumerate(PROCESSES)}
 
     @cached_property
@@ -268,9 +279,10 @@ class Timeline:
     @cached_property
     def grants(self) -> tuple[Segment, ...]:
         """The port over time: which client (`unit`), for which instruction, from when to when."""
+        self._lives  # noqa: B018 (raises where nothing was kept)
         return tuple(
             Segment(PROCESSES[p], i, "write" if p == STORE else "read", *map(math.floor, (s, e)))
-            for p, i, s, e in self._recorded.grants
+            for p, i, s, e in self._simulation.port.grants
         )
 
     @property
@@ -325,55 +337,54 @@ class Timeline:
 
     def _intervals(self, process: int) -> Iterator[tuple[int, str, float, float]]:
         """Yield (instruction, kind, start, end) in order; what overlaps belongs to the first."""
-        m = self._machine
         if process == FETCH:
             yield from self._fetch_intervals()
             return
+        work, lives = self._simulation.work, self._lives
         unit = {LOAD: Unit.LOAD, COMPUTE: Unit.COMPUTE, STORE: Unit.STORE}[process]
         clock = 0.0
-        for index in (i for i, u in enumerate(m.work.unit) if u == unit):
-            kind = KINDS[m.work.kind[index]]
-            segments = m.segments[index]
-            for cause, until in self._causes(process, index, segments[0][0]):
+        for index in (i for i, u in enumerate(work.unit) if u == unit):
+            kind, life = KINDS[work.kind[index]], lives[index]
+            for cause, until in self._causes(process, index, life):
                 if until > clock:
                     yield index, cause, clock, until
                     clock = until
-            for start, end in segments:
+            for start, end in life.work:
                 if start > clock:
                     yield index, "dram", clock, start
                 yield index, kind, max(clock, start), max(clock, end)
                 clock = max(clock, end)
-            if process == COMPUTE and kind.startswith("load") and m.end_time[index] > clock:
+            if process == COMPUTE and kind.startswith("load") and life.end > clock:
                 # The data are there; one step retires the load.
-                issued = m.end_time[index]
+                issued = life.end
                 yield index, "pipeline", clock, issued - 1
                 yield index, KINDS[CONTROL], max(clock, issued - 1), issued
                 clock = issued
-        yield -1, IDLE, max(clock, 0.0), self.cycles + m.compute_depth
+        yield -1, IDLE, max(clock, 0.0), self.cycles + self._simulation.compute_depth
 
-    def _causes(self, process: int, index: int, start: float) -> list[tuple[str, float]]:
+    def _causes(self, process: int, index: int, life: Life) -> list[tuple[str, float]]:
         """Return what the instruction waited for, in order, each with the end of the wait."""
-        m, p = self._machine, self.parameters
-        causes = [("instruction", m.dispatch_time[index] + p.dispatch_latency)]
+        p, start = self.parameters, life.work[0][0]
+        causes = [("instruction", life.dispatched + p.dispatch_latency)]
         if process == LOAD:
-            causes += [("compute token", m.next_token[index])]
+            causes += [("compute token", life.next_token)]
         elif process == STORE:
-            causes += [("compute token", m.prev_token[index])]
-            causes += [("pipeline", m.taken_time[index] + p.store_fill)]
+            causes += [("compute token", life.prev_token)]
+            causes += [("pipeline", life.taken + p.store_fill)]
         else:
-            causes += [("load token", m.prev_token[index]), ("store token", m.next_token[index])]
-        moves = m.work.beats[index] > 0
+            causes += [("load token", life.prev_token), ("store token", life.next_token)]
+        moves = self._simulation.work.beats[index] > 0
         last = "dram" if moves else "pipeline"
         return [(cause, min(until, start)) for cause, until in causes] + [(last, start)]
 
     def _fetch_intervals(self) -> Iterator[tuple[int, str, float, float]]:
-        m = self._machine
-        interval = max(1, 16 // m.port_bytes)
+        interval = max(1, INSTRUCTION_BYTES // self.port.width)
         clock = 0.0
-        for index, time in enumerate(m.dispatch_time):
+        for index, life in enumerate(self._lives):
+            time = life.dispatched
             begin = max(clock, time + 1 - interval)
             if begin > clock:
-                full = begin - m.queue_stall[index]
+                full = begin - life.queue_stall
                 if full > clock:
                     yield index, "dram", clock, full
                     clock = full

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.config import MICRO_OP_BYTES, POST_ROWS, HardwareConfig, Memory
-from vtaops.isa import Alu, Encoding, Gemm, Load, Post, Store, Unit
+from vtaops.config import MICRO_OP_BYTES, POST_ROWS, WINDOW_TILES, HardwareConfig, Memory
+from vtaops.isa import Alu, Depthwise, Encoding, Gemm, Load, Post, Store, Unit
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program, Role
 from vtaops.program.verifier.dram import WrittenBuffer, written_memory
 from vtaops.program.verifier.history import Elements, History, element_at
@@ -244,6 +244,8 @@ class Machine:
             return Operands(touched, source, None)
         if i.reset:
             return Operands(touched, None, None)
+        if isinstance(i, Depthwise):
+            src = np.concatenate([src + tile for tile in range(WINDOW_TILES)])
         return Operands(
             touched,
             loops.touched("INP", config.inp.depth, src, i.src_factor_out, i.src_factor_in),

@@ -9,7 +9,7 @@ from operator import attrgetter
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.isa import Alu, Gemm, Instruction
+from vtaops.isa import Alu, Depthwise, Gemm, Instruction
 from vtaops.program.verifier.history import Elements
 from vtaops.program.verifier.rules import Rule, Step
 
@@ -28,7 +28,7 @@ def _but_tokens(cls: type[Gemm | Alu]) -> Callable[[Instruction], tuple[int, ...
     return attrgetter(*(f.name for f in fields(cls) if f.name not in tokens))
 
 
-_FIELDS = {Gemm: _but_tokens(Gemm), Alu: _but_tokens(Alu)}
+_FIELDS = {cls: _but_tokens(cls) for cls in (Gemm, Alu, Depthwise)}
 
 
 def without_tokens(i: Gemm | Alu) -> tuple[object, ...]:

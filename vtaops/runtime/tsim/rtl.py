@@ -11,7 +11,14 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from vtaops._data import data_directory
-from vtaops.config import EXTENSIONS, INSTRUCTION_BYTES, HardwareConfig, Memory
+from vtaops.config import (
+    EXTENSIONS,
+    INSTRUCTION_BYTES,
+    WINDOW_PARTS,
+    WINDOW_TILES,
+    HardwareConfig,
+    Memory,
+)
 from vtaops.errors import ConfigError
 from vtaops.isa import (
     EXTENSION_INSTRUCTIONS,
@@ -203,6 +210,15 @@ def _check_depths(config: HardwareConfig, parameters: RtlParameters) -> None:
                 f"a port word of {parameters.port_bytes} bytes holds {slots} elements of "
                 f"{pad.memory.name}, whose scratchpad has only {pad.depth}; choose a narrower port"
             )
+    if "depthwise" in config.extensions and config.inp.depth <= _WINDOW_BANKS:
+        raise ConfigError(
+            f"the input scratchpad has {config.inp.depth} elements; with the extension 'depthwise' "
+            f"it has {_WINDOW_BANKS} banks and needs more (increase LOG_INP_BUFF_SIZE)"
+        )
+
+
+_WINDOW_BANKS = 4
+"""Banks of the input scratchpad, a power of two, where windows of three tiles are read."""
 
 
 def _log2(value: int) -> int:
@@ -265,6 +281,14 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
         values[f"{name}_SLOTS"] = max(1, port // memory.element_bytes)
         values[f"{name}_PARTS"] = max(1, memory.element_bytes // port)
     values["WORD_SLOTS"] = max(values[f"{memory.memory.name}_SLOTS"] for memory in pads)
+    windows = "depthwise" in config.extensions
+    values |= {
+        "WINDOW_PARTS": WINDOW_PARTS,
+        # Input tiles that are read at once, banks for that, tiles that the GEMM core multiplies.
+        "INP_READS": WINDOW_TILES if windows else 1,
+        "INP_BANKS": max(values["INP_SLOTS"], _WINDOW_BANKS if windows else 1),
+        "INP_GROUPS": WINDOW_PARTS if windows else 1,
+    }
     lines = [f"    localparam int {name} = {value};" for name, value in values.items()]
     lines += [f"    localparam logic [2:0] OP_{op.name} = 3'd{op.value};" for op in Opcode]
     lines += [f"    localparam logic [2:0] MEM_{m.name} = 3'd{m.value};" for m in Memory]

@@ -1,0 +1,107 @@
+"""The load engine: data from the port into scratchpads. The load and the compute unit have one."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from vtaops.program.timing.events import EventLoop, Process
+from vtaops.program.timing.parameters import TimingParameters
+from vtaops.program.timing.port import Port
+from vtaops.program.timing.work import Work
+
+Interval = tuple[float, float]
+
+
+class LoadEngine:
+    """Requests run ahead, over rows and instructions; writes happen in order.
+
+    Attributes
+    ----------
+    end : float
+        Of the last write.
+    last_request : float
+        When the last burst was requested: the next load may start.
+    """
+
+    __slots__ = (
+        "_beats_in_flight",
+        "_bursts_in_flight",
+        "_client",
+        "_loop",
+        "_parameters",
+        "_port",
+        "_to_arrive",
+        "_to_write",
+        "_work",
+        "end",
+        "last_request",
+    )
+
+    def __init__(
+        self, loop: EventLoop, port: Port, client: int, work: Work, parameters: TimingParameters
+    ) -> None:
+        self._loop = loop
+        self._port = port
+        self._client = client
+        self._work = work
+        self._parameters = parameters
+        # Chunks that hold places: bursts until their data arrive, beats until they are written.
+        self._to_arrive: deque[tuple[int, float]] = deque()
+        self._to_write: deque[tuple[int, float]] = deque()
+        self._bursts_in_flight = self._beats_in_flight = 0
+        self.end = 0.0
+        self.last_request = -1.0
+
+    def move(
+        self, index: int, start: float, allowed: float, written: list[Interval] | None
+    ) -> Process:
+        """Execute the load `index`, started at `start`; writes may begin at `allowed`.
+
+        `written` receives the intervals in which it writes.
+        """
+        loop, work, p = self._loop, self._work, self._parameters
+        latency, buffer = p.request_latency + p.dram_latency, p.buffer_latency
+        window, outstanding = p.load_window, p.outstanding
+        to_arrive, to_write = self._to_arrive, self._to_write
+        beats, before, zeros = work.beats[index], work.before[index], work.zeros[index]
+        bursts = work.bursts[index]
+
+        end = max(self.end, start + p.load_fill, allowed)
+        if before:
+            if written is not None:
+                written.append((end, end + before))
+            end += before
+        request, done, requested, padded = start + 1, 0, 0, 0
+        chunks = max(-(-beats // p.chunk_beats), -(-bursts // p.chunk_bursts))
+        for chunk in range(1, chunks + 1):
+            size = beats * chunk // chunks - done
+            count = bursts * chunk // chunks - requested
+            pads = zeros * chunk // chunks - padded
+            done, requested, padded = done + size, requested + count, padded + pads
+            while self._beats_in_flight + size > window:
+                freed, time = to_write.popleft()
+                self._beats_in_flight -= freed
+                request = max(request, time)
+            while self._bursts_in_flight + count > outstanding:
+                freed, time = to_arrive.popleft()
+                self._bursts_in_flight -= freed
+                request = max(request, time)
+            ready = request + latency
+            if ready >= loop.horizon:
+                yield ready
+            first, last = self._port.grant(self._client, Port.READ, ready, size, index)
+            begin = max(end, first + buffer)
+            end = max(begin + size + pads, last + buffer)
+            if written is not None:
+                written.append((end - size - pads, end))
+            to_write.append((size, end))
+            to_arrive.append((count, last))
+            self._beats_in_flight += size
+            self._bursts_in_flight += count
+            self.last_request = request + max(count, 1) - 1
+            request = self.last_request + 1
+        if zeros > padded:  # no data at all: only padding
+            if written is not None:
+                written.append((end, end + zeros))
+            end += zeros
+        self.end = end
