@@ -27,7 +27,7 @@ from vtaops import HardwareConfig
 from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime import Tsim
 from vtaops.runtime.tsim import RtlParameters
-from vtaops.runtime.tsim.synthesis import CAPACITY, Resources, part_of, synthesize
+from vtaops.runtime.tsim.synthesis import CAPACITY, FpgaResources, part_of, synthesize
 from vtaops.tuner import tune
 from vtaops.workloads import WORKLOADS
 
@@ -60,11 +60,11 @@ def cycles(config: HardwareConfig, layers: tuple[str, ...], title: str) -> dict[
     return row
 
 
-def area(config: HardwareConfig) -> Resources:
+def area(config: HardwareConfig) -> FpgaResources:
     """Return the resources of the whole RTL on the board's part."""
     family, _ = CAPACITY[part_of(config)]
     parameters = RtlParameters(port_bytes=8)
-    total = Resources()
+    total = FpgaResources()
     for resources in synthesize(config, parameters, family).values():
         total += resources
     return total

@@ -3,17 +3,15 @@
     python benchmarks/search_metaschedule.py --layer resnet18.C8 --trials 128
 
 MetaSchedule samples and mutates the splits of the same schedule (perfect divisions, two tiles of
-each operand, weights kept); a builder of ours lowers each candidate to a program and a runner
-returns its cycles by the timing model, in place of compiling and measuring. Candidates that
-overflow a scratchpad fail, as they do for MetaSchedule on any device. Needs the extra ``tune``.
+each operand, weights kept); `vtaops.metaschedule` counts the cycles of each candidate by the timing
+model, in place of compiling and measuring. Candidates that overflow a scratchpad fail, as they do
+for MetaSchedule on any device. Needs the extra ``tune``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import logging
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,12 +20,12 @@ from typing import Any
 import tvm
 from rich.console import Console
 from rich.table import Table
-from tvm.ir.utils import derived_object
 from tvm.s_tir import Schedule
-from tvm.s_tir import meta_schedule as ms
 
 from vtaops import Conv2d, HardwareConfig, VTAError
 from vtaops.lowering import Capacity, LoweringOptions, emit, flatten, link, whole
+from vtaops.metaschedule import tune
+from vtaops.program import Program
 from vtaops.schedule.steps import (
     attach_loads,
     attach_output_stages,
@@ -62,91 +60,27 @@ def schedule_with(op: Conv2d, config: HardwareConfig) -> Callable[[Schedule], No
     return apply
 
 
-@derived_object
-class ProgramBuilder(ms.builder.PyBuilder):
-    """Lowers a candidate and writes its cycles where the runner reads them."""
-
-    def __init__(self, op: Conv2d, config: HardwareConfig, folder: Path) -> None:
-        super().__init__()
-        self.op, self.config, self.folder = op, config, folder
-        self.built = self.failed = 0
-
-    def build(self, build_inputs: list[Any]) -> list[Any]:
-        """Build each candidate in this process."""
-        return [self._one(candidate.mod) for candidate in build_inputs]
-
-    def _one(self, module: tvm.IRModule) -> Any:
-        try:
-            flat = flatten(Schedule(module))
-            fragment = emit(flat, self.op.buffers(self.config), self.config, OPTIONS)
-            program = link([whole(fragment)], fragment.buffers)
-        except VTAError as error:
-            self.failed += 1
-            return ms.builder.BuilderResult(None, str(error))
-        self.built += 1
-        path = self.folder / str(self.built) / "cycles.json"
-        path.parent.mkdir()  # of its own: MetaSchedule deletes it with the artifact
-        path.write_text(json.dumps(program.cycles()))
-        return ms.builder.BuilderResult(str(path), None)
-
-
-@derived_object
-class _Known(ms.runner.PyRunnerFuture):
-    def __init__(self, cycles: int) -> None:
-        super().__init__()
-        self.cycles = cycles
-
-    def done(self) -> bool:
-        """Return whether the result is known: always."""
-        return True
-
-    def result(self) -> Any:
-        """Return the cycles as seconds of a 100 MHz clock."""
-        return ms.runner.RunnerResult([self.cycles / 1e8], None)
-
-
-@derived_object
-class CycleRunner(ms.runner.PyRunner):
-    """Returns the cycles that the builder computed."""
-
-    def run(self, runner_inputs: list[Any]) -> list[Any]:
-        """Read the result of each candidate."""
-        return [_Known(json.loads(Path(i.artifact_path).read_text())) for i in runner_inputs]
-
-
 def evolve(op: Conv2d, config: HardwareConfig, trials: int) -> dict[str, Any]:
     """Run MetaSchedule; return its best cycles, the candidates it built, and the seconds."""
-    logging.getLogger("tvm.s_tir.meta_schedule").setLevel(logging.ERROR)
+    tried, failed = 0, 0
+
+    def make(module: tvm.IRModule) -> Program:
+        nonlocal tried, failed
+        tried += 1
+        try:
+            fragment = emit(flatten(module), op.buffers(config), config, OPTIONS)
+        except VTAError:
+            failed += 1
+            raise
+        return link([whole(fragment)], fragment.buffers)
+
     start = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder:
-        builder = ProgramBuilder(op, config, Path(folder))
-        database = ms.tir_integration.tune_tir(
-            op.declare(config),
-            tvm.target.Target({"kind": "llvm", "num-cores": 1}),
-            work_dir=folder,
-            max_trials_global=trials,
-            num_trials_per_iter=16,
-            builder=builder,
-            runner=CycleRunner(),
-            cost_model="random",
-            space=ms.space_generator.ScheduleFn(
-                schedule_with(op, config),
-                sch_rules=[],
-                postprocs=[],
-                mutator_probs={ms.mutator.MutateTileSize(): 1.0},
-            ),
-            strategy="evolutionary",
-            num_tuning_cores=1,
-            seed=1,
-        )
-        records = database.get_all_tuning_records()
-    cycles = [round(float(r.run_secs[0]) * 1e8) for r in records if r.run_secs]
-    return {
-        "cycles": min(cycles, default=None),
-        "tried": builder.built + builder.failed,
-        "failed": builder.failed,
-        "seconds": time.perf_counter() - start,
-    }
+    declaration, space = op.declare(config), schedule_with(op, config)
+    best = tune(
+        declaration, space, config, trials=trials, seed=1, strategy="evolutionary", make=make
+    )
+    seconds = time.perf_counter() - start
+    return {"cycles": make(best).cycles(), "tried": tried, "failed": failed, "seconds": seconds}
 
 
 def main() -> None:

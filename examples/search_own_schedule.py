@@ -1,7 +1,4 @@
-"""TVM samples the tile sizes of a schedule of one's own; the timing model counts the cycles.
-
-python examples/search_own_schedule.py [TRIALS]
-"""
+"""TVM's MetaSchedule samples the splits of a matrix product; the timing model tells the best."""
 
 import sys
 
@@ -14,63 +11,45 @@ from vtaops import schedule as vta
 CONFIG = vtaops.HardwareConfig.load("pynq")
 
 
-def declare(rows: int = 64, tiles: int = 32) -> tvm.IRModule:
+def declare(rows: int = 32, tiles: int = 16) -> tvm.IRModule:
     """Return ``res = (a @ b.T) >> 8`` on packed matrices."""
     a = te.placeholder((rows, tiles, 1, 16), "int8", name="a")
     b = te.placeholder((tiles, tiles, 16, 16), "int8", name="b")
     a_buf = te.compute(a.shape, lambda *i: a(*i), name="a_buf")
     b_buf = te.compute(b.shape, lambda *i: b(*i), name="b_buf")
-    ko, ki = te.reduce_axis((0, tiles), name="ko"), te.reduce_axis((0, 16), name="ki")
-    product = te.compute(
-        (rows, tiles, 1, 16),
-        lambda m, n, r, v: te.sum(
-            a_buf[m, ko, r, ki].astype("int32") * b_buf[n, ko, v, ki].astype("int32"), [ko, ki]
-        ),
-        name="product",
-    )
-    shr = te.compute(product.shape, lambda *i: product(*i) >> 8, name="shr")
-    res = te.compute(product.shape, lambda *i: shr(*i).astype("int8"), name="res")
+    k, lane = te.reduce_axis((0, tiles), name="k"), te.reduce_axis((0, 16), name="lane")
+
+    def product(m, n, r, v):
+        left, right = a_buf[m, k, r, lane], b_buf[n, k, v, lane]
+        return te.sum(left.astype("int32") * right.astype("int32"), [k, lane])
+
+    mm = te.compute((rows, tiles, 1, 16), product, name="mm")
+    shr = te.compute(mm.shape, lambda *i: mm(*i) >> 8, name="shr")
+    res = te.compute(mm.shape, lambda *i: shr(*i).astype("int8"), name="res")
     return tvm.IRModule({"main": te.create_prim_func([a, b, res])})
 
 
-def sample(module: tvm.IRModule, seed: int) -> tvm.s_tir.Schedule:
-    """Return a schedule whose splits TVM has drawn."""
-    s = tvm.s_tir.Schedule(module, seed=seed)
+def schedule(s: tvm.s_tir.Schedule) -> None:
+    """Block the product; how large the blocks are, TVM samples."""
     m, n, r, v = s.get_loops(s.get_sblock("res"))
-    m_out, m_in = s.split(m, s.sample_perfect_tile(m, 2, 64))
-    n_out, n_in = s.split(n, s.sample_perfect_tile(n, 2, 64))
-    s.reorder(m_out, n_out, m_in, n_in, r, v)
-    for block in ("shr", "product"):
-        s.compute_at(s.get_sblock(block), n_out, preserve_unit_loops=True)
-        s.set_scope(s.get_sblock(block), 0, vta.acc_scope)
-    *_, m, n, r, v, ko, ki = s.get_loops(s.get_sblock("product"))
-    step, k_in = s.split(ko, s.sample_perfect_tile(ko, 2, 64))
-    s.reorder(step, k_in, m, n, r, v, ki)
-    for block, scope in (("a_buf", vta.inp_scope), ("b_buf", vta.wgt_scope)):
-        s.compute_at(s.get_sblock(block), step, preserve_unit_loops=True)
-        s.set_scope(s.get_sblock(block), 0, scope)
-    s.decompose_reduction(s.get_sblock("product"), step)
-    vta.tensorize(s, "product_init", vta.reset(CONFIG))
-    vta.tensorize(s, "product_update", vta.gemm(CONFIG))
+    (m, m_in), (n, n_in) = (s.split(i, s.sample_perfect_tile(i, 2, 64)) for i in (m, n))
+    s.reorder(m, n, m_in, n_in, r, v)
+    s.compute_at(s.get_sblock("shr"), n, preserve_unit_loops=True)
+    s.compute_at(s.get_sblock("mm"), n, preserve_unit_loops=True)
+    *_, m, n, r, v, k, lane = s.get_loops(s.get_sblock("mm"))
+    k, k_in = s.split(k, s.sample_perfect_tile(k, 2, 64))
+    s.reorder(k, k_in, m, n, r, v, lane)
+    s.compute_at(s.get_sblock("a_buf"), k, preserve_unit_loops=True)
+    s.compute_at(s.get_sblock("b_buf"), k, preserve_unit_loops=True)
+    for block, kind in (("a_buf", "inp"), ("b_buf", "wgt"), ("mm", "acc"), ("shr", "acc")):
+        s.set_scope(s.get_sblock(block), 0, getattr(vta, f"{kind}_scope"))
+    s.decompose_reduction(s.get_sblock("mm"), k)
+    vta.tensorize(s, "mm_init", vta.reset(CONFIG))
+    vta.tensorize(s, "mm_update", vta.gemm(CONFIG))
     vta.tensorize(s, "shr", vta.alu(CONFIG, "shr", 8))
-    return s
-
-
-def search(trials: int) -> dict[int, int]:
-    """Return the cycles of each seed whose schedule fits the scratchpads."""
-    cycles = {}
-    for seed in range(1, trials + 1):
-        try:
-            cycles[seed] = vtaops.build(sample(declare(), seed), CONFIG).cycles()
-        except vtaops.ScheduleError:
-            continue  # a scratchpad overflows
-    return cycles
 
 
 if __name__ == "__main__":
-    found = search(int(sys.argv[1]) if len(sys.argv) > 1 else 30)
-    best = min(found, key=lambda seed: found[seed])
-    print(f"{len(found)} schedules fit; {min(found.values()):,} to {max(found.values()):,} cycles")
-    tiles = [i for i in sample(declare(), best).trace.insts if "SamplePerfectTile" in str(i.kind)]
-    print(f"the best, seed {best}, samples {len(tiles)} tiles:")
-    print(sample(declare(), best).trace)
+    trials = int(sys.argv[1]) if len(sys.argv) > 1 else 16
+    best = vtaops.metaschedule.tune(declare(), schedule, CONFIG, trials=trials, seed=1)
+    print(best.script(), f"# {vtaops.build(best, CONFIG).cycles():,} cycles")

@@ -7,6 +7,7 @@ from vtaops import cpu as cpu
 from vtaops import cuda as cuda
 from vtaops import lessons as lessons
 from vtaops import lowering as lowering
+from vtaops import metaschedule as metaschedule
 from vtaops import runtime as runtime
 from vtaops import schedule as schedule
 from vtaops.compiler import build as build

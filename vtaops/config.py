@@ -59,7 +59,7 @@ WINDOW_PARTS = 4
 
 
 @dataclass(frozen=True)
-class Target:
+class BoardTarget:
     """What is fixed by the board (or simulator) that carries a VTA instance.
 
     Attributes
@@ -81,11 +81,11 @@ class Target:
 
 
 TARGETS = {
-    "sim": Target(100, 64, ""),
-    "tsim": Target(100, 64, ""),
-    "pynq": Target(100, 64, "xc7z020clg484-1", 0x43C0_0000),
-    "ultra96": Target(333, 128, "xczu3eg-sbva484-1-e", 0xA000_0000),
-    "zcu104": Target(333, 128, "xczu7ev-ffvc1156-2-e", 0xA000_0000),
+    "sim": BoardTarget(100, 64, ""),
+    "tsim": BoardTarget(100, 64, ""),
+    "pynq": BoardTarget(100, 64, "xc7z020clg484-1", 0x43C0_0000),
+    "ultra96": BoardTarget(333, 128, "xczu3eg-sbva484-1-e", 0xA000_0000),
+    "zcu104": BoardTarget(333, 128, "xczu7ev-ffvc1156-2-e", 0xA000_0000),
 }
 """Targets by the value of the TARGET key. Frequencies, buses and addresses are those of upstream's
 boards."""
@@ -363,7 +363,7 @@ class HardwareConfig:
         return self.batch * self.block_in * self.block_out
 
     @property
-    def board(self) -> Target:
+    def board(self) -> BoardTarget:
         """What the target fixes: clock, bus width, part."""
         return TARGETS[self.target]
 
@@ -420,7 +420,9 @@ class HardwareConfig:
 
     def _check_extensions(self) -> None:
         names = self.extensions
-        if not isinstance(names, list | tuple) or any(name not in EXTENSIONS for name in names):
+        if not isinstance(names, list | tuple) or any(
+            name not in list(EXTENSIONS) for name in names
+        ):
             raise ConfigError(
                 f"EXTENSIONS is {names!r}; it must be a list of some of {', '.join(EXTENSIONS)}"
             )

@@ -159,8 +159,13 @@ class Plan:
 
     def schedule(self, op: Convolution):
         """Return the schedule; `until` names the step before which it stops."""
-        config = op.config
         s = tvm.s_tir.Schedule(tvm.IRModule({"main": op.declare()}))
+        self.apply(s, op)
+        return s
+
+    def apply(self, s, op: Convolution):
+        """Schedule the declaration of `op`; sizes of tiles may be TVM's random variables."""
+        config = op.config
         n, oc, y, x, b, v = s.get_loops(s.get_sblock("res"))
         outer, inside = {}, {}
         for name, loop, tile in (("oc", oc, self.oc), ("y", y, self.y), ("x", x, self.x)):
@@ -193,18 +198,17 @@ class Plan:
                 s.annotate(s.get_loops(s.get_sblock(name))[-own], vta.dma_copy, True)
             s.annotate(s.get_loops(s.get_sblock("res"))[-2], vta.dma_copy, True)
         if self.until == "reset":
-            return s
+            return
         s.decompose_reduction(s.get_sblock("conv"), step)
         vta.tensorize(s, "conv_init", vta.reset(config))
         vta.tensorize(s, "conv_update", vta.gemm(config))
         if self.until == "alu":
-            return s
+            return
         if op.bias:
             vta.tensorize(s, "biased", vta.alu(config, "add"))
         for name, kind, operand in op.stages:
             imm = operand if isinstance(operand, int) else None
             vta.tensorize(s, name, vta.alu(config, kind, imm))
-        return s
 
 
 def random_convolution(rng: random.Random, config: HardwareConfig) -> Convolution:

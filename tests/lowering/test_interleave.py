@@ -67,7 +67,7 @@ def check(program, ops, config):
 def test_random_tilings(seed):
     rng = random.Random(seed)
     ops = pair(rng.choice([16, 24, 40]), rng.randint(6, 14), rng.choice([1, 2]))
-    tilings = [random_tiling(rng, op, halves(TINY)) for op in ops]
+    tilings = [random_tiling(rng, op, halves(TINY), taps="all") for op in ops]
     check(linked(ops, tilings, TINY, together=True), ops, TINY)
 
 

@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pytest
 import tvm
+from helpers.own_operators import RANDOM, random_schedule
 from helpers.own_schedules import Convolution, Plan, random_convolution, random_plan
 from helpers.tsim_support import needs_tools
 from tvm import te, tirx
@@ -56,6 +57,39 @@ def test_random_schedules_equal_numpy_on_the_rtl():
         for seed in range(40):
             op, program, arrays = case(f"tsim {seed}", TINY)
             np.testing.assert_array_equal(program.run(device, *arrays), op.expected(*arrays))
+
+
+def own_case(kind, name, config):
+    """Return a random operator of a kind, and the program of a random schedule that fits."""
+    rng = random.Random(f"{kind} {name}")
+    while True:
+        own = RANDOM[kind](rng, config)
+        try:
+            s, capacity = random_schedule(rng, own), Capacity(*rng.choices([1, 2], k=3))
+            return own, vtaops.build(s, config, capacity=capacity, capabilities="fsim")
+        except ScheduleError as error:
+            if "too many" not in str(error):
+                raise
+
+
+@pytest.mark.parametrize("config", ["tiny", "pynq"])
+@pytest.mark.parametrize("kind", RANDOM)
+def test_random_operators_with_random_schedules_equal_numpy(kind, config):
+    with Fsim(config, seed=1) as device:
+        for seed in range(8):
+            own, program = own_case(kind, seed, HardwareConfig.load(config))
+            device.reset_stats()
+            np.testing.assert_array_equal(program.run(device, *own.arrays), own.expected)
+            assert device.stats() == program.stats()
+
+
+@needs_tools
+@pytest.mark.parametrize("kind", RANDOM)
+def test_random_operators_with_random_schedules_equal_numpy_on_the_rtl(kind):
+    with Tsim("tiny") as device:
+        for seed in range(6):
+            own, program = own_case(kind, f"tsim {seed}", TINY)
+            np.testing.assert_array_equal(program.run(device, *own.arrays), own.expected)
 
 
 def test_buffers_with_layouts_take_plain_arrays():
@@ -343,7 +377,23 @@ def test_wrong_schedules_are_refused_with_what_to_write(name):
         vtaops.build(make(), TINY)
 
 
+def neighbours():
+    x = te.placeholder((8, TINY.batch, TINY.block_out), "int32", name="x")
+    x_buf = te.compute(x.shape, lambda *i: x(*i), name="x_buf")
+    shape = (4, *TINY.acc.shape)
+    y = te.compute(shape, lambda i, *v: tirx.max(x_buf(2 * i, *v), x_buf(2 * i + 1, *v)), name="y")
+    res = te.compute(shape, lambda *i: y(*i).astype("int8"), name="res")
+    s = tvm.s_tir.Schedule(tvm.IRModule({"main": te.create_prim_func([x, res])}))
+    for block in ("x_buf", "y"):
+        s.set_scope(s.get_sblock(block), 0, vta.acc_scope)
+    vta.tensorize(s, "y", vta.alu(TINY, "max"))
+
+
 INTRINSICS = {
+    "one buffer at two places": (
+        neighbours,
+        r"reads x_buf\S* at two places.* \+ 0\), or declare a reduction",
+    ),
     "an operation that is not there": (
         lambda: vta.alu(TINY, "sub"),
         "the ALU has no 'sub'; it has min, max, add, shr, mul",

@@ -232,7 +232,7 @@ class BoardServer:
         try:
             if self._login(connection):
                 with PynqDevice(self.accelerator) as device:
-                    Session(self, connection, device).serve()
+                    ClientHandler(self, connection, device).serve()
         except DeviceError as error:
             _log.info("session ended: %s", error)
         except Exception:
@@ -342,7 +342,7 @@ def is_loopback(host: str) -> bool:
 _Answer = tuple[dict[str, Any], bytes]
 
 
-class Session:
+class ClientHandler:
     """What one client does: each operation is a method, with the types of its fields below.
 
     Parameters

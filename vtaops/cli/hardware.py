@@ -105,7 +105,7 @@ def synth_report(
     Example: vtaops synth-report pynq --dsp-multipliers 96
     """
     from vtaops.runtime.tsim import RtlParameters
-    from vtaops.runtime.tsim.synthesis import CAPACITY, Resources, part_of, synthesize
+    from vtaops.runtime.tsim.synthesis import CAPACITY, FpgaResources, part_of, synthesize
 
     hardware = HardwareConfig.load(config)
     parameters = RtlParameters(
@@ -118,7 +118,7 @@ def synth_report(
     family, capacity = CAPACITY[part]
     with Console(stderr=True).status("Yosys is at work; this takes some minutes"):
         blocks = synthesize(hardware, parameters, family)
-    rows = {**blocks, "all": sum(blocks.values(), Resources()), "capacity": capacity}
+    rows = {**blocks, "all": sum(blocks.values(), FpgaResources()), "capacity": capacity}
     if as_json:
         data = {name: asdict(row) for name, row in rows.items()}
         typer.echo(json.dumps({"part": part, "resources": data}, indent=2))

@@ -36,7 +36,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the report as JS
 CsvOption = Annotated[bool, typer.Option("--csv", help="Print the report as CSV.")]
 
 
-class Stage(str, Enum):
+class ShownStage(str, Enum):
     """Stages of the compiler that `--show` prints."""
 
     tir = "tir"
@@ -71,7 +71,8 @@ class RunOptions:
     ] = ""
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the random arguments.")] = 0
     show: Annotated[
-        Stage | None, typer.Option("--show", help="Print a stage of the compiler and do not run.")
+        ShownStage | None,
+        typer.Option("--show", help="Print a stage of the compiler and do not run."),
     ] = None
     save: Annotated[
         Path | None, typer.Option("--save", help="Write the compiled program to this file.")

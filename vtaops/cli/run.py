@@ -26,7 +26,7 @@ from vtaops.cli.options import (
     LayerOption,
     OperatorsOrModels,
     RunOptions,
-    Stage,
+    ShownStage,
     list_table,
     with_run_options,
 )
@@ -271,7 +271,7 @@ def _run(layer: str, explicit: Callable[[], Operator], kind: type, options: RunO
         if not isinstance(op, kind):
             raise ShapeError(f"layer {layer} is a {type(op).__name__}, not a {kind.__name__}")
     hardware = HardwareConfig.load(options.config)
-    if options.show not in (None, Stage.program):
+    if options.show not in (None, ShownStage.program):
         _show(op, hardware, tiling, options.show)
         return
     if options.show or options.save is not None:
@@ -342,11 +342,11 @@ def _show_config(config: HardwareConfig) -> None:
     Console().print(table)
 
 
-def _show(op: Any, hardware: HardwareConfig, tiling: Any, stage: Stage) -> None:
+def _show(op: Any, hardware: HardwareConfig, tiling: Any, stage: ShownStage) -> None:
     module = {
-        Stage.tir: lambda: op.declare(hardware),
-        Stage.schedule: lambda: op.schedule(hardware, tiling).mod,
-        Stage.lowered: lambda: op.lower(hardware, tiling),
+        ShownStage.tir: lambda: op.declare(hardware),
+        ShownStage.schedule: lambda: op.schedule(hardware, tiling).mod,
+        ShownStage.lowered: lambda: op.lower(hardware, tiling),
     }[stage]()
     text = module.script()
     if sys.stdout.isatty():

@@ -23,7 +23,7 @@ _LIMIT = 1_000_000
 
 
 @dataclass(frozen=True)
-class Access:
+class ArrayAccess:
     """One access: its step, the array's name, the offset in elements, and whether it writes."""
 
     step: int
@@ -32,7 +32,7 @@ class Access:
     write: bool
 
 
-def trace(schedule: Any) -> list[Access]:
+def trace(schedule: Any) -> list[ArrayAccess]:
     """Return the accesses of a scheduled CPU kernel, in order.
 
     Raises
@@ -76,7 +76,7 @@ _BINARY: dict[str, Callable[[int, int], int]] = {
 class _Tracer:
     """An interpreter of TIR that computes indices and conditions, but no values."""
 
-    accesses: list[Access] = field(default_factory=list)
+    accesses: list[ArrayAccess] = field(default_factory=list)
     values: dict[Any, int] = field(default_factory=dict)
     step: int = 0
     lanes: bool = False  # inside a vectorised loop, where time stands still
@@ -126,7 +126,7 @@ class _Tracer:
         offset = 0
         for index, extent in zip(indices, buffer.shape, strict=True):
             offset = offset * self.value(extent) + self.value(index)
-        self.accesses.append(Access(self.step, str(buffer.name), offset, write))
+        self.accesses.append(ArrayAccess(self.step, str(buffer.name), offset, write))
         if len(self.accesses) > _LIMIT:
             raise UnsupportedError(f"more than {_LIMIT} accesses; choose a smaller size")
 
@@ -166,12 +166,14 @@ class _Tracer:
         raise UnsupportedError(f"cannot trace an expression of kind {name}")
 
 
-def plot_accesses(accesses: list[Access], arrays: list[str], path: Path, title: str = "") -> None:
+def plot_accesses(
+    accesses: list[ArrayAccess], arrays: list[str], path: Path, title: str = ""
+) -> None:
     """Draw offset over step for some arrays, one panel each; reads blue, writes red.
 
     Parameters
     ----------
-    accesses : list of Access
+    accesses : list of ArrayAccess
         As `trace` returns them.
     arrays : list of str
         Names of the arrays to show.

@@ -26,7 +26,7 @@ Grid = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Access:
+class BlockTransfer:
     """One LOAD or STORE; `sram` counts from the start of the grid, `dram` from the buffer's."""
 
     sram: int
@@ -40,7 +40,7 @@ class Access:
     x_pad_right: int = 0
 
 
-def cover(grid: Grid, pads: bool) -> list[Access]:
+def cover(grid: Grid, pads: bool) -> list[BlockTransfer]:
     """Return accesses that together copy a grid.
 
     Parameters
@@ -59,7 +59,7 @@ def cover(grid: Grid, pads: bool) -> list[Access]:
     return list(_cover(grid, 0, pads))
 
 
-def _cover(grid: Grid, sram: int, pads: bool) -> Iterator[Access]:
+def _cover(grid: Grid, sram: int, pads: bool) -> Iterator[BlockTransfer]:
     flat = grid.ravel()
     used = np.flatnonzero(flat != SKIP)
     if not used.size:
@@ -81,7 +81,7 @@ def _cover(grid: Grid, sram: int, pads: bool) -> Iterator[Access]:
 
 def _single_access(
     flat: Grid, shape: tuple[int, ...], first: int, last: int, pads: bool
-) -> Access | None:
+) -> BlockTransfer | None:
     """Return the access that writes ``flat[first:last]``, if one instruction can."""
     if (flat[first:last] < 0).all():
         return _zeros(first, last - first) if (flat[first:last] == ZERO).all() and pads else None
@@ -98,7 +98,7 @@ def _single_access(
     return access and replace(access, sram=first)
 
 
-def _rectangle(rows: Grid, pads: bool) -> Access | None:
+def _rectangle(rows: Grid, pads: bool) -> BlockTransfer | None:
     """Return one access for a matrix of elements whose valid part is a rectangle, or None."""
     valid = rows >= 0
     used_rows, used_columns = np.flatnonzero(valid.any(1)), np.flatnonzero(valid.any(0))
@@ -115,12 +115,12 @@ def _rectangle(rows: Grid, pads: bool) -> Access | None:
     expected = box[0, 0] + np.arange(y_size)[:, None] * stride + np.arange(x_size)
     if not (box == expected).all() or not 0 <= stride <= MAX_SIZE or max(box.shape) > MAX_SIZE:
         return None
-    return Access(0, int(box[0, 0]), y_size, x_size, stride, *sides)
+    return BlockTransfer(0, int(box[0, 0]), y_size, x_size, stride, *sides)
 
 
-def _zeros(sram: int, count: int) -> Access | None:
+def _zeros(sram: int, count: int) -> BlockTransfer | None:
     """Return an access that reads nothing and writes one row of zeros."""
-    return Access(sram, 0, 0, count, count, y_pad_top=1) if count <= MAX_SIZE else None
+    return BlockTransfer(sram, 0, 0, count, count, y_pad_top=1) if count <= MAX_SIZE else None
 
 
 def _runs(flat: Grid) -> Iterator[tuple[int, int]]:

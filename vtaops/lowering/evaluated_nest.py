@@ -17,7 +17,7 @@ from vtaops.config import WINDOW_TILES, HardwareConfig
 from vtaops.errors import ScheduleError
 from vtaops.isa import Alu, AluOp, Depthwise, Gemm, Post
 from vtaops.lowering.expressions import Expression, Values
-from vtaops.lowering.microcode import AffineLoop, Kernel, Strides, kernels
+from vtaops.lowering.microcode import AffineLoop, MicroKernel, Strides, kernels
 from vtaops.lowering.nests import CallNest, TileOperand
 from vtaops.lowering.operation import Elements, Operation, Touch
 from vtaops.lowering.scratchpads import Addresses, lanes_of
@@ -240,7 +240,7 @@ def _roles(leaf: CallNest) -> tuple[TileOperand | None, TileOperand | None, Tile
     return dst, (leaf.operands[2] if len(leaf.operands) == 3 else dst), None
 
 
-def _operation(leaf: CallNest, kernel: Kernel) -> Operation:
+def _operation(leaf: CallNest, kernel: MicroKernel) -> Operation:
     outer, inner = kernel.outer, kernel.inner
     loops = _loop_fields(kernel)
     source = {"src_factor_out": outer.strides[1], "src_factor_in": inner.strides[1]}
@@ -298,7 +298,7 @@ def _moved(operation: Operation, tiles: Strides) -> Operation:
     return replace(operation, touches=tuple(touches), micro_ops=rows)
 
 
-def _loop_fields(kernel: Kernel) -> dict[str, int]:
+def _loop_fields(kernel: MicroKernel) -> dict[str, int]:
     """Return the fields that GEMM and ALU instructions share."""
     return {
         "uop_end": len(kernel.micro_ops),
@@ -309,14 +309,14 @@ def _loop_fields(kernel: Kernel) -> dict[str, int]:
     }
 
 
-def _add_immediate(kernel: Kernel, imm: int) -> Operation:
+def _add_immediate(kernel: MicroKernel, imm: int) -> Operation:
     """Return the addition of an immediate to the accumulators that a kernel resets."""
     instruction = Alu(**_loop_fields(kernel), alu_op=AluOp.ADD, use_imm=1, imm=imm)
     touches = (Touch("acc", _touched(kernel, 0), write=True),)
     return Operation(instruction, touches=touches, micro_ops=kernel.micro_ops)
 
 
-def _touched(kernel: Kernel, column: int) -> Elements:
+def _touched(kernel: MicroKernel, column: int) -> Elements:
     """Return the distinct elements of one operand over all iterations of a kernel."""
     elements: npt.NDArray[np.int64] = np.unique(kernel.micro_ops[:, column])
     for loop in (kernel.inner, kernel.outer):

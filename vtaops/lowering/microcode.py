@@ -36,7 +36,7 @@ class AffineLoop:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class MicroKernel:
     """One instruction: two hardware loops (outer, inner) around rows of (dst, src, wgt)."""
 
     outer: AffineLoop
@@ -47,7 +47,7 @@ class Kernel:
 _ONCE = AffineLoop(1, (0, 0, 0))
 
 
-def kernels(base: Strides, loops: list[AffineLoop], max_micro_ops: int) -> Iterator[Kernel]:
+def kernels(base: Strides, loops: list[AffineLoop], max_micro_ops: int) -> Iterator[MicroKernel]:
     """Yield the instructions that execute a nest.
 
     Parameters
@@ -69,7 +69,7 @@ def kernels(base: Strides, loops: list[AffineLoop], max_micro_ops: int) -> Itera
     choice = _choose(loops, max_micro_ops)
     if choice is not None:
         outer, inner, rest = choice
-        yield Kernel(outer, inner, _unroll(base, rest))
+        yield MicroKernel(outer, inner, _unroll(base, rest))
         return
     peeled = max(loops, key=lambda loop: loop.extent)
     others = [loop for loop in loops if loop is not peeled]

@@ -10,7 +10,7 @@ import numpy as np
 from vtaops.config import HardwareConfig, Memory
 from vtaops.errors import ScheduleError
 from vtaops.isa import Gemm, Load, Store
-from vtaops.lowering.copies import SKIP, ZERO, Access, Grid, cover
+from vtaops.lowering.copies import SKIP, ZERO, BlockTransfer, Grid, cover
 from vtaops.lowering.expressions import Values
 from vtaops.lowering.images import Image
 from vtaops.lowering.nests import CopyNest, Loop
@@ -71,7 +71,7 @@ class Transfers:
         """Whether padding was not loaded, so that its products are left out."""
         # The same tiles and accesses recur in every iteration of the outer loops.
         self._tiles: dict[Hashable, tuple[Grid, int, bool]] = {}
-        self._accesses: dict[tuple[int, bytes], list[Access]] = {}
+        self._accesses: dict[tuple[int, bytes], list[BlockTransfer]] = {}
 
     def emit(self, leaf: CopyNest, values: Values, thread: int) -> Iterator[Operation]:
         """Return the instructions of a copy for the current values of the outer loops."""
@@ -176,7 +176,7 @@ class Transfers:
             grid = scattered
         return grid, start
 
-    def _cover(self, leaf: CopyNest, grid: Grid, pads: bool) -> list[Access]:
+    def _cover(self, leaf: CopyNest, grid: Grid, pads: bool) -> list[BlockTransfer]:
         """`cover`, remembered up to a shift of the DRAM elements."""
         valid = grid >= 0
         shift = int(grid[valid].min()) if valid.any() else 0
@@ -223,8 +223,8 @@ def _check_lanes(leaf: CopyNest, values: Values, lane_loops: list[Loop], lanes: 
             )
 
 
-def _shifted(access: Access, shift: int) -> Access:
+def _shifted(access: BlockTransfer, shift: int) -> BlockTransfer:
     if access.y_size == 0:
         return access
     fields = {**vars(access), "dram": access.dram + shift}
-    return Access(**fields)
+    return BlockTransfer(**fields)

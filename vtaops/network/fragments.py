@@ -13,7 +13,7 @@ from vtaops.errors import ScheduleError
 from vtaops.lowering import Border, Fragment, Part, link
 from vtaops.lowering.interleave import beside, halves
 from vtaops.network.rules import Target
-from vtaops.network.storage import Step
+from vtaops.network.storage import MappedOperator
 from vtaops.ops import Conv2d, Operator
 from vtaops.program import Buffer, Role
 from vtaops.schedule import Tiling, default_tiling
@@ -49,11 +49,11 @@ class Fragments:
     search: Search = "off"
     _known: dict[tuple[object, ...], Fragment] = field(default_factory=dict)
 
-    def of(self, step: Step) -> Fragment:
+    def of(self, step: MappedOperator) -> Fragment:
         """Return the operations of a step."""
         return self._emitted(step, self._tiling(step.op), POST_ROWS)
 
-    def half(self, step: Step, keep: Operand, choice: int = 0) -> Fragment | None:
+    def half(self, step: MappedOperator, keep: Operand, choice: int = 0) -> Fragment | None:
         """Return the operations of a step in half of the scratchpads; None if there is no tiling.
 
         `keep` is the operand of its tilings (`Tiling.keep`), `choice` says which of those, in the
@@ -67,7 +67,7 @@ class Fragments:
             return None
         return None if found is None else self._emitted(step, found, POST_ROWS // 2)
 
-    def _emitted(self, step: Step, tiling: Tiling, rows: int) -> Fragment:
+    def _emitted(self, step: MappedOperator, tiling: Tiling, rows: int) -> Fragment:
         borders = {name: use.hidden() for name, use in step.uses.items()}
         borders = {name: border for name, border in borders.items() if border != Border()}
         key = step.op, tiling, rows, tuple(sorted(borders.items(), key=lambda item: item[0]))
@@ -90,7 +90,7 @@ class Fragments:
         return known.tiling if known else default_tiling(op, config)
 
 
-def find_pairs(steps: Sequence[Step], fragments: Fragments) -> Pairs:
+def find_pairs(steps: Sequence[MappedOperator], fragments: Fragments) -> Pairs:
     """Return the steps that run together with the next one: where that takes fewer cycles.
 
     Tried are convolutions with a depthwise one behind them: the one keeps the array busy, the other
@@ -112,7 +112,7 @@ def find_pairs(steps: Sequence[Step], fragments: Fragments) -> Pairs:
     return pairs
 
 
-def _is_candidate(step: Step, follower: Step) -> bool:
+def _is_candidate(step: MappedOperator, follower: MappedOperator) -> bool:
     """Whether a depthwise convolution reads, from its first block on, what a step stores."""
     op = follower.op
     if not (isinstance(step.op, Conv2d) and isinstance(op, Conv2d)):
@@ -122,7 +122,9 @@ def _is_candidate(step: Step, follower: Step) -> bool:
     return depthwise and given.memory is read.memory and given.lanes == read.lanes
 
 
-def _pair(step: Step, follower: Step, fragments: Fragments) -> tuple[Fragment, Fragment] | None:
+def _pair(
+    step: MappedOperator, follower: MappedOperator, fragments: Fragments
+) -> tuple[Fragment, Fragment] | None:
     """Return the fragments of two steps that run together; None if that gains nothing.
 
     Both go through their pixels, so that the second soon finds all that its first tiles need.

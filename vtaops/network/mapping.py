@@ -29,10 +29,10 @@ from vtaops.network.storage import (
     NO_SIDES,
     Array,
     Lanes,
-    Memory,
-    Place,
+    MappedOperator,
     Sides,
-    Step,
+    StoredImage,
+    TensorPlace,
     Use,
     image_shape,
     on_lanes,
@@ -65,11 +65,11 @@ class Mapper:
 
     Attributes
     ----------
-    steps : list of Step
+    steps : list of MappedOperator
         What VTA executes, in order.
-    memories : dict of str to Memory
+    memories : dict of str to StoredImage
         The images in DRAM, by name.
-    places : dict of str to Place
+    places : dict of str to TensorPlace
         Where each tensor of the region lies, by its name.
     """
 
@@ -79,9 +79,9 @@ class Mapper:
         self.config = target.config
         self.scales = target.scales
         self.block = target.config.block_in
-        self.steps: list[Step] = []
-        self.memories: dict[str, Memory] = {}
-        self.places: dict[str, Place] = {}
+        self.steps: list[MappedOperator] = []
+        self.memories: dict[str, StoredImage] = {}
+        self.places: dict[str, TensorPlace] = {}
         made = {tensor.name for node in nodes for tensor in node.outputs}
         self.inputs = _unique(t for n in nodes for t in n.inputs if t.name not in made)
         inside = {id(node) for node in nodes}
@@ -92,7 +92,7 @@ class Mapper:
             if tensor in graph.outputs
             or any(id(reader) not in inside for reader in graph.consumers(tensor))
         ]
-        self._slots: dict[str, Place] = {}
+        self._slots: dict[str, TensorPlace] = {}
         for tensor in self.inputs:
             self.places[tensor.name] = self._new(tensor, role="input")
         self._join_concatenations()
@@ -103,23 +103,23 @@ class Mapper:
 
     # ------------------------------------------------------------------------ memory
 
-    def _new(self, tensor: Tensor, *, role: str = "scratch", name: str = "") -> Place:
+    def _new(self, tensor: Tensor, *, role: str = "scratch", name: str = "") -> TensorPlace:
         """Return a new image for a tensor, its channels one after the other."""
         image = _image(tensor)
         memory = self._memory(name or tensor.name, image, tensor, role)
-        return Place(memory, packed_lanes(image[1]))
+        return TensorPlace(memory, packed_lanes(image[1]))
 
     def _memory(
         self, name: str, image: tuple[int, int, int, int], tensor: Tensor, role: str = "scratch"
-    ) -> Memory:
+    ) -> StoredImage:
         n, c, h, w = image
         if role != "input":  # the host pads what it hands over
             c = -(-c // self.block) * self.block
-        memory = Memory(name, (n, c, h, w), tensor.zero_point, role=role)
+        memory = StoredImage(name, (n, c, h, w), tensor.zero_point, role=role)
         self.memories[name] = memory
         return memory
 
-    def _result(self, tensor: Tensor, lanes: Lanes | None = None) -> Place:
+    def _result(self, tensor: Tensor, lanes: Lanes | None = None) -> TensorPlace:
         """Return where a step puts a tensor: its part of a concatenation, or a new image.
 
         `lanes` are those that the operator keeps from its input, counted from the first block.
@@ -128,7 +128,7 @@ class Mapper:
         if place is None:
             n, channels, h, w = _image(tensor)
             lanes = packed_lanes(channels) if lanes is None else lanes
-            place = Place(self._memory(tensor.name, (n, max(lanes) + 1, h, w), tensor), lanes)
+            place = TensorPlace(self._memory(tensor.name, (n, max(lanes) + 1, h, w), tensor), lanes)
         self.places[tensor.name] = place
         return place
 
@@ -164,11 +164,13 @@ class Mapper:
             if result.name not in self._slots:
                 n, _, h, w = _image(result)
                 image = n, widths[result.name] * self.block, h, w
-                self._slots[result.name] = Place(self._memory(result.name, image, result), (0,))
+                self._slots[result.name] = TensorPlace(
+                    self._memory(result.name, image, result), (0,)
+                )
             memory, start = self._slots[result.name].memory, self._slots[result.name].lanes[0]
             for name, tensor in zip(parts[result.name], node.inputs, strict=True):
                 lanes = range(start, start + _image(tensor)[1])
-                self._slots[name] = Place(memory, tuple(lanes))
+                self._slots[name] = TensorPlace(memory, tuple(lanes))
                 start += widths[name] * self.block
 
     def _block_count(self, tensor: Tensor) -> int:
@@ -196,9 +198,11 @@ class Mapper:
         for use in uses.values():
             use.place.memory.widen(use.sides)
         given = {name: value for name, value in weights.items() if value is not None}
-        self.steps.append(Step(node, op, uses, given))
+        self.steps.append(MappedOperator(node, op, uses, given))
 
-    def _copy(self, node: str, source: Place, target: Place, sides: Sides = NO_SIDES) -> None:
+    def _copy(
+        self, node: str, source: TensorPlace, target: TensorPlace, sides: Sides = NO_SIDES
+    ) -> None:
         """Copy a tensor, to other lanes if need be; `sides` of the target stay as they are."""
         lanes, wanted = source.relative(self.block), target.relative(self.block)
         n, _, h, w = source.memory.image
@@ -213,11 +217,11 @@ class Mapper:
         op = Conv2d(n, inputs, outputs, h, w, kernel=1, padding=0, shift=0, clip=None)
         self._step(node, op, uses, kernel=weight)
 
-    def _width(self, place: Place) -> int:
+    def _width(self, place: TensorPlace) -> int:
         """Return the lanes of the blocks that hold a tensor."""
         return place.blocks(self.block)[1] * self.block
 
-    def _packed(self, node: Node, tensor: Tensor, suffix: str = "packed") -> Place:
+    def _packed(self, node: Node, tensor: Tensor, suffix: str = "packed") -> TensorPlace:
         """Return a tensor with its channels one after the other, copied if they are not."""
         place = self.places[tensor.name]
         channels = len(place.lanes)
@@ -281,7 +285,7 @@ class Mapper:
     def _lanes_of(self, lanes: Lanes) -> int:
         return -(-(max(lanes) + 1) // self.block) * self.block
 
-    def _alike(self, node: Node) -> Place:
+    def _alike(self, node: Node) -> TensorPlace:
         """Return the first input of an operator that keeps lanes, its channels where they must be.
 
         If the result is part of a concatenation, or the inputs lie in different lanes, they are
@@ -295,7 +299,7 @@ class Mapper:
             return self.places[f"{node.name}<{tensors[0].name}"]
         return self.places[tensors[0].name]
 
-    def _second(self, node: Node, lanes: Lanes) -> Place:
+    def _second(self, node: Node, lanes: Lanes) -> TensorPlace:
         """Return the second input, its channels in certain lanes."""
         tensor = node.inputs[1]
         place = self.places.get(f"{node.name}<{tensor.name}", self.places[tensor.name])
@@ -307,7 +311,7 @@ class Mapper:
         self,
         node: Node,
         op: ops.Convolution,
-        data: Place,
+        data: TensorPlace,
         weight: Array,
         outputs: Lanes,
         groups: int,
@@ -376,7 +380,7 @@ class Mapper:
             self._step(node.name, op, uses, kernel=weight)
 
     def _from_host(
-        self, node: Node, op: Conv2d, data: Place, weight: Array, constant: Array
+        self, node: Node, op: Conv2d, data: TensorPlace, weight: Array, constant: Array
     ) -> tuple[Conv2d, Array, Array] | None:
         """Let the host gather the pixels of windows, if it packs the image for this operator alone.
 
@@ -638,19 +642,19 @@ class Mapper:
             lanes += place.lanes
         result = node.outputs[0]
         memory = self._slots[result.name].memory
-        self.places[result.name] = Place(memory, tuple(lanes))
+        self.places[result.name] = TensorPlace(memory, tuple(lanes))
 
     @_map.register
     def _(self, op: ops.Slice, node: Node) -> None:
         place = self.places[node.inputs[0].name]
         lanes = place.lanes[op.start : op.stop : op.step]
-        self.places[node.outputs[0].name] = Place(place.memory, lanes)
+        self.places[node.outputs[0].name] = TensorPlace(place.memory, lanes)
 
     @_map.register
     def _(self, op: ops.ChannelShuffle, node: Node) -> None:
         place = self.places[node.inputs[0].name]
         order = np.array(place.lanes).reshape(op.groups, -1).T.ravel()
-        self.places[node.outputs[0].name] = Place(place.memory, tuple(order.tolist()))
+        self.places[node.outputs[0].name] = TensorPlace(place.memory, tuple(order.tolist()))
 
     @_map.register
     def _(self, op: ops.Reshape, node: Node) -> None:

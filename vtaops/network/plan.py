@@ -15,7 +15,7 @@ from vtaops.schedule import default_tiling
 
 
 @dataclass(frozen=True)
-class Stage:
+class Stretch:
     """Nodes that run one after the other in one place.
 
     Attributes
@@ -38,12 +38,12 @@ class Plan:
     ----------
     rows : tuple of Row
         One for each node, in the order of the graph.
-    stages : tuple of Stage
+    stages : tuple of Stretch
         All nodes, in the order of execution: as few changes between VTA and host as possible.
     """
 
     rows: tuple[Row, ...]
-    stages: tuple[Stage, ...]
+    stages: tuple[Stretch, ...]
 
 
 def plan(graph: Graph, target: Target) -> Plan:
@@ -97,7 +97,7 @@ def _plan(graph: Graph, target: Target, refused: Mapping[str, str]) -> Plan:
     return Plan(tuple(rows), tuple(_stages(graph, {row.name: row.where for row in rows})))
 
 
-def _stages(graph: Graph, where: dict[str, str]) -> Iterator[Stage]:
+def _stages(graph: Graph, where: dict[str, str]) -> Iterator[Stretch]:
     """Take all that can run in one place, then all that can run in the other."""
     known = {tensor.name for tensor in graph.inputs}
     left = list(graph.nodes)
@@ -109,7 +109,7 @@ def _stages(graph: Graph, where: dict[str, str]) -> Iterator[Stage]:
                 taken.append(node)
                 known |= {tensor.name for tensor in node.outputs}
         if taken:
-            yield Stage(place, tuple(taken))
+            yield Stretch(place, tuple(taken))
             done = {id(node) for node in taken}
             left = [node for node in left if id(node) not in done]
         place = "vta" if place == "host" else "host"

@@ -13,7 +13,7 @@ from vtaops.network.fragments import Fragments, find_pairs
 from vtaops.network.mapping import Mapper
 from vtaops.network.memory import Lifetime, place
 from vtaops.network.rules import Target
-from vtaops.network.storage import Array, Memory, Step
+from vtaops.network.storage import Array, MappedOperator, StoredImage
 from vtaops.program import Buffer, Role
 
 _ROLES = {"input": Role.INPUT, "output": Role.OUTPUT, "scratch": Role.SCRATCH}
@@ -80,7 +80,7 @@ class _Buffers:
         for buffer in made:
             self._add(replace(buffer, offset=offsets.get(buffer.name)))
 
-    def _image(self, memory: Memory, layout: Layout) -> Buffer:
+    def _image(self, memory: StoredImage, layout: Layout) -> Buffer:
         role = _ROLES[memory.role]
         if memory.folded is not None:
             return replace(memory.folded, name=memory.name, role=role)
@@ -94,7 +94,7 @@ class _Buffers:
         self.all.append(buffer)
         return len(self.all) - 1
 
-    def part(self, step: Step, fragment: Fragment) -> Part:
+    def part(self, step: MappedOperator, fragment: Fragment) -> Part:
         """Return a fragment with the places of its buffers."""
         places: list[Place | int] = []
         for buffer in fragment.buffers:
@@ -118,7 +118,7 @@ class _Buffers:
             self._constants[key] = self._add(replace(buffer, name=name))
         return self._constants[key]
 
-    def _parameter(self, step: Step, buffer: Buffer) -> int:
+    def _parameter(self, step: MappedOperator, buffer: Buffer) -> int:
         name, count = f"{step.node}:{buffer.name}", 1
         while name in self._index:
             count += 1
@@ -129,7 +129,7 @@ class _Buffers:
 
 
 def _lifetimes(
-    steps: Sequence[Step], buffers: Sequence[Buffer], pairs: Collection[int]
+    steps: Sequence[MappedOperator], buffers: Sequence[Buffer], pairs: Collection[int]
 ) -> dict[str, Lifetime]:
     """Return when each image is needed; the steps of a pair run at one time."""
     sizes = {buffer.name: buffer.nbytes for buffer in buffers}

@@ -1,7 +1,7 @@
 """Where a tensor of a graph lies on the device: which lanes of which image hold its channels.
 
-Images lie in DRAM in blocks of channels. A tensor need not fill its blocks: `Place.lanes` says
-where each of its channels is. So concatenation, slices of channels and channel shuffles move
+Images lie in DRAM in blocks of channels. A tensor need not fill its blocks: `TensorPlace.lanes`
+says where each of its channels is. So concatenation, slices of channels and channel shuffles move
 nothing: they are other lanes of the same memory, and the weights of whoever reads them are permuted
 instead, at compile time. What lies in the other lanes counts for nothing: its weights are zero.
 
@@ -45,7 +45,7 @@ def fits_device(tensor: Tensor) -> bool:
 
 
 @dataclass
-class Memory:
+class StoredImage:
     """An image in DRAM, for one tensor or for several that are joined.
 
     Attributes
@@ -89,18 +89,18 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Place:
+class TensorPlace:
     """Where a tensor lies.
 
     Attributes
     ----------
-    memory : Memory
+    memory : StoredImage
         The image.
     lanes : tuple of int
         For each channel of the tensor its lane in the image.
     """
 
-    memory: Memory
+    memory: StoredImage
     lanes: Lanes
 
     def blocks(self, block: int) -> tuple[int, int]:
@@ -120,14 +120,14 @@ class Use:
 
     Attributes
     ----------
-    place : Place
+    place : TensorPlace
         Where it lies; the operator sees the blocks that hold it.
     sides : (int, int, int, int)
         How much of the border the operator sees as part of its image; negative: how much of the
         image it does not see.
     """
 
-    place: Place
+    place: TensorPlace
     sides: Sides = NO_SIDES
 
     def hidden(self) -> Border:
@@ -139,7 +139,7 @@ class Use:
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class MappedOperator:
     """One operator of a region, with its arguments.
 
     Attributes

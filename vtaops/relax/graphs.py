@@ -14,11 +14,14 @@ from typing import Any
 from vtaops.errors import UnsupportedError
 from vtaops.graph import Dequantize, Graph, Host, Quantize, Tensor
 from vtaops.relax.host import RelaxFunction, host_module
-from vtaops.relax.steps import Grid, Leaf, NotTranslated, Source, Target, grid_of
+from vtaops.relax.steps import Affine, Leaf, NotTranslated, ResultRange, Source, grid_of
 from vtaops.relax.translate import EIGHT_BITS, RULES, natural_grid, translate, translate_root
 from vtaops.relax.values import Body, Value, read
 
 FLOAT = "the model is not quantised: see vtaops.quantize and the command vtaops quantize"
+
+NO_OPERATOR = "VTA has no operator "
+BETWEEN_FLOATS = ": not between quantised tensors"
 
 
 def to_graph(mod: Any, name: str = "network") -> Graph:
@@ -44,10 +47,10 @@ def to_graph(mod: Any, name: str = "network") -> Graph:
         If the module holds more than one function, or types that no device has.
     """
     body = read(mod)
-    return _Emitter(mod, body, Plan(body), name).graph
+    return _Emitter(mod, body, ValuePlan(body), name).graph
 
 
-class Plan:
+class ValuePlan:
     """What becomes of each value.
 
     Attributes
@@ -64,7 +67,7 @@ class Plan:
 
     def __init__(self, body: Body) -> None:
         self.sources: dict[Value, Source] = {}
-        self.quantized: dict[Value, Grid] = {}
+        self.quantized: dict[Value, Affine] = {}
         self.host: dict[Value, None] = {}
         self.reasons: dict[Value, str] = {}
         self._phases: dict[Value, int] = {}
@@ -96,9 +99,9 @@ class Plan:
             grid = natural_grid(value)
             if grid is not None:
                 if value.op == "quantize":
-                    self.sources[value] = translate(value.args[0], Target(grid))
+                    self.sources[value] = translate(value.args[0], ResultRange(grid))
                 else:
-                    self.sources[value] = translate_root(value, Target(grid))
+                    self.sources[value] = translate_root(value, ResultRange(grid))
                 return list(_leaves(self.sources[value]))
             reason = self._why(value)
         except NotTranslated as error:
@@ -115,8 +118,8 @@ class Plan:
         if not self._quantised_model:
             return FLOAT
         if value.op in RULES or value.op == "split":
-            return f"{value.op} is not between quantised tensors"
-        return f"VTA has no operator {value.op}"
+            return f"{value.op}{BETWEEN_FLOATS}"
+        return f"{NO_OPERATOR}{value.op}"
 
     def _phase(self, value: Value) -> int:
         if value in self.sources:
@@ -130,7 +133,25 @@ class Plan:
         return max(phases, default=0)
 
 
-def _grid_or_none(value: Value) -> Grid | None:
+def _joined(reasons: Iterable[str]) -> str:
+    """Return reasons as one text; operators with the same obstacle together."""
+    shared: dict[str, list[str]] = {BETWEEN_FLOATS: [], NO_OPERATOR: []}
+    others = []
+    for reason in dict.fromkeys(reasons):
+        if reason.endswith(BETWEEN_FLOATS):
+            shared[BETWEEN_FLOATS].append(reason.removesuffix(BETWEEN_FLOATS))
+        elif reason.startswith(NO_OPERATOR):
+            shared[NO_OPERATOR].append(reason.removeprefix(NO_OPERATOR))
+        else:
+            others.append(reason)
+    if names := shared[NO_OPERATOR]:
+        others.append(NO_OPERATOR + ", ".join(names))
+    if names := shared[BETWEEN_FLOATS]:
+        others.append(", ".join(names) + BETWEEN_FLOATS)
+    return "; ".join(others)
+
+
+def _grid_or_none(value: Value) -> Affine | None:
     try:
         return grid_of(value)
     except NotTranslated:
@@ -146,7 +167,7 @@ def _leaves(source: Source) -> Iterable[Value]:
 class _Emitter:
     """Puts a plan into a graph, phase by phase: first the host's function, then what reads it."""
 
-    def __init__(self, mod: Any, body: Body, plan: Plan, name: str) -> None:
+    def __init__(self, mod: Any, body: Body, plan: ValuePlan, name: str) -> None:
         self.graph = Graph(name)
         self._mod, self._body, self._plan = mod, body, plan
         self._integers: dict[Value, Tensor] = {}
@@ -168,7 +189,7 @@ class _Emitter:
             if leaf.value.op == "input"
         }
         for value in self._body.inputs:
-            grid = grids.get(value, Grid(1.0, 0))
+            grid = grids.get(value, Affine(1.0, 0))
             tensor = self.graph.input(
                 value.name, value.shape, value.dtype, scale=grid.scale, zero_point=grid.zero_point
             )
@@ -226,7 +247,7 @@ class _Emitter:
         )
         function = RelaxFunction(host_module(self._mod, inputs, bindings, outputs))
         shapes = tuple(Tensor("-", v.shape, _dtype(v)) for v in outputs)
-        reasons = "; ".join(dict.fromkeys(plan.reasons[v] for v in group))
+        reasons = _joined(plan.reasons[v] for v in group)
         operators = tuple(dict.fromkeys(v.op for v in group))
         op = Host(function, shapes, operators, reasons)
         tensors = self.graph.add_many(op, *(self._float(v) for v in inputs))

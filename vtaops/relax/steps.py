@@ -19,7 +19,7 @@ class NotTranslated(Exception):
 
 
 @dataclass(frozen=True)
-class Grid:
+class Affine:
     """Scale and zero point of int8 values (uint8 values are those less 128)."""
 
     scale: float
@@ -27,14 +27,14 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Target:
+class ResultRange:
     """The grid that a result shall have, and the bounds that it is clipped to."""
 
-    grid: Grid
+    grid: Affine
     low: int = -128
     high: int = 127
 
-    def clipped(self, low: float = -float("inf"), high: float = float("inf")) -> Target:
+    def clipped(self, low: float = -float("inf"), high: float = float("inf")) -> ResultRange:
         """Return the target with further bounds, given as real values.
 
         Rounding is monotone, so that clipping before it and clipping the integers to the rounded
@@ -66,7 +66,7 @@ class Leaf:
     """An int8 (or uint8) value of the Relax graph."""
 
     value: Value
-    grid: Grid
+    grid: Affine
 
     @property
     def tensor(self) -> Tensor:
@@ -111,7 +111,7 @@ def step(op: GraphOperator, *inputs: Source, scale: float) -> Step:
     return Step(op, inputs, scale, replace(tensor, name="-", scale=scale))
 
 
-def grid_of(value: Value) -> Grid:
+def grid_of(value: Value) -> Affine:
     """Return the grid of a `quantize` or `dequantize`.
 
     Raises
@@ -126,4 +126,4 @@ def grid_of(value: Value) -> Grid:
     if scale is None or zero is None or scale.size != 1 or zero.size != 1:
         raise NotTranslated("an activation with a scale for each channel")
     offset = 128 if kind == "uint8" else 0
-    return Grid(float(scale.reshape(())), int(zero.reshape(())) - offset)
+    return Affine(float(scale.reshape(())), int(zero.reshape(())) - offset)

@@ -14,7 +14,7 @@ import numpy as np
 
 from vtaops.errors import ShapeError
 from vtaops.graph import Convolution, Dense, GraphOperator, Requantization, TransposedConvolution
-from vtaops.relax.steps import NotTranslated, Source, Step, Target, step
+from vtaops.relax.steps import NotTranslated, ResultRange, Source, Step, step
 from vtaops.relax.values import Array, Value, integers, real
 
 LEAST_FACTOR = 64
@@ -55,7 +55,7 @@ class Sum:
     residual: Source | None = None
     factor: Array | None = None
 
-    def rounded(self, target: Target) -> Step:
+    def rounded(self, target: ResultRange) -> Step:
         """Return the operator that rounds the sum to a grid."""
         requantization = target.requantization(self.scale / target.grid.scale)
         steps = np.rint(self.bias / self.scale)

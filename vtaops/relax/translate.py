@@ -32,16 +32,16 @@ from vtaops.graph import (
     Upsample,
 )
 from vtaops.relax.functions import ELEMENTWISE, apply, argument_of, names
-from vtaops.relax.steps import Grid, Leaf, NotTranslated, Source, Step, Target, grid_of, step
+from vtaops.relax.steps import Affine, Leaf, NotTranslated, ResultRange, Source, Step, grid_of, step
 from vtaops.relax.sums import is_sum, read_sum, scaled
 from vtaops.relax.values import Value, real
 
 EIGHT_BITS = frozenset({"int8", "uint8"})
 
-Rule = Callable[[Value, Target], Source]
+Rule = Callable[[Value, ResultRange], Source]
 
 
-def translate(value: Value, target: Target) -> Source:
+def translate(value: Value, target: ResultRange) -> Source:
     """Return the integer operators that compute a float value, rounded to a grid.
 
     An integer value is one that the graph has already, on the target's grid.
@@ -60,7 +60,7 @@ def translate(value: Value, target: Target) -> Source:
     return translate_root(value, target)
 
 
-def translate_root(value: Value, target: Target) -> Source:
+def translate_root(value: Value, target: ResultRange) -> Source:
     """Return the integer operators of a value that is to be computed now; see `translate`."""
     rule = RULES.get(value.op)
     try:
@@ -74,7 +74,7 @@ def translate_root(value: Value, target: Target) -> Source:
         return _table(value, argument, target)
 
 
-def natural_grid(value: Value) -> Grid | None:
+def natural_grid(value: Value) -> Affine | None:
     """Return the grid on which a value lies already, if it is a quantised one moved about.
 
     Raises
@@ -109,31 +109,31 @@ def operand(value: Value) -> tuple[Source, float]:
     grid = natural_grid(value)
     if grid is None:
         raise NotTranslated(f"what it reads ({value.op}) is not quantised")
-    return translate(value, Target(grid)), grid.scale
+    return translate(value, ResultRange(grid)), grid.scale
 
 
 # ------------------------------------------------------------------- what computes
 
 
-def _dequantize(value: Value, target: Target) -> Source:
+def _dequantize(value: Value, target: ResultRange) -> Source:
     grid, rounded = grid_of(value), value.args[0]
     if grid == target.grid and (target.low, target.high) != (-128, 127):
         alone = len(value.readers) == len(rounded.readers) == 1
         if alone and rounded.op == "quantize" and grid_of(rounded) == grid:
             # Rounding and then clipping on one grid is one clip after one rounding.
             return translate(rounded.args[0], target)
-    source = translate(rounded, Target(grid))
+    source = translate(rounded, ResultRange(grid))
     if grid == target.grid and (target.low, target.high) == (-128, 127):
         return source
     ratio = grid.scale / target.grid.scale
     return step(Requantize(target.requantization(ratio)), source, scale=target.grid.scale)
 
 
-def _sum(value: Value, target: Target) -> Source:
+def _sum(value: Value, target: ResultRange) -> Source:
     return read_sum(value, operand).rounded(target)
 
 
-def _add(value: Value, target: Target) -> Source:
+def _add(value: Value, target: ResultRange) -> Source:
     if is_sum(value):
         return _sum(value, target)
     sign = -1.0 if value.op == "subtract" else 1.0
@@ -150,7 +150,7 @@ def _add(value: Value, target: Target) -> Source:
     return step(op, a, b, scale=unit)
 
 
-def _add_constant(value: Value, target: Target, sign: float) -> Source:
+def _add_constant(value: Value, target: ResultRange, sign: float) -> Source:
     tensor, constant = value.args if real(value.args[1]) is not None else value.args[::-1]
     added = real(constant)
     assert added is not None
@@ -165,7 +165,7 @@ def _add_constant(value: Value, target: Target, sign: float) -> Source:
     return found.rounded(target)
 
 
-def _multiply(value: Value, target: Target) -> Source:
+def _multiply(value: Value, target: ResultRange) -> Source:
     for tensor, constant in (value.args, value.args[::-1]):
         factor = real(constant)
         if factor is not None:
@@ -191,7 +191,7 @@ def _broadcast(value: Value) -> tuple[Value, Value, bool]:
     return second, first, True
 
 
-def _matmul(value: Value, target: Target) -> Source:
+def _matmul(value: Value, target: ResultRange) -> Source:
     if is_sum(value):
         return _sum(value, target)
     (a, a_scale), (b, b_scale) = operand(value.args[0]), operand(value.args[1])
@@ -199,7 +199,7 @@ def _matmul(value: Value, target: Target) -> Source:
     return step(Matmul(target.requantization(ratio)), a, b, scale=target.grid.scale)
 
 
-def _average_pool(value: Value, target: Target) -> Source:
+def _average_pool(value: Value, target: ResultRange) -> Source:
     attrs = value.attrs
     if str(attrs.layout) != "NCHW" or tuple(map(int, attrs.dilation)) != (1, 1):
         raise NotTranslated("an average pool with dilation or in another layout than NCHW")
@@ -207,6 +207,8 @@ def _average_pool(value: Value, target: Target) -> Source:
     padding, more = _pool_padding(value)
     if more and attrs.count_include_pad:
         raise NotTranslated("an average pool that rounds up and counts its padding")
+    if kernel == strides == (1, 1) and attrs.count_include_pad:
+        return _moved(Pad(padding), translate(value.args[0], target))
     excluded = not attrs.count_include_pad and any(padding)
     return _average(
         value.args[0],
@@ -219,7 +221,7 @@ def _average_pool(value: Value, target: Target) -> Source:
     )
 
 
-def _mean(value: Value, target: Target) -> Source:
+def _mean(value: Value, target: ResultRange) -> Source:
     image = value.args[0]
     axes = sorted(int(axis) % len(image.shape) for axis in value.attrs.axis or ())
     if len(image.shape) != 4 or axes != [2, 3]:
@@ -228,14 +230,14 @@ def _mean(value: Value, target: Target) -> Source:
     return pooled if value.attrs.keepdims else _moved(Reshape(value.shape), pooled)
 
 
-def _adaptive_pool(value: Value, target: Target) -> Source:
+def _adaptive_pool(value: Value, target: ResultRange) -> Source:
     if value.shape[2:] != (1, 1):
         raise NotTranslated(f"an adaptive pool to {value.shape[2:]}")
     image = value.args[0]
     return _average(image, target, image.shape[2] * image.shape[3])
 
 
-def _average(image: Value, target: Target, count: int, **window: Any) -> Source:
+def _average(image: Value, target: ResultRange, count: int, **window: Any) -> Source:
     data, scale = operand(image)
     ratio = scale / target.grid.scale
     op = AveragePool.from_ratio(
@@ -249,7 +251,7 @@ def _average(image: Value, target: Target, count: int, **window: Any) -> Source:
     return step(op, data, scale=target.grid.scale)
 
 
-def _leaky(value: Value, target: Target) -> Source:
+def _leaky(value: Value, target: ResultRange) -> Source:
     """Slope and unit as two small integers; in networks of shifts the unit is a power of two."""
     data, scale = operand(value.args[0])
     ratio, slope = scale / target.grid.scale, float(value.attrs.alpha)
@@ -260,7 +262,7 @@ def _leaky(value: Value, target: Target) -> Source:
     return step(op, data, scale=target.grid.scale)
 
 
-def _table(value: Value, argument: Value, target: Target) -> Source:
+def _table(value: Value, argument: Value, target: ResultRange) -> Source:
     grid = grid_of(argument)
     x = (np.arange(-128, 128, dtype=np.float32) - grid.zero_point) * np.float32(grid.scale)
     steps = np.rint(apply(value, argument, x) / np.float32(target.grid.scale))
@@ -269,22 +271,22 @@ def _table(value: Value, argument: Value, target: Target) -> Source:
     table = np.clip(steps + target.grid.zero_point, target.low, target.high).astype(np.int8)
     name = "-".join(dict.fromkeys(part.removeprefix("nn.") for part in names(value, argument)))
     op = LookupTable(table, target.grid.zero_point, name)
-    return step(op, Leaf(argument.args[0], grid), scale=target.grid.scale)
+    return step(op, translate(argument.args[0], ResultRange(grid)), scale=target.grid.scale)
 
 
 # ---------------------------------------------------------------------- what clips
 
 
-def _relu(value: Value, target: Target) -> Source:
+def _relu(value: Value, target: ResultRange) -> Source:
     return translate(value.args[0], target.clipped(low=0))
 
 
-def _clip(value: Value, target: Target) -> Source:
+def _clip(value: Value, target: ResultRange) -> Source:
     low, high = value.extra
     return translate(value.args[0], target.clipped(float(low), float(high)))
 
 
-def _bound(value: Value, target: Target) -> Source:
+def _bound(value: Value, target: ResultRange) -> Source:
     for tensor, constant in (value.args, value.args[::-1]):
         bound = real(constant)
         if bound is not None and bound.size == 1:
@@ -303,7 +305,7 @@ def _moved(op: GraphOperator, source: Source) -> Step:
     return step(op, source, scale=source.tensor.scale)
 
 
-def _max_pool(value: Value, target: Target) -> Source:
+def _max_pool(value: Value, target: ResultRange) -> Source:
     attrs = value.attrs
     if str(attrs.layout) != "NCHW" or tuple(map(int, attrs.dilation)) != (1, 1):
         raise NotTranslated("a max pool with dilation or in another layout than NCHW")
@@ -312,7 +314,7 @@ def _max_pool(value: Value, target: Target) -> Source:
     return _moved(op, translate(value.args[0], target))
 
 
-def _reshape(value: Value, target: Target) -> Source:
+def _reshape(value: Value, target: ResultRange) -> Source:
     shuffled = _shuffle(value)
     if shuffled is not None:
         image, groups = shuffled
@@ -344,7 +346,7 @@ def _through_pairs(value: Value) -> Value:
     return value
 
 
-def _permute(value: Value, target: Target) -> Source:
+def _permute(value: Value, target: ResultRange) -> Source:
     return _moved(Transpose(_axes(value)), translate(value.args[0], target))
 
 
@@ -355,13 +357,13 @@ def _axes(value: Value) -> tuple[int, ...]:
     return tuple(int(axis) % len(value.shape) for axis in axes)
 
 
-def _concat(value: Value, target: Target) -> Source:
+def _concat(value: Value, target: ResultRange) -> Source:
     parts = [translate(part, target) for part in value.args]
     axis = int(value.attrs.axis or 0)
     return step(Concat(axis % len(value.shape)), *parts, scale=target.grid.scale)
 
 
-def _get_item(value: Value, target: Target) -> Source:
+def _get_item(value: Value, target: ResultRange) -> Source:
     (whole,), (index,) = value.args, value.extra
     if whole.op != "split":
         raise NotTranslated(f"a result of {whole.op}")
@@ -376,7 +378,7 @@ def _get_item(value: Value, target: Target) -> Source:
     return _moved(Slice(axis, cuts[index], cuts[index + 1]), translate(source, target))
 
 
-def _strided_slice(value: Value, target: Target) -> Source:
+def _strided_slice(value: Value, target: ResultRange) -> Source:
     axes, begins, ends, *rest = value.extra
     strides = rest[0] if rest else (1,) * len(axes)
     source = value.args[0]
@@ -391,7 +393,7 @@ def _strided_slice(value: Value, target: Target) -> Source:
     return found
 
 
-def _resize(value: Value, target: Target) -> Source:
+def _resize(value: Value, target: ResultRange) -> Source:
     attrs, image = value.attrs, value.args[0]
     factors = [out // size for out, size in zip(value.shape[2:], image.shape[2:], strict=True)]
     nearest = str(attrs.method) == "nearest_neighbor" and str(attrs.layout) == "NCHW"
@@ -423,7 +425,7 @@ def _repeats(factor: int, attrs: Any) -> bool:
     return bool((np.clip(roundings[rounding](x), 0, 3) == i // factor).all())
 
 
-def _pad(value: Value, target: Target) -> Source:
+def _pad(value: Value, target: ResultRange) -> Source:
     attrs = value.attrs
     widths = [int(width) for width in attrs.pad_width]
     amount = value.extra[0] if value.extra else getattr(attrs, "pad_value", 0.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from tvm import tirx
 from tvm.s_tir import SBlockRealize, Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.s_tir.schedule.schedule import ScheduleError as TvmScheduleError
+from tvm_ffi import structural_equal
 
 from vtaops.config import HardwareConfig
 from vtaops.errors import ScheduleError
@@ -213,7 +214,37 @@ def _reason(s: Schedule, block: str) -> str:
     while isinstance(statement, tirx.For | tirx.IfThenElse | SBlockRealize):
         statement = getattr(statement, "block", statement)
         statement = getattr(statement, "body", None) or statement.then_case
-    return f"`{str(statement).splitlines()[-1]}` on {', '.join(where)}"
+    shown = f"`{str(statement).splitlines()[-1]}` on {', '.join(where)}"
+    twice = sorted(_read_at_two_places(statement))
+    if twice:
+        shown += (
+            f"; it reads {twice[0]} at two places, and TVM matches one place for a buffer: take "
+            f"one operand from a stage of its own ({twice[0]}(...) + 0), or declare a reduction "
+            f"over both (te.comm_reducer, vta.alu_reduction)"
+        )
+    return shown
+
+
+def _read_at_two_places(statement: Any) -> set[str]:
+    """Return the buffers that a statement loads from with different indices."""
+    places: dict[str, list[Any]] = {}
+    for load in _loads(getattr(statement, "value", None)):
+        places.setdefault(str(load.source.name), []).append(load.indices)
+    return {
+        name
+        for name, found in places.items()
+        if any(not structural_equal(found[0], other) for other in found[1:])
+    }
+
+
+def _loads(value: Any) -> Iterator[Any]:
+    """Iterate over the loads of an expression of the operations that TVM has for numbers."""
+    if hasattr(value, "indices"):  # a load: TVM has several classes of it
+        yield value
+    elif not isinstance(value, int | float | None):
+        children = [getattr(value, name, None) for name in ("a", "b", "value")]
+        for child in [*children, *getattr(value, "args", ())]:
+            yield from _loads(child)
 
 
 def _put_predicate_outside(s: Schedule, block: SBlockRV, loops: int) -> None:

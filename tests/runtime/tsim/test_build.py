@@ -16,7 +16,7 @@ from vtaops.runtime.performance import COUNTERS
 from vtaops.runtime.tsim import RtlParameters, Tsim, build, synthesis
 from vtaops.runtime.tsim.rtl import FAULTS, sources, systemverilog_package
 from vtaops.runtime.tsim.synthesis import (
-    Resources,
+    FpgaResources,
     part_of,
     resources_by_block,
     run_yosys,
@@ -241,12 +241,12 @@ def test_resources_are_counted_by_block():
     }
     statistics = {"modules": {n: {"num_cells_by_type": cells} for n, cells in modules.items()}}
     found = resources_by_block(statistics)
-    assert found["GEMM core"] == Resources(lut=2, dsp=16)
-    assert found["compute unit, rest"] == Resources(lut=1, ff=40, bram=2.5)
-    assert found["load unit"] == Resources(lut=8, ff=1)
-    assert found["registers and counters"] == Resources(ff=64)
-    assert found["port, tokens, wiring"] == Resources(lut=3)
-    assert found["vector ALU"] == Resources()
+    assert found["GEMM core"] == FpgaResources(lut=2, dsp=16)
+    assert found["compute unit, rest"] == FpgaResources(lut=1, ff=40, bram=2.5)
+    assert found["load unit"] == FpgaResources(lut=8, ff=1)
+    assert found["registers and counters"] == FpgaResources(ff=64)
+    assert found["port, tokens, wiring"] == FpgaResources(lut=3)
+    assert found["vector ALU"] == FpgaResources()
 
 
 def test_the_capacity_is_that_of_the_board():

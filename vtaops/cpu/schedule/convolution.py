@@ -7,9 +7,8 @@ Two ways for NCHW data, both with a tile of results in vector registers over the
 - *channel lanes*: the lanes are output channels; the kernel is packed by channel and the tile is
   transposed when it is written back. For narrow images, where column lanes would idle.
 
-Padding is a stage of its own: conditions in
-the inner loop would cost the vectors. Tails of columns and channels are padded, and cut off when
-the tile is written back.
+Padding is a stage of its own: conditions in the inner loop would cost the vectors. Tails of columns
+and channels are padded, and cut off when the tile is written back.
 """
 
 from __future__ import annotations
@@ -103,7 +102,7 @@ def _channel_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
 
 
 @dataclass(frozen=True)
-class Padding:
+class PaddedCopy:
     """The staged, padded copy of the data that a convolution or pooling reads.
 
     Attributes
@@ -195,7 +194,7 @@ def schedule_conv2d(op: Conv2dOp, target: CpuTarget, tile: ConvTile | None = Non
 def _schedule_column_lanes(op: Conv2dOp, target: CpuTarget, tile: ConvTile) -> Any:
     rows, columns = op.out_size
     block, blocks = tile.channels, ceil_div(op.group_out, tile.channels)
-    padding = Padding(op.window, rows, round_up(columns, tile.columns), op.window.strides[1] > 1)
+    padding = PaddedCopy(op.window, rows, round_up(columns, tile.columns), op.window.strides[1] > 1)
     tensors = op.placeholders()
     image = _stage(padding, tensors["data"], op)
     packed = _pack_kernel(op, tensors["kernel"], block)
@@ -241,7 +240,7 @@ def _schedule_column_lanes(op: Conv2dOp, target: CpuTarget, tile: ConvTile) -> A
 def _schedule_channel_lanes(op: Conv2dOp, target: CpuTarget, tile: ConvTile) -> Any:
     rows, columns = op.out_size
     block, blocks = tile.channels, ceil_div(op.group_out, tile.channels)
-    padding = Padding(op.window, rows, round_up(columns, tile.columns), by_phase=False)
+    padding = PaddedCopy(op.window, rows, round_up(columns, tile.columns), by_phase=False)
     tensors = op.placeholders()
     image = _stage(padding, tensors["data"], op)
     packed = _pack_kernel(op, tensors["kernel"], block)
@@ -281,7 +280,7 @@ def _schedule_channel_lanes(op: Conv2dOp, target: CpuTarget, tile: ConvTile) -> 
     return ahead.attach(s)
 
 
-def _stage(padding: Padding, data: Tensor, op: Conv2dOp) -> Tensor:
+def _stage(padding: PaddedCopy, data: Tensor, op: Conv2dOp) -> Tensor:
     if padding.needed(op.height, op.width):
         return padding.declare(data, zero(op.dtype))
     return data

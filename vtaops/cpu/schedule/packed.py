@@ -8,7 +8,7 @@ from typing import Any
 from tvm import te
 
 from vtaops.cpu.schedule.convolution import (
-    Padding,
+    PaddedCopy,
     accumulators,
     hold_in_registers,
     schedule_copies,
@@ -37,7 +37,7 @@ def schedule_packed_conv2d(
     vectors = ceil_div(op.block, target.lanes)
     blocks, width = tile or choose_tile(op, accumulators(target) // vectors)
     top, left, *_ = op.window.padding
-    padding = Padding(op.window, rows, round_up(columns, width), by_phase=False)
+    padding = PaddedCopy(op.window, rows, round_up(columns, width), by_phase=False)
     tensors = op.placeholders()
     data, kernel = tensors["data"], tensors["kernel"]
     image = data

@@ -16,7 +16,7 @@ import tvm
 from tvm import te, tirx
 from tvm.s_tir import TensorIntrin
 
-from vtaops.cpu.schedule.convolution import Padding
+from vtaops.cpu.schedule.convolution import PaddedCopy
 from vtaops.cpu.schedule.prologue import Prologue, Vectors
 from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, parallel_if, store_vectors
 from vtaops.cpu.target import CpuTarget
@@ -187,7 +187,7 @@ def schedule_conv2d(op: Conv2dOp, target: CpuTarget, tile: tuple[int, int] | Non
     vectors, pixels = tile or _conv_tile(op, lanes, target.registers // 2)
     blocks = round_up(ceil_div(op.group_out, lanes), vectors)
     inputs = ceil_div(op.group_in, _GROUP)
-    padding = Padding(op.window, rows, round_up(columns, pixels), by_phase=False)
+    padding = PaddedCopy(op.window, rows, round_up(columns, pixels), by_phase=False)
     tensors = op.placeholders()
     data, kernel = tensors["data"], tensors["kernel"]
     top, left, *_ = op.window.padding
@@ -308,7 +308,7 @@ def schedule_packed_conv2d(
     """Return the scheduled kernel of an int8 NCHW[x]c convolution; `tile` is (blocks, columns)."""
     rows, columns = op.out_size
     blocks, pixels = tile or _packed_tile(op, target.registers - 8)
-    padding = Padding(op.window, rows, round_up(columns, pixels), by_phase=False)
+    padding = PaddedCopy(op.window, rows, round_up(columns, pixels), by_phase=False)
     tensors = op.placeholders()
     data, kernel = tensors["data"], tensors["kernel"]
     top, left, *_ = op.window.padding

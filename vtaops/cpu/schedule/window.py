@@ -13,7 +13,7 @@ from typing import Any
 
 from tvm import te
 
-from vtaops.cpu.schedule.convolution import Padding, stage_phases
+from vtaops.cpu.schedule.convolution import PaddedCopy, stage_phases
 from vtaops.cpu.schedule.prologue import Prologue
 from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, parallel_if, store_vectors
 from vtaops.cpu.target import CpuTarget
@@ -117,9 +117,9 @@ def schedule_pool(op: PoolOp, target: CpuTarget, tile: WindowTile | None = None)
     return s
 
 
-def _padding(op: DepthwiseOp | PoolOp, tile: WindowTile) -> Padding:
+def _padding(op: DepthwiseOp | PoolOp, tile: WindowTile) -> PaddedCopy:
     rows, columns = op.out_size
-    return Padding(
+    return PaddedCopy(
         op.window,
         round_up(rows, tile.rows),
         round_up(columns, tile.columns),

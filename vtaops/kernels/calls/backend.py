@@ -1,7 +1,7 @@
 """Backend: from the arguments of a call to a kernel that runs, quickly when they repeat.
 
 The first call with arguments of some shapes, dtypes and parameters is checked and described in
-full. What comes of it, a `Plan`, is kept under exactly those shapes, dtypes and parameters, so
+full. What comes of it, a `CallPlan`, is kept under exactly those shapes, dtypes and parameters, so
 that for the next call only the memory layout of the arrays is left to check.
 """
 
@@ -61,7 +61,7 @@ class KernelCall(NamedTuple):
     shape: tuple[int, ...] | None = None
 
 
-class Plan:
+class CallPlan:
     """A kernel, and the shapes of the arrays between which it stands.
 
     Parameters
@@ -132,7 +132,7 @@ class Backend(ABC):
     """A device that has kernels."""
 
     def __init__(self) -> None:
-        self._plans: dict[tuple[Any, ...], Plan] = {}
+        self._plans: dict[tuple[Any, ...], CallPlan] = {}
 
     def call(
         self,
@@ -198,7 +198,7 @@ class Backend(ABC):
             shape, dtype = work.shape or work.op.output.shape, work.op.output.dtype
             return empty(shape, dtype) if out is None else as_output(out, shape, dtype)
         _check_sizes(work.op)
-        plan = Plan(work, self.kernel(work.op))
+        plan = CallPlan(work, self.kernel(work.op))
         result = plan.run(work.arrays, out)
         if key and _hashable(key) and _same_objects(given, work.arrays):
             if len(self._plans) >= _MOST_PLANS:

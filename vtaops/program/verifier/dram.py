@@ -12,7 +12,7 @@ import numpy.typing as npt
 from vtaops.isa import Unit
 from vtaops.program.program import Program, Role
 from vtaops.program.verifier.history import Elements, History, element_at
-from vtaops.program.verifier.rules import Rule, Step
+from vtaops.program.verifier.rules import ProofStep, Rule
 from vtaops.program.verifier.tokens import Clock
 
 _NOBODY = 0
@@ -57,7 +57,7 @@ class WrittenBuffer:
         # What was read before it was written, in a filled buffer: it must never be written.
         self._fill_read = np.zeros(size, np.bool_) if filled else None
 
-    def read(self, step: Step, clock: Clock, elements: Elements) -> None:
+    def read(self, step: ProofStep, clock: Clock, elements: Elements) -> None:
         """Check a LOAD; `elements` count from the start of the buffer."""
         inside = self._inside(elements)
         owners = self._owners[inside]
@@ -74,7 +74,7 @@ class WrittenBuffer:
             )
         self._history.read(step, clock, inside)
 
-    def write(self, step: Step, clock: Clock, elements: Elements) -> None:
+    def write(self, step: ProofStep, clock: Clock, elements: Elements) -> None:
         """Check a STORE; `elements` count from the start of the buffer."""
         if self._fill_read is not None and self._fill_read[elements].any():
             element = element_at(elements, int(np.argmax(self._fill_read[elements])))

@@ -25,10 +25,10 @@ from vtaops.isa import (
 )
 from vtaops.program.features import first_lack
 from vtaops.program.program import Program
-from vtaops.program.verifier.rules import Rule, Step, reject
+from vtaops.program.verifier.rules import ProofStep, Rule, reject
 
 
-def decode(program: Program) -> list[Step]:
+def decode(program: Program) -> list[ProofStep]:
     """Return the instructions of a program; every word and micro-op must be canonical."""
     encoding = Encoding.of(program.config)
     words = array_to_words(program.instructions)
@@ -38,7 +38,7 @@ def decode(program: Program) -> list[Step]:
         _reject_first(words, encoding)
         raise
     places = enumerate(zip(instructions, program.relocations.tolist(), strict=True))
-    steps = [Step(index, i, relocation, i.unit) for index, (i, relocation) in places]
+    steps = [ProofStep(index, i, relocation, i.unit) for index, (i, relocation) in places]
     reserved_bits = {cls: encoding.reserved_bits(cls) for cls in encoding.instructions}
     for step, word in zip(steps, words, strict=True):
         reserved = word & reserved_bits[type(step.instruction)]
@@ -65,7 +65,7 @@ def _check_micro_ops(words: npt.NDArray[np.uint32], encoding: Encoding) -> None:
         reject(Rule.ENCODING, f"micro-op {bad[0]}", f"word {word:08x} has reserved bits set")
 
 
-def check_finish(steps: list[Step]) -> None:
+def check_finish(steps: list[ProofStep]) -> None:
     """Check that the last instruction, and no other, is FINISH."""
     if not steps or not isinstance(steps[-1].instruction, Finish):
         last = f"it ends with {disassemble(steps[-1].instruction)!r}" if steps else "it is empty"
@@ -75,7 +75,7 @@ def check_finish(steps: list[Step]) -> None:
             step.reject(Rule.FINISH, f"only instruction {steps[-1].index}, the last, may be FINISH")
 
 
-def check_format(step: Step) -> None:
+def check_format(step: ProofStep) -> None:
     """Check the fields of one instruction."""
     i = step.instruction
     if step.unit is Unit.LOAD and (i.pop_prev or i.push_prev):
@@ -97,7 +97,7 @@ def check_format(step: Step) -> None:
         _check_post(step, i)
 
 
-def _check_post(step: Step, i: Post) -> None:
+def _check_post(step: ProofStep, i: Post) -> None:
     tokens_only = Post(**{f.name: getattr(i, f.name) for f in fields(Instruction)})
     if not i.enable and i != tokens_only:
         step.reject(Rule.POST, "it is not enabled, so every field but tokens must be 0")
@@ -109,7 +109,7 @@ def _check_post(step: Step, i: Post) -> None:
         step.reject(Rule.POST, "it reads no row, so the row and its factors must be 0")
 
 
-def _check_nop(step: Step, i: Load | Store) -> None:
+def _check_nop(step: ProofStep, i: Load | Store) -> None:
     tokens_only = replace(
         type(i)(memory=i.memory),
         **{f.name: getattr(i, f.name) for f in fields(Instruction)},
@@ -118,7 +118,7 @@ def _check_nop(step: Step, i: Load | Store) -> None:
         step.reject(Rule.NOP, "x_size is 0, so every field but memory and tokens must be 0")
 
 
-def _check_shape(step: Step, i: Load | Store) -> None:
+def _check_shape(step: ProofStep, i: Load | Store) -> None:
     pads = (i.y_pad_top, i.y_pad_bottom, i.x_pad_left, i.x_pad_right)
     if i.sram_size == 0:
         step.reject(Rule.MEMORY, "it has no row; y_size must be at least 1")
@@ -134,7 +134,7 @@ def _check_shape(step: Step, i: Load | Store) -> None:
         step.reject(Rule.MEMORY, "micro-ops are loaded in one row without padding")
 
 
-def _check_loops(step: Step, i: Gemm | Alu) -> None:
+def _check_loops(step: ProofStep, i: Gemm | Alu) -> None:
     if not (i.iter_out and i.iter_in):
         step.reject(Rule.LOOPS, "a hardware loop has 0 iterations; give at least 1")
     if i.uop_begin >= i.uop_end:
@@ -145,7 +145,9 @@ def _check_loops(step: Step, i: Gemm | Alu) -> None:
         step.reject(Rule.ENCODING, "the reset bit has no meaning for the ALU; it must be 0")
 
 
-def check_capabilities(program: Program, steps: list[Step], capabilities: Capabilities) -> None:
+def check_capabilities(
+    program: Program, steps: list[ProofStep], capabilities: Capabilities
+) -> None:
     """Check that a device with `capabilities` executes every instruction."""
     lack = first_lack(program.config, program.instructions, capabilities)
     if lack is not None:

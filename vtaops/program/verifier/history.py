@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.isa import Unit
-from vtaops.program.verifier.rules import Rule, Step
+from vtaops.program.verifier.rules import ProofStep, Rule
 from vtaops.program.verifier.tokens import Clock
 
 Elements = slice | npt.NDArray[np.intp]
@@ -29,7 +29,7 @@ class History:
         self.read_by: dict[Unit, Times] = {unit: np.zeros(size, np.int32) for unit in readers}
 
     def read(
-        self, step: Step, clock: Clock, elements: Elements, undefined: Rule | None = None
+        self, step: ProofStep, clock: Clock, elements: Elements, undefined: Rule | None = None
     ) -> None:
         written = self.written[elements]
         if undefined is not None and not written.all():
@@ -39,13 +39,13 @@ class History:
             self._check_order(step, clock, elements, self.writer, written, "writes")
             self.read_by[step.unit][elements] = step.time
 
-    def write(self, step: Step, clock: Clock, elements: Elements) -> None:
+    def write(self, step: ProofStep, clock: Clock, elements: Elements) -> None:
         for unit, times in self.read_by.items():
             self._check_order(step, clock, elements, unit, times[elements], "reads")
         self.written[elements] = step.time
 
     def _check_order(
-        self, step: Step, clock: Clock, elements: Elements, unit: Unit, times: Times, verb: str
+        self, step: ProofStep, clock: Clock, elements: Elements, unit: Unit, times: Times, verb: str
     ) -> None:
         place = int(times.argmax())
         latest = int(times[place])

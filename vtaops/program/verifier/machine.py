@@ -11,7 +11,7 @@ from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program, Role
 from vtaops.program.verifier.dram import WrittenBuffer, written_memory
 from vtaops.program.verifier.history import Elements, History, element_at
 from vtaops.program.verifier.operands import Loops, Operands, without_tokens
-from vtaops.program.verifier.rules import Rule, Step, reject
+from vtaops.program.verifier.rules import ProofStep, Rule, reject
 from vtaops.program.verifier.tokens import Clock
 
 DRAM_BYTES = 1 << 32
@@ -44,7 +44,7 @@ class Machine:
         self.granule = min(config.dram_element_bytes(m) for m in Memory if m != Memory.UOP)
         self.dram = written_memory(program, self.granule)
 
-    def execute(self, step: Step, clock: Clock) -> None:
+    def execute(self, step: ProofStep, clock: Clock) -> None:
         """Check all accesses of one instruction and record them."""
         i = step.instruction
         moves_data = isinstance(i, Load | Store) and not i.is_nop
@@ -75,7 +75,7 @@ class Machine:
 
     # ------------------------------------------------------------ LOAD and STORE
 
-    def _load(self, step: Step, clock: Clock, i: Load) -> None:
+    def _load(self, step: ProofStep, clock: Clock, i: Load) -> None:
         sram = self._sram_range(step, i)
         source = self._dram_source(step, i)
         if source is not None and i.y_size:
@@ -93,7 +93,7 @@ class Machine:
             self.acc.write(step, clock, sram)
             self.output_is_current[sram] = False
 
-    def _store(self, step: Step, clock: Clock, i: Store) -> None:
+    def _store(self, step: ProofStep, clock: Clock, i: Store) -> None:
         sram = self._sram_range(step, i)
         target = self._dram_target(step, i)
         self.acc.read(step, clock, sram, Rule.UNDEFINED_SRAM)
@@ -107,7 +107,7 @@ class Machine:
             )
         target.write(step, clock, self._dram_elements(i))
 
-    def _sram_range(self, step: Step, i: Load | Store) -> slice:
+    def _sram_range(self, step: ProofStep, i: Load | Store) -> slice:
         pad = self.config.scratchpad(Memory(i.memory))
         end = i.sram_base + i.sram_size
         if end > pad.depth:
@@ -118,7 +118,7 @@ class Machine:
             )
         return slice(i.sram_base, end)
 
-    def _dram_source(self, step: Step, i: Load) -> WrittenBuffer | None:
+    def _dram_source(self, step: ProofStep, i: Load) -> WrittenBuffer | None:
         """Check where a LOAD reads; return the history of the buffer, if instructions write it."""
         if (i.memory == Memory.UOP) != (step.relocation == MICRO_OPS):
             step.reject(Rule.RELOCATION, "LOAD UOP, and no other, reads the micro-op table")
@@ -129,7 +129,7 @@ class Machine:
         self._check_buffer(step, i)
         return self.dram.get(step.relocation)
 
-    def _dram_target(self, step: Step, i: Store) -> WrittenBuffer:
+    def _dram_target(self, step: ProofStep, i: Store) -> WrittenBuffer:
         if step.relocation == MICRO_OPS:
             step.reject(Rule.RELOCATION, "the micro-op table is read-only")
         self._check_buffer(step, i)
@@ -142,10 +142,8 @@ class Machine:
             )
         return self.dram[step.relocation]
 
-    def _check_buffer(self, step: Step, i: Load | Store) -> None:
+    def _check_buffer(self, step: ProofStep, i: Load | Store) -> None:
         if step.relocation == NO_BUFFER:
-            if i.y_size == 0:
-                return  # writes padding only
             step.reject(Rule.RELOCATION, "it moves data, so it must name a buffer")
         buffer = self.program.buffers[step.relocation]
         element = self.config.dram_element_bytes(Memory(i.memory))
@@ -157,7 +155,7 @@ class Machine:
             )
         self._check_dram_bounds(step, i, f"buffer {buffer.name!r}", buffer.nbytes)
 
-    def _check_dram_bounds(self, step: Step, i: Load | Store, name: str, nbytes: int) -> None:
+    def _check_dram_bounds(self, step: ProofStep, i: Load | Store, name: str, nbytes: int) -> None:
         end = i.dram_base  # of a LOAD of padding alone: its address must still be one of the buffer
         if i.y_size:
             end += (i.y_size - 1) * i.x_stride + i.x_size
@@ -178,7 +176,7 @@ class Machine:
 
     # -------------------------------------------------------------- GEMM and ALU
 
-    def _gemm(self, step: Step, clock: Clock, i: Gemm) -> None:
+    def _gemm(self, step: ProofStep, clock: Clock, i: Gemm) -> None:
         operands = self._operands(step, i)
         if operands.src is not None and operands.wgt is not None:
             self.inp.read(step, clock, operands.src, Rule.UNDEFINED_SRAM)
@@ -189,7 +187,7 @@ class Machine:
         self.acc.write(step, clock, operands.dst)
         self.output_is_current[operands.dst] = not i.reset
 
-    def _alu(self, step: Step, clock: Clock, i: Alu) -> None:
+    def _alu(self, step: ProofStep, clock: Clock, i: Alu) -> None:
         operands = self._operands(step, i)
         if operands.src is not None:
             self.acc.read(step, clock, operands.src, Rule.UNDEFINED_SRAM)
@@ -198,7 +196,7 @@ class Machine:
         self.acc.write(step, clock, operands.dst)
         self.output_is_current[operands.dst] = True
 
-    def _post(self, step: Step, clock: Clock, i: Gemm | Alu) -> None:
+    def _post(self, step: ProofStep, clock: Clock, i: Gemm | Alu) -> None:
         """Check the parameters that the post-processing of an instruction reads."""
         post = self.post
         if not post.reads_row:
@@ -214,7 +212,7 @@ class Machine:
             scales = np.arange(POST_ROWS, 2 * POST_ROWS, dtype=np.intp)[rows]
             self.parameters.read(step, clock, scales, Rule.UNDEFINED_SRAM)
 
-    def _operands(self, step: Step, i: Gemm | Alu) -> Operands:
+    def _operands(self, step: ProofStep, i: Gemm | Alu) -> Operands:
         """Return the elements that an instruction touches; computed once for equal loops."""
         if i.uop_end > self.config.uop.depth:
             step.reject(
@@ -231,7 +229,7 @@ class Machine:
         return self.operands[key]
 
     def _compute_operands(
-        self, step: Step, i: Gemm | Alu, words: npt.NDArray[np.int64]
+        self, step: ProofStep, i: Gemm | Alu, words: npt.NDArray[np.int64]
     ) -> Operands:
         dst, src, wgt = self.encoding.decode_micro_ops(words).T
         loops = Loops(step, i.iter_out, i.iter_in)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from vtaops.isa import Alu, Depthwise, Gemm, Instruction
 from vtaops.program.verifier.history import Elements
-from vtaops.program.verifier.rules import Rule, Step
+from vtaops.program.verifier.rules import ProofStep, Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def without_tokens(i: Gemm | Alu) -> tuple[object, ...]:
 class Loops:
     """The two hardware loops of a GEMM or ALU instruction."""
 
-    step: Step
+    step: ProofStep
     iter_out: int
     iter_in: int
 

@@ -62,7 +62,7 @@ class Rule(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ProofStep:
     """One instruction under proof, with its place in the program."""
 
     index: int

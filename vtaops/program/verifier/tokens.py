@@ -5,10 +5,10 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from vtaops.isa import Unit
-from vtaops.program.verifier.rules import Rule, Step
+from vtaops.program.verifier.rules import ProofStep, Rule
 
 Clock = tuple[int, int, int]
-"""For each unit the `Step.time` of its last instruction that has completed for certain."""
+"""For each unit the `ProofStep.time` of its last instruction that has completed for certain."""
 
 
 class _TokenQueue:
@@ -17,10 +17,10 @@ class _TokenQueue:
     def __init__(self, sender: Unit, receiver: Unit) -> None:
         self.name = f"{sender.name.lower()} -> {receiver.name.lower()}"
         self.receiver = receiver
-        self.pushes: list[Step] = []
+        self.pushes: list[ProofStep] = []
         self.pop_times: list[int] = []
 
-    def pop(self, step: Step) -> Step:
+    def pop(self, step: ProofStep) -> ProofStep:
         """Take a token; return the instruction that sends it."""
         place = len(self.pop_times)
         if place == len(self.pushes):
@@ -32,7 +32,7 @@ class _TokenQueue:
         self.pop_times.append(step.time)
         return self.pushes[place]
 
-    def push(self, step: Step, clock: Clock, capacity: int) -> None:
+    def push(self, step: ProofStep, clock: Clock, capacity: int) -> None:
         """Send a token; `clock` is that of the sender."""
         self.pushes.append(step)
         taken = bisect_right(self.pop_times, clock[self.receiver])
@@ -53,7 +53,7 @@ class _TokenQueue:
             )
 
 
-def happens_before(steps: list[Step], capacity: int) -> list[Clock]:
+def happens_before(steps: list[ProofStep], capacity: int) -> list[Clock]:
     """Return the clock of every instruction at its start, after checking the token rules."""
     queues = {
         (sender, receiver): _TokenQueue(sender, receiver)
@@ -84,14 +84,14 @@ def _join(a: Clock, b: Clock) -> Clock:
     return (max(a[0], b[0]), max(a[1], b[1]), max(a[2], b[2]))
 
 
-def _advance(clock: Clock, step: Step) -> Clock:
+def _advance(clock: Clock, step: ProofStep) -> Clock:
     """Return the clock when `step` has completed, given the clock at its start."""
     times = [*clock]
     times[step.unit] = step.time
     return (times[0], times[1], times[2])
 
 
-def check_completion(steps: list[Step], clocks: list[Clock]) -> None:
+def check_completion(steps: list[ProofStep], clocks: list[Clock]) -> None:
     """Check that FINISH happens after every other instruction."""
     finish, clock = steps[-1], clocks[-1]
     for step in reversed(steps[:-1]):

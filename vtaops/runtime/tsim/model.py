@@ -1,4 +1,4 @@
-"""Model: a built library as an object: the C interface of ``sim/tsim/harness.cpp`` by ctypes."""
+"""RtlModel: a built library as an object: the C interface of ``sim/tsim/harness.cpp`` by ctypes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_LIMIT = (1 << 64) - 1
 
 
 class Result(IntEnum):
-    """Why `Model.run` returned; as in the harness."""
+    """Why `RtlModel.run` returned; as in the harness."""
 
     FINISHED = 0
     RUNNING = 1
@@ -60,7 +60,7 @@ def _library(path: Path) -> ctypes.CDLL:
     return library
 
 
-class Model:
+class RtlModel:
     """One simulated instance of the RTL with its DRAM.
 
     Parameters

