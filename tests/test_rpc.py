@@ -15,6 +15,7 @@ from helpers.tsim_support import needs_tools
 
 import vtaops
 from vtaops import ConfigError, DeviceError, ShapeError, UnsupportedError
+from vtaops.graph import Convolution, Graph, MaxPool, Requantization
 from vtaops.reference import random_arguments
 from vtaops.rpc import RpcSession, connect
 
@@ -61,6 +62,34 @@ def test_connect_program_upload_run(virtual, tmp_path):
         with pytest.raises(ShapeError, match="the program was compiled for"):
             run(*ARRAYS[::-1])
         assert np.array_equal(run(*ARRAYS), EXPECTED)
+
+
+def test_a_network_sends_its_weights_once_and_survives_its_server():
+    rng = np.random.default_rng(0)
+    graph = Graph("remote")
+    x = graph.input("x", (1, 16, 12, 12))
+    for channels in (48, 32):
+        weight = rng.integers(-128, 128, (channels, x.shape[1], 3, 3)).astype(np.int8)
+        x = graph.add(Convolution(weight, None, Requantization(1, 10), padding=(1, 1, 1, 1)), x)
+    graph.output(graph.add(MaxPool((2, 2), (2, 2)), x))
+    model = vtaops.compile_model(graph, "pynq")
+    weights = sum(array.nbytes for array in model.regions[0].parameters.values())
+    images = [rng.integers(-128, 128, (1, 16, 12, 12)).astype(np.int8) for _ in range(3)]
+    with serving("fsim") as port, connect("127.0.0.1", port, "pynq") as remote:
+        expected = [model.reference(image) for image in images]
+        assert np.array_equal(model.run(images[0], session=remote), expected[0])
+        assert remote.sent_bytes > weights
+        sent, received = remote.sent_bytes, remote.received_bytes
+        assert np.array_equal(model.run(images[1], session=remote), expected[1])
+        # Weights and program are there: the image goes, the scores come.
+        assert remote.sent_bytes - sent == images[1].nbytes
+        assert remote.received_bytes - received == model.programs[0].outputs[0].nbytes
+        assert remote.info["pid"] != os.getpid()
+        os.kill(remote.info["pid"], signal.SIGKILL)
+        with pytest.raises(DeviceError):
+            model.run(images[2], session=remote)
+        with connect("127.0.0.1", port, "pynq") as again:
+            assert np.array_equal(model.run(images[2], session=again), expected[2])
 
 
 def test_refusals(virtual, tmp_path):

@@ -18,7 +18,7 @@ import socket
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,7 @@ class _Server:
         self._name, self._config, self._register_map = name, config, register_map
         self._accelerator: Accelerator | None = None
         self._device: Device | None = None
-        self._programs: list[LoadedProgram] = []
+        self._programs: list[tuple[LoadedProgram, int]] = []
 
     def register(self) -> None:
         """Register the functions with TVM."""
@@ -106,15 +106,18 @@ class _Server:
             path.write_bytes(bytes(bitstream))
             self._board().program(path)
 
-    def load_program(self, content: bytes) -> int:
-        """Place a program on the device; return its number."""
-        self._programs.append(LoadedProgram(loads(bytes(content)), self._opened()))
+    def load_program(self, content: bytes, names: str, *tensors: Any) -> int:
+        """Place a program on the device with the images of some inputs; return its number."""
+        images = (tensor.numpy() for tensor in tensors)
+        parameters = dict(zip(json.loads(names), images, strict=True))
+        program = loads(bytes(content))
+        loaded = LoadedProgram(program, self._opened(), parameters)
+        self._programs.append((loaded, len(program.inputs) - len(parameters)))
         return len(self._programs) - 1
 
     def run_program(self, number: int, timeout: float, *tensors: Any) -> None:
         """Run a program; the last tensors, one for each output, take the results."""
-        loaded = self._programs[number]
-        count = len(loaded.program.inputs)
+        loaded, count = self._programs[number]
         arrays = [tensor.numpy() for tensor in tensors[:count]]
         results = loaded.run(*arrays, timeout=timeout)
         if len(loaded.program.outputs) == 1:
@@ -254,6 +257,11 @@ class RpcSession:
     config : HardwareConfig, str or Path, optional
         What the device must have.
 
+    Attributes
+    ----------
+    sent_bytes, received_bytes : int
+        Programs and tensors that travelled so far.
+
     Raises
     ------
     ConfigError
@@ -264,6 +272,9 @@ class RpcSession:
 
     def __init__(self, session: Any, config: HardwareConfig | str | Path | None = None) -> None:
         self.session = session
+        self.sent_bytes = 0
+        self.received_bytes = 0
+        self._residents: RpcPrograms | None = None
         self._info = json.loads(self._call("info"))
         self.config = HardwareConfig.from_dict(self._info["config"], self._info["config_name"])
         wanted = HardwareConfig.load(config) if isinstance(config, str | Path) else config
@@ -293,8 +304,25 @@ class RpcSession:
             raise DeviceError(f"cannot read {bitstream}: {error}") from error
         self._call("program_fpga", content)
 
-    def load(self, program: Program) -> Callable[..., npt.NDArray[np.generic] | Any]:
+    @property
+    def residents(self) -> RpcPrograms:
+        """Programs that this session keeps on the device: ``model.run(image, session=remote)``."""
+        if self._residents is None:
+            self._residents = RpcPrograms(self)
+        return self._residents
+
+    def load(
+        self, program: Program, parameters: Mapping[str, npt.NDArray[Any]] | None = None
+    ) -> Callable[..., npt.NDArray[np.generic] | Any]:
         """Upload a program; returns a function of its inputs that runs it, as `Program.run` does.
+
+        Parameters
+        ----------
+        program : Program
+            The program.
+        parameters : mapping, optional
+            DRAM images of inputs that are the same in all runs, by the names of their buffers:
+            they travel now, and the function takes the other inputs.
 
         Raises
         ------
@@ -303,17 +331,33 @@ class RpcSession:
         DeviceError
             If the device has no room.
         """
-        number = self._call("load_program", dumps(program))
+        fixed = parameters or {}
+        content = dumps(program)
+        images = self._upload(fixed.values())
+        number = self._call("load_program", content, json.dumps(list(fixed)), *images)
+        self.sent_bytes += len(content)
 
         def run(*arrays: npt.ArrayLike, timeout: float = 60.0) -> npt.NDArray[np.generic] | Any:
             place = self.session.cpu(0)
-            tensors = [tvm.runtime.tensor(np.ascontiguousarray(a), device=place) for a in arrays]
+            tensors = self._upload(arrays)
             outputs = [tvm.runtime.empty(b.shape, b.dtype, place) for b in program.outputs]
             self._call("run_program", number, float(timeout), *tensors, *outputs)
             results = tuple(output.numpy() for output in outputs)
+            self.received_bytes += sum(result.nbytes for result in results)
             return results[0] if len(results) == 1 else results
 
         return run
+
+    def _upload(self, arrays: Iterable[npt.ArrayLike]) -> list[Any]:
+        """Return arrays as tensors in the memory of the server."""
+        found = [np.ascontiguousarray(array) for array in arrays]
+        try:
+            place = self.session.cpu(0)
+            tensors = [tvm.runtime.tensor(array, device=place) for array in found]
+        except Exception as error:
+            raise DeviceError(f"TVM's RPC failed in an upload: {_last_line(error)}") from error
+        self.sent_bytes += sum(array.nbytes for array in found)
+        return tensors
 
     def stats(self) -> Statistics:
         """Return the counters of the device."""
@@ -347,6 +391,33 @@ class RpcSession:
 
     def __exit__(self, *_: object) -> None:
         self.session = None
+
+
+class RpcPrograms:
+    """Programs in the memory of a server, with the interface of `ResidentPrograms`.
+
+    Parameters
+    ----------
+    session : RpcSession
+        The session.
+    """
+
+    def __init__(self, session: RpcSession) -> None:
+        self._session = session
+        self._loaded: dict[int, tuple[Program, Callable[..., Any]]] = {}
+
+    def run(
+        self,
+        program: Program,
+        arrays: Sequence[npt.ArrayLike],
+        parameters: Mapping[str, npt.NDArray[Any]] | None = None,
+    ) -> tuple[npt.NDArray[Any], ...]:
+        """Run a program, which is uploaded at its first run; return all outputs."""
+        key = id(program)  # kept alive by the table itself
+        if key not in self._loaded:
+            self._loaded[key] = program, self._session.load(program, parameters)
+        result = self._loaded[key][1](*arrays)
+        return result if isinstance(result, tuple) else (result,)
 
 
 def connect(

@@ -12,11 +12,14 @@ from typer.testing import CliRunner
 import vtaops
 from vtaops import ModelError, UnsupportedError, onnx_files
 from vtaops.cli import app
+from vtaops.graph import LookupTable, evaluate
 from vtaops.quantization import run_quantization
+from vtaops.quantization.activations import functions
 from vtaops.quantization.equalize import equalize
 from vtaops.quantization.prepare import prepare
 from vtaops.quantization.probe import Probe
 from vtaops.quantization.scales import Grid, power_of_two_weight_scale
+from vtaops.relax import import_model
 
 
 def scales_of(model):
@@ -89,14 +92,20 @@ def test_a_residual_joins_the_sum_before_it_is_rounded(scales):
 
 def test_equalisation_keeps_the_function_and_brings_channels_together():
     model = prepare(onnx_files.load(small_network()))
-    weight = next(n.input[1] for n in model.graph.node if n.op_type == "Conv")
+    _, inner, *_ = (n for n in model.graph.node if n.op_type == "Conv")
+    weight = inner.input[1]
     uneven = onnx_files.initializers(model)[weight].copy()
     uneven[::2] *= 100
     onnx_files.replace_initializer(model, weight, uneven)
     block = onnx_files.load(model)
-    assert equalize(block) == 1  # inside the residual block; the stem's output has two readers
+    samples = [{"x": image[None]} for image in images(4)]
+    assert equalize(block, samples) == 15  # all but input and scores: residual, concatenation too
     x = images(1)
     assert difference(model, block, x) <= 1e-3 * np.abs(next(iter(run(model, x).values()))).max()
+    name = next(n.output[0] for n in block.graph.node if inner.output[0] in n.input)
+    probes = [Probe(each, [name]).run({"x": x})[name] for each in (model, block)]
+    before, after = (np.ptp(np.log2(each.max(axis=(0, 2, 3)))) for each in probes)
+    assert after < 3 < 6 < before
 
 
 def test_equalisation_of_a_chain_with_a_depthwise_convolution():
@@ -112,7 +121,7 @@ def test_equalisation_of_a_chain_with_a_depthwise_convolution():
         run_quantization(model, {"x": images(4, (3, 8, 8))}, equalization=wanted)
         for wanted in (False, True)
     ]
-    assert done[1].pairs == 2
+    assert done[1].equalized == 4  # two convolutions and what leaves their activations
     noise = [each.quality().outputs[0].sqnr_db for each in done]
     assert noise[1] > noise[0] + 3
     assert difference(done[0].prepared, done[1].prepared, images(1, (3, 8, 8))) < 1e-4
@@ -262,7 +271,7 @@ def test_command(tmp_path):
     shown = CliRunner().invoke(app, [*arguments, "--equalize", "--correct-bias"])
     assert shown.exit_code == 0, shown.output
     assert "SQNR" in shown.output
-    assert "1 pairs of convolutions equalised" in shown.output
+    assert "tensors equalised" in shown.output
     as_json = CliRunner().invoke(app, [*arguments, "--scales", "free", "--json"])
     report = json.loads(as_json.stdout)
     assert report["outputs"][0]["top1"] == 1
@@ -270,3 +279,77 @@ def test_command(tmp_path):
     failed = CliRunner().invoke(app, ["quantize", model, "--calibration", model, "-o", out])
     assert failed.exit_code == 1
     assert isinstance(failed.exception, ModelError)
+
+
+def hard_swish(b, y, spelled):
+    """Hard-swish and a factor and a term behind it, as one node or as files spell it out."""
+    three, six = b.constant(np.float32(3)), b.constant(np.array([6], np.float32))
+    top = b.constant(np.float32(6))
+    if not spelled:
+        y = b.add("HardSwish", y)
+    else:
+        gate = b.add("Clip", b.add("Add", y, three), b.constant(np.float32(0)), top)
+        y = b.add("Div", b.add("Mul", y, gate), six)
+    return b.add("Add", b.add("Mul", b.constant(np.array([0.7], np.float32)), y), three)
+
+
+def mobile(spelled):
+    """Convolutions with factors and terms behind them, hard-swish and uneven channels."""
+    b = Builder()
+    x = b.input([1, 3, 8, 8])
+    y = b.conv(x, 3, 8)
+    y = b.add("Mul", y, b.constant(2.0 ** np.arange(-4, 4).astype(np.float32).reshape(8, 1, 1)))
+    y = b.add("Sub", y, b.constant(np.array([0.25], np.float32)))
+    y = b.conv(hard_swish(b, y, spelled), 8, 8, group=8)
+    b.output(b.conv(hard_swish(b, y, spelled), 8, 4, kernel=1))
+    return b.model()
+
+
+@pytest.mark.parametrize("spelled", [False, True])
+def test_a_function_in_several_nodes_is_rounded_once(spelled):
+    data = {"x": images(8, (3, 8, 8))}
+    plain, even = (
+        run_quantization(mobile(spelled), data, equalization=wanted, zero_points=True)
+        for wanted in (False, True)
+    )
+    assert len(functions(even.prepared)) == 2
+    kinds = [node.op_type for node in even.prepared.graph.node]
+    assert "Sub" not in kinds  # factors and terms behind a convolution are in its weights
+    for done in (plain, even):
+        network = import_model(done.model)
+        tables = [n.op.table for n in network.nodes if isinstance(n.op, LookupTable)]
+        assert [table.ndim for table in tables] == ([2, 2] if done is even else [1, 1])
+        assert all("convolution" in n.op.kind for n in network.nodes[1:-1:2])
+        assert difference(mobile(spelled), done.prepared, images(1, (3, 8, 8))) < 1e-4
+        x = images(1, (3, 8, 8), 5)
+        (ours,), theirs = evaluate(network, x), next(iter(run(done.model, x).values()))
+        scale = network.nodes[-1].inputs[0].scale
+        assert np.abs(ours - theirs).max() <= 3 * scale
+    noise = [done.quality().outputs[0].sqnr_db for done in (plain, even)]
+    assert noise[1] > noise[0] + 2
+
+
+def test_what_others_read_is_no_inner_tensor_of_a_function():
+    b = Builder()
+    y = b.conv(b.input([1, 3, 8, 8]), 3, 8)
+    squashed = b.add("Sigmoid", y)
+    gated = b.add("Mul", y, squashed)
+    b.output(b.conv(gated, 8, 4))
+    b.output(b.conv(squashed, 8, 4))
+    model = prepare(onnx_files.load(b.model()))
+    (function,) = functions(model)  # the product of two tensors stays one
+    assert (function.root, function.end, len(function.nodes)) == (y, squashed, 1)
+
+
+def test_no_grid_is_finer_than_the_sums_rounded_to_it():
+    b = Builder()
+    y = b.conv(b.input([1, 8, 6, 6]), 8, 8, relu=True)
+    w = b.rng.standard_normal((8, 8, 1, 1)).astype(np.float32)
+    both = b.add("Concat", y, y, axis=1)
+    # The products of the two halves cancel, but for a thousandth.
+    weight = b.constant(np.concatenate([w, -w * np.float32(0.999)], axis=1))
+    b.output(b.conv(b.add("Conv", both, weight, kernel_shape=[1, 1]), 8, 4, kernel=1))
+    model = vtaops.quantize(b.model(), {"x": images(4, (8, 6, 6))})
+    for node in import_model(model).nodes:
+        scaling = getattr(node.op, "requantization", None)
+        assert scaling is None or scaling.right_shift >= 0

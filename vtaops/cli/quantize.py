@@ -57,7 +57,7 @@ def quantize(
         str, typer.Option(help="Ranges: minmax, entropy, percentile, distribution.")
     ] = "minmax",
     equalize: Annotated[
-        bool, typer.Option("--equalize", help="Bring the channels of layers to one range first.")
+        bool, typer.Option("--equalize", help="Bring the channels of tensors to one range first.")
     ] = False,
     correct_bias: Annotated[
         bool, typer.Option("--correct-bias", help="Take mean rounding errors out of the biases.")
@@ -92,7 +92,7 @@ def quantize(
     Console().print(_layers(quality, rows or len(quality.layers)))
     Console().print(_outputs(quality))
     if equalize:
-        typer.echo(f"{done.pairs} pairs of convolutions equalised")
+        typer.echo(f"{done.equalized} tensors equalised")
     typer.echo(f"{output}: QDQ model, {len(done.samples)} samples of calibration")
 
 

@@ -243,7 +243,11 @@ def _(op: ops.LeakyRelu, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
 
 @_evaluate.register
 def _(op: ops.LookupTable, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
-    return op.table[arrays[0].astype(np.int64) + 128]
+    index = arrays[0].astype(np.int64) + 128
+    if op.table.ndim == 1:
+        return op.table[index]
+    channels = along(1, index.ndim, np.arange(len(op.table)))
+    return op.table[channels, index]
 
 
 # ------------------------------------------------------------------------------ movement

@@ -25,11 +25,23 @@ if TYPE_CHECKING:
     from vtaops.model.report import ModelReport
 
 
+class RunsPrograms(Protocol):
+    """`ResidentPrograms`, or what stands for them elsewhere."""
+
+    def run(
+        self,
+        program: Program,
+        arrays: Sequence[npt.ArrayLike],
+        parameters: Mapping[str, Array] | None = None,
+    ) -> tuple[Array, ...]:
+        """Run a program, which is loaded at its first run; return all outputs."""
+
+
 class HasResidents(Protocol):
     """A session: it keeps programs in the memory of its device."""
 
     @property
-    def residents(self) -> ResidentPrograms:
+    def residents(self) -> RunsPrograms:
         """The programs."""
 
 
@@ -102,8 +114,8 @@ class Model:
         arrays : array_like
             One for each input of the graph, in order: float32 where the network takes float32.
         session : Session, optional
-            Where; by default fsim of the model's configuration. Programs and weights stay in the
-            memory of its device.
+            Where, also a session of `vtaops.rpc`; by default fsim of the model's configuration.
+            Programs and weights stay in the memory of its device.
         progress : callable, optional
             Called with a text before each stage.
 
@@ -202,7 +214,7 @@ def describe(stage: Stage) -> str:
 
 
 def _launch(
-    region: Region, values: Mapping[str, Array], residents: ResidentPrograms
+    region: Region, values: Mapping[str, Array], residents: RunsPrograms
 ) -> dict[str, Array]:
     arrays = [argument.to_device(values[argument.tensor]) for argument in region.inputs]
     made = residents.run(region.program, arrays, region.parameters)

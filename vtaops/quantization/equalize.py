@@ -1,91 +1,293 @@
-"""Cross-layer equalisation: channels of consecutive convolutions brought to one range.
+"""Equalisation: every channel of a tensor brought to one range, in a network that stays the same.
 
-Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias Correction" (ICCV 2019),
-equation 9: a channel divided by s in one layer and multiplied by s in the next gives the same
-network, since what lies between commutes with positive factors. With one scale for a whole weight
-tensor, as shifts demand, this is what makes depthwise convolutions usable.
+With one scale for a whole tensor, as VTA has it, the channel with the greatest values costs all
+others bits. A channel can be multiplied by a positive factor where it is made and divided by it
+where it is read, if what lies between commutes with factors: convolutions take them into their
+weights (Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias Correction",
+ICCV 2019), functions of one tensor (`vtaops.quantization.activations`) into constants for each
+channel.
+
+The factors come from calibration data. The channels of what a convolution makes get the geometric
+mean of equal activations and equal weights, since both are rounded; those of a function, whose
+table costs nothing, get equal activations.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vtaops.onnx_files import attributes, consumers, initializers, replace_initializer
+from vtaops.onnx_files import (
+    attributes,
+    float_tensors,
+    initializers,
+    replace_initializer,
+    require,
+)
+from vtaops.quantization.activations import Function, functions
+from vtaops.quantization.probe import Probe
+from vtaops.quantization.scales import saturated
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
-HOMOGENEOUS = frozenset({"Relu", "LeakyRelu", "MaxPool", "AveragePool", "GlobalAveragePool"})
+    from vtaops.quantization.samples import Sample
+
+    Array = np.ndarray[Any, Any]
+
+HOMOGENEOUS = frozenset(
+    {"Relu", "LeakyRelu", "MaxPool", "AveragePool", "GlobalAveragePool", "Resize", "Identity"}
+)
 """Operators f with f(s x) = s f(x) for s > 0, channel by channel."""
 
-ROUNDS = 10
+REACH = 127 / 128
+"""The range of equalised channels: just below a power of two, so that no grid wastes a bit."""
+
+MOST = 16
+"""Weights and activations of a channel pull its factor apart by at most this."""
+
+LIMIT = 1 << 8
+"""Channels are brought closer by at most this factor: what is nearly zero stays so."""
 
 
-@dataclass(frozen=True)
-class Pair:
-    """Two convolutions, the second of which alone reads the first."""
+def equalize(model: ModelProto, samples: Sequence[Sample]) -> int:
+    """Equalise a prepared model in place; return how many tensors have new channels.
 
-    first: NodeProto
-    second: NodeProto
-
-
-def equalize(model: ModelProto) -> int:
-    """Equalise all pairs of convolutions in place; return how many there are."""
-    weights = {
-        name: value.astype(np.float64)
-        for name, value in initializers(model).items()
-        if value.dtype == np.float32
-    }
-    pairs = [pair for pair in _pairs(model) if _owned(pair, weights, model)]
-    for _ in range(ROUNDS):
-        for pair in pairs:
-            _balance(pair, weights)
-    for pair in pairs:
-        for name in {*pair.first.input[1:], *pair.second.input[1:]} & set(weights):
-            replace_initializer(model, name, weights[name].astype(np.float32))
-    return len(pairs)
+    Parameters
+    ----------
+    model
+        The float model.
+    samples
+        Calibration data for the ranges of the channels.
+    """
+    network = _Network(model)
+    if not network.free.any():
+        return 0
+    factors = network.factors(_ranges(model, network, samples))
+    network.apply(factors)
+    return sum(bool(network.free[ids].any()) for name, ids in network.channels.items() if ids.size)
 
 
-def _pairs(model: ModelProto) -> list[Pair]:
-    readers = consumers(model)
-    outputs = {value.name for value in model.graph.output}
-    found = []
-    for node in model.graph.node:
-        if node.op_type != "Conv":
-            continue
-        name = node.output[0]
-        while len(after := readers.get(name, [])) == 1 and name not in outputs:
-            if after[0].op_type == "Conv" and after[0].input[0] == name:
-                found.append(Pair(node, after[0]))
-            if after[0].op_type not in HOMOGENEOUS:
-                break
-            name = after[0].output[0]
+class _Network:
+    """Which channels of which tensors must share a factor, and where factors go.
+
+    Attributes
+    ----------
+    channels
+        For each tensor the classes of its channels.
+    free
+        For each class whether it may have a factor.
+    """
+
+    def __init__(self, model: ModelProto) -> None:
+        self.model = model
+        self.constants = initializers(model)
+        self.functions = functions(model)
+        self._shapes = {
+            value.name: tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
+            for value in (*model.graph.input, *model.graph.value_info, *model.graph.output)
+        }
+        self._inside = {name for function in self.functions for name in function.nodes}
+        self._parents: list[int] = []
+        self._pinned: list[int] = []
+        self.channels: dict[str, Array] = {}
+        for value in (*model.graph.input, *model.graph.output):
+            self._pin(value.name)
+        for function in self.functions:
+            for name in (function.root, function.end):
+                self._of(name)
+                if len(self._shapes.get(name, ())) != 4:
+                    self._pin(name)
+        for node in model.graph.node:
+            if node.name not in self._inside:
+                self._tie(node)
+        classes = np.array([self._root(index) for index in range(len(self._parents))], np.int64)
+        self.channels = {name: classes[ids] for name, ids in self.channels.items()}
+        self.free = np.ones(len(classes), bool)
+        self.free[classes[self._pinned]] = False
+
+    # ------------------------------------------------------------------- ties
+
+    def _of(self, name: str) -> Array:
+        """Return the channels of a tensor; of one without channels, none."""
+        if name not in self.channels:
+            shape = self._shapes.get(name, ())
+            count = shape[1] if len(shape) in (2, 4) else 0
+            first = len(self._parents)
+            self._parents.extend(range(first, first + count))
+            self.channels[name] = np.arange(first, first + count)
+        return self.channels[name]
+
+    def _root(self, index: int) -> int:
+        while self._parents[index] != index:
+            self._parents[index] = self._parents[self._parents[index]]
+            index = self._parents[index]
+        return index
+
+    def _join(self, first: Array, second: Array) -> None:
+        for one, other in zip(first.tolist(), second.tolist(), strict=True):
+            self._parents[self._root(one)] = self._root(other)
+
+    def _pin(self, name: str) -> None:
+        self._pinned.extend(self._of(name).tolist())
+
+    def _tie(self, node: NodeProto) -> None:
+        data = [name for name in node.input if name and name not in self.constants]
+        if self.absorbs(node):
+            for name in (*data, *node.output):
+                self._of(name)
+            return
+        sizes = {len(self._of(name)) for name in (*data, *node.output)}
+        same = len(sizes) == 1 and len({len(self._shapes.get(n, ())) for n in data}) == 1
+        if (node.op_type in HOMOGENEOUS and same and len(data) == 1) or (
+            node.op_type == "Add" and same and len(data) == 2 and self._are_alike(data)
+        ):
+            for name in data:
+                self._join(self._of(name), self._of(node.output[0]))
+        elif node.op_type == "Mul" and self._is_gate(data):
+            gate = min(data, key=lambda name: int(np.prod(self._shapes[name])))
+            self._pin(gate)
+            for name in data:
+                if name != gate:
+                    self._join(self._of(name), self._of(node.output[0]))
+        elif node.op_type == "Concat" and attributes(node).get("axis") == 1 and 0 not in sizes:
+            self._join(np.concatenate([self._of(name) for name in data]), self._of(node.output[0]))
+        elif node.op_type == "Flatten" and self._shapes.get(data[0], ())[2:] == (1, 1):
+            self._join(self._of(data[0]), self._of(node.output[0]))
+        else:
+            for name in (*data, *node.output):
+                self._pin(name)
+
+    def _are_alike(self, names: Sequence[str]) -> bool:
+        return len({self._shapes.get(name) for name in names}) == 1
+
+    def _is_gate(self, names: Sequence[str]) -> bool:
+        """Whether one of two tensors has one pixel, which multiplies all pixels of the other."""
+        shapes = sorted((self._shapes.get(name, ()) for name in names), key=lambda s: s[2:])
+        return len(names) == 2 and shapes[0] == (*shapes[1][:2], 1, 1)
+
+    def absorbs(self, node: NodeProto) -> bool:
+        """Whether factors before and behind a node go into its weights."""
+        if node.op_type not in ("Conv", "ConvTranspose", "Gemm"):
+            return False
+        found = attributes(node)
+        if any(name not in self.constants for name in node.input[1:]):
+            return False
+        if node.op_type == "Gemm":
+            plain = found.get("alpha", 1.0) == found.get("beta", 1.0) == 1.0
+            return bool(plain and found.get("transB", 0) and not found.get("transA", 0))
+        return bool(node.op_type == "Conv" or found.get("group", 1) == 1)
+
+    # ---------------------------------------------------------------- factors
+
+    def factors(self, ranges: Array) -> Array:
+        """Return the factor of each class."""
+        typical = np.median(ranges[ranges > 0]) if (ranges > 0).any() else 1.0
+        reach = np.maximum(ranges, max(typical, ranges.max() / LIMIT) / LIMIT)
+        weights = np.zeros(len(ranges))
+        for node, inputs, outputs in self._products():
+            if len(outputs):
+                rows = np.abs(self._weight(node)) * self._along_inputs(node, reach[inputs])
+                sizes = rows.reshape(len(rows), -1).max(axis=1)
+                np.maximum.at(weights, outputs, sizes)
+        # A class that no convolution makes is that of a function, whose table costs nothing.
+        # Weights far smaller than what they make belong to a channel that its bias dominates, far
+        # greater ones to a channel that is nearly always zero.
+        sizes = _like(weights, reach)
+        mean = np.sqrt(np.maximum(reach, sizes / MOST) * np.maximum(sizes, reach / MOST))
+        strength = np.where(weights > 0, mean, reach)
+        factors: Array = np.where(self.free, REACH / strength, 1.0)
+        return factors
+
+    def _products(self) -> Iterator[tuple[NodeProto, Array, Array]]:
+        """Yield the nodes with weights and the classes of their inputs and outputs."""
+        for node in self.model.graph.node:
+            if node.name not in self._inside and self.absorbs(node):
+                yield node, self.channels[node.input[0]], self.channels[node.output[0]]
+
+    def _weight(self, node: NodeProto) -> Array:
+        """Return weights as float64, output channels first."""
+        weight = self.constants[node.input[1]].astype(np.float64)
+        return weight.swapaxes(0, 1) if node.op_type == "ConvTranspose" else weight
+
+    def _along_inputs(self, node: NodeProto, values: Array) -> Array:
+        """Return values of input channels so that they multiply weights, output channels first."""
+        weight = self._weight(node)
+        if not len(values):  # what is read has no channels
+            return np.ones((1,) * weight.ndim)
+        groups = attributes(node).get("group", 1)
+        each = np.repeat(values.reshape(groups, -1), len(weight) // groups, axis=0)
+        return each.reshape(*each.shape, *(1,) * (weight.ndim - 2))
+
+    def apply(self, factors: Array) -> None:
+        """Multiply by factors where channels are made, divide where they are read."""
+        done: dict[str, Array] = {}
+        for node, inputs, outputs in self._products():
+            behind = factors[outputs] if len(outputs) else np.ones(len(self._weight(node)))
+            weight = self._weight(node) / self._along_inputs(node, factors[inputs])
+            weight = weight * np.expand_dims(behind, tuple(range(1, weight.ndim)))
+            if node.op_type == "ConvTranspose":
+                weight = weight.swapaxes(0, 1)
+            values = [weight]
+            if len(node.input) == 3:
+                values.append(self.constants[node.input[2]].astype(np.float64) * behind)
+            for index, value in enumerate(values, 1):
+                node.input[index] = f"{node.output[0]}_equalized_{index}"
+                done[node.input[index]] = value
+        for name, value in done.items():
+            replace_initializer(self.model, name, value.astype(np.float32))
+        for function in self.functions:
+            self._scale_function(function, factors)
+
+    def _scale_function(self, function: Function, factors: Array) -> None:
+        """Let a function undo the factors of what it reads, and apply those of what it makes."""
+        make = require("onnx").helper.make_node
+        nodes = {node.name: node for node in self.model.graph.node}
+        place = list(self.model.graph.node).index(nodes[function.nodes[0]])
+        before, behind = (
+            factors[self.channels[name]].reshape(1, -1, 1, 1).astype(np.float32)
+            for name in (function.root, function.end)
+        )
+        if before.size and (before != 1).any():
+            name = f"{function.root}_unscaled_{function.end}"
+            replace_initializer(self.model, f"{name}_factor", 1 / before)
+            inner = [nodes[each] for each in function.nodes]
+            for node in inner:
+                for index, read in enumerate(node.input):
+                    if read == function.root:
+                        node.input[index] = name
+            added = make("Mul", [function.root, f"{name}_factor"], [name], name=f"{name}_node")
+            self.model.graph.node.insert(place, added)
+        if behind.size and (behind != 1).any():
+            name = f"{function.end}_unscaled"
+            replace_initializer(self.model, f"{name}_factor", behind)
+            last = next(node for node in nodes.values() if function.end in node.output)
+            last.output[0] = name
+            place = list(self.model.graph.node).index(last)
+            added = make("Mul", [name, f"{name}_factor"], [function.end], name=f"{name}_node")
+            self.model.graph.node.insert(place + 1, added)
+
+
+def _like(values: Array, reach: Array) -> Array:
+    """Return values scaled so that they are typically as great as the ranges."""
+    made = values > 0
+    return values * np.median(reach[made]) / np.median(values[made]) if made.any() else values
+
+
+def _ranges(model: ModelProto, network: _Network, samples: Sequence[Sample]) -> Array:
+    """Return the greatest magnitude that each class of channels takes."""
+    entering = saturated(model)
+    shown = [
+        name
+        for name in float_tensors(model)
+        if name in network.channels and network.channels[name].size and name not in entering
+    ]
+    probe = Probe(model, shown, exact=False)
+    found = np.zeros(len(network.free))
+    for sample in samples:
+        for name, value in probe.run(sample).items():
+            axes = tuple(axis for axis in range(value.ndim) if axis != 1)
+            np.maximum.at(found, network.channels[name], np.abs(value).max(axis=axes))
     return found
-
-
-def _owned(pair: Pair, weights: dict[str, np.ndarray[Any, Any]], model: ModelProto) -> bool:
-    """Whether the weights are constants that nobody else uses and the groups are simple."""
-    readers = consumers(model)
-    names = [*pair.first.input[1:], pair.second.input[1]]
-    if not all(name in weights and len(readers[name]) == 1 for name in names):
-        return False
-    groups = attributes(pair.second).get("group", 1)
-    return bool(groups == 1 or weights[pair.second.input[1]].shape[:2] == (groups, 1))
-
-
-def _balance(pair: Pair, weights: dict[str, np.ndarray[Any, Any]]) -> None:
-    first, second = pair.first.input[1], pair.second.input[1]
-    depthwise = weights[second].shape[1] == 1 and attributes(pair.second).get("group", 1) > 1
-    axis = 0 if depthwise else 1
-    ours = np.abs(weights[first]).max(axis=(1, 2, 3))
-    theirs = np.abs(weights[second]).max(axis=tuple({0, 1, 2, 3} - {axis}))
-    usable = (ours > 0) & (theirs > 0)
-    factor = np.ones_like(ours)
-    factor[usable] = np.sqrt(ours[usable] / theirs[usable])
-    weights[first] /= factor.reshape(-1, 1, 1, 1)
-    if len(pair.first.input) == 3:
-        weights[pair.first.input[2]] /= factor
-    weights[second] *= np.expand_dims(factor, tuple({0, 1, 2, 3} - {axis}))

@@ -20,6 +20,7 @@ from vtaops.onnx_files import (
     producers,
     require,
 )
+from vtaops.quantization.activations import functions
 from vtaops.quantization.correction import correct_biases
 from vtaops.quantization.equalize import equalize
 from vtaops.quantization.prepare import prepare
@@ -29,10 +30,10 @@ from vtaops.quantization.samples import Calibration, Sample, first_shapes, load_
 from vtaops.quantization.scales import (
     Grid,
     calibrated_ranges,
-    constants_on_grids,
     free_grids,
+    no_finer_than_sums,
     power_of_two_grids,
-    power_of_two_weight_scale,
+    power_of_two_weight_scales,
     shared_ranges,
 )
 
@@ -80,14 +81,14 @@ class Quantization:
         The float model whose tensors it quantises: optimised, and equalised if that was asked for.
     samples
         The calibration data.
-    pairs
-        Convolutions that were equalised with the next one.
+    equalized
+        Tensors whose channels were equalised.
     """
 
     model: ModelProto
     prepared: ModelProto
     samples: list[Sample]
-    pairs: int = 0
+    equalized: int = 0
 
     def quality(self) -> Quality:
         """Compare every layer with the float model on the calibration data."""
@@ -125,7 +126,7 @@ def quantize(
     method
         How ranges follow from calibration: "minmax", "entropy", "percentile", "distribution".
     equalization
-        Bring the channels of consecutive convolutions to one range first.
+        Bring the channels of each tensor to one range first; the float network stays the same.
     bias_correction
         Take the mean error of rounded weights out of the biases.
     shapes
@@ -173,14 +174,15 @@ def run_quantization(
     source, samples = _load(model, calibration, shapes)
     _refuse_quantized(source)
     prepared = prepare(source)
-    pairs = equalize(prepared) if equalization else 0
+    equalized = equalize(prepared, samples) if equalization else 0
     ranges = calibrated_ranges(prepared, samples, method)
     ranges, groups = shared_ranges(prepared, ranges)
     if scales == "pow2":
         grids = power_of_two_grids(prepared, samples, ranges, groups, zero_points=asymmetric)
+        grids = no_finer_than_sums(prepared, grids, groups)
     else:
         grids = free_grids(ranges, zero_points=asymmetric)
-    done = Quantization(_insert_pairs(prepared, grids, scales), prepared, samples, pairs)
+    done = Quantization(_insert_pairs(prepared, grids, scales), prepared, samples, equalized)
     if bias_correction:
         correct_biases(prepared, done.model, samples)
         done = replace(done, model=_insert_pairs(prepared, grids, scales))
@@ -235,6 +237,7 @@ def _insert_pairs(model: ModelProto, grids: dict[str, Grid], scales: Scales) -> 
         "ActivationSymmetric": all(grid.symmetric for grid in grids.values()),
         "WeightSymmetric": True,
         "QDQDisableWeightAdjustForInt32Bias": scales == "pow2",
+        "ForceQuantizeNoInputCheck": True,  # also what moves data behind a float operator
         "TensorQuantOverrides": _weights(model, grids) if scales == "pow2" else {},
     }
     quantizer = require("onnxruntime.quantization.qdq_quantizer").QDQQuantizer(
@@ -245,7 +248,7 @@ def _insert_pairs(model: ModelProto, grids: dict[str, Grid], scales: Scales) -> 
         ort.QuantType.QInt8,
         calibrate.TensorsData(calibrate.CalibrationMethod.MinMax, data),
         [],
-        [],
+        [name for function in functions(model) for name in function.nodes],
         QUANTIZED,
         options,
     )
@@ -265,22 +268,17 @@ def _insert_pairs(model: ModelProto, grids: dict[str, Grid], scales: Scales) -> 
 
 def _weights(model: ModelProto, grids: dict[str, Grid]) -> dict[str, list[dict[str, Any]]]:
     """Return power-of-two scales for all constants, as ONNX Runtime takes them."""
-    constants, kind = initializers(model), require("onnxruntime.quantization").QuantType.QInt8
-    found = {}
-    for name, node in constants_on_grids(model).items():
-        least = 0.0
-        if node.op_type in ("Conv", "ConvTranspose", "Gemm") and len(node.input) == 3:
-            bias = constants.get(node.input[2], np.zeros(1))
-            data = grids[node.input[0]].scale if node.input[0] in grids else 1.0
-            least = float(np.abs(bias).max()) / (2**31 - 1) / data
-        found[name] = [
+    kind = require("onnxruntime.quantization").QuantType.QInt8
+    return {
+        name: [
             {
-                "scale": np.array(power_of_two_weight_scale(constants[name], least), np.float32),
+                "scale": np.array(scale, np.float32),
                 "zero_point": np.array(0, np.int8),
                 "quant_type": kind,
             }
         ]
-    return found
+        for name, scale in power_of_two_weight_scales(model, grids).items()
+    }
 
 
 def _check_powers_of_two(model: ModelProto) -> None:

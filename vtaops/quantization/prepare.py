@@ -1,7 +1,8 @@
 """The float graph before it is quantised: optimised, and in the operators that VTA has.
 
 Every rewrite keeps the function of the model: a sum of two becomes an addition, a batch norm that
-no convolution takes in becomes a depthwise 1x1 convolution, a mean over the image a global average.
+no convolution takes in becomes a depthwise 1x1 convolution, a mean over the image a global average;
+factors and terms behind a convolution move into it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 
 from vtaops.errors import ModelError
 from vtaops.onnx_files import attributes, initializers, replace_initializer, require
+from vtaops.quantization.affine import fold_affine
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -45,6 +47,7 @@ def prepare(model: ModelProto) -> ModelProto:
     nodes = [new for node in prepared.graph.node for new in _rewritten(prepared, node)]
     del prepared.graph.node[:]
     prepared.graph.node.extend(nodes)
+    fold_affine(prepared)
     _name_nodes(prepared)
     result: ModelProto = onnx.shape_inference.infer_shapes(prepared)
     return result

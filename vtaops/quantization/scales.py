@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -208,6 +208,41 @@ def power_of_two_grids(
                     np.square(flat - grid.rounded(flat)).sum() for grid in candidates[groups[name]]
                 ]
     return {name: candidates[groups[name]][int(np.argmin(errors[groups[name]]))] for name in ranges}
+
+
+def power_of_two_weight_scales(model: ModelProto, grids: dict[str, Grid]) -> dict[str, float]:
+    """Return the power-of-two scales of all constants that quantised operators read."""
+    constants, found = initializers(model), {}
+    for name, node in constants_on_grids(model).items():
+        least = 0.0
+        if node.op_type in ("Conv", "ConvTranspose", "Gemm") and len(node.input) == 3:
+            bias = constants.get(node.input[2], np.zeros(1))
+            data = grids[node.input[0]].scale if node.input[0] in grids else 1.0
+            least = float(np.abs(bias).max()) / (2**31 - 1) / data
+        found[name] = power_of_two_weight_scale(constants[name], least)
+    return found
+
+
+def no_finer_than_sums(
+    model: ModelProto, grids: dict[str, Grid], groups: dict[str, str]
+) -> dict[str, Grid]:
+    """Make the grids of results as coarse as the sums that are rounded to them.
+
+    Where great products cancel, the grid that suits the result is finer than the steps of the sums:
+    that gains nothing, and needs a shift to the left, which hardware has not.
+    """
+    found, scales = dict(grids), power_of_two_weight_scales(model, grids)
+    for node in model.graph.node:
+        if node.op_type not in ("Conv", "ConvTranspose", "Gemm", "MatMul"):
+            continue
+        data, weight, result = node.input[0], node.input[1], node.output[0]
+        if weight in scales and data in found and result in found:
+            steps = found[data].scale * scales[weight]
+            if steps > found[result].scale:
+                group = groups[result]
+                for name in (n for n, g in groups.items() if g == group):
+                    found[name] = replace(found[name], scale=steps)
+    return found
 
 
 def power_of_two_weight_scale(weight: np.ndarray[Any, Any], least: float = 0.0) -> float:

@@ -1,4 +1,7 @@
-"""Functions of one value: any chain of elementwise operators as a table of 256 results."""
+"""Functions of one value: any chain of elementwise operators as a table of 256 results.
+
+Constants may differ from channel to channel: then there is a table for each.
+"""
 
 from __future__ import annotations
 
@@ -64,12 +67,16 @@ def argument_of(value: Value) -> Value | None:
 
 
 def apply(value: Value, argument: Value, x: Array) -> Array:
-    """Return the function's results for the values `x` of its argument."""
+    """Return the function's results for the values `x` of its argument.
+
+    `x` has one axis; so has the result, or a first one for channels that differ.
+    """
     if value is argument:
         return x
     constant = real(value)
     if constant is not None:
-        return constant.reshape(()).astype(np.float32)
+        shape = () if constant.size == 1 else (-1, 1)
+        return constant.reshape(shape).astype(np.float32)
     arguments = [apply(operand, argument, x) for operand in value.args]
     with np.errstate(all="ignore"):
         return np.asarray(ELEMENTWISE[value.op](value, *arguments), np.float32)
@@ -85,7 +92,7 @@ def names(value: Value, argument: Value) -> list[str]:
 def _arguments(value: Value, shape: tuple[int, ...], depth: int) -> set[Value] | None:
     constant = real(value)
     if constant is not None:
-        return set() if constant.size == 1 else None
+        return set() if constant.size == 1 or _is_per_channel(constant, shape) else None
     if value.shape != shape:
         return None
     if value.op == "dequantize":
@@ -99,3 +106,9 @@ def _arguments(value: Value, shape: tuple[int, ...], depth: int) -> set[Value] |
             return None
         found |= inner
     return found
+
+
+def _is_per_channel(constant: Array, shape: tuple[int, ...]) -> bool:
+    """Whether a constant is one value for each channel (axis 1) of a tensor."""
+    padded = (1,) * (len(shape) - constant.ndim) + constant.shape
+    return len(shape) > 1 and padded == (1, shape[1], *(1,) * (len(shape) - 2))

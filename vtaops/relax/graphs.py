@@ -20,6 +20,9 @@ from vtaops.relax.values import Body, Value, read
 
 FLOAT = "the model is not quantised: see vtaops.quantize and the command vtaops quantize"
 
+NO_OPERATOR = "VTA has no operator "
+BETWEEN_FLOATS = ": not between quantised tensors"
+
 
 def to_graph(mod: Any, name: str = "network") -> Graph:
     """Translate a Relax module in normal form (see `vtaops.relax.to_relax`) to an integer graph.
@@ -115,8 +118,8 @@ class ValuePlan:
         if not self._quantised_model:
             return FLOAT
         if value.op in RULES or value.op == "split":
-            return f"{value.op} is not between quantised tensors"
-        return f"VTA has no operator {value.op}"
+            return f"{value.op}{BETWEEN_FLOATS}"
+        return f"{NO_OPERATOR}{value.op}"
 
     def _phase(self, value: Value) -> int:
         if value in self.sources:
@@ -128,6 +131,24 @@ class ValuePlan:
             for argument in value.args
         )
         return max(phases, default=0)
+
+
+def _joined(reasons: Iterable[str]) -> str:
+    """Return reasons as one text; operators with the same obstacle together."""
+    shared: dict[str, list[str]] = {BETWEEN_FLOATS: [], NO_OPERATOR: []}
+    others = []
+    for reason in dict.fromkeys(reasons):
+        if reason.endswith(BETWEEN_FLOATS):
+            shared[BETWEEN_FLOATS].append(reason.removesuffix(BETWEEN_FLOATS))
+        elif reason.startswith(NO_OPERATOR):
+            shared[NO_OPERATOR].append(reason.removeprefix(NO_OPERATOR))
+        else:
+            others.append(reason)
+    if names := shared[NO_OPERATOR]:
+        others.append(NO_OPERATOR + ", ".join(names))
+    if names := shared[BETWEEN_FLOATS]:
+        others.append(", ".join(names) + BETWEEN_FLOATS)
+    return "; ".join(others)
 
 
 def _grid_or_none(value: Value) -> Affine | None:
@@ -226,7 +247,7 @@ class _Emitter:
         )
         function = RelaxFunction(host_module(self._mod, inputs, bindings, outputs))
         shapes = tuple(Tensor("-", v.shape, _dtype(v)) for v in outputs)
-        reasons = "; ".join(dict.fromkeys(plan.reasons[v] for v in group))
+        reasons = _joined(plan.reasons[v] for v in group)
         operators = tuple(dict.fromkeys(v.op for v in group))
         op = Host(function, shapes, operators, reasons)
         tensors = self.graph.add_many(op, *(self._float(v) for v in inputs))

@@ -166,7 +166,25 @@ def _integer_product(writer: _Writer, node: NodeProto) -> None:
     writer.add("Cast", [result], node.output, to=require("onnx").TensorProto.INT32)
 
 
+def _pad(writer: _Writer, node: NodeProto) -> None:
+    """Zeros around an image: a mean over one pixel that counts its padding.
+
+    TVM's front end writes a Pad as a function of loops, which says no more what it is.
+    """
+    amount = writer.constants.get(node.input[2], 0) if len(node.input) > 2 else 0
+    pads = writer.constants.get(node.input[1])
+    mode = attributes(node).get("mode", b"constant")
+    plain = len(node.input) < 4 and mode in (b"constant", "constant") and not np.any(amount)
+    if not plain or pads is None or pads.size != 8 or pads.min() < 0 or pads[[0, 1, 4, 5]].any():
+        writer.nodes.append(node)
+        return
+    sides = [int(side) for side in pads[[2, 3, 6, 7]]]
+    options = {"kernel_shape": [1, 1], "pads": sides, "count_include_pad": 1}
+    writer.add("AveragePool", node.input[:1], node.output, **options)
+
+
 _REWRITES: dict[str, Callable[[_Writer, NodeProto], None]] = {
+    "Pad": _pad,
     "QLinearConv": _conv,
     "QLinearMatMul": _matmul,
     "QGemm": _gemm,

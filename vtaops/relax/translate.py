@@ -207,6 +207,8 @@ def _average_pool(value: Value, target: ResultRange) -> Source:
     padding, more = _pool_padding(value)
     if more and attrs.count_include_pad:
         raise NotTranslated("an average pool that rounds up and counts its padding")
+    if kernel == strides == (1, 1) and attrs.count_include_pad:
+        return _moved(Pad(padding), translate(value.args[0], target))
     excluded = not attrs.count_include_pad and any(padding)
     return _average(
         value.args[0],
@@ -269,7 +271,7 @@ def _table(value: Value, argument: Value, target: ResultRange) -> Source:
     table = np.clip(steps + target.grid.zero_point, target.low, target.high).astype(np.int8)
     name = "-".join(dict.fromkeys(part.removeprefix("nn.") for part in names(value, argument)))
     op = LookupTable(table, target.grid.zero_point, name)
-    return step(op, Leaf(argument.args[0], grid), scale=target.grid.scale)
+    return step(op, translate(argument.args[0], ResultRange(grid)), scale=target.grid.scale)
 
 
 # ---------------------------------------------------------------------- what clips

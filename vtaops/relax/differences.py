@@ -1,0 +1,271 @@
+"""Layer by layer against ONNX Runtime: every difference with its cause.
+
+Each layer of a QDQ model, from the quantised tensors that it reads to the one that it writes, is
+imported alone and gets the integers that ONNX Runtime computed. So a difference is made in that
+layer, and ONNX Runtime's value before rounding tells why. By induction over the layers, the
+difference of the whole network is what these become on their way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vtaops import onnx_files
+from vtaops.graph import Add, AveragePool, Convolution, Graph, Host, Node, evaluate
+from vtaops.quantization.probe import Probe
+from vtaops.relax.importing import import_model
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
+
+    Array = np.ndarray[Any, Any]
+
+MULTIPLIER_ERROR = 2.0**-16
+"""Greatest relative error of a multiplier of 16 bits (docs/quantization.md)."""
+
+FLOAT_ERROR = 2.0**-21
+"""What float32 sums of ONNX Runtime are off by, relatively, at scales that are no power of two."""
+
+FACTOR_ERROR = 1 / 128
+"""Greatest relative error of the factor of an average with shifts alone."""
+
+SUM_ERROR = 2.0**-15
+"""Greatest relative error of the factors of an addition."""
+
+
+@dataclass(frozen=True)
+class LayerDifference:
+    """One layer.
+
+    Attributes
+    ----------
+    tensor
+        The quantised tensor that it writes, by its name in the file.
+    operators
+        Kinds of the integer operators that compute it.
+    values
+        Elements of the tensor.
+    ties
+        Differences where ONNX Runtime rounded an exact half to even, which goes up here.
+    multipliers
+        Differences where its value is as close to a half as the error of the multiplier.
+    factors
+        Differences within the error of an integer factor or term: of an average with shifts alone,
+        of a residual or an addition whose ratio of scales is no power of two, of a bias that the
+        file has in floating point and the sums in their own steps.
+    unexplained
+        All other differences.
+    """
+
+    tensor: str
+    operators: tuple[str, ...]
+    values: int
+    ties: int = 0
+    multipliers: int = 0
+    factors: int = 0
+    unexplained: int = 0
+
+    @property
+    def differences(self) -> int:
+        """All elements that differ."""
+        return self.ties + self.multipliers + self.factors + self.unexplained
+
+
+def trace_differences(
+    model: str | Path | ModelProto, sample: Mapping[str, Array]
+) -> list[LayerDifference]:
+    """Compare the integer executor with ONNX Runtime on one sample, each layer for itself.
+
+    Parameters
+    ----------
+    model
+        A QDQ model.
+    sample
+        An array for each input.
+
+    Returns
+    -------
+    list of LayerDifference
+        In the order of the model. Layers that compute in floating point, and the first rounding of
+        an input, are left out: there is nothing to compare.
+
+    Raises
+    ------
+    ModelError, UnsupportedError
+        As `import_model`.
+    """
+    loaded = onnx_files.load(model)
+    constants = onnx_files.initializers(loaded)
+    layers = [
+        layer
+        for node in loaded.graph.node
+        if node.op_type == "QuantizeLinear" and (layer := _Layer.ending_in(node, loaded, constants))
+    ]
+    names = {n for layer in layers for n in (*layer.inputs, layer.before, layer.result)}
+    inputs = {value.name for value in loaded.graph.input}
+    values = {**sample, **Probe(loaded, sorted(names - inputs)).run(dict(sample))}
+    return [found for layer in layers if (found := layer.compare(loaded, values, constants))]
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """A part of a model: from quantised tensors to the next one."""
+
+    rounding: NodeProto
+    nodes: tuple[NodeProto, ...]
+    inputs: tuple[str, ...]
+
+    @property
+    def before(self) -> str:
+        """The float tensor that is rounded."""
+        return str(self.rounding.input[0])
+
+    @property
+    def result(self) -> str:
+        """The quantised tensor."""
+        return str(self.rounding.output[0])
+
+    @staticmethod
+    def ending_in(
+        rounding: NodeProto, model: ModelProto, constants: Mapping[str, Array]
+    ) -> _Layer | None:
+        """Return the layer that a rounding ends, or None if it begins in floating point."""
+        writers = onnx_files.producers(model)
+        found: dict[str, NodeProto] = {}
+        inputs: dict[str, None] = {}
+        stack = [rounding.output[0]]
+        while stack:
+            name = stack.pop()
+            node = writers.get(name)
+            if name in constants or not name or name in found:
+                continue
+            if node is None:
+                return None
+            found[name] = node
+            data = node.input[0]
+            if node.op_type == "DequantizeLinear" and data not in constants:
+                inputs[data] = None
+            else:
+                stack.extend(node.input)
+        inside = {id(node) for node in found.values()}
+        nodes = tuple(node for node in model.graph.node if id(node) in inside)
+        return _Layer(rounding, nodes, tuple(inputs)) if inputs else None
+
+    def compare(
+        self, model: ModelProto, values: Mapping[str, Array], constants: Mapping[str, Array]
+    ) -> LayerDifference | None:
+        """Return what differs; None if the layer has operators that stay in floating point."""
+        graph = import_model(self._alone(model, values))
+        operators = [node.op for node in graph.nodes]
+        if any(isinstance(op, Host) and "astype" not in op.operators for op in operators):
+            return None
+        (ours,) = evaluate(graph, *(self._real(name, values, constants) for name in self.inputs))
+        scale = constants[self.rounding.input[1]].astype(np.float64)
+        zero = constants[self.rounding.input[2]].astype(np.int64)
+        exact = values[self.before].astype(np.float64) / scale
+        theirs, mine = values[self.result].astype(np.int64), ours.astype(np.int64)
+        differs = mine != theirs
+        low, high = np.iinfo(values[self.result].dtype).min, np.iinfo(values[self.result].dtype).max
+        # How far our integer is from ONNX Runtime's value, where that is not saturated.
+        distance = np.abs(np.clip(exact, low - zero, high - zero) - (mine - zero))
+        near = np.abs(exact) * (MULTIPLIER_ERROR + FLOAT_ERROR) + FLOAT_ERROR
+        far = near + sum(_factor_error(node, scale, exact) for node in graph.nodes)
+        if not self._has_integer_biases(constants):
+            far = far + 0.5 * max((_step_of_sums(node) for node in graph.nodes), default=0.0)
+        ties = differs & (distance == 0.5) & (mine > theirs)
+        multipliers = differs & ~ties & (distance <= 0.5 + near) & (not shifts_only(graph))
+        factors = differs & ~ties & ~multipliers & (distance <= 0.5 + far)
+        rest = differs & ~ties & ~multipliers & ~factors
+        counts = (int(each.sum()) for each in (ties, multipliers, factors, rest))
+        kinds = tuple(dict.fromkeys(op.kind for op in operators))
+        return LayerDifference(self.result, kinds, mine.size, *counts)
+
+    def _has_integer_biases(self, constants: Mapping[str, Array]) -> bool:
+        """Whether all that is added to sums is on their grid already."""
+        integers = {
+            node.output[0]
+            for node in self.nodes
+            if node.op_type == "DequantizeLinear"
+            and node.input[0] in constants
+            and constants[node.input[0]].dtype == np.int32
+        }
+        fixed = {*constants, *(n.output[0] for n in self.nodes if n.input[0] in constants)}
+        for node in self.nodes:
+            if node.op_type in ("Conv", "ConvTranspose", "Gemm"):
+                if len(node.input) == 3 and node.input[2] not in integers:
+                    return False
+            elif node.op_type in ("Add", "Sub") and fixed.intersection(node.input):
+                return False
+        return True
+
+    def _reader(self, name: str) -> NodeProto:
+        """Return the node that dequantises an input."""
+        return next(node for node in self.nodes if node.input[0] == name)
+
+    def _real(
+        self, name: str, values: Mapping[str, Array], constants: Mapping[str, Array]
+    ) -> Array:
+        """Return an input as real values, which round to its integers again."""
+        scale, zero = (constants[each] for each in self._reader(name).input[1:])
+        real: Array = (values[name].astype(np.float32) - zero.astype(np.float32)) * scale
+        return real
+
+    def _alone(self, model: ModelProto, values: Mapping[str, Array]) -> ModelProto:
+        """Return the layer as a model whose inputs are rounded to the grids they lie on."""
+        onnx = onnx_files.require("onnx")
+        read = {name for node in self.nodes for name in node.input}
+        make = onnx.helper.make_node
+        roundings = [
+            make("QuantizeLinear", [_real_name(name), *self._reader(name).input[1:]], [name])
+            for name in self.inputs
+        ]
+
+        def value(name: str, array: Array, kind: type) -> Any:
+            dtype = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+            return onnx.helper.make_tensor_value_info(name, dtype, array.shape)
+
+        result = values[self.result]
+        graph = onnx.helper.make_graph(
+            [*roundings, *self.nodes],
+            "layer",
+            [value(_real_name(name), values[name], np.float32) for name in self.inputs],
+            [value(self.result, result, result.dtype.type)],
+            [tensor for tensor in model.graph.initializer if tensor.name in read],
+        )
+        return onnx.helper.make_model(
+            graph, opset_imports=model.opset_import, ir_version=model.ir_version
+        )
+
+
+def shifts_only(graph: Graph) -> bool:
+    """Whether all operators of a graph round by shifts: then they are exact but for halves."""
+    scalings = [getattr(node.op, "requantization", None) for node in graph.nodes]
+    return all(s is None or s.right_shift is not None for s in scalings)
+
+
+def _factor_error(node: Node, scale: Array, exact: Array) -> Array | float:
+    """Return by how many steps of the result its integer factors may put an operator off."""
+    op = node.op
+    if isinstance(op, AveragePool):
+        return np.abs(exact) * FACTOR_ERROR
+    if isinstance(op, Convolution) and op.residual_factor is not None:
+        reach = 255 * node.inputs[1].scale / scale
+        return float(reach / (2 * op.residual_factor.min()))
+    if isinstance(op, Add):
+        return float(sum(255 * t.scale for t in node.inputs) / scale * SUM_ERROR)
+    return 0.0
+
+
+def _step_of_sums(node: Node) -> float:
+    """Return the step of an operator's sums in steps of its result."""
+    scaling = getattr(node.op, "requantization", None)
+    return 0.0 if scaling is None else float((scaling.multiplier / 2.0**scaling.shift).max())
+
+
+def _real_name(name: str) -> str:
+    return f"{name}_real"
