@@ -6,11 +6,14 @@ in a `ResultStore`. `search` finds fronts of large spaces; `Problem` is the same
 """
 
 from vtaops.explore.area import area, share
+from vtaops.explore.cluster import dask_executor
 from vtaops.explore.design import MACHINE_AXES, Design, Space
 from vtaops.explore.energy import Energy, energy
 from vtaops.explore.engine import Engine, InThisProcess, process_pool
 from vtaops.explore.front import OBJECTIVES, front, front_by_bound
 from vtaops.explore.network import Network
+from vtaops.explore.problem import SEARCHES, Problem, Worth
+from vtaops.explore.search import Found, search
 from vtaops.explore.shortlist import EFFORTS, Effort, Ranking, Shortlist, shortlist
 from vtaops.explore.store import ResultStore
 from vtaops.explore.sweep import LayerResult, Point, sweep
@@ -20,27 +23,33 @@ __all__ = [
     "EFFORTS",
     "MACHINE_AXES",
     "OBJECTIVES",
+    "SEARCHES",
     "Design",
     "Effort",
     "Energy",
     "Engine",
+    "Found",
     "InThisProcess",
     "LayerResult",
     "Network",
     "Point",
+    "Problem",
     "Question",
     "Ranking",
     "ResultStore",
     "Shortlist",
     "Space",
     "Verdict",
+    "Worth",
     "answer",
     "area",
+    "dask_executor",
     "energy",
     "front",
     "front_by_bound",
     "model_version",
     "process_pool",
+    "search",
     "share",
     "shortlist",
     "sweep",

@@ -121,11 +121,12 @@ def front_by_bound(
         waiting = [
             guess
             for guess in waiting[batch:]
-            if not any(beats(cost, _least(guess, objectives)) for cost in reached)
+            if not any(beats(cost, least_costs(guess, objectives)) for cost in reached)
         ]
     best = front(timed.values(), objectives)
     return sorted(best, key=lambda point: order[point.design]), len(timed)
 
 
-def _least(guess: Point, objectives: Sequence[str]) -> Costs:
+def least_costs(guess: Point, objectives: Sequence[str]) -> Costs:
+    """Return what the objectives of a point cannot go below, whatever its tilings."""
     return tuple(_LEAST[name](guess) for name in objectives)
