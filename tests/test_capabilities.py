@@ -83,6 +83,7 @@ USES = {
     Feature.ACC_8BIT: [one_row(Load, Memory.ACC_8BIT, 0, 0, 1)],
     Feature.LONG_SHIFT: [alu(AluOp.SHR, 16)],
     Feature.TENSOR_SHIFT: [alu(AluOp.SHR)],
+    Feature.EMPTY_ROWS: [replace(one_row(Load, Memory.ACC, 0, 0, 1), y_size=0, y_pad_top=1)],
 }
 
 

@@ -34,6 +34,8 @@ class Feature(str, Enum):
     """The ALU shifts by immediates outside -15..15; others read 5 signed bits."""
     TENSOR_SHIFT = "tensor_shift"
     """The ALU shifts each lane by an operand of its own."""
+    EMPTY_ROWS = "empty_rows"
+    """A LOAD writes padding alone (y_size 0); upstream's Chisel waits for its data for ever."""
     ALU_BATCH = "alu_batch"
     """The ALU works on all rows of a tile; others on the first alone."""
 
@@ -46,7 +48,8 @@ class Capabilities:
     ----------
     name : str
         What it describes.
-    weight_padding, acc_padding, mul, acc_8bit, long_shift, tensor_shift, alu_batch : bool
+    weight_padding, acc_padding, mul, acc_8bit : bool
+    long_shift, tensor_shift, empty_rows, alu_batch : bool
         Whether it has the `Feature` of that value.
     micro_ops : int
         Micro-ops that fit its memory, if fewer than the configuration says; 0: as configured.
@@ -67,6 +70,7 @@ class Capabilities:
     acc_8bit: bool = False
     long_shift: bool = False
     tensor_shift: bool = False
+    empty_rows: bool = False
     alu_batch: bool = True
     micro_ops: int = 0
     token_capacity: int = 255
@@ -107,6 +111,7 @@ FULL = Capabilities(
     acc_8bit=True,
     long_shift=True,
     tensor_shift=True,
+    empty_rows=True,
     token_capacity=0,
     far_shift=True,
 )

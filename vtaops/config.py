@@ -420,7 +420,9 @@ class HardwareConfig:
 
     def _check_extensions(self) -> None:
         names = self.extensions
-        if not isinstance(names, list | tuple) or any(name not in EXTENSIONS for name in names):
+        if not isinstance(names, list | tuple) or any(
+            name not in list(EXTENSIONS) for name in names
+        ):
             raise ConfigError(
                 f"EXTENSIONS is {names!r}; it must be a list of some of {', '.join(EXTENSIONS)}"
             )

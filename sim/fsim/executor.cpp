@@ -54,6 +54,7 @@ void Executor::require_supported(const Instruction& in) const {
     const bool acc = memory == Memory::Acc || memory == Memory::Acc8Bit;
     if (acc && pads && !limits_.acc_padding) missing = "accumulator padding";
     if (memory == Memory::Acc8Bit && !limits_.acc_8bit) missing = "8-bit accumulator loads";
+    if (in.x_size && !in.y_size && !limits_.empty_rows) missing = "loads of padding alone";
   }
   if (in.is(Opcode::Alu)) {
     const auto op = static_cast<AluOp>(in.alu_op);

@@ -13,6 +13,7 @@ struct Limits {
   bool acc_8bit = true;
   bool long_shift = true;
   bool tensor_shift = true;
+  bool empty_rows = true;
   bool alu_batch = true;
   bool separate_out = false;   // STORE reads a memory that the ALU and accumulating GEMMs write
   int64_t micro_ops = 0;       // 0: as many as the micro-op memory holds

@@ -61,6 +61,7 @@ fsim::Limits limits_of(const nb::dict& values) {
   limits.acc_8bit = flag("acc_8bit");
   limits.long_shift = flag("long_shift");
   limits.tensor_shift = flag("tensor_shift");
+  limits.empty_rows = flag("empty_rows");
   limits.alu_batch = flag("alu_batch");
   limits.separate_out = flag("separate_out");
   limits.micro_ops = nb::cast<int64_t>(values["micro_ops"]);

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from helpers.boards import ARRAYS, CONFIG, EXPECTED, OP, serving
+from helpers.tsim_support import needs_tools
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -88,9 +89,16 @@ def message(text: bytes, payload: bytes = b"") -> bytes:
 # ------------------------------------------------------------------------------ long runs
 
 
+SIMULATORS = ["fsim", pytest.param("tsim", marks=needs_tools)]
+
+
+@pytest.mark.parametrize("simulator", SIMULATORS)
 @pytest.mark.parametrize("design", list(RegisterMap))
-def test_a_run_ends_at_its_timeout_and_the_next_one_works(design):
-    with serving(design=design) as server, RemoteDevice(server.address) as device:
+def test_a_run_ends_at_its_timeout_and_the_next_one_works(design, simulator):
+    with (
+        serving(design=design, simulator=simulator) as server,
+        RemoteDevice(server.address) as device,
+    ):
         with LoadedProgram(endless_program(), device) as loaded:
             start = time.monotonic()
             with pytest.raises(DeviceTimeout, match=r"FINISH within 0\.2 s"):
@@ -100,9 +108,10 @@ def test_a_run_ends_at_its_timeout_and_the_next_one_works(design):
             assert np.array_equal(session.run(OP, *ARRAYS), EXPECTED)
 
 
-def test_memory_is_given_and_read_during_the_run_of_another(monkeypatch):
+@pytest.mark.parametrize("simulator", SIMULATORS)
+def test_memory_is_given_and_read_during_the_run_of_another(simulator):
     with (
-        serving() as server,
+        serving(simulator=simulator) as server,
         RemoteDevice(server.address) as busy,
         RemoteDevice(server.address, timeout=5) as other,
     ):
@@ -123,8 +132,9 @@ def test_memory_is_given_and_read_during_the_run_of_another(monkeypatch):
                 run.result()
 
 
-def test_a_run_does_not_keep_a_server_from_closing():
-    with serving() as server:
+@pytest.mark.parametrize("simulator", SIMULATORS)
+def test_a_run_does_not_keep_a_server_from_closing(simulator):
+    with serving(simulator=simulator) as server:
         device = RemoteDevice(server.address)
         loaded = LoadedProgram(endless_program(), device)
         with ThreadPoolExecutor(1) as pool:

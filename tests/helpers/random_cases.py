@@ -73,8 +73,10 @@ def random_tiling(
     rng: random.Random, op: Operator, config: HardwareConfig, taps: str | None = None
 ) -> Tiling:
     """Draw tilings until one is legal."""
-    shape = blocked_shape(op, config)
+    whole = blocked_shape(op, config)
     while True:
+        parts = taps or (rng.choice(["all", "row", "one"]) if whole.rows.taps else "all")
+        shape = whole.in_parts(parts)
         tiling = Tiling(
             oc=rng.randint(1, shape.oc) * config.block_out,
             ic=rng.randint(1, shape.ic) * config.block_in,
@@ -87,7 +89,7 @@ def random_tiling(
             acc_tiles=rng.choice([1, 1, 2]),
             keep=rng.choice(["wgt", "inp"]),
             padding=rng.choice(["multiply", "skip"]),
-            taps=taps or (rng.choice(["all", "row", "one"]) if shape.rows.taps else "all"),
+            taps=parts,
         )
         try:
             check_tiling(op, config, tiling)

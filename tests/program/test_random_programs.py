@@ -61,6 +61,24 @@ def test_the_virtual_board_agrees_with_the_interpreter(tmp_path):
             assert np.array_equal(program.run(device, *arrays), expected), seed
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_the_smallest_memories_are_enough(seed):
+    """Two elements of each, and devices that hold one micro-op."""
+    rng = np.random.default_rng(seed)
+    block, extra = int(rng.integers(3, 5)), rng.integers(0, 3, 4).tolist()
+    config = HardwareConfig(
+        log_block=block,
+        log_uop_buff_size=3 + extra[0],
+        log_inp_buff_size=block + 1 + extra[1],
+        log_wgt_buff_size=2 * block + 1 + extra[2],
+        log_acc_buff_size=block + 3 + extra[3],
+    )
+    able = replace(PORTABLE if seed % 2 else FULL, micro_ops=seed % 3)
+    program, arrays, expected = drawn(config, seed, able)
+    with Fsim(config, seed=seed, capabilities=able) as device:
+        assert np.array_equal(program.run(device, *arrays), expected)
+
+
 def test_one_seed_one_program():
     programs = [random_program(PYNQ, np.random.default_rng(seed)) for seed in (1, 1, 2)]
     words = [program.instructions.tobytes() for program in programs]

@@ -84,10 +84,11 @@ class Entry:
 
     def __post_init__(self) -> None:
         known = ", ".join(design.value for design in RegisterMap)
+        typed = self._are_of_their_types()
         for ok, what in (
-            (self._are_of_their_types(), "nbytes is an integer, all other values are strings"),
+            (typed, "nbytes is an integer, all other values are strings"),
             (bool(_ID.fullmatch(str(self.id))), "ids have 1..64 of A-Z a-z 0-9 . _ -"),
-            (self.board in TARGETS, f"boards are {', '.join(TARGETS)}"),
+            (typed and self.board in TARGETS, f"boards are {', '.join(TARGETS)}"),
             (self.register_map in list(RegisterMap), f"register maps are {known}"),
             (
                 self.sha256 == UNKNOWN or bool(_SHA256.fullmatch(str(self.sha256))),
@@ -95,7 +96,9 @@ class Entry:
             ),
         ):
             if not ok:
-                raise ConfigError(f"bitstream {self.id!r} is not described correctly: {what}")
+                raise ConfigError(
+                    f"bitstream {str(self.id)[:64]!r} is not described correctly: {what}"
+                )
         object.__setattr__(self, "register_map", RegisterMap(self.register_map))
 
     def _are_of_their_types(self) -> bool:

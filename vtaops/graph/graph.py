@@ -129,6 +129,10 @@ class Graph:
             raise ShapeError(f"{op.kind} takes {op.arity} inputs; {len(inputs)} given")
         if not inputs:
             raise ShapeError(f"{op.kind} needs an input")
+        for tensor in inputs:
+            if tensor.dtype not in op.takes:
+                known = " or ".join(op.takes)
+                raise ShapeError(f"{tensor.name} is {tensor.dtype}; {op.kind} takes {known}")
         made = list(op.results(inputs))
         if names is None:
             base = f"{op.kind.split(',')[0].replace('+', '_')}_{len(self.nodes)}"

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from vtaops.errors import ShapeError
 from vtaops.graph.host import HostFunction
 from vtaops.graph.requantization import Requantization, fixed_point, integers, is_power_of_two
-from vtaops.graph.tensor import Tensor
+from vtaops.graph.tensor import DTYPES, Tensor
 
 Pair = tuple[int, int]
 Sides = tuple[int, int, int, int]
@@ -41,6 +41,9 @@ class GraphOperator(ABC):
 
     arity: int | None = 1
     """Number of inputs; None: any."""
+
+    takes: tuple[str, ...] = ("int8",)
+    """Dtypes of the inputs."""
 
     @abstractmethod
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -497,6 +500,7 @@ class Concat(GraphOperator):
 
     axis: int = 1
     arity = None
+    takes = DTYPES
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         first = inputs[0]
@@ -520,6 +524,7 @@ class Upsample(GraphOperator):
     """Nearest neighbour: every pixel `factors` (height, width) times."""
 
     factors: Pair = (2, 2)
+    takes = DTYPES
 
     def __post_init__(self) -> None:
         _check_window(self, "factors", 2)
@@ -552,6 +557,7 @@ class Slice(GraphOperator):
     start: int
     stop: int
     step: int = 1
+    takes = DTYPES
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         axis = _axis(self.axis, inputs[0])
@@ -571,6 +577,7 @@ class ChannelShuffle(GraphOperator):
     """Channel ``g * (C // groups) + i`` becomes channel ``i * groups + g``."""
 
     groups: int
+    takes = DTYPES
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         channels = _image(inputs[0])[1]
@@ -584,6 +591,7 @@ class Reshape(GraphOperator):
     """The same scalars in C order under another shape."""
 
     shape: Shape
+    takes = DTYPES
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         if math.prod(self.shape) != inputs[0].elements:
@@ -596,6 +604,7 @@ class Transpose(GraphOperator):
     """Axes in another order, as ``numpy.transpose``."""
 
     axes: Shape
+    takes = DTYPES
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         if sorted(self.axes) != list(range(len(inputs[0].shape))):
@@ -612,10 +621,9 @@ class Quantize(GraphOperator):
 
     scale: float
     zero_point: int = 0
+    takes = ("float32",)
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        if inputs[0].dtype != "float32":
-            raise ShapeError(f"{inputs[0].name} is {inputs[0].dtype}; quantize takes float32")
         return (Tensor("-", inputs[0].shape, "int8", self.scale, self.zero_point),)
 
 
@@ -648,6 +656,7 @@ class Host(GraphOperator):
     operators: tuple[str, ...] = ()
     reason: str = ""
     arity = None
+    takes = DTYPES
 
     @property
     def kind(self) -> str:

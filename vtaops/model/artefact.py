@@ -30,7 +30,7 @@ import json
 import struct
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -41,12 +41,12 @@ from vtaops.graph import (
     Graph,
     GraphOperator,
     HostFunction,
-    Node,
     Requantization,
     Tensor,
     operators,
 )
 from vtaops.graph.host import load_function
+from vtaops.model.checks import check_graph, check_stages, check_types
 from vtaops.model.model import Model
 from vtaops.model.region import Argument, HostStage, Region, Row, Stage
 from vtaops.program.file_format import dumps as dump_program
@@ -61,6 +61,18 @@ _PREAMBLE = struct.Struct("<8sIIQ")
 _ALIGNMENT = 64
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _DTYPES = frozenset({"int8", "uint8", "int32", "uint32", "int64", "float32", "float64"})
+
+_MALFORMED = (
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    IndexError,
+    OverflowError,
+    RecursionError,
+    MemoryError,
+)
+"""What reading a document of wrong types, shapes, numbers or depth raises."""
 
 
 def save(model: Model, path: str | Path) -> None:
@@ -132,12 +144,14 @@ def loads(data: bytes) -> Model:
             )
         graph = _read_graph(header["graph"], blobs)
         stages = [_read_stage(stage, blobs) for stage in header["stages"]]
-        rows = [Row(**row) for row in header["plan"]]
+        rows = [_read_plain(Row, row) for row in header["plan"]]
         capabilities = find(header["capabilities"])
+        check_graph(graph)
+        check_stages(graph, stages, config.fingerprint)
     except VTAError as error:
         raise ProgramError(f"the model is inconsistent: {error}") from error
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise ProgramError(f"the model is inconsistent: {error!r}") from error
+    except _MALFORMED as error:
+        raise ProgramError(f"the model is inconsistent: {_short(error)}") from error
     return Model(graph, config, capabilities, rows, stages)
 
 
@@ -162,8 +176,9 @@ def _checked(data: bytes) -> tuple[dict[str, Any], _Reader]:
     try:
         header = json.loads(data[_PREAMBLE.size : _PREAMBLE.size + length])
         table: list[tuple[int, int]] = [(int(o), int(n)) for o, n in header["blobs"]]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ProgramError(f"the header of the model is inconsistent: {error!r}") from error
+    except _MALFORMED as error:
+        reason = _short(error)
+        raise ProgramError(f"the header of the model is inconsistent: {reason}") from error
     return header, _Reader(data, _aligned(_PREAMBLE.size + length), table)
 
 
@@ -239,23 +254,58 @@ def _graph(graph: Graph, blobs: _Blobs) -> dict[str, Any]:
 
 
 def _read_graph(entry: dict[str, Any], blobs: _Reader) -> Graph:
-    tensors = {}
-    for values in entry["tensors"]:
-        tensor = Tensor(**{**values, "shape": tuple(values["shape"])})
-        tensors[tensor.name] = tensor
-    nodes = []
+    """Build a graph as a user would, so that what no user can build is refused."""
+    stated = [_read_plain(Tensor, values) for values in entry["tensors"]]
+    tensors = {tensor.name: tensor for tensor in stated}
+    graph = Graph(_text(entry["name"]))
+    for tensor in (tensors[name] for name in entry["inputs"]):
+        graph.input(
+            tensor.name,
+            tensor.shape,
+            tensor.dtype,
+            scale=tensor.scale,
+            zero_point=tensor.zero_point,
+        )
     for node in entry["nodes"]:
         cls = getattr(operators, node["operator"])
         if not issubclass(cls, GraphOperator):
             raise ProgramError(f"{node['operator']!r} is no operator")
         parameters = {name: _read_value(v, blobs) for name, v in node["parameters"].items()}
-        inputs, outputs = (tuple(tensors[n] for n in node[key]) for key in ("inputs", "outputs"))
-        nodes.append(Node(outputs[0].name, cls(**parameters), inputs, outputs))
-    graph = Graph(entry["name"])
-    graph.tensors, graph.nodes = tensors, nodes
-    graph.inputs = [tensors[name] for name in entry["inputs"]]
-    graph.outputs = [tensors[name] for name in entry["outputs"]]
+        check_types(cls, parameters)
+        graph.add_many(
+            cls(**parameters),
+            *(graph.tensors[name] for name in node["inputs"]),
+            names=[_text(name) for name in node["outputs"]],
+            scales=[tensors[name].scale for name in node["outputs"]],
+        )
+    if graph.tensors != tensors:
+        raise ProgramError("the tensors of the graph are not what its operators make")
+    graph.output(*(graph.tensors[name] for name in entry["outputs"]))
     return graph
+
+
+_Plain = TypeVar("_Plain")
+
+
+def _read_plain(cls: type[_Plain], entry: dict[str, Any]) -> _Plain:
+    """Return a dataclass of plain values; lists become tuples."""
+    values = {name: _tuples(value) for name, value in entry.items()}
+    check_types(cls, values)
+    return cls(**values)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ProgramError(f"a name is {repr(value)[:80]}; it must be a string")
+    return value
+
+
+def _short(error: BaseException) -> str:
+    return repr(error)[:200]
 
 
 def _value(value: Any, blobs: _Blobs) -> Any:
@@ -282,7 +332,7 @@ def _read_value(entry: Any, blobs: _Reader) -> Any:
     if "requantization" in entry:
         return Requantization(*(_read_value(item, blobs) for item in entry["requantization"]))
     if "tensor" in entry:
-        return Tensor(**{**entry["tensor"], "shape": tuple(entry["tensor"]["shape"])})
+        return _read_plain(Tensor, entry["tensor"])
     return load_function(entry["function"], bytes(blobs.bytes_of(entry["blob"])))
 
 
@@ -303,11 +353,11 @@ def _stage(stage: Stage, blobs: _Blobs) -> dict[str, Any]:
 
 
 def _read_stage(entry: dict[str, Any], blobs: _Reader) -> Stage:
-    nodes = tuple(entry["nodes"])
+    nodes = tuple(map(_text, entry["nodes"]))
     if entry["where"] == "host":
         return HostStage(nodes)
     arguments = [
-        tuple(Argument(**{k: _read_value(v, blobs) for k, v in a.items()}) for a in entry[key])
+        tuple(_read_plain(Argument, argument) for argument in entry[key])
         for key in ("inputs", "outputs")
     ]
     return Region(

@@ -30,6 +30,7 @@ _TEXT = {
     Feature.ACC_8BIT: "loads 8-bit data",
     Feature.LONG_SHIFT: "shifts by more than 15",
     Feature.TENSOR_SHIFT: "shifts by a tile",
+    Feature.EMPTY_ROWS: "loads no row, only padding",
     Feature.ALU_BATCH: "works on tiles of several rows in the ALU",
 }
 
@@ -69,6 +70,7 @@ def needs(config: HardwareConfig, words: npt.NDArray[np.uint64]) -> Iterator[tup
     yield Feature.WEIGHT_PADDING, rows[pads & (memory == Memory.WGT)]
     yield Feature.ACC_PADDING, rows[pads & ((memory == Memory.ACC) | eight_bit)]
     yield Feature.ACC_8BIT, rows[moves & eight_bit]
+    yield Feature.EMPTY_ROWS, rows[moves & (f["y_size"] == 0)]
 
     rows = rows_of(words, Alu)
     f = encoding.columns(words[rows], Alu)

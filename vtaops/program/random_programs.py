@@ -422,7 +422,11 @@ class _Writer:
         return self._draw_loops(windows, most=1)
 
     def _draw_loops(self, windows: dict[str, _Window], most: int) -> _Loops:
-        count, extents = self._integer(1, most), (self._integer(1, most), self._integer(1, most))
+        held = self.able.micro_op_depth(self.config)
+        count, extents = (
+            self._integer(1, min(most, held)),
+            (self._integer(1, most), self._integer(1, most)),
+        )
         columns, factors = {}, {}
         for name, window in windows.items():
             room, steps_of = window.size - 1, []

@@ -47,7 +47,9 @@ class Axis:
     real : tuple of bool
         For each input pixel, padding included, whether it lies in the image.
     taps : tuple of int
-        Pixels of the window that a kernel reads one by one; empty: only as a whole.
+        Where in the window the taps of a kernel that can be cut begin; empty: it cannot.
+    cut : bool
+        Whether a step reads the pixels of one tap; `window` is that of a tap then.
     """
 
     extent: int
@@ -55,11 +57,12 @@ class Axis:
     window: int
     real: tuple[bool, ...]
     taps: tuple[int, ...] = ()
+    cut: bool = False
 
     @property
     def by_taps(self) -> Axis:
         """The axis when every step reads the pixels of one tap."""
-        return replace(self, window=1)
+        return replace(self, window=self.window - self.taps[-1], cut=True)
 
     def span(self, pixels: Count) -> Count:
         """Return how many input pixels, padding included, a tile of output pixels reads."""
@@ -68,10 +71,24 @@ class Axis:
     def loaded(self, tile: int) -> int:
         """Return how many input pixels all tiles of a size load together; padding is not loaded."""
         first = np.arange(0, self.extent, tile)
-        parts = self.taps if self.window == 1 and self.taps else (0,)
+        parts = self.taps if self.cut else (0,)
         begin = first * self.step + np.array(parts)[:, None]
         end = begin + self.span(np.minimum(tile, self.extent - first))
         return int((self._real_before(end) - self._real_before(begin)).sum())
+
+    @property
+    def real_products(self) -> float:
+        """Share of the pixels read by the taps, of all outputs together, that lie in the image."""
+        first = np.arange(self.extent) * self.step
+        read = first[:, None] + np.array(self.taps)
+        return float((self._real_before(read + 1) - self._real_before(read)).mean())
+
+    @property
+    def inside(self) -> int:
+        """Output pixels whose whole window lies in the image."""
+        first = np.arange(self.extent) * self.step
+        real = self._real_before(first + self.window) - self._real_before(first)
+        return int((real == self.window).sum())
 
     def _real_before(self, pixels: Count) -> Count:
         return self._counts[np.minimum(pixels, len(self.real))]
@@ -122,6 +139,8 @@ class BlockedShape:
         Whether each channel block has a row of post-processing parameters.
     parts : int
         Parts of the kernel that are loaded and multiplied one after the other, each of `taps`.
+    by_rows : BlockedShape, optional
+        What is cut into parts if not the operator as it stands: a batch of single output rows.
     """
 
     batch: int
@@ -143,6 +162,7 @@ class BlockedShape:
     shared_weights: int = 0
     scaled: int = 0
     parts: int = 1
+    by_rows: BlockedShape | None = None
 
     def in_parts(self, taps: Taps) -> BlockedShape:
         """Return the operator with its kernel cut into rows or single taps (see `Tiling.taps`).
@@ -154,6 +174,8 @@ class BlockedShape:
         """
         if taps == "all":
             return self
+        if self.by_rows:
+            return self.by_rows.in_parts(taps)
         if not self.rows.taps:
             raise ScheduleError(f"tiling taps is {taps!r}; only kernels of convolutions can be cut")
         if taps == "one" and not self.columns.taps:
@@ -241,11 +263,12 @@ class BlockedShape:
 
     def divided_by(self, tiling: Tiling, config: HardwareConfig) -> bool:
         """Whether all tiles have full size and all virtual threads the same number of them."""
+        shape = self.in_parts(tiling.taps)
         return not (
-            self.oc % (tiling.oc // config.block_out * tiling.oc_threads)
-            or self.ic % (tiling.ic // config.block_in)
-            or self.rows.extent % (tiling.h * tiling.h_threads)
-            or self.columns.extent % tiling.w
+            shape.oc % (tiling.oc // config.block_out * tiling.oc_threads)
+            or shape.ic % (tiling.ic // config.block_in)
+            or shape.rows.extent % (tiling.h * tiling.h_threads)
+            or shape.columns.extent % tiling.w
         )
 
 
@@ -331,7 +354,7 @@ def _(op: BatchMatmul, config: HardwareConfig) -> BlockedShape:
 @blocked_shape.register
 def _(op: Conv2dTranspose, config: HardwareConfig) -> BlockedShape:
     rows, columns = op.rows, op.columns
-    return BlockedShape(
+    whole = BlockedShape(
         batch=_blocks(op.batch, config.batch),
         oc=_blocks(op.out_channels, config.block_out),
         ic=_blocks(op.in_channels, config.block_in),
@@ -343,6 +366,15 @@ def _(op: Conv2dTranspose, config: HardwareConfig) -> BlockedShape:
         scaled=int(op.scales),
         phases=rows.phases * columns.phases,
     )
+    # All phases of a large kernel have more weights than fit; an output row has those of one.
+    row = replace(
+        whole,
+        batch=whole.batch * rows.outputs,
+        rows=Axis(1, 1, rows.taps, (True,) * rows.taps, tuple(range(rows.taps))),
+        taps=rows.taps * columns.taps * columns.stride,
+        phases=columns.phases,
+    )
+    return replace(whole, by_rows=row)
 
 
 @blocked_shape.register
@@ -443,7 +475,7 @@ def _inside(size: int, before: int, padded: int) -> tuple[bool, ...]:
 def _phases(axis: Phases) -> Axis:
     """Return the axis of a transposed convolution, in pixels of one phase."""
     real = tuple(0 <= axis.lowest + pixel < axis.extent for pixel in range(axis.span))
-    return Axis(axis.steps, 1, axis.window, real)
+    return Axis(axis.steps, 1, axis.window, real, tuple(range(axis.taps)))
 
 
 def check_tiling(op: Operator, config: HardwareConfig, tiling: Tiling) -> None:
@@ -454,7 +486,8 @@ def check_tiling(op: Operator, config: HardwareConfig, tiling: Tiling) -> None:
     ScheduleError
         Naming the parameter or the scratchpad, by how much it overflows, and a tiling that fits.
     """
-    shape = blocked_shape(op, config)
+    whole = blocked_shape(op, config)
+    shape = whole.in_parts(tiling.taps)
     for name, value, block, blocks in (
         ("oc", tiling.oc, config.block_out, shape.oc),
         ("ic", tiling.ic, config.block_in, shape.ic),
@@ -481,7 +514,7 @@ def check_tiling(op: Operator, config: HardwareConfig, tiling: Tiling) -> None:
                 f"tiling {name} is {threads}, but there are only {tiles} tiles along this axis; "
                 f"use fewer threads or smaller tiles"
             )
-    for memory, used in shape.footprint(tiling, config).items():
+    for memory, used in whole.footprint(tiling, config).items():
         scratchpad: Scratchpad = getattr(config, memory)
         if used > scratchpad.depth:
             from vtaops.schedule.candidates import default_tiling

@@ -12,10 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.config import Memory
+from vtaops.errors import ProgramError
 from vtaops.isa import Alu, AluOp, Encoding, Gemm, Load, Unit, rows_of
 from vtaops.program.program import Program
 
 Ints = npt.NDArray[np.int64]
+
+MOST_STEPS = 1 << 22
+"""Micro-ops of one instruction whose places are compared: some passes over the largest memory."""
 
 
 def held_micro_ops(program: Program) -> Ints:
@@ -27,6 +31,11 @@ def held_micro_ops(program: Program) -> Ints:
     ----------
     program : Program
         The program; micro-ops that it does not load count as zeros.
+
+    Raises
+    ------
+    ProgramError
+        If an instruction with a late result executes more than `MOST_STEPS` micro-ops.
     """
     held = np.zeros(len(program), np.int64)
     encoding, depth = Encoding.of(program.config), program.config.acc.depth
@@ -43,14 +52,20 @@ def held_micro_ops(program: Program) -> Ints:
         if not isinstance(i, Gemm | Alu) or not i.iterations:
             written = -1
             continue
-        micro_ops = encoding.decode_micro_ops(scratchpad[i.uop_begin : i.uop_end])
-        dst = _indices(i, micro_ops[:, 0], i.dst_factor_out, i.dst_factor_in, depth)
-        read = dst
-        if isinstance(i, Alu) and not i.use_imm:
-            read = _indices(i, micro_ops[:, 1], i.src_factor_out, i.src_factor_in, depth)
-        held[number] = int(read[0]) == written
+        places = np.arange(i.uop_begin, i.uop_end) % len(scratchpad)
+        micro_ops = encoding.decode_micro_ops(scratchpad[places])
+        by_tile = isinstance(i, Alu) and not i.use_imm
+        held[number] = int(micro_ops[0, 1 if by_tile else 0]) % depth == written
         written = -1
         if isinstance(i, Alu) and AluOp(i.alu_op).late:
+            if i.iterations > MOST_STEPS:
+                raise ProgramError(
+                    f"instruction {number} executes {i.iterations} micro-ops with late results; "
+                    f"the timing model follows at most {MOST_STEPS}"
+                )
+            read = dst = _indices(i, micro_ops[:, 0], i.dst_factor_out, i.dst_factor_in, depth)
+            if by_tile:
+                read = _indices(i, micro_ops[:, 1], i.src_factor_out, i.src_factor_in, depth)
             held[number] += np.count_nonzero(read[1:] == dst[:-1])
             written = int(dst[-1])
     return held
@@ -62,7 +77,7 @@ def _contains_late(program: Program, encoding: Encoding) -> bool:
     return bool(np.isin(encoding.columns(words, Alu)["alu_op"], late).any())
 
 
-def _indices(i: Gemm | Alu, column: Ints, factor_out: int, factor_in: int, depth: int) -> Ints:
+def _indices(i: Alu, column: Ints, factor_out: int, factor_in: int, depth: int) -> Ints:
     """Return the accumulator of every execution, in order."""
     outer = np.arange(i.iter_out)[:, np.newaxis, np.newaxis] * factor_out
     inner = np.arange(i.iter_in)[:, np.newaxis] * factor_in

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.config import HardwareConfig, Memory
+from vtaops.errors import ProgramError
 from vtaops.isa import Alu, Encoding, Finish, Load, Post, Store, Unit, rows_of
 from vtaops.program.program import Program
 from vtaops.program.timing.hazards import held_micro_ops
@@ -98,6 +99,12 @@ def work_of(program: Program, port_bytes: int, burst_bytes: int) -> Work:
         The program.
     port_bytes, burst_bytes : int
         Size of a beat and of the longest burst.
+
+    Raises
+    ------
+    ProgramError
+        If an instruction moves more than its scratchpad holds: no such program verifies, and the
+        transfer would be followed beat by beat.
     """
     words, config = program.instructions, program.config
     encoding = Encoding.of(config)
@@ -114,6 +121,7 @@ def work_of(program: Program, port_bytes: int, burst_bytes: int) -> Work:
         for name in ("pop_prev", "pop_next", "push_prev", "push_next"):
             columns[name][rows] = f[name]
         if cls is Load or cls is Store:
+            _check_transfers(config, f, rows)
             f["address"] = _first_bytes(program)[program.relocations[rows]]
             amounts = _transfer(config, f, port_bytes, burst_bytes, cls is Store)
         elif cls is Finish:
@@ -129,6 +137,19 @@ def work_of(program: Program, port_bytes: int, burst_bytes: int) -> Work:
     lists["tensor"] = [bool(value) for value in lists["tensor"]]
     lists["finish"] = [bool(value) for value in lists["finish"]]
     return Work(**lists)
+
+
+def _check_transfers(config: HardwareConfig, f: dict[str, Ints], rows: Ints) -> None:
+    depth = np.array([config.scratchpad(memory).depth for memory in Memory])[f["memory"]]
+    across = f["x_size"] + f["x_pad_left"] + f["x_pad_right"]
+    moved = across * (f["y_size"] + f["y_pad_top"] + f["y_pad_bottom"])
+    wrong = np.flatnonzero((f["x_size"] > 0) & (moved > depth))
+    if wrong.size:
+        first = wrong[0]
+        raise ProgramError(
+            f"instruction {rows[first]} moves {moved[first]} elements; the memory has "
+            f"{depth[first]}"
+        )
 
 
 def _transfer(

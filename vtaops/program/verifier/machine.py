@@ -144,8 +144,6 @@ class Machine:
 
     def _check_buffer(self, step: ProofStep, i: Load | Store) -> None:
         if step.relocation == NO_BUFFER:
-            if i.y_size == 0:
-                return  # writes padding only
             step.reject(Rule.RELOCATION, "it moves data, so it must name a buffer")
         buffer = self.program.buffers[step.relocation]
         element = self.config.dram_element_bytes(Memory(i.memory))

@@ -31,6 +31,7 @@ for the programmable logic at 100 MHz (an assumption, not a measurement)."""
 INTERFACES = ("port", "axi")
 
 _CHUNK_CYCLES = 100_000  # between two looks at the clock
+_PAUSE_SECONDS = 1e-4  # between two of these, for whoever waits
 _CLIENTS = ("instruction fetch", "load unit", "compute unit", "store unit")
 _QUEUES = ("load to compute", "compute to load", "compute to store", "store to compute")
 
@@ -123,7 +124,9 @@ class Tsim(Closing):
         self._trace = Path(trace) if trace is not None else None
         self._trace_window = trace_window
         library = _build(config, self._parameters, self._trace, interface == "axi")
-        self._lock = threading.RLock()
+        self._turn = threading.RLock()  # of launches and the logic; taken before _lock
+        self._lock = threading.RLock()  # of the model and its DRAM
+        self._interrupted = threading.Event()
         self._model: RtlModel | None = RtlModel(library, latency, bandwidth or 0.0, jitter_seed)
         self._dram = _PageAllocator(DRAM_BYTES)
         self._performance = TsimPerformance()
@@ -195,23 +198,35 @@ class Tsim(Closing):
             )
         count = as_integer("the number of instructions", count, 0, (1 << 28) - 1)
         timeout = as_seconds(timeout)
-        with self._lock:
-            model = self._open()
-            model.reset()
-            self._start_trace(model)
-            model.write_register(RtlRegisters.COUNT, count)
-            model.write_register(RtlRegisters.ADDRESS, insn_address)
-            model.write_register(RtlRegisters.CONTROL, RtlRegisters.LAUNCH)
+        with self._turn:
+            self._interrupted.clear()
+            with self._lock:
+                model = self._open()
+                model.reset()
+                self._start_trace(model)
+                model.write_register(RtlRegisters.COUNT, count)
+                model.write_register(RtlRegisters.ADDRESS, insn_address)
+                model.write_register(RtlRegisters.CONTROL, RtlRegisters.LAUNCH)
             deadline = time.monotonic() + timeout
-            result = model.run(_CHUNK_CYCLES)
+            result = Result.RUNNING
             while result is Result.RUNNING and time.monotonic() < deadline:
-                result = model.run(_CHUNK_CYCLES)
-            self._performance += RtlRegisters.read_performance(model.read_register)
-            _raise_failure(model, result, timeout)
+                with self._lock:
+                    result = model.run(_CHUNK_CYCLES)
+                if self._interrupted.is_set():
+                    raise DeviceError("the launch was interrupted")
+                if result is Result.RUNNING:
+                    time.sleep(_PAUSE_SECONDS)  # whoever waits for the lock gets it
+            with self._lock:
+                self._performance += RtlRegisters.read_performance(model.read_register)
+                _raise_failure(model, result, timeout)
+
+    def interrupt(self) -> None:
+        """End the launch that is under way in another thread, which raises a `DeviceError`."""
+        self._interrupted.set()
 
     def stats(self) -> Statistics:
         """Return upstream's counters, counted by the hardware, since the last `reset_stats`."""
-        with self._lock:
+        with self._turn, self._lock:
             self._open()
             p, config = self._performance, self._config
         return Statistics(
@@ -225,13 +240,13 @@ class Tsim(Closing):
         )
 
     def reset_stats(self) -> None:
-        with self._lock:
+        with self._turn, self._lock:
             self._open()
             self._performance = TsimPerformance()
 
     def close(self) -> None:
         """Free the device; further calls but `close` are errors."""
-        with self._lock:
+        with self._turn, self._lock:
             if self._model is not None:
                 self._model.close()
                 self._model = None
@@ -240,23 +255,23 @@ class Tsim(Closing):
 
     def performance(self) -> TsimPerformance:
         """Return cycles and where they went, summed over the launches since `reset_stats`."""
-        with self._lock:
+        with self._turn, self._lock:
             self._open()
             return self._performance
 
     def reset_logic(self) -> None:
         """Reset the RTL: everything but scratchpads and DRAM; for drivers and experiments."""
-        with self._lock:
+        with self._turn, self._lock:
             self._open().reset()
 
     def write_register(self, offset: int, value: int) -> None:
         """Write a control register (`RtlRegisters`); some cycles pass."""
-        with self._lock:
+        with self._turn, self._lock:
             self._open().write_register(offset, value)
 
     def read_register(self, offset: int) -> int:
         """Return a control register (`RtlRegisters`); with interface "axi" some cycles pass."""
-        with self._lock:
+        with self._turn, self._lock:
             return self._open().read_register(offset)
 
     def advance(self, cycles: int) -> None:
@@ -267,7 +282,7 @@ class Tsim(Closing):
         DeviceError
             If the RTL violates the AXI protocol.
         """
-        with self._lock:
+        with self._turn, self._lock:
             model = self._open()
             model.run(cycles)
             _raise_violation(model)

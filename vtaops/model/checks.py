@@ -1,0 +1,161 @@
+"""What must hold inside a model, whoever wrote its file: types, and that its parts fit together.
+
+A model that `vtaops.compile_model` made holds it by construction; a file may say anything. After
+these checks a run fails only as a run may: by its inputs, its device, or its timeout. Imports no
+TVM.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from vtaops.errors import ProgramError
+from vtaops.graph import Graph, Tensor
+from vtaops.model.region import Argument, HostStage, Region, Stage
+from vtaops.program import Buffer
+
+MAX_ELEMENTS = 1 << 28
+"""No tensor of a model has more: it would not fit the DRAM of a board."""
+
+
+def check_types(kind: type, values: Mapping[str, Any]) -> None:
+    """Check the fields of a dataclass, given by name, against its annotations.
+
+    Raises
+    ------
+    ProgramError
+        Naming the field.
+    """
+    hints = get_type_hints(kind)
+    known = {f.name for f in fields(kind)}
+    for name, value in values.items():
+        if name not in known or not _conforms(value, hints[name]):
+            raise ProgramError(f"{kind.__name__} cannot have {name} = {repr(value)[:80]}")
+
+
+def _conforms(value: Any, hint: Any) -> bool:
+    """Whether a value has the type that an annotation states."""
+    if hint is Any:
+        return True
+    origin, parameters = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(_conforms(value, part) for part in parameters)
+    if origin is tuple:
+        if not isinstance(value, tuple):
+            return False
+        if parameters[-1] is Ellipsis:
+            return all(_conforms(item, parameters[0]) for item in value)
+        return len(value) == len(parameters) and all(map(_conforms, value, parameters))
+    if hint is None or hint is NoneType:
+        return value is None
+    if hint is float:
+        return type(value) in (int, float)
+    if hint in (int, bool, str):
+        return type(value) is hint
+    return isinstance(value, origin or hint)
+
+
+def check_graph(graph: Graph) -> None:
+    """Check that the tensors of a graph have sizes that a board can hold.
+
+    Raises
+    ------
+    ProgramError
+        Naming the tensor.
+    """
+    for tensor in graph.tensors.values():
+        if tensor.elements > MAX_ELEMENTS:
+            raise ProgramError(
+                f"{tensor.name} has {tensor.elements} elements; a tensor has at most {MAX_ELEMENTS}"
+            )
+
+
+def check_stages(graph: Graph, stages: Iterable[Stage], fingerprint: str) -> None:
+    """Check that stages compute every result of a graph, each from what is there before it.
+
+    Raises
+    ------
+    ProgramError
+        Naming the tensor, the node or the buffer that does not fit.
+    """
+    nodes = {node.name: node for node in graph.nodes}
+    known = {tensor.name for tensor in graph.inputs}
+    for stage in stages:
+        for name in stage.nodes:
+            if name not in nodes:
+                raise ProgramError(f"a stage has the node {name!r}, which the graph has not")
+        if isinstance(stage, HostStage):
+            for name in stage.nodes:
+                _require(known, (tensor.name for tensor in nodes[name].inputs))
+                known |= {tensor.name for tensor in nodes[name].outputs}
+        else:
+            if stage.program.config.fingerprint != fingerprint:
+                raise ProgramError("a program of the model is for another configuration")
+            _require(known, (argument.tensor for argument in stage.inputs))
+            _check_region(graph, stage)
+            known |= {argument.tensor for argument in stage.outputs}
+    _require(known, (tensor.name for tensor in graph.outputs))
+
+
+def _require(known: set[str], names: Iterable[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise ProgramError(f"{name!r} is read before a stage makes it")
+
+
+def _check_region(graph: Graph, region: Region) -> None:
+    """Check that tensors and parameters are what the buffers of the program hold."""
+    inputs = {buffer.name: buffer for buffer in region.program.inputs}
+    for name, array in region.parameters.items():
+        if name not in inputs or array.nbytes != inputs[name].nbytes:
+            raise ProgramError(f"the program has no input {name!r} of {array.nbytes} bytes")
+    given = [name for name in inputs if name not in region.parameters]
+    if [argument.buffer for argument in region.inputs] != given:
+        raise ProgramError(f"the arguments of a program are not its inputs {given}")
+    for argument in region.inputs:
+        _check_input(argument, _tensor(graph, argument), inputs[argument.buffer])
+    outputs = {buffer.name: buffer for buffer in region.program.outputs}
+    for argument in region.outputs:
+        if argument.buffer not in outputs:
+            raise ProgramError(f"the program has no output {argument.buffer!r}")
+        _check_output(argument, _tensor(graph, argument), outputs[argument.buffer])
+
+
+def _tensor(graph: Graph, argument: Argument) -> Tensor:
+    tensor = graph.tensors.get(argument.tensor)
+    if tensor is None or tensor.shape != argument.shape:
+        raise ProgramError(f"the graph has no tensor {argument.tensor!r} of {argument.shape}")
+    return tensor
+
+
+def _check_input(argument: Argument, tensor: Tensor, buffer: Buffer) -> None:
+    n, c, height, width = argument.image
+    top, left, bottom, right = argument.border
+    held = (n, c, height + top + bottom, width + left + right)
+    if (
+        min(argument.image) < 1
+        or min(argument.border) < 0
+        or math.prod(argument.image) != tensor.elements
+        or (any(argument.border) and held != buffer.shape)
+        or math.prod(held) != math.prod(buffer.shape)
+        or not -128 <= argument.zero_point <= 127
+        or tensor.dtype != buffer.dtype
+    ):
+        raise ProgramError(f"{tensor.name} does not fit the buffer {buffer.name} {buffer.shape}")
+
+
+def _check_output(argument: Argument, tensor: Tensor, buffer: Buffer) -> None:
+    lanes, shape = argument.lanes, buffer.shape
+    if (
+        len(shape) < 2
+        or not all(0 <= lane < shape[1] for lane in lanes)
+        or shape[0] * len(lanes) * math.prod(shape[2:]) != tensor.elements
+        or np.dtype(tensor.dtype) != np.dtype(buffer.dtype)
+    ):
+        raise ProgramError(f"{tensor.name} is not in the buffer {buffer.name} {buffer.shape}")
