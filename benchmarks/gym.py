@@ -24,7 +24,9 @@ RANDOM = ("evolutionary", "random")
 
 def main() -> None:
     """Run all searches, print a table in Markdown, write the file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--config", default="pynq")
     parser.add_argument("--layer", action="append")
     parser.add_argument("--budget", type=int, default=24)
