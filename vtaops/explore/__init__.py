@@ -12,7 +12,7 @@ from vtaops.explore.energy import Energy, energy
 from vtaops.explore.engine import Engine, InThisProcess, process_pool
 from vtaops.explore.front import OBJECTIVES, front, front_by_bound
 from vtaops.explore.network import Network
-from vtaops.explore.problem import SEARCHES, Outcome, Problem
+from vtaops.explore.problem import SEARCHES, Problem, Worth
 from vtaops.explore.search import Found, search
 from vtaops.explore.shortlist import EFFORTS, Effort, Ranking, Shortlist, shortlist
 from vtaops.explore.store import ResultStore
@@ -32,7 +32,6 @@ __all__ = [
     "InThisProcess",
     "LayerResult",
     "Network",
-    "Outcome",
     "Point",
     "Problem",
     "Question",
@@ -41,6 +40,7 @@ __all__ = [
     "Shortlist",
     "Space",
     "Verdict",
+    "Worth",
     "answer",
     "area",
     "dask_executor",

@@ -26,7 +26,7 @@ MOST_TILES = 8
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Worth:
     """What a candidate is worth.
 
     Attributes
@@ -70,14 +70,14 @@ class Problem:
     design: Design
     engine: Engine = field(default_factory=Engine)
     best: tuple[int, Tiling] | None = None
-    _asked: dict[Tiling, Outcome] = field(default_factory=dict)
+    _asked: dict[Tiling, Worth] = field(default_factory=dict)
 
     @property
     def verdicts(self) -> int:
         """Different candidates asked for so far."""
         return len(self._asked)
 
-    def evaluate(self, candidate: Tiling | str) -> Outcome:
+    def evaluate(self, candidate: Tiling | str) -> Worth:
         """Return what a candidate is worth; a text is read as the command line does.
 
         No candidate is an error: what is no tiling, too, has a reason.
@@ -88,7 +88,7 @@ class Problem:
                 return self._asked[tiling]
             check_tiling(self.op, self.design.config, tiling)
         except VTAError as error:
-            outcome = Outcome(False, str(error))
+            outcome = Worth(False, str(error))
             if isinstance(candidate, Tiling):
                 self._asked[candidate] = outcome
             return outcome
@@ -99,11 +99,11 @@ class Problem:
             self.best = outcome.cycles, tiling
         return outcome
 
-    def _outcome(self, verdict: Verdict) -> Outcome:
+    def _outcome(self, verdict: Verdict) -> Worth:
         if not verdict.legal:
-            return Outcome(False, verdict.reason)
+            return Worth(False, verdict.reason)
         total = energy(self.design, verdict).total
-        return Outcome(True, "", verdict.cycles, verdict.dram_nbytes, total)
+        return Worth(True, "", verdict.cycles, verdict.dram_nbytes, total)
 
     # ---------------------------------------------------------------- candidates
 
