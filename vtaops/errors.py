@@ -42,6 +42,10 @@ class VerificationError(ProgramError):
     """A program that the verifier rejects: running it could fail or give an arbitrary result."""
 
 
+class StoreError(VTAError):
+    """A store of results that is no store, is damaged, or cannot be written."""
+
+
 class DeviceError(VTAError):
     """A device refused or failed to execute a program."""
 

@@ -1,9 +1,25 @@
-"""The documents: what they show runs, and what they print from tables is what the tables say."""
+"""The documents: what they show runs, and what they print from tables is what the tables say.
 
+Nothing is listed here: every Python block and every command of README and docs is found. A block
+that cannot run has a comment above it, ``<!-- not run: the reason -->``, and is shown as skipped;
+what a reader would bring along (a model file, an image) is made by ``<!-- setup ... -->``.
+"""
+
+import importlib
+import importlib.util
+import inspect
 import re
+import shlex
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import tvm
+from helpers.tsim_support import needs_tools
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from vtaops import HardwareConfig
@@ -11,33 +27,178 @@ from vtaops.cli import app
 from vtaops.isa import layout_table
 
 ROOT = Path(__file__).parents[2]
-BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+DOCUMENTS = {
+    str(path.relative_to(ROOT)): path.read_text()
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+}
+PYTHON = re.compile(
+    r"^<!-- setup\n(?P<setup>.*?)^-->"
+    r"|(?:^<!-- not run: (?P<reason>.*?) -->\n\s*)?^(?P<indent> *)```python\n(?P<code>.*?)^ *```",
+    re.MULTILINE | re.DOTALL,
+)
 SHOWN = re.compile(r"print\(.*\)\s+# -> (.*)$")
+BOARD = "192.168.2.99"
+"""The address of a board in the documents; here a virtual one answers."""
 
 
-RUN = [
-    "learn.md",
-    "import.md",
-    *sorted(f"tutorials/{path.name}" for path in (ROOT / "docs" / "tutorials").glob("*.md")),
-]
+@dataclass(frozen=True)
+class Block:
+    """A Python block of a document, or what a test does in front of one."""
+
+    document: str
+    line: int
+    code: str
+    reason: str | None
+
+    def __str__(self):
+        return f"{self.document}:{self.line}"
+
+
+def blocks_of(document):
+    text = DOCUMENTS[document]
+    for found in PYTHON.finditer(text):
+        code = found["setup"] or textwrap.dedent(found["code"])
+        start = found.start("setup") if found["setup"] else found.start("code")
+        yield Block(document, text.count("\n", 0, start) + 1, code, found["reason"])
+
+
+BLOCKS = [block for document in DOCUMENTS for block in blocks_of(document)]
+RUN = sorted({block.document for block in BLOCKS if block.reason is None})
+PRINTED = "@I.ir_module"
+"""In blocks that a program of ours printed: they are read, not executed."""
+
+
+@pytest.fixture
+def board():
+    """Return the address of a virtual board, in a process of its own; started on first use."""
+    started = []
+
+    def address():
+        if not started:
+            command = [sys.executable, "-m", "vtaops.board", "virtual", "--programmed"]
+            started.append(
+                subprocess.Popen([*command, "--port", "0"], stdout=subprocess.PIPE, text=True)
+            )
+            started.append(started[0].stdout.readline().split()[-1].removeprefix("pynq://"))
+        return started[1]
+
+    yield address
+    for process in started[:1]:
+        process.terminate()
+        process.communicate(timeout=20)
 
 
 @pytest.mark.parametrize("document", RUN)
-def test_the_blocks_run_and_print_what_is_said(document, capsys):
-    text = (ROOT / "docs" / document).read_text()
+def test_the_blocks_run_and_print_what_is_said(document, capsys, tmp_path, monkeypatch, board):
+    monkeypatch.chdir(tmp_path)
     names = {}
-    for block in BLOCK.findall(text):
-        exec(compile(block, f"docs/{document}", "exec"), names)
+    for block in blocks_of(document):
+        if block.reason or ("Tsim" in block.code and needs_tools.args[0]):
+            continue
+        if PRINTED in block.code:
+            tvm.script.from_source(block.code)
+            continue
+        code = block.code.replace(BOARD, board()) if BOARD in block.code else block.code
+        exec(compile("\n" * (block.line - 1) + code, str(ROOT / document), "exec"), names)
         printed = capsys.readouterr().out.splitlines()
-        shown = [match[1] for line in block.splitlines() if (match := SHOWN.search(line))]
-        assert [line for line in shown if line not in printed] == []
+        shown = [match[1] for line in code.splitlines() if (match := SHOWN.search(line))]
+        assert [line for line in shown if line not in printed] == [], str(block)
 
 
-@pytest.mark.parametrize("document", [name for name in RUN if "/" in name])
+@pytest.mark.parametrize("block", [b for b in BLOCKS if b.reason is not None], ids=str)
+def test_a_block_that_is_not_run_says_why(block):
+    compile(block.code, str(block), "exec")
+    assert len(block.reason) > 10
+    pytest.skip(f"{block}: {block.reason}")
+
+
+# ---------------------------------------------------------------------------- commands
+
+
+def commands():
+    """Yield the document and the words of each command in a block, fenced or indented."""
+    for document, text in DOCUMENTS.items():
+        joined = re.sub(r"\\\n\s*", " ", re.sub(r"^```python.*?^```", "", text, flags=re.M | re.S))
+        fenced = "\n".join(re.findall(r"^ *```\w*\n(.*?)^ *```", joined, re.M | re.S))
+        for line in [*fenced.splitlines(), *re.findall(r"^    (\S.*)$", joined, re.M)]:
+            for part in line.split("&&"):
+                if re.match(r"(\.venv/bin/)?(vtaops|python3?) ", part.strip()):
+                    words = shlex.split(part.strip(), comments=True)
+                    yield document, [Path(words[0]).name, *(w for w in words[1:] if w != "&")]
+
+
+COMMANDS = [(d, words) for d, words in commands() if words[0] == "vtaops"]
+SCRIPTS = [(d, words) for d, words in commands() if words[0] != "vtaops" and words[1:2] != ["-c"]]
+
+
+@pytest.mark.parametrize(("document", "words"), COMMANDS, ids=lambda v: " ".join(v)[:60])
+def test_the_commands_of_the_documents_are_understood(document, words, capsys):
+    """Parsed by the command itself, which then does nothing: name, options and values are right."""
+    understood = parse(words)
+    said = capsys.readouterr().err
+    assert understood or "does not exist" in said, f"{document}: {said}"  # files that a reader has
+
+
+@pytest.mark.parametrize("wrong", ["rtl pynq --outputs vta", "rlt pynq", "run conv2d --layer"])
+def test_a_wrong_command_would_be_found(wrong):
+    assert not parse(["vtaops", *wrong.split()])
+
+
+def parse(words):
+    """Return whether the command line takes these words."""
+    command = get_command(app)
+    disarm(command)
+    with pytest.raises(SystemExit) as done:
+        command.main(words[1:], prog_name="vtaops")
+    return not done.value.code
+
+
+def disarm(command):
+    for each in getattr(command, "commands", {}).values():
+        if hasattr(each, "commands"):
+            disarm(each)
+        else:
+            each.callback = None
+
+
+@pytest.mark.parametrize(("document", "words"), SCRIPTS, ids=lambda v: " ".join(v)[:60])
+def test_the_scripts_of_the_documents_have_their_options(document, words):
+    if words[1] == "-m" and words[2] in ("venv", "pytest", "pip"):
+        return
+    if words[1] == "-m":
+        source = inspect.getsource(importlib.import_module(_main_of(words[2])))
+    elif (ROOT / words[1]).exists():
+        source = (ROOT / words[1]).read_text()
+    else:
+        source = (ROOT / "benchmarks" / Path(words[1]).name).read_text()  # exported
+    options = {word.split("=")[0] for word in words if word.startswith("--")}
+    missing = [o for o in options if o not in source and o[2:].replace("-", "_") not in source]
+    assert missing == [], f"{document}: {words}"
+
+
+def _main_of(module):
+    spec = importlib.util.find_spec(module)
+    return f"{module}.__main__" if spec.submodule_search_locations else module
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_commands_named_in_the_text_exist(document):
+    """In `code`: their first words."""
+    known = get_command(app)
+    for span in re.findall(r"`vtaops\s+([^`]*)`", DOCUMENTS[document]):
+        command = known
+        for word in span.split():
+            if not hasattr(command, "commands") or not re.fullmatch(r"[a-z][a-z-]*", word):
+                break
+            assert word in command.commands, f"{document}: vtaops {span}"
+            command = command.commands[word]
+
+
+@pytest.mark.parametrize("document", [name for name in RUN if "tutorials/" in name])
 def test_the_tutorials_need_no_internal_import(document):
     """What a student types: the package, its rooms by name, layouts and buffers."""
     public = {"vtaops", "vtaops.layout", "vtaops.lowering", "vtaops.program", "vtaops.rpc"}
-    text = (ROOT / "docs" / document).read_text()
+    text = DOCUMENTS[document]
     used = re.findall(r"^(?:from|import) (vtaops[\w.]*)", text, re.MULTILINE)
     assert used
     assert set(used) <= public

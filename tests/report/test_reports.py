@@ -13,13 +13,14 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from helpers.program_builder import PROGRAMS, PYNQ, TINY
+from helpers.program_builder import PROGRAMS, PYNQ
+from helpers.random_graphs import random_graph
 from typer.testing import CliRunner
 
 import vtaops
-from vtaops import Conv2d, Conv2dTranspose, HardwareConfig, Tiling, cli
+from vtaops import Conv2d, Tiling, cli
 from vtaops.config import Memory
-from vtaops.errors import ConfigError, ShapeError, UnsupportedError, VTAError
+from vtaops.errors import ShapeError, UnsupportedError, VTAError
 from vtaops.isa import Gemm, Load
 from vtaops.program.timing import KINDS, WAITS
 from vtaops.program.traffic import compulsory_nbytes, transfers
@@ -37,9 +38,9 @@ from vtaops.report import (
     statistics_table,
     write_text,
 )
+from vtaops.report.network_pictures import memory_map, network_page, network_roofline
+from vtaops.report.networks import network_comparison
 from vtaops.report.style import KIND_COLORS, LANES, TOKEN_COLORS, WAIT_COLORS
-from vtaops.sweep import pareto, sweep, variants
-from vtaops.workloads import Workload
 
 SVG = "{http://www.w3.org/2000/svg}"
 OP = Conv2d(in_channels=32, out_channels=32, height=6, width=6)
@@ -295,7 +296,7 @@ def test_chrome_trace(timeline):
         assert all(a[1] <= b[0] for a, b in pairwise(spans))
 
 
-# ------------------------------------------------------------------- roofline and sweeps
+# ------------------------------------------------------------------- -------- roofline
 
 
 def test_roofline_points_lie_below_the_roof(pair):
@@ -311,47 +312,6 @@ def test_roofline_points_lie_below_the_roof(pair):
     assert {"one", "two", "all", "array: 256"} <= labels
     with pytest.raises(ShapeError, match="at least one"):
         roofline([], 256, 8)
-
-
-def test_variants_name_what_varies_and_say_why_some_cannot_exist():
-    configs, refused = variants(PYNQ, {"LOG_BLOCK": [4, 5], "LOG_ACC_BUFF_SIZE": [16, 22]})
-    assert [c.name for c in configs] == ["pynq BLOCK=4 ACC_BUFF_SIZE=16",
-                                         "pynq BLOCK=5 ACC_BUFF_SIZE=16"]  # fmt: skip
-    assert configs[1].block_in == 32
-    assert len(refused) == 2
-    assert all("exceed" in reason or "reaches" in reason for reason in refused.values())
-    with pytest.raises(ConfigError, match="unknown key 'BLOCK'"):
-        variants(PYNQ, {"BLOCK": [3]})
-
-
-def test_sweep_counts_occurrences_and_keeps_failures():
-    huge = Conv2dTranspose(in_channels=16, out_channels=16, height=4, width=4, kernel=64)
-    workloads = [Workload("small", OP, 3), Workload("huge", huge, 1)]
-    (small,) = sweep([TINY], workloads[:1])
-    assert small.complete
-    assert small.total_cycles == 3 * small.cycles["small"]
-    assert small.cycles["small"] == vtaops.compile(OP, TINY).cycles()
-    assert small.sram_nbytes == 256 + 1024 + 8192 + 2048 + 512
-    assert small.multipliers == 64
-    (mixed,) = sweep([TINY], workloads)
-    assert set(mixed.failures) == {"huge"}
-    assert not mixed.complete
-    assert pareto([mixed]) == []
-
-
-def test_pareto_front():
-    configs, _ = variants(PYNQ, {"LOG_ACC_BUFF_SIZE": [14, 17], "LOG_UOP_BUFF_SIZE": [12, 15]})
-    points = list(sweep(configs, [Workload("op", OP)]))
-    front = pareto(points)
-    for point in points:
-        beaten = [
-            p
-            for p in points
-            if p.total_cycles <= point.total_cycles
-            and p.sram_nbytes <= point.sram_nbytes
-            and (p.total_cycles, p.sram_nbytes) != (point.total_cycles, point.sram_nbytes)
-        ]
-        assert (point in front) == (not beaten)
 
 
 # ---------------------------------------------------------------------------------- files
@@ -480,21 +440,11 @@ def test_run_with_timing():
     assert "GEMM array" in call("run", "conv2d", *LAYER, "--timing").output
 
 
-def test_roofline_and_sweep(tmp_path):
+def test_roofline(tmp_path):
     path = tmp_path / "roofline.svg"
     result = call("roofline", *LAYER, "--layer", "resnet18.C4", "-o", path)
     assert result.exit_code == 0, result.output
     assert any(text.startswith("C10") for text in svg_texts(path))
-    path = tmp_path / "sweep.svg"
-    vary = ("--vary", "LOG_BLOCK=4,5", "--vary", "LOG_ACC_BUFF_SIZE=16,22")
-    result = call("sweep", *LAYER, *vary, "-o", path, "--json")
-    assert result.exit_code == 0, result.output
-    assert "left out: pynq BLOCK=4 ACC_BUFF_SIZE=22" in result.stderr
-    found = json.loads(result.stdout)
-    assert [point["multipliers"] for point in found] == [256, 1024]
-    assert all(point["workloads"]["resnet18.C10"] == point["cycles"] for point in found)
-    assert "256 multipliers" in svg_texts(path)
-    assert HardwareConfig.load("pynq").bitstream_id in call("sweep", *LAYER).output
 
 
 @pytest.mark.parametrize(
@@ -506,8 +456,6 @@ def test_roofline_and_sweep(tmp_path):
         ("trace --layer resnet18.C10 --access -o x.html", "--access draws pictures"),
         ("trace --layer resnet18.C10 --layer resnet18.C4 -o x.json", "shows one program, not 2"),
         ("compare --layer resnet18.C10", "at least two programs"),
-        ("sweep --layer resnet18.C10 --vary LOG_BLOCK=a", "write LOG_BLOCK=3,4,5"),
-        ("sweep --layer resnet18.C10 --vary LOG_BLOCK=1", "none of these configurations"),
         ("roofline --layer resnet18.C10 -o x.png --bandwidth -1", "bandwidth is -1"),
     ],
 )
@@ -517,3 +465,43 @@ def test_mistakes_have_a_message(arguments, message, tmp_path, monkeypatch):
     assert isinstance(result.exception, VTAError)
     assert message in str(result.exception)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def network():
+    """A compiled network of several layers, with a concatenation on the way."""
+    return vtaops.compile_model(random_graph(5), "pynq")
+
+
+def test_the_page_of_a_network_has_a_lane_of_layers(network):
+    page = Page()
+    page.feed(network_page(network))
+    shown = json.loads(page.scripts["data"])["timelines"]
+    taken = {layer.name: layer.cycles for layer in network.report().layers if layer.cycles}
+    found: dict[str, int] = {}
+    for timeline in shown:
+        layers = timeline["layers"]
+        assert layers[0][0] == 0
+        assert layers[-1][1] == timeline["cycles"]
+        assert all(a[1] == b[0] for a, b in pairwise(layers))
+        for start, end, name in layers:
+            found[name] = found.get(name, 0) + end - start
+    assert {name: cycles for name, cycles in found.items() if cycles} == taken
+
+
+def test_pictures_of_a_network(network, tmp_path):
+    for number, figure in enumerate((memory_map(network), network_roofline(network))):
+        save_figure(figure, tmp_path / f"{number}.png")
+        assert struct.unpack(">II", (tmp_path / f"{number}.png").read_bytes()[16:24])[0] > 500
+    axes = memory_map(network).axes[0]
+    largest = max(network.programs, key=lambda p: p.arena_nbytes)
+    assert axes.get_ylim()[1] == max(1, largest.arena_nbytes) / 1e3
+
+
+def test_two_configurations_side_by_side(network):
+    other = vtaops.compile_model(network.graph, "tiny")
+    table = network_comparison(network.report(), other.report())
+    assert [column.header for column in table.columns][2:] == ["pynq", "tiny", "ratio"]
+    cells = [list(column.cells) for column in table.columns]
+    assert cells[2][-2] == f"{network.cycles():,}"
+    assert cells[3][-2] == f"{other.cycles():,}"

@@ -12,7 +12,18 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from vtaops.cli import board, devices, hardware, lessons, networks, quantize, reports, rtl, run
+from vtaops.cli import (
+    board,
+    devices,
+    exploration,
+    hardware,
+    lessons,
+    networks,
+    quantize,
+    reports,
+    rtl,
+    run,
+)
 from vtaops.errors import VTAError
 
 
@@ -32,7 +43,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for part in (run, networks, quantize, reports, lessons, hardware, rtl, devices, board):
+for part in (run, networks, quantize, reports, exploration, lessons, hardware, rtl, devices, board):
     part.register(app)
 
 

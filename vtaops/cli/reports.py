@@ -1,4 +1,4 @@
-"""The commands of `vtaops` that draw, compare and explore: trace, compare, roofline, sweep.
+"""The commands of `vtaops` that draw and compare: trace, compare, roofline.
 
 Owns argument parsing and printing only, as `vtaops.cli`, whose application registers them.
 """
@@ -16,7 +16,7 @@ from rich.progress import Progress
 
 from vtaops.cli.options import CsvOption, JsonOption
 from vtaops.config import HardwareConfig
-from vtaops.errors import ConfigError, ShapeError, UnsupportedError
+from vtaops.errors import ShapeError, UnsupportedError
 from vtaops.program import Program
 from vtaops.program.timing import TimingParameters
 
@@ -49,7 +49,7 @@ DEFAULT_LATENCY = TimingParameters().dram_latency
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this file to an application."""
-    for command in (trace, compare, roofline, sweep):
+    for command in (trace, compare, roofline):
         app.command(rich_help_panel="Reports and lessons")(command)
 
 
@@ -170,51 +170,6 @@ def roofline(
     typer.echo(f"{len(points)} layers, written to {output}")
 
 
-def sweep(
-    layer: LayersOption = None,
-    config: ConfigsOption = None,
-    vary: Annotated[
-        list[str] | None,
-        typer.Option("--vary", help="A key and its values: LOG_BLOCK=3,4,5; may be repeated."),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Pareto plot: .png, .svg or .pdf.")
-    ] = None,
-    latency: LatencyOption = DEFAULT_LATENCY,
-    bandwidth: BandwidthOption = 0.0,
-    as_json: JsonOption = False,
-) -> None:
-    """Run layers (by default ResNet-18) on many configurations; table and Pareto plot.
-
-    Example: vtaops sweep --vary LOG_BLOCK=4,5 --vary LOG_ACC_BUFF_SIZE=15,16,17 -o sweep.png
-    """
-    from vtaops.report import pareto_plot, save_figure, sweep_data, sweep_table
-    from vtaops.sweep import pareto, variants
-    from vtaops.sweep import sweep as explore
-
-    workloads, parameters = _workloads(layer), _parameters(latency, bandwidth)
-    configs = []
-    for name in config or ["pynq"]:
-        found, refused = variants(HardwareConfig.load(name), _axes(vary or []))
-        configs += found
-        for variant, reason in refused.items():
-            typer.echo(f"left out: {variant}: {reason}", err=True)
-    if not configs:
-        raise ConfigError("none of these configurations can exist")
-    points = list(_progress(explore(configs, workloads, parameters), "exploring", len(configs)))
-    front = pareto(points)
-    for point in points:
-        for name, reason in point.failures.items():
-            typer.echo(f"{point.config.bitstream_id} cannot run {name}: {reason}", err=True)
-    if as_json:
-        typer.echo(json.dumps(sweep_data(points, front), indent=2))
-    else:
-        Console().print(sweep_table(points, front, f"{len(workloads)} layers, weighted"))
-    if output is not None:
-        title = f"Cycles of {len(workloads)} layers against on-chip memory"
-        save_figure(pareto_plot(points, front, title), output)
-
-
 # ------------------------------------------------------------------------------ details
 
 
@@ -283,18 +238,6 @@ def _window(text: str) -> tuple[int, int] | None:
     except ValueError as error:
         raise ShapeError(f"--window is {text!r}; write two cycles: 0:20000") from error
     return first, last
-
-
-def _axes(texts: list[str]) -> dict[str, list[int]]:
-    """Parse ``LOG_BLOCK=3,4,5``."""
-    axes = {}
-    for text in texts:
-        key, _, values = text.partition("=")
-        try:
-            axes[key] = [int(value) for value in values.split(",")]
-        except ValueError as error:
-            raise ConfigError(f"--vary is {text!r}; write LOG_BLOCK=3,4,5") from error
-    return axes
 
 
 def _progress(items: Any, description: str, total: int | None = None) -> Iterator[Any]:

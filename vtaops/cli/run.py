@@ -357,22 +357,9 @@ def _show(op: Any, hardware: HardwareConfig, tiling: Any, stage: ShownStage) -> 
 
 def parse_tiling(text: str) -> Any:
     """Parse ``oc=128,ic=16,...``; empty means the default tiling."""
-    from vtaops.errors import ScheduleError
     from vtaops.schedule import Tiling
-    from vtaops.schedule.tiling import CHOICES
 
-    if not text:
-        return None
-    try:
-        fields: dict[str, Any] = dict(part.split("=") for part in text.split(","))
-        for name in fields.keys() - CHOICES.keys():
-            fields[name] = int(fields[name])
-        return Tiling(**fields)
-    except (ValueError, TypeError) as error:
-        raise ScheduleError(
-            f"cannot read tiling {text!r}; write oc=128,ic=16,h=7,w=14,oc_threads=2,h_threads=1 "
-            f"(oc and ic are required)"
-        ) from error
+    return Tiling.parse(text) if text else None
 
 
 def _operator(text: str) -> Any:

@@ -1,4 +1,4 @@
-"""Reports for people: statistics, cycles, space-time and access diagrams, roofline, sweeps.
+"""Reports for people: statistics, cycles, space-time and access diagrams, roofline, exploration.
 
 Every report is a function of programs and timelines. matplotlib is imported where a picture is
 drawn, and nowhere else.
@@ -6,9 +6,14 @@ drawn, and nowhere else.
 
 from vtaops.report.access import access
 from vtaops.report.chrome_trace import chrome_trace
+from vtaops.report.exploration import (
+    exploration_page,
+    exploration_table,
+    front_plot,
+    parallel_plot,
+)
 from vtaops.report.files import save_figure, write_text
 from vtaops.report.interactive import interactive
-from vtaops.report.pareto import pareto_plot, sweep_data, sweep_table
 from vtaops.report.performance import performance_table
 from vtaops.report.roofline import RooflinePoint, roofline
 from vtaops.report.spacetime import spacetime
@@ -20,15 +25,16 @@ __all__ = [
     "as_csv",
     "chrome_trace",
     "comparison_table",
+    "exploration_page",
+    "exploration_table",
+    "front_plot",
     "interactive",
-    "pareto_plot",
+    "parallel_plot",
     "performance_table",
     "roofline",
     "save_figure",
     "spacetime",
     "statistics_data",
     "statistics_table",
-    "sweep_data",
-    "sweep_table",
     "write_text",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from vtaops.config import INSTRUCTION_BYTES, HardwareConfig
 from vtaops.errors import ScheduleError
 from vtaops.ops import Operator
+from vtaops.program.timing import TimingParameters
 from vtaops.schedule.blocked import Axis, BlockedShape, blocked_shape
 from vtaops.schedule.tiling import Operand, Taps, Tiling
 
@@ -27,6 +29,9 @@ TRAFFIC_SLACK = 1.2
 # Rough costs in cycles; the timing model knows better.
 _PER_REQUEST = 8
 _PER_COMPUTE_INSTRUCTION = 12
+
+_ALIKE = 0.004  # estimates that differ by less are no reason to choose
+_AHEAD = 4  # tiles of an operand beyond which more do not matter
 
 
 @dataclass(frozen=True)
@@ -94,8 +99,10 @@ def candidates(
         keep_wgt=keep_wgt,
         taps=taps,
     )
-    # With one tile along an axis both orders are the same.
-    differ = (found.keep_wgt == 1) | ((oc_tiles > 1) & (pixel_tiles > 1))
+    # With one tile along an axis both orders are the same, and where no two channel tiles read the
+    # same pixels (depthwise, pools) there is nothing to keep but weights.
+    shared = -(-oc_tiles // shape.groups) > 1
+    differ = (found.keep_wgt == 1) | ((oc_tiles > 1) & (pixel_tiles > 1) & shared)
     return found.pick(np.flatnonzero(differ & _fits(shape, config, found)))
 
 
@@ -127,6 +134,12 @@ def dram_bytes(shape: BlockedShape, config: HardwareConfig, c: Candidates) -> Gr
     A tile is loaded again for each tile of the other operand that is swept meanwhile, unless as
     many are held as one sweep reads.
     """
+    inp, wgt, out = _traffic(shape, config, c)
+    return np.asarray(inp + wgt + out)
+
+
+def _traffic(shape: BlockedShape, config: HardwareConfig, c: Candidates) -> tuple[Grid, Grid, int]:
+    """Return the bytes of input, of weights, and of output, as `dram_bytes`."""
     steps, oc_tiles, pixel_tiles = _tile_counts(shape, c)
     keep_wgt = c.keep_wgt == 1
     inp_stays = np.where(keep_wgt, c.inp_tiles >= pixel_tiles * steps, c.inp_tiles >= steps)
@@ -135,21 +148,37 @@ def dram_bytes(shape: BlockedShape, config: HardwareConfig, c: Candidates) -> Gr
     sweeps = np.where(inp_stays, 1, -(-oc_tiles // shape.groups))
     inp = once * sweeps * shape.batch * shape.ic * shape.groups + shape.addends * shape.outputs
     wgt = np.where(wgt_stays, 1, pixel_tiles) * shape.weights
-    return np.asarray(
-        inp * config.inp.element_bytes
-        + wgt * config.wgt.element_bytes
-        + shape.outputs * config.out.element_bytes
+    return (
+        np.asarray(inp * config.inp.element_bytes),
+        np.asarray(wgt * config.wgt.element_bytes),
+        shape.outputs * config.out.element_bytes,
     )
 
 
-def cycle_bound(shape: BlockedShape, config: HardwareConfig, c: Candidates) -> Grid:
-    """Return a bound on the cycles of each candidate.
+def cycle_bound(
+    shape: BlockedShape,
+    config: HardwareConfig,
+    c: Candidates,
+    timing: TimingParameters | None = None,
+) -> Grid:
+    """Return an estimate of the cycles of each candidate.
 
-    The longer of computation and transfers where two tiles of both operands take turns, their sum
-    elsewhere; plus what nothing can hide: the first loads, the last store, and every store where
-    the accumulators have one tile.
+    The longer of computation and transfers where two tiles of both operands take turns; what one of
+    them has a single tile for is loaded between two computations; plus what nothing can hide: the
+    first loads, the stall where one operand is swept anew (`_stalls`), the last store, and every
+    store where the accumulators have one tile.
+
+    Parameters
+    ----------
+    shape, config
+        The operator, in tiles of the configuration.
+    c : Candidates
+        Tilings that fit.
+    timing : TimingParameters, optional
+        The port and the DRAM; by default those of the board.
     """
-    bus = config.board.bus_bits // 8
+    machine = timing or TimingParameters()
+    bus = machine.port_width(config)
     steps, oc_tiles, pixel_tiles = _tile_counts(shape, c)
     outputs = oc_tiles * pixel_tiles
     rows, columns = _spans(shape.rows, c.h), _spans(shape.columns, c.w)
@@ -158,32 +187,145 @@ def cycle_bound(shape: BlockedShape, config: HardwareConfig, c: Candidates) -> G
     padded = not (all(shape.rows.real) and all(shape.columns.real))
     requests = outputs * steps * ((c.ic if padded else 1) + 1) + outputs
     instructions = outputs * (steps + 1 + shape.alu_passes)
-    fetched = (requests + instructions) * INSTRUCTION_BYTES
-    transfer = (dram_bytes(shape, config, c) + fetched) / bus + _PER_REQUEST * requests
-    compute = shape.compute_cycles + _PER_COMPUTE_INSTRUCTION * instructions
+    overhead = instructions * INSTRUCTION_BYTES / bus + _PER_REQUEST * requests
+    inp, wgt, out = (part / bus for part in _traffic(shape, config, c))
+    transfer = np.maximum(inp + wgt + overhead, out)  # reads and writes have each their direction
+    if machine.bandwidth:
+        transfer = np.maximum(transfer, (inp + wgt + out + overhead) * bus / machine.bandwidth)
+    compute = _compute_cycles(shape, config) + _PER_COMPUTE_INSTRUCTION * instructions
 
-    first = c.ic * rows * columns * config.inp.element_bytes
-    first = first + c.oc * c.ic * shape.taps * config.wgt.element_bytes
+    first_inp = c.ic * rows * columns * config.inp.element_bytes / bus
+    first_wgt = (shape.shared_weights or c.oc * c.ic * shape.taps) * config.wgt.element_bytes / bus
     last = _last(shape.oc, c.oc) * _last(shape.rows.extent, c.h) * _last(shape.columns.extent, c.w)
     stored = np.where(c.acc_tiles > 1, last, shape.outputs)
-    exposed = (first + stored * config.out.element_bytes) / bus
-    overlap = (c.inp_tiles > 1) & (c.wgt_tiles > 1)
+    exposed = first_inp + first_wgt + stored * config.out.element_bytes / bus
     combinations = np.lcm(c.inp_tiles, c.wgt_tiles) * c.acc_tiles
     micro_ops = combinations * _micro_ops(shape, c) * 4 / bus
-    body = np.where(overlap, np.maximum(compute, transfer), compute + transfer)
+
+    between = np.where(c.inp_tiles > 1, 0, inp) + np.where(c.wgt_tiles > 1, 0, wgt)
+    stalls = _stalls(shape, c, compute / (outputs * steps), first_inp, first_wgt)
+    body = np.maximum(compute + np.maximum(between, stalls), transfer)
     return np.asarray(body + exposed + micro_ops)
 
 
-def ranked(op: Operator, config: HardwareConfig, *, uneven: bool = False) -> Iterator[Tiling]:
-    """Yield tilings in the order of their bound on cycles: those that cause little DRAM traffic.
+def _stalls(shape: BlockedShape, c: Candidates, step: Any, inp: Any, wgt: Any) -> Grid:
+    """Return the cycles that the array waits where the operand that is kept changes.
 
-    Little is up to `TRAFFIC_SLACK` times the least of all tilings that fit the scratchpads.
+    The steps of one output tile then load both operands; before, they loaded one. Except at the
+    beginning, the loads are ahead of the array by as many steps as there are further tiles of the
+    operand that is swept.
+
+    Parameters
+    ----------
+    step, inp, wgt
+        Cycles of one step of the array, and of the loads of its two tiles.
+    """
+    steps, oc_tiles, pixel_tiles = _tile_counts(shape, c)
+    keep_wgt = c.keep_wgt == 1
+    ahead = np.where(keep_wgt, c.inp_tiles, c.wgt_tiles) - 1
+    changes = np.where(keep_wgt, oc_tiles, pixel_tiles) - 1
+    if shared := bool(shape.shared_weights):  # loaded once
+        changes = np.where(keep_wgt, 0, changes)
+    both = inp + wgt * (not shared)
+    first = (steps - 1) * np.maximum(0, both - step)
+    return np.asarray(first + changes * np.maximum(0, steps * (both - step) - ahead * step))
+
+
+def least_cycles(
+    op: Operator, config: HardwareConfig, timing: TimingParameters | None = None
+) -> int:
+    """Return a number of cycles that no tiling of `ranked` goes below: what must be done anyway.
+
+    The longest of the tile products and passes, the reads at the width of the port, the writes, and
+    both at the bandwidth of the DRAM. It holds for uneven tilings, too.
+
+    Raises
+    ------
+    ScheduleError
+        If no tile of the operator fits.
+    """
+    machine = timing or TimingParameters()
+    shape, found = _fitting(op, config, uneven=True)
+    inp, wgt, out = _traffic(shape, config, found)
+    port = machine.port_width(config)
+    bounds = [
+        _compute_cycles(shape, config, least=True),
+        int((inp + wgt).min()) / port,
+        out / port,
+    ]
+    if machine.bandwidth:
+        saved = machine.saved_beats * port
+        bounds.append((int((inp + wgt).min()) + out - saved) / machine.bandwidth)
+    return int(max(bounds))
+
+
+def _compute_cycles(shape: BlockedShape, config: HardwareConfig, least: bool = False) -> float:
+    """Return the cycles of products, resets and passes; products with padding are left out.
+
+    `least` counts only what surely remains: where it is not known which taps read padding, the
+    pixels whose whole window lies in the image.
+    """
+    axes = shape.rows, shape.columns
+    known = all(axis.taps for axis in axes)
+    real = 1.0
+    for axis in axes if known or least else ():
+        real *= axis.real_products if known else axis.inside / axis.extent
+    resets = 0 if "overwrite" in config.extensions else shape.outputs
+    passes = shape.outputs * shape.alu_passes
+    if "post" in config.extensions and (least or not (shape.staged or shape.operands)):
+        passes = 0
+    if not known and least:
+        passes, resets = int(passes * real), int(resets * real)
+    return shape.gemm_cycles * real + resets + passes
+
+
+def ranked(
+    op: Operator,
+    config: HardwareConfig,
+    *,
+    uneven: bool = False,
+    timing: TimingParameters | None = None,
+) -> Iterator[Tiling]:
+    """Yield tilings in the order of their estimated cycles: those that cause little DRAM traffic.
+
+    Little is up to `TRAFFIC_SLACK` times the least of all tilings that fit the scratchpads. Of
+    estimates that are alike, those come first that load further ahead.
 
     Raises
     ------
     ScheduleError
         If even the smallest tile (one block, one pixel) does not fit.
     """
+    for tiling, _ in estimated(op, config, uneven=uneven, timing=timing):
+        yield tiling
+
+
+def estimated(
+    op: Operator,
+    config: HardwareConfig,
+    *,
+    uneven: bool = False,
+    timing: TimingParameters | None = None,
+) -> Iterator[tuple[Tiling, int]]:
+    """Yield the tilings of `ranked`, each with its estimated cycles.
+
+    Raises
+    ------
+    ScheduleError
+        If even the smallest tile (one block, one pixel) does not fit.
+    """
+    shape, found = _fitting(op, config, uneven)
+    traffic = dram_bytes(shape, config, found)
+    found = found.pick(np.flatnonzero(traffic <= TRAFFIC_SLACK * traffic.min()))
+    cycles = cycle_bound(shape, config, found, timing)
+    ahead = np.minimum(found.inp_tiles, _AHEAD) + np.minimum(found.wgt_tiles, _AHEAD)
+    about = np.round(np.log(cycles) / np.log1p(_ALIKE))
+    for row in np.lexsort((cycles, -ahead, about)).tolist():
+        yield found.tiling(row, config), int(cycles[row])
+
+
+def _fitting(op: Operator, config: HardwareConfig, uneven: bool) -> tuple[BlockedShape, Candidates]:
+    """Return the operator in as few parts as fit, with the tilings that do."""
     whole = blocked_shape(op, config)
     shape, found = whole, candidates(whole, config, uneven=uneven)
     for taps in _IN_PARTS if whole.rows.taps else ():
@@ -197,10 +339,7 @@ def ranked(op: Operator, config: HardwareConfig, *, uneven: bool = False) -> Ite
             f"scratchpads have inp {config.inp.depth}, wgt {config.wgt.depth}, "
             f"acc {config.acc.depth}"
         )
-    traffic = dram_bytes(shape, config, found)
-    found = found.pick(np.flatnonzero(traffic <= TRAFFIC_SLACK * traffic.min()))
-    for row in np.argsort(cycle_bound(shape, config, found), kind="stable").tolist():
-        yield found.tiling(row, config)
+    return shape, found
 
 
 @lru_cache(maxsize=1024)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from vtaops.errors import ScheduleError
 
@@ -82,6 +82,26 @@ class Tiling:
         shown = {f.name: getattr(self, f.name) for f in fields(self)}
         defaults = {f.name: f.default for f in fields(self)}
         return ",".join(f"{k}={v}" for k, v in shown.items() if v != defaults[k])
+
+    @classmethod
+    def parse(cls, text: str) -> Tiling:
+        """Return the tiling of a text; the inverse of `text`.
+
+        Raises
+        ------
+        ScheduleError
+            If it is none; the message shows how one is written.
+        """
+        try:
+            values: dict[str, Any] = dict(part.strip().split("=") for part in text.split(","))
+            for name in values.keys() - CHOICES.keys():
+                values[name] = int(values[name])
+            return cls(**values)
+        except (ValueError, TypeError) as error:
+            raise ScheduleError(
+                f"cannot read tiling {text!r}; write oc=128,ic=16,h=7,w=14,oc_threads=2,h_threads=1"
+                f" (oc and ic are required)"
+            ) from error
 
     @property
     def threads(self) -> int:

@@ -1,0 +1,373 @@
+"""Exploration: one answer to each question, kept for ever, and designs ranked fairly."""
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import vtaops
+from vtaops import Conv2d, Gemm, HardwareConfig, Tiling
+from vtaops.config import EXTENSIONS
+from vtaops.errors import ConfigError, DeviceError, ScheduleError, ShapeError, StoreError
+from vtaops.explore import (
+    Design,
+    Engine,
+    InThisProcess,
+    Network,
+    Question,
+    ResultStore,
+    Space,
+    answer,
+    area,
+    energy,
+    front,
+    front_by_bound,
+    model_version,
+    share,
+    sweep,
+)
+from vtaops.explore.energy import SRAM_64_BITS_PJ, sram_pj_per_byte
+from vtaops.explore.store import LEASE_SECONDS
+from vtaops.explore.tables import table_bytes, verdict_rows
+from vtaops.schedule import default_tiling
+from vtaops.schedule.candidates import least_cycles
+from vtaops.workloads import Workload
+
+PYNQ = Design(HardwareConfig.load("pynq"))
+TINY = Design(HardwareConfig.load("tiny"))
+SMALL = Conv2d(in_channels=16, out_channels=32, height=6, width=7)
+PRODUCT = Gemm(m=5, n=64, k=96)
+NETWORK = Network("two", (Workload("conv", SMALL, 2), Workload("gemm", PRODUCT)))
+LATTICE = {
+    "LOG_UOP_BUFF_SIZE": [9, 13],
+    "LOG_INP_BUFF_SIZE": [10, 12, 15],
+    "LOG_WGT_BUFF_SIZE": [13, 18],
+    "LOG_ACC_BUFF_SIZE": [10, 12, 15],
+}
+
+
+# ------------------------------------------------------------------------------ designs
+
+
+def test_designs_are_their_values():
+    designs, refused = Space(
+        PYNQ, {"LOG_BLOCK": [4, 5], "EXTENSIONS": ["", "overwrite+post"], "PORT_BYTES": [8, 64]}
+    ).designs()
+    assert {Design.of(d.as_dict()) for d in designs} == set(designs)
+    assert len(designs) == 4
+    assert len(refused) == 4
+    assert all("must fill the port of 64 bytes" in reason for reason in refused.values())
+    assert len({d.name for d in designs}) == len(designs)
+    assert Design(HardwareConfig.load("ultra96")).port_bytes == 16
+    for values, message in (
+        ({"LOG_BLOK": [4]}, "unknown axis 'LOG_BLOK'"),
+        ({"LOG_BLOCK": []}, "has no values"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            Space(PYNQ, values)
+    for values, message in (
+        ({"CLOCK_MHZ": 2.5}, "positive integer"),
+        ({"DRAM_LATENCY": -1}, "dram_latency is -1"),
+        ({"EXTENSIONS": "magic"}, "EXTENSIONS"),
+        ({"LOG_BLOCK": "four"}, "LOG_BLOCK is 'four'"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            Space(PYNQ, {}).design(values)
+
+
+def test_what_holds_a_tiling_does_not_change_its_cycles():
+    """The identity of questions: equal cycles on every configuration that holds the tiling."""
+    rng = random.Random(3)
+    for _ in range(6):
+        base = replace(PYNQ.config, log_batch=rng.choice([0, 1]), log_uop_buff_size=15,
+                       log_inp_buff_size=11, log_wgt_buff_size=14, log_acc_buff_size=12,
+                       extensions=rng.choice([(), ("overwrite", "post")]))  # fmt: skip
+        op = rng.choice([SMALL, PRODUCT, replace(SMALL, strides=2, bias=True)])
+        tiling = default_tiling(op, base)
+        larger = replace(
+            base,
+            log_inp_buff_size=rng.choice([12, 14]),
+            log_wgt_buff_size=rng.choice([14, 16]),
+            log_acc_buff_size=rng.choice([13, 15]),
+        )
+        asked = [Question(op, tiling, Design(config)) for config in (base, larger)]
+        assert asked[0].key == asked[1].key
+        verdict = answer(asked[0])
+        for config in (base, larger):
+            program = vtaops.compile(op, config, tiling)
+            assert program.cycles() == verdict.cycles
+            assert program.stats().as_dict() == verdict.counters
+    other = replace(PYNQ, dram_latency=64)
+    assert Question(op, tiling, other).key != Question(op, tiling, PYNQ).key
+
+
+def test_a_tiling_that_does_not_fit_is_a_verdict():
+    verdict = answer(Question(SMALL, Tiling(32, 16, 6, 7, inp_tiles=9), TINY))
+    assert not verdict.legal
+    assert "scratchpad" in verdict.reason
+
+
+def test_no_tiling_goes_below_the_bound():
+    rng = random.Random(5)
+    designs, _ = Space(
+        PYNQ,
+        {"LOG_BATCH": [0, 1], "EXTENSIONS": ["", "overwrite+post", "+".join(EXTENSIONS)],
+         "PORT_BYTES": [8, 16],
+         "BANDWIDTH": [0, 3.0], "LOG_INP_BUFF_SIZE": [11, 15], "LOG_WGT_BUFF_SIZE": [14, 18]},
+    ).designs()  # fmt: skip
+    operators = [
+        SMALL,
+        PRODUCT,
+        vtaops.MaxPool2d(1, 16, 9, 9, kernel=3, strides=2, padding=1),
+        vtaops.Conv2dTranspose(1, 16, 16, 4, 4, kernel=4, strides=2, padding=1),
+        Conv2d(1, 32, 32, 7, 7, groups=32, clip=(0, 127)),
+        vtaops.Elementwise("add", (1, 16, 9, 9), clip=(0, 127)),
+    ]
+    for design in rng.sample(designs, 6):
+        for op in rng.sample(operators, 3):
+            verdict = answer(Question(op, default_tiling(op, design.config), design))
+            assert 0 < least_cycles(op, design.config, design.timing) <= verdict.cycles
+
+
+# -------------------------------------------------------------------------------- sweeps
+
+
+def test_a_larger_scratchpad_is_never_worse():
+    """Over a whole lattice, although each shortlist is one estimate."""
+    designs, _ = Space(PYNQ, LATTICE).designs()
+    random.Random(1).shuffle(designs)
+    with Engine() as engine:
+        points = sweep(designs, NETWORK, engine, "default")
+        count = engine.store.count()
+    assert len(points) == 36
+    reached = {point.design: point for point in points}
+    own = 0
+    for one in designs:
+        for other in designs:
+            if one != other and one.contains(other):
+                assert reached[one].cycles <= reached[other].cycles, (one.name, other.name)
+        own += sum(result.design == one for result in reached[one].layers)
+    assert own < 2 * len(designs)  # some inherit
+    assert count["verdict"]["computed"] == count["verdict"]["records"] < len(designs)
+    result = reached[designs[0]].layers[0]
+    program = vtaops.compile(SMALL, result.design.config, result.tiling)
+    assert program.cycles() == result.cycles
+
+
+def test_a_sweep_counts_occurrences_and_keeps_failures():
+    huge = vtaops.Conv2dTranspose(in_channels=16, out_channels=16, height=4, width=4, kernel=64)
+    network = Network("mixed", (Workload("small", SMALL, 3), Workload("huge", huge)))
+    with Engine() as engine:
+        (mixed,) = sweep([TINY, TINY], network, engine, "default")
+        (small,) = sweep([TINY], Network("one", network.layers[:1]), engine, "default")
+        (guess,) = sweep([TINY], Network("one", network.layers[:1]), engine, "bound")
+        with pytest.raises(ScheduleError, match="effort is 'deep'; it must be one of bound"):
+            sweep([TINY], network, engine, "deep")
+    assert set(mixed.failures) == {"huge"}
+    assert front([mixed]) == []
+    once = vtaops.compile(SMALL, TINY.config)
+    assert small.cycles == 3 * once.cycles()
+    assert small.dram_nbytes == 3 * once.stats().dram_nbytes
+    assert small.milliseconds == small.cycles / 1e5
+    assert small.limit in ("compute", "port", "latency")
+    assert small.least <= small.cycles
+    assert small.energy.total == pytest.approx(3 * energy(TINY, small.layers[0].verdict).total)
+    assert guess.limit == ""
+    assert "energy_uj" not in guess.as_dict()
+    assert 0.7 < guess.cycles / small.cycles < 1.4
+
+
+def test_the_bound_finds_the_same_front():
+    designs, _ = Space(PYNQ, {**LATTICE, "LOG_BLOCK": [3, 4], "LOG_UOP_BUFF_SIZE": [13]}).designs()
+    with Engine() as engine:
+        every = front(sweep(designs, NETWORK, engine, "default"))
+        found, timed = front_by_bound(designs, NETWORK, engine, "default", batch=4)
+    assert [(p.design, p.cycles) for p in found] == [(p.design, p.cycles) for p in every]
+    assert timed < len(designs)
+    with pytest.raises(ConfigError, match="no objective 'speed'"):
+        front(every, ["speed"])
+
+
+def test_networks_have_names_and_graphs():
+    network = Network.named(["resnet18"])
+    assert sum(layer.occurrences for layer in network.layers) == 20
+    assert Network.named(["resnet18.C8"]).layers[0].occurrences == 3
+    with pytest.raises(ShapeError, match="no layer 'vgg'"):
+        Network.named(["vgg"])
+
+
+# -------------------------------------------------------------------- store and engine
+
+
+def test_answers_are_kept_and_never_computed_twice(tmp_path):
+    designs, _ = Space(PYNQ, {"LOG_INP_BUFF_SIZE": [12, 14], "DRAM_LATENCY": [32, 64]}).designs()
+    told = []
+    with (
+        ResultStore(tmp_path / "s.db") as store,
+        Engine(store, progress=lambda *a: told.append(a)) as e,
+    ):
+        first = sweep(designs, NETWORK, e, "default")
+        counted = store.count()
+    assert told[-1][1] == told[-1][2]
+    with ResultStore(tmp_path / "s.db") as store, Engine(store, _Refusing()) as engine:
+        assert sweep(reversed(designs), NETWORK, engine, "default") == first[::-1]
+        assert store.count() == counted
+        rows = list(verdict_rows(store))
+    assert {row["computed"] for row in rows} == {1}
+    assert {row["version"] for row in rows} == {model_version()}
+    text = table_bytes(rows, ".csv").decode().splitlines()
+    assert len(text) == 1 + len(rows)
+    assert json.loads(table_bytes(rows, ".json")) == rows
+
+
+class _Refusing(InThisProcess):
+    def submit(self, fn, /, *args, **kwargs):
+        raise AssertionError("computed again")
+
+
+_KILLED = """
+import os, signal, sys
+from vtaops.explore import *
+from vtaops.explore import engine as module
+import test_explore as test
+count = [0]
+whole = module._answers
+def dying(questions):
+    count[0] += 1
+    if count[0] > 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return whole(questions)
+module._answers = dying
+designs, _ = Space(test.PYNQ, {"LOG_ACC_BUFF_SIZE": [12, 14]}).designs()
+with ResultStore(sys.argv[1]) as store, Engine(store) as engine:
+    sweep(designs, test.NETWORK, engine, "default")
+"""
+
+
+def test_a_killed_driver_is_resumed(tmp_path):
+    """What was answered stays, its claims are free at once, the result is that of one run."""
+    path = tmp_path / "s.db"
+    folders = [str(Path(__file__).parent), *filter(None, sys.path)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
+    done = subprocess.run(
+        [sys.executable, "-c", _KILLED, path], env=environment, check=False, capture_output=True
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    axes = {"LOG_ACC_BUFF_SIZE": [12, 14]}
+    designs, _ = Space(PYNQ, axes).designs()
+    with ResultStore(path) as store, Engine(store) as engine:
+        assert store.count()["verdict"]["records"] == 2
+        points = sweep(designs, NETWORK, engine, "default")
+        count = store.count()["verdict"]
+    with Engine() as engine:
+        assert points == sweep(designs, NETWORK, engine, "default")
+        assert count == engine.store.count()["verdict"]
+    assert count["records"] == count["computed"]
+
+
+def test_claims_keep_two_drivers_apart(tmp_path, monkeypatch):
+    path = tmp_path / "s.db"
+    with ResultStore(path) as one, ResultStore(path) as two:
+        assert one.claim(["a", "b"]) == {"a", "b"}
+        assert two.claim(["b", "c"]) == {"c"}
+        assert one.claim(["a"]) == {"a"}  # still ours
+        one.put("test", "v", {"a": ({}, {"x": 1})})
+        assert two.get(["a", "b"]) == {"a": {"x": 1}}
+        assert two.claim(["a", "b"]) == set()
+        one.release()
+        assert two.claim(["a", "b"]) == {"b"}
+        now = time.time()
+        monkeypatch.setattr("vtaops.explore.store.time.time", lambda: now + LEASE_SECONDS + 1)
+        assert one.claim(["b"]) == {"b"}  # two has been silent for too long
+        one.put("test", "v", {"a": ({}, {"x": 2})})
+        assert two.count() == {"test": {"records": 1, "computed": 2}}
+        assert two.get(["a"]) == {"a": {"x": 1}}
+
+
+def test_what_is_no_store_is_refused_and_not_touched(tmp_path):
+    text, other = tmp_path / "text", tmp_path / "other.db"
+    text.write_text("no database, but longer than the header of one" * 9)
+    with sqlite3.connect(other) as database:
+        database.execute("CREATE TABLE mine (x)")
+    database.close()
+    for path in (text, other, tmp_path / "no" / "folder.db", tmp_path):
+        content = path.read_bytes() if path.is_file() else None
+        with pytest.raises(StoreError, match="store"):
+            ResultStore(path)
+        assert (path.read_bytes() if path.is_file() else None) == content
+
+
+class _Losing(InThisProcess):
+    """Loses its workers after some answers."""
+
+    def __init__(self, answers):
+        self.answers = answers
+
+    def submit(self, fn, /, *args, **kwargs):
+        self.answers -= 1
+        future = super().submit(fn, *args, **kwargs)
+        if self.answers < 0:
+            future = type(future)()
+            future.set_exception(BrokenProcessPool("a worker died"))
+        return future
+
+
+def test_lost_workers_are_replaced():
+    made = []
+
+    def pool():
+        made.append(_Losing(1 if len(made) < 2 else 99))
+        return made[-1]
+
+    designs, _ = Space(PYNQ, {"LOG_INP_BUFF_SIZE": [12, 13, 14]}).designs()
+    with Engine(ResultStore(":memory:"), pool) as engine:
+        points = sweep(designs, NETWORK, engine, "default")
+        assert all(n["records"] == n["computed"] for n in engine.store.count().values())
+    with Engine() as engine:
+        assert points == sweep(designs, NETWORK, engine, "default")
+    with (
+        Engine(ResultStore(":memory:"), lambda: _Losing(0)) as engine,
+        pytest.raises(DeviceError, match="lost"),
+    ):
+        sweep(designs, NETWORK, engine, "default")
+
+
+# --------------------------------------------------------------------- area and energy
+
+
+def test_area_is_that_of_the_synthesised_designs():
+    """Yosys: docs/tsim.md for pynq; tiny with an 8-byte port took 11,950 LUTs, 7,216 FFs."""
+    pynq, tiny = area(PYNQ), area(TINY)
+    assert (pynq.dsp, pynq.bram) == (176, 128)
+    assert pynq.lut == pytest.approx(21_169, rel=0.02)
+    assert pynq.ff == pytest.approx(9_238, rel=0.02)
+    assert (tiny.dsp, tiny.bram) == (56, 23)
+    assert tiny.lut == pytest.approx(11_950, rel=0.02)
+    assert tiny.ff == pytest.approx(7_216, rel=0.02)
+    assert share(pynq, "xc7z020") == pytest.approx(128 / 140)
+    windows = area(Design(replace(PYNQ.config, extensions=("depthwise",))))
+    assert (windows.dsp, windows.bram) == (pynq.dsp, pynq.bram)
+    assert windows.lut - pynq.lut == pytest.approx(1_241, rel=0.02)
+    assert share(area(Design(HardwareConfig.load("1x32_i8w8a32_15_15_20_17"))), "xc7z020") > 1
+
+
+def test_energy_follows_the_published_table():
+    for nbytes, picojoules in SRAM_64_BITS_PJ:
+        assert 8 * sram_pj_per_byte(nbytes) == pytest.approx(picojoules)
+    sizes = [1 << n for n in range(8, 24)]
+    grown = [sram_pj_per_byte(n) for n in sizes]
+    assert grown == sorted(grown)
+    verdict = answer(Question(PRODUCT, default_tiling(PRODUCT, PYNQ.config), PYNQ))
+    found = energy(PYNQ, verdict)
+    assert found.arithmetic >= PRODUCT.macs * 0.3
+    assert found.dram >= verdict.dram_nbytes * 162.5
+    assert found.total == found.arithmetic + found.sram + found.dram

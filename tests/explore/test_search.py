@@ -1,0 +1,151 @@
+"""Searches: NSGA-II against enumeration, a cluster that loses a worker, the gym."""
+
+import os
+import random
+import signal
+
+import pytest
+
+import vtaops
+from vtaops import Conv2d, Gemm, HardwareConfig, Tiling
+from vtaops.errors import ConfigError, DeviceError, StoreError
+from vtaops.explore import (
+    SEARCHES,
+    Design,
+    Engine,
+    Network,
+    Problem,
+    ResultStore,
+    Space,
+    dask_executor,
+    front,
+    search,
+    sweep,
+)
+from vtaops.schedule import default_tiling
+from vtaops.workloads import Workload
+
+PYNQ = Design(HardwareConfig.load("pynq"))
+SMALL = Conv2d(in_channels=16, out_channels=32, height=6, width=7)
+NETWORK = Network("two", (Workload("conv", SMALL, 2), Workload("gemm", Gemm(m=5, n=64, k=96))))
+SPACE = Space(
+    PYNQ,
+    {
+        "LOG_BLOCK": [3, 4],
+        "LOG_INP_BUFF_SIZE": [10, 12, 15],
+        "LOG_WGT_BUFF_SIZE": [13, 15],
+        "LOG_ACC_BUFF_SIZE": [11, 15],
+    },
+)
+
+
+def reached(points):
+    return sorted((p.cycles, p.design.sram_nbytes) for p in points)
+
+
+def test_nsga_finds_the_front_of_an_enumeration_and_resumes(tmp_path):
+    pytest.importorskip("optuna", reason="the search over hardware needs Optuna")
+    designs, _ = SPACE.designs()
+    journal = tmp_path / "journal"
+    with Engine() as engine:
+        every = front(sweep(designs, NETWORK, engine, "default"))
+        counted = engine.store.count()["verdict"]
+        options = {"effort": "default", "population": 12, "batch": 12}
+        part = search(SPACE, NETWORK, engine, trials=24, journal=journal, **options)
+        found = search(SPACE, NETWORK, engine, trials=144, journal=journal, **options)
+        assert engine.store.count()["verdict"] == counted  # nothing but what was enumerated
+        with pytest.raises(ConfigError, match="trials is 0"):
+            search(SPACE, NETWORK, engine, trials=0)
+        with pytest.raises(StoreError, match="cannot use the journal"):
+            search(SPACE, NETWORK, engine, trials=1, journal=tmp_path / "no" / "journal")
+    assert (part.trials, found.trials) == (24, 144)
+    assert set(reached(found.front)) == set(reached(every))
+    assert found.pruned > 0
+    assert len(found.points) < len(designs)
+
+
+def test_a_cluster_that_loses_a_worker_answers_as_one_process(tmp_path):
+    """Two workers, one killed after the first answers: equal points, nothing computed twice."""
+    distributed = pytest.importorskip("distributed", reason="a cluster needs Dask")
+    designs, _ = Space(PYNQ, {"LOG_INP_BUFF_SIZE": [10, 11, 12], "LOG_BLOCK": [3, 4]}).designs()
+    killed = []
+
+    def kill_one(kind, done, total):
+        if kind == "verdict" and done and not killed:
+            killed.append(client.submit(os.getpid, pure=False).result())
+            os.kill(killed[0], signal.SIGKILL)
+
+    import dask
+
+    with (
+        dask.config.set({"distributed.worker.daemon": False}),
+        distributed.LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            dashboard_address=None,
+            local_directory=str(tmp_path),
+        ) as cluster,
+        distributed.Client(cluster) as client,
+        ResultStore(tmp_path / "s.db") as store,
+        Engine(store, dask_executor(client), kill_one) as engine,
+    ):
+        points = sweep(designs, NETWORK, engine, "default")
+        count = store.count()
+    assert killed
+    with Engine() as engine:
+        assert points == sweep(designs, NETWORK, engine, "default")
+        assert count == engine.store.count()
+    assert all(n["records"] == n["computed"] for n in count.values())
+
+
+def test_no_scheduler_is_an_error():
+    pytest.importorskip("distributed", reason="a cluster needs Dask")
+    with pytest.raises(DeviceError, match="no Dask scheduler at 'nonsense:"):
+        dask_executor("nonsense://x")
+
+
+# ------------------------------------------------------------------------------ the gym
+
+
+def test_reference_searches_spend_their_budget():
+    design = Design(HardwareConfig.load("tiny"))
+    best = {}
+    with Engine() as engine:
+        for name, run in SEARCHES.items():
+            problem = Problem(SMALL, design, engine)
+            run(problem, 12, 1)
+            again = Problem(SMALL, design, engine)
+            run(again, 12, 1)
+            assert problem.verdicts == (1 if name == "default" else 12)
+            assert (problem.best, problem._asked) == (again.best, again._asked)
+            best[name] = problem.best
+    cycles, tiling = best["bound"]
+    assert vtaops.compile(SMALL, design.config, tiling).cycles() == cycles
+    assert cycles <= min(found[0] for found in best.values() if found)
+
+
+def test_a_candidate_may_be_a_text_and_is_never_an_error():
+    problem = Problem(SMALL, PYNQ)
+    default = default_tiling(SMALL, PYNQ.config)
+    outcome = problem.evaluate(default.text)
+    assert outcome == problem.evaluate(default)
+    assert outcome.legal
+    assert outcome.cycles == vtaops.compile(SMALL, PYNQ.config).cycles()
+    assert outcome.energy_pj > 162.5 * outcome.dram_nbytes
+    assert problem.verdicts == 1
+    for text, reason in (
+        ("oc=17,ic=16", "must be a multiple of 16"),
+        ("oc=32", "oc and ic are required"),
+        ("oc=16,ic=16,colour=3", "cannot read tiling"),
+        ("oc=32,ic=x", "cannot read tiling"),
+        ("oc=32,ic=16,keep=all", "keep is 'all'"),
+        ("oc=32,ic=16,h=6,w=7,acc_tiles=99", "acc scratchpad"),
+        ("I would try a larger tile", "cannot read tiling"),
+        ("", "cannot read tiling"),
+    ):
+        refused = problem.evaluate(text)
+        assert not refused.legal
+        assert reason in refused.reason
+    assert Tiling.parse(default.text) == default
+    assert problem.best == (outcome.cycles, default)
+    assert isinstance(problem.mutated(default, random.Random(1)), Tiling)

@@ -1,0 +1,56 @@
+"""Exploration: which hardware for which network, by figures that are exact to the RTL's cycle.
+
+`Space` says what hardware there is, `Network` what it is judged by, `sweep` finds what each design
+reaches and `front` which ones nothing beats. An `Engine` computes on any executor and keeps results
+in a `ResultStore`. `search` finds fronts of large spaces; `Problem` is the same for research.
+"""
+
+from vtaops.explore.area import area, share
+from vtaops.explore.cluster import dask_executor
+from vtaops.explore.design import MACHINE_AXES, Design, Space
+from vtaops.explore.energy import Energy, energy
+from vtaops.explore.engine import Engine, InThisProcess, process_pool
+from vtaops.explore.front import OBJECTIVES, front, front_by_bound
+from vtaops.explore.network import Network
+from vtaops.explore.problem import SEARCHES, Problem, Worth
+from vtaops.explore.search import Found, search
+from vtaops.explore.shortlist import EFFORTS, Effort, Ranking, Shortlist, shortlist
+from vtaops.explore.store import ResultStore
+from vtaops.explore.sweep import LayerResult, Point, sweep
+from vtaops.explore.verdict import Question, Verdict, answer, model_version
+
+__all__ = [
+    "EFFORTS",
+    "MACHINE_AXES",
+    "OBJECTIVES",
+    "SEARCHES",
+    "Design",
+    "Effort",
+    "Energy",
+    "Engine",
+    "Found",
+    "InThisProcess",
+    "LayerResult",
+    "Network",
+    "Point",
+    "Problem",
+    "Question",
+    "Ranking",
+    "ResultStore",
+    "Shortlist",
+    "Space",
+    "Verdict",
+    "Worth",
+    "answer",
+    "area",
+    "dask_executor",
+    "energy",
+    "front",
+    "front_by_bound",
+    "model_version",
+    "process_pool",
+    "search",
+    "share",
+    "shortlist",
+    "sweep",
+]

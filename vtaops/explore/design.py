@@ -1,0 +1,222 @@
+"""Design and Space: the hardware that an exploration chooses from.
+
+Owns what a design is (a configuration of VTA, its DRAM port and its clock) and how axes of values
+become designs. Evaluates nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+from vtaops.config import HardwareConfig
+from vtaops.errors import ConfigError
+from vtaops.program.timing import TimingParameters
+
+MACHINE_AXES = {
+    "PORT_BYTES": "width of the DRAM port, in bytes",
+    "DRAM_LATENCY": "cycles from a request to its first word",
+    "BANDWIDTH": "bytes per cycle of the DRAM, both directions; 0: what the port takes",
+    "CLOCK_MHZ": "clock of the accelerator",
+}
+"""Axes beside the keys of upstream's configurations, with their meaning."""
+
+Value = int | float | str
+"""Of an axis; EXTENSIONS is written as names joined by ``+``, no extension as an empty text."""
+
+
+@dataclass(frozen=True)
+class Design:
+    """One piece of hardware: what the RTL is built with, and the DRAM that it is connected to.
+
+    Attributes
+    ----------
+    config : HardwareConfig
+        The configuration.
+    port_bytes : int
+        Width of the DRAM port; 0: the bus of the configuration's board.
+    dram_latency : int
+        Cycles from a request to its first word.
+    bandwidth : float
+        Bytes per cycle of the DRAM, both directions together; 0: what the port takes.
+    clock_mhz : int
+        Clock; 0: that of the configuration's board.
+
+    Raises
+    ------
+    ConfigError
+        If such hardware cannot be.
+    """
+
+    config: HardwareConfig
+    port_bytes: int = 0
+    dram_latency: int = TimingParameters().dram_latency
+    bandwidth: float = 0.0
+    clock_mhz: int = 0
+
+    def __post_init__(self) -> None:
+        board = self.config.board
+        object.__setattr__(self, "port_bytes", self.port_bytes or board.bus_bits // 8)
+        object.__setattr__(self, "clock_mhz", self.clock_mhz or board.clock_mhz)
+        if type(self.clock_mhz) is not int or self.clock_mhz < 1:
+            raise ConfigError(f"CLOCK_MHZ is {self.clock_mhz!r}; it must be a positive integer")
+        _ = self.timing  # refuses what is out of range
+        smallest = min(
+            (m for m in (self.config.inp, self.config.wgt, self.config.out)),
+            key=lambda memory: memory.element_bytes,
+        )
+        if smallest.element_bytes < self.port_bytes:
+            raise ConfigError(
+                f"one {smallest.memory.name} element has {smallest.element_bytes} bytes; it must "
+                f"fill the port of {self.port_bytes} bytes (increase LOG_BATCH or LOG_BLOCK)"
+            )
+
+    @property
+    def timing(self) -> TimingParameters:
+        """The machine of the timing model."""
+        return TimingParameters(
+            port_bytes=self.port_bytes,
+            dram_latency=self.dram_latency,
+            bandwidth=self.bandwidth or None,
+        )
+
+    @property
+    def multipliers(self) -> int:
+        """8-bit multipliers of the array."""
+        return self.config.macs_per_cycle
+
+    @property
+    def sram_nbytes(self) -> int:
+        """Bytes of all scratchpads."""
+        c = self.config
+        memories = [c.uop, c.inp, c.wgt, c.acc, c.out] + [c.post] * ("post" in c.extensions)
+        return sum(memory.element_bytes * memory.depth for memory in memories)
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What two designs share that differ in the sizes of scratchpads only."""
+        c = self.config
+        return (
+            *(c.target, c.log_batch, c.log_block, c.extensions),
+            *(self.port_bytes, self.dram_latency, self.bandwidth, self.clock_mhz),
+        )
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """Base-2 logarithms of the scratchpads' bytes: micro-ops, inputs, weights, accumulators."""
+        c = self.config
+        return (
+            c.log_uop_buff_size,
+            c.log_inp_buff_size,
+            c.log_wgt_buff_size,
+            c.log_acc_buff_size,
+        )
+
+    def contains(self, other: Design) -> bool:
+        """Whether every program for `other` fits this design and takes as long on it."""
+        sizes = zip(self.sizes, other.sizes, strict=True)
+        return self.kind == other.kind and all(mine >= its for mine, its in sizes)
+
+    @property
+    def name(self) -> str:
+        """All that tells it from other designs, e.g. ``1x16_i8w8a32_15_15_18_17 8B 32c 100MHz``."""
+        limited = f" {self.bandwidth:g}B/c" if self.bandwidth else ""
+        return (
+            f"{self.config.bitstream_id} {self.port_bytes}B {self.dram_latency}c{limited} "
+            f"{self.clock_mhz}MHz"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the values of all axes."""
+        values = {**self.config.to_dict(), "EXTENSIONS": "+".join(self.config.extensions)}
+        values |= {name: getattr(self, name.lower()) for name in MACHINE_AXES}
+        return values
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], name: str = "custom") -> Design:
+        """Return the design with these values; the inverse of `as_dict`.
+
+        Raises
+        ------
+        ConfigError
+            If a key is unknown, or such hardware cannot be.
+        """
+        config = {key: value for key, value in values.items() if key not in MACHINE_AXES}
+        extensions = str(config.pop("EXTENSIONS", ""))
+        config["EXTENSIONS"] = [name for name in extensions.split("+") if name]
+        machine = {key.lower(): value for key, value in values.items() if key in MACHINE_AXES}
+        return cls(HardwareConfig.from_dict(config, name=name), **machine)
+
+
+@dataclass(frozen=True)
+class Space:
+    """All combinations of values of some axes, on a base.
+
+    Parameters
+    ----------
+    base : Design
+        Gives the values of all other axes.
+    axes : mapping
+        Axis -> values: upstream's keys and those of `MACHINE_AXES`, for example
+        ``{"LOG_INP_BUFF_SIZE": [14, 15], "EXTENSIONS": ["", "overwrite+post"]}``.
+
+    Raises
+    ------
+    ConfigError
+        If an axis is unknown or has no values.
+    """
+
+    base: Design
+    axes: Mapping[str, Sequence[Value]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        known = self.base.as_dict()
+        for axis, values in self.axes.items():
+            if axis not in known:
+                raise ConfigError(f"unknown axis {axis!r}; known axes: {', '.join(known)}")
+            if not values:
+                raise ConfigError(f"axis {axis} has no values")
+
+    def __len__(self) -> int:
+        """Return the number of combinations, those included that cannot be."""
+        return math.prod(len(values) for values in self.axes.values())
+
+    def design(self, values: Mapping[str, Value]) -> Design:
+        """Return the design with these values.
+
+        Raises
+        ------
+        ConfigError
+            If it cannot be.
+        """
+        known = self.base.as_dict()
+        if unknown := set(values) - set(known):
+            raise ConfigError(f"unknown axes {sorted(unknown)}; known axes: {', '.join(known)}")
+        return Design.of({**known, **values}, name=self.base.config.name)
+
+    def combinations(self) -> Iterator[dict[str, Value]]:
+        """Yield all combinations of values."""
+        for values in product(*self.axes.values()):
+            yield dict(zip(self.axes, values, strict=True))
+
+    def designs(self) -> tuple[list[Design], dict[str, str]]:
+        """Return the designs that can be, each once, and why the others cannot.
+
+        Returns
+        -------
+        designs : list of Design
+            In the order of the axes.
+        refused : dict
+            Values as text -> reason.
+        """
+        found: dict[Design, None] = {}
+        refused: dict[str, str] = {}
+        for values in self.combinations():
+            try:
+                found[self.design(values)] = None
+            except ConfigError as error:
+                refused[" ".join(f"{key}={value}" for key, value in values.items())] = str(error)
+        return list(found), refused

@@ -1,0 +1,199 @@
+"""Engine: questions answered once, by any `concurrent.futures.Executor`, and kept in a store.
+
+What is known is not asked again; what another process is computing is waited for; what is computed
+is kept at once. So a sweep that was killed goes on where it stopped, and the result depends neither
+on the executor nor on the order in which workers answer.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import (
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    as_completed,
+)
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Protocol
+
+from vtaops.errors import DeviceError
+from vtaops.explore.shortlist import Ranking, Shortlist, shortlist
+from vtaops.explore.store import Record, ResultStore
+from vtaops.explore.verdict import Question, Verdict, answer, model_version
+
+_POLL_SECONDS = 0.2
+_MOST_LOSSES = 3  # of workers, without an answer in between
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, how much of it is done, and how much there is."""
+
+
+class InThisProcess(Executor):
+    """An executor without workers: each call is made when it is submitted."""
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def process_pool(workers: int | None = None) -> ProcessPoolExecutor:
+    """Return a pool of processes, by default as many as there are cores.
+
+    They are started anew, not forked: TVM has threads.
+    """
+    return ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+
+
+class Task(Protocol):
+    """A question with an address."""
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def data(self) -> dict[str, Any]: ...
+
+
+@dataclass
+class Engine:
+    """Answers questions.
+
+    Attributes
+    ----------
+    store : ResultStore
+        Where answers are kept.
+    executor : Executor, callable or None
+        Who computes: an executor, or what makes one, which is asked for another when its workers
+        are lost. None: this process.
+    progress : callable, optional
+        Told of each answer.
+    """
+
+    store: ResultStore = field(default_factory=lambda: ResultStore(":memory:"))
+    executor: Executor | Callable[[], Executor] | None = None
+    progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        given = self.executor or InThisProcess()
+        self._make = None if isinstance(given, Executor) else given
+        self._executor = given if isinstance(given, Executor) else None
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._make is not None and self._executor is not None:
+            self._executor.shutdown(wait=True, cancel_futures=True)
+            self._executor = None
+        self.store.release()
+
+    def shortlists(self, rankings: Iterable[Ranking]) -> dict[str, Shortlist]:
+        """Return the shortlist of each ranking, by its key."""
+        found = self._resolve("shortlist", rankings, _shortlists, chunk=8)
+        return {key: Shortlist.of(record) for key, record in found.items()}
+
+    def verdicts(self, questions: Iterable[Question]) -> dict[str, Verdict]:
+        """Return the verdict on each question, by its key."""
+        ordered = sorted(questions, key=lambda q: repr(q.program_key))  # one program at a time
+        found = self._resolve("verdict", ordered, _answers, chunk=4)
+        return {key: Verdict(**record) for key, record in found.items()}
+
+    # ------------------------------------------------------------------- details
+
+    def _resolve(
+        self,
+        kind: str,
+        tasks: Iterable[Any],
+        job: Callable[[list[Any]], list[Record]],
+        chunk: int,
+    ) -> dict[str, Record]:
+        """Return the record of each task, from the store or from a worker."""
+        wanted: dict[str, Task] = {task.key: task for task in tasks}
+        known = self.store.get(wanted)
+        losses = 0
+        self._tell(kind, len(known), len(wanted))
+        while len(known) < len(wanted):
+            mine = self.store.claim(key for key in wanted if key not in known)
+            todo = [wanted[key] for key in wanted if key in mine]
+            try:
+                for done in self._computed(kind, todo, job, chunk):
+                    known |= done
+                    losses = 0
+                    self._tell(kind, len(known), len(wanted))
+            except (BrokenExecutor, CancelledError) as error:
+                losses += 1
+                self._replace(error, losses)
+            except BaseException:
+                self.store.release()
+                raise
+            known |= self.store.get(key for key in wanted if key not in known)
+            self._tell(kind, len(known), len(wanted))
+            if not mine and len(known) < len(wanted):
+                time.sleep(_POLL_SECONDS)  # others compute the rest
+        return known
+
+    def _computed(
+        self, kind: str, tasks: Sequence[Task], job: Any, chunk: int
+    ) -> Iterator[dict[str, Record]]:
+        """Let workers compute; keep and yield what comes back."""
+        executor = self._ready()
+        remaining = iter(tasks)
+        futures: dict[Future[Any], list[Task]] = {}
+        if type(executor) is InThisProcess:
+            for task in remaining:
+                yield self._keep(kind, [task], job([task]))
+            return
+        while part := list(islice(remaining, chunk)):
+            futures[executor.submit(job, part)] = part
+        try:
+            for future in as_completed(futures):
+                yield self._keep(kind, futures[future], future.result())
+        finally:
+            for future in futures:
+                future.cancel()
+
+    def _keep(
+        self, kind: str, tasks: Sequence[Task], records: Sequence[Record]
+    ) -> dict[str, Record]:
+        pairs = list(zip(tasks, records, strict=True))
+        self.store.put(kind, model_version(), {t.key: (t.data, r) for t, r in pairs})
+        return {task.key: record for task, record in pairs}
+
+    def _ready(self) -> Executor:
+        if self._executor is None:
+            assert self._make is not None
+            self._executor = self._make()
+        return self._executor
+
+    def _replace(self, error: BaseException, losses: int) -> None:
+        """Get another executor for one whose workers were lost."""
+        if self._make is None or losses > _MOST_LOSSES:
+            raise DeviceError(
+                f"workers were lost {losses} times without an answer in between ({error!r}); what "
+                f"was answered is in the store"
+            ) from error
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+        self._executor = None
+
+    def _tell(self, kind: str, done: int, total: int) -> None:
+        if self.progress is not None:
+            self.progress(kind, done, total)
+
+
+def _shortlists(rankings: list[Ranking]) -> list[Record]:
+    return [shortlist(ranking).as_dict() for ranking in rankings]
+
+
+def _answers(questions: list[Question]) -> list[Record]:
+    return [answer(question).as_dict() for question in questions]

@@ -1,0 +1,132 @@
+"""Objectives and fronts: what is to be small, and the points that nothing beats.
+
+Owns the search by the free bound, too: designs whose bound is beaten already are never compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from vtaops.errors import ConfigError
+from vtaops.explore.design import Design
+from vtaops.explore.engine import Engine
+from vtaops.explore.network import Network
+from vtaops.explore.shortlist import Effort
+from vtaops.explore.sweep import Point, sweep
+
+Costs = tuple[float, ...]
+
+OBJECTIVES: dict[str, Callable[[Point], float]] = {
+    "cycles": lambda point: point.cycles,
+    "ms": lambda point: point.milliseconds,
+    "dram": lambda point: point.dram_nbytes,
+    "energy": lambda point: point.energy.total,
+    "sram": lambda point: point.design.sram_nbytes,
+    "multipliers": lambda point: point.design.multipliers,
+    "lut": lambda point: point.area.lut,
+    "dsp": lambda point: point.area.dsp,
+    "bram": lambda point: point.area.bram,
+}
+"""What can be made small, by name."""
+
+_LEAST: dict[str, Callable[[Point], float]] = {
+    **OBJECTIVES,
+    "cycles": lambda point: point.least,
+    "ms": lambda point: point.least / point.design.clock_mhz / 1e3,
+    "dram": lambda point: 0.0,
+    "energy": lambda point: 0.0,
+}
+"""Bounds of the objectives that need no compilation."""
+
+
+def costs(point: Point, objectives: Sequence[str]) -> Costs:
+    """Return the objectives of a point."""
+    return tuple(OBJECTIVES[name](point) for name in objectives)
+
+
+def check_objectives(objectives: Sequence[str]) -> None:
+    """Refuse unknown objectives.
+
+    Raises
+    ------
+    ConfigError
+        Naming those there are.
+    """
+    for name in objectives:
+        if name not in OBJECTIVES:
+            raise ConfigError(f"no objective {name!r}; known are {', '.join(OBJECTIVES)}")
+    if not objectives:
+        raise ConfigError(f"give at least one objective of {', '.join(OBJECTIVES)}")
+
+
+def beats(one: Costs, other: Costs) -> bool:
+    """Whether costs are nowhere larger and somewhere smaller."""
+    return one != other and all(a <= b for a, b in zip(one, other, strict=True))
+
+
+def front(points: Iterable[Point], objectives: Sequence[str] = ("cycles", "sram")) -> list[Point]:
+    """Return the points that nothing beats, in their order; incomplete ones are left out.
+
+    Raises
+    ------
+    ConfigError
+        If an objective is unknown.
+    """
+    check_objectives(objectives)
+    complete = [(point, costs(point, objectives)) for point in points if point.complete]
+    every = {cost for _, cost in complete}
+    return [point for point, cost in complete if not any(beats(other, cost) for other in every)]
+
+
+def front_by_bound(
+    designs: Iterable[Design],
+    network: Network,
+    engine: Engine,
+    effort: Effort = "fast",
+    objectives: Sequence[str] = ("cycles", "sram"),
+    batch: int = 16,
+) -> tuple[list[Point], int]:
+    """Return the front of all designs without compiling for those whose bound is beaten.
+
+    Bounds are free; designs are timed in the order of their estimated cycles, some at a time, and
+    left out once a timed point beats even their bound.
+
+    Parameters
+    ----------
+    designs, network, engine, effort
+        As `sweep`.
+    objectives : sequence of str
+        Names of `OBJECTIVES`.
+    batch : int
+        Designs that are timed together.
+
+    Returns
+    -------
+    points : list of Point
+        The front, in the order of the designs.
+    timed : int
+        How many designs were compiled for.
+    """
+    check_objectives(objectives)
+    guesses = [p for p in sweep(designs, network, engine, "bound") if p.complete]
+    order = {guess.design: index for index, guess in enumerate(guesses)}
+    waiting = sorted(guesses, key=lambda guess: (guess.cycles, guess.design.sram_nbytes))
+    timed: dict[Design, Point] = {}
+    while waiting:
+        # A design inherits from those it contains, so they are timed together, all anew.
+        chosen = [guess.design for guess in waiting[:batch]]
+        found = sweep([*timed, *chosen], network, engine, effort)
+        timed = {point.design: point for point in found}
+        reached = [costs(point, objectives) for point in found if point.complete]
+        waiting = [
+            guess
+            for guess in waiting[batch:]
+            if not any(beats(cost, least_costs(guess, objectives)) for cost in reached)
+        ]
+    best = front(timed.values(), objectives)
+    return sorted(best, key=lambda point: order[point.design]), len(timed)
+
+
+def least_costs(guess: Point, objectives: Sequence[str]) -> Costs:
+    """Return what the objectives of a point cannot go below, whatever its tilings."""
+    return tuple(_LEAST[name](guess) for name in objectives)

@@ -1,0 +1,101 @@
+"""Network: what a design is judged by, operators with how often each runs.
+
+Named layers are the same on every design. What of a model the accelerator executes, and as which
+operators, depends on its blocks and scratchpads: a model is mapped anew for each configuration.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from vtaops.errors import ShapeError
+from vtaops.explore.design import Design
+from vtaops.graph import Graph
+from vtaops.network import as_graph, plan_model
+from vtaops.network.compile import target_of
+from vtaops.network.mapping import Mapper
+from vtaops.ops import Operator
+from vtaops.workloads import WORKLOADS, Workload, find
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """What designs are judged by.
+
+    Attributes
+    ----------
+    name : str
+        For people.
+    layers : tuple of Workload
+        The operators; empty where `graph` says them.
+    graph : Graph, optional
+        A model, whose operators depend on the configuration.
+    """
+
+    name: str
+    layers: tuple[Workload, ...] = ()
+    graph: Graph | None = None
+
+    @classmethod
+    def named(cls, names: Sequence[str]) -> Network:
+        """Return named layers, each as often as it occurs in its network.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Layers (``"resnet18.C8"``) or, by the part before the dot, all layers of a network
+            (``"resnet18"``).
+
+        Raises
+        ------
+        ShapeError
+            If there is no such layer.
+        """
+        found: dict[str, Workload] = {}
+        for name in names:
+            group = [w for w in WORKLOADS.values() if w.name.split(".")[0] == name]
+            found |= {w.name: w for w in group or [find(name)]}
+        if not found:
+            raise ShapeError("a network has at least one layer, and none is named")
+        return cls(" ".join(names), tuple(found.values()))
+
+    @classmethod
+    def model(cls, source: Any) -> Network:
+        """Return a model as `vtaops.compile_model` takes it: a file, an ONNX model, a graph.
+
+        Raises
+        ------
+        ShapeError, ModelError, UnsupportedError
+            If it cannot be imported.
+        """
+        graph = as_graph(source)
+        name = Path(source).stem if isinstance(source, str | Path) else graph.name
+        return cls(name or "model", graph=graph)
+
+    def on(self, design: Design) -> tuple[Workload, ...]:
+        """Return the operators that a design executes; what it leaves to the host is no part."""
+        if self.graph is None:
+            return self.layers
+        return _layers(self.graph, design)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"name": self.name, "layers": self.layers, "graph": self.graph}
+
+
+@lru_cache(maxsize=256)
+def _layers(graph: Graph, design: Design) -> tuple[Workload, ...]:
+    """Return the operators of a graph on a configuration, equal ones together."""
+    target = target_of(design.config, None)
+    count: Counter[Operator] = Counter()
+    names: dict[Operator, str] = {}
+    for stage in plan_model(graph, design.config).stages:
+        if stage.where == "vta":
+            for step in Mapper(graph, stage.nodes, target).steps:
+                count[step.op] += 1
+                names.setdefault(step.op, step.node)
+    return tuple(Workload(names[op], op, times) for op, times in count.items())

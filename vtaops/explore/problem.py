@@ -1,0 +1,201 @@
+"""Problem: one operator on one design as a gym for search research; reference searches.
+
+A candidate is a tiling; each verdict is that of a program that the compiler made and the timing
+model timed. Verdicts are counted, so that searches compare on the same budget.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, get_args
+
+from vtaops.errors import VTAError
+from vtaops.explore.design import Design
+from vtaops.explore.energy import energy
+from vtaops.explore.engine import Engine
+from vtaops.explore.verdict import Question, Verdict
+from vtaops.ops import Operator
+from vtaops.schedule import Tiling, blocked_shape, check_tiling, default_tiling
+from vtaops.schedule.candidates import ranked
+from vtaops.schedule.tiling import Operand
+
+MOST_TILES = 8
+"""Tiles of an operand that a random candidate holds at once."""
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What a candidate is worth.
+
+    Attributes
+    ----------
+    legal : bool
+        Whether it compiles and fits.
+    reason : str
+        Why not.
+    cycles : int
+        Of one run, by the timing model.
+    dram_nbytes : int
+        DRAM traffic without instructions.
+    energy_pj : float
+        Estimated energy.
+    """
+
+    legal: bool
+    reason: str = ""
+    cycles: int = 0
+    dram_nbytes: int = 0
+    energy_pj: float = 0.0
+
+
+@dataclass
+class Problem:
+    """Find the tiling of an operator that takes the fewest cycles on a design.
+
+    Attributes
+    ----------
+    op : Operator
+        The operator.
+    design : Design
+        The hardware.
+    engine : Engine
+        Where verdicts are kept; a verdict that is known costs no time, but counts.
+    best : tuple of (int, Tiling) or None
+        The fewest cycles so far.
+    """
+
+    op: Operator
+    design: Design
+    engine: Engine = field(default_factory=Engine)
+    best: tuple[int, Tiling] | None = None
+    _asked: dict[Tiling, Worth] = field(default_factory=dict)
+
+    @property
+    def verdicts(self) -> int:
+        """Different candidates asked for so far."""
+        return len(self._asked)
+
+    def evaluate(self, candidate: Tiling | str) -> Worth:
+        """Return what a candidate is worth; a text is read as the command line does.
+
+        No candidate is an error: what is no tiling, too, has a reason.
+        """
+        try:
+            tiling = Tiling.parse(candidate) if isinstance(candidate, str) else candidate
+            if tiling in self._asked:
+                return self._asked[tiling]
+            check_tiling(self.op, self.design.config, tiling)
+        except VTAError as error:
+            outcome = Worth(False, str(error))
+            if isinstance(candidate, Tiling):
+                self._asked[candidate] = outcome
+            return outcome
+        question = Question(self.op, tiling, self.design)
+        outcome = self._outcome(self.engine.verdicts([question])[question.key])
+        self._asked[tiling] = outcome
+        if outcome.legal and (self.best is None or outcome.cycles < self.best[0]):
+            self.best = outcome.cycles, tiling
+        return outcome
+
+    def _outcome(self, verdict: Verdict) -> Worth:
+        if not verdict.legal:
+            return Worth(False, verdict.reason)
+        total = energy(self.design, verdict).total
+        return Worth(True, "", verdict.cycles, verdict.dram_nbytes, total)
+
+    # ---------------------------------------------------------------- candidates
+
+    @property
+    def axes(self) -> dict[str, tuple[Any, ...]]:
+        """The values of each field of a tiling that random candidates choose from."""
+        shape, config = blocked_shape(self.op, self.design.config), self.design.config
+        counts = tuple(range(1, MOST_TILES + 1))
+        return {
+            "oc": tuple(config.block_out * n for n in range(1, shape.oc + 1)),
+            "ic": tuple(config.block_in * n for n in range(1, shape.ic + 1)),
+            "h": tuple(range(1, shape.rows.extent + 1)),
+            "w": tuple(range(1, shape.columns.extent + 1)),
+            "inp_tiles": counts,
+            "wgt_tiles": counts,
+            "acc_tiles": (1, 2),
+            "keep": get_args(Operand),
+        }
+
+    def sampled(self, rng: random.Random) -> Tiling:
+        """Return a random candidate; most do not fit."""
+        values = {name: rng.choice(choices) for name, choices in self.axes.items()}
+        return Tiling(**values, padding="skip")
+
+    def mutated(self, tiling: Tiling, rng: random.Random) -> Tiling:
+        """Return a candidate that differs in one field."""
+        name, choices = rng.choice([(n, c) for n, c in self.axes.items() if len(c) > 1])
+        at = choices.index(getattr(tiling, name))
+        nearby = [at + step for step in (-2, -1, 1, 2) if 0 <= at + step < len(choices)]
+        return replace(tiling, **{name: choices[rng.choice(nearby)]})
+
+
+# ------------------------------------------------------------------ reference searches
+
+Search = Callable[[Problem, int, int], None]
+"""Spends a budget of verdicts on a problem; the last number is the seed."""
+
+
+def by_bound(problem: Problem, budget: int, seed: int) -> None:
+    """Take the candidates in the order of the free estimate; nothing is random."""
+    for tiling in ranked(problem.op, problem.design.config, timing=problem.design.timing):
+        if problem.verdicts >= budget:
+            return
+        problem.evaluate(tiling)
+
+
+def at_random(problem: Problem, budget: int, seed: int) -> None:
+    """Take random candidates."""
+    for tiling in _fresh(problem, budget, random.Random(seed), lambda rng: problem.sampled(rng)):
+        problem.evaluate(tiling)
+
+
+def evolutionary(problem: Problem, budget: int, seed: int, parents: int = 6) -> None:
+    """Mutate one field of one of the best so far, beginning with one tile each of one block."""
+    config = problem.design.config
+    first = Tiling(config.block_out, config.block_in, padding="skip")
+    alive = [(problem.evaluate(first).cycles or 1 << 60, first)]
+
+    def child(rng: random.Random) -> Tiling:
+        tiling = rng.choice(alive)[1]
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            tiling = problem.mutated(tiling, rng)
+        return tiling
+
+    for tiling in _fresh(problem, budget, random.Random(seed), child):
+        outcome = problem.evaluate(tiling)
+        if outcome.legal:
+            alive.append((outcome.cycles, tiling))
+            alive = sorted(alive, key=lambda pair: pair[0])[:parents]
+
+
+def default_only(problem: Problem, budget: int, seed: int) -> None:
+    """Take what the compiler takes: one candidate."""
+    problem.evaluate(default_tiling(problem.op, problem.design.config))
+
+
+SEARCHES: dict[str, Search] = {
+    "default": default_only,
+    "bound": by_bound,
+    "evolutionary": evolutionary,
+    "random": at_random,
+}
+"""The reference searches by name."""
+
+
+def _fresh(
+    problem: Problem, budget: int, rng: random.Random, make: Callable[[random.Random], Tiling]
+) -> Iterator[Tiling]:
+    """Yield candidates that were not asked for, until the budget is spent."""
+    for _ in range(100 * budget):
+        if problem.verdicts >= budget:
+            return
+        tiling = make(rng)
+        if tiling not in problem._asked:
+            yield tiling

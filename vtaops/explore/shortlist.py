@@ -1,0 +1,115 @@
+"""Shortlist: the tilings of an operator that are worth compiling on a design.
+
+Owns what the efforts of a search mean. A shortlist takes milliseconds and compiles nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Literal, get_args
+
+from vtaops.errors import ScheduleError, VTAError
+from vtaops.explore.design import Design
+from vtaops.explore.verdict import Question, key_of, operator_dict
+from vtaops.ops import Operator
+from vtaops.schedule import Tiling
+from vtaops.schedule.candidates import estimated, least_cycles
+from vtaops.tuner import COMPILED
+
+Effort = Literal["bound", "default", "fast", "thorough"]
+EFFORTS: tuple[str, ...] = get_args(Effort)
+
+TIMED = {"bound": 0, "default": 1, **COMPILED}
+"""Effort -> tilings that are compiled and timed; none: the estimate counts."""
+
+
+@dataclass(frozen=True)
+class Shortlist:
+    """Tilings in the order of their estimate.
+
+    Attributes
+    ----------
+    tilings : tuple of Tiling
+        At most as many as `TIMED` says, and at least one where any fits.
+    estimate : int
+        Estimated cycles of the first.
+    least : int
+        Cycles that no tiling goes below.
+    reason : str
+        Why there is none.
+    """
+
+    tilings: tuple[Tiling, ...] = ()
+    estimate: int = 0
+    least: int = 0
+    reason: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data; the inverse is `of`."""
+        return {**vars(self), "tilings": [vars(tiling) for tiling in self.tilings]}
+
+    @classmethod
+    def of(cls, data: dict[str, Any]) -> Shortlist:
+        """Return the shortlist of plain data."""
+        return cls(**{**data, "tilings": tuple(Tiling(**t) for t in data["tilings"])})
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The question for a shortlist.
+
+    Attributes
+    ----------
+    op : Operator
+        The operator.
+    design : Design
+        The hardware.
+    effort : str
+        One of `EFFORTS`.
+    """
+
+    op: Operator
+    design: Design
+    effort: Effort
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """All that the answer depends on, as plain data."""
+        machine = {k: v for k, v in self.design.as_dict().items() if k != "CLOCK_MHZ"}
+        return {"operator": operator_dict(self.op), "design": machine, "effort": self.effort}
+
+    @property
+    def key(self) -> str:
+        """Its address in a store."""
+        return key_of(self.data)
+
+    def questions(self, shortlist: Shortlist) -> list[Question]:
+        """Return what is to be compiled and timed."""
+        wanted = TIMED[self.effort]
+        return [Question(self.op, tiling, self.design) for tiling in shortlist.tilings[:wanted]]
+
+
+def shortlist(ranking: Ranking) -> Shortlist:
+    """Rank the tilings of an operator on a design; that none fits is an answer too."""
+    op, config, timing = ranking.op, ranking.design.config, ranking.design.timing
+    uneven = ranking.effort == "thorough"
+    try:
+        found = estimated(op, config, uneven=uneven, timing=timing)
+        best = list(islice(found, max(1, TIMED[ranking.effort])))
+        least = least_cycles(op, config, timing)
+    except VTAError as error:
+        return Shortlist(reason=str(error))
+    return Shortlist(tuple(tiling for tiling, _ in best), best[0][1], least)
+
+
+def check_effort(effort: str) -> None:
+    """Refuse an unknown effort.
+
+    Raises
+    ------
+    ScheduleError
+        Naming those there are.
+    """
+    if effort not in EFFORTS:
+        raise ScheduleError(f"effort is {effort!r}; it must be one of {', '.join(EFFORTS)}")

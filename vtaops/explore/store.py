@@ -1,0 +1,247 @@
+"""ResultStore: what has been computed once, in one SQLite file that processes share.
+
+A record is found by the hash of its question, which holds the version of the model (`key_of`). It
+is written in one transaction or not at all, so a process may be killed at any moment. Who is about
+to compute something claims it first; a claim ends with the process that made it, or after
+`LEASE_SECONDS` without a sign of life. How often a record was computed is counted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from vtaops.errors import StoreError
+
+LEASE_SECONDS = 600.0
+"""A claim whose owner has not been heard of for so long is free."""
+
+_SCHEMA_VERSION = 1
+_APPLICATION_ID = 0x56544153  # "VTAS"
+_MOST_KEYS = 500  # in one statement
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS records (
+    key TEXT PRIMARY KEY,
+    kind TEXT NOT NULL,
+    version TEXT NOT NULL,
+    question TEXT NOT NULL,
+    record TEXT NOT NULL,
+    computed INTEGER NOT NULL
+);
+CREATE TABLE IF NOT EXISTS claims (
+    key TEXT PRIMARY KEY,
+    owner TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS owners (
+    owner TEXT PRIMARY KEY,
+    host TEXT NOT NULL,
+    pid INTEGER NOT NULL,
+    seen REAL NOT NULL
+);
+"""
+
+Record = dict[str, Any]
+
+
+class ResultStore:
+    """A file of results; made where there is none.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file, on a disk of this machine: SQLite's locks do not work on network file systems. Of
+        a cluster only the process that drives the search needs it.
+
+    Raises
+    ------
+    StoreError
+        If it cannot be opened, or is something else.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.owner = f"{socket.gethostname()}:{os.getpid()}:{time.time_ns()}:{id(self)}"
+        self._lock = threading.Lock()
+        try:
+            self._database = sqlite3.connect(
+                self.path, timeout=60, isolation_level=None, check_same_thread=False
+            )
+            self._open()
+        except sqlite3.Error as error:
+            raise StoreError(f"cannot open the store {str(path)!r}: {error}") from error
+
+    def _open(self) -> None:
+        (identity,) = self._database.execute("PRAGMA application_id").fetchone()
+        (tables,) = self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        (schema,) = self._database.execute("PRAGMA user_version").fetchone()
+        if tables and (identity != _APPLICATION_ID or schema != _SCHEMA_VERSION):
+            raise StoreError(
+                f"{str(self.path)!r} is no store of this version of vtaops (application id "
+                f"{identity:#x}, schema {schema}; expected {_APPLICATION_ID:#x}, {_SCHEMA_VERSION})"
+            )
+        self._database.execute("PRAGMA journal_mode = WAL")
+        self._database.execute("PRAGMA synchronous = NORMAL")
+        with self._transaction() as database:
+            for statement in filter(str.strip, _SCHEMA.split(";")):
+                database.execute(statement)
+            database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+            database.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+
+    def close(self) -> None:
+        """Give back all claims and close the file."""
+        self.release()
+        self._database.close()
+
+    def __enter__(self) -> ResultStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------- records
+
+    def get(self, keys: Iterable[str]) -> dict[str, Record]:
+        """Return what is known of some keys."""
+        found: dict[str, Record] = {}
+        for part in _parts(keys):
+            marks = ",".join("?" * len(part))
+            query = f"SELECT key, record FROM records WHERE key IN ({marks})"
+            found |= {key: json.loads(text) for key, text in self._rows(query, part)}
+        return found
+
+    def put(self, kind: str, version: str, items: Mapping[str, tuple[Any, Record]]) -> None:
+        """Keep results, and give back their claims, in one transaction.
+
+        Parameters
+        ----------
+        kind : str
+            What they are, e.g. ``"verdict"``.
+        version : str
+            Of the model that computed them.
+        items : mapping
+            Key -> the question as plain data, the result.
+        """
+        rows = [
+            (key, kind, version, json.dumps(question, sort_keys=True), json.dumps(record))
+            for key, (question, record) in items.items()
+        ]
+        with self._transaction() as database:
+            database.executemany(
+                "INSERT INTO records VALUES (?, ?, ?, ?, ?, 1) "
+                "ON CONFLICT (key) DO UPDATE SET computed = computed + 1",
+                rows,
+            )
+            database.executemany("DELETE FROM claims WHERE key = ?", [(key,) for key in items])
+            self._sign(database)
+
+    def count(self) -> dict[str, dict[str, int]]:
+        """Return for each kind the number of records and how often they were computed."""
+        rows = self._rows("SELECT kind, count(*), sum(computed) FROM records GROUP BY kind")
+        return {kind: {"records": records, "computed": total} for kind, records, total in rows}
+
+    def versions(self) -> dict[str, int]:
+        """Return the versions of the model that the records are of, with their number."""
+        return dict(self._rows("SELECT version, count(*) FROM records GROUP BY version"))
+
+    def records(self, kind: str | None = None) -> Iterator[dict[str, Any]]:
+        """Yield all records, or those of a kind: key, kind, version, question, record, computed."""
+        columns = ("key", "kind", "version", "question", "record", "computed")
+        condition = "" if kind is None else "WHERE kind = ?"
+        query = f"SELECT {', '.join(columns)} FROM records {condition} ORDER BY key"
+        for row in self._rows(query, [] if kind is None else [kind]):
+            values = dict(zip(columns, row, strict=True))
+            question, record = json.loads(values["question"]), json.loads(values["record"])
+            yield {**values, "question": question, "record": record}
+
+    # -------------------------------------------------------------------- claims
+
+    def claim(self, keys: Iterable[str]) -> set[str]:
+        """Return those of some keys that are neither known nor claimed by others: now ours."""
+        wanted = list(dict.fromkeys(keys))
+        with self._transaction() as database:
+            self._sign(database)
+            for owner in self._gone(database):
+                database.execute("DELETE FROM claims WHERE owner = ?", [owner])
+                database.execute("DELETE FROM owners WHERE owner = ?", [owner])
+            mine = set()
+            for part in _parts(wanted):
+                marks = ",".join("?" * len(part))
+                taken = database.execute(
+                    f"SELECT key FROM records WHERE key IN ({marks}) "
+                    f"UNION SELECT key FROM claims WHERE key IN ({marks}) AND owner != ?",
+                    [*part, *part, self.owner],
+                )
+                mine |= set(part) - {key for (key,) in taken}
+            rows = [(key, self.owner) for key in mine]
+            database.executemany("INSERT OR REPLACE INTO claims VALUES (?, ?)", rows)
+        return mine
+
+    def release(self) -> None:
+        """Give back all our claims."""
+        with self._transaction() as database:
+            database.execute("DELETE FROM claims WHERE owner = ?", [self.owner])
+            database.execute("DELETE FROM owners WHERE owner = ?", [self.owner])
+
+    def _sign(self, database: sqlite3.Connection) -> None:
+        """Give a sign of life."""
+        row = (self.owner, socket.gethostname(), os.getpid(), time.time())
+        database.execute("INSERT OR REPLACE INTO owners VALUES (?, ?, ?, ?)", row)
+
+    def _gone(self, database: sqlite3.Connection) -> list[str]:
+        """Return the owners that have ended, or have been silent for too long."""
+        rows = database.execute("SELECT owner, host, pid, seen FROM owners").fetchall()
+        oldest, here = time.time() - LEASE_SECONDS, socket.gethostname()
+        return [
+            owner
+            for owner, host, pid, seen in rows
+            if owner != self.owner and (seen < oldest or (host == here and not _alive(pid)))
+        ]
+
+    # ------------------------------------------------------------------- details
+
+    def _rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        with self._lock, self._errors():
+            return self._database.execute(query, values).fetchall()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock, self._errors():
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._database
+            except BaseException:
+                self._database.execute("ROLLBACK")
+                raise
+            self._database.execute("COMMIT")
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise StoreError(f"the store {str(self.path)!r}: {error}") from error
+
+
+def _parts(keys: Iterable[str]) -> Iterator[list[str]]:
+    every = list(keys)
+    for first in range(0, len(every), _MOST_KEYS):
+        yield every[first : first + _MOST_KEYS]
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,296 @@
+"""Sweep: many designs on one network, ranked fairly.
+
+A design is judged by the best tilings that are known for it: those of its own shortlist and those
+of every design of the sweep that it contains, whose programs fit it and take as long. So a larger
+scratchpad is never worse, whatever the heuristics of the shortlists.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vtaops.explore.area import area
+from vtaops.explore.design import Design
+from vtaops.explore.energy import Energy, energy
+from vtaops.explore.engine import Engine
+from vtaops.explore.network import Network
+from vtaops.explore.shortlist import Effort, Ranking, Shortlist, check_effort
+from vtaops.explore.verdict import Question, Verdict
+from vtaops.ops import Operator
+from vtaops.runtime.tsim.synthesis import FpgaResources
+from vtaops.schedule import Tiling
+from vtaops.workloads import Workload
+
+LATENCY_BOUND = 0.8
+"""A point of which neither the array nor the port is in use for this share waits for latencies."""
+
+
+@dataclass(frozen=True)
+class LayerResult:
+    """The best that is known of one layer on one design.
+
+    Attributes
+    ----------
+    layer : Workload
+        The layer.
+    cycles : int
+        Of one run: by the timing model, or (effort ``bound``) estimated.
+    tiling : Tiling
+        How.
+    design : Design
+        The design that this was found for; its program runs on the point's design, too.
+    verdict : Verdict or None
+        All that is known of the program; None for an estimate.
+    """
+
+    layer: Workload
+    cycles: int
+    tiling: Tiling
+    design: Design
+    verdict: Verdict | None = None
+
+
+@dataclass(frozen=True)
+class Point:
+    """A design and what it reaches.
+
+    Attributes
+    ----------
+    design : Design
+        The hardware.
+    layers : tuple of LayerResult
+        What runs, in the order of the network.
+    failures : dict
+        Name of a layer -> why it does not run.
+    least : int
+        Cycles that no tilings go below.
+    """
+
+    design: Design
+    layers: tuple[LayerResult, ...]
+    failures: dict[str, str]
+    least: int = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether all layers run."""
+        return not self.failures
+
+    @property
+    def timed(self) -> bool:
+        """Whether all layers were compiled and timed."""
+        return all(result.verdict for result in self.layers)
+
+    @property
+    def cycles(self) -> int:
+        """Of the network: each layer as often as it occurs."""
+        return sum(r.layer.occurrences * r.cycles for r in self.layers)
+
+    @property
+    def milliseconds(self) -> float:
+        """At the clock of the design."""
+        return self.cycles / self.design.clock_mhz / 1e3
+
+    @property
+    def dram_nbytes(self) -> int:
+        """DRAM traffic without instructions; 0 for estimates."""
+        return self._sum("dram_nbytes")
+
+    @property
+    def area(self) -> FpgaResources:
+        """Estimated resources of the FPGA."""
+        return area(self.design)
+
+    @property
+    def energy(self) -> Energy:
+        """Estimated energy; none for estimates of cycles."""
+        total = Energy()
+        for r in self.layers:
+            if r.verdict is not None:
+                one, n = energy(self.design, r.verdict), r.layer.occurrences
+                total = Energy(
+                    total.arithmetic + n * one.arithmetic,
+                    total.sram + n * one.sram,
+                    total.dram + n * one.dram,
+                )
+        return total
+
+    @property
+    def array_share(self) -> float:
+        """Share of the cycles in which the array forms tile products."""
+        count = sum(
+            r.layer.occurrences * (r.verdict.counters or {}).get("gemm_counter", 0)
+            for r in self.layers
+            if r.verdict is not None
+        )
+        return count / max(1, self.cycles)
+
+    @property
+    def compute_share(self) -> float:
+        """Share of the cycles in which the compute unit works."""
+        return self._sum("compute_cycles") / max(1, self.cycles)
+
+    @property
+    def port_share(self) -> float:
+        """Share of the cycles in which the DRAM port is as busy as it can be."""
+        busy = 0.0
+        for r in self.layers:
+            if r.verdict is not None:
+                reads, writes = r.verdict.read_beats, r.verdict.write_beats
+                cycles = float(max(reads, writes))
+                if limit := self.design.bandwidth:
+                    cycles = max(cycles, (reads + writes) * self.design.port_bytes / limit)
+                busy += r.layer.occurrences * cycles
+        return busy / max(1, self.cycles)
+
+    @property
+    def limit(self) -> str:
+        """What keeps it from being faster: ``"compute"``, ``"port"`` or ``"latency"``."""
+        if not self.timed:
+            return ""
+        if max(self.compute_share, self.port_share) < LATENCY_BOUND:
+            return "latency"
+        return "compute" if self.compute_share >= self.port_share else "port"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return one row of a table: the values of all axes, and all objectives."""
+        row: dict[str, Any] = {**self.design.as_dict(), "complete": self.complete}
+        row |= {"sram_nbytes": self.design.sram_nbytes, "multipliers": self.design.multipliers}
+        found = self.area
+        row |= {"lut": found.lut, "dsp": found.dsp, "bram": found.bram}
+        if self.complete:
+            row |= {"cycles": self.cycles, "least_cycles": self.least, "ms": self.milliseconds}
+        if self.complete and self.timed:
+            row |= {
+                "dram_nbytes": self.dram_nbytes,
+                "energy_uj": self.energy.total / 1e6,
+                "array_share": self.array_share,
+                "compute_share": self.compute_share,
+                "port_share": self.port_share,
+                "limit": self.limit,
+            }
+        return row
+
+    @property
+    def layer_rows(self) -> list[dict[str, Any]]:
+        """What runs, layer by layer, as plain data."""
+        return [
+            {
+                "name": r.layer.name,
+                "occurrences": r.layer.occurrences,
+                "cycles": r.cycles,
+                "tiling": r.tiling.text,
+                "found_for": r.design.name,
+            }
+            for r in self.layers
+        ]
+
+    def _sum(self, name: str) -> int:
+        return sum(
+            r.layer.occurrences * getattr(r.verdict, name)
+            for r in self.layers
+            if r.verdict is not None
+        )
+
+
+def sweep(
+    designs: Iterable[Design], network: Network, engine: Engine, effort: Effort = "fast"
+) -> list[Point]:
+    """Return what each design reaches on a network.
+
+    Parameters
+    ----------
+    designs : iterable of Design
+        The hardware; equal ones count once.
+    network : Network
+        What it is judged by.
+    engine : Engine
+        Who computes, and where results are kept.
+    effort : str
+        How tilings are found: ``"bound"`` compiles nothing and estimates; ``"default"`` compiles
+        the best by the estimate, ``"fast"`` and ``"thorough"`` the best dozens, and time them.
+
+    Returns
+    -------
+    list of Point
+        In the order of the designs. It depends on nothing but the arguments: not on the executor,
+        nor on what the store held.
+
+    Raises
+    ------
+    ScheduleError
+        If the effort is unknown.
+    """
+    check_effort(effort)
+    chosen = list(dict.fromkeys(designs))
+    layers = {design: network.on(design) for design in chosen}
+    rankings = {
+        (design, layer.op): Ranking(layer.op, design, effort)
+        for design in chosen
+        for layer in layers[design]
+    }
+    lists = engine.shortlists(rankings.values())
+    shortlists = {at: lists[ranking.key] for at, ranking in rankings.items()}
+    questions = {at: ranking.questions(shortlists[at]) for at, ranking in rankings.items()}
+    verdicts = engine.verdicts(question for asked in questions.values() for question in asked)
+    own = {at: _best(rankings[at], shortlists[at], questions[at], verdicts) for at in rankings}
+    return [
+        _point(design, layers[design], own, shortlists, inherited)
+        for design, inherited in _containing(chosen).items()
+    ]
+
+
+def _best(
+    ranking: Ranking,
+    shortlist: Shortlist,
+    questions: Sequence[Question],
+    verdicts: dict[str, Verdict],
+) -> LayerResult | str:
+    """Return the best of a shortlist, or why there is none."""
+    layer = Workload("", ranking.op)
+    if shortlist.reason:
+        return shortlist.reason
+    if not questions:
+        return LayerResult(layer, shortlist.estimate, shortlist.tilings[0], ranking.design)
+    found = [(q.tiling, verdicts[q.key]) for q in questions]
+    legal = [(tiling, verdict) for tiling, verdict in found if verdict.legal]
+    if not legal:
+        return found[0][1].reason
+    tiling, verdict = min(legal, key=lambda pair: pair[1].cycles)
+    return LayerResult(layer, verdict.cycles, tiling, ranking.design, verdict)
+
+
+def _containing(designs: Sequence[Design]) -> dict[Design, list[Design]]:
+    """Return for each design itself and those that it contains."""
+    kinds: dict[tuple[object, ...], list[Design]] = defaultdict(list)
+    for design in designs:
+        kinds[design.kind].append(design)
+    return {
+        design: [design, *(d for d in kinds[design.kind] if d != design and design.contains(d))]
+        for design in designs
+    }
+
+
+def _point(
+    design: Design,
+    layers: Sequence[Workload],
+    own: dict[tuple[Design, Operator], LayerResult | str],
+    shortlists: dict[tuple[Design, Operator], Shortlist],
+    inherited: Sequence[Design],
+) -> Point:
+    """Return a design with the best of what is known of it and of those that it contains."""
+    results, failures, least = [], {}, 0
+    for layer in layers:
+        found = [own[d, layer.op] for d in inherited if (d, layer.op) in own]
+        known = [result for result in found if not isinstance(result, str)]
+        if not known:
+            failures[layer.name] = str(found[0])
+            continue
+        best = min(known, key=lambda result: result.cycles)
+        results.append(LayerResult(layer, best.cycles, best.tiling, best.design, best.verdict))
+        bounds = (shortlists[d, layer.op].least for d in inherited if (d, layer.op) in own)
+        least += layer.occurrences * min((b for b in bounds if b), default=0)
+    return Point(design, tuple(results), failures, least)

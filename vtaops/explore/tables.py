@@ -1,0 +1,91 @@
+"""Tables of rows: CSV, JSON and Parquet; and what a store holds as rows."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from vtaops.errors import UnsupportedError
+from vtaops.explore.store import ResultStore
+
+SUFFIXES = (".csv", ".json", ".parquet")
+
+Row = dict[str, Any]
+
+
+def table_bytes(rows: Sequence[Row], suffix: str) -> bytes:
+    """Return rows in the format of a suffix.
+
+    Raises
+    ------
+    UnsupportedError
+        If there is no such format, or Parquet is asked for and pyarrow is not installed.
+    """
+    if suffix == ".json":
+        return json.dumps(rows, indent=1).encode()
+    if suffix == ".csv":
+        text = io.StringIO()
+        writer = csv.DictWriter(text, _columns(rows), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        return text.getvalue().encode()
+    if suffix == ".parquet":
+        return _parquet(rows)
+    raise UnsupportedError(f"no table format {suffix!r}; give one of {', '.join(SUFFIXES)}")
+
+
+def check_suffix(path: Path) -> None:
+    """Refuse a table that could not be written, before hours of work.
+
+    Raises
+    ------
+    UnsupportedError
+        As `table_bytes`.
+    """
+    table_bytes([{"": 0}], path.suffix.lower())
+
+
+def verdict_rows(store: ResultStore) -> Iterable[Row]:
+    """Yield the verdicts of a store as flat rows: the question, then the answer."""
+    for found in store.records("verdict"):
+        question, verdict = found["question"], found["record"]
+        operator, config = dict(question["operator"]), question["config"]
+        counters = verdict.pop("counters") or {}
+        yield {
+            "key": found["key"],
+            "version": found["version"],
+            "computed": found["computed"],
+            "operator": operator.pop("kind"),
+            "parameters": json.dumps(operator, sort_keys=True),
+            "tiling": question["tiling"],
+            **{name: _flat(value) for name, value in config.items()},
+            **{k: question[k] for k in ("port_bytes", "dram_latency", "bandwidth")},
+            **verdict,
+            **counters,
+        }
+
+
+def _flat(value: Any) -> Any:
+    return "+".join(value) if isinstance(value, list) else value
+
+
+def _columns(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def _parquet(rows: Sequence[Row]) -> bytes:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise UnsupportedError(
+            "Parquet needs pyarrow, which is not installed: pip install pyarrow"
+        ) from error
+    columns = {name: [row.get(name) for row in rows] for name in _columns(rows)}
+    buffer = io.BytesIO()
+    parquet.write_table(pyarrow.table(columns), buffer)
+    return buffer.getvalue()

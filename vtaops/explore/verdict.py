@@ -1,0 +1,209 @@
+"""Question and Verdict: one operator with one tiling on one design, and what the model says.
+
+Owns the identity of a question. What scratchpads hold a tiling does not change its cycles, so
+questions that differ in nothing else are one: the program is compiled for the smallest scratchpads
+that hold it. The size of the micro-op memory does count, since micro-ops are loaded again where
+they do not all fit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cache, cached_property, lru_cache
+from importlib.metadata import version
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from vtaops.capabilities import of_target
+from vtaops.compiler import compile
+from vtaops.config import HardwareConfig
+from vtaops.errors import ConfigError, VTAError
+from vtaops.explore.design import Design
+from vtaops.ops import Operator
+from vtaops.program import Program
+from vtaops.program.timing import simulate
+from vtaops.schedule import Tiling, blocked_shape, check_tiling
+
+_PACKAGE = Path(__file__).parent.parent
+
+_DECISIVE = (
+    *("alu", "capabilities", "config", "isa", "layout", "views", "shapes", "compiler"),
+    *("ops", "schedule", "lowering", "program"),
+)
+"""Rooms that a verdict depends on."""
+
+
+@cache
+def model_version() -> str:
+    """Return 16 hexadecimal digits over the sources that a verdict depends on, and TVM's version.
+
+    A verdict of another version is never taken for one of this.
+    """
+    digest = hashlib.sha256(version("apache-tvm").encode())
+    for room in _DECISIVE:
+        for path in sorted([*_PACKAGE.glob(f"{room}.py"), *(_PACKAGE / room).rglob("*.py")]):
+            digest.update(path.relative_to(_PACKAGE).as_posix().encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def key_of(question: dict[str, Any]) -> str:
+    """Return the address of a question by its content and the version of the model."""
+    text = json.dumps({**question, "version": model_version()}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def operator_dict(op: Operator) -> dict[str, Any]:
+    """Return what tells an operator from others, as plain data."""
+    stated = {
+        f.name: getattr(op, f.name)
+        for f in fields(op)  # type: ignore[arg-type]
+        if getattr(op, f.name) != f.default
+    }
+    return {"kind": type(op).__name__, **stated}
+
+
+@dataclass(frozen=True)
+class Question:
+    """Asks how many cycles an operator with a tiling takes on a design.
+
+    Attributes
+    ----------
+    op : Operator
+        The operator.
+    tiling : Tiling
+        Its tiling.
+    design : Design
+        The hardware; of its scratchpads only that of micro-ops counts.
+    """
+
+    op: Operator
+    tiling: Tiling
+    design: Design
+
+    @cached_property
+    def config(self) -> HardwareConfig:
+        """The configuration that is compiled for: the smallest scratchpads that hold the tiling."""
+        return _smallest(self.op, self.tiling, replace(self.design.config, target="sim"))
+
+    @cached_property
+    def data(self) -> dict[str, Any]:
+        """All that the answer depends on, as plain data."""
+        timing = self.design.timing
+        return {
+            "operator": operator_dict(self.op),
+            "tiling": self.tiling.text,
+            "config": self.config.to_dict(),
+            "capabilities": of_target(self.design.config).name,
+            "port_bytes": timing.port_bytes,
+            "dram_latency": timing.dram_latency,
+            "bandwidth": timing.bandwidth,
+        }
+
+    @cached_property
+    def key(self) -> str:
+        """Its address in a store."""
+        return key_of(self.data)
+
+    @property
+    def program_key(self) -> tuple[object, ...]:
+        """Equal for questions about the same program."""
+        able = of_target(self.design.config).name
+        return repr(self.op), self.tiling.text, self.config.bitstream_id, able
+
+
+@lru_cache(maxsize=65536)
+def _smallest(op: Operator, tiling: Tiling, config: HardwareConfig) -> HardwareConfig:
+    """Return the configuration with the smallest scratchpads that hold a tiling.
+
+    The packing rules refuse a few combinations of sizes; then the next larger one is taken.
+    """
+    used = blocked_shape(op, config).footprint(tiling, config)
+    least = {}
+    for memory in ("inp", "wgt", "acc"):
+        size = used[memory] * getattr(config, memory).element_bytes
+        least[f"log_{memory}_buff_size"] = max(1, (size - 1).bit_length())
+    for more in sorted(product(range(6), repeat=len(least)), key=sum):
+        sizes = {name: log + m for (name, log), m in zip(least.items(), more, strict=True)}
+        try:
+            return replace(config, **sizes)
+        except ConfigError as error:
+            refusal = error
+    raise ConfigError(f"no scratchpads hold {tiling}: {refusal}")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the model says of a question.
+
+    Attributes
+    ----------
+    reason : str
+        Why there is no such program; empty where there is one, and only then the rest counts.
+    cycles : int
+        Of one run, by the timing model.
+    compute_cycles : int
+        Cycles in which the compute unit works: GEMM, ALU, and its own loads.
+    read_beats, write_beats : int
+        Words over the DRAM port.
+    instructions : int
+        Of the program.
+    counters : dict
+        Upstream's seven counters (`vtaops.Statistics`): bytes by memory, tile products, ALU passes.
+    program : str
+        SHA-256 of the program's instructions and micro-ops.
+    """
+
+    reason: str = ""
+    cycles: int = 0
+    compute_cycles: int = 0
+    read_beats: int = 0
+    write_beats: int = 0
+    instructions: int = 0
+    counters: dict[str, int] | None = None
+    program: str = ""
+
+    @property
+    def legal(self) -> bool:
+        """Whether there is such a program."""
+        return not self.reason
+
+    @property
+    def dram_nbytes(self) -> int:
+        """Bytes to and from DRAM, without instructions."""
+        return sum(n for name, n in (self.counters or {}).items() if name.endswith("nbytes"))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data; `Verdict(**data)` is the inverse."""
+        return asdict(self)
+
+
+def answer(question: Question) -> Verdict:
+    """Compile the program of a question and time it; what cannot be compiled is a verdict too."""
+    try:
+        check_tiling(question.op, question.design.config, question.tiling)
+        program = _program(
+            question.op, question.config, question.tiling, of_target(question.design.config).name
+        )
+    except VTAError as error:
+        return Verdict(reason=str(error))
+    timeline = simulate(program, question.design.timing)
+    content = program.instructions.tobytes() + program.micro_ops.tobytes()
+    return Verdict(
+        cycles=timeline.cycles,
+        compute_cycles=timeline.units["compute"].work,
+        read_beats=timeline.port.read_beats,
+        write_beats=timeline.port.write_beats,
+        instructions=len(program),
+        counters=program.stats().as_dict(),
+        program=hashlib.sha256(content).hexdigest(),
+    )
+
+
+@lru_cache(maxsize=16)
+def _program(op: Operator, config: HardwareConfig, tiling: Tiling, able: str) -> Program:
+    """Compile; one program is timed on several machines."""
+    return compile(op, config, tiling, capabilities=able, verify=False)

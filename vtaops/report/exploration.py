@@ -1,0 +1,288 @@
+"""Table, Pareto plot, parallel coordinates and interactive page of an exploration.
+
+Works on rows of plain data, `vtaops.explore.Point.as_dict` with the key ``front`` (whether nothing
+beats the point); knows nothing of how they were found. The drawing of the page is
+``exploration.html`` beside this file.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.table import Table
+
+from vtaops.errors import ShapeError
+from vtaops.report.files import new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Row = dict[str, Any]
+
+_LOGARITHMIC = 12  # ratio of the largest to the smallest value from which an axis is logarithmic
+_PALETTE = ("#4c9be8", "#2e9e5b", "#f39c34", "#d9534f", "#7b61c9", "#17a2b8", "#5f6b7a")
+LIMIT_COLORS = {"compute": "#2e9e5b", "port": "#4c9be8", "latency": "#d9534f", "": "#5f6b7a"}
+"""What limits a point, and its colour."""
+
+LABELS = {
+    "cycles": "cycles",
+    "ms": "time, ms",
+    "dram_nbytes": "DRAM traffic, bytes",
+    "energy_uj": "energy, µJ (estimate)",
+    "sram_nbytes": "on-chip memory, bytes",
+    "multipliers": "multipliers",
+    "lut": "LUTs (estimate)",
+    "dsp": "DSP blocks (estimate)",
+    "bram": "block RAMs (estimate)",
+}
+"""Columns that are objectives, and how diagrams call them."""
+
+COLUMNS = {
+    "cycles": "cycles", "ms": "ms", "dram": "dram_nbytes", "energy": "energy_uj",
+    "sram": "sram_nbytes", "multipliers": "multipliers", "lut": "lut", "dsp": "dsp", "bram": "bram",
+}  # fmt: skip
+"""Name of an objective (`vtaops.explore.OBJECTIVES`) -> the column of a row."""
+
+
+def exploration_table(rows: Sequence[Row], title: str, most: int = 40) -> Table:
+    """Return the points as a table, fastest first; those that nothing beats carry a star.
+
+    Columns: the design (block sizes, logarithms of the scratchpads' bytes for micro-ops, inputs,
+    weights and accumulators, the port, its latency, the clock, extensions), cycles, milliseconds,
+    DRAM traffic, estimated energy, LUTs and block RAMs, and what limits it.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+        The points.
+    title : str
+        Over the table.
+    most : int
+        Points shown; those of the front come first where there are more.
+    """
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("design", no_wrap=True)
+    for column in ("cycles", "ms", "MB", "µJ", "kLUT", "BRAM", "limit", ""):
+        table.add_column(column, justify="right", no_wrap=True)
+    ordered = _ordered(rows)
+    if len(ordered) > most:
+        ordered = _ordered(sorted(ordered, key=lambda row: not row["front"])[:most])
+    for row in ordered:
+        if not row["complete"]:
+            table.add_row(_name(row), "[red]does not run all[/red]")
+            continue
+        table.add_row(
+            _name(row),
+            f"{row['cycles']:,}",
+            f"{row['ms']:.2f}",
+            f"{row['dram_nbytes'] / 1e6:.1f}" if "dram_nbytes" in row else "",
+            f"{row['energy_uj']:,.0f}" if "energy_uj" in row else "",
+            f"{row['lut'] / 1e3:.0f}",
+            f"{row['bram']:g}",
+            row.get("limit", ""),
+            "*" if row["front"] else "",
+        )
+    return table
+
+
+def front_plot(rows: Sequence[Row], title: str, x: str = "sram", y: str = "cycles") -> Figure:
+    """Draw one objective against another, a colour for what limits each point.
+
+    Filled points are those that nothing beats; their numbers are explained beside the diagram.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+        The points.
+    title : str
+        Over the diagram.
+    x, y : str
+        Names of objectives (`COLUMNS`).
+
+    Raises
+    ------
+    ShapeError
+        If no design runs all layers.
+    UnsupportedError
+        If matplotlib is not installed.
+    """
+    across, up = COLUMNS[x], COLUMNS[y]
+    complete = [row for row in _ordered(rows) if row["complete"] and across in row and up in row]
+    if not complete:
+        raise ShapeError("no design runs all layers; there is nothing to draw")
+    figure = new_figure(11, 6)
+    axes = figure.add_subplot()
+    for limit, color in LIMIT_COLORS.items():
+        mine = [row for row in complete if row.get("limit", "") == limit]
+        if not mine:
+            continue
+        label = f"limited by {limit}" if limit else "estimated"
+        for best, face in ((False, "none"), (True, color)):
+            some = [row for row in mine if row["front"] == best]
+            axes.scatter(
+                [row[across] for row in some], [row[up] for row in some], s=42 if best else 26,
+                facecolor=face, edgecolor=color, linewidth=0.9, zorder=3 if best else 2,
+                label=label if best or not any(row["front"] for row in mine) else None,
+            )  # fmt: skip
+    unbeaten = sorted((row for row in complete if row["front"]), key=lambda r: (r[across], r[up]))
+    edge = [row for i, row in enumerate(unbeaten) if all(row[up] < r[up] for r in unbeaten[:i])]
+    axes.plot([r[across] for r in edge], [r[up] for r in edge], color="#9aa5ad", linewidth=1)
+    lines = []
+    for number, row in enumerate(unbeaten[:24], 1):
+        axes.annotate(
+            str(number), (row[across], row[up]), fontsize=9, xytext=(4, 5),
+            textcoords="offset points",
+        )  # fmt: skip
+        lines.append(f"{number:>3}  {_name(row)}")
+    axes.set(xlabel=LABELS[across], ylabel=LABELS[up])
+    for axis, scale, column in ((axes.xaxis, "xscale", across), (axes.yaxis, "yscale", up)):
+        values = [row[column] for row in complete]
+        if max(values) > _LOGARITHMIC * min(values) > 0:
+            axes.set(**{scale: "log"})
+        axis.set_major_formatter(_short)
+        axis.set_minor_formatter(lambda v, _: _short(v, _) if f"{v:.0e}"[0] in "25" else "")
+        axis.set_tick_params(which="both", labelsize=9)
+    axes.margins(x=0.12, y=0.1)
+    axes.set_title(title, loc="left")
+    axes.grid(True, which="both", color="#e3e6e8", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.legend(frameon=False, fontsize=9)
+    figure.text(0.69, 0.94, "\n".join(lines), ha="left", va="top", fontsize=7, family="monospace")
+    figure.get_layout_engine().set(rect=(0, 0, 0.68, 1))  # type: ignore[call-arg, union-attr]
+    return figure
+
+
+def parallel_plot(rows: Sequence[Row], title: str) -> Figure:
+    """Draw every point as a line over all axes that vary, and over the objectives.
+
+    Coloured lines are those that nothing beats, by their cycles; each axis goes from its least to
+    its largest value.
+
+    Raises
+    ------
+    ShapeError
+        If no design runs all layers.
+    UnsupportedError
+        If matplotlib is not installed.
+    """
+    complete = [row for row in rows if row["complete"]]
+    if not complete:
+        raise ShapeError("no design runs all layers; there is nothing to draw")
+    names = varying(complete)
+    figure = new_figure(max(8, 1.25 * len(names)), 5)
+    axes = figure.add_subplot()
+    places = {name: _places([row[name] for row in complete]) for name in names}
+    order = sorted(range(len(complete)), key=lambda i: complete[i]["cycles"])
+    best = [i for i in order if complete[i]["front"]]
+    for index, row in enumerate(complete):
+        if not row["front"]:
+            axes.plot(
+                [places[name][index] for name in names], color="#cfd6da", linewidth=0.6, zorder=1
+            )
+    for rank, index in enumerate(best):
+        axes.plot(
+            [places[name][index] for name in names], linewidth=1.5, zorder=2,
+            color=_PALETTE[rank % len(_PALETTE)],
+        )  # fmt: skip
+    for position, name in enumerate(names):
+        axes.axvline(position, color="#5f6b7a", linewidth=0.8)
+        values = sorted({row[name] for row in complete}, key=_sortable)
+        for value, height in ((values[0], -0.05), (values[-1], 1.03)):
+            axes.text(position, height, _value(value), ha="center", fontsize=8)
+    axes.set_xticks(range(len(names)), [_axis(name) for name in names], rotation=25, ha="right")
+    axes.set(ylim=(-0.1, 1.1), xlim=(-0.4, len(names) - 0.6), yticks=[])
+    for side in axes.spines.values():
+        side.set_visible(False)
+    axes.set_title(title, loc="left")
+    return figure
+
+
+def exploration_page(
+    rows: Sequence[Row], title: str, layers: Sequence[Sequence[dict[str, Any]]] = ()
+) -> str:
+    """Return a page that shows the points in any two objectives, and two of them layer by layer.
+
+    One file without references. A point under the pointer is explained; two that are clicked are
+    compared. Below, parallel coordinates: drag along an axis to keep the points between.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+        The points.
+    title : str
+        Over the page.
+    layers : sequence of sequence of dict
+        For each point its layers: name, occurrences, cycles, tiling.
+    """
+    kept = [index for index, row in enumerate(rows) if row["complete"]]
+    shown = [rows[index] for index in kept]
+    data = {
+        "title": title,
+        "rows": shown,
+        "names": [_name(row) for row in shown],
+        "layers": [layers[index] for index in kept] if layers else [],
+        "objectives": [name for name in LABELS if shown and name in shown[0]],
+        "labels": LABELS,
+        "axes": varying(shown) if shown else [],
+        "colors": LIMIT_COLORS,
+    }
+    template = Template((Path(__file__).parent / "exploration.html").read_text())
+    text = json.dumps(data).replace("</", "<\\/")
+    return template.substitute(title=html.escape(title), data=text)
+
+
+def varying(rows: Sequence[Row]) -> list[str]:
+    """Return the axes of the space that vary, then the objectives that do."""
+    first = [name for name in rows[0] if name.isupper()]
+    axes = [name for name in first if len({row[name] for row in rows}) > 1]
+    wanted = [name for name in LABELS if all(name in row for row in rows)]
+    return axes + [name for name in wanted if len({row[name] for row in rows}) > 1]
+
+
+def _ordered(rows: Sequence[Row]) -> list[Row]:
+    return sorted(
+        rows, key=lambda r: (not r["complete"], r.get("cycles", 0), r["sram_nbytes"], r["lut"])
+    )
+
+
+def _name(row: Row) -> str:
+    """Return a short name: block sizes, scratchpads, extensions, machine."""
+    sizes = "_".join(str(row[f"LOG_{memory}_BUFF_SIZE"]) for memory in ("UOP", "INP", "WGT", "ACC"))
+    name = f"{1 << row['LOG_BATCH']}x{1 << row['LOG_BLOCK']} {sizes} {row['PORT_BYTES']}B"
+    name += f" {row['DRAM_LATENCY']}c" + (f" {row['BANDWIDTH']:g}B/c" if row["BANDWIDTH"] else "")
+    return f"{name} {row['CLOCK_MHZ']}MHz {row['EXTENSIONS']}".strip()
+
+
+def _places(values: Sequence[Any]) -> list[float]:
+    """Return where values lie between the least and the largest; texts by their order."""
+    if any(isinstance(value, str) for value in values):
+        order = sorted(set(values))
+        return [order.index(value) / max(1, len(order) - 1) for value in values]
+    low, high = min(values), max(values)
+    return [(value - low) / (high - low or 1) for value in values]
+
+
+def _axis(name: str) -> str:
+    short = name.removeprefix("LOG_").removesuffix("_SIZE").replace("_", " ").lower()
+    return LABELS.get(name, short)
+
+
+def _value(value: Any) -> str:
+    return (value or "none") if isinstance(value, str) else _short(value, None)
+
+
+def _short(value: float, _: Any) -> str:
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.3g}{letter}"
+    return f"{value:.3g}"
+
+
+def _sortable(value: Any) -> tuple[bool, Any]:
+    return isinstance(value, str), value
