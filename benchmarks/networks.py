@@ -1,8 +1,9 @@
-"""Whole networks on plain VTA: cycles, frames, memory, time to compile and to simulate.
+"""Whole networks: cycles, frames, memory, time to compile and to simulate.
 
-    python benchmarks/networks.py [--config pynq] [--only resnet18] [--json networks.json]
+    python benchmarks/networks.py [--config pynq] [--scales pow2] [--only resnet18] [--json FILE]
 
-Networks of usual shapes with seeded random weights, shifts only, symmetric. Every result is
+Networks of usual shapes with seeded random weights, symmetric; scales are powers of two, or free
+(a multiplier and a shift for each channel, as ONNX Runtime's quantisers write). Every result is
 compared with the integer executor. Times are CPU time of this process; read them as ratios.
 """
 
@@ -42,7 +43,8 @@ PUBLISHED = {
 class Builder:
     """Grows a network of convolutions with random weights."""
 
-    def __init__(self, name: str, size: int, seed: int = 0) -> None:
+    def __init__(self, name: str, size: int, free: bool = False, seed: int = 0) -> None:
+        self.free = free
         self.rng = np.random.default_rng(seed)
         self.graph = Graph(name)
         self.x = self.graph.input("image", (1, 3, size, size))
@@ -68,14 +70,25 @@ class Builder:
         op = Convolution(
             weight,
             bias,
-            Requantization(1, shift, 0, clip),
+            self.scaling(shift, channels, clip),
             strides=(stride, stride),
             padding=(kernel // 2,) * 4,
             groups=channels if depthwise else 1,
-            residual_factor=None if residual is None else 1 << shift,
+            residual_factor=None if residual is None else self.factor(shift, channels),
         )
         self.x = self.graph.add(op, x, *([] if residual is None else [residual]))
         return self.x
+
+    def scaling(self, shift: int, channels: int, clip: tuple[int, int]) -> Requantization:
+        """Return what makes int8 values of sums of about ``2**shift``."""
+        if not self.free:
+            return Requantization(1, shift, 0, clip)
+        multipliers = self.rng.integers(1 << 15, 1 << 16, channels)
+        return Requantization(multipliers, shift + 16, 0, clip)
+
+    def factor(self, shift: int, channels: int) -> Any:
+        """Return the factor of a residual beside sums of about ``2**shift``."""
+        return self.rng.integers(1 << shift, 2 << shift, channels) if self.free else 1 << shift
 
     def apply(self, op: GraphOperator) -> None:
         """Apply any operator to the last value."""
@@ -84,18 +97,20 @@ class Builder:
     def finish(self, classes: int) -> Graph:
         """Add the global average and the classifier."""
         _, channels, height, width = self.x.shape
-        self.apply(AveragePool.from_ratio(1.0, height * width, shifts_only=True))
+        ratio = 0.7 if self.free else 1.0
+        pool = AveragePool.from_ratio(ratio, height * width, shifts_only=not self.free)
+        self.apply(pool)
         self.apply(Reshape((1, channels)))
         weight = np.clip(self.rng.normal(0, 24, (classes, channels)), -127, 127)
         bias = self.rng.integers(-20000, 20000, classes).astype(np.int32)
-        self.apply(Dense(weight.astype(np.int8), bias, Requantization(1, 10)))
+        self.apply(Dense(weight.astype(np.int8), bias, self.scaling(10, classes, LINEAR)))
         self.graph.output(self.x)
         return self.graph
 
 
-def resnet18() -> Graph:
+def resnet18(free: bool = False) -> Graph:
     """ResNet-18 at 224 (arXiv 1512.03385)."""
-    net = Builder("resnet18", 224)
+    net = Builder("resnet18", 224, free)
     net.convolve(64, 7, 2)
     net.apply(MaxPool((3, 3), (2, 2), (1, 1, 1, 1)))
     for channels in (64, 128, 256, 512):
@@ -103,9 +118,9 @@ def resnet18() -> Graph:
     return net.finish(1000)
 
 
-def resnet20() -> Graph:
+def resnet20(free: bool = False) -> Graph:
     """ResNet-20 for CIFAR-10 (the same paper, with projections)."""
-    net = Builder("resnet20", 32)
+    net = Builder("resnet20", 32, free)
     net.convolve(16)
     for channels in (16, 32, 64):
         _stage(net, channels, 3, 1 if channels == 16 else 2)
@@ -120,9 +135,9 @@ def _stage(net: Builder, channels: int, blocks: int, stride: int) -> None:
         net.convolve(channels, residual=short)
 
 
-def mobilenet_v1() -> Graph:
+def mobilenet_v1(free: bool = False) -> Graph:
     """MobileNet 1.0 at 224 (arXiv 1704.04861)."""
-    net = Builder("mobilenet_v1", 224)
+    net = Builder("mobilenet_v1", 224, free)
     net.convolve(32, 3, 2)
     plan = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5]
     for channels, stride in (*plan, (1024, 2), (1024, 1)):
@@ -131,9 +146,9 @@ def mobilenet_v1() -> Graph:
     return net.finish(1000)
 
 
-def mobilenet_v2() -> Graph:
+def mobilenet_v2(free: bool = False) -> Graph:
     """MobileNetV2 at 224 (arXiv 1801.04381)."""
-    net = Builder("mobilenet_v2", 224)
+    net = Builder("mobilenet_v2", 224, free)
     net.convolve(32, 3, 2)
     stages = [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1)]
     for expansion, channels, count, stride in (*stages, (6, 160, 3, 2), (6, 320, 1, 1)):
@@ -197,6 +212,7 @@ def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", default="pynq")
+    parser.add_argument("--scales", choices=("pow2", "free"), default="pow2")
     parser.add_argument("--only", action="append", help="names of networks")
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args()
@@ -210,7 +226,7 @@ def main() -> None:
     for name, build in networks:
         if options.only and name not in options.only:
             continue
-        row = measure(name, build(), options.config)
+        row = measure(name, build(options.scales == "free"), options.config)
         rows.append(row)
         print(
             f"| {name} | {row['on_vta']}/{row['operators']} | {row['launches']} "

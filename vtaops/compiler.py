@@ -14,7 +14,7 @@ from pathlib import Path
 import tvm
 
 from vtaops.capabilities import PRESETS, Capabilities, Feature, find, of_target
-from vtaops.config import HardwareConfig
+from vtaops.config import POST_ROWS, HardwareConfig
 from vtaops.errors import ScheduleError, ShapeError, UnsupportedError
 from vtaops.lowering import Border, Capacity, Fragment, LoweringOptions, flatten, link, whole
 from vtaops.lowering import emit as emit_module
@@ -86,6 +86,7 @@ def emit(
     *,
     capabilities: Capabilities | str | None = None,
     borders: Mapping[str, Border] | None = None,
+    rows: int = POST_ROWS,
 ) -> Fragment:
     """Return the operations of an operator, to be joined with those of others to a program.
 
@@ -95,6 +96,8 @@ def emit(
         As `compile`.
     borders : mapping, optional
         For buffers of the operator, by name: what surrounds their image in DRAM.
+    rows : int
+        Rows of post-processing parameters that it should use at most.
 
     Raises
     ------
@@ -116,7 +119,11 @@ def emit(
     )
     depth = able.micro_op_depth(hardware)
     options = LoweringOptions.of(chosen, alu_passes=bool(op.stages), micro_op_depth=depth)
-    options = replace(options, borders=tuple(sorted((borders or {}).items())))
+    options = replace(
+        options,
+        borders=tuple(sorted((borders or {}).items())),
+        capacity=replace(options.capacity, rows=rows),
+    )
     module = op.lower(hardware, chosen)
     return emit_module(module, op.buffers(hardware), hardware, options, record)
 

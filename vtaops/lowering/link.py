@@ -10,7 +10,7 @@ one that touches a tile stays behind those that touch it before, where one of th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -21,6 +21,7 @@ from vtaops.config import HardwareConfig, Memory
 from vtaops.errors import ProgramError
 from vtaops.isa import Encoding, Instruction, Load, Store
 from vtaops.lowering.emit import Fragment
+from vtaops.lowering.interleave import interleaved
 from vtaops.lowering.micro_ops import place_micro_ops
 from vtaops.lowering.operation import Elements, Operation, Touch
 from vtaops.lowering.tokens import insert_tokens
@@ -67,7 +68,11 @@ class Part:
 
 
 def link(
-    parts: Sequence[Part], buffers: Sequence[Buffer], metadata: Mapping[str, Any] | None = None
+    parts: Sequence[Part],
+    buffers: Sequence[Buffer],
+    metadata: Mapping[str, Any] | None = None,
+    *,
+    together: Collection[int] = (),
 ) -> Program:
     """Return the program of fragments that run one after the other.
 
@@ -80,6 +85,9 @@ def link(
         loads is `SCRATCH` (or `OUTPUT`, if the host reads it too).
     metadata : mapping, optional
         Description that the program carries.
+    together : collection of int
+        Parts whose tiles run in turns with those of the part behind them
+        (`vtaops.lowering.interleave`).
 
     Returns
     -------
@@ -92,7 +100,7 @@ def link(
         If a fragment's buffer has no place, or one that does not suit it.
     """
     operations = [o for number, part in enumerate(parts) for o in bind(part, number, buffers)]
-    return assemble(operations, parts, buffers, metadata)
+    return assemble(operations, parts, buffers, metadata, together=together)
 
 
 def bind(part: Part, number: int, buffers: Sequence[Buffer]) -> list[Operation]:
@@ -138,6 +146,8 @@ def assemble(
     parts: Sequence[Part],
     buffers: Sequence[Buffer],
     metadata: Mapping[str, Any] | None = None,
+    *,
+    together: Collection[int] = (),
 ) -> Program:
     """Return the program of bound operations; `operations` stay as they are.
 
@@ -145,7 +155,7 @@ def assemble(
     ----------
     operations : sequence of Operation
         From `bind`, in the order of the program.
-    parts, buffers, metadata
+    parts, buffers, metadata, together
         As `link`.
     """
     if not parts:
@@ -160,6 +170,8 @@ def assemble(
         Operation(o.instruction, o.relocation, touching.of(o), o.micro_ops, o.operator)
         for o in operations
     ]
+    for number in together:
+        own = _in_turns(own, number)
     placed, micro_ops = place_micro_ops(own, config, depth)
     ordered = insert_tokens(placed)
     return Program(
@@ -171,6 +183,16 @@ def assemble(
         metadata=metadata or {},
         operators=_records(ordered, parts),
     )
+
+
+def _in_turns(operations: list[Operation], number: int) -> list[Operation]:
+    """Let the tiles of an operator and of the next one take turns."""
+    both = {number: list[Operation](), number + 1: list[Operation]()}
+    places = [k for k, operation in enumerate(operations) if operation.operator in both]
+    for k in places:
+        both[operations[k].operator].append(operations[k])
+    begin, end = places[0], places[-1] + 1
+    return [*operations[:begin], *interleaved(*both.values()), *operations[end:]]
 
 
 def _records(operations: list[Operation], parts: Sequence[Part]) -> tuple[OperatorRecord, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vtaops.config import HardwareConfig
+from vtaops.config import POST_ROWS, HardwareConfig
 from vtaops.schedule import Tiling
 
 
@@ -15,6 +15,8 @@ class Capacity:
     inp: int = 1
     wgt: int = 1
     acc: int = 1
+    rows: int = POST_ROWS
+    """Rows of post-processing parameters that all threads use together."""
 
 
 ONE_TILE_EACH = Capacity()

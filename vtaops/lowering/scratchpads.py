@@ -258,7 +258,7 @@ def _places(leaf: LeafNest, tile: DenseTile, lanes: int, capacity: Capacity, thr
         assert isinstance(leaf, CopyNest)
         assert leaf.src is not None
         tiles = -(-leaf.src.scalars // (lanes * tile.elements))
-        return max(1, min(tiles, POST_ROWS // (threads * tile.elements)))
+        return max(1, min(tiles, capacity.rows // (threads * tile.elements)))
     # A bias lies in the accumulator memory too; only accumulations take turns.
     loaded_acc = buffer.scratchpad == "acc" and isinstance(leaf, CopyNest)
     places: int = 1 if loaded_acc else getattr(capacity, buffer.scratchpad)

@@ -11,8 +11,9 @@ from vtaops.config import HardwareConfig
 from vtaops.errors import ScheduleError, ShapeError
 from vtaops.graph import Graph
 from vtaops.model import HostStage, Model, Stage
+from vtaops.network.fragments import Fragments, Search
 from vtaops.network.plan import Plan, plan
-from vtaops.network.regions import Fragments, Search, compile_region
+from vtaops.network.regions import compile_region
 from vtaops.network.rules import Target
 from vtaops.tuner import COMPILED
 

@@ -2,77 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
-from vtaops.compiler import emit
 from vtaops.graph import Graph, Node, Tensor
 from vtaops.layout import Layout, data_layout
-from vtaops.lowering import Border, Fragment, Part, Place, link
+from vtaops.lowering import Fragment, Part, Place, link
 from vtaops.model import Argument, Region
+from vtaops.network.fragments import Fragments, find_pairs
 from vtaops.network.mapping import Mapper
 from vtaops.network.memory import Lifetime, place
 from vtaops.network.rules import Target
 from vtaops.network.storage import Array, MappedOperator, StoredImage
-from vtaops.ops import Operator
 from vtaops.program import Buffer, Role
-from vtaops.schedule import Tiling, default_tiling
-from vtaops.tuner import Effort, recall, tune
-
-Search = Literal["off"] | Effort
 
 _ROLES = {"input": Role.INPUT, "output": Role.OUTPUT, "scratch": Role.SCRATCH}
-
-
-@dataclass
-class Fragments:
-    """Emitted operators; equal ones are emitted once.
-
-    Parameters
-    ----------
-    target : Target
-        The hardware.
-    search : "off", "fast" or "thorough"
-        How tilings are found. Known results of searches are always taken.
-    """
-
-    target: Target
-    search: Search = "off"
-    _known: dict[tuple[object, ...], Fragment] = field(default_factory=dict)
-
-    def of(self, step: MappedOperator) -> Fragment:
-        """Return the operations of a step."""
-        borders = {name: use.hidden() for name, use in step.uses.items()}
-        borders = {name: border for name, border in borders.items() if border != Border()}
-        key = step.op, tuple(sorted(borders.items(), key=lambda item: item[0]))
-        if key not in self._known:
-            self._known[key] = emit(
-                step.op,
-                self.target.config,
-                self._tiling(step.op),
-                capabilities=self.target.capabilities,
-                borders=borders,
-            )
-        return self._known[key]
-
-    def _tiling(self, op: Operator) -> Tiling:
-        config = self.target.config
-        if self.search != "off":
-            return tune(op, config, self.search).tiling
-        known = recall(op, config, "fast")
-        return known.tiling if known else default_tiling(op, config)
 
 
 def compile_region(graph: Graph, nodes: Sequence[Node], fragments: Fragments) -> Region:
     """Return the program of nodes that VTA executes one after the other."""
     mapper = Mapper(graph, nodes, fragments.target)
-    buffers = _Buffers(mapper, fragments.target)
+    pairs = find_pairs(mapper.steps, fragments)
+    buffers = _Buffers(mapper, fragments.target, pairs)
     parts = []
-    for step in mapper.steps:
-        parts.append(buffers.part(step, fragments.of(step)))
+    for number, step in enumerate(mapper.steps):
+        fragment = pairs.get(number, pairs.get(number - 1, (None, None))[::-1])[0]
+        parts.append(buffers.part(step, fragment or fragments.of(step)))
     metadata = {"network": graph.name, "capabilities": fragments.target.capabilities.name}
-    program = link(parts, buffers.all, metadata)
+    program = link(parts, buffers.all, metadata, together=pairs)
     return Region(
         nodes=tuple(node.name for node in nodes),
         program=program,
@@ -104,7 +61,7 @@ def _output(tensor: Tensor, mapper: Mapper) -> Argument:
 class _Buffers:
     """The buffers of a region's program."""
 
-    def __init__(self, mapper: Mapper, target: Target) -> None:
+    def __init__(self, mapper: Mapper, target: Target, pairs: Collection[int]) -> None:
         self.all: list[Buffer] = []
         self.parameters: dict[str, Array] = {}
         self._index: dict[str, int] = {}
@@ -118,7 +75,7 @@ class _Buffers:
             for memory in (target.config.inp, target.config.wgt, target.config.acc)
         )
         arena = [b.name for b in made if b.role is Role.SCRATCH and b.fill is None]
-        lifetimes = _lifetimes(mapper.steps, made)
+        lifetimes = _lifetimes(mapper.steps, made, pairs)
         offsets = place({name: lifetimes[name] for name in arena}, alignment)
         for buffer in made:
             self._add(replace(buffer, offset=offsets.get(buffer.name)))
@@ -171,13 +128,18 @@ class _Buffers:
         return self._add(named)
 
 
-def _lifetimes(steps: Sequence[MappedOperator], buffers: Sequence[Buffer]) -> dict[str, Lifetime]:
-    """Return when each image is needed."""
+def _lifetimes(
+    steps: Sequence[MappedOperator], buffers: Sequence[Buffer], pairs: Collection[int]
+) -> dict[str, Lifetime]:
+    """Return when each image is needed; the steps of a pair run at one time."""
     sizes = {buffer.name: buffer.nbytes for buffer in buffers}
     touched: dict[str, list[int]] = {}
     for number, step in enumerate(steps):
         for use in step.uses.values():
-            touched.setdefault(use.place.memory.name, []).append(number)
+            found = touched.setdefault(use.place.memory.name, [])
+            found.append(number)
+            found += [number + 1] if number in pairs else []
+            found += [number - 1] if number - 1 in pairs else []
     return {
         name: Lifetime(min(numbers), max(numbers), sizes[name]) for name, numbers in touched.items()
     }

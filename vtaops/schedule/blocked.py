@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from vtaops.config import WINDOW_TILES, HardwareConfig, Scratchpad
 from vtaops.errors import ScheduleError
+from vtaops.isa import AluOp
 from vtaops.ops import (
     AvgPool2d,
     BatchMatmul,
@@ -27,6 +28,7 @@ from vtaops.ops import (
 )
 from vtaops.ops.conv2d_transpose import Phases
 from vtaops.ops.depthwise import CYCLES_OF_A_TAP
+from vtaops.ops.postprocess import VECTORS, AluStage, ScaleStage, Stage
 from vtaops.ops.window import ImageWindow
 from vtaops.schedule.tiling import Taps, Tiling
 
@@ -115,6 +117,8 @@ class BlockedShape:
         Weight tiles for each pair of channel blocks: kernel height times width, or windows of it.
     alu_passes : int
         Vector ALU passes over the accumulators.
+    resets : int
+        Passes that reset the accumulators: 1, or 0 where the first product overwrites them.
     bias : int
         Accumulators that each channel block needs for its bias and other vectors of channels.
     groups : int
@@ -162,6 +166,7 @@ class BlockedShape:
     shared_weights: int = 0
     scaled: int = 0
     parts: int = 1
+    resets: int = 1
     by_rows: BlockedShape | None = None
 
     def in_parts(self, taps: Taps) -> BlockedShape:
@@ -206,7 +211,7 @@ class BlockedShape:
     @property
     def compute_cycles(self) -> int:
         """Cycles of the compute unit at one tile a cycle: products, resets and ALU passes."""
-        return self.gemm_cycles + self.outputs * (1 + self.alu_passes)
+        return self.gemm_cycles + self.outputs * (self.resets + self.alu_passes)
 
     @property
     def weights(self) -> int:
@@ -311,7 +316,8 @@ def _(op: Conv2d, config: HardwareConfig) -> BlockedShape:
             tuple(range(0, kw * dw, dw)) if windows is None else (),
         ),
         taps=kh * steps,
-        alu_passes=len(op.stages) - op.residual - op.bias_tiles,
+        alu_passes=_passes(op, config),
+        resets=_resets(config),
         bias=0 if op.scales else op.bias + op.multiplier,
         scaled=int(op.scales),
         groups=blocks.count,
@@ -331,7 +337,8 @@ def _(op: Gemm, config: HardwareConfig) -> BlockedShape:
         rows=_line(_blocks(op.m, config.batch)),
         columns=_line(1),
         taps=1,
-        alu_passes=len(op.stages),
+        alu_passes=_passes(op, config),
+        resets=_resets(config),
         bias=0 if op.scales else op.bias,
         scaled=int(op.scales),
     )
@@ -346,7 +353,8 @@ def _(op: BatchMatmul, config: HardwareConfig) -> BlockedShape:
         rows=_line(_blocks(op.m, config.batch)),
         columns=_line(1),
         taps=1,
-        alu_passes=len(op.stages),
+        alu_passes=_passes(op, config),
+        resets=_resets(config),
         bias=False,
     )
 
@@ -361,7 +369,8 @@ def _(op: Conv2dTranspose, config: HardwareConfig) -> BlockedShape:
         rows=_phases(rows),
         columns=_phases(columns),
         taps=rows.taps * rows.stride * columns.taps * columns.stride,
-        alu_passes=len(op.stages),
+        alu_passes=_passes(op, config),
+        resets=_resets(config),
         bias=0 if op.scales else op.bias,
         scaled=int(op.scales),
         phases=rows.phases * columns.phases,
@@ -389,7 +398,7 @@ def _(op: DepthwiseConv2dAlu, config: HardwareConfig) -> BlockedShape:
         rows=rows,
         columns=columns,
         taps=0,
-        alu_passes=len(op.stages) + CYCLES_OF_A_TAP * taps,
+        alu_passes=_passes(op, config) + CYCLES_OF_A_TAP * taps,
         bias=op.bias + taps,
         groups=blocks,
         group_oc=1,
@@ -407,7 +416,8 @@ def _(op: Elementwise, config: HardwareConfig) -> BlockedShape:
         rows=_line(op.tiles(config)),
         columns=_line(1),
         taps=1,
-        alu_passes=len(op.stages),
+        alu_passes=_passes(op, config),
+        resets=_resets(config),
         bias=False,
         addends=len(op.products) - 1,
         scaled=int(op.multiplier > 0),
@@ -423,7 +433,7 @@ def _(op: MaxPool2d, config: HardwareConfig) -> BlockedShape:
 
 @blocked_shape.register
 def _(op: AvgPool2d, config: HardwareConfig) -> BlockedShape:
-    return _pooled(op, config, alu_passes=len(op.stages), staged=False)
+    return _pooled(op, config, alu_passes=_passes(op, config), staged=False)
 
 
 def _pooled(
@@ -446,6 +456,41 @@ def _pooled(
         staged=staged,
         shared_weights=1,
     )
+
+
+def _passes(op: Operator, config: HardwareConfig) -> int:
+    """Return the passes of the ALU over the results: those that post-processing does not spare.
+
+    An addition of products is no pass (`vtaops.lowering.accumulate`).
+    """
+    stages = [*op.stages]
+    if "post" in config.extensions and stages and _is_last(stages[-1]):
+        while stages and (isinstance(stages[-1], ScaleStage) or _is_spared(stages[-1])):
+            stages.pop()
+    return sum(not _is_product(stage) for stage in stages)
+
+
+def _is_last(stage: Stage) -> bool:
+    """Whether a pass leaves int8 values: a clip, or a requantisation."""
+    return isinstance(stage, ScaleStage) or stage.op is AluOp.MIN
+
+
+def _is_spared(stage: AluStage) -> bool:
+    """Whether a last pass is part of what happens on the way to the output."""
+    return stage.imm is not None or stage.operand == "bias"
+
+
+def _is_product(stage: Stage) -> bool:
+    return (
+        isinstance(stage, AluStage)
+        and stage.op is AluOp.ADD
+        and stage.imm is None
+        and stage.operand not in VECTORS
+    )
+
+
+def _resets(config: HardwareConfig) -> int:
+    return int("overwrite" not in config.extensions)
 
 
 def _line(extent: int) -> Axis:
