@@ -41,7 +41,7 @@ def test_the_table_has_every_layer():
     assert list(rows()) == [f"C{n}" for n in range(1, 12)]
 
 
-@pytest.mark.parametrize("layer", rows())
+@pytest.mark.parametrize("layer", list(rows()))
 def test_cycles_and_bytes_of_a_layer(layer):
     row, made = rows()[layer], program(layer)
     assert (number(row["cycles"]), number(row["bytes"])) == (
@@ -70,7 +70,7 @@ def drawn():
         yield name, values["layer"][0], values["tiling"]
 
 
-@pytest.mark.parametrize(("picture", "layer", "tilings"), drawn())
+@pytest.mark.parametrize(("picture", "layer", "tilings"), list(drawn()))
 def test_the_cycles_of_a_picture(picture, layer, tilings):
     workload = find(layer)
     chosen = [tiling_of(t) for t in tilings] or [workload.tiling]
