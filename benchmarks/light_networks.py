@@ -129,11 +129,13 @@ def macs(node: Any) -> int:
     return int(weight.size) * int(shape[0]) * pixels
 
 
-def sqnr(exact: Any, rounded: Any) -> float:
-    """Return the ratio of signal to quantisation noise in dB."""
+def sqnr(exact: Any, rounded: Any) -> float | None:
+    """Return the ratio of signal to quantisation noise in dB; None if there is no noise."""
     exact = exact.astype(np.float64)
+    if np.array_equal(exact, rounded.reshape(exact.shape)):
+        return None
     noise = np.square(exact - rounded.reshape(exact.shape)).sum()
-    return float(10 * np.log10(np.square(exact).sum() / max(noise, 1e-300)))
+    return float(10 * np.log10(np.square(exact).sum() / noise))
 
 
 def scores(graph: Any, values: dict[str, Any]) -> Any:
@@ -209,12 +211,16 @@ def _line(row: dict[str, Any]) -> str:
     return (
         f"| {row['network']} | {row['on_vta']}/{row['operators']} | {100 * min(1, share):.1f} % "
         f"| {row['launches']} | {row['macs'] / 1e6:,.0f} | {row['cycles']:,} "
-        f"| {row['milliseconds']:,.1f} | {row['frames_per_second']:,.1f} | {row['sqnr_db']:.1f} "
-        f"| {row['scores_sqnr_db']:.1f} "
+        f"| {row['milliseconds']:,.1f} | {row['frames_per_second']:,.1f} | {_decibels(row['sqnr_db'])} "
+        f"| {_decibels(row['scores_sqnr_db'])} "
         f"| {row['arena_nbytes'] / 1e3:,.0f} | {row['cpu_s']['compile']:.1f} "
         f"| {row['cpu_s']['verify']:.1f} | {row['peak_rss_nbytes'] / 1e6:,.0f} "
         f"| {'yes' if row['equal'] else 'NO'} |"
     )
+
+
+def _decibels(value: float | None) -> str:
+    return "equal" if value is None else f"{value:.1f}"
 
 
 def _reasons(rows: list[dict[str, Any]]) -> str:

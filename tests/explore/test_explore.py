@@ -354,6 +354,9 @@ def test_area_is_that_of_the_synthesised_designs():
     assert tiny.lut == pytest.approx(11_950, rel=0.02)
     assert tiny.ff == pytest.approx(7_216, rel=0.02)
     assert share(pynq, "xc7z020") == pytest.approx(128 / 140)
+    windows = area(Design(replace(PYNQ.config, extensions=("depthwise",))))
+    assert (windows.dsp, windows.bram) == (pynq.dsp, pynq.bram)
+    assert windows.lut - pynq.lut == pytest.approx(1_241, rel=0.02)
     assert share(area(Design(HardwareConfig.load("1x32_i8w8a32_15_15_20_17"))), "xc7z020") > 1
 
 

@@ -14,6 +14,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from helpers.program_builder import PROGRAMS, PYNQ
+from helpers.random_graphs import random_graph
 from typer.testing import CliRunner
 
 import vtaops
@@ -37,6 +38,8 @@ from vtaops.report import (
     statistics_table,
     write_text,
 )
+from vtaops.report.network_pictures import memory_map, network_page, network_roofline
+from vtaops.report.networks import network_comparison
 from vtaops.report.style import KIND_COLORS, LANES, TOKEN_COLORS, WAIT_COLORS
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -462,3 +465,43 @@ def test_mistakes_have_a_message(arguments, message, tmp_path, monkeypatch):
     assert isinstance(result.exception, VTAError)
     assert message in str(result.exception)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def network():
+    """A compiled network of several layers, with a concatenation on the way."""
+    return vtaops.compile_model(random_graph(5), "pynq")
+
+
+def test_the_page_of_a_network_has_a_lane_of_layers(network):
+    page = Page()
+    page.feed(network_page(network))
+    shown = json.loads(page.scripts["data"])["timelines"]
+    taken = {layer.name: layer.cycles for layer in network.report().layers if layer.cycles}
+    found: dict[str, int] = {}
+    for timeline in shown:
+        layers = timeline["layers"]
+        assert layers[0][0] == 0
+        assert layers[-1][1] == timeline["cycles"]
+        assert all(a[1] == b[0] for a, b in pairwise(layers))
+        for start, end, name in layers:
+            found[name] = found.get(name, 0) + end - start
+    assert {name: cycles for name, cycles in found.items() if cycles} == taken
+
+
+def test_pictures_of_a_network(network, tmp_path):
+    for number, figure in enumerate((memory_map(network), network_roofline(network))):
+        save_figure(figure, tmp_path / f"{number}.png")
+        assert struct.unpack(">II", (tmp_path / f"{number}.png").read_bytes()[16:24])[0] > 500
+    axes = memory_map(network).axes[0]
+    largest = max(network.programs, key=lambda p: p.arena_nbytes)
+    assert axes.get_ylim()[1] == max(1, largest.arena_nbytes) / 1e3
+
+
+def test_two_configurations_side_by_side(network):
+    other = vtaops.compile_model(network.graph, "tiny")
+    table = network_comparison(network.report(), other.report())
+    assert [column.header for column in table.columns][2:] == ["pynq", "tiny", "ratio"]
+    cells = [list(column.cells) for column in table.columns]
+    assert cells[2][-2] == f"{network.cycles():,}"
+    assert cells[3][-2] == f"{other.cycles():,}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from vtaops.config import HardwareConfig, Scratchpad
 from vtaops.explore.design import Design
+from vtaops.runtime.tsim.rtl import WINDOW_BANKS
 from vtaops.runtime.tsim.synthesis import CAPACITY, FpgaResources
 
 _WORDS, _BITS = 512, 64  # of a block RAM of 36 Kbit that is read and written at once
@@ -23,6 +24,7 @@ _LUT_MULTIPLIER, _LUT_MULTIPLIER_LEVEL = 9.4, 2.0  # and each level of the adder
 _FF_TREE, _FF_TREE_LEVEL = 60, 9  # of each output lane
 _LUT_POST, _FF_POST = 417, 204  # of each lane, for the extension `post`
 _LUT_OVERWRITE = 32
+_LUT_DEPTHWISE = 78  # of each lane: input tiles out of the banks, and to the groups of outputs
 
 _DSP_ALU, _DSP_POST = 3, 2  # of each lane: MUL; the multiplier of post-processing
 _PRODUCTS_IN_DSP = 2
@@ -56,13 +58,17 @@ def area(design: Design) -> FpgaResources:
         lut, ff, dsp = lut + lanes * _LUT_POST, ff + lanes * _FF_POST, dsp + lanes * _DSP_POST
     if "overwrite" in config.extensions:
         lut += _LUT_OVERWRITE
+    if "depthwise" in config.extensions:
+        lut += lanes * _LUT_DEPTHWISE
     return FpgaResources(round(lut), ff, dsp=dsp, bram=_BUFFERS_BRAM + _bram(config))
 
 
 def _bram(config: HardwareConfig) -> int:
-    wide = [config.inp, config.wgt, config.acc, config.out]
-    return sum(map(_banks, wide)) - (-config.uop.depth // _MICRO_OPS)
+    banks = WINDOW_BANKS if "depthwise" in config.extensions else 1  # of the inputs
+    wide = sum(map(_blocks, (config.wgt, config.acc, config.out))) + _blocks(config.inp, banks)
+    return wide - (-config.uop.depth // _MICRO_OPS)
 
 
-def _banks(memory: Scratchpad) -> int:
-    return -(-8 * memory.element_bytes // _BITS) * -(-memory.depth // _WORDS)
+def _blocks(memory: Scratchpad, banks: int = 1) -> int:
+    """Return the block RAMs of a scratchpad whose neighbouring elements lie in several banks."""
+    return banks * -(-8 * memory.element_bytes // _BITS) * -(-memory.depth // (banks * _WORDS))

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from vtaops.model.model import Model
-from vtaops.model.region import Region
 from vtaops.program import OperatorRecord, Program, Statistics
 from vtaops.program.timing import Timeline
 
@@ -137,7 +136,7 @@ def report(model: Model, quality: Mapping[str, float]) -> ModelReport:
     for region in model.regions:
         timeline = region.program.timeline()
         cycles += timeline.cycles
-        for record, taken in layer_cycles(region, timeline):
+        for record, taken in layer_cycles(timeline):
             before = spent.get(record.name, _EMPTY)
             counters = part(region.program, record).stats()
             spent[record.name] = replace(
@@ -179,10 +178,10 @@ def report(model: Model, quality: Mapping[str, float]) -> ModelReport:
 _EMPTY = Layer("", "", "", "")
 
 
-def layer_cycles(region: Region, timeline: Timeline) -> list[tuple[OperatorRecord, int]]:
-    """Return the operators of a region's program with the cycles that each adds."""
+def layer_cycles(timeline: Timeline) -> list[tuple[OperatorRecord, int]]:
+    """Return the operators of a program with the cycles that each adds."""
     found, before = [], 0
-    operators = region.program.operators
+    operators = timeline.program.operators
     for number, record in enumerate(operators):
         ends = [timeline.events[i].completed for span in record.spans for i in range(*span)]
         end = max(ends, default=before)

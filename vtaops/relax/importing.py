@@ -38,7 +38,8 @@ def import_model(source: Any, *, shapes: Shapes | None = None) -> Graph:
     ModelError
         If the file is missing or malformed, or a shape is not static.
     UnsupportedError
-        If a node of the model is known to nobody, or it computes in float16 or float64.
+        If a node of the model is known to nobody, or it computes in float16 or float64; or for
+        TFLite files.
     """
     name = Path(source).stem if isinstance(source, str | Path) else "network"
     return to_graph(to_relax(source, shapes=shapes), name)
@@ -50,6 +51,11 @@ def to_relax(source: Any, *, shapes: Shapes | None = None) -> Any:
     In the normal form `main` has static shapes, no dataflow blocks, and its quantised tensors lie
     between `relax.quantize` and `relax.dequantize`. Parameters and errors: as `import_model`.
     """
+    if isinstance(source, str | Path) and Path(source).suffix == ".tflite":
+        raise UnsupportedError(
+            f"{source} is a TFLite model, which vtaops does not read; convert it to ONNX, whose "
+            "QuantizeLinear and DequantizeLinear keep its scales (tf2onnx does)"
+        )
     kind = type(source).__module__.split(".")[0]
     if isinstance(source, str | Path) or kind == "onnx":
         return normalize(_from_onnx(onnx_files.load(source, shapes)))

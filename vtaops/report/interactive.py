@@ -13,6 +13,7 @@ from string import Template
 from typing import Any
 
 from vtaops.isa import tokens_text
+from vtaops.model.report import layer_cycles
 from vtaops.program import Program
 from vtaops.program.disassembly import instruction_text
 from vtaops.program.timing import IDLE, WAITS, Timeline
@@ -71,6 +72,7 @@ def _timeline_data(timeline: Timeline, title: str) -> dict[str, Any]:
              if s.kind != IDLE]
             for unit in LANES
         ] + [_port_lane(timeline, "read"), _port_lane(timeline, "write")],
+        "layers": _layers(timeline),
         "tokens": [[t.queue, t.sender, t.receiver, t.sent, t.taken] for t in timeline.tokens],
         "events": [[e.dispatched, e.taken, e.start, e.end, e.completed] for e in timeline.events],
         "text": [
@@ -78,6 +80,17 @@ def _timeline_data(timeline: Timeline, title: str) -> dict[str, Any]:
             for i, r, name in zip(program, program.relocations, _owners(program), strict=True)
         ],
     }  # fmt: skip
+
+
+def _layers(timeline: Timeline) -> list[list[Any]]:
+    """Return the layers of a network: from the end of all before to its own end; and its name."""
+    layers: list[list[Any]] = []
+    if len(timeline.program.operators) > 1:
+        start = 0
+        for record, cycles in layer_cycles(timeline):
+            layers.append([start, start + cycles, record.name])
+            start += cycles
+    return layers
 
 
 def _owners(program: Program) -> list[str]:

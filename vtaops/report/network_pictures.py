@@ -14,6 +14,9 @@ from vtaops.report.files import new_figure
 from vtaops.report.interactive import interactive
 from vtaops.report.roofline import RooflinePoint, roofline
 
+_POINTS = (680, 350)
+"""Width and height of the memory map in points."""
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -41,7 +44,7 @@ def network_roofline(model: Model) -> Figure:
     """
     points: list[RooflinePoint] = []
     for region in model.regions:
-        for record, cycles in layer_cycles(region, region.program.timeline()):
+        for record, cycles in layer_cycles(region.program.timeline()):
             own = part(region.program, record)
             stats = own.stats()
             reads = stats.dram_nbytes - stats.out_store_nbytes + own.instructions.nbytes
@@ -93,11 +96,13 @@ def memory_map(model: Model) -> Figure:
             alpha=0.75,
             edgecolor="white",
         )
-        if buffer.nbytes > program.arena_nbytes / 7:
+        across = _POINTS[0] * (last - first + 1) / len(starts)
+        upwards = _POINTS[1] * buffer.nbytes / program.arena_nbytes
+        if 4.2 * len(buffer.name) < max(across, upwards) and min(across, upwards) > 9:
             middle = (buffer.offset + buffer.nbytes / 2) / 1e3
             axes.text(
                 (first + last + 1) / 2, middle, buffer.name, ha="center", va="center", fontsize=7,
-                rotation=90 if last - first < 3 else 0,
+                rotation=0 if 4.2 * len(buffer.name) < across else 90,
             )  # fmt: skip
         shown += 1
     axes.set_xlim(0, len(starts))

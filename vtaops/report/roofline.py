@@ -163,6 +163,10 @@ _OFFSETS = ((8, -3), (8, -14), (8, 7), (-8, -3), (-8, -14), (-8, 7), (8, -25), (
 _POINTS = 560, 370  # of the axes, in typographic points: enough to see what overlaps
 
 
+CROWDED = 12
+"""With more points than these, those without room for a name go without."""
+
+
 def _label(axes: Axes, points: Sequence[RooflinePoint], peak: float) -> None:
     """Write a name beside each point, where nothing else is."""
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
@@ -181,6 +185,9 @@ def _label(axes: Axes, points: Sequence[RooflinePoint], peak: float) -> None:
             box = (start, y + dy - 1, start + 4.6 * len(text), y + dy + 8)
             if not any(_overlap(box, other) for other in taken):
                 break
+        else:
+            if len(points) > CROWDED:
+                continue
         taken.append(box)
         axes.annotate(
             text, (point.intensity, point.macs_per_cycle), xytext=(dx, dy), fontsize=8,

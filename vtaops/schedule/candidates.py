@@ -99,8 +99,10 @@ def candidates(
         keep_wgt=keep_wgt,
         taps=taps,
     )
-    # With one tile along an axis both orders are the same.
-    differ = (found.keep_wgt == 1) | ((oc_tiles > 1) & (pixel_tiles > 1))
+    # With one tile along an axis both orders are the same, and where no two channel tiles read the
+    # same pixels (depthwise, pools) there is nothing to keep but weights.
+    shared = -(-oc_tiles // shape.groups) > 1
+    differ = (found.keep_wgt == 1) | ((oc_tiles > 1) & (pixel_tiles > 1) & shared)
     return found.pick(np.flatnonzero(differ & _fits(shape, config, found)))
 
 

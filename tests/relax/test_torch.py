@@ -1,0 +1,71 @@
+"""Programs of torch.export, float and quantised by torchao's PT2E, become integer graphs."""
+
+import numpy as np
+import pytest
+
+import vtaops
+from vtaops.graph import Host, evaluate
+from vtaops.relax import import_model
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+# Of PyTorch's own: what TVM's front end and torchao call of it is to change.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class Block(torch.nn.Module):
+    """Convolutions with batch norm, residual, depthwise convolution, pooling and a classifier."""
+
+    def __init__(self):
+        super().__init__()
+        nn = torch.nn
+        self.stem = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU())
+        self.inner = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.ReLU6())
+        self.pool = nn.MaxPool2d(2)
+        self.depthwise = nn.Conv2d(16, 16, 3, padding=1, groups=16)
+        self.classify = nn.Linear(16, 10)
+
+    def forward(self, x):
+        x = self.stem(x)
+        x = self.pool(torch.relu(self.inner(x) + x))
+        return self.classify(torch.relu(self.depthwise(x)).mean((2, 3)))
+
+
+@pytest.fixture
+def block():
+    torch.manual_seed(0)
+    return Block().eval(), torch.randn(1, 3, 12, 12)
+
+
+def test_a_float_program_runs_on_the_host(block):
+    module, x = block
+    with torch.no_grad():
+        network = import_model(torch.export.export(module, (x,)))
+        expected = module(x).numpy()
+    assert [type(node.op) for node in network.nodes] == [Host]
+    (found,) = evaluate(network, x.numpy())
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_a_program_quantised_by_pt2e_runs_on_integers(block, per_channel):
+    pt2e = pytest.importorskip("torchao.quantization.pt2e", reason="torchao is not installed")
+    quantize = pytest.importorskip("torchao.quantization.pt2e.quantize_pt2e")
+    quantizers = pytest.importorskip("torchao.testing.pt2e._xnnpack_quantizer")
+    module, x = block
+    scheme = quantizers.get_symmetric_quantization_config(is_per_channel=per_channel)
+    with torch.no_grad():
+        program = torch.export.export(module, (x,)).module()
+        prepared = quantize.prepare_pt2e(program, quantizers.XNNPACKQuantizer().set_global(scheme))
+        for _ in range(4):
+            prepared(torch.randn(1, 3, 12, 12))
+        converted = quantize.convert_pt2e(prepared)
+        pt2e.move_exported_model_to_eval(converted)
+        network = import_model(torch.export.export(converted, (x,)))
+        expected = converted(x).numpy()
+    assert not any(isinstance(node.op, Host) for node in network.nodes)
+    (found,) = evaluate(network, x.numpy())
+    step = network.nodes[-1].inputs[0].scale
+    assert np.abs(found - expected).max() <= 2.01 * step
+    model = vtaops.compile_model(network)
+    np.testing.assert_array_equal(model.run(x.numpy()), found)
