@@ -3,9 +3,9 @@
     python benchmarks/linked_resnet18.py --size 224 --json linked.json
 
 The network of ``examples/resnet18.py`` runs in NumPy, and every operator is noted with the arrays
-that it took and gave. Each becomes a part of the program; arrays between two operators lie in slots
-of the arena, by liveness. Tells the time to emit, link and verify, and the cycles against the sum
-of the operators as programs of their own.
+that it took and gave. Each becomes a part of the program; arrays between two operators share the
+arena as those of compiled networks do (`vtaops.network.memory`). Tells the time to emit, link and
+verify, and the cycles against the sum of the operators as programs of their own.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from vtaops import HardwareConfig, Program, Tiling
 from vtaops.capabilities import of_target
 from vtaops.compiler import emit
 from vtaops.lowering import Fragment, Part, link, whole
+from vtaops.network.memory import Lifetime, place
 from vtaops.ops import Operator
 from vtaops.program import Buffer, Role
 from vtaops.reference import evaluate
@@ -114,8 +115,13 @@ class Linker:
         self.buffers: list[Buffer] = []
         self._made: dict[int, int] = {}  # address of an array's data -> buffer
         self._last_use = {_address(a): n for n, step in enumerate(steps) for a in step.arrays}
-        self._slots: dict[int, tuple[int, int]] = {}  # live buffer -> its bytes of the arena
+        self._lifetimes: dict[str, Lifetime] = {}  # of the buffers in the arena
         self.parts = [self._part(number, step) for number, step in enumerate(steps)]
+        offsets = place(self._lifetimes, ALIGNMENT)
+        self.buffers = [
+            replace(buffer, offset=offsets.get(buffer.name, buffer.offset))
+            for buffer in self.buffers
+        ]
 
     def _part(self, number: int, step: Step) -> Part:
         fragment = self.fragments[step.op]
@@ -126,12 +132,9 @@ class Linker:
             if buffer.role is Role.CONSTANT:
                 places.append(self._add(named))
             elif buffer.role is Role.OUTPUT:
-                places.append(self._result(named, step.result))
+                places.append(self._result(number, named, step.result))
             else:
                 places.append(self._argument(named, next(given)))
-        for array in step.arrays:
-            if self._last_use[_address(array)] == number:
-                self._slots.pop(self._made.get(_address(array), -1), None)
         return Part(fragment, tuple(places), f"{number}: {step.op.summary}")
 
     def _add(self, buffer: Buffer) -> int:
@@ -144,24 +147,13 @@ class Linker:
         self.arguments.append(array)
         return self._add(buffer)
 
-    def _result(self, buffer: Buffer, array: Array) -> int:
-        if _address(array) in self._last_use:
-            offset = self._free_place(buffer.nbytes)
-            buffer = replace(buffer, role=Role.SCRATCH, offset=offset)
-        index = self._add(buffer)
-        if buffer.offset is not None:
-            self._slots[index] = (buffer.offset, buffer.offset + buffer.nbytes)
-        self._made[_address(array)] = index
-        return index
-
-    def _free_place(self, nbytes: int) -> int:
-        """Return the first place in the arena that no live buffer occupies."""
-        place = 0
-        for begin, end in sorted(self._slots.values()):
-            if place + nbytes <= begin:
-                break
-            place = max(place, -(-end // ALIGNMENT) * ALIGNMENT)
-        return place
+    def _result(self, number: int, buffer: Buffer, array: Array) -> int:
+        last = self._last_use.get(_address(array))
+        if last is not None:
+            self._lifetimes[buffer.name] = Lifetime(number, last, buffer.nbytes)
+            buffer = replace(buffer, role=Role.SCRATCH, offset=0)  # placed when all are known
+        self._made[_address(array)] = self._add(buffer)
+        return self._made[_address(array)]
 
 
 def _address(array: Array) -> int:

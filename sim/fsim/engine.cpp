@@ -76,10 +76,13 @@ void Engine::fetch(uint64_t address, uint64_t count) {
 
 void Engine::dispatch() {
   for (UnitState& unit : units_) unit = {};
+  first_finish_.reset();
   for (std::size_t index = 0; index < words_.size(); ++index) {
     try {
       const Instruction in = encoding_.decode(words_[index]);
-      units_[static_cast<int>(in.unit())].indices.push_back(static_cast<uint32_t>(index));
+      std::vector<uint32_t>& indices = units_[static_cast<int>(in.unit())].indices;
+      if (in.is(Opcode::Finish) && !first_finish_) first_finish_ = indices.size();
+      indices.push_back(static_cast<uint32_t>(index));
     } catch (const Fault& fault) {
       throw Fault(fault.text, {ref(index)});
     }
@@ -89,13 +92,13 @@ void Engine::dispatch() {
 
 void Engine::require_finish() const {
   const std::vector<uint32_t>& compute = units_[kCompute].indices;
-  for (std::size_t k = 0; k < compute.size(); ++k) {
-    if (!encoding_.decode(words_[compute[k]]).is(Opcode::Finish)) continue;
-    if (k + 1 == compute.size()) return;
-    throw Fault("{0} is followed by {1} on the compute unit; FINISH must be its last instruction",
-                {ref(compute[k]), ref(compute[k + 1])});
+  if (!first_finish_) {
+    throw Fault("the program has no FINISH; it must be the last instruction of the compute unit");
   }
-  throw Fault("the program has no FINISH; it must be the last instruction of the compute unit");
+  const std::size_t k = *first_finish_;
+  if (k + 1 == compute.size()) return;
+  throw Fault("{0} is followed by {1} on the compute unit; FINISH must be its last instruction",
+              {ref(compute[k]), ref(compute[k + 1])});
 }
 
 void Engine::decode_head(int unit) {

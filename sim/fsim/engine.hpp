@@ -77,6 +77,7 @@ class Engine {
 
   std::vector<Word> words_;
   UnitState units_[kUnits];
+  std::optional<std::size_t> first_finish_;  // among the compute unit's instructions
   uint64_t tokens_[kQueues] = {};
 };
 

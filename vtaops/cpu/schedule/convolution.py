@@ -192,26 +192,8 @@ def schedule_conv2d(op: Conv2dOp, target: CpuTarget, tile: ConvTile | None = Non
 
 
 def _schedule_column_lanes(op: Conv2dOp, target: CpuTarget, tile: ConvTile) -> Any:
-    rows, columns = op.out_size
-    block, blocks = tile.channels, ceil_div(op.group_out, tile.channels)
-    padding = PaddedCopy(op.window, rows, round_up(columns, tile.columns), op.window.strides[1] > 1)
-    tensors = op.placeholders()
-    image = _stage(padding, tensors["data"], op)
-    packed = _pack_kernel(op, tensors["kernel"], block)
-    channel = te.reduce_axis((0, op.group_in), name="ic")
-    kh, kw = window_axes(op.window)
-
-    def tap(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
-        source = c // (blocks * block) * op.group_in + channel
-        pixel = padding.read(image, n, source, (i, j, kh, kw))
-        return te.sum(
-            pixel * packed[c // block, channel, kh, kw, c % block], axis=[channel, kh, kw]
-        )
-
-    shape = (op.batch, op.groups * blocks * block, rows, padding.columns)
-    total = te.compute(shape, tap, name="total")
-    ahead = Prologue(tensors)
-    s = ahead.create_schedule(_write_back(op, ahead, lambda n, c, i, j: total[n, c, i, j]))
+    columns, block = op.out_size[1], tile.channels
+    ahead, s = _declare(op, tile, channels_last=False)
     worth = op.flops >= PARALLEL_FLOPS
     product, result = s.get_sblock("total"), s.get_sblock("result")
     exact = columns % tile.columns == op.group_out % block == 0
@@ -230,34 +212,14 @@ def _schedule_column_lanes(op: Conv2dOp, target: CpuTarget, tile: ConvTile) -> A
         s.reorder(*(s.get_loops(result)[k] for k in (-2, -3, -1)))
         store_vectors(s, result, 2, target.lanes)
     parallel_if(s, outer, worth)
-    hold_in_registers(s, (lane, vector, channels), taps=kw if op.window.kernel[1] <= 7 else None)
-    start = s.decompose_reduction(product, ic)
-    hold_in_registers(s, tuple(reversed(s.get_loops(start)[-3:])))
+    _accumulate_in_registers(s, product, (lane, vector, channels), (ic, kw), op)
     schedule_copies(s, worth)
     return ahead.attach(s)
 
 
 def _schedule_channel_lanes(op: Conv2dOp, target: CpuTarget, tile: ConvTile) -> Any:
-    rows, columns = op.out_size
-    block, blocks = tile.channels, ceil_div(op.group_out, tile.channels)
-    padding = PaddedCopy(op.window, rows, round_up(columns, tile.columns), by_phase=False)
-    tensors = op.placeholders()
-    image = _stage(padding, tensors["data"], op)
-    packed = _pack_kernel(op, tensors["kernel"], block)
-    channel = te.reduce_axis((0, op.group_in), name="ic")
-    kh, kw = window_axes(op.window)
-
-    def tap(n: Expr, i: Expr, j: Expr, c: Expr) -> Expr:
-        source = c // (blocks * block) * op.group_in + channel
-        pixel = padding.read(image, n, source, (i, j, kh, kw))
-        return te.sum(
-            pixel * packed[c // block, channel, kh, kw, c % block], axis=[channel, kh, kw]
-        )
-
-    shape = (op.batch, rows, padding.columns, op.groups * blocks * block)
-    total = te.compute(shape, tap, name="total")
-    ahead = Prologue(tensors)
-    s = ahead.create_schedule(_write_back(op, ahead, lambda n, c, i, j: total[n, i, j, c]))
+    columns, block = op.out_size[1], tile.channels
+    ahead, s = _declare(op, tile, channels_last=True)
     worth = op.flops >= PARALLEL_FLOPS
     product, result = s.get_sblock("total"), s.get_sblock("result")
     # The tile leaves the registers in whole vectors; only this copy of it is transposed.
@@ -273,11 +235,56 @@ def _schedule_channel_lanes(op: Conv2dOp, target: CpuTarget, tile: ConvTile) -> 
     if columns % tile.columns == 0 == op.group_out % block:
         s.vectorize(s.get_loops(result)[-1])
     parallel_if(s, outer, worth)
-    hold_in_registers(s, (lane, vector, pixels), taps=kw if op.window.kernel[1] <= 7 else None)
-    start = s.decompose_reduction(product, ic)
-    hold_in_registers(s, tuple(reversed(s.get_loops(start)[-3:])))
+    _accumulate_in_registers(s, product, (lane, vector, pixels), (ic, kw), op)
     schedule_copies(s, worth)
     return ahead.attach(s)
+
+
+def _declare(op: Conv2dOp, tile: ConvTile, *, channels_last: bool) -> tuple[Prologue, Any]:
+    """Return the convolution, not yet scheduled, in whole tiles: ``total`` and ``result``.
+
+    The innermost axis of ``total`` is that of its lanes: channels, or columns, whose image is
+    sorted by phase where they have a stride.
+    """
+    rows, columns = op.out_size
+    block, blocks = tile.channels, ceil_div(op.group_out, tile.channels)
+    by_phase = not channels_last and op.window.strides[1] > 1
+    padding = PaddedCopy(op.window, rows, round_up(columns, tile.columns), by_phase)
+    tensors = op.placeholders()
+    image = _stage(padding, tensors["data"], op)
+    packed = _pack_kernel(op, tensors["kernel"], block)
+    channel = te.reduce_axis((0, op.group_in), name="ic")
+    kh, kw = window_axes(op.window)
+
+    def dot(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
+        source = c // (blocks * block) * op.group_in + channel
+        pixel = padding.read(image, n, source, (i, j, kh, kw))
+        return te.sum(
+            pixel * packed[c // block, channel, kh, kw, c % block], axis=[channel, kh, kw]
+        )
+
+    lanes = op.groups * blocks * block
+    if channels_last:
+        shape = (op.batch, rows, padding.columns, lanes)
+        total = te.compute(shape, lambda n, i, j, c: dot(n, c, i, j), name="total")
+    else:
+        total = te.compute((op.batch, lanes, rows, padding.columns), dot, name="total")
+    ahead = Prologue(tensors)
+
+    def at(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
+        return total[n, i, j, c] if channels_last else total[n, c, i, j]
+
+    return ahead, ahead.create_schedule(_write_back(op, ahead, at))
+
+
+def _accumulate_in_registers(
+    s: Any, product: Any, tile: tuple[Any, ...], reduction: tuple[Any, Any], op: Conv2dOp
+) -> None:
+    """Keep a tile (its loops from the innermost) in registers, from zero to the last product."""
+    inputs, taps = reduction
+    hold_in_registers(s, tile, taps=taps if op.window.kernel[1] <= 7 else None)
+    start = s.decompose_reduction(product, inputs)
+    hold_in_registers(s, tuple(reversed(s.get_loops(start)[-3:])))
 
 
 def _stage(padding: PaddedCopy, data: Tensor, op: Conv2dOp) -> Tensor:

@@ -283,6 +283,19 @@ def pack_int8_kernel(kernel: Any, block: int = 16) -> Array:
     return np.ascontiguousarray(grouped.swapaxes(-1, -2))
 
 
+def _operands(
+    data: Any, kernel: Any, rank: int = 4, kernel_ranks: tuple[int, int] = (4, 4)
+) -> tuple[Array, Array, str]:
+    """Return data and kernel as arrays, and the dtype of the data.
+
+    It decides that of the kernel, and its rank: that of a float and of an integer kernel.
+    """
+    x = as_array(data, "data", PRODUCT, rank=rank)
+    if dtype_name(x) == "float32":
+        return x, as_array(kernel, "kernel", FLOAT, rank=kernel_ranks[0]), "float32"
+    return x, as_array(kernel, "kernel", ("int8",), rank=kernel_ranks[1]), dtype_name(x)
+
+
 def _conv2d(
     data: Any,
     kernel: Any,
@@ -293,9 +306,7 @@ def _conv2d(
     joins_rows: bool,
     **fused: Any,
 ) -> KernelCall:
-    x = as_array(data, "data", PRODUCT, rank=4)
-    dtype = dtype_name(x)
-    w = as_array(kernel, "kernel", FLOAT if dtype == "float32" else ("int8",), rank=4)
+    x, w, dtype = _operands(data, kernel)
     window = window_of(w.shape[2:], strides, padding, dilation)
     end = tail(accumulator=ACCUMULATOR[dtype], **fused)
     n, c, height, width = x.shape
@@ -323,10 +334,7 @@ def _conv2d(
 def _conv2d_nchwc(
     data: Any, kernel: Any, strides: Any, padding: Any, dilation: Any, **fused: Any
 ) -> KernelCall:
-    x = as_array(data, "data", PRODUCT, rank=5)
-    dtype = dtype_name(x)
-    floating = dtype == "float32"
-    w = as_array(kernel, "kernel", FLOAT if floating else ("int8",), rank=6 if floating else 7)
+    x, w, dtype = _operands(data, kernel, rank=5, kernel_ranks=(6, 7))
     window = window_of(w.shape[2:4], strides, padding, dilation)
     end = tail(accumulator=ACCUMULATOR[dtype], **fused)
     n, blocks, height, width, block = x.shape
@@ -339,9 +347,7 @@ def _conv2d_nchwc(
 def _depthwise_conv2d(
     data: Any, kernel: Any, strides: Any, padding: Any, dilation: Any, **fused: Any
 ) -> KernelCall:
-    x = as_array(data, "data", PRODUCT, rank=4)
-    dtype = dtype_name(x)
-    w = as_array(kernel, "kernel", FLOAT if dtype == "float32" else ("int8",), rank=4)
+    x, w, dtype = _operands(data, kernel)
     window = window_of(w.shape[2:], strides, padding, dilation)
     end = tail(accumulator=ACCUMULATOR[dtype], **fused)
     n, c, height, width = x.shape
