@@ -211,8 +211,8 @@ def _line(row: dict[str, Any]) -> str:
     return (
         f"| {row['network']} | {row['on_vta']}/{row['operators']} | {100 * min(1, share):.1f} % "
         f"| {row['launches']} | {row['macs'] / 1e6:,.0f} | {row['cycles']:,} "
-        f"| {row['milliseconds']:,.1f} | {row['frames_per_second']:,.1f} | {_decibels(row['sqnr_db'])} "
-        f"| {_decibels(row['scores_sqnr_db'])} "
+        f"| {row['milliseconds']:,.1f} | {row['frames_per_second']:,.1f} "
+        f"| {_decibels(row['sqnr_db'])} | {_decibels(row['scores_sqnr_db'])} "
         f"| {row['arena_nbytes'] / 1e3:,.0f} | {row['cpu_s']['compile']:.1f} "
         f"| {row['cpu_s']['verify']:.1f} | {row['peak_rss_nbytes'] / 1e6:,.0f} "
         f"| {'yes' if row['equal'] else 'NO'} |"

@@ -1,74 +1,86 @@
 """Every convolution of published networks, compiled by default on every shipped configuration.
 
-    python benchmarks/published_layers.py --configs tiny --json published.json
+    python benchmarks/published_layers.py --minutes 9      # again until nothing is left
+    python benchmarks/published_layers.py --configs tiny --every 10
 
 Prints, for each configuration, how many layers compile, how many of them in parts of their kernel,
-and the processor time of a layer (search for the tiling and compilation; median and greatest).
+and the processor time of a layer (search for the tiling and compilation with verification; median,
+mean and greatest). Shipped configurations of equal geometry are one. Exit code: 1 if a layer is
+refused, 2 if some are left.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 
 import vtaops
 from vtaops import HardwareConfig, VTAError
+from vtaops.ops import Operator
 from vtaops.schedule import default_tiling
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from helpers.published import published
+from helpers.published import published, transposed
+from helpers.resumable import resume
 
 
-def main() -> None:
-    """Read the options, measure, show."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def main() -> int:
+    """Read the options, compile what is left, show all; return the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--configs", nargs="*", default=HardwareConfig.names())
     parser.add_argument("--every", type=int, default=1, help="only each n-th layer")
-    parser.add_argument("--tilings", action="store_true", help="search tilings, compile nothing")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--minutes", type=float, default=9.0)
+    parser.add_argument("--state", type=Path, default=Path("published_layers.jsonl"))
     options = parser.parse_args()
-    layers = published()[:: options.every]
-    configs = {c.fingerprint: c for c in map(HardwareConfig.load, options.configs)}
-    rows = [measure(config, layers, options.tilings) for config in configs.values()]
-    table = Table("configuration", "layers", "refused", "in parts", "median s", "greatest s")
-    for row in rows:
-        table.add_row(*(str(row[key]) for key in row if key != "refusals"))
-    Console().print(table)
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=1))
-
-
-def measure(config: HardwareConfig, layers: list[vtaops.Conv2d], tilings: bool) -> dict:
-    """Return counts and times of all layers on one configuration."""
-    refusals, parts, seconds = {}, 0, []
-    for op in track(layers, f"{config.name}", console=Console(stderr=True)):
-        start = time.process_time()
-        try:
-            tiling = default_tiling(op, config)
-            parts += tiling.taps != "all"
-            if not tilings:
-                vtaops.compile(op, config, tiling)
-        except VTAError as error:
-            refusals[repr(op)] = str(error)
-        seconds.append(time.process_time() - start)
-    return {
-        "configuration": config.name,
-        "layers": len(layers),
-        "refused": len(refusals),
-        "in parts": parts,
-        "median s": round(statistics.median(seconds), 3),
-        "greatest s": round(max(seconds), 2),
-        "refusals": refusals,
+    layers: dict[str, Operator] = {
+        repr(op): op for op in [*published(), *transposed()][:: options.every]
     }
+    configs = {c.fingerprint: c for c in map(HardwareConfig.load, options.configs)}
+    named = {config.name: config for config in configs.values()}
+    cases = [f"{name}/{layer}" for name in named for layer in layers]
+
+    def trial(case: str) -> dict[str, object]:
+        name, _, layer = case.partition("/")
+        return compiled(layers[layer], named[name])
+
+    results = resume(options.state, cases, trial, options.minutes, "layers")
+    table = Table(
+        "configuration", "layers", "of", "refused", "in parts", "median s", "mean", "most"
+    )
+    for name in named:
+        mine = [r for case, r in results.items() if case.partition("/")[0] == name]
+        seconds = [r["seconds"] for r in mine] or [0.0]
+        figures = statistics.median(seconds), statistics.mean(seconds), max(seconds)
+        counts = len(mine), len(layers), sum(bool(r["refused"]) for r in mine)
+        parts = sum(r["taps"] not in ("all", "") for r in mine)
+        table.add_row(name, *map(str, counts), str(parts), *(f"{figure:.2f}" for figure in figures))
+    Console().print(table)
+    refused = {case: r["refused"] for case, r in results.items() if r["refused"]}
+    for case, why in refused.items():
+        print(case, why, sep="\n")
+    return 1 if refused else 0 if len(results) == len(cases) else 2
+
+
+def compiled(op: Operator, config: HardwareConfig) -> dict[str, object]:
+    """Compile one layer; return how long it took, how it was cut, and why it was refused."""
+    start, taps, refused = time.process_time(), "", ""
+    try:
+        tiling = default_tiling(op, config)
+        taps = tiling.taps
+        vtaops.compile(op, config, tiling)
+    except VTAError as error:
+        refused = str(error)
+    seconds = round(time.process_time() - start, 3)
+    return {"seconds": seconds, "taps": taps, "refused": refused}
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -51,7 +51,7 @@ ALLOWED = {
     "schedule": {"ops", "program", "isa", "layout", "config", "errors"},
     "kernels": {"layout", "shapes", "cache", "errors"},
     "cpu": {"kernels", "errors"},
-    "cuda": {"kernels", "errors"},
+    "cuda": {"kernels", "cache", "errors"},
     "lessons": {"cpu", "cuda", "kernels", "errors"},
     "fallback": {"cpu", "cuda", "kernels", "ops", "shapes", "program", "isa", "config", "errors"},
     "lowering": {"schedule", "ops", "program", "isa", "layout", "views", "config", "errors"},

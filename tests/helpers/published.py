@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vtaops import Conv2d
+from vtaops import Conv2d, Conv2dTranspose
 
 
 def conv(i: int, o: int, size: int | tuple[int, int], k=3, s=1, p=None, d=1, g: int = 1) -> Conv2d:
@@ -257,6 +257,27 @@ def relatives() -> Iterator[Conv2d]:
         conv(6, 16, 14, 5, 1, 0),
         conv(16, 120, 5, 5, 1, 0),
     )
+
+
+def up(i: int, o: int, size: int, k: int, s: int, p: int = 0, added: int = 0) -> Conv2dTranspose:
+    """Return a transposed convolution of a square image."""
+    return Conv2dTranspose(
+        1, i, o, size, size, kernel=k, strides=s, padding=p, output_padding=added
+    )
+
+
+def transposed() -> list[Conv2dTranspose]:
+    """FCN, U-Net, Mask R-CNN, poses, CenterNet, DCGAN, ENet, ERFNet, FSRCNN, autoencoders."""
+    layers = [up(21, 21, 16, 64, 32, 16), up(21, 21, 16, 16, 8, 4), up(21, 21, 34, 4, 2, 1)]
+    layers += [up(21, 21, 16, 32, 16, 8), up(19, 19, 32, 8, 4, 2), up(1024, 512, 28, 2, 2)]
+    layers += [up(c, c // 2, size, 2, 2) for c, size in ((512, 56), (256, 104), (128, 200))]
+    layers += [up(256, 256, 14, 2, 2), up(256, 256, 14, 4, 2, 1), up(2048, 256, 8, 4, 2, 1)]
+    layers += [up(256, 256, 16, 4, 2, 1), up(256, 256, 32, 4, 2, 1), up(64, 64, 128, 4, 2, 1)]
+    layers += [up(100, 1024, 1, 4, 1), up(1024, 512, 4, 4, 2, 1), up(512, 256, 8, 4, 2, 1)]
+    layers += [up(256, 128, 16, 4, 2, 1), up(128, 3, 32, 4, 2, 1), up(100, 512, 1, 4, 1)]
+    layers += [up(128, 64, 64, 3, 2, 1, 1), up(64, 16, 128, 3, 2, 1, 1), up(16, 19, 256, 2, 2)]
+    layers += [up(56, 1, 32, 9, 3, 4), up(56, 1, 32, 9, 4, 4, 3), up(16, 8, 14, 3, 2, 1, 1)]
+    return layers
 
 
 NETWORKS = {

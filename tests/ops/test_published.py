@@ -7,12 +7,12 @@ import random
 import numpy as np
 import pytest
 from helpers.checks import check
-from helpers.published import NETWORKS, conv, depthwise, published
+from helpers.published import NETWORKS, conv, depthwise, published, transposed
 from helpers.random_cases import FAMILIES, random_conv2d, random_tiling
 from helpers.tilings import any_tiling_fits, random_case
 
 import vtaops
-from vtaops import Conv2d, HardwareConfig
+from vtaops import Conv2d, Conv2dTranspose, HardwareConfig, Tiling
 from vtaops.errors import ScheduleError
 from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime.fsim import Fsim
@@ -53,6 +53,22 @@ def test_published_layers_have_default_tilings(network):
             default_tiling(op, config)
 
 
+def test_transposed_layers_have_default_tilings():
+    for config in CONFIGS:
+        for op in transposed() if config.name == "tiny" else transposed()[:4]:
+            default_tiling(op, config)
+
+
+@pytest.mark.parametrize("taps", ["row", "one"])
+def test_transposed_kernels_in_parts_give_the_same_results(taps):
+    """Kernels that are no multiple of the stride, and output rows of every phase."""
+    op = Conv2dTranspose(1, 9, 11, 3, 4, kernel=(7, 5), strides=(3, 2), padding=(2, 1, 0, 1))
+    check(op, HardwareConfig.load("tiny"), Tiling(8, 8, w=2, taps=taps), 1)
+    large = Conv2dTranspose(1, 3, 5, 2, 2, kernel=34, strides=17, padding=8, bias=True)
+    assert default_tiling(large, HardwareConfig.load("tiny")).taps == "row"
+    check(large, HardwareConfig.load("tiny"), None, 2)
+
+
 def test_the_list_is_long_and_varied():
     layers = published()
     assert len(layers) > 700
@@ -85,7 +101,7 @@ def test_a_default_tiling_compiles_and_a_refusal_means_that_none_fits(seed):
 
 def test_taps_are_for_convolutions():
     with pytest.raises(ScheduleError, match="only kernels of convolutions can be cut"):
-        vtaops.compile(vtaops.Gemm(1, 16, 16), "pynq", vtaops.Tiling(16, 16, taps="row"))
+        vtaops.compile(vtaops.Gemm(1, 16, 16), "pynq", Tiling(16, 16, taps="row"))
     with pytest.raises(ScheduleError, match="taps is 'two'; it must be 'all' or 'row' or 'one'"):
-        vtaops.Tiling(16, 16, taps="two")
+        Tiling(16, 16, taps="two")
     assert isinstance(HARD["fcn_7x7"], Conv2d)

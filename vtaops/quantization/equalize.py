@@ -7,9 +7,9 @@ weights (Nagel et al., "Data-Free Quantization Through Weight Equalization and B
 ICCV 2019), functions of one tensor (`vtaops.quantization.activations`) into constants for each
 channel.
 
-The factors come from calibration data. The channels of what a convolution makes get the geometric
-mean of equal activations and equal weights, since both are rounded; those of a function, whose
-table costs nothing, get equal activations.
+The factors come from calibration data. A channel that a convolution makes grows until either its
+values or its weights are as great as those of the others, since both are rounded; one that a
+function makes, whose table costs nothing, until its values are.
 """
 
 from __future__ import annotations
@@ -44,9 +44,6 @@ HOMOGENEOUS = frozenset(
 
 REACH = 127 / 128
 """The range of equalised channels: just below a power of two, so that no grid wastes a bit."""
-
-MOST = 16
-"""Weights and activations of a channel pull its factor apart by at most this."""
 
 LIMIT = 1 << 8
 """Channels are brought closer by at most this factor: what is nearly zero stays so."""
@@ -186,18 +183,14 @@ class _Network:
         """Return the factor of each class."""
         typical = np.median(ranges[ranges > 0]) if (ranges > 0).any() else 1.0
         reach = np.maximum(ranges, max(typical, ranges.max() / LIMIT) / LIMIT)
-        weights = np.zeros(len(ranges))
+        strength = reach.copy()
         for node, inputs, outputs in self._products():
             if len(outputs):
                 rows = np.abs(self._weight(node)) * self._along_inputs(node, reach[inputs])
                 sizes = rows.reshape(len(rows), -1).max(axis=1)
-                np.maximum.at(weights, outputs, sizes)
-        # A class that no convolution makes is that of a function, whose table costs nothing.
-        # Weights far smaller than what they make belong to a channel that its bias dominates, far
-        # greater ones to a channel that is nearly always zero.
-        sizes = _like(weights, reach)
-        mean = np.sqrt(np.maximum(reach, sizes / MOST) * np.maximum(sizes, reach / MOST))
-        strength = np.where(weights > 0, mean, reach)
+                if sizes.any():
+                    sizes *= np.median(reach[outputs]) / np.median(sizes[sizes > 0])
+                np.maximum.at(strength, outputs, sizes)
         factors: Array = np.where(self.free, REACH / strength, 1.0)
         return factors
 
@@ -268,12 +261,6 @@ class _Network:
             place = list(self.model.graph.node).index(last)
             added = make("Mul", [name, f"{name}_factor"], [function.end], name=f"{name}_node")
             self.model.graph.node.insert(place + 1, added)
-
-
-def _like(values: Array, reach: Array) -> Array:
-    """Return values scaled so that they are typically as great as the ranges."""
-    made = values > 0
-    return values * np.median(reach[made]) / np.median(values[made]) if made.any() else values
 
 
 def _ranges(model: ModelProto, network: _Network, samples: Sequence[Sample]) -> Array:

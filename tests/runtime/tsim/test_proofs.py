@@ -77,6 +77,7 @@ def prove(block: str, text: str, folder: Path, cycles: int = 4, **parameters: in
         ("axi_bursts", {"LIMIT": 5}),
         ("axi_bursts", {"LIMIT": 32}),
         ("axi_words", {}),
+        ("axi_words", {"LENGTH_BITS": 5}),  # bursts of 16 words, as in the hardware
         ("axi_control", {}),
         ("axi_shell", {}),
     ],
@@ -107,6 +108,12 @@ def test_properties_hold_always(block, parameters, tmp_path):
         ("dram_port", "(!rd_req_valid || rd_req_ready)", "1'b1"),
         ("dram_port", "wire retire = rd_valid && rd_last", "wire retire = rd_valid"),
         ("dram_port", "rd_req_client <= chosen", "rd_req_client <= first"),
+        (
+            "dram_port",
+            "first <= chosen == CLIENT_BITS'(READ_CLIENTS - 1) ? '0 : chosen + 1'b1",
+            "first <= '0",
+        ),
+        ("dram_port", "'0 : chosen + 1'b1;", "'0 : chosen;"),
         ("axi_bursts", "!hold && ", ""),
         ("axi_bursts", "else if (out_ready) out_valid", "else if (out_ready || hold) out_valid"),
         ("axi_bursts", "if (accept != complete)", "if (accept || complete)"),

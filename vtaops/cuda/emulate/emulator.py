@@ -7,6 +7,8 @@ threads, every access is checked, and what its warps ask of the memory can be co
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -20,6 +22,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from vtaops.cache import cache_directory, obtain
 from vtaops.cuda.target import Launch, entry_point
 from vtaops.errors import UnsupportedError, VTAError
 
@@ -45,7 +48,7 @@ _PTX = {
 }
 """The PTX instructions that the emulator knows; others do not compile."""
 
-_CODE = """#include "{header}"
+_CODE = """#include "device.h"
 {body}
 extern "C" UNSEEN void emulator_entry(void** p) {{ {kernel}({arguments}); }}
 """
@@ -137,7 +140,6 @@ class Emulated:
         self.points = self.barriers + len(_AHEAD.findall(source[start:]))
         self.launch = launch
         code = _CODE.format(
-            header=HERE / "device.h",
             body=_helpers(source) + _for_the_cpu(source[start:], counting),
             kernel=entry.name,
             arguments=", ".join(f"({kind})p[{i}]" for i, kind in enumerate(entry.types)),
@@ -294,10 +296,35 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 @cache
 def _emulator() -> Path:
-    """Return the object file of the emulator itself."""
-    path = Path(_folder().name, "emulator.o")
-    _run("-O2", "-c", "-o", path, HERE / "emulator.cpp")
-    return path
+    """Return the object file of the emulator itself, which takes seconds to compile: from a cache.
+
+    An object file that ends with a hash is one all the same.
+    """
+    source = HERE / "emulator.cpp"
+    version = subprocess.run([_found(), "--version"], capture_output=True, check=False).stdout
+    digest = hashlib.sha256(source.read_bytes() + version + os.uname().machine.encode())
+
+    def make(folder: Path) -> Path:
+        _run("-O2", "-c", "-o", folder / "emulator.o", source)
+        return folder / "emulator.o"
+
+    return obtain(cache_directory("emulator") / f"{digest.hexdigest()[:32]}.o", make)
+
+
+# Only the kernel is instrumented, and the emulator takes the place of the sanitizer's library.
+# Registers begin with a pattern, so that a sum that nobody set to zero is far from right.
+_FLAGS = ("-O1", "-fsanitize=thread", "-ftrivial-auto-var-init=pattern")
+_COUNTING = "-fsanitize-coverage=trace-pc"
+
+
+@cache
+def _headers(flags: tuple[str, ...]) -> Path:
+    """Return a folder with device.h, compiled: most of the time of a kernel without."""
+    folder = Path(tempfile.mkdtemp(dir=_folder().name))
+    header = folder / "device.h"
+    shutil.copyfile(HERE / "device.h", header)
+    _run(*flags, "-x", "c++-header", "-o", folder / "device.h.gch", header)
+    return folder
 
 
 def _compile(code: str, counting: bool) -> Path:
@@ -306,10 +333,8 @@ def _compile(code: str, counting: bool) -> Path:
     stem = Path(_folder().name, f"kernel{next(_NUMBERS)}")
     source, compiled, library = (stem.with_suffix(suffix) for suffix in (".cpp", ".o", ".so"))
     source.write_text(code)
-    # Only the kernel is instrumented, and the emulator takes the place of the sanitizer's library.
-    # Registers begin with a pattern, so that a sum that nobody set to zero is far from right.
-    flags = ["-O1", "-fsanitize=thread", "-ftrivial-auto-var-init=pattern"]
-    _run(*flags, *["-fsanitize-coverage=trace-pc"] * counting, "-c", "-o", compiled, source)
+    flags = (*_FLAGS, _COUNTING) if counting else _FLAGS
+    _run(*flags, "-I", _headers(flags), "-c", "-o", compiled, source)
     _run("-shared", "-Wl,-Bsymbolic", "-o", library, compiled, emulator)
     return library
 
@@ -319,11 +344,15 @@ def compiler() -> str | None:
     return shutil.which("g++")
 
 
-def _run(*arguments: Any) -> None:
+def _found() -> str:
     found = compiler()
     if found is None:
         raise UnsupportedError("the emulator needs a C++ compiler: install g++")
-    command = [found, "-std=c++17", "-w", "-fPIC", *map(str, arguments)]
+    return found
+
+
+def _run(*arguments: Any) -> None:
+    command = [_found(), "-std=c++17", "-w", "-fPIC", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise UnsupportedError(f"g++ refused the kernel: {done.stderr.strip()[-800:]}")

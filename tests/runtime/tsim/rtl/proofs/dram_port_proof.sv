@@ -1,6 +1,6 @@
 // dram_port: a request is that of a client, once, and stays until the memory takes it; never more
 // than OUTSTANDING bursts are under way, and `reading` tells whether any is; data reach the client
-// that the memory names.
+// that the memory names. It is fair: while a client waits, each of the others is served once at most.
 module dram_port_proof
     import vta_pkg::*, stream_pkg::*;
 (
@@ -52,6 +52,13 @@ module dram_port_proof
         was         <= one_hands ? client_req[client] : rd_req;
     end
 
+    // For each client that waits, how often others were served meanwhile.
+    logic [READ_CLIENTS-1:0][2:0] passed;
+    always_ff @(posedge clk) begin
+        for (int c = 0; c < READ_CLIENTS; c++)
+            passed[c] <= rst || !client_valid[c] || hands[c] ? '0 : passed[c] + 3'(one_hands);
+    end
+
     always_comb begin
         assume (started || rst);
         assume (!rd_valid || at_memory != '0);  // the memory answers what it has taken
@@ -67,6 +74,10 @@ module dram_port_proof
             assert (!rd_req_valid || rd_req_client == was_client && rd_req == was);
             assert (32'(dut.first) < READ_CLIENTS);
             assert (client_data == rd_data);
+            // As many may go before a client as lie between `first` and it.
+            for (int c = 0; c < READ_CLIENTS; c++)
+                assert (32'(passed[c]) + (c + READ_CLIENTS - 32'(dut.first)) % READ_CLIENTS
+                        < READ_CLIENTS);
             for (int c = 0; c < READ_CLIENTS; c++)
                 assert (client_data_valid[c] == (rd_valid && rd_client == CLIENT_BITS'(c)));
         end
