@@ -122,7 +122,7 @@ class Elementwise(Operator):
                 f"left)"
             )
         self._check_factors()
-        if self.function == "sub" and self.other_scale == -128:
+        if self.function == "sub" and self.other_scale == -128 and not self.multiplier:
             raise ShapeError("other_scale is -128; its negative, which subtracts, is no int8")
 
     @property

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.program_builder import PROGRAMS, ProgramBuilder, edited
-from helpers.random_cases import FAMILIES, random_tiling
+from helpers.random_cases import FAMILIES, random_scaled, random_tiling
+from helpers.random_graphs import random_graph, random_inputs
 from helpers.random_streams import CONFIGS, ConcurrentProgram, RandomProgram, run_random
 from helpers.reference_isa import launch, launch_words, place, serialise
 from helpers.tsim_support import needs_tools
@@ -28,7 +29,8 @@ from vtaops import (
     UnsupportedError,
     cli,
 )
-from vtaops.config import Memory
+from vtaops.config import EXTENSIONS, Memory
+from vtaops.graph import evaluate as evaluate_graph
 from vtaops.isa import Alu, AluOp, Encoding, Finish, Gemm, Instruction, Load, Store
 from vtaops.program import Role
 from vtaops.program.timing import TimingParameters
@@ -152,6 +154,23 @@ def test_every_family_of_operators_equals_numpy(family, config, seed):
     with Tsim(hardware, port_bytes=port_bytes) as device:
         np.testing.assert_array_equal(program.run(device, *arrays), evaluate(op, arrays))
         assert device.stats() == program.stats()
+
+
+def test_fixed_point_scales_equal_numpy():
+    """Operators and a network with scales for each channel, on hardware with all extensions."""
+    hardware = replace(HardwareConfig.load("tiny"), extensions=tuple(EXTENSIONS))
+    with Tsim(hardware, jitter_seed=1) as device:
+        for seed in range(8):
+            rng = random.Random(seed)
+            op = random_scaled(rng)
+            program = vtaops.compile(op, hardware, random_tiling(rng, op, hardware, taps="all"))
+            arrays = random_arguments(op, np.random.default_rng(seed))
+            np.testing.assert_array_equal(program.run(device, *arrays), evaluate(op, arrays))
+        graph = random_graph(1, free=True)
+        images = random_inputs(graph, 1)
+        found = vtaops.compile_model(graph, hardware).run(*images, session=vtaops.Session(device))
+        for result, expected in zip(found, evaluate_graph(graph, *images), strict=True):
+            np.testing.assert_array_equal(result, expected)
 
 
 def test_session_runs_on_tsim():
