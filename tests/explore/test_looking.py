@@ -60,6 +60,14 @@ def test_sweep_shows_keeps_and_resumes(tmp_path):
     assert len(call(*SWEEP, "--fits", "xc7z020", "--effort", "bound", "--json").stdout) > 100
 
 
+def test_sweep_searches(tmp_path):
+    pytest.importorskip("optuna", reason="the search over hardware needs Optuna")
+    done = call(*SWEEP[:3], "-j", 1, "--effort", "bound", *VARY, "--search", 8, "--json")
+    assert done.exit_code == 0, done.output
+    assert 0 < len(json.loads(done.stdout)) <= 2
+    assert "of 8 trials pruned" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -70,6 +78,8 @@ def test_sweep_shows_keeps_and_resumes(tmp_path):
         ("sweep --objective speed", "no objective 'speed'"),
         ("sweep --fits xc7z9", "no part 'xc7z9'"),
         ("sweep --config 1x32_i8w8a32_15_15_20_17 --fits xc7z020", "none of these designs fits"),
+        ("sweep --search 5 --fits xc7z020", "--search proposes designs"),
+        ("sweep --search 5 --config pynq --config tiny", "starts from one configuration"),
         ("sweep -o front.gif", "must end in .png"),
         ("sweep -o no/folder.csv", "no such folder"),
         ("sweep --resume", "there is no store"),

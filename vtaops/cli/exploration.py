@@ -30,7 +30,7 @@ from vtaops.errors import ConfigError, StoreError, UnsupportedError, VTAError
 from vtaops.program.timing import TimingParameters
 
 if TYPE_CHECKING:
-    from vtaops.explore import Design, Point
+    from vtaops.explore import Design, Point, Space
 
 PANEL = "Reports and lessons"
 
@@ -103,6 +103,15 @@ def sweep(
     part: Annotated[
         str, typer.Option("--fits", help="Leave out what this FPGA does not hold: xc7z020 …")
     ] = "",
+    trials: Annotated[
+        int,
+        typer.Option(
+            "--search", min=0, help="Let NSGA-II propose so many designs instead of taking all."
+        ),
+    ] = 0,
+    journal: Annotated[
+        Path | None, typer.Option("--journal", help="File in which that search keeps its trials.")
+    ] = None,
     store: Annotated[
         Path | None, typer.Option("--store", help="Where results are kept; by default the cache.")
     ] = None,
@@ -142,7 +151,7 @@ def sweep(
 
     Example: vtaops sweep --vary LOG_ACC_BUFF_SIZE=15,16,17 --vary EXTENSIONS=,post -o front.html
     """
-    from vtaops.explore import Engine, Network, ResultStore, front, process_pool
+    from vtaops.explore import Engine, Network, ResultStore, front, process_pool, search
     from vtaops.explore import sweep as explore
     from vtaops.explore.front import check_objectives
 
@@ -150,13 +159,26 @@ def sweep(
     check_objectives(objectives)
     _check_outputs([*(output or []), *([parallel] if parallel else [])])
     network = Network.model(model) if model else Network.named(layer or ["resnet18"])
-    designs = _designs(config or ["pynq"], vary or [], latency, bandwidth)
+    designs = [] if trials else _designs(config or ["pynq"], vary or [], latency, bandwidth)
+    if trials and part:
+        raise UnsupportedError(
+            "--search proposes designs by itself; --fits sorts out those of a sweep"
+        )
     if part:
         designs = _fitting(designs, part)
     with ResultStore(_store_path(store, resume)) as kept, _Bar() as bar:
         executor = _dask(dask) if dask else lambda: process_pool(jobs or None)
         with Engine(kept, None if jobs == 1 and not dask else executor, bar.tell) as engine:
-            points = explore(designs, network, engine, effort.value)
+            if trials:
+                space = _space(config or ["pynq"], vary or [], latency, bandwidth)
+                found = search(
+                    space, network, engine, trials=trials, objectives=tuple(objectives),
+                    effort=effort.value, journal=journal,
+                )  # fmt: skip
+                points = list(found.points)
+                typer.echo(f"{found.pruned} of {found.trials} trials pruned by bound", err=True)
+            else:
+                points = explore(designs, network, engine, effort.value)
     best = front(points, objectives)
     for point in points:
         for name, reason in point.failures.items():
@@ -257,6 +279,15 @@ def _designs(
     if not found:
         raise ConfigError("none of these designs can exist")
     return list(found)
+
+
+def _space(configs: Sequence[str], vary: Sequence[str], latency: int, bandwidth: float) -> Space:
+    from vtaops.explore import Design, Space
+
+    if len(configs) > 1:
+        raise ConfigError(f"--search starts from one configuration, not {len(configs)}")
+    base = HardwareConfig.load(configs[0])
+    return Space(Design(base, dram_latency=latency, bandwidth=bandwidth), dict(map(_axis, vary)))
 
 
 def _axis(text: str) -> tuple[str, list[int | float | str]]:

@@ -157,10 +157,9 @@ def at_random(problem: Problem, budget: int, seed: int) -> None:
 
 
 def evolutionary(problem: Problem, budget: int, seed: int, parents: int = 6) -> None:
-    """Mutate one field of one of the best so far, beginning with one tile each of one block."""
-    config = problem.design.config
-    first = Tiling(config.block_out, config.block_in, padding="skip")
-    alive = [(problem.evaluate(first).cycles or 1 << 60, first)]
+    """Mutate one to three fields of one of the best so far; begin with the default tiling."""
+    first = default_tiling(problem.op, problem.design.config)
+    alive = [(problem.evaluate(first).cycles, first)]
 
     def child(rng: random.Random) -> Tiling:
         tiling = rng.choice(alive)[1]

@@ -67,7 +67,7 @@ def exploration_table(rows: Sequence[Row], title: str, most: int = 40) -> Table:
         Points shown; those of the front come first where there are more.
     """
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("design", no_wrap=True)
+    table.add_column("design")  # is folded where the terminal is narrow
     for column in ("cycles", "ms", "MB", "µJ", "kLUT", "BRAM", "limit", ""):
         table.add_column(column, justify="right", no_wrap=True)
     ordered = _ordered(rows)
