@@ -75,7 +75,7 @@ def random_tiling(
     """Draw tilings until one is legal."""
     whole = blocked_shape(op, config)
     while True:
-        parts = taps or (rng.choice(["all", "row", "one"]) if whole.rows.taps else "all")
+        parts = taps or (rng.choice(["all", *whole.cuts]) if whole.cuts else "all")
         shape = whole.in_parts(parts)
         tiling = Tiling(
             oc=rng.randint(1, shape.oc) * config.block_out,

@@ -52,7 +52,7 @@ def random_case(seed: int) -> tuple[random.Random, Operator, HardwareConfig]:
 def parts_of(op: Operator, config: HardwareConfig) -> dict[str, BlockedShape]:
     """Return the operator as a whole and, if it can be cut, in parts."""
     whole = blocked_shape(op, config)
-    ways = ("all", "row", "one") if whole.rows.taps else ("all",)
+    ways = ("all", *whole.cuts)
     return {taps: whole.in_parts(taps) for taps in ways}
 
 

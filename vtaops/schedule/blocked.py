@@ -49,7 +49,7 @@ class Axis:
     real : tuple of bool
         For each input pixel, padding included, whether it lies in the image.
     taps : tuple of int
-        Where in the window the taps of a kernel that can be cut begin; empty: it cannot.
+        Where in the window the taps of a kernel that is or can be cut begin; empty: it cannot.
     cut : bool
         Whether a step reads the pixels of one tap; `window` is that of a tap then.
     """
@@ -169,6 +169,15 @@ class BlockedShape:
     resets: int = 1
     by_rows: BlockedShape | None = None
 
+    @property
+    def cuts(self) -> tuple[Taps, ...]:
+        """How the kernel can be cut beside being taken whole, coarsest first."""
+        if self.by_rows:
+            return self.by_rows.cuts
+        if not self.rows.taps or self.rows.cut:
+            return ()
+        return ("row", "one") if self.columns.taps else ("row",)
+
     def in_parts(self, taps: Taps) -> BlockedShape:
         """Return the operator with its kernel cut into rows or single taps (see `Tiling.taps`).
 
@@ -181,9 +190,9 @@ class BlockedShape:
             return self
         if self.by_rows:
             return self.by_rows.in_parts(taps)
-        if not self.rows.taps:
+        if not self.cuts:
             raise ScheduleError(f"tiling taps is {taps!r}; only kernels of convolutions can be cut")
-        if taps == "one" and not self.columns.taps:
+        if taps not in self.cuts:
             raise ScheduleError(
                 "tiling taps is 'one'; windows of this kernel's rows are one step of the hardware"
             )
@@ -388,7 +397,11 @@ def _(op: Conv2dTranspose, config: HardwareConfig) -> BlockedShape:
 
 @blocked_shape.register
 def _(op: DepthwiseConv2dAlu, config: HardwareConfig) -> BlockedShape:
-    rows, columns = _sliding(op.window)
+    # Steps, not tiles, read the pixels: those of one tap.
+    rows, columns = (
+        replace(axis, window=1, taps=tuple(range(axis.window)), cut=True)
+        for axis in _sliding(op.window)
+    )
     blocks = _blocks(op.channels, config.block_out)
     taps = op.window.count
     return BlockedShape(

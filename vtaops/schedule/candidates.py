@@ -274,7 +274,7 @@ def _compute_cycles(shape: BlockedShape, config: HardwareConfig, least: bool = F
     passes = shape.outputs * shape.alu_passes
     if "post" in config.extensions and (least or not (shape.staged or shape.operands)):
         passes = 0
-    if not known and least:
+    if least and not (known and shape.taps):  # passes of taps fall away with them
         passes, resets = int(passes * real), int(resets * real)
     return shape.gemm_cycles * real + resets + passes
 
@@ -328,8 +328,8 @@ def _fitting(op: Operator, config: HardwareConfig, uneven: bool) -> tuple[Blocke
     """Return the operator in as few parts as fit, with the tilings that do."""
     whole = blocked_shape(op, config)
     shape, found = whole, candidates(whole, config, uneven=uneven)
-    for taps in _IN_PARTS if whole.rows.taps else ():
-        if not len(found) and (taps == "row" or whole.columns.taps):
+    for taps in whole.cuts:
+        if not len(found):
             shape = whole.in_parts(taps)
             found = candidates(shape, config, uneven=uneven, taps=taps)
     if not len(found):
@@ -353,9 +353,6 @@ def default_tiling(op: Operator, config: HardwareConfig) -> Tiling:
     """
     return next(ranked(op, config))
 
-
-_IN_PARTS: tuple[Taps, ...] = ("row", "one")
-"""How a kernel is cut that does not fit as a whole: as little as possible."""
 
 _ALL = 0  # stands for as many tiles as one output tile reads
 
