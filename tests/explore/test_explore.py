@@ -164,7 +164,7 @@ def test_a_larger_scratchpad_is_never_worse():
 
 
 def test_a_sweep_counts_occurrences_and_keeps_failures():
-    huge = vtaops.Conv2dTranspose(in_channels=16, out_channels=16, height=4, width=4, kernel=64)
+    huge = vtaops.MaxPool2d(channels=16, height=64, width=64, kernel=64, strides=1)
     network = Network("mixed", (Workload("small", SMALL, 3), Workload("huge", huge)))
     with Engine() as engine:
         (mixed,) = sweep([TINY, TINY], network, engine, "default")

@@ -1,6 +1,7 @@
 """The parts of lowering, each against what it means: copies, micro-ops, tokens, addresses."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -273,19 +274,23 @@ def test_store_to_load_hazard_travels_through_compute():
 # ------------------------------------------------------------------------------- addresses
 
 
-@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("config", [*CONFIGS, "pynq_ext"])
 @pytest.mark.parametrize("seed", range(6))
 def test_footprint_is_what_lowering_allocates(config, seed):
     """The check before scheduling and the allocation after it agree on every scratchpad."""
     rng = random.Random(f"footprint {config} {seed}")
     hardware = HardwareConfig.load(config)
     op = rng.choice([random_conv2d, random_gemm])(rng)
+    if config == "pynq_ext":
+        op = replace(op, scales=True, shift=0, clip=(-128, 127))
     tiling = random_tiling(rng, op, hardware)
     tree = parse(op.lower(hardware, tiling)["main"], hardware)
-    capacity = Capacity(tiling.inp_tiles, tiling.wgt_tiles, tiling.acc_tiles)
+    capacity = Capacity(tiling.inp_tiles, tiling.wgt_tiles, tiling.acc_tiles, rows=1)
     addresses = Addresses(tree, hardware, capacity)
     expected = blocked_shape(op, hardware).footprint(tiling, hardware)
-    for memory, elements in addresses.used.items():
+    used = {memory: addresses.used[memory] for memory in ("inp", "wgt", "acc")}
+    used["post"] = 2 * addresses.used["scale"]  # whoever has scales has room for biases
+    for memory, elements in used.items():
         assert elements <= expected[memory]
         if blocked_shape(op, hardware).divided_by(tiling, hardware):
             assert elements == expected[memory]
