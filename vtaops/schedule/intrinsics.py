@@ -192,8 +192,28 @@ def requantize(
     return _register(name, tiles, ["dst"], meaning, call, reads=["src", *vectors])
 
 
-def alu_reduction(config: HardwareConfig, op: AluOp) -> str:
-    """Register ``acc = op(acc, operand)``, one step of a reduction; return the name."""
+def alu_reduction(config: HardwareConfig, op: AluOp | str) -> str:
+    """Register ``acc = op(acc, operand)``, one step of a reduction; return the name.
+
+    Parameters
+    ----------
+    config : HardwareConfig
+        The hardware.
+    op : AluOp or str
+        As of `alu`; the reduction itself is declared with ``te.comm_reducer``.
+
+    Examples
+    --------
+    >>> s.decompose_reduction(s.get_sblock("pool"), window)
+    >>> vta.tensorize(s, "pool_init", vta.reset(config, -128))
+    >>> vta.tensorize(s, "pool_update", vta.alu_reduction(config, "max"))
+
+    Raises
+    ------
+    ScheduleError
+        If there is no such operation.
+    """
+    op = _alu_op(op)
 
     def meaning(acc: Any, operand: Any) -> None:
         with T.grid(*_extents(acc)) as loops, T.sblock("alu"):
