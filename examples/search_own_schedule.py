@@ -1,4 +1,7 @@
-"""TVM's MetaSchedule samples the splits of a matrix product; the timing model tells the best."""
+"""TVM's MetaSchedule samples the splits of a matrix product; the timing model tells the best.
+
+MetaSchedule needs the extra `tune`: pip install -e ".[tune]"
+"""
 
 import sys
 
