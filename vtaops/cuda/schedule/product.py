@@ -108,8 +108,10 @@ def schedule_declared(
 
 def _declare(op: ProductOp, block: tuple[int, int], step: int, transposed: bool) -> list[Tensor]:
     p, tensors = product_of(op), op.placeholders()
-    operands = _convolution if isinstance(op, Conv2dOp) else _matrices
-    left, right = operands(op, tensors)
+    if isinstance(op, Conv2dOp):
+        left, right = _convolution(op, tensors)
+    else:
+        left, right = _matrices(op, tensors)
     rows, columns, steps = round_up(p.m, block[0]), round_up(p.n, block[1]), round_up(p.k, step)
     group = (p.groups,) if p.groups > 1 else ()
     pad_a = te.compute(
