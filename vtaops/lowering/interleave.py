@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ import numpy.typing as npt
 from vtaops.config import POST_ROWS, Memory
 from vtaops.isa import Load, Post, Store, Unit
 from vtaops.lowering.emit import Fragment
-from vtaops.lowering.operation import Elements, Operation, Touch
+from vtaops.lowering.operation import Operation, Touch
 
 LAG = 4
 """Groups of an operator between one that another needs and the group that needs it.

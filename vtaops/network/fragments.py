@@ -56,7 +56,7 @@ class Fragments:
         return self._emitted(step, self._tiling(step.op), POST_ROWS)
 
     def sharing(self, steps: Sequence[MappedOperator]) -> list[Fragment] | None:
-        """Return the operations of steps side by side in the scratchpads; None: there is no room."""
+        """Return the operations of steps side by side in the scratchpads; None: no room."""
         tilings = tilings_in_turns([step.op for step in steps], self.target.config)
         if tilings is None:
             return None

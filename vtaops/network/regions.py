@@ -24,7 +24,11 @@ def compile_region(graph: Graph, nodes: Sequence[Node], fragments: Fragments) ->
     mapper = Mapper(graph, nodes, fragments.target)
     groups = find_groups(mapper.steps, fragments)
     buffers = _Buffers(mapper, fragments.target, groups)
-    shared = {number: fragment for group in groups.items() for number, fragment in zip(*group)}
+    shared = {
+        number: fragment
+        for numbers, found in groups.items()
+        for number, fragment in zip(numbers, found, strict=True)
+    }
     parts = [
         buffers.part(step, shared.get(number) or fragments.of(step))
         for number, step in enumerate(mapper.steps)
