@@ -1,7 +1,7 @@
 """Networks that nobody here wrote: the nine classic ones in the package onnx, whole, on VTA.
 
     python benchmarks/light_networks.py [--only squeezenet] [--scales pow2] [--json light.json]
-    python benchmarks/light_networks.py --only resnet18 --only mobilenet_v2 --scales ort   # of torch
+    python benchmarks/light_networks.py --only resnet18 --only mobilenet_v2 --scales ort
 
 Each is quantised three ways (powers of two; free scales; what ONNX Runtime's `quantize_static`
 writes by default), compiled, run on fsim and compared bit for bit with the integer executor.
