@@ -290,7 +290,11 @@ class MicroOp:
 INSTRUCTIONS: tuple[type[Instruction], ...] = (Load, Store, Gemm, Finish, Alu)
 """Upstream's instructions, by opcode."""
 
-EXTENSION_INSTRUCTIONS: dict[str, type[Instruction]] = {"post": Post, "depthwise": Depthwise, "pool": Pool}
+EXTENSION_INSTRUCTIONS: dict[str, type[Instruction]] = {
+    "post": Post,
+    "depthwise": Depthwise,
+    "pool": Pool,
+}
 """Instructions that exist with an extension."""
 
 

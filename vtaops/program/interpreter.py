@@ -19,7 +19,18 @@ import numpy.typing as npt
 from vtaops.alu import AluOp, wrapped
 from vtaops.config import PAGE_BYTES, POST_ROWS, WINDOW_TILES, HardwareConfig, Memory
 from vtaops.errors import ShapeError
-from vtaops.isa import Alu, Depthwise, Encoding, Gemm, Instruction, Load, LoopInstruction, Pool, Post, Store
+from vtaops.isa import (
+    Alu,
+    Depthwise,
+    Encoding,
+    Gemm,
+    Instruction,
+    Load,
+    LoopInstruction,
+    Pool,
+    Post,
+    Store,
+)
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program
 from vtaops.program.statistics import Statistics
 
