@@ -1,11 +1,13 @@
 """Quantisation: what the QDQ file says, how close it is to float, every mistake of a user."""
 
 import json
+from collections import Counter
 
 import numpy as np
 import onnx
 import pytest
 from helpers.onnx_models import Builder, images, small_network
+from helpers.qdq_graphs import SHAPE, float_graph
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
@@ -71,6 +73,69 @@ def test_quality_against_float(options, least):
     noise = [layer.sqnr_db for layer in quality.layers]
     assert noise == sorted(noise)
     assert {"Relu", "Concat", "MaxPool"} <= {layer.operator for layer in quality.layers}
+
+
+SCHEMES = [
+    {"scales": scales, "zero_points": zero_points}
+    for scales in ("pow2", "free")
+    for zero_points in (False, True)
+]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=str)
+@pytest.mark.parametrize("seed", range(20, 26))
+def test_every_layer_of_a_random_network_is_close_to_float(seed, scheme):
+    rng = np.random.default_rng(seed)
+    model = float_graph(rng)
+    x = rng.standard_normal((4, *SHAPE[1:])).astype(np.float32)
+    quality = run_quantization(model, {"x": x}, **scheme).quality()
+    assert quality.layers[0].sqnr_db > 20
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=str)
+@pytest.mark.parametrize("activation", ["Relu", "Clip"])
+def test_an_activation_acts_on_a_grid_wider_than_its_range(activation, scheme):
+    """What is joined with negative values shares their grid."""
+    b = Builder(3)
+    x = b.conv(b.input([1, 3, 12, 12]), 3, 8)
+    bounds = [b.constant(np.float32(v)) for v in (0, 0.5)] if activation == "Clip" else []
+    x = b.add(activation, x, *bounds)
+    pooled = b.add("AveragePool", x, kernel_shape=[2, 2], strides=[2, 2])
+    joined = b.add("Concat", pooled, b.conv(x, 8, 8, strides=[2, 2]), axis=1)
+    b.output(b.conv(joined, 16, 8))
+    quality = run_quantization(b.model(), {"x": images()}, **scheme).quality()
+    assert quality.layers[0].sqnr_db > 25
+
+
+@pytest.mark.parametrize("activation", ["Relu", "Clip"])
+def test_an_activation_moves_into_the_parts_of_a_concatenation(activation):
+    """There it costs nothing, and each part has a grid of its own (units of ShuffleNet)."""
+    b = Builder(4)
+    x = b.input([1, 3, 12, 12])
+    bounds = [b.constant(np.float32(v)) for v in (-0.25, 0.5)] if activation == "Clip" else []
+    joined = b.add("Concat", b.conv(x, 3, 8), b.conv(x, 3, 16), axis=1)
+    b.output(b.conv(b.add(activation, joined, *bounds), 24, 8))
+    model = b.model()
+    assert difference(model, prepare(onnx_files.load(model)), images(1)) < 1e-5
+    graph = import_model(vtaops.quantize(model, images()))
+    kinds = [node.op.kind for node in graph.nodes]
+    assert kinds == [
+        "quantize",
+        "convolution",
+        "convolution",
+        "concat",
+        "convolution",
+        "dequantize",
+    ]
+
+
+def test_activations_that_change_nothing_are_dropped():
+    kinds = [
+        Counter(n.op_type for n in vtaops.quantize(small_network(), images(), **s).graph.node)
+        for s in SCHEMES
+    ]
+    # Symmetric grids have negative values; with zero points they begin at 0.
+    assert [kind["Relu"] for kind in kinds] == [5, 0, 5, 0]
 
 
 def test_tensors_that_only_move_share_their_grid():

@@ -27,6 +27,7 @@ from vtaops.quantization.prepare import prepare
 from vtaops.quantization.quality import Quality, compare
 from vtaops.quantization.residuals import join_residuals
 from vtaops.quantization.samples import Calibration, Sample, first_shapes, load_samples
+from vtaops.quantization.saturation import drop_idle_activations
 from vtaops.quantization.scales import (
     Grid,
     calibrated_ranges,
@@ -237,6 +238,7 @@ def _insert_pairs(model: ModelProto, grids: dict[str, Grid], scales: Scales) -> 
         "ActivationSymmetric": all(grid.symmetric for grid in grids.values()),
         "WeightSymmetric": True,
         "QDQDisableWeightAdjustForInt32Bias": scales == "pow2",
+        "QDQKeepRemovableActivations": True,  # see drop_idle_activations
         "ForceQuantizeNoInputCheck": True,  # also what moves data behind a float operator
         "TensorQuantOverrides": _weights(model, grids) if scales == "pow2" else {},
     }
@@ -261,6 +263,7 @@ def _insert_pairs(model: ModelProto, grids: dict[str, Grid], scales: Scales) -> 
     quantizer.model.topological_sort()
     result: ModelProto = quantizer.model.model
     result.producer_name = "vtaops"
+    drop_idle_activations(result)
     join_residuals(result)
     onnx.checker.check_model(result)
     return result

@@ -14,7 +14,6 @@ from tvm_ffi import structural_equal
 
 from vtaops.config import HardwareConfig
 from vtaops.errors import ScheduleError
-from vtaops.isa import AluOp
 from vtaops.ops.postprocess import VECTORS, ScaleStage, Stage
 from vtaops.schedule import intrinsics
 from vtaops.schedule.intrinsics import ACC_SCOPE, BIAS_SCOPE, INP_SCOPE, SCALE_SCOPE, WGT_SCOPE

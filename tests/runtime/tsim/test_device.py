@@ -396,6 +396,47 @@ def test_data_that_must_wait_are_never_more_than_their_buffer_holds():
         np.testing.assert_array_equal(device.read(target, 1600).view(np.int8), values)
 
 
+def test_a_last_burst_waits_until_all_of_it_fits_into_the_buffer():
+    """The first burst is two words: those of full length end two words beyond the buffer."""
+    with Tsim("pynq") as device:
+        values = (np.arange(200 * 16) % 251 - 125).astype(np.int8)
+        block = place(device, np.concatenate([np.zeros(7 * 16, np.int8), values]))
+        target = device.alloc(200 * 16)
+        first = block.address // 16 + 7
+        assert first % 8 == 7
+        stream = [
+            Gemm(reset=1, uop_end=1, iter_out=1, iter_in=3000),
+            Load(memory=Memory.ACC_8BIT, dram_base=first, x_size=200, y_size=1),
+            Store(memory=Memory.OUT, dram_base=target.address // 16, x_size=200, y_size=1),
+        ]
+        launch(device, serialise(stream))
+        np.testing.assert_array_equal(device.read(target, 200 * 16).view(np.int8), values)
+
+
+@pytest.mark.parametrize("early", [0, 1])
+def test_no_slot_of_a_word_changes_a_micro_op_in_use(tiny, early):
+    """A word of micro-ops that begins one before those of the running instruction, or behind."""
+    old, new = (
+        Encoding.of(tiny.config)
+        .encode_micro_ops(np.array([[0, 0, 0]] * 4 + [[1, 0, 0]] * 4))
+        .reshape(2, 4)
+    )
+    before, after = place(tiny, old), place(tiny, new)
+    target = tiny.alloc(2 * 8)
+    loops = {"uop_begin": 1 + early, "uop_end": 2 + early, "iter_out": 10, "iter_in": 300}
+    load = Load(memory=Memory.UOP, x_size=4, y_size=1)
+    stream = [
+        replace(load, dram_base=before.address // 4),
+        Gemm(reset=1, uop_end=1, iter_out=1, iter_in=2, dst_factor_in=1),
+        Alu(alu_op=AluOp.ADD, use_imm=1, imm=1, **loops),
+        replace(load, dram_base=after.address // 4),
+        Store(memory=Memory.OUT, dram_base=target.address // 8, x_size=2, y_size=1),
+    ]
+    launch(tiny, serialise(stream))
+    result = tiny.read(target, 2 * 8).view(np.int8)
+    np.testing.assert_array_equal(result, [3000 % 256 - 256] * 8 + [0] * 8)
+
+
 # -------------------------------------------------------------------------------- errors
 
 FINISH = Finish()

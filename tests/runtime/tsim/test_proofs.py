@@ -20,7 +20,9 @@ from vtaops.runtime.tsim.synthesis import READ_SLANG, execute_yosys
 pytestmark = needs_yosys
 
 FOLDER = Path(__file__).parent / "rtl" / "proofs"
-PACKAGE = systemverilog_package(HardwareConfig.load("tiny"), RtlParameters(burst_beats=4))
+PACKAGE = systemverilog_package(
+    HardwareConfig.load("tiny"), RtlParameters(burst_beats=4, command_depth=2, load_buffer_beats=16)
+)
 BLOCKS = {path.stem: path.read_text() for path in [*sources(), *axi_sources()]}
 CORE_PORTS = BLOCKS["vta"].partition("\n);")[0] + "\n);\nendmodule\n"
 """The whole but its content."""
@@ -29,10 +31,24 @@ CORE_PORTS = BLOCKS["vta"].partition("\n);")[0] + "\n);\nendmodule\n"
 USES = {
     "burst_generator": ("stream_pkg",),
     "dram_port": ("stream_pkg",),
+    "fetch": ("stream_pkg", "fifo", "burst_generator"),
+    "tensor_load": ("stream_pkg", "fifo", "burst_generator"),
+    "compute_load": ("stream_pkg", "fifo", "burst_generator", "tensor_load"),
+    "compute_decode": (
+        "stream_pkg",
+        "fifo",
+        "command_queue",
+        "compute_issue",
+        "micro_op_sequencer",
+    ),
     "axi_words": ("fifo",),
     "axi_shell": ("stream_pkg", "fifo", "axi_bursts", "axi_words", "axi_control", "vta"),
 }
 """Block -> the files that it needs beside its own."""
+
+
+INDUCTION = {"tensor_load": 1, "compute_load": 1, "compute_decode": 1, "fetch": 1}
+"""Block -> cycles of induction with which it is proven, where they are fewer than `cycles`."""
 
 
 def prove(block: str, text: str, folder: Path, cycles: int = 4, **parameters: int) -> None:
@@ -44,6 +60,7 @@ def prove(block: str, text: str, folder: Path, cycles: int = 4, **parameters: in
         If they do not hold, or cannot be proven.
     """
     top = f"{block}_proof"
+    cycles = INDUCTION.get(block, cycles)
     (folder / "vta_pkg.sv").write_text(PACKAGE)
     for name in USES.get(block, ()):
         (folder / f"{name}.sv").write_text(CORE_PORTS if name == "vta" else BLOCKS[name])
@@ -74,6 +91,10 @@ def prove(block: str, text: str, folder: Path, cycles: int = 4, **parameters: in
         ("fifo", {"DEPTH": 8, "WIDTH": 4}),
         ("burst_generator", {}),
         ("dram_port", {}),
+        ("fetch", {}),
+        ("tensor_load", {}),
+        ("compute_load", {}),
+        ("compute_decode", {}),
         ("axi_bursts", {"LIMIT": 5}),
         ("axi_bursts", {"LIMIT": 32}),
         ("axi_words", {}),
@@ -114,6 +135,50 @@ def test_properties_hold_always(block, parameters, tmp_path):
             "first <= '0",
         ),
         ("dram_port", "'0 : chosen + 1'b1;", "'0 : chosen;"),
+        (
+            "fetch",
+            "32'(reserved) + 32'(req.beats) <= DEPTH",
+            "32'(reserved) + 32'(req.beats) <= DEPTH + 2",
+        ),
+        ("fetch", "(req_ready && room)", "(req_ready)"),
+        (
+            "tensor_load",
+            "32'(req.beats) <= LOAD_BUFFER_BEATS",
+            "32'(req.beats) <= LOAD_BUFFER_BEATS + 2",
+        ),
+        ("tensor_load", "32'(req.beats) <= LOAD_BUFFER_BEATS", "32'(req.beats) < BURST_BEATS"),
+        (
+            "tensor_load",
+            "assign req_valid   = bursts_valid && room",
+            "assign req_valid   = bursts_valid",
+        ),
+        ("tensor_load", "burst_ready = req_ready && room", "burst_ready = req_ready"),
+        ("tensor_load", "is_data && beat_valid)", "is_data)"),
+        ("compute_load", "18'(first) + 18'(UOP_SLOTS) >", "18'(first) + 18'd1 >"),
+        (
+            "compute_load",
+            "18'(first) < 18'(current_insn.uop_end)",
+            "18'(first) + 18'd1 < 18'(current_insn.uop_end)",
+        ),
+        (
+            "compute_load",
+            "!uop_in_use : !current_loops && pipeline_empty",
+            "!uop_in_use : pipeline_empty",
+        ),
+        (
+            "compute_load",
+            "!uop_in_use : !current_loops && pipeline_empty",
+            "!uop_in_use : !current_loops",
+        ),
+        (
+            "compute_load",
+            "done ? unretired + 1'b1 : unretired - 1'b1",
+            "done ? 2'd1 : unretired - 1'b1",
+        ),
+        ("compute_decode", "(next.kind != KIND_LOAD || next_started || load_start_ready)", "1'b1"),
+        ("compute_decode", "KIND_LOAD && !next_started", "KIND_LOAD"),
+        ("compute_decode", "next_free && !tokens_missing", "next_free && !load_token_missing"),
+        ("compute_decode", "if (next_free) next_started", "if (next_moves) next_started"),
         ("axi_bursts", "!hold && ", ""),
         ("axi_bursts", "else if (out_ready) out_valid", "else if (out_ready || hold) out_valid"),
         ("axi_bursts", "if (accept != complete)", "if (accept || complete)"),

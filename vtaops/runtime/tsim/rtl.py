@@ -212,8 +212,8 @@ def _check_depths(config: HardwareConfig, parameters: RtlParameters) -> None:
             )
     if reads_windows(config) and config.inp.depth <= WINDOW_BANKS:
         raise ConfigError(
-            f"the input scratchpad has {config.inp.depth} elements; with the extensions 'depthwise' "
-            f"and 'pool' it has {WINDOW_BANKS} banks and needs more (increase LOG_INP_BUFF_SIZE)"
+            f"the input scratchpad has {config.inp.depth} elements; with the extension 'depthwise' "
+            f"or 'pool' it has {WINDOW_BANKS} banks and needs more (increase LOG_INP_BUFF_SIZE)"
         )
 
 
