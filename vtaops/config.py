@@ -477,7 +477,7 @@ class HardwareConfig:
 
     def _check_packing(self) -> None:
         u, i, w, a = (m.log_depth for m in (self.uop, self.inp, self.wgt, self.acc))
-        rules = (
+        rules: tuple[tuple[int, int, str, str, str], ...] = (
             (37 + 2 * u, 64, f"37 + 2U = 37 + 2*{u}", "GEMM word 0", "LOG_UOP_BUFF_SIZE"),
             (
                 2 * (a + i + w),

@@ -12,6 +12,7 @@ least int8.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -189,7 +190,8 @@ def _iterations(operation: Operation, loop: str, first: int, stop: int) -> Opera
     """Return a product with the iterations first..stop of one of its loops."""
     i, rows = _product(operation)
     steps = [getattr(i, f"{operand}_factor_{loop}", 0) for operand in ("dst", "src", "wgt")]
-    part = _with(operation, replace(i, **{f"iter_{loop}": stop - first}))
+    extent: dict[str, Any] = {f"iter_{loop}": stop - first}
+    part = _with(operation, replace(i, **extent))
     part.micro_ops = rows + first * np.array(steps, np.int64) if first else rows
     return part
 

@@ -9,8 +9,7 @@ from vtaops.errors import UnsupportedError
 from vtaops.isa import AluOp
 from vtaops.ops import AvgPool2d, MaxPool2d
 from vtaops.ops.pooling import LEAST
-from vtaops.schedule import intrinsics
-from vtaops.schedule.intrinsics import ACC_SCOPE, INP_SCOPE, WGT_SCOPE
+from vtaops.schedule.intrinsics import ACC_SCOPE, INP_SCOPE, WGT_SCOPE, alu_reduction, pool
 from vtaops.schedule.steps import (
     attach_output_stages,
     attach_product,
@@ -31,10 +30,10 @@ def schedule_max_pool2d(op: MaxPool2d, config: HardwareConfig, tiling: Tiling) -
     place(s, "res_max", loops.tile, ACC_SCOPE)
     if op.reads_inputs(config):
         place(s, "data_buf", loops.tile, INP_SCOPE)
-        maximum = intrinsics.pool(config)
+        maximum = pool(config)
     else:
         attach_product(s, "data", loops.tile)
-        maximum = intrinsics.alu_reduction(config, AluOp.MAX)
+        maximum = alu_reduction(config, AluOp.MAX)
 
     *_, b, co, y, x, bi, ci, dy, dx = s.get_loops(s.get_sblock("res_max"))
     if op.reads_inputs(config):  # one instruction for each row of the window
