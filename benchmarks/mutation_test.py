@@ -412,8 +412,19 @@ def linked_programs() -> dict[str, Program]:
 
 def _bordered_image() -> Program:
     """Two convolutions store side by side in a bordered image, which a third one loads whole."""
-    stored = vtaops.Conv2d(1, 8, 8, 5, 4, padding=1, shift=9, clip=(-128, 127))
-    loaded = vtaops.Conv2d(1, 16, 8, 7, 6, padding=0, shift=9, clip=(-128, 127))
+    stored = vtaops.Conv2d(
+        in_channels=8,
+        out_channels=8,
+        height=5,
+        width=4,
+        kernel=3,
+        padding=1,
+        shift=9,
+        clip=(-128, 127),
+    )
+    loaded = vtaops.Conv2d(
+        in_channels=16, out_channels=8, height=7, width=6, kernel=3, shift=9, clip=(-128, 127)
+    )
     border = {"res": Border(1, 1, 1, 1)}
     first, last = emit(stored, "tiny", borders=border), emit(loaded, "tiny")
     block = first.buffers[2]

@@ -15,7 +15,7 @@ import tvm
 
 from vtaops.capabilities import PRESETS, Capabilities, Feature, find, of_target
 from vtaops.config import POST_ROWS, HardwareConfig
-from vtaops.errors import ScheduleError, ShapeError, UnsupportedError
+from vtaops.errors import ScheduleError, ShapeError, UnsupportedError, VTAError
 from vtaops.lowering import Border, Capacity, Fragment, LoweringOptions, flatten, link, whole
 from vtaops.lowering import emit as emit_module
 from vtaops.lowering.options import ONE_TILE_EACH
@@ -113,7 +113,7 @@ def emit(
     chosen = tiling or default_tiling(op, hardware)
     record = OperatorRecord(
         kind=type(op).__name__,
-        parameters=asdict(op),  # type: ignore[call-overload]
+        parameters=asdict(op),
         tiling=asdict(chosen),
         macs=op.macs,
     )
@@ -179,6 +179,8 @@ def build(
     given = declared if buffers is None else _checked_buffers(tuple(buffers), declared)
     try:
         flat = flatten(module)
+    except VTAError:
+        raise
     except (RuntimeError, TypeError, ValueError) as error:
         raise ScheduleError(f"TVM cannot lower the schedule: {str(error).strip()}") from error
     options = LoweringOptions(capacity, able.micro_op_depth(hardware))
@@ -238,7 +240,9 @@ def check_arguments(op: Operator, tiling: Tiling | None) -> None:
         Naming what was given.
     """
     if not isinstance(op, Operator):
-        raise ShapeError(f"the operator is {op!r}; give a description such as vtaops.Gemm(m=1)")
+        raise ShapeError(
+            f"the operator is {op!r}; give a description such as vtaops.Gemm(m=1, n=8, k=8)"
+        )
     if not isinstance(tiling, Tiling | None):
         raise ScheduleError(f"the tiling is {tiling!r}; give a vtaops.Tiling")
     _check_sizes(op)

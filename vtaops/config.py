@@ -17,6 +17,7 @@ from typing import Any
 
 from vtaops._data import data_directory
 from vtaops.errors import ConfigError
+from vtaops.names import suggestion
 
 ISA_VERSION = "0.0.2"
 """Version of the instruction set that vtaops encodes (3-bit memory and ALU opcodes)."""
@@ -209,9 +210,9 @@ class HardwareConfig:
             directory = data_directory("hw_configs")
             path = directory / f"{source}.json"
             if not path.is_file():
-                known = ", ".join(cls.names())
+                known, hint = ", ".join(cls.names()), suggestion(source, cls.names())
                 raise ConfigError(
-                    f"no hardware configuration {str(source)!r}: give one of {known}, "
+                    f"no hardware configuration {str(source)!r}{hint}: give one of {known}, "
                     f"or the path of an existing .json file"
                 )
         try:
@@ -256,8 +257,9 @@ class HardwareConfig:
             if key in derived and value != derived[key]:
                 raise ConfigError(f"{key} is {value!r}, but the other keys imply {derived[key]}")
             if key not in attributes and key not in derived and key not in _IGNORED_KEYS:
+                hint = suggestion(key, attributes)
                 raise ConfigError(
-                    f"unknown key {key!r} in configuration {name!r}; known keys: "
+                    f"unknown key {key!r} in configuration {name!r}{hint}; known keys: "
                     f"{', '.join(attributes)}"
                 )
         return config

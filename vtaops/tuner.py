@@ -33,7 +33,7 @@ Effort = Literal["fast", "thorough"]
 COMPILED = {"fast": 12, "thorough": 48}
 """Tilings that are compiled and timed."""
 
-TUNER_VERSION = 1
+TUNER_VERSION = 2
 """Results of another version are not used."""
 
 SHIPPED = Path(__file__).parent / "schedule" / "tuned.json"
@@ -131,7 +131,7 @@ def tuning_key(op: Operator, config: HardwareConfig) -> str:
     """Return the text that identifies a search: operator, configuration, bus, version."""
     stated = {
         f.name: getattr(op, f.name)
-        for f in fields(op)  # type: ignore[arg-type]
+        for f in fields(op)
         if getattr(op, f.name) != f.default  # so that a new parameter changes no key
     }
     return json.dumps(

@@ -24,8 +24,26 @@ TINY = replace(HardwareConfig.load("tiny"), extensions=tuple(EXTENSIONS))
 def pair(channels, size, stride=1, inputs=16):
     """Return a pointwise convolution, and the depthwise one that reads its result."""
     scaled = {"bias": True, "scales": True, "shift": 0}
-    first = Conv2d(1, inputs, channels, size, size, 1, padding=0, zero_point=3, **scaled)
-    second = Conv2d(1, channels, channels, size, size, 3, stride, groups=channels, **scaled)
+    first = Conv2d(
+        in_channels=inputs,
+        out_channels=channels,
+        height=size,
+        width=size,
+        kernel=1,
+        zero_point=3,
+        **scaled,
+    )
+    second = Conv2d(
+        in_channels=channels,
+        out_channels=channels,
+        height=size,
+        width=size,
+        kernel=3,
+        strides=stride,
+        padding=1,
+        groups=channels,
+        **scaled,
+    )
     return first, replace(second, zero_point=-5, clip=(-100, 90))
 
 

@@ -76,7 +76,7 @@ def test_what_is_no_device_is_refused_when_the_session_opens():
 
 
 def test_a_program_is_not_loaded_on_a_device_that_lacks_something():
-    op = vtaops.Elementwise("multiply", (4, 16))
+    op = vtaops.Elementwise(function="multiply", shape=(4, 16))
     program = vtaops.compile(op, "pynq", capabilities="fsim")
     x = np.ones((4, 16), np.int8)
     lacks = pytest.raises(UnsupportedError, match="multiplies in the ALU: hls-2020 lacks 'mul'")
@@ -86,11 +86,11 @@ def test_a_program_is_not_loaded_on_a_device_that_lacks_something():
 
 def test_the_session_judges_by_its_target():
     x = np.ones((4, 16), np.int8)
-    op = vtaops.Elementwise("multiply", (4, 16))
+    op = vtaops.Elementwise(function="multiply", shape=(4, 16))
     with Session("fsim", "pynq") as session:
         assert (session.multiply(x, x) == 1).all()
         assert "hls-2020 lacks 'mul'" in session.obstacle_on_target(op)
-        assert session.obstacle_on_target(vtaops.Gemm(4, 16, 16)) == ""
+        assert session.obstacle_on_target(vtaops.Gemm(m=4, n=16, k=16)) == ""
     lacks = pytest.raises(UnsupportedError, match="'mul', which portable lacks")
     with Session("fsim", "pynq", capabilities=PORTABLE) as session, lacks:
         session.multiply(x, x)

@@ -97,6 +97,8 @@ class Tiling:
             for name in values.keys() - CHOICES.keys():
                 values[name] = int(values[name])
             return cls(**values)
+        except ScheduleError:
+            raise
         except (ValueError, TypeError) as error:
             raise ScheduleError(
                 f"cannot read tiling {text!r}; write oc=128,ic=16,h=7,w=14,oc_threads=2,h_threads=1"

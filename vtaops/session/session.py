@@ -99,7 +99,7 @@ class Session(OperatorMethods, Closing):
     Examples
     --------
     >>> with vtaops.Session() as session:
-    ...     y = session.conv2d(x, w, padding=1, shift=8)
+    ...     y = session.conv2d(x, w, padding=1, shift=8, clip=(0, 127))
     ...     print(session.stats)
     """
 
