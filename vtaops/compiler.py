@@ -6,10 +6,12 @@ returns.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
+from time import perf_counter
 
 import tvm
 
@@ -25,6 +27,8 @@ from vtaops.program import Buffer, OperatorRecord, Program, Role
 from vtaops.schedule import Tiling, default_tiling
 from vtaops.schedule.arguments import packed_arguments
 from vtaops.schedule.checks import check as check_schedule
+
+_log = logging.getLogger(__name__)
 
 ADDRESSES = 1 << 32
 """Bytes of DRAM that instructions can name."""
@@ -71,11 +75,15 @@ def compile(
         If the compiler has produced a wrong program: a defect of vtaops.
     """
     check_arguments(op, tiling)
+    begin = perf_counter()
     able = _capabilities(config, capabilities)
     fragment = emit(op, config, tiling, capabilities=able)
     program = link([whole(fragment)], fragment.buffers, {"capabilities": able.name})
     if verify:
         program.verify(able)
+    seconds = perf_counter() - begin
+    level = logging.INFO if verify else logging.DEBUG  # a search compiles many and verifies none
+    _log.log(level, "compiled %s: %d instructions in %.2f s", op.summary, len(program), seconds)
     return program
 
 

@@ -379,21 +379,10 @@ def _print_run(
 
 
 def _show_config(config: HardwareConfig) -> None:
-    rows = {
-        "target": f"{config.target}, {config.board.clock_mhz} MHz, {config.board.bus_bits}-bit bus",
-        "bitstream id": config.bitstream_id,
-        "fingerprint": config.fingerprint,
-        "multiply-adds a cycle": str(config.macs_per_cycle),
-    }
-    for memory in (config.uop, config.inp, config.wgt, config.acc, config.out):
-        shape = "x".join(map(str, memory.shape)) or "1"
-        rows[f"{memory.memory.name.lower()} scratchpad"] = (
-            f"{memory.depth} elements of {shape} {memory.dtype} ({memory.element_bytes} bytes)"
-        )
     table = list_table(f"Configuration {config.name}")
     table.add_column("property")
     table.add_column("value", overflow="fold")
-    for row in rows.items():
+    for row in config.facts().items():
         table.add_row(*row)
     Console().print(table)
 

@@ -12,7 +12,7 @@ PaddingRule = Literal["multiply", "skip"]
 Taps = Literal["all", "row", "one"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tiling:
     """Blocking and virtual threads of one operator, in channels and pixels.
 
@@ -82,6 +82,11 @@ class Tiling:
         shown = {f.name: getattr(self, f.name) for f in fields(self)}
         defaults = {f.name: f.default for f in fields(self)}
         return ",".join(f"{k}={v}" for k, v in shown.items() if v != defaults[k])
+
+    def __repr__(self) -> str:
+        values = {f: getattr(self, f.name) for f in fields(self)}
+        shown = [f"{f.name}={value!r}" for f, value in values.items() if value != f.default]
+        return f"Tiling({', '.join(shown)})"
 
     @classmethod
     def parse(cls, text: str) -> Tiling:
