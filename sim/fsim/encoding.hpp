@@ -41,7 +41,12 @@ struct Instruction {
   int64_t zero_point = 0, low = 0, high = 0, row = 0, row_factor_out = 0, row_factor_in = 0;
 
   bool is(Opcode code) const { return opcode == static_cast<int64_t>(code); }
-  Unit unit() const;
+};
+
+// What an instruction is, without its other fields.
+struct Kind {
+  Opcode opcode;
+  Unit unit;
 };
 
 struct MicroOp {
@@ -59,6 +64,8 @@ class Encoding {
   explicit Encoding(const Table& table);
 
   // Throws Fault if opcode, memory or ALU operation is none of the ISA.
+  Kind kind(Word word) const;
+  // Of a word that has a kind.
   Instruction decode(Word word) const;
   MicroOp decode_micro_op(uint32_t word) const;
 
@@ -78,6 +85,7 @@ class Encoding {
   Field opcode_{};
   int64_t memories_ = 6;  // that exist
   std::vector<Field> fields_[7];  // by opcode; none of an instruction that does not exist
+  Field choice_[7] = {};          // the memory of a LOAD or STORE, the operation of an ALU
   MicroOpField dst_{}, src_{}, wgt_{};
 };
 

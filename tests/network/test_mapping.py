@@ -146,3 +146,16 @@ def test_what_fits_no_scratchpad_runs_on_the_host():
     (row,) = compiled(graph, "tiny").plan
     assert row.where == "host"
     assert "fits the scratchpads" in row.reason
+
+
+@pytest.mark.parametrize(("zero", "result"), [(0, 0), (-128, -128), (-37, 90)])
+@pytest.mark.parametrize("ratio", [0.5, 1.0])
+def test_a_mean_needs_one_tile_of_weights(zero, result, ratio):
+    """Zero points and scales of the mean change nothing about that."""
+    graph = Graph("mean")
+    x = graph.input("x", (1, 40, 13, 12), zero_point=zero)
+    pool = AveragePool.from_ratio(ratio, 156, shifts_only=True, zero_point=result)
+    graph.output(graph.add(pool, x))
+    model = compiled(graph)
+    assert [row.where for row in model.plan] == ["vta"]
+    assert model.report().weights_nbytes <= vtaops.HardwareConfig.load("pynq").wgt.element_bytes

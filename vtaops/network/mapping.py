@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from vtaops.errors import ShapeError
 from vtaops.graph import Graph, Node, Tensor
 from vtaops.graph import operators as ops
 from vtaops.graph.operators import GraphOperator
@@ -555,15 +556,36 @@ class Mapper:
                 return False
             zeros = -source.zero_point * kernel[0] * kernel[1]
             pool = replace(pool, **scaling, constant=zeros)
-        elif {source.zero_point, result.zero_point} != {0} or pool.factor != (
-            op.factor,
-            op.requantization.right_shift,
-        ):
-            return False
+        else:
+            divided = self._divided(op, pool, source.zero_point)
+            if divided is None:
+                return False
+            pool = divided
         place = self._result(result, data.relative(self.block))
         uses = {"data": Use(data, (top, left, bottom, right)), "res": Use(place)}
         self._step(node.name, pool, uses)
         return True
+
+    def _divided(self, op: ops.AveragePool, pool: AvgPool2d, zero: int) -> AvgPool2d | None:
+        """Return a pool that divides by a shift; None where a depthwise convolution does better.
+
+        That is where a constant, which takes the pool passes over the results, is a product there,
+        and the results outnumber the weights.
+        """
+        shift = op.requantization.right_shift
+        assert shift is not None
+        offset = (
+            op.requantization.zero_point << max(0, shift)
+        ) - zero * op.factor * pool.window.count
+        (h, w), division = pool.window.out_size, (op.factor, shift)
+        if shift < 0 or (offset and h * w > pool.window.count):
+            return None
+        if pool.factor != division or offset:
+            try:
+                return replace(pool, division=division, offset=offset)
+            except ShapeError:
+                return None
+        return pool
 
     @_map.register
     def _(self, op: ops.Requantize, node: Node) -> None:

@@ -24,7 +24,7 @@ from vtaops.ops.postprocess import (
     check_rounding,
     clip_stages,
     declare_postprocessing,
-    shift_stages,
+    offset_stages,
 )
 from vtaops.ops.scaling import UniformScale
 from vtaops.ops.window import ImageWindow
@@ -165,11 +165,12 @@ class MaxPool2d(_Pool2d):
 class AvgPool2d(_Pool2d):
     """The mean of each window, NCHW, in fixed point; padding counts as zeros.
 
-    ``out = int8(clip((sum(window) * multiplier) >> shift))`` with the `factor` (multiplier, shift)
-    closest to one over the pixels of the window: an int8 multiplier, which is the diagonal of the
-    weight tile. Exact before rounding for windows of a power of two of pixels; else the multiplier
-    is off by less than 1/128 of itself, so a mean differs from the true one by at most half a step
-    for rounding and one step at the ends of the range.
+    ``out = int8(clip((sum(window) * multiplier + offset) >> shift))`` with the `factor`
+    (multiplier, shift) closest to one over the pixels of the window, unless `division` gives
+    another: an int8 multiplier, which is the diagonal of the weight tile. Exact before rounding for
+    windows of a power of two of pixels; else the multiplier is off by less than 1/128 of itself, so
+    a mean differs from the true one by at most half a step for rounding and one step at the ends of
+    the range.
 
     Parameters
     ----------
@@ -188,6 +189,10 @@ class AvgPool2d(_Pool2d):
         How the shift rounds.
     clip : (int, int) or None
         Bounds of the result.
+    division : (int, int) or None
+        The factor (1..127, 0..31), where data and result have different scales.
+    offset : int
+        What zero points add to the products.
     multiplier, shift, zero_point, constant : int
         A fixed-point scale instead, which holds the division: ``clip((((sum(window) + constant) *
         multiplier + half) >> shift) + zero_point)``, as for `Elementwise`; multiplier 0: none.
@@ -200,7 +205,13 @@ class AvgPool2d(_Pool2d):
 
     count_include_pad: bool = True
     rounding: Rounding = "half_up"
+<<<<<<< HEAD
     clip: tuple[int, int] | None = INT8
+=======
+    clip: tuple[int, int] | None = (-128, 127)
+    division: tuple[int, int] | None = None
+    offset: int = 0
+>>>>>>> main
     multiplier: int = 0
     shift: int = 0
     zero_point: int = 0
@@ -214,6 +225,20 @@ class AvgPool2d(_Pool2d):
             raise ShapeError("one scale divides all windows alike; count_include_pad must be True")
         if self.shift and not self.scaling:
             raise ShapeError(f"shift is {self.shift}; without a multiplier it must be 0")
+        if self.division or self.offset:
+            self._check_division()
+
+    def _check_division(self) -> None:
+        if self.scaling or self.divides:
+            raise ShapeError("division and offset belong to a shift of all windows alike")
+        multiplier, shift = self.factor
+        if not 1 <= multiplier <= 127:
+            raise ShapeError(f"division is {self.division}; its multiplier must lie in 1..127")
+        check_postprocessing(shift, self.clip)
+        reach = 128 * self.window.count * multiplier + abs(self.offset) + (1 << shift >> 1)
+        if reach >= 1 << 31:
+            raise ShapeError(f"offset is {self.offset}; with the products it leaves int32")
+        offset_stages("res", self.offset, shift, self.rounding)
 
     @property
     def scaling(self) -> UniformScale:
@@ -223,6 +248,8 @@ class AvgPool2d(_Pool2d):
     @property
     def factor(self) -> tuple[int, int]:
         """(multiplier, shift): ``multiplier / 2**shift`` is next to one over the window."""
+        if self.division is not None:
+            return self.division
         count = self.window.count
         shift = (127 * count).bit_length() - 1
         if (1 << shift) * 2 > 255 * count:  # the multiplier would round to 128
@@ -246,7 +273,9 @@ class AvgPool2d(_Pool2d):
         if self.scaling:
             return [self.scaling.stage]
         clip = clip_stages("res", self.clip)
-        return clip if self.divides else shift_stages("res", self.factor[1], self.rounding) + clip
+        if self.divides:
+            return clip
+        return offset_stages("res", self.offset, self.factor[1], self.rounding) + clip
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
         factor = 1 if self.divides or self.scaling else self.factor[0]

@@ -23,8 +23,8 @@ def import_model(source: Any, *, shapes: Shapes | None = None) -> Graph:
     Parameters
     ----------
     source
-        Path of an ONNX file (float, QDQ or with quantised operators), an ONNX model, a program of
-        `torch.export`, or a Relax module.
+        Path of an ONNX file (float, QDQ or with quantised operators) or of an int8 TFLite file, an
+        ONNX model, a program of `torch.export`, or a Relax module.
     shapes
         Shapes of inputs with dynamic dimensions, by name.
 
@@ -38,8 +38,7 @@ def import_model(source: Any, *, shapes: Shapes | None = None) -> Graph:
     ModelError
         If the file is missing or malformed, or a shape is not static.
     UnsupportedError
-        If a node of the model is known to nobody, or it computes in float16 or float64; or for
-        TFLite files.
+        If a node of the model is known to nobody, or it computes in float16 or float64.
     """
     name = Path(source).stem if isinstance(source, str | Path) else "network"
     return to_graph(to_relax(source, shapes=shapes), name)
@@ -52,10 +51,10 @@ def to_relax(source: Any, *, shapes: Shapes | None = None) -> Any:
     between `relax.quantize` and `relax.dequantize`. Parameters and errors: as `import_model`.
     """
     if isinstance(source, str | Path) and Path(source).suffix == ".tflite":
-        raise UnsupportedError(
-            f"{source} is a TFLite model, which vtaops does not read; convert it to ONNX, whose "
-            "QuantizeLinear and DequantizeLinear keep its scales (tf2onnx does)"
-        )
+        from vtaops.relax.channels_first import channels_first
+        from vtaops.relax.tflite_files import from_tflite_file
+
+        return normalize(channels_first(normalize(from_tflite_file(Path(source), shapes))))
     kind = type(source).__module__.split(".")[0]
     if isinstance(source, str | Path) or kind == "onnx":
         return normalize(_from_onnx(onnx_files.load(source, shapes)))

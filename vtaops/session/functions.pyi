@@ -132,6 +132,8 @@ def avg_pool2d(
     padding: Padding = 0,
     count_include_pad: bool = True,
     rounding: Rounding = "half_up",
+    division: tuple[int, int] | None = None,
+    offset: int = 0,
     shift: int = 0,
     multiplier: int = 0,
     zero_point: int = 0,

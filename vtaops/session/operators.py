@@ -388,6 +388,8 @@ class OperatorMethods(ABC):
         padding: Padding = 0,
         count_include_pad: bool = True,
         rounding: Rounding = "half_up",
+        division: tuple[int, int] | None = None,
+        offset: int = 0,
         shift: int = 0,
         multiplier: int = 0,
         zero_point: int = 0,
@@ -405,6 +407,9 @@ class OperatorMethods(ABC):
             Whether means at the border count the padding.
         rounding : "truncate" or "half_up"
             How the means round.
+        division, offset
+            The factor (1..127, 0..31) instead of the nearest to one over the window, and what is
+            added to the products.
         shift, multiplier, zero_point, constant : int
             Fixed-point scaling instead, as `vtaops.AvgPool2d` describes; multiplier 0: none.
         clip : (int, int) or None
