@@ -205,13 +205,9 @@ class AvgPool2d(_Pool2d):
 
     count_include_pad: bool = True
     rounding: Rounding = "half_up"
-<<<<<<< HEAD
     clip: tuple[int, int] | None = INT8
-=======
-    clip: tuple[int, int] | None = (-128, 127)
     division: tuple[int, int] | None = None
     offset: int = 0
->>>>>>> main
     multiplier: int = 0
     shift: int = 0
     zero_point: int = 0
