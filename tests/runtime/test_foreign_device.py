@@ -48,9 +48,8 @@ def test_sessions_and_commands_know_it_by_name():
     with Session("own", "tiny") as session:
         assert (session.gemm(x, x, shift=0) == 8).all()
     assert "own_device:OwnDevice" in call("device", "list").output
-    assert (
-        call("run", "gemm", "-n", 8, "-k", 8, "--config", "tiny", "--device", "own").exit_code == 0
-    )
+    command = "run gemm -m 1 -n 8 -k 8 --config tiny --device own"
+    assert call(*command.split()).exit_code == 0
 
 
 @pytest.mark.usefixtures("installed")

@@ -398,8 +398,8 @@ X, W = int8(1, 5, 6, 6), int8(7, 5, 3, 3)
     "call",
     [
         lambda s: s.conv2d(X, W, strides=np.int64(1), padding=np.int32(0), shift=np.int64(8)),
-        lambda s: s.conv2d(X, W, strides=[1, 1], padding=[0, 0, 0, 0], clip=[0, 127]),
-        lambda s: s.conv2d(X, W, groups=np.int64(1), clip=np.array([0, 127])),
+        lambda s: s.conv2d(X, W, strides=[1, 1], padding=[0, 0, 0, 0], clip=[-128, 127]),
+        lambda s: s.conv2d(X, W, groups=np.int64(1), clip=np.array([-128, 127])),
         lambda s: s.run(
             Conv2d(
                 batch=np.int64(1),

@@ -174,7 +174,7 @@ class Elementwise(Operator):
                 f"data has shape {tensors[0].shape} and other {tensors[-1].shape}; they must be "
                 f"equal, or broadcast as in NumPy"
             ) from error
-        tensors = [np.broadcast_to(tensor, shape) for tensor in tensors]
+        tensors = [t if t.shape == shape else np.broadcast_to(t, shape).copy() for t in tensors]
         return cls(function=function, shape=shape, **parameters), (*tensors,)
 
     @property
