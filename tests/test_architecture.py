@@ -95,6 +95,7 @@ ALLOWED = {
     "onnx_files": {"errors"},
     "quantization": {"onnx_files", "errors"},
     "relax": {"graph", "quantization", "onnx_files", "errors"},
+    "farm": {"rpc", "runtime", "program", "config", "errors"},
     "report": {"model", "program", "isa", "config", "errors"},
     "rpc": {"board", "runtime", "program", "config", "errors"},
     "selftest": {

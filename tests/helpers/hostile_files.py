@@ -25,6 +25,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 import vtaops
+from helpers import hostile_onnx
 from helpers.fuzz import INTEGERS, JSON, mutated
 from vtaops import Conv2d, Elementwise, Gemm, HardwareConfig, MaxPool2d, Program, VTAError
 from vtaops import graph as graphs
@@ -570,4 +571,6 @@ FORMATS = {
     "tuned": Format(damaged(tuned_files()), use_tuned),
     "bit file": Format(bit_files(), use_bit_file),
     "model": Format(models(), use_model),
+    "onnx": Format(hostile_onnx.QUANTISED, hostile_onnx.use_quantised),
+    "float onnx": Format(hostile_onnx.FLOAT, hostile_onnx.use_float),
 }

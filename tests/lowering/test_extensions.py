@@ -190,4 +190,4 @@ def test_what_a_scaled_sum_refuses(parameters, message):
 
 def test_scales_need_the_extension():
     with pytest.raises(UnsupportedError, match="no extension 'post'"):
-        vtaops.compile(Gemm(scales=True, shift=0), "pynq")
+        vtaops.compile(Gemm(m=1, n=16, k=16, scales=True, shift=0), "pynq")
