@@ -51,7 +51,7 @@ FIELDS = {
     ),
     "iterations": ("iter_out", "iter_in"),
     "micro-op range": ("uop_begin", "uop_end"),
-    "operation": ("alu_op", "use_imm", "reset", "overwrite"),
+    "operation": ("alu_op", "use_imm", "reset", "overwrite", "tiles"),
     "immediate": ("imm",),
     "post-processing": (
         "enable", "use_bias", "use_scale", "round_half", "multiplier", "shift", "zero_point", "low",
@@ -390,6 +390,9 @@ def compiled_programs() -> dict[str, Program]:
             conv(in_channels=32, out_channels=32, height=9, width=9, groups=32, strides=2),
             "pynq_ext",
             tiling(oc=16, ic=16, h=3, w=5, inp_tiles=2, padding="skip"),
+        ),
+        "max pool with extensions": (
+            vtaops.MaxPool2d(1, 32, 9, 11, 3, 2, 1), "pynq_ext", None,
         ),
         "gemm with extensions, bias": (gemm(m=5, n=20, k=40, bias=True), "pynq_ext", None),
     }  # fmt: skip

@@ -45,6 +45,7 @@ EXTENSIONS = {
     "post": "what is written to the output memory is scaled, rounded and clipped on the way",
     "overwrite": "a GEMM may overwrite its accumulators, so that no pass resets them",
     "depthwise": "a product of windows of three tiles, for convolutions of few channels a group",
+    "pool": "the greatest of up to three neighbouring input tiles in a step, for maximum pools",
 }
 """What our hardware can have beyond upstream's instruction set, by the names that the key
 EXTENSIONS lists: docs/isa.md describes each."""
@@ -53,7 +54,8 @@ POST_ROWS = 32
 """Rows of post-processing parameters, each for the channels of a tile: a bias and a scale tile."""
 
 WINDOW_TILES = 3
-"""Neighbouring input tiles that one step of the extension ``depthwise`` reads."""
+"""Neighbouring input tiles that one step of the extension ``depthwise`` reads, and at most one of
+``pool``."""
 
 WINDOW_PARTS = 4
 """Parts of a weight row: one for each tile of a window, and one that is not used. A step mixes
@@ -511,7 +513,7 @@ class HardwareConfig:
 
     def _check_packing(self) -> None:
         u, i, w, a = (m.log_depth for m in (self.uop, self.inp, self.wgt, self.acc))
-        rules = (
+        rules: tuple[tuple[int, int, str, str, str], ...] = (
             (37 + 2 * u, 64, f"37 + 2U = 37 + 2*{u}", "GEMM word 0", "LOG_UOP_BUFF_SIZE"),
             (
                 2 * (a + i + w),
@@ -529,6 +531,9 @@ class HardwareConfig:
                 "a buffer size",
             ),
         )
+        if "pool" in self.extensions:
+            text = f"2(A + I) + 3 = 2*({a} + {i}) + 3"
+            rules += ((2 * (a + i) + 3, 64, text, "POOL word 1", "a buffer size"),)
         if "overwrite" in self.extensions:
             end = 37 + 2 * u
             for width in (a, a, i, i, w, w):  # factors that fit into word 0

@@ -368,6 +368,10 @@ def test_area_is_that_of_the_synthesised_designs():
     windows = area(Design(replace(PYNQ.config, extensions=("depthwise",))))
     assert (windows.dsp, windows.bram) == (pynq.dsp, pynq.bram)
     assert windows.lut - pynq.lut == pytest.approx(1_241, rel=0.02)
+    maxima = area(Design(replace(PYNQ.config, extensions=("pool",))))
+    assert (maxima.dsp, maxima.bram) == (pynq.dsp, pynq.bram)
+    assert maxima.lut - pynq.lut == pytest.approx(1_769, rel=0.05)
+    assert maxima.ff - pynq.ff == pytest.approx(515, rel=0.02)
     assert share(area(Design(HardwareConfig.load("1x32_i8w8a32_15_15_20_17"))), "xc7z020") > 1
 
 

@@ -109,7 +109,8 @@ class _Pool2d(Operator):
 class MaxPool2d(_Pool2d):
     """The greatest pixel of each window, NCHW; padding never wins (a window of padding: -128).
 
-    Pixels enter the accumulators through an identity product; the ALU takes the maxima.
+    Pixels enter the accumulators through an identity product; the ALU takes the maxima. Hardware
+    with the extension ``pool`` takes them of the pixels as they lie in the input memory.
 
     Parameters
     ----------
@@ -136,15 +137,23 @@ class MaxPool2d(_Pool2d):
     def stages(self) -> list[AluStage]:
         return []
 
+    def reads_inputs(self, config: HardwareConfig) -> bool:
+        """Whether no product brings the pixels to the accumulators."""
+        return "pool" in config.extensions
+
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
-        return self._buffers(1, config)
+        data, scale, result = self._buffers(1, config)
+        return (data, result) if self.reads_inputs(config) else (data, scale, result)
 
     def tensors(self, config: HardwareConfig) -> list[te.Tensor]:
-        data_buffer, _, result = self.buffers(config)
+        data_buffer, *_, result = self.buffers(config)
         data = te.placeholder(data_buffer.packed_shape, "int8", name="data")
         data_buf = self.window.declare_padded(data, LEAST)
-        scale, scale_buf = declare_scale("data_scale", config)
-        pixels = declare_product("res_data", data_buf, scale_buf, config)
+        arguments, pixels = [data], data_buf
+        if not self.reads_inputs(config):
+            scale, scale_buf = declare_scale("data_scale", config)
+            arguments.append(scale)
+            pixels = declare_product("res_data", data_buf, scale_buf, config)
         (kh, kw), (sh, sw) = self.window.kernel, self.window.stride
         dy, dx = te.reduce_axis((0, kh), name="dy"), te.reduce_axis((0, kw), name="dx")
         maximum = te.comm_reducer(
@@ -153,12 +162,11 @@ class MaxPool2d(_Pool2d):
         greatest = te.compute(
             result.packed_shape,
             lambda b, c, y, x, *lane: maximum(
-                pixels(b, c, y * sh + dy, x * sw + dx, *lane), axis=[dy, dx]
+                pixels(b, c, y * sh + dy, x * sw + dx, *lane).astype("int32"), axis=[dy, dx]
             ),
             name="res_max",
         )
-        res = declare_postprocessing(greatest, self.stages, {})
-        return [data, scale, res]
+        return [*arguments, declare_postprocessing(greatest, self.stages, {})]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
