@@ -392,7 +392,8 @@ def compiled_programs() -> dict[str, Program]:
             tiling(oc=16, ic=16, h=3, w=5, inp_tiles=2, padding="skip"),
         ),
         "max pool with extensions": (
-            vtaops.MaxPool2d(1, 32, 9, 11, 3, 2, 1), "pynq_ext", None,
+            vtaops.MaxPool2d(channels=32, height=9, width=11, kernel=3, strides=2, padding=1),
+            "pynq_ext", None,
         ),
         "gemm with extensions, bias": (gemm(m=5, n=20, k=40, bias=True), "pynq_ext", None),
     }  # fmt: skip
