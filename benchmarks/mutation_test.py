@@ -392,7 +392,8 @@ def compiled_programs() -> dict[str, Program]:
             tiling(oc=16, ic=16, h=3, w=5, inp_tiles=2, padding="skip"),
         ),
         "max pool with extensions": (
-            vtaops.MaxPool2d(1, 32, 9, 11, 3, 2, 1), "pynq_ext", None,
+            vtaops.MaxPool2d(channels=32, height=9, width=11, kernel=3, strides=2, padding=1),
+            "pynq_ext", None,
         ),
         "gemm with extensions, bias": (gemm(m=5, n=20, k=40, bias=True), "pynq_ext", None),
     }  # fmt: skip
@@ -415,8 +416,19 @@ def linked_programs() -> dict[str, Program]:
 
 def _bordered_image() -> Program:
     """Two convolutions store side by side in a bordered image, which a third one loads whole."""
-    stored = vtaops.Conv2d(1, 8, 8, 5, 4, padding=1, shift=9, clip=(-128, 127))
-    loaded = vtaops.Conv2d(1, 16, 8, 7, 6, padding=0, shift=9, clip=(-128, 127))
+    stored = vtaops.Conv2d(
+        in_channels=8,
+        out_channels=8,
+        height=5,
+        width=4,
+        kernel=3,
+        padding=1,
+        shift=9,
+        clip=(-128, 127),
+    )
+    loaded = vtaops.Conv2d(
+        in_channels=16, out_channels=8, height=7, width=6, kernel=3, shift=9, clip=(-128, 127)
+    )
     border = {"res": Border(1, 1, 1, 1)}
     first, last = emit(stored, "tiny", borders=border), emit(loaded, "tiny")
     block = first.buffers[2]

@@ -44,7 +44,7 @@ def test_random_pools(name):
 
 def test_a_row_of_the_window_is_one_step():
     """ResNet's pool: three steps a tile, the first of which overwrites; no reset, no product."""
-    program = compiled(MaxPool2d(1, 32, 20, 20, 3, 2, 1))
+    program = compiled(MaxPool2d(channels=32, height=20, width=20, kernel=3, strides=2, padding=1))
     assert not [i for i in program if isinstance(i, Alu | Gemm)]
     pools = [i for i in program if isinstance(i, Pool)]
     assert {i.tiles for i in pools} == {2, 3}  # two in the first column
@@ -54,16 +54,18 @@ def test_a_row_of_the_window_is_one_step():
 
 
 def test_wide_windows_take_several_steps_a_row():
-    program = compiled(MaxPool2d(1, 16, 9, 16, (2, 8), (1, 8), 0))
+    program = compiled(MaxPool2d(channels=16, height=9, width=16, kernel=(2, 8), strides=(1, 8)))
     pools = [i for i in program if isinstance(i, Pool)]
     assert sorted({i.tiles for i in pools}) == [2, 3]
     assert sum(i.iterations for i in pools) == 8 * 2 * 2 * 3
-    shape = blocked_shape(MaxPool2d(1, 16, 9, 16, (2, 8), (1, 8), 0), PYNQ)
+    shape = blocked_shape(
+        MaxPool2d(channels=16, height=9, width=16, kernel=(2, 8), strides=(1, 8)), PYNQ
+    )
     assert shape.compute_cycles == 8 * 2 * 2 * 3
 
 
 def test_windows_of_padding_keep_the_least_value():
-    compiled(MaxPool2d(1, 16, 3, 3, 2, 1, (3, 3, 2, 2)))
+    compiled(MaxPool2d(channels=16, height=3, width=3, kernel=2, strides=1, padding=(3, 3, 2, 2)))
 
 
 def test_hardware_without_it_has_no_such_intrinsic():

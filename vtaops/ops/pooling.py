@@ -16,6 +16,7 @@ from vtaops.ops.arguments import Arguments, int8_array
 from vtaops.ops.base import Operator
 from vtaops.ops.diagonal import declare_product, declare_scale, scale_buffer
 from vtaops.ops.postprocess import (
+    INT8,
     AluStage,
     Rounding,
     Stage,
@@ -28,7 +29,7 @@ from vtaops.ops.postprocess import (
 from vtaops.ops.scaling import UniformScale
 from vtaops.ops.window import ImageWindow
 from vtaops.program import Buffer, Role
-from vtaops.shapes import Padding, Pair, four_sides, require_at_least
+from vtaops.shapes import Padding, Pair, require_at_least
 
 Pool = TypeVar("Pool", bound="_Pool2d")
 
@@ -36,24 +37,25 @@ LEAST = -128
 """Neutral for the maximum of int8 values: what a pooling window finds in the padding."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class _Pool2d(Operator):
     """What both pools share: the shapes."""
 
     batch: int = 1
-    channels: int = 64
-    height: int = 112
-    width: int = 112
-    kernel: Pair = 3
-    strides: Pair = 2
-    padding: Padding = 1
+    channels: int
+    height: int
+    width: int
+    kernel: Pair
+    strides: Pair | None = None
+    padding: Padding = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_at_least(1, batch=self.batch, channels=self.channels)
-        object.__setattr__(self, "padding", four_sides(self.padding))
-        object.__setattr__(self, "kernel", self.window.kernel)
-        object.__setattr__(self, "strides", self.window.stride)
+        window = self.window
+        object.__setattr__(self, "padding", window.pads)
+        object.__setattr__(self, "kernel", window.kernel)
+        object.__setattr__(self, "strides", window.stride)
 
     @classmethod
     def of(
@@ -75,14 +77,15 @@ class _Pool2d(Operator):
             If rank, dtype or parameters do not fit.
         """
         images = int8_array("data", data, "NCHW")
-        step = kernel if strides is None else strides
         n, c, height, width = images.shape
-        return cls(n, c, height, width, kernel, step, padding, **parameters), (images,)
+        given = {"kernel": kernel, "strides": strides, "padding": padding, **parameters}
+        return cls(batch=n, channels=c, height=height, width=width, **given), (images,)
 
     @property
     def window(self) -> ImageWindow:
         """The window over the image."""
-        return ImageWindow.of((self.height, self.width), self.kernel, self.strides, self.padding)
+        strides = self.kernel if self.strides is None else self.strides
+        return ImageWindow.of((self.height, self.width), self.kernel, strides, self.padding)
 
     @property
     def macs(self) -> int:
@@ -102,7 +105,7 @@ class _Pool2d(Operator):
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class MaxPool2d(_Pool2d):
     """The greatest pixel of each window, NCHW; padding never wins (a window of padding: -128).
 
@@ -113,8 +116,10 @@ class MaxPool2d(_Pool2d):
     ----------
     batch, channels, height, width : int
         Shape of the input.
-    kernel, strides : int or (int, int)
-        Window and step (height, width).
+    kernel : int or (int, int)
+        Window (height, width).
+    strides : int or (int, int), optional
+        Its step; by default its size.
     padding : int, (int, int) or (int, int, int, int)
         One number, (height, width), or (top, left, bottom, right).
 
@@ -164,7 +169,7 @@ class MaxPool2d(_Pool2d):
         return [*arguments, declare_postprocessing(greatest, self.stages, {})]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class AvgPool2d(_Pool2d):
     """The mean of each window, NCHW, in fixed point; padding counts as zeros.
 
@@ -179,8 +184,10 @@ class AvgPool2d(_Pool2d):
     ----------
     batch, channels, height, width : int
         Shape of the input.
-    kernel, strides : int or (int, int)
-        Window and step (height, width); the image's size for a global pool.
+    kernel : int or (int, int)
+        Window (height, width); the image's size for a global pool.
+    strides : int or (int, int), optional
+        Its step; by default its size.
     padding : int, (int, int) or (int, int, int, int)
         One number, (height, width), or (top, left, bottom, right).
     count_include_pad : bool
@@ -206,7 +213,7 @@ class AvgPool2d(_Pool2d):
 
     count_include_pad: bool = True
     rounding: Rounding = "half_up"
-    clip: tuple[int, int] | None = (-128, 127)
+    clip: tuple[int, int] | None = INT8
     division: tuple[int, int] | None = None
     offset: int = 0
     multiplier: int = 0
