@@ -47,7 +47,7 @@ NETWORKS = {
 }
 """Groups of layers, by the names of the columns."""
 
-POOL = MaxPool2d(1, 64, 112, 112, kernel=3, strides=2, padding=1)
+POOL = MaxPool2d(channels=64, height=112, width=112, kernel=3, strides=2, padding=1)
 
 UNCHANGED = (
     "fetch", "load_unit", "store_unit", "registers", "dram_port", "command_queue", "vector_alu",
@@ -131,8 +131,8 @@ def added(rows: dict[str, Row], name: str, resource: str) -> float:
 
 def saved(rows: dict[str, Row], name: str, group: str) -> int:
     """Return the cycles that a variant saves in a group of layers."""
-    totals = [sum(rows[n]["cycles"][each][-1] for each in NETWORKS[group]) for n in ("plain", name)]
-    return totals[0] - totals[1]
+    before, after = (rows[n]["cycles"] for n in ("plain", name))
+    return sum(int(before[each][-1]) - int(after[each][-1]) for each in NETWORKS[group])
 
 
 def report(rows: dict[str, Row]) -> Table:
