@@ -238,6 +238,8 @@ def _adaptive_pool(value: Value, target: ResultRange) -> Source:
 
 
 def _average(image: Value, target: ResultRange, count: int, **window: Any) -> Source:
+    if not count:
+        raise NotTranslated("a mean over no pixels")
     data, scale = operand(image)
     ratio = scale / target.grid.scale
     op = AveragePool.from_ratio(
