@@ -82,7 +82,7 @@ def test_refusals(virtual, tmp_path):
         (tmp_path / "vta.bit").write_bytes(bit_file().to_bytes())
         remote.program_fpga(tmp_path / "vta.bit")
         with pytest.raises(ConfigError, match="compiled for"):
-            remote.load(vtaops.compile(vtaops.Gemm(1, 8, 8), "tiny"))
+            remote.load(vtaops.compile(vtaops.Gemm(m=1, n=8, k=8), "tiny"))
     with pytest.raises(DeviceError, match="no RPC server"):
         connect("127.0.0.1", free_port())
 

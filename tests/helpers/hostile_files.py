@@ -158,10 +158,21 @@ def acts(*calls: Callable[[], object]) -> None:
 
 OPERATORS = (
     Gemm(m=3, n=9, k=17, bias=True, rounding="half_up"),
-    Conv2d(1, 3, 5, 6, 6, kernel=3, fold_columns=True),
-    Conv2d(1, 8, 8, 5, 5, groups=4, residual=True),
-    MaxPool2d(channels=9, height=5, width=5, kernel=3, padding=1),
-    Elementwise("add", (5, 7), shift=1),
+    Conv2d(
+        in_channels=3, out_channels=5, height=6, width=6, kernel=3, padding=1, fold_columns=True
+    ),
+    Conv2d(
+        in_channels=8,
+        out_channels=8,
+        height=5,
+        width=5,
+        kernel=3,
+        padding=1,
+        groups=4,
+        residual=True,
+    ),
+    MaxPool2d(channels=9, height=5, width=5, kernel=3, strides=2, padding=1),
+    Elementwise(function="add", shape=(5, 7), shift=1),
 )
 PROGRAMS = [vtaops.compile(op, CONFIG) for op in OPERATORS]
 

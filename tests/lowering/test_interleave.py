@@ -32,10 +32,16 @@ SMALL = replace(  # what a tiling for it leaves of TINY is room for two more
 def chain(channels, size, stride=1, inputs=16, outputs=16):
     """Return convolutions of which each reads what the one before it gives."""
     scaled = {"bias": True, "scales": True, "shift": 0}
-    first = Conv2d(1, inputs, channels, size, size, 1, padding=0, zero_point=3, **scaled)
-    second = Conv2d(1, channels, channels, size, size, 3, stride, groups=channels, **scaled)
+    image = {"height": size, "width": size}
+    first = Conv2d(
+        in_channels=inputs, out_channels=channels, **image, kernel=1, zero_point=3, **scaled
+    )
+    wide = {"in_channels": channels, "out_channels": channels, "groups": channels}
+    second = Conv2d(**wide, **image, kernel=3, strides=stride, padding=1, **scaled)
     size = (size - 1) // stride + 1
-    third = Conv2d(1, channels, outputs, size, size, 1, padding=0, **scaled)
+    third = Conv2d(
+        in_channels=channels, out_channels=outputs, height=size, width=size, kernel=1, **scaled
+    )
     return first, replace(second, zero_point=-5, clip=(-100, 90)), third
 
 

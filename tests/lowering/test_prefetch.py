@@ -21,6 +21,19 @@ PYNQ = HardwareConfig.load("pynq")
 TINY = HardwareConfig.load("tiny")
 
 
+def conv(inputs, outputs, size, kernel, shift):
+    """Return a convolution that keeps the size of its image."""
+    return Conv2d(
+        in_channels=inputs,
+        out_channels=outputs,
+        height=size,
+        width=size,
+        kernel=kernel,
+        padding=kernel // 2,
+        shift=shift,
+    )
+
+
 def linked(ops, config, tilings=None, *, shifted):
     """Return the program of operators of which each reads what the one before it stores."""
     fragments = [
@@ -73,17 +86,14 @@ def loads_within(program, first, second):
 def test_random_chains(seed):
     rng = random.Random(seed)
     sizes = [rng.choice([8, 16, 24, 40]) for _ in range(4)]
-    ops = [
-        Conv2d(1, a, b, 8, 8, k := rng.choice([1, 3]), padding=k // 2, shift=4)
-        for a, b in pairwise(sizes)
-    ]
+    ops = [conv(a, b, 8, rng.choice([1, 3]), 4) for a, b in pairwise(sizes)]
     tilings = [random_tiling(rng, op, TINY, taps="all") for op in ops]
     for shifted in (False, True):
         check(linked(ops, TINY, tilings, shifted=shifted), ops, TINY)
 
 
 def test_weights_hide_behind_the_operator_before():
-    ops = [Conv2d(1, 64, 64, 14, 14, 3, shift=6), Conv2d(1, 64, 128, 14, 14, 1, padding=0, shift=6)]
+    ops = [conv(64, 64, 14, 3, 6), conv(64, 128, 14, 1, 6)]
     stays, shifted = (linked(ops, PYNQ, shifted=s) for s in (False, True))
     check(shifted, ops, PYNQ)
     assert loads_within(shifted, 0, 1) > 0

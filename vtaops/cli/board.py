@@ -405,7 +405,7 @@ class _Figures:
         return {"virtual": self.virtual, "layers": [asdict(layer) for layer in self.layers]}
 
     def table(self, board: str) -> Table:
-        simulated = "SIMULATED: ms and GOPS say nothing about hardware"
+        simulated = "Virtual board: ms and GOPS are those of this host, not of hardware"
         table = list_table(simulated if self.virtual else f"Board {board}")
         columns = ["layer", "ms", "GOPS", "published ms", "published GOPS"]
         counted = all(f.cycles for f in self.layers)

@@ -13,10 +13,9 @@ from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
-import numpy.typing as npt
 
 from vtaops.config import HardwareConfig, Memory
-from vtaops.isa import Alu, Gemm, Load, Unit
+from vtaops.isa import Alu, Gemm, Load, Pool, Unit
 from vtaops.lowering.emit import Fragment
 from vtaops.lowering.interleave import moved
 from vtaops.lowering.operation import Elements, Operation
@@ -95,7 +94,7 @@ def weights_ahead(
     slack = [_computed(o) - _loaded(o, config) for o in operations]
     loads_before = np.cumsum([o.instruction.unit is Unit.LOAD for o in operations])
     used_before = np.full(config.wgt.depth, -1, np.int64)  # last use by the operators before
-    order = 2.0 * np.arange(len(operations))
+    order = 2 * np.arange(len(operations))
     begin = 0
     for _, run in groupby(operations, lambda o: first_of.get(o.operator, o.operator)):
         own = [*run]
@@ -135,7 +134,7 @@ def _hoist(
     operations: Sequence[Operation],
     slack: list[float],
     earliest: Elements,
-    order: npt.NDArray[np.float64],
+    order: Elements,
     config: HardwareConfig,
 ) -> None:
     """Find earlier places for the first weights of an operator that begins at `begin`.
@@ -171,6 +170,6 @@ def _loaded(operation: Operation, config: HardwareConfig) -> float:
 def _computed(operation: Operation) -> float:
     """Return the cycles of the array, or of the vector ALU."""
     i = operation.instruction
-    if not isinstance(i, Gemm | Alu):
+    if not isinstance(i, Gemm | Alu | Pool):
         return 0
     return i.iter_out * i.iter_in * (i.uop_end - i.uop_begin)

@@ -274,7 +274,7 @@ def _compute_cycles(shape: BlockedShape, config: HardwareConfig, least: bool = F
     real = 1.0
     for axis in axes if known or least else ():
         real *= axis.real_products if known else axis.inside / axis.extent
-    resets = 0 if "overwrite" in config.extensions else shape.outputs
+    resets = 0 if "overwrite" in config.extensions or not shape.resets else shape.outputs
     passes = shape.outputs * shape.alu_passes
     if "post" in config.extensions and (least or not (shape.staged or shape.operands)):
         passes = 0
