@@ -6,16 +6,18 @@ returns.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
+from time import perf_counter
 
 import tvm
 
 from vtaops.capabilities import PRESETS, Capabilities, Feature, find, of_target
 from vtaops.config import POST_ROWS, HardwareConfig
-from vtaops.errors import ScheduleError, ShapeError, UnsupportedError
+from vtaops.errors import ScheduleError, ShapeError, UnsupportedError, VTAError
 from vtaops.lowering import Border, Capacity, Fragment, LoweringOptions, flatten, link, whole
 from vtaops.lowering import emit as emit_module
 from vtaops.lowering.options import ONE_TILE_EACH
@@ -25,6 +27,8 @@ from vtaops.program import Buffer, OperatorRecord, Program, Role
 from vtaops.schedule import Tiling, default_tiling
 from vtaops.schedule.arguments import packed_arguments
 from vtaops.schedule.checks import check as check_schedule
+
+_log = logging.getLogger(__name__)
 
 ADDRESSES = 1 << 32
 """Bytes of DRAM that instructions can name."""
@@ -71,11 +75,15 @@ def compile(
         If the compiler has produced a wrong program: a defect of vtaops.
     """
     check_arguments(op, tiling)
+    begin = perf_counter()
     able = _capabilities(config, capabilities)
     fragment = emit(op, config, tiling, capabilities=able)
     program = link([whole(fragment)], fragment.buffers, {"capabilities": able.name})
     if verify:
         program.verify(able)
+    seconds = perf_counter() - begin
+    level = logging.INFO if verify else logging.DEBUG  # a search compiles many and verifies none
+    _log.log(level, "compiled %s: %d instructions in %.2f s", op.summary, len(program), seconds)
     return program
 
 
@@ -113,7 +121,7 @@ def emit(
     chosen = tiling or default_tiling(op, hardware)
     record = OperatorRecord(
         kind=type(op).__name__,
-        parameters=asdict(op),  # type: ignore[call-overload]
+        parameters=asdict(op),
         tiling=asdict(chosen),
         macs=op.macs,
     )
@@ -179,6 +187,8 @@ def build(
     given = declared if buffers is None else _checked_buffers(tuple(buffers), declared)
     try:
         flat = flatten(module)
+    except VTAError:
+        raise
     except (RuntimeError, TypeError, ValueError) as error:
         raise ScheduleError(f"TVM cannot lower the schedule: {str(error).strip()}") from error
     options = LoweringOptions(capacity, able.micro_op_depth(hardware))
@@ -238,7 +248,9 @@ def check_arguments(op: Operator, tiling: Tiling | None) -> None:
         Naming what was given.
     """
     if not isinstance(op, Operator):
-        raise ShapeError(f"the operator is {op!r}; give a description such as vtaops.Gemm(m=1)")
+        raise ShapeError(
+            f"the operator is {op!r}; give a description such as vtaops.Gemm(m=1, n=8, k=8)"
+        )
     if not isinstance(tiling, Tiling | None):
         raise ScheduleError(f"the tiling is {tiling!r}; give a vtaops.Tiling")
     _check_sizes(op)

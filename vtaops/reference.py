@@ -175,7 +175,7 @@ def _(op: AvgPool2d, arrays: list[Float]) -> Int8Array:
         return _scaled(total + op.constant, scale, op.zero_point, op.clip)
     if op.count_include_pad or not any(op.window.pads):
         multiplier, shift = op.factor
-        value = _shifted(_int32(total * multiplier), shift, op.rounding)
+        value = _shifted(_int32(total * multiplier + op.offset), shift, op.rounding)
     else:
         counted = _windows(op, np.ones_like(arrays[0]), 0.0).sum(axis=(-2, -1))
         half = 0.5 if op.rounding == "half_up" else 0.0

@@ -8,8 +8,8 @@ namespace fsim {
 
 namespace {
 
-constexpr const char* kClasses[] = {"Load", "Store", "Gemm",     "Finish",
-                                    "Alu",  "Post",  "Depthwise"};
+constexpr const char* kClasses[] = {"Load", "Store", "Gemm",      "Finish",
+                                    "Alu",  "Post",  "Depthwise", "Pool"};
 constexpr int64_t kOpcodes = std::size(kClasses);
 constexpr int64_t kAluOps = static_cast<int64_t>(kLastAluOp) + 1;
 
@@ -43,6 +43,7 @@ const std::map<std::string, int64_t Instruction::*> kMembers = {
     {"alu_op", &Instruction::alu_op},
     {"use_imm", &Instruction::use_imm},
     {"imm", &Instruction::imm},
+    {"tiles", &Instruction::tiles},
     {"enable", &Instruction::enable},
     {"use_bias", &Instruction::use_bias},
     {"use_scale", &Instruction::use_scale},
@@ -59,15 +60,13 @@ const std::map<std::string, int64_t Instruction::*> kMembers = {
 
 uint64_t mask_of(unsigned width) { return width >= 64 ? ~0ull : (1ull << width) - 1; }
 
-}  // namespace
-
-Unit Instruction::unit() const {
-  if (is(Opcode::Store)) return Unit::Store;
-  const bool loads_data = memory == static_cast<int64_t>(Memory::Inp) ||
-                          memory == static_cast<int64_t>(Memory::Wgt) ||
-                          memory == static_cast<int64_t>(Memory::Post);
-  return is(Opcode::Load) && loads_data ? Unit::Load : Unit::Compute;
+Unit unit_of(Opcode opcode, Memory memory) {
+  if (opcode == Opcode::Store) return Unit::Store;
+  const bool is_data = memory == Memory::Inp || memory == Memory::Wgt || memory == Memory::Post;
+  return opcode == Opcode::Load && is_data ? Unit::Load : Unit::Compute;
 }
+
+}  // namespace
 
 Encoding::Encoding(const Table& table) {
   if (table.count("Post")) memories_ = 7;
@@ -83,6 +82,7 @@ Encoding::Encoding(const Table& table) {
         opcode_ = {&Instruction::opcode, half, shift, width, false};
       } else {
         fields_[code].push_back({kMembers.at(name), half, shift, width, is_signed});
+        if (name == "memory" || name == "alu_op") choice_[code] = fields_[code].back();
       }
     }
   }
@@ -103,29 +103,36 @@ int64_t Encoding::extract(Word word, const Field& field) {
   return static_cast<int64_t>(value ^ sign) - static_cast<int64_t>(sign);
 }
 
+Kind Encoding::kind(Word word) const {
+  const int64_t code = extract(word, opcode_);
+  if (code >= kOpcodes || fields_[code].empty()) {
+    std::string known = "0..4";
+    for (int64_t other = 5; other < kOpcodes; ++other) {
+      if (!fields_[other].empty()) known += ", " + std::to_string(other);
+    }
+    throw Fault("{0} has opcode " + std::to_string(code) + "; valid opcodes are " + known);
+  }
+  const auto opcode = static_cast<Opcode>(code);
+  const int64_t choice = extract(word, choice_[code]);
+  if (opcode == Opcode::Alu && choice >= kAluOps) {
+    throw Fault("{0} has ALU operation " + std::to_string(choice) + "; valid values are 0.." +
+                std::to_string(kAluOps - 1));
+  }
+  if (opcode != Opcode::Alu && choice >= memories_) {
+    throw Fault("{0} has memory " + std::to_string(choice) + "; valid values are 0.." +
+                std::to_string(memories_ - 1));
+  }
+  const auto memory = static_cast<Memory>(choice);
+  if (opcode == Opcode::Load && memory == Memory::Out) {
+    throw Fault("{0} loads the output memory; LOAD reaches UOP, WGT, INP, ACC and ACC_8BIT");
+  }
+  return {opcode, unit_of(opcode, memory)};
+}
+
 Instruction Encoding::decode(Word word) const {
   Instruction result;
   result.opcode = extract(word, opcode_);
-  if (result.opcode >= kOpcodes || fields_[result.opcode].empty()) {
-    std::string known = "0..4";
-    for (int64_t code = 5; code < kOpcodes; ++code) {
-      if (!fields_[code].empty()) known += ", " + std::to_string(code);
-    }
-    throw Fault("{0} has opcode " + std::to_string(result.opcode) + "; valid opcodes are " + known);
-  }
   for (const Field& field : fields_[result.opcode]) result.*field.member = extract(word, field);
-  if (result.memory >= memories_) {
-    throw Fault("{0} has memory " + std::to_string(result.memory) + "; valid values are 0.." +
-                std::to_string(memories_ - 1));
-  }
-  if (result.alu_op >= kAluOps) {
-    throw Fault("{0} has ALU operation " + std::to_string(result.alu_op) +
-                "; valid values are 0.." + std::to_string(kAluOps - 1));
-  }
-  const bool is_out = result.memory == static_cast<int64_t>(Memory::Out);
-  if (result.is(Opcode::Load) && is_out) {
-    throw Fault("{0} loads the output memory; LOAD reaches UOP, WGT, INP, ACC and ACC_8BIT");
-  }
   return result;
 }
 

@@ -79,9 +79,9 @@ void Engine::dispatch() {
   first_finish_.reset();
   for (std::size_t index = 0; index < words_.size(); ++index) {
     try {
-      const Instruction in = encoding_.decode(words_[index]);
-      std::vector<uint32_t>& indices = units_[static_cast<int>(in.unit())].indices;
-      if (in.is(Opcode::Finish) && !first_finish_) first_finish_ = indices.size();
+      const Kind kind = encoding_.kind(words_[index]);
+      std::vector<uint32_t>& indices = units_[static_cast<int>(kind.unit)].indices;
+      if (kind.opcode == Opcode::Finish && !first_finish_) first_finish_ = indices.size();
       indices.push_back(static_cast<uint32_t>(index));
     } catch (const Fault& fault) {
       throw Fault(fault.text, {ref(index)});
@@ -156,7 +156,7 @@ void Engine::push(bool pushes, Queue queue, int unit) {
 
 void Engine::step(int unit, Deadline& deadline) {
   UnitState& state = units_[unit];
-  const Instruction in = state.head;
+  const Instruction& in = state.head;
   const Ports& ports = kPorts[unit];
   if (in.pop_prev && ports.pop_prev != kNone) --tokens_[ports.pop_prev];
   if (in.pop_next && ports.pop_next != kNone) --tokens_[ports.pop_next];

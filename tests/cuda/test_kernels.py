@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from vtaops import cpu, cuda
-from vtaops.cuda.emulate import IN_ORDER, REVERSED, Emulated, KernelFault, compiler
+from vtaops.cuda.emulate import IN_ORDER, REVERSED, Emulated, KernelFault, compiler, profile
 from vtaops.cuda.resources import find_nvcc, known_archs
 from vtaops.cuda.schedule import elementwise, matmul, matmul_tensor
 from vtaops.cuda.schedule.matmul import MatmulTile, schedule_matmul
@@ -44,6 +45,7 @@ emulated = pytest.mark.skipif(compiler() is None, reason="the emulator needs a C
 PADDED = SlidingWindow((3, 3), padding=(1, 1, 1, 1))
 STRIDED = SlidingWindow((3, 2), (2, 3), (1, 0, 2, 1), (1, 2))
 FUSED = Epilogue(batch_norm=1e-5, residual=True, activation="relu")
+FUSED_INT8 = Epilogue(bias=True, shift=3, clip=(-128, 127))
 
 
 def run(emulator, op, order=IN_ORDER, without=-1):
@@ -93,12 +95,13 @@ OPERATORS = [
     MatmulOp(33, 20, 40, "uint8", "int8"),
     MatmulOp(64, 64, 96, "float16", "float16"),
     MatmulOp(37, 50, 70, "float16", "float16", True, FUSED),
-    MatmulOp(37, 50, 70, "int8", "int8", True, Epilogue(bias=True, shift=3, clip=(-128, 127))),
+    MatmulOp(37, 50, 70, "int8", "int8", True, FUSED_INT8),
     Conv2dOp(1, 8, 10, 19, 16, PADDED),
     Conv2dOp(2, 6, 9, 11, 10, STRIDED, 2, epilogue=FUSED),
     Conv2dOp(1, 3, 8, 8, 7, PADDED, dtype="int8"),
     Conv2dOp(1, 13, 9, 11, 67, PADDED, epilogue=FUSED),
     Conv2dOp(1, 16, 1, 100, 40, SlidingWindow((1, 1))),
+    Conv2dOp(3, 32, 4, 6, 20, SlidingWindow((1, 1)), dtype="int8", epilogue=FUSED_INT8),
     PackedConv2dOp(1, 2, 7, 11, 3, PADDED, 16, epilogue=FUSED),
     PackedConv2dOp(1, 2, 7, 11, 2, STRIDED, 8, "int8", Epilogue(bias=True, shift=3, clip=(0, 99))),
     PackedConv2dOp(2, 2, 5, 6, 2, PADDED, 4, "uint8"),
@@ -315,6 +318,23 @@ def test_operators_with_extents_of_one(op):
     kernel = cuda.CudaKernel(op)
     emulator = Emulated(kernel.source(), kernel.launch)
     assert matches(run(emulator, op, 2), reference(op, inputs_of(op)))
+
+
+@emulated
+def test_small_images_give_every_multiprocessor_a_block():
+    target = CudaTarget(multiprocessors=132)
+    deep, half = Conv2dOp(1, 512, 7, 7, 512, PADDED), MatmulOp(128, 768, 768, "float16", "float16")
+    assert prod(cuda.CudaKernel(deep, target).launch.grid) >= 128
+    assert matmul_tensor.choose_tile(half, target).fragments == (2, 1)
+
+
+@emulated
+def test_convolutions_fetch_weights_in_vectors():
+    kernel = cuda.CudaKernel(Conv2dOp(1, 8, 16, 16, 32, PADDED), CudaTarget(multiprocessors=8))
+    assert "*(float4*)(kernel_ptr" in kernel.source()
+    counts = profile(kernel)
+    assert counts.overfetch < 1.3
+    assert counts.shared_loads_per_fma < 0.45
 
 
 def test_old_gpus_get_no_instructions_that_they_lack():

@@ -26,7 +26,7 @@ from vtaops.schedule import default_tiling
 from vtaops.workloads import Workload
 
 PYNQ = Design(HardwareConfig.load("pynq"))
-SMALL = Conv2d(in_channels=16, out_channels=32, height=6, width=7)
+SMALL = Conv2d(in_channels=16, out_channels=32, height=6, width=7, kernel=3, padding=1)
 NETWORK = Network("two", (Workload("conv", SMALL, 2), Workload("gemm", Gemm(m=5, n=64, k=96))))
 SPACE = Space(
     PYNQ,

@@ -172,7 +172,10 @@ def random_pool2d(rng: random.Random, kind: type[MaxPool2d] | type[AvgPool2d]) -
             }
             if kind is MaxPool2d:
                 return MaxPool2d(**pool)
-            return AvgPool2d(**pool, rounding=random_rounding(rng), clip=random_clip(rng))
+            division = rng.choice([None, (rng.randint(1, 127), rng.randint(0, 31))])
+            offset = rng.choice([0, rng.randint(-99, 99), rng.randint(-(1 << 20), 1 << 20)])
+            ending = {"rounding": random_rounding(rng), "clip": random_clip(rng)}
+            return AvgPool2d(**pool, **ending, division=division, offset=offset)
         except ShapeError:
             continue
 
@@ -249,7 +252,8 @@ def random_scaled(rng: random.Random) -> Operator:
     limit = (1 << 31) - 1
     ending["constant"] = rng.choice([0, limit, -limit, rng.randint(-9999, 9999)])
     if kind == "average":
-        return replace(random_pool2d(rng, AvgPool2d), count_include_pad=True, **ending)
+        pool = random_pool2d(rng, AvgPool2d)
+        return replace(pool, division=None, offset=0, **ending)
     op = random_elementwise(rng)
     if op.function in ("identity", "add", "sub"):
         ending["scale"], ending["other_scale"] = random_factor(rng), random_factor(rng)

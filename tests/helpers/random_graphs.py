@@ -10,7 +10,8 @@ import random
 
 import numpy as np
 
-from vtaops import ShapeError
+import vtaops
+from vtaops import HardwareConfig, ShapeError
 from vtaops.graph import (
     Add,
     AveragePool,
@@ -32,7 +33,9 @@ from vtaops.graph import (
     Slice,
     TransposedConvolution,
     Upsample,
+    evaluate,
 )
+from vtaops.model import Model
 
 LARGEST = 4096
 """Scalars of an image: larger ones are not grown further."""
@@ -193,6 +196,9 @@ class RandomGraph:
             "strides": self.rng.choice([(1, 1), (2, 2)]),
             "padding": tuple(self.rng.randint(0, kernel[i % 2] - 1) for i in range(4)),
         }
+        if kernel == (1, 1):
+            window = {"kernel": x.shape[2:]}
+            kernel = x.shape[2:]
         if self.rng.random() < 0.5:
             return self.graph.add(MaxPool(**window), x)
         pool = AveragePool.from_ratio(
@@ -274,3 +280,23 @@ def random_inputs(graph: Graph, seed: int) -> list[np.ndarray]:
         else rng.integers(-128, 128, t.shape).astype(np.int8)
         for t in graph.inputs
     ]
+
+
+def check(graph: Graph, seed: int, config: str | HardwareConfig) -> Model:
+    """Compile a network, compare what it computes with the executor, and return it."""
+    arrays = random_inputs(graph, seed)
+    model = vtaops.compile_model(graph, config)
+    found = model.run(*arrays)
+    expected = evaluate(graph, *arrays)
+    found = found if isinstance(found, tuple) else (found,)
+    assert len(found) == len(expected)
+    for tensor, a, b in zip(graph.outputs, found, expected, strict=True):
+        assert a.dtype == b.dtype
+        assert np.array_equal(a, b), tensor.name
+    assert [row.name for row in model.plan] == [node.name for node in graph.nodes]
+    on_host = {
+        name for stage in model.stages if not hasattr(stage, "program") for name in stage.nodes
+    }
+    assert on_host == {row.name for row in model.plan if row.where == "host"}
+    assert all(row.reason for row in model.plan if row.where == "host")
+    return model

@@ -2,14 +2,11 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
-from helpers.random_graphs import random_graph, random_inputs
+from helpers.random_graphs import check, random_graph
 
-import vtaops
 from vtaops import HardwareConfig
 from vtaops.config import EXTENSIONS
-from vtaops.graph import evaluate
 from vtaops.network import plan_model
 
 CASES = [
@@ -35,23 +32,3 @@ def test_free_scales_equal_the_executor(config, seed):
     on_vta = [row for row in model.plan if row.where == "vta"]
     plain = [row for row in plan_model(graph, hardware).rows if row.where == "vta"]
     assert len(on_vta) > len(plain)
-
-
-def check(graph, seed, config):
-    """Compile a network, compare what it computes, and return it."""
-    arrays = random_inputs(graph, seed)
-    model = vtaops.compile_model(graph, config)
-    found = model.run(*arrays)
-    expected = evaluate(graph, *arrays)
-    found = found if isinstance(found, tuple) else (found,)
-    assert len(found) == len(expected)
-    for tensor, a, b in zip(graph.outputs, found, expected, strict=True):
-        assert a.dtype == b.dtype
-        assert np.array_equal(a, b), tensor.name
-    assert [row.name for row in model.plan] == [node.name for node in graph.nodes]
-    on_host = {
-        name for stage in model.stages if not hasattr(stage, "program") for name in stage.nodes
-    }
-    assert on_host == {row.name for row in model.plan if row.where == "host"}
-    assert all(row.reason for row in model.plan if row.where == "host")
-    return model

@@ -95,16 +95,38 @@ def test_every_layer_of_a_random_network_is_close_to_float(seed, scheme):
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 @pytest.mark.parametrize("activation", ["Relu", "Clip"])
 def test_an_activation_acts_on_a_grid_wider_than_its_range(activation, scheme):
-    """What is joined with negative values shares their grid, as in a unit of ShuffleNet."""
+    """What is joined with negative values shares their grid."""
     b = Builder(3)
     x = b.conv(b.input([1, 3, 12, 12]), 3, 8)
     bounds = [b.constant(np.float32(v)) for v in (0, 0.5)] if activation == "Clip" else []
     x = b.add(activation, x, *bounds)
     pooled = b.add("AveragePool", x, kernel_shape=[2, 2], strides=[2, 2])
     joined = b.add("Concat", pooled, b.conv(x, 8, 8, strides=[2, 2]), axis=1)
-    b.output(b.conv(b.add("Relu", joined), 16, 8))
+    b.output(b.conv(joined, 16, 8))
     quality = run_quantization(b.model(), {"x": images()}, **scheme).quality()
     assert quality.layers[0].sqnr_db > 25
+
+
+@pytest.mark.parametrize("activation", ["Relu", "Clip"])
+def test_an_activation_moves_into_the_parts_of_a_concatenation(activation):
+    """There it costs nothing, and each part has a grid of its own (units of ShuffleNet)."""
+    b = Builder(4)
+    x = b.input([1, 3, 12, 12])
+    bounds = [b.constant(np.float32(v)) for v in (-0.25, 0.5)] if activation == "Clip" else []
+    joined = b.add("Concat", b.conv(x, 3, 8), b.conv(x, 3, 16), axis=1)
+    b.output(b.conv(b.add(activation, joined, *bounds), 24, 8))
+    model = b.model()
+    assert difference(model, prepare(onnx_files.load(model)), images(1)) < 1e-5
+    graph = import_model(vtaops.quantize(model, images()))
+    kinds = [node.op.kind for node in graph.nodes]
+    assert kinds == [
+        "quantize",
+        "convolution",
+        "convolution",
+        "concat",
+        "convolution",
+        "dequantize",
+    ]
 
 
 def test_activations_that_change_nothing_are_dropped():
@@ -270,6 +292,35 @@ def half_model():
 def test_calibration_that_does_not_fit(data, options, message):
     with pytest.raises(ModelError, match=message):
         vtaops.quantize(small_network(), data, **options)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int8", "uint8", "int64"])
+def test_calibration_of_any_numbers_is_converted(dtype):
+    exact = np.round(images() * 4).astype("int8")  # what all of these types hold
+    exact = np.abs(exact) if dtype == "uint8" else exact
+    model = vtaops.quantize(small_network(), exact.astype(dtype))
+    assert model == vtaops.quantize(small_network(), exact.astype(np.float32))
+
+
+@pytest.mark.parametrize("dtype", ["object", "complex64", "U3", "datetime64[s]"])
+def test_calibration_of_no_numbers_is_refused(dtype):
+    with pytest.raises(ModelError, match="no real numbers"):
+        vtaops.quantize(small_network(), np.zeros(images().shape, "int64").astype(dtype))
+
+
+@pytest.mark.parametrize("name", ["data.npy", "data.npz"])
+def test_damaged_calibration_files_are_refused(name, tmp_path):
+    path = tmp_path / name
+    save = np.save if name.endswith("y") else np.savez_compressed
+    for arrays in (images(), np.array([{}])):  # the second as a pickle
+        save(path, arrays)
+        data = path.read_bytes()
+        for size in (0, 5, 60, len(data) // 2, len(data) - 1, len(data)):
+            path.write_bytes(data[:size])
+            if size == len(data) and arrays.dtype != object and name.endswith("y"):
+                continue
+            with pytest.raises(ModelError):
+                vtaops.quantize(small_network(), path)
 
 
 def test_models_that_cannot_be_quantised(tmp_path):

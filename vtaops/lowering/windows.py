@@ -136,6 +136,7 @@ class _Strided(Expression):
     def __init__(self, index: Expression, loop: str, kernel: _Kernel) -> None:
         self._index, self._loop, self._kernel = index, loop, kernel
         self.names = index.names if kernel.windows > 1 else index.names - {loop}
+        self.affine = False  # a packed one divides
 
     def __call__(self, values: Mapping[str, Any]) -> Any:
         window = values.get(self._loop, 0) if self._kernel.windows > 1 else 0

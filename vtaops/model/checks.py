@@ -135,14 +135,20 @@ def _tensor(graph: Graph, argument: Argument) -> Tensor:
 
 
 def _check_input(argument: Argument, tensor: Tensor, buffer: Buffer) -> None:
-    n, c, height, width = argument.image
+    image, axes = argument.image, argument.axes
     top, left, bottom, right = argument.border
-    held = (n, c, height + top + bottom, width + left + right)
+    held = image
+    if any(argument.border):
+        n, c, height, width = image
+        held = n, c, height + top + bottom, width + left + right
+    elif axes:
+        held = tuple(image[axis] for axis in axes)
     if (
-        min(argument.image) < 1
+        min(image, default=0) < 1
         or min(argument.border) < 0
-        or math.prod(argument.image) != tensor.elements
-        or (any(argument.border) and held != buffer.shape)
+        or math.prod(image) != tensor.elements
+        or (axes and (any(argument.border) or sorted(axes) != [*range(len(image))]))
+        or ((axes or any(argument.border)) and held != buffer.shape)
         or math.prod(held) != math.prod(buffer.shape)
         or not -128 <= argument.zero_point <= 127
         or tensor.dtype != buffer.dtype

@@ -50,8 +50,10 @@ class Argument:
         Their names.
     shape : tuple of int
         Shape of the tensor.
-    image : (int, int, int, int)
-        The image (N, C, H, W) that holds it.
+    image : tuple of int
+        The image (N, C, H, W) that holds it; for operands of products, matrices.
+    axes : tuple of int
+        For inputs that are not images: the order of its axes in the buffer.
     lanes : tuple of int
         For results: the channels of the buffer that are those of the tensor.
     border : (int, int, int, int)
@@ -63,14 +65,17 @@ class Argument:
     tensor: str
     buffer: str
     shape: tuple[int, ...]
-    image: tuple[int, int, int, int]
+    image: tuple[int, ...]
     lanes: tuple[int, ...] = ()
     border: tuple[int, int, int, int] = (0, 0, 0, 0)
     zero_point: int = 0
+    axes: tuple[int, ...] = ()
 
     def to_device(self, array: Array) -> Array:
         """Return an input as its buffer takes it."""
         image = array.reshape(self.image)
+        if self.axes:
+            return np.transpose(image, self.axes)
         if not any(self.border):
             return image
         top, left, bottom, right = self.border

@@ -13,6 +13,7 @@ from vtaops.graph import Graph
 from vtaops.model import HostStage, Model, Stage
 from vtaops.network.fragments import Fragments, Search
 from vtaops.network.plan import Plan, plan
+from vtaops.network.products import are_products, compile_products
 from vtaops.network.regions import compile_region
 from vtaops.network.rules import Target
 from vtaops.tuner import COMPILED
@@ -66,10 +67,11 @@ def compile_model(
     fragments = Fragments(target, search)
     stages: list[Stage] = []
     for stage in decided.stages:
-        if stage.where == "vta":
-            stages.append(compile_region(graph, stage.nodes, fragments))
-        else:
+        if stage.where == "host":
             stages.append(HostStage(tuple(node.name for node in stage.nodes)))
+        else:
+            compile_nodes = compile_products if are_products(stage.nodes) else compile_region
+            stages.append(compile_nodes(graph, stage.nodes, fragments))
     model = Model(graph, target.config, target.capabilities, decided.rows, stages)
     if verify:
         model.verify()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 
 from vtaops.errors import ScheduleError
 from vtaops.graph import Graph, Node
 from vtaops.graph import operators as ops
 from vtaops.model import Row
 from vtaops.network.mapping import Mapper
+from vtaops.network.products import are_products, product
 from vtaops.network.rules import Target, is_free, moves_for_dense, obstacle
+from vtaops.ops import Operator
 from vtaops.schedule import default_tiling
 
 
@@ -23,7 +26,7 @@ class Stretch:
     where : "vta" or "host"
         The place.
     nodes : tuple of Node
-        In the order of computation.
+        In the order of computation; products of two tensors on VTA have stretches of their own.
     """
 
     where: str
@@ -65,12 +68,22 @@ def _misfits(graph: Graph, decided: Plan, target: Target) -> dict[str, str]:
     found = {}
     for stage in decided.stages:
         if stage.where == "vta":
-            for step in Mapper(graph, stage.nodes, target).steps:
+            for name, op in operators(graph, stage.nodes, target):
                 try:
-                    default_tiling(step.op, target.config)
+                    default_tiling(op, target.config)
                 except ScheduleError:
-                    found[step.node] = f"no tile of {step.op.summary} fits the scratchpads"
+                    found[name] = f"no tile of {op.summary} fits the scratchpads"
     return found
+
+
+def operators(
+    graph: Graph, nodes: Sequence[Node], target: Target
+) -> Iterator[tuple[str, Operator]]:
+    """Return what VTA executes of a stretch of its own, each with its node's name."""
+    if are_products(nodes):
+        yield from ((node.name, product(node)) for node in nodes)
+    else:
+        yield from ((step.node, step.op) for step in Mapper(graph, nodes, target).steps)
 
 
 def _plan(graph: Graph, target: Target, refused: Mapping[str, str]) -> Plan:
@@ -94,22 +107,29 @@ def _plan(graph: Graph, target: Target, refused: Mapping[str, str]) -> Plan:
         if not reason and is_free(node.op) and not isinstance(node.op, ops.Concat):
             reason = "moves nothing: another view of its input"
         rows.append(Row(node.name, node.op.kind, where, reason))
-    return Plan(tuple(rows), tuple(_stages(graph, {row.name: row.where for row in rows})))
+    places = {row.name: row.where for row in rows}
+    for node in graph.nodes:
+        if places[node.name] == "vta" and are_products([node]):
+            places[node.name] = "products"
+    return Plan(tuple(rows), tuple(_stages(graph, places)))
 
 
 def _stages(graph: Graph, where: dict[str, str]) -> Iterator[Stretch]:
-    """Take all that can run in one place, then all that can run in the other."""
+    """Take all that can run in one place, then all that can run in the next."""
     known = {tensor.name for tensor in graph.inputs}
     left = list(graph.nodes)
-    place = "host"
-    while left:
+    for place in cycle(("host", "vta", "products")):
+        ready = set(known)
         taken = []
         for node in left:
-            if where[node.name] == place and all(t.name in known for t in node.inputs):
+            names = {tensor.name for tensor in node.outputs}
+            if where[node.name] == place and all(t.name in ready for t in node.inputs):
                 taken.append(node)
-                known |= {tensor.name for tensor in node.outputs}
+                known |= names
+                ready |= set() if place == "products" else names
         if taken:
-            yield Stretch(place, tuple(taken))
+            yield Stretch("host" if place == "host" else "vta", tuple(taken))
             done = {id(node) for node in taken}
             left = [node for node in left if id(node) not in done]
-        place = "vta" if place == "host" else "host"
+        if not left:
+            return

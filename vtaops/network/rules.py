@@ -101,6 +101,17 @@ def _(op: ops.Dense, node: Node, graph: Graph, target: Target) -> str:
 
 
 @_obstacle.register
+def _(op: ops.Matmul, node: Node, graph: Graph, target: Target) -> str:
+    zero_points = {tensor.zero_point for tensor in (*node.inputs, *node.outputs)}
+    if zero_points != {0}:
+        return f"its zero points are {sorted(zero_points)}; products of two tensors need 0"
+    shift = op.requantization.right_shift
+    if shift is not None and shift < 0:
+        return f"its scales need a shift to the left by {-shift}"
+    return no_shift(op.requantization)
+
+
+@_obstacle.register
 def _(op: ops.MaxPool, node: Node, graph: Graph, target: Target) -> str:
     return ""
 

@@ -37,6 +37,12 @@ MAX_SCALE_SHIFT = 47
 
 MAX_SHIFT = 31
 
+INT8 = (-128, 127)
+"""The bounds of a result unless others are given; a ReLU is ``(0, 127)``."""
+
+IMMEDIATE = range(-(1 << 15), 1 << 15)
+"""What an immediate operand of the ALU holds."""
+
 Rounding = Literal["truncate", "half_up"]
 """How a right shift rounds: towards minus infinity, or to the nearest, halves upwards."""
 
@@ -175,6 +181,31 @@ def shift_stages(prefix: str, shift: int, rounding: Rounding) -> list[AluStage]:
         name = f"{prefix}_shr" if part == 0 else f"{prefix}_shr_{part // PORTABLE_SHIFT}"
         stages.append(AluStage(name, AluOp.SHR, sign * min(PORTABLE_SHIFT, abs(shift) - part)))
     return stages
+
+
+def offset_stages(prefix: str, offset: int, shift: int, rounding: Rounding) -> list[AluStage]:
+    """Return the passes of ``(x + offset) >> shift``, which rounds, for sums that fit int32.
+
+    What exceeds a 16-bit immediate is added in two parts, the upper one after the first bits are
+    gone: exact, because it has none of them.
+
+    Raises
+    ------
+    ShapeError
+        If the upper part exceeds an immediate too.
+    """
+    if not offset:
+        return shift_stages(prefix, shift, rounding)
+    added = offset + ((1 << shift) >> 1 if rounding == "half_up" else 0)
+    first = 0 if added in IMMEDIATE else min(shift, PORTABLE_SHIFT)
+    low, high = (added & ((1 << first) - 1), added >> first) if first else (added, 0)
+    if high not in IMMEDIATE or low not in IMMEDIATE:
+        raise ShapeError(f"offset is {offset}; a shift by {shift} leaves too much of it to add")
+    stages = [AluStage(f"{prefix}_offset", AluOp.ADD, low)] if low else []
+    stages += shift_stages(f"{prefix}_first", first, "truncate")
+    if high:
+        stages.append(AluStage(f"{prefix}_high", AluOp.ADD, high))
+    return stages + shift_stages(prefix, shift - first, "truncate")
 
 
 def clip_stages(prefix: str, clip: tuple[int, int] | None) -> list[AluStage]:

@@ -2,7 +2,8 @@
 
 Every rewrite keeps the function of the model: a sum of two becomes an addition, a batch norm that
 no convolution takes in becomes a depthwise 1x1 convolution, a mean over the image a global average;
-factors and terms behind a convolution move into it.
+factors and terms behind a convolution move into it, activations behind a concatenation into its
+parts, where they cost nothing.
 """
 
 from __future__ import annotations
@@ -13,9 +14,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vtaops.errors import ModelError
-from vtaops.onnx_files import attributes, initializers, replace_initializer, require
+from vtaops.onnx_files import (
+    attributes,
+    consumers,
+    initializers,
+    replace_initializer,
+    require,
+)
 from vtaops.quantization.affine import fold_affine
+from vtaops.quantization.probe import runtime_errors
+from vtaops.quantization.scales import SATURATING
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -37,16 +45,15 @@ def prepare(model: ModelProto) -> ModelProto:
         options.optimized_model_filepath = str(path)
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
         options.log_severity_level = 3
-        try:
+        with runtime_errors():
             ort.InferenceSession(
                 model.SerializeToString(), options, providers=["CPUExecutionProvider"]
             )
-        except Exception as error:  # the runtime's own hierarchy of exceptions is not public
-            raise ModelError(f"ONNX Runtime refuses the model: {error}") from error
         prepared = onnx.load(str(path))
     nodes = [new for node in prepared.graph.node for new in _rewritten(prepared, node)]
     del prepared.graph.node[:]
     prepared.graph.node.extend(nodes)
+    _activate_parts(prepared)
     fold_affine(prepared)
     _name_nodes(prepared)
     result: ModelProto = onnx.shape_inference.infer_shapes(prepared)
@@ -111,6 +118,29 @@ def _rank(model: ModelProto, name: str) -> int:
         if value.name == name:
             return len(value.type.tensor_type.shape.dim)
     return 0
+
+
+def _activate_parts(model: ModelProto) -> None:
+    """Move activations in front of the concatenations whose only readers they are."""
+    make = require("onnx").helper.make_node
+    readers, shown = consumers(model), {value.name for value in model.graph.output}
+    nodes = list(model.graph.node)
+    for concat in [node for node in nodes if node.op_type == "Concat"]:
+        (joined,) = concat.output
+        activation, *others = readers.get(joined, [concat])
+        if activation.op_type not in SATURATING or others or joined in shown:
+            continue
+        parts = [f"{activation.output[0]}_part{i}" for i in range(len(concat.input))]
+        place = nodes.index(concat)
+        nodes[place:place] = [
+            make(activation.op_type, [name, *activation.input[1:]], [part])
+            for name, part in zip(concat.input, parts, strict=True)
+        ]
+        concat.input[:] = parts
+        concat.output[:] = activation.output
+        nodes.remove(activation)
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
 
 
 def _name_nodes(model: ModelProto) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +26,8 @@ def import_model(source: Any, *, shapes: Shapes | None = None) -> Graph:
     Parameters
     ----------
     source
-        Path of an ONNX file (float, QDQ or with quantised operators), an ONNX model, a program of
-        `torch.export`, or a Relax module.
+        Path of an ONNX file (float, QDQ or with quantised operators) or of an int8 TFLite file, an
+        ONNX model, a program of `torch.export`, or a Relax module.
     shapes
         Shapes of inputs with dynamic dimensions, by name.
 
@@ -36,10 +39,11 @@ def import_model(source: Any, *, shapes: Shapes | None = None) -> Graph:
     Raises
     ------
     ModelError
-        If the file is missing or malformed, or a shape is not static.
+        If the file is missing or malformed, a shape is not static, or a scale not positive.
+    ShapeError
+        If a tensor is empty.
     UnsupportedError
-        If a node of the model is known to nobody, or it computes in float16 or float64; or for
-        TFLite files.
+        If a node of the model is known to nobody, or it computes in float16 or float64.
     """
     name = Path(source).stem if isinstance(source, str | Path) else "network"
     return to_graph(to_relax(source, shapes=shapes), name)
@@ -52,10 +56,10 @@ def to_relax(source: Any, *, shapes: Shapes | None = None) -> Any:
     between `relax.quantize` and `relax.dequantize`. Parameters and errors: as `import_model`.
     """
     if isinstance(source, str | Path) and Path(source).suffix == ".tflite":
-        raise UnsupportedError(
-            f"{source} is a TFLite model, which vtaops does not read; convert it to ONNX, whose "
-            "QuantizeLinear and DequantizeLinear keep its scales (tf2onnx does)"
-        )
+        from vtaops.relax.channels_first import channels_first
+        from vtaops.relax.tflite_files import from_tflite_file
+
+        return normalize(channels_first(normalize(from_tflite_file(Path(source), shapes))))
     kind = type(source).__module__.split(".")[0]
     if isinstance(source, str | Path) or kind == "onnx":
         return normalize(_from_onnx(onnx_files.load(source, shapes)))
@@ -96,13 +100,21 @@ def _from_onnx(model: ModelProto) -> Any:
     from vtaops.relax.qoperators import to_pairs
 
     logging.getLogger("onnx_frontend").setLevel(logging.ERROR)
+    pairs, printed = to_pairs(model), StringIO()
     try:
-        return from_onnx(to_pairs(model))
+        with redirect_stdout(printed):  # where it names the operator at which it stops
+            return from_onnx(pairs)
     except Exception as error:
+        place = re.match(r"Error converting operator (\w+)", printed.getvalue())
+        where = f" at its operator {place[1]}" if place else ""
         raise UnsupportedError(
-            f"TVM's front end cannot read this ONNX model: {_last_line(error)}"
+            f"TVM's front end cannot read this ONNX model{where}: {_last_line(error)}"
         ) from error
 
 
 def _last_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[-1]
+    """Return a message, or its last line if it is long, without TVM's operators in full."""
+    text = re.sub(r'ir\.Op\(span.*?name="([^"]+)".*?support_level=\d+\)', r"\1", str(error))
+    lines = text.strip().splitlines() or [type(error).__name__]
+    whole = " ".join(text.split())
+    return whole if len(whole) <= 200 else lines[-1]

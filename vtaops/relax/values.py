@@ -295,10 +295,10 @@ def integers(value: Value) -> tuple[Array, Array] | None:
         parts = (np.broadcast_to(part, found[0].shape) for part in found)
         first, second = (_FOLDED[value.op](value, part) for part in parts)
         return first, second
-    if value.op != "dequantize" or value.args[0].array is None:
+    if value.op != "dequantize":
         return None
-    data, scale, zero = value.args[0].array, real(value.args[1]), real(value.args[2])
-    if scale is None or zero is None:
+    data, scale, zero = map(real, value.args)
+    if data is None or scale is None or zero is None:
         return None
     axis = int(value.attrs.axis)
     return data.astype(np.int64) - _along(axis, data, zero.astype(np.int64)), _along(
@@ -334,6 +334,8 @@ _FOLDED: dict[str, Callable[..., Array]] = {
     "subtract": lambda _, x, y: x - y,
     "multiply": lambda _, x, y: x * y,
     "divide": lambda _, x, y: x / y,
+    "sqrt": lambda _, x: np.sqrt(x),
+    "rsqrt": lambda _, x: 1 / np.sqrt(x),
     "astype": lambda value, x: x.astype(value.dtype),
 }
 """Operators on constants that front ends leave in a graph."""

@@ -7,7 +7,6 @@ from typing import Any
 
 from vtaops.cuda.schedule import (
     conv1d,
-    convolution,
     elementwise,
     matmul,
     matmul_tensor,
@@ -50,12 +49,10 @@ def family(op: TensorOp, target: CudaTarget) -> tuple[Schedule, Tiles | None]:
         If there is no CUDA schedule for this kind of operator.
     """
     match op:
-        case MatmulOp() if matmul_tensor.suits(op, target):
+        case MatmulOp() | Conv2dOp() if matmul_tensor.suits(op, target):
             return matmul_tensor.schedule_tensor, matmul_tensor.tiles
-        case MatmulOp():
+        case MatmulOp() | Conv2dOp():
             return matmul.schedule_matmul, matmul.tiles
-        case Conv2dOp():
-            return convolution.schedule_conv2d, convolution.tiles
         case PackedConv2dOp():
             return packed.schedule_packed, packed.tiles
         case DepthwiseOp() | PoolOp():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from tvm import te
@@ -10,7 +10,7 @@ from tvm import te
 from vtaops.cuda.target import CudaTarget
 from vtaops.errors import ScheduleError
 from vtaops.kernels.build import create_function
-from vtaops.kernels.ops.common import Expr, Tensor, ceil_div
+from vtaops.kernels.ops.common import Expr, Tensor
 
 VECTOR = 4
 """float32 elements of the widest load or store (16 bytes)."""
@@ -71,31 +71,16 @@ def fits(check: Callable[..., None], op: Any, tile: Any, target: CudaTarget) -> 
     return True
 
 
-def largest_that_fills(tiles: Sequence[Any], rows: int, columns: int, target: CudaTarget) -> Any:
-    """Return the first tile of which there is one for every multiprocessor, or the last.
-
-    Parameters
-    ----------
-    tiles : sequence
-        With an attribute ``block``, rows and columns; from large to small.
-    rows, columns : int
-        Of the result.
-    target : CudaTarget
-        The GPU.
-    """
-    for tile in tiles:
-        down, across = tile.block
-        if ceil_div(rows, down) * ceil_div(columns, across) >= target.multiprocessors:
-            return tile
-    return tiles[-1]
-
-
 def bind(s: Any, **loops: Any) -> None:
-    """Bind loops to ``blockIdx``, ``threadIdx`` and ``vthread``, by ``block_x=loop``."""
-    for name, loop in loops.items():
+    """Bind loops to ``blockIdx``, ``threadIdx`` and ``vthread``, by ``block_x=loop``.
+
+    A list holds the loop, or is empty where there is none.
+    """
+    for name, given in loops.items():
         kind, axis = name.split("_")
         prefix = "vthread" if kind == "vthread" else f"{kind}Idx"
-        s.bind(loop, f"{prefix}.{axis}")
+        for loop in given if isinstance(given, list) else [given]:
+            s.bind(loop, f"{prefix}.{axis}")
 
 
 def fetch(s: Any, block: Any, threads: tuple[int, int], dims: int, vector: int = 1) -> None:

@@ -1,26 +1,24 @@
-"""CUDA schedule of 2-D convolution: tiles of image and kernel in shared memory.
+"""CUDA schedule of 2-D convolution by its definition, for the lesson; `product` has the fast one.
 
 A thread block computes some output channels for a patch of the image. For some input channels at a
 time its threads fetch the patch with its border and the kernel to shared memory together; each
-thread sums several channels for several pixels in registers. Virtual threads spread the channels of
-a thread over the block. Padding is inlined into the fetch, and so are channels, rows and columns
-that fill up the last tile: any size runs at the speed of the next whole one.
+thread sums several channels for several pixels in registers. Virtual threads spread what a thread
+computes over the block. Padding is inlined into the fetch, and so are channels, rows and columns
+that fill up the last tile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
 from math import prod
 from typing import Any
 
 from tvm import te, tirx
 
-from vtaops.cuda.schedule.binding import bind, create_schedule, declare_result, fits, inline
+from vtaops.cuda.schedule.binding import bind, create_schedule, declare_result, inline
 from vtaops.cuda.target import CudaTarget
 from vtaops.errors import ScheduleError
-from vtaops.kernels.ops.common import Expr, Tensor, largest_divisor, round_up, window_axes, zero
+from vtaops.kernels.ops.common import Expr, Tensor, round_up, window_axes, zero
 from vtaops.kernels.ops.convolution import Conv2dOp, inside_or
 
 
@@ -32,8 +30,13 @@ class ConvTile:
     ----------
     channels : (int, int, int)
         Virtual threads, threads and results per thread, along the output channels.
-    rows, columns : (int, int)
-        Threads and results per thread, along rows and columns.
+    rows : (int, int)
+        Threads and results per thread.
+    columns : (int, int)
+        Threads and results per thread.
+    apart : bool
+        The columns of a thread lie apart (virtual threads), so that neighbouring threads read
+        neighbouring columns.
     inputs : int
         Input channels that are fetched at a time.
     shared : bool
@@ -45,6 +48,7 @@ class ConvTile:
     columns: tuple[int, int] = (16, 1)
     inputs: int = 4
     shared: bool = True
+    apart: bool = False
 
     @property
     def block(self) -> tuple[int, int, int]:
@@ -70,48 +74,6 @@ class ConvTile:
             for axis, extent in enumerate(patch)
         )
         return size * self.inputs * (height * width + channels * prod(window.kernel))
-
-
-def choose_tile(op: Conv2dOp, target: CudaTarget) -> ConvTile:
-    """Return a tile that wastes little on the sizes of an operator, and fits."""
-    flat = op.out_size[0] == 1
-    columns = min(64 if flat else 16, 1 << (op.out_size[1] - 1).bit_length())
-    rows = min(4, 64 // columns, 1 << (op.out_size[0] - 1).bit_length())
-    each = max(1, columns // 16) if flat else max(1, min(2, columns // 4))
-    if op.groups > 1:
-        channels = _dividing_channels(op.group_out)
-        inputs = largest_divisor(op.group_in, 4)
-    else:
-        channels = (2, 8, 4) if op.out_channels > 32 else (2, 4, 2)
-        if op.out_channels <= 8:
-            channels = (1, 4, 2)
-        inputs = min(8, op.in_channels)
-    tile = ConvTile(channels, (rows, 1), (columns // each, each), inputs)
-    while tile.shared_bytes(op) > target.shared and tile.inputs > 1:
-        inputs = (
-            tile.inputs // 2 if op.groups == 1 else largest_divisor(op.group_in, tile.inputs - 1)
-        )
-        tile = ConvTile(tile.channels, tile.rows, tile.columns, inputs)
-    return tile
-
-
-def tiles(op: Conv2dOp, target: CudaTarget) -> Iterator[ConvTile]:
-    """Yield the tiles to choose from."""
-    for virtual, threads, each, rows, columns, wide, inputs in product(
-        (1, 2, 4), (2, 4, 8, 16), (1, 2, 4), (2, 4, 8), (4, 8, 16), (1, 2, 4), (4, 8)
-    ):
-        tile = ConvTile((virtual, threads, each), (rows, 1), (columns, wide), inputs)
-        useful = 64 <= threads * rows * columns <= 512 and virtual * each * wide <= 32
-        if useful and tile.block[0] < 2 * op.group_out and fits(check, op, tile, target):
-            yield tile
-
-
-def _dividing_channels(channels: int) -> tuple[int, int, int]:
-    """Return how a thread block shares channels of a group, all of which it must use."""
-    per_block = largest_divisor(channels, 32)
-    virtual = 2 if per_block % 2 == 0 else 1
-    threads = largest_divisor(per_block // virtual, 4)
-    return virtual, threads, per_block // virtual // threads
 
 
 def check(op: Conv2dOp, tile: ConvTile, target: CudaTarget) -> None:
@@ -180,7 +142,7 @@ def declare_padded(op: Conv2dOp, tile: ConvTile) -> list[Tensor]:
     return declare_result(op, tensors, total, lambda n, c, *_: c)
 
 
-def schedule_conv2d(op: Conv2dOp, target: CudaTarget, tile: ConvTile | None = None) -> Any:
+def schedule_direct(op: Conv2dOp, target: CudaTarget, tile: ConvTile) -> Any:
     """Return the scheduled kernel of a convolution, fused to its end.
 
     Raises
@@ -188,7 +150,6 @@ def schedule_conv2d(op: Conv2dOp, target: CudaTarget, tile: ConvTile | None = No
     ScheduleError
         See `check`.
     """
-    tile = tile or choose_tile(op, target)
     check(op, tile, target)
     s = create_schedule(declare_padded(op, tile))
     inline(s, "bn_shift", "bn_scale")
@@ -197,11 +158,12 @@ def schedule_conv2d(op: Conv2dOp, target: CudaTarget, tile: ConvTile | None = No
     n, c, i, j, ic, kh, kw = s.get_loops(total)
     bc, vc, tc, c = s.split(c, [None, virtual, threads, each])
     bi, ti, i = s.split(i, [None, *tile.rows])
-    bj, tj, j = s.split(j, [None, *tile.columns])
+    across, wide = tile.columns
+    bj, vj, tj, j = s.split(j, [None, *((wide, across, 1) if tile.apart else (1, across, wide))])
     ic, step = s.split(ic, [None, tile.inputs])
-    s.reorder(n, bc, bi, bj, vc, tc, ti, tj, ic, step, kh, kw, c, i, j)
+    s.reorder(n, bc, bi, bj, vc, vj, tc, ti, tj, ic, step, kh, kw, c, i, j)
     bind(s, block_x=s.fuse(n, bc), block_y=bi, block_z=bj)
-    bind(s, vthread_x=vc, thread_z=tc, thread_y=ti, thread_x=tj)
+    bind(s, vthread_x=vc, vthread_y=vj, thread_z=tc, thread_y=ti, thread_x=tj)
     s.set_scope(total, 0, "local")
     s.reverse_compute_at(result, tj)
     for index, name in ((0, "padded"), (1, "weights")):

@@ -16,19 +16,16 @@ from typing import Any
 import numpy as np
 
 from vtaops.cuda.schedule import tensorcore
-from vtaops.cuda.schedule.binding import (
-    bind,
-    create_schedule,
-    fetch,
-    fits,
-    inline,
-    largest_that_fills,
-    pipeline,
+from vtaops.cuda.schedule.binding import bind, fetch, fits, inline, pipeline
+from vtaops.cuda.schedule.product import (
+    Product,
+    ProductOp,
+    least_turns,
+    product_of,
+    schedule_declared,
 )
-from vtaops.cuda.schedule.matmul import declare_padded, exact
 from vtaops.cuda.target import WARP, CudaTarget
 from vtaops.errors import ScheduleError
-from vtaops.kernels.ops.matmul import MatmulOp
 
 _PAD = 16
 """Elements by which rows of shared memory are longer: their starts lie in different banks.
@@ -75,21 +72,27 @@ class TensorTile:
         """Threads of a block."""
         return WARP * self.warps
 
-    def shared_bytes(self, op: MatmulOp) -> int:
+    @property
+    def turns(self) -> float:
+        """Loads of fragments for each step of 16 of the sum of a block."""
+        return float(self.warps * sum(self.fragments))
+
+    def shared_bytes(self, product: Product) -> int:
         """Return the bytes of shared memory: tiles of A and B, and a row of fragments of C."""
-        size = _bytes(op)
+        size = _bytes(product)
         rows, columns = self.block
-        b = columns * (self.step + _PAD) if op.transposed_b else self.step * (columns + _PAD)
+        b = columns * (self.step + _PAD) if product.transposed_b else self.step * (columns + _PAD)
         tiles = size * (rows * (self.step + _PAD) + b) * self.stages
         return tiles + 4 * tensorcore.SIZE * columns
 
 
-def suits(op: MatmulOp, target: CudaTarget) -> bool:
+def suits(op: ProductOp, target: CudaTarget) -> bool:
     """Return whether the tensor cores of a GPU have the dtypes of a product."""
-    return op.dtype_a == op.dtype_b and target.tensor_cores(op.dtype_a)
+    product = product_of(op)
+    return product.dtype_a == product.dtype_b and target.tensor_cores(product.dtype_a)
 
 
-def tiles(op: MatmulOp, target: CudaTarget) -> Iterator[TensorTile]:
+def tiles(op: ProductOp, target: CudaTarget) -> Iterator[TensorTile]:
     """Yield the tiles to choose from."""
     for warps, fragments, step, stages in product(
         (2, 4, 8), ((1, 1), (2, 1), (2, 2), (4, 1), (4, 2), (8, 1), (8, 2)), (16, 32, 64), (1, 2, 3)
@@ -102,19 +105,20 @@ def tiles(op: MatmulOp, target: CudaTarget) -> Iterator[TensorTile]:
 _CHOICE = (
     TensorTile(4, (4, 2), 32, stages=2),
     TensorTile(4, (4, 1), 32, stages=2),
-    TensorTile(4, (2, 1), 32),
-    TensorTile(2, (1, 1), 32),
+    TensorTile(4, (2, 1), 32, stages=2),
+    TensorTile(2, (2, 1), 32, stages=2),
+    TensorTile(2, (1, 1), 32, stages=2),
 )
 """Tiles from large, where a fragment that was read is used most often, to small."""
 
 
-def choose_tile(op: MatmulOp, target: CudaTarget) -> TensorTile:
-    """Return the largest tile of which there are enough for all multiprocessors."""
-    found: TensorTile = largest_that_fills(_CHOICE, op.m, op.n, target)
+def choose_tile(op: ProductOp, target: CudaTarget) -> TensorTile:
+    """Return the tile with which the busiest multiprocessor reads shared memory least."""
+    found: TensorTile = least_turns(_CHOICE, product_of(op), target)
     return found
 
 
-def check(op: MatmulOp, tile: TensorTile, target: CudaTarget) -> None:
+def check(op: ProductOp, tile: TensorTile, target: CudaTarget) -> None:
     """Refuse a tile that a block of the GPU cannot hold.
 
     Raises
@@ -123,21 +127,22 @@ def check(op: MatmulOp, tile: TensorTile, target: CudaTarget) -> None:
         If the dtypes are not those of tensor cores, or it needs too many threads or too much
         shared memory.
     """
+    p = product_of(op)
     if not suits(op, target):
         raise ScheduleError(
             f"tensor cores multiply {' or '.join(tensorcore.OPERANDS)} by the same; here "
-            f"{op.dtype_a} by {op.dtype_b} on {target.arch}"
+            f"{p.dtype_a} by {p.dtype_b} on {target.arch}"
         )
     if tile.threads > target.threads:
         raise ScheduleError(f"{tile} needs {tile.threads} threads; a block has {target.threads}")
-    if tile.shared_bytes(op) > target.shared:
+    if tile.shared_bytes(p) > target.shared:
         raise ScheduleError(
-            f"{tile} needs {tile.shared_bytes(op)} bytes of shared memory; "
+            f"{tile} needs {tile.shared_bytes(p)} bytes of shared memory; "
             f"a block has {target.shared}"
         )
 
 
-def schedule_tensor(op: MatmulOp, target: CudaTarget, tile: TensorTile | None = None) -> Any:
+def schedule_tensor(op: ProductOp, target: CudaTarget, tile: TensorTile | None = None) -> Any:
     """Return the scheduled kernel of a product.
 
     Raises
@@ -148,37 +153,37 @@ def schedule_tensor(op: MatmulOp, target: CudaTarget, tile: TensorTile | None = 
     tile = tile or choose_tile(op, target)
     check(op, tile, target)
     size = tensorcore.SIZE
-    s = create_schedule(declare_padded(op, tile.block, tile.step, op.transposed_b))
-    inline(s, "bn_shift", "bn_scale")
+    p = product_of(op)
+    s = schedule_declared(op, tile.block, tile.step, transposed=p.transposed_b)
     total, result = s.get_sblock("product"), s.get_sblock("C")
-    i, j, k = s.get_loops(total)
+    *group, i, j, k = s.get_loops(total)
     bi, fi, i = s.split(i, [None, tile.fragments[0], size])
     bj, warp, fj, j = s.split(j, [None, tile.warps, tile.fragments[1], size])
     ko, ki, k = s.split(k, [None, tile.step // size, size])
     s.reorder(bi, bj, warp, ko, ki, fi, fj, i, j, k)
-    bind(s, block_y=bi, block_x=bj, thread_y=warp)
+    bind(s, block_y=bi, block_x=bj, block_z=group, thread_y=warp)
     s.set_scope(total, 0, "wmma.accumulator")
     for index, (name, operand) in enumerate((("pad_a", "a"), ("pad_b", "b"))):
         copy = s.cache_read(total, index, "shared")
         s.compute_at(copy, ko)
         inline(s, name)
-        vector = _vector(op, tile, index)
         s.storage_align(copy, 0, -2, 2 * size, _PAD)
-        fetch(s, copy, (tile.warps, WARP), 2, vector)
+        fetch(s, copy, (tile.warps, WARP), 2, _vector(p, tile, index))
         fragment = s.cache_read(total, index, f"wmma.matrix_{operand}")
         s.compute_at(fragment, ki)
-        by_columns = operand == "b" and op.transposed_b
-        _tensorize(s, fragment, tensorcore.load(operand, op.dtype_a, by_columns))
+        by_columns = operand == "b" and p.transposed_b
+        _tensorize(s, fragment, tensorcore.load(operand, p.dtype_a, by_columns))
     _store(s, op, tile, result, bj)
     first = s.decompose_reduction(total, ko)
     s.tensorize(s.get_loops(first)[-2], tensorcore.fill(op.accumulator))
-    s.tensorize(i, tensorcore.multiply(op.dtype_a, op.transposed_b))
-    asynchronous = target.copies_ahead and exact(op, tile.block, tile.step)
-    pipeline(s, ko, tile.stages, asynchronous=asynchronous)
+    s.tensorize(i, tensorcore.multiply(p.dtype_a, p.transposed_b))
+    in_vectors = min(_vector(p, tile, index) for index in (0, 1)) > 1
+    ahead = target.copies_ahead and p.whole(tile.block, tile.step) and in_vectors
+    pipeline(s, ko, tile.stages, asynchronous=ahead)
     return s
 
 
-def _store(s: Any, op: MatmulOp, tile: TensorTile, result: Any, block: Any) -> None:
+def _store(s: Any, op: ProductOp, tile: TensorTile, result: Any, block: Any) -> None:
     """Write the sums: fragments to shared memory, a row of each warp at a time, then elements."""
     size = tensorcore.SIZE
     staged = s.cache_read(result, _position(s, result, "product"), "shared")
@@ -209,13 +214,12 @@ def _tensorize(s: Any, block: Any, intrinsic: str) -> None:
     s.tensorize(i, intrinsic)
 
 
-def _bytes(op: MatmulOp) -> int:
-    return int(np.dtype(op.dtype_a).itemsize)
+def _bytes(product: Product) -> int:
+    return int(np.dtype(product.dtype_a).itemsize)
 
 
-def _vector(op: MatmulOp, tile: TensorTile, operand: int) -> int:
+def _vector(product: Product, tile: TensorTile, operand: int) -> int:
     """Return how many elements one load fetches: 16 bytes where rows are whole vectors."""
-    if not exact(op, tile.block, tile.step):
-        return 1
-    vector, elements = 16 // _bytes(op), tile.step * tile.block[operand]
-    return vector if elements % (tile.threads * vector) == 0 else 1
+    vector, elements = 16 // _bytes(product), tile.step * tile.block[operand]
+    together = product.together[operand] >= vector
+    return vector if together and elements % (tile.threads * vector) == 0 else 1

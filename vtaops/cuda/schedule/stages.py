@@ -12,7 +12,7 @@ from typing import Any
 
 from vtaops.cuda.schedule.binding import bind, create_schedule
 from vtaops.cuda.schedule.conv1d import Conv1dTile, schedule_conv1d
-from vtaops.cuda.schedule.convolution import ConvTile, schedule_conv2d
+from vtaops.cuda.schedule.convolution import ConvTile, schedule_direct
 from vtaops.cuda.schedule.elementwise import schedule_elementwise
 from vtaops.cuda.schedule.matmul import MatmulTile, schedule_matmul
 from vtaops.cuda.schedule.separable import schedule_separable
@@ -78,30 +78,48 @@ MATMUL = (
 )
 
 
-def _conv2d_threads(op: Conv2dOp, target: CudaTarget) -> Any:
-    tile = ConvTile((1, 1, 1), (8, 1), (16, 1), 1, shared=False)
-    return schedule_conv2d(op, target, tile)
+def _direct(columns: tuple[int, int], *, shared: bool = True, apart: bool = False) -> _Schedule:
+    """Return the direct convolution by 4 x 4 channels, 4 rows and some columns in each block."""
 
+    def schedule(op: Conv2dOp, target: CudaTarget) -> Any:
+        threads = largest_divisor(op.group_out, 4) if op.groups > 1 else 4  # within one group
+        inputs = largest_divisor(op.group_in, 4) if op.groups > 1 else min(4, op.group_in)
+        each = 4 if columns[1] > 1 and op.group_out % (4 * threads) == 0 else 1
+        tile = ConvTile((1, threads, each), (4, 1), columns, inputs, shared, apart)
+        return schedule_direct(op, target, tile)
 
-def _conv2d_shared(op: Conv2dOp, target: CudaTarget) -> Any:
-    threads, inputs = 4, min(4, op.group_in)
-    if op.groups > 1:  # a block must not reach into the next group
-        threads, inputs = largest_divisor(op.group_out, 4), largest_divisor(op.group_in, 4)
-    return schedule_conv2d(op, target, ConvTile((1, threads, 1), (4, 1), (16, 1), inputs))
+    return schedule
 
 
 CONV2D = (
-    Stage("threads", "One thread per result; everything from global memory.", _conv2d_threads),
+    Stage(
+        "threads",
+        "One thread per result; everything from global memory.",
+        _direct((16, 1), shared=False),
+    ),
     Stage(
         "shared",
         "A block of channels, rows and columns fetches image and kernel to shared memory.",
-        _conv2d_shared,
+        _direct((16, 1)),
+    ),
+    Stage(
+        "rows",
+        "Each thread sums 4 channels for 4 neighbouring columns: fewer loads, but the threads of a "
+        "warp read every fourth word, so that some words lie in the same bank.",
+        _direct((8, 4)),
     ),
     Stage(
         "vthread",
-        "Each thread computes several channels that lie apart (virtual threads).",
-        schedule_conv2d,
+        "The 4 columns of a thread lie 8 apart (virtual threads): neighbours read neighbours.",
+        _direct((8, 4), apart=True),
     ),
+    Stage(
+        "product",
+        "As a matrix product of 64 x 64 tiles, channels by pixels: 4 x 4 results per thread, the "
+        "next tile is fetched during the products.",
+        _with(schedule_matmul, MatmulTile((64, 64), (4, 4), (1, 1), 16, stages=2)),
+    ),
+    Stage("tuned", "The tile is chosen by the size of the product.", schedule_matmul),
 )
 
 

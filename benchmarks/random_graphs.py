@@ -1,0 +1,84 @@
+"""Random networks, whole, on several configurations: what fsim computes equals the executor.
+
+    python benchmarks/random_graphs.py --minutes 9      # again until nothing is left
+    python benchmarks/random_graphs.py --free --state random_free_graphs.jsonl
+
+Graphs with branches, residuals, concatenations, shared tensors, several inputs and outputs
+(`tests/helpers/random_graphs.py`), each compiled, verified and run on each configuration. With
+`--free`, scales are multipliers for each channel and the configurations have all extensions that
+their geometry allows. Exit code: 1 if a case failed, 2 if some are left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import traceback
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from vtaops import HardwareConfig
+from vtaops.config import EXTENSIONS
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from helpers.random_graphs import check, random_graph
+from helpers.resumable import resume
+
+CONFIGS = ("pynq", "tiny", "4x8_i8w8a32_15_16_16_18")
+
+
+def main() -> int:
+    """Read the options, run what is left, show all; return the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--graphs", type=int, default=200, help="seeds 0, 1, ...")
+    parser.add_argument("--free", action="store_true", help="free scales, extended hardware")
+    parser.add_argument("--minutes", type=float, default=9.0)
+    parser.add_argument("--state", type=Path, default=Path("random_graphs.jsonl"))
+    options = parser.parse_args()
+    cases = [f"{config}/{seed}" for seed in range(options.graphs) for config in CONFIGS]
+    run = partial(trial, free=options.free)
+    results = resume(options.state, cases, run, options.minutes, "networks")
+    table = Table("configuration", "networks", "equal", "operators", "on VTA", "processor s")
+    for config in CONFIGS:
+        rows = [r for case, r in results.items() if case.startswith(f"{config}/")]
+        sums = {key: sum(r[key] for r in rows) for key in ("operators", "on_vta", "seconds")}
+        equal = sum(not r["error"] for r in rows)
+        table.add_row(config, *map(str, (len(rows), equal, *map(round, sums.values()))))
+    Console().print(table)
+    failed = {case: r for case, r in results.items() if r["error"]}
+    for case, result in failed.items():
+        print(case, result["error"], sep="\n")
+    return 1 if failed else 0 if len(results) == len(cases) else 2
+
+
+def trial(case: str, *, free: bool) -> dict[str, Any]:
+    """Compile, verify, run and compare one network on one configuration."""
+    name, number = case.split("/")
+    config = HardwareConfig.load(name)
+    if free:
+        config = replace(config, extensions=tuple(EXTENSIONS))
+    graph = random_graph(int(number), free=free)
+    start, error, on_vta = time.process_time(), "", 0
+    try:
+        model = check(graph, int(number), config)
+        on_vta = sum(row.where == "vta" for row in model.plan)
+    except Exception:
+        error = traceback.format_exc()[-2000:]
+    return {
+        "error": error,
+        "operators": len(graph.nodes),
+        "on_vta": on_vta,
+        "seconds": round(time.process_time() - start, 2),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,232 @@
+"""The matrix products behind operators: sums over k of A[g, i, k] B[g, k, j], then an epilogue.
+
+A convolution is one too (an implicit product: nothing is copied beforehand). Its rows are the
+output channels of a group, its columns the pixels of all images, and the sum runs over input
+channels and taps as they lie in the kernel. Whoever fetches a tile of B computes where its pixels
+lie. So a convolution has what products have: tiles by the size of the result, pipelines, tensor
+cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from tvm import te, tirx
+
+from vtaops.cuda.schedule.binding import block_names, create_schedule, inline
+from vtaops.cuda.target import CudaTarget
+from vtaops.kernels.ops.common import Expr, Tensor, ceil_div, round_up, zero
+from vtaops.kernels.ops.convolution import Conv2dOp
+from vtaops.kernels.ops.matmul import MatmulOp
+
+ProductOp = MatmulOp | Conv2dOp
+"""The operators that are products."""
+
+_Operand = Callable[..., tuple[Expr, list[Expr]]]
+"""``operand(g, *index)`` returns an element, and the conditions without which it is zero."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """The sizes of a product, and how its matrices lie in memory.
+
+    Attributes
+    ----------
+    groups, m, n, k : int
+        Products side by side; rows, columns and length of the sums of each.
+    dtype_a, dtype_b : str
+        Of the operands.
+    together : (int, int, int)
+        How many neighbours of a row of A, B and C always lie together in memory, the first at a
+        multiple of their number: 16, 8, 4 or 1.
+    transposed_b : bool
+        B lies as (n, k).
+    padded : bool
+        Some elements of B lie outside of memory, and are zero.
+    """
+
+    groups: int
+    m: int
+    n: int
+    k: int
+    dtype_a: str
+    dtype_b: str
+    together: tuple[int, int, int]
+    transposed_b: bool = False
+    padded: bool = False
+
+    def whole(self, block: tuple[int, int], step: int) -> bool:
+        """Return whether whole tiles make it up, so that nothing is replaced by zeros."""
+        return self.m % block[0] == self.n % block[1] == self.k % step == 0 and not self.padded
+
+
+def product_of(op: ProductOp) -> Product:
+    """Return the product that an operator is."""
+    a, b = (spec.dtype for spec in op.inputs[:2])
+    if isinstance(op, MatmulOp):
+        rows = (op.k, op.k if op.transposed_b else op.n, op.n)
+        return Product(1, op.m, op.n, op.k, a, b, _together(rows), op.transposed_b)
+    window, pixels = op.window, prod(op.out_size)
+    steps = op.group_in * prod(window.kernel)
+    padded = any(window.padding)
+    in_place = not padded and window.kernel == window.strides == (1, 1)
+    rows = (steps, pixels if in_place else 1, pixels)
+    columns = op.batch * pixels
+    return Product(op.groups, op.group_out, columns, steps, a, b, _together(rows), padded=padded)
+
+
+def _together(rows: tuple[int, ...]) -> tuple[int, int, int]:
+    a, b, c = (next(many for many in (16, 8, 4, 1) if row % many == 0) for row in rows)
+    return a, b, c
+
+
+def schedule_declared(
+    op: ProductOp, block: tuple[int, int], step: int, *, transposed: bool = False
+) -> Any:
+    """Return the schedule of a product over whole tiles, its blocks pad_a, pad_b, product, and C.
+
+    Parameters
+    ----------
+    op : MatmulOp or Conv2dOp
+        What to compute.
+    block : (int, int)
+        Rows and columns of a tile.
+    step : int
+        Length of a tile along the sum.
+    transposed : bool
+        pad_b is (columns, steps), as B lies in memory.
+    """
+    s = create_schedule(_declare(op, block, step, transposed))
+    inline(s, "bn_shift", "bn_scale")
+    if "result" in block_names(s):
+        s.reverse_compute_inline(s.get_sblock("result"))
+    return s
+
+
+def _declare(op: ProductOp, block: tuple[int, int], step: int, transposed: bool) -> list[Tensor]:
+    p, tensors = product_of(op), op.placeholders()
+    if isinstance(op, Conv2dOp):
+        left, right = _convolution(op, tensors)
+    else:
+        left, right = _matrices(op, tensors)
+    rows, columns, steps = round_up(p.m, block[0]), round_up(p.n, block[1]), round_up(p.k, step)
+    group = (p.groups,) if p.groups > 1 else ()
+    pad_a = te.compute(
+        (*group, rows, steps), _filled(left, (p.m, p.k), (rows, steps), p.together[0]), name="pad_a"
+    )
+    if transposed:
+        sizes, extents = (columns, steps), (p.n, p.k)
+    else:
+        sizes, extents = (steps, columns), (p.k, p.n)
+    in_order = transposed == p.transposed_b
+
+    def of_b(g: Expr, *index: Expr) -> tuple[Expr, list[Expr]]:
+        return right(g, *(reversed(index) if transposed else index))
+
+    vector = p.together[1] if in_order else 1
+    pad_b = te.compute((*group, *sizes), _filled(of_b, extents, sizes, vector), name="pad_b")
+    k, kind = te.reduce_axis((0, steps), name="k"), op.accumulator
+
+    def term(*index: Expr) -> Expr:
+        *g, i, j = index
+        at = (j, k) if transposed else (k, j)
+        return te.sum(pad_a(*g, i, k).astype(kind) * pad_b(*g, *at).astype(kind), axis=k)
+
+    total = te.compute((*group, rows, columns), term, name="product")
+    finish = op.epilogue.bind(tensors, kind)
+    if isinstance(op, MatmulOp):
+        c = te.compute((p.m, p.n), lambda i, j: finish(total[i, j], j, i, j), name="C")
+        return [*tensors.values(), c]
+    *_, height, width = op.output.shape
+    pixels = height * width
+
+    def pixel(*index: Expr) -> Expr:
+        *g, i, j = index
+        channel = g[0] * p.m + i if g else i
+        at = (j // pixels, channel, j % pixels // width, j % width)
+        return finish(total(*index), channel, *at)
+
+    c = te.compute((*group, p.m, p.n), pixel, name="C")
+    result = te.compute(
+        op.output.shape,
+        lambda n, o, y, x: c(*((o // p.m, o % p.m) if group else (o,)), n * pixels + y * width + x),
+        name="result",
+    )
+    return [*tensors.values(), result]
+
+
+def _filled(
+    operand: _Operand, extents: tuple[int, int], sizes: tuple[int, int], vector: int
+) -> Callable[..., Expr]:
+    """Return the elements of an operand over whole tiles; one condition for a vector of a row."""
+
+    def element(*index: Expr) -> Expr:
+        value, conditions = operand(*((0, *index) if len(index) == 2 else index))
+        vectors = (1, vector)
+        for at, extent, size, many in zip(index[-2:], extents, sizes, vectors, strict=True):
+            if size > extent:
+                conditions.append(at // many < extent // many)
+        if not conditions:
+            return value
+        return tirx.if_then_else(tirx.all(*conditions), value, zero(value.dtype))
+
+    return element
+
+
+def _matrices(op: MatmulOp, tensors: dict[str, Tensor]) -> tuple[_Operand, _Operand]:
+    a, b = tensors["A"], tensors["B"]
+    return (
+        lambda _, i, k: (a[i, k], []),
+        lambda _, k, j: (b[j, k] if op.transposed_b else b[k, j], []),
+    )
+
+
+def _convolution(op: Conv2dOp, tensors: dict[str, Tensor]) -> tuple[_Operand, _Operand]:
+    data, kernel = tensors["data"], tensors["kernel"]
+    (height, width), (across, taps) = op.out_size, (op.window.kernel[1], prod(op.window.kernel))
+    (sh, sw), (dh, dw) = op.window.strides, op.window.dilation
+    top, left, _, _ = op.window.padding
+
+    def weight(g: Expr, i: Expr, k: Expr) -> tuple[Expr, list[Expr]]:
+        # The last index counts all of a channel's weights, which lie one behind the other: TVM
+        # would not find the vectors in k // taps, k % taps // across, k % across.
+        return kernel[g * op.group_out + i, 0, 0, k], []
+
+    def pixel(g: Expr, k: Expr, j: Expr) -> tuple[Expr, list[Expr]]:
+        y = j % (height * width) // width * sh + k % taps // across * dh - top
+        x = j % width * sw + k % across * dw - left
+        inside = [y >= 0, y < op.height, x >= 0, x < op.width] if any(op.window.padding) else []
+        channel = g * op.group_in + k // taps
+        return data[j // (height * width), channel, y, x], inside
+
+    return weight, pixel
+
+
+def least_turns(tiles: Sequence[Any], product: Product, target: CudaTarget) -> Any:
+    """Return the tile with which the busiest multiprocessor takes the fewest turns of its banks.
+
+    Large tiles use what they read most often; small ones leave no multiprocessor idle.
+
+    Parameters
+    ----------
+    tiles : sequence
+        With attributes `block`, rows and columns, and `turns`, those of a block for a step of the
+        sum; from large to small.
+    product : Product
+        What is to be computed.
+    target : CudaTarget
+        The GPU.
+    """
+
+    def turns(tile: Any) -> float:
+        down, across = (
+            ceil_div(extent, size)
+            for extent, size in zip((product.m, product.n), tile.block, strict=True)
+        )
+        blocks = product.groups * down * across
+        return ceil_div(blocks, target.multiprocessors) * float(tile.turns)
+
+    return min(reversed(tiles), key=turns)  # of equals the smallest: more threads at work

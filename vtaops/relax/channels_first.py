@@ -1,0 +1,264 @@
+"""Images of Relax with their channels last, as TFLite has them, to channels first.
+
+Every tensor of rank 4 has up to two forms, as it was written and as an image NCHW; one is made from
+the other where somebody asks for it. Convolutions and pools ask for images, operators on elements
+follow what they read, everything else asks for tensors as written. What the front end computes on
+quantised integers directly (activations, pools, reshapes) goes between dequantize and quantize on
+the grid of its operand, which is the normal form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tvm import relax
+
+TO_IMAGE, FROM_IMAGE = (0, 3, 1, 2), (0, 2, 3, 1)
+
+ELEMENTWISE = frozenset(
+    f"relax.{name}"
+    for name in (
+        *("quantize", "dequantize", "add", "subtract", "multiply", "divide", "maximum", "minimum"),
+        *("clip", "sigmoid", "tanh", "exp", "sqrt", "abs", "negative"),
+        *("nn.relu", "nn.leakyrelu", "nn.gelu", "nn.silu"),
+    )
+)
+"""Operators that do not care which axis the channels are."""
+
+Grid = tuple[Any, Any, str]
+"""Scale and zero point, as constants of Relax, and the type of the integers."""
+
+Get = Callable[[Any], Any]
+
+
+def channels_first(mod: Any) -> Any:
+    """Return a Relax module whose `main` computes on images NCHW; its arguments stay as they are.
+
+    Parameters
+    ----------
+    mod
+        A module without dataflow blocks, whose convolutions and pools read images NHWC.
+    """
+    function = mod["main"]
+    bindings = [binding for block in function.body.blocks for binding in block.bindings]
+    parameters = [relax.Var(old.name, old.ty) for old in function.params]
+    builder = relax.BlockBuilder()
+    with builder.function("main", parameters):
+        rewriter = _Rewriter(builder, bindings)
+        rewriter.written.update(zip(function.params, parameters, strict=True))
+        for binding in bindings:
+            rewriter.bind(binding.var, binding.value)
+        builder.emit_func_output(rewriter.as_written(function.body.body))
+    return builder.get()
+
+
+class _Rewriter:
+    """The forms of all tensors, by the variables of the module that is read."""
+
+    def __init__(self, builder: Any, bindings: Iterable[Any]) -> None:
+        self.emit = builder.emit
+        self.written: dict[Any, Any] = {}
+        self.images: dict[Any, Any] = {}
+        self.grids = _grids(bindings)
+
+    def bind(self, var: Any, value: Any) -> None:
+        """Write a binding anew."""
+        name = getattr(getattr(value, "op", None), "name", "")
+        if name == "relax.astype" and var in self.grids:  # integers of one grid, with more bits
+            self._alias(var, value.args[0])
+            return
+        image = self._is_image(name, value)
+        get: Get = self.as_image if image else self.as_written
+        moves = name in KEEPING and value.args[0] in self.grids
+        grid = self.grids.get(var) if moves else None
+        read = get if grid is None else lambda e: self._real(get(e), self.grids.get(e))
+        made = self._call(name, value, read, image, grid)
+        if grid is not None:
+            made = self._rounded(self.emit(made), grid)
+        kept = self.images if image and _rank(var) == 4 else self.written
+        kept[var] = self.emit(made)
+
+    def _alias(self, var: Any, other: Any) -> None:
+        for forms in (self.written, self.images):
+            if other in forms:
+                forms[var] = forms[other]
+
+    # --------------------------------------------------------------------------- forms
+
+    def as_written(self, expression: Any) -> Any:
+        """Return an expression on tensors as they were written."""
+        if isinstance(expression, relax.Tuple):
+            return relax.Tuple([self.as_written(field) for field in expression.fields])
+        if not isinstance(expression, relax.Var):
+            return expression
+        if expression not in self.written:
+            self.written[expression] = self._turned(expression, self.images, FROM_IMAGE)
+        return self.written[expression]
+
+    def as_image(self, expression: Any) -> Any:
+        """Return a tensor of rank 4 as an image; one value for each channel as (1, C, 1, 1)."""
+        if isinstance(expression, relax.Var) and _rank(expression) == 4:
+            if expression not in self.images:
+                self.images[expression] = self._turned(expression, self.written, TO_IMAGE)
+            return self.images[expression]
+        found = self.as_written(expression)
+        rank = _rank(found)
+        if rank == 4:
+            return self.emit(relax.op.permute_dims(found, TO_IMAGE))
+        if rank == 1:
+            return self.emit(relax.op.reshape(found, (1, int(found.ty.shape[0]), 1, 1)))
+        return found
+
+    def _turned(self, old: Any, forms: dict[Any, Any], axes: tuple[int, ...]) -> Any:
+        grid = self.grids.get(old)
+        turned = self.emit(relax.op.permute_dims(self._real(forms[old], grid), axes))
+        return turned if grid is None else self.emit(self._rounded(turned, grid))
+
+    def _real(self, form: Any, grid: Grid | None) -> Any:
+        return form if grid is None else self.emit(relax.op.dequantize(form, *grid[:2], axis=0))
+
+    @staticmethod
+    def _rounded(form: Any, grid: Grid) -> Any:
+        scale, zero, kind = grid
+        return relax.op.quantize(form, scale, zero, axis=0, out_dtype=kind)
+
+    # ----------------------------------------------------------------------- operators
+
+    def _is_image(self, name: str, value: Any) -> bool:
+        """Whether an operator is computed on images."""
+        if name in IMAGES:
+            return True
+        if name not in ELEMENTWISE and name not in FOLLOWING:
+            return False
+        first = value.args[0]
+        fields = list(first.fields) if isinstance(first, relax.Tuple) else list(value.args)
+        tensors = [field for field in fields if isinstance(field, relax.Var)]
+        ranks = {_rank(tensor) for tensor in tensors}
+        if not any(tensor in self.images for tensor in tensors) or ranks & {2, 3}:
+            return False
+        return name in ELEMENTWISE or FOLLOWING[name](value)
+
+    def _call(self, name: str, value: Any, get: Get, image: bool, grid: Grid | None) -> Any:
+        if not hasattr(value, "op"):
+            return get(value)
+        if name == "relax.clip" and grid is not None:
+            scale, zero = (float(constant.value.numpy()) for constant in grid[:2])
+            low, high = ((float(bound.value) - zero) * scale for bound in value.args[1:])
+            return relax.op.clip(get(value.args[0]), low, high)
+        if image and name in OPERATORS:
+            return OPERATORS[name](value, get, self)
+        pairs = name in ("relax.quantize", "relax.dequantize")
+        first, *others = value.args
+        args = [get(first), *(others if pairs else map(get, others))]
+        return relax.Call(value.op, args, value.attrs, value.ty_args)
+
+
+def _grids(bindings: Iterable[Any]) -> dict[Any, Grid]:
+    """Return the grids of the tensors of integers, which what moves or clips them hands on."""
+    found: dict[Any, Grid] = {}
+    for binding in bindings:
+        value = binding.value
+        name = getattr(getattr(value, "op", None), "name", "")
+        if name == "relax.quantize":
+            found[binding.var] = (*value.args[1:3], str(value.attrs.out_dtype))
+        elif name == "relax.dequantize" and isinstance(value.args[0], relax.Var):
+            kind = str(value.args[0].ty.dtype)
+            found.setdefault(value.args[0], (*value.args[1:3], kind))
+        elif name in KEEPING and value.args[0] in found:
+            found[binding.var] = found[value.args[0]]
+    return found
+
+
+KEEPING = frozenset(
+    f"relax.{name}"
+    for name in (
+        *("astype", "clip", "reshape", "squeeze", "expand_dims", "permute_dims", "strided_slice"),
+        *("nn.max_pool2d", "nn.avg_pool2d", "nn.relu", "image.resize2d"),
+    )
+)
+"""Operators on integers whose results have the grid of what they read."""
+
+
+def _rank(expression: Any) -> int:
+    shape = getattr(getattr(expression, "ty", None), "shape", None)
+    return -1 if shape is None else len(shape)
+
+
+def _numbers(values: Iterable[Any]) -> list[int]:
+    return [int(value) for value in values]
+
+
+def _convolution(value: Any, get: Get, rewriter: _Rewriter) -> Any:
+    attrs, weight = value.attrs, rewriter.as_written(value.args[1])
+    axes = {"HWIO": (3, 2, 0, 1), "HWOI": (2, 3, 0, 1)}[str(attrs.kernel_layout)]
+    return relax.op.nn.conv2d(
+        get(value.args[0]),
+        rewriter.emit(relax.op.permute_dims(weight, axes)),
+        strides=_numbers(attrs.strides),
+        padding=_numbers(attrs.padding),
+        dilation=_numbers(attrs.dilation),
+        groups=int(attrs.groups),
+    )
+
+
+def _pool(value: Any, get: Get, _: _Rewriter) -> Any:
+    attrs = value.attrs
+    make = {"relax.nn.max_pool2d": relax.op.nn.max_pool2d}.get(
+        value.op.name, relax.op.nn.avg_pool2d
+    )
+    return make(
+        get(value.args[0]),
+        pool_size=_numbers(attrs.pool_size),
+        strides=_numbers(attrs.strides),
+        padding=_numbers(attrs.padding),
+        dilation=_numbers(attrs.dilation),
+        ceil_mode=bool(attrs.ceil_mode),
+        count_include_pad=bool(attrs.count_include_pad),
+    )
+
+
+def _resize(value: Any, get: Get, _: _Rewriter) -> Any:
+    attrs = value.attrs
+    return relax.op.image.resize2d(
+        get(value.args[0]),
+        value.args[1],
+        layout="NCHW",
+        method=str(attrs.method),
+        coordinate_transformation_mode=str(attrs.coordinate_transformation_mode),
+        rounding_method=str(attrs.rounding_method),
+    )
+
+
+def _mean(value: Any, get: Get, _: _Rewriter) -> Any:
+    return relax.op.mean(get(value.args[0]), [2, 3], bool(value.attrs.keepdims))
+
+
+def _concat(value: Any, get: Get, _: _Rewriter) -> Any:
+    return relax.op.concat([get(field) for field in value.args[0].fields], axis=1)
+
+
+def _reshape(value: Any, get: Get, _: _Rewriter) -> Any:
+    return relax.op.reshape(get(value.args[0]), value.args[1])
+
+
+OPERATORS: dict[str, Callable[[Any, Get, _Rewriter], Any]] = {
+    "relax.nn.conv2d": _convolution,
+    "relax.nn.max_pool2d": _pool,
+    "relax.nn.avg_pool2d": _pool,
+    "relax.image.resize2d": _resize,
+    "relax.mean": _mean,
+    "relax.concat": _concat,
+    "relax.reshape": _reshape,
+}
+"""How operators that name axes are computed on images."""
+
+IMAGES = frozenset(list(OPERATORS)[:4])
+"""Those that always are."""
+
+FOLLOWING: dict[str, Callable[[Any], bool]] = {
+    "relax.mean": lambda value: _numbers(value.attrs.axis) == [1, 2],
+    "relax.concat": lambda value: int(value.attrs.axis) in (3, -1),
+    "relax.reshape": lambda value: _numbers(value.args[0].ty.shape)[1:3] == [1, 1],
+}
+"""Those that are where what they read is an image, and when."""
