@@ -1,8 +1,7 @@
 """Short trials of the RTL, each with all that can be seen of it: results, faults, counters, cycles.
 
-A trial runs on devices that `opened` makes, and returns what it saw as JSON can hold it. The right
-RTL gives the recorded values (``tests/runtime/tsim/trials.json``), which hold what the interpreter
-says; a change of the RTL that no trial sees is one that nothing here tells from the right one.
+A trial runs on devices that `opened` makes, and returns what it saw as JSON can hold it: so a
+changed RTL is compared with the right one, whose results are those of the interpreter.
 """
 
 from __future__ import annotations
