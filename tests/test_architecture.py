@@ -57,7 +57,16 @@ ALLOWED = {
     "lessons": {"cpu", "cuda", "kernels", "errors"},
     "fallback": {"cpu", "cuda", "kernels", "ops", "shapes", "program", "isa", "config", "errors"},
     "lowering": {"schedule", "ops", "program", "isa", "layout", "views", "config", "errors"},
-    "compiler": {"lowering", "capabilities", "schedule", "ops", "program", "config", "errors"},
+    "compiler": {
+        "lowering",
+        "capabilities",
+        "schedule",
+        "ops",
+        "views",
+        "program",
+        "config",
+        "errors",
+    },
     "metaschedule": {"compiler", "program", "config", "errors"},
     "tuner": {"compiler", "capabilities", "schedule", "ops", "config", "cache", "errors"},
     "network": {

@@ -7,6 +7,7 @@ returns.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
@@ -27,6 +28,7 @@ from vtaops.program import Buffer, OperatorRecord, Program, Role
 from vtaops.schedule import Tiling, default_tiling
 from vtaops.schedule.arguments import packed_arguments
 from vtaops.schedule.checks import check as check_schedule
+from vtaops.views import Windows
 
 _log = logging.getLogger(__name__)
 
@@ -156,7 +158,9 @@ def build(
         The configuration that its tiles are made for.
     buffers : sequence of Buffer, optional
         How the host sees each argument, in order: with a layout, `Program.run` packs and unpacks.
-        By default arguments are packed tensors, as declared.
+        By default arguments are packed tensors, as declared. For the schedule of an operator,
+        ``op.buffers(config)``; weights that are packed as windows (extension ``depthwise``) are
+        declared tap by tap.
     capacity : Capacity
         Tiles of each operand that a virtual thread holds at once; a load whose tile is still there
         is left out.
@@ -214,10 +218,13 @@ def _checked_buffers(given: tuple[Buffer, ...], declared: tuple[Buffer, ...]) ->
         names = ", ".join(buffer.name for buffer in declared)
         raise ShapeError(f"{len(given)} buffers given; the function has {len(declared)}: {names}")
     for own, wanted in zip(given, declared, strict=True):
-        if (own.packed_shape, own.dtype) != (wanted.packed_shape, wanted.dtype):
+        shape, takes = _declared_shape(own), wanted.packed_shape
+        # Operators without axes are declared on a row of tiles.
+        row = len(takes) == 3 and (math.prod(takes), takes[-1]) == (math.prod(shape), shape[-1])
+        if (takes != shape and not row) or own.dtype != wanted.dtype:
             raise ShapeError(
-                f"buffer {own.name} is {own.dtype}{list(own.packed_shape)} when packed; the "
-                f"function takes {wanted.dtype}{list(wanted.packed_shape)} for {wanted.name}"
+                f"buffer {own.name} is {own.dtype}{list(shape)} when packed; the "
+                f"function takes {wanted.dtype}{list(takes)} for {wanted.name}"
             )
         if (own.role is Role.OUTPUT) != (wanted.role is Role.OUTPUT):
             raise ShapeError(
@@ -227,6 +234,13 @@ def _checked_buffers(given: tuple[Buffer, ...], declared: tuple[Buffer, ...]) ->
     return tuple(
         replace(own, name=wanted.name) for own, wanted in zip(given, declared, strict=True)
     )
+
+
+def _declared_shape(buffer: Buffer) -> tuple[int, ...]:
+    """Return the shape that te knows: weights of windows are declared tap by tap."""
+    if not isinstance(buffer.layout.view, Windows):
+        return buffer.packed_shape
+    return *buffer.packed_shape[:3], buffer.shape[3], *buffer.packed_shape[4:]
 
 
 def _hardware(config: HardwareConfig | str | Path) -> HardwareConfig:

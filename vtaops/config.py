@@ -513,7 +513,7 @@ class HardwareConfig:
 
     def _check_packing(self) -> None:
         u, i, w, a = (m.log_depth for m in (self.uop, self.inp, self.wgt, self.acc))
-        rules: tuple[tuple[int, int, str, str, str], ...] = (
+        rules = (
             (37 + 2 * u, 64, f"37 + 2U = 37 + 2*{u}", "GEMM word 0", "LOG_UOP_BUFF_SIZE"),
             (
                 2 * (a + i + w),
@@ -531,9 +531,6 @@ class HardwareConfig:
                 "a buffer size",
             ),
         )
-        if "pool" in self.extensions:
-            text = f"2(A + I) + 3 = 2*({a} + {i}) + 3"
-            rules += ((2 * (a + i) + 3, 64, text, "POOL word 1", "a buffer size"),)
         if "overwrite" in self.extensions:
             end = 37 + 2 * u
             for width in (a, a, i, i, w, w):  # factors that fit into word 0

@@ -111,8 +111,8 @@ def _columns(leaf: LeafNest, index: Expression, kernel: _Kernel) -> Loop:
     origin = dict.fromkeys(index.names, 0)
     base = index(origin)
     for loop in leaf.loops:
-        if loop.name in index.names and index({**origin, loop.name: 1}) - base == kernel.lanes:
-            assert loop.extent == kernel.columns
+        step = index({**origin, loop.name: 1}) - base if loop.name in index.names else 0
+        if step == kernel.lanes and loop.extent == kernel.columns:
             return loop
     raise ScheduleError(
         f"the {kernel.columns} taps of a kernel row are multiplied {WINDOW_TILES} at a time; "

@@ -191,8 +191,21 @@ def _pad(writer: _Writer, node: NodeProto) -> None:
     writer.add("AveragePool", node.input[:1], node.output, **options)
 
 
+def _sum(writer: _Writer, node: NodeProto) -> None:
+    """Write a sum of several as additions: TVM's front end would stack its tensors."""
+    left, rest = node.input[0], list(node.input[1:])
+    if not rest:
+        writer.nodes.append(node)
+    for number, term in enumerate(rest):
+        last = number == len(rest) - 1
+        result = node.output[0] if last else f"{node.output[0]}_part{number}"
+        writer.add("Add", [left, term], [result])
+        left = result
+
+
 _REWRITES: dict[str, Callable[[_Writer, NodeProto], None]] = {
     "Pad": _pad,
+    "Sum": _sum,
     "QLinearConv": _conv,
     "QLinearMatMul": _matmul,
     "QGemm": _gemm,
