@@ -18,6 +18,7 @@ from typing import Any
 
 from vtaops._data import data_directory
 from vtaops.errors import ConfigError
+from vtaops.files import read_file
 from vtaops.names import suggestion
 
 ISA_VERSION = "0.0.2"
@@ -219,7 +220,7 @@ class HardwareConfig:
                     f"or the path of an existing .json file"
                 )
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
+            values = json.loads(read_file(path).decode("utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(f"cannot read {path} as JSON: {error}") from error
         if not isinstance(values, dict):
