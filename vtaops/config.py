@@ -18,6 +18,7 @@ from typing import Any
 
 from vtaops._data import data_directory
 from vtaops.errors import ConfigError
+from vtaops.files import read_file
 from vtaops.names import suggestion
 
 ISA_VERSION = "0.0.2"
@@ -219,7 +220,7 @@ class HardwareConfig:
                     f"or the path of an existing .json file"
                 )
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
+            values = json.loads(read_file(path).decode("utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(f"cannot read {path} as JSON: {error}") from error
         if not isinstance(values, dict):
@@ -466,11 +467,6 @@ class HardwareConfig:
             )
         if len(set(names)) < len(names):
             raise ConfigError(f"EXTENSIONS is {names!r}; it names one more than once")
-        if "depthwise" in names and self.window_channels < 2:
-            raise ConfigError(
-                f"the extension 'depthwise' mixes a quarter of a tile's channels, at least 2; "
-                f"tiles of {self.block_in} are too narrow (increase LOG_BLOCK to 3)"
-            )
 
     def _check_arithmetic(self) -> None:
         for key, value, bits in (
@@ -485,6 +481,11 @@ class HardwareConfig:
                 )
 
     def _check_geometry(self) -> None:
+        if "depthwise" in self.extensions and self.window_channels < 2:
+            raise ConfigError(
+                f"the extension 'depthwise' mixes a quarter of a tile's channels, at least 2; "
+                f"tiles of {self.block_in} are too narrow (increase LOG_BLOCK to 3)"
+            )
         for memory in (self.inp, self.wgt, self.acc, self.out):
             label, size = memory.memory.name, memory.element_bytes
             if size > PAGE_BYTES:
@@ -513,7 +514,7 @@ class HardwareConfig:
 
     def _check_packing(self) -> None:
         u, i, w, a = (m.log_depth for m in (self.uop, self.inp, self.wgt, self.acc))
-        rules: tuple[tuple[int, int, str, str, str], ...] = (
+        rules = (
             (37 + 2 * u, 64, f"37 + 2U = 37 + 2*{u}", "GEMM word 0", "LOG_UOP_BUFF_SIZE"),
             (
                 2 * (a + i + w),
@@ -531,9 +532,6 @@ class HardwareConfig:
                 "a buffer size",
             ),
         )
-        if "pool" in self.extensions:
-            text = f"2(A + I) + 3 = 2*({a} + {i}) + 3"
-            rules += ((2 * (a + i) + 3, 64, text, "POOL word 1", "a buffer size"),)
         if "overwrite" in self.extensions:
             end = 37 + 2 * u
             for width in (a, a, i, i, w, w):  # factors that fit into word 0
