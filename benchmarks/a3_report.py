@@ -116,8 +116,8 @@ def gpu_table(lesson: str, op: Any, results: dict[str, Any] | None) -> list[str]
     said = "No GPU was at hand: the counts are the emulator's, `--gpu` gives times."
     if least:
         (first_step, before), *_, (last_step, after) = least.items()
-        said += f" By the counts, *{last_step}* needs {after / before:.2f} times what *{first_step}* does"
-        said += " at least." if after < before else ": the counts speak against it here."
+        said += f" By the counts, *{last_step}* needs at least {after / before:.2f} times what "
+        said += f"*{first_step}* does."
     return [*lines, "", said]
 
 
@@ -238,7 +238,7 @@ def _counted(stage: str, accesses: list[Any], arrays: list[str]) -> str:
         ]
         parts.append(f"{array} {' and '.join(said)}" if said else f"{array} untouched")
     steps = len({access.step for access in accesses})
-    return f"*{stage}* takes {steps} steps (elements: {', '.join(parts)})"
+    return f"*{stage}* takes {steps} steps (accesses: {', '.join(parts)})"
 
 
 def main(
@@ -263,8 +263,8 @@ def main(
         "# Report A3: compiling DNN primitives with TVM",
         "",
         f"Made by `python benchmarks/a3_report.py` on {date.today()}: {platform.machine()}, "
-        f"{CpuTarget.detect().mcpu}, {threads} thread(s), CPU time on a machine that did other work "
-        "too: ratios tell more than times.",
+        f"{CpuTarget.detect().mcpu}, {threads} thread(s), CPU time on a machine that did other "
+        "work too: ratios tell more than times.",
         "",
     ]
     results = json.loads(gpu.read_text()) if gpu else None
