@@ -49,7 +49,7 @@ def compile_and_run(target: CpuTarget, host: str, port: int, **linker: str) -> N
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / "matmul.so"
         executable.export_library(str(library), **linker)
-        remote.upload(str(library))
+        remote.upload(bytearray(library.read_bytes()), "matmul.so")
     kernel = remote.load_module("matmul.so")
 
     a, b, c = random_arrays(op)
