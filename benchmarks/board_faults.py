@@ -38,10 +38,28 @@ MESSAGE_SECONDS = 0.5
 MOST_OCCASIONS = 12  # messages of a call that places its program
 
 OPERATORS = (
-    Gemm(m=4, n=32, k=32, shift=3),
-    Gemm(m=1, n=100, k=70, shift=2, bias=True),
-    Conv2d(in_channels=16, out_channels=32, height=7, width=7, kernel=3, padding=1, shift=4),
-    Conv2d(in_channels=40, out_channels=20, height=9, width=5, kernel=1, shift=3),
+    Gemm(m=4, n=32, k=32, shift=3, clip=(0, 127)),
+    Gemm(m=1, n=100, k=70, bias=True, shift=2, clip=(0, 127)),
+    Conv2d(
+        in_channels=16,
+        out_channels=32,
+        height=7,
+        width=7,
+        kernel=3,
+        padding=1,
+        shift=4,
+        clip=(0, 127),
+    ),
+    Conv2d(
+        in_channels=40,
+        out_channels=20,
+        height=9,
+        width=5,
+        kernel=1,
+        padding=1,
+        shift=3,
+        clip=(0, 127),
+    ),
 )
 
 

@@ -1,19 +1,24 @@
-"""What each extension costs and saves: area by Yosys, cycles of networks' layers on the RTL.
+"""What each extension costs and saves: look-up tables, and cycles of networks' layers.
 
     python benchmarks/extensions.py --json extensions.json --picture extensions.svg
 
-Every extension is taken alone, and all that `pynq_ext` has together, against the plain hardware of
-the same sizes. Area is an estimate (`vtaops.runtime.tsim.synthesis`). Cycles are those of the RTL
-for the layers C2 to C11 of ResNet-18 and the depthwise layers of MobileNet 1.0, weighted by their
-occurrences, on random data; every result is compared with NumPy, every count with the timing model.
-ResNet-18's tilings are those tuned for the plain hardware, MobileNet's the best by the bound for
-each, since a window takes other tiles than single taps.
+Every extension is taken alone, against plain hardware of the same sizes, and all that `pynq_ext`
+has together. Cycles are those of the timing model for the layers C2 to C11 of ResNet-18, its
+maximum pool, and the depthwise layers of MobileNet 1.0, weighted by their occurrences. ResNet-18's
+tilings are those tuned for the plain hardware, the others' the best by the bound for each.
+
+Area is that of the model (`vtaops.explore.area`), whose coefficients are differences of the units
+that an extension changes, synthesised by Yosys. ``--synthesise`` synthesises these units anew;
+``--rtl`` runs all layers on the RTL, compares each result with NumPy, and counts its cycles. Both
+take minutes for each variant, so what is in the JSON file already is not done again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +29,10 @@ from rich.progress import track
 from rich.table import Table
 
 import vtaops
-from vtaops import HardwareConfig
+from vtaops import HardwareConfig, MaxPool2d
+from vtaops.explore import Design
+from vtaops.explore import area as modelled
+from vtaops.ops import Operator
 from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime import Tsim
 from vtaops.runtime.tsim import RtlParameters
@@ -32,10 +40,21 @@ from vtaops.runtime.tsim.synthesis import CAPACITY, FpgaResources, part_of, synt
 from vtaops.tuner import tune
 from vtaops.workloads import WORKLOADS
 
-LAYERS = (
-    *(f"resnet18.C{number}" for number in range(2, 12)),
-    *(f"mobilenet.D{number}" for number in range(1, 10)),
-)
+NETWORKS = {
+    "ResNet-18, C2 to C11": [f"resnet18.C{number}" for number in range(2, 12)],
+    "ResNet-18, pool": ["resnet18.pool"],
+    "MobileNet, D1 to D9": [f"mobilenet.D{number}" for number in range(1, 10)],
+}
+"""Groups of layers, by the names of the columns."""
+
+POOL = MaxPool2d(channels=64, height=112, width=112, kernel=3, strides=2, padding=1)
+
+UNCHANGED = (
+    "fetch", "load_unit", "store_unit", "registers", "dram_port", "command_queue", "vector_alu",
+)  # fmt: skip
+"""Modules that no extension changes: they stay out of the synthesis."""
+
+Row = dict[str, Any]
 
 
 def variants(config: HardwareConfig) -> dict[str, HardwareConfig]:
@@ -44,76 +63,123 @@ def variants(config: HardwareConfig) -> dict[str, HardwareConfig]:
     return {name: replace(config, extensions=names) for name, names in sets.items()}
 
 
-def cycles(config: HardwareConfig, layers: tuple[str, ...], title: str) -> dict[str, Any]:
-    """Run the layers on the RTL; return their cycles, and the worst error of the timing model."""
+def layer(name: str, config: HardwareConfig) -> tuple[Operator, int, vtaops.Program]:
+    """Return an operator, how often it occurs, and its program."""
+    if name == "resnet18.pool":
+        return POOL, 1, vtaops.compile(POOL, config)
+    workload = WORKLOADS[name]
     plain = replace(config, extensions=())
-    row: dict[str, Any] = {"layers": {}, "weighted": 0, "timing_error": 0.0}
-    with Tsim(config) as device:
-        for name in track(layers, title, transient=True):
-            workload = WORKLOADS[name]
-            tiling = None if "mobilenet" in name else tune(workload.op, plain).tiling
-            program = vtaops.compile(workload.op, config, tiling)
-            arrays = random_arguments(workload.op, np.random.default_rng(0))
-            device.reset_stats()
-            if not np.array_equal(program.run(device, *arrays), evaluate(workload.op, arrays)):
-                raise SystemExit(f"{name} on {config.bitstream_id} differs from NumPy")
-            taken = device.performance().cycles
-            error = abs(program.timeline().cycles - taken) / taken
-            row["layers"][name] = taken
-            row["weighted"] += taken * workload.occurrences
-            row["timing_error"] = max(row["timing_error"], error)
-    return row
+    tiling = None if "mobilenet" in name else tune(workload.op, plain).tiling
+    return workload.op, workload.occurrences, vtaops.compile(workload.op, config, tiling)
 
 
-def area(config: HardwareConfig) -> FpgaResources:
-    """Return the resources of the whole RTL on the board's part."""
+def cycles(name: str, config: HardwareConfig, device: Tsim | None) -> list[int]:
+    """Return the cycles of a layer, weighted: by the timing model, and by the RTL if it is given.
+
+    Raises
+    ------
+    SystemExit
+        If the RTL computes something else than NumPy.
+    """
+    op, occurrences, program = layer(name, config)
+    found = [occurrences * program.cycles()]
+    if device is not None:
+        arrays = random_arguments(op, np.random.default_rng(0))
+        device.reset_stats()
+        if not np.array_equal(program.run(device, *arrays), evaluate(op, arrays)):
+            raise SystemExit(f"{name} on {config.bitstream_id} differs from NumPy")
+        found.append(occurrences * device.performance().cycles)
+    return found
+
+
+def synthesised(config: HardwareConfig) -> FpgaResources:
+    """Return the resources of the units that extensions change, on the board's part."""
     family, _ = CAPACITY[part_of(config)]
-    parameters = RtlParameters(port_bytes=8)
-    total = FpgaResources()
-    for resources in synthesize(config, parameters, family).values():
-        total += resources
-    return total
+    blocks = synthesize(config, RtlParameters(port_bytes=8), family, without=UNCHANGED)
+    return sum(blocks.values(), FpgaResources())
 
 
-def report(rows: dict[str, dict[str, Any]]) -> Table:
+def measure(
+    rows: dict[str, Row],
+    config: HardwareConfig,
+    options: argparse.Namespace,
+    save: Callable[[], None],
+) -> None:
+    """Add to the rows what is missing, and `save` after each step."""
+    column = 1 if options.rtl else 0
+    for name, variant in variants(config).items():
+        row = rows.setdefault(name, {"cycles": {}})
+        row["modelled"] = asdict(modelled(Design(variant)))
+        names = [n for group in NETWORKS.values() for n in group]
+        missing = [n for n in names if len(row["cycles"].get(n, [])) <= column]
+        with Tsim(variant) if options.rtl else nullcontext() as device:
+            for each in track(missing, name, transient=True):
+                row["cycles"][each] = cycles(each, variant, device)
+                save()
+        if options.synthesise and "synthesised" not in row:
+            row["synthesised"] = asdict(synthesised(variant))
+            save()
+
+
+def added(rows: dict[str, Row], name: str, resource: str) -> float:
+    """Return what a variant takes more than plain hardware: synthesised if both are."""
+    both = rows[name], rows["plain"]
+    source = "synthesised" if all("synthesised" in row for row in both) else "modelled"
+    more, less = (row[source][resource] for row in both)
+    return float(more - less)
+
+
+def saved(rows: dict[str, Row], name: str, group: str) -> int:
+    """Return the cycles that a variant saves in a group of layers."""
+    before, after = (rows[n]["cycles"] for n in ("plain", name))
+    return sum(int(before[each][-1]) - int(after[each][-1]) for each in NETWORKS[group])
+
+
+def report(rows: dict[str, Row]) -> Table:
     """Return the table for people."""
-    table = Table(title="extensions: area (Yosys, Zynq 7020) and cycles (RTL, weighted)")
-    for column in ("", "LUT", "FF", "BRAM36", "DSP", "cycles", "saved", "saved per 1000 LUT"):
-        table.add_column(column, justify="left" if not column else "right")
-    plain = rows["plain"]
-    for name, row in rows.items():
-        saved = plain["cycles"]["weighted"] - row["cycles"]["weighted"]
-        more = row["area"]["lut"] - plain["area"]["lut"]
-        table.add_row(
-            name,
-            *(f"{row['area'][key]:,}" for key in ("lut", "ff", "bram", "dsp")),
-            f"{row['cycles']['weighted']:,}",
-            f"{saved:,}" if name != "plain" else "",
-            f"{1000 * saved / more:,.0f}" if more > 0 else "",
-        )
+    table = Table(title="extensions, each alone: what they add, and the cycles they save")
+    for column in ("", "LUT", "FF", "BRAM36", "DSP", "layers", "saved", "per 1000 LUT"):
+        table.add_column(column, justify="left" if column in ("", "layers") else "right")
+    for name in rows:
+        if name == "plain":
+            continue
+        kinds = ("lut", "ff", "bram", "dsp")
+        resources = [name, *(f"{added(rows, name, kind):,.0f}" for kind in kinds)]
+        for group in NETWORKS:
+            value = saved(rows, name, group)
+            ratio = 1000 * value / added(rows, name, "lut")
+            table.add_row(*resources, group, f"{value:,}", f"{ratio:,.0f}")
+            resources = [""] * len(resources)
+        table.add_section()
     return table
 
 
-def picture(rows: dict[str, dict[str, Any]], path: Path) -> None:
-    """Draw cycles saved over LUTs added."""
+def picture(rows: dict[str, Row], path: Path) -> None:
+    """Draw LUTs, and the cycles saved for each thousand of them, on a logarithmic scale."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.add_subplot()
-    plain = rows["plain"]
-    for name, row in rows.items():
-        if name == "plain":
-            continue
-        x = row["area"]["lut"] - plain["area"]["lut"]
-        y = (plain["cycles"]["weighted"] - row["cycles"]["weighted"]) / 1000
-        axes.plot(x, y, "o")
-        axes.annotate(name, (x, y), xytext=(6, 6), textcoords="offset points")
-    axes.set_xlim(left=0)
-    axes.set_ylim(bottom=0)
-    axes.margins(0.15)
-    axes.set_xlabel("look-up tables added (Yosys)")
-    axes.set_ylabel("thousand cycles saved, ResNet-18 C2 to C11 and MobileNet D1 to D9")
-    axes.grid(alpha=0.3)
+    names = [name for name in rows if name != "plain"]
+    figure = Figure(figsize=(9, 3.5), layout="constrained")
+    first, *others = figure.subplots(1, 1 + len(NETWORKS), sharey=True)
+    luts = [added(rows, name, "lut") for name in names]
+    first.bar_label(first.barh(names, luts, color="0.6"), fmt="{:,.0f}", padding=2, fontsize=8)
+    first.set_title("LUT added", fontsize=9)
+    first.set_xlim(0, 1.5 * max(luts))
+    first.set_xticks([])
+    first.invert_yaxis()
+    for axes, group in zip(others, NETWORKS, strict=True):
+        ratios = [
+            1000 * max(saved(rows, n, group), 0) / x for n, x in zip(names, luts, strict=True)
+        ]
+        bars = axes.barh(names, ratios)
+        labels = [f"{ratio:,.0f}" if ratio else "none" for ratio in ratios]
+        axes.set_xscale("symlog", linthresh=1000)
+        axes.bar_label(bars, labels, padding=2, fontsize=8)
+        axes.set_title(f"{group}\ncycles saved per 1000 LUT", fontsize=9)
+        axes.set_xlim(0, 1e9)
+        axes.set_xticks([1e3, 1e5, 1e7])
+    for axes in (first, *others):
+        axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path)
 
 
@@ -121,28 +187,30 @@ def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__,
-        epilog="example: python benchmarks/extensions.py --layers resnet18.C10 --json out.json",
+        epilog="example: python benchmarks/extensions.py --json extensions.json --rtl",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--config", default="pynq_ext", help="the configuration with all of them")
-    parser.add_argument("--layers", nargs="+", default=LAYERS, help="names of layers")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file")
+    parser.add_argument("--synthesise", action="store_true", help="area by Yosys, not by the model")
+    parser.add_argument("--rtl", action="store_true", help="cycles of the RTL, and its results")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="figures: read, and written")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw them, as .svg or .png")
     options = parser.parse_args()
-    rows = {
-        name: {
-            "extensions": list(config.extensions),
-            "area": asdict(area(config)),
-            "cycles": cycles(config, tuple(options.layers), name),
-        }
-        for name, config in variants(HardwareConfig.load(options.config)).items()
-    }
+    rows: dict[str, Row] = {}
+    if options.json and options.json.exists():
+        rows = json.loads(options.json.read_text())
+
+    def save() -> None:
+        if options.json:
+            options.json.write_text(json.dumps(rows, indent=1) + "\n")
+
+    measure(rows, HardwareConfig.load(options.config), options, save)
     console = Console()
     console.print(report(rows))
-    worst = max(row["cycles"]["timing_error"] for row in rows.values())
-    console.print(f"timing model: at most {worst:.3%} from the RTL on any layer")
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=2) + "\n")
+    pairs = [pair for row in rows.values() for pair in row["cycles"].values() if len(pair) > 1]
+    if pairs:
+        worst = max(abs(model - rtl) / rtl for model, rtl in pairs)
+        console.print(f"timing model: at most {worst:.3%} from the RTL on any layer")
     if options.picture:
         picture(rows, options.picture)
 

@@ -36,20 +36,76 @@ from vtaops.ops import Operator
 from vtaops.reference import evaluate, random_arguments
 
 CASES: dict[str, Operator] = {
-    "means without padding": AvgPool2d(1, 64, 112, 112, count_include_pad=False),
-    "global mean beyond the scratchpad": AvgPool2d(1, 64, 112, 112, kernel=112, padding=0),
-    "scales of channels": Conv2d(1, 64, 64, 56, 56, bias=True, multiplier=True, shift=20),
-    "scales and residual": Conv2d(
-        1, 256, 256, 14, 14, bias=True, multiplier=True, shift=20, residual=True
+    "means without padding": AvgPool2d(
+        channels=64, height=112, width=112, kernel=3, strides=2, padding=1, count_include_pad=False
     ),
-    "depthwise with scales": Conv2d(1, 64, 128, 28, 28, groups=64, multiplier=True, shift=20),
-    "depthwise on the ALU": DepthwiseConv2dAlu(1, 64, 56, 56),
-    "kernel beyond the scratchpad": Conv2d(1, 16, 16, 64, 64, kernel=31, padding=15, shift=15),
-    "transposed, tiles of several rows": Conv2dTranspose(1, 64, 64, 16, 16),
-    "product of tensors": Elementwise("multiply", (1, 64, 56, 56), shift=7),
-    "matrix, tiles of several rows": Gemm(64, 1000, 512, bias=True),
-    "matrix and vector": Gemm(1, 1000, 512, bias=True),
-    "batch of matrices": BatchMatmul(8, 128, 128, 64),
+    "global mean beyond the scratchpad": AvgPool2d(
+        channels=64, height=112, width=112, kernel=112, strides=2
+    ),
+    "scales of channels": Conv2d(
+        in_channels=64,
+        out_channels=64,
+        height=56,
+        width=56,
+        kernel=3,
+        padding=1,
+        bias=True,
+        shift=20,
+        clip=(0, 127),
+        multiplier=True,
+    ),
+    "scales and residual": Conv2d(
+        in_channels=256,
+        out_channels=256,
+        height=14,
+        width=14,
+        kernel=3,
+        padding=1,
+        bias=True,
+        shift=20,
+        clip=(0, 127),
+        multiplier=True,
+        residual=True,
+    ),
+    "depthwise with scales": Conv2d(
+        in_channels=64,
+        out_channels=128,
+        height=28,
+        width=28,
+        kernel=3,
+        padding=1,
+        groups=64,
+        shift=20,
+        clip=(0, 127),
+        multiplier=True,
+    ),
+    "depthwise on the ALU": DepthwiseConv2dAlu(
+        channels=64, height=56, width=56, kernel=3, padding=1, clip=(0, 127)
+    ),
+    "kernel beyond the scratchpad": Conv2d(
+        in_channels=16,
+        out_channels=16,
+        height=64,
+        width=64,
+        kernel=31,
+        padding=15,
+        shift=15,
+        clip=(0, 127),
+    ),
+    "transposed, tiles of several rows": Conv2dTranspose(
+        in_channels=64,
+        out_channels=64,
+        height=16,
+        width=16,
+        kernel=4,
+        strides=2,
+        padding=1,
+        clip=(0, 127),
+    ),
+    "product of tensors": Elementwise(function="multiply", shape=(1, 64, 56, 56), shift=7),
+    "matrix, tiles of several rows": Gemm(m=64, n=1000, k=512, bias=True, clip=(0, 127)),
+    "matrix and vector": Gemm(m=1, n=1000, k=512, bias=True, clip=(0, 127)),
+    "batch of matrices": BatchMatmul(batch=8, m=128, n=128, k=64),
 }
 
 

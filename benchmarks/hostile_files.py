@@ -1,5 +1,7 @@
 """Thousands of files of each format with wrong content: documented errors only, in bounds.
 
+Requests to a board are one of the formats.
+
     python benchmarks/hostile_files.py --count 10000 --minutes 9     # again until nothing is left
 
 Uses the fuzzers of the tests (`tests/helpers/hostile_files.py`) in portions of 250 files, each with
@@ -13,16 +15,21 @@ import argparse
 import sys
 import time
 import traceback
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from helpers.hostile_clients import fuzz_requests
 from helpers.hostile_files import FORMATS, fuzz
 from helpers.resumable import resume
 
 PORTION = 250
+
+FUZZERS = {"request": fuzz_requests, **{name: partial(fuzz, name) for name in FORMATS}}
+"""By format: uses that many files, of a seed."""
 
 
 def main() -> int:
@@ -31,7 +38,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--count", type=int, default=10_000, help="files of each format")
-    parser.add_argument("--formats", nargs="*", default=list(FORMATS), choices=list(FORMATS))
+    parser.add_argument("--formats", nargs="*", default=list(FUZZERS), choices=list(FUZZERS))
     parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--state", type=Path, default=Path("hostile_files.jsonl"))
     options = parser.parse_args()
@@ -59,7 +66,7 @@ def portion(case: str) -> dict[str, object]:
     name, _, number = case.rpartition("/")
     start, error = time.process_time(), ""
     try:
-        fuzz(name, PORTION, int(number))
+        FUZZERS[name](PORTION, int(number))
     except BaseException as problem:
         if isinstance(problem, KeyboardInterrupt | SystemExit):
             raise

@@ -1,6 +1,7 @@
 """Networks that nobody here wrote: the nine classic ones in the package onnx, whole, on VTA.
 
     python benchmarks/light_networks.py [--only squeezenet] [--scales pow2] [--json light.json]
+    python benchmarks/light_networks.py --only resnet18 --only mobilenet_v2 --scales ort
 
 Each is quantised three ways (powers of two; free scales; what ONNX Runtime's `quantize_static`
 writes by default), compiled, run on fsim and compared bit for bit with the integer executor.
@@ -46,7 +47,8 @@ def measure(name: str, scales: str, config: str) -> dict[str, Any]:
     from vtaops.relax import import_model
 
     clock = Clock()
-    model, data = networks.network(f"light_{name}", count=4)
+    full_name = f"light_{name}" if name in networks.LIGHT else name
+    model, data = networks.network(full_name, count=4)
     if scales == "ort":
         quantized = by_onnxruntime(model, data)
     else:
@@ -250,7 +252,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", action="append", choices=networks.LIGHT, metavar="NETWORK")
+    known = [*networks.LIGHT, *(n for n in networks.NAMES if not n.startswith("light_"))]
+    parser.add_argument("--only", action="append", choices=known, metavar="NETWORK")
     parser.add_argument("--scales", action="append", choices=list(CONFIGS))
     parser.add_argument("--config", help="instead of that of the scales")
     parser.add_argument("--json", type=Path, default=Path("light_networks.json"))

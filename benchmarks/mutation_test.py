@@ -51,7 +51,7 @@ FIELDS = {
     ),
     "iterations": ("iter_out", "iter_in"),
     "micro-op range": ("uop_begin", "uop_end"),
-    "operation": ("alu_op", "use_imm", "reset", "overwrite"),
+    "operation": ("alu_op", "use_imm", "reset", "overwrite", "tiles"),
     "immediate": ("imm",),
     "post-processing": (
         "enable", "use_bias", "use_scale", "round_half", "multiplier", "shift", "zero_point", "low",
@@ -391,6 +391,10 @@ def compiled_programs() -> dict[str, Program]:
             "pynq_ext",
             tiling(oc=16, ic=16, h=3, w=5, inp_tiles=2, padding="skip"),
         ),
+        "max pool with extensions": (
+            vtaops.MaxPool2d(channels=32, height=9, width=11, kernel=3, strides=2, padding=1),
+            "pynq_ext", None,
+        ),
         "gemm with extensions, bias": (gemm(m=5, n=20, k=40, bias=True), "pynq_ext", None),
     }  # fmt: skip
     return {
@@ -412,8 +416,19 @@ def linked_programs() -> dict[str, Program]:
 
 def _bordered_image() -> Program:
     """Two convolutions store side by side in a bordered image, which a third one loads whole."""
-    stored = vtaops.Conv2d(1, 8, 8, 5, 4, padding=1, shift=9, clip=(-128, 127))
-    loaded = vtaops.Conv2d(1, 16, 8, 7, 6, padding=0, shift=9, clip=(-128, 127))
+    stored = vtaops.Conv2d(
+        in_channels=8,
+        out_channels=8,
+        height=5,
+        width=4,
+        kernel=3,
+        padding=1,
+        shift=9,
+        clip=(-128, 127),
+    )
+    loaded = vtaops.Conv2d(
+        in_channels=16, out_channels=8, height=7, width=6, kernel=3, shift=9, clip=(-128, 127)
+    )
     border = {"res": Border(1, 1, 1, 1)}
     first, last = emit(stored, "tiny", borders=border), emit(loaded, "tiny")
     block = first.buffers[2]

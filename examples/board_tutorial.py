@@ -23,7 +23,16 @@ from vtaops.runtime import Fsim, LoadedProgram
 from vtaops.runtime.remote import RemoteDevice
 
 # The ninth convolution of ResNet-18, as the tutorial on convolution schedules it.
-OP = Conv2d(in_channels=256, out_channels=256, height=14, width=14, kernel=3, padding=1, shift=8)
+OP = Conv2d(
+    in_channels=256,
+    out_channels=256,
+    height=14,
+    width=14,
+    kernel=3,
+    padding=1,
+    shift=8,
+    clip=(0, 127),
+)
 TILING = Tiling(oc=128, ic=16, h=7, w=14, oc_threads=2)
 
 

@@ -8,7 +8,16 @@ Prints where each unit spends its time, and writes an interactive page of both s
 from vtaops import Conv2d, Tiling, compile
 from vtaops.report import interactive, write_text
 
-op = Conv2d(in_channels=256, out_channels=256, height=14, width=14, kernel=3, padding=1, shift=8)
+op = Conv2d(
+    in_channels=256,
+    out_channels=256,
+    height=14,
+    width=14,
+    kernel=3,
+    padding=1,
+    shift=8,
+    clip=(0, 127),
+)
 timelines = {}
 for threads in (1, 2):
     program = compile(op, "pynq", Tiling(oc=128, ic=16, h=7, w=14, oc_threads=threads))

@@ -41,7 +41,8 @@ def resnet18(
         bias = rng.integers(-2000, 2000, channels).astype(np.int32)
         # Sums of independent products grow with the root of their number; the shift takes it back.
         shift = round(math.log2(37 * math.sqrt(weights[0].size)))
-        parameters |= {"padding": kernel // 2, "shift": shift, "rounding": "half_up"}
+        ending = {"shift": shift, "clip": (0, 127), "rounding": "half_up"}
+        parameters = {"padding": kernel // 2, **ending, **parameters}
         return ops.conv2d(x, weights, bias=bias, **parameters)
 
     x = convolve(image, 64, 7, strides=2)

@@ -11,7 +11,16 @@ from vtaops.reference import evaluate
 from vtaops.runtime.fsim import Fsim
 
 # The ninth convolution of ResNet-18.
-op = Conv2d(in_channels=256, out_channels=256, height=14, width=14, kernel=3, padding=1, shift=8)
+op = Conv2d(
+    in_channels=256,
+    out_channels=256,
+    height=14,
+    width=14,
+    kernel=3,
+    padding=1,
+    shift=8,
+    clip=(0, 127),
+)
 config = HardwareConfig.load("pynq")
 
 print("=== the computation on packed tensors")

@@ -14,9 +14,10 @@ PACKAGE = Path(vtaops.__file__).parent
 # A room may import the rooms before it in its row (and the rows it lists), never the other way.
 ALLOWED = {
     "errors": set(),
+    "names": {"errors"},
     "_data": set(),
     "cache": set(),
-    "config": {"errors", "_data"},
+    "config": {"names", "errors", "_data"},
     "capabilities": {"config", "errors"},
     "alu": {"capabilities"},
     "isa": {"alu", "config", "errors"},
@@ -38,6 +39,7 @@ ALLOWED = {
         "_data",
     },
     "ops": {
+        "names",
         "program",
         "alu",
         "shapes",
@@ -55,7 +57,16 @@ ALLOWED = {
     "lessons": {"cpu", "cuda", "kernels", "errors"},
     "fallback": {"cpu", "cuda", "kernels", "ops", "shapes", "program", "isa", "config", "errors"},
     "lowering": {"schedule", "ops", "program", "isa", "layout", "views", "config", "errors"},
-    "compiler": {"lowering", "capabilities", "schedule", "ops", "program", "config", "errors"},
+    "compiler": {
+        "lowering",
+        "capabilities",
+        "schedule",
+        "ops",
+        "views",
+        "program",
+        "config",
+        "errors",
+    },
     "metaschedule": {"compiler", "program", "config", "errors"},
     "tuner": {"compiler", "capabilities", "schedule", "ops", "config", "cache", "errors"},
     "network": {
@@ -89,10 +100,11 @@ ALLOWED = {
         "errors",
     },
     "reference": {"ops", "shapes", "program", "views", "config", "errors"},
-    "workloads": {"schedule", "ops", "errors"},
+    "workloads": {"schedule", "ops", "names", "errors"},
     "onnx_files": {"errors"},
     "quantization": {"onnx_files", "errors"},
     "relax": {"graph", "quantization", "onnx_files", "errors"},
+    "farm": {"rpc", "runtime", "program", "config", "errors"},
     "report": {"model", "program", "isa", "config", "errors"},
     "rpc": {"board", "runtime", "program", "config", "errors"},
     "selftest": {
@@ -108,6 +120,7 @@ ALLOWED = {
         "errors",
     },
     "session": {
+        "names",
         "shapes",
         "fallback",
         "capabilities",
@@ -225,7 +238,7 @@ def python(code):
 
 def test_programs_run_where_tvm_is_not_installed(tmp_path):
     file = tmp_path / "gemm.vta"
-    vtaops.compile(vtaops.Gemm(2, 8, 8, shift=0), "tiny").save(file)
+    vtaops.compile(vtaops.Gemm(m=2, n=8, k=8, shift=0), "tiny").save(file)
     code = f"""
 import sys
 sys.modules["tvm"] = sys.modules["tvm_ffi"] = None  # importing them fails

@@ -127,11 +127,15 @@ def test_an_alu_of_one_row_is_respected():
     with pytest.raises(DeviceError, match="an ALU for tiles of several rows"):
         around(config=config).run(Fsim(config, capabilities=lacking), *data)
     with pytest.raises(UnsupportedError, match="tiles of one row"):
-        vtaops.compile(Conv2d(1, 8, 8, 4, 4), config, capabilities=CHISEL)
+        vtaops.compile(
+            Conv2d(in_channels=8, out_channels=8, height=4, width=4, kernel=3, padding=1),
+            config,
+            capabilities=CHISEL,
+        )
 
 
 def test_a_bias_of_a_smaller_last_tile_is_loaded_without_padding():
-    op = Conv2d(1, 8, 24, 4, 4, kernel=1, padding=0, bias=True)
+    op = Conv2d(in_channels=8, out_channels=24, height=4, width=4, kernel=1, bias=True)
     check(op, TINY, Tiling(oc=16, ic=8, h=2, w=4), 1, PORTABLE)
 
 
@@ -143,7 +147,7 @@ def test_short_shifts_are_portable(shift):
 
 @pytest.mark.usefixtures("loaded_anyway")
 def test_fewer_micro_ops_split_a_program():
-    op = Conv2d(1, 16, 16, 9, 9, kernel=5, padding=2)
+    op = Conv2d(in_channels=16, out_channels=16, height=9, width=9, kernel=5, padding=2)
     small = replace(FULL, name="small", micro_ops=64)
     hardware = HardwareConfig.load("pynq")
     whole = vtaops.compile(op, hardware, capabilities=FULL)
@@ -218,13 +222,24 @@ def test_a_separate_output_memory_holds_what_the_alu_wrote():
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_compile_and_run(name):
-    op = Conv2d(1, 20, 20, 7, 7, bias=True, shift=20, residual=True, residual_shift=17)
+    op = Conv2d(
+        in_channels=20,
+        out_channels=20,
+        height=7,
+        width=7,
+        kernel=3,
+        padding=1,
+        bias=True,
+        shift=20,
+        residual=True,
+        residual_shift=17,
+    )
     hardware = HardwareConfig.load("pynq")
     check(op, hardware, default_tiling(op, hardware), 3, name)
 
 
 def test_the_target_decides_unless_told_otherwise():
-    multiply = Elementwise("multiply", (40,))
+    multiply = Elementwise(function="multiply", shape=(40,))
     with pytest.raises(UnsupportedError, match=r"needs 'mul', which hls-2020 lacks.*full, fsim"):
         vtaops.compile(multiply, "pynq")
     vtaops.compile(multiply, "pynq", capabilities="full").verify(FULL)
@@ -246,7 +261,7 @@ def test_sessions_compile_for_their_device():
     ):
         session.multiply(x, x)
     with Session(Fsim("pynq", capabilities=PORTABLE), fallback="cpu") as session:
-        expected = evaluate(Elementwise("multiply", (40,)), [x, x])
+        expected = evaluate(Elementwise(function="multiply", shape=(40,)), [x, x])
         assert (session.multiply(x, x) == expected).all()
         (placement,) = session.placements
         assert placement.where == "cpu"

@@ -20,6 +20,7 @@ from vtaops.isa import (
     Load,
     MicroOp,
     Opcode,
+    Pool,
     Post,
     Store,
     Unit,
@@ -101,6 +102,7 @@ def test_units_of_the_golden_program():
 def test_constants_of_the_isa():
     assert {o.name: o.value for o in Opcode} == {
         "LOAD": 0, "STORE": 1, "GEMM": 2, "FINISH": 3, "ALU": 4, "POST": 5, "DEPTHWISE": 6,
+        "POOL": 7,
     }  # fmt: skip
     assert {m.name: m.value for m in Memory} == {
         "UOP": 0, "WGT": 1, "INP": 2, "ACC": 3, "OUT": 4, "ACC_8BIT": 5, "POST": 6,
@@ -304,9 +306,21 @@ def test_a_product_of_windows_is_a_gemm_with_another_opcode():
         alone.decode(5)
 
 
+def test_a_pool_has_the_fields_of_a_gemm_up_to_the_weights():
+    loops = {"uop_end": 2, "iter_out": 3, "iter_in": 4, "dst_factor_in": 1, "src_factor_in": 2}
+    encoding = Encoding.of(EXTENDED)
+    word = encoding.encode(Pool(**loops, tiles=3, overwrite=1))
+    assert word == encoding.encode(Gemm(**loops)) | 0b101 | 3 << 108 | 1 << 110
+    assert encoding.decode(word) == Pool(**loops, tiles=3, overwrite=1)
+    text = "POOL      uop 0..2 loops 3x4 dst +0,+1 src +0,+2 tiles 3 overwrite"
+    assert disassemble(Pool(**loops, tiles=3, overwrite=1)) == text
+    assert disassemble(Pool(**loops, tiles=1)).endswith("tiles 1")
+
+
 @pytest.mark.parametrize(
     ("instruction", "message"),
     [
+        (Pool(tiles=1), "POOL is no instruction of the configuration 'pynq'"),
         (Depthwise(), "DEPTHWISE is no instruction of the configuration 'pynq'"),
         (Gemm(overwrite=1), "GEMM field overwrite .* lacks the extension 'overwrite'"),
         (Post(), r"POST is no instruction of the configuration 'pynq', whose extensions are \(\)"),
@@ -319,7 +333,7 @@ def test_plain_hardware_has_no_extensions(instruction, message):
     with pytest.raises(EncodingError, match=message):
         plain.encode_all([instruction])
     word = Encoding.of(EXTENDED).encode(Load(memory=Memory.POST))
-    for foreign in (5, 6, word):
+    for foreign in (5, 6, 7, word):
         with pytest.raises(EncodingError):
             plain.decode(foreign)
 
@@ -501,7 +515,7 @@ def test_layout_table_lists_every_field_once(config):
     text = layout_table(config)
     sections = text.split("### ")[1:]
     added = [cls.__name__ for cls in Encoding.of(config).instructions[len(INSTRUCTIONS) :]]
-    assert added == (["Post", "Depthwise"] if config.name == "pynq_ext" else [])
+    assert added == (["Post", "Depthwise", "Pool"] if config.name == "pynq_ext" else [])
     expected = ["Load", "Store", "Gemm", "Finish", "Alu", *added, "MicroOp"]
     assert [s.split("\n")[0] for s in sections] == expected
     for section, (cls, slots) in zip(sections, Encoding.of(config).slots.items(), strict=True):

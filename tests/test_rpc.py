@@ -2,15 +2,11 @@
 
 import os
 import signal
-import socket
-import subprocess
-import sys
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
 import tvm
-from helpers.boards import ARRAYS, CONFIG, EXPECTED, OP, bit_file
+from helpers.boards import ARRAYS, CONFIG, EXPECTED, OP, bit_file, free_port, serving_rpc
 from helpers.tsim_support import needs_tools
 
 import vtaops
@@ -20,27 +16,9 @@ from vtaops.reference import random_arguments
 from vtaops.rpc import RpcSession, connect
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
-
-
-@contextmanager
-def serving(device, *options):
-    command = [sys.executable, "-m", "vtaops.rpc", "--device", device, "--port", str(free_port())]
-    command += options
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
-        try:
-            yield int(process.stdout.readline().rpartition(":")[2])
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-
-
 @pytest.fixture(scope="module")
 def virtual():
-    with serving("virtual") as port:
+    with serving_rpc("virtual") as port:
         yield port
 
 
@@ -75,7 +53,7 @@ def test_a_network_sends_its_weights_once_and_survives_its_server():
     model = vtaops.compile_model(graph, "pynq")
     weights = sum(array.nbytes for array in model.regions[0].parameters.values())
     images = [rng.integers(-128, 128, (1, 16, 12, 12)).astype(np.int8) for _ in range(3)]
-    with serving("fsim") as port, connect("127.0.0.1", port, "pynq") as remote:
+    with serving_rpc("fsim") as port, connect("127.0.0.1", port, "pynq") as remote:
         expected = [model.reference(image) for image in images]
         assert np.array_equal(model.run(images[0], session=remote), expected[0])
         assert remote.sent_bytes > weights
@@ -104,12 +82,12 @@ def test_refusals(virtual, tmp_path):
         (tmp_path / "vta.bit").write_bytes(bit_file().to_bytes())
         remote.program_fpga(tmp_path / "vta.bit")
         with pytest.raises(ConfigError, match="compiled for"):
-            remote.load(vtaops.compile(vtaops.Gemm(1, 8, 8), "tiny"))
+            remote.load(vtaops.compile(vtaops.Gemm(m=1, n=8, k=8), "tiny"))
     with pytest.raises(DeviceError, match="no RPC server"):
         connect("127.0.0.1", free_port())
 
 
-def test_a_crashed_session_leaves_the_server_serving(virtual):
+def test_a_crashed_session_leaves_the_server_serving_rpc(virtual):
     remote = connect("127.0.0.1", virtual)
     os.kill(remote.info["pid"], signal.SIGKILL)
     with pytest.raises(DeviceError, match=r"TVM's RPC failed in stats"):
@@ -119,7 +97,7 @@ def test_a_crashed_session_leaves_the_server_serving(virtual):
 
 
 def test_simulators_are_served_too():
-    with serving("fsim") as port, connect("127.0.0.1", port, CONFIG) as remote:
+    with serving_rpc("fsim") as port, connect("127.0.0.1", port, CONFIG) as remote:
         run = remote.load(vtaops.compile(OP, CONFIG))
         assert np.array_equal(run(*ARRAYS), EXPECTED)
         assert remote.stats() == vtaops.compile(OP, CONFIG).stats()
@@ -131,7 +109,7 @@ def test_simulators_are_served_too():
 def test_cycles_over_rpc(virtual):
     op = vtaops.Gemm(m=2, n=16, k=16, shift=0)
     arrays = random_arguments(op, np.random.default_rng(1))
-    with serving("tsim") as port, connect("127.0.0.1", port, CONFIG) as remote:
+    with serving_rpc("tsim") as port, connect("127.0.0.1", port, CONFIG) as remote:
         remote.load(vtaops.compile(op, CONFIG))(*arrays)
         with vtaops.Session("tsim", CONFIG) as local:
             local.run(op, *arrays)
@@ -152,7 +130,7 @@ def test_a_tracker_hands_out_the_board(tmp_path):
     tracker = Tracker("127.0.0.1", free_port(), port_end=65535, silent=True)
     try:
         options = ("--tracker", f"127.0.0.1:{tracker.port}", "--key", "pynq")
-        with serving("virtual", *options):
+        with serving_rpc("virtual", *options):
             client = tvm.rpc.connect_tracker("127.0.0.1", tracker.port)
             for _ in range(2):  # it registers again after a session
                 with RpcSession(client.request("pynq", session_timeout=60), CONFIG) as remote:

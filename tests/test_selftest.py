@@ -27,7 +27,9 @@ def test_a_device_like_upstreams_simulator_passes(config):
 
 def test_padding_that_no_row_stands_beside_runs_there():
     """Tiles in the padding alone, at both ends of the image and of the rows."""
-    op = Conv2d(1, 5, 7, 2, 3, kernel=3, padding=(7, 6, 5, 8), shift=3)
+    op = Conv2d(
+        in_channels=5, out_channels=7, height=2, width=3, kernel=3, padding=(7, 6, 5, 8), shift=3
+    )
     arrays = random_arguments(op, np.random.default_rng(2))
     with Session(UpstreamSimulator("tiny")) as session:
         assert np.array_equal(session.run(op, *arrays), evaluate(op, arrays))

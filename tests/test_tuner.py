@@ -13,7 +13,7 @@ from vtaops.schedule.candidates import _divisions, candidates, cycle_bound, dram
 from vtaops.workloads import WORKLOADS
 
 CONFIG = HardwareConfig.load("pynq")
-OP = Conv2d(in_channels=32, out_channels=48, height=9, width=10)
+OP = Conv2d(in_channels=32, out_channels=48, height=9, width=10, kernel=3, padding=1)
 
 
 @pytest.fixture(autouse=True)
@@ -108,7 +108,9 @@ def test_shipped_tilings_of_resnet18_beat_the_published_cycles():
     "op",
     [
         OP,
-        Conv2d(in_channels=32, out_channels=64, height=12, width=12, strides=2),
+        Conv2d(
+            in_channels=32, out_channels=64, height=12, width=12, kernel=3, strides=2, padding=1
+        ),
         Gemm(m=12, n=100, k=80),
     ],
     ids=["conv", "strided", "gemm"],
@@ -141,5 +143,7 @@ def test_counts_over_pieces_equal_naive_loops():
 
 def test_long_tensors_find_their_tiling_at_once():
     """Ten million elements: the choice is as good as that of a tenth, in pieces of like size."""
-    long, short = (vtaops.Elementwise("add", (size,)) for size in (10_000_000, 1_000_000))
+    long, short = (
+        vtaops.Elementwise(function="add", shape=(size,)) for size in (10_000_000, 1_000_000)
+    )
     assert abs(default_tiling(long, CONFIG).h - default_tiling(short, CONFIG).h) < 50

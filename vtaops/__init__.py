@@ -2,17 +2,21 @@
 
 The names of ``__init__.pyi`` are the public interface. They are imported on first use, so that
 ``vtaops.isa``, ``vtaops.program`` and ``vtaops.runtime`` work where TVM is not installed (on a
-board), and importing the package costs nothing.
+board), and importing the package costs nothing. The logger ``vtaops`` tells at the level INFO what
+takes long: compilations, searches for tilings, builds of models.
 """
 
 from __future__ import annotations
 
 import ast
+import logging
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 __version__ = "0.1.0"
+
+logging.getLogger("vtaops").addHandler(logging.NullHandler())  # speaks where the user asks it to
 
 
 def _read_exports() -> dict[str, str]:
@@ -40,4 +44,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_EXPORTS})
+    return sorted({*_EXPORTS, *(name for name in globals() if name.startswith("__"))})

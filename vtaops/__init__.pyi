@@ -13,6 +13,7 @@ from vtaops import schedule as schedule
 from vtaops.compiler import build as build
 from vtaops.compiler import compile as compile
 from vtaops.config import HardwareConfig as HardwareConfig
+from vtaops.errors import ArgumentError as ArgumentError
 from vtaops.errors import ConfigError as ConfigError
 from vtaops.errors import DeadlockError as DeadlockError
 from vtaops.errors import DeviceError as DeviceError
@@ -52,6 +53,7 @@ from vtaops.session import dense as dense
 from vtaops.session import depthwise_conv2d as depthwise_conv2d
 from vtaops.session import gemm as gemm
 from vtaops.session import global_avg_pool2d as global_avg_pool2d
+from vtaops.session import matmul as matmul
 from vtaops.session import max_pool2d as max_pool2d
 from vtaops.session import maximum as maximum
 from vtaops.session import minimum as minimum
@@ -61,5 +63,6 @@ from vtaops.session import requantize as requantize
 from vtaops.session import shift_left as shift_left
 from vtaops.session import shift_right as shift_right
 from vtaops.session import sub as sub
+from vtaops.session import subtract as subtract
 
 __version__: str

@@ -6,16 +6,19 @@ returns.
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
+from time import perf_counter
 
 import tvm
 
 from vtaops.capabilities import PRESETS, Capabilities, Feature, find, of_target
 from vtaops.config import POST_ROWS, HardwareConfig
-from vtaops.errors import ScheduleError, ShapeError, UnsupportedError
+from vtaops.errors import ScheduleError, ShapeError, UnsupportedError, VTAError
 from vtaops.lowering import Border, Capacity, Fragment, LoweringOptions, flatten, link, whole
 from vtaops.lowering import emit as emit_module
 from vtaops.lowering.options import ONE_TILE_EACH
@@ -25,6 +28,9 @@ from vtaops.program import Buffer, OperatorRecord, Program, Role
 from vtaops.schedule import Tiling, default_tiling
 from vtaops.schedule.arguments import packed_arguments
 from vtaops.schedule.checks import check as check_schedule
+from vtaops.views import Windows
+
+_log = logging.getLogger(__name__)
 
 ADDRESSES = 1 << 32
 """Bytes of DRAM that instructions can name."""
@@ -71,11 +77,15 @@ def compile(
         If the compiler has produced a wrong program: a defect of vtaops.
     """
     check_arguments(op, tiling)
+    begin = perf_counter()
     able = _capabilities(config, capabilities)
     fragment = emit(op, config, tiling, capabilities=able)
     program = link([whole(fragment)], fragment.buffers, {"capabilities": able.name})
     if verify:
         program.verify(able)
+    seconds = perf_counter() - begin
+    level = logging.INFO if verify else logging.DEBUG  # a search compiles many and verifies none
+    _log.log(level, "compiled %s: %d instructions in %.2f s", op.summary, len(program), seconds)
     return program
 
 
@@ -113,7 +123,7 @@ def emit(
     chosen = tiling or default_tiling(op, hardware)
     record = OperatorRecord(
         kind=type(op).__name__,
-        parameters=asdict(op),  # type: ignore[call-overload]
+        parameters=asdict(op),
         tiling=asdict(chosen),
         macs=op.macs,
     )
@@ -148,7 +158,9 @@ def build(
         The configuration that its tiles are made for.
     buffers : sequence of Buffer, optional
         How the host sees each argument, in order: with a layout, `Program.run` packs and unpacks.
-        By default arguments are packed tensors, as declared.
+        By default arguments are packed tensors, as declared. For the schedule of an operator,
+        ``op.buffers(config)``; weights that are packed as windows (extension ``depthwise``) are
+        declared tap by tap.
     capacity : Capacity
         Tiles of each operand that a virtual thread holds at once; a load whose tile is still there
         is left out.
@@ -179,6 +191,8 @@ def build(
     given = declared if buffers is None else _checked_buffers(tuple(buffers), declared)
     try:
         flat = flatten(module)
+    except VTAError:
+        raise
     except (RuntimeError, TypeError, ValueError) as error:
         raise ScheduleError(f"TVM cannot lower the schedule: {str(error).strip()}") from error
     options = LoweringOptions(capacity, able.micro_op_depth(hardware))
@@ -204,10 +218,13 @@ def _checked_buffers(given: tuple[Buffer, ...], declared: tuple[Buffer, ...]) ->
         names = ", ".join(buffer.name for buffer in declared)
         raise ShapeError(f"{len(given)} buffers given; the function has {len(declared)}: {names}")
     for own, wanted in zip(given, declared, strict=True):
-        if (own.packed_shape, own.dtype) != (wanted.packed_shape, wanted.dtype):
+        shape, takes = _declared_shape(own), wanted.packed_shape
+        # Operators without axes are declared on a row of tiles.
+        row = len(takes) == 3 and (math.prod(takes), takes[-1]) == (math.prod(shape), shape[-1])
+        if (takes != shape and not row) or own.dtype != wanted.dtype:
             raise ShapeError(
-                f"buffer {own.name} is {own.dtype}{list(own.packed_shape)} when packed; the "
-                f"function takes {wanted.dtype}{list(wanted.packed_shape)} for {wanted.name}"
+                f"buffer {own.name} is {own.dtype}{list(shape)} when packed; the "
+                f"function takes {wanted.dtype}{list(takes)} for {wanted.name}"
             )
         if (own.role is Role.OUTPUT) != (wanted.role is Role.OUTPUT):
             raise ShapeError(
@@ -217,6 +234,13 @@ def _checked_buffers(given: tuple[Buffer, ...], declared: tuple[Buffer, ...]) ->
     return tuple(
         replace(own, name=wanted.name) for own, wanted in zip(given, declared, strict=True)
     )
+
+
+def _declared_shape(buffer: Buffer) -> tuple[int, ...]:
+    """Return the shape that te knows: weights of windows are declared tap by tap."""
+    if not isinstance(buffer.layout.view, Windows):
+        return buffer.packed_shape
+    return *buffer.packed_shape[:3], buffer.shape[3], *buffer.packed_shape[4:]
 
 
 def _hardware(config: HardwareConfig | str | Path) -> HardwareConfig:
@@ -238,7 +262,9 @@ def check_arguments(op: Operator, tiling: Tiling | None) -> None:
         Naming what was given.
     """
     if not isinstance(op, Operator):
-        raise ShapeError(f"the operator is {op!r}; give a description such as vtaops.Gemm(m=1)")
+        raise ShapeError(
+            f"the operator is {op!r}; give a description such as vtaops.Gemm(m=1, n=8, k=8)"
+        )
     if not isinstance(tiling, Tiling | None):
         raise ScheduleError(f"the tiling is {tiling!r}; give a vtaops.Tiling")
     _check_sizes(op)

@@ -12,11 +12,13 @@ import json
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from vtaops._data import data_directory
 from vtaops.errors import ConfigError
+from vtaops.names import suggestion
 
 ISA_VERSION = "0.0.2"
 """Version of the instruction set that vtaops encodes (3-bit memory and ALU opcodes)."""
@@ -43,6 +45,7 @@ EXTENSIONS = {
     "post": "what is written to the output memory is scaled, rounded and clipped on the way",
     "overwrite": "a GEMM may overwrite its accumulators, so that no pass resets them",
     "depthwise": "a product of windows of three tiles, for convolutions of few channels a group",
+    "pool": "the greatest of up to three neighbouring input tiles in a step, for maximum pools",
 }
 """What our hardware can have beyond upstream's instruction set, by the names that the key
 EXTENSIONS lists: docs/isa.md describes each."""
@@ -51,7 +54,8 @@ POST_ROWS = 32
 """Rows of post-processing parameters, each for the channels of a tile: a bias and a scale tile."""
 
 WINDOW_TILES = 3
-"""Neighbouring input tiles that one step of the extension ``depthwise`` reads."""
+"""Neighbouring input tiles that one step of the extension ``depthwise`` reads, and at most one of
+``pool``."""
 
 WINDOW_PARTS = 4
 """Parts of a weight row: one for each tile of a window, and one that is not used. A step mixes
@@ -137,7 +141,7 @@ _IGNORED_KEYS = frozenset({"HW_FREQ", "HW_CLK_TARGET"})
 """Keys of upstream's historic configurations that have had no effect since 2019."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class HardwareConfig:
     """Parameters of one VTA instance, as in upstream's ``vta_config.json``.
 
@@ -209,9 +213,9 @@ class HardwareConfig:
             directory = data_directory("hw_configs")
             path = directory / f"{source}.json"
             if not path.is_file():
-                known = ", ".join(cls.names())
+                known, hint = ", ".join(cls.names()), suggestion(source, cls.names())
                 raise ConfigError(
-                    f"no hardware configuration {str(source)!r}: give one of {known}, "
+                    f"no hardware configuration {str(source)!r}{hint}: give one of {known}, "
                     f"or the path of an existing .json file"
                 )
         try:
@@ -256,8 +260,9 @@ class HardwareConfig:
             if key in derived and value != derived[key]:
                 raise ConfigError(f"{key} is {value!r}, but the other keys imply {derived[key]}")
             if key not in attributes and key not in derived and key not in _IGNORED_KEYS:
+                hint = suggestion(key, attributes)
                 raise ConfigError(
-                    f"unknown key {key!r} in configuration {name!r}; known keys: "
+                    f"unknown key {key!r} in configuration {name!r}{hint}; known keys: "
                     f"{', '.join(attributes)}"
                 )
         return config
@@ -267,6 +272,39 @@ class HardwareConfig:
         values = {_key(f.name): getattr(self, f.name) for f in fields(self) if f.name != "name"}
         names = values.pop("EXTENSIONS")
         return values | ({"EXTENSIONS": list(names)} if names else {})
+
+    def facts(self) -> dict[str, str]:
+        """Return what people want to know of it: by property, as text."""
+        board = self.board
+        found = {
+            "target": f"{self.target}, {board.clock_mhz} MHz, {board.bus_bits}-bit bus",
+            "bitstream id": self.bitstream_id,
+            "fingerprint": self.fingerprint,
+            "multiply-adds a cycle": str(self.macs_per_cycle),
+        }
+        for pad in (self.uop, self.inp, self.wgt, self.acc, self.out):
+            shape = "x".join(map(str, pad.shape)) or "1"
+            found[f"{pad.memory.name.lower()} scratchpad"] = (
+                f"{pad.depth} elements of {shape} {pad.dtype} ({pad.element_bytes} bytes)"
+            )
+        return found | ({"extensions": ", ".join(self.extensions)} if self.extensions else {})
+
+    def __repr__(self) -> str:
+        depths = "/".join(str(pad.depth) for pad in (self.uop, self.inp, self.wgt, self.acc))
+        added = f", extensions {'+'.join(self.extensions)}" if self.extensions else ""
+        tile = f"{self.batch}x{self.block_in}x{self.block_out}"
+        return (
+            f"<HardwareConfig {self.name}: {self.target} at {self.board.clock_mhz} MHz, tiles of "
+            f"{tile}, uop/inp/wgt/acc of {depths} elements{added}>"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{escape(name)}</th>"
+            f"<td style='text-align:left'>{escape(value)}</td></tr>"
+            for name, value in self.facts().items()
+        )
+        return f"<p><b>{escape(self.name)}</b></p><table>{rows}</table>"
 
     # ----------------------------------------------------------------- geometry
 
@@ -475,7 +513,7 @@ class HardwareConfig:
 
     def _check_packing(self) -> None:
         u, i, w, a = (m.log_depth for m in (self.uop, self.inp, self.wgt, self.acc))
-        rules = (
+        rules: tuple[tuple[int, int, str, str, str], ...] = (
             (37 + 2 * u, 64, f"37 + 2U = 37 + 2*{u}", "GEMM word 0", "LOG_UOP_BUFF_SIZE"),
             (
                 2 * (a + i + w),
@@ -493,6 +531,9 @@ class HardwareConfig:
                 "a buffer size",
             ),
         )
+        if "pool" in self.extensions:
+            text = f"2(A + I) + 3 = 2*({a} + {i}) + 3"
+            rules += ((2 * (a + i) + 3, 64, text, "POOL word 1", "a buffer size"),)
         if "overwrite" in self.extensions:
             end = 37 + 2 * u
             for width in (a, a, i, i, w, w):  # factors that fit into word 0

@@ -1,6 +1,7 @@
 """The exceptions of vtaops: every mistake of a user ends in a subclass of `VTAError`.
 
-A message says what is wrong, the value that was seen, and what would be right.
+A message says what is wrong, the value that was seen, and what would be right. What is wrong with
+values is a `ValueError` too, and with the arguments of a call a `TypeError`.
 """
 
 from __future__ import annotations
@@ -10,27 +11,31 @@ class VTAError(Exception):
     """Base class of all errors raised by vtaops."""
 
 
-class ConfigError(VTAError):
+class ConfigError(VTAError, ValueError):
     """A hardware configuration that cannot exist, or that does not match a program or device."""
 
 
-class ShapeError(VTAError):
+class ShapeError(VTAError, ValueError):
     """An array or operator parameter whose shape, rank, dtype or range is not acceptable."""
 
 
-class UnsupportedError(VTAError):
+class ArgumentError(ShapeError, TypeError):
+    """A call with an argument that does not exist, without one that it needs, or by position."""
+
+
+class UnsupportedError(VTAError, ValueError):
     """An operator or variant that VTA, or the chosen device, cannot execute."""
 
 
-class ModelError(VTAError):
+class ModelError(VTAError, ValueError):
     """A model file, or calibration data for one, that is malformed, missing or not static."""
 
 
-class ScheduleError(VTAError):
+class ScheduleError(VTAError, ValueError):
     """A tiling that the operator or the scratchpads of the configuration do not admit."""
 
 
-class ProgramError(VTAError):
+class ProgramError(VTAError, ValueError):
     """A program, or a program file, that is malformed."""
 
 
@@ -42,7 +47,7 @@ class VerificationError(ProgramError):
     """A program that the verifier rejects: running it could fail or give an arbitrary result."""
 
 
-class StoreError(VTAError):
+class StoreError(VTAError, ValueError):
     """A store of results that is no store, is damaged, or cannot be written."""
 
 

@@ -35,7 +35,7 @@ MICRO_OP_BITS = 32
 
 
 class Opcode(IntEnum):
-    """Operation codes (3 bits); POST and DEPTHWISE exist with the extensions of these names."""
+    """Operation codes (3 bits); those from POST on exist with the extensions of their names."""
 
     LOAD = 0
     STORE = 1
@@ -44,6 +44,7 @@ class Opcode(IntEnum):
     ALU = 4
     POST = 5
     DEPTHWISE = 6
+    POOL = 7
 
 
 class Unit(IntEnum):
@@ -158,7 +159,7 @@ class Store(_MemoryInstruction):
 
 @dataclass(frozen=True, slots=True)
 class _LoopInstruction(Instruction):
-    reset: int = bits(1, "GEMM: write zeros instead of accumulating; ALU: ignored, 0")
+    reset: int = bits(1, "GEMM: write zeros instead of accumulating; others: 0")
     uop_begin: int = bits("U", "first micro-op")
     uop_end: int = bits("U+1", "one past the last micro-op")
     iter_out: int = bits(14, "extent of the outer hardware loop")
@@ -219,6 +220,26 @@ class Alu(_LoopInstruction):
 
 
 @dataclass(frozen=True, slots=True)
+class Pool(_LoopInstruction):
+    """For each iteration and micro-op: ``acc[dst] = max(acc[dst], inp[src], inp[src + 1], ...)``.
+
+    Lane-wise, of `tiles` neighbouring input tiles; int8 to int32. With `overwrite` it writes the
+    greatest of the tiles, whatever was there. Micro-ops are those of GEMM.
+    """
+
+    opcode: ClassVar[Opcode] = Opcode.POOL
+
+    src_factor_out: int = bits("I", "input elements per step of the outer loop")
+    src_factor_in: int = bits("I", "input elements per step of the inner loop")
+    tiles: int = bits(2, "input tiles of a step: 1..3")
+    overwrite: int = bits(1, "the accumulator does not take part")
+
+
+LoopInstruction = Gemm | Alu | Pool
+"""The instructions that run micro-ops in two hardware loops."""
+
+
+@dataclass(frozen=True, slots=True)
 class Finish(Instruction):
     """Tell the host that the program is complete; runs on the compute unit."""
 
@@ -262,14 +283,18 @@ class MicroOp:
     """One step of a GEMM or ALU instruction: the elements it touches before the loop offsets."""
 
     dst: int = bits("A", "accumulator element")
-    src: int = bits("S", "input element (GEMM) or accumulator element (ALU)")
-    wgt: int = bits("W", "weight element; ignored by the ALU")
+    src: int = bits("S", "input element (GEMM, POOL) or accumulator element (ALU)")
+    wgt: int = bits("W", "weight element; ignored but by GEMM")
 
 
 INSTRUCTIONS: tuple[type[Instruction], ...] = (Load, Store, Gemm, Finish, Alu)
 """Upstream's instructions, by opcode."""
 
-EXTENSION_INSTRUCTIONS: dict[str, type[Instruction]] = {"post": Post, "depthwise": Depthwise}
+EXTENSION_INSTRUCTIONS: dict[str, type[Instruction]] = {
+    "post": Post,
+    "depthwise": Depthwise,
+    "pool": Pool,
+}
 """Instructions that exist with an extension."""
 
 
@@ -594,6 +619,10 @@ def disassemble(instruction: Instruction) -> str:
     if isinstance(instruction, Alu):
         operand = f" imm {instruction.imm}" if instruction.use_imm else _src_text(instruction)
         return f"{AluOp(instruction.alu_op).name:<10}{_loops_text(instruction)}{operand}"
+    if isinstance(instruction, Pool):
+        overwrite = " overwrite" if instruction.overwrite else ""
+        operand = f"{_src_text(instruction)} tiles {instruction.tiles}{overwrite}"
+        return f"{'POOL':<10}{_loops_text(instruction)}{operand}"
     if isinstance(instruction, Post):
         return _disassemble_post(instruction)
     return "FINISH"
@@ -635,7 +664,7 @@ def _loops_text(instruction: _LoopInstruction) -> str:
     )
 
 
-def _src_text(instruction: Gemm | Alu) -> str:
+def _src_text(instruction: LoopInstruction) -> str:
     return f" src +{instruction.src_factor_out},+{instruction.src_factor_in}"
 
 

@@ -52,15 +52,28 @@ def load(
         model = _read(Path(source))
     make_static(model, shapes or {})
     _list_inputs_only(model)
+    model = checked(model)
+    _refuse_other_floats(model)
+    return model
+
+
+def checked(model: ModelProto) -> ModelProto:
+    """Return a valid model with its shapes inferred, in an opset that vtaops reads.
+
+    Raises
+    ------
+    ModelError
+        If it is not valid.
+    """
+    onnx = require("onnx")
     try:
         onnx.checker.check_model(model)
         if _opset(model) < OPSET:
             model = onnx.version_converter.convert_version(model, OPSET)
-        model = onnx.shape_inference.infer_shapes(model, data_prop=True)
-    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, RuntimeError) as e:
-        raise ModelError(f"not a valid ONNX model: {_first_line(e)}") from e
-    _refuse_other_floats(model)
-    return model
+        inferred: ModelProto = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    except Exception as error:  # the C++ below raises what it likes
+        raise ModelError(f"not a valid ONNX model: {_first_line(error)}") from error
+    return inferred
 
 
 def require(package: str) -> Any:
@@ -118,6 +131,15 @@ def input_shapes(model: ModelProto) -> dict[str, tuple[int, ...]]:
     }
 
 
+def input_dtypes(model: ModelProto) -> dict[str, np.dtype[Any]]:
+    """Return the dtypes of the inputs by name."""
+    onnx = require("onnx")
+    return {
+        value.name: onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        for value in graph_inputs(model)
+    }
+
+
 def shape_text(value: ValueInfoProto) -> str:
     """Return a shape with its symbolic dimensions by name: (N, 3, 224, 224)."""
     dims = value.type.tensor_type.shape.dim
@@ -125,9 +147,21 @@ def shape_text(value: ValueInfoProto) -> str:
 
 
 def initializers(model: ModelProto) -> Arrays:
-    """Return the constant tensors of the graph by name."""
+    """Return the constant tensors of the graph by name.
+
+    Raises
+    ------
+    ModelError
+        If one of them holds more than its shape, or less.
+    """
     onnx = require("onnx")
-    return {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
+    found = {}
+    for tensor in model.graph.initializer:
+        try:
+            found[tensor.name] = onnx.numpy_helper.to_array(tensor)
+        except (TypeError, ValueError, NotImplementedError) as error:
+            raise ModelError(f"the tensor {tensor.name!r} is malformed: {error}") from error
+    return found
 
 
 def replace_initializer(model: ModelProto, name: str, value: np.ndarray[Any, Any]) -> None:
@@ -217,6 +251,9 @@ def _other_floats(model: ModelProto) -> Iterator[tuple[str, int]]:
 
 
 def _refuse_other_floats(model: ModelProto) -> None:
+    for value in model.graph.input:
+        if not value.type.tensor_type.elem_type:
+            raise UnsupportedError(f"input {value.name!r} is no tensor")
     types = require("onnx").TensorProto
     names = {types.FLOAT16: "float16", types.BFLOAT16: "bfloat16", types.DOUBLE: "float64"}
     for name, kind in _other_floats(model):

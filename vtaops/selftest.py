@@ -133,7 +133,7 @@ def planned_checks(
         for immediate in (True, False):
             name = f"ALU {op.name} with {'an immediate' if immediate else 'a tile'}"
             planned.append((name, partial(_alu, device, op, immediate, rng)))
-    plain = (Gemm(m=16, n=64, k=64, shift=4), Gemm(m=3, n=17, k=40))
+    plain = (Gemm(m=16, n=64, k=64, shift=4, clip=(0, 127)), Gemm(m=3, n=17, k=40, clip=(0, 127)))
     named: list[tuple[str, Operator]] = [(gemm.summary, gemm) for gemm in plain]
     named += [(w.name, w.op) for w in WORKLOADS.values() if layers and _fits(w.name)]
     drawn = _random_operators(np.random.default_rng(seed), operators)
@@ -252,7 +252,7 @@ def _random_operators(rng: np.random.Generator, count: int) -> Iterator[tuple[in
         small = [int(v) for v in rng.integers(1, 48, 3)]
         shift = int(rng.integers(0, 12))
         if index % 2:
-            yield index, Gemm(m=small[0], n=small[1], k=small[2], shift=shift)
+            yield index, Gemm(m=small[0], n=small[1], k=small[2], shift=shift, clip=(0, 127))
             continue
         kernel = int(rng.integers(1, 4))
         yield (
@@ -266,6 +266,7 @@ def _random_operators(rng: np.random.Generator, count: int) -> Iterator[tuple[in
                 strides=int(rng.integers(1, 3)),
                 padding=int(rng.integers(0, 2)),
                 shift=shift,
+                clip=(0, 127),
             ),
         )
 

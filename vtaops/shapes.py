@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from vtaops.errors import ShapeError
 
 Pair = int | tuple[int, int]
 """(height, width); one integer stands for both."""
 
-Padding = int | tuple[int, int] | tuple[int, int, int, int]
-"""One integer for all sides, (height, width), or (top, left, bottom, right)."""
+Sides = tuple[int, int, int, int]
+"""(top, left, bottom, right)."""
+
+Padding = int | tuple[int, int] | Sides | Literal["same", "valid"]
+"""One integer for all sides, (height, width), or (top, left, bottom, right); "same" for a result of
+the image's size (strides of 1; the odd one at the bottom and the right), "valid" for none."""
 
 SIDES = ("padding_top", "padding_left", "padding_bottom", "padding_right")
 
@@ -27,7 +33,7 @@ def as_pair(name: str, value: object) -> tuple[int, int]:
     raise ShapeError(f"{name} is {value!r}; give one integer or (height, width)")
 
 
-def four_sides(padding: object) -> tuple[int, int, int, int]:
+def four_sides(padding: object) -> Sides:
     """Return padding as (top, left, bottom, right).
 
     Raises
@@ -45,6 +51,35 @@ def four_sides(padding: object) -> tuple[int, int, int, int]:
     raise ShapeError(
         f"padding is {padding!r}; give one integer, (height, width) or (top, left, bottom, right)"
     )
+
+
+def resolve_padding(padding: object, extent: tuple[int, int], strides: tuple[int, int]) -> Sides:
+    """Return the padding of a window as (top, left, bottom, right).
+
+    Parameters
+    ----------
+    padding : Padding
+        As users write it.
+    extent : (int, int)
+        Pixels that the window spans (height, width), dilation included.
+    strides : (int, int)
+        Its steps.
+
+    Raises
+    ------
+    ShapeError
+        If it is nothing of that, or "same" for a window with strides.
+    """
+    if not isinstance(padding, str):
+        return four_sides(padding)
+    if padding == "valid":
+        return 0, 0, 0, 0
+    if padding != "same":
+        raise ShapeError(f"padding is {padding!r}; as a word it is 'same' or 'valid'")
+    if strides != (1, 1):
+        raise ShapeError(f"padding 'same' needs strides of 1; they are {strides}")
+    high, wide = extent[0] - 1, extent[1] - 1
+    return high // 2, wide // 2, high - high // 2, wide - wide // 2
 
 
 LONGEST_AXIS = 1 << 20

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
+from time import perf_counter
 from typing import Any, Literal
 
 from vtaops.cache import cache_directory
@@ -30,10 +32,12 @@ from vtaops.schedule.candidates import ranked
 
 Effort = Literal["fast", "thorough"]
 
+_log = logging.getLogger(__name__)
+
 COMPILED = {"fast": 12, "thorough": 48}
 """Tilings that are compiled and timed."""
 
-TUNER_VERSION = 1
+TUNER_VERSION = 2
 """Results of another version are not used."""
 
 SHIPPED = Path(__file__).parent / "schedule" / "tuned.json"
@@ -69,6 +73,7 @@ def tune(
     *,
     use_cache: bool = True,
     capabilities: Capabilities | None = None,
+    progress: Callable[[Tuned], None] | None = None,
 ) -> Tuned:
     """Return the best tiling of an operator.
 
@@ -84,6 +89,8 @@ def tune(
         Whether to look for a result of an earlier search, and to keep this one.
     capabilities : Capabilities, optional
         What the device can execute; by default what the target of the configuration can.
+    progress : callable, optional
+        Called with the best so far after each of the ``COMPILED[effort]`` tilings.
 
     Raises
     ------
@@ -93,8 +100,16 @@ def tune(
     if use_cache:
         known = recall(op, config, effort)
         if known is not None:
+            _log.info("tiling of %s: %d cycles, from %s", op.summary, known.cycles, known.source)
             return known
-    *_, best = search(op, config, effort, capabilities)
+    begin = perf_counter()
+    for best in search(op, config, effort, capabilities):
+        if progress is not None:
+            progress(best)
+    _log.info(
+        "tiling of %s: %d cycles, the best of %d compiled in %.1f s",
+        op.summary, best.cycles, best.compiled, perf_counter() - begin,
+    )  # fmt: skip
     if use_cache:
         keep(op, config, effort, best)
     return best
@@ -131,7 +146,7 @@ def tuning_key(op: Operator, config: HardwareConfig) -> str:
     """Return the text that identifies a search: operator, configuration, bus, version."""
     stated = {
         f.name: getattr(op, f.name)
-        for f in fields(op)  # type: ignore[arg-type]
+        for f in fields(op)
         if getattr(op, f.name) != f.default  # so that a new parameter changes no key
     }
     return json.dumps(

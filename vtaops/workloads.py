@@ -8,8 +8,10 @@ VTA tutorials.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypedDict
 
 from vtaops.errors import ShapeError
+from vtaops.names import suggestion
 from vtaops.ops import (
     AvgPool2d,
     Conv2d,
@@ -44,6 +46,19 @@ class Workload:
     tiling: Tiling | None = None
 
 
+RELU = (0, 127)
+"""The clip that every convolution of these networks ends with."""
+
+
+class _Size(TypedDict):
+    height: int
+    width: int
+
+
+def _square(size: int) -> _Size:
+    return {"height": size, "width": size}
+
+
 # name: size, in channels, out channels, kernel, padding, stride, occurrences in the network
 _RESNET18 = {
     "C1": (224, 3, 64, 7, 3, 2, 1),
@@ -65,27 +80,34 @@ def _resnet18(name: str) -> Workload:
     op = Conv2d(
         in_channels=in_channels,
         out_channels=out_channels,
-        height=size,
-        width=size,
+        **_square(size),
         kernel=kernel,
-        padding=padding,
         strides=stride,
+        padding=padding,
+        clip=RELU,
         fold_columns=in_channels == 3,
     )
     return Workload(f"resnet18.{name}", op, occurrences)
 
 
+# What stands around the convolutions, and C2 with the residual that a block ends with.
 _RESNET18_REST = (
-    Workload("resnet.maxpool", MaxPool2d(1, 64, 112, 112, kernel=3, strides=2, padding=1)),
     Workload(
-        "resnet.C2+add",
-        Conv2d(1, 64, 64, 56, 56, residual=True),
+        "resnet18-rest.maxpool",
+        MaxPool2d(channels=64, **_square(112), kernel=3, strides=2, padding=1),
+    ),
+    Workload(
+        "resnet18-rest.C2+add",
+        Conv2d(in_channels=64, out_channels=64, **_square(56), kernel=3, padding=1, clip=RELU,
+               residual=True),
         occurrences=2,
     ),
-    Workload("resnet.add", Elementwise("add", (1, 64, 56, 56), clip=(0, 127))),
-    Workload("resnet.avgpool", AvgPool2d(1, 512, 7, 7, kernel=7, strides=1, padding=0)),
-    Workload("resnet.dense", Gemm(m=1, n=1000, k=512, bias=True, clip=(-128, 127))),
-)
+    Workload(
+        "resnet18-rest.add", Elementwise(function="add", shape=(1, 64, 56, 56), clip=RELU)
+    ),
+    Workload("resnet18-rest.avgpool", AvgPool2d(channels=512, **_square(7), kernel=7, strides=1)),
+    Workload("resnet18-rest.dense", Gemm(m=1, n=1000, k=512, bias=True)),
+)  # fmt: skip
 
 # name: input size, in channels, out channels; kernel 4, stride 2, padding 1
 _DCGAN = {"CT1": (4, 1024, 512), "CT2": (8, 512, 256), "CT3": (16, 256, 128)}
@@ -93,7 +115,15 @@ _DCGAN = {"CT1": (4, 1024, 512), "CT2": (8, 512, 256), "CT3": (16, 256, 128)}
 
 def _dcgan(name: str) -> Workload:
     size, in_channels, out_channels = _DCGAN[name]
-    op = Conv2dTranspose(1, in_channels, out_channels, size, size, kernel=4, strides=2, padding=1)
+    op = Conv2dTranspose(
+        in_channels=in_channels,
+        out_channels=out_channels,
+        **_square(size),
+        kernel=4,
+        strides=2,
+        padding=1,
+        clip=RELU,
+    )
     return Workload(f"dcgan.{name}", op)
 
 
@@ -117,35 +147,46 @@ def _mobilenet(name: str, depthwise: bool) -> Workload:
     op = Conv2d(
         in_channels=channels,
         out_channels=channels,
-        height=size,
-        width=size,
+        **_square(size),
+        kernel=3,
         strides=stride,
+        padding=1,
         groups=channels if depthwise else channels // 16,
-        clip=(0, 127),
+        clip=RELU,
     )
     network = "mobilenet" if depthwise else "mobilenet-grouped"
     return Workload(f"{network}.{name}", op, occurrences)
 
 
 _MOBILENET_FIRST = Workload(
-    "mobilenet.C1", Conv2d(1, 3, 32, 224, 224, strides=2, fold_columns=True)
-)
+    "mobilenet.C1",
+    Conv2d(in_channels=3, out_channels=32, **_square(224), kernel=3, strides=2, padding=1,
+           clip=RELU, fold_columns=True),
+)  # fmt: skip
 
 _LENET5 = (
-    Workload("lenet5.C1", Conv2d(1, 1, 6, 28, 28, kernel=5, padding=2, fold_columns=True)),
-    Workload("lenet5.S2", AvgPool2d(1, 6, 28, 28, kernel=2, strides=2, padding=0)),
-    Workload("lenet5.C3", Conv2d(1, 6, 16, 14, 14, kernel=5, padding=0, fold_columns=True)),
-    Workload("lenet5.S4", AvgPool2d(1, 16, 10, 10, kernel=2, strides=2, padding=0)),
-    Workload("lenet5.C5", Gemm(m=1, n=120, k=400, bias=True)),
-    Workload("lenet5.F6", Gemm(m=1, n=84, k=120, bias=True)),
-    Workload("lenet5.output", Gemm(m=1, n=10, k=84, bias=True, clip=(-128, 127))),
-)
+    Workload(
+        "lenet5.C1",
+        Conv2d(in_channels=1, out_channels=6, **_square(28), kernel=5, padding=2, clip=RELU,
+               fold_columns=True),
+    ),
+    Workload("lenet5.S2", AvgPool2d(channels=6, **_square(28), kernel=2)),
+    Workload(
+        "lenet5.C3",
+        Conv2d(in_channels=6, out_channels=16, **_square(14), kernel=5, clip=RELU,
+               fold_columns=True),
+    ),
+    Workload("lenet5.S4", AvgPool2d(channels=16, **_square(10), kernel=2)),
+    Workload("lenet5.C5", Gemm(m=1, n=120, k=400, bias=True, clip=RELU)),
+    Workload("lenet5.F6", Gemm(m=1, n=84, k=120, bias=True, clip=RELU)),
+    Workload("lenet5.output", Gemm(m=1, n=10, k=84, bias=True)),
+)  # fmt: skip
 
 
 _TUTORIALS = (
     Workload(
         "tutorial.convolution_opt",
-        Conv2d(),
+        Conv2d(in_channels=256, out_channels=256, **_square(14), kernel=3, padding=1, clip=RELU),
         tiling=Tiling(oc=128, ic=16, h=7, w=14, oc_threads=2),
     ),
     Workload(
@@ -155,7 +196,7 @@ _TUTORIALS = (
     ),
     Workload(
         "tutorial.matrix_multiply_opt",
-        Gemm(m=1, n=1024, k=1024),
+        Gemm(m=1, n=1024, k=1024, clip=RELU),
         tiling=Tiling(oc=256, ic=256),
     ),
 )
@@ -185,5 +226,6 @@ def find(name: str) -> Workload:
         If there is none; the message lists the names.
     """
     if name not in WORKLOADS:
-        raise ShapeError(f"no layer {name!r}; known layers: {', '.join(WORKLOADS)}")
+        hint = suggestion(name, WORKLOADS)
+        raise ShapeError(f"no layer {name!r}{hint}; known layers: {', '.join(WORKLOADS)}")
     return WORKLOADS[name]

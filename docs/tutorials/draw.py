@@ -122,7 +122,9 @@ def dataflow():
 
 def latency_hiding():
     """Draw one and two virtual threads of the same convolution, cycle by cycle."""
-    op = Conv2d(in_channels=64, out_channels=64)
+    op = Conv2d(
+        in_channels=64, out_channels=64, height=14, width=14, kernel=3, padding=1, clip=(0, 127)
+    )
     tilings = {
         "one thread": Tiling(oc=64, ic=16, h=7, w=14),
         "two virtual threads": Tiling(oc=32, ic=16, h=7, w=14, oc_threads=2),

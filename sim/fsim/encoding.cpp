@@ -8,8 +8,8 @@ namespace fsim {
 
 namespace {
 
-constexpr const char* kClasses[] = {"Load", "Store", "Gemm",     "Finish",
-                                    "Alu",  "Post",  "Depthwise"};
+constexpr const char* kClasses[] = {"Load", "Store", "Gemm",      "Finish",
+                                    "Alu",  "Post",  "Depthwise", "Pool"};
 constexpr int64_t kOpcodes = std::size(kClasses);
 constexpr int64_t kAluOps = static_cast<int64_t>(kLastAluOp) + 1;
 
@@ -43,6 +43,7 @@ const std::map<std::string, int64_t Instruction::*> kMembers = {
     {"alu_op", &Instruction::alu_op},
     {"use_imm", &Instruction::use_imm},
     {"imm", &Instruction::imm},
+    {"tiles", &Instruction::tiles},
     {"enable", &Instruction::enable},
     {"use_bias", &Instruction::use_bias},
     {"use_scale", &Instruction::use_scale},

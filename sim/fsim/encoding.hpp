@@ -12,7 +12,7 @@
 
 namespace fsim {
 
-enum class Opcode { Load, Store, Gemm, Finish, Alu, Post, Depthwise };
+enum class Opcode { Load, Store, Gemm, Finish, Alu, Post, Depthwise, Pool };
 enum class Memory { Uop, Wgt, Inp, Acc, Out, Acc8Bit, Post };
 enum class AluOp { Min, Max, Add, Shr, Mul };
 constexpr AluOp kLastAluOp = AluOp::Mul;
@@ -31,11 +31,11 @@ struct Instruction {
   // LOAD, STORE
   int64_t memory = 0, sram_base = 0, dram_base = 0, y_size = 0, x_size = 0, x_stride = 0;
   int64_t y_pad_top = 0, y_pad_bottom = 0, x_pad_left = 0, x_pad_right = 0;
-  // GEMM, ALU
+  // GEMM, ALU, POOL
   int64_t reset = 0, uop_begin = 0, uop_end = 0, iter_out = 0, iter_in = 0;
   int64_t dst_factor_out = 0, dst_factor_in = 0, src_factor_out = 0, src_factor_in = 0;
   int64_t wgt_factor_out = 0, wgt_factor_in = 0, overwrite = 0;
-  int64_t alu_op = 0, use_imm = 0, imm = 0;
+  int64_t alu_op = 0, use_imm = 0, imm = 0, tiles = 0;
   // POST
   int64_t enable = 0, use_bias = 0, use_scale = 0, round_half = 0, multiplier = 0, shift = 0;
   int64_t zero_point = 0, low = 0, high = 0, row = 0, row_factor_out = 0, row_factor_in = 0;
@@ -84,8 +84,8 @@ class Encoding {
 
   Field opcode_{};
   int64_t memories_ = 6;  // that exist
-  std::vector<Field> fields_[7];  // by opcode; none of an instruction that does not exist
-  Field choice_[7] = {};          // the memory of a LOAD or STORE, the operation of an ALU
+  std::vector<Field> fields_[8];  // by opcode; none of an instruction that does not exist
+  Field choice_[8] = {};          // the memory of a LOAD or STORE, the operation of an ALU
   MicroOpField dst_{}, src_{}, wgt_{};
 };
 

@@ -140,6 +140,7 @@ void Executor::execute(const Instruction& in, Deadline& deadline) {
     case Opcode::Gemm:
     case Opcode::Depthwise: return gemm(in, deadline);
     case Opcode::Alu: return alu(in, deadline);
+    case Opcode::Pool: return pool(in, deadline);
     case Opcode::Post: post_ = in; return;
     case Opcode::Finish: post_ = Instruction{}; return;
   }
@@ -507,6 +508,33 @@ void Executor::overwrite(const Instruction& in, GemmNest nest, Deadline& deadlin
       deadline.check();
     }
   }
+}
+
+void Executor::pool(const Instruction& in, Deadline& deadline) {
+  if (in.tiles == 0) throw Fault("{0}: takes no input tile; tiles must be 1..3");
+  if (iterations(in) == 0) return;
+  const MicroOp* const uops = micro_ops(in);
+  require_in_bounds(in, uops, {&MicroOp::dst, "accumulator", "ACC", geometry_.acc_depth,
+                               in.dst_factor_out, in.dst_factor_in});
+  require_in_bounds(in, uops, {&MicroOp::src, "input", "INP", geometry_.inp_depth,
+                               in.src_factor_out, in.src_factor_in, in.tiles - 1});
+  check_rows(in);
+  GemmNest nest;
+  nest.acc = sram_.acc.get();
+  nest.inp = reinterpret_cast<const uint8_t*>(sram_.plain_inp.data());
+  nest.batch = geometry_.batch;
+  nest.block = geometry_.block;
+  nest.uops = uops;
+  nest.uop_count = micro_op_count(in);
+  nest.outer.dst = in.dst_factor_out;
+  nest.inner.dst = in.dst_factor_in;
+  nest.outer.src = in.src_factor_out;
+  nest.inner.src = in.src_factor_in;
+  nest.window_tiles = in.tiles;
+  nest.overwrite = in.overwrite;
+  run_slices(in, nest, kernels_.pool, deadline);
+  write_output(in, uops);
+  counters.alu_counter += iterations(in);
 }
 
 void Executor::alu(const Instruction& in, Deadline& deadline) {

@@ -66,6 +66,7 @@ class Executor {
   void require_in_bounds(const Instruction& in, const MicroOp* uops, const Index& index) const;
   bool repeats_accumulators(const Instruction& in, const MicroOp* uops);
   void overwrite(const Instruction& in, GemmNest nest, Deadline& deadline);
+  void pool(const Instruction& in, Deadline& deadline);
   void group_by_weight(const MicroOp* uops, std::size_t count, GemmNest& nest);
   void pair_twins(const MicroOp* grouped);
   template <class Nest, class Kernel>

@@ -16,6 +16,7 @@ struct Geometry {
   std::size_t post_rows = 0;  // of post-processing parameters; 0: the device has none
   std::size_t window_tiles = 0;  // input elements of a window; 0: the device has no windows
   std::size_t window_channels = 0;  // channels that a window mixes
+  std::size_t pools = 0;            // 1: the device has POOL
 
   std::size_t lanes() const { return batch * block; }          // of input, accumulator and output
   std::size_t weight_lanes() const { return block * block; }

@@ -27,7 +27,7 @@ struct Run {
   std::ptrdiff_t twin_wgt = 0, twin_dst = 0;  // 0 weights: no twin
 };
 
-// A GEMM instruction, or a slice of its loops.
+// A GEMM or POOL instruction, or a slice of its loops.
 struct GemmNest {
   int32_t* acc = nullptr;       // the scratchpads
   const uint8_t* inp = nullptr;
@@ -40,9 +40,9 @@ struct GemmNest {
   const MicroOp* grouped = nullptr;  // the same in runs of equal weight; not used by a reset
   const Run* runs = nullptr;
   std::size_t run_count = 0;
-  // Of a product of windows alone, whose inp and wgt point to lanes as they lie in DRAM:
+  // Of a product of windows and of POOL, whose inp and wgt point to lanes as they lie in DRAM:
   std::size_t window_tiles = 0, window_channels = 0;
-  bool overwrite = false;  // the sums begin at zero
+  bool overwrite = false;  // what was in the accumulator does not count
 };
 
 // An ALU instruction, or a slice of its loops.
@@ -74,6 +74,7 @@ struct Kernels {
 
   void (*gemm)(const GemmNest& nest);   // updates commute: in any order
   void (*depthwise)(const GemmNest& nest);  // in the order of the ISA
+  void (*pool)(const GemmNest& nest);       // in the order of the ISA
   void (*reset)(const GemmNest& nest);  // zeros to every dst
   void (*alu)(const AluNest& nest);     // in the order of the ISA
 };

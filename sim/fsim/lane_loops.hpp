@@ -180,6 +180,30 @@ FSIM_TARGET inline void depthwise(const GemmNest& nest) {
   });
 }
 
+// --------------------------------------------------------------------------- maxima (POOL)
+
+FSIM_TARGET inline void pool(const GemmNest& nest) {
+  const std::size_t lanes = nest.batch * nest.block;
+  const int8_t* const inp = reinterpret_cast<const int8_t*>(nest.inp);
+  for (std::size_t o = 0; o < nest.outer.extent; ++o) {
+    for (std::size_t i = 0; i < nest.inner.extent; ++i) {
+      for (std::size_t u = 0; u < nest.uop_count; ++u) {
+        const MicroOp& uop = nest.uops[u];
+        const std::size_t d = nest.first_dst + o * nest.outer.dst + i * nest.inner.dst + uop.dst;
+        const std::size_t s = nest.first_src + o * nest.outer.src + i * nest.inner.src + uop.src;
+        int32_t* __restrict const acc = nest.acc + d * lanes;
+        const int8_t* __restrict x = inp + s * lanes;
+        if (nest.overwrite) {
+          for (std::size_t k = 0; k < lanes; ++k) acc[k] = x[k];
+        }
+        for (std::size_t t = 0; t < nest.window_tiles; ++t, x += lanes) {
+          for (std::size_t k = 0; k < lanes; ++k) acc[k] = std::max<int32_t>(acc[k], x[k]);
+        }
+      }
+    }
+  }
+}
+
 // ------------------------------------------------------------------- the parts of Kernels
 
 // Input lanes, each converted to T.
@@ -196,6 +220,7 @@ inline Kernels lane_kernels(const char* name) {
   kernels.widen = widen;
   kernels.narrow = narrow;
   kernels.depthwise = depthwise;
+  kernels.pool = pool;
   kernels.reset = reset;
   kernels.alu = alu;
   return kernels;

@@ -49,6 +49,7 @@ fsim::Geometry geometry_of(const nb::dict& values) {
   geometry.post_rows = get("post_rows");
   geometry.window_tiles = get("window_tiles");
   geometry.window_channels = get("window_channels");
+  geometry.pools = get("pools");
   return geometry;
 }
 

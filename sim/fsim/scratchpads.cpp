@@ -32,7 +32,7 @@ Scratchpads::Scratchpads(const Geometry& geometry, const Kernels& kernels)
       inp(allocate<uint8_t>(geometry.inp_depth * kernels.inp_bytes, kernels.inp_zero)),
       wgt(allocate<uint8_t>(geometry.wgt_depth * kernels.wgt_bytes, 0)),
       acc(allocate<int32_t>(geometry.acc_depth * geometry.lanes(), 0)),
-      plain_inp(geometry.window_tiles ? geometry.inp_depth * geometry.lanes() : 0),
+      plain_inp(geometry.window_tiles || geometry.pools ? geometry.inp_depth * geometry.lanes() : 0),
       plain_wgt(geometry.window_tiles ? geometry.wgt_depth * geometry.weight_lanes() : 0),
       geometry_(geometry) {}
 
@@ -43,12 +43,12 @@ void Scratchpads::randomise(std::mt19937_64& random, const Encoding& encoding,
   std::vector<int8_t> lanes(geometry_.inp_depth * geometry_.lanes());
   fill_random(lanes.data(), lanes.size(), random);
   kernels.pack_inp(inp.get(), lanes.data(), lanes.size());
-  if (geometry_.window_tiles) plain_inp = lanes;
+  if (!plain_inp.empty()) plain_inp = lanes;
 
   lanes.resize(geometry_.wgt_depth * geometry_.weight_lanes());
   fill_random(lanes.data(), lanes.size(), random);
   kernels.pack_wgt(wgt.get(), lanes.data(), lanes.size());
-  if (geometry_.window_tiles) plain_wgt = lanes;
+  if (!plain_wgt.empty()) plain_wgt = lanes;
 
   const std::size_t acc_bytes = geometry_.acc_depth * geometry_.lanes() * sizeof(int32_t);
   fill_random(acc.get(), acc_bytes, random);

@@ -68,6 +68,7 @@ module compute_decode
         case (loop.opcode)
             OP_GEMM, OP_ALU: next.kind = loops ? KIND_LOOP : KIND_OTHER;
             OP_DEPTHWISE:    next.kind = HAS_DEPTHWISE != 0 && loops ? KIND_LOOP : KIND_OTHER;
+            OP_POOL:         next.kind = HAS_POOL != 0 && loops ? KIND_LOOP : KIND_OTHER;
             OP_LOAD:         next.kind = load.x_size != '0 ? KIND_LOAD : KIND_OTHER;
             default:         next.kind = KIND_OTHER;
         endcase

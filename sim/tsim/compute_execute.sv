@@ -85,6 +85,15 @@ module compute_execute
     window_inputs operand (.tiles(inp_tiles), .windows(s[3].windows), .inputs);
     gemm_core core (.clk, .enable(gemm_enable), .inp(inputs), .wgt(wgt_tile), .sums);
 
+    // The same of POOL: the greatest of some input tiles, known in ALIGN.
+    logic [INP_BITS-1:0] greatest;
+    logic [GEMM_STAGES-2:0] pool_enable;
+    for (genvar i = 0; i < GEMM_STAGES - 1; i++) begin : g_pool_enable
+        assign pool_enable[i] = v[3+i] && s[3+i].pools;
+    end
+    window_max pooling (
+        .clk, .enable(pool_enable), .tiles(inp_tiles), .count(s[3].tiles), .greatest);
+
     // READ: read the accumulator, learn which of the three slots before will write it.
     wire writes_next = v[EXECUTE] && s[EXECUTE].writes;
     wire writes_acc  = v[LAST] && s[LAST].writes;
@@ -100,8 +109,8 @@ module compute_execute
         if (writes_acc) retired <= tile;
     end
 
-    // EXECUTE: accumulate or ALU. The second operand of the ALU is the immediate, or the
-    // accumulator of the slot before.
+    // EXECUTE: accumulate or ALU. The second operand of the ALU is the immediate, the accumulator
+    // of the slot before, or the greatest of some input tiles.
     logic [ACC_BITS-1:0] second;
     logic [OUT_SLOTS*ACC_BITS-1:0] registered, expanded;
     wire [ACC_WIDTH-1:0] imm = ACC_WIDTH'($signed(s[ALIGN].imm));
@@ -109,6 +118,10 @@ module compute_execute
     always_ff @(posedge clk) begin
         if (v[EXECUTE] && s[EXECUTE].reads_src) second <= acc_old;
         else if (v[ALIGN] && s[ALIGN].is_alu && s[ALIGN].use_imm) second <= {ACC_LANES{imm}};
+        else if (HAS_POOL != 0 && v[ALIGN] && s[ALIGN].pools)
+            for (int l = 0; l < ACC_LANES; l++)
+                second[l*ACC_WIDTH +: ACC_WIDTH] <=
+                    ACC_WIDTH'($signed(greatest[l*INP_WIDTH +: INP_WIDTH]));
     end
     vector_alu alu_lanes (
         .clk, .enable(writes_next), .clear(s[EXECUTE].reset && !s[EXECUTE].is_alu),

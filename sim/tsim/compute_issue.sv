@@ -1,5 +1,5 @@
 // Compute unit, S0 (issue): turns the current instruction into slots, one per cycle: each iteration of
-// a GEMM or ALU instruction is one (two where the ALU takes a tensor operand: the first reads the
+// a GEMM, ALU or POOL instruction is one (two where the ALU takes a tensor operand: the first reads the
 // source tile, the second the destination); every other instruction is a single slot that carries
 // its tokens.
 //
@@ -31,13 +31,16 @@ module compute_issue
     /* verilator lint_off UNUSEDSIGNAL */
     gemm_t gemm;
     alu_t  alu;
+    pool_t pool;
     /* verilator lint_on UNUSEDSIGNAL */
     assign gemm = current.insn;
     assign alu  = current.insn;
+    assign pool = current.insn;
 
     logic second_half, last_iteration;
     wire loops         = current_valid && current.kind == KIND_LOOP;
     wire is_alu        = gemm.opcode == OP_ALU;
+    wire pools         = HAS_POOL != 0 && gemm.opcode == OP_POOL;
     wire two_slots     = is_alu && !alu.use_imm;
     wire ends_micro_op = !two_slots || second_half;
     wire leaves        = issue_valid && issue_ready;
@@ -59,14 +62,18 @@ module compute_issue
         slot.data       = loops;
         slot.reads_src  = loops && two_slots && !second_half;
         slot.writes     = loops && !slot.reads_src;
-        slot.gemm       = loops && !is_alu && !gemm.reset;
+        slot.gemm       = loops && !is_alu && !pools && !gemm.reset;
         slot.windows    = HAS_DEPTHWISE != 0 && gemm.opcode == OP_DEPTHWISE;
-        slot.is_alu     = is_alu;
+        slot.pools      = loops && pools;
+        slot.tiles      = pool.tiles;
+        slot.is_alu     = is_alu || pools;
         slot.reset      = gemm.reset;
-        slot.overwrite  = HAS_OVERWRITE != 0 && slot.gemm && current.insn[OVERWRITE_BIT];
-        slot.use_imm    = alu.use_imm;
+        slot.overwrite  = HAS_OVERWRITE != 0 && slot.gemm && current.insn[OVERWRITE_BIT]
+                          || slot.pools && pool.overwrite;
+        slot.use_imm    = is_alu && alu.use_imm;
         slot.multiplies = slot.writes && is_alu && alu.alu_op == ALU_MUL;
-        slot.alu_op     = is_alu ? alu.alu_op : ALU_ADD;
+        slot.alu_op     = is_alu ? alu.alu_op
+                        : slot.pools && !pool.overwrite ? ALU_MAX : ALU_ADD;
         slot.imm        = alu.imm;
         slot.last       = ends_current;
         slot.push_prev  = gemm.push_prev;

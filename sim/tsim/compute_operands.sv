@@ -37,7 +37,7 @@ module compute_operands
     assign issue_ready = out_ready;
     assign moves       = occupied[1] && out_ready;
     assign out_valid   = occupied[2];
-    assign tiles_en    = out_valid && out_slot.gemm;
+    assign tiles_en    = out_valid && (out_slot.gemm || out_slot.pools);
 
     scratchpad #(.MEMORY(MEM_UOP), .WIDTH(UOP_BITS), .DEPTH(UOP_DEPTH), .PARTS(UOP_PARTS),
                  .SLOTS(UOP_SLOTS)) uop_mem (

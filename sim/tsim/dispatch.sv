@@ -40,6 +40,7 @@ module dispatch
             OP_STORE: target = fields.memory == MEM_OUT ? TO_STORE : NONE;
             OP_GEMM, OP_FINISH: target = TO_COMPUTE;
             OP_DEPTHWISE: target = HAS_DEPTHWISE != 0 ? TO_COMPUTE : NONE;
+            OP_POOL: target = HAS_POOL != 0 ? TO_COMPUTE : NONE;
             OP_POST: target = HAS_POST != 0 ? TO_COMPUTE : NONE;
             OP_ALU: target = alu.alu_op <= ALU_LAST ? TO_COMPUTE : NONE;
             default: target = NONE;

@@ -65,16 +65,18 @@ package stream_pkg;
         logic [INSN_BITS-1:0] insn;
     } command_t;
 
-    // A step of an instruction in the pipeline. `data`, `writes`, `gemm` and `reads_src` are low in
-    // a slot that only carries tokens or FINISH.
+    // A step of an instruction in the pipeline. `data`, `writes`, `gemm`, `pools` and `reads_src` are
+    // low in a slot that only carries tokens or FINISH.
     typedef struct packed {
         logic        data;       // reads an accumulator
         logic        writes;     // writes an accumulator
         logic        gemm;       // is a tile product
         logic        windows;    // of windows of input tiles
+        logic        pools;      // is the greatest of `tiles` input tiles, an operand of the ALU
+        logic [1:0]  tiles;
         logic        is_alu;
         logic        reset;
-        logic        overwrite;  // the sum begins with zero, not with the accumulator
+        logic        overwrite;  // zero takes part, not the accumulator
         logic        reads_src;  // first slot of an ALU micro-op with tensor operand
         logic        use_imm;
         logic        multiplies;

@@ -31,7 +31,7 @@ module window_inputs
             end
         end
     end else begin : g_tile
-        assign inputs = tiles;
-        wire unused_windows = windows;
+        assign inputs = tiles[INP_BITS-1:0];
+        wire unused_windows = ^{windows, tiles};
     end
 endmodule

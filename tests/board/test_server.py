@@ -337,7 +337,7 @@ def test_another_configuration_is_refused_at_connect(server):
     with pytest.raises(ConfigError, match="not 4x8"):
         Session(server.address, "4x8_i8w8a32_15_16_16_18")
     with Session(server.address, CONFIG) as session:
-        other = vtaops.compile(vtaops.Gemm(1, 8, 8), "tiny")
+        other = vtaops.compile(vtaops.Gemm(m=1, n=8, k=8), "tiny")
         with pytest.raises(ConfigError, match="compiled for"):
             other.run(session.device, np.ones((1, 8), np.int8), np.ones((8, 8), np.int8))
 

@@ -2,11 +2,13 @@
 
 import json
 
+import numpy as np
 import pytest
 import typer
 from helpers.pictures import shows_something
 from typer.testing import CliRunner
 
+import vtaops
 from vtaops import ShapeError, cli
 
 runner = CliRunner()
@@ -36,6 +38,26 @@ def test_run_as_json_with_explicit_shape_and_tiling():
     assert report["counters"]["gemm_counter"] == 2 * 6 * 3 * 3
 
 
+def test_run_arrays_from_files(tmp_path):
+    rng = np.random.default_rng(3)
+    shapes = {"x": (1, 5, 6, 7), "w": (9, 5, 3, 3)}
+    arrays = {name: rng.integers(-128, 128, s).astype(np.int8) for name, s in shapes.items()}
+    files = {name: str(tmp_path / f"{name}.npy") for name in (*arrays, "y")}
+    for name, array in arrays.items():
+        np.save(files[name], array)
+    given = "--input", files["x"], "--weights", files["w"], "--output", files["y"]
+    result = call("run", "conv2d", *given, "--padding", "same", "--clip", "0,127")
+    assert result.exit_code == 0, result.output
+    expected = vtaops.conv2d(arrays["x"], arrays["w"], padding=1, clip=(0, 127))
+    np.testing.assert_array_equal(np.load(files["y"]), expected)
+    error = call("run", "gemm", "--input", files["x"], "--weights", files["w"]).exception
+    assert "data has rank 4" in str(error)
+    many = *given, "--weights", files["w"], "--weights", files["w"]
+    assert "takes kernel" in str(call("run", "conv2d", *many).exception)
+    missing = call("run", "gemm", "-m1", "-n1", "-k1", "--input", str(tmp_path)).exception
+    assert "as a .npy array" in str(missing)
+
+
 def test_run_gemm_of_the_tutorial():
     result = call("run", "gemm", "--layer", "tutorial.matrix_multiply", "--json")
     assert json.loads(result.output)["counters"]["wgt_load_nbytes"] == 65536
@@ -52,7 +74,7 @@ def test_run_gemm_of_the_tutorial():
 )
 def test_every_stage_is_shown(stage, text):
     arguments = ["--tiling", "oc=128,ic=16,h=7,w=14,oc_threads=2"]
-    result = call("run", "conv2d", *arguments, "--show", stage)
+    result = call("run", "conv2d", "--layer", "resnet18.C8", *arguments, "--show", stage)
     assert result.exit_code == 0, result.output
     assert text in result.output
 
@@ -78,13 +100,17 @@ def test_lists():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("run conv2d --layer resnet18.C99", "no layer 'resnet18.C99'; known layers: resnet18.C1"),
+        (
+            "run conv2d --layer resnet18.C99",
+            "no layer 'resnet18.C99' (did you mean 'resnet18.C9'?); known layers: resnet18.C1",
+        ),
+        ("run conv2d --height 8", "Conv2d lacks in_channels, out_channels, width, kernel"),
         ("run gemm --layer resnet18.C2", "is a Conv2d, not a Gemm"),
-        ("run conv2d --config pink", "no hardware configuration 'pink'"),
+        ("run conv2d --layer resnet18.C8 --config pink", "no hardware configuration 'pink'"),
         ("run conv2d --kernel three", "write integers separated by commas"),
-        ("run conv2d --tiling oc=nine", "cannot read tiling 'oc=nine'"),
-        ("run conv2d --tiling oc=16,ic=16,depth=3", "cannot read tiling"),
-        ("run conv2d --shift 40", "shift is 40"),
+        ("run conv2d --layer resnet18.C8 --tiling oc=nine", "cannot read tiling 'oc=nine'"),
+        ("run conv2d --layer resnet18.C8 --tiling oc=16,ic=16,depth=3", "cannot read tiling"),
+        ("run gemm -m 1 -n 1 -k 1 --shift 40", "shift is 40"),
         ("disasm /nonexistent.vta", "/nonexistent.vta"),
     ],
 )
@@ -150,7 +176,9 @@ def test_run_any_operator(operator):
         ("MaxPool2d(3)", "it is no call with keywords"),
         ("MaxPool3d(kernel=3)", "there is no operator MaxPool3d"),
         ("MaxPool2d(kernel=open('x'))", "malformed"),
-        ("MaxPool2d(colour=3)", "unexpected keyword"),
+        ("MaxPool2d(colour=3)", "has no keyword 'colour'; it takes batch, channels, height"),
+        ("MaxPool2d(stride=2)", "lacks channels, height, width, kernel; it takes batch, channels"),
+        ("MaxPol2d(kernel=3)", "did you mean 'MaxPool2d'?"),
         ("MaxPool2d(kernel=", "was never closed"),
     ],
 )

@@ -42,7 +42,7 @@ def test_the_call_of_the_readme():
     rng = np.random.default_rng(2)
     x = rng.integers(-128, 128, (1, 256, 14, 14)).astype(np.int8)
     w = rng.integers(-128, 128, (256, 256, 3, 3)).astype(np.int8)
-    y = vtaops.conv2d(x, w, padding=1, shift=8)
+    y = vtaops.conv2d(x, w, padding=1, shift=8, clip=(0, 127))
     padded = np.pad(x.astype(np.int64), ((0, 0), (0, 0), (1, 1), (1, 1)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
     acc = np.einsum("nchwij,ocij->nohw", windows, w.astype(np.int64), optimize=True)

@@ -44,7 +44,7 @@ from vtaops.workloads import Workload
 
 PYNQ = Design(HardwareConfig.load("pynq"))
 TINY = Design(HardwareConfig.load("tiny"))
-SMALL = Conv2d(in_channels=16, out_channels=32, height=6, width=7)
+SMALL = Conv2d(in_channels=16, out_channels=32, height=6, width=7, kernel=3, padding=1)
 PRODUCT = Gemm(m=5, n=64, k=96)
 NETWORK = Network("two", (Workload("conv", SMALL, 2), Workload("gemm", PRODUCT)))
 LATTICE = {
@@ -127,10 +127,21 @@ def test_no_tiling_goes_below_the_bound():
     operators = [
         SMALL,
         PRODUCT,
-        vtaops.MaxPool2d(1, 16, 9, 9, kernel=3, strides=2, padding=1),
-        vtaops.Conv2dTranspose(1, 16, 16, 4, 4, kernel=4, strides=2, padding=1),
-        Conv2d(1, 32, 32, 7, 7, groups=32, clip=(0, 127)),
-        vtaops.Elementwise("add", (1, 16, 9, 9), clip=(0, 127)),
+        vtaops.MaxPool2d(channels=16, height=9, width=9, kernel=3, strides=2, padding=1),
+        vtaops.Conv2dTranspose(
+            in_channels=16, out_channels=16, height=4, width=4, kernel=4, strides=2, padding=1
+        ),
+        Conv2d(
+            in_channels=32,
+            out_channels=32,
+            height=7,
+            width=7,
+            kernel=3,
+            padding=1,
+            groups=32,
+            clip=(0, 127),
+        ),
+        vtaops.Elementwise(function="add", shape=(1, 16, 9, 9), clip=(0, 127)),
     ]
     for design in rng.sample(designs, 6):
         for op in rng.sample(operators, 3):
@@ -164,7 +175,7 @@ def test_a_larger_scratchpad_is_never_worse():
 
 
 def test_a_sweep_counts_occurrences_and_keeps_failures():
-    huge = vtaops.MaxPool2d(channels=16, height=64, width=64, kernel=64, strides=1)
+    huge = vtaops.MaxPool2d(channels=16, height=64, width=64, kernel=64, strides=1, padding=1)
     network = Network("mixed", (Workload("small", SMALL, 3), Workload("huge", huge)))
     with Engine() as engine:
         (mixed,) = sweep([TINY, TINY], network, engine, "default")
@@ -357,6 +368,10 @@ def test_area_is_that_of_the_synthesised_designs():
     windows = area(Design(replace(PYNQ.config, extensions=("depthwise",))))
     assert (windows.dsp, windows.bram) == (pynq.dsp, pynq.bram)
     assert windows.lut - pynq.lut == pytest.approx(1_241, rel=0.02)
+    maxima = area(Design(replace(PYNQ.config, extensions=("pool",))))
+    assert (maxima.dsp, maxima.bram) == (pynq.dsp, pynq.bram)
+    assert maxima.lut - pynq.lut == pytest.approx(1_769, rel=0.05)
+    assert maxima.ff - pynq.ff == pytest.approx(515, rel=0.02)
     assert share(area(Design(HardwareConfig.load("1x32_i8w8a32_15_15_20_17"))), "xc7z020") > 1
 
 

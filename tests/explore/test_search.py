@@ -26,7 +26,7 @@ from vtaops.schedule import default_tiling
 from vtaops.workloads import Workload
 
 PYNQ = Design(HardwareConfig.load("pynq"))
-SMALL = Conv2d(in_channels=16, out_channels=32, height=6, width=7)
+SMALL = Conv2d(in_channels=16, out_channels=32, height=6, width=7, kernel=3, padding=1)
 NETWORK = Network("two", (Workload("conv", SMALL, 2), Workload("gemm", Gemm(m=5, n=64, k=96))))
 SPACE = Space(
     PYNQ,
@@ -149,3 +149,12 @@ def test_a_candidate_may_be_a_text_and_is_never_an_error():
     assert Tiling.parse(default.text) == default
     assert problem.best == (outcome.cycles, default)
     assert isinstance(problem.mutated(default, random.Random(1)), Tiling)
+
+
+def test_programs_that_take_seconds_to_compile_are_not_candidates():
+    large = Conv2d(in_channels=64, out_channels=64, height=56, width=56, kernel=3, padding=1)
+    problem = Problem(large, PYNQ)
+    outcome = problem.evaluate("oc=16,ic=16,h=1,w=2")
+    assert not outcome.legal
+    assert f"{4 * 4 * 56 * 28} steps" in outcome.reason
+    assert problem.verdicts == 1

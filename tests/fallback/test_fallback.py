@@ -29,28 +29,91 @@ def test_random(family, seed):
 @pytest.mark.parametrize(
     "op",
     [
-        Gemm(3, 17, 131072 + 64, shift=0, clip=None),  # accumulators wrap
-        Gemm(40, 17, 131072 + 64, shift=4, clip=None),
-        Conv2d(1, 3, 5, 6, 6, bias=True, multiplier=True, shift=3, clip=None),  # products wrap
-        Conv2d(1, 3, 5, 6, 6, bias=True, multiplier=True, residual=True, rounding="half_up"),
-        Conv2d(1, 3, 8, 9, 9, kernel=5, strides=2, padding=2, fold_columns=True),
-        Conv2dTranspose(1, 3, 5, 4, 3, kernel=2, strides=4, padding=0, output_padding=3),
-        Conv2dTranspose(1, 3, 5, 4, 3, kernel=3, strides=2, padding=(4, 3, 1, 0), bias=True),
-        AvgPool2d(1, 3, 5, 5, kernel=3, strides=1, padding=1, count_include_pad=False),
-        AvgPool2d(
-            2, 3, 4, 41, kernel=2, strides=2, padding=(3, 0, 2, 1), count_include_pad=False,
-            rounding="truncate", clip=(-9, 9),
+        Gemm(m=3, n=17, k=131072 + 64, shift=0, clip=None),  # accumulators wrap
+        Gemm(m=40, n=17, k=131072 + 64, shift=4, clip=None),
+        Conv2d(
+            in_channels=3,
+            out_channels=5,
+            height=6,
+            width=6,
+            kernel=3,
+            padding=1,
+            bias=True,
+            shift=3,
+            clip=None,
+            multiplier=True,
+        ),  # products wrap
+        Conv2d(
+            in_channels=3,
+            out_channels=5,
+            height=6,
+            width=6,
+            kernel=3,
+            padding=1,
+            bias=True,
+            rounding="half_up",
+            multiplier=True,
+            residual=True,
         ),
-        AvgPool2d(1, 2, 70, 70, kernel=70, strides=1, padding=0),
+        Conv2d(
+            in_channels=3,
+            out_channels=8,
+            height=9,
+            width=9,
+            kernel=5,
+            strides=2,
+            padding=2,
+            fold_columns=True,
+        ),
+        Conv2dTranspose(
+            in_channels=3, out_channels=5, height=4, width=3, kernel=2, strides=4, output_padding=3
+        ),
+        Conv2dTranspose(
+            in_channels=3,
+            out_channels=5,
+            height=4,
+            width=3,
+            kernel=3,
+            strides=2,
+            padding=(4, 3, 1, 0),
+            bias=True,
+        ),
+        AvgPool2d(
+            channels=3, height=5, width=5, kernel=3, strides=1, padding=1, count_include_pad=False
+        ),
+        AvgPool2d(
+            batch=2,
+            channels=3,
+            height=4,
+            width=41,
+            kernel=2,
+            padding=(3, 0, 2, 1),
+            count_include_pad=False,
+            rounding="truncate",
+            clip=(-9, 9),
+        ),
+        AvgPool2d(channels=2, height=70, width=70, kernel=70, strides=1),
     ],
     ids=lambda op: op.summary,
-)  # fmt: skip
+)
 def test_corner_cases(op):
     check(op)
 
 
 def test_extreme_values_wrap_as_on_vta():
-    op = Conv2d(1, 4, 4, 3, 3, bias=True, multiplier=True, shift=1, clip=None, rounding="half_up")
+    op = Conv2d(
+        in_channels=4,
+        out_channels=4,
+        height=3,
+        width=3,
+        kernel=3,
+        padding=1,
+        bias=True,
+        shift=1,
+        clip=None,
+        rounding="half_up",
+        multiplier=True,
+    )
     data, kernel = np.full((1, 4, 3, 3), -128, np.int8), np.full((4, 4, 3, 3), -128, np.int8)
     limits = np.array([2**31 - 1, -(2**31), 2**31 - 1, -1], np.int32)
     arrays = [data, kernel, limits, limits[::-1].copy()]
@@ -60,11 +123,11 @@ def test_extreme_values_wrap_as_on_vta():
 def test_arguments_are_checked_as_on_vta():
     x = np.zeros((3, 4), np.int8)
     with pytest.raises(vtaops.ShapeError, match="1 arrays given; the operator takes 2"):
-        fallback.run(Gemm(3, 5, 4), [x])
+        fallback.run(Gemm(m=3, n=5, k=4), [x])
     with pytest.raises(vtaops.ShapeError, match=r"weight has shape \(3, 4\)"):
-        fallback.run(Gemm(3, 5, 4), [x, x])
+        fallback.run(Gemm(m=3, n=5, k=4), [x, x])
     with pytest.raises(vtaops.ShapeError, match="dtype float64"):
-        fallback.run(Gemm(3, 5, 4), [x, np.zeros((5, 4))])
+        fallback.run(Gemm(m=3, n=5, k=4), [x, np.zeros((5, 4))])
 
 
 class EmulatedKernel:

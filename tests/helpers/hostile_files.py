@@ -25,6 +25,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 import vtaops
+from helpers import hostile_onnx
 from helpers.fuzz import INTEGERS, JSON, mutated
 from vtaops import Conv2d, Elementwise, Gemm, HardwareConfig, MaxPool2d, Program, VTAError
 from vtaops import graph as graphs
@@ -157,10 +158,21 @@ def acts(*calls: Callable[[], object]) -> None:
 
 OPERATORS = (
     Gemm(m=3, n=9, k=17, bias=True, rounding="half_up"),
-    Conv2d(1, 3, 5, 6, 6, kernel=3, fold_columns=True),
-    Conv2d(1, 8, 8, 5, 5, groups=4, residual=True),
-    MaxPool2d(channels=9, height=5, width=5, kernel=3, padding=1),
-    Elementwise("add", (5, 7), shift=1),
+    Conv2d(
+        in_channels=3, out_channels=5, height=6, width=6, kernel=3, padding=1, fold_columns=True
+    ),
+    Conv2d(
+        in_channels=8,
+        out_channels=8,
+        height=5,
+        width=5,
+        kernel=3,
+        padding=1,
+        groups=4,
+        residual=True,
+    ),
+    MaxPool2d(channels=9, height=5, width=5, kernel=3, strides=2, padding=1),
+    Elementwise(function="add", shape=(5, 7), shift=1),
 )
 PROGRAMS = [vtaops.compile(op, CONFIG) for op in OPERATORS]
 
@@ -559,4 +571,6 @@ FORMATS = {
     "tuned": Format(damaged(tuned_files()), use_tuned),
     "bit file": Format(bit_files(), use_bit_file),
     "model": Format(models(), use_model),
+    "onnx": Format(hostile_onnx.QUANTISED, hostile_onnx.use_quantised),
+    "float onnx": Format(hostile_onnx.FLOAT, hostile_onnx.use_float),
 }

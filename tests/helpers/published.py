@@ -19,7 +19,15 @@ def conv(i: int, o: int, size: int | tuple[int, int], k=3, s=1, p=None, d=1, g: 
     if p is None:
         p = ((kh - 1) * dh // 2, (kw - 1) * dw // 2)
     return Conv2d(
-        1, i, o, height, width, kernel=(kh, kw), strides=s, padding=p, dilation=(dh, dw), groups=g
+        in_channels=i,
+        out_channels=o,
+        height=height,
+        width=width,
+        kernel=(kh, kw),
+        strides=s,
+        padding=p,
+        dilation=(dh, dw),
+        groups=g,
     )
 
 
@@ -262,7 +270,14 @@ def relatives() -> Iterator[Conv2d]:
 def up(i: int, o: int, size: int, k: int, s: int, p: int = 0, added: int = 0) -> Conv2dTranspose:
     """Return a transposed convolution of a square image."""
     return Conv2dTranspose(
-        1, i, o, size, size, kernel=k, strides=s, padding=p, output_padding=added
+        in_channels=i,
+        out_channels=o,
+        height=size,
+        width=size,
+        kernel=k,
+        strides=s,
+        padding=p,
+        output_padding=added,
     )
 
 

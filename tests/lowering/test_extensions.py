@@ -50,7 +50,14 @@ def test_random_operators(names):
         compiled(ALL[family](rng), replace(TINY, extensions=names))
 
 
-IMAGE = {"in_channels": 32, "out_channels": 48, "height": 9, "width": 11}
+IMAGE = {
+    "in_channels": 32,
+    "out_channels": 48,
+    "height": 9,
+    "width": 11,
+    "kernel": 3,
+    "padding": 1,
+}
 
 
 @pytest.mark.parametrize("padding", ["multiply", "skip"])
@@ -163,7 +170,7 @@ def test_the_limits_of_sums_multipliers_and_shifts():
 )
 def test_what_scales_refuse(parameters, message):
     with pytest.raises(ShapeError, match=message):
-        Conv2d(**{"scales": True, "shift": 0, **parameters})
+        Conv2d(**{**IMAGE, "scales": True, "shift": 0, **parameters})
 
 
 @pytest.mark.parametrize(
@@ -178,9 +185,9 @@ def test_what_scales_refuse(parameters, message):
 )
 def test_what_a_scaled_sum_refuses(parameters, message):
     with pytest.raises(ShapeError, match=message):
-        Elementwise("add", (1, 16, 4, 4), **parameters)
+        Elementwise(function="add", shape=(1, 16, 4, 4), **parameters)
 
 
 def test_scales_need_the_extension():
     with pytest.raises(UnsupportedError, match="no extension 'post'"):
-        vtaops.compile(Gemm(scales=True, shift=0), "pynq")
+        vtaops.compile(Gemm(m=1, n=16, k=16, scales=True, shift=0), "pynq")

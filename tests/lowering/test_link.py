@@ -16,8 +16,20 @@ from vtaops.reference import evaluate
 from vtaops.runtime.fsim import Fsim
 
 SIGNED = (-128, 127)
-FIRST = Conv2d(1, 16, 32, 9, 7, padding=1, shift=10, clip=SIGNED)
-SECOND = Conv2d(1, 32, 16, 9, 7, padding=1, strides=2, shift=11, clip=SIGNED)
+FIRST = Conv2d(
+    in_channels=16, out_channels=32, height=9, width=7, kernel=3, padding=1, shift=10, clip=SIGNED
+)
+SECOND = Conv2d(
+    in_channels=32,
+    out_channels=16,
+    height=9,
+    width=7,
+    kernel=3,
+    strides=2,
+    padding=1,
+    shift=11,
+    clip=SIGNED,
+)
 
 
 def renamed(buffer, name, role=None, **fields):
@@ -75,7 +87,16 @@ def test_linking_changes_no_fragment():
 
 def test_one_fragment_serves_equal_operators():
     """Three times the same convolution, each with weights of its own, in two slots by turns."""
-    op = Conv2d(1, 16, 16, 10, 10, padding=1, shift=10, clip=SIGNED)
+    op = Conv2d(
+        in_channels=16,
+        out_channels=16,
+        height=10,
+        width=10,
+        kernel=3,
+        padding=1,
+        shift=10,
+        clip=SIGNED,
+    )
     fragment = emit(op, "pynq")
     data, kernel, out = fragment.buffers
     slots = [renamed(out, f"slot {i}", Role.SCRATCH, offset=1600 * i) for i in range(2)]
@@ -132,7 +153,9 @@ def framed(fill):
     """A convolution that stores into a bordered image, and two that load it with its border."""
     first = emit(FIRST, "pynq", borders={"res": Border(2, 1, 1, 2)})
     inner = Border(1, 0, 0, 1)  # the second consumer needs less of the border
-    wide = Conv2d(1, 32, 16, 12, 10, padding=0, shift=11, clip=SIGNED)
+    wide = Conv2d(
+        in_channels=32, out_channels=16, height=12, width=10, kernel=3, shift=11, clip=SIGNED
+    )
     less = replace(wide, height=11, width=9)
     consumers = emit(wide, "pynq"), emit(less, "pynq", borders={"data": inner})
     image = renamed(first.buffers[2], "image", Role.SCRATCH, fill=fill)

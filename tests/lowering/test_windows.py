@@ -76,25 +76,30 @@ def test_random_convolutions_of_narrow_groups(name):
 def test_a_row_of_the_kernel_is_a_step(kernel, strides, group, steps):
     """Of three taps; wider rows take windows that overlap by a tap at most."""
     op = Conv2d(
-        in_channels=32, out_channels=32, groups=32 // group, kernel=kernel, strides=strides,
-        height=15, width=15, padding=0,
-    )  # fmt: skip
+        in_channels=32,
+        out_channels=32,
+        height=15,
+        width=15,
+        kernel=kernel,
+        strides=strides,
+        groups=32 // group,
+    )
     tiles = 2 * op.out_size[0] * op.out_size[1]
     assert compiled(op).stats().gemm_counter == steps * tiles
 
 
 def test_other_groups_are_products_of_tiles():
-    shape = {"height": 6, "width": 6, "in_channels": 16, "groups": 16}
+    shape = {"height": 6, "width": 6, "in_channels": 16, "groups": 16, "kernel": 3}
     for other in (
-        Conv2d(**shape, out_channels=32),
-        Conv2d(**shape | {"groups": 2}, out_channels=16),
-        Conv2d(**shape, out_channels=16, kernel=(3, 1), padding=0),
+        Conv2d(**shape, out_channels=32, padding=1),
+        Conv2d(**shape | {"groups": 2}, out_channels=16, padding=1),
+        Conv2d(**shape | {"kernel": (3, 1)}, out_channels=16),
         Conv2d(**shape, out_channels=16, dilation=2, padding=2),
     ):
         assert not any(isinstance(i, Depthwise) for i in compiled(other))
 
 
 def test_a_tiling_cannot_part_a_window():
-    op = Conv2d(in_channels=16, out_channels=16, groups=16, height=6, width=6)
+    op = Conv2d(in_channels=16, out_channels=16, height=6, width=6, kernel=3, padding=1, groups=16)
     with pytest.raises(ScheduleError, match="taps is 'one'; windows of this kernel's rows"):
         vtaops.compile(op, PYNQ, Tiling(oc=16, ic=16, taps="one"))

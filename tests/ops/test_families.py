@@ -51,29 +51,97 @@ def test_random(family, config, seed):
     "op",
     [
         # Windows and tiles that lie in the padding as a whole.
-        MaxPool2d(1, 5, 2, 2, kernel=2, strides=3, padding=(7, 6, 5, 4)),
-        AvgPool2d(1, 5, 2, 2, kernel=2, strides=3, padding=(7, 6, 5, 4)),
+        MaxPool2d(channels=5, height=2, width=2, kernel=2, strides=3, padding=(7, 6, 5, 4)),
+        AvgPool2d(channels=5, height=2, width=2, kernel=2, strides=3, padding=(7, 6, 5, 4)),
         # Overlapping windows in several tiles.
-        MaxPool2d(1, 64, 23, 21, kernel=5, strides=1, padding=2),
+        MaxPool2d(channels=64, height=23, width=21, kernel=5, strides=1, padding=2),
         # A global pool: every accumulator is written by all products.
-        AvgPool2d(1, 70, 7, 7, kernel=7, strides=1, padding=0),
+        AvgPool2d(channels=70, height=7, width=7, kernel=7, strides=1),
         # Phases without any tap, and outputs that the padding reaches.
-        Conv2dTranspose(1, 3, 5, 4, 3, kernel=1, strides=3, padding=0, shift=0, clip=None),
-        Conv2dTranspose(1, 3, 5, 4, 3, kernel=2, strides=4, padding=0, output_padding=3),
-        Conv2dTranspose(1, 3, 5, 4, 3, kernel=7, strides=1, padding=3, bias=True),
-        Conv2dTranspose(1, 3, 5, 4, 3, kernel=6, strides=5, padding=(4, 0, 3, 2)),
+        Conv2dTranspose(
+            in_channels=3,
+            out_channels=5,
+            height=4,
+            width=3,
+            kernel=1,
+            strides=3,
+            shift=0,
+            clip=None,
+        ),
+        Conv2dTranspose(
+            in_channels=3, out_channels=5, height=4, width=3, kernel=2, strides=4, output_padding=3
+        ),
+        Conv2dTranspose(
+            in_channels=3, out_channels=5, height=4, width=3, kernel=7, padding=3, bias=True
+        ),
+        Conv2dTranspose(
+            in_channels=3,
+            out_channels=5,
+            height=4,
+            width=3,
+            kernel=6,
+            strides=5,
+            padding=(4, 0, 3, 2),
+        ),
         # Groups that fill blocks neither of input nor of output channels.
-        Conv2d(1, 34, 51, 6, 6, groups=17),
-        Conv2d(1, 72, 24, 6, 6, groups=3),
-        Conv2d(1, 17, 17, 6, 6, groups=17, residual=True, residual_scale=-128),
-        Conv2d(1, 3, 9, 11, 11, kernel=5, strides=2, padding=(1, 3, 0, 2), fold_columns=True),
+        Conv2d(in_channels=34, out_channels=51, height=6, width=6, kernel=3, padding=1, groups=17),
+        Conv2d(in_channels=72, out_channels=24, height=6, width=6, kernel=3, padding=1, groups=3),
+        Conv2d(
+            in_channels=17,
+            out_channels=17,
+            height=6,
+            width=6,
+            kernel=3,
+            padding=1,
+            groups=17,
+            residual=True,
+            residual_scale=-128,
+        ),
+        Conv2d(
+            in_channels=3,
+            out_channels=9,
+            height=11,
+            width=11,
+            kernel=5,
+            strides=2,
+            padding=(1, 3, 0, 2),
+            fold_columns=True,
+        ),
         # Pixels that sum nothing but padding.
-        Conv2d(1, 3, 5, 4, 4, kernel=1, padding=2, shift=0, clip=None),
-        Conv2d(1, 3, 5, 4, 4, kernel=1, padding=2, shift=3, clip=None),
-        Conv2d(1, 3, 5, 4, 4, kernel=1, padding=2, shift=0, clip=None, residual=True),
-        AvgPool2d(1, 5, 3, 3, kernel=1, strides=1, padding=2, clip=None),
-        Elementwise("sub", (1,), other_scale=127, shift=-15, clip=None),
-        Elementwise("identity", (3, 1, 1), shift=31, rounding="half_up"),
+        Conv2d(
+            in_channels=3,
+            out_channels=5,
+            height=4,
+            width=4,
+            kernel=1,
+            padding=2,
+            shift=0,
+            clip=None,
+        ),
+        Conv2d(
+            in_channels=3,
+            out_channels=5,
+            height=4,
+            width=4,
+            kernel=1,
+            padding=2,
+            shift=3,
+            clip=None,
+        ),
+        Conv2d(
+            in_channels=3,
+            out_channels=5,
+            height=4,
+            width=4,
+            kernel=1,
+            padding=2,
+            shift=0,
+            clip=None,
+            residual=True,
+        ),
+        AvgPool2d(channels=5, height=3, width=3, kernel=1, padding=2, clip=None),
+        Elementwise(function="sub", shape=(1,), other_scale=127, shift=-15, clip=None),
+        Elementwise(function="identity", shape=(3, 1, 1), shift=31, rounding="half_up"),
     ],
     ids=lambda op: op.summary,
 )
@@ -92,7 +160,15 @@ def stats(op, config="pynq"):
 
 def test_transposed_convolution_multiplies_no_zeros():
     """Each output pixel sums the taps that reach a pixel of the image, and nothing else."""
-    op = Conv2dTranspose(1, 32, 48, 5, 7, kernel=(3, 5), strides=(2, 3), padding=(1, 0, 0, 2))
+    op = Conv2dTranspose(
+        in_channels=32,
+        out_channels=48,
+        height=5,
+        width=7,
+        kernel=(3, 5),
+        strides=(2, 3),
+        padding=(1, 0, 0, 2),
+    )
     rows = sum(
         (y + 1 - dy) % 2 == 0 and 0 <= (y + 1 - dy) // 2 < 5
         for y in range(op.out_size[0])
@@ -110,21 +186,29 @@ def test_transposed_convolution_multiplies_no_zeros():
 
 
 def test_first_layer_takes_at_most_a_third_of_the_products():
-    plain = Conv2d(1, 3, 64, 56, 56, kernel=7, strides=2, padding=3)
+    plain = Conv2d(
+        in_channels=3, out_channels=64, height=56, width=56, kernel=7, strides=2, padding=3
+    )
     folded = plain.folded_if_shorter(HardwareConfig.load("pynq"))
     assert folded.fold_columns
     assert stats(folded).gemm_counter * 3 <= stats(plain).gemm_counter
-    assert not Conv2d(1, 64, 64, 9, 9).folded_if_shorter(HardwareConfig.load("pynq")).fold_columns
+    assert (
+        not Conv2d(in_channels=64, out_channels=64, height=9, width=9, kernel=3, padding=1)
+        .folded_if_shorter(HardwareConfig.load("pynq"))
+        .fold_columns
+    )
 
 
 def test_depthwise_costs_one_product_for_each_tap_and_block():
     for multiplier in (1, 2, 3):
-        op = Conv2d(1, 32, 32 * multiplier, 9, 9, groups=32, padding=0)
+        op = Conv2d(
+            in_channels=32, out_channels=32 * multiplier, height=9, width=9, kernel=3, groups=32
+        )
         assert stats(op).gemm_counter == 9 * 7 * 7 * 2 * multiplier
 
 
 def test_products_with_padding_are_left_out_on_demand():
-    op = Conv2d(1, 32, 32, 7, 7, bias=True)
+    op = Conv2d(in_channels=32, out_channels=32, height=7, width=7, kernel=3, padding=1, bias=True)
     tiling = Tiling(oc=32, ic=16, h=4, w=7, inp_tiles=2)
     config = HardwareConfig.load("pynq")
     all_of_them = vtaops.compile(op, config, tiling).stats().gemm_counter
@@ -137,15 +221,28 @@ def test_products_with_padding_are_left_out_on_demand():
 def test_the_gemm_core_is_the_cheaper_way_to_depthwise():
     """Any size of tile: the ALU widens, multiplies and adds what the GEMM core does at once."""
     for config in CONFIGS:
-        gemm = vtaops.compile(Conv2d(1, 64, 64, 14, 14, groups=64), config)
-        alu = vtaops.compile(DepthwiseConv2dAlu(1, 64, 14, 14), config, capabilities="full")
+        gemm = vtaops.compile(
+            Conv2d(
+                in_channels=64, out_channels=64, height=14, width=14, kernel=3, padding=1, groups=64
+            ),
+            config,
+        )
+        alu = vtaops.compile(
+            DepthwiseConv2dAlu(channels=64, height=14, width=14, kernel=3, padding=1),
+            config,
+            capabilities="full",
+        )
         assert gemm.cycles() * 2 < alu.cycles()
 
 
 def test_residual_moves_only_the_residual():
     """No round trip of the convolution's result, one more product a tile, no more accumulators."""
-    plain = stats(Conv2d(1, 32, 32, 14, 14))
-    fused = stats(Conv2d(1, 32, 32, 14, 14, residual=True))
+    plain = stats(Conv2d(in_channels=32, out_channels=32, height=14, width=14, kernel=3, padding=1))
+    fused = stats(
+        Conv2d(
+            in_channels=32, out_channels=32, height=14, width=14, kernel=3, padding=1, residual=True
+        )
+    )
     pixels = 14 * 14 * 2
     assert fused.inp_load_nbytes - plain.inp_load_nbytes == pixels * 16
     assert fused.out_store_nbytes == plain.out_store_nbytes
@@ -156,12 +253,12 @@ def test_residual_moves_only_the_residual():
 
 def test_sums_need_no_alu():
     for function in ("add", "sub"):
-        found = stats(Elementwise(function, (160,), clip=None))
+        found = stats(Elementwise(function=function, shape=(160,), clip=None))
         assert (found.gemm_counter, found.alu_counter) == (20, 0)
 
 
 def test_padding_of_a_pool_is_neither_loaded_nor_compared():
-    op = MaxPool2d(1, 16, 8, 8, kernel=3, strides=2, padding=1)
+    op = MaxPool2d(channels=16, height=8, width=8, kernel=3, strides=2, padding=1)
     found = stats(op)
     assert found.inp_load_nbytes == 8 * 8 * 16
     real = sum(0 <= 2 * y + dy - 1 < 8 for y in range(4) for dy in range(3)) ** 2
@@ -191,7 +288,9 @@ def test_biased_and_unbiased_rounding_agree():
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 9, 16, 25, 49, 100, 196, 1000])
 def test_average_factor_is_close(count):
-    multiplier, shift = AvgPool2d(1, 1, count, 1, kernel=(count, 1), strides=1, padding=0).factor
+    multiplier, shift = AvgPool2d(
+        channels=1, height=count, width=1, kernel=(count, 1), strides=1
+    ).factor
     assert 1 <= multiplier <= 127
     assert shift >= 0
     error = abs(multiplier * count / 2**shift - 1)
@@ -208,12 +307,20 @@ def test_average_of_constants_is_the_constant_within_a_step():
 
 def test_reference_of_transposed_convolution_equals_its_adjoint():
     """<conv(x), y> == <x, conv_transpose(y)> for the convolution with the same kernel."""
-    conv = Conv2d(1, 3, 4, 9, 11, kernel=(3, 2), strides=(2, 3), padding=(1, 0, 1, 1))
+    conv = Conv2d(
+        in_channels=3,
+        out_channels=4,
+        height=9,
+        width=11,
+        kernel=(3, 2),
+        strides=(2, 3),
+        padding=(1, 0, 1, 1),
+    )
     back = Conv2dTranspose(
-        1,
-        4,
-        3,
-        *conv.out_size,
+        in_channels=4,
+        out_channels=3,
+        height=conv.out_size[0],
+        width=conv.out_size[1],
         kernel=(3, 2),
         strides=(2, 3),
         padding=(1, 0, 1, 1),
@@ -225,10 +332,10 @@ def test_reference_of_transposed_convolution_equals_its_adjoint():
     kernel = RNG.integers(-1, 2, (4, 3, 3, 2)).astype(np.int8)
     y = RNG.integers(-1, 2, (1, 4, *conv.out_size)).astype(np.int8)
     forward = Conv2d(
-        1,
-        3,
-        4,
-        *back.out_size,
+        in_channels=3,
+        out_channels=4,
+        height=back.out_size[0],
+        width=back.out_size[1],
         kernel=(3, 2),
         strides=(2, 3),
         padding=(1, 0, 1, 1),
@@ -241,9 +348,21 @@ def test_reference_of_transposed_convolution_equals_its_adjoint():
 
 
 def test_reference_of_grouped_convolution_equals_separate_ones():
-    op = Conv2d(2, 6, 9, 5, 5, groups=3, shift=3)
+    op = Conv2d(
+        batch=2,
+        in_channels=6,
+        out_channels=9,
+        height=5,
+        width=5,
+        kernel=3,
+        padding=1,
+        groups=3,
+        shift=3,
+    )
     data, kernel = random_arguments(op, np.random.default_rng(1))
-    single = Conv2d(2, 2, 3, 5, 5, shift=3)
+    single = Conv2d(
+        batch=2, in_channels=2, out_channels=3, height=5, width=5, kernel=3, padding=1, shift=3
+    )
     parts = [
         evaluate(single, [data[:, 2 * g : 2 * g + 2], kernel[3 * g : 3 * g + 3]]) for g in range(3)
     ]
@@ -277,7 +396,19 @@ def test_elementwise_calls(session):
 
 def test_convolution_calls(session):
     x, depthwise = int8(1, 5, 6, 7), int8(10, 1, 3, 3)
-    expected = evaluate(Conv2d(1, 5, 10, 6, 7, groups=5, shift=6), [x, depthwise])
+    expected = evaluate(
+        Conv2d(
+            in_channels=5,
+            out_channels=10,
+            height=6,
+            width=7,
+            kernel=3,
+            padding=1,
+            groups=5,
+            shift=6,
+        ),
+        [x, depthwise],
+    )
     np.testing.assert_array_equal(
         session.depthwise_conv2d(x, depthwise, padding=1, shift=6), expected
     )
@@ -291,7 +422,17 @@ def test_convolution_calls(session):
     with pytest.raises(vtaops.UnsupportedError, match="dilation is 2"):
         session.depthwise_conv2d(x, single, dilation=2, unit="alu")
     kernel, residual = int8(4, 5, 3, 3), int8(1, 4, 6, 7)
-    op = Conv2d(1, 5, 4, 6, 7, residual=True, residual_scale=3, residual_shift=1)
+    op = Conv2d(
+        in_channels=5,
+        out_channels=4,
+        height=6,
+        width=7,
+        kernel=3,
+        padding=1,
+        residual=True,
+        residual_scale=3,
+        residual_shift=1,
+    )
     np.testing.assert_array_equal(
         session.conv2d(x, kernel, padding=1, residual=residual, residual_scale=3, residual_shift=1),
         evaluate(op, [x, kernel, residual]),
@@ -299,11 +440,16 @@ def test_convolution_calls(session):
     back = int8(5, 4, 4, 4)
     np.testing.assert_array_equal(
         session.conv2d_transpose(x, back, strides=2, padding=1),
-        evaluate(Conv2dTranspose(1, 5, 4, 6, 7), [x, back]),
+        evaluate(
+            Conv2dTranspose(
+                in_channels=5, out_channels=4, height=6, width=7, kernel=4, strides=2, padding=1
+            ),
+            [x, back],
+        ),
     )
     a, b = int8(3, 4, 20), int8(3, 6, 20)
     np.testing.assert_array_equal(
-        session.batch_matmul(a, b), evaluate(BatchMatmul(3, 4, 6, 20), [a, b])
+        session.batch_matmul(a, b), evaluate(BatchMatmul(batch=3, m=4, n=6, k=20), [a, b])
     )
 
 
@@ -311,7 +457,18 @@ def test_scales_of_channels(session):
     x, kernel = int8(1, 5, 6, 7), int8(9, 5, 3, 3)
     bias = RNG.integers(-999, 999, 9).astype(np.int32)
     scales = RNG.integers(-2000, 2000, 9).astype(np.int32)
-    op = Conv2d(1, 5, 9, 6, 7, bias=True, multiplier=True, shift=18, rounding="half_up")
+    op = Conv2d(
+        in_channels=5,
+        out_channels=9,
+        height=6,
+        width=7,
+        kernel=3,
+        padding=1,
+        bias=True,
+        shift=18,
+        rounding="half_up",
+        multiplier=True,
+    )
     expected = evaluate(op, [x, kernel, bias, scales])
     assert len(np.unique(expected)) > 50
     found = session.conv2d(
@@ -330,7 +487,7 @@ def test_pooling_calls(session):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda s: s.add(int8(3), int8(4)), "they must be equal: VTA does not broadcast"),
+        (lambda s: s.add(int8(3), int8(4)), "they must be equal, or broadcast as in NumPy"),
         (lambda s: s.add(int8(3), int8(3), scale=0), "scale is 0"),
         (lambda s: s.sub(int8(3), int8(3), other_scale=-128), "its negative"),
         (lambda s: s.relu(np.zeros(3)), "data has dtype float64"),
@@ -375,8 +532,12 @@ def test_what_vta_cannot_run_falls_back_to_the_cpu():
         session.relu(x)
         assert (
             session.stats
-            == vtaops.compile(Elementwise("identity", (1, 5, 6, 6), clip=(0, 127)), "tiny").stats()
-            + session.program(Elementwise("identity", (1, 5, 6, 6), clip=(0, 127))).stats()
+            == vtaops.compile(
+                Elementwise(function="identity", shape=(1, 5, 6, 6), clip=(0, 127)), "tiny"
+            ).stats()
+            + session.program(
+                Elementwise(function="identity", shape=(1, 5, 6, 6), clip=(0, 127))
+            ).stats()
         )
         cpu, vta = session.placements
         assert (cpu.where, cpu.runs, vta.where, vta.runs) == ("cpu", 1, "vta", 2)
@@ -397,7 +558,7 @@ def test_what_does_not_fit_falls_back_too():
         bad = Tiling(oc=8, ic=8, h=99)
         with pytest.raises(vtaops.ScheduleError, match="needs 99 elements"):
             session.relu(x, tiling=bad)
-    op = AvgPool2d(1, 1, 30, 30, kernel=30, strides=1, padding=0)
+    op = AvgPool2d(channels=1, height=30, width=30, kernel=30, strides=1)
     assert (y == evaluate(op, [x])).all()
 
 
@@ -448,10 +609,23 @@ def test_functions_take_a_session(session):
 
 def test_programs_with_constants_and_views_survive_a_file(tmp_path):
     for op in (
-        Conv2d(1, 6, 6, 5, 5, groups=6, bias=True, rounding="half_up", residual=True),
-        Conv2d(1, 3, 4, 9, 9, kernel=5, fold_columns=True),
-        Elementwise("sub", (3, 5, 7)),
-        Gemm(3, 4, 5, bias=True, rounding="half_up"),
+        Conv2d(
+            in_channels=6,
+            out_channels=6,
+            height=5,
+            width=5,
+            kernel=3,
+            padding=1,
+            groups=6,
+            bias=True,
+            rounding="half_up",
+            residual=True,
+        ),
+        Conv2d(
+            in_channels=3, out_channels=4, height=9, width=9, kernel=5, padding=1, fold_columns=True
+        ),
+        Elementwise(function="sub", shape=(3, 5, 7)),
+        Gemm(m=3, n=4, k=5, bias=True, rounding="half_up"),
     ):
         program = vtaops.compile(op, "tiny")
         program.save(tmp_path / "program.vta")

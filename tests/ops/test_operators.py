@@ -36,7 +36,7 @@ def test_random_gemm(config, seed):
 @pytest.mark.parametrize(
     "op",
     [
-        Conv2d(in_channels=1, out_channels=1, height=1, width=1, kernel=1, padding=0, shift=0),
+        Conv2d(in_channels=1, out_channels=1, height=1, width=1, kernel=1, shift=0),
         # Tiles that lie in the padding as a whole, on every side.
         Conv2d(in_channels=8, out_channels=8, height=2, width=3, kernel=1, padding=(5, 4, 3, 6)),
         # The only column that the stride reads is padding.
@@ -53,10 +53,38 @@ def test_random_gemm(config, seed):
         Conv2d(in_channels=3, out_channels=5, height=4, width=4, kernel=(2, 3), padding=20),
         # A stride that skips rows, with padding and with a kernel of two dilated rows.
         Conv2d(in_channels=9, out_channels=9, height=17, width=9, kernel=2, strides=5, padding=1),
-        Conv2d(height=9, width=9, in_channels=4, out_channels=4, kernel=1, strides=2, padding=0),
-        Conv2d(height=20, width=7, in_channels=4, out_channels=4, kernel=2, strides=4, dilation=2),
-        Conv2d(in_channels=4, out_channels=4, shift=31, clip=(-128, 127)),
-        Conv2d(in_channels=4, out_channels=4, shift=0, clip=None, bias=True),
+        Conv2d(in_channels=4, out_channels=4, height=9, width=9, kernel=1, strides=2),
+        Conv2d(
+            in_channels=4,
+            out_channels=4,
+            height=20,
+            width=7,
+            kernel=2,
+            strides=4,
+            padding=1,
+            dilation=2,
+        ),
+        Conv2d(
+            in_channels=4,
+            out_channels=4,
+            height=14,
+            width=14,
+            kernel=3,
+            padding=1,
+            shift=31,
+            clip=(-128, 127),
+        ),
+        Conv2d(
+            in_channels=4,
+            out_channels=4,
+            height=14,
+            width=14,
+            kernel=3,
+            padding=1,
+            bias=True,
+            shift=0,
+            clip=None,
+        ),
         Gemm(m=1, n=1, k=1, shift=0, clip=None),
         Gemm(m=5, n=1000, k=512, bias=True, shift=12),
     ],

@@ -62,9 +62,26 @@ def test_transposed_layers_have_default_tilings():
 @pytest.mark.parametrize("taps", ["row", "one"])
 def test_transposed_kernels_in_parts_give_the_same_results(taps):
     """Kernels that are no multiple of the stride, and output rows of every phase."""
-    op = Conv2dTranspose(1, 9, 11, 3, 4, kernel=(7, 5), strides=(3, 2), padding=(2, 1, 0, 1))
+    op = Conv2dTranspose(
+        in_channels=9,
+        out_channels=11,
+        height=3,
+        width=4,
+        kernel=(7, 5),
+        strides=(3, 2),
+        padding=(2, 1, 0, 1),
+    )
     check(op, HardwareConfig.load("tiny"), Tiling(8, 8, w=2, taps=taps), 1)
-    large = Conv2dTranspose(1, 3, 5, 2, 2, kernel=34, strides=17, padding=8, bias=True)
+    large = Conv2dTranspose(
+        in_channels=3,
+        out_channels=5,
+        height=2,
+        width=2,
+        kernel=34,
+        strides=17,
+        padding=8,
+        bias=True,
+    )
     assert default_tiling(large, HardwareConfig.load("tiny")).taps == "row"
     check(large, HardwareConfig.load("tiny"), None, 2)
 
@@ -101,7 +118,7 @@ def test_a_default_tiling_compiles_and_a_refusal_means_that_none_fits(seed):
 
 def test_taps_are_for_convolutions():
     with pytest.raises(ScheduleError, match="only kernels of convolutions can be cut"):
-        vtaops.compile(vtaops.Gemm(1, 16, 16), "pynq", Tiling(16, 16, taps="row"))
+        vtaops.compile(vtaops.Gemm(m=1, n=16, k=16), "pynq", Tiling(16, 16, taps="row"))
     with pytest.raises(ScheduleError, match="taps is 'two'; it must be 'all' or 'row' or 'one'"):
         Tiling(16, 16, taps="two")
     assert isinstance(HARD["fcn_7x7"], Conv2d)

@@ -21,14 +21,13 @@ def operators(shift: int, clip: tuple[int, int] | None) -> dict[str, Operator]:
     post = {"bias": True, "shift": shift, "clip": clip, "rounding": "half_up"}
     image = {"height": 1, "width": 2}
     channels = {"in_channels": 3, "out_channels": 16}
-    point = {"kernel": 1, "padding": 0}
     return {
         "gemm": Gemm(m=1, n=16, k=3, **post),
         "packed_gemm": Gemm(m=33, n=16, k=3, **post),
-        "conv2d": Conv2d(**channels, **image, **point, **post),
-        "residual": Conv2d(**channels, **image, **point, **post, residual=True),
-        "transpose": Conv2dTranspose(**channels, **image, kernel=2, strides=2, padding=0, **post),
-        "depthwise": DepthwiseConv2dAlu(channels=16, **image, kernel=1, padding=0, **post),
+        "conv2d": Conv2d(**channels, **image, kernel=1, **post),
+        "residual": Conv2d(**channels, **image, kernel=1, **post, residual=True),
+        "transpose": Conv2dTranspose(**channels, **image, kernel=2, strides=2, **post),
+        "depthwise": DepthwiseConv2dAlu(channels=16, **image, kernel=1, **post),
     }
 
 

@@ -17,7 +17,7 @@ from vtaops.isa import Alu, Finish, Gemm, Load, Store, Unit
 from vtaops.program import NO_BUFFER
 from vtaops.program.timing import IDLE, WAITS, TimingParameters, simulate
 
-TUTORIAL = Conv2d(in_channels=64, out_channels=64, height=14, width=14)
+TUTORIAL = Conv2d(in_channels=64, out_channels=64, height=14, width=14, kernel=3, padding=1)
 ONE_THREAD = Tiling(oc=32, ic=16, h=7, w=14)
 TWO_THREADS = replace(ONE_THREAD, oc_threads=2)
 

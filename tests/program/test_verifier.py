@@ -43,6 +43,7 @@ from vtaops.isa import (
     Finish,
     Gemm,
     Load,
+    Pool,
     Post,
     Store,
     Unit,
@@ -179,7 +180,7 @@ def stored_right_after_reset():
     return edited(program, 4, push_next=1)
 
 
-EXTENDED = replace(TINY, extensions=("depthwise", "overwrite", "post"))
+EXTENDED = replace(TINY, extensions=("depthwise", "overwrite", "pool", "post"))
 
 
 def posting(**fields):
@@ -192,6 +193,15 @@ def windowed(**changes):
     program = small_gemm(EXTENDED)
     product = {f.name: getattr(program.decode()[4], f.name) for f in fields(Gemm)}
     instruction = Depthwise(**(product | {"iter_in": 4, "iter_out": 1} | changes))
+    return with_word(program, 4, Encoding.of(EXTENDED).encode(instruction))
+
+
+def pooled(**changes):
+    """Return a program that takes maxima of its inputs instead of a product."""
+    program = small_gemm(EXTENDED)
+    product = program.decode()[4]
+    shared = {f.name: getattr(product, f.name) for f in fields(Pool) if hasattr(product, f.name)}
+    instruction = Pool(**(shared | {"iter_in": 4, "iter_out": 1, "tiles": 3} | changes))
     return with_word(program, 4, Encoding.of(EXTENDED).encode(instruction))
 
 
@@ -275,6 +285,12 @@ BROKEN = {
     ),
     "window beyond the end": (
         Rule.SRAM_BOUNDS, windowed(iter_in=2, src_factor_in=TINY.inp.depth - 2), 4,
+        f"touches element {TINY.inp.depth} of INP",
+    ),
+    "pool without tiles": (Rule.ENCODING, pooled(tiles=0), 4, "takes no input tile"),
+    "pool with reset": (Rule.ENCODING, pooled(reset=1), 4, "the reset bit"),
+    "pool beyond the end": (
+        Rule.SRAM_BOUNDS, pooled(iter_in=2, src_factor_in=TINY.inp.depth - 2), 4,
         f"touches element {TINY.inp.depth} of INP",
     ),
     "reset that overwrites": (

@@ -294,6 +294,35 @@ def test_calibration_that_does_not_fit(data, options, message):
         vtaops.quantize(small_network(), data, **options)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int8", "uint8", "int64"])
+def test_calibration_of_any_numbers_is_converted(dtype):
+    exact = np.round(images() * 4).astype("int8")  # what all of these types hold
+    exact = np.abs(exact) if dtype == "uint8" else exact
+    model = vtaops.quantize(small_network(), exact.astype(dtype))
+    assert model == vtaops.quantize(small_network(), exact.astype(np.float32))
+
+
+@pytest.mark.parametrize("dtype", ["object", "complex64", "U3", "datetime64[s]"])
+def test_calibration_of_no_numbers_is_refused(dtype):
+    with pytest.raises(ModelError, match="no real numbers"):
+        vtaops.quantize(small_network(), np.zeros(images().shape, "int64").astype(dtype))
+
+
+@pytest.mark.parametrize("name", ["data.npy", "data.npz"])
+def test_damaged_calibration_files_are_refused(name, tmp_path):
+    path = tmp_path / name
+    save = np.save if name.endswith("y") else np.savez_compressed
+    for arrays in (images(), np.array([{}])):  # the second as a pickle
+        save(path, arrays)
+        data = path.read_bytes()
+        for size in (0, 5, 60, len(data) // 2, len(data) - 1, len(data)):
+            path.write_bytes(data[:size])
+            if size == len(data) and arrays.dtype != object and name.endswith("y"):
+                continue
+            with pytest.raises(ModelError):
+                vtaops.quantize(small_network(), path)
+
+
 def test_models_that_cannot_be_quantised(tmp_path):
     data = {"x": images()}
     with pytest.raises(ModelError, match="no model file"):

@@ -337,3 +337,37 @@ def test_outputs_and_inputs_of_8_bits(kind):
     (theirs,) = Probe(model).run({first.output[0]: x}).values()
     assert ours.dtype == theirs.dtype == kind
     assert np.abs(ours.astype(int) - theirs).max() <= 1
+
+
+def test_a_batch_norm_between_pairs_is_a_convolution():
+    """As `quantize_static` leaves it, and a Sum, in a model that was not optimised before."""
+    b = Builder(5)
+    x = b.conv(b.input([1, 3, 12, 12]), 3, 16)
+    gamma, shift, mean = (b.rng.uniform(-1.5, 1.5, 16) for _ in range(3))
+    gamma[3] = 0
+    values = gamma, shift, mean, b.rng.uniform(0.1, 2, 16)
+    norm = b.add("BatchNormalization", x, *(b.constant(v.astype(np.float32)) for v in values))
+    b.output(b.conv(b.add("Sum", norm, x), 16, 8, 1))
+    model = by_onnxruntime(b.model(), images())
+    graph = import_model(model)
+    assert kinds(graph)[1:4] == ["convolution", "depthwise_convolution", "add"]
+    steps, _ = steps_apart(graph, model, images(1))
+    assert steps.max() <= 2
+    assert steps.mean() < 0.1
+    compiled = vtaops.compile_model(graph, "pynq_ext")
+    assert {row.where for row in compiled.plan[1:-1]} == {"vta"}
+    assert np.array_equal(compiled.run(images(1)), compiled.reference(images(1)))
+
+
+def test_a_chain_of_constants_is_one_factor_and_one_term():
+    """In every order and direction, also where the tensor is what is taken away."""
+    b = Builder(6)
+    x = b.conv(b.input([1, 3, 12, 12]), 3, 16)
+    each = b.constant(b.rng.uniform(0.5, 1.5, (16, 1, 1)).astype(np.float32))
+    y = b.add("Sub", each, b.add("Div", b.add("Add", x, b.constant(np.float32(0.3))), each))
+    b.output(b.conv(y, 16, 8, 1))
+    model = by_onnxruntime(b.model(), images())
+    graph = import_model(model)
+    assert not hosts(graph)
+    steps, _ = steps_apart(graph, model, images(1))
+    assert steps.max() <= 2

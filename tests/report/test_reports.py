@@ -43,7 +43,7 @@ from vtaops.report.networks import network_comparison
 from vtaops.report.style import KIND_COLORS, LANES, TOKEN_COLORS, WAIT_COLORS
 
 SVG = "{http://www.w3.org/2000/svg}"
-OP = Conv2d(in_channels=32, out_channels=32, height=6, width=6)
+OP = Conv2d(in_channels=32, out_channels=32, height=6, width=6, kernel=3, padding=1)
 ONE, TWO = Tiling(oc=16, ic=16, h=3, w=6), Tiling(oc=16, ic=16, h=3, w=6, oc_threads=2)
 runner = CliRunner()
 

@@ -25,7 +25,7 @@ Source read_source(const char* path) {
   Source source;
   Geometry& g = source.geometry;
   file >> g.batch >> g.block >> g.uop_depth >> g.inp_depth >> g.wgt_depth >> g.acc_depth >>
-      g.post_rows >> g.window_tiles >> g.window_channels;
+      g.post_rows >> g.window_tiles >> g.window_channels >> g.pools;
   std::string kind, field;
   unsigned offset, width;
   bool is_signed;
@@ -43,7 +43,8 @@ void set_field(std::vector<uint64_t>& word, const Encoding::Slot& slot, uint64_t
 }
 
 uint64_t opcode_of(const std::string& kind) {
-  const char* const by_opcode[] = {"Load", "Store", "Gemm", "Finish", "Alu", "Post", "Depthwise"};
+  const char* const by_opcode[] = {"Load", "Store", "Gemm",      "Finish",
+                                   "Alu",  "Post",  "Depthwise", "Pool"};
   uint64_t opcode = 0;
   while (kind != by_opcode[opcode]) ++opcode;
   return opcode;
@@ -57,6 +58,7 @@ int main(int argc, char** argv) {
   std::vector<std::string> kinds = {"Load", "Store", "Gemm", "Alu"};
   if (source.geometry.post_rows) kinds.push_back("Post");
   if (source.geometry.window_tiles) kinds.push_back("Depthwise");
+  if (source.geometry.pools) kinds.push_back("Pool");
   std::size_t finished = 0, refused = 0;
   for (int program = 0; program < std::atoi(argv[2]); ++program) {
     std::mt19937_64 random(std::strtoull(argv[3], nullptr, 10) + program);

@@ -48,9 +48,8 @@ def test_sessions_and_commands_know_it_by_name():
     with Session("own", "tiny") as session:
         assert (session.gemm(x, x, shift=0) == 8).all()
     assert "own_device:OwnDevice" in call("device", "list").output
-    assert (
-        call("run", "gemm", "-n", 8, "-k", 8, "--config", "tiny", "--device", "own").exit_code == 0
-    )
+    command = "run gemm -m 1 -n 8 -k 8 --config tiny --device own"
+    assert call(*command.split()).exit_code == 0
 
 
 @pytest.mark.usefixtures("installed")
@@ -76,7 +75,7 @@ def test_what_is_no_device_is_refused_when_the_session_opens():
 
 
 def test_a_program_is_not_loaded_on_a_device_that_lacks_something():
-    op = vtaops.Elementwise("multiply", (4, 16))
+    op = vtaops.Elementwise(function="multiply", shape=(4, 16))
     program = vtaops.compile(op, "pynq", capabilities="fsim")
     x = np.ones((4, 16), np.int8)
     lacks = pytest.raises(UnsupportedError, match="multiplies in the ALU: hls-2020 lacks 'mul'")
@@ -86,11 +85,11 @@ def test_a_program_is_not_loaded_on_a_device_that_lacks_something():
 
 def test_the_session_judges_by_its_target():
     x = np.ones((4, 16), np.int8)
-    op = vtaops.Elementwise("multiply", (4, 16))
+    op = vtaops.Elementwise(function="multiply", shape=(4, 16))
     with Session("fsim", "pynq") as session:
         assert (session.multiply(x, x) == 1).all()
         assert "hls-2020 lacks 'mul'" in session.obstacle_on_target(op)
-        assert session.obstacle_on_target(vtaops.Gemm(4, 16, 16)) == ""
+        assert session.obstacle_on_target(vtaops.Gemm(m=4, n=16, k=16)) == ""
     lacks = pytest.raises(UnsupportedError, match="'mul', which portable lacks")
     with Session("fsim", "pynq", capabilities=PORTABLE) as session, lacks:
         session.multiply(x, x)

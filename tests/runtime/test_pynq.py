@@ -409,7 +409,9 @@ def test_a_virtual_board_in_front_of_the_rtl(tmp_path):
     accelerator = Accelerator(config, RegisterMap.RTL, board)
     (tmp_path / "vta.bit").write_bytes(bit_file().to_bytes())
     accelerator.program(tmp_path / "vta.bit")
-    op = vtaops.Conv2d(in_channels=8, out_channels=16, height=5, width=5, kernel=3, shift=4)
+    op = vtaops.Conv2d(
+        in_channels=8, out_channels=16, height=5, width=5, kernel=3, padding=1, shift=4
+    )
     arrays = random_arguments(op, np.random.default_rng(5))
     with Session(PynqDevice(accelerator)) as session:
         for _ in range(2):

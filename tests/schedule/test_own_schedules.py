@@ -1,12 +1,14 @@
 """Schedules that users write: random ones are exact; wrong ones are refused with what to write."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import tvm
 from helpers.own_operators import RANDOM, random_schedule
 from helpers.own_schedules import Convolution, Plan, random_convolution, random_plan
+from helpers.random_cases import FAMILIES
 from helpers.tsim_support import needs_tools
 from tvm import te, tirx
 
@@ -16,7 +18,9 @@ from vtaops import schedule as vta
 from vtaops.layout import data_layout, kernel_layout
 from vtaops.lowering import Capacity
 from vtaops.program import Buffer, Role
+from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime import Fsim, Tsim
+from vtaops.schedule import default_tiling
 
 TINY = HardwareConfig.load("tiny")
 
@@ -113,6 +117,45 @@ def test_buffers_with_layouts_take_plain_arrays():
     with vtaops.Session("fsim", "tiny") as session:
         expected = session.conv2d(x, w, padding=1, shift=4, clip=(0, 127))
     np.testing.assert_array_equal(own, expected)
+
+
+def random_depthwise(rng):
+    kernel = rng.choice([3, 5, 7]), rng.choice([3, 4, 5])
+    channels = rng.choice([5, 16, 40])
+    image = {"height": rng.randint(4, 9), "width": rng.randint(4, 9)}
+    return vtaops.Conv2d(
+        in_channels=channels, out_channels=channels, groups=channels, kernel=kernel, padding=3,
+        strides=(rng.randint(1, 2), 1), shift=5, **image,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("config", ["tiny", "pynq_ext"])
+@pytest.mark.parametrize("family", [*FAMILIES, "depthwise"])
+def test_the_schedule_of_every_operator_takes_its_buffers(family, config):
+    hardware = HardwareConfig.load(config)
+    for seed in range(2):
+        rng = random.Random(f"{family} {seed}")
+        op = {"depthwise": random_depthwise, **FAMILIES}[family](rng)
+        try:
+            schedule = op.schedule(hardware)
+        except ScheduleError:  # nothing fits
+            continue
+        buffers = op.buffers(hardware)
+        program = vtaops.build(schedule, hardware, buffers=buffers, capabilities="fsim")
+        arrays = random_arguments(op, np.random.default_rng(seed))
+        with Fsim(hardware) as device:
+            np.testing.assert_array_equal(program.run(device, *arrays), evaluate(op, arrays))
+
+
+def test_a_schedule_that_parts_the_taps_of_a_window_is_refused():
+    config = HardwareConfig.load("pynq_ext")
+    op = vtaops.Conv2d(
+        in_channels=16, out_channels=16, groups=16, kernel=3, height=5, width=5, padding=1
+    )
+    plain = HardwareConfig.load("pynq")  # of the same tiles
+    parted = op.schedule(plain, replace(default_tiling(op, plain), taps="one"))
+    with pytest.raises(ScheduleError, match="taps of a kernel row"):
+        vtaops.build(parted, config, buffers=op.buffers(config), capabilities="fsim")
 
 
 def test_a_mark_says_how_much_one_store_moves():

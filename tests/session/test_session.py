@@ -38,14 +38,27 @@ def test_conv2d_with_bias_and_every_parameter(session):
         shift=6,
         clip=(-50, 60),
     )
-    op = Conv2d(2, 5, 7, 9, 8, (3, 2), (2, 1), (1, 0, 2, 1), (1, 2), 1, True, 6, (-50, 60))
+    op = Conv2d(
+        batch=2,
+        in_channels=5,
+        out_channels=7,
+        height=9,
+        width=8,
+        kernel=(3, 2),
+        strides=(2, 1),
+        padding=(1, 0, 2, 1),
+        dilation=(1, 2),
+        bias=True,
+        shift=6,
+        clip=(-50, 60),
+    )
     assert y.dtype == np.int8
     np.testing.assert_array_equal(y, evaluate(op, [x, w, bias]))
 
 
 def test_gemm_and_dense(session):
     x, w = int8(5, 40), int8(12, 40)
-    expected = evaluate(Gemm(5, 12, 40, shift=7), [x, w])
+    expected = evaluate(Gemm(m=5, n=12, k=40, shift=7), [x, w])
     np.testing.assert_array_equal(session.gemm(x, w, shift=7), expected)
     np.testing.assert_array_equal(session.dense(x, w, shift=7), expected)
     np.testing.assert_array_equal(vtaops.gemm(x, w, shift=7), expected)
@@ -88,7 +101,7 @@ def test_statistics_accumulate_and_reset():
         assert session.stats == once + once
         session.reset_stats()
         assert session.stats.gemm_counter == 0
-        assert session.program(Gemm(3, 16, 16)).stats() == once
+        assert session.program(Gemm(m=3, n=16, k=16)).stats() == once
 
 
 def test_a_program_is_compiled_once(monkeypatch):
@@ -121,7 +134,9 @@ def test_a_closed_session_says_so():
 
 def test_threads_share_a_session_and_have_their_own():
     x, w = int8(1, 16, 7, 7), int8(16, 16, 3, 3)
-    expected = evaluate(Conv2d(1, 16, 16, 7, 7, padding=0), [x, w])
+    expected = evaluate(
+        Conv2d(in_channels=16, out_channels=16, height=7, width=7, kernel=3), [x, w]
+    )
     shared, wrong = Session("fsim", "tiny"), []
 
     def work(index):
@@ -136,8 +151,16 @@ def test_threads_share_a_session_and_have_their_own():
     for thread in threads:
         thread.join()
     assert not wrong
-    assert shared.stats == shared.program(Conv2d(1, 16, 16, 7, 7, padding=0)).stats() + sum(
-        [shared.program(Conv2d(1, 16, 16, 7, 7, padding=0)).stats()] * 14, vtaops.Statistics()
+    assert shared.stats == shared.program(
+        Conv2d(in_channels=16, out_channels=16, height=7, width=7, kernel=3)
+    ).stats() + sum(
+        [
+            shared.program(
+                Conv2d(in_channels=16, out_channels=16, height=7, width=7, kernel=3)
+            ).stats()
+        ]
+        * 14,
+        vtaops.Statistics(),
     )
     shared.close()
 
@@ -213,7 +236,7 @@ def test_groups_must_divide_the_channels(session):
 
 
 def test_an_impossible_tiling_names_scratchpad_excess_and_a_way_out():
-    op = Conv2d()
+    op = Conv2d(in_channels=256, out_channels=256, height=14, width=14, kernel=3, padding=1)
     with pytest.raises(vtaops.ScheduleError) as caught:
         vtaops.compile(op, "pynq", Tiling(256, 256, 14, 14))
     assert "4096 elements of the inp scratchpad, which has 2048: 2048 too many" in str(caught.value)
@@ -235,7 +258,11 @@ def test_an_impossible_tiling_names_scratchpad_excess_and_a_way_out():
 )
 def test_tilings_that_do_not_suit_the_operator(tiling, message):
     with pytest.raises(vtaops.ScheduleError, match=message):
-        vtaops.compile(Conv2d(), "pynq", tiling)
+        vtaops.compile(
+            Conv2d(in_channels=256, out_channels=256, height=14, width=14, kernel=3, padding=1),
+            "pynq",
+            tiling,
+        )
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, "16"])
@@ -248,13 +275,18 @@ def test_some_tile_of_a_wide_image_fits_a_small_scratchpad():
     small = vtaops.HardwareConfig.from_dict(
         {"LOG_BLOCK": 5, "LOG_INP_BUFF_SIZE": 13, "LOG_WGT_BUFF_SIZE": 16, "LOG_ACC_BUFF_SIZE": 15}
     )
-    op = Conv2d(1, 3, 64, 224, 224, kernel=7, strides=2, padding=3)
+    op = Conv2d(
+        in_channels=3, out_channels=64, height=224, width=224, kernel=7, strides=2, padding=3
+    )
     assert default_tiling(op, small).w < 28
 
 
 def test_an_operator_that_fits_no_scratchpad_says_so():
     with pytest.raises(vtaops.ScheduleError, match=r"no tile of MaxPool2d.* fits"):
-        vtaops.compile(vtaops.MaxPool2d(channels=8, height=20, width=20, kernel=12), "tiny")
+        vtaops.compile(
+            vtaops.MaxPool2d(channels=8, height=20, width=20, kernel=12, strides=2, padding=1),
+            "tiny",
+        )
 
 
 def test_sizes_that_nothing_holds_are_refused_at_once():
@@ -339,7 +371,7 @@ def test_unknown_devices_and_configurations():
 def test_a_program_for_another_configuration_is_refused():
     from vtaops.runtime.fsim import Fsim
 
-    op = Gemm(1, 8, 8)
+    op = Gemm(m=1, n=8, k=8)
     program = vtaops.compile(op, "tiny")
     with pytest.raises(vtaops.ConfigError, match="compiled for 1x8_i8w8a32_8_10_13_11"):
         program.run(Fsim("pynq"), *random_arguments(op, np.random.default_rng(0)))
@@ -348,7 +380,7 @@ def test_a_program_for_another_configuration_is_refused():
 def test_programs_check_their_arguments():
     from vtaops.runtime.fsim import Fsim
 
-    program, device = vtaops.compile(Gemm(2, 8, 8), "tiny"), Fsim("tiny")
+    program, device = vtaops.compile(Gemm(m=2, n=8, k=8), "tiny"), Fsim("tiny")
     with pytest.raises(
         vtaops.ShapeError, match="1 arrays given; the program takes 2: data, weight"
     ):
@@ -366,14 +398,31 @@ X, W = int8(1, 5, 6, 6), int8(7, 5, 3, 3)
     "call",
     [
         lambda s: s.conv2d(X, W, strides=np.int64(1), padding=np.int32(0), shift=np.int64(8)),
-        lambda s: s.conv2d(X, W, strides=[1, 1], padding=[0, 0, 0, 0], clip=[0, 127]),
-        lambda s: s.conv2d(X, W, groups=np.int64(1), clip=np.array([0, 127])),
-        lambda s: s.run(Conv2d(np.int64(1), 5, 7, 6, 6, padding=[0]), X, W),
+        lambda s: s.conv2d(X, W, strides=[1, 1], padding=[0, 0, 0, 0], clip=[-128, 127]),
+        lambda s: s.conv2d(X, W, groups=np.int64(1), clip=np.array([-128, 127])),
+        lambda s: s.run(
+            Conv2d(
+                batch=np.int64(1),
+                in_channels=5,
+                out_channels=7,
+                height=6,
+                width=6,
+                kernel=3,
+                padding=[0],
+            ),
+            X,
+            W,
+        ),
     ],
 )
 def test_numpy_numbers_and_lists_are_parameters(session, call):
     np.testing.assert_array_equal(call(session), session.conv2d(X, W))
-    assert session.program(Conv2d(1, 5, 7, 6, 6, padding=0)).operators[0].parameters["batch"] == 1
+    assert (
+        session.program(Conv2d(in_channels=5, out_channels=7, height=6, width=6, kernel=3))
+        .operators[0]
+        .parameters["batch"]
+        == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -404,7 +453,7 @@ def test_numpy_numbers_and_lists_are_parameters(session, call):
         (lambda s: s.run(Conv2d, X, W), "the operator is <class"),
         (lambda s: s.program("conv2d"), "the operator is 'conv2d'"),
         (lambda s: vtaops.compile(None), "the operator is None"),
-        (lambda s: vtaops.Elementwise("add", 5), "shape is 5"),
+        (lambda s: vtaops.Elementwise(function="add", shape=5), "shape is 5"),
     ],
 )
 def test_wrong_types_are_explained(session, call, message):

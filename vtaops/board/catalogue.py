@@ -261,6 +261,8 @@ class Catalogue:
         try:
             values = json.loads(self._additions.read_text(encoding="utf-8"))
             return [_entry(value, self._additions) for value in values.values()]
+        except ConfigError:
+            raise
         except (OSError, ValueError, AttributeError, RecursionError) as error:
             raise ConfigError(f"{self._additions} is damaged ({error}); remove it") from error
 

@@ -6,12 +6,14 @@ Exit codes: 0 success, 1 a VTAError or a wrong result, 2 wrong usage.
 
 from __future__ import annotations
 
+import logging
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from vtaops import __version__
 from vtaops.cli import (
     board,
     devices,
@@ -37,12 +39,35 @@ class RunFirst(TyperGroup):
 app = typer.Typer(
     name="vtaops",
     cls=RunFirst,
-    help="The VTA tensor accelerator on today's Apache TVM.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"vtaops {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", callback=_tell_version, is_eager=True),
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Tell what is compiled, searched and built.")
+    ] = False,
+) -> None:
+    """Program the VTA tensor accelerator with today's Apache TVM."""
+    if verbose:
+        logging.basicConfig(format="%(name)s: %(message)s")
+        logging.getLogger("vtaops").setLevel(logging.INFO)
+
+
 for part in (run, networks, quantize, reports, exploration, lessons, hardware, rtl, devices, board):
     part.register(app)
 

@@ -15,10 +15,11 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.table import Table
 
-from vtaops.cli.options import JsonOption, list_table
+from vtaops.cli.options import ConfigOption, JsonOption, list_table
 from vtaops.errors import DeviceError
 
 if TYPE_CHECKING:
+    from vtaops.farm import FarmResult
     from vtaops.runtime.remote import RemoteDevice
     from vtaops.selftest import Throughput
 
@@ -298,6 +299,101 @@ def board_bench(
         Console().print(figures.table(board))
 
 
+@board_app.command("farm")
+def board_farm(
+    boards: Annotated[
+        list[str] | None, typer.Argument(help="Their addresses: HOST or HOST:PORT.")
+    ] = None,
+    layer: Annotated[
+        list[str] | None,
+        typer.Option("--layer", help="A named layer; may be repeated. Default: ResNet-18's."),
+    ] = None,
+    tracker: Annotated[
+        str, typer.Option(help="HOST:PORT of a tracker of TVM that hands boards out.")
+    ] = "",
+    key: Annotated[str, typer.Option(help="Under which they registered there.")] = "vta",
+    count: Annotated[int, typer.Option(min=1, help="How many of them to use.")] = 1,
+    config: ConfigOption = "pynq",
+    repeats: Annotated[int, typer.Option(help="Launches of each layer.")] = 5,
+    timeout: Annotated[float, typer.Option(help="Seconds that a launch may take.")] = 60.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure layers on several boards at once; every result is checked on the simulator.
+
+    Layers queue. A board that dies or computes wrongly is left out and reported, and its layer goes
+    to another one; the exit code is 1 if a layer was measured nowhere.
+
+    Example: vtaops board farm 192.168.2.99 192.168.2.100 --layer resnet18.C2 --layer resnet18.C8
+    """
+    import vtaops
+    from vtaops.config import HardwareConfig
+    from vtaops.farm import BoardFarm, tracker_boards
+    from vtaops.runtime.wire import parse_address
+    from vtaops.selftest import PUBLISHED_MS
+    from vtaops.workloads import find
+
+    device = HardwareConfig.load(config)
+    opened: Any = boards or []
+    if tracker:
+        host, port = parse_address(tracker)
+        opened = tracker_boards(host, port, key, count, device)
+    farm = BoardFarm(opened, device)
+    names = layer or list(PUBLISHED_MS)
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        tracked = progress.track(names, description="compiling")
+        programs = [vtaops.compile(find(name).op, device) for name in tracked]
+        bar = progress.add_task("measuring", total=len(names))
+        outcomes = farm.measure(
+            programs,
+            repeats=repeats,
+            timeout=timeout,
+            on_outcome=lambda number, outcome: progress.advance(bar),
+        )
+    rows = [
+        _farm_row(name, program.cycles(), outcome)
+        for name, program, outcome in zip(names, programs, outcomes, strict=True)
+    ]
+    if as_json:
+        typer.echo(json.dumps({"layers": rows, "lost": farm.lost}, indent=2))
+    else:
+        _print_farm(rows, farm.lost)
+    if not all(outcome.measurement for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+def _farm_row(name: str, forecast: int, outcome: FarmResult) -> dict[str, Any]:
+    found = outcome.measurement
+    return {
+        "layer": name,
+        "board": outcome.board,
+        "milliseconds": 1e3 * found.seconds if found else None,
+        "cycles": found.performance.cycles if found and found.performance else None,
+        "forecast_cycles": forecast,
+        "failures": outcome.failures,
+    }
+
+
+def _print_farm(rows: list[dict[str, Any]], lost: dict[str, str]) -> None:
+    table = list_table("Launches as the host sees them; forecast by the timing model")
+    for column in ("layer", "board", "ms", "cycles", "forecast"):
+        table.add_column(column, justify="left" if column in ("layer", "board") else "right")
+    for row in rows:
+        ms, cycles = row["milliseconds"], row["cycles"]
+        table.add_row(
+            row["layer"],
+            row["board"] or "nowhere",
+            f"{ms:.3f}" if ms else "",
+            f"{cycles:,}" if cycles else "",
+            f"{row['forecast_cycles']:,}",
+        )
+    Console().print(table)
+    for row in rows:
+        for board, reason in row["failures"].items():
+            typer.echo(f"{row['layer']} failed on {board}: {reason}", err=True)
+    for board, reason in lost.items():
+        typer.echo(f"{board} was left out: {reason}", err=True)
+
+
 @dataclass(frozen=True)
 class _Figures:
     """How fast a board, or a virtual one, runs the layers."""
@@ -309,7 +405,7 @@ class _Figures:
         return {"virtual": self.virtual, "layers": [asdict(layer) for layer in self.layers]}
 
     def table(self, board: str) -> Table:
-        simulated = "SIMULATED: ms and GOPS say nothing about hardware"
+        simulated = "Virtual board: ms and GOPS are those of this host, not of hardware"
         table = list_table(simulated if self.virtual else f"Board {board}")
         columns = ["layer", "ms", "GOPS", "published ms", "published GOPS"]
         counted = all(f.cycles for f in self.layers)

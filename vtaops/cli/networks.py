@@ -187,7 +187,7 @@ def run_model(
         results = found if isinstance(found, tuple) else (found,)
         if profiled:
             counters = ", ".join(f"{k} {v:,}" for k, v in opened.stats().as_dict().items())
-            typer.echo(f"{seconds * 1e3:,.1f} ms with loading; {counters}", err=True)
+            typer.echo(f"{seconds * 1e3:,.1f} ms of this host, with loading; {counters}", err=True)
     finally:
         Opened.residents.close()
         opened.close()

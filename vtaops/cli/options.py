@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from enum import Enum
 from functools import wraps
 from pathlib import Path
@@ -69,6 +69,17 @@ class RunOptions:
             "Default: what the device can.",
         ),
     ] = ""
+    inputs: Annotated[
+        list[Path],
+        typer.Option("--input", help="An input: .npy; again for the next. Default: random."),
+    ] = field(default_factory=list)
+    weights: Annotated[
+        list[Path],
+        typer.Option("--weights", help="Weights, then a bias: .npy, as --input. Default: random."),
+    ] = field(default_factory=list)
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the result: .npy.")
+    ] = None
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the random arguments.")] = 0
     show: Annotated[
         ShownStage | None,
@@ -137,7 +148,10 @@ def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
     own = get_type_hints(command, include_extras=True)
     shared = {
         f.name: inspect.Parameter(
-            f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name]
+            f.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=[] if f.default is MISSING else f.default,
+            annotation=hints[f.name],
         )
         for f in fields(RunOptions)
     }

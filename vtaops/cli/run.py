@@ -9,12 +9,13 @@ import ast
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import numpy as np
+import numpy.typing as npt
 import typer
 from rich.console import Console
 from rich.progress import Progress
@@ -32,7 +33,8 @@ from vtaops.cli.options import (
 )
 from vtaops.config import HardwareConfig
 from vtaops.errors import ShapeError
-from vtaops.program import Program, Statistics
+from vtaops.names import suggestion
+from vtaops.program import Program, Role, Statistics
 
 if TYPE_CHECKING:
     from vtaops.ops import Operator
@@ -62,8 +64,13 @@ ShiftOption = Annotated[
 ]
 BiasOption = Annotated[bool, typer.Option("--bias", help="Add an int32 bias.")]
 ClipOption = Annotated[
-    str, typer.Option("--clip", help="Bounds of the result, e.g. 0,127; 'none' keeps the low bits.")
+    str,
+    typer.Option(
+        "--clip", help="Bounds of the result: 0,127 is a ReLU; 'none' keeps the low bits."
+    ),
 ]
+Extent = int | None
+"""A number of the shape, or nothing: a named layer or the files have it."""
 
 
 @run_app.command("conv2d")
@@ -71,42 +78,50 @@ ClipOption = Annotated[
 def run_conv2d(
     layer: LayerOption = "",
     batch: Annotated[int, typer.Option(help="Images.")] = 1,
-    in_channels: Annotated[int, typer.Option(help="Input channels.")] = 256,
-    out_channels: Annotated[int, typer.Option(help="Output channels.")] = 256,
-    height: Annotated[int, typer.Option(help="Input height.")] = 14,
-    width: Annotated[int, typer.Option(help="Input width.")] = 14,
-    kernel: Annotated[str, typer.Option(help="Kernel: 3 or 3,5.")] = "3",
-    strides: Annotated[str, typer.Option(help="Strides: 1 or 1,2.")] = "1",
-    padding: Annotated[str, typer.Option(help="Padding: 1, 1,2 or top,left,bottom,right.")] = "1",
+    in_channels: Annotated[Extent, typer.Option(help="Input channels.")] = None,
+    out_channels: Annotated[Extent, typer.Option(help="Output channels.")] = None,
+    height: Annotated[Extent, typer.Option(help="Input height.")] = None,
+    width: Annotated[Extent, typer.Option(help="Input width.")] = None,
+    kernel: Annotated[
+        str, typer.Option("--kernel", "--kernel-size", help="Kernel: 3 or 3,5.")
+    ] = "",
+    strides: Annotated[str, typer.Option("--strides", "--stride", help="Strides: 1 or 1,2.")] = "1",
+    padding: Annotated[
+        str, typer.Option(help="Padding: 1, 1,2 or top,left,bottom,right; or same.")
+    ] = "0",
     dilation: Annotated[str, typer.Option(help="Dilation: 1 or 1,2.")] = "1",
     groups: Annotated[int, typer.Option(help="Groups; as many as channels: depthwise.")] = 1,
     bias: BiasOption = False,
     shift: ShiftOption = 8,
-    clip: ClipOption = "0,127",
+    clip: ClipOption = "-128,127",
     options: RunOptions = DEFAULTS,
 ) -> None:
-    """Run a convolution on random data, compare with NumPy, print the statistics report.
+    """Run a convolution, compare with NumPy, print the statistics report.
+
+    It is a named layer, or has the shape that is given, or that of the arrays of --input and
+    --weights; arrays that are not given are random.
 
     Example: vtaops run conv2d --layer resnet18.C8
     """
     from vtaops.ops import Conv2d
 
     def explicit() -> Conv2d:
-        return Conv2d(
-            batch=batch,
-            in_channels=in_channels,
-            out_channels=out_channels,
-            height=height,
-            width=width,
-            kernel=_numbers("kernel", kernel),
-            strides=_numbers("strides", strides),
-            padding=_numbers("padding", padding),
-            dilation=_numbers("dilation", dilation),
-            groups=groups,
-            bias=bias,
-            shift=shift,
-            clip=_clip(clip),
-        )
+        steps: dict[str, Any] = {
+            "strides": _numbers("strides", strides),
+            "padding": padding if padding.isalpha() else _numbers("padding", padding),
+            "dilation": _numbers("dilation", dilation),
+            "groups": groups,
+            "shift": shift,
+            "clip": _clip(clip),
+        }
+        if options.inputs and options.weights:
+            found, _ = Conv2d.of(_load(options.inputs[0]), _load(options.weights[0]), **steps)
+            return replace(found, bias=bias)
+        shape = _stated(
+            in_channels=in_channels, out_channels=out_channels, height=height, width=width,
+            kernel=_numbers("kernel", kernel) if kernel else None,
+        )  # fmt: skip
+        return Conv2d(batch=batch, bias=bias, **shape, **steps)
 
     _run(layer, explicit, Conv2d, options)
 
@@ -115,22 +130,29 @@ def run_conv2d(
 @with_run_options
 def run_gemm(
     layer: LayerOption = "",
-    m: Annotated[int, typer.Option("-m", help="Rows of the left operand.")] = 1,
-    n: Annotated[int, typer.Option("-n", help="Columns of the result.")] = 256,
-    k: Annotated[int, typer.Option("-k", help="Reduction.")] = 256,
+    m: Annotated[Extent, typer.Option("-m", help="Rows of the left operand.")] = None,
+    n: Annotated[Extent, typer.Option("-n", help="Columns of the result.")] = None,
+    k: Annotated[Extent, typer.Option("-k", help="Reduction.")] = None,
     bias: BiasOption = False,
     shift: ShiftOption = 8,
-    clip: ClipOption = "0,127",
+    clip: ClipOption = "-128,127",
     options: RunOptions = DEFAULTS,
 ) -> None:
-    """Run a matrix product on random data, compare with NumPy, print the statistics report.
+    """Run a matrix product, compare with NumPy, print the statistics report.
+
+    It is a named layer, or has the sizes that are given, or those of the arrays of --input (m, k)
+    and --weights (n, k); arrays that are not given are random.
 
     Example: vtaops run gemm -m 16 -n 1000 -k 512
     """
     from vtaops.ops import Gemm
 
     def explicit() -> Gemm:
-        return Gemm(m=m, n=n, k=k, bias=bias, shift=shift, clip=_clip(clip))
+        if options.inputs and options.weights:
+            left, right = _load(options.inputs[0]), _load(options.weights[0])
+            found, _ = Gemm.of(left, right, shift=shift, clip=_clip(clip))
+            return replace(found, bias=bias)
+        return Gemm(bias=bias, shift=shift, clip=_clip(clip), **_stated(m=m, n=n, k=k))
 
     _run(layer, explicit, Gemm, options)
 
@@ -142,7 +164,7 @@ def run_op(
         str,
         typer.Argument(
             help="A named layer (see: vtaops layers), or an operator such as "
-            "'MaxPool2d(channels=64, kernel=3)'."
+            "'MaxPool2d(channels=64, height=56, width=56, kernel=3)'."
         ),
     ],
     options: RunOptions = DEFAULTS,
@@ -160,7 +182,7 @@ def run_op(
 def disasm(file: Annotated[Path, typer.Argument(help="A program file.")]) -> None:
     """Print a program file as text.
 
-    Example: vtaops run conv2d --save c8.vta && vtaops disasm c8.vta
+    Example: vtaops run conv2d --layer resnet18.C8 --save c8.vta && vtaops disasm c8.vta
     """
     typer.echo(Program.load(file).disassemble())
 
@@ -260,7 +282,7 @@ def layers() -> None:
 
 def _run(layer: str, explicit: Callable[[], Operator], kind: type, options: RunOptions) -> None:
     from vtaops.compiler import compile
-    from vtaops.reference import evaluate, random_arguments
+    from vtaops.reference import evaluate
     from vtaops.runtime.device import performance_of
     from vtaops.session import Session
     from vtaops.workloads import find
@@ -281,18 +303,52 @@ def _run(layer: str, explicit: Callable[[], Operator], kind: type, options: RunO
         if options.show:
             typer.echo(program.disassemble())
             return
-    arrays = random_arguments(op, np.random.default_rng(options.seed))
+    arrays = _arguments(op, hardware, options)
     able = options.capabilities or None
     with Session(options.open_device(hardware), hardware, capabilities=able) as session:
         result = session.run(op, *arrays, tiling=tiling)
         correct = bool(np.array_equal(result, evaluate(op, arrays)))
         report = session.program(op, tiling), session.stats, performance_of(session.device)
         obstacle = session.obstacle_on_target(op, tiling)
+    if options.output is not None:
+        np.save(options.output, result)
     _print_run(layer or op.summary, *report, correct, options)
     if obstacle:
         typer.echo(f"note: would not run on a {hardware.target}: {obstacle}", err=True)
     if not correct:
         raise typer.Exit(1)
+
+
+def _arguments(
+    op: Operator, config: HardwareConfig, options: RunOptions
+) -> tuple[npt.NDArray[Any], ...]:
+    """Return the arrays of an operator: those of the files, and random ones for the rest."""
+    from vtaops.reference import random_arguments
+
+    arrays = list(random_arguments(op, np.random.default_rng(options.seed)))
+    taken = [b for b in op.buffers(config) if b.role in (Role.INPUT, Role.PARAMETER)]
+    for role, files, option in (
+        (Role.INPUT, options.inputs, "--input"),
+        (Role.PARAMETER, options.weights, "--weights"),
+    ):
+        places = [place for place, buffer in enumerate(taken) if buffer.role is role]
+        if len(files) > len(places):
+            names = ", ".join(taken[place].name for place in places) or "none"
+            raise ShapeError(f"{option} is given {len(files)} times; {op.summary} takes {names}")
+        for place, file in zip(places, files, strict=False):
+            arrays[place] = _load(file)
+    return (*arrays,)
+
+
+def _load(file: Path) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(np.load(file, allow_pickle=False))
+    except (OSError, ValueError) as error:
+        raise ShapeError(f"cannot read {file} as a .npy array: {error}") from error
+
+
+def _stated(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _print_run(
@@ -323,21 +379,10 @@ def _print_run(
 
 
 def _show_config(config: HardwareConfig) -> None:
-    rows = {
-        "target": f"{config.target}, {config.board.clock_mhz} MHz, {config.board.bus_bits}-bit bus",
-        "bitstream id": config.bitstream_id,
-        "fingerprint": config.fingerprint,
-        "multiply-adds a cycle": str(config.macs_per_cycle),
-    }
-    for memory in (config.uop, config.inp, config.wgt, config.acc, config.out):
-        shape = "x".join(map(str, memory.shape)) or "1"
-        rows[f"{memory.memory.name.lower()} scratchpad"] = (
-            f"{memory.depth} elements of {shape} {memory.dtype} ({memory.element_bytes} bytes)"
-        )
     table = list_table(f"Configuration {config.name}")
     table.add_column("property")
     table.add_column("value", overflow="fold")
-    for row in rows.items():
+    for row in config.facts().items():
         table.add_row(*row)
     Console().print(table)
 
@@ -372,14 +417,17 @@ def _operator(text: str) -> Any:
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
             raise ValueError("it is no call with keywords")
         if call.func.id not in kinds:
-            raise ValueError(f"there is no operator {call.func.id}")
+            raise ValueError(
+                f"there is no operator {call.func.id}{suggestion(call.func.id, kinds)}"
+            )
         values = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
-        return getattr(ops, call.func.id)(**values)
     except (SyntaxError, ValueError, TypeError) as error:
         raise ShapeError(
             f"cannot read the operator {text!r}: {error}; write for example "
-            f"'MaxPool2d(channels=64, kernel=3)' with one of {', '.join(kinds)}"
+            f"'MaxPool2d(channels=64, height=56, width=56, kernel=3)' with one of "
+            f"{', '.join(kinds)}"
         ) from error
+    return getattr(ops, call.func.id)(**values)
 
 
 def _numbers(name: str, text: str) -> Any:

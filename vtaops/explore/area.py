@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from vtaops.config import HardwareConfig, Scratchpad
 from vtaops.explore.design import Design
-from vtaops.runtime.tsim.rtl import WINDOW_BANKS
+from vtaops.runtime.tsim.rtl import WINDOW_BANKS, reads_windows
 from vtaops.runtime.tsim.synthesis import CAPACITY, FpgaResources
 
 _WORDS, _BITS = 512, 64  # of a block RAM of 36 Kbit that is read and written at once
@@ -24,7 +24,8 @@ _LUT_MULTIPLIER, _LUT_MULTIPLIER_LEVEL = 9.4, 2.0  # and each level of the adder
 _FF_TREE, _FF_TREE_LEVEL = 60, 9  # of each output lane
 _LUT_POST, _FF_POST = 417, 204  # of each lane, for the extension `post`
 _LUT_OVERWRITE = 32
-_LUT_DEPTHWISE = 78  # of each lane: input tiles out of the banks, and to the groups of outputs
+_LUT_WINDOWS = 78  # of each lane, for `depthwise` and `pool`: three input tiles out of the banks
+_LUT_POOL, _FF_POOL = 29, 32  # of each lane, for `pool`: comparators, and registers to the ALU
 
 _DSP_ALU, _DSP_POST = 3, 2  # of each lane: MUL; the multiplier of post-processing
 _PRODUCTS_IN_DSP = 2
@@ -58,13 +59,15 @@ def area(design: Design) -> FpgaResources:
         lut, ff, dsp = lut + lanes * _LUT_POST, ff + lanes * _FF_POST, dsp + lanes * _DSP_POST
     if "overwrite" in config.extensions:
         lut += _LUT_OVERWRITE
-    if "depthwise" in config.extensions:
-        lut += lanes * _LUT_DEPTHWISE
+    if reads_windows(config):
+        lut += lanes * _LUT_WINDOWS
+    if "pool" in config.extensions:
+        lut, ff = lut + lanes * _LUT_POOL, ff + lanes * _FF_POOL
     return FpgaResources(round(lut), ff, dsp=dsp, bram=_BUFFERS_BRAM + _bram(config))
 
 
 def _bram(config: HardwareConfig) -> int:
-    banks = WINDOW_BANKS if "depthwise" in config.extensions else 1  # of the inputs
+    banks = WINDOW_BANKS if reads_windows(config) else 1  # of the inputs
     wide = sum(map(_blocks, (config.wgt, config.acc, config.out))) + _blocks(config.inp, banks)
     return wide - (-config.uop.depth // _MICRO_OPS)
 

@@ -18,7 +18,7 @@ from vtaops.explore.design import Design
 from vtaops.graph import Graph
 from vtaops.network import as_graph, plan_model
 from vtaops.network.compile import target_of
-from vtaops.network.mapping import Mapper
+from vtaops.network.plan import operators
 from vtaops.ops import Operator
 from vtaops.workloads import WORKLOADS, Workload, find
 
@@ -78,10 +78,19 @@ class Network:
         return cls(name or "model", graph=graph)
 
     def on(self, design: Design) -> tuple[Workload, ...]:
-        """Return the operators that a design executes; what it leaves to the host is no part."""
+        """Return the operators that a design executes; what it leaves to the host is no part.
+
+        Raises
+        ------
+        ShapeError
+            If that is the whole model.
+        """
         if self.graph is None:
             return self.layers
-        return _layers(self.graph, design)
+        layers = _layers(self.graph, design)
+        if not layers:
+            raise ShapeError(f"nothing of {self.name} runs on {design.name}; `vtaops ops` says why")
+        return layers
 
     def __getstate__(self) -> dict[str, Any]:
         return {"name": self.name, "layers": self.layers, "graph": self.graph}
@@ -95,7 +104,7 @@ def _layers(graph: Graph, design: Design) -> tuple[Workload, ...]:
     names: dict[Operator, str] = {}
     for stage in plan_model(graph, design.config).stages:
         if stage.where == "vta":
-            for step in Mapper(graph, stage.nodes, target).steps:
-                count[step.op] += 1
-                names.setdefault(step.op, step.node)
+            for name, op in operators(graph, stage.nodes, target):
+                count[op] += 1
+                names.setdefault(op, name)
     return tuple(Workload(names[op], op, times) for op, times in count.items())

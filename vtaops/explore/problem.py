@@ -9,9 +9,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any, get_args
 
-from vtaops.errors import VTAError
+from vtaops.errors import ScheduleError, VTAError
 from vtaops.explore.design import Design
 from vtaops.explore.energy import energy
 from vtaops.explore.engine import Engine
@@ -23,6 +24,11 @@ from vtaops.schedule.tiling import Operand
 
 MOST_TILES = 8
 """Tiles of an operand that a random candidate holds at once."""
+
+
+MOST_STEPS = 1000
+"""Steps (loads and products of one tile) of a legal candidate; good ones have some tens. Programs
+of more take many seconds to compile, and none of them was ever worth it."""
 
 
 @dataclass(frozen=True)
@@ -80,24 +86,38 @@ class Problem:
     def evaluate(self, candidate: Tiling | str) -> Worth:
         """Return what a candidate is worth; a text is read as the command line does.
 
-        No candidate is an error: what is no tiling, too, has a reason.
+        No candidate is an error: what is no tiling, too, has a reason, but is not counted.
         """
         try:
             tiling = Tiling.parse(candidate) if isinstance(candidate, str) else candidate
-            if tiling in self._asked:
-                return self._asked[tiling]
-            check_tiling(self.op, self.design.config, tiling)
         except VTAError as error:
-            outcome = Worth(False, str(error))
-            if isinstance(candidate, Tiling):
-                self._asked[candidate] = outcome
-            return outcome
+            return Worth(False, str(error))
+        if tiling in self._asked:
+            return self._asked[tiling]
+        try:
+            check_tiling(self.op, self.design.config, tiling)
+            self._check_steps(tiling)
+        except VTAError as error:
+            self._asked[tiling] = Worth(False, str(error))
+            return self._asked[tiling]
         question = Question(self.op, tiling, self.design)
         outcome = self._outcome(self.engine.verdicts([question])[question.key])
         self._asked[tiling] = outcome
         if outcome.legal and (self.best is None or outcome.cycles < self.best[0]):
             self.best = outcome.cycles, tiling
         return outcome
+
+    def _check_steps(self, tiling: Tiling) -> None:
+        shape, config = blocked_shape(self.op, self.design.config), self.design.config
+        cuts = (
+            (shape.oc, tiling.oc // config.block_out),
+            (shape.ic, tiling.ic // config.block_in),
+            (shape.rows.extent, tiling.h),
+            (shape.columns.extent, tiling.w),
+        )
+        steps = shape.batch * shape.groups * prod(-(-extent // tile) for extent, tile in cuts)
+        if steps > MOST_STEPS:
+            raise ScheduleError(f"{steps} steps; this gym times programs of up to {MOST_STEPS}")
 
     def _outcome(self, verdict: Verdict) -> Worth:
         if not verdict.legal:

@@ -58,11 +58,7 @@ def key_of(question: dict[str, Any]) -> str:
 
 def operator_dict(op: Operator) -> dict[str, Any]:
     """Return what tells an operator from others, as plain data."""
-    stated = {
-        f.name: getattr(op, f.name)
-        for f in fields(op)  # type: ignore[arg-type]
-        if getattr(op, f.name) != f.default
-    }
+    stated = {f.name: getattr(op, f.name) for f in fields(op) if getattr(op, f.name) != f.default}
     return {"kind": type(op).__name__, **stated}
 
 

@@ -137,8 +137,8 @@ def _as_convolution(op: Conv2dTranspose, images: list[Array]) -> tuple[Conv2d, l
         :, :, seen_rows[:, None], seen_columns
     ]
     convolution = Conv2d(
-        op.batch, op.in_channels, op.out_channels, height, width, (kh, kw), padding=0,
-        bias=op.bias, shift=op.shift, clip=op.clip, rounding=op.rounding, scales=op.scales,
-        zero_point=op.zero_point,
+        batch=op.batch, in_channels=op.in_channels, out_channels=op.out_channels, height=height,
+        width=width, kernel=(kh, kw), bias=op.bias, shift=op.shift, clip=op.clip,
+        rounding=op.rounding, scales=op.scales, zero_point=op.zero_point,
     )  # fmt: skip
     return convolution, [stretched, np.ascontiguousarray(kernel[:, :, ::-1, ::-1]), *rest]

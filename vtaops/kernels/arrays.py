@@ -143,6 +143,8 @@ def _convert(value: Any, name: str, *, shared: bool = False) -> Array:
         if hasattr(value, "__dlpack__"):
             return _from_tensor(value, name, shared)
         return np.asarray(value)
+    except ShapeError:
+        raise
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise ShapeError(f"{name} is no array of numbers in host memory: {error}") from error
 

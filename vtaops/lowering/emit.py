@@ -90,8 +90,7 @@ def emit(
     tree = preserve_operands(accumulate_in_place(parse(module["main"], config)))
     tree = join_taps(tree, buffers, config)
     operations = list(walk(tree, buffers, config, options))
-    if "overwrite" in config.extensions:
-        operations = overwrite_instead_of_reset(operations, config.acc.depth)
+    operations = overwrite_instead_of_reset(operations, config)
     if "post" in config.extensions:
         operations = post_process_outputs(operations, config)
     outer = (bordered(b, borders[b.name]) if b.name in borders else b for b in buffers)

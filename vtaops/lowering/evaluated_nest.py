@@ -15,14 +15,20 @@ import numpy.typing as npt
 
 from vtaops.config import WINDOW_TILES, HardwareConfig
 from vtaops.errors import ScheduleError
-from vtaops.isa import Alu, AluOp, Depthwise, Gemm, Post
+from vtaops.isa import Alu, AluOp, Depthwise, Gemm, LoopInstruction, Pool, Post
 from vtaops.lowering.expressions import Expression, Values
 from vtaops.lowering.microcode import AffineLoop, MicroKernel, Strides, kernels
 from vtaops.lowering.nests import CallNest, TileOperand
 from vtaops.lowering.operation import Elements, Operation, Touch
 from vtaops.lowering.scratchpads import Addresses, lanes_of
 from vtaops.lowering.windows import WINDOW_CALL
-from vtaops.schedule.intrinsics import ALU_CALL, GEMM_CALL, REQUANTIZE_CALL, RESET_CALL
+from vtaops.schedule.intrinsics import (
+    ALU_CALL,
+    GEMM_CALL,
+    POOL_CALL,
+    REQUANTIZE_CALL,
+    RESET_CALL,
+)
 
 Box = list[range]
 """The iterations of a nest that are executed: a range for each loop."""
@@ -127,12 +133,26 @@ class EvaluatedNest:
         (dst, dst_steps), (src, src_steps), (wgt, wgt_steps) = affine
         steps = zip(box, dst_steps, src_steps, wgt_steps, strict=True)
         loops = [AffineLoop(len(span), (d, s, w)) for span, d, s, w in steps]
+        if self.leaf.call == POOL_CALL:
+            return self._pools((dst, src, wgt), loops)
         found = list(kernels((dst, src, wgt), loops, self._micro_op_depth))
         operations = [_operation(self.leaf, kernel) for kernel in found]
         if self.leaf.call == REQUANTIZE_CALL:
             operations = [replace(o, post=_post(self.leaf)) for o in operations]
         if self.leaf.call == RESET_CALL and self.leaf.imm is not None:
             operations += [_add_immediate(kernel, self.leaf.imm) for kernel in found]
+        return operations
+
+    def _pools(self, origin: Strides, loops: list[AffineLoop]) -> list[Operation]:
+        """Return the maxima of a box: a loop over neighbouring inputs is taken in few steps."""
+        along = next((loop for loop in loops if loop.strides[:2] == (0, 1)), AffineLoop(1, origin))
+        others = [loop for loop in loops if loop is not along]
+        dst, src, wgt = origin
+        operations = []
+        for first in range(0, along.extent, WINDOW_TILES):
+            tiles = min(WINDOW_TILES, along.extent - first)
+            for kernel in kernels((dst, src + first, wgt), others, self._micro_op_depth):
+                operations.append(_operation(self.leaf, kernel, tiles))
         return operations
 
     def _evaluated_positions(self, operand: TileOperand, box: Box, values: Values) -> Elements:
@@ -232,6 +252,9 @@ def _roles(leaf: CallNest) -> tuple[TileOperand | None, TileOperand | None, Tile
     if leaf.call in (GEMM_CALL, WINDOW_CALL):
         acc, inp, wgt = leaf.operands
         return acc, inp, wgt
+    if leaf.call == POOL_CALL:
+        acc, inp = leaf.operands
+        return acc, inp, None
     if leaf.call == REQUANTIZE_CALL:
         acc, _, *bias, scales = leaf.operands
         return acc, scales, bias[0] if bias else None
@@ -240,12 +263,12 @@ def _roles(leaf: CallNest) -> tuple[TileOperand | None, TileOperand | None, Tile
     return dst, (leaf.operands[2] if len(leaf.operands) == 3 else dst), None
 
 
-def _operation(leaf: CallNest, kernel: MicroKernel) -> Operation:
+def _operation(leaf: CallNest, kernel: MicroKernel, tiles: int = 1) -> Operation:
     outer, inner = kernel.outer, kernel.inner
     loops = _loop_fields(kernel)
     source = {"src_factor_out": outer.strides[1], "src_factor_in": inner.strides[1]}
     touches = [Touch("acc", _touched(kernel, 0), write=True)]
-    instruction: Gemm | Alu
+    instruction: LoopInstruction
     if leaf.call in (GEMM_CALL, WINDOW_CALL):
         weights = {"wgt_factor_out": outer.strides[2], "wgt_factor_in": inner.strides[2]}
         windows = leaf.call == WINDOW_CALL
@@ -255,6 +278,10 @@ def _operation(leaf: CallNest, kernel: MicroKernel) -> Operation:
             pixels = np.unique(pixels[:, None] + np.arange(WINDOW_TILES))
         touches.append(Touch("inp", pixels, write=False))
         touches.append(Touch("wgt", _touched(kernel, 2), write=False))
+    elif leaf.call == POOL_CALL:
+        instruction = Pool(**loops, **source, tiles=tiles)
+        pixels = np.unique(_touched(kernel, 1)[:, None] + np.arange(tiles))
+        touches.append(Touch("inp", pixels, write=False))
     elif leaf.call == ALU_CALL:
         assert leaf.alu_op is not None
         use_imm = int(leaf.imm is not None)

@@ -53,14 +53,17 @@ class Expression:
     ----------
     names : frozenset of str
         The loop variables that occur in it.
+    affine : bool
+        Whether it is known to be a sum of multiples of them and a constant.
     """
 
-    __slots__ = ("_code", "names")
+    __slots__ = ("_code", "affine", "names")
 
     def __init__(self, expr: Any, fixed: Mapping[str, int] = MappingProxyType({})) -> None:
         names: set[str] = set()
         self._code = compile(_source(expr, names, fixed), "<tir>", "eval")
         self.names = frozenset(names)
+        self.affine = _is_affine(expr)
 
     def __call__(self, values: Mapping[str, Any]) -> Any:
         """Evaluate with integers or broadcastable integer arrays for the loop variables."""
@@ -77,6 +80,18 @@ def conjuncts(condition: Any) -> list[Expression]:
     if isinstance(condition, tirx.And):
         return conjuncts(condition.a) + conjuncts(condition.b)
     return [Expression(condition)]
+
+
+def _is_affine(expr: Any) -> bool:
+    if isinstance(expr, tirx.IntImm | tirx.Var):
+        return True
+    if isinstance(expr, tirx.Cast):
+        return _is_affine(expr.value)
+    if isinstance(expr, tirx.Mul):
+        return any(isinstance(factor, tirx.IntImm) for factor in (expr.a, expr.b)) and (
+            _is_affine(expr.a) and _is_affine(expr.b)
+        )
+    return isinstance(expr, tirx.Add | tirx.Sub) and _is_affine(expr.a) and _is_affine(expr.b)
 
 
 def _source(expr: Any, names: set[str], fixed: Mapping[str, int]) -> str:

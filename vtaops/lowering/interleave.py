@@ -1,134 +1,218 @@
-"""Two operators at once: the tiles of one that follows another run between those of the other.
+"""Operators at once: the tiles of operators that follow each other run in turns.
 
 A pointwise convolution keeps the array busy, the depthwise one behind it the memory port. One after
-the other, each waits for what the other leaves idle. Where the second needs but a part of what the
-first stores, its first tiles can run before the last ones of the first: load and store unit then
+the other, each waits for what the other leaves idle. Where an operator needs but a part of what the
+one before it stores, its first tiles can run before the last ones of that: load and store unit then
 move the tiles of the one while the other computes.
 
-Both must fit the scratchpads side by side (`beside`). The order is right by construction: no
+All must fit the scratchpads side by side (`beside`). The order is right by construction: no
 operation passes one that touches the same element, where one of the two writes it.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
-from vtaops.config import POST_ROWS, HardwareConfig, Memory
-from vtaops.isa import Load, Post, Store
+from vtaops.config import POST_ROWS, Memory
+from vtaops.isa import Load, Post, Store, Unit
 from vtaops.lowering.emit import Fragment
-from vtaops.lowering.operation import Elements, Operation, Touch
+from vtaops.lowering.operation import Operation, Touch
 
-LAG = 5
-"""Tiles of the first operator between one that the second needs and the tile that needs it.
+LAG = 4
+"""Groups of an operator between one that another needs and the group that needs it.
 
-The load unit works in order and runs ahead of the computation: what it loads for the second
-operator should be stored by then, or all that it loads later waits too."""
+The load unit works in order, and a load of what was stored waits for the compute unit to pass on
+that it is: it should be stored by then, or all that is computed and loaded later waits too."""
+
+AHEAD = 2
+"""Groups by which loads precede the group that uses them, where their places are free."""
 
 _ALIGNMENT = 4
-"""Of the first element of the second operator: the banks of the input memory."""
+"""Of the first element of an operator: the banks of the input memory."""
 
 _SPACES = ("inp", "wgt", "acc", "post")
 _LOADED = {Memory.INP: "inp", Memory.WGT: "wgt", Memory.POST: "post"}
 
 Group = list[Operation]
+"""Loads of the load unit, and what follows up to the next ones."""
+
+Key = tuple[str, bool]
+"""A memory, and whether it is written."""
 
 
-def beside(first: Fragment, second: Fragment) -> Fragment | None:
-    """Return the second fragment in scratchpads beside the first; None if there is no room."""
-    config = first.config
-    offsets, sizes = _used(first), _used(second)
-    for space in _SPACES:
-        offsets[space] += -offsets[space] % _ALIGNMENT
-        depth = POST_ROWS if space == "post" else getattr(config, space).depth
-        if offsets[space] + sizes[space] > depth:
-            return None
-    moved = tuple(_moved(operation, offsets) for operation in second.operations)
-    return replace(second, operations=moved)
+def beside(fragments: Sequence[Fragment]) -> list[Fragment] | None:
+    """Return fragments in scratchpads side by side; None if there is no room."""
+    config = fragments[0].config
+    offsets = dict.fromkeys(_SPACES, 0)
+    placed = []
+    for fragment in fragments:
+        moved = tuple(_moved(operation, dict(offsets)) for operation in fragment.operations)
+        placed.append(replace(fragment, operations=moved))
+        for space, size in _used(fragment).items():
+            depth = POST_ROWS if space == "post" else getattr(config, space).depth
+            end = offsets[space] + size
+            if end > depth:
+                return None
+            offsets[space] = end + -end % _ALIGNMENT
+    return placed
 
 
-def interleaved(first: Sequence[Operation], second: Sequence[Operation]) -> list[Operation]:
-    """Return the operations of two operators, tile by tile in turns.
+def interleaved(streams: Sequence[Sequence[Operation]]) -> list[Operation]:
+    """Return the operations of operators, group by group in turns.
 
     Parameters
     ----------
-    first, second : sequence of Operation
+    streams : sequence of sequence of Operation
         Of the operators, in their order, with what they touch in DRAM. POST is off where each
         begins and ends.
     """
-    order = _order(_tiles(first), _tiles(second))
-    numbers = [operations[0].operator for operations in (first, second)]
-    settings = [replace(_OFF, operator=number) for number in numbers]  # what each has set
+    groups = [_hoisted(_groups(stream)) for stream in streams]
+    # What each has set last, which is set anew when its turn comes.
+    settings = [replace(_OFF, operator=stream[0].operator) for stream in streams]
     now = _OFF
     result: list[Operation] = []
-    for stream, tile in order:
-        if settings[stream].instruction != now.instruction:
-            result.append(replace(settings[stream]))
-        result += tile
-        for operation in tile:
+    for number, group in _order(groups):
+        computes = any(operation.instruction.unit is Unit.COMPUTE for operation in group)
+        if computes and settings[number].instruction != now.instruction:
+            result.append(replace(settings[number]))
+        result += group
+        for operation in group:
             if isinstance(operation.instruction, Post):
-                settings[stream] = operation
-        now = settings[stream]
+                settings[number] = operation
+        if computes:
+            now = settings[number]
     return result
 
 
 _OFF = Operation(Post(), touches=(Touch("setting", np.zeros(1, np.int64), write=True),))
 
 
-def _order(first: list[Group], second: list[Group]) -> Iterator[tuple[int, Group]]:
-    """Yield the tiles in turns: those of the second as evenly as their needs allow."""
-    needs = _needs(first, second)
-    done, quota = 0, 0.0
-    for place, tile in enumerate(first):
-        yield 0, tile
-        quota += len(second) / len(first)
-        while done < len(second) and quota >= 1 and needs[done] + LAG <= place:
-            yield 1, second[done]
-            done, quota = done + 1, quota - 1
-    for tile in second[done:]:
-        yield 1, tile
+# ---------------------------------------------------------------------------------- order
 
 
-def _needs(first: list[Group], second: list[Group]) -> list[int]:
-    """Return for each tile of the second operator the last one of the first that it must follow."""
-    touched: dict[tuple[str, bool], Elements] = {}
-    for place, tile in enumerate(first):
-        for space, write, elements in _touches(tile):
-            key, size = (space, write), int(elements.max()) + 1
-            known = touched.get(key, np.zeros(0, np.int64))
-            if len(known) < size:
-                known = np.concatenate([known, np.full(size - len(known), -1, np.int64)])
-            known[elements] = place
-            touched[key] = known
-    needs, latest = [], -1
-    for tile in second:
-        for space, write, elements in _touches(tile):
-            for other in (True, False) if write else (True,):
-                known = touched.get((space, other), np.zeros(0, np.int64))
-                found = known[elements[elements < len(known)]]
-                latest = max(latest, int(found.max(initial=-1)))
-        needs.append(latest)
+def _order(streams: list[list[Group]]) -> Iterator[tuple[int, Group]]:
+    """Yield the groups in turns: all operators at one pace, as their needs allow.
+
+    Who had to wait goes on from there at the common pace: catching up would leave the units to one
+    operator.
+    """
+    needs = _needs(streams)
+    done = [0] * len(streams)
+    begun = [0.0] * len(streams)  # behind the first operator, in parts of the whole
+    waits = [True] * len(streams)
+
+    def progress(number: int) -> float:
+        return begun[number] + done[number] / len(streams[number])
+
+    def may_run(number: int) -> bool:
+        needed = needs[number][done[number]]
+        return all(
+            last < done[k] and (last + LAG < done[k] or done[k] == len(streams[k]))
+            for k, last in enumerate(needed)
+        )
+
+    for _ in range(sum(map(len, streams))):
+        left = [number for number in range(len(streams)) if done[number] < len(streams[number])]
+        now = min((progress(number) for number in left if not waits[number]), default=0.0)
+        for number in left:
+            free = may_run(number)
+            if free and waits[number]:
+                begun[number] += max(0.0, now - progress(number))
+            waits[number] = not free
+        chosen = min((n for n in left if not waits[n]), key=lambda n: (progress(n), -n))
+        yield chosen, streams[chosen][done[chosen]]
+        done[chosen] += 1
+
+
+def _needs(streams: list[list[Group]]) -> list[list[list[int]]]:
+    """Return for each group of each operator the last one of each earlier operator it must follow.
+
+    -1 is none.
+    """
+    books: list[_Book] = []
+    needs = []
+    for stream in streams:
+        latest = [-1] * len(books)
+        own, book = [], _Book()
+        for place, group in enumerate(stream):
+            for touch in _touches(group):
+                for number, earlier in enumerate(books):
+                    latest[number] = max(latest[number], earlier.conflict(touch))
+                book.note(touch, place)
+            own.append(list(latest))
+        needs.append(own)
+        books.append(book)
     return needs
 
 
-def _touches(tile: Group) -> Iterator[tuple[str, bool, Elements]]:
-    for operation in tile:
+class _Book:
+    """The last group that read, and that wrote, each element."""
+
+    def __init__(self) -> None:
+        self._last: dict[Key, npt.NDArray[np.int64]] = {}
+
+    def note(self, touch: Touch, place: int) -> None:
+        """Remember that the group at `place`, or an earlier one, touches elements."""
+        key, size = (touch.space, touch.write), int(touch.elements.max()) + 1
+        last = self._last.get(key, np.zeros(0, np.int64))
+        if len(last) < size:
+            grown = np.full(max(size, 2 * len(last)), -1, np.int64)
+            grown[: len(last)] = last
+            self._last[key] = last = grown
+        last[touch.elements] = np.maximum(last[touch.elements], place)
+
+    def conflict(self, touch: Touch) -> int:
+        """Return the last group that what touches elements must follow; -1: none."""
+        latest = -1
+        for write in (True, False) if touch.write else (True,):
+            last = self._last.get((touch.space, write))
+            if last is not None:
+                found = last[touch.elements[touch.elements < len(last)]]
+                latest = max(latest, int(found.max(initial=-1)))
+        return latest
+
+
+def _touches(group: Group) -> Iterator[Touch]:
+    for operation in group:
         for touch in operation.touches:
             if touch.space != "setting" and touch.elements.size:
-                yield touch.space, touch.write, touch.elements
+                yield touch
 
 
-def _tiles(operations: Sequence[Operation]) -> list[Group]:
-    """Cut operations behind each run of stores."""
-    tiles: list[Group] = [[]]
+# --------------------------------------------------------------------------------- groups
+
+
+def _groups(operations: Sequence[Operation]) -> list[Group]:
+    """Cut operations in front of each run of loads of the load unit."""
+    groups: list[Group] = [[]]
     for operation in operations:
-        last = tiles[-1][-1].instruction if tiles[-1] else None
-        if isinstance(last, Store) and not isinstance(operation.instruction, Store):
-            tiles.append([])
-        tiles[-1].append(operation)
-    return tiles
+        loads = operation.instruction.unit is Unit.LOAD
+        if loads and groups[-1] and groups[-1][-1].instruction.unit is not Unit.LOAD:
+            groups.append([])
+        groups[-1].append(operation)
+    return groups
+
+
+def _hoisted(groups: list[Group]) -> list[Group]:
+    """Return the groups with loads up to `AHEAD` groups earlier, as far as nothing forbids it."""
+    loads: dict[int, Group] = defaultdict(list)
+    rests = [[o for o in group if o.instruction.unit is not Unit.LOAD] for group in groups]
+    book = _Book()
+    slot = 0  # loads keep their order
+    for place, group in enumerate(groups):
+        for operation in group:
+            if operation.instruction.unit is Unit.LOAD:
+                earliest = max(book.conflict(touch) for touch in _touches([operation])) + 1
+                slot = min(place, max(slot, place - AHEAD, earliest))
+                loads[slot].append(operation)
+        for touch in _touches(rests[place]):
+            book.note(touch, place)
+    return [[*loads[place], *rest] for place, rest in enumerate(rests)]
 
 
 # ------------------------------------------------------------------------------ addresses
@@ -165,13 +249,3 @@ def _moved(operation: Operation, offsets: dict[str, int]) -> Operation:
         for t in operation.touches
     )
     return replace(operation, instruction=i, touches=touches, micro_ops=rows)
-
-
-def halves(config: HardwareConfig) -> HardwareConfig:
-    """Return the hardware with half of each scratchpad: for tilings that leave room for another."""
-    return replace(
-        config,
-        log_inp_buff_size=config.log_inp_buff_size - 1,
-        log_wgt_buff_size=config.log_wgt_buff_size - 1,
-        log_acc_buff_size=config.log_acc_buff_size - 1,
-    )

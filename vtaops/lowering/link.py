@@ -72,7 +72,7 @@ def link(
     buffers: Sequence[Buffer],
     metadata: Mapping[str, Any] | None = None,
     *,
-    together: Collection[int] = (),
+    together: Collection[range] = (),
 ) -> Program:
     """Return the program of fragments that run one after the other.
 
@@ -85,9 +85,8 @@ def link(
         loads is `SCRATCH` (or `OUTPUT`, if the host reads it too).
     metadata : mapping, optional
         Description that the program carries.
-    together : collection of int
-        Parts whose tiles run in turns with those of the part behind them
-        (`vtaops.lowering.interleave`).
+    together : collection of range
+        Parts that follow each other and whose tiles run in turns (`vtaops.lowering.interleave`).
 
     Returns
     -------
@@ -147,7 +146,7 @@ def assemble(
     buffers: Sequence[Buffer],
     metadata: Mapping[str, Any] | None = None,
     *,
-    together: Collection[int] = (),
+    together: Collection[range] = (),
 ) -> Program:
     """Return the program of bound operations; `operations` stay as they are.
 
@@ -170,8 +169,8 @@ def assemble(
         Operation(o.instruction, o.relocation, touching.of(o), o.micro_ops, o.operator)
         for o in operations
     ]
-    for number in together:
-        own = _in_turns(own, number)
+    for numbers in together:
+        own = _in_turns(own, numbers)
     placed, micro_ops = place_micro_ops(own, config, depth)
     ordered = insert_tokens(placed)
     return Program(
@@ -185,14 +184,14 @@ def assemble(
     )
 
 
-def _in_turns(operations: list[Operation], number: int) -> list[Operation]:
-    """Let the tiles of an operator and of the next one take turns."""
-    both = {number: list[Operation](), number + 1: list[Operation]()}
-    places = [k for k, operation in enumerate(operations) if operation.operator in both]
+def _in_turns(operations: list[Operation], numbers: range) -> list[Operation]:
+    """Let the tiles of some operators that follow each other take turns."""
+    streams = {number: list[Operation]() for number in numbers}
+    places = [k for k, operation in enumerate(operations) if operation.operator in streams]
     for k in places:
-        both[operations[k].operator].append(operations[k])
+        streams[operations[k].operator].append(operations[k])
     begin, end = places[0], places[-1] + 1
-    return [*operations[:begin], *interleaved(*both.values()), *operations[end:]]
+    return [*operations[:begin], *interleaved([*streams.values()]), *operations[end:]]
 
 
 def _records(operations: list[Operation], parts: Sequence[Part]) -> tuple[OperatorRecord, ...]:

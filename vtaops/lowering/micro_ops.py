@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.config import HardwareConfig, Memory
-from vtaops.isa import Alu, Encoding, Gemm, Instruction, Load
+from vtaops.isa import Encoding, Instruction, Load, LoopInstruction
 from vtaops.lowering.operation import Operation
 from vtaops.program import MICRO_OPS
 
@@ -97,7 +97,7 @@ class _Placement:
         """Return an instruction with its micro-ops at a place."""
         key = id(instruction), place
         if key not in self._located:
-            assert isinstance(instruction, Gemm | Alu)
+            assert isinstance(instruction, LoopInstruction)
             begin, end = instruction.uop_begin + place, instruction.uop_end + place
             located = replace(instruction, uop_begin=begin, uop_end=end)
             self._located[key] = instruction, located

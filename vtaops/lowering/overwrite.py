@@ -4,57 +4,96 @@ A reset is dropped where products follow that reach each of its accumulators bef
 does. All steps of neighbouring products commute. So among those, some steps that together reach
 every accumulator once (of a convolution: one tap of the kernel) become instructions that overwrite,
 and go first; the others accumulate as before.
+
+The same holds for maxima (extension ``pool``), which begin with a reset and the addition of the
+least int8.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.isa import Gemm
+from vtaops.config import HardwareConfig
+from vtaops.isa import Alu, AluOp, Gemm, Pool
 from vtaops.lowering.operation import Elements, Operation, Touch
+
+LEAST = -128
+"""The least int8."""
 
 Mask = npt.NDArray[np.bool_]
 Parts = dict[int, list[Operation]]
 """What replaces operations, by their place in the program."""
 
 
-def overwrite_instead_of_reset(operations: list[Operation], acc_depth: int) -> list[Operation]:
+Product = Gemm | Pool
+"""What can overwrite; those of one kind commute."""
+
+
+def overwrite_instead_of_reset(
+    operations: list[Operation], config: HardwareConfig
+) -> list[Operation]:
     """Return the operations with as few resets as possible.
 
     Parameters
     ----------
     operations : list of Operation
         In program order, micro-ops not yet placed.
-    acc_depth : int
-        Accumulator tiles of the device.
+    config : HardwareConfig
+        What they are for; without the extensions they stay as they are.
     """
     parts: Parts = {place: [operation] for place, operation in enumerate(operations)}
     for place, operation in enumerate(operations):
         instruction = operation.instruction
-        if isinstance(instruction, Gemm) and instruction.reset:
-            first = _first_products(operations, parts, place, acc_depth)
-            if first is not None:
-                parts.update({place: [], **first})
+        if not isinstance(instruction, Gemm) or not instruction.reset:
+            continue
+        least = _least_added(operations, place) if "pool" in config.extensions else None
+        if least is not None:
+            first = _first_products(operations, parts, place, least + 1, config.acc.depth, Pool)
+        elif "overwrite" in config.extensions:
+            first = _first_products(operations, parts, place, place + 1, config.acc.depth, Gemm)
+        else:
+            continue
+        if first is not None:
+            parts.update({place: [], **first})
+            if least is not None:
+                parts[least] = []
     return [part for place in range(len(operations)) for part in parts[place]]
 
 
-def _first_products(
-    operations: list[Operation], parts: Parts, reset: int, acc_depth: int
-) -> Parts | None:
-    """Return what replaces the products that first reach the accumulators of a reset.
+def _least_added(operations: list[Operation], reset: int) -> int | None:
+    """Return the place where a number that no int8 is below is added to what was reset."""
+    elements = _written(operations[reset])
+    for place in range(reset + 1, len(operations)):
+        operation, i = operations[place], operations[place].instruction
+        touched = [touch.elements for touch in operation.touches if touch.space == "acc"]
+        if any(np.isin(elements, other).any() for other in touched):
+            adds = isinstance(i, Alu) and i.alu_op == AluOp.ADD and i.use_imm and i.imm <= LEAST
+            return place if adds and np.array_equal(_written(operation), elements) else None
+    return None
 
-    None if something else reaches one of them first, or nothing does.
+
+def _first_products(
+    operations: list[Operation],
+    parts: Parts,
+    reset: int,
+    place: int,
+    acc_depth: int,
+    kind: type[Product],
+) -> Parts | None:
+    """Return what replaces the products, from `place`, that first reach what a reset reaches.
+
+    None if something else reaches one of these accumulators first, or nothing does.
     """
     pending = np.zeros(acc_depth, np.bool_)
     pending[_written(operations[reset])] = True
     found: Parts = {}
-    place = reset + 1
     while place < len(operations):
         group = []
-        while place < len(operations) and _is_product(operations[place]):
+        while place < len(operations) and _is_product(operations[place], kind):
             if pending[_written(operations[place])].any():
                 group.append(place)
             place += 1
@@ -75,13 +114,13 @@ def _first_products(
     return None
 
 
-def _is_product(operation: Operation) -> bool:
-    return isinstance(operation.instruction, Gemm) and not operation.instruction.reset
+def _is_product(operation: Operation, kind: type[Product]) -> bool:
+    return isinstance(operation.instruction, kind) and not operation.instruction.reset
 
 
-def _product(operation: Operation) -> tuple[Gemm, Elements]:
+def _product(operation: Operation) -> tuple[Product, Elements]:
     """Return the instruction and the micro-ops of a product."""
-    assert isinstance(operation.instruction, Gemm)
+    assert isinstance(operation.instruction, Product)
     assert operation.micro_ops is not None
     return operation.instruction, operation.micro_ops
 
@@ -134,7 +173,7 @@ def _split(operation: Operation, pending: Mask) -> tuple[list[Operation], list[O
     return head, rest
 
 
-def _steps(i: Gemm) -> Elements:
+def _steps(i: Product) -> Elements:
     """Return what the iterations of the two loops add to the destination."""
     outer = np.arange(i.iter_out)[:, np.newaxis] * i.dst_factor_out
     return (outer + np.arange(i.iter_in) * i.dst_factor_in).reshape(-1)
@@ -150,13 +189,14 @@ def _elements(operation: Operation) -> Elements:
 def _iterations(operation: Operation, loop: str, first: int, stop: int) -> Operation:
     """Return a product with the iterations first..stop of one of its loops."""
     i, rows = _product(operation)
-    steps = [getattr(i, f"{operand}_factor_{loop}") for operand in ("dst", "src", "wgt")]
-    part = _with(operation, replace(i, **{f"iter_{loop}": stop - first}))
+    steps = [getattr(i, f"{operand}_factor_{loop}", 0) for operand in ("dst", "src", "wgt")]
+    extent: dict[str, Any] = {f"iter_{loop}": stop - first}
+    part = _with(operation, replace(i, **extent))
     part.micro_ops = rows + first * np.array(steps, np.int64) if first else rows
     return part
 
 
-def _with(operation: Operation, instruction: Gemm) -> Operation:
+def _with(operation: Operation, instruction: Product) -> Operation:
     """Return a product with a part of its steps, and of the accumulators that it touches."""
     part = replace(operation, instruction=instruction)
     reached = Touch("acc", np.unique(_elements(part)), write=True)

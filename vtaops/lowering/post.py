@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from vtaops.config import POST_ROWS, HardwareConfig, Memory
 from vtaops.errors import ScheduleError
-from vtaops.isa import Alu, AluOp, Gemm, Load, Post, Store
+from vtaops.isa import Alu, AluOp, Gemm, Load, LoopInstruction, Pool, Post, Store
 from vtaops.lowering.operation import Elements, Operation, Touch
 
 MAX_SHIFT = 31
@@ -160,7 +160,7 @@ class _Fold:
             if k in self.dropped or not any(inside[e].any() for e in self.touched[k]):
                 continue
             i = self.operations[k].instruction
-            if k in self.settings or not isinstance(i, Gemm | Alu) or i.reset:
+            if k in self.settings or not isinstance(i, LoopInstruction) or i.reset:
                 return None
             written = _written(self.operations[k])
             if not inside[written].all():
@@ -217,7 +217,7 @@ class _Fold:
         for place, operation in enumerate(self.operations):
             if place in self.dropped:
                 continue
-            if not isinstance(operation.instruction, Gemm | Alu):
+            if not isinstance(operation.instruction, LoopInstruction):
                 result.append(operation)
                 continue
             # What is not stored may leave anything, but should read no row.
@@ -324,7 +324,7 @@ def _by_rows(operation: Operation, row_of: Elements, post: Post) -> list[Setting
     each. None if it is not affine.
     """
     i, table = operation.instruction, operation.micro_ops
-    assert isinstance(i, Gemm | Alu)
+    assert isinstance(i, LoopInstruction)
     assert table is not None
     grid = row_of[_steps(operation, 0)].reshape(i.iter_out, i.iter_in, -1)
     out = int(grid[1, 0, 0] - grid[0, 0, 0]) if i.iter_out > 1 else 0
@@ -354,7 +354,7 @@ def _by_rows(operation: Operation, row_of: Elements, post: Post) -> list[Setting
 def _steps(operation: Operation, column: int) -> Elements:
     """Return the destination (0) or source (1) of each step of an operation, in order."""
     i, table = operation.instruction, operation.micro_ops
-    assert isinstance(i, Gemm | Alu)
+    assert isinstance(i, LoopInstruction)
     assert table is not None
     factors = (
         (i.dst_factor_out, i.dst_factor_in) if column == 0 else (i.src_factor_out, i.src_factor_in)
@@ -383,7 +383,8 @@ def _written(operation: Operation) -> Elements:
 def _reads(operation: Operation) -> list[Elements]:
     """Return the accumulators whose values an operation uses; a STORE those that it stores."""
     i = operation.instruction
-    in_place = isinstance(i, Alu) or (isinstance(i, Gemm) and not (i.reset or i.overwrite))
+    begins = isinstance(i, Gemm | Pool) and (i.reset or i.overwrite)
+    in_place = isinstance(i, LoopInstruction) and not begins
     return [
         touch.elements
         for touch in operation.touches

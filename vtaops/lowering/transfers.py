@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -69,8 +70,9 @@ class Transfers:
         self._images = {b.name: Image.of(b, borders[b.name]) for b in buffers if b.name in borders}
         self.left_out = False
         """Whether padding was not loaded, so that its products are left out."""
-        # The same tiles and accesses recur in every iteration of the outer loops.
-        self._tiles: dict[Hashable, tuple[Grid, int, bool]] = {}
+        self._copies: dict[Hashable, _Copy] = {}
+        self._conditions: dict[int, list[str]] = {}
+        self._numbers: dict[bytes, int] = {}
         self._accesses: dict[tuple[int, bytes], list[BlockTransfer]] = {}
 
     def emit(self, leaf: CopyNest, values: Values, thread: int) -> Iterator[Operation]:
@@ -81,21 +83,24 @@ class Transfers:
         memory = _LOAD_OF_SCRATCHPAD[on_chip.scratchpad] if load else Memory.OUT
         if memory == Memory.ACC and dram and dram.dtype == "int8":
             memory = Memory.ACC_8BIT
-        grid, start = self._grid(leaf, values, load)
+        copy, shift = self._copy(leaf, values, load)
         relocation = self._buffers[dram.name] if dram else NO_BUFFER
         if load:
-            grid = self._without_voids(leaf, grid, start, thread)
+            if copy.padding is not None:
+                self.left_out |= copy.left_out
+                padding = self._padding.zeros if copy.written else self._padding.voids
+                padding.begin(on_chip.name, thread, copy.padding)
             # What the operator itself writes to DRAM may have changed since the last load, and
             # accumulators that the ALU works on in place no longer hold what was loaded.
             changes = dram is not None and dram.name in self._changing
             changes = changes or self._addresses.is_overwritten(on_chip.name)
-            content = None if changes else (relocation, grid.tobytes())
+            content = None if changes else (relocation, copy.number, shift)
             if not self._addresses.fill(on_chip.name, thread, content):
                 return
-        sram = self._addresses.base(on_chip.name, thread) + start + ROWS.get(on_chip.scratchpad, 0)
-        # Some hardware cannot pad accumulators: only what must be padded is.
-        pads = memory == Memory.INP or (load and bool((grid == ZERO).any()))
-        for access in self._cover(leaf, grid, pads):
+        sram = self._addresses.base(on_chip.name, thread) + copy.start
+        sram += ROWS.get(on_chip.scratchpad, 0)
+        space = "post" if on_chip.scratchpad in ROWS else on_chip.scratchpad
+        for access in copy.accesses:
             if access.y_size == 0:  # no LOAD: some hardware cannot do one without a row
                 if memory != Memory.INP:
                     yield from _resets(sram + access.sram, access.x_size)
@@ -104,28 +109,76 @@ class Transfers:
             del fields["sram"], fields["dram"]
             cls = Load if load else Store
             instruction = cls(
-                memory=memory, sram_base=sram + access.sram, dram_base=access.dram, **fields
+                memory=memory, sram_base=sram + access.sram, dram_base=access.dram + shift, **fields
             )
             written = np.arange(instruction.sram_size) + instruction.sram_base
-            space = "post" if on_chip.scratchpad in ROWS else on_chip.scratchpad
             touch = Touch(space, written, write=load)
             yield Operation(instruction, relocation, (touch,))
 
-    def _without_voids(self, leaf: CopyNest, grid: Grid, start: int, thread: int) -> Grid:
-        """Skip the padding that no LOAD writes, and remember it as void."""
-        name, written = leaf.dst.name, leaf.padding == 0 and leaf.dst.scratchpad != "wgt"
-        if written and leaf.dst.scratchpad != "inp":
-            return grid
-        mask = np.zeros(self._addresses.size(name), np.bool_)
+    def _copy(self, leaf: CopyNest, values: Values, load: bool) -> tuple[_Copy, int]:
+        """Return a copy, and the shift of its DRAM elements.
+
+        Copies recur in the iterations of the outer loops with their elements in DRAM shifted, if
+        the same conditions hold there. What is no affine function of the loops is worked out again.
+        """
+        dram, index = (leaf.src, leaf.src_index) if load else (leaf.dst, leaf.dst_index)
+        if not index.affine or (dram is not None and dram.name in self._images):
+            copy = self._evaluated(leaf, values, load)
+            return copy, copy.lowest or 0
+        on_chip = leaf.dst if load else leaf.src
+        assert on_chip is not None
+        lanes = lanes_of(on_chip.scratchpad, self._config)
+        first, rest = divmod(int(index({**values, **_origin(leaf)})), lanes)
+        key = (
+            id(leaf),
+            rest,
+            *(values[name] for name in self._condition_names(leaf, load, values)),
+        )
+        if key not in self._copies:
+            found = self._evaluated(leaf, values, load)
+            lowest = None if found.lowest is None else found.lowest - first
+            self._copies[key] = replace(found, lowest=lowest)
+        copy = self._copies[key]
+        return copy, 0 if copy.lowest is None else copy.lowest + first
+
+    def _condition_names(self, leaf: CopyNest, load: bool, values: Values) -> list[str]:
+        """Return the outer loops that decide what is copied, and to where on the chip."""
+        if id(leaf) not in self._conditions:
+            inside = () if leaf.inside is None else (leaf.inside,)
+            on_chip = leaf.dst_index if load else leaf.src_index
+            names = {name for e in (*inside, *leaf.guards, on_chip) for name in e.names}
+            self._conditions[id(leaf)] = sorted(names & values.keys())
+        return self._conditions[id(leaf)]
+
+    def _evaluated(self, leaf: CopyNest, values: Values, load: bool) -> _Copy:
+        """Return a copy for the current values of the outer loops."""
+        grid, start = self._grid(leaf, values, load)
+        valid = grid >= 0
+        lowest = int(grid[valid].min()) if valid.any() else None
+        grid = np.where(valid, grid - (lowest or 0), grid)
+        padding, left_out = None, False
+        written = leaf.padding == 0 and leaf.dst.scratchpad != "wgt"
+        if load and (not written or leaf.dst.scratchpad == "inp"):
+            padding, left_out = self._padding_of(leaf, grid, start, written)
+            if not written:  # no LOAD writes it
+                grid = np.where(grid == ZERO, SKIP, grid)
+        # Some hardware cannot pad accumulators: only what must be padded is.
+        pads = load and (leaf.dst.scratchpad == "inp" or bool((grid == ZERO).any()))
+        number = self._numbers.setdefault(grid.tobytes(), len(self._numbers))
+        accesses = self._cover(leaf, grid, pads)
+        return _Copy(number, start, lowest, accesses, padding, written, left_out)
+
+    def _padding_of(
+        self, leaf: CopyNest, grid: Grid, start: int, written: bool
+    ) -> tuple[Mask, bool]:
+        """Return what of a tile is padding, and whether some of it is left out though written."""
+        mask, left_out = np.zeros(self._addresses.size(leaf.dst.name), np.bool_), False
         mask[start : start + grid.size] = (grid == ZERO).ravel()
-        if written:
-            if not self._padding.skip:
-                mask &= self._without_row(leaf, grid, start, mask.size)
-                self.left_out |= bool(mask.any())
-            self._padding.zeros.begin(name, thread, mask)
-            return grid
-        self._padding.voids.begin(name, thread, mask)
-        return np.where(grid == ZERO, SKIP, grid)
+        if written and not self._padding.skip:
+            mask &= self._without_row(leaf, grid, start, mask.size)
+            left_out = bool(mask.any())
+        mask.flags.writeable = False
+        return mask, left_out
 
     def _without_row(self, leaf: CopyNest, grid: Grid, start: int, size: int) -> Mask:
         """Return the padding that only a LOAD without a row of data could write."""
@@ -154,14 +207,9 @@ class Transfers:
         sram_index, dram_index = leaf.dst_index, leaf.src_index
         if not load:
             sram_index, dram_index = dram_index, sram_index
-        key = (id(leaf), *(values[name] for name in sorted(sram_index.names & values.keys())))
-        if key not in self._tiles:
-            _check_lanes(leaf, values, lane_loops, lanes)
-            sram = self._addresses.place(on_chip.name, evaluated(sram_index) // lanes)
-            start = int(sram.min())
-            dense = bool((sram.ravel() == start + np.arange(sram.size)).all())
-            self._tiles[key] = sram.ravel() - start, start, dense
-        places, start, dense = self._tiles[key]
+        _check_lanes(leaf, values, lane_loops, lanes)
+        places = self._addresses.place(on_chip.name, evaluated(sram_index) // lanes).ravel()
+        start = int(places.min())
         grid = evaluated(dram_index) // lanes
         dram = leaf.src if load else leaf.dst
         if dram is not None and dram.name in self._images:
@@ -170,21 +218,53 @@ class Transfers:
             grid = np.where(evaluated(leaf.inside), grid, ZERO)
         for guard in leaf.guards:
             grid = np.where(evaluated(guard), grid, SKIP)
-        if not dense:
-            scattered = np.full(int(places.max()) + 1, SKIP, dtype=np.int64)
-            scattered[places] = grid.ravel()
+        if (places != start + np.arange(places.size)).any():
+            scattered = np.full(int(places.max()) - start + 1, SKIP, dtype=np.int64)
+            scattered[places - start] = grid.ravel()
             grid = scattered
         return grid, start
 
     def _cover(self, leaf: CopyNest, grid: Grid, pads: bool) -> list[BlockTransfer]:
-        """`cover`, remembered up to a shift of the DRAM elements."""
-        valid = grid >= 0
-        shift = int(grid[valid].min()) if valid.any() else 0
-        relative = np.where(valid, grid - shift, grid)
-        key = (id(leaf), relative.tobytes())
+        """`cover`, remembered."""
+        key = (id(leaf), grid.tobytes())
         if key not in self._accesses:
-            self._accesses[key] = cover(relative, pads)
-        return [_shifted(access, shift) for access in self._accesses[key]]
+            self._accesses[key] = cover(grid, pads)
+        return self._accesses[key]
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """A copy up to a shift of its DRAM elements.
+
+    Attributes
+    ----------
+    number : int
+        Equal for copies of the same elements.
+    start : int
+        The first element of the tile that is copied.
+    lowest : int or None
+        The lowest DRAM element, which `accesses` count from; None if none is copied.
+    accesses : list of BlockTransfer
+        What moves it.
+    padding : Mask or None
+        What of a loaded tile is padding, if that matters.
+    written : bool
+        Whether a LOAD writes the padding.
+    left_out : bool
+        Whether some of it is not written nevertheless, so that its products are left out.
+    """
+
+    number: int
+    start: int
+    lowest: int | None
+    accesses: list[BlockTransfer]
+    padding: Mask | None
+    written: bool
+    left_out: bool
+
+
+def _origin(leaf: CopyNest) -> dict[str, int]:
+    return {loop.name: 0 for loop in leaf.loops}
 
 
 def _resets(first: int, count: int) -> Iterator[Operation]:
@@ -221,10 +301,3 @@ def _check_lanes(leaf: CopyNest, values: Values, lane_loops: list[Loop], lanes: 
                 f"the copy into {leaf.dst.name} crosses lanes: the {lanes} scalars of a tile must "
                 f"lie side by side in DRAM, in order"
             )
-
-
-def _shifted(access: BlockTransfer, shift: int) -> BlockTransfer:
-    if access.y_size == 0:
-        return access
-    fields = {**vars(access), "dram": access.dram + shift}
-    return BlockTransfer(**fields)

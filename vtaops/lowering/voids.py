@@ -27,7 +27,10 @@ class Voids:
         self._masks: dict[tuple[str, int], Mask] = {}
 
     def begin(self, buffer: str, thread: int, mask: Mask | None = None) -> None:
-        """Begin a tile: the elements in `mask` (positions within the tile) are void."""
+        """Begin a tile: the elements in `mask` (positions within the tile) are void.
+
+        A mask that is not writeable is one for many tiles.
+        """
         if mask is not None and mask.any():
             self._masks[buffer, thread] = mask
         else:
@@ -40,8 +43,13 @@ class Voids:
     def mark(self, buffer: str, thread: int, positions: npt.NDArray[np.int64], size: int) -> None:
         """Add void elements to a tile of `size` elements."""
         if positions.size:
-            mask = self._masks.setdefault((buffer, thread), np.zeros(size, np.bool_))
+            mask = self._masks.get((buffer, thread))
+            if mask is None:
+                mask = np.zeros(size, np.bool_)
+            elif not mask.flags.writeable:
+                mask = mask.copy()
             mask[positions] = True
+            self._masks[buffer, thread] = mask
 
 
 class Padding:

@@ -111,8 +111,8 @@ def _columns(leaf: LeafNest, index: Expression, kernel: _Kernel) -> Loop:
     origin = dict.fromkeys(index.names, 0)
     base = index(origin)
     for loop in leaf.loops:
-        if loop.name in index.names and index({**origin, loop.name: 1}) - base == kernel.lanes:
-            assert loop.extent == kernel.columns
+        step = index({**origin, loop.name: 1}) - base if loop.name in index.names else 0
+        if step == kernel.lanes and loop.extent == kernel.columns:
             return loop
     raise ScheduleError(
         f"the {kernel.columns} taps of a kernel row are multiplied {WINDOW_TILES} at a time; "
@@ -136,6 +136,7 @@ class _Strided(Expression):
     def __init__(self, index: Expression, loop: str, kernel: _Kernel) -> None:
         self._index, self._loop, self._kernel = index, loop, kernel
         self.names = index.names if kernel.windows > 1 else index.names - {loop}
+        self.affine = False  # a packed one divides
 
     def __call__(self, values: Mapping[str, Any]) -> Any:
         window = values.get(self._loop, 0) if self._kernel.windows > 1 else 0

@@ -4,33 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import Literal
 
 from vtaops.compiler import emit
 from vtaops.config import POST_ROWS
-from vtaops.errors import ScheduleError
 from vtaops.lowering import Border, Fragment, Part, link
-from vtaops.lowering.interleave import beside, halves
+from vtaops.lowering.interleave import beside
 from vtaops.network.rules import Target
 from vtaops.network.storage import MappedOperator
 from vtaops.ops import Conv2d, Operator
-from vtaops.program import Buffer, Role
+from vtaops.program import Buffer, Program, Role
+from vtaops.program.timing import simulate
 from vtaops.schedule import Tiling, default_tiling
-from vtaops.schedule.candidates import ranked
-from vtaops.schedule.tiling import Operand
+from vtaops.schedule.turns import tilings_in_turns
 from vtaops.tuner import Effort, recall, tune
 
 Search = Literal["off"] | Effort
 
 GAIN = 0.99
-"""A pair runs together if it takes less than this part of the cycles of one after the other."""
+"""Steps run together if they take less than this part of the cycles of one after the other."""
 
-CHOICES = (0, 16)
-"""Tilings of the second operator that are tried: neighbours in the ranking are alike."""
+WORTH = 0.95
+"""They are tried if their busiest unit is busy for less than this part."""
 
-Pairs = dict[int, tuple[Fragment, Fragment]]
-"""Steps that run together with the next one, and the fragments of both."""
+MOST = 3
+"""Steps that run together: more leave too little of the scratchpads to each."""
+
+Groups = dict[range, list[Fragment]]
+"""Steps that run together, by their numbers, and the fragments of each."""
 
 
 @dataclass
@@ -53,19 +55,14 @@ class Fragments:
         """Return the operations of a step."""
         return self._emitted(step, self._tiling(step.op), POST_ROWS)
 
-    def half(self, step: MappedOperator, keep: Operand, choice: int = 0) -> Fragment | None:
-        """Return the operations of a step in half of the scratchpads; None if there is no tiling.
-
-        `keep` is the operand of its tilings (`Tiling.keep`), `choice` says which of those, in the
-        order of their bound on cycles.
-        """
-        ranking = ranked(step.op, halves(self.target.config))
-        tilings = (tiling for tiling in ranking if tiling.keep == keep)
-        try:
-            found = next(islice(tilings, choice, None), None)
-        except ScheduleError:  # no tile fits
+    def sharing(self, steps: Sequence[MappedOperator]) -> list[Fragment] | None:
+        """Return the operations of steps side by side in the scratchpads; None: no room."""
+        tilings = tilings_in_turns([step.op for step in steps], self.target.config)
+        if tilings is None:
             return None
-        return None if found is None else self._emitted(step, found, POST_ROWS // 2)
+        rows = POST_ROWS // len(steps)
+        pairs = zip(steps, tilings, strict=True)
+        return beside([self._emitted(step, tiling, rows) for step, tiling in pairs])
 
     def _emitted(self, step: MappedOperator, tiling: Tiling, rows: int) -> Fragment:
         borders = {name: use.hidden() for name, use in step.uses.items()}
@@ -90,72 +87,85 @@ class Fragments:
         return known.tiling if known else default_tiling(op, config)
 
 
-def find_pairs(steps: Sequence[MappedOperator], fragments: Fragments) -> Pairs:
-    """Return the steps that run together with the next one: where that takes fewer cycles.
+def find_groups(steps: Sequence[MappedOperator], fragments: Fragments) -> Groups:
+    """Return the steps that run together: where that takes fewer cycles.
 
-    Tried are convolutions with a depthwise one behind them: the one keeps the array busy, the other
-    the memory.
+    Tried are chains of convolutions, one of them depthwise, of which some keep the array busy and
+    others the memory. Of those that overlap, the ones are taken that save most together.
     """
-    pairs: Pairs = {}
-    known: dict[object, tuple[Fragment, Fragment] | None] = {}
     if "post" not in fragments.target.config.extensions:
-        return pairs
-    for number, (step, follower) in enumerate(pairwise(steps)):
-        if number - 1 in pairs or not _is_candidate(step, follower):
-            continue
-        key = id(fragments.of(step)), id(fragments.of(follower))
-        if key not in known:
-            known[key] = _pair(step, follower, fragments)
-        found = known[key]
-        if found is not None:
-            pairs[number] = found
-    return pairs
+        return {}
+    known: dict[object, _Trial] = {}
+    best: list[tuple[int, Groups]] = [(0, {})]  # of the first 0, 1, 2, ... steps: cycles saved
+    for end in range(1, len(steps) + 1):
+        choices = [best[-1]]
+        for begin in range(end - 2, max(-1, end - 1 - MOST), -1):
+            chain = steps[begin:end]
+            if not _is_chain(chain):
+                break
+            key = tuple(id(fragments.of(step)) for step in chain)
+            if key not in known:
+                known[key] = _try(chain, fragments)
+            saved, found = known[key]
+            if found is not None:
+                before, groups = best[begin]
+                choices.append((before + saved, {**groups, range(begin, end): found}))
+        best.append(max(choices, key=lambda choice: choice[0]))
+    return best[-1][1]
 
 
-def _is_candidate(step: MappedOperator, follower: MappedOperator) -> bool:
-    """Whether a depthwise convolution reads, from its first block on, what a step stores."""
-    op = follower.op
-    if not (isinstance(step.op, Conv2d) and isinstance(op, Conv2d)):
+_Trial = tuple[int, list[Fragment] | None]
+"""Cycles saved, and how."""
+
+
+def _is_chain(steps: Sequence[MappedOperator]) -> bool:
+    """Whether each step reads, from its first block on, what the one before it stores."""
+    ops = [step.op for step in steps]
+    if not all(isinstance(op, Conv2d) for op in ops) or not any(map(_is_depthwise, ops)):
         return False
-    given, read = step.uses["res"].place, follower.uses["data"].place
-    depthwise = op.groups == op.in_channels > 1
-    return depthwise and given.memory is read.memory and given.lanes == read.lanes
+    for step, follower in pairwise(steps):
+        given, read = step.uses["res"].place, follower.uses["data"].place
+        if given.memory is not read.memory or given.lanes != read.lanes:
+            return False
+    return True
 
 
-def _pair(
-    step: MappedOperator, follower: MappedOperator, fragments: Fragments
-) -> tuple[Fragment, Fragment] | None:
-    """Return the fragments of two steps that run together; None if that gains nothing.
-
-    Both go through their pixels, so that the second soon finds all that its first tiles need.
-    """
-    best = None
-    least = GAIN * _cycles(fragments.of(step), fragments.of(follower), together=False)
-    first = fragments.half(step, "wgt")
-    if first is None:
-        return None
-    for choice in CHOICES:
-        second = fragments.half(follower, "inp", choice)
-        moved = None if second is None else beside(first, second)
-        if moved is not None:
-            cycles = _cycles(first, moved, together=True)
-            if cycles < least:
-                best, least = (first, moved), cycles
-    return best
+def _is_depthwise(op: Operator) -> bool:
+    return isinstance(op, Conv2d) and op.groups == op.in_channels > 1
 
 
-def _cycles(first: Fragment, second: Fragment, *, together: bool) -> int:
-    """Return the cycles of two steps by the timing model; the second reads the first's result."""
+def _try(steps: Sequence[MappedOperator], fragments: Fragments) -> _Trial:
+    """Return how many cycles steps save that run together, and their fragments."""
+    apart = _chained([fragments.of(step) for step in steps], together=False)
+    timeline = simulate(apart, events=False)
+    stats, port = apart.stats(), timeline.port
+    least = max(stats.gemm_counter + stats.alu_counter, port.read_beats, port.write_beats)
+    if least > WORTH * timeline.cycles:
+        return 0, None
+    found = fragments.sharing(steps)
+    if found is None:
+        return 0, None
+    cycles = _chained(found, together=True).cycles()
+    return (timeline.cycles - cycles, found) if cycles < GAIN * timeline.cycles else (0, None)
+
+
+def _chained(fragments: Sequence[Fragment], *, together: bool) -> Program:
+    """Return the program of steps of which each reads what the one before it stores."""
     buffers: list[Buffer] = []
     parts = []
-    for number, fragment in enumerate((first, second)):
+    result = -1
+    for number, fragment in enumerate(fragments):
         places = []
+        given = result
         for buffer in fragment.buffers:
             if number and buffer.name == "data":
-                places.append(next(k for k, b in enumerate(buffers) if b.role is Role.SCRATCH))
+                places.append(given)
                 continue
-            role = Role.SCRATCH if not number and buffer.name == "res" else buffer.role
+            last = number == len(fragments) - 1
+            role = Role.SCRATCH if buffer.name == "res" and not last else buffer.role
+            if buffer.name == "res":
+                result = len(buffers)
             places.append(len(buffers))
             buffers.append(replace(buffer, name=f"{number}:{buffer.name}", role=role))
         parts.append(Part(fragment, tuple(places)))
-    return link(parts, buffers, together=[0] if together else []).cycles()
+    return link(parts, buffers, together=[range(len(parts))] if together else [])

@@ -210,12 +210,21 @@ class Mapper:
         uses = {"data": Use(source), "res": Use(target, sides)}
         if lanes == wanted and not any(sides):
             shape = n, self._width(source), h, w
-            self._step(node, Elementwise("identity", shape, clip=None), uses)
+            self._step(node, Elementwise(function="identity", shape=shape, clip=None), uses)
             return
         inputs, outputs = self._width(source), self._width(target)
         weight = np.zeros((outputs, inputs, 1, 1), np.int8)
         weight[wanted, lanes] = 1
-        op = Conv2d(n, inputs, outputs, h, w, kernel=1, padding=0, shift=0, clip=None)
+        op = Conv2d(
+            batch=n,
+            in_channels=inputs,
+            out_channels=outputs,
+            height=h,
+            width=w,
+            kernel=1,
+            shift=0,
+            clip=None,
+        )
         self._step(node, op, uses, kernel=weight)
 
     def _width(self, place: TensorPlace) -> int:
@@ -331,11 +340,11 @@ class Mapper:
         size = weight.shape[0] if groups > 1 else self._lanes_of(outputs)
         ending = self._ending(op, node, op.residual_factor)
         convolution = Conv2d(
-            n,
-            inputs or self._width(data),
-            size,
-            h + top + bottom,
-            w + left + right,
+            batch=n,
+            in_channels=inputs or self._width(data),
+            out_channels=size,
+            height=h + top + bottom,
+            width=w + left + right,
             kernel=weight.shape[2:],
             strides=op.strides,
             padding=padding,
@@ -456,11 +465,11 @@ class Mapper:
         weight = on_lanes(op.weight << ending.left, data.relative(self.block), inputs, axis=0)
         weight = on_lanes(weight, lanes, outputs, axis=1)
         transposed = Conv2dTranspose(
-            n,
-            inputs,
-            outputs,
-            h,
-            w,
+            batch=n,
+            in_channels=inputs,
+            out_channels=outputs,
+            height=h,
+            width=w,
             kernel=weight.shape[2:],
             strides=op.strides,
             padding=op.padding,
@@ -488,7 +497,7 @@ class Mapper:
         ending = self._ending(op, node)
         weight = on_lanes(op.weight << ending.left, data.relative(self.block), inputs, axis=1)
         weight = on_lanes(weight, lanes, outputs)
-        gemm = Gemm(n, outputs, inputs, **ending.fields)
+        gemm = Gemm(m=n, n=outputs, k=inputs, **ending.fields)
         ending = ending.on_lanes(lanes, outputs)
         gemm, bias = ending.with_bias(gemm)
         uses = {"data": Use(data), "res": Use(place)}
@@ -500,7 +509,15 @@ class Mapper:
     def _(self, op: ops.MaxPool, node: Node) -> None:
         data = self._alike(node)
         n, _, h, w = data.memory.image
-        pool = MaxPool2d(n, self._width(data), h, w, op.kernel, op.strides, op.padding)
+        pool = MaxPool2d(
+            batch=n,
+            channels=self._width(data),
+            height=h,
+            width=w,
+            kernel=op.kernel,
+            strides=op.strides,
+            padding=op.padding,
+        )
         place = self._result(node.outputs[0], data.relative(self.block))
         self._step(node.name, pool, {"data": Use(data), "res": Use(place)})
 
@@ -523,15 +540,15 @@ class Mapper:
         (source,), (result,) = node.inputs, node.outputs
         padding, (top, left, bottom, right) = self._padded(source, op.padding)
         pool = AvgPool2d(
-            n,
-            self._width(data),
-            h + top + bottom,
-            w + left + right,
-            kernel,
-            op.strides,
-            padding,
-            clip=op.requantization.clip,
+            batch=n,
+            channels=self._width(data),
+            height=h + top + bottom,
+            width=w + left + right,
+            kernel=kernel,
+            strides=op.strides,
+            padding=padding,
             rounding="half_up",
+            clip=op.requantization.clip,
         )
         if self.scales:
             scaling = uniform(op.requantization, op.factor)
@@ -597,13 +614,12 @@ class Mapper:
         place = self._result(node.outputs[0], lanes)
         constant = rules.addition_constant(op, node)
         convolution = Conv2d(
-            n,
-            size,
-            size,
-            h,
-            w,
+            batch=n,
+            in_channels=size,
+            out_channels=size,
+            height=h,
+            width=w,
             kernel=1,
-            padding=0,
             groups=size,
             bias=constant != 0,
             shift=bits,
@@ -645,7 +661,13 @@ class Mapper:
             assert scaling is not None
             fields = {**scaling, "constant": as_int32(constant)}
         fields["clip"] = op.requantization.clip
-        combined = Elementwise(function, (n, size, h, w), factor, other_factor, **fields)
+        combined = Elementwise(
+            function=function,
+            shape=(n, size, h, w),
+            scale=factor,
+            other_scale=other_factor,
+            **fields,
+        )
         place = self._result(node.outputs[0], lanes)
         uses = {"data": Use(data), "other": Use(other), "res": Use(place)}
         self._step(node.name, combined, uses)
@@ -701,7 +723,15 @@ class Mapper:
         weight = np.zeros((inputs, outputs, *op.factors), np.int8)
         weight[data.relative(self.block), place.relative(self.block)] = 1
         transposed = Conv2dTranspose(
-            n, inputs, outputs, h, w, op.factors, op.factors, padding=0, shift=0, clip=None
+            batch=n,
+            in_channels=inputs,
+            out_channels=outputs,
+            height=h,
+            width=w,
+            kernel=op.factors,
+            strides=op.factors,
+            shift=0,
+            clip=None,
         )
         self._step(node.name, transposed, {"data": Use(data), "res": Use(place)}, kernel=weight)
 

@@ -68,7 +68,7 @@ def _misfits(graph: Graph, decided: Plan, target: Target) -> dict[str, str]:
     found = {}
     for stage in decided.stages:
         if stage.where == "vta":
-            for name, op in _operators(graph, stage.nodes, target):
+            for name, op in operators(graph, stage.nodes, target):
                 try:
                     default_tiling(op, target.config)
                 except ScheduleError:
@@ -76,10 +76,10 @@ def _misfits(graph: Graph, decided: Plan, target: Target) -> dict[str, str]:
     return found
 
 
-def _operators(
+def operators(
     graph: Graph, nodes: Sequence[Node], target: Target
 ) -> Iterator[tuple[str, Operator]]:
-    """Return what VTA executes of a stretch, each with the node that it belongs to."""
+    """Return what VTA executes of a stretch of its own, each with its node's name."""
     if are_products(nodes):
         yield from ((node.name, product(node)) for node in nodes)
     else:

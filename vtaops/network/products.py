@@ -33,10 +33,10 @@ def product(node: Node) -> BatchMatmul:
     assert scaling.right_shift is not None
     *leading, rows, inner = node.inputs[0].shape
     return BatchMatmul(
-        math.prod(leading),
-        rows,
-        node.inputs[1].shape[-1],
-        inner,
+        batch=math.prod(leading),
+        m=rows,
+        n=node.inputs[1].shape[-1],
+        k=inner,
         shift=scaling.right_shift,
         clip=scaling.clip,
         rounding="half_up",

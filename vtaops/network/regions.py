@@ -9,7 +9,7 @@ from vtaops.graph import Graph, Node, Tensor
 from vtaops.layout import Layout, data_layout
 from vtaops.lowering import Fragment, Part, Place, link
 from vtaops.model import Argument, Region
-from vtaops.network.fragments import Fragments, find_pairs
+from vtaops.network.fragments import Fragments, find_groups
 from vtaops.network.mapping import Mapper
 from vtaops.network.memory import Lifetime, place
 from vtaops.network.rules import Target
@@ -22,14 +22,19 @@ _ROLES = {"input": Role.INPUT, "output": Role.OUTPUT, "scratch": Role.SCRATCH}
 def compile_region(graph: Graph, nodes: Sequence[Node], fragments: Fragments) -> Region:
     """Return the program of nodes that VTA executes one after the other."""
     mapper = Mapper(graph, nodes, fragments.target)
-    pairs = find_pairs(mapper.steps, fragments)
-    buffers = _Buffers(mapper, fragments.target, pairs)
-    parts = []
-    for number, step in enumerate(mapper.steps):
-        fragment = pairs.get(number, pairs.get(number - 1, (None, None))[::-1])[0]
-        parts.append(buffers.part(step, fragment or fragments.of(step)))
+    groups = find_groups(mapper.steps, fragments)
+    buffers = _Buffers(mapper, fragments.target, groups)
+    shared = {
+        number: fragment
+        for numbers, found in groups.items()
+        for number, fragment in zip(numbers, found, strict=True)
+    }
+    parts = [
+        buffers.part(step, shared.get(number) or fragments.of(step))
+        for number, step in enumerate(mapper.steps)
+    ]
     metadata = {"network": graph.name, "capabilities": fragments.target.capabilities.name}
-    program = link(parts, buffers.all, metadata, together=pairs)
+    program = link(parts, buffers.all, metadata, together=groups)
     return Region(
         nodes=tuple(node.name for node in nodes),
         program=program,
@@ -61,7 +66,7 @@ def _output(tensor: Tensor, mapper: Mapper) -> Argument:
 class _Buffers:
     """The buffers of a region's program."""
 
-    def __init__(self, mapper: Mapper, target: Target, pairs: Collection[int]) -> None:
+    def __init__(self, mapper: Mapper, target: Target, groups: Collection[range]) -> None:
         self.all: list[Buffer] = []
         self.parameters: dict[str, Array] = {}
         self._index: dict[str, int] = {}
@@ -75,7 +80,7 @@ class _Buffers:
             for memory in (target.config.inp, target.config.wgt, target.config.acc)
         )
         arena = [b.name for b in made if b.role is Role.SCRATCH and b.fill is None]
-        lifetimes = _lifetimes(mapper.steps, made, pairs)
+        lifetimes = _lifetimes(mapper.steps, made, groups)
         offsets = place({name: lifetimes[name] for name in arena}, alignment)
         for buffer in made:
             self._add(replace(buffer, offset=offsets.get(buffer.name)))
@@ -129,17 +134,16 @@ class _Buffers:
 
 
 def _lifetimes(
-    steps: Sequence[MappedOperator], buffers: Sequence[Buffer], pairs: Collection[int]
+    steps: Sequence[MappedOperator], buffers: Sequence[Buffer], groups: Collection[range]
 ) -> dict[str, Lifetime]:
-    """Return when each image is needed; the steps of a pair run at one time."""
+    """Return when each image is needed; the steps of a group run at one time."""
     sizes = {buffer.name: buffer.nbytes for buffer in buffers}
+    spans = {number: group for group in groups for number in group}
     touched: dict[str, list[int]] = {}
     for number, step in enumerate(steps):
         for use in step.uses.values():
             found = touched.setdefault(use.place.memory.name, [])
-            found.append(number)
-            found += [number + 1] if number in pairs else []
-            found += [number - 1] if number - 1 in pairs else []
+            found += spans.get(number, [number])
     return {
         name: Lifetime(min(numbers), max(numbers), sizes[name]) for name, numbers in touched.items()
     }

@@ -6,9 +6,9 @@ that follow the data further (`schedule`, `lower`) call the rooms that come afte
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import MISSING, Field, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +17,8 @@ from tvm import te
 
 from vtaops.capabilities import Feature
 from vtaops.config import HardwareConfig
-from vtaops.errors import ShapeError
+from vtaops.errors import ArgumentError, ShapeError
+from vtaops.names import settle
 from vtaops.ops.postprocess import Stage
 from vtaops.program import Buffer
 
@@ -27,9 +28,40 @@ if TYPE_CHECKING:
 LARGEST = (1 << 31) - 1
 """Largest number that a parameter may have."""
 
+_NO_INTEGER: dict[str, Any] = {"int": tuple, "Pair": tuple, "Padding": tuple | str}
+"""By the type of a parameter: what else than an integer is looked at later."""
 
-class Operator(ABC):
-    """Base class of operator descriptions: frozen dataclasses whose fields have defaults."""
+
+class Described(ABCMeta):
+    """Makes descriptions from keywords; what is wrong with a call is said in a sentence."""
+
+    def __call__(cls, *args: Any, **given: Any) -> Any:
+        known = {f.name: f.default for f in fields(cls)}  # type: ignore[arg-type]
+        if args:
+            raise ArgumentError(
+                f"{cls.__name__} takes keywords only, and {len(args)} arguments came by position; "
+                f"write {_example(cls.__name__, known)}"
+            )
+        settled = settle(cls.__name__, known, given)
+        missing = [name for name in known if known[name] is MISSING and name not in settled]
+        if missing:
+            raise ArgumentError(
+                f"{cls.__name__} lacks {', '.join(missing)}; it takes {', '.join(known)}"
+            )
+        return super().__call__(**settled)
+
+
+def _example(kind: str, known: dict[str, Any]) -> str:
+    """Return how an operator is written, with all that it needs."""
+    return f"{kind}({', '.join(f'{name}=…' for name in known if known[name] is MISSING)})"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Operator(metaclass=Described):
+    """Base class of operator descriptions: frozen dataclasses made by keywords.
+
+    Shapes have no defaults, but for a batch of one image. `vtaops.names.SPELLINGS` are accepted.
+    """
 
     def __post_init__(self) -> None:
         """Make NumPy's numbers Python's, and sequences tuples; refuse what is no number.
@@ -39,17 +71,23 @@ class Operator(ABC):
         ShapeError
             Naming the parameter and what it must be.
         """
-        for f in fields(self):  # type: ignore[arg-type]
+        for f in fields(self):
             value = plain(getattr(self, f.name))
-            if isinstance(f.default, bool):
+            if f.type == "bool":
                 if not isinstance(value, bool):
                     raise ShapeError(f"{f.name} is {value!r}; it must be True or False")
-            elif isinstance(f.default, int) and not isinstance(value, tuple):
+            elif not isinstance(value, _NO_INTEGER.get(str(f.type), object)):
                 _check_integer(f.name, value)
             if isinstance(value, tuple):
                 for number in value:
                     _check_integer(f.name, number)
             object.__setattr__(self, f.name, value)
+
+    def __repr__(self) -> str:
+        """Return the call that makes it, without what is the default."""
+        values = {f: _short(f, getattr(self, f.name)) for f in fields(self)}
+        stated = [f"{f.name}={value!r}" for f, value in values.items() if value != f.default]
+        return f"{type(self).__name__}({', '.join(stated)})"
 
     @abstractmethod
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
@@ -106,6 +144,12 @@ class Operator(ABC):
         from vtaops.lowering import flatten
 
         return flatten(self.schedule(config, tiling))
+
+
+def _short(field: Field[Any], value: Any) -> Any:
+    """Return a pair, or the padding of four sides, of one number as that number."""
+    pairs = field.type in ("Pair", "Pair | None", "Padding") and isinstance(value, tuple)
+    return value[0] if pairs and len({*value}) == 1 else value
 
 
 def plain(value: Any) -> Any:

@@ -12,13 +12,13 @@ from vtaops.config import HardwareConfig
 from vtaops.errors import ShapeError
 from vtaops.layout import Layout
 from vtaops.ops.arguments import Arguments, int8_array
-from vtaops.ops.postprocess import Rounding
+from vtaops.ops.postprocess import INT8, Rounding
 from vtaops.ops.products import SumOfProducts
 from vtaops.program import Buffer, Role
 from vtaops.shapes import require_at_least
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class BatchMatmul(SumOfProducts):
     """``out[b] = int8(clip((data[b] @ other[b].T) >> shift))``; both operands are data.
 
@@ -39,12 +39,12 @@ class BatchMatmul(SumOfProducts):
         If a parameter is out of range.
     """
 
-    batch: int = 1
-    m: int = 1
-    n: int = 16
-    k: int = 16
+    batch: int
+    m: int
+    n: int
+    k: int
     shift: int = 8
-    clip: tuple[int, int] | None = (-128, 127)
+    clip: tuple[int, int] | None = INT8
     rounding: Rounding = "truncate"
 
     def __post_init__(self) -> None:
@@ -68,7 +68,8 @@ class BatchMatmul(SumOfProducts):
                 f"data has shape {left.shape} and other {right.shape}; their first and last "
                 f"extents must be equal"
             )
-        return cls(*left.shape[:2], *right.shape[1:], **parameters), (left, right)
+        (batch, m, k), n = left.shape, right.shape[1]
+        return cls(batch=batch, m=m, n=n, k=k, **parameters), (left, right)
 
     @property
     def summary(self) -> str:

@@ -34,6 +34,7 @@ from vtaops.ops.groups import (
     window_view,
 )
 from vtaops.ops.postprocess import (
+    INT8,
     AluStage,
     Lane,
     Rounding,
@@ -53,11 +54,12 @@ from vtaops.shapes import (
     check_padded,
     four_sides,
     require_at_least,
+    resolve_padding,
 )
 from vtaops.views import BlockDiagonal, Columns, KernelColumns, Windows
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Conv2d(SumOfProducts):
     """``out = int8(clip((conv(data, kernel) + bias) >> shift))`` on NCHW data and OIHW weights.
 
@@ -81,8 +83,9 @@ class Conv2d(SumOfProducts):
         Number of filters.
     kernel, strides, dilation : int or (int, int)
         (height, width); dilation 1 is a dense kernel.
-    padding : int, (int, int) or (int, int, int, int)
-        Zeros around the input: one number, (height, width), or (top, left, bottom, right).
+    padding : int, (int, int), (int, int, int, int), "same" or "valid"
+        Zeros around the input: one number, (height, width), or (top, left, bottom, right); "same"
+        for a result of the input's size, with strides of 1; "valid" for none.
     groups : int
         Groups of channels that are convolved separately; divides both channel counts.
     bias : bool
@@ -132,18 +135,18 @@ class Conv2d(SumOfProducts):
     """
 
     batch: int = 1
-    in_channels: int = 256
-    out_channels: int = 256
-    height: int = 14
-    width: int = 14
-    kernel: Pair = 3
+    in_channels: int
+    out_channels: int
+    height: int
+    width: int
+    kernel: Pair
     strides: Pair = 1
-    padding: Padding = 1
+    padding: Padding = 0
     dilation: Pair = 1
     groups: int = 1
     bias: bool = False
     shift: int = 8
-    clip: tuple[int, int] | None = (0, 127)
+    clip: tuple[int, int] | None = INT8
     rounding: Rounding = "truncate"
     multiplier: bool = False
     residual: bool = False
@@ -159,7 +162,8 @@ class Conv2d(SumOfProducts):
         super().__post_init__()
         for name in ("kernel", "strides", "dilation"):
             object.__setattr__(self, name, as_pair(name, getattr(self, name)))
-        object.__setattr__(self, "padding", four_sides(self.padding))
+        sides = resolve_padding(self.padding, self.kernel_extent, self.stride)
+        object.__setattr__(self, "padding", sides)
         require_at_least(
             1,
             batch=self.batch,
@@ -245,11 +249,11 @@ class Conv2d(SumOfProducts):
                 f"{filters.shape[1] * groups} (shape {filters.shape}, groups {groups})"
             )
         op = cls(
-            n,
-            c,
-            filters.shape[0],
-            height,
-            width,
+            batch=n,
+            in_channels=c,
+            out_channels=filters.shape[0],
+            height=height,
+            width=width,
             kernel=(filters.shape[2], filters.shape[3]),
             padding=padding,
             groups=groups,

@@ -14,13 +14,13 @@ from vtaops.errors import ShapeError
 from vtaops.isa import AluOp
 from vtaops.layout import Layout, data_layout
 from vtaops.ops.arguments import Arguments, int8_array, vectors
-from vtaops.ops.postprocess import AluStage, Rounding, Stage
+from vtaops.ops.postprocess import INT8, AluStage, Rounding, Stage
 from vtaops.ops.products import SumOfProducts
 from vtaops.program import Buffer, Role
 from vtaops.shapes import (
     SIDES,
-    Padding,
     Pair,
+    Sides,
     as_pair,
     check_padded,
     four_sides,
@@ -83,7 +83,7 @@ class Phases:
         return self.steps - 1 + self.window
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Conv2dTranspose(SumOfProducts):
     """``out = int8(clip((conv_transpose(data, kernel) + bias) >> shift))``, NCHW and IOHW.
 
@@ -113,17 +113,17 @@ class Conv2dTranspose(SumOfProducts):
     """
 
     batch: int = 1
-    in_channels: int = 64
-    out_channels: int = 64
-    height: int = 8
-    width: int = 8
-    kernel: Pair = 4
-    strides: Pair = 2
-    padding: Padding = 1
+    in_channels: int
+    out_channels: int
+    height: int
+    width: int
+    kernel: Pair
+    strides: Pair = 1
+    padding: int | tuple[int, int] | Sides = 0
     output_padding: Pair = 0
     bias: bool = False
     shift: int = 8
-    clip: tuple[int, int] | None = (0, 127)
+    clip: tuple[int, int] | None = INT8
     rounding: Rounding = "truncate"
     scales: bool = False
     zero_point: int = 0
@@ -167,7 +167,7 @@ class Conv2dTranspose(SumOfProducts):
         kernel: npt.ArrayLike,
         *,
         strides: Pair = 1,
-        padding: Padding = 0,
+        padding: int | tuple[int, int] | Sides = 0,
         bias: npt.ArrayLike | None = None,
         scales: npt.ArrayLike | None = None,
         **parameters: Any,
@@ -187,11 +187,11 @@ class Conv2dTranspose(SumOfProducts):
                 f"{filters.shape[0]} (shape {filters.shape}, axes IOHW)"
             )
         op = cls(
-            n,
-            c,
-            filters.shape[1],
-            height,
-            width,
+            batch=n,
+            in_channels=c,
+            out_channels=filters.shape[1],
+            height=height,
+            width=width,
             kernel=(filters.shape[2], filters.shape[3]),
             strides=strides,
             padding=padding,

@@ -18,11 +18,11 @@ from vtaops.errors import ShapeError
 from vtaops.isa import AluOp
 from vtaops.layout import Layout, data_layout
 from vtaops.ops.arguments import Arguments, int8_array, vectors
-from vtaops.ops.postprocess import AluStage, Lane, Rounding, lane_meaning
+from vtaops.ops.postprocess import INT8, AluStage, Lane, Rounding, lane_meaning
 from vtaops.ops.products import SumOfProducts
 from vtaops.ops.window import ImageWindow
 from vtaops.program import Buffer, Role
-from vtaops.shapes import Padding, Pair, four_sides, require_at_least
+from vtaops.shapes import Padding, Pair, require_at_least
 
 CYCLES_OF_A_TAP = 6
 """Widen a tile on the way in (2, at 8 bytes a cycle), multiply (2), add (2); the GEMM core: 1."""
@@ -31,7 +31,7 @@ MULTIPLY = AluStage("res_product", AluOp.MUL, None, "kernel")
 """The pass that multiplies the pixels of one tap with its weights."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class DepthwiseConv2dAlu(SumOfProducts):
     """``out = int8(clip((depthwise(data, kernel) + bias) >> shift))``, on the vector ALU.
 
@@ -53,21 +53,21 @@ class DepthwiseConv2dAlu(SumOfProducts):
     """
 
     batch: int = 1
-    channels: int = 64
-    height: int = 14
-    width: int = 14
-    kernel: Pair = 3
+    channels: int
+    height: int
+    width: int
+    kernel: Pair
     strides: Pair = 1
-    padding: Padding = 1
+    padding: Padding = 0
     bias: bool = False
     shift: int = 8
-    clip: tuple[int, int] | None = (0, 127)
+    clip: tuple[int, int] | None = INT8
     rounding: Rounding = "truncate"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_at_least(1, batch=self.batch, channels=self.channels)
-        object.__setattr__(self, "padding", four_sides(self.padding))
+        object.__setattr__(self, "padding", self.window.pads)
         object.__setattr__(self, "kernel", self.window.kernel)
         object.__setattr__(self, "strides", self.window.stride)
 
@@ -96,11 +96,11 @@ class DepthwiseConv2dAlu(SumOfProducts):
             )
         n, c, height, width = images.shape
         op = cls(
-            n,
-            c,
-            height,
-            width,
-            (filters.shape[2], filters.shape[3]),
+            batch=n,
+            channels=c,
+            height=height,
+            width=width,
+            kernel=(filters.shape[2], filters.shape[3]),
             padding=padding,
             bias=bias is not None,
             **parameters,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+import numpy as np
 import numpy.typing as npt
 from tvm import te
 
@@ -28,6 +29,7 @@ from vtaops.ops.diagonal import (
     scale_buffer,
 )
 from vtaops.ops.postprocess import (
+    INT8,
     MAX_SHIFT,
     AluStage,
     Lane,
@@ -53,8 +55,10 @@ _OPERATIONS = {
     "maximum": AluOp.MAX,
 }
 
+_SYNONYMS: dict[str, Function] = {"subtract": "sub", "mul": "multiply"}
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Elementwise(Operator):
     """``out = int8(clip(function(data * scale, other * other_scale) >> shift))``.
 
@@ -91,12 +95,12 @@ class Elementwise(Operator):
         If a parameter is out of range.
     """
 
-    function: Function = "add"
-    shape: tuple[int, ...] = (1, 256, 14, 14)
+    function: Function
+    shape: tuple[int, ...]
     scale: int = 1
     other_scale: int = 1
     shift: int = 0
-    clip: tuple[int, int] | None = (-128, 127)
+    clip: tuple[int, int] | None = INT8
     rounding: Rounding = "truncate"
     multiplier: int = 0
     zero_point: int = 0
@@ -104,6 +108,7 @@ class Elementwise(Operator):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "function", _SYNONYMS.get(self.function, self.function))
         if not isinstance(self.shape, tuple):
             raise ShapeError(f"shape is {self.shape!r}; it must be a tuple of extents")
         if self.function not in get_args(Function):
@@ -150,22 +155,27 @@ class Elementwise(Operator):
         other: npt.ArrayLike | None = None,
         **parameters: Any,
     ) -> tuple[Elementwise, Arguments]:
-        """Return a function of one or two int8 arrays of one shape, and the arrays.
+        """Return a function of one or two int8 arrays, and the arrays.
+
+        Shapes broadcast as in NumPy; the host repeats the elements.
 
         Raises
         ------
         ShapeError
-            If shapes differ, or dtype or parameters do not fit.
+            If shapes do not broadcast, or dtype or parameters do not fit.
         """
         tensors = [int8_array("data", data)]
         if other is not None:
             tensors.append(int8_array("other", other))
-        if tensors[0].shape != tensors[-1].shape:
+        try:
+            shape = np.broadcast_shapes(*(tensor.shape for tensor in tensors))
+        except ValueError as error:
             raise ShapeError(
                 f"data has shape {tensors[0].shape} and other {tensors[-1].shape}; they must be "
-                f"equal: VTA does not broadcast"
-            )
-        return cls(function, tensors[0].shape, **parameters), (*tensors,)
+                f"equal, or broadcast as in NumPy"
+            ) from error
+        tensors = [t if t.shape == shape else np.broadcast_to(t, shape).copy() for t in tensors]
+        return cls(function=function, shape=shape, **parameters), (*tensors,)
 
     @property
     def binary(self) -> bool:

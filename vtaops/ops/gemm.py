@@ -12,13 +12,13 @@ from vtaops.config import HardwareConfig
 from vtaops.errors import ShapeError
 from vtaops.layout import matrix_layout, weight_layout
 from vtaops.ops.arguments import Arguments, int8_array, vectors
-from vtaops.ops.postprocess import Rounding
+from vtaops.ops.postprocess import INT8, Rounding
 from vtaops.ops.products import SumOfProducts
 from vtaops.program import Buffer, Role
 from vtaops.shapes import require_at_least
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Gemm(SumOfProducts):
     """``out = int8(clip((data @ weight.T + bias) >> shift))``.
 
@@ -53,12 +53,12 @@ class Gemm(SumOfProducts):
     Accumulators are int32 and wrap; with ``k <= 131071`` no input can overflow them.
     """
 
-    m: int = 1
-    n: int = 16
-    k: int = 16
+    m: int
+    n: int
+    k: int
     bias: bool = False
     shift: int = 8
-    clip: tuple[int, int] | None = (0, 127)
+    clip: tuple[int, int] | None = INT8
     rounding: Rounding = "truncate"
     scales: bool = False
     zero_point: int = 0
@@ -91,7 +91,7 @@ class Gemm(SumOfProducts):
                 f"be equal"
             )
         (m, k), n = left.shape, right.shape[0]
-        op = cls(m, n, k, bias=bias is not None, scales=scales is not None, **parameters)
+        op = cls(m=m, n=n, k=k, bias=bias is not None, scales=scales is not None, **parameters)
         return op, (left, right, *vectors(op.n, bias=bias, scales=scales))
 
     @property

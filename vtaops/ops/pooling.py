@@ -16,6 +16,7 @@ from vtaops.ops.arguments import Arguments, int8_array
 from vtaops.ops.base import Operator
 from vtaops.ops.diagonal import declare_product, declare_scale, scale_buffer
 from vtaops.ops.postprocess import (
+    INT8,
     AluStage,
     Rounding,
     Stage,
@@ -28,7 +29,7 @@ from vtaops.ops.postprocess import (
 from vtaops.ops.scaling import UniformScale
 from vtaops.ops.window import ImageWindow
 from vtaops.program import Buffer, Role
-from vtaops.shapes import Padding, Pair, four_sides, require_at_least
+from vtaops.shapes import Padding, Pair, require_at_least
 
 Pool = TypeVar("Pool", bound="_Pool2d")
 
@@ -36,24 +37,25 @@ LEAST = -128
 """Neutral for the maximum of int8 values: what a pooling window finds in the padding."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class _Pool2d(Operator):
     """What both pools share: the shapes."""
 
     batch: int = 1
-    channels: int = 64
-    height: int = 112
-    width: int = 112
-    kernel: Pair = 3
-    strides: Pair = 2
-    padding: Padding = 1
+    channels: int
+    height: int
+    width: int
+    kernel: Pair
+    strides: Pair | None = None
+    padding: Padding = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_at_least(1, batch=self.batch, channels=self.channels)
-        object.__setattr__(self, "padding", four_sides(self.padding))
-        object.__setattr__(self, "kernel", self.window.kernel)
-        object.__setattr__(self, "strides", self.window.stride)
+        window = self.window
+        object.__setattr__(self, "padding", window.pads)
+        object.__setattr__(self, "kernel", window.kernel)
+        object.__setattr__(self, "strides", window.stride)
 
     @classmethod
     def of(
@@ -75,14 +77,15 @@ class _Pool2d(Operator):
             If rank, dtype or parameters do not fit.
         """
         images = int8_array("data", data, "NCHW")
-        step = kernel if strides is None else strides
         n, c, height, width = images.shape
-        return cls(n, c, height, width, kernel, step, padding, **parameters), (images,)
+        given = {"kernel": kernel, "strides": strides, "padding": padding, **parameters}
+        return cls(batch=n, channels=c, height=height, width=width, **given), (images,)
 
     @property
     def window(self) -> ImageWindow:
         """The window over the image."""
-        return ImageWindow.of((self.height, self.width), self.kernel, self.strides, self.padding)
+        strides = self.kernel if self.strides is None else self.strides
+        return ImageWindow.of((self.height, self.width), self.kernel, strides, self.padding)
 
     @property
     def macs(self) -> int:
@@ -102,18 +105,21 @@ class _Pool2d(Operator):
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class MaxPool2d(_Pool2d):
     """The greatest pixel of each window, NCHW; padding never wins (a window of padding: -128).
 
-    Pixels enter the accumulators through an identity product; the ALU takes the maxima.
+    Pixels enter the accumulators through an identity product; the ALU takes the maxima. Hardware
+    with the extension ``pool`` takes them of the pixels as they lie in the input memory.
 
     Parameters
     ----------
     batch, channels, height, width : int
         Shape of the input.
-    kernel, strides : int or (int, int)
-        Window and step (height, width).
+    kernel : int or (int, int)
+        Window (height, width).
+    strides : int or (int, int), optional
+        Its step; by default its size.
     padding : int, (int, int) or (int, int, int, int)
         One number, (height, width), or (top, left, bottom, right).
 
@@ -131,15 +137,23 @@ class MaxPool2d(_Pool2d):
     def stages(self) -> list[AluStage]:
         return []
 
+    def reads_inputs(self, config: HardwareConfig) -> bool:
+        """Whether no product brings the pixels to the accumulators."""
+        return "pool" in config.extensions
+
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
-        return self._buffers(1, config)
+        data, scale, result = self._buffers(1, config)
+        return (data, result) if self.reads_inputs(config) else (data, scale, result)
 
     def tensors(self, config: HardwareConfig) -> list[te.Tensor]:
-        data_buffer, _, result = self.buffers(config)
+        data_buffer, *_, result = self.buffers(config)
         data = te.placeholder(data_buffer.packed_shape, "int8", name="data")
         data_buf = self.window.declare_padded(data, LEAST)
-        scale, scale_buf = declare_scale("data_scale", config)
-        pixels = declare_product("res_data", data_buf, scale_buf, config)
+        arguments, pixels = [data], data_buf
+        if not self.reads_inputs(config):
+            scale, scale_buf = declare_scale("data_scale", config)
+            arguments.append(scale)
+            pixels = declare_product("res_data", data_buf, scale_buf, config)
         (kh, kw), (sh, sw) = self.window.kernel, self.window.stride
         dy, dx = te.reduce_axis((0, kh), name="dy"), te.reduce_axis((0, kw), name="dx")
         maximum = te.comm_reducer(
@@ -148,15 +162,14 @@ class MaxPool2d(_Pool2d):
         greatest = te.compute(
             result.packed_shape,
             lambda b, c, y, x, *lane: maximum(
-                pixels(b, c, y * sh + dy, x * sw + dx, *lane), axis=[dy, dx]
+                pixels(b, c, y * sh + dy, x * sw + dx, *lane).astype("int32"), axis=[dy, dx]
             ),
             name="res_max",
         )
-        res = declare_postprocessing(greatest, self.stages, {})
-        return [data, scale, res]
+        return [*arguments, declare_postprocessing(greatest, self.stages, {})]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class AvgPool2d(_Pool2d):
     """The mean of each window, NCHW, in fixed point; padding counts as zeros.
 
@@ -171,8 +184,10 @@ class AvgPool2d(_Pool2d):
     ----------
     batch, channels, height, width : int
         Shape of the input.
-    kernel, strides : int or (int, int)
-        Window and step (height, width); the image's size for a global pool.
+    kernel : int or (int, int)
+        Window (height, width); the image's size for a global pool.
+    strides : int or (int, int), optional
+        Its step; by default its size.
     padding : int, (int, int) or (int, int, int, int)
         One number, (height, width), or (top, left, bottom, right).
     count_include_pad : bool
@@ -198,7 +213,7 @@ class AvgPool2d(_Pool2d):
 
     count_include_pad: bool = True
     rounding: Rounding = "half_up"
-    clip: tuple[int, int] | None = (-128, 127)
+    clip: tuple[int, int] | None = INT8
     division: tuple[int, int] | None = None
     offset: int = 0
     multiplier: int = 0

@@ -37,6 +37,9 @@ MAX_SCALE_SHIFT = 47
 
 MAX_SHIFT = 31
 
+INT8 = (-128, 127)
+"""The bounds of a result unless others are given; a ReLU is ``(0, 127)``."""
+
 IMMEDIATE = range(-(1 << 15), 1 << 15)
 """What an immediate operand of the ALU holds."""
 

@@ -15,8 +15,8 @@ from vtaops.shapes import (
     Pair,
     as_pair,
     check_padded,
-    four_sides,
     require_at_least,
+    resolve_padding,
 )
 
 
@@ -47,9 +47,8 @@ class ImageWindow:
     @staticmethod
     def of(size: tuple[int, int], kernel: Pair, strides: Pair, padding: Padding) -> ImageWindow:
         """Read the parameters as users write them."""
-        return ImageWindow(
-            size, as_pair("kernel", kernel), as_pair("strides", strides), four_sides(padding)
-        )
+        window, step = as_pair("kernel", kernel), as_pair("strides", strides)
+        return ImageWindow(size, window, step, resolve_padding(padding, window, step))
 
     def __post_init__(self) -> None:
         names = ("height", "width", "kernel_h", "kernel_w", "stride_h", "stride_w")

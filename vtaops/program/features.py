@@ -17,7 +17,7 @@ import numpy.typing as npt
 from vtaops.alu import AluOp
 from vtaops.capabilities import Capabilities, Feature
 from vtaops.config import HardwareConfig, Memory
-from vtaops.isa import Alu, Depthwise, Encoding, Gemm, Load, rows_of
+from vtaops.isa import Alu, Depthwise, Encoding, Gemm, Load, Pool, rows_of
 
 Rows = npt.NDArray[np.intp]
 
@@ -115,7 +115,7 @@ def _micro_op_ends(config: HardwareConfig, words: npt.NDArray[np.uint64]) -> npt
     """Return for each instruction the end of the range that it uses of the micro-op memory."""
     encoding = Encoding.of(config)
     ends = np.zeros(len(words), np.int64)
-    for cls in (Gemm, Alu, Depthwise):
+    for cls in (Gemm, Alu, Depthwise, Pool):
         if cls not in encoding.instructions:
             continue
         rows = rows_of(words, cls)

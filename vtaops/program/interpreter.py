@@ -19,7 +19,18 @@ import numpy.typing as npt
 from vtaops.alu import AluOp, wrapped
 from vtaops.config import PAGE_BYTES, POST_ROWS, WINDOW_TILES, HardwareConfig, Memory
 from vtaops.errors import ShapeError
-from vtaops.isa import Alu, Depthwise, Encoding, Gemm, Instruction, Load, Post, Store
+from vtaops.isa import (
+    Alu,
+    Depthwise,
+    Encoding,
+    Gemm,
+    Instruction,
+    Load,
+    LoopInstruction,
+    Pool,
+    Post,
+    Store,
+)
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program
 from vtaops.program.statistics import Statistics
 
@@ -85,11 +96,13 @@ class Interpreter:
                 self._gemm(instruction)
             case Alu():
                 self._alu(instruction)
+            case Pool():
+                self._pool(instruction)
             case Post():
                 self.post = instruction
         self.executed += 1
 
-    def steps(self, insn: Gemm | Alu) -> Iterator[tuple[int, int, int]]:
+    def steps(self, insn: LoopInstruction) -> Iterator[tuple[int, int, int]]:
         """Iterate over the (dst, src, wgt) that a GEMM or ALU instruction works on, in order."""
         wgt_out, wgt_in = getattr(insn, "wgt_factor_out", 0), getattr(insn, "wgt_factor_in", 0)
         for o in range(insn.iter_out):
@@ -101,7 +114,7 @@ class Interpreter:
                         wgt + o * wgt_out + i * wgt_in,
                     )
 
-    def rows(self, insn: Gemm | Alu) -> Iterator[int]:
+    def rows(self, insn: LoopInstruction) -> Iterator[int]:
         """Iterate over the row of post-processing parameters of each step."""
         post = self.post
         for o in range(insn.iter_out):
@@ -189,6 +202,14 @@ class Interpreter:
             x = self.acc[dst]
             y = np.full_like(x, insn.imm) if insn.use_imm else self.acc[src]
             self._accumulate(dst, AluOp(insn.alu_op).meaning(x, y))
+            self._write_out(dst, row)
+            self.counters["alu_counter"] += 1
+
+    def _pool(self, insn: Pool) -> None:
+        for (dst, src, _), row in zip(self.steps(insn), self.rows(insn), strict=True):
+            greatest = self.inp[src : src + insn.tiles].max(axis=0)
+            old = greatest if insn.overwrite else self.acc[dst]
+            self.acc[dst] = np.maximum(old, greatest)
             self._write_out(dst, row)
             self.counters["alu_counter"] += 1
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from vtaops.capabilities import FULL, Capabilities, Feature
 from vtaops.config import POST_ROWS, WINDOW_TILES, HardwareConfig, Memory
 from vtaops.errors import UnsupportedError
-from vtaops.isa import Alu, AluOp, Depthwise, Gemm, Load, Post, Store
+from vtaops.isa import Alu, AluOp, Depthwise, Gemm, Load, Pool, Post, Store
 from vtaops.program.builder import ProgramBuilder
 from vtaops.program.program import Program, Role
 
@@ -304,6 +304,8 @@ class _Writer:
             self._random_acc_load(segment, context)
         elif draw < 0.27:
             self._random_reset(context)
+        elif "pool" in self.config.extensions and draw < 0.4:
+            self._random_pool(context)
         elif draw < 0.65:
             self._random_gemm(context)
         else:
@@ -357,6 +359,13 @@ class _Writer:
         if "overwrite" in self.config.extensions and self.rng.random() < 0.4:
             fields["overwrite"] = 1
         self.builder.add(kind(**fields))
+        self.current[touched] = True
+
+    def _random_pool(self, context: int) -> None:
+        inp, tiles = self.inp[context], self._integer(1, WINDOW_TILES)
+        reach = _Window(inp.base, inp.size - tiles + 1)
+        fields, touched = self._placed(self._loops("dst", dst=self.acc[context], src=reach))
+        self.builder.add(Pool(tiles=tiles, overwrite=int(self.rng.integers(2)), **fields))
         self.current[touched] = True
 
     def _random_reset(self, context: int) -> None:

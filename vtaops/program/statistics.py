@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.config import HardwareConfig, Memory
-from vtaops.isa import Alu, Depthwise, Encoding, Gemm, Load, Store, rows_of
+from vtaops.isa import Alu, Depthwise, Encoding, Gemm, Load, Pool, Store, rows_of
 from vtaops.program.program import Program
 
 
@@ -103,11 +103,11 @@ def count_instructions(config: HardwareConfig, words: npt.NDArray[np.uint64]) ->
     moved = stores["x_size"] * stores["y_size"]
     counters["out_store_nbytes"] = int(moved.sum()) * config.out.element_bytes
 
-    for cls in (Gemm, Alu, Depthwise):
+    for cls in (Gemm, Alu, Depthwise, Pool):
         if cls not in encoding.instructions:
             continue
-        counter = "alu_counter" if cls is Alu else "gemm_counter"
+        counter = "gemm_counter" if issubclass(cls, Gemm) else "alu_counter"
         f = encoding.columns(words[rows_of(words, cls)], cls)
         steps = f["iter_out"] * f["iter_in"] * np.maximum(f["uop_end"] - f["uop_begin"], 0)
-        counters[counter] += int(steps[(f["reset"] == 0) | (cls is Alu)].sum())
+        counters[counter] += int(steps[(f["reset"] == 0) | (not issubclass(cls, Gemm))].sum())
     return Statistics(**counters)

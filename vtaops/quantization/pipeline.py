@@ -15,6 +15,7 @@ from vtaops.onnx_files import (
     consumers,
     graph_inputs,
     initializers,
+    input_dtypes,
     input_shapes,
     load,
     producers,
@@ -204,7 +205,7 @@ def _load(
         raw = _inputs_as_written(model)
         shapes = first_shapes(calibration, raw)
     source = load(model, shapes)
-    return source, load_samples(calibration, input_shapes(source))
+    return source, load_samples(calibration, input_shapes(source), input_dtypes(source))
 
 
 def _inputs_as_written(model: str | Path | ModelProto) -> dict[str, tuple[int | None, ...]]:

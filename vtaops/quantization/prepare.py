@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vtaops.errors import ModelError
 from vtaops.onnx_files import (
     attributes,
     consumers,
@@ -23,6 +22,7 @@ from vtaops.onnx_files import (
     require,
 )
 from vtaops.quantization.affine import fold_affine
+from vtaops.quantization.probe import runtime_errors
 from vtaops.quantization.scales import SATURATING
 
 if TYPE_CHECKING:
@@ -45,12 +45,10 @@ def prepare(model: ModelProto) -> ModelProto:
         options.optimized_model_filepath = str(path)
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
         options.log_severity_level = 3
-        try:
+        with runtime_errors():
             ort.InferenceSession(
                 model.SerializeToString(), options, providers=["CPUExecutionProvider"]
             )
-        except Exception as error:  # the runtime's own hierarchy of exceptions is not public
-            raise ModelError(f"ONNX Runtime refuses the model: {error}") from error
         prepared = onnx.load(str(path))
     nodes = [new for node in prepared.graph.node for new in _rewritten(prepared, node)]
     del prepared.graph.node[:]

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vtaops.errors import ModelError, VTAError
 from vtaops.onnx_files import require
 
 if TYPE_CHECKING:
     from onnx import ModelProto
+
+
+@contextmanager
+def runtime_errors() -> Iterator[None]:
+    """Turn what ONNX Runtime raises, whose hierarchy is not public, into a ModelError."""
+    try:
+        yield
+    except VTAError:
+        raise
+    except Exception as error:
+        text = " ".join(str(error).split()) or type(error).__name__
+        raise ModelError(f"ONNX Runtime refuses the model: {text}") from error
 
 
 class Probe:
@@ -25,6 +39,11 @@ class Probe:
     exact
         Run the nodes as they stand, without ONNX Runtime's fusions, so that the result is what the
         file says and not what a fused integer kernel makes of it.
+
+    Raises
+    ------
+    ModelError
+        If ONNX Runtime refuses the model; from `run`, if it cannot be computed.
     """
 
     def __init__(
@@ -42,11 +61,13 @@ class Probe:
         options.log_severity_level = 3
         if exact:
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        self._session = ort.InferenceSession(
-            shown.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        with runtime_errors():
+            self._session = ort.InferenceSession(
+                shown.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
 
     def run(self, sample: dict[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
         """Return the tensors for one sample."""
-        values = self._session.run(self.names, sample)
+        with runtime_errors():
+            values = self._session.run(self.names, sample)
         return dict(zip(self.names, values, strict=True))

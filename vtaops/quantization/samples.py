@@ -18,7 +18,11 @@ Sample = dict[str, Array]
 Calibration = str | Path | Array | Mapping[str, Array] | Iterable[Mapping[str, Array]]
 
 
-def load_samples(source: Calibration, shapes: Mapping[str, Sequence[int]]) -> list[Sample]:
+def load_samples(
+    source: Calibration,
+    shapes: Mapping[str, Sequence[int]],
+    dtypes: Mapping[str, np.dtype[Any]] | None = None,
+) -> list[Sample]:
     """Return the samples of a calibration set.
 
     Parameters
@@ -29,16 +33,19 @@ def load_samples(source: Calibration, shapes: Mapping[str, Sequence[int]]) -> li
         and is cut into batches of the model.
     shapes
         Shapes of the model's inputs by name.
+    dtypes
+        Their dtypes, which numbers are converted to; float32 for inputs that are not named.
 
     Raises
     ------
     ModelError
-        If there are no data, or names or shapes do not fit the model.
+        If there are no data, or names, shapes or types do not fit the model.
     """
+    known = dtypes or {}
     samples = [
         sample
         for place, arrays in _sources(source, tuple(shapes))
-        for sample in _cut(place, arrays, shapes)
+        for sample in _cut(place, _converted(place, arrays, known), shapes)
     ]
     if not samples:
         raise ModelError("calibration needs at least one sample; the data given hold none")
@@ -89,19 +96,30 @@ def _files(path: Path, names: tuple[str, ...]) -> list[tuple[str, Sample]]:
 
 def _read(file: Path, names: tuple[str, ...]) -> Sample:
     try:
-        data = np.load(file)
-    except (OSError, ValueError, EOFError) as error:
+        with file.open("rb") as stream:
+            data = np.load(stream)
+            if not isinstance(data, np.ndarray):
+                with data:
+                    return {name: data[name] for name in data.files}
+    except Exception as error:  # of zip files, of zlib, of NumPy's headers, of memory
         raise ModelError(f"{file} cannot be read as NumPy data: {error}") from error
-    if isinstance(data, np.ndarray):
-        return _single(data, names, str(file))
-    with data:
-        return {name: data[name] for name in data.files}
+    return _single(data, names, str(file))
 
 
 def _single(array: Array, names: tuple[str, ...], place: str) -> Sample:
     if len(names) != 1:
         raise ModelError(f"{place} has no names, and the model has the inputs {', '.join(names)}")
     return {names[0]: array}
+
+
+def _converted(place: str, arrays: Sample, dtypes: Mapping[str, np.dtype[Any]]) -> Sample:
+    """Return arrays of the model's dtypes."""
+    converted = {}
+    for name, array in arrays.items():
+        if array.dtype.kind not in "fiub":
+            raise ModelError(f"{place}: {name!r} holds {array.dtype}, which are no real numbers")
+        converted[name] = array.astype(dtypes.get(name, np.dtype("float32")), copy=False)
+    return converted
 
 
 def _cut(place: str, arrays: Sample, shapes: Mapping[str, Sequence[int]]) -> list[Sample]:

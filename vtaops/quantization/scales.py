@@ -17,7 +17,7 @@ import numpy as np
 
 from vtaops.errors import ModelError
 from vtaops.onnx_files import consumers, float_tensors, initializers, require
-from vtaops.quantization.probe import Probe
+from vtaops.quantization.probe import Probe, runtime_errors
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -84,14 +84,14 @@ def calibrated_ranges(
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "float.onnx"
         require("onnx").save(model, str(file))
-        calibrator = calibrate.create_calibrator(
-            file,
-            augmented_model_path=str(Path(folder) / "augmented.onnx"),
-            calibrate_method=methods[method],
-        )
-        reader = _reader(calibrate, samples)
-        calibrator.collect_data(reader)
-        data = calibrator.compute_data()
+        with runtime_errors():
+            calibrator = calibrate.create_calibrator(
+                file,
+                augmented_model_path=str(Path(folder) / "augmented.onnx"),
+                calibrate_method=methods[method],
+            )
+            calibrator.collect_data(_reader(calibrate, samples))
+            data = calibrator.compute_data()
         del calibrator
     ranges = {}
     for name, found in data.items():

@@ -82,6 +82,45 @@ def apply(value: Value, argument: Value, x: Array) -> Array:
         return np.asarray(ELEMENTWISE[value.op](value, *arguments), np.float32)
 
 
+def affine_of(value: Value) -> tuple[Value, Array, Array] | None:
+    """Return tensor, factor and term if a value is `factor * tensor + term`, else None.
+
+    Both are one number, or one for each channel; a batch norm between quantised tensors is such a
+    chain.
+    """
+    factor, term = np.ones(1), np.zeros(1)
+    for _ in range(LONGEST_CHAIN):
+        if value.op == "dequantize":
+            return value, factor, term
+        if value.op not in ("add", "subtract", "multiply", "divide"):
+            return None
+        left, right = (_constant(operand, value.shape) for operand in value.args)
+        constant, tensor = (right, value.args[0]) if left is None else (left, value.args[1])
+        if constant is None or tensor.shape != value.shape:
+            return None
+        if value.op == "add":
+            term = term + factor * constant
+        elif value.op == "subtract":
+            term = term + factor * (constant if right is None else -constant)
+            factor = -factor if right is None else factor
+        elif value.op == "multiply":
+            factor = factor * constant
+        elif right is None or not constant.all():
+            return None
+        else:
+            factor = factor / constant
+        value = tensor
+    return None
+
+
+def _constant(value: Value, shape: tuple[int, ...]) -> Array | None:
+    """Return a constant as one number, or one for each channel of a tensor; None if it is none."""
+    found = real(value)
+    if found is None or not (found.size == 1 or _is_per_channel(found, shape)):
+        return None
+    return found.astype(np.float64).reshape(-1)
+
+
 def names(value: Value, argument: Value) -> list[str]:
     """Return the operators that the function consists of, the first applied first."""
     if value is argument or real(value) is not None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +39,9 @@ def import_model(source: Any, *, shapes: Shapes | None = None) -> Graph:
     Raises
     ------
     ModelError
-        If the file is missing or malformed, or a shape is not static.
+        If the file is missing or malformed, a shape is not static, or a scale not positive.
+    ShapeError
+        If a tensor is empty.
     UnsupportedError
         If a node of the model is known to nobody, or it computes in float16 or float64.
     """
@@ -95,13 +100,21 @@ def _from_onnx(model: ModelProto) -> Any:
     from vtaops.relax.qoperators import to_pairs
 
     logging.getLogger("onnx_frontend").setLevel(logging.ERROR)
+    pairs, printed = to_pairs(model), StringIO()
     try:
-        return from_onnx(to_pairs(model))
+        with redirect_stdout(printed):  # where it names the operator at which it stops
+            return from_onnx(pairs)
     except Exception as error:
+        place = re.match(r"Error converting operator (\w+)", printed.getvalue())
+        where = f" at its operator {place[1]}" if place else ""
         raise UnsupportedError(
-            f"TVM's front end cannot read this ONNX model: {_last_line(error)}"
+            f"TVM's front end cannot read this ONNX model{where}: {_last_line(error)}"
         ) from error
 
 
 def _last_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[-1]
+    """Return a message, or its last line if it is long, without TVM's operators in full."""
+    text = re.sub(r'ir\.Op\(span.*?name="([^"]+)".*?support_level=\d+\)', r"\1", str(error))
+    lines = text.strip().splitlines() or [type(error).__name__]
+    whole = " ".join(text.split())
+    return whole if len(whole) <= 200 else lines[-1]

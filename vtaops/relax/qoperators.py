@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vtaops.errors import UnsupportedError
-from vtaops.onnx_files import attributes, initializers, replace_initializer, require
+from vtaops.errors import ModelError, UnsupportedError
+from vtaops.onnx_files import attributes, checked, initializers, replace_initializer, require
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -27,6 +27,8 @@ def to_pairs(model: ModelProto) -> ModelProto:
     ------
     UnsupportedError
         If a node is of another domain than ONNX's own and is none of these.
+    ModelError
+        If such a node is malformed.
     """
     onnx = require("onnx")
     if not any(node.domain or node.op_type in _REWRITES for node in model.graph.node):
@@ -41,8 +43,7 @@ def to_pairs(model: ModelProto) -> ModelProto:
     kept = [entry for entry in result.opset_import if entry.domain in ("", "ai.onnx")]
     del result.opset_import[:]
     result.opset_import.extend(kept)
-    inferred: ModelProto = onnx.shape_inference.infer_shapes(result)
-    return inferred
+    return checked(result)
 
 
 class _Writer:
@@ -55,7 +56,10 @@ class _Writer:
 
     def rewrite(self, node: NodeProto) -> None:
         if node.op_type in _REWRITES:
-            _REWRITES[node.op_type](self, node)
+            try:
+                _REWRITES[node.op_type](self, node)
+            except (IndexError, TypeError, ValueError) as error:
+                raise ModelError(f"{node.op_type} {_name(node)} is malformed: {error}") from error
             return
         if node.domain in ("", "ai.onnx"):
             self.nodes.append(node)
@@ -64,7 +68,7 @@ class _Writer:
             self.add(node.op_type, node.input, node.output, **attributes(node))
             return
         raise UnsupportedError(
-            f"node {node.name or node.output[0]!r} is {node.domain}.{node.op_type}, an operator "
+            f"node {_name(node)} is {node.domain}.{node.op_type}, an operator "
             "outside ONNX that vtaops does not know"
         )
 
@@ -105,6 +109,10 @@ class _Writer:
         if name not in self.constants:
             raise UnsupportedError(f"{node.op_type} {node.output[0]!r}: {name!r} is no constant")
         return self.constants[name]
+
+
+def _name(node: NodeProto) -> str:
+    return repr(node.name or next(iter(node.output), ""))
 
 
 def _kept(node: NodeProto) -> dict[str, Any]:
@@ -183,8 +191,21 @@ def _pad(writer: _Writer, node: NodeProto) -> None:
     writer.add("AveragePool", node.input[:1], node.output, **options)
 
 
+def _sum(writer: _Writer, node: NodeProto) -> None:
+    """Write a sum of several as additions: TVM's front end would stack its tensors."""
+    left, rest = node.input[0], list(node.input[1:])
+    if not rest:
+        writer.nodes.append(node)
+    for number, term in enumerate(rest):
+        last = number == len(rest) - 1
+        result = node.output[0] if last else f"{node.output[0]}_part{number}"
+        writer.add("Add", [left, term], [result])
+        left = result
+
+
 _REWRITES: dict[str, Callable[[_Writer, NodeProto], None]] = {
     "Pad": _pad,
+    "Sum": _sum,
     "QLinearConv": _conv,
     "QLinearMatMul": _matmul,
     "QGemm": _gemm,

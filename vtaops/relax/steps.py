@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from vtaops.errors import ShapeError
+from vtaops.errors import ModelError, ShapeError
 from vtaops.graph import GraphOperator, Requantization, Tensor
 from vtaops.relax.values import Value, real
 
@@ -118,6 +118,8 @@ def grid_of(value: Value) -> Affine:
     ------
     NotTranslated
         If it has a scale for each channel, or is no 8-bit one.
+    ModelError
+        If the scale is no positive finite number.
     """
     kind = value.dtype if value.op == "quantize" else value.args[0].dtype
     scale, zero = real(value.args[1]), real(value.args[2])
@@ -125,5 +127,11 @@ def grid_of(value: Value) -> Affine:
         raise NotTranslated(f"a tensor of {kind}; VTA computes with 8 bits")
     if scale is None or zero is None or scale.size != 1 or zero.size != 1:
         raise NotTranslated("an activation with a scale for each channel")
+    step = float(scale.reshape(()))
+    if not 0 < step < float("inf"):
+        raise ModelError(
+            f"the tensor {value.name!r} is quantised with the scale {step}; it must be positive "
+            "and finite"
+        )
     offset = 128 if kind == "uint8" else 0
-    return Affine(float(scale.reshape(())), int(zero.reshape(())) - offset)
+    return Affine(step, int(zero.reshape(())) - offset)

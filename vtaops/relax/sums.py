@@ -229,15 +229,26 @@ PRODUCTS: dict[str, Callable[[Value, Operand], Sum]] = {
 }
 
 
-def scaled(data: Source, data_scale: float, factor: Value | None, channels: int) -> Sum:
+def scaled(
+    data: Source,
+    data_scale: float,
+    factor: Value | None,
+    channels: int,
+    exact: Array | float = 1.0,
+) -> Sum:
     """Return an image times a constant for each channel, as a depthwise 1x1 convolution.
 
-    Without a factor it is the image itself, on finer steps, to which constants can be added.
+    Without a quantised factor it is the image times `exact`, real numbers that become part of the
+    scales; its steps are finer, so that constants can be added.
     """
     if len(data.tensor.shape) != 4:
         raise NotTranslated("a constant for each channel beside something that is no image")
     if factor is None:
-        weight, scale = np.full(channels, LEAST_FACTOR, np.int8), np.asarray(1 / LEAST_FACTOR)
+        signs = np.broadcast_to(np.sign(exact), (channels,))
+        weight = (LEAST_FACTOR * signs).astype(np.int8)
+        exact = np.asarray(exact, np.float64)
+        scale = np.where(exact == 0, 1.0, np.abs(exact)) / LEAST_FACTOR  # zero is in the weight
+        scale = scale.reshape(()) if scale.size == 1 else scale
     else:
         found = integers(factor)
         if found is None:

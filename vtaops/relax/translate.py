@@ -31,7 +31,7 @@ from vtaops.graph import (
     Transpose,
     Upsample,
 )
-from vtaops.relax.functions import ELEMENTWISE, apply, argument_of, names
+from vtaops.relax.functions import ELEMENTWISE, affine_of, apply, argument_of, names
 from vtaops.relax.steps import Affine, Leaf, NotTranslated, ResultRange, Source, Step, grid_of, step
 from vtaops.relax.sums import is_sum, read_sum, scaled
 from vtaops.relax.values import Value, real
@@ -68,6 +68,9 @@ def translate_root(value: Value, target: ResultRange) -> Source:
             raise NotTranslated(f"VTA has no operator {value.op}")
         return rule(value, target)
     except NotTranslated:
+        affine = affine_of(value)
+        if affine is not None and affine[0] is not value and len(value.shape) == 4:
+            return _affine(value, *affine, target)
         argument = argument_of(value) if value.op in ELEMENTWISE else None
         if argument is None:
             raise
@@ -183,6 +186,14 @@ def _multiply(value: Value, target: ResultRange) -> Source:
     return step(Multiply(target.requantization(ratio)), a, b, scale=target.grid.scale)
 
 
+def _affine(value: Value, tensor: Value, factor: Any, term: Any, target: ResultRange) -> Source:
+    """Translate a factor and a term for each channel: a depthwise convolution with a bias."""
+    data, scale = operand(tensor)
+    found = scaled(data, scale, None, value.shape[1], factor)
+    found.bias[:] = term
+    return found.rounded(target)
+
+
 def _broadcast(value: Value) -> tuple[Value, Value, bool]:
     """Return the operands, the one of the result's shape first, and whether they changed places."""
     first, second = value.args
@@ -238,6 +249,8 @@ def _adaptive_pool(value: Value, target: ResultRange) -> Source:
 
 
 def _average(image: Value, target: ResultRange, count: int, **window: Any) -> Source:
+    if not count:
+        raise NotTranslated("a mean over no pixels")
     data, scale = operand(image)
     ratio = scale / target.grid.scale
     op = AveragePool.from_ratio(

@@ -334,6 +334,8 @@ _FOLDED: dict[str, Callable[..., Array]] = {
     "subtract": lambda _, x, y: x - y,
     "multiply": lambda _, x, y: x * y,
     "divide": lambda _, x, y: x / y,
+    "sqrt": lambda _, x: np.sqrt(x),
+    "rsqrt": lambda _, x: 1 / np.sqrt(x),
     "astype": lambda value, x: x.astype(value.dtype),
 }
 """Operators on constants that front ends leave in a graph."""

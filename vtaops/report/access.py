@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from vtaops.config import WINDOW_TILES, Memory
 from vtaops.errors import ShapeError
-from vtaops.isa import Alu, Depthwise, Encoding, Gemm, Load
+from vtaops.isa import Depthwise, Encoding, Gemm, Load, LoopInstruction, Pool
 from vtaops.program import MICRO_OPS, NO_BUFFER, Program
 from vtaops.program.timing import Timeline
 from vtaops.program.traffic import Transfer, transfers
@@ -141,7 +141,7 @@ def _micro_op_accesses(
     resident = _MicroOpMemory(program)
     for index, instruction in enumerate(program):
         resident.follow(index, instruction)
-        if not isinstance(instruction, Gemm | Alu) or not instruction.iterations:
+        if not isinstance(instruction, LoopInstruction) or not instruction.iterations:
             continue
         event = timeline.events[index]
         if event.end <= window[0] or event.start >= window[1]:
@@ -149,11 +149,13 @@ def _micro_op_accesses(
         uops = resident.table[instruction.uop_begin : instruction.uop_end]
         cycles = np.linspace(event.start, event.end, instruction.iterations, endpoint=False)
         addresses = {"acc": _addresses(instruction, uops[:, 0], "dst")}
-        if isinstance(instruction, Gemm) and not instruction.reset:
+        if isinstance(instruction, Gemm | Pool) and not instruction.reset:
             addresses["inp"] = _addresses(instruction, uops[:, 1], "src")
-            addresses["wgt"] = _addresses(instruction, uops[:, 2], "wgt")
-            if isinstance(instruction, Depthwise):
-                tiles = [addresses["inp"] + tile for tile in range(WINDOW_TILES)]
+            if isinstance(instruction, Gemm):
+                addresses["wgt"] = _addresses(instruction, uops[:, 2], "wgt")
+            if isinstance(instruction, Depthwise | Pool):
+                count = instruction.tiles if isinstance(instruction, Pool) else WINDOW_TILES
+                tiles = [addresses["inp"] + tile for tile in range(count)]
                 addresses["inp"] = np.stack(tiles, axis=1)
         inside = (cycles >= window[0]) & (cycles < window[1])
         yield (
@@ -163,7 +165,7 @@ def _micro_op_accesses(
         )
 
 
-def _addresses(instruction: Gemm | Alu, base: Ints, operand: str) -> Ints:
+def _addresses(instruction: LoopInstruction, base: Ints, operand: str) -> Ints:
     outer = np.arange(instruction.iter_out) * getattr(instruction, f"{operand}_factor_out")
     inner = np.arange(instruction.iter_in) * getattr(instruction, f"{operand}_factor_in")
     grid: Ints = (outer[:, None, None] + inner[:, None] + base).ravel()

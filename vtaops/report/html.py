@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from vtaops.isa import tokens_text
 from vtaops.program import Program, Statistics
@@ -12,6 +13,9 @@ from vtaops.program.disassembly import instruction_text
 from vtaops.program.timing import Timeline
 from vtaops.report.interactive import interactive
 from vtaops.report.statistics import MEANING
+
+if TYPE_CHECKING:
+    from vtaops.session import Placement
 
 _SHOWN = 24  # instructions of a program
 _FRAME_HEIGHT = 480
@@ -42,6 +46,14 @@ def program_html(program: Program) -> str:
         + (f"<p>and {rest:,} more</p>" if rest > 0 else "")
         + "</details>"
     )
+
+
+def session_html(title: str, placements: Sequence[Placement], statistics: Statistics | None) -> str:
+    """Return what ran in a session and where, and what its device counted if it is open."""
+    rows = ((p.operator, p.where, str(p.runs), p.reason) for p in placements)
+    ran = _table(("operator", "where", "runs", "why not on VTA"), rows, right=2)
+    counted = "" if statistics is None else statistics_html(statistics)
+    return f"<p>{escape(title)}</p>{ran}{counted}"
 
 
 def statistics_html(statistics: Statistics) -> str:

@@ -90,14 +90,17 @@ def statistics_table(
     table.add_row("instructions", f"{sum(counts.values()):,}", split)
     table.add_row("micro-ops", f"{data['micro_ops']:,}", "in the program")
     if timeline is not None:
-        _add_timing(table, timeline)
+        _add_timing(table, timeline, program.config.board.clock_mhz)
     return table
 
 
-def _add_timing(table: Table, timeline: Timeline) -> None:
+def _add_timing(table: Table, timeline: Timeline, clock_mhz: int) -> None:
     cycles = timeline.cycles
     table.add_section()
     table.add_row("cycles", f"{cycles:,}", "by the timing model")
+    milliseconds = cycles / clock_mhz / 1e3
+    rate = f"at {clock_mhz} MHz; {1e3 / milliseconds:,.1f} a second"
+    table.add_row("time", f"{milliseconds:,.3f} ms", rate)
     used = f"{100 * timeline.gemm_utilization:.1f} %"
     table.add_row("GEMM array", used, "of the cycles form a tile product")
     for name, unit in timeline.units.items():

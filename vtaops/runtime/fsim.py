@@ -231,6 +231,7 @@ def _sizes(config: HardwareConfig) -> dict[str, int]:
         "post_rows": POST_ROWS if "post" in config.extensions else 0,
         "window_tiles": WINDOW_TILES if "depthwise" in config.extensions else 0,
         "window_channels": config.window_channels,
+        "pools": int("pool" in config.extensions),
     }
 
 

@@ -143,6 +143,8 @@ class BlockedShape:
         Whether each channel block has a row of post-processing parameters.
     parts : int
         Parts of the kernel that are loaded and multiplied one after the other, each of `taps`.
+    maxima : int
+        Steps of POOL for each output tile.
     by_rows : BlockedShape, optional
         What is cut into parts if not the operator as it stands: a batch of single output rows.
     """
@@ -167,6 +169,7 @@ class BlockedShape:
     scaled: int = 0
     parts: int = 1
     resets: int = 1
+    maxima: int = 0
     by_rows: BlockedShape | None = None
 
     @property
@@ -213,9 +216,10 @@ class BlockedShape:
 
     @property
     def gemm_cycles(self) -> int:
-        """Tile products: the cycles that the GEMM array needs at one a cycle."""
+        """Tile products, and steps of POOL: what reads input tiles, one a cycle."""
         products = self.ic * self.taps * self.parts // self.phases
-        return self.outputs * (products + max(self.addends, self.digits) + self.constants)
+        others = max(self.addends, self.digits) + self.constants + self.maxima
+        return self.outputs * (products + others)
 
     @property
     def compute_cycles(self) -> int:
@@ -441,7 +445,12 @@ def _(op: Elementwise, config: HardwareConfig) -> BlockedShape:
 
 @blocked_shape.register
 def _(op: MaxPool2d, config: HardwareConfig) -> BlockedShape:
-    return _pooled(op, config, alu_passes=op.window.count, staged=True)
+    if not op.reads_inputs(config):
+        return _pooled(op, config, alu_passes=op.window.count, staged=True)
+    height, width = op.window.kernel
+    shape = _pooled(op, config, alu_passes=0, staged=False)
+    steps = height * -(-width // WINDOW_TILES)
+    return replace(shape, taps=0, maxima=steps, resets=0, shared_weights=0)
 
 
 @blocked_shape.register

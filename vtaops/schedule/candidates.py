@@ -29,6 +29,7 @@ TRAFFIC_SLACK = 1.2
 # Rough costs in cycles; the timing model knows better.
 _PER_REQUEST = 8
 _PER_COMPUTE_INSTRUCTION = 12
+_PER_STORE = 4
 
 _ALIKE = 0.004  # estimates that differ by less are no reason to choose
 _AHEAD = 4  # tiles of an operand beyond which more do not matter
@@ -86,11 +87,11 @@ def candidates(
     Of each operand a thread holds one tile, two or three that take turns, or as many as one output
     tile reads.
     """
-    found = _one_tile_each(shape, config, uneven)
+    found = sizes_that_fit(shape, config, uneven=uneven)
     places = np.meshgrid([1, 2, 3, _ALL], [1, 2, 3, _ALL], [1, 2], [0, 1], indexing="ij")
     inp_tiles, wgt_tiles, acc_tiles, keep_wgt = (np.tile(p.ravel(), len(found)) for p in places)
     found = found.pick(np.repeat(np.arange(len(found)), places[0].size))
-    steps, oc_tiles, pixel_tiles = _tile_counts(shape, found)
+    steps, oc_tiles, pixel_tiles = tile_counts(shape, found)
     found = replace(
         found,
         inp_tiles=np.where(inp_tiles == _ALL, steps, inp_tiles),
@@ -106,7 +107,9 @@ def candidates(
     return found.pick(np.flatnonzero(differ & _fits(shape, config, found)))
 
 
-def _one_tile_each(shape: BlockedShape, config: HardwareConfig, uneven: bool) -> Candidates:
+def sizes_that_fit(
+    shape: BlockedShape, config: HardwareConfig, *, uneven: bool = False
+) -> Candidates:
     """Return the sizes of tiles of which one of each operand fits: the others need not be tried."""
     all_sizes = _sizes if uneven else _divisions
     sizes = np.meshgrid(
@@ -140,7 +143,7 @@ def dram_bytes(shape: BlockedShape, config: HardwareConfig, c: Candidates) -> Gr
 
 def _traffic(shape: BlockedShape, config: HardwareConfig, c: Candidates) -> tuple[Grid, Grid, int]:
     """Return the bytes of input, of weights, and of output, as `dram_bytes`."""
-    steps, oc_tiles, pixel_tiles = _tile_counts(shape, c)
+    steps, oc_tiles, pixel_tiles = tile_counts(shape, c)
     keep_wgt = c.keep_wgt == 1
     inp_stays = np.where(keep_wgt, c.inp_tiles >= pixel_tiles * steps, c.inp_tiles >= steps)
     wgt_stays = np.where(keep_wgt, c.wgt_tiles >= steps, c.wgt_tiles >= oc_tiles * steps)
@@ -179,7 +182,7 @@ def cycle_bound(
     """
     machine = timing or TimingParameters()
     bus = machine.port_width(config)
-    steps, oc_tiles, pixel_tiles = _tile_counts(shape, c)
+    steps, oc_tiles, pixel_tiles = tile_counts(shape, c)
     outputs = oc_tiles * pixel_tiles
     rows, columns = _spans(shape.rows, c.h), _spans(shape.columns, c.w)
 
@@ -189,7 +192,8 @@ def cycle_bound(
     instructions = outputs * (steps + 1 + shape.alu_passes)
     overhead = instructions * INSTRUCTION_BYTES / bus + _PER_REQUEST * requests
     inp, wgt, out = (part / bus for part in _traffic(shape, config, c))
-    transfer = np.maximum(inp + wgt + overhead, out)  # reads and writes have each their direction
+    # Reads and writes have each their direction.
+    transfer = np.maximum(inp + wgt + overhead, out + _PER_STORE * pixel_tiles * shape.oc)
     if machine.bandwidth:
         transfer = np.maximum(transfer, (inp + wgt + out + overhead) * bus / machine.bandwidth)
     compute = _compute_cycles(shape, config) + _PER_COMPUTE_INSTRUCTION * instructions
@@ -220,7 +224,7 @@ def _stalls(shape: BlockedShape, c: Candidates, step: Any, inp: Any, wgt: Any) -
     step, inp, wgt
         Cycles of one step of the array, and of the loads of its two tiles.
     """
-    steps, oc_tiles, pixel_tiles = _tile_counts(shape, c)
+    steps, oc_tiles, pixel_tiles = tile_counts(shape, c)
     keep_wgt = c.keep_wgt == 1
     ahead = np.where(keep_wgt, c.inp_tiles, c.wgt_tiles) - 1
     changes = np.where(keep_wgt, oc_tiles, pixel_tiles) - 1
@@ -270,7 +274,7 @@ def _compute_cycles(shape: BlockedShape, config: HardwareConfig, least: bool = F
     real = 1.0
     for axis in axes if known or least else ():
         real *= axis.real_products if known else axis.inside / axis.extent
-    resets = 0 if "overwrite" in config.extensions else shape.outputs
+    resets = 0 if "overwrite" in config.extensions or not shape.resets else shape.outputs
     passes = shape.outputs * shape.alu_passes
     if "post" in config.extensions and (least or not (shape.staged or shape.operands)):
         passes = 0
@@ -357,7 +361,7 @@ def default_tiling(op: Operator, config: HardwareConfig) -> Tiling:
 _ALL = 0  # stands for as many tiles as one output tile reads
 
 
-def _tile_counts(shape: BlockedShape, c: Candidates) -> tuple[Grid, Grid, Grid]:
+def tile_counts(shape: BlockedShape, c: Candidates) -> tuple[Grid, Grid, Grid]:
     """Return the reduction steps of one output tile, the channel tiles, and the pixel tiles."""
     pixel_tiles = -(-shape.rows.extent // c.h) * -(-shape.columns.extent // c.w)
     steps = -(-shape.ic // c.ic) * shape.parts

@@ -8,7 +8,7 @@ from vtaops.config import HardwareConfig
 from vtaops.isa import AluOp
 from vtaops.ops import DepthwiseConv2dAlu
 from vtaops.ops.depthwise import MULTIPLY
-from vtaops.schedule.intrinsics import ACC_SCOPE
+from vtaops.schedule.intrinsics import ACC_SCOPE, alu_reduction
 from vtaops.schedule.steps import (
     attach_output_stages,
     bind_threads,
@@ -33,6 +33,7 @@ def schedule_depthwise(op: DepthwiseConv2dAlu, config: HardwareConfig, tiling: T
     place(s, "kernel_buf", loops.channels, ACC_SCOPE)
 
     bind_threads(s, loops.thread)
-    tensorize_reduction(s, config, "res_total", dy, AluOp.ADD, 0)
+    addition = alu_reduction(config, AluOp.ADD)
+    tensorize_reduction(s, config, "res_total", dy, 0, addition)
     tensorize_stages(s, config, [MULTIPLY, *op.stages])
     return s

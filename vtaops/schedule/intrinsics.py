@@ -7,6 +7,7 @@ call are access pointers to one tile each; `vtaops.lowering` reads them:
     vta.reset(acc)                  acc = 0
     vta.reset(acc, value)           acc = value: a reset, and the ALU adds an immediate
     vta.alu(op, dst, src, operand)  dst = op(src, operand); operand: an immediate or a third tile
+    vta.pool(acc, inp)              acc = max(acc, inp) (extension ``pool``)
     vta.requantize(zero_point, low, high, dst, src, bias, scales)
                                     dst = src, scaled for each channel; the bias may be missing
 
@@ -44,6 +45,7 @@ GEMM_CALL = "vta.gemm"
 RESET_CALL = "vta.reset"
 ALU_CALL = "vta.alu"
 REQUANTIZE_CALL = "vta.requantize"
+POOL_CALL = "vta.pool"
 
 
 def gemm(config: HardwareConfig) -> str:
@@ -230,6 +232,39 @@ def alu_reduction(config: HardwareConfig, op: AluOp | str) -> str:
     name = f"{ALU_CALL}.{op.name.lower()}.reduction.{config.batch}x{config.block_out}"
     tiles = [("acc", _acc_tile(config)), ("operand", _acc_tile(config))]
     return _register(name, tiles, ["acc"], meaning, call)
+
+
+def pool(config: HardwareConfig) -> str:
+    """Register ``acc = max(acc, inp)``, one step of a maximum over int8 tiles; return the name.
+
+    Needs the extension ``pool``. Steps over neighbouring tiles become one of the hardware.
+
+    Raises
+    ------
+    ScheduleError
+        If the hardware has no such extension.
+    """
+    if "pool" not in config.extensions:
+        raise ScheduleError(
+            f"{config.name} has no extension 'pool', which maxima of input tiles need; take them "
+            f"of accumulators (vta.alu_reduction)"
+        )
+
+    def meaning(acc: Any, inp: Any) -> None:
+        with T.grid(*_extents(acc)) as loops, T.sblock("pool"):
+            lane = [
+                T.axis.spatial(e, v) for e, v in zip(_extents(acc), _listed(loops), strict=True)
+            ]
+            place = tuple(lane)
+            T.buffer_store(acc, tirx.max(acc[place], T.Cast("int32", inp[place])), lane)
+
+    def call(acc: Any, inp: Any) -> None:
+        pointers = acc.access_ptr("rw"), inp.access_ptr("r")
+        T.evaluate(T.call_extern("int32", POOL_CALL, *pointers))
+
+    name = f"{POOL_CALL}.{config.batch}x{config.block_out}"
+    inp = _tile(config.inp.shape, "int8", INP_SCOPE)
+    return _register(name, [("acc", _acc_tile(config)), ("inp", inp)], ["acc"], meaning, call)
 
 
 def lane_loops(intrinsic: str) -> int:

@@ -9,7 +9,7 @@ from vtaops.errors import UnsupportedError
 from vtaops.isa import AluOp
 from vtaops.ops import AvgPool2d, MaxPool2d
 from vtaops.ops.pooling import LEAST
-from vtaops.schedule.intrinsics import ACC_SCOPE, INP_SCOPE, WGT_SCOPE
+from vtaops.schedule.intrinsics import ACC_SCOPE, INP_SCOPE, WGT_SCOPE, alu_reduction, pool
 from vtaops.schedule.steps import (
     attach_output_stages,
     attach_product,
@@ -28,13 +28,20 @@ def schedule_max_pool2d(op: MaxPool2d, config: HardwareConfig, tiling: Tiling) -
     loops = block_image(s, config, tiling)
     bind_threads(s, loops.thread)  # later TVM could not prove that overlapping windows allow it
     place(s, "res_max", loops.tile, ACC_SCOPE)
-    attach_product(s, "data", loops.tile)
+    if op.reads_inputs(config):
+        place(s, "data_buf", loops.tile, INP_SCOPE)
+        maximum = pool(config)
+    else:
+        attach_product(s, "data", loops.tile)
+        maximum = alu_reduction(config, AluOp.MAX)
 
-    # One ALU instruction for each pixel of the window: its real pixels form a rectangle.
     *_, b, co, y, x, bi, ci, dy, dx = s.get_loops(s.get_sblock("res_max"))
-    s.reorder(dy, dx, b, co, y, x, bi, ci)
+    if op.reads_inputs(config):  # one instruction for each row of the window
+        s.reorder(dy, b, co, y, x, dx, bi, ci)
+    else:  # one for each pixel: its real pixels form a rectangle
+        s.reorder(dy, dx, b, co, y, x, bi, ci)
 
-    tensorize_reduction(s, config, "res_max", dy, AluOp.MAX, LEAST)
+    tensorize_reduction(s, config, "res_max", dy, LEAST, maximum)
     return s
 
 

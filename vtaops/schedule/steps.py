@@ -14,7 +14,6 @@ from tvm_ffi import structural_equal
 
 from vtaops.config import HardwareConfig
 from vtaops.errors import ScheduleError
-from vtaops.isa import AluOp
 from vtaops.ops.postprocess import VECTORS, ScaleStage, Stage
 from vtaops.schedule import intrinsics
 from vtaops.schedule.intrinsics import ACC_SCOPE, BIAS_SCOPE, INP_SCOPE, SCALE_SCOPE, WGT_SCOPE
@@ -160,17 +159,12 @@ def tensorize_stages(s: Schedule, config: HardwareConfig, stages: Sequence[Stage
 
 
 def tensorize_reduction(
-    s: Schedule,
-    config: HardwareConfig,
-    block: str,
-    step: LoopRV,
-    op: AluOp,
-    start: int,
+    s: Schedule, config: HardwareConfig, block: str, step: LoopRV, start: int, update: str
 ) -> None:
-    """Split the value `start` off a reduction by the ALU at loop `step`; map both."""
+    """Split the value `start` off a reduction at loop `step`; map it and the intrinsic `update`."""
     s.decompose_reduction(s.get_sblock(block), step)
     tensorize_block(s, f"{block}_init", intrinsics.reset(config, start))
-    tensorize_block(s, f"{block}_update", intrinsics.alu_reduction(config, op))
+    tensorize_block(s, f"{block}_update", update)
 
 
 def tensorize_block(s: Schedule, block: str, intrinsic: str) -> None:

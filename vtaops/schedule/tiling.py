@@ -12,7 +12,7 @@ PaddingRule = Literal["multiply", "skip"]
 Taps = Literal["all", "row", "one"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tiling:
     """Blocking and virtual threads of one operator, in channels and pixels.
 
@@ -83,6 +83,11 @@ class Tiling:
         defaults = {f.name: f.default for f in fields(self)}
         return ",".join(f"{k}={v}" for k, v in shown.items() if v != defaults[k])
 
+    def __repr__(self) -> str:
+        values = {f: getattr(self, f.name) for f in fields(self)}
+        shown = [f"{f.name}={value!r}" for f, value in values.items() if value != f.default]
+        return f"Tiling({', '.join(shown)})"
+
     @classmethod
     def parse(cls, text: str) -> Tiling:
         """Return the tiling of a text; the inverse of `text`.
@@ -97,6 +102,8 @@ class Tiling:
             for name in values.keys() - CHOICES.keys():
                 values[name] = int(values[name])
             return cls(**values)
+        except ScheduleError:
+            raise
         except (ValueError, TypeError) as error:
             raise ScheduleError(
                 f"cannot read tiling {text!r}; write oc=128,ic=16,h=7,w=14,oc_threads=2,h_threads=1"

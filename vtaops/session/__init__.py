@@ -12,6 +12,7 @@ from vtaops.session.functions import (
     depthwise_conv2d,
     gemm,
     global_avg_pool2d,
+    matmul,
     max_pool2d,
     maximum,
     minimum,
@@ -21,6 +22,7 @@ from vtaops.session.functions import (
     shift_left,
     shift_right,
     sub,
+    subtract,
 )
 from vtaops.session.operators import OperatorMethods
 from vtaops.session.session import LOADED_PROGRAMS, Placement, Session
@@ -41,6 +43,7 @@ __all__ = [
     "depthwise_conv2d",
     "gemm",
     "global_avg_pool2d",
+    "matmul",
     "max_pool2d",
     "maximum",
     "minimum",
@@ -50,4 +53,5 @@ __all__ = [
     "shift_left",
     "shift_right",
     "sub",
+    "subtract",
 ]

@@ -9,7 +9,7 @@ from vtaops.ops.postprocess import Rounding
 from vtaops.schedule import Tiling
 from vtaops.session.operators import Clip
 from vtaops.session.session import Session
-from vtaops.shapes import Padding, Pair
+from vtaops.shapes import Padding, Pair, Sides
 
 def default_session() -> Session: ...
 def conv2d(
@@ -22,7 +22,7 @@ def conv2d(
     groups: int = 1,
     bias: npt.ArrayLike | None = None,
     shift: int = 8,
-    clip: Clip = (0, 127),
+    clip: Clip = (-128, 127),
     rounding: Rounding = "truncate",
     multiplier: npt.ArrayLike | None = None,
     residual: npt.ArrayLike | None = None,
@@ -44,7 +44,7 @@ def depthwise_conv2d(
     dilation: Pair = 1,
     bias: npt.ArrayLike | None = None,
     shift: int = 8,
-    clip: Clip = (0, 127),
+    clip: Clip = (-128, 127),
     rounding: Rounding = "truncate",
     unit: Literal["gemm", "alu"] = "gemm",
     tiling: Tiling | None = None,
@@ -55,11 +55,11 @@ def conv2d_transpose(
     kernel: npt.ArrayLike,
     *,
     strides: Pair = 1,
-    padding: Padding = 0,
+    padding: int | tuple[int, int] | Sides = 0,
     output_padding: Pair = 0,
     bias: npt.ArrayLike | None = None,
     shift: int = 8,
-    clip: Clip = (0, 127),
+    clip: Clip = (-128, 127),
     rounding: Rounding = "truncate",
     scales: npt.ArrayLike | None = None,
     zero_point: int = 0,
@@ -72,7 +72,7 @@ def gemm(
     *,
     bias: npt.ArrayLike | None = None,
     shift: int = 8,
-    clip: Clip = (0, 127),
+    clip: Clip = (-128, 127),
     rounding: Rounding = "truncate",
     scales: npt.ArrayLike | None = None,
     zero_point: int = 0,
@@ -85,7 +85,20 @@ def dense(
     *,
     bias: npt.ArrayLike | None = None,
     shift: int = 8,
-    clip: Clip = (0, 127),
+    clip: Clip = (-128, 127),
+    rounding: Rounding = "truncate",
+    scales: npt.ArrayLike | None = None,
+    zero_point: int = 0,
+    tiling: Tiling | None = None,
+    session: Session | None = None,
+) -> Int8Array: ...
+def matmul(
+    data: npt.ArrayLike,
+    other: npt.ArrayLike,
+    *,
+    bias: npt.ArrayLike | None = None,
+    shift: int = 8,
+    clip: Clip = (-128, 127),
     rounding: Rounding = "truncate",
     scales: npt.ArrayLike | None = None,
     zero_point: int = 0,
@@ -153,6 +166,21 @@ def add(
     session: Session | None = None,
 ) -> Int8Array: ...
 def sub(
+    data: npt.ArrayLike,
+    other: npt.ArrayLike,
+    *,
+    scale: int = 1,
+    other_scale: int = 1,
+    shift: int = 0,
+    clip: Clip = (-128, 127),
+    rounding: Rounding = "truncate",
+    multiplier: int = 0,
+    zero_point: int = 0,
+    constant: int = 0,
+    tiling: Tiling | None = None,
+    session: Session | None = None,
+) -> Int8Array: ...
+def subtract(
     data: npt.ArrayLike,
     other: npt.ArrayLike,
     *,

@@ -7,15 +7,17 @@ of `vtaops.ops` read the arrays (`Conv2d.of`); signatures and documentation stan
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import partial
-from typing import Any, Literal
+from functools import partial, wraps
+from typing import Any, Literal, TypeVar
 
 import numpy.typing as npt
 
 from vtaops.config import HardwareConfig
-from vtaops.errors import ShapeError, UnsupportedError
+from vtaops.errors import ArgumentError, ShapeError, UnsupportedError
+from vtaops.names import settle
 from vtaops.ops import (
     AvgPool2d,
     BatchMatmul,
@@ -29,17 +31,45 @@ from vtaops.ops import (
 )
 from vtaops.ops.arguments import Arguments, Int8Array, int8_array
 from vtaops.ops.base import plain
-from vtaops.ops.postprocess import Rounding
+from vtaops.ops.postprocess import INT8, Rounding
 from vtaops.schedule import Tiling
-from vtaops.shapes import Padding, Pair, require_at_least
+from vtaops.shapes import Padding, Pair, Sides, require_at_least
 
 Clip = tuple[int, int] | None
+Methods = TypeVar("Methods", bound="OperatorMethods")
 
-INT8 = (-128, 127)
+
+def _spelled(method: Callable[..., Int8Array]) -> Callable[..., Int8Array]:
+    """Return a method that takes keywords in either spelling, and explains what it cannot take."""
+    signature = inspect.signature(method)
+    known = [*signature.parameters][1:]
+
+    @wraps(method)
+    def explaining(*args: Any, **given: Any) -> Int8Array:
+        settled = settle(method.__name__, known, given)
+        try:
+            signature.bind(*args, **settled)
+        except TypeError as error:
+            raise ArgumentError(
+                f"{method.__name__}: {error}; it takes {', '.join(known)}"
+            ) from None
+        return method(*args, **settled)
+
+    return explaining
 
 
+def _all_spelled(methods: type[Methods]) -> type[Methods]:
+    for name, method in list(vars(methods).items()):
+        if inspect.isfunction(method) and not name.startswith("_") and name != "run":
+            setattr(methods, name, _spelled(method))
+    return methods
+
+
+@_all_spelled
 class OperatorMethods(ABC):
     """The operators as methods; every one ends in `run`.
+
+    PyTorch's ``stride`` and ``kernel_size`` are taken for ``strides`` and ``kernel``.
 
     All raise `ShapeError` if ranks, dtypes, channel counts or parameters do not fit,
     `ScheduleError` if a tiling does not fit, `UnsupportedError` if VTA or the device cannot run
@@ -68,7 +98,7 @@ class OperatorMethods(ABC):
         groups: int = 1,
         bias: npt.ArrayLike | None = None,
         shift: int = 8,
-        clip: Clip = (0, 127),
+        clip: Clip = INT8,
         rounding: Rounding = "truncate",
         multiplier: npt.ArrayLike | None = None,
         residual: npt.ArrayLike | None = None,
@@ -90,8 +120,9 @@ class OperatorMethods(ABC):
             Filters.
         strides, dilation : int or (int, int)
             (height, width).
-        padding : int, (int, int) or (int, int, int, int)
-            Zeros around the input: one number, (height, width) or (top, left, bottom, right).
+        padding : int, (int, int), (int, int, int, int), "same" or "valid"
+            Zeros around the input: one number, (height, width) or (top, left, bottom, right);
+            "same" for a result of the input's size, with strides of 1; "valid" for none.
         groups : int
             Groups of channels that are convolved separately.
         bias : int32 array, shape (O,), optional
@@ -99,7 +130,7 @@ class OperatorMethods(ABC):
         shift : int
             Arithmetic right shift, 0..31.
         clip : (int, int) or None
-            Bounds of the result within int8; None stores the low 8 bits.
+            Bounds of the result within int8, ``(0, 127)`` for a ReLU; None stores the low 8 bits.
         rounding : "truncate" or "half_up"
             How shifts round: towards minus infinity, or to the nearest, halves upwards.
         multiplier : int32 array, shape (O,), optional
@@ -150,7 +181,7 @@ class OperatorMethods(ABC):
         dilation: Pair = 1,
         bias: npt.ArrayLike | None = None,
         shift: int = 8,
-        clip: Clip = (0, 127),
+        clip: Clip = INT8,
         rounding: Rounding = "truncate",
         unit: Literal["gemm", "alu"] = "gemm",
         tiling: Tiling | None = None,
@@ -190,11 +221,11 @@ class OperatorMethods(ABC):
         kernel: npt.ArrayLike,
         *,
         strides: Pair = 1,
-        padding: Padding = 0,
+        padding: int | tuple[int, int] | Sides = 0,
         output_padding: Pair = 0,
         bias: npt.ArrayLike | None = None,
         shift: int = 8,
-        clip: Clip = (0, 127),
+        clip: Clip = INT8,
         rounding: Rounding = "truncate",
         scales: npt.ArrayLike | None = None,
         zero_point: int = 0,
@@ -230,7 +261,7 @@ class OperatorMethods(ABC):
         *,
         bias: npt.ArrayLike | None = None,
         shift: int = 8,
-        clip: Clip = (0, 127),
+        clip: Clip = INT8,
         rounding: Rounding = "truncate",
         scales: npt.ArrayLike | None = None,
         zero_point: int = 0,
@@ -256,6 +287,38 @@ class OperatorMethods(ABC):
         return self._call(Gemm.of, locals())
 
     dense = gemm
+
+    def matmul(
+        self,
+        data: npt.ArrayLike,
+        other: npt.ArrayLike,
+        *,
+        bias: npt.ArrayLike | None = None,
+        shift: int = 8,
+        clip: Clip = INT8,
+        rounding: Rounding = "truncate",
+        scales: npt.ArrayLike | None = None,
+        zero_point: int = 0,
+        tiling: Tiling | None = None,
+    ) -> Int8Array:
+        """Multiply matrices as written: ``int8(clip((data @ other + bias) >> shift))``.
+
+        Parameters
+        ----------
+        data : int8 array, shape (M, K)
+            Left operand.
+        other : int8 array, shape (K, N)
+            Right operand; `gemm` takes it transposed, as dense layers keep their weights.
+        bias, shift, clip, rounding, scales, zero_point, tiling
+            As for `gemm`.
+
+        Returns
+        -------
+        int8 array, shape (M, N)
+        """
+        given = locals()
+        given["weight"] = int8_array("other", given.pop("other"), "KN").T
+        return self._call(Gemm.of, given)
 
     def batch_matmul(
         self,
@@ -397,8 +460,8 @@ class OperatorMethods(ABC):
 
         Parameters
         ----------
-        data, other : int8 arrays of equal shape, of any rank
-            The operands.
+        data, other : int8 arrays of any rank
+            The operands; of one shape, or broadcast to one by the host, as NumPy does.
         scale, other_scale : int
             Their factors: int8, not 0.
         shift : int
@@ -414,7 +477,7 @@ class OperatorMethods(ABC):
 
         Returns
         -------
-        int8 array of the same shape
+        int8 array of that shape
         """
         return self._call(partial(Elementwise.of, "add"), locals())
 
@@ -435,6 +498,8 @@ class OperatorMethods(ABC):
     ) -> Int8Array:
         """Subtract: ``int8(clip((data * scale - other * other_scale) >> shift))``; as `add`."""
         return self._call(partial(Elementwise.of, "sub"), locals())
+
+    subtract = sub
 
     def multiply(
         self,

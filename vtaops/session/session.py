@@ -29,7 +29,7 @@ from vtaops.runtime.device import Closing, capabilities_of, check_device
 from vtaops.runtime.executor import DEFAULT_TIMEOUT
 from vtaops.schedule import Tiling
 from vtaops.session.operators import OperatorMethods
-from vtaops.tuner import COMPILED, Effort, tune
+from vtaops.tuner import COMPILED, Effort, Tuned, tune
 
 Int8Array = npt.NDArray[np.int8]
 Place = Literal["vta"] | Host
@@ -99,7 +99,7 @@ class Session(OperatorMethods, Closing):
     Examples
     --------
     >>> with vtaops.Session() as session:
-    ...     y = session.conv2d(x, w, padding=1, shift=8)
+    ...     y = session.conv2d(x, w, padding=1, shift=8, clip=(0, 127))
     ...     print(session.stats)
     """
 
@@ -206,15 +206,31 @@ class Session(OperatorMethods, Closing):
         if key not in self._loaded:
             chosen = tiling
             if chosen is None and self._search != "off":
-                chosen = tune(
-                    op, self.device.config, self._search, capabilities=self._capabilities
-                ).tiling
+                chosen = self._tuned(op, self._search)
             program = compile(op, self.device.config, chosen, capabilities=self._capabilities)
             while len(self._loaded) >= LOADED_PROGRAMS:
                 self._evict()
             self._loaded[key] = self._place_program(program)
         self._loaded.move_to_end(key)
         return self._loaded[key]
+
+    def _tuned(self, op: Operator, effort: Effort) -> Tiling:
+        """Search the tiling of an operator; a thorough search shows a person how far it is."""
+        from rich.console import Console  # only where a person may have to wait
+        from rich.progress import Progress
+
+        console = Console(stderr=True)
+        hidden = effort != "thorough" or not console.is_terminal
+        with Progress(console=console, transient=True, disable=hidden) as shown:
+            task = shown.add_task(op.summary, total=COMPILED[effort])
+
+            def advance(best: Tuned) -> None:
+                text = f"{op.summary}: {best.cycles:,} cycles"
+                shown.update(task, completed=best.compiled, description=text)
+
+            return tune(
+                op, self.config, effort, capabilities=self._capabilities, progress=advance
+            ).tiling
 
     def _place_program(self, program: Program) -> LoadedProgram:
         """Load a program; what was not used for longest leaves until there is room."""
@@ -232,6 +248,15 @@ class Session(OperatorMethods, Closing):
     def _require_open(self) -> None:
         if self._closed:
             raise DeviceError("the session is closed; open a new one")
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{len(self._loaded)} programs loaded"
+        return f"<Session on {self.device!r}, {self.config.name}: {state}>"
+
+    def _repr_html_(self) -> str:
+        from vtaops.report.html import session_html
+
+        return session_html(repr(self), self.placements, None if self._closed else self.stats)
 
     # ---------------------------------------------------------------- statistics
 

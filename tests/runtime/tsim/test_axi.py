@@ -64,7 +64,9 @@ def test_random_serial_programs_take_about_the_cycles_of_the_bare_port():
 
 
 def tutorial_conv2d() -> tuple[Program, list[np.ndarray], np.ndarray]:
-    op = vtaops.Conv2d(1, 256, 256, 14, 14, kernel=3, padding=1, shift=8)
+    op = vtaops.Conv2d(
+        in_channels=256, out_channels=256, height=14, width=14, kernel=3, padding=1, shift=8
+    )
     arrays = random_arguments(op, np.random.default_rng(5))
     return vtaops.compile(op, "pynq"), arrays, evaluate(op, arrays)
 

@@ -118,11 +118,27 @@ def test_programs_by_hand_equal_fsim(name):
 
 
 OPERATORS = {
-    "conv3x3": ("pynq", vtaops.Conv2d(1, 32, 48, 9, 7, kernel=3, padding=1)),
-    "conv1x1_strided": ("pynq", vtaops.Conv2d(1, 64, 32, 8, 8, kernel=1, padding=0, strides=2)),
-    "conv_bias": ("pynq", vtaops.Conv2d(1, 16, 32, 6, 6, kernel=3, padding=1, bias=True)),
+    "conv3x3": (
+        "pynq",
+        vtaops.Conv2d(in_channels=32, out_channels=48, height=9, width=7, kernel=3, padding=1),
+    ),
+    "conv1x1_strided": (
+        "pynq",
+        vtaops.Conv2d(in_channels=64, out_channels=32, height=8, width=8, kernel=1, strides=2),
+    ),
+    "conv_bias": (
+        "pynq",
+        vtaops.Conv2d(
+            in_channels=16, out_channels=32, height=6, width=6, kernel=3, padding=1, bias=True
+        ),
+    ),
     "gemm": ("pynq", vtaops.Gemm(m=5, n=48, k=80, bias=True)),
-    "tiny_conv": ("tiny", vtaops.Conv2d(2, 8, 16, 6, 5, kernel=3, padding=1, shift=4)),
+    "tiny_conv": (
+        "tiny",
+        vtaops.Conv2d(
+            batch=2, in_channels=8, out_channels=16, height=6, width=5, kernel=3, padding=1, shift=4
+        ),
+    ),
     "batch4_gemm": ("4x8_i8w8a32_15_16_16_18", vtaops.Gemm(m=8, n=24, k=40)),
 }
 

@@ -15,7 +15,7 @@ from vtaops.kernels.calls.backend import Backend, KernelCall
 from vtaops.kernels.ops import Conv1dOp, Conv2dOp, DepthwiseOp, PackedConv2dOp, SlidingWindow
 from vtaops.kernels.ops.common import ACCUMULATOR
 from vtaops.layout import Layout
-from vtaops.shapes import as_pair, four_sides
+from vtaops.shapes import as_pair, resolve_padding
 
 _VECTOR = 16
 """Results from which on a row of them fills a vector of any processor."""
@@ -373,11 +373,6 @@ def window_of(kernel: tuple[int, ...], strides: Any, padding: Any, dilation: Any
         If they are no integers, or padding is "same" with a stride.
     """
     steps, gaps = as_pair("strides", strides), as_pair("dilation", dilation)
-    if padding == "valid":
-        padding = 0
-    if padding == "same":
-        if steps != (1, 1):
-            raise ShapeError(f"padding 'same' needs strides of 1; they are {steps}")
-        high, wide = ((k - 1) * d for k, d in zip(kernel, gaps, strict=True))
-        padding = (high // 2, wide // 2, high - high // 2, wide - wide // 2)
-    return SlidingWindow((kernel[0], kernel[1]), steps, four_sides(padding), gaps)
+    extent = (kernel[0] - 1) * gaps[0] + 1, (kernel[1] - 1) * gaps[1] + 1
+    sides = resolve_padding(padding, extent, steps)
+    return SlidingWindow((kernel[0], kernel[1]), steps, sides, gaps)

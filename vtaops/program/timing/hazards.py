@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from vtaops.config import Memory
 from vtaops.errors import ProgramError
-from vtaops.isa import Alu, AluOp, Encoding, Gemm, Load, Unit, rows_of
+from vtaops.isa import Alu, AluOp, Encoding, Load, LoopInstruction, Unit, rows_of
 from vtaops.program.program import Program
 
 Ints = npt.NDArray[np.int64]
@@ -49,7 +49,7 @@ def held_micro_ops(program: Program) -> Ints:
         if isinstance(i, Load) and i.memory == Memory.UOP and not i.is_nop:
             table = program.micro_ops[i.dram_base : i.dram_base + i.x_size]
             scratchpad[i.sram_base : i.sram_base + len(table)] = table
-        if not isinstance(i, Gemm | Alu) or not i.iterations:
+        if not isinstance(i, LoopInstruction) or not i.iterations:
             written = -1
             continue
         places = np.arange(i.uop_begin, i.uop_end) % len(scratchpad)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from vtaops.config import HardwareConfig, Memory
 from vtaops.errors import ProgramError
-from vtaops.isa import Alu, Encoding, Finish, Load, Post, Store, Unit, rows_of
+from vtaops.isa import Alu, Encoding, Finish, Gemm, Instruction, Load, Post, Store, Unit, rows_of
 from vtaops.program.program import Program
 from vtaops.program.timing.hazards import held_micro_ops
 
@@ -129,7 +129,7 @@ def work_of(program: Program, port_bytes: int, burst_bytes: int) -> Work:
         elif cls is Post:
             amounts = {}
         else:
-            amounts = _loops(f, cls is Alu)
+            amounts = _loops(f, cls)
         for name, values in amounts.items():
             columns[name][rows] = values
     columns["held"] = held_micro_ops(program)
@@ -214,11 +214,13 @@ def _blocks(config: HardwareConfig, f: dict[str, Ints], nbytes: int) -> Ints:
     return blocks
 
 
-def _loops(f: dict[str, Ints], is_alu: bool) -> dict[str, Ints]:
+def _loops(f: dict[str, Ints], cls: type[Instruction]) -> dict[str, Ints]:
     micro_ops = np.maximum(f["uop_end"] - f["uop_begin"], 0)
     steps = f["iter_out"] * f["iter_in"] * micro_ops
-    kind = np.full(len(steps), ALU) if is_alu else np.where(f["reset"] == 1, RESET, GEMM)
-    tensor = (f["use_imm"] == 0) if is_alu else np.zeros(len(steps), bool)
+    kind = np.full(len(steps), ALU)
+    if issubclass(cls, Gemm):
+        kind = np.where(f["reset"] == 1, RESET, GEMM)
+    tensor = (f["use_imm"] == 0) if cls is Alu else np.zeros(len(steps), bool)
     return {
         "kind": np.where(steps > 0, kind, CONTROL),
         "steps": steps,

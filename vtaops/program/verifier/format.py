@@ -17,6 +17,8 @@ from vtaops.isa import (
     Gemm,
     Instruction,
     Load,
+    LoopInstruction,
+    Pool,
     Post,
     Store,
     Unit,
@@ -91,7 +93,7 @@ def check_format(step: ProofStep) -> None:
             _check_nop(step, i)
         else:
             _check_shape(step, i)
-    elif isinstance(i, Gemm | Alu):
+    elif isinstance(i, LoopInstruction):
         _check_loops(step, i)
     elif isinstance(i, Post):
         _check_post(step, i)
@@ -134,15 +136,17 @@ def _check_shape(step: ProofStep, i: Load | Store) -> None:
         step.reject(Rule.MEMORY, "micro-ops are loaded in one row without padding")
 
 
-def _check_loops(step: ProofStep, i: Gemm | Alu) -> None:
+def _check_loops(step: ProofStep, i: LoopInstruction) -> None:
     if not (i.iter_out and i.iter_in):
         step.reject(Rule.LOOPS, "a hardware loop has 0 iterations; give at least 1")
     if i.uop_begin >= i.uop_end:
         step.reject(Rule.LOOPS, "the micro-op range is empty; uop_begin must be below uop_end")
     if isinstance(i, Gemm) and i.reset and i.overwrite:
         step.reject(Rule.ENCODING, "a reset has no product to overwrite with")
-    if isinstance(i, Alu) and i.reset:
-        step.reject(Rule.ENCODING, "the reset bit has no meaning for the ALU; it must be 0")
+    if isinstance(i, Alu | Pool) and i.reset:
+        step.reject(Rule.ENCODING, "the reset bit means something for GEMM only; it must be 0")
+    if isinstance(i, Pool) and not i.tiles:
+        step.reject(Rule.ENCODING, "a step takes no input tile; tiles must be 1..3")
 
 
 def check_capabilities(

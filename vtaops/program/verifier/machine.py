@@ -6,7 +6,18 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.config import MICRO_OP_BYTES, POST_ROWS, WINDOW_TILES, HardwareConfig, Memory
-from vtaops.isa import Alu, Depthwise, Encoding, Gemm, Load, Post, Store, Unit
+from vtaops.isa import (
+    Alu,
+    Depthwise,
+    Encoding,
+    Gemm,
+    Load,
+    LoopInstruction,
+    Pool,
+    Post,
+    Store,
+    Unit,
+)
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program, Role
 from vtaops.program.verifier.dram import WrittenBuffer, written_memory
 from vtaops.program.verifier.history import Elements, History, element_at
@@ -58,6 +69,8 @@ class Machine:
             self._gemm(step, clock, i)
         elif isinstance(i, Alu):
             self._alu(step, clock, i)
+        elif isinstance(i, Pool):
+            self._pool(step, clock, i)
         elif isinstance(i, Post):
             self.post = i
 
@@ -196,7 +209,17 @@ class Machine:
         self.acc.write(step, clock, operands.dst)
         self.output_is_current[operands.dst] = True
 
-    def _post(self, step: ProofStep, clock: Clock, i: Gemm | Alu) -> None:
+    def _pool(self, step: ProofStep, clock: Clock, i: Pool) -> None:
+        operands = self._operands(step, i)
+        assert operands.src is not None
+        self.inp.read(step, clock, operands.src, Rule.UNDEFINED_SRAM)
+        if not i.overwrite:
+            self.acc.read(step, clock, operands.dst, Rule.UNDEFINED_SRAM)
+        self._post(step, clock, i)
+        self.acc.write(step, clock, operands.dst)
+        self.output_is_current[operands.dst] = True
+
+    def _post(self, step: ProofStep, clock: Clock, i: LoopInstruction) -> None:
         """Check the parameters that the post-processing of an instruction reads."""
         post = self.post
         if not post.reads_row:
@@ -212,7 +235,7 @@ class Machine:
             scales = np.arange(POST_ROWS, 2 * POST_ROWS, dtype=np.intp)[rows]
             self.parameters.read(step, clock, scales, Rule.UNDEFINED_SRAM)
 
-    def _operands(self, step: ProofStep, i: Gemm | Alu) -> Operands:
+    def _operands(self, step: ProofStep, i: LoopInstruction) -> Operands:
         """Return the elements that an instruction touches; computed once for equal loops."""
         if i.uop_end > self.config.uop.depth:
             step.reject(
@@ -229,7 +252,7 @@ class Machine:
         return self.operands[key]
 
     def _compute_operands(
-        self, step: ProofStep, i: Gemm | Alu, words: npt.NDArray[np.int64]
+        self, step: ProofStep, i: LoopInstruction, words: npt.NDArray[np.int64]
     ) -> Operands:
         dst, src, wgt = self.encoding.decode_micro_ops(words).T
         loops = Loops(step, i.iter_out, i.iter_in)
@@ -242,10 +265,10 @@ class Machine:
             return Operands(touched, source, None)
         if i.reset:
             return Operands(touched, None, None)
-        if isinstance(i, Depthwise):
-            src = np.concatenate([src + tile for tile in range(WINDOW_TILES)])
-        return Operands(
-            touched,
-            loops.touched("INP", config.inp.depth, src, i.src_factor_out, i.src_factor_in),
-            loops.touched("WGT", config.wgt.depth, wgt, i.wgt_factor_out, i.wgt_factor_in),
-        )
+        tiles = i.tiles if isinstance(i, Pool) else WINDOW_TILES if isinstance(i, Depthwise) else 1
+        src = np.concatenate([src + tile for tile in range(tiles)])
+        inputs = loops.touched("INP", config.inp.depth, src, i.src_factor_out, i.src_factor_in)
+        if isinstance(i, Pool):
+            return Operands(touched, inputs, None)
+        weights = loops.touched("WGT", config.wgt.depth, wgt, i.wgt_factor_out, i.wgt_factor_in)
+        return Operands(touched, inputs, weights)

@@ -9,29 +9,29 @@ from operator import attrgetter
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.isa import Alu, Depthwise, Gemm, Instruction
+from vtaops.isa import Alu, Depthwise, Gemm, Instruction, LoopInstruction, Pool
 from vtaops.program.verifier.history import Elements
 from vtaops.program.verifier.rules import ProofStep, Rule
 
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """Elements that a GEMM or ALU instruction touches."""
+    """Elements that an instruction with loops touches; `src` of ALU: accumulators, else inputs."""
 
     dst: Elements
     src: Elements | None
     wgt: Elements | None
 
 
-def _but_tokens(cls: type[Gemm | Alu]) -> Callable[[Instruction], tuple[int, ...]]:
+def _but_tokens(cls: type[LoopInstruction]) -> Callable[[Instruction], tuple[int, ...]]:
     tokens = {f.name for f in fields(Instruction)}
     return attrgetter(*(f.name for f in fields(cls) if f.name not in tokens))
 
 
-_FIELDS = {cls: _but_tokens(cls) for cls in (Gemm, Alu, Depthwise)}
+_FIELDS = {cls: _but_tokens(cls) for cls in (Gemm, Alu, Depthwise, Pool)}
 
 
-def without_tokens(i: Gemm | Alu) -> tuple[object, ...]:
+def without_tokens(i: LoopInstruction) -> tuple[object, ...]:
     """Return all of an instruction but its tokens: equal ones touch the same elements."""
     return type(i), *_FIELDS[type(i)](i)
 

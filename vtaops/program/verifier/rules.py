@@ -27,7 +27,7 @@ class Rule(Enum):
     MEMORY = "memory"
     """LOAD fills any memory but OUT; STORE empties OUT, without padding or overlapping rows."""
     LOOPS = "loops"
-    """GEMM and ALU run at least one iteration of at least one micro-op."""
+    """GEMM, ALU and POOL run at least one iteration of at least one micro-op."""
     POST = "post"
     """POST has bounds that hold a value, and no field that has no effect is set."""
     RELOCATION = "relocation"

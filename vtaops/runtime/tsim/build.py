@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import logging
 import os
 import re
 import shutil
@@ -35,6 +36,8 @@ from vtaops.runtime.tsim.rtl import (
 )
 
 TRACE_FORMATS = ("vcd", "fst")
+
+_log = logging.getLogger(__name__)
 
 _VERILATOR_OPTIONS = (
     "-O3",
@@ -180,11 +183,13 @@ def build_model(
     text[f"{PACKAGE}.sv"] = package.encode()
 
     def describe() -> None:
+        text = (
+            f"building the tsim model {config.bitstream_id}, {parameters.port_bytes}-byte "
+            f"{'AXI ' if axi else ''}port"
+        )
+        _log.info("%s", text)
         if on_start:
-            on_start(
-                f"building the tsim model {config.bitstream_id}, {parameters.port_bytes}-byte "
-                f"{'AXI ' if axi else ''}port"
-            )
+            on_start(text)
 
     return _build(top, text, driver.name, defines, trace, describe, values)
 

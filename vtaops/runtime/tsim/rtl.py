@@ -210,15 +210,20 @@ def _check_depths(config: HardwareConfig, parameters: RtlParameters) -> None:
                 f"a port word of {parameters.port_bytes} bytes holds {slots} elements of "
                 f"{pad.memory.name}, whose scratchpad has only {pad.depth}; choose a narrower port"
             )
-    if "depthwise" in config.extensions and config.inp.depth <= WINDOW_BANKS:
+    if reads_windows(config) and config.inp.depth <= WINDOW_BANKS:
         raise ConfigError(
             f"the input scratchpad has {config.inp.depth} elements; with the extension 'depthwise' "
-            f"it has {WINDOW_BANKS} banks and needs more (increase LOG_INP_BUFF_SIZE)"
+            f"or 'pool' it has {WINDOW_BANKS} banks and needs more (increase LOG_INP_BUFF_SIZE)"
         )
 
 
 WINDOW_BANKS = 4
 """Banks of the input scratchpad, a power of two, where windows of three tiles are read."""
+
+
+def reads_windows(config: HardwareConfig) -> bool:
+    """Return whether three input tiles are read at once."""
+    return not {"depthwise", "pool"}.isdisjoint(config.extensions)
 
 
 def _log2(value: int) -> int:
@@ -285,8 +290,8 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
     values |= {
         "WINDOW_PARTS": WINDOW_PARTS,
         # Input tiles that are read at once, banks for that, tiles that the GEMM core multiplies.
-        "INP_READS": WINDOW_TILES if windows else 1,
-        "INP_BANKS": max(values["INP_SLOTS"], WINDOW_BANKS if windows else 1),
+        "INP_READS": WINDOW_TILES if reads_windows(config) else 1,
+        "INP_BANKS": max(values["INP_SLOTS"], WINDOW_BANKS if reads_windows(config) else 1),
         "INP_GROUPS": WINDOW_PARTS if windows else 1,
     }
     lines = [f"    localparam int {name} = {value};" for name, value in values.items()]

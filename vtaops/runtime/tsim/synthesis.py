@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,9 +94,15 @@ def part_of(config: HardwareConfig) -> str:
 
 
 def synthesize(
-    config: HardwareConfig, parameters: RtlParameters, family: str
+    config: HardwareConfig,
+    parameters: RtlParameters,
+    family: str,
+    *,
+    without: Sequence[str] = (),
 ) -> dict[str, FpgaResources]:
     """Return the resources of each row of `BLOCKS`; takes some minutes.
+
+    Every module is mapped by itself, so the others count the same without some of them.
 
     Parameters
     ----------
@@ -105,13 +112,17 @@ def synthesize(
         Port width, number of multipliers in DSP blocks, and the like.
     family : str
         Yosys's name of the family: ``"xc7"`` or ``"xcup"``.
+    without : sequence of str
+        Modules that stay black boxes, which count nothing.
 
     Raises
     ------
     DeviceError
         If Yosys is missing or fails.
     """
-    commands = f"synth_xilinx -family {family} -top {TOP_MODULE}; tee -o statistics.json stat -json"
+    boxes = "".join(f"blackbox {module} {module}$*; " for module in without)
+    synthesis = f"synth_xilinx -family {family} -top {TOP_MODULE}"
+    commands = f"{boxes}{synthesis}; tee -o statistics.json stat -json"
     with tempfile.TemporaryDirectory() as name:
         run_yosys(config, parameters, commands, Path(name))
         report = Path(name) / "statistics.json"

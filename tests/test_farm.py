@@ -1,0 +1,195 @@
+"""A farm of boards: everything is measured and right, whatever becomes of the boards."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from helpers.boards import CONFIG, free_port, serving, serving_rpc
+from typer.testing import CliRunner
+
+import vtaops
+from vtaops.board import Fault
+from vtaops.cli import app
+from vtaops.errors import DeviceError
+from vtaops.farm import BoardFarm, PynqBoard, tracker_boards
+from vtaops.reference import evaluate
+from vtaops.runtime.registers import RegisterMap
+from vtaops.workloads import find
+
+OPS = [vtaops.Gemm(m=m, n=32, k=48, shift=7) for m in (1, 2, 3, 5, 8, 13)]
+PROGRAMS = [vtaops.compile(op, CONFIG) for op in OPS]
+
+
+@pytest.fixture
+def served():
+    """Return a function that serves boards until the test ends, and gives their servers."""
+    with ExitStack() as stack:
+        yield lambda count, **options: [
+            stack.enter_context(serving(**options)) for _ in range(count)
+        ]
+
+
+def address(server):
+    return server.address
+
+
+def random_inputs(number, op):
+    """The inputs of a program: its number is its seed."""
+    rng = np.random.default_rng(number)
+    limits = [np.iinfo(buffer.dtype) for buffer in PROGRAMS[number].inputs]
+    shapes = [buffer.shape for buffer in PROGRAMS[number].inputs]
+    return [
+        rng.integers(limit.min, limit.max, shape, limit.dtype, endpoint=True)
+        for limit, shape in zip(limits, shapes, strict=True)
+    ]
+
+
+def assert_all_right(outcomes):
+    assert len(outcomes) == len(OPS)
+    for number, (op, outcome) in enumerate(zip(OPS, outcomes, strict=True)):
+        (output,) = outcome.measurement.outputs
+        assert np.array_equal(output, evaluate(op, random_inputs(number, op)))
+        assert outcome.measurement.seconds > 0
+
+
+def test_every_program_is_measured_once(served):
+    farm = BoardFarm([address(server) for server in served(2)], CONFIG)
+    told = []
+    outcomes = farm.measure(PROGRAMS, on_outcome=lambda number, _: told.append(number))
+    assert_all_right(outcomes)
+    assert sorted(told) == list(range(len(OPS)))
+    assert not farm.lost
+    assert not any(outcome.failures for outcome in outcomes)
+
+
+def test_boards_that_count_cycles_tell_them(served):
+    (server,) = served(1, design=RegisterMap.RTL, simulator="tsim")
+    (outcome,) = BoardFarm([address(server)]).measure(PROGRAMS[:1], repeats=1)
+    with vtaops.Session("tsim", CONFIG) as session:
+        session.run(OPS[0], *random_inputs(0, OPS[0]))
+        assert outcome.measurement.performance == session.device.performance()
+
+
+def test_a_board_that_is_not_there_is_left_out(served):
+    (server,) = served(1)
+    farm = BoardFarm(["pynq://127.0.0.1:9", address(server)], CONFIG)
+    assert_all_right(farm.measure(PROGRAMS))
+    assert list(farm.lost) == ["pynq://127.0.0.1:9"]
+
+
+def test_a_board_that_dies_is_left_out_and_its_program_measured_elsewhere(served):
+    first, second = served(2)
+
+    def die(number, outcome):
+        if outcome.board == address(first):
+            first.close()
+
+    farm = BoardFarm([address(first), address(second)], CONFIG)
+    outcomes = farm.measure(PROGRAMS, on_outcome=die)
+    assert_all_right(outcomes)
+    assert farm.lost.keys() <= {address(first)}
+    again = farm.measure(PROGRAMS)
+    assert_all_right(again)
+    assert {outcome.board for outcome in again} == {address(second)}
+    assert list(farm.lost) == [address(first)]
+
+
+def test_a_board_that_computes_wrongly_is_left_out(served):
+    class Wrong(PynqBoard):
+        def measure(self, program, arrays, **options):
+            found = super().measure(program, arrays, **options)
+            return replace(found, outputs=(found.outputs[0] ^ 1,))
+
+    first, second = map(address, served(2))
+    opened = {"wrong": lambda: Wrong(first), "right": lambda: PynqBoard(second)}
+    farm = BoardFarm(opened)
+    outcomes = farm.measure(PROGRAMS)
+    assert_all_right(outcomes)
+    assert {outcome.board for outcome in outcomes} == {"right"}
+    (failed,) = [outcome.failures for outcome in outcomes if outcome.failures]
+    assert failed == farm.lost
+    assert "differ from the simulator" in farm.lost["wrong"]
+
+
+def test_a_launch_that_hangs_costs_its_timeout_and_no_board(served):
+    first, second = served(2)
+    for server in (first, second):
+        server.board.faults.inject(Fault.HANG)
+    farm = BoardFarm([address(first), address(second)], CONFIG)
+    outcomes = farm.measure([*PROGRAMS, *PROGRAMS], timeout=0.3)
+    hung = [outcome for outcome in outcomes if outcome.failures]
+    assert 1 <= len(hung) <= 2
+    assert not farm.lost
+    assert all(outcome.measurement for outcome in outcomes if len(outcome.failures) < 2)
+
+
+def test_a_program_that_fails_on_two_boards_is_given_up():
+    tried = []
+
+    class Dead:
+        def __init__(self, name):
+            self.name = name
+
+        def measure(self, program, arrays, **options):
+            tried.append(self.name)
+            raise DeviceError(f"{self.name} is dead")
+
+        def close(self):
+            pass
+
+    farm = BoardFarm({name: lambda name=name: Dead(name) for name in "abc"})
+    (outcome,) = farm.measure(PROGRAMS[:1])
+    assert outcome.measurement is None
+    assert not outcome.board
+    assert len(tried) == len(set(tried)) == 2
+    assert outcome.failures == {name: f"{name} is dead" for name in tried}
+
+
+def test_a_mistake_of_the_caller_is_raised(served):
+    def fail(number, outcome):
+        raise RuntimeError("mine")
+
+    farm = BoardFarm([address(server) for server in served(2)], CONFIG)
+    with pytest.raises(RuntimeError, match="mine"):
+        farm.measure(PROGRAMS, on_outcome=fail)
+    with pytest.raises(DeviceError, match="a farm of no boards"):
+        BoardFarm([])
+
+
+def test_boards_of_a_tracker():
+    for package in ("cloudpickle", "psutil", "tornado"):
+        pytest.importorskip(package, reason="TVM's tracker needs it: pip install vtaops[rpc]")
+    from tvm.rpc.tracker import Tracker
+
+    tracker = Tracker("127.0.0.1", free_port(), port_end=65535, silent=True)
+    try:
+        options = ("--tracker", f"127.0.0.1:{tracker.port}", "--key", "pynq")
+        with serving_rpc("fsim", *options), serving_rpc("fsim", *options):
+            boards = tracker_boards("127.0.0.1", tracker.port, "pynq", 2, CONFIG)
+            farm = BoardFarm(boards)
+            assert_all_right(farm.measure(PROGRAMS))
+            assert not farm.lost
+    finally:
+        tracker.terminate()
+
+
+def test_the_command_tells_where_layers_ran(served):
+    (server,) = served(1)
+    command = ("board", "farm", server.address, "127.0.0.1:9", "--layer", "resnet18.C10")
+    report = json.loads(run(*command, "--repeats", "1", "--json"))
+    (layer,) = report["layers"]
+    assert layer["board"] == server.address
+    assert layer["forecast_cycles"] == vtaops.compile(find("resnet18.C10").op, "pynq").cycles()
+    assert list(report["lost"]) == ["127.0.0.1:9"]
+    assert "nowhere" in run("board", "farm", "127.0.0.1:9", "--layer", "resnet18.C10", code=1)
+
+
+def run(*command, code=0):
+    """Run a command of vtaops; return what it printed."""
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == code, result.output
+    return result.stdout
