@@ -347,7 +347,7 @@ def curves_plot(
         raise UnsupportedError("there is nothing to plot: no stage was timed or counted")
     figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
     for stage in stages:
-        speeds = [next(row.speed for row in rows[size] if row.stage == stage) for size in sizes]
+        speeds = [next(r.speed or 0.0 for r in rows[size] if r.stage == stage) for size in sizes]
         axes.plot(sizes, speeds, "o-", markersize=3, label=stage)
     for name, style in _LINES.items():
         axes.plot(sizes, [limits[size][name] for size in sizes], style, color="black", label=name)

@@ -76,9 +76,9 @@ def lesson(
     assert chosen is not None  # else the first run has refused it
     title = f"{name} on {target}"
     if as_json:
-        rows = [{"size": n, **asdict(row)} for n, rows in found.items() for row in rows]
-        typer.echo(json.dumps(rows, indent=2))
-    for n, rows in () if as_json else found.items():
+        records = [{"size": n, **asdict(row)} for n, rows in found.items() for row in rows]
+        typer.echo(json.dumps(records, indent=2))
+    for n, rows in [] if as_json else found.items():
         if script:
             for row in rows:
                 typer.echo(f"# ==== {row.stage}: {row.explanation}\n{row.script}\n")
