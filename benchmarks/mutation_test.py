@@ -387,7 +387,8 @@ def compiled_programs() -> dict[str, Program]:
             tiling(oc=32, ic=16, h=5, w=10, oc_threads=2, padding="skip"),
         ),
         "depthwise with extensions": (
-            conv(in_channels=32, out_channels=32, height=9, width=9, groups=32, strides=2),
+            conv(in_channels=32, out_channels=32, height=9, width=9, kernel=3, padding=1, groups=32,
+                 strides=2),
             "pynq_ext",
             tiling(oc=16, ic=16, h=3, w=5, inp_tiles=2, padding="skip"),
         ),

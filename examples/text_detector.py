@@ -11,6 +11,7 @@ the functional simulator) find text in them; boxes are made by the package's own
 import argparse
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -107,10 +108,11 @@ def draw(picture, exact, found, output):
     figure = Figure((7, 7.4), layout="constrained")
     axes = figure.add_subplot()
     axes.imshow(picture)
-    for boxes, style in (
+    styles: tuple[tuple[Any, dict[str, Any]], ...] = (
         (exact, {"edgecolor": "#2e9e5b", "linewidth": 4, "label": "float"}),
         (found, {"edgecolor": "#d9534f", "linewidth": 1.5, "linestyle": "--", "label": "VTA"}),
-    ):
+    )
+    for boxes, style in styles:
         for number, box in enumerate(boxes):
             extra = style if number == 0 else {**style, "label": None}
             axes.add_patch(Polygon(box, fill=False, **extra))

@@ -18,6 +18,7 @@ from typing import Any
 
 from vtaops._data import data_directory
 from vtaops.errors import ConfigError
+from vtaops.files import read_file
 from vtaops.names import suggestion
 
 ISA_VERSION = "0.0.2"
@@ -219,7 +220,7 @@ class HardwareConfig:
                     f"or the path of an existing .json file"
                 )
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
+            values = json.loads(read_file(path).decode("utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(f"cannot read {path} as JSON: {error}") from error
         if not isinstance(values, dict):
@@ -513,7 +514,7 @@ class HardwareConfig:
 
     def _check_packing(self) -> None:
         u, i, w, a = (m.log_depth for m in (self.uop, self.inp, self.wgt, self.acc))
-        rules: tuple[tuple[int, int, str, str, str], ...] = (
+        rules = (
             (37 + 2 * u, 64, f"37 + 2U = 37 + 2*{u}", "GEMM word 0", "LOG_UOP_BUFF_SIZE"),
             (
                 2 * (a + i + w),
@@ -531,9 +532,6 @@ class HardwareConfig:
                 "a buffer size",
             ),
         )
-        if "pool" in self.extensions:
-            text = f"2(A + I) + 3 = 2*({a} + {i}) + 3"
-            rules += ((2 * (a + i) + 3, 64, text, "POOL word 1", "a buffer size"),)
         if "overwrite" in self.extensions:
             end = 37 + 2 * u
             for width in (a, a, i, i, w, w):  # factors that fit into word 0

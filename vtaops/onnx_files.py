@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vtaops.errors import ModelError, UnsupportedError, VTAError
+from vtaops.files import NETWORK
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, ValueInfoProto
@@ -210,6 +211,8 @@ def _read(path: Path) -> ModelProto:
     onnx = require("onnx")
     if not path.is_file():
         raise ModelError(f"there is no model file {path}")
+    if path.stat().st_size > NETWORK:
+        raise ModelError(f"{path} has more than {NETWORK} bytes, which no ONNX file has")
     try:
         model: ModelProto = onnx.load(str(path))
     except Exception as error:  # protobuf and the file system raise what they like

@@ -30,10 +30,11 @@ from tvm import rpc
 from tvm.rpc import server as tvm_server
 
 from vtaops import errors
-from vtaops.board.bitfile import check_part, parse_bit_file
+from vtaops.board.bitfile import MAX_BYTES, check_part, parse_bit_file
 from vtaops.board.server import is_loopback
 from vtaops.config import HardwareConfig
 from vtaops.errors import ConfigError, DeviceError, UnsupportedError, VTAError
+from vtaops.files import read_file
 from vtaops.program import Program, Statistics
 from vtaops.program.file_format import dumps, loads
 from vtaops.runtime import Device, LoadedProgram, open_device
@@ -299,7 +300,7 @@ class RpcSession:
             If it cannot be read, is for another part, or the device has no logic to program.
         """
         try:
-            content = Path(bitstream).read_bytes()
+            content = read_file(bitstream, MAX_BYTES)
         except OSError as error:
             raise DeviceError(f"cannot read {bitstream}: {error}") from error
         self._call("program_fpga", content)

@@ -26,6 +26,7 @@ from vtaops.capabilities import Capabilities
 from vtaops.compiler import compile
 from vtaops.config import HardwareConfig
 from vtaops.errors import ScheduleError
+from vtaops.files import read_file
 from vtaops.ops import Operator
 from vtaops.schedule import Tiling, check_tiling
 from vtaops.schedule.candidates import ranked
@@ -176,7 +177,7 @@ def recall(op: Operator, config: HardwareConfig, effort: Effort) -> Tuned | None
     for known in ("thorough",) if effort == "thorough" else ("thorough", "fast"):
         path = _cache_path(key, known)
         try:
-            found = _tuned(json.loads(path.read_text()), "cache")
+            found = _tuned(json.loads(read_file(path).decode("utf-8")), "cache")
             check_tiling(op, config, found.tiling)
             return found
         except (

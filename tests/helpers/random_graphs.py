@@ -196,11 +196,10 @@ class RandomGraph:
             "strides": self.rng.choice([(1, 1), (2, 2)]),
             "padding": tuple(self.rng.randint(0, kernel[i % 2] - 1) for i in range(4)),
         }
-        if kernel == (1, 1):
-            window = {"kernel": x.shape[2:]}
-            kernel = x.shape[2:]
         if self.rng.random() < 0.5:
             return self.graph.add(MaxPool(**window), x)
+        if kernel == (1, 1):
+            window, kernel = {}, x.shape[2:]  # the whole image
         pool = AveragePool.from_ratio(
             self.rng.choice([0.37, 1.4] if self.free else [0.5, 1.0]),
             kernel[0] * kernel[1],

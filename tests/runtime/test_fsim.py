@@ -651,7 +651,7 @@ def test_interrupt_ends_a_launch(fsim: Fsim) -> None:
     launch(fsim, [Finish()])
 
 
-@pytest.mark.parametrize("timeout", [0.0, -1.0, float("nan")])
+@pytest.mark.parametrize("timeout", [0.0, -1.0, float("nan"), 10**400, np.ones(2)])
 def test_timeout_must_be_positive(fsim: Fsim, timeout: float) -> None:
     with pytest.raises(DeviceError, match="must be positive"):
         launch(fsim, [Finish()], timeout=timeout)

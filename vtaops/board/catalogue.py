@@ -29,6 +29,7 @@ from vtaops.board.download import HTTPS_ONLY, Progress, download
 from vtaops.cache import cache_directory
 from vtaops.config import ISA_VERSION, TARGETS, HardwareConfig
 from vtaops.errors import ConfigError, DeviceError
+from vtaops.files import read_file
 from vtaops.runtime.registers import RegisterMap
 
 UNKNOWN = "unknown"
@@ -259,7 +260,7 @@ class Catalogue:
         if not self._additions.is_file():
             return []
         try:
-            values = json.loads(self._additions.read_text(encoding="utf-8"))
+            values = json.loads(read_file(self._additions).decode("utf-8"))
             return [_entry(value, self._additions) for value in values.values()]
         except ConfigError:
             raise
@@ -289,8 +290,7 @@ def _check_file(entry: Entry, path: Path) -> None:
 
 def _read_manifest(path: Path) -> list[Entry]:
     try:
-        with path.open("rb") as file:
-            content = tomllib.load(file)
+        content = tomllib.loads(read_file(path).decode("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"cannot read the manifest {path}: {error}") from error
     entries = content.get("bitstream", [])

@@ -37,6 +37,7 @@ import numpy as np
 from vtaops.capabilities import find
 from vtaops.config import HardwareConfig
 from vtaops.errors import ProgramError, VTAError
+from vtaops.files import NETWORK, read_file
 from vtaops.graph import (
     Graph,
     GraphOperator,
@@ -95,7 +96,7 @@ def load(path: str | Path) -> Model:
         If the file cannot be read, or is not exactly what `save` writes.
     """
     try:
-        return loads(Path(path).read_bytes())
+        return loads(read_file(path, NETWORK))
     except OSError as error:
         raise ProgramError(f"cannot read {path}: {error}") from error
     except ProgramError as error:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vtaops.errors import ModelError, UnsupportedError
+from vtaops.files import NETWORK, read_file
 from vtaops.onnx_files import require
 
 IDENTIFIER = b"TFL3"
@@ -23,7 +24,7 @@ def from_tflite_file(path: Path, shapes: Mapping[str, Sequence[int]] | None = No
         If TVM's front end does not know an operator, which its message names.
     """
     try:
-        content = path.read_bytes()
+        content = read_file(path, NETWORK)
     except OSError as error:
         raise ModelError(f"there is no model file {path}") from error
     if content[4:8] != IDENTIFIER:

@@ -32,9 +32,14 @@ def as_seconds(value: object) -> float:
     DeviceError
         If it is no positive number.
     """
-    if isinstance(value, bool) or not isinstance(value, SupportsFloat) or not float(value) > 0:
+    try:
+        number = not isinstance(value, bool) and isinstance(value, SupportsFloat)
+        seconds = float(value) if number else 0.0  # type: ignore[arg-type]
+    except (OverflowError, TypeError, ValueError):  # a huge integer, an array
+        seconds = 0.0
+    if not seconds > 0:
         raise DeviceError(f"timeout is {value!r} s; it must be positive")
-    return float(value)
+    return seconds
 
 
 def as_bytes(data: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:

@@ -40,6 +40,7 @@ from pathlib import Path
 from typing import Any
 
 from vtaops.errors import DeviceError, DeviceTimeout
+from vtaops.files import read_file
 
 PROTOCOL_VERSION = 1
 DEFAULT_PORT = 9191
@@ -260,7 +261,7 @@ def read_secret(path: str | Path | None = None) -> bytes:
     chosen = path or os.environ.get(SECRET_FILE_VARIABLE, "")
     if chosen:
         try:
-            secret = Path(chosen).read_bytes().strip()
+            secret = read_file(chosen).strip()
         except OSError as error:
             raise DeviceError(f"cannot read the secret: {error}") from error
     else:

@@ -25,6 +25,7 @@ from vtaops.schedule.intrinsics import (
     DMA_COPY,
     GEMM_CALL,
     INP_SCOPE,
+    POOL_CALL,
     RESET_CALL,
     VTHREAD,
     WGT_SCOPE,
@@ -248,7 +249,7 @@ def _pointers(site: _Site) -> list[Any]:
 
 def _check_intrinsic(site: _Site, config: HardwareConfig) -> None:
     name = str(getattr(site.call[0], "value", site.call[0]))
-    if name not in (GEMM_CALL, RESET_CALL, ALU_CALL):
+    if name not in (GEMM_CALL, RESET_CALL, ALU_CALL, POOL_CALL):
         raise ScheduleError(
             f"block {site.name!r} calls {name}; VTA has vta.gemm, vta.reset and vta.alu"
         )
@@ -418,11 +419,10 @@ def _check_padding(sites: list[_Site]) -> None:
 
 def _feeds_maxima(name: str, sites: list[_Site]) -> bool:
     """Whether what is made of a buffer is read by maxima over tiles alone."""
-    made = {
-        _touched(site)[0].name
-        for site in sites
-        if name in [buffer.name for buffer in _touched(site)[1:]]
-    }
+    direct = [site for site in sites if name in [buffer.name for buffer in _touched(site)[1:]]]
+    if direct and all(_call_is(site, POOL_CALL) for site in direct):
+        return True
+    made = {_touched(site)[0].name for site in direct}
     readers = [s for s in sites if made & {b.name for b in _touched(s)[1:]} - {name}]
     readers = [s for s in readers if not (s.has_init or _call_is(s, GEMM_CALL))]
     return bool(readers) and all(
