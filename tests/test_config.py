@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vtaops import ConfigError, HardwareConfig
-from vtaops.config import TARGETS, Memory
+from vtaops.config import EXTENSIONS, TARGETS, Memory
 
 # What upstream's vta_config.json holds for the Pynq board.
 UPSTREAM_PYNQ = {
@@ -302,3 +302,10 @@ def test_windows_need_four_parts_of_two_channels():
     ):
         HardwareConfig(**narrow)
     assert HardwareConfig(extensions=("depthwise",)).window_channels == 4
+
+
+@pytest.mark.parametrize("value", [-2, [-2], None, "4", 1.5, 10**30])
+@pytest.mark.parametrize("extension", EXTENSIONS)
+def test_types_are_checked_before_what_follows_from_them(extension, value):
+    with pytest.raises(ConfigError, match="LOG_BLOCK is"):
+        HardwareConfig(log_block=value, extensions=(extension,))

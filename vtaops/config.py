@@ -467,11 +467,6 @@ class HardwareConfig:
             )
         if len(set(names)) < len(names):
             raise ConfigError(f"EXTENSIONS is {names!r}; it names one more than once")
-        if "depthwise" in names and self.window_channels < 2:
-            raise ConfigError(
-                f"the extension 'depthwise' mixes a quarter of a tile's channels, at least 2; "
-                f"tiles of {self.block_in} are too narrow (increase LOG_BLOCK to 3)"
-            )
 
     def _check_arithmetic(self) -> None:
         for key, value, bits in (
@@ -486,6 +481,11 @@ class HardwareConfig:
                 )
 
     def _check_geometry(self) -> None:
+        if "depthwise" in self.extensions and self.window_channels < 2:
+            raise ConfigError(
+                f"the extension 'depthwise' mixes a quarter of a tile's channels, at least 2; "
+                f"tiles of {self.block_in} are too narrow (increase LOG_BLOCK to 3)"
+            )
         for memory in (self.inp, self.wgt, self.acc, self.out):
             label, size = memory.memory.name, memory.element_bytes
             if size > PAGE_BYTES:

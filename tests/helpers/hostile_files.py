@@ -32,7 +32,7 @@ from vtaops import graph as graphs
 from vtaops._data import data_directory
 from vtaops.board.bitfile import blank_bit_file, parse_bit_file
 from vtaops.board.catalogue import Catalogue
-from vtaops.config import TARGETS
+from vtaops.config import EXTENSIONS, TARGETS
 from vtaops.errors import ConfigError, DeviceError, ProgramError
 from vtaops.isa import Encoding, Load, Store
 from vtaops.model import artefact
@@ -293,7 +293,7 @@ def run(program: Program) -> None:
 CONFIG_GRAMMAR = {
     "TARGET": st.sampled_from([*TARGETS, "none", ""]),
     "HW_VER": st.text(max_size=6),
-    "EXTENSIONS": st.lists(st.sampled_from(["post", "overwrite", "none", "post"]), max_size=3),
+    "EXTENSIONS": st.lists(st.sampled_from([*EXTENSIONS, "none"]), max_size=4),
 }
 
 
