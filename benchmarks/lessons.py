@@ -57,13 +57,29 @@ def main(
     from rich.console import Console
 
     from vtaops.cpu.target import CpuTarget
-    from vtaops.lessons import lesson_plot, lesson_table, lessons, run_lesson
+    from vtaops.lessons import (
+        curves_plot,
+        lesson_plot,
+        lesson_table,
+        lessons,
+        limits,
+        run_lesson,
+    )
 
     console = Console(width=140)
     page, prefix = ("lessons.md", "lesson")
     if target == "cuda":
         page, prefix = ("lessons_cuda.md", "lesson_cuda")
-    where = f"{CpuTarget.detect().mcpu}, {threads} thread(s)" if target == "cpu" else "no GPU"
+    where = "no GPU"
+    if target == "cpu":
+        from vtaops.cpu.peaks import measured_peaks
+
+        peaks = measured_peaks()
+        where = (
+            f"{CpuTarget.detect().mcpu}, {threads} thread(s), on a machine that did other work too "
+            f"(ratios tell more than times); it multiplied and added {peaks.gflops:.0f} GFLOPS in "
+            f"registers and moved {peaks.gigabytes_per_second:.1f} GB/s, the lines in the plots"
+        )
     text = [
         TITLES[target],
         "",
@@ -82,7 +98,11 @@ def main(
         ]
     records = []
     for name, lesson in lessons(target).items():
-        rows = run_lesson(name, target, budget=budget, card=card)
+        curves = {}
+        for size in (lesson.size // 4, lesson.size // 2, lesson.size):
+            spent = budget if size == lesson.size else budget / 5
+            curves[size] = rows = run_lesson(name, target, size, budget=spent, card=card)
+        most = {size: limits(lesson, size, card) for size in curves}
         title = f"{name}, {lesson.size} {lesson.meaning}"
         console.print(lesson_table(rows, title))
         for row in rows:
@@ -93,8 +113,11 @@ def main(
         if out:
             images = out / "images" / "kernels"
             images.mkdir(parents=True, exist_ok=True)
-            lesson_plot(rows, title, images / f"{prefix}_{name}.svg")
-            text += ["", f"![the stages](images/kernels/{prefix}_{name}.svg)", ""]
+            bars, lines = (images / f"{prefix}_{name}{suffix}.svg" for suffix in ("", "_sizes"))
+            lesson_plot(rows, title, bars, most[lesson.size])
+            curves_plot(curves, most, f"{name}, {lesson.meaning}", lines)
+            text += ["", f"![the stages](images/kernels/{bars.name})"]
+            text += [f"![over sizes](images/kernels/{lines.name})", ""]
     if out:
         (out / page).write_text("\n".join(text) + "\n")
     if json_file:

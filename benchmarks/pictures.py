@@ -1,7 +1,8 @@
-"""Make the pictures of docs/diagrams.md anew, and write down the cycles that they show.
+"""Make all pictures of the documents anew, and write down the cycles that docs/diagrams.md shows.
 
     python benchmarks/pictures.py                       # all; the sweep takes some minutes
     python benchmarks/pictures.py roofline access
+    python benchmarks/pictures.py seeds                 # those of seed_pictures.py
 
 Runs the commands that the document prints above its pictures. What they report goes to
 docs/images/figures.json, which tests/documents/test_figures.py computes again.
@@ -18,6 +19,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+SEEDS = "seeds"
 FIGURES = ROOT / "docs" / "images" / "figures.json"
 
 
@@ -33,10 +35,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("pictures", nargs="*", choices=[[], *commands()], help="default: all")
-    chosen = parser.parse_args().pictures or list(commands())
+    parser.add_argument(
+        "pictures", nargs="*", choices=[[], *commands(), SEEDS], help="default: all"
+    )
+    chosen = parser.parse_args().pictures or [*commands(), SEEDS]
     figures = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
     for name in chosen:
+        if name == SEEDS:
+            script = ROOT / "benchmarks" / "seed_pictures.py"
+            subprocess.run([sys.executable, script], cwd=ROOT, check=True)
+            continue
         arguments = [sys.executable, "-m", "vtaops.cli", *commands()[name][1:]]
         done = subprocess.run(arguments, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
         print(done.stdout, end="")

@@ -26,7 +26,16 @@ from vtaops.kernels.ops import (
 )
 from vtaops.kernels.stages import find_stage
 from vtaops.kernels.timing import random_arrays
-from vtaops.lessons import LessonRow, _remark, lesson_plot, lesson_table, lessons, run_lesson
+from vtaops.lessons import (
+    LessonRow,
+    _remark,
+    curves_plot,
+    lesson_plot,
+    lesson_table,
+    lessons,
+    limits,
+    run_lesson,
+)
 
 PADDED = SlidingWindow((3, 3), padding=(1, 1, 1, 1))
 
@@ -131,9 +140,24 @@ def test_a_cuda_lesson_has_source_and_counts(tmp_path):
 
 def test_a_stage_that_is_slower_says_so():
     first = LessonRow("a", "", "", "", 1.0, 1.0, 1.0)
-    assert "2.0 times slower" in _remark(first, replace(first, seconds=2.0))
-    assert _remark(first, replace(first, seconds=0.5)) == ""
-    assert _remark(first, replace(first, seconds=None)) == ""
+    assert "2.0 times slower" in _remark(first, replace(first, gflops=0.5))
+    assert "nothing" in _remark(first, replace(first, gflops=1.02))
+    assert _remark(first, replace(first, gflops=2.0)) == ""
+    counted = replace(first, gflops=None, counts={"most GFLOPS": 8.0})
+    assert "4.0 times slower" in _remark(counted, replace(counted, counts={"most GFLOPS": 2.0}))
+    assert _remark(first, replace(first, gflops=None)) == ""
+
+
+def test_curves_have_a_line_for_each_stage_and_limit(tmp_path):
+    sizes = (512, 2048)
+    rows = {n: run_lesson("conv1d", size=n, stages=("default", "caching"), budget=0) for n in sizes}
+    most = {n: limits(lessons("cpu")["conv1d"], n) for n in sizes}
+    assert all(found["peak"] > 0 < found["memory"] for found in most.values())
+    curves_plot(rows, most, "conv1d", tmp_path / "curves.svg")
+    text = (tmp_path / "curves.svg").read_text()
+    assert all(f"<!-- {name} -->" in text for name in ("default", "caching", "peak", "memory"))
+    card = limits(lessons("cuda")["matmul"], 128, "T4")
+    assert card == {"peak": 2 * 64 * 40 * 1.59, "memory": 320 * 2 * 128 / 12}
 
 
 def test_neighbouring_threads_take_neighbouring_elements():

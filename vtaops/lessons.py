@@ -57,6 +57,11 @@ class LessonRow:
     counts: dict[str, Any] = field(default_factory=dict)
     remark: str = ""
 
+    @property
+    def speed(self) -> float | None:
+        """GFLOPS as measured, else the most that the counts allow."""
+        return self.counts.get("most GFLOPS") if self.gflops is None else self.gflops
+
 
 @dataclass(frozen=True)
 class Lesson:
@@ -177,28 +182,50 @@ def run_lesson(
     rows: list[LessonRow] = []
     for stage in chosen:
         run = _on_cpu(op, stage, budget) if target == "cpu" else _on_cuda(op, stage, budget, card)
-        first, before = (rows[0], rows[-1]) if rows else (run, run)
-        rows.append(
-            replace(
-                run,
-                gflops=op.flops / run.seconds / 1e9 if run.seconds else None,
-                speedup=first.seconds / run.seconds if run.seconds and first.seconds else None,
-                remark=_remark(before, run),
-            )
+        first = (rows[0] if rows else run).seconds
+        row = replace(
+            run,
+            gflops=op.flops / run.seconds / 1e9 if run.seconds else None,
+            speedup=first / run.seconds if run.seconds and first else None,
         )
+        rows.append(replace(row, remark=_remark(rows[-1] if rows else row, row)))
     return rows
+
+
+def limits(lesson: Lesson, size: int | None = None, card: str = "T4") -> dict[str, float]:
+    """Return the most GFLOPS of a lesson's operator, by what limits it.
+
+    "peak": arithmetic; "memory": each byte of the arguments once. Those of the CPU are measured,
+    with as many threads as kernels use, those of a card its data sheet's.
+    """
+    op = lesson.op(size or lesson.size)
+    if lesson.target == "cpu":
+        from vtaops.cpu.peaks import measured_peaks
+
+        found = measured_peaks()
+        peak, bandwidth = found.gflops, found.gigabytes_per_second
+    else:
+        from vtaops.cuda import emulate
+
+        chosen = emulate.card(card)
+        peak, bandwidth = 2 * chosen.lanes * chosen.cycles / 1e9, chosen.gigabytes_per_second
+    return {"peak": peak, "memory": bandwidth * op.flops / op.nbytes}
 
 
 def _remark(before: LessonRow, row: LessonRow) -> str:
     """Return what a reader would miss if only the explanation of a stage stood there."""
-    if not before.seconds or not row.seconds or before is row:
+    if before is row or not before.speed or not row.speed:
         return ""
-    ratio = row.seconds / before.seconds
-    return f"Here {ratio:.1f} times slower than the stage before." if ratio > _SLOWER else ""
+    ratio = before.speed / row.speed
+    if ratio > _NOTABLE:
+        return f"Here {ratio:.1f} times slower than the stage before."
+    if ratio > 1 / _NOTABLE:
+        return "Here that gains nothing over the stage before."
+    return ""
 
 
-_SLOWER = 1.1
-"""Times of the stage before from which on a stage is called slower."""
+_NOTABLE = 1.05
+"""Times of the stage before from which on a stage is called slower; its inverse: faster."""
 
 
 def _on_cpu(op: TensorOp, stage: Stage, budget: float) -> LessonRow:
@@ -284,11 +311,64 @@ def lesson_table(rows: list[LessonRow], title: str) -> Table:
     return table
 
 
-def lesson_plot(rows: list[LessonRow], title: str, path: Path) -> None:
+_LINES = {"peak": "-", "memory": "--"}
+"""How the limits are drawn."""
+
+
+def curves_plot(
+    rows: dict[int, list[LessonRow]], limits: dict[int, dict[str, float]], title: str, path: Path
+) -> None:
+    """Write the speed of the stages over the size, a curve each, below the limits.
+
+    Parameters
+    ----------
+    rows : dict
+        By size, as `run_lesson` returns them.
+    limits : dict
+        By size, of the function `limits`.
+    title : str
+        Above the plot.
+    path : Path
+        Where to write; the suffix gives the format.
+
+    Raises
+    ------
+    UnsupportedError
+        If no row has a time or counts.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    sizes = list(rows)
+    stages = [row.stage for row in rows[sizes[0]] if row.speed is not None]
+    if not stages:
+        raise UnsupportedError("there is nothing to plot: no stage was timed or counted")
+    figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
+    for stage in stages:
+        speeds = [next(r.speed or 0.0 for r in rows[size] if r.stage == stage) for size in sizes]
+        axes.plot(sizes, speeds, "o-", markersize=3, label=stage)
+    for name, style in _LINES.items():
+        axes.plot(sizes, [limits[size][name] for size in sizes], style, color="black", label=name)
+    counted = rows[sizes[0]][0].counts
+    ylabel = f"at most GFLOPS on {counted['card']}, counted" if counted else "GFLOPS"
+    axes.set_xscale("log", base=2)
+    axes.set(yscale="log", xlabel="size", ylabel=ylabel, title=title)
+    axes.set_xticks(sizes, [str(size) for size in sizes])
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.legend(fontsize="small")
+    figure.savefig(path)
+    pyplot.close(figure)
+
+
+def lesson_plot(
+    rows: list[LessonRow], title: str, path: Path, limits: dict[str, float] | None = None
+) -> None:
     """Write the speed of the stages as a bar chart; the suffix of `path` gives the format.
 
     Where they were counted and not timed, the bars are the least times on the card, by what takes
-    them.
+    them. `limits` are drawn as lines where stages were timed.
 
     Raises
     ------
@@ -305,11 +385,17 @@ def lesson_plot(rows: list[LessonRow], title: str, path: Path) -> None:
         return _plot_counts([row for row in rows if row.counts], title, path)
     if not timed:
         raise UnsupportedError("there is nothing to plot: no stage was timed or counted")
-    slowest, fastest = min(timed.values()), max(timed.values())
+    drawn = limits or {}
+    slowest, fastest = min(timed.values()), max(*timed.values(), *drawn.values(), 0)
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
     bars = axes.bar(list(timed), list(timed.values()))
     axes.bar_label(bars, fmt="%.3g")
     axes.margins(y=0.1)
+    for name, limit in drawn.items():
+        label = f"{name}: {limit:.3g} GFLOPS"
+        axes.axhline(limit, linestyle=_LINES[name], color="black", linewidth=1, label=label)
+    if drawn:
+        axes.legend(fontsize="small")
     if fastest > 10 * slowest:  # else bars from zero say more
         axes.set(yscale="log", ylim=(slowest / 2, fastest * 2))
         axes.yaxis.set_major_formatter("{x:g}")

@@ -104,7 +104,7 @@ struct Port {
     writes.clear();
     acks.clear();
     model.token_hold = 0;
-    model.csr_we = model.rd_valid = model.rd_req_ready = 0;
+    model.csr_we = model.rd_valid = model.rd_req_ready = model.memory_error = 0;
     model.wr_req_ready = model.wr_ready = model.wr_ack = 0;
     model.rst = 1;
     cycle();

@@ -149,7 +149,7 @@ module compute_execute
 
     banked_sram #(.WIDTH(ACC_BITS), .DEPTH(ACC_DEPTH), .LANES(ACC_LANES),
                   .BANKS(OUT_SLOTS)) acc_mem (
-        .clk, .wr_slots(write.slots), .wr_lanes(write.lanes), .wr_index(write.index),
+        .clk, .wr_slots(rst ? '0 : write.slots), .wr_lanes(write.lanes), .wr_index(write.index),
         .wr_data(elements), .rd_en(v[READ] && s[READ].data), .rd_index(index[READ]),
         .rd_data(acc_read));
 endmodule

@@ -38,7 +38,7 @@ module compute_output
         logic [POST_STAGES-1:0] tokens;
         always_ff @(posedge clk) tokens <= rst ? '0 : {tokens[POST_STAGES-2:0], store_token_in};
         post_process processing (
-            .clk, .valid(tile_valid), .set, .tile, .write, .elements(narrow), .late,
+            .clk, .rst, .valid(tile_valid), .set, .tile, .write, .elements(narrow), .late,
             .late_elements(stored), .par_write, .par_word);
         assign store_token_push = tokens[POST_STAGES-1];
         assign storing          = tokens != '0;
@@ -47,11 +47,11 @@ module compute_output
         assign stored           = narrow;
         assign store_token_push = store_token_in;
         assign storing          = 1'b0;
-        wire unused_post = ^{rst, tile_valid, tile, set, par_write, par_word};
+        wire unused_post = ^{tile_valid, tile, set, par_write, par_word};
     end
 
     banked_sram #(.WIDTH(OUT_BITS), .DEPTH(OUT_DEPTH), .LANES(ACC_LANES), .BANKS(OUT_SLOTS),
                   .READ_SLOTS(OUT_SLOTS)) out_mem (
-        .clk, .wr_slots(late.slots), .wr_lanes(late.lanes), .wr_index(late.index),
+        .clk, .wr_slots(rst ? '0 : late.slots), .wr_lanes(late.lanes), .wr_index(late.index),
         .wr_data(stored), .rd_en(out_en), .rd_index(out_index), .rd_data(out_data));
 endmodule

@@ -17,6 +17,7 @@ module post_process
     import vta_pkg::*, stream_pkg::*;
 (
     input  logic                                clk,
+    input  logic                                rst,
     input  logic                                valid,
     input  post_slot_t                          set,
     input  logic [ACC_BITS-1:0]                 tile,
@@ -74,6 +75,7 @@ module post_process
             writes[i] <= writes[i-1];
             data[i]   <= data[i-1];
         end
+        if (rst) for (int i = 0; i < POST_STAGES; i++) writes[i].slots <= '0;
     end
     assign late = writes[POST_STAGES-1];
 

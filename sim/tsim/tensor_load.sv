@@ -114,7 +114,7 @@ module tensor_load
     wire [SLOTS-1:0] elements = SLOTS'((32'd1 << count) - 32'd1) << offset;
     assign memory      = insn.memory;
     assign first       = index[SRAM_BITS-1:0];
-    assign write       = '{valid: step, memory: memory, zero: is_zero, part: part,
+    assign write       = '{valid: step && !rst, memory: memory, zero: is_zero, part: part,
                            slots: is_zero ? WORD_SLOTS'(1) : WORD_SLOTS'(elements),
                            index: first - (is_zero ? '0 : SRAM_BITS'(offset))};
     assign take_beat   = step && is_data;

@@ -90,3 +90,8 @@ def test_conditions(expressions):
 def test_the_examples_run_as_scripts(name, capsys):
     load(name).main()
     assert len(capsys.readouterr().out.splitlines()) > 5
+
+
+def test_a_kernel_runs_on_another_machine(capsys):
+    load("remote_kernel").main([])
+    assert "GFLOPS on 127.0.0.1, equal to NumPy" in capsys.readouterr().out

@@ -261,6 +261,32 @@ class ConcurrentProgram(RandomProgram):
         return [operation.instruction for operation in operations]
 
 
+class HazardousProgram(RandomProgram):
+    """Short GEMM and ALU instructions, one straight behind the other, on few accumulators."""
+
+    def __init__(self, config: HardwareConfig, seed: int) -> None:
+        super().__init__(config, seed)
+        self.fill_scratchpads()
+        for _ in range(150):
+            self.emit(self._instruction())
+
+    def _instruction(self) -> Instruction:
+        first = self.integer(0, 60)
+        loops = {
+            "uop_begin": first,
+            "uop_end": first + self.integer(1, 4),
+            "iter_out": self.integer(1, 3),
+            "iter_in": self.integer(1, 3),
+            "dst_factor_in": self.integer(0, 2),
+            "dst_factor_out": self.integer(0, 2),
+            "src_factor_in": self.integer(0, 2),
+        }
+        if self.rng.random() < 0.2:
+            return Gemm(reset=int(self.rng.random() < 0.3), **loops)
+        op = AluOp(int(self.rng.choice([*AluOp, AluOp.MUL, AluOp.MUL])))
+        return Alu(alu_op=op, use_imm=self.integer(0, 1), imm=self.integer(-40, 40), **loops)
+
+
 def _touch(space: str, elements, *, write: bool = False) -> Touch:
     return Touch(space, np.unique(np.array([*elements], np.int64)), write)
 

@@ -57,10 +57,13 @@ def test_padding_is_not_read_from_outside():
 
 def test_diagrams_are_drawn_for_arrays_that_there_are(tmp_path):
     accesses = traced(MatmulOp(4, 4, 4), "default")
-    plot_accesses(accesses, ["A", "B", "C"], tmp_path / "default.svg", "matmul")
-    assert "<svg" in (tmp_path / "default.svg").read_text()
+    both = {"default": accesses, "cached": traced(MatmulOp(4, 4, 4), "cached")}
+    plot_accesses(both, ["A", "B", "C"], tmp_path / "default.svg", "matmul")
+    text = (tmp_path / "default.svg").read_text()
+    assert "<!-- default: A -->" in text
+    assert "<!-- cached: C -->" in text
     with pytest.raises(UnsupportedError, match="'Z'"):
-        plot_accesses(accesses, ["Z"], tmp_path / "none.svg")
+        plot_accesses(both, ["Z"], tmp_path / "none.svg")
 
 
 def test_long_kernels_are_refused(monkeypatch):

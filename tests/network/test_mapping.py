@@ -167,11 +167,8 @@ def test_a_depthwise_block_runs_together_where_that_pays():
     x = graph.add(
         convolution(3, 16, 3, padding=1, strides=(2, 2)), graph.input("x", (1, 3, 56, 56))
     )
-    for _ in range(2):
-        y = graph.add(convolution(16, 96), x)
-        y = graph.add(convolution(1, 96, 3, padding=1, groups=96), y)
-        x = graph.add(convolution(96, 16), y)
-    graph.output(x)
-    together, apart = (compiled(graph, name).programs[0] for name in ("pynq_ext", "pynq"))
-    assert max(len(record.spans) for record in together.operators) > 10
-    assert all(len(record.spans) == 1 for record in apart.operators)
+    y = graph.add(convolution(16, 96), x)
+    y = graph.add(convolution(1, 96, 3, padding=1, groups=96), y)
+    graph.output(graph.add(convolution(96, 16), y))
+    program = compiled(graph, "pynq_ext").programs[0]
+    assert max(len(record.spans) for record in program.operators) > 10

@@ -6,6 +6,7 @@ Owns argument parsing and printing only, as `vtaops.cli`, whose application regi
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -30,11 +31,17 @@ def lesson(
         ),
     ],
     target: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    size: Annotated[int | None, typer.Option(help="Problem size; default: the lesson's.")] = None,
+    size: Annotated[
+        list[int] | None,
+        typer.Option(min=1, help="Problem size, default: the lesson's; several draw curves."),
+    ] = None,
     stage: Annotated[
         list[str] | None, typer.Option(help="Only this stage; may be repeated.")
     ] = None,
     budget: Annotated[float, typer.Option(help="Seconds to time each stage.")] = 0.5,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads of CPU kernels; default: all.")
+    ] = None,
     card: Annotated[
         str, typer.Option(help="Without a GPU: whose bounds (GTX 1080, T4, A100, H100).")
     ] = "T4",
@@ -47,20 +54,39 @@ def lesson(
     """Run the optimisation stages of a kernel and print what each one gains.
 
     For a GPU where there is none: what each one asks of memory and shared memory, counted by the
-    emulator, and the least time that a card needs for that.
+    emulator, and the least time that a card needs for that. The plot has the limits of processor
+    or card as lines.
 
-    Example: vtaops lesson matmul --target cpu --plot matmul.png
+    Example: vtaops lesson matmul --size 64 --size 256 --threads 1 --plot matmul.png
     """
-    from vtaops.lessons import lesson_plot, lesson_table, run_lesson
+    if threads is not None:
+        os.environ["TVM_NUM_THREADS"] = str(threads)  # read when TVM is imported
+    from vtaops.lessons import (
+        curves_plot,
+        lesson_plot,
+        lesson_table,
+        lessons,
+        limits,
+        run_lesson,
+    )
 
-    rows = run_lesson(name, target, size, tuple(stage or ()), budget, card)
+    chosen = lessons(target).get(name)
+    sizes = size or [chosen.size if chosen else 1]
+    found = {n: run_lesson(name, target, n, tuple(stage or ()), budget, card) for n in sizes}
+    assert chosen is not None  # else the first run has refused it
     title = f"{name} on {target}"
     if as_json:
-        typer.echo(json.dumps([asdict(row) for row in rows], indent=2))
-    else:
+        records = [{"size": n, **asdict(row)} for n, rows in found.items() for row in rows]
+        typer.echo(json.dumps(records, indent=2))
+    for n, rows in [] if as_json else found.items():
         if script:
             for row in rows:
                 typer.echo(f"# ==== {row.stage}: {row.explanation}\n{row.script}\n")
-        Console().print(lesson_table(rows, title))
-    if plot is not None:
-        lesson_plot(rows, title, plot)
+        Console().print(lesson_table(rows, f"{title}, {n} {chosen.meaning}"))
+    if plot is None:
+        return
+    most = {n: limits(chosen, n, card) for n in sizes}
+    if len(sizes) > 1:
+        curves_plot(found, most, f"{title}, {chosen.meaning}", plot)
+    else:
+        lesson_plot(found[sizes[0]], title, plot, most[sizes[0]])

@@ -167,16 +167,18 @@ class _Tracer:
 
 
 def plot_accesses(
-    accesses: list[ArrayAccess], arrays: list[str], path: Path, title: str = ""
+    traces: dict[str, list[ArrayAccess]], arrays: list[str], path: Path, title: str = ""
 ) -> None:
-    """Draw offset over step for some arrays, one panel each; reads blue, writes red.
+    """Draw offset over step, a row of panels each trace, one time axis for all.
+
+    Reads are blue, writes red. A panel is empty where a trace does not touch the array.
 
     Parameters
     ----------
-    accesses : list of ArrayAccess
-        As `trace` returns them.
+    traces : dict of str to list of ArrayAccess
+        By the title of their row, as `trace` returns them.
     arrays : list of str
-        Names of the arrays to show.
+        Names of the arrays to show, a column each.
     path : Path
         Where to write; the suffix gives the format.
     title : str
@@ -185,35 +187,35 @@ def plot_accesses(
     Raises
     ------
     UnsupportedError
-        If an array is not accessed.
+        If an array is not accessed in any trace.
     """
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    present = {access.array for access in accesses}
+    present = {access.array for accesses in traces.values() for access in accesses}
     if missing := set(arrays) - present:
         raise UnsupportedError(f"{sorted(missing)} are not accessed; there are {sorted(present)}")
     figure, panels = pyplot.subplots(
-        1,
+        len(traces),
         len(arrays),
-        figsize=(4 * len(arrays), 3.5),
+        figsize=(3.4 * len(arrays), 2.6 * len(traces) + 0.6),
         layout="constrained",
         squeeze=False,
-        sharex=True,
+        sharex="all",
+        sharey="col",
     )
-    for panel, name in zip(panels[0], arrays, strict=True):
-        for write, colour in ((False, "tab:blue"), (True, "tab:red")):
-            some = [a for a in accesses if a.array == name and a.write is write]
-            steps, offsets = [a.step for a in some], [a.offset for a in some]
-            if some:
-                label = "write" if write else "read"
-                panel.plot(steps, offsets, ".", markersize=2, color=colour, label=label)
-        panel.set_title(name)
+    for row, (name, accesses) in zip(panels, traces.items(), strict=True):
+        for panel, array in zip(row, arrays, strict=True):
+            for write, colour in ((False, "tab:blue"), (True, "tab:red")):
+                some = [a for a in accesses if a.array == array and a.write is write]
+                steps, offsets = [a.step for a in some], [a.offset for a in some]
+                panel.plot(steps, offsets, ".", markersize=3, color=colour)
+            panel.set_title(f"{name}: {array}", fontsize=9)
+        row[0].set_ylabel("element")
+    for panel in panels[-1]:
         panel.set_xlabel("step")
-        panel.set_ylabel("element")
-        panel.legend()
-    figure.suptitle(title)
-    figure.savefig(path)
+    figure.suptitle(f"{title} (reads blue, writes red)")
+    figure.savefig(path, dpi=80)
     pyplot.close(figure)

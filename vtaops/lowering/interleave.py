@@ -51,8 +51,8 @@ def beside(fragments: Sequence[Fragment]) -> list[Fragment] | None:
     offsets = dict.fromkeys(_SPACES, 0)
     placed = []
     for fragment in fragments:
-        moved = tuple(_moved(operation, dict(offsets)) for operation in fragment.operations)
-        placed.append(replace(fragment, operations=moved))
+        operations = tuple(moved(operation, dict(offsets)) for operation in fragment.operations)
+        placed.append(replace(fragment, operations=operations))
         for space, size in _used(fragment).items():
             depth = POST_ROWS if space == "post" else getattr(config, space).depth
             end = offsets[space] + size
@@ -231,7 +231,7 @@ def _used(fragment: Fragment) -> dict[str, int]:
     return used
 
 
-def _moved(operation: Operation, offsets: dict[str, int]) -> Operation:
+def moved(operation: Operation, offsets: dict[str, int]) -> Operation:
     """Return an operation that uses the scratchpads from `offsets` on."""
     i = operation.instruction
     if isinstance(i, Load | Store):

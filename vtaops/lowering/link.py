@@ -24,6 +24,7 @@ from vtaops.lowering.emit import Fragment
 from vtaops.lowering.interleave import interleaved
 from vtaops.lowering.micro_ops import place_micro_ops
 from vtaops.lowering.operation import Elements, Operation, Touch
+from vtaops.lowering.prefetch import weights_ahead
 from vtaops.lowering.tokens import insert_tokens
 from vtaops.program import NO_BUFFER, Buffer, OperatorRecord, Program, Role
 
@@ -171,6 +172,7 @@ def assemble(
     ]
     for numbers in together:
         own = _in_turns(own, numbers)
+    own = weights_ahead(own, together, config)
     placed, micro_ops = place_micro_ops(own, config, depth)
     ordered = insert_tokens(placed)
     return Program(

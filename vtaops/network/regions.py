@@ -8,6 +8,7 @@ from dataclasses import replace
 from vtaops.graph import Graph, Node, Tensor
 from vtaops.layout import Layout, data_layout
 from vtaops.lowering import Fragment, Part, Place, link
+from vtaops.lowering.prefetch import apart
 from vtaops.model import Argument, Region
 from vtaops.network.fragments import Fragments, find_groups
 from vtaops.network.mapping import Mapper
@@ -26,13 +27,12 @@ def compile_region(graph: Graph, nodes: Sequence[Node], fragments: Fragments) ->
     buffers = _Buffers(mapper, fragments.target, groups)
     shared = {
         number: fragment
-        for numbers, found in groups.items()
-        for number, fragment in zip(numbers, found, strict=True)
+        for numbers, fragments_ in groups.items()
+        for number, fragment in zip(numbers, fragments_, strict=True)
     }
-    parts = [
-        buffers.part(step, shared.get(number) or fragments.of(step))
-        for number, step in enumerate(mapper.steps)
-    ]
+    found = [shared.get(k) or fragments.of(step) for k, step in enumerate(mapper.steps)]
+    pairs = zip(mapper.steps, apart(found, groups), strict=True)
+    parts = [buffers.part(step, fragment) for step, fragment in pairs]
     metadata = {"network": graph.name, "capabilities": fragments.target.capabilities.name}
     program = link(parts, buffers.all, metadata, together=groups)
     return Region(

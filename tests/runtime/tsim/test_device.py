@@ -13,7 +13,13 @@ import pytest
 from helpers.program_builder import PROGRAMS, ProgramBuilder, edited
 from helpers.random_cases import FAMILIES, random_scaled, random_tiling
 from helpers.random_graphs import random_graph, random_inputs
-from helpers.random_streams import CONFIGS, ConcurrentProgram, RandomProgram, run_random
+from helpers.random_streams import (
+    CONFIGS,
+    ConcurrentProgram,
+    HazardousProgram,
+    RandomProgram,
+    run_random,
+)
 from helpers.reference_isa import launch, launch_words, place, serialise
 from helpers.tsim_support import needs_tools
 from typer.testing import CliRunner, Result
@@ -31,7 +37,7 @@ from vtaops import (
 )
 from vtaops.config import EXTENSIONS, Memory
 from vtaops.graph import evaluate as evaluate_graph
-from vtaops.isa import Alu, AluOp, Encoding, Finish, Gemm, Instruction, Load, Store
+from vtaops.isa import Alu, AluOp, Encoding, Finish, Gemm, Load, Store
 from vtaops.program import Role
 from vtaops.program.timing import TimingParameters
 from vtaops.program.timing.hazards import held_micro_ops
@@ -39,6 +45,7 @@ from vtaops.program.timing.pipeline import compute_depth
 from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime import Device, Fsim, open_device
 from vtaops.runtime.executor import LoadedProgram
+from vtaops.runtime.registers import RtlRegisters
 from vtaops.runtime.tsim import RtlParameters, Tsim
 
 pytestmark = needs_tools
@@ -244,32 +251,6 @@ def test_accumulations_into_one_element_are_all_counted(tiny):
     assert (program.run(tiny, inp, wgt) == 9 * 8 >> 3).all()
 
 
-class HazardousProgram(RandomProgram):
-    """Short GEMM and ALU instructions, one straight behind the other, on few accumulators."""
-
-    def __init__(self, config: vtaops.HardwareConfig, seed: int) -> None:
-        super().__init__(config, seed)
-        self.fill_scratchpads()
-        for _ in range(150):
-            self.emit(self._instruction())
-
-    def _instruction(self) -> Instruction:
-        first = self.integer(0, 60)
-        loops = {
-            "uop_begin": first,
-            "uop_end": first + self.integer(1, 4),
-            "iter_out": self.integer(1, 3),
-            "iter_in": self.integer(1, 3),
-            "dst_factor_in": self.integer(0, 2),
-            "dst_factor_out": self.integer(0, 2),
-            "src_factor_in": self.integer(0, 2),
-        }
-        if self.rng.random() < 0.2:
-            return Gemm(reset=int(self.rng.random() < 0.3), **loops)
-        op = AluOp(int(self.rng.choice([*AluOp, AluOp.MUL, AluOp.MUL])))
-        return Alu(alu_op=op, use_imm=self.integer(0, 1), imm=self.integer(-40, 40), **loops)
-
-
 @pytest.mark.parametrize(("name", "port_bytes"), MODELS)
 def test_every_accumulator_is_read_as_the_micro_ops_before_leave_it(name, port_bytes):
     for seed in range(6):
@@ -451,6 +432,40 @@ def test_no_slot_of_a_word_changes_a_micro_op_in_use(tiny, early):
     launch(tiny, serialise(stream))
     result = tiny.read(target, 2 * 8).view(np.int8)
     np.testing.assert_array_equal(result, [3000 % 256 - 256] * 8 + [0] * 8)
+
+
+def test_each_memory_has_an_origin_of_its_own():
+    """DRAM indices count from five registers: every LOAD and the STORE from that of its memory."""
+    with Tsim("tiny") as device:
+        config, rng = device.config, np.random.default_rng(5)
+        acc = rng.integers(-20, 20, (2, 8)).astype(np.int32)
+        inp, wgt = (rng.integers(-3, 4, shape).astype(np.int8) for shape in ((1, 8), (8, 8)))
+        blocks = {
+            Memory.UOP: Encoding.of(config).encode_micro_ops(np.array([[1, 0, 0]])),
+            Memory.INP: inp,
+            Memory.WGT: wgt,
+            Memory.ACC: acc,
+            Memory.OUT: np.zeros((2, 8), np.int8),
+        }
+        placed = {memory: place(device, data) for memory, data in blocks.items()}
+        stream = [
+            *(Load(memory=memory, x_size=1 + (memory is Memory.ACC), y_size=1)
+              for memory in (Memory.UOP, Memory.INP, Memory.WGT, Memory.ACC)),
+            Gemm(uop_end=1, iter_out=1, iter_in=1),
+            Store(memory=Memory.OUT, x_size=2, y_size=1),
+        ]  # fmt: skip
+        words = [Encoding.of(config).encode(insn) for insn in serialise(stream)]
+        code = place(device, vtaops.isa.words_to_array(words))
+        for number, memory in enumerate(placed):
+            device.write_register(0x10 + 4 * number, placed[memory].address)
+        device.write_register(RtlRegisters.COUNT, len(words))
+        device.write_register(RtlRegisters.ADDRESS, code.address)
+        device.write_register(RtlRegisters.CONTROL, RtlRegisters.LAUNCH)
+        device.advance(2000)
+        result = device.read(placed[Memory.OUT], 16).view(np.int8).reshape(2, 8)
+        expected = acc.copy()
+        expected[1] += (inp.astype(np.int32) @ wgt.T.astype(np.int32))[0]
+        np.testing.assert_array_equal(result, expected.astype(np.int8))
 
 
 # -------------------------------------------------------------------------------- errors

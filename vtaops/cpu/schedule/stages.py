@@ -303,9 +303,10 @@ DEPTHWISE = (
 
 
 def _conv1d_split(op: Conv1dOp, target: CpuTarget, steps: int = 1) -> Any:
-    """Schedule the first `steps` steps: split, reorder, unroll, vectorise."""
+    """Schedule the first `steps` steps: split, reorder, unroll, vectorise, cache."""
     s = create_schedule(op.declare())
-    i, k = s.get_loops(s.get_sblock("result"))
+    block = s.get_sblock("result")
+    i, k = s.get_loops(block)
     i, inner = s.split(i, [None, largest_divisor(op.out_length, 4 * target.lanes)])
     if steps >= 2:
         s.reorder(i, k, inner)
@@ -313,6 +314,17 @@ def _conv1d_split(op: Conv1dOp, target: CpuTarget, steps: int = 1) -> Any:
         split_vector(s, inner, target.lanes)
     if steps >= 3 and op.kernel <= 32:
         s.unroll(k)
+    if steps >= 5:
+        for operand in (0, 1):
+            s.compute_at(s.cache_read(block, operand, "local"), i)
+    return s
+
+
+def _conv1d_fused(op: Conv1dOp, target: CpuTarget) -> Any:
+    s = _conv1d_split(op, target, 2)
+    i, k, inner = s.get_loops(s.get_sblock("result"))
+    s.fuse(i, k)
+    split_vector(s, inner, target.lanes)
     return s
 
 
@@ -326,6 +338,10 @@ def _conv1d_unroll(op: Conv1dOp, target: CpuTarget) -> Any:
 
 def _conv1d_vectorize(op: Conv1dOp, target: CpuTarget) -> Any:
     return _conv1d_split(op, target, 4)
+
+
+def _conv1d_caching(op: Conv1dOp, target: CpuTarget) -> Any:
+    return _conv1d_split(op, target, 5)
 
 
 CONV1D = (
@@ -344,6 +360,18 @@ CONV1D = (
     ),
     Stage("unroll", "The taps are unrolled.", _conv1d_unroll),
     Stage("vectorize", "Results in vectors.", _conv1d_vectorize),
+    Stage(
+        "caching",
+        "Samples and taps of a block are copied to a small array first. A processor has a cache "
+        "already: the copies are work.",
+        _conv1d_caching,
+    ),
+    Stage(
+        "fused",
+        "Instead, the loops over blocks and taps become one: no loop is left to unroll or to give "
+        "to threads, and each sum asks whether it is the first.",
+        _conv1d_fused,
+    ),
     Stage(
         "tuned",
         "The block stays in registers, the padded samples in the first-level cache; threads.",

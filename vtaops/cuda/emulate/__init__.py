@@ -9,7 +9,7 @@ from vtaops.cuda.emulate.emulator import (
     Traffic,
     compiler,
 )
-from vtaops.cuda.emulate.profile import Profile, profile
+from vtaops.cuda.emulate.profile import Profile, profile, trace
 
 __all__ = [
     "CARDS",
@@ -23,4 +23,5 @@ __all__ = [
     "card",
     "compiler",
     "profile",
+    "trace",
 ]

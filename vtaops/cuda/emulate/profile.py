@@ -17,6 +17,7 @@ from vtaops.cuda.emulate.emulator import Emulated, Traffic
 from vtaops.cuda.kernel import CudaKernel
 from vtaops.cuda.resources import Resources, find_nvcc, known_archs, occupancy, resources
 from vtaops.errors import UnsupportedError
+from vtaops.kernels.access import ArrayAccess
 from vtaops.kernels.ops import TensorOp
 
 SECTOR, BANK_BYTES = 32, 128
@@ -151,6 +152,7 @@ class Profile:
             "occupancy": self.occupancy,
             "card": card.name,
             "limit": self.limit(card),
+            "most GFLOPS": self.op.flops / max(bounds.values()) / 1e9,
             **{f"least us, {name}": seconds * 1e6 for name, seconds in bounds.items()},
         }
 
@@ -205,6 +207,28 @@ def profile(kernel: CudaKernel | TensorOp, blocks: int = 2) -> Profile:
         emulated.convergence(),
         _resources(source, found.target.arch),
     )
+
+
+def trace(kernel: CudaKernel, threads: int = 32) -> list[ArrayAccess]:
+    """Return the accesses of the first threads of a kernel; those of a warp share their steps.
+
+    A step is the number of accesses that a thread made before. Shared memory is "shared 0" and so
+    on, in the order of the source.
+
+    Raises
+    ------
+    UnsupportedError
+        If there is no C++ compiler.
+    """
+    emulated = Emulated(kernel.source(), kernel.launch, counting=True)
+    specs = (*kernel.op.inputs, kernel.op.output)
+    emulated({spec.name: np.zeros(spec.shape, spec.dtype) for spec in specs}, steps=1 << 20)
+    names = [*emulated.names, *(f"shared {n}" for n in range(16))]
+    return [
+        ArrayAccess(int(step), names[array], int(element), bool(write))
+        for thread, step, array, element, write in emulated.steps()
+        if thread < threads
+    ]
 
 
 def _resources(source: str, arch: str) -> Resources | None:

@@ -104,13 +104,14 @@ CONV2D = (
     ),
     Stage(
         "rows",
-        "Each thread sums 4 channels for 4 neighbouring columns: fewer loads, but the threads of a "
-        "warp read every fourth word, so that some words lie in the same bank.",
+        "Each thread sums 4 channels for 4 neighbouring columns: fewer loads. The threads of a "
+        "warp read every fourth word of four rows.",
         _direct((8, 4)),
     ),
     Stage(
         "vthread",
-        "The 4 columns of a thread lie 8 apart (virtual threads): neighbours read neighbours.",
+        "The 4 columns of a thread lie 8 apart (virtual threads): neighbours read neighbours, but "
+        "the four rows of a warp then meet in the same banks.",
         _direct((8, 4), apart=True),
     ),
     Stage(

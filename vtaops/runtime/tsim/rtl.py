@@ -382,8 +382,8 @@ def _memory_functions(config: HardwareConfig, parameters: RtlParameters) -> list
         lines += [
             f"    function automatic {result} {name}(input logic [2:0] memory);",
             "        case (memory)",
-            *(f"            MEM_{m.name}: return {width}'({v});" for m, v in values.items()),
-            f"            default: return {width}'(0);",
+            *(f"            MEM_{m.name}: {name} = {width}'({v});" for m, v in values.items()),
+            f"            default: {name} = {width}'(0);",
             "        endcase",
             "    endfunction",
         ]

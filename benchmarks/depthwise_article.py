@@ -1,0 +1,133 @@
+"""The tables of Hu's article on depthwise convolution (2017), counted where it timed a GTX 1080."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from seed_pictures import fusion
+
+CARD = "GTX 1080"
+
+_HEADINGS = ("article, us", "sectors / fewest", "bank turns / fewest", "shared loads / FMA")
+
+Row = tuple[str, float, Any, Any]
+"""What it is, the article's microseconds, the operator, its tile or None for the chosen one."""
+
+
+def tables() -> Iterator[tuple[str, list[Row]]]:
+    """Yield the title and the rows of each table."""
+    from vtaops.cuda.schedule.window import WindowTile
+    from vtaops.kernels.ops import DepthwiseOp, SlidingWindow
+
+    def op(size: int, kernel: int = 3, multiplier: int = 1) -> Any:
+        window = SlidingWindow((kernel, kernel), padding=(kernel // 2,) * 4)
+        return DepthwiseOp(1, 256, size, size, window, multiplier)
+
+    def tile(threads: tuple[int, int], vthreads: tuple[int, int] = (1, 1), size: int = 32) -> Any:
+        return WindowTile((size, size), threads, vthreads, shared=True)
+
+    whole = ((32, 14.5), (64, 98.9), (96, 387.4))
+    yield (
+        "One block per channel",
+        [(f"{n} x {n}", us, op(n), tile((8, 8), size=n)) for n, us in whole],
+    )
+    cut = ((64, 63.4), (96, 132.5))
+    yield "Blocks of 32 x 32", [(f"{n} x {n}", us, op(n), tile((8, 8))) for n, us in cut]
+    threads = (((8, 32), 9.7), ((4, 32), 8.8), ((1, 32), 17.7), ((32, 1), 32.5))
+    yield (
+        "Threads, 32 x 32",
+        [(f"{y} x {x} threads", us, op(32), tile((y, x))) for (y, x), us in threads],
+    )
+    virtual = (
+        ((8, 8), (1, 1), 132.5),
+        ((8, 8), (1, 4), 103.1),
+        ((4, 32), (1, 1), 95.9),
+        ((8, 16), (1, 2), 90.9),
+    )
+    yield (
+        "Virtual threads, 96 x 96",
+        [(f"{t} threads, {v} virtual", us, op(96), tile(t, v)) for t, v, us in virtual],
+    )
+    larger = ((3, 1, 90.9), (5, 1, 128.9), (3, 2, 143.7), (5, 2, 170.5))
+    yield (
+        "Larger kernels and multipliers, 96 x 96",
+        [
+            (f"{k} x {k}, multiplier {m}", us, op(96, k, m), tile((8, 16), (1, 2)))
+            for k, m, us in larger
+        ],
+    )
+    joined = fusion()
+    yield (
+        "Fusion, 96 x 96, the tile that is chosen here",
+        [
+            ("depthwise convolution", 90.9, joined["two kernels"]["depthwise"], None),
+            ("with scale, shift and ReLU", 91.5, joined["fused"]["all"], None),
+        ],
+    )
+
+
+def line(row: Row) -> str:
+    """Return a row of a table: what was timed there, what is counted here."""
+    from vtaops import cuda
+    from vtaops.cuda import emulate
+    from vtaops.cuda.emulate import KernelFault
+    from vtaops.cuda.schedule.window import schedule_window
+
+    name, us, op, tile = row
+    card = emulate.card(CARD)
+    kernel = cuda.CudaKernel(op, card.target, lambda o, t: schedule_window(o, t, tile))
+    try:
+        found = emulate.profile(kernel)
+    except KernelFault as fault:
+        return f"| {name} | {us} | {fault} | | | | |"
+    bounds = {name: f"{seconds * 1e6:.1f}" for name, seconds in found.bounds(card).items()}
+    kib = sum(int(n) for n in shared_bytes(kernel.source())) / 1024
+    return (
+        f"| {name} | {us} | {found.overfetch:.2f} | {found.conflict:.2f} "
+        f"| {found.shared_loads_per_fma:.2f} | {kib:.1f} "
+        f"| {', '.join(f'{what} {least}' for what, least in bounds.items())} |"
+    )
+
+
+def shared_bytes(source: str) -> list[int]:
+    """Return the sizes of the shared float32 arrays of a kernel."""
+    import re
+
+    return [4 * int(n) for n in re.findall(r"__shared__ [^;]*\[(\d+)\];", source)]
+
+
+def main(
+    out: Annotated[Path, typer.Option(help="The page.")] = Path("docs/depthwise_cuda.md"),
+) -> None:
+    """Count the kernels of all tables.
+
+    Example: python benchmarks/depthwise_article.py --out docs/depthwise_cuda.md
+    """
+    lines = [
+        "# Depthwise convolution on a GPU: the tables of Hu's article, counted",
+        "",
+        f"Made by `python benchmarks/depthwise_article.py` on {date.today()}, without a GPU. 256 "
+        f"channels, float32. *Article* are Hu's times on a {CARD} (2017); the other columns are "
+        "counted by `vtaops.cuda.emulate` for the same sharing of the work. The last column has "
+        f"the least microseconds that each resource of a {CARD} needs: bounds, no predictions. "
+        "What counts cannot show is occupancy by blocks that wait: see the KiB of shared memory.",
+        "",
+    ]
+    for title, rows in tables():
+        lines += [f"## {title}", ""]
+        lines += [f"| case | {' | '.join(_HEADINGS)} | shared KiB a block | least us |"]
+        lines += ["|---|" + "--:|" * (len(_HEADINGS) + 1) + "---|"]
+        for row in rows:
+            lines.append(line(row))
+            print(lines[-1], flush=True)
+        lines.append("")
+    lines += ["![what fusion saves](images/kernels/fusion.png)"]
+    out.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    typer.run(main)

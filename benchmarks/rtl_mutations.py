@@ -1,0 +1,321 @@
+"""Mutation test of the RTL: the single changes that no trial and no proof sees.
+
+    PYTHONPATH=tests python benchmarks/rtl_mutations.py --count 600 --minutes 20
+
+Every expression of the sources that decides something has mutants (`helpers.rtl_mutants`):
+conditions turned round, dropped or constant; bounds off by one; other operators and constants;
+casts that lose a bit; one side of a multiplexer always; registers that hold; resets to another
+value, or none. Four models hold all of them: with all extensions behind the bare port, plain with a
+port of 64 bytes, with multipliers from LUTs beside those in DSP blocks, and plain behind AXI. A
+mutant runs the trials of `helpers.rtl_trials` one after the other, in a process of its own, until
+one of them shows something else than the right RTL: a result, a fault, a counter, a cycle. What
+survives goes to the proof of its block, if there is one (``tests/runtime/tsim/rtl/proofs``).
+
+What is done stands in a file; a second call goes on. The mutants come in an order that mixes all
+files, so that those of a run that is cut short are a fair sample. The table names the survivors;
+``rtl_equivalent.json`` says of some why nothing can tell them from the right RTL.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import select
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from helpers.resumable import resume
+from helpers.rtl_mutants import DRIVER, PACKAGE, Mutant, applied, find_mutants, instrumented
+from helpers.rtl_trials import EXTENDED, MIXED, PARAMETERS, PLAIN, SMALL, LimitedTsim, trials
+from rich.console import Console
+from rich.table import Table
+
+from vtaops.config import HardwareConfig
+from vtaops.errors import DeviceError
+from vtaops.runtime.tsim import RtlParameters, build
+from vtaops.runtime.tsim import device as device_module
+from vtaops.runtime.tsim.model import _library
+
+MODELS: dict[str, tuple[HardwareConfig, RtlParameters, bool]] = {
+    "extensions": (EXTENDED, PARAMETERS, False),
+    "wide port": (PLAIN, replace(PARAMETERS, port_bytes=64), False),
+    "other multipliers": (SMALL, MIXED, False),
+    "AXI": (PLAIN, PARAMETERS, True),
+}
+"""Name -> configuration, parameters, and whether behind the AXI shell."""
+
+SECONDS = 60
+"""Of wall time that a mutant may take before it counts as one that never ends."""
+
+SEEN, PROOF, CRASH, HANG, EQUIVALENT, SURVIVES = (
+    "trial", "proof", "simulator stops", "never ends", "equivalent", "survives",
+)  # fmt: skip
+VERDICTS = (SEEN, PROOF, CRASH, HANG, EQUIVALENT, SURVIVES)
+
+PROOFS = Path(__file__).parent.parent / "tests/runtime/tsim"
+ARGUMENTS = Path(__file__).with_name("rtl_equivalent.json")
+
+
+def all_mutants() -> list[Mutant]:
+    """Return all mutants of all files, in order."""
+    files = [path for path in [*build.sources(), *build.axi_sources()] if path.suffix == ".sv"]
+    return [mutant for path in files for mutant in find_mutants(path.name, path.read_text())]
+
+
+def build_library(model: str, mutants: list[Mutant]) -> Path:
+    """Return the library of a model that holds all mutants; those that do not compile left out."""
+    config, parameters, axi = MODELS[model]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        paths = {"sources": [folder / "mutants_pkg.sv"], "axi_sources": []}
+        paths["sources"][0].write_text(PACKAGE)
+        for kind, found in (("sources", build.sources()), ("axi_sources", build.axi_sources())):
+            for path in found:
+                numbered = [(k, m) for k, m in enumerate(mutants, 1) if m.file == path.name]
+                (folder / path.name).write_text(instrumented(path.read_text(), numbered))
+                paths[kind].append(folder / path.name)
+        driver, *headers = build.harness(axi)
+        (folder / driver.name).write_text(driver.read_text() + DRIVER)
+        with (
+            mock.patch.object(build, "sources", return_value=paths["sources"]),
+            mock.patch.object(build, "axi_sources", return_value=paths["axi_sources"]),
+            mock.patch.object(build, "harness", return_value=[folder / driver.name, *headers]),
+        ):
+            return build.build_model(config, parameters, axi=axi, on_start=print)
+
+
+@contextmanager
+def opening(model: str, library: Path | None) -> Iterator[Callable[..., LimitedTsim]]:
+    """Give what opens devices of a model: of this library, or of the right RTL."""
+    config, parameters, axi = MODELS[model]
+    interface = "axi" if axi else "port"
+
+    def opened(**options: Any) -> LimitedTsim:
+        return LimitedTsim(config, parameters=parameters, interface=interface, **options)
+
+    if library is None:
+        yield opened
+        return
+    with mock.patch.object(device_module, "_build", return_value=library):
+        yield opened
+
+
+def plainly(seen: Any) -> Any:
+    """Return what a trial saw as it is after JSON."""
+    return json.loads(json.dumps(seen))
+
+
+def expectations(model: str) -> dict[str, Any]:
+    """Return what the trials see of the right RTL."""
+    config, _, axi = MODELS[model]
+    with opening(model, None) as opened:
+        return {name: plainly(run(opened)) for name, run in trials(config, axi).items()}
+
+
+def first_difference(
+    model: str, library: Path, number: int, expected: dict[str, Any]
+) -> tuple[str, str]:
+    """Return the verdict of a mutant on a model, and the trial; runs in a process of its own."""
+    config, _, axi = MODELS[model]
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reader)
+        try:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # of a model that stops
+            os.dup2(2, 1)
+            _library(library).choose_mutant(number)
+            found = (SURVIVES, "")
+            with opening(model, library) as opened:
+                for name, run in trials(config, axi).items():
+                    try:
+                        seen = plainly(run(opened))
+                    except Exception as error:  # whatever it is, the right RTL does not raise it
+                        found = (SEEN, f"{name}: {type(error).__name__}")
+                        break
+                    if seen != expected[name]:
+                        found = (SEEN, name)
+                        break
+            os.write(writer, json.dumps(found).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    ready, _, _ = select.select([reader], [], [], SECONDS)
+    answer = os.read(reader, 1 << 16) if ready else b""
+    os.close(reader)
+    if not ready:
+        os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    if answer:
+        verdict, detail = json.loads(answer)
+        return verdict, f"{model}, {detail}"
+    return (CRASH, model) if ready else (HANG, model)
+
+
+def fails_its_proof(mutant: Mutant) -> bool | None:
+    """Return whether a mutant fails the proof of its block; None if its block has none."""
+    sys.path.insert(0, str(PROOFS))
+    import test_proofs
+
+    block = mutant.file.removesuffix(".sv")
+    if not (test_proofs.FOLDER / f"{block}_proof.sv").exists():
+        return None
+    text = applied(test_proofs.BLOCKS[block], mutant)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            test_proofs.prove(block, text, Path(folder), cycles=3)
+        except DeviceError as error:
+            return bool(re.search("proof did fail|proof failed", str(error))) or None
+    return False
+
+
+def judge(
+    mutant: Mutant, number: int, libraries: dict[str, Path], expected: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the verdict of the trials on a mutant, which trial, and in which time."""
+    start = time.monotonic()
+    path = next(p for p in [*build.sources(), *build.axi_sources()] if p.name == mutant.file)
+    models = ["AXI"] if path.parent.name == "axi" else list(MODELS)
+    verdict, detail = SURVIVES, ""
+    for model in models:
+        verdict, detail = first_difference(model, libraries[model], number, expected[model])
+        if verdict != SURVIVES:
+            break
+    return {
+        "verdict": verdict,
+        "detail": "" if verdict == SURVIVES else detail,
+        "operator": mutant.operator,
+        "seconds": round(time.monotonic() - start, 2),
+    }
+
+
+def prove(mutant: Mutant) -> dict[str, Any]:
+    """Return whether a survivor of the trials fails the proof of its block."""
+    failed = fails_its_proof(mutant)
+    return {"verdict": PROOF if failed else SURVIVES, "detail": "proven" if failed is False else ""}
+
+
+def tables(results: dict[str, dict[str, Any]]) -> list[Table]:
+    """Return verdicts by operator, and by file."""
+    found = []
+    for title, key in (
+        ("operator", lambda name, row: row["operator"]),
+        ("file", lambda name, row: name.partition(":")[0]),
+    ):
+        counts: dict[str, Counter[str]] = defaultdict(Counter)
+        for name, row in results.items():
+            counts[key(name, row)][row["verdict"]] += 1
+        table = Table(title)
+        for column in ("mutants", *VERDICTS):
+            table.add_column(column, justify="right")
+        total: Counter[str] = Counter()
+        for label, count in sorted(counts.items()):
+            total += count
+            table.add_row(label, str(count.total()), *(str(count[verdict]) for verdict in VERDICTS))
+        table.add_row("all", str(total.total()), *(str(total[verdict]) for verdict in VERDICTS))
+        found.append(table)
+    return found
+
+
+def markdown(results: dict[str, dict[str, Any]]) -> str:
+    """Return the table by operator and the survivors, for reading."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for row in results.values():
+        counts[row["operator"]][row["verdict"]] += 1
+        counts["all"][row["verdict"]] += 1
+    lines = ["| operator | mutants | " + " | ".join(VERDICTS) + " |"]
+    lines.append("|---|" + "--:|" * (len(VERDICTS) + 1))
+    for label in [*sorted(counts.keys() - {"all"}), "all"]:
+        numbers = [counts[label].total(), *(counts[label][verdict] for verdict in VERDICTS)]
+        lines.append(f"| {label} | " + " | ".join(str(n) for n in numbers) + " |")
+    for verdict, title in ((SURVIVES, "Survivors"), (EQUIVALENT, "Equivalent")):
+        rows = [(name, row) for name, row in results.items() if row["verdict"] == verdict]
+        if rows:
+            lines += ["", f"{title}:", ""]
+            lines += [f"- `{name}`" + (f": {row['detail']}" if row["detail"] else "")
+                      for name, row in rows]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def with_arguments(results: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the results in which survivors that are argued to be equivalent are called so."""
+    arguments = json.loads(ARGUMENTS.read_text()) if ARGUMENTS.exists() else {}
+    found = {}
+    for name, row in results.items():
+        plain = re.sub(r":\d+\+\d+ ", " ", name)  # without the place, which moves
+        if row["verdict"] == SURVIVES and plain in arguments:
+            row = {**row, "verdict": EQUIVALENT, "detail": arguments[plain]}
+        found[name] = row
+    return found
+
+
+def main() -> None:
+    """Judge the mutants that are not yet judged; print and write the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--count", type=int, help="judge only so many, of all files")
+    parser.add_argument("--minutes", type=float, default=60, help="begin no mutant after these")
+    parser.add_argument("--proofs", type=float, default=10, help="and no proof after these more")
+    parser.add_argument("--file", help="only mutants of this file")
+    parser.add_argument("--state", type=Path, default=Path("build/rtl_mutations.jsonl"))
+    parser.add_argument("--json", type=Path, help="file for the results")
+    parser.add_argument("--markdown", type=Path, help="file for the table")
+    arguments = parser.parse_args()
+    console = Console()
+    everything = all_mutants()
+    numbers = {mutant.name: number for number, mutant in enumerate(everything, 1)}
+    spread = sorted(everything, key=lambda m: hashlib.sha256(m.name.encode()).digest())
+    chosen = [m for m in spread if arguments.file in (None, m.file)][: arguments.count]
+    libraries = {model: build_library(model, everything) for model in MODELS}
+    expected = {model: expectations(model) for model in MODELS}
+    for model, library in libraries.items():
+        verdict, detail = first_difference(model, library, 0, expected[model])
+        if verdict != SURVIVES:
+            raise SystemExit(f"the copy with no mutant chosen differs: {verdict}, {detail}")
+    by_name = {mutant.name: mutant for mutant in chosen}
+    results = resume(
+        arguments.state,
+        list(by_name),
+        lambda name: judge(by_name[name], numbers[name], libraries, expected),
+        arguments.minutes,
+        "mutants",
+    )
+    proven = resume(
+        arguments.state.with_suffix(".proofs.jsonl"),
+        [name for name, row in results.items() if row["verdict"] == SURVIVES],
+        lambda name: prove(by_name[name]),
+        arguments.proofs,
+        "proofs",
+    )
+    results = {name: {**row, **proven.get(name, {})} for name, row in results.items()}
+    results = with_arguments(results)
+    for table in tables(results):
+        console.print(table)
+    for name, row in results.items():
+        if row["verdict"] == SURVIVES:
+            console.print(f"survives: {name} {row['detail']}", markup=False, soft_wrap=True)
+    console.print(f"{len(results)} of {len(chosen)} mutants judged; {len(everything)} in all")
+    if arguments.json:
+        summary = Counter(row["verdict"] for row in results.values())
+        record = {"all": len(everything), "judged": len(results), "verdicts": summary}
+        record["survivors"] = [n for n, r in results.items() if r["verdict"] == SURVIVES]
+        arguments.json.write_text(json.dumps({**record, "mutants": results}, indent=1) + "\n")
+    if arguments.markdown:
+        arguments.markdown.write_text(markdown(results))
+
+
+if __name__ == "__main__":
+    main()

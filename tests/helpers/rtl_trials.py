@@ -1,0 +1,389 @@
+"""Short trials of the RTL, each with all that can be seen of it: results, faults, counters, cycles.
+
+A trial runs on devices that `opened` makes, and returns what it saw as JSON can hold it: so a
+changed RTL is compared with the right one, whose results are those of the interpreter.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from helpers.random_streams import ConcurrentProgram, HazardousProgram, RandomProgram
+from helpers.reference_isa import launch, launch_words, place, serialise
+from vtaops import DeviceTimeout, HardwareConfig, VTAError
+from vtaops.config import EXTENSIONS, TARGETS, Memory
+from vtaops.isa import Alu, AluOp, Encoding, Finish, Gemm, Instruction, Load, Store, words_to_array
+from vtaops.program import Program
+from vtaops.program.interpreter import interpret
+from vtaops.program.random_programs import random_inputs, random_program
+from vtaops.runtime import Tsim
+from vtaops.runtime.registers import RtlRegisters
+from vtaops.runtime.tsim import RtlParameters
+from vtaops.runtime.tsim.model import Result
+
+PARAMETERS = RtlParameters(load_buffer_beats=32, outstanding=4, command_depth=16, token_capacity=31)
+"""Queues so short that programs of a few thousand cycles fill them."""
+
+PLAIN = HardwareConfig.load("tiny")
+EXTENDED = replace(PLAIN, extensions=tuple(EXTENSIONS))
+
+LIMIT = 100_000
+"""Cycles; all trials need less."""
+
+SMALL = replace(
+    PLAIN, log_batch=1, log_block=2, log_uop_buff_size=9, log_inp_buff_size=10,
+    log_wgt_buff_size=11, log_acc_buff_size=13,
+)  # fmt: skip
+MIXED = replace(PARAMETERS, port_bytes=16, dsp_multipliers=5)
+"""Other tiles, with an adder tree of one stage, and products from LUTs."""
+
+Opened = Callable[..., Tsim]
+"""Makes a device of the model on trial; takes options of `Tsim`."""
+
+
+class LimitedTsim(Tsim):
+    """A device on which no launch may take longer than `LIMIT` cycles, however slow the machine."""
+
+    def launch(self, insn_address: int, count: int, timeout: float) -> None:
+        model = self._open()
+        run, left = model.run, LIMIT
+
+        def limited(cycles: int) -> Result:
+            nonlocal left
+            if not left:
+                raise DeviceTimeout(f"FINISH was not reached within {LIMIT} cycles")
+            cycles = min(cycles, left)
+            left -= cycles
+            return run(cycles)
+
+        model.run = limited  # type: ignore[method-assign]
+        try:
+            super().launch(insn_address, count, timeout)
+        finally:
+            model.run = run  # type: ignore[method-assign]
+
+
+def digest(data: Any) -> str:
+    """Return a short name of an array's content."""
+    return hashlib.sha256(np.ascontiguousarray(data).tobytes()).hexdigest()[:12]
+
+
+def seen(device: Tsim) -> list[Any]:
+    """Return the counters of a device, from the last launch, and its cycles."""
+    return [[*device.stats().as_dict().values()], [*device.performance().as_dict().values()]]
+
+
+@cache
+def drawn(config: HardwareConfig, seed: int) -> tuple[Program, list[Any], Any]:
+    """Return a random program, its inputs, and its result by the interpreter."""
+    rng = np.random.default_rng([seed, 77])
+    program = random_program(config, rng)
+    arrays = random_inputs(program, rng)
+    return program, arrays, interpret(program, *arrays)
+
+
+def random_trial(opened: Opened, config: HardwareConfig, seed: int, jitter: bool) -> list[Any]:
+    program, arrays, expected = drawn(config, seed)
+    with opened(latency=2 + 13 * (seed % 4), jitter_seed=seed if jitter else None) as device:
+        result = program.run(device, *arrays)
+        return [digest(result), bool(np.array_equal(result, expected)), *seen(device)]
+
+
+@cache
+def stream(kind: type[RandomProgram], config: HardwareConfig, seed: int) -> RandomProgram:
+    program = kind(config, seed)
+    if kind is not HazardousProgram:
+        program.random_instructions(60)
+    return program
+
+
+@cache
+def instructions(kind: type[RandomProgram], config: HardwareConfig, seed: int) -> list[Instruction]:
+    program = stream(kind, config, seed)
+    return (
+        program.concurrent_stream() if isinstance(program, ConcurrentProgram) else program.stream()
+    )
+
+
+def stream_trial(
+    opened: Opened, kind: type[RandomProgram], config: HardwareConfig, seed: int, jitter: bool
+) -> list[Any]:
+    program = stream(kind, config, seed)
+    with opened(latency=2 + 17 * (seed % 3), jitter_seed=seed if jitter else None) as device:
+        region = place(device, program.image)
+        launch(device, instructions(kind, config, seed))
+        image = device.read(region, region.nbytes)
+        # With POST the interpreter leaves what a LOAD brings out of the output scratchpad.
+        same = config == EXTENDED or np.array_equal(image, program.expected_image())
+        return [digest(image), bool(same), *seen(device)]
+
+
+# ----------------------------------------------------------------------- directed programs
+
+
+def held_load(opened: Opened, config: HardwareConfig) -> list[Any]:
+    """Micro-ops in more words than the load buffer has, which a GEMM holds back for long."""
+    with opened() as device:
+        count = config.uop.depth
+        per_word = device.parameters.port_bytes // 4
+        burst = device.parameters.burst_beats * per_word
+        source = place(device, np.zeros(count + burst, np.uint32))
+        target = device.alloc(64 * config.out.element_bytes)
+        first = source.address // 4 + burst - 2 * per_word  # the first burst is two words
+        launch(
+            device,
+            serialise(
+                [
+                    Gemm(reset=1, uop_end=1, iter_out=1, iter_in=3000),
+                    Load(memory=Memory.UOP, dram_base=first, x_size=count, y_size=1),
+                    Alu(alu_op=AluOp.ADD, use_imm=1, imm=5, uop_begin=count - 1, uop_end=count,
+                        iter_out=1, iter_in=64, dst_factor_in=1),
+                    Store(memory=Memory.OUT,
+                          dram_base=target.address // config.out.element_bytes,
+                          x_size=64, y_size=1),
+                ]
+            ),
+        )  # fmt: skip
+        return [digest(device.read(target, target.nbytes)), *seen(device)]
+
+
+def micro_op_in_use(opened: Opened, config: HardwareConfig) -> list[Any]:
+    """Words of micro-ops around those of the running instruction, of every alignment."""
+    found: list[Any] = []
+    with opened(latency=2) as device:
+        table = np.array([[0, 0, 0]] * 64 + [[1, 0, 0]] * 64)
+        old, new = Encoding.of(config).encode_micro_ops(table).reshape(2, 64)
+        before, after = place(device, old), place(device, new)
+        target = device.alloc(2 * config.out.element_bytes)
+        store = Store(
+            memory=Memory.OUT, dram_base=target.address // config.out.element_bytes, x_size=2,
+            y_size=1,
+        )  # fmt: skip
+        for first in (1, 2, 17, 31):
+            load = Load(memory=Memory.UOP, x_size=40, y_size=1)
+            launch(
+                device,
+                serialise(
+                    [
+                        replace(load, dram_base=before.address // 4),
+                        Gemm(reset=1, uop_end=1, iter_out=1, iter_in=2, dst_factor_in=1),
+                        Alu(alu_op=AluOp.ADD, use_imm=1, imm=1, uop_begin=first, uop_end=first + 1,
+                            iter_out=1, iter_in=300),
+                        replace(load, dram_base=after.address // 4),
+                        store,
+                    ]
+                ),
+            )  # fmt: skip
+            found += [digest(device.read(target, target.nbytes)), seen(device)]
+    return found
+
+
+def waiting_accumulators(opened: Opened, config: HardwareConfig) -> list[Any]:
+    """A LOAD ACC whose data lie ready when the pipeline still has to write what it replaces."""
+    found: list[Any] = []
+    for latency in (2, 10, 30):
+        with opened(latency=latency) as device:
+            unit = config.out.element_bytes
+            source = place(device, np.arange(64 * config.acc.lanes, dtype=np.int32))
+            uop = place(device, np.zeros(1, np.uint32))
+            target = device.alloc(64 * unit)
+            loops = {"uop_end": 1, "iter_out": 1, "dst_factor_in": 1}
+            stream = [
+                Load(memory=Memory.UOP, dram_base=uop.address // 4, x_size=1, y_size=1),
+                Gemm(reset=1, iter_in=64, **loops),
+                Alu(alu_op=AluOp.ADD, use_imm=1, imm=77, iter_in=60, **loops),
+                Load(memory=Memory.ACC, dram_base=source.address // config.acc.element_bytes,
+                     sram_base=60, x_size=4, y_size=1),
+                Store(memory=Memory.OUT, dram_base=target.address // unit, x_size=64, y_size=1),
+            ]  # fmt: skip
+            launch(device, serialise(stream))
+            found += [digest(device.read(target, target.nbytes)), seen(device)]
+    return found
+
+
+# ------------------------------------------------------------------------- what is refused
+
+
+def refused(opened: Opened, config: HardwareConfig) -> list[Any]:
+    """Programs that fault or stand still: the message, and that the next one runs."""
+    finish = Finish()
+    streams: list[list[Instruction]] = [
+        [Load(memory=Memory.INP, pop_next=1), finish],
+        [Load(memory=Memory.UOP, pop_prev=1), finish],
+        [Load(memory=Memory.UOP, pop_next=1), finish],
+        [finish, Store(memory=Memory.OUT, pop_prev=1)],
+        [Store(memory=Memory.OUT, pop_prev=1), finish],
+        [Load(memory=Memory.INP)],
+        [Finish(push_next=1)],
+        [Finish(push_prev=1)],
+        [Load(memory=Memory.INP, push_next=1), finish],
+        [Load(memory=Memory.WGT, y_size=1, x_size=1, dram_base=1), finish],
+        [Load(memory=Memory.UOP, y_size=1, x_size=1, dram_base=2**32 - 1), finish],
+        [Store(memory=Memory.OUT, y_size=1, x_size=1), finish],
+        [finish, finish],
+        [finish, Load(memory=Memory.INP, x_size=9, y_pad_top=9)],
+        [finish, Gemm(reset=1, uop_end=1, iter_out=2, iter_in=9)],
+        *(
+            [Load(memory=memory, x_size=2, y_pad_top=1, sram_base=depth - extra), finish]
+            for memory in (Memory.INP, Memory.WGT, Memory.UOP, Memory.ACC, Memory.ACC_8BIT)
+            for depth in [config.scratchpad(memory).depth]
+            for extra in (1, 2)
+        ),
+    ]
+    found: list[Any] = []
+    with opened() as device:
+        target = place(device, np.zeros(4096, np.uint8))
+        base = target.address // config.out.element_bytes
+        for extra in (1, 2):
+            store = Store(
+                memory=Memory.OUT, y_size=1, x_size=2, dram_base=base, push_prev=1,
+                sram_base=config.out.depth - extra,
+            )  # fmt: skip
+            streams.append([store, Finish(pop_next=1)])
+        for stream in streams:
+            found.append(outcome(device, lambda stream=stream: launch(device, stream)))
+        for word in (5, 7, 6 << 7, 7 << 7, 4 << 7, 1, 1 | 5 << 7, 4 | 5 << 108, 6, 0x7F << 8 | 3):
+            words = [word, Encoding.of(config).encode(finish)]
+            found.append(outcome(device, lambda words=words: launch_words(device, words)))
+        launch(device, [finish])
+        found.append(seen(device))
+        found.append([device.read_register(4 * i) for i in range(14)])
+    return found
+
+
+def outcome(device: Tsim, run: Callable[[], None]) -> str:
+    try:
+        run()
+    except VTAError as error:
+        return f"{type(error).__name__}: {error} {device.read_register(RtlRegisters.FAULTS)}"
+    return "ran"
+
+
+def overflow(opened: Opened, config: HardwareConfig) -> list[Any]:
+    """One token fewer than a queue holds, as many, and one more, in each of the four queues."""
+    found: list[Any] = []
+    with opened() as device:
+        capacity = device.parameters.token_capacity
+        for count in (capacity - 1, capacity, capacity + 1):
+            for one, flag in (
+                (Load(memory=Memory.INP), "push_next"),
+                (Load(memory=Memory.UOP), "push_prev"),
+                (Load(memory=Memory.UOP), "push_next"),
+                (Store(memory=Memory.OUT), "push_prev"),
+            ):
+                stream = [replace(one, **{flag: 1})] * count + [Finish()]
+                found.append(outcome(device, lambda stream=stream: launch(device, stream)))
+    return found
+
+
+def odd_addresses(opened: Opened, config: HardwareConfig) -> list[Any]:
+    """Instructions that begin anywhere in a port word, and few of them."""
+    found: list[Any] = []
+    with opened() as device:
+        encoding = Encoding.of(config)
+        for count in (1, 2, 5):
+            nop = encoding.encode(Load(memory=Memory.UOP))
+            words = words_to_array([*[nop] * (count - 1), encoding.encode(Finish())])
+            for offset in range(5):
+                image = np.zeros((offset + count, *words.shape[1:]), words.dtype)
+                image[offset:] = words
+                buffer = place(device, image)
+                device.launch(buffer.address + 16 * offset, count, 1.0)
+                found.append(seen(device))
+                device.free(buffer)
+    return found
+
+
+# ------------------------------------------------------------------------------ AXI shell
+
+
+def stops(opened: Opened, config: HardwareConfig) -> list[Any]:
+    """A program stopped by its register at many times, and then run to its end."""
+    program, arrays, _ = drawn(config, 3)
+    found: list[Any] = []
+    for seed in (None, 1, 2):
+        with opened(jitter_seed=seed) as device:
+            result = program.run(device, *arrays)
+
+            class Page:
+                read, write = device.read_register, device.write_register
+
+            control = RtlRegisters(lambda base, length: Page, TARGETS["pynq"].register_base)
+            encoding = Encoding.of(config)
+            load = Load(
+                memory=Memory.WGT, dram_base=64, y_size=40, x_size=1, x_stride=3, push_next=1
+            )
+            store = Store(
+                memory=Memory.OUT, dram_base=64, y_size=40, x_size=1, x_stride=3, push_prev=1
+            )
+            area = place(device, np.zeros(1 << 14, np.uint8))
+            words = [load, store, Finish(pop_prev=1, pop_next=1)]
+            code = place(device, words_to_array([encoding.encode(i) for i in words]))
+            for cycles in range(20, 320, 25):
+                control.start(code.address, len(words))
+                device.advance(cycles)
+                control.stop()
+                found.append(
+                    [device._model.outstanding]
+                    + [device.read_register(4 * i) for i in (0, 1, 10, 11)]
+                )
+            found.append([area.nbytes, digest(result), bool(np.array_equal(
+                program.run(device, *arrays), result)), *seen(device)])  # fmt: skip
+    return found
+
+
+def error_responses(opened: Opened, config: HardwareConfig) -> list[Any]:
+    """An access to nothing: a fault, after which no burst begins and a run from new is right."""
+    found: list[Any] = []
+    for seed in (None, 1, 2):
+        for insn in (
+            Load(memory=Memory.WGT, dram_base=1 << 16, y_size=40, x_size=1, x_stride=9),
+            Load(memory=Memory.UOP, dram_base=1 << 20, y_size=9, x_size=9, x_stride=99),
+            Store(memory=Memory.OUT, dram_base=1 << 16, y_size=40, x_size=1, x_stride=9),
+        ):
+            with opened(jitter_seed=seed) as device:
+                found.append(outcome(device, lambda i=insn, d=device: launch(d, [i, Finish()])))
+                for _ in range(400):
+                    device.advance(1)
+                found.append([device._model.outstanding, *(
+                    device.read_register(4 * i) for i in (0, 10, 11))])  # fmt: skip
+                launch(device, [Finish()])
+                found.append(seen(device))
+    return found
+
+
+def pages(opened: Opened, config: HardwareConfig) -> list[Any]:
+    """All registers after a program, and those that can be written."""
+    program, arrays, _ = drawn(config, 1)
+    with opened(latency=9) as device:
+        program.run(device, *arrays)
+        page = [device.read_register(4 * i) for i in range(0x400)]
+        for i in range(2, 10):
+            device.write_register(4 * i, 0xFFFFFFFF - i)
+        return [*page, *(device.read_register(4 * i) for i in range(16))]
+
+
+def trials(config: HardwareConfig, axi: bool, count: int = 6) -> dict[str, Callable[[Opened], Any]]:
+    """Return the trials of a model by name, those that see most first."""
+    found: dict[str, Callable[[Opened], Any]] = {}
+    for seed in range(count):
+        for jitter in (False, True):
+            found[f"random {seed}{' jitter' * jitter}"] = lambda opened, s=seed, j=jitter: (
+                random_trial(opened, config, s, j)
+            )
+        kind = (RandomProgram, ConcurrentProgram, HazardousProgram)[seed % 3]
+        found[f"{kind.__name__} {seed}"] = lambda opened, s=seed, k=kind: stream_trial(
+            opened, k, config, s, s % 2 == 1
+        )
+    directed = [held_load, micro_op_in_use, waiting_accumulators, refused, overflow, odd_addresses]
+    if axi:
+        directed += [stops, error_responses]
+    for trial in (*directed, pages):
+        found[trial.__name__] = lambda opened, t=trial: t(opened, config)
+    return found

@@ -1,0 +1,44 @@
+"""The sources are plain enough for other tools: Yosys' own front end, slang, memory compilers."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import pytest
+from helpers.tsim_support import needs_yosys
+
+from vtaops import HardwareConfig
+from vtaops.runtime.tsim import RtlParameters, systemverilog_package
+from vtaops.runtime.tsim.rtl import axi_sources, sources
+from vtaops.runtime.tsim.synthesis import execute_yosys
+
+CONFIGS = ("tiny", "pynq", "pynq_ext")
+
+
+@needs_yosys
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_package_parses_in_the_front_end_of_yosys(name, tmp_path):
+    package = systemverilog_package(HardwareConfig.load(name), RtlParameters())
+    (tmp_path / "vta_pkg.sv").write_text(package)
+    execute_yosys("read_verilog -sv vta_pkg.sv", tmp_path)
+
+
+@pytest.mark.skipif(find_spec("pyslang") is None, reason="pyslang is not installed (extra: slang)")
+@pytest.mark.parametrize("name", CONFIGS)
+def test_slang_has_nothing_to_complain_about(name):
+    from pyslang import ast, syntax
+
+    compilation = ast.Compilation()
+    parameters = RtlParameters(address_bits=32)  # the default of vta_axi.v
+    text = systemverilog_package(HardwareConfig.load(name), parameters)
+    compilation.addSyntaxTree(syntax.SyntaxTree.fromText(text))
+    for path in [*sources(), *axi_sources()]:
+        compilation.addSyntaxTree(syntax.SyntaxTree.fromFile(str(path)))
+    found = [d for d in compilation.getAllDiagnostics() if d.isError()]
+    assert [str(d.code) for d in found] == []
+
+
+def test_memories_stand_in_two_modules():
+    """What becomes block RAM is written nowhere else: a memory compiler's macros go there."""
+    found = {path.name for path in [*sources(), *axi_sources()] if "ram_style" in path.read_text()}
+    assert found == {"sram.sv", "fifo.sv"}
