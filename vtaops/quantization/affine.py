@@ -36,6 +36,8 @@ def fold_affine(model: ModelProto) -> int:
             if node.input[2] not in constants:
                 continue
             bias = constants[node.input[2]].astype(np.float64)
+        if bias.shape != (weight.shape[axis],):
+            continue  # no convolution; ONNX Runtime refuses it when it runs
         chain: list[NodeProto] = []
         name = node.output[0]
         while len(readers.get(name, ())) == 1 and name not in outputs:
