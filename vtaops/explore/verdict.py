@@ -120,8 +120,8 @@ def _smallest(op: Operator, tiling: Tiling, config: HardwareConfig) -> HardwareC
     used = blocked_shape(op, config).footprint(tiling, config)
     least = {}
     for memory in ("inp", "wgt", "acc"):
-        size = used[memory] * getattr(config, memory).element_bytes
-        least[f"log_{memory}_buff_size"] = max(1, (size - 1).bit_length())
+        size = max(2, used[memory]) * getattr(config, memory).element_bytes  # none has fewer
+        least[f"log_{memory}_buff_size"] = (size - 1).bit_length()
     for more in sorted(product(range(6), repeat=len(least)), key=sum):
         sizes = {name: log + m for (name, log), m in zip(least.items(), more, strict=True)}
         try:

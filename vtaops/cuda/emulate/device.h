@@ -65,6 +65,12 @@ enum Kind { Dp4a, Mma, Shuffle, FragmentLoad, FragmentStore };
 extern "C" void emulator_count(int kind);
 
 static inline half __float2half_rn(float f) { return half(f); }
+static inline uint __pack_half2(half x, half y) {
+  uint16_t low, high;
+  std::memcpy(&low, &x, 2);
+  std::memcpy(&high, &y, 2);
+  return uint(high) << 16 | low;
+}
 static inline int __dp4a(int a, int b, int c) {
   emulator_count(Dp4a);
   for (int i = 0; i < 32; i += 8) c += int8_t(a >> i) * int8_t(b >> i);

@@ -219,7 +219,12 @@ def _bytes(product: Product) -> int:
 
 
 def _vector(product: Product, tile: TensorTile, operand: int) -> int:
-    """Return how many elements one load fetches: 16 bytes where rows are whole vectors."""
+    """Return how many elements one load fetches: 16 bytes where rows are whole vectors.
+
+    Of int8 4, where zeros may take their place: TVM writes no longer vector of zeros of that type.
+    """
     vector, elements = 16 // _bytes(product), tile.step * tile.block[operand]
+    if _bytes(product) == 1 and not product.whole(tile.block, tile.step):
+        vector = 4
     together = product.together[operand] >= vector
     return vector if together and elements % (tile.threads * vector) == 0 else 1
