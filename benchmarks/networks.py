@@ -1,10 +1,11 @@
 """Whole networks: cycles, frames, memory, time to compile and to simulate.
 
-    python benchmarks/networks.py [--config pynq] [--scales pow2] [--only resnet18] [--json FILE]
+    python benchmarks/networks.py [--config pynq] [--scales pow2] [--only resnet18] [--rtl]
 
 Networks of usual shapes with seeded random weights, symmetric; scales are powers of two, or free
 (a multiplier and a shift for each channel, as ONNX Runtime's quantisers write). Every result is
-compared with the integer executor. Times are CPU time of this process; read them as ratios.
+compared with the integer executor; with ``--rtl`` (needs Verilator) each network also runs on the
+simulated hardware. Times are CPU time of this process; read them as ratios.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from vtaops import Session
 from vtaops.graph import (
     AveragePool,
     Convolution,
@@ -29,6 +31,7 @@ from vtaops.graph import (
     Tensor,
 )
 from vtaops.network import compile_model
+from vtaops.runtime.tsim import Tsim
 
 RELU = (0, 127)
 LINEAR = (-128, 127)
@@ -163,7 +166,7 @@ def mobilenet_v2(free: bool = False) -> Graph:
     return net.finish(1000)
 
 
-def measure(name: str, graph: Graph, config: str) -> dict[str, Any]:
+def measure(name: str, graph: Graph, config: str, rtl: bool) -> dict[str, Any]:
     """Compile, verify, run and compare one network."""
     begin = time.process_time()
     model = compile_model(graph, config, verify=False)
@@ -185,7 +188,11 @@ def measure(name: str, graph: Graph, config: str) -> dict[str, Any]:
         model.run(*arrays)
         times.append(time.process_time() - start)
     expected = model.reference(*arrays)
-    pairs = [(found, expected)] if not isinstance(found, tuple) else zip(found, expected)  # noqa: B905
+    equal, rtl_cycles = _equal(found, expected), None
+    if rtl:
+        with Tsim(config) as device, Session(device, timeout=3600) as session:
+            equal = equal and _equal(model.run(*arrays, session=session), expected)
+            rtl_cycles = device.performance().cycles
     on_vta = [row for row in model.plan if row.where == "vta"]
     return {
         "network": name,
@@ -195,6 +202,7 @@ def measure(name: str, graph: Graph, config: str) -> dict[str, Any]:
         "launches": report.launches,
         "macs": report.macs,
         "cycles": report.cycles,
+        "rtl_cycles": rtl_cycles,
         "milliseconds": report.milliseconds,
         "frames_per_second": report.frames_per_second,
         "dram_nbytes": report.counters.dram_nbytes,
@@ -203,9 +211,14 @@ def measure(name: str, graph: Graph, config: str) -> dict[str, Any]:
         "compile_cpu_s": compiled - begin,
         "verify_cpu_s": verified - compiled,
         "fsim_cpu_ms": 1e3 * sorted(times)[len(times) // 2],
-        "equal": all(np.array_equal(a, b) for a, b in pairs),
+        "equal": equal,
         "published": PUBLISHED.get(name, ""),
     }
+
+
+def _equal(found: Any, expected: Any) -> bool:
+    pairs = zip(found, expected, strict=True) if isinstance(found, tuple) else [(found, expected)]
+    return all(np.array_equal(a, b) for a, b in pairs)
 
 
 def main() -> None:
@@ -214,6 +227,7 @@ def main() -> None:
     parser.add_argument("--config", default="pynq")
     parser.add_argument("--scales", choices=("pow2", "free"), default="pow2")
     parser.add_argument("--only", action="append", help="names of networks")
+    parser.add_argument("--rtl", action="store_true", help="run on tsim, too")
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args()
     networks: list[tuple[str, Any]] = [
@@ -226,7 +240,7 @@ def main() -> None:
     for name, build in networks:
         if options.only and name not in options.only:
             continue
-        row = measure(name, build(options.scales == "free"), options.config)
+        row = measure(name, build(options.scales == "free"), options.config, options.rtl)
         rows.append(row)
         print(
             f"| {name} | {row['on_vta']}/{row['operators']} | {row['launches']} "
@@ -236,6 +250,8 @@ def main() -> None:
             f"| {row['fsim_cpu_ms']:.0f} | {row['equal']} | {row['published']} |",
             flush=True,
         )
+        if options.rtl:
+            print(f"  on the RTL {row['rtl_cycles']:,} cycles", flush=True)
     if options.json:
         options.json.write_text(json.dumps(rows, indent=2))
 
