@@ -8,13 +8,11 @@ fails on two boards is given up, so that no program can take a whole farm down.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from statistics import median
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,9 +23,10 @@ from vtaops.errors import DeviceError, UnsupportedError, VTAError
 from vtaops.program import Program
 from vtaops.rpc import RpcSession
 from vtaops.runtime import LoadedProgram
+from vtaops.runtime.device import performance_of
 from vtaops.runtime.executor import run
 from vtaops.runtime.fsim import Fsim
-from vtaops.runtime.performance import TsimPerformance
+from vtaops.runtime.performance import TsimPerformance, launch_seconds
 from vtaops.runtime.remote import RemoteDevice
 
 MOST_ATTEMPTS = 2
@@ -105,8 +104,8 @@ class PynqBoard:
         with LoadedProgram(program, self._device) as loaded:
             self._device.reset_stats()
             outputs = _tuple(loaded.run(*arrays, timeout=timeout))
-            performance = _performance(self._device)
-            seconds = _timed(lambda: loaded.launch(timeout=timeout), repeats)
+            performance = performance_of(self._device)
+            seconds = launch_seconds(lambda: loaded.launch(timeout=timeout), repeats)
         return Measurement(outputs, seconds, performance)
 
     def close(self) -> None:
@@ -128,7 +127,7 @@ class RpcBoard:
         self._session.reset_stats()
         outputs = _tuple(runs(*arrays, timeout=timeout))
         performance = _performance(self._session)
-        seconds = _timed(lambda: runs(*arrays, timeout=timeout), repeats)
+        seconds = launch_seconds(lambda: runs(*arrays, timeout=timeout), repeats)
         return Measurement(outputs, seconds, performance)
 
     def close(self) -> None:
@@ -383,18 +382,8 @@ def _tuple(outputs: Any) -> tuple[npt.NDArray[np.generic], ...]:
     return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
-def _performance(device: RemoteDevice | RpcSession) -> TsimPerformance | None:
+def _performance(session: RpcSession) -> TsimPerformance | None:
     try:
-        return device.performance()
+        return session.performance()
     except UnsupportedError:
         return None
-
-
-def _timed(launch: Callable[[], object], repeats: int) -> float:
-    """Return the median of the seconds of launches."""
-    seconds = []
-    for _ in range(max(1, repeats)):
-        start = time.perf_counter()
-        launch()
-        seconds.append(time.perf_counter() - start)
-    return median(seconds)

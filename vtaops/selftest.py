@@ -5,7 +5,6 @@ Works on any `Device`; meant for a board that has just been set up.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +23,7 @@ from vtaops.program.random_programs import random_inputs, random_program
 from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime import Device, LoadedProgram
 from vtaops.runtime.device import capabilities_of, performance_of
+from vtaops.runtime.performance import launch_seconds
 from vtaops.runtime.registers import DESIGNS, RegisterMap
 from vtaops.runtime.remote import RemoteDevice
 from vtaops.session import Session
@@ -176,7 +176,7 @@ def measure(device: Device, *, repeats: int = 5, seed: int = 0) -> Iterator[Thro
             device.reset_stats()
             loaded.launch()
             counted = performance_of(device)
-            seconds = float(np.median([_timed(loaded.launch) for _ in range(repeats)]))
+            seconds = launch_seconds(loaded.launch, repeats)
         operations = 2 * op.macs
         yield Throughput(
             name,
@@ -190,12 +190,6 @@ def measure(device: Device, *, repeats: int = 5, seed: int = 0) -> Iterator[Thro
 
 
 # ------------------------------------------------------------------------------ details
-
-
-def _timed(call: Callable[[], None]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
 
 
 def _fits(name: str) -> bool:

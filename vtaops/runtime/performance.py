@@ -1,8 +1,14 @@
-"""TsimPerformance: the performance counters of the RTL; their order is that of its registers."""
+"""TsimPerformance: the performance counters of the RTL; their order is that of its registers.
+
+And the time of a launch as the host sees it, which needs no counters.
+"""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
+from statistics import median
 
 
 @dataclass(frozen=True)
@@ -106,3 +112,13 @@ class TsimPerformance:
 
 COUNTERS = tuple(f.name for f in fields(TsimPerformance) if f.name != "cycles")
 """Names of the counters, in the order of their registers."""
+
+
+def launch_seconds(launch: Callable[[], object], repeats: int) -> float:
+    """Return the median of the seconds that calls of `launch` take."""
+    seconds = []
+    for _ in range(max(1, repeats)):
+        start = time.perf_counter()
+        launch()
+        seconds.append(time.perf_counter() - start)
+    return median(seconds)
