@@ -350,16 +350,30 @@ def test_old_gpus_get_no_instructions_that_they_lack():
 NEEDS_NVCC = pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc of the CUDA toolkit")
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(
+    "size",
+    [(20, 18, 24), (37, 40, 48), (128, 80, 64), (16, 48, 40), (65, 64, 16)],
+    ids=lambda size: "x".join(map(str, size)),
+)
+def test_products_around_the_edges_of_tiles(size, transposed, dtype):
+    """Zeros take the place of elements beyond the edges, in vectors where rows lie in vectors."""
+    check(MatmulOp(*size, dtype, dtype, transposed), orders=(IN_ORDER,))
+
+
 @NEEDS_NVCC
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize(
     "op",
     [
+        MatmulOp(20, 18, 24, "float16", "float16"),
+        MatmulOp(37, 40, 48, "int8", "int8", True),
         MatmulOp(1024, 1024, 1024),
         MatmulOp(1024, 1024, 1024, "float16", "float16"),
         MatmulOp(1024, 1024, 1024, "int8", "int8", True),
     ],
-    ids=["float32", "float16", "int8"],
+    ids=["padded float16", "padded int8", "float32", "float16", "int8"],
 )
 def test_pipelines_are_assembled_for_old_and_new(op, arch):
     used = cuda.resources(cuda.CudaKernel(op, CudaTarget(arch)).source(), arch)
