@@ -47,6 +47,7 @@ EXTENSIONS = {
     "overwrite": "a GEMM may overwrite its accumulators, so that no pass resets them",
     "depthwise": "a product of windows of three tiles, for convolutions of few channels a group",
     "pool": "the greatest of up to three neighbouring input tiles in a step, for maximum pools",
+    "forward": "a LOAD may take input tiles from the output memory instead of from DRAM",
 }
 """What our hardware can have beyond upstream's instruction set, by the names that the key
 EXTENSIONS lists: docs/isa.md describes each."""

@@ -140,6 +140,13 @@ class Load(_MemoryInstruction):
 
     opcode: ClassVar[Opcode] = Opcode.LOAD
 
+    forward: int = bits(
+        1,
+        "INP: the source is the output memory; dram_base and x_stride count its elements",
+        extension="forward",
+        at=63,
+    )
+
     @property
     def unit(self) -> Unit:
         on_load_unit = (Memory.INP, Memory.WGT, Memory.POST)
@@ -644,8 +651,9 @@ def _disassemble_memory(instruction: _MemoryInstruction) -> str:
     head = f"{instruction.opcode.name + ' ' + memory + ' ':<10}"
     if instruction.is_nop:
         return f"{head}nop"
+    source = "out" if isinstance(instruction, Load) and instruction.forward else "dram"
     text = (
-        f"{head}sram {instruction.sram_base} dram {instruction.dram_base} "
+        f"{head}sram {instruction.sram_base} {source} {instruction.dram_base} "
         f"{instruction.y_size}x{instruction.x_size} stride {instruction.x_stride}"
     )
     pads = [

@@ -28,6 +28,7 @@ const std::map<std::string, int64_t Instruction::*> kMembers = {
     {"y_pad_bottom", &Instruction::y_pad_bottom},
     {"x_pad_left", &Instruction::x_pad_left},
     {"x_pad_right", &Instruction::x_pad_right},
+    {"forward", &Instruction::forward},
     {"reset", &Instruction::reset},
     {"uop_begin", &Instruction::uop_begin},
     {"uop_end", &Instruction::uop_end},

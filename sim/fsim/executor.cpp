@@ -168,14 +168,29 @@ void Executor::load_block(const Instruction& in, const char* memory, std::size_t
   zero(to, in.y_pad_top * row);
   to += in.y_pad_top * row;
   for (int64_t y = 0; y < rows; ++y) {
-    const uint64_t address = (in.dram_base + y * in.x_stride) * element_bytes;
-    const uint8_t* const from = dram_.at(address, x_size * element_bytes, hint);
+    const uint64_t first = in.dram_base + y * in.x_stride;
+    const uint8_t* const from =
+        in.forward ? output(first, x_size)
+                   : dram_.at(first * element_bytes, x_size * element_bytes, hint);
     if (in.x_pad_left) zero(to, in.x_pad_left);
     copy(to + in.x_pad_left, from, x_size);
     if (in.x_pad_right) zero(to + in.x_pad_left + x_size, in.x_pad_right);
     to += in.x_pad_left + x_size + in.x_pad_right;
   }
   zero(to, in.y_pad_bottom * row);
+}
+
+// The output memory from an element on.
+const uint8_t* Executor::output(std::size_t first, std::size_t count) {
+  if (first + count > geometry_.acc_depth) {
+    throw Fault("{0}: reads " + elements("OUT", first, count) + "; OUT has " +
+                std::to_string(geometry_.acc_depth));
+  }
+  const std::size_t lanes = geometry_.lanes();
+  if (!out_.empty()) return reinterpret_cast<const uint8_t*>(&out_[first * lanes]);
+  forwarded_.resize(count * lanes);
+  kernels_.narrow(forwarded_.data(), &sram_.acc[first * lanes], count * lanes);
+  return reinterpret_cast<const uint8_t*>(forwarded_.data());
 }
 
 // Copies elements (without a source: zeros) to the plain lanes, if the device keeps them.
@@ -192,7 +207,11 @@ static void keep(std::vector<int8_t>& plain, std::size_t to, const uint8_t* from
 
 void Executor::load(const Instruction& in) {
   if (in.x_size == 0) return;
-  const uint64_t moved = in.x_size * in.y_size;
+  if (in.forward && in.memory != static_cast<int64_t>(Memory::Inp)) {
+    throw Fault("{0}: takes the output memory to memory " + std::to_string(in.memory) +
+                "; only to INP (2)");
+  }
+  const uint64_t moved = in.forward ? 0 : in.x_size * in.y_size;  // over the port
   const std::size_t lanes = geometry_.lanes(), weight_lanes = geometry_.weight_lanes();
   const auto zero_acc = [&](std::size_t to, std::size_t count) {
     std::memset(sram_.acc.get() + to * lanes, 0, count * lanes * sizeof(int32_t));

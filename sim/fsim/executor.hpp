@@ -62,6 +62,7 @@ class Executor {
   int64_t micro_op_depth() const;  // of the configuration, or less by the limits
   void check_rows(const Instruction& in) const;
   void post_process(std::size_t element, std::size_t row);
+  const uint8_t* output(std::size_t first, std::size_t count);
   const MicroOp* micro_ops(const Instruction& in) const;
   void require_in_bounds(const Instruction& in, const MicroOp* uops, const Index& index) const;
   bool repeats_accumulators(const Instruction& in, const MicroOp* uops);
@@ -82,6 +83,7 @@ class Executor {
   Instruction post_;               // what POST has set last
   std::vector<int32_t> parameters_;  // of POST: rows of biases, then rows of scales
   std::vector<uint32_t> written_;  // reused by write_output
+  std::vector<int8_t> forwarded_;  // reused by output
   std::vector<MicroOp> grouped_;   // reused by group_by_weight
   std::vector<Run> runs_;
   std::vector<uint32_t> positions_;

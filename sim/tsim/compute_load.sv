@@ -43,6 +43,7 @@ module compute_load
     logic allowed, done, unused_waiting;
     logic [2:0] memory;
     logic [SRAM_BITS-1:0] first;
+    logic [SRAM_BITS-1:0] unused_out_index;
     logic [EVENT_BITS-1:0] loaded;
     load_t unused_done_insn;
     wire is_uop = memory == MEM_UOP;
@@ -51,7 +52,8 @@ module compute_load
         .clk, .rst, .start_valid, .start_ready, .start_insn,
         .start_dram_origin(start_insn.memory == MEM_UOP ? origins.uop : origins.acc),
         .req_valid, .req_ready, .req, .data_valid, .data,
-        .allow(allowed), .write, .word, .memory, .first, .done, .done_insn(unused_done_insn),
+        .allow(allowed), .write, .word, .memory, .first,
+        .out_index(unused_out_index), .done, .done_insn(unused_done_insn),
         .loaded, .requesting, .writing, .waiting_dram(unused_waiting), .fault);
 
     // A word of micro-ops that begins at `first` may reach into those of the current instruction.

@@ -41,7 +41,7 @@ module compute_operands
 
     scratchpad #(.MEMORY(MEM_UOP), .WIDTH(UOP_BITS), .DEPTH(UOP_DEPTH), .PARTS(UOP_PARTS),
                  .SLOTS(UOP_SLOTS)) uop_mem (
-        .clk, .write, .word, .rd_en(enters && slot.data), .rd_index(uop_index), .rd_data(uop));
+        .clk, .write, .word, .element('0), .rd_en(enters && slot.data), .rd_index(uop_index), .rd_data(uop));
 
     wire [ACC_INDEX_BITS-1:0] dst = uop.dst + offsets1.dst;
     wire [SRC_BITS-1:0]       src = uop.src + offsets1.src;

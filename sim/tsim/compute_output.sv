@@ -1,11 +1,12 @@
 // Compute unit, output: the output scratchpad. It mirrors the low bits of the accumulators, so that the
-// store unit has a read port of its own. With the extension POST what is written, and the tokens
+// store unit has a read port of its own; with the extension FORWARD the load unit has another one. With the extension POST what is written, and the tokens
 // that tell of it, pass through post_process.
 //
 // Ports:   write, elements: what is written to the accumulators. tile_valid, tile: the tile of a slot
 //          among them, and set: how it is post-processed. par_write, par_word: LOAD POST.
-//          store_token_*: the token of a slot to the store unit, here and behind what it tells of.
-//          out_*: read port. storing: a token is under way.
+//          store_token_*: the token of a slot to the store unit, here and behind what it tells of;
+//          load_token_*: to the load unit, which with FORWARD reads here too.
+//          out_*, forward_*: read ports. storing: a token is under way.
 // Timing:  a write per cycle, POST_STAGES cycles late with POST.
 module compute_output
     import vta_pkg::*, stream_pkg::*;
@@ -23,10 +24,15 @@ module compute_output
     input  logic [PORT_BITS-1:0]          par_word,
     input  logic                          store_token_in,
     output logic                          store_token_push,
+    input  logic                          load_token_in,
+    output logic                          load_token_push,
     output logic                          storing,
     input  logic                          out_en,
     input  logic [OUT_INDEX_BITS-1:0]     out_index,
-    output logic [OUT_SLOTS*OUT_BITS-1:0] out_data
+    output logic [OUT_SLOTS*OUT_BITS-1:0] out_data,
+    input  logic                          forward_en,
+    input  logic [OUT_INDEX_BITS-1:0]     forward_index,
+    output logic [OUT_BITS-1:0]           forward_data
 );
     logic [OUT_SLOTS*OUT_BITS-1:0] narrow, stored;
     acc_write_t late;
@@ -41,11 +47,21 @@ module compute_output
             .clk, .rst, .valid(tile_valid), .set, .tile, .write, .elements(narrow), .late,
             .late_elements(stored), .par_write, .par_word);
         assign store_token_push = tokens[POST_STAGES-1];
-        assign storing          = tokens != '0;
+        if (HAS_FORWARD != 0) begin : g_load_tokens
+            logic [POST_STAGES-1:0] load_tokens;
+            always_ff @(posedge clk)
+                load_tokens <= rst ? '0 : {load_tokens[POST_STAGES-2:0], load_token_in};
+            assign load_token_push = load_tokens[POST_STAGES-1];
+            assign storing         = tokens != '0 || load_tokens != '0;
+        end else begin : g_no_load_tokens
+            assign load_token_push = load_token_in;
+            assign storing         = tokens != '0;
+        end
     end else begin : g_no_post
         assign late             = write;
         assign stored           = narrow;
         assign store_token_push = store_token_in;
+        assign load_token_push  = load_token_in;
         assign storing          = 1'b0;
         wire unused_post = ^{tile_valid, tile, set, par_write, par_word};
     end
@@ -54,4 +70,15 @@ module compute_output
                   .READ_SLOTS(OUT_SLOTS)) out_mem (
         .clk, .wr_slots(rst ? '0 : late.slots), .wr_lanes(late.lanes), .wr_index(late.index),
         .wr_data(stored), .rd_en(out_en), .rd_index(out_index), .rd_data(out_data));
+
+    if (HAS_FORWARD != 0) begin : g_forward
+        banked_sram #(.WIDTH(OUT_BITS), .DEPTH(OUT_DEPTH), .LANES(ACC_LANES), .BANKS(OUT_SLOTS))
+        copy (
+            .clk, .wr_slots(rst ? '0 : late.slots), .wr_lanes(late.lanes), .wr_index(late.index),
+            .wr_data(stored), .rd_en(forward_en), .rd_index(forward_index),
+            .rd_data(forward_data));
+    end else begin : g_no_forward
+        assign forward_data = '0;
+        wire unused_forward = ^{forward_en, forward_index};
+    end
 endmodule

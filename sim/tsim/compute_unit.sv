@@ -16,7 +16,7 @@
 //
 // Ports:   insn_*: instructions; load_token_*, store_token_*: tokens from and to the two
 //          neighbours; inp_*, wgt_*: read ports of the load unit's scratchpads; par_*: LOAD POST,
-//          from the load unit; out_*: read port for the store unit; finished: FINISH executes;
+//          from the load unit; out_*: read port for the store unit; forward_*: for the load unit; finished: FINISH executes;
 //          followed: there are instructions behind the one that leaves the pipeline; acc_written:
 //          accumulators are written; events: what its counters advance by, exactly one of
 //          compute_gemm, _alu, _load, _stall_*, _drain, _idle.
@@ -52,6 +52,9 @@ module compute_unit
     input  logic                          out_en,
     input  logic [OUT_INDEX_BITS-1:0]     out_index,
     output logic [OUT_SLOTS*OUT_BITS-1:0] out_data,
+    input  logic                          forward_en,
+    input  logic [OUT_INDEX_BITS-1:0]     forward_index,
+    output logic [OUT_BITS-1:0]           forward_data,
     // events
     output logic                          finished,
     output logic                          followed,
@@ -129,11 +132,11 @@ module compute_unit
 
     compute_output outputs (
         .clk, .rst, .write, .elements, .tile_valid(writes), .tile, .set, .par_write, .par_word,
-        .store_token_in(leaving && last.last && last.push_next), .store_token_push, .storing,
-        .out_en, .out_index, .out_data);
+        .store_token_in(leaving && last.last && last.push_next), .store_token_push,
+        .load_token_in(leaving && last.last && last.push_prev), .load_token_push, .storing,
+        .out_en, .out_index, .out_data, .forward_en, .forward_index, .forward_data);
 
     // --------------------------------------------------------------------- completion, events
-    assign load_token_push = leaving && last.last && last.push_prev;
     assign finished        = leaving && last.last && last.finish;
     wire waiting           = waiting_load_token || waiting_store_token;
     assign followed        = queued || holding || occupied[COMPUTE_DEPTH-1:1] != '0;

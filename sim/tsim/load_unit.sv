@@ -3,7 +3,10 @@
 // Ports:   insn_*: instructions; token_available/token_pop: tokens from compute (g2l);
 //          token_push: token to compute (l2g); req*, data*: DRAM; write, word: what is written.
 //          events: what its counters advance by; exactly one of load_busy, load_stall_*, load_idle.
-// Timing:  an instruction starts when its token is there; up to six are in flight.
+//          out_*: with the extension FORWARD the output scratchpad, read for what is written as
+//          element.
+// Timing:  an instruction starts when its token is there; up to six are in flight. With FORWARD all
+//          writes and tokens are a cycle later, so that the output scratchpad can answer.
 module load_unit
     import vta_pkg::*, stream_pkg::*;
 #(
@@ -27,6 +30,8 @@ module load_unit
     input  logic [PORT_BITS-1:0]  data,
     output load_write_t           write,
     output logic [PORT_BITS-1:0]  word,
+    output logic                  out_en,
+    output logic [OUT_INDEX_BITS-1:0] out_index,
     output logic                  active,
     output logic                  waiting_token,
     output events_t               events,
@@ -47,18 +52,35 @@ module load_unit
         .out_valid(head_valid), .out_ready(start_ready && !token_missing), .out_insn(head));
 
     logic [2:0] memory;
-    logic [SRAM_BITS-1:0] unused_first;
+    logic [SRAM_BITS-1:0] unused_first, source;
     logic [EVENT_BITS-1:0] loaded;
-    tensor_load #(.SLOTS(SLOTS)) engine (
+    load_write_t written;
+    logic [PORT_BITS-1:0] written_word;
+    tensor_load #(.SLOTS(SLOTS), .FORWARD(HAS_FORWARD)) engine (
         .clk, .rst,
         .start_valid(start), .start_ready, .start_insn(head_load),
         .start_dram_origin(head_load.memory == MEM_INP ? origins.inp : origins.wgt),
         .req_valid, .req_ready, .req, .data_valid, .data,
-        .allow(1'b1), .write, .word, .memory, .first(unused_first),
-        .done, .done_insn(finished), .loaded, .requesting, .writing, .waiting_dram, .fault);
+        .allow(1'b1), .write(written), .word(written_word), .memory, .first(unused_first),
+        .out_index(source), .done, .done_insn(finished), .loaded, .requesting, .writing, .waiting_dram, .fault);
 
     assign token_pop  = start && start_ready && head_load.pop_next;
-    assign token_push = done && finished.push_next;
+    assign out_en     = written.valid && written.whole;
+    assign out_index  = OUT_INDEX_BITS'(source);
+    wire unused_source = ^source;
+
+    if (HAS_FORWARD != 0) begin : g_late
+        always_ff @(posedge clk) begin
+            write       <= written;
+            write.valid <= written.valid && !rst;
+            word        <= written_word;
+            token_push  <= done && finished.push_next && !rst;
+        end
+    end else begin : g_now
+        assign write      = written;
+        assign word       = written_word;
+        assign token_push = done && finished.push_next;
+    end
 
     // Instructions between the token and the completion.
     logic [3:0] in_flight;
@@ -69,9 +91,10 @@ module load_unit
     end
 
     assign waiting_token = head_valid && token_missing;
-    assign active        = in_flight != '0 || head_valid && !token_missing;
+    assign active        = in_flight != '0 || write.valid || token_push
+                           || head_valid && !token_missing;
 
-    wire busy        = write.valid;
+    wire busy        = written.valid;
     wire stall_dram  = !busy && (waiting_dram || requesting || writing || in_flight != '0);
     wire stall_token = !busy && !stall_dram && waiting_token;
     always_comb begin

@@ -51,6 +51,7 @@ package stream_pkg;
         logic                  valid;
         logic [2:0]            memory;
         logic                  zero;   // padding: the whole element `index`
+        logic                  whole;  // a whole element, from the output scratchpad
         logic [PART_BITS-1:0]  part;   // position of the word in an element that is wider
         logic [WORD_SLOTS-1:0] slots;  // slot j is element index + j
         logic [SRAM_BITS-1:0]  index;

@@ -3,11 +3,15 @@
 // next instructions), the writing half takes the data in order and inserts the padding. Request
 // latency is thereby hidden between rows and between instructions.
 //
+// With FORWARD a LOAD may have the output scratchpad as its source: an element per cycle, and nothing
+// is requested.
+//
 // Ports:   start_*: instructions in program order. A no-operation passes through in order too.
 //          req_*, data_*: DRAM. Requests are held back until the data buffer has space for them.
 //          write, word: what is written (of at most SLOTS elements a word), when allow is high.
 //          first: the first element written, and memory: its scratchpad, known also before a write
 //          is allowed.
+//          out_index: the element of the output scratchpad that `write` takes, if it is whole.
 //          done: the instruction has been written completely; done_insn is that instruction.
 //          loaded: elements of DRAM completed in this cycle, for the counters.
 // Timing:  one beat, or one element of padding, per cycle; no gap between instructions.
@@ -15,6 +19,7 @@ module tensor_load
     import vta_pkg::*, stream_pkg::*;
 #(
     parameter int SLOTS = 1,
+    parameter int FORWARD = 0,
     localparam int SLOT_BITS = SLOTS > 1 ? $clog2(SLOTS) : 1
 ) (
     input  logic                  clk,
@@ -33,6 +38,7 @@ module tensor_load
     output logic [PORT_BITS-1:0]  word,
     output logic [2:0]            memory,
     output logic [SRAM_BITS-1:0]  first,
+    output logic [SRAM_BITS-1:0]  out_index,
     output logic                  done,
     output load_t                 done_insn,
     output logic [EVENT_BITS-1:0] loaded,
@@ -49,7 +55,9 @@ module tensor_load
     logic [CREDIT_BITS-1:0] reserved;  // beats requested and not yet taken out of the buffer
     logic beat_valid, take_beat;
 
-    wire reads_dram = start_insn.x_size != '0 && start_insn.y_size != '0;
+    wire [INSN_BITS-1:0] start_bits = start_insn;
+    wire start_forwards = FORWARD != 0 && start_bits[FORWARD_BIT];
+    wire reads_dram = start_insn.x_size != '0 && start_insn.y_size != '0 && !start_forwards;
     wire [3:0] start_shift = log_element_bytes(start_insn.memory);
     wire room = 32'(reserved) + 32'(req.beats) <= LOAD_BUFFER_BEATS;
     logic bursts_valid, bursts_active;
@@ -97,7 +105,13 @@ module tensor_load
     logic [SLOT_BITS-1:0] row_offset; // the same, at the start of the next row
     logic [PART_BITS-1:0] part;       // position of the next beat in its element
 
+    // In the output scratchpad: the next element, and the first one of the next row.
+    logic [SRAM_BITS:0]   source, next_row;
+
     // What follows from the instruction alone, registered with it.
+    wire [INSN_BITS-1:0]  queued_bits = queued;
+    wire                  queued_forwards = FORWARD != 0 && queued_bits[FORWARD_BIT];
+    logic                 forwards;
     logic [4:0]           slots;      // elements in a beat
     logic [PART_BITS-1:0] last_part;
     logic                 pads_left, pads_right, pads_bottom, has_rows;
@@ -105,21 +119,26 @@ module tensor_load
     // One step: a beat of data or one element of zeros.
     wire is_data = phase == DATA;
     wire is_zero = phase == TOP || phase == LEFT || phase == RIGHT || phase == BOTTOM;
-    wire step = allow && (is_zero || is_data && beat_valid);
+    wire is_whole = forwards && is_data;
+    wire is_beat = !forwards && is_data;
+    wire step = allow && (is_zero || is_whole || is_beat && beat_valid);
     wire [4:0] fits = slots - 5'(offset);
-    wire [4:0] count = is_zero ? 5'd1 : (left < 17'(fits) ? left[4:0] : fits);
-    wire ends_element = is_zero || part == last_part;
-    wire ends_run = step && ends_element && left <= (is_zero ? 17'd1 : 17'(fits));
+    wire [4:0] count = is_zero || is_whole ? 5'd1 : (left < 17'(fits) ? left[4:0] : fits);
+    wire ends_element = is_zero || is_whole || part == last_part;
+    wire ends_run = step && ends_element && left <= (is_zero || is_whole ? 17'd1 : 17'(fits));
 
     wire [SLOTS-1:0] elements = SLOTS'((32'd1 << count) - 32'd1) << offset;
     assign memory      = insn.memory;
     assign first       = index[SRAM_BITS-1:0];
-    assign write       = '{valid: step && !rst, memory: memory, zero: is_zero, part: part,
-                           slots: is_zero ? WORD_SLOTS'(1) : WORD_SLOTS'(elements),
-                           index: first - (is_zero ? '0 : SRAM_BITS'(offset))};
-    assign take_beat   = step && is_data;
-    assign loaded      = step && is_data && ends_element ? count : '0;
-    assign fault       = step && 18'(index) + 18'(count) > 18'(scratchpad_depth(insn.memory));
+    assign write       = '{valid: step && !rst, memory: memory, zero: is_zero, whole: is_whole, part: part,
+                           slots: is_beat ? WORD_SLOTS'(elements) : WORD_SLOTS'(1),
+                           index: first - (is_beat ? SRAM_BITS'(offset) : '0)};
+    assign out_index   = source[SRAM_BITS-1:0];
+    assign take_beat   = step && is_beat;
+    assign loaded      = step && is_beat && ends_element ? count : '0;
+    assign fault       = step && (18'(index) + 18'(count) > 18'(scratchpad_depth(insn.memory))
+                                  || is_whole && 18'(source) >= 18'(OUT_DEPTH)
+                                  || forwards && insn.memory != MEM_INP);
 
     // Where a run, a row, an instruction goes on.
     phase_t first_of_row, after_rows, after_run, first_of_insn;
@@ -158,7 +177,7 @@ module tensor_load
     assign done_insn    = insn;
     assign queue_pop    = phase == IDLE || done;
     assign writing      = phase != IDLE && phase != NOP;
-    assign waiting_dram = is_data && !beat_valid;
+    assign waiting_dram = is_beat && !beat_valid;
 
     always_ff @(posedge clk) begin
         if (rst) phase <= IDLE;
@@ -179,10 +198,14 @@ module tensor_load
             pads_right  <= queued.x_pad_right != '0;
             pads_bottom <= queued.y_pad_bottom != '0;
             has_rows    <= queued.y_size != '0;
+            forwards    <= queued_forwards;
+            source      <= (SRAM_BITS+1)'(queued.dram_base);
+            next_row    <= (SRAM_BITS+1)'(queued.dram_base) + (SRAM_BITS+1)'(queued.x_stride);
         end else begin
             if (phase == NOP) phase <= IDLE;
             if (step) begin
-                if (is_data) part <= ends_element ? '0 : part + 1'b1;
+                if (is_beat) part <= ends_element ? '0 : part + 1'b1;
+                if (is_whole) source <= source + 1'b1;
                 if (ends_element) begin
                     index <= index + (SRAM_BITS+1)'(count);
                     left  <= left - 17'(count);
@@ -195,6 +218,8 @@ module tensor_load
                 if (ends_row) begin
                     offset     <= row_offset & SLOT_BITS'(slots - 5'd1);
                     row_offset <= row_offset + SLOT_BITS'(insn.x_stride);
+                    source     <= next_row;
+                    next_row   <= next_row + (SRAM_BITS+1)'(insn.x_stride);
                 end
                 if (phase == TOP && after_run != TOP)
                     rows <= after_run == BOTTOM ? 16'(insn.y_pad_bottom) : insn.y_size;

@@ -62,6 +62,9 @@ module vta
     if (LOAD_BUFFER_BEATS < 2 * BURST_BEATS) begin : g_buffer
         $error("LOAD_BUFFER_BEATS must hold two bursts");
     end
+    if (HAS_FORWARD != 0 && INP_BITS != OUT_BITS) begin : g_forward
+        $error("FORWARD needs input and output elements of one size");
+    end
 
     localparam int TILE_SLOTS = INP_SLOTS > WGT_SLOTS ? INP_SLOTS : WGT_SLOTS;
     localparam int LOAD_SLOTS =
@@ -120,13 +123,17 @@ module vta
     events_t load_events;
     load_write_t load_write;
     logic [PORT_BITS-1:0] load_word;
+    logic forward_en;
+    logic [OUT_INDEX_BITS-1:0] forward_index;
+    logic [OUT_BITS-1:0] forward_data;
 
     load_unit #(.SLOTS(LOAD_SLOTS)) load (
         .clk, .rst, .insn_valid(unit_valid.load), .insn_ready(unit_ready.load), .insn,
         .token_available(offered.g2l), .token_pop(pop.g2l), .token_push(push.l2g), .origins,
         .req_valid(client_valid[CLIENT_LOAD]), .req_ready(client_ready[CLIENT_LOAD]),
         .req(client_req[CLIENT_LOAD]), .data_valid(client_data_valid[CLIENT_LOAD]), .data,
-        .write(load_write), .word(load_word), .active(load_active), .waiting_token(waits.load),
+        .write(load_write), .word(load_word), .out_en(forward_en),
+        .out_index(forward_index), .active(load_active), .waiting_token(waits.load),
         .events(load_events), .fault(load_fault));
 
     logic tiles_en;
@@ -136,12 +143,15 @@ module vta
     logic [WGT_BITS-1:0] wgt_tile;
 
     scratchpad #(.MEMORY(MEM_INP), .WIDTH(INP_BITS), .DEPTH(INP_DEPTH), .PARTS(INP_PARTS),
-                 .SLOTS(INP_SLOTS), .READ_SLOTS(INP_READS), .BANKS(INP_BANKS)) inp_mem (
-        .clk, .write(load_write), .word(load_word), .rd_en(tiles_en), .rd_index(inp_index),
+                 .SLOTS(INP_SLOTS), .READ_SLOTS(INP_READS), .BANKS(INP_BANKS),
+                 .WHOLE(HAS_FORWARD)) inp_mem (
+        .clk, .write(load_write), .word(load_word), .element(INP_BITS'(forward_data)),
+        .rd_en(tiles_en), .rd_index(inp_index),
         .rd_data(inp_tiles));
     scratchpad #(.MEMORY(MEM_WGT), .WIDTH(WGT_BITS), .DEPTH(WGT_DEPTH), .PARTS(WGT_PARTS),
                  .SLOTS(WGT_SLOTS)) wgt_mem (
-        .clk, .write(load_write), .word(load_word), .rd_en(tiles_en), .rd_index(wgt_index),
+        .clk, .write(load_write), .word(load_word), .element('0), .rd_en(tiles_en),
+        .rd_index(wgt_index),
         .rd_data(wgt_tile));
 
     // ------------------------------------------------------------------------- compute unit
@@ -159,6 +169,7 @@ module vta
         .req(client_req[CLIENT_COMPUTE]), .data_valid(client_data_valid[CLIENT_COMPUTE]), .data,
         .tiles_en, .inp_index, .inp_tiles, .wgt_index, .wgt_tile,
         .par_write(load_write), .par_word(load_word), .out_en, .out_index, .out_data,
+        .forward_en, .forward_index, .forward_data,
         .finished(finish), .followed(compute_followed), .active(compute_active),
         .waiting_load_token(waits.compute_for_load),
         .waiting_store_token(waits.compute_for_store), .acc_written, .events(compute_events),

@@ -62,7 +62,9 @@ def beside(fragments: Sequence[Fragment]) -> list[Fragment] | None:
     return placed
 
 
-def interleaved(streams: Sequence[Sequence[Operation]]) -> list[Operation]:
+def interleaved(
+    streams: Sequence[Sequence[Operation]], *, close: bool = False
+) -> list[Operation]:
     """Return the operations of operators, group by group in turns.
 
     Parameters
@@ -70,13 +72,16 @@ def interleaved(streams: Sequence[Sequence[Operation]]) -> list[Operation]:
     streams : sequence of sequence of Operation
         Of the operators, in their order, with what they touch in DRAM. POST is off where each
         begins and ends.
+    close : bool
+        Whether each tile follows right behind those that it reads, as the extension `forward`
+        wants it; else some tiles behind.
     """
-    groups = [_hoisted(_groups(stream)) for stream in streams]
+    groups = [_hoisted(_groups(stream, after_stores=close)) for stream in streams]
     # What each has set last, which is set anew when its turn comes.
     settings = [replace(_OFF, operator=stream[0].operator) for stream in streams]
     now = _OFF
     result: list[Operation] = []
-    for number, group in _order(groups):
+    for number, group in _order(groups, lag=0 if close else LAG):
         computes = any(operation.instruction.unit is Unit.COMPUTE for operation in group)
         if computes and settings[number].instruction != now.instruction:
             result.append(replace(settings[number]))
@@ -95,11 +100,11 @@ _OFF = Operation(Post(), touches=(Touch("setting", np.zeros(1, np.int64), write=
 # ---------------------------------------------------------------------------------- order
 
 
-def _order(streams: list[list[Group]]) -> Iterator[tuple[int, Group]]:
+def _order(streams: list[list[Group]], lag: int) -> Iterator[tuple[int, Group]]:
     """Yield the groups in turns: all operators at one pace, as their needs allow.
 
     Who had to wait goes on from there at the common pace: catching up would leave the units to one
-    operator.
+    operator. `lag` groups lie between one that another needs and that.
     """
     needs = _needs(streams)
     done = [0] * len(streams)
@@ -112,7 +117,7 @@ def _order(streams: list[list[Group]]) -> Iterator[tuple[int, Group]]:
     def may_run(number: int) -> bool:
         needed = needs[number][done[number]]
         return all(
-            last < done[k] and (last + LAG < done[k] or done[k] == len(streams[k]))
+            last < done[k] and (last + lag < done[k] or done[k] == len(streams[k]))
             for k, last in enumerate(needed)
         )
 
@@ -187,14 +192,17 @@ def _touches(group: Group) -> Iterator[Touch]:
 # --------------------------------------------------------------------------------- groups
 
 
-def _groups(operations: Sequence[Operation]) -> list[Group]:
-    """Cut operations in front of each run of loads of the load unit."""
+def _groups(operations: Sequence[Operation], *, after_stores: bool) -> list[Group]:
+    """Cut operations in front of each run of loads of the load unit, and behind stores if asked."""
     groups: list[Group] = [[]]
+    last = None
     for operation in operations:
-        loads = operation.instruction.unit is Unit.LOAD
-        if loads and groups[-1] and groups[-1][-1].instruction.unit is not Unit.LOAD:
+        unit = operation.instruction.unit
+        loads = unit is Unit.LOAD and last not in (None, Unit.LOAD)
+        if loads or (after_stores and last is Unit.STORE and unit is not Unit.STORE):
             groups.append([])
         groups[-1].append(operation)
+        last = unit
     return groups
 
 

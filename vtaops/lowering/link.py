@@ -21,6 +21,7 @@ from vtaops.config import HardwareConfig, Memory
 from vtaops.errors import ProgramError
 from vtaops.isa import Encoding, Instruction, Load, Store
 from vtaops.lowering.emit import Fragment
+from vtaops.lowering.forward import forwarded
 from vtaops.lowering.interleave import interleaved
 from vtaops.lowering.micro_ops import place_micro_ops
 from vtaops.lowering.operation import Elements, Operation, Touch
@@ -74,6 +75,7 @@ def link(
     metadata: Mapping[str, Any] | None = None,
     *,
     together: Collection[range] = (),
+    close: Collection[range] = (),
 ) -> Program:
     """Return the program of fragments that run one after the other.
 
@@ -88,6 +90,8 @@ def link(
         Description that the program carries.
     together : collection of range
         Parts that follow each other and whose tiles run in turns (`vtaops.lowering.interleave`).
+    close : collection of range
+        Of these, those in which each tile follows right behind those that it reads.
 
     Returns
     -------
@@ -100,7 +104,7 @@ def link(
         If a fragment's buffer has no place, or one that does not suit it.
     """
     operations = [o for number, part in enumerate(parts) for o in bind(part, number, buffers)]
-    return assemble(operations, parts, buffers, metadata, together=together)
+    return assemble(operations, parts, buffers, metadata, together=together, close=close)
 
 
 def bind(part: Part, number: int, buffers: Sequence[Buffer]) -> list[Operation]:
@@ -148,6 +152,7 @@ def assemble(
     metadata: Mapping[str, Any] | None = None,
     *,
     together: Collection[range] = (),
+    close: Collection[range] = (),
 ) -> Program:
     """Return the program of bound operations; `operations` stay as they are.
 
@@ -155,7 +160,7 @@ def assemble(
     ----------
     operations : sequence of Operation
         From `bind`, in the order of the program.
-    parts, buffers, metadata, together
+    parts, buffers, metadata, together, close
         As `link`.
     """
     if not parts:
@@ -171,8 +176,10 @@ def assemble(
         for o in operations
     ]
     for numbers in together:
-        own = _in_turns(own, numbers)
+        own = _in_turns(own, numbers, close=numbers in close)
     own = weights_ahead(own, together, config)
+    if "forward" in config.extensions:
+        own = forwarded(own, buffers)
     placed, micro_ops = place_micro_ops(own, config, depth)
     ordered = insert_tokens(placed)
     return Program(
@@ -186,14 +193,14 @@ def assemble(
     )
 
 
-def _in_turns(operations: list[Operation], numbers: range) -> list[Operation]:
+def _in_turns(operations: list[Operation], numbers: range, *, close: bool) -> list[Operation]:
     """Let the tiles of some operators that follow each other take turns."""
     streams = {number: list[Operation]() for number in numbers}
     places = [k for k, operation in enumerate(operations) if operation.operator in streams]
     for k in places:
         streams[operations[k].operator].append(operations[k])
     begin, end = places[0], places[-1] + 1
-    return [*operations[:begin], *interleaved([*streams.values()]), *operations[end:]]
+    return [*operations[:begin], *interleaved([*streams.values()], close=close), *operations[end:]]
 
 
 def _records(operations: list[Operation], parts: Sequence[Part]) -> tuple[OperatorRecord, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
@@ -17,7 +17,7 @@ from vtaops.ops import Conv2d, Operator
 from vtaops.program import Buffer, Program, Role
 from vtaops.program.timing import simulate
 from vtaops.schedule import Tiling, default_tiling
-from vtaops.schedule.turns import tilings_in_turns
+from vtaops.schedule.turns import tilings_hand_in_hand, tilings_in_turns
 from vtaops.tuner import Effort, recall, tune
 
 Search = Literal["off"] | Effort
@@ -31,8 +31,28 @@ WORTH = 0.95
 MOST = 3
 """Steps that run together: more leave too little of the scratchpads to each."""
 
-Groups = dict[range, list[Fragment]]
-"""Steps that run together, by their numbers, and the fragments of each."""
+FEW = 3
+"""Tilings with which steps go hand in hand that are tried."""
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Steps that run together.
+
+    Attributes
+    ----------
+    fragments : list of Fragment
+        Of each step, side by side in the scratchpads.
+    close : bool
+        Whether a tile follows right behind those that it reads.
+    """
+
+    fragments: list[Fragment]
+    close: bool = False
+
+
+Groups = dict[range, Turns]
+"""Steps that run together, by their numbers."""
 
 
 @dataclass
@@ -55,14 +75,19 @@ class Fragments:
         """Return the operations of a step."""
         return self._emitted(step, self._tiling(step.op), POST_ROWS)
 
-    def sharing(self, steps: Sequence[MappedOperator]) -> list[Fragment] | None:
-        """Return the operations of steps side by side in the scratchpads; None: no room."""
-        tilings = tilings_in_turns([step.op for step in steps], self.target.config)
-        if tilings is None:
-            return None
+    def sharing(self, steps: Sequence[MappedOperator]) -> Iterator[Turns]:
+        """Yield ways to run steps side by side in the scratchpads."""
+        ops, config = [step.op for step in steps], self.target.config
+        tilings = tilings_in_turns(ops, config)
+        ways = [(tilings, False)] if tilings else []
+        if "forward" in config.extensions:
+            ways += [(tilings, True) for tilings in tilings_hand_in_hand(ops, config)[:FEW]]
         rows = POST_ROWS // len(steps)
-        pairs = zip(steps, tilings, strict=True)
-        return beside([self._emitted(step, tiling, rows) for step, tiling in pairs])
+        for tilings, close in ways:
+            pairs = zip(steps, tilings, strict=True)
+            found = beside([self._emitted(step, tiling, rows) for step, tiling in pairs])
+            if found is not None:
+                yield Turns(found, close)
 
     def _emitted(self, step: MappedOperator, tiling: Tiling, rows: int) -> Fragment:
         borders = {name: use.hidden() for name, use in step.uses.items()}
@@ -114,7 +139,7 @@ def find_groups(steps: Sequence[MappedOperator], fragments: Fragments) -> Groups
     return best[-1][1]
 
 
-_Trial = tuple[int, list[Fragment] | None]
+_Trial = tuple[int, Turns | None]
 """Cycles saved, and how."""
 
 
@@ -142,14 +167,17 @@ def _try(steps: Sequence[MappedOperator], fragments: Fragments) -> _Trial:
     least = max(stats.gemm_counter + stats.alu_counter, port.read_beats, port.write_beats)
     if least > WORTH * timeline.cycles:
         return 0, None
-    found = fragments.sharing(steps)
-    if found is None:
-        return 0, None
-    cycles = _chained(found, together=True).cycles()
-    return (timeline.cycles - cycles, found) if cycles < GAIN * timeline.cycles else (0, None)
+    best: _Trial = 0, None
+    for turns in fragments.sharing(steps):
+        cycles = _chained(turns.fragments, together=True, close=turns.close).cycles()
+        if cycles < GAIN * timeline.cycles:
+            best = max(best, (timeline.cycles - cycles, turns), key=lambda trial: trial[0])
+    return best
 
 
-def _chained(fragments: Sequence[Fragment], *, together: bool) -> Program:
+def _chained(
+    fragments: Sequence[Fragment], *, together: bool, close: bool = False
+) -> Program:
     """Return the program of steps of which each reads what the one before it stores."""
     buffers: list[Buffer] = []
     parts = []
@@ -168,4 +196,5 @@ def _chained(fragments: Sequence[Fragment], *, together: bool) -> Program:
             places.append(len(buffers))
             buffers.append(replace(buffer, name=f"{number}:{buffer.name}", role=role))
         parts.append(Part(fragment, tuple(places)))
-    return link(parts, buffers, together=[range(len(parts))] if together else [])
+    whole = [range(len(parts))]
+    return link(parts, buffers, together=whole if together else [], close=whole if close else [])

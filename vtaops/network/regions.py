@@ -27,14 +27,15 @@ def compile_region(graph: Graph, nodes: Sequence[Node], fragments: Fragments) ->
     buffers = _Buffers(mapper, fragments.target, groups)
     shared = {
         number: fragment
-        for numbers, fragments_ in groups.items()
-        for number, fragment in zip(numbers, fragments_, strict=True)
+        for numbers, turns in groups.items()
+        for number, fragment in zip(numbers, turns.fragments, strict=True)
     }
     found = [shared.get(k) or fragments.of(step) for k, step in enumerate(mapper.steps)]
     pairs = zip(mapper.steps, apart(found, groups), strict=True)
     parts = [buffers.part(step, fragment) for step, fragment in pairs]
     metadata = {"network": graph.name, "capabilities": fragments.target.capabilities.name}
-    program = link(parts, buffers.all, metadata, together=groups)
+    close = [numbers for numbers, turns in groups.items() if turns.close]
+    program = link(parts, buffers.all, metadata, together=groups, close=close)
     return Region(
         nodes=tuple(node.name for node in nodes),
         program=program,

@@ -150,20 +150,28 @@ class Interpreter:
         for y in range(insn.y_size):
             first = insn.dram_base + y * insn.x_stride
             columns = slice(insn.x_pad_left, insn.x_pad_left + insn.x_size)
-            block[insn.y_pad_top + y, columns] = self._elements(memory, first, insn.x_size)
+            block[insn.y_pad_top + y, columns] = (
+                self._output(first, insn.x_size)
+                if insn.forward
+                else self._elements(memory, first, insn.x_size)
+            )
         pad[insn.sram_base : insn.sram_base + rows * row] = block.reshape(-1, *pad.shape[1:])
-        if memory == Memory.POST:
-            return  # upstream has no counter for it
+        if memory == Memory.POST or insn.forward:
+            return  # upstream has no counter for it; nothing moved over the port
         name = "acc" if memory == Memory.ACC_8BIT else memory.name.lower()
         element_bytes = self.config.scratchpad(memory).element_bytes
         self.counters[f"{name}_load_nbytes"] += insn.x_size * insn.y_size * element_bytes
 
+    def _output(self, first: int, count: int) -> Integers:
+        """Return elements of the output memory, as int8."""
+        source = self.out if self.separate_out else self.acc
+        return source[first : first + count].astype(np.int8).astype(np.int64)
+
     def _store(self, insn: Store) -> None:
         nbytes = self.config.out.element_bytes
-        source = self.out if self.separate_out else self.acc
         for y in range(insn.y_size if insn.x_size else 0):
             first = insn.sram_base + y * insn.x_size
-            image = (source[first : first + insn.x_size] & 0xFF).astype(np.uint8).reshape(-1)
+            image = self._output(first, insn.x_size).astype(np.uint8).reshape(-1)
             address = (insn.dram_base + y * insn.x_stride) * nbytes
             self.dram[address : address + image.size] = image
         self.counters["out_store_nbytes"] += insn.x_size * insn.y_size * nbytes

@@ -240,8 +240,24 @@ class _Writer:
             self._load(Memory.POST, rows, self.sources[Memory.POST])
         elif self.rng.random() < 0.4:
             self._load(Memory.WGT, self.wgt[context], self.sources[Memory.WGT])
+        elif "forward" in self.config.extensions and self.rng.random() < 0.4:
+            self._forward(context)
         else:
             self._load(Memory.INP, self.inp[context], self._byte_source(Memory.INP, segment))
+
+    def _forward(self, context: int) -> None:
+        """Load what the output memory holds of a context: the compute unit works on the other."""
+        window, whole = self.acc[context], self.inp[context]
+        usable = window.base + np.flatnonzero(self.current[window.span])
+        if not usable.size:
+            return self._load(Memory.INP, whole, self.sources[Memory.INP])
+        block = self._drawn_block(whole, window, padded=True)
+        rows = block.dram_base + block.x_stride * np.arange(block.y_size)[:, None]
+        if not self.current[rows + np.arange(block.x_size)].all():
+            first = int(self.rng.choice(usable))
+            block = replace(block, dram_base=first, y_size=1, x_size=1)
+        self.builder.add(replace(block, memory=Memory.INP, forward=1))
+        return None
 
     def _byte_source(self, memory: Memory, segment: int) -> _Source:
         """Return the input, or what the segments before stored."""
@@ -259,7 +275,14 @@ class _Writer:
             Memory.ACC: self.able.acc_padding,
             Memory.ACC_8BIT: self.able.acc_padding,
         }.get(memory, True)
-        block = Load(memory=memory, y_size=1, x_size=1, x_stride=1)
+        block = replace(self._drawn_block(window, source.tiles, padded=padded), memory=memory)
+        self.builder.add(block, source.buffer)
+        if memory in (Memory.ACC, Memory.ACC_8BIT):
+            self.current[block.sram_base : block.sram_base + block.sram_size] = False
+
+    def _drawn_block(self, window: _Window, source: _Window, *, padded: bool) -> Load:
+        """Draw a block of a source that fits a window of a scratchpad."""
+        block = Load(y_size=1, x_size=1, x_stride=1)
         for _ in range(_TRIES):
             x_size, y_size = self._integer(1, 8), self._integer(1, 4)
             stride = self._integer(0, 10)
@@ -267,17 +290,14 @@ class _Writer:
             if padded and self.rng.random() < 0.5:
                 sides = ("y_pad_top", "y_pad_bottom", "x_pad_left", "x_pad_right")
                 drawn = replace(drawn, **{side: self._integer(0, 3) for side in sides})
-            if drawn.sram_size <= window.size and _reach(drawn) <= source.tiles.size:
+            if drawn.sram_size <= window.size and _reach(drawn) <= source.size:
                 block = drawn
                 break
-        block = replace(
+        return replace(
             block,
             sram_base=window.base + self._integer(0, window.size - block.sram_size),
-            dram_base=source.tiles.base + self._integer(0, source.tiles.size - _reach(block)),
+            dram_base=source.base + self._integer(0, source.size - _reach(block)),
         )
-        self.builder.add(block, source.buffer)
-        if memory in (Memory.ACC, Memory.ACC_8BIT):
-            self.current[block.sram_base : block.sram_base + block.sram_size] = False
 
     def _random_store(self, segment: int, context: int) -> None:
         window, area = self.acc[context], self._area(segment)

@@ -23,7 +23,8 @@ class Statistics:
     Attributes
     ----------
     inp_load_nbytes, wgt_load_nbytes, acc_load_nbytes, uop_load_nbytes : int
-        Bytes read from DRAM for each scratchpad; padding is not read. An ACC_8BIT load counts the
+        Bytes read from DRAM for each scratchpad; padding is not read, nor
+        what comes from the output memory. An ACC_8BIT load counts the
         bytes that it fills (four times those that it reads), as upstream does.
     out_store_nbytes : int
         Bytes written to DRAM.
@@ -95,6 +96,8 @@ def count_instructions(config: HardwareConfig, words: npt.NDArray[np.uint64]) ->
 
     loads = encoding.columns(words[rows_of(words, Load)], Load)
     moved = loads["x_size"] * loads["y_size"]
+    if "forward" in loads:
+        moved = np.where(loads["forward"], 0, moved)
     for memory, counter in _LOAD_COUNTERS.items():
         element_bytes = config.scratchpad(memory).element_bytes
         counters[counter] += int(moved[loads["memory"] == memory].sum()) * element_bytes

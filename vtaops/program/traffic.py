@@ -57,9 +57,14 @@ class Transfer:
 
 
 def transfers(program: Program) -> Iterator[Transfer]:
-    """Yield the transfers of a program, in program order; no-operations move nothing."""
+    """Yield the transfers of a program, in program order; no-operations move nothing.
+
+    Loads from the output memory are none: they do not cross the port.
+    """
     for index, instruction in enumerate(program):
         if not isinstance(instruction, Load | Store) or instruction.is_nop:
+            continue
+        if isinstance(instruction, Load) and instruction.forward:
             continue
         memory = Memory(instruction.memory)
         size = program.config.dram_element_bytes(memory)

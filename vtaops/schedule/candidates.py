@@ -196,7 +196,7 @@ def cycle_bound(
     transfer = np.maximum(inp + wgt + overhead, out + _PER_STORE * pixel_tiles * shape.oc)
     if machine.bandwidth:
         transfer = np.maximum(transfer, (inp + wgt + out + overhead) * bus / machine.bandwidth)
-    compute = _compute_cycles(shape, config) + _PER_COMPUTE_INSTRUCTION * instructions
+    compute = computed_cycles(shape, config) + _PER_COMPUTE_INSTRUCTION * instructions
 
     first_inp = c.ic * rows * columns * config.inp.element_bytes / bus
     first_wgt = (shape.shared_weights or c.oc * c.ic * shape.taps) * config.wgt.element_bytes / bus
@@ -253,7 +253,7 @@ def least_cycles(
     inp, wgt, out = _traffic(shape, config, found)
     port = machine.port_width(config)
     bounds = [
-        _compute_cycles(shape, config, least=True),
+        computed_cycles(shape, config, least=True),
         int((inp + wgt).min()) / port,
         out / port,
     ]
@@ -263,7 +263,7 @@ def least_cycles(
     return int(max(bounds))
 
 
-def _compute_cycles(shape: BlockedShape, config: HardwareConfig, least: bool = False) -> float:
+def computed_cycles(shape: BlockedShape, config: HardwareConfig, least: bool = False) -> float:
     """Return the cycles of products, resets and passes; products with padding are left out.
 
     `least` counts only what surely remains: where it is not known which taps read padding, the

@@ -4,6 +4,9 @@ Operators that follow each other run together (`vtaops.lowering.interleave`) if 
 through their tensors in one order: row by row, or channel by channel. The second then needs but a
 part of what the first has done, and the sooner it gets that, the shorter are beginning and end,
 where one works alone: so bands of rows are low.
+
+With the extension `forward` they may also go hand in hand: a tile of the one is what the tile of the
+next reads, taken from the output memory before that is written again.
 """
 
 from __future__ import annotations
@@ -18,8 +21,15 @@ import numpy as np
 
 from vtaops.config import HardwareConfig
 from vtaops.ops import Operator
-from vtaops.schedule.blocked import blocked_shape
-from vtaops.schedule.candidates import cycle_bound, dram_bytes, sizes_that_fit, tile_counts
+from vtaops.program.timing import TimingParameters
+from vtaops.schedule.blocked import BlockedShape, blocked_shape
+from vtaops.schedule.candidates import (
+    computed_cycles,
+    cycle_bound,
+    dram_bytes,
+    sizes_that_fit,
+    tile_counts,
+)
 from vtaops.schedule.tiling import Tiling
 
 Order = Literal["rows", "channels"]
@@ -105,3 +115,113 @@ def _choices(op: Operator, config: HardwareConfig, order: Order) -> tuple[_Choic
             tiling = found.tiling(best, config)
             choices.append(_Choice(tiling, tuple(used[best].tolist()), float(cost[best])))
     return tuple(choices)
+
+
+# --------------------------------------------------------------------------- hand in hand
+
+_MOST_ROWS = 16  # of the last operator in a band
+_MOST_BLOCKS = 12  # of channels in a tile
+
+
+def tilings_hand_in_hand(ops: Sequence[Operator], config: HardwareConfig) -> list[list[Tiling]]:
+    """Return tilings with which each operator can take its inputs from the output memory.
+
+    All have bands of whole rows, as high as the next operator's step through them, and blocks of
+    channels of one size: a depthwise operator reads the block that was just made, a dense one
+    multiplies one after the other. Rows that two bands read come from DRAM (`acc_tiles` is 2), or
+    are still there. The cheapest come first.
+
+    Parameters
+    ----------
+    ops : sequence of Operator
+        In their order; each reads what the one before it makes.
+    config : HardwareConfig
+        The hardware.
+    """
+    shapes = [blocked_shape(op, config) for op in ops]
+    found = []
+    last = shapes[-1].rows.extent
+    sizes = product(range(1, min(last, _MOST_ROWS) + 1), range(1, _MOST_BLOCKS + 1))
+    for (rows, blocks), held, stays in product(sizes, (1, 2), (False, True)):
+        plan = _hand_in_hand(shapes, config, rows, blocks, held, stays)
+        if plan is not None:
+            found.append(plan)
+    found.sort(key=lambda plan: plan[0])
+    return [tilings for _, tilings in found]
+
+
+def _hand_in_hand(
+    shapes: Sequence[BlockedShape],
+    config: HardwareConfig,
+    rows: int,
+    blocks: int,
+    held: int,
+    stays: bool,
+) -> tuple[float, list[Tiling]] | None:
+    """Return the cost and the tilings for bands of `rows` of the last operator; None: no room.
+
+    Parameters
+    ----------
+    blocks : int
+        Channel blocks of a tile.
+    held : int
+        Input tiles of the first operator that take turns.
+    stays : bool
+        Whether the output memory keeps the rows that the next band reads again.
+    """
+    heights = [rows]
+    for shape in shapes[:0:-1]:
+        heights.insert(0, heights[0] * shape.rows.step)
+    tilings, used = [], np.zeros(len(_MEMORIES), np.int64)
+    loaded = float(config.inp.element_bytes / TimingParameters().port_width(config))
+    loads = computed = 0.0
+    most = 0
+    for number, (shape, wanted) in enumerate(zip(shapes, heights, strict=True)):
+        height, width = min(wanted, shape.rows.extent), shape.columns.extent
+        bands = -(-shape.rows.extent // height)
+        follower = shapes[number + 1] if number + 1 < len(shapes) else None
+        oc = min(blocks, shape.oc) if follower or shape.groups > 1 else shape.oc
+        ic = shape.ic if number == 0 else min(blocks, shape.ic)
+        tiles, steps = -(-shape.oc // oc), -(-shape.ic // ic)
+        if shape.oc % oc or not shape.admits(oc):
+            return None
+        accumulators = 2
+        if stays and follower is not None and follower.groups > 1:
+            if bands == 1:
+                return None
+            behind = follower.rows.window > follower.rows.step + 1
+            accumulators = tiles * (2 + behind) + 1
+        tiling = Tiling(
+            oc=oc * config.block_out,
+            ic=ic * config.block_in,
+            h=height,
+            w=width,
+            inp_tiles=2 if number else held,
+            wgt_tiles=tiles * steps if bands > 1 else min(2, tiles) * steps,
+            acc_tiles=accumulators,
+            keep="inp",
+            padding="skip",
+        )
+        tilings.append(tiling)
+        footprint = shape.footprint(tiling, config)
+        used += [footprint[memory] for memory in _MEMORIES]
+        loads += _loads(shape, tiling, bands, loaded, first=number == 0, stays=stays)
+        computed += computed_cycles(shape, config) + _PER_TILE * bands * tiles
+        most = max(most, bands * tiles)
+    if (used > [getattr(config, memory).depth for memory in _MEMORIES]).any():
+        return None
+    # What one tile of input delays is seen at the beginning, and in every band with a single one.
+    alone = (loads + computed) / most + (0 if held > 1 else loads / len(shapes) / 6)
+    return max(loads, computed) + 0.1 * min(loads, computed) + alone, tilings
+
+
+def _loads(
+    shape: BlockedShape, tiling: Tiling, bands: int, loaded: float, *, first: bool, stays: bool
+) -> float:
+    """Return the cycles of the load unit: an element of DRAM takes `loaded`, others one."""
+    span, columns = shape.rows.span(tiling.h), shape.columns.span(tiling.w)
+    new = min(span, tiling.h * shape.rows.step)
+    each = span * loaded if first else new + (span - new) * (1 if stays or bands == 1 else loaded)
+    weights = shape.weights * loaded * tiling.ic
+    addends = shape.addends * shape.outputs * loaded
+    return float(bands * shape.ic * shape.groups * columns * each + addends + weights)

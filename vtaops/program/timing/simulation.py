@@ -88,6 +88,7 @@ class Simulation:
         self.compute_depth = parameters.pipeline_depth(config)
         self.lives = [Life() for _ in self.work.unit] if keep else []
         self._output_delay = output_delay(config)
+        self._forwards = "forward" in config.extensions
         self._finish: float | None = None
         self._last = 0.0  # end of the last process
 
@@ -206,7 +207,7 @@ class Simulation:
                     life.work.append((end - 1, end))
                 life.end = life.completed = end
             if work.push_next[index]:
-                self._l2g.send(end)
+                self._l2g.send(end + self._forwards)
         self._last = max(self._last, engine.end)
 
     # ------------------------------------------------------------------------------ compute
@@ -266,7 +267,7 @@ class Simulation:
                 life.prev_token, life.next_token = load_token, store_token
                 life.taken, life.end, life.completed = take, issued, completed
             if work.push_prev[index]:
-                self._g2l.send(completed)
+                self._g2l.send(completed + self._forwards * self._output_delay)
             if work.push_next[index]:
                 self._g2s.send(completed + self._output_delay)
             if work.finish[index]:

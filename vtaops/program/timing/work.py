@@ -166,6 +166,12 @@ def _transfer(
     moves = (f["x_size"] > 0) & (rows > 0)
     before = f["y_pad_top"] * row + np.where(f["y_size"] > 0, left, 0)
     data = f["y_size"] * f["x_size"]
+    if "forward" in f:  # an element a cycle, and nothing over the port
+        inside = f["forward"] == 1
+        moves_data = moves & ~inside
+        data = np.where(inside, 0, data)
+    else:
+        moves_data = moves
     if is_store:
         kind = np.full(len(memory), STORE)
         unit = np.full(len(memory), int(Unit.STORE))
@@ -179,8 +185,8 @@ def _transfer(
     return {
         "unit": unit,
         "kind": np.where(moves, kind, CONTROL),
-        "beats": np.where(moves, _blocks(config, f, port_bytes), 0),
-        "bursts": np.where(moves, _blocks(config, f, burst_bytes), 0),
+        "beats": np.where(moves_data, _blocks(config, f, port_bytes), 0),
+        "bursts": np.where(moves_data, _blocks(config, f, burst_bytes), 0),
         "before": np.where(moves, before, 0),
         "zeros": np.where(moves, rows * row - data - before, 0),
         "first": f["sram_base"],

@@ -89,6 +89,8 @@ def check_format(step: ProofStep) -> None:
             step.reject(Rule.MEMORY, "OUT cannot be loaded")
         if isinstance(i, Store) and i.memory != Memory.OUT:
             step.reject(Rule.MEMORY, f"only OUT can be stored, not {Memory(i.memory).name}")
+        if isinstance(i, Load) and i.forward and i.memory != Memory.INP:
+            step.reject(Rule.MEMORY, "only INP can be loaded from the output memory")
         if i.is_nop:
             _check_nop(step, i)
         else:
@@ -132,6 +134,8 @@ def _check_shape(step: ProofStep, i: Load | Store) -> None:
                 Rule.MEMORY,
                 f"rows of {i.x_size} elements overlap in DRAM; x_stride is {i.x_stride}",
             )
+    elif i.forward and not i.y_size:
+        step.reject(Rule.MEMORY, "it takes no row of the output memory")
     elif i.memory == Memory.UOP and (i.y_size != 1 or any(pads)):
         step.reject(Rule.MEMORY, "micro-ops are loaded in one row without padding")
 

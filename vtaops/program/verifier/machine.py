@@ -46,7 +46,8 @@ class Machine:
         compute, store = Unit.COMPUTE, Unit.STORE
         self.inp = History("INP", config.inp.depth, Unit.LOAD, (compute,))
         self.wgt = History("WGT", config.wgt.depth, Unit.LOAD, (compute,))
-        self.acc = History("ACC", config.acc.depth, compute, (store,))
+        readers = (store, Unit.LOAD) if "forward" in config.extensions else (store,)
+        self.acc = History("ACC", config.acc.depth, compute, readers)
         self.parameters = History("POST", config.post.depth, Unit.LOAD, (compute,))
         self.post = Post()
         self.output_is_current = np.zeros(config.acc.depth, np.bool_)
@@ -90,6 +91,12 @@ class Machine:
 
     def _load(self, step: ProofStep, clock: Clock, i: Load) -> None:
         sram = self._sram_range(step, i)
+        if i.forward:
+            if step.relocation != NO_BUFFER:
+                step.reject(Rule.RELOCATION, "it reads no DRAM, so it must not name a buffer")
+            self._output(step, clock, self._forwarded(step, i))
+            self.inp.write(step, clock, sram)
+            return
         source = self._dram_source(step, i)
         if source is not None and i.y_size:
             elements = self._dram_elements(i)
@@ -109,16 +116,31 @@ class Machine:
     def _store(self, step: ProofStep, clock: Clock, i: Store) -> None:
         sram = self._sram_range(step, i)
         target = self._dram_target(step, i)
-        self.acc.read(step, clock, sram, Rule.UNDEFINED_SRAM)
-        current = self.output_is_current[sram]
+        self._output(step, clock, sram)
+        target.write(step, clock, self._dram_elements(i))
+
+    def _output(self, step: ProofStep, clock: Clock, elements: Elements) -> None:
+        """Check and record that an instruction reads the output memory."""
+        self.acc.read(step, clock, elements, Rule.UNDEFINED_SRAM)
+        current = self.output_is_current[elements]
         if not current.all():
-            element = element_at(sram, int(np.argmin(current)))
+            element = element_at(elements, int(np.argmin(current)))
             step.reject(
                 Rule.STALE_OUTPUT,
                 f"element {element} was last written by a LOAD or a reset; only the ALU and "
                 f"accumulating GEMMs write the output memory",
             )
-        target.write(step, clock, self._dram_elements(i))
+
+    def _forwarded(self, step: ProofStep, i: Load) -> Elements:
+        """Return the elements of the output memory that a LOAD takes."""
+        last = i.dram_base + (i.y_size - 1) * i.x_stride + i.x_size - 1
+        if last >= self.config.acc.depth:
+            step.reject(
+                Rule.SRAM_BOUNDS,
+                f"it takes element {last} of OUT, which has {self.config.acc.depth}",
+            )
+        rows = i.dram_base + np.arange(i.y_size, dtype=np.intp)[:, np.newaxis] * i.x_stride
+        return np.unique(rows + np.arange(i.x_size, dtype=np.intp))
 
     def _sram_range(self, step: ProofStep, i: Load | Store) -> slice:
         pad = self.config.scratchpad(Memory(i.memory))

@@ -30,6 +30,7 @@ from vtaops.isa import (
     Encoding,
     Gemm,
     Instruction,
+    Load,
     MicroOp,
     Opcode,
     Post,
@@ -304,10 +305,12 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
 
 def _extension_bits(config: HardwareConfig) -> dict[str, int]:
     """Return whether the configuration has each extension, and where its bits of words lie."""
-    bit = {slot.name: slot.offset for slot in Encoding.of(config).slots[Gemm]}
+    slots = Encoding.of(config).slots
+    bit = {slot.name: slot.offset for cls in (Gemm, Load) for slot in slots[cls]}
     return {
         **{f"HAS_{name.upper()}": int(name in config.extensions) for name in EXTENSIONS},
         "OVERWRITE_BIT": bit.get("overwrite", 0),
+        "FORWARD_BIT": bit.get("forward", 0),
     }
 
 

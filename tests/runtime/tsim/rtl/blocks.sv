@@ -105,7 +105,7 @@ module blocks
     burst_t                load_burst;
     load_write_t           load_write;
     logic [2:0]            load_memory;
-    logic [SRAM_BITS-1:0]  load_first;
+    logic [SRAM_BITS-1:0]  load_first, load_out_index;
     logic [EVENT_BITS-1:0] loaded;
     load_t                 load_done_insn;
     logic                  requesting, writing, waiting;
@@ -114,6 +114,7 @@ module blocks
         .start_dram_origin('0), .req_valid(load_req_valid), .req_ready(load_req_ready),
         .req(load_burst), .data_valid(load_data_valid), .data(load_data), .allow(load_allow),
         .write(load_write), .word(load_wr_data), .memory(load_memory), .first(load_first),
+        .out_index(load_out_index),
         .done(load_done), .done_insn(load_done_insn), .loaded, .requesting, .writing,
         .waiting_dram(waiting), .fault(load_fault));
     assign load_req_address = 32'(load_burst.address);
