@@ -31,7 +31,7 @@ WORTH = 0.95
 MOST = 3
 """Steps that run together: more leave too little of the scratchpads to each."""
 
-FEW = 3
+FEW = 1
 """Tilings with which steps go hand in hand that are tried."""
 
 
@@ -75,13 +75,13 @@ class Fragments:
         """Return the operations of a step."""
         return self._emitted(step, self._tiling(step.op), POST_ROWS)
 
-    def sharing(self, steps: Sequence[MappedOperator]) -> Iterator[Turns]:
-        """Yield ways to run steps side by side in the scratchpads."""
+    def sharing(self, steps: Sequence[MappedOperator], limit: float) -> Iterator[Turns]:
+        """Yield ways to run steps side by side in the scratchpads, in less than `limit` cycles."""
         ops, config = [step.op for step in steps], self.target.config
         tilings = tilings_in_turns(ops, config)
         ways = [(tilings, False)] if tilings else []
         if "forward" in config.extensions:
-            ways += [(tilings, True) for tilings in tilings_hand_in_hand(ops, config)[:FEW]]
+            ways += [(tilings, True) for tilings in tilings_hand_in_hand(ops, config, limit)[:FEW]]
         rows = POST_ROWS // len(steps)
         for tilings, close in ways:
             pairs = zip(steps, tilings, strict=True)
@@ -168,7 +168,7 @@ def _try(steps: Sequence[MappedOperator], fragments: Fragments) -> _Trial:
     if least > WORTH * timeline.cycles:
         return 0, None
     best: _Trial = 0, None
-    for turns in fragments.sharing(steps):
+    for turns in fragments.sharing(steps, GAIN * timeline.cycles):
         cycles = _chained(turns.fragments, together=True, close=turns.close).cycles()
         if cycles < GAIN * timeline.cycles:
             best = max(best, (timeline.cycles - cycles, turns), key=lambda trial: trial[0])

@@ -123,7 +123,9 @@ _MOST_ROWS = 16  # of the last operator in a band
 _MOST_BLOCKS = 12  # of channels in a tile
 
 
-def tilings_hand_in_hand(ops: Sequence[Operator], config: HardwareConfig) -> list[list[Tiling]]:
+def tilings_hand_in_hand(
+    ops: Sequence[Operator], config: HardwareConfig, limit: float
+) -> list[list[Tiling]]:
     """Return tilings with which each operator can take its inputs from the output memory.
 
     All have bands of whole rows, as high as the next operator's step through them, and blocks of
@@ -137,6 +139,8 @@ def tilings_hand_in_hand(ops: Sequence[Operator], config: HardwareConfig) -> lis
         In their order; each reads what the one before it makes.
     config : HardwareConfig
         The hardware.
+    limit : float
+        Cycles: what by estimate takes more is left out.
     """
     shapes = [blocked_shape(op, config) for op in ops]
     found = []
@@ -147,7 +151,7 @@ def tilings_hand_in_hand(ops: Sequence[Operator], config: HardwareConfig) -> lis
         if plan is not None:
             found.append(plan)
     found.sort(key=lambda plan: plan[0])
-    return [tilings for _, tilings in found]
+    return [tilings for cycles, tilings in found if cycles < limit]
 
 
 def _hand_in_hand(
@@ -212,7 +216,7 @@ def _hand_in_hand(
         return None
     # What one tile of input delays is seen at the beginning, and in every band with a single one.
     alone = (loads + computed) / most + (0 if held > 1 else loads / len(shapes) / 6)
-    return max(loads, computed) + 0.1 * min(loads, computed) + alone, tilings
+    return max(loads, computed) + alone, tilings
 
 
 def _loads(
