@@ -1,7 +1,8 @@
 // The DRAM of the simulation, and how regular it is: what the ports of bare_port.h and
 // axi/axi_port.h share. 4 GiB of lazily mapped pages, of which only the allocated ones may be
-// accessed; `latency` cycles, `bandwidth` bytes per cycle in both directions together; with a jitter
-// seed everything takes irregular times, reproducibly: results must not depend on it.
+// accessed; `latency` cycles, `bandwidth` bytes per cycle in both directions together, which bursts
+// get in the order in which they came; with a jitter seed everything takes irregular times,
+// reproducibly: results must not depend on it.
 #pragma once
 
 #include <sys/mman.h>
@@ -19,7 +20,7 @@ constexpr size_t kQueuedBursts = 64;  // that the DRAM accepts before it makes a
 struct Burst {
   uint64_t address;
   uint32_t beats;
-  uint64_t ready_cycle;  // of the first word, or of the acknowledgement
+  uint64_t ready_cycle;  // of the first word; of a write: when it came
 };
 
 // xorshift64*: small and reproducible everywhere.
@@ -77,6 +78,9 @@ struct Dram {
     for (int i = 0; i < PORT_BYTES; ++i)
       if (strobe >> i & 1) bytes[address + i] = data[i];
   }
+
+  // Whether there is an order in which the bandwidth is spent; with jitter there is none.
+  bool limited() const { return bandwidth != 0 && !jitter; }
 
   void refill() {
     if (bandwidth != 0) budget = std::min(budget + bandwidth, 4.0 * PORT_BYTES);

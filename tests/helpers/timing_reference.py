@@ -345,10 +345,7 @@ class Machine:
         # Stores that are sent wait in a queue for their acknowledgements.
         waiting = sum(s["entered"] and s["complete"] > t for s in self.stores)
         room = waiting <= self.p.stores_in_flight - 2
-        drained = previous is None or (
-            t > previous["start"]
-            and (previous["sent"] is None or t >= previous["sent"] - self.p.store_overlap - 1)
-        )
+        drained = previous is None or t > previous["start"] + previous["beats"]
         if previous and drained and room:
             previous["entered"] = True
         if (
@@ -362,7 +359,7 @@ class Machine:
         self.take(n, t)
         self.popped["g2s"] += i.pop_prev
         channel_free = max((s["sent"] for s in self.stores if s["sent"] is not None), default=0)
-        entry = {"start": t, "sent": None, "entered": False}
+        entry = {"start": t, "beats": beats, "sent": None, "entered": False}
         if beats:
             entry["sent"] = max(t + self.p.store_fill, channel_free) + beats
             entry["complete"] = entry["sent"] - 1 + self.p.dram_latency + self.p.store_drain

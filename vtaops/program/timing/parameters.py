@@ -78,8 +78,9 @@ class TimingParameters:
         (``compute_execute.sv``).
     store_fill : int
         Cycles from the start of a store to its first beat (``store_unit.sv``).
-    store_overlap : int
-        Beats of a store that may be outstanding in its FIFO when the next one starts.
+    store_words : int
+        Beats between the output scratchpad and the port: so many of a store may wait there when the
+        next one starts (``store_unit.sv``).
     store_drain : int
         Cycles from the last acknowledgement of a store to its token.
 
@@ -113,7 +114,7 @@ class TimingParameters:
     compute_depth: int | None = None
     mul_hold: int = 1
     store_fill: int = 4
-    store_overlap: int = 2
+    store_words: int = 8
     store_drain: int = 2
 
     def __post_init__(self) -> None:
@@ -162,6 +163,5 @@ _MAY_BE_ZERO = {
     "compute_depth",
     "mul_hold",
     "store_fill",
-    "store_overlap",
     "store_drain",
 }

@@ -56,6 +56,9 @@ class Port:
         self.limited = self._beat_cycles > 0
         self._credit = (parameters.saved_beats - 1) * self._beat_cycles
         self._spent = 0.0
+        self.grain = (parameters.chunk_beats, parameters.chunk_bursts)
+        if self.limited:
+            self.grain = (parameters.burst_beats, 1)
 
     def grant(
         self, client: int, direction: int, ready: float, beats: int, index: int

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 FETCH, LOAD, COMPUTE, STORE = range(4)
 """Processes, and clients of the port, in the order in which the port prefers them."""
 
+_NEVER = float("inf")
+
 PROCESSES = ("fetch", "load", "compute", "store")
 
 
@@ -282,6 +284,8 @@ class Simulation:
         start = -1.0
         sent = drained = complete = 0.0
         completions: deque[float] = deque(maxlen=p.stores_in_flight)
+        # When the last words were sent, one more than fit between scratchpad and port.
+        words = deque([-_NEVER] * (p.store_words + 1), p.store_words + 1)
         for index in self._of(Unit.STORE):
             life = lives[index] if lives else None
             while not instructions.times:
@@ -302,21 +306,20 @@ class Simulation:
                 start = max(start, completions[1 - p.stores_in_flight])
             places.send(start)
             beats = work.beats[index]
-            done = 0
-            while done < beats:
+            for size, request in self._write_chunks(index):
+                if port.limited and start + request >= loop.horizon:
+                    yield start + request
                 ready = max(start + p.store_fill, sent)
-                if port.limited and ready >= loop.horizon:
-                    yield ready
-                size = min(p.chunk_beats, beats - done) if port.limited else beats
                 begin, sent = port.grant(STORE, Port.WRITE, ready, size, index)
-                done += size
+                pace = (sent - 1 - begin) / (size - 1) if size > 1 else 1
+                words.extend(sent - 1 - k * pace for k in reversed(range(min(size, p.store_words + 1))))
                 if life:
                     life.work.append((begin, sent))
+            drained = start + beats + 1
             if beats:
-                drained = sent - p.store_overlap - 1
+                drained = max(drained, words[0] + 2)
                 complete = sent - 1 + p.dram_latency + p.store_drain
             else:
-                drained = start + 1
                 complete = max(start + p.store_fill, complete)
                 if life:
                     life.work.append((start, start + 1))
@@ -327,6 +330,19 @@ class Simulation:
             if work.push_prev[index]:
                 self._s2g.send(complete)
         self._last = max(self._last, complete)
+
+
+    def _write_chunks(self, index: int) -> Iterator[tuple[int, int]]:
+        """Yield the chunks of a store: beats, and when they are requested, from its start."""
+        beats, bursts = self.work.beats[index], self.work.bursts[index]
+        if not self.port.limited:
+            yield beats, 0
+            return
+        most_beats, most_bursts = self.port.grain
+        chunks = max(-(-beats // most_beats), -(-bursts // most_bursts))
+        for chunk in range(chunks):
+            size = beats * (chunk + 1) // chunks - beats * chunk // chunks
+            yield size, 1 + bursts * chunk // chunks
 
 
 def _intervals(p: TimingParameters) -> dict[tuple[int, bool], int]:
