@@ -12,88 +12,34 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
 import statistics
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-import vtaops
-from vtaops import HardwareConfig, Program
-from vtaops.errors import VTAError
-from vtaops.program.timing import TimingParameters
-from vtaops.runtime.tsim import Tsim
-from vtaops.schedule import default_tiling
-
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from helpers.random_cases import random_tiling
 from helpers.resumable import resume
-from helpers.tilings import random_operator
-
-CONFIGS = ("pynq", "tiny", "4x8_i8w8a32_15_16_16_18")
-
-
-def draw(seed: int) -> tuple[str, Program, TimingParameters]:
-    """Return what a case runs: operator and tiling as a program, and the DRAM."""
-    rng = random.Random(seed)
-    config = HardwareConfig.load(rng.choice(CONFIGS))
-    while True:
-        op = random_operator(rng)
-        try:
-            tiling = default_tiling(op, config)
-            if rng.random() < 0.7:
-                tiling = random_tiling(rng, op, config)
-            program = vtaops.compile(op, config, tiling)
-        except VTAError:
-            continue  # too large, or beyond what the target executes
-        latency = rng.choice([2, 32, 100, 200, rng.randint(2, 200)])
-        bandwidth = rng.choice([*range(1, 9), round(rng.uniform(1, 8), 2)])
-        parameters = TimingParameters(dram_latency=latency, bandwidth=float(bandwidth))
-        return type(op).__name__, program, parameters
-
-
-def compare(seed: int) -> dict[str, Any]:
-    """Return the cycles of a case by the model and on the RTL."""
-    operator, program, p = draw(seed)
-    start = time.thread_time()
-    model = program.cycles(p)
-    seconds = time.thread_time() - start
-    config = program.config
-    port = p.port_width(config)
-    with Tsim(config, port_bytes=port, latency=p.dram_latency, bandwidth=p.bandwidth) as device:
-        program.run(device, *(np.zeros(b.shape, b.dtype) for b in program.inputs))
-        rtl = device.performance().cycles
-    return {
-        "operator": operator,
-        "config": config.name,
-        "latency": p.dram_latency,
-        "bandwidth": p.bandwidth,
-        "instructions": len(program),
-        "model": model,
-        "rtl": rtl,
-        "percent": round(100 * (model - rtl) / rtl, 3),
-        "model_ms": round(1e3 * seconds, 2),
-    }
+from helpers.timing_cases import compare
 
 
 def tables(results: dict[str, dict[str, Any]]) -> list[Table]:
     """Return the differences by configuration, bandwidth and latency, and the worst cases."""
     groups = {
         "configuration": lambda row: row["config"],
-        "bytes a cycle": lambda row: f"{int(row['bandwidth'])} to {int(row['bandwidth']) + 1}"
-        if row["bandwidth"] % 1
-        else f"{row['bandwidth']:.0f}",
+        "bytes a cycle": lambda row: (
+            f"{int(row['bandwidth'])} to {int(row['bandwidth']) + 1}"
+            if row["bandwidth"] % 1
+            else f"{row['bandwidth']:.0f}"
+        ),
         "latency": lambda row: next(t for n, t in LATENCIES if row["latency"] <= n),
         "all": lambda row: "",
     }
     found = []
     for title, key in groups.items():
-        table = Table(title, *(), title="")
+        table = Table(title)
         for column in ("cases", "mean |%|", "lowest %", "highest %", "sum %"):
             table.add_column(column, justify="right")
         for label in sorted({key(row) for row in results.values()}):

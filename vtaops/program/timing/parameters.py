@@ -45,7 +45,7 @@ class TimingParameters:
     chunk_beats, chunk_bursts : int
         Most beats, and bursts, that the model grants at once: the grain of its arbitration. The RTL
         arbitrates single bursts; coarser is faster to simulate, finer is more exact where several
-        clients stream at once.
+        clients stream at once. With a limited bandwidth the grain is one burst.
     burst_beats : int
         Beats of the longest burst, and of an aligned block that a burst does not leave
         (``RtlParameters.burst_beats``, ``burst_generator.sv``).
@@ -133,7 +133,11 @@ class TimingParameters:
                 )
         if self.port_bytes is not None and self.port_bytes not in (8, 16, 32, 64):
             raise ConfigError(f"port_bytes is {self.port_bytes}; it must be 8, 16, 32 or 64")
-        for chunk, limit in (("chunk_beats", "load_window"), ("chunk_bursts", "outstanding")):
+        for chunk, limit in (
+            ("chunk_beats", "load_window"),
+            ("burst_beats", "load_window"),
+            ("chunk_bursts", "outstanding"),
+        ):
             if getattr(self, chunk) > getattr(self, limit):
                 raise ConfigError(
                     f"{chunk} is {getattr(self, chunk)}; it must not exceed {limit} "

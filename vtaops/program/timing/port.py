@@ -35,6 +35,8 @@ class Port:
         Cycles that its requests waited because others were served, by client.
     grants : list of Grant
         Every use, where kept.
+    grain : tuple of int
+        Most beats, and bursts, that are granted at once.
     """
 
     READ, WRITE = range(2)
@@ -51,14 +53,14 @@ class Port:
         self._served = [0.0, 0.0]  # cycles granted so far, by direction
         self._served_at_last = [0.0] * clients
         # A limited bandwidth is a budget of both directions, which the idle DRAM saves up: `spent`
-        # is when it would be whole again.
+        # is when it would be whole again. Bursts have it in the order in which they came
+        # (`dram.h`), so their order decides: one at a time is granted.
         self._beat_cycles = parameters.budget_cycles(config)
         self.limited = self._beat_cycles > 0
         self._credit = (parameters.saved_beats - 1) * self._beat_cycles
         self._spent = 0.0
-        self.grain = (parameters.chunk_beats, parameters.chunk_bursts)
-        if self.limited:
-            self.grain = (parameters.burst_beats, 1)
+        chunk = (parameters.chunk_beats, parameters.chunk_bursts)
+        self.grain = (parameters.burst_beats, 1) if self.limited else chunk
 
     def grant(
         self, client: int, direction: int, ready: float, beats: int, index: int

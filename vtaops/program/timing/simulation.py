@@ -311,8 +311,9 @@ class Simulation:
                     yield start + request
                 ready = max(start + p.store_fill, sent)
                 begin, sent = port.grant(STORE, Port.WRITE, ready, size, index)
-                pace = (sent - 1 - begin) / (size - 1) if size > 1 else 1
-                words.extend(sent - 1 - k * pace for k in reversed(range(min(size, p.store_words + 1))))
+                pace = (sent - 1 - begin) / max(size - 1, 1)
+                last = min(size, p.store_words + 1)
+                words.extend(sent - 1 - k * pace for k in reversed(range(last)))
                 if life:
                     life.work.append((begin, sent))
             drained = start + beats + 1
@@ -331,15 +332,13 @@ class Simulation:
                 self._s2g.send(complete)
         self._last = max(self._last, complete)
 
-
     def _write_chunks(self, index: int) -> Iterator[tuple[int, int]]:
         """Yield the chunks of a store: beats, and when they are requested, from its start."""
         beats, bursts = self.work.beats[index], self.work.bursts[index]
-        if not self.port.limited:
-            yield beats, 0
-            return
         most_beats, most_bursts = self.port.grain
         chunks = max(-(-beats // most_beats), -(-bursts // most_bursts))
+        if not self.port.limited:  # nobody else writes: as a whole
+            chunks = min(chunks, 1)
         for chunk in range(chunks):
             size = beats * (chunk + 1) // chunks - beats * chunk // chunks
             yield size, 1 + bursts * chunk // chunks
