@@ -15,6 +15,7 @@
 constexpr uint64_t kDramBytes = uint64_t{1} << 32;
 constexpr uint64_t kPageBytes = 4096;
 constexpr int kClients = 3;           // that read; the number after them stands for writes
+constexpr double kSavedBytes = 4.0 * PORT_BYTES;  // that an idle DRAM of limited bandwidth saves up
 constexpr size_t kQueuedBursts = 64;  // that the DRAM accepts before it makes a client wait
 
 struct Burst {
@@ -48,7 +49,7 @@ struct Dram {
   Random random;
 
   uint64_t cycle = 0;
-  double budget = 0;  // bytes that the bandwidth allows now
+  double budget = kSavedBytes;  // that the bandwidth allows now
   uint64_t bad_address = 0;
   int bad_client = -1;  // -1: none; kClients: a write
 
@@ -83,7 +84,7 @@ struct Dram {
   bool limited() const { return bandwidth != 0 && !jitter; }
 
   void refill() {
-    if (bandwidth != 0) budget = std::min(budget + bandwidth, 4.0 * PORT_BYTES);
+    if (bandwidth != 0) budget = std::min(budget + bandwidth, kSavedBytes);
   }
 
   bool spend() {  // one port word of bandwidth

@@ -140,37 +140,42 @@ class Simulation:
         # First beat of each burst that is not yet dispatched, and the cycles from beat to beat.
         arrivals: deque[tuple[float, float]] = deque()
         request, requested, last = -1.0, 0, -float(interval)
-        for begin in range(0, count, per_burst):
-            # Requests run ahead; a burst makes room for another when its instructions are
-            # dispatched.
-            room = last + 1 if begin else 0.0
-            while len(arrivals) < p.fetch_bursts and requested < count:
+        free_beats, room, start, beat = p.fetch_bursts * p.burst_beats, 0.0, 0.0, 1.0
+        for index in range(count):
+            # Requests run ahead: a burst as soon as the buffer has room for it.
+            while requested < count:
                 size = min(per_burst, count - requested)
+                beats = -(-size * INSTRUCTION_BYTES // port.width)
+                if beats > free_beats:
+                    break
                 request = max(request + 1, room)
                 ready = request + latency
                 if ready >= loop.horizon:
                     yield ready
-                beats = -(-size * INSTRUCTION_BYTES // port.width)
                 first, end = port.grant(FETCH, Port.READ, ready, beats, requested)
                 arrivals.append((first, (end - 1 - first) / (beats - 1) if beats > 1 else 1))
                 requested += size
-            start, beat = arrivals.popleft()
-            start += p.buffer_latency
-            for index in range(begin, min(begin + per_burst, count)):
-                unit = work.unit[index]
-                last_beat = ((index - begin + 1) * INSTRUCTION_BYTES - 1) // port.width
-                time = arrival = max(last + interval, start + last_beat * beat)
-                if free[unit]:
-                    free[unit] -= 1
-                else:
-                    while not places[unit].times:
-                        yield places[unit]
-                    time = max(time, places[unit].times.popleft() + 1)
-                last = time
-                if lives:
-                    lives[index].dispatched = time
-                    lives[index].queue_stall = time - arrival
-                instructions[unit].send(time + p.dispatch_latency)
+                free_beats -= beats
+            position = index % per_burst
+            if position == 0:
+                start, beat = arrivals.popleft()
+                start += p.buffer_latency
+            unit = work.unit[index]
+            last_beat = ((position + 1) * INSTRUCTION_BYTES - 1) // port.width
+            time = arrival = max(last + interval, start + last_beat * beat)
+            if free[unit]:
+                free[unit] -= 1
+            else:
+                while not places[unit].times:
+                    yield places[unit]
+                time = max(time, places[unit].times.popleft() + 1)
+            last, room = time, time + 1
+            taken = (position + 1) * INSTRUCTION_BYTES // port.width
+            free_beats += taken - position * INSTRUCTION_BYTES // port.width
+            if lives:
+                lives[index].dispatched = time
+                lives[index].queue_stall = time - arrival
+            instructions[unit].send(time + p.dispatch_latency)
         self._last = max(self._last, last + 1)
 
     # --------------------------------------------------------------------------------- load
@@ -307,8 +312,9 @@ class Simulation:
             places.send(start)
             beats = work.beats[index]
             for size, request in self._write_chunks(index):
-                if port.limited and start + request >= loop.horizon:
-                    yield start + request
+                queued = start + 1 + request
+                if port.limited and queued >= loop.horizon:
+                    yield queued
                 ready = max(start + p.store_fill, sent)
                 begin, sent = port.grant(STORE, Port.WRITE, ready, size, index)
                 pace = (sent - 1 - begin) / max(size - 1, 1)
@@ -333,7 +339,7 @@ class Simulation:
         self._last = max(self._last, complete)
 
     def _write_chunks(self, index: int) -> Iterator[tuple[int, int]]:
-        """Yield the chunks of a store: beats, and when they are requested, from its start."""
+        """Yield the chunks of a store: beats, and how many cycles after the first they queue."""
         beats, bursts = self.work.beats[index], self.work.bursts[index]
         most_beats, most_bursts = self.port.grain
         chunks = max(-(-beats // most_beats), -(-bursts // most_bursts))
@@ -341,7 +347,7 @@ class Simulation:
             chunks = min(chunks, 1)
         for chunk in range(chunks):
             size = beats * (chunk + 1) // chunks - beats * chunk // chunks
-            yield size, 1 + bursts * chunk // chunks
+            yield size, bursts * chunk // chunks
 
 
 def _intervals(p: TimingParameters) -> dict[tuple[int, bool], int]:
