@@ -319,9 +319,29 @@ class Gpu:
 
 def bind(gpu: Any, candidate: dict[str, Any], folder: Path, tensors: dict[str, Any]) -> Any:
     """Return a call, without arguments, that launches a candidate on tensors by name."""
-    handle = gpu.load(folder / candidate["file"], candidate["function"])
-    ordered = [tensors[name] for name in candidate["parameters"]]
-    return lambda: gpu.launch(handle, candidate["grid"], candidate["block"], ordered)
+    import torch
+
+    first = next(iter(tensors.values()))
+    scratch = {
+        name: torch.empty(shape, dtype=getattr(torch, dtype), device=gpu.device)
+        for name, (shape, dtype) in candidate["workspace"].items()
+    }
+    given = {**tensors, **scratch}
+    launches = [
+        (
+            gpu.load(folder / candidate["file"], launch["function"]),
+            launch["grid"],
+            launch["block"],
+            [given[name] for name in launch["parameters"]],
+        )
+        for launch in candidate["launches"]
+    ]
+
+    def call() -> None:
+        for launch in launches:
+            gpu.launch(*launch)
+
+    return call
 
 
 def run_case(

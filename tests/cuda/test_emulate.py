@@ -223,7 +223,7 @@ def test_every_statement_of_a_pipeline_is_needed():
     tried = 0
     for op, schedule, tile in PIPELINES:
         kernel = cuda.CudaKernel(op, schedule=partial(schedule, tile=tile))
-        emulator = Emulated(kernel.source(), kernel.launch)
+        emulator = Emulated.of(kernel)
         assert right(emulator, op)
         needless = [point for point in range(emulator.points) if right(emulator, op, point)]
         assert not needless, (tile, needless)

@@ -61,7 +61,7 @@ def run(emulator, op, order=IN_ORDER, without=-1):
 def check(op, schedule=None, orders=(IN_ORDER, REVERSED, 2)):
     """Compare a kernel with its reference under several orders; each barrier must be needed."""
     kernel = cuda.CudaKernel(op, schedule=schedule)
-    emulator = Emulated(kernel.source(), kernel.launch)
+    emulator = Emulated.of(kernel)
     expected = reference(op, inputs_of(op))
     for order in orders:
         assert matches(run(emulator, op, order), expected), order
@@ -141,7 +141,7 @@ class EmulatedCuda(type(cuda.matmul.__self__)):
 
     def kernel(self, op):
         kernel = cuda.CudaKernel(op)
-        emulator = Emulated(kernel.source(), kernel.launch)
+        emulator = Emulated.of(kernel)
 
         def run(*arrays):
             names = [spec.name for spec in (*op.inputs, op.output)]
@@ -316,7 +316,7 @@ EXTENTS_OF_ONE = [
 @pytest.mark.parametrize("op", EXTENTS_OF_ONE, ids=lambda op: type(op).__name__)
 def test_operators_with_extents_of_one(op):
     kernel = cuda.CudaKernel(op)
-    emulator = Emulated(kernel.source(), kernel.launch)
+    emulator = Emulated.of(kernel)
     assert matches(run(emulator, op, 2), reference(op, inputs_of(op)))
 
 
