@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from types import SimpleNamespace
 
@@ -320,11 +321,38 @@ def test_operators_with_extents_of_one(op):
     assert matches(run(emulator, op, 2), reference(op, inputs_of(op)))
 
 
+PARTS = [
+    (MatmulOp(37, 50, 70, epilogue=FUSED), MatmulTile((32, 32), (2, 4), (1, 1), 16, 2, 3)),
+    (MatmulOp(32, 64, 64), MatmulTile((32, 32), (2, 4), (1, 1), 8, 3, 2)),
+    (MatmulOp(17, 20, 50, "int8", "int8", True, FUSED_INT8), TensorTile(2, (1, 1), 16, 2, 2)),
+    (MatmulOp(32, 64, 128, "float16", "float16"), TensorTile(2, (2, 2), 32, 2, 4)),
+    (Conv2dOp(2, 6, 9, 11, 10, STRIDED, 2, epilogue=FUSED), MatmulTile((16, 32), (2, 4), parts=2)),
+    (Conv2dOp(1, 20, 5, 7, 9, PADDED, dtype="int8"), TensorTile(2, (1, 1), 32, 2, 3)),
+]
+
+
+@emulated
+@pytest.mark.parametrize(("op", "tile"), PARTS, ids=lambda value: type(value).__name__)
+def test_sums_in_parts(op, tile):
+    by_tile = schedule_tensor if isinstance(tile, TensorTile) else schedule_matmul
+    schedule = partial(by_tile, tile=tile)
+    first, _ = cuda.CudaKernel(op, schedule=schedule).launches
+    assert first.grid[2] == tile.parts * getattr(op, "groups", 1)
+    check(op, schedule)
+
+
 @emulated
 def test_small_images_give_every_multiprocessor_a_block():
-    target = CudaTarget(multiprocessors=132)
-    deep, half = Conv2dOp(1, 512, 7, 7, 512, PADDED), MatmulOp(128, 768, 768, "float16", "float16")
-    assert prod(cuda.CudaKernel(deep, target).launch.grid) >= 128
+    for many in (40, 132):
+        target = CudaTarget(multiprocessors=many)
+        for dtype in ("float32", "int8"):
+            deep = cuda.CudaKernel(Conv2dOp(1, 512, 7, 7, 512, PADDED, dtype=dtype), target)
+            assert len(deep.launches) == 2
+            blocks = prod(deep.launch.grid)
+            assert blocks / (-(-blocks // many) * many) > 0.8  # of the turns that all could take
+    large = Conv2dOp(1, 64, 64, 64, 64, PADDED)
+    assert len(cuda.CudaKernel(large, target).launches) == 1
+    half = MatmulOp(128, 768, 768, "float16", "float16")
     assert matmul_tensor.choose_tile(half, target).fragments == (2, 1)
 
 
