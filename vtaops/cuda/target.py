@@ -122,24 +122,21 @@ class Launch:
 
 def launches_of(schedule: Any) -> tuple[Launch, ...]:
     """Return the grids and blocks that a schedule binds its loops to, of each kernel in order."""
-    import tvm
+    from tvm.tirx import SeqStmt
 
-    nests = schedule.mod["main"].body.block.body
-    found = []
-    for nest in nests if isinstance(nests, tvm.tirx.SeqStmt) else [nests]:
-        extents: dict[str, int] = {}
+    body = schedule.mod["main"].body.block.body
+    return tuple(map(_launch, body if isinstance(body, SeqStmt) else [body]))
 
-        def note(node: Any, extents: dict[str, int] = extents) -> None:
-            if isinstance(node, tvm.tirx.For) and node.thread_binding is not None:
-                extents[str(node.thread_binding.thread_tag)] = int(node.extent)
 
-        tvm.tirx.stmt_functor.post_order_visit(nest, note)
-        grid, block = (
-            tuple(extents.get(f"{kind}Idx.{axis}", 1) for axis in "xyz")
-            for kind in ("block", "thread")
-        )
-        found.append(Launch(grid, block))
-    return tuple(found)
+def _launch(nest: Any) -> Launch:
+    bound = re.findall(r'T\.thread_binding\((\d+), thread="([\w.]+)"\)', nest.script())
+    extents = {name: int(extent) for extent, name in bound}
+
+    def of(kind: str) -> tuple[int, int, int]:
+        x, y, z = (extents.get(f"{kind}Idx.{axis}", 1) for axis in "xyz")
+        return x, y, z
+
+    return Launch(of("block"), of("thread"))
 
 
 def workspace_of(schedule: Any) -> dict[str, tuple[tuple[int, ...], str]]:
