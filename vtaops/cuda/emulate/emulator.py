@@ -237,9 +237,7 @@ class Emulated:
     @classmethod
     def of(cls, kernel: CudaKernel, *, counting: bool = False) -> Emulated:
         """Return the kernels that `kernel` is made of."""
-        return cls(
-            kernel.source(), *kernel.launches, workspace=kernel.workspace, counting=counting
-        )
+        return cls(kernel.source(), *kernel.launches, workspace=kernel.workspace, counting=counting)
 
     def passed(self, barrier: int) -> int:
         """Return how often a barrier was passed in the last run, summed over the threads."""

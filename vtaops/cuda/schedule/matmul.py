@@ -129,7 +129,7 @@ def schedule_matmul(op: ProductOp, target: CudaTarget, tile: MatmulTile | None =
     s.reverse_compute_at(result, tj)
     in_vectors = (tile.thread[1] // vx) % VECTOR == 0
     stored_together = p.together[2] >= VECTOR and p.n % tile.block[1] == 0
-    if in_vectors and (tile.parts > 1 or stored_together and op.output.dtype == "float32"):
+    if in_vectors and (tile.parts > 1 or (stored_together and op.output.dtype == "float32")):
         s.vectorize(s.get_loops(result)[-1])
     for index, name in ((0, "pad_a"), (1, "pad_b")):
         copy = s.cache_read(total, index, "shared")

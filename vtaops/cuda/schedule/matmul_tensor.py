@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-import numpy as np
-
 from vtaops.cuda.schedule import tensorcore
 from vtaops.cuda.schedule.binding import bind, fetch, fits, inline, pipeline
 from vtaops.cuda.schedule.product import (
+    BANKS,
     Product,
     ProductOp,
     keep_sums,
@@ -27,9 +26,6 @@ from vtaops.cuda.schedule.product import (
 )
 from vtaops.cuda.target import WARP, CudaTarget
 from vtaops.errors import ScheduleError
-
-_BANKS = 128
-"""Bytes that the banks of shared memory give in a turn."""
 
 _PAD = 16
 """Elements by which rows of shared memory are longer: their starts lie in different banks.
@@ -81,12 +77,11 @@ class TensorTile:
 
     def turns(self, product: Product) -> float:
         """Return the turns of the banks for a step of the sum: each warp's rows and columns."""
-        line = tensorcore.SIZE * _bytes(product) / _BANKS
-        return self.warps * sum(self.fragments) * line
+        return self.warps * sum(self.fragments) * tensorcore.SIZE * product.nbytes[0] / BANKS
 
     def shared_bytes(self, product: Product) -> int:
         """Return the bytes of shared memory: tiles of A and B, and a row of fragments of C."""
-        size = _bytes(product)
+        size, _ = product.nbytes
         rows, columns = self.block
         b = columns * (self.step + _PAD) if product.transposed_b else self.step * (columns + _PAD)
         tiles = size * (rows * (self.step + _PAD) + b) * self.stages
@@ -222,17 +217,14 @@ def _tensorize(s: Any, block: Any, intrinsic: str) -> None:
     s.tensorize(i, intrinsic)
 
 
-def _bytes(product: Product) -> int:
-    return int(np.dtype(product.dtype_a).itemsize)
-
-
 def _vector(product: Product, tile: TensorTile, operand: int) -> int:
     """Return how many elements one load fetches: 16 bytes where rows are whole vectors.
 
     Of int8 4, where zeros may take their place: TVM writes no longer vector of zeros of that type.
     """
-    vector, elements = 16 // _bytes(product), tile.step * tile.block[operand]
-    if _bytes(product) == 1 and not product.whole(tile.block, tile.step * tile.parts):
+    nbytes, _ = product.nbytes
+    vector, elements = 16 // nbytes, tile.step * tile.block[operand]
+    if nbytes == 1 and not product.whole(tile.block, tile.step * tile.parts):
         vector = 4
     together = product.together[operand] >= vector
     return vector if together and elements % (tile.threads * vector) == 0 else 1

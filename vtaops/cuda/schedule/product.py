@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
+import numpy as np
 from tvm import te, tirx
 
 from vtaops.cuda.schedule.binding import bind, block_names, create_schedule, inline
@@ -25,6 +26,9 @@ from vtaops.cuda.target import CudaTarget
 from vtaops.kernels.ops.common import Expr, Tensor, ceil_div, round_up, zero
 from vtaops.kernels.ops.convolution import Conv2dOp
 from vtaops.kernels.ops.matmul import MatmulOp
+
+BANK, BANKS = 4, 128
+"""Bytes that one bank of shared memory gives or takes in a turn, and all 32 of them."""
 
 ProductOp = MatmulOp | Conv2dOp
 """The operators that are products."""
@@ -61,6 +65,21 @@ class Product:
     together: tuple[int, int, int]
     transposed_b: bool = False
     padded: bool = False
+
+    @property
+    def nbytes(self) -> tuple[int, int]:
+        """Bytes of an element of A and of B."""
+        return np.dtype(self.dtype_a).itemsize, np.dtype(self.dtype_b).itemsize
+
+    def fetching(self, block: tuple[int, int]) -> float:
+        """Return the turns of the banks by which a step of A and B gets to shared memory.
+
+        Elements come in vectors where they lie together, else each takes a bank for itself.
+        """
+        return sum(
+            extent * (nbytes if together * nbytes >= BANK else BANK) / BANKS
+            for extent, nbytes, together in zip(block, self.nbytes, self.together, strict=False)
+        )
 
     def whole(self, block: tuple[int, int], step: int) -> bool:
         """Return whether whole tiles make it up, so that nothing is replaced by zeros."""
@@ -258,8 +277,8 @@ def least_turns(tiles: Sequence[Any], product: Product, target: CudaTarget) -> A
     Parameters
     ----------
     tiles : sequence
-        With attributes `block`, rows and columns, `step`, `parts`, and ``turns(product)``, those of
-        a block for a step of 1 of the sum; from large to small.
+        With attributes `block`, rows and columns, `step`, `parts`, and ``turns(product)``, those
+        that a block takes to read A and B for a step of 1 of the sum; from large to small.
     product : Product
         What is to be computed.
     target : CudaTarget
@@ -278,12 +297,13 @@ def least_turns(tiles: Sequence[Any], product: Product, target: CudaTarget) -> A
         )
         blocks = product.groups * down * across
         steps = ceil_div(product.k, tile.step * tile.parts) * tile.step
-        busiest = ceil_div(blocks * tile.parts, target.multiprocessors) * steps
+        each = float(tile.turns(product)) + product.fetching(tile.block)
+        busiest = ceil_div(blocks * tile.parts, target.multiprocessors) * steps * each
         added = 0.0
         if tile.parts > 1:
             moved = 2 * 4 * tile.parts * blocks * prod(tile.block)
             added = _SECOND + moved / (_PATH * target.multiprocessors)
-        return busiest * float(tile.turns(product)) + added
+        return busiest + added
 
     offered = [
         replace(tile, parts=parts)
@@ -294,14 +314,14 @@ def least_turns(tiles: Sequence[Any], product: Product, target: CudaTarget) -> A
     return min(offered, key=turns)
 
 
-_PARTS = (1, 2, 3, 4, 6, 8, 12, 16)
+_PARTS = range(1, 17)
 """Into how many parts a sum may be cut."""
 
 _DEEP = 4
 """Tiles along the sum that a part has at least: fewer would be over before the pipeline is full."""
 
-_PATH = 64
-"""Bytes that a multiprocessor and the second-level cache exchange in a cycle."""
+_PATH = 32
+"""Bytes that a multiprocessor exchanges with the second-level cache in a cycle: half of the most."""
 
 _SECOND = 2000
 """Turns that a second kernel is taken to cost: about 1 us between two kernels, not measured."""
