@@ -254,6 +254,10 @@ class Gpu:
         self._ask("cuModuleGetFunction", ctypes.byref(handle), module, function.encode())
         return handle
 
+    def empty(self, shape: list[int], dtype: str) -> Any:
+        """Return an array on the GPU."""
+        return self.torch.empty(shape, dtype=getattr(self.torch, dtype), device=self.device)
+
     def launch(self, handle: Any, grid: Any, block: Any, tensors: list[Any]) -> None:
         """Launch a kernel on PyTorch's current stream."""
         pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
@@ -319,13 +323,7 @@ class Gpu:
 
 def bind(gpu: Any, candidate: dict[str, Any], folder: Path, tensors: dict[str, Any]) -> Any:
     """Return a call, without arguments, that launches a candidate on tensors by name."""
-    import torch
-
-    first = next(iter(tensors.values()))
-    scratch = {
-        name: torch.empty(shape, dtype=getattr(torch, dtype), device=gpu.device)
-        for name, (shape, dtype) in candidate["workspace"].items()
-    }
+    scratch = {name: gpu.empty(*spec) for name, spec in candidate["workspace"].items()}
     given = {**tensors, **scratch}
     launches = [
         (

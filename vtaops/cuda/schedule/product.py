@@ -321,7 +321,7 @@ _DEEP = 4
 """Tiles along the sum that a part has at least: fewer would be over before the pipeline is full."""
 
 _PATH = 32
-"""Bytes that a multiprocessor exchanges with the second-level cache in a cycle: half of the most."""
+"""Bytes of parts that a multiprocessor is taken to move in a cycle: half of what it can at most."""
 
 _SECOND = 2000
 """Turns that a second kernel is taken to cost: about 1 us between two kernels, not measured."""
