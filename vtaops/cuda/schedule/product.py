@@ -303,7 +303,7 @@ def least_turns(tiles: Sequence[Any], product: Product, target: CudaTarget) -> A
         if tile.parts > 1:
             moved = 2 * 4 * tile.parts * blocks * prod(tile.block)
             added = _SECOND + moved / (_PATH * target.multiprocessors)
-        return busiest + added
+        return float(busiest + added)
 
     offered = [
         replace(tile, parts=parts)
