@@ -86,6 +86,10 @@ class CudaKernel:
 
     def source(self) -> str:
         """Return the generated CUDA C++."""
+        return self._source
+
+    @cached_property
+    def _source(self) -> str:
         return cuda_source(self.scheduled, self.target)
 
     @cached_property
