@@ -38,7 +38,7 @@ ALLOWED = {
         "errors",
         "_data",
     },
-    "model": {"files", "graph", "runtime", "program", "capabilities", "config", "errors"},
+    "model": {"files", "graph", "runtime", "program", "views", "capabilities", "config", "errors"},
     "board": {
         "files",
         "runtime",
