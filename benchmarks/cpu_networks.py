@@ -111,7 +111,7 @@ class Chain:
                 keywords["activation"] = "relu6" if self._is(node, "ReLU6") else "relu"
         if module.bias is not None:
             keywords["bias"] = module.bias.detach().numpy()
-        layer = layers.Conv2d(
+        layer = layers.PackedConv2d(
             module.weight.detach().numpy(),
             strides=module.stride,
             padding=module.padding,
@@ -132,10 +132,10 @@ class Chain:
         first = sources[0]
         if self._is(node, "MaxPool2d"):
             steps = {"strides": module.stride, "padding": module.padding}
-            pool = layers.MaxPool2d(module.kernel_size, **steps)
+            pool = layers.PackedMaxPool2d(module.kernel_size, **steps)
             return lambda values: pool(values[first])
         if self._is(node, "AdaptiveAvgPool2d"):
-            mean = layers.GlobalAvgPool2d()
+            mean = layers.PackedGlobalAvgPool2d()
             return lambda values: mean(values[first])
         if self._is(node, "Flatten"):
             return lambda values: values[first].numpy().reshape(1, -1)
@@ -145,7 +145,7 @@ class Chain:
         if self._is(node, "Identity"):
             return lambda values: values[first]
         if self._is(node, "add"):
-            add = layers.Add()
+            add = layers.PackedAdd()
             return lambda values: add(*(values[name] for name in sources))
         raise NotImplementedError(f"{node.op} {node.target} of {node.name}")
 

@@ -285,27 +285,30 @@ def chained_layers(draw):
         fused, finish = {}, lambda total: total
     total = finish(conv2d_reference(x, w, *window[1:]))
     steps = dict(zip(("strides", "padding", "dilation"), window[1:], strict=True))
-    packed = layers.Conv2d(w, **steps, **fused)(draw.pick(x, layers.pack(x)))
+    packed = layers.PackedConv2d(w, **steps, **fused)(draw.pick(x, layers.pack(x)))
     size = int(draw.pick(1, 3, 5)), int(draw.pick(1, 3))
     w, sides = draw.array(o, 1, *size), (size[0] // 2, size[1] // 2) * 2
     stride = draw.pick(1, 2)
-    depthwise = layers.Conv2d(w, groups=o, padding=sides, strides=stride) if o > 1 else None
+    depthwise = layers.PackedConv2d(w, groups=o, padding=sides, strides=stride) if o > 1 else None
     if depthwise is not None:
         packed = depthwise(packed)
         total = depthwise_reference(total, w, (stride, stride), sides, (1, 1))
     kind = draw.pick("max", "avg", "global")
     if kind == "global":
-        packed, total = layers.GlobalAvgPool2d()(packed), total.mean(axis=(2, 3), keepdims=True)
+        packed, total = (
+            layers.PackedGlobalAvgPool2d()(packed),
+            total.mean(axis=(2, 3), keepdims=True),
+        )
     elif min(total.shape[2:]) > 1:
-        pool = layers.MaxPool2d if kind == "max" else layers.AvgPool2d
+        pool = layers.PackedMaxPool2d if kind == "max" else layers.PackedAvgPool2d
         packed = pool(3, strides=2, padding=1)(packed)
         outside = -np.inf if kind == "max" else 0
         view = windows(total, (3, 3), (2, 2), (1, 1, 1, 1), (1, 1), outside)
         total = view.max(axis=(4, 5)) if kind == "max" else view.mean(axis=(4, 5))
     w, bias = draw.array(o, o, 1, 1), draw.array(o)
-    layer = layers.Conv2d(w, bias=bias, activation="relu")
+    layer = layers.PackedConv2d(w, bias=bias, activation="relu")
     sums = conv2d_reference(total, w, (1, 1), (0, 0, 0, 0), (1, 1)) + bias.reshape(1, -1, 1, 1)
-    result = layers.Add()(layer(packed, packed), packed).numpy()
+    result = layers.PackedAdd()(layer(packed, packed), packed).numpy()
     return result, np.maximum(sums + total, 0) + total
 
 

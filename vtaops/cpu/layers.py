@@ -4,8 +4,8 @@ Between layers data are `Packed`, NCHW[b]c with b the lanes of a vector register
 them, or NCHW arrays, and gives them, so that nothing is transposed inside a network. Normalisations
 are folded into weights and bias.
 
-    conv = layers.Conv2d(weights, batch_norm=norm, padding=1, activation="relu")
-    y = layers.GlobalAvgPool2d()(conv(image)).numpy()
+    conv = layers.PackedConv2d(weights, batch_norm=norm, padding=1, activation="relu")
+    y = layers.PackedGlobalAvgPool2d()(conv(image)).numpy()
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class _Layer:
         return result
 
 
-class Conv2d(_Layer):
+class PackedConv2d(_Layer):
     """A convolution with its weights.
 
     Parameters
@@ -267,19 +267,19 @@ class _Pool(_Layer):
         return self.window
 
 
-class MaxPool2d(_Pool):
+class PackedMaxPool2d(_Pool):
     """The maximum over windows; parameters as `vtaops.cpu.max_pool2d`."""
 
     kind = "max"
 
 
-class AvgPool2d(_Pool):
+class PackedAvgPool2d(_Pool):
     """The average over windows with their padding; parameters as `vtaops.cpu.avg_pool2d`."""
 
     kind = "avg"
 
 
-class GlobalAvgPool2d(_Pool):
+class PackedGlobalAvgPool2d(_Pool):
     """The average of each image: (N, C, H, W) to (N, C, 1, 1)."""
 
     kind = "avg"
@@ -291,7 +291,7 @@ class GlobalAvgPool2d(_Pool):
         return SlidingWindow((height, width))
 
 
-class Add(_Layer):
+class PackedAdd(_Layer):
     """The sum of two tensors of one shape."""
 
     def __call__(self, a: Any, b: Any) -> Packed:
