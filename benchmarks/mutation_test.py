@@ -32,9 +32,11 @@ from vtaops.config import MICRO_OP_BYTES
 from vtaops.errors import VTAError
 from vtaops.isa import Encoding, Instruction, MicroOp, Unit, array_to_words, words_to_array
 from vtaops.lowering import Border, Part, Place, link
+from vtaops.lowering.interleave import beside
 from vtaops.program import MICRO_OPS, Buffer, Program, Role
 from vtaops.runtime.executor import relocate
 from vtaops.runtime.fsim import Fsim
+from vtaops.schedule.turns import tilings_hand_in_hand
 
 FLAGS = ("pop_prev", "pop_next", "push_prev", "push_next")
 FIELDS = {
@@ -51,7 +53,7 @@ FIELDS = {
     ),
     "iterations": ("iter_out", "iter_in"),
     "micro-op range": ("uop_begin", "uop_end"),
-    "operation": ("alu_op", "use_imm", "reset", "overwrite", "tiles"),
+    "operation": ("alu_op", "use_imm", "reset", "overwrite", "tiles", "forward"),
     "immediate": ("imm",),
     "post-processing": (
         "enable", "use_bias", "use_scale", "round_half", "multiplier", "shift", "zero_point", "low",
@@ -412,7 +414,35 @@ def linked_programs() -> dict[str, Program]:
         "linked: block with stride": linked_resnet18(17, pynq, first=6, last=9)[0],
         "linked: with extensions": linked_resnet18(16, extended, first=2, last=4)[0],
         "linked: border and parts": _bordered_image(),
+        "linked: hand in hand": _hand_in_hand(extended),
     }
+
+
+def _hand_in_hand(config: vtaops.HardwareConfig) -> Program:
+    """Link a convolution and a depthwise one that takes its inputs from the output memory."""
+    scaled = {"bias": True, "scales": True, "shift": 0, "out_channels": 32}
+    image = {"height": 12, "width": 12}
+    ops = [
+        vtaops.Conv2d(in_channels=16, kernel=1, **image, **scaled),
+        vtaops.Conv2d(in_channels=32, groups=32, kernel=3, strides=2, padding=1, **image, **scaled),
+    ]
+    tilings = tilings_hand_in_hand(ops, config, limit=1e9)[0]
+    found = beside(
+        [emit(op, config, tiling, rows=16) for op, tiling in zip(ops, tilings, strict=True)]
+    )
+    assert found is not None
+    first, second = found
+    buffers = [replace(b, name=f"1:{b.name}") for b in first.buffers]
+    passed = next(n for n, b in enumerate(first.buffers) if b.name == "res")
+    buffers[passed] = replace(buffers[passed], role=Role.SCRATCH)
+    places = []
+    for buffer in second.buffers:
+        places.append(passed if buffer.name == "data" else len(buffers))
+        if buffer.name != "data":
+            buffers.append(buffer)
+    parts = [Part(first, tuple(range(len(first.buffers)))), Part(second, tuple(places))]
+    whole = [range(2)]
+    return link(parts, buffers, together=whole, close=whole)
 
 
 def _bordered_image() -> Program:

@@ -372,6 +372,9 @@ def test_area_is_that_of_the_synthesised_designs():
     assert (maxima.dsp, maxima.bram) == (pynq.dsp, pynq.bram)
     assert maxima.lut - pynq.lut == pytest.approx(1_769, rel=0.05)
     assert maxima.ff - pynq.ff == pytest.approx(515, rel=0.02)
+    on_chip = area(Design(replace(PYNQ.config, extensions=("forward",))))
+    assert (on_chip.lut - pynq.lut, on_chip.ff - pynq.ff) == (368, 125)
+    assert (on_chip.dsp, on_chip.bram) == (pynq.dsp, 136)
     assert share(area(Design(HardwareConfig.load("1x32_i8w8a32_15_15_20_17"))), "xc7z020") > 1
 
 

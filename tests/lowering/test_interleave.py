@@ -1,85 +1,17 @@
 """Operators whose tiles take turns: the same results, proven, in fewer cycles."""
 
 import random
-from dataclasses import replace
 
-import numpy as np
 import pytest
+from helpers.chains import PYNQ, SMALL, TINY, chain, check, linked
 from helpers.random_cases import random_tiling
 
-from vtaops import Conv2d, HardwareConfig, Tiling
+from vtaops import Tiling
 from vtaops.compiler import emit
-from vtaops.config import EXTENSIONS, POST_ROWS
 from vtaops.isa import Post, Store
-from vtaops.lowering import Part, link
 from vtaops.lowering.interleave import beside
-from vtaops.program import Role
-from vtaops.reference import evaluate, random_arguments
-from vtaops.runtime import Fsim
 from vtaops.schedule import blocked_shape
 from vtaops.schedule.turns import tilings_in_turns
-
-PYNQ = HardwareConfig.load("pynq_ext")
-TINY = replace(HardwareConfig.load("tiny"), extensions=tuple(EXTENSIONS))
-SMALL = replace(  # what a tiling for it leaves of TINY is room for two more
-    TINY,
-    log_inp_buff_size=TINY.log_inp_buff_size - 2,
-    log_wgt_buff_size=TINY.log_wgt_buff_size - 2,
-    log_acc_buff_size=TINY.log_acc_buff_size - 2,
-)
-
-
-def chain(channels, size, stride=1, inputs=16, outputs=16):
-    """Return convolutions of which each reads what the one before it gives."""
-    scaled = {"bias": True, "scales": True, "shift": 0}
-    image = {"height": size, "width": size}
-    first = Conv2d(
-        in_channels=inputs, out_channels=channels, **image, kernel=1, zero_point=3, **scaled
-    )
-    wide = {"in_channels": channels, "out_channels": channels, "groups": channels}
-    second = Conv2d(**wide, **image, kernel=3, strides=stride, padding=1, **scaled)
-    size = (size - 1) // stride + 1
-    third = Conv2d(
-        in_channels=channels, out_channels=outputs, height=size, width=size, kernel=1, **scaled
-    )
-    return first, replace(second, zero_point=-5, clip=(-100, 90)), third
-
-
-def linked(ops, tilings, config, *, together):
-    """Return the program of operators in scratchpads side by side."""
-    rows = POST_ROWS // len(ops)
-    pairs = zip(ops, tilings, strict=True)
-    fragments = beside([emit(op, config, tiling, rows=rows) for op, tiling in pairs])
-    assert fragments is not None
-    buffers, parts = [], []
-    result = -1
-    for number, fragment in enumerate(fragments):
-        places, given = [], result
-        for buffer in fragment.buffers:
-            if number and buffer.name == "data":
-                places.append(given)
-                continue
-            last = number == len(fragments) - 1
-            role = Role.SCRATCH if buffer.name == "res" and not last else buffer.role
-            result = len(buffers) if buffer.name == "res" else result
-            places.append(len(buffers))
-            buffers.append(replace(buffer, name=f"{number}:{buffer.name}", role=role))
-        parts.append(Part(fragment, tuple(places)))
-    program = link(parts, buffers, together=[range(len(parts))] if together else [])
-    program.verify()
-    return program
-
-
-def check(program, ops, config):
-    """Compare with the reference."""
-    rng = np.random.default_rng(0)
-    arrays = [random_arguments(op, rng) for op in ops]
-    value = arrays[0][0]
-    for op, own in zip(ops, arrays, strict=True):
-        value = evaluate(op, [value, *own[1:]])
-    with Fsim(config, seed=2) as device:
-        found = program.run(device, arrays[0][0], *(a for own in arrays for a in own[1:]))
-    assert np.array_equal(found, value)
 
 
 @pytest.mark.parametrize("count", [2, 3])

@@ -180,7 +180,7 @@ def stored_right_after_reset():
     return edited(program, 4, push_next=1)
 
 
-EXTENDED = replace(TINY, extensions=("depthwise", "overwrite", "pool", "post"))
+EXTENDED = replace(TINY, extensions=("depthwise", "forward", "overwrite", "pool", "post"))
 
 
 def posting(**fields):
@@ -203,6 +203,25 @@ def pooled(**changes):
     shared = {f.name: getattr(product, f.name) for f in fields(Pool) if hasattr(product, f.name)}
     instruction = Pool(**(shared | {"iter_in": 4, "iter_out": 1, "tiles": 3} | changes))
     return with_word(program, 4, Encoding.of(EXTENDED).encode(instruction))
+
+
+def forwarding(tiles=2):
+    """Return a program whose second product reads what the first one left in OUT."""
+    b = ProgramBuilder(EXTENDED)
+    inp = b.tiles("inp", Role.INPUT, tiles, Memory.INP)
+    wgt = b.tiles("wgt", Role.PARAMETER, 1, Memory.WGT)
+    out = b.tiles("out", Role.OUTPUT, tiles)
+    b.load_micro_ops(b.micro_ops((0, 0, 0)), 1)
+    b.reset(0, tiles)
+    b.load(Memory.INP, inp, 0, 0, tiles)
+    b.load(Memory.WGT, wgt, 0, 0, 1, push_next=1)
+    b.gemm(0, tiles, pop_prev=1, push_prev=1)
+    load = one_row(Load, Memory.INP, 0, 0, tiles)
+    b.add(replace(load, forward=1, pop_next=1, push_next=1))
+    b.gemm(0, tiles, pop_prev=1, push_next=1)
+    b.store(out, 0, 0, tiles, pop_prev=1, push_prev=1)
+    b.finish(pop_next=1)
+    return b.build()
 
 
 BROKEN = {
@@ -292,6 +311,25 @@ BROKEN = {
     "pool beyond the end": (
         Rule.SRAM_BOUNDS, pooled(iter_in=2, src_factor_in=TINY.inp.depth - 2), 4,
         f"touches element {TINY.inp.depth} of INP",
+    ),
+    "forward to weights": (
+        Rule.MEMORY, edited(forwarding(), 5, memory=Memory.WGT), 5, "only INP can be loaded",
+    ),
+    "forward of no row": (
+        Rule.MEMORY, edited(forwarding(), 5, y_size=0, y_pad_top=1), 5, "takes no row",
+    ),
+    "forward with a buffer": (
+        Rule.RELOCATION, edited(forwarding(), 5, relocation=0), 5, "must not name a buffer",
+    ),
+    "forward beyond the end": (
+        Rule.SRAM_BOUNDS, edited(forwarding(), 5, dram_base=TINY.acc.depth - 1), 5,
+        f"takes element {TINY.acc.depth} of OUT",
+    ),
+    "forward of what nobody wrote": (
+        Rule.UNDEFINED_SRAM, edited(forwarding(), 5, dram_base=1), 5, "element 2 of ACC was never",
+    ),
+    "forward of a reset": (
+        Rule.STALE_OUTPUT, edited(forwarding(), 4, reset=1), 5, "a LOAD or a reset",
     ),
     "reset that overwrites": (
         Rule.ENCODING, edited(small_gemm(EXTENDED), 1, overwrite=1), 1, "a reset has no product",
@@ -555,6 +593,11 @@ def accesses(program):
                 place(program, where, (i.dram_base + r * i.x_stride + c) * sizes[i.memory] + byte)
                 for r, c, byte in product(range(i.y_size), range(i.x_size), range(sizes[i.memory]))
             }
+            if isinstance(i, Load) and i.forward:
+                dram = {
+                    ("acc", i.dram_base + r * i.x_stride + c)
+                    for r, c in product(range(i.y_size), range(i.x_size))
+                }
             rows = i.y_pad_top + i.y_size + i.y_pad_bottom
             row_size = i.x_pad_left + i.x_size + i.x_pad_right
             name = {1: "wgt", 2: "inp"}.get(i.memory, "acc")
@@ -739,6 +782,7 @@ SMALL = {
     "double_buffered": double_buffered(rounds=3),
     "chained": chained(tiles=2),
     "strided": strided(),
+    "forwarding": forwarding(),
 }
 each_program = pytest.mark.parametrize("program", SMALL.values(), ids=SMALL)
 
@@ -788,7 +832,7 @@ def test_every_added_token_is_judged_rightly(program):
 
 def random_program(rng):
     """Random instructions on two slots of every memory, with random tokens, framed by barriers."""
-    b = ProgramBuilder("tiny")
+    b = ProgramBuilder(EXTENDED)
     inp = b.tiles("inp", Role.INPUT, 2, Memory.INP)
     wgt = b.tiles("wgt", Role.PARAMETER, 1, Memory.WGT)
     scratch = b.tiles("scratch", Role.SCRATCH, 2)
@@ -815,6 +859,8 @@ def random_program(rng):
             return one_row(Load, Memory.INP, slot, other, 1), inp
         if kind == "reload":
             return one_row(Load, Memory.INP, slot, other, 1), int(rng.choice(slots))
+        if kind == "forward":
+            return replace(one_row(Load, Memory.INP, slot, other, 1), forward=1), NO_BUFFER
         if kind == "gemm":
             return Gemm(uop_begin=uop, uop_end=uop + 1, iter_out=1, iter_in=1), NO_BUFFER
         if kind == "alu":
@@ -824,7 +870,8 @@ def random_program(rng):
         target = int(rng.choice(slots)) if kind == "spill" else out
         return one_row(Store, Memory.OUT, slot, other, 1), target
 
-    body = [one(k) for k in rng.choice(["load", "reload", "gemm", "alu", "spill", "store"], 6)]
+    kinds = ["load", "reload", "forward", "gemm", "alu", "spill", "store"]
+    body = [one(k) for k in rng.choice(kinds, 6)]
     for _ in range(rng.integers(2, 9)):
         p, q = sorted(rng.choice(len(body), 2, replace=False).tolist())
         (a, where_a), (c, where_c) = body[p], body[q]

@@ -26,6 +26,8 @@ _LUT_POST, _FF_POST = 417, 204  # of each lane, for the extension `post`
 _LUT_OVERWRITE = 32
 _LUT_WINDOWS = 78  # of each lane, for `depthwise` and `pool`: three input tiles out of the banks
 _LUT_POOL, _FF_POOL = 29, 32  # of each lane, for `pool`: comparators, and registers to the ALU
+_LUT_FORWARD, _FF_FORWARD = 48, 125  # for `forward`: addresses, writes a cycle later
+_LUT_FORWARD_LANE = 20  # whole elements into the banks of the inputs
 
 _DSP_ALU, _DSP_POST = 3, 2  # of each lane: MUL; the multiplier of post-processing
 _PRODUCTS_IN_DSP = 2
@@ -63,12 +65,16 @@ def area(design: Design) -> FpgaResources:
         lut += lanes * _LUT_WINDOWS
     if "pool" in config.extensions:
         lut, ff = lut + lanes * _LUT_POOL, ff + lanes * _FF_POOL
+    if "forward" in config.extensions:
+        lut, ff = lut + _LUT_FORWARD + lanes * _LUT_FORWARD_LANE, ff + _FF_FORWARD
     return FpgaResources(round(lut), ff, dsp=dsp, bram=_BUFFERS_BRAM + _bram(config))
 
 
 def _bram(config: HardwareConfig) -> int:
     banks = WINDOW_BANKS if reads_windows(config) else 1  # of the inputs
     wide = sum(map(_blocks, (config.wgt, config.acc, config.out))) + _blocks(config.inp, banks)
+    if "forward" in config.extensions:
+        wide += _blocks(config.out)  # a copy of the output memory, for its second reader
     return wide - (-config.uop.depth // _MICRO_OPS)
 
 

@@ -10,18 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import pairwise
 
 import numpy as np
 
 from vtaops.config import Memory
-from vtaops.isa import Load, Store, Unit
+from vtaops.isa import Load, Store
 from vtaops.lowering.copies import MAX_SIZE
 from vtaops.lowering.operation import Elements, Operation, Touch
 from vtaops.program import NO_BUFFER, Buffer, Role
 
-_WORTH = 8
-"""Elements that an instruction must move, or the load stays as it is."""
+_WORTH = 4
+"""Elements from the output memory for each instruction of a load, or the load stays as it is."""
+
+_PARTS = 8
+"""Stores that one may become."""
 
 
 def forwarded(operations: Sequence[Operation], buffers: Sequence[Buffer]) -> list[Operation]:
@@ -106,12 +109,14 @@ def _load(operation: Operation, sources: Elements) -> Iterator[Operation]:
         yield operation
         return
     pieces = [*_pieces(sources.reshape(i.y_size, i.x_size))]
-    padded = i.y_pad_top and pieces[0].columns < i.x_size or (
-        i.y_pad_bottom and pieces[-1].columns < i.x_size)
+    # Rows of padding go with the first and the last piece, which must be as wide as the load.
+    padded = (i.y_pad_top and pieces[0].columns < i.x_size) or (
+        i.y_pad_bottom and pieces[-1].columns < i.x_size
+    )
     if padded or (sources >= 0).sum() < _WORTH * len(pieces):
         yield operation
         return
-    written, dram = operation.touches
+    _, dram = operation.touches
     granules = dram.elements.reshape(i.y_size, i.x_size)
     for piece in pieces:
         yield _part(operation, i, piece, granules)
@@ -151,7 +156,7 @@ def _part(operation: Operation, i: Load, piece: _Piece, granules: Elements) -> O
 
 
 def _pieces(sources: Elements) -> Iterator[_Piece]:
-    """Cut a matrix of sources into pieces that are each in DRAM, or regular in the output memory."""
+    """Cut a matrix of sources into pieces in DRAM, and regular ones in the output memory."""
     rows = [_runs(row) for row in sources]
     y = 0
     while y < len(rows):
@@ -186,7 +191,7 @@ def _runs(row: Elements) -> list[tuple[int, int]]:
     """Return where a row is cut: (first, size) of runs in DRAM, or consecutive in the memory."""
     joined = np.where(row[:-1] >= 0, np.diff(row) == 1, row[1:] < 0)
     edges = [0, *(np.flatnonzero(~joined) + 1).tolist(), len(row)]
-    return [(a, b - a) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    return [(a, b - a) for a, b in pairwise(edges)]
 
 
 def _needed(operations: list[Operation], buffers: Sequence[Buffer]) -> list[Operation]:
@@ -219,7 +224,7 @@ def _of_size(masks: dict[str, Elements], touch: Touch) -> Elements:
 
 
 def _stored(operation: Operation, i: Store, needed: Elements) -> list[Operation]:
-    """Return the stores of what is needed of a store."""
+    """Return the stores of what is needed of a store: of each row the part between its ends."""
     if len(needed) != i.y_size * i.x_size or needed.all():
         return [operation]
     rows = needed.reshape(i.y_size, i.x_size)
@@ -228,11 +233,19 @@ def _stored(operation: Operation, i: Store, needed: Elements) -> list[Operation]
     parts = []
     for y in np.flatnonzero(rows.any(axis=1)).tolist():
         columns = np.flatnonzero(rows[y])
-        x, count = int(columns[0]), int(columns[-1] - columns[0]) + 1
-        base = i.sram_base + y * i.x_size + x
-        store = replace(i, sram_base=base, dram_base=i.dram_base + y * i.x_stride + x, y_size=1, x_size=count, x_stride=count)
-        parts.append(Operation(
-            store, operation.relocation,
-            (Touch(own.space, base + np.arange(count), write=False), Touch(dram.space, granules[y, x:x+count], write=True)),
-            operator=operation.operator))
-    return parts if len(parts) <= 8 else [operation]
+        x, end = int(columns[0]), int(columns[-1]) + 1
+        first = i.sram_base + y * i.x_size + x
+        store = replace(
+            i,
+            sram_base=first,
+            dram_base=i.dram_base + y * i.x_stride + x,
+            y_size=1,
+            x_size=end - x,
+            x_stride=end - x,
+        )
+        read = Touch(own.space, first + np.arange(end - x), write=False)
+        written = Touch(dram.space, granules[y, x:end], write=True)
+        parts.append(
+            Operation(store, operation.relocation, (read, written), operator=operation.operator)
+        )
+    return parts if len(parts) <= _PARTS else [operation]

@@ -62,9 +62,7 @@ def beside(fragments: Sequence[Fragment]) -> list[Fragment] | None:
     return placed
 
 
-def interleaved(
-    streams: Sequence[Sequence[Operation]], *, close: bool = False
-) -> list[Operation]:
+def interleaved(streams: Sequence[Sequence[Operation]], *, close: bool = False) -> list[Operation]:
     """Return the operations of operators, group by group in turns.
 
     Parameters

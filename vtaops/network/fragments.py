@@ -175,9 +175,7 @@ def _try(steps: Sequence[MappedOperator], fragments: Fragments) -> _Trial:
     return best
 
 
-def _chained(
-    fragments: Sequence[Fragment], *, together: bool, close: bool = False
-) -> Program:
+def _chained(fragments: Sequence[Fragment], *, together: bool, close: bool = False) -> Program:
     """Return the program of steps of which each reads what the one before it stores."""
     buffers: list[Buffer] = []
     parts = []

@@ -5,8 +5,8 @@ through their tensors in one order: row by row, or channel by channel. The secon
 part of what the first has done, and the sooner it gets that, the shorter are beginning and end,
 where one works alone: so bands of rows are low.
 
-With the extension `forward` they may also go hand in hand: a tile of the one is what the tile of the
-next reads, taken from the output memory before that is written again.
+With the extension `forward` they may also go hand in hand: a tile of the one is what the tile of
+the next reads, taken from the output memory before that is written again.
 """
 
 from __future__ import annotations

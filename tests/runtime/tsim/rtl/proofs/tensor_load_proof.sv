@@ -22,7 +22,7 @@ module tensor_load_proof
     load_write_t write;
     logic [PORT_BITS-1:0] word;
     logic [2:0] memory;
-    logic [SRAM_BITS-1:0] first;
+    logic [SRAM_BITS-1:0] first, out_index;
     load_t done_insn;
     logic [EVENT_BITS-1:0] loaded;
     tensor_load #(.SLOTS(SLOTS)) dut (.*);
