@@ -64,7 +64,7 @@ ALLOWED = {
     },
     "schedule": {"ops", "program", "isa", "layout", "config", "errors"},
     "kernels": {"layout", "shapes", "cache", "errors"},
-    "cpu": {"kernels", "errors"},
+    "cpu": {"kernels", "layout", "shapes", "errors"},
     "cuda": {"kernels", "cache", "errors"},
     "lessons": {"cpu", "cuda", "kernels", "errors"},
     "fallback": {"cpu", "cuda", "kernels", "ops", "shapes", "program", "isa", "config", "errors"},
