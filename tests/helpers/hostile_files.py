@@ -15,6 +15,7 @@ import signal
 import struct
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 import vtaops
-from helpers import hostile_onnx
+from helpers import hostile_onnx, hostile_tflite
 from helpers.fuzz import INTEGERS, JSON, mutated
 from vtaops import Conv2d, Elementwise, Gemm, HardwareConfig, MaxPool2d, Program, VTAError
 from vtaops import graph as graphs
@@ -78,7 +79,7 @@ def fuzz(name: str, count: int, number: int = 0) -> None:
     Raises
     ------
     BaseException
-        What the use of a file raised, or a `TimeoutError`, or a `MemoryError`.
+        What the use of a file raised or warned of, or a `TimeoutError`, or a `MemoryError`.
     """
     format_ = FORMATS[name]
 
@@ -93,7 +94,9 @@ def fuzz(name: str, count: int, number: int = 0) -> None:
         suppress_health_check=list(HealthCheck),
         phases=(Phase.generate,),  # shrinking repeats what takes long
     )
-    with bounded_memory():
+    with bounded_memory(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", category=DeprecationWarning, module="tvm")
         seed(number)(quiet(given(format_.files)(each)))()
 
 
@@ -573,4 +576,5 @@ FORMATS = {
     "model": Format(models(), use_model),
     "onnx": Format(hostile_onnx.QUANTISED, hostile_onnx.use_quantised),
     "float onnx": Format(hostile_onnx.FLOAT, hostile_onnx.use_float),
+    "tflite": Format(hostile_tflite.files(), hostile_tflite.use_tflite),
 }
