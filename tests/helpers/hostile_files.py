@@ -48,6 +48,7 @@ else:
     import tomli as tomllib
 
 CONFIG = HardwareConfig.load("tiny")
+EXTENDED = HardwareConfig.load("tiny").replace(extensions=sorted(EXTENSIONS))
 
 
 @dataclass(frozen=True)

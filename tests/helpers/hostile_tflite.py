@@ -1,4 +1,4 @@
-"""TFLite files that are nearly right: valid small ones with a few fields, tensors or bytes replaced.
+"""TFLite files that are nearly right: valid small ones with a few fields or bytes replaced.
 
 `SCHEMA` is the part of TFLite's schema that matters here. By it a file is read into a document of
 dictionaries and lists, the strategy replaces parts, and it becomes a file again. Some files then
@@ -116,9 +116,7 @@ SCHEMA: dict[str, dict[str, Any]] = {
     "LeakyReluOptions": {"alpha": "Float32"},
     "TransposeConvOptions": {"padding": "Int8", "stride_w": "Int32", "stride_h": "Int32"},
     "ResizeBilinearOptions": {"align_corners": "Bool", "half_pixel_centers": "Bool"},
-    **{
-        f"{name}Options": {"activation": "Int8"} for name in ("Add", "Sub", "Mul", "Div", "L2Norm")
-    },
+    **{f"{name}Options": {"activation": "Int8"} for name in ("Add", "Sub", "Mul", "Div", "L2Norm")},
 }
 """Tables by name: their fields in the order of the schema. A list is a vector; "union" is the table
 that the field before says."""
@@ -380,10 +378,11 @@ _SMALL = frozenset(f"{table}.{field}" for table in SCHEMA for field in ("padding
 
 
 def _contents(value: bytes) -> st.SearchStrategy[bytes]:
+    words = len(value) // 4
     return st.one_of(
         st.binary(min_size=len(value), max_size=len(value)),
         st.sampled_from([b"", value[:-1], value * 2, b"\xff" * len(value), bytes(len(value))]),
-        st.sampled_from(LONGS).map(lambda n: struct.pack("<Q", n % (1 << 64))[:4] * (len(value) // 4)),
+        st.sampled_from(LONGS).map(lambda n: struct.pack("<I", n & 0xFFFFFFFF) * words),
     )
 
 
