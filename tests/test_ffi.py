@@ -1,4 +1,4 @@
-"""The pin of apache-tvm-ffi: what crashes with the next version, and whether the newest still does."""
+"""The pin of apache-tvm-ffi: what crashes with the next version, and if the newest still does."""
 
 import os
 

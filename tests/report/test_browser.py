@@ -241,7 +241,7 @@ def layers(cycles):
 
 
 def points_on_screen(page):
-    """Where the points are drawn, asked of the page: the axes are logarithmic, from least to most."""
+    """Where the points are drawn, asked of the page; the axes go from least to most."""
     return page.driver.execute_script("return places")
 
 
