@@ -53,9 +53,7 @@ def resume(
         found[record.pop("case")] = record
     known = [case for case in cases if case in found]
     waiting = [
-        case
-        for case in cases
-        if case not in found or (again and found[case].get("code") != today)
+        case for case in cases if case not in found or (again and found[case].get("code") != today)
     ]
     end = time.monotonic() + 60 * minutes
     state.parent.mkdir(parents=True, exist_ok=True)
