@@ -123,13 +123,15 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
 
 
 def macs(node: Any) -> int:
-    """Return the multiply-accumulates of a convolution or dense layer."""
+    """Return the multiply-accumulates of a convolution, a dense layer or a product."""
+    shape = node.outputs[0].shape
+    if node.op.kind == "matmul":
+        return int(np.prod(shape)) * int(node.inputs[0].shape[-1])
     weight = getattr(node.op, "weight", None)
     if weight is None:
         return 0
-    shape = node.outputs[0].shape
-    pixels = int(np.prod(shape[2:])) if weight.ndim == 4 else 1
-    return int(weight.size) * int(shape[0]) * pixels
+    pixels = (shape[0], *shape[2:]) if weight.ndim == 4 else shape[:-1]
+    return int(weight.size) * int(np.prod(pixels))
 
 
 def sqnr(exact: Any, rounded: Any) -> float | None:

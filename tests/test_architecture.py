@@ -38,7 +38,7 @@ ALLOWED = {
         "errors",
         "_data",
     },
-    "model": {"files", "graph", "runtime", "program", "capabilities", "config", "errors"},
+    "model": {"files", "graph", "runtime", "program", "views", "capabilities", "config", "errors"},
     "board": {
         "files",
         "runtime",
@@ -64,7 +64,7 @@ ALLOWED = {
     },
     "schedule": {"ops", "program", "isa", "layout", "config", "errors"},
     "kernels": {"layout", "shapes", "cache", "errors"},
-    "cpu": {"kernels", "errors"},
+    "cpu": {"kernels", "layout", "shapes", "errors"},
     "cuda": {"kernels", "cache", "errors"},
     "lessons": {"cpu", "cuda", "kernels", "errors"},
     "fallback": {"cpu", "cuda", "kernels", "ops", "shapes", "program", "isa", "config", "errors"},

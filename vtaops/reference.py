@@ -104,8 +104,12 @@ def _convolve(op: Conv2d, data: Float, kernel: Float) -> Float:
 
 @_evaluate.register
 def _(op: BatchMatmul, arrays: list[Float]) -> Int8Array:
-    data, other = arrays
+    data, other, *coarse = arrays
     acc = data @ other.transpose(0, 2, 1)
+    if coarse:
+        acc += 128 * (coarse[0] @ coarse[1].transpose(0, 2, 1))
+    if op.multiplier:
+        return _scaled(acc, np.array(op.multiplier | op.shift << 16), op.zero_point, op.clip)
     return _int8(_clipped(_shifted(_int32(acc), op.shift, op.rounding), op.clip))
 
 

@@ -281,14 +281,25 @@ def constant_digits(values: npt.NDArray[np.int64], lanes: int) -> npt.NDArray[np
 
     None if there are too few lanes: they reach ``128 * 127 * (lanes - 1)``.
     """
-    units = (values + 63) // 128 * 128
-    last, left = values - units, -units // 128
+    units, last = in_units(values)
+    left = -units
     digits = np.empty((len(values), lanes), np.int8)
     for lane in range(lanes - 1):
         digits[:, lane] = np.clip(left, -128, 127)
         left = left - digits[:, lane]
     digits[:, -1] = last
     return None if lanes < 1 or left.any() else digits
+
+
+def in_units(values: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return values as units of 128 and a rest of -63..64."""
+    units = (values + 63) // 128
+    return units, values - 128 * units
+
+
+def lanes_for(bound: int) -> int:
+    """Return how many lanes of digits hold all values of at most `bound` in magnitude."""
+    return 1 + -(-((bound + 64) // 128) // 127)
 
 
 @dataclass(frozen=True)

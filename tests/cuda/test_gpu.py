@@ -77,7 +77,7 @@ class EmulatedOnGpu(type(cuda.matmul.__self__)):
 
     def kernel(self, op):
         kernel = CudaKernel(op)
-        emulator = Emulated(kernel.source(), kernel.launch)
+        emulator = Emulated.of(kernel)
 
         def function(*arrays):
             self.seen.append([array.memory for array in arrays])

@@ -229,6 +229,7 @@ def random_batch_matmul(rng: random.Random) -> BatchMatmul:
         m=rng.randint(1, 30),
         n=rng.randint(1, 60),
         k=rng.randint(1, 100),
+        coarse=rng.choice([0, 0, rng.randint(1, 40)]),
         shift=random_shift(rng),
         clip=random_clip(rng),
         rounding=random_rounding(rng),
@@ -237,7 +238,9 @@ def random_batch_matmul(rng: random.Random) -> BatchMatmul:
 
 def random_scaled(rng: random.Random) -> Operator:
     """An operator with fixed-point scales: for each channel, or one for all; limits included."""
-    kind = rng.choice(["conv2d", "grouped", "gemm", "transposed", "elementwise", "average"])
+    kind = rng.choice(
+        ["conv2d", "grouped", "gemm", "transposed", "elementwise", "average", "batch"]
+    )
     ending = {"zero_point": rng.choice([0, rng.randint(-128, 127)]), "clip": random_clip(rng)}
     ending["clip"] = ending["clip"] or (-128, 127)
     if kind in ("conv2d", "gemm", "transposed"):
@@ -249,6 +252,8 @@ def random_scaled(rng: random.Random) -> Operator:
         return replace(op, scales=True, shift=0, multiplier=False, **residual, **ending)
     ending["multiplier"] = rng.choice([1, 65535, rng.randint(1, 65535)])
     ending["shift"] = rng.choice([0, 47, rng.randint(0, 47), rng.randint(16, 30)])
+    if kind == "batch":
+        return replace(random_batch_matmul(rng), **ending)
     limit = (1 << 31) - 1
     ending["constant"] = rng.choice([0, limit, -limit, rng.randint(-9999, 9999)])
     if kind == "average":

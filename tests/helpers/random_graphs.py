@@ -23,6 +23,7 @@ from vtaops.graph import (
     Graph,
     LeakyRelu,
     LookupTable,
+    Matmul,
     MaxPool,
     Multiply,
     Pad,
@@ -31,6 +32,7 @@ from vtaops.graph import (
     Requantize,
     Reshape,
     Slice,
+    Transpose,
     TransposedConvolution,
     Upsample,
     evaluate,
@@ -107,6 +109,7 @@ class RandomGraph:
             self.move,
             self.elementwise,
             self.transposed,
+            self.product,
         ]
         try:
             made = self.rng.choice(kinds)()
@@ -251,6 +254,37 @@ class RandomGraph:
             padding=(self.rng.randint(0, 1), 0, 0, self.rng.randint(0, 1)),
         )
         return self.graph.add(op, x)
+
+    def product(self):
+        """Multiply an image by another one, or by itself, as attention does: by heads."""
+        a = self.pick()
+        b = self.pick(lambda t: t.shape[1] == a.shape[1])
+        heads = self.rng.choice([d for d in range(1, a.shape[1] + 1) if a.shape[1] % d == 0])
+        rows, columns = (self.matrices(x, heads) for x in (a, b))
+        if self.rng.random() < 0.5:  # as scores: channels are summed; else as mixtures: pixels
+            product = self.graph.add(
+                Matmul(self.scaling(self.rng.randint(6, 12))), self.turned(rows), columns
+            )
+        elif a.shape == b.shape:
+            scores = self.graph.add(
+                Matmul(self.scaling(self.rng.randint(6, 12))), rows, self.turned(columns)
+            )
+            product = self.graph.add(Matmul(self.scaling(self.rng.randint(4, 10))), scores, rows)
+        else:
+            return None
+        if product.elements > LARGEST:
+            return None
+        return self.graph.add(Reshape((1, -1, *product.shape[-2:])), product)
+
+    def matrices(self, image, heads: int):
+        """Return an image as matrices (1, heads, channels, pixels), or (heads, ...)."""
+        n, channels, height, width = image.shape
+        shape = heads, channels // heads, height * width
+        return self.graph.add(Reshape(self.rng.choice([(n, *shape), shape])), image)
+
+    def turned(self, matrices):
+        *leading, rows, columns = range(len(matrices.shape))
+        return self.graph.add(Transpose((*leading, columns, rows)), matrices)
 
     def finish(self) -> None:
         unread = [t for t in self.values if not self.graph.consumers(t)]

@@ -1,10 +1,15 @@
-"""Products of two tensors: on VTA where nothing but a shift follows, with operands of the host."""
+"""Products of two tensors: on VTA, with the sums of zero points, and operands of the host."""
+
+import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from helpers.onnx_models import Builder
 
 import vtaops
+from vtaops import HardwareConfig, ProgramError
+from vtaops.config import EXTENSIONS
 from vtaops.graph import Dense, Graph, Matmul, Requantization, Transpose
 from vtaops.network import plan_model
 
@@ -32,6 +37,81 @@ def test_matrices_of_every_rank(shapes, config):
     model = vtaops.compile_model(graph, config)
     assert [row.where for row in model.plan] == ["vta"]
     assert equal(model, *(int8(*shape) for shape in shapes))
+
+
+EXTENDED = {
+    name: replace(HardwareConfig.load(name), extensions=tuple(EXTENSIONS))
+    for name in ("pynq", "tiny", "4x8_i8w8a32_15_16_16_18")
+}
+
+
+def random_product(rng, extended):
+    """Return the graph of a product with any zero points, its operands random in shape."""
+    leading = tuple(rng.randint(1, 3) for _ in range(rng.choice([0, 1, 2, 3])))
+    m, k, n = rng.randint(1, 20), rng.choice([1, 7, 64, rng.randint(1, 90)]), rng.randint(1, 40)
+    zeros = [rng.choice([0, -128, 127, rng.randint(-128, 127), rng.randint(-9, 9)]) for _ in "abc"]
+    scaling = Requantization(1, rng.randint(0, 14), zeros[2])
+    if extended:
+        scaling = Requantization(rng.randint(0, 65535), rng.randint(14, 34), zeros[2])
+    graph = Graph("product")
+    a = graph.input("a", (*leading, m, k), zero_point=zeros[0])
+    b = graph.input("b", (*leading, n, k), zero_point=zeros[1])
+    order = (*range(len(leading)), len(leading) + 1, len(leading))
+    turned = graph.add(Transpose(order), b)
+    graph.output(graph.add(Matmul(scaling), a, turned))
+    return graph
+
+
+@pytest.mark.parametrize("extended", [False, True])
+@pytest.mark.parametrize("config", EXTENDED)
+@pytest.mark.parametrize("seed", range(4))
+def test_zero_points(seed, config, extended):
+    """Sums of rows and of columns are exact for any zero points, extreme operands included."""
+    rng = random.Random(f"{seed} {config} {extended}")
+    graph = random_product(rng, extended)
+    model = vtaops.compile_model(graph, EXTENDED[config] if extended else config)
+    assert [row.where for row in model.plan] == ["host", "vta"]
+    a, b = (int8(*tensor.shape) for tensor in graph.inputs)
+    assert equal(model, a, b)
+    for value in (-128, 127):
+        assert equal(model, np.full_like(a, value), np.full_like(b, rng.choice([-128, 127])))
+
+
+@pytest.mark.parametrize(
+    ("zeros", "inner", "columns", "coarse"),
+    [
+        ((0, 0), 64, 64, 0),
+        ((5, 0), 64, 64 + 4, 0),  # a number for each column of the result, in one tile more
+        ((5, -7), 64, 64 + 4 + 5, 0),
+        ((-128, 0), 197, 197 + 1, 3),  # softmax: units of 128 apart
+        ((-128, -128), 197, 197 + 2, 3 + 5),  # the product of both joins one
+        ((-128, 30), 4, 4 + 2 + 6, 0),  # few columns: digits beside them cost nothing
+    ],
+)
+def test_digits_take_the_fewest_cycles(zeros, inner, columns, coarse):
+    graph = Graph("product")
+    a = graph.input("a", (8, inner), zero_point=zeros[0])
+    b = graph.input("b", (inner, 8), zero_point=zeros[1])
+    graph.output(graph.add(Matmul(Requantization(40000, 30)), a, b))
+    model = vtaops.compile_model(graph, EXTENDED["pynq"])
+    shapes = {buffer.name.split(":")[1]: buffer.shape for buffer in model.programs[0].buffers}
+    assert shapes["data"][-1] == shapes["other"][-1] == columns
+    assert shapes.get("data_coarse", (0,))[-1] == coarse
+    assert equal(model, int8(8, inner), int8(inner, 8))
+
+
+def test_a_file_whose_digits_are_too_few_is_refused(tmp_path):
+    graph = Graph("product")
+    a, b = graph.input("a", (8, 64), zero_point=5), graph.input("b", (64, 8), zero_point=9)
+    graph.output(graph.add(Matmul(Requantization(1, 9)), a, b))
+    model = vtaops.compile_model(graph)
+    (region,) = model.stages
+    sums = replace(region.inputs[0].sums, factor=100)
+    inputs = (replace(region.inputs[0], sums=sums), *region.inputs[1:])
+    model.stages = (replace(region, inputs=inputs),)
+    model.save(tmp_path / "wrong.vtam")
+    with pytest.raises(ProgramError, match="digits cannot hold"):
+        vtaops.load_model(tmp_path / "wrong.vtam")
 
 
 def attention(heads=3, tokens=13, width=16):
@@ -73,9 +153,10 @@ def test_a_file_keeps_them(tmp_path):
 @pytest.mark.parametrize(
     ("scaling", "zero", "reason"),
     [
-        (Requantization(40000, 24), 0, "need a multiplier"),
-        (Requantization(1, 8), 3, "need 0"),
+        (Requantization(40000, 24), 3, "need a multiplier"),
+        (Requantization(8, 0), 3, "shift to the left by 3"),
         (Requantization(1, 40), 0, "shift by 40"),
+        (Requantization(1, 31, 127), 3, "could leave int32"),
     ],
 )
 def test_what_stays_on_the_host(scaling, zero, reason):

@@ -7,7 +7,14 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from vtaops.cuda.gpu import detect, require_device
-from vtaops.cuda.target import CudaTarget, Launch, compile_cuda, cuda_source, launch_of
+from vtaops.cuda.target import (
+    CudaTarget,
+    Launch,
+    compile_cuda,
+    cuda_source,
+    launches_of,
+    workspace_of,
+)
 from vtaops.kernels.arrays import Array, as_output, empty
 from vtaops.kernels.cache import KernelCache
 from vtaops.kernels.ops import TensorOp
@@ -59,9 +66,19 @@ class CudaKernel:
         return self._schedule(self.op, self.target)
 
     @property
+    def launches(self) -> tuple[Launch, ...]:
+        """Grids and blocks: of one kernel, or of two where the second adds up parts of sums."""
+        return launches_of(self.scheduled)
+
+    @property
     def launch(self) -> Launch:
-        """Grid and block."""
-        return launch_of(self.scheduled)
+        """Grid and block of the (first) kernel."""
+        return self.launches[0]
+
+    @property
+    def workspace(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        """Shape and dtype of what the first kernel hands on to the second, by name."""
+        return workspace_of(self.scheduled)
 
     def script(self) -> str:
         """Return the scheduled kernel as TVMScript, for reading."""
@@ -69,6 +86,10 @@ class CudaKernel:
 
     def source(self) -> str:
         """Return the generated CUDA C++."""
+        return self._source
+
+    @cached_property
+    def _source(self) -> str:
         return cuda_source(self.scheduled, self.target)
 
     @cached_property

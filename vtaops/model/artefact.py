@@ -49,7 +49,7 @@ from vtaops.graph import (
 from vtaops.graph.host import load_function
 from vtaops.model.checks import check_graph, check_stages, check_types
 from vtaops.model.model import Model
-from vtaops.model.region import Argument, HostStage, Region, Row, Stage
+from vtaops.model.region import Argument, HostStage, Region, Row, RowSums, Stage
 from vtaops.program.file_format import dumps as dump_program
 from vtaops.program.file_format import loads as load_program
 from vtaops.program.file_format import write_whole
@@ -358,8 +358,7 @@ def _read_stage(entry: dict[str, Any], blobs: _Reader) -> Stage:
     if entry["where"] == "host":
         return HostStage(nodes)
     arguments = [
-        tuple(_read_plain(Argument, argument) for argument in entry[key])
-        for key in ("inputs", "outputs")
+        tuple(_read_argument(argument) for argument in entry[key]) for key in ("inputs", "outputs")
     ]
     return Region(
         nodes=nodes,
@@ -368,3 +367,8 @@ def _read_stage(entry: dict[str, Any], blobs: _Reader) -> Stage:
         inputs=arguments[0],
         outputs=arguments[1],
     )
+
+
+def _read_argument(entry: dict[str, Any]) -> Argument:
+    sums = entry["sums"]
+    return _read_plain(Argument, {**entry, "sums": sums and _read_plain(RowSums, sums)})

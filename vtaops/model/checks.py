@@ -11,14 +11,15 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from vtaops.errors import ProgramError
 from vtaops.graph import Graph, Tensor
-from vtaops.model.region import Argument, HostStage, Region, Stage
+from vtaops.model.region import Argument, HostStage, Region, RowSums, Stage
 from vtaops.program import Buffer
+from vtaops.views import lanes_for
 
 MAX_ELEMENTS = 1 << 28
 """No tensor of a model has more: it would not fit the DRAM of a board."""
@@ -46,6 +47,8 @@ def _conforms(value: Any, hint: Any) -> bool:
     origin, parameters = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return any(_conforms(value, part) for part in parameters)
+    if origin is Literal:
+        return value in parameters
     if origin is tuple:
         if not isinstance(value, tuple):
             return False
@@ -143,17 +146,27 @@ def _check_input(argument: Argument, tensor: Tensor, buffer: Buffer) -> None:
         held = n, c, height + top + bottom, width + left + right
     elif axes:
         held = tuple(image[axis] for axis in axes)
+    if argument.sums:
+        _check_sums(argument.sums, held[-1])
+        held = *held[:-1], argument.sums.columns(held[-1])
     if (
         min(image, default=0) < 1
         or min(argument.border) < 0
         or math.prod(image) != tensor.elements
         or (axes and (any(argument.border) or sorted(axes) != [*range(len(image))]))
-        or ((axes or any(argument.border)) and held != buffer.shape)
+        or ((axes or any(argument.border) or argument.sums) and held != buffer.shape)
         or math.prod(held) != math.prod(buffer.shape)
         or not -128 <= argument.zero_point <= 127
         or tensor.dtype != buffer.dtype
     ):
         raise ProgramError(f"{tensor.name} does not fit the buffer {buffer.name} {buffer.shape}")
+
+
+def _check_sums(sums: RowSums, columns: int) -> None:
+    """Check that the digits of the columns that join a matrix hold every sum of its rows."""
+    few = sums.digits > 0 and lanes_for(sums.bound(columns)) > sums.digits
+    if few or min(sums.before, sums.digits, sums.behind) < 0:
+        raise ProgramError(f"{sums.digits} digits cannot hold what the rows of a matrix sum to")
 
 
 def _check_output(argument: Argument, tensor: Tensor, buffer: Buffer) -> None:

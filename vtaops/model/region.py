@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from vtaops.program import Program
+from vtaops.views import constant_digits, constant_values, in_units
 
 Array = npt.NDArray[Any]
 
@@ -41,6 +42,62 @@ class Row:
 
 
 @dataclass(frozen=True)
+class RowSums:
+    """Columns that the host adds to the rows of a matrix: what zero points add to its products.
+
+    Each row stands for ``factor * sum(row) + constant``, written as int8 digits whose product with
+    the constants of the other operand is that number. A product has two such numbers, one for each
+    row of either operand: the digits of one lie where the constants of the other do.
+
+    Attributes
+    ----------
+    factor, constant : int
+        What a row stands for.
+    before, digits, behind : int
+        Columns of constants, of digits, and of constants.
+    part : "all", "units" or "rest"
+        All of the number behind the matrix; or its units of 128, alone, and the rest, behind it.
+    """
+
+    factor: int
+    constant: int
+    before: int
+    digits: int
+    behind: int
+    part: Literal["all", "units", "rest"] = "all"
+
+    def columns(self, columns: int) -> int:
+        """Return the columns of the buffer of a matrix that has `columns`."""
+        return columns * (self.part != "units") + self.before + self.digits + self.behind
+
+    def bound(self, columns: int) -> int:
+        """Return what digits must hold for a matrix of `columns`, in magnitude."""
+        number = abs(self.factor) * 128 * columns + abs(self.constant)
+        return {"all": number, "units": (number + 64) // 128, "rest": 64}[self.part]
+
+    def added_to(self, matrix: Array) -> Array:
+        """Return a matrix (..., rows, columns) of int8 as its buffer takes it."""
+        rows = matrix.shape[:-1]
+        parts = [] if self.part == "units" else [matrix]
+        if self.before:
+            parts.append(_constants(rows, self.before))
+        if self.digits:
+            number = self.factor * matrix.sum(axis=-1, dtype=np.int64).reshape(-1) + self.constant
+            units, rest = in_units(number)
+            found = {"all": number, "units": units, "rest": rest}[self.part]
+            digits = constant_digits(found, self.digits)
+            assert digits is not None
+            parts.append(digits.reshape(*rows, self.digits))
+        if self.behind:
+            parts.append(_constants(rows, self.behind))
+        return np.concatenate(parts, axis=-1)
+
+
+def _constants(rows: tuple[int, ...], count: int) -> Array:
+    return np.broadcast_to(np.array(constant_values(count), np.int8), (*rows, count))
+
+
+@dataclass(frozen=True)
 class Argument:
     """A tensor of the graph as a buffer of a program.
 
@@ -60,6 +117,8 @@ class Argument:
         For inputs: rows and columns around the image: (top, left, bottom, right).
     zero_point : int
         What the border holds.
+    sums : RowSums or None
+        For operands of products: columns that join or replace the matrix.
     """
 
     tensor: str
@@ -70,12 +129,15 @@ class Argument:
     border: tuple[int, int, int, int] = (0, 0, 0, 0)
     zero_point: int = 0
     axes: tuple[int, ...] = ()
+    sums: RowSums | None = None
 
     def to_device(self, array: Array) -> Array:
         """Return an input as its buffer takes it."""
         image = array.reshape(self.image)
         if self.axes:
-            return np.transpose(image, self.axes)
+            image = np.transpose(image, self.axes)
+        if self.sums:
+            return self.sums.added_to(image)
         if not any(self.border):
             return image
         top, left, bottom, right = self.border

@@ -81,7 +81,7 @@ def operators(
 ) -> Iterator[tuple[str, Operator]]:
     """Return what VTA executes of a stretch of its own, each with its node's name."""
     if are_products(nodes):
-        yield from ((node.name, product(node)) for node in nodes)
+        yield from ((node.name, product(node, target).op) for node in nodes)
     else:
         yield from ((step.node, step.op) for step in Mapper(graph, nodes, target).steps)
 

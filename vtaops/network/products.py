@@ -3,22 +3,50 @@
 The second operand lies in the scratchpad of weights, in tiles of rows and columns; no image has
 that layout, so both operands come from the host and the results go there. Products that can run at
 the same time share a launch.
+
+With zero points the sums of the rows of both operands are part of the result::
+
+    sum((a - za) * (b - zb)) = sum(a * b) - zb * sum(a) - za * sum(b) + K * za * zb
+
+The second term is one number for each row, the third one for each column of the result. The host,
+which holds both operands to pack them, appends these numbers as digits to the operands, so that the
+product of the appended columns adds them (`vtaops.model.region.RowSums`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from vtaops.graph import Graph, Node, Tensor
 from vtaops.graph.operators import Matmul
 from vtaops.lowering import Part, Place, link
-from vtaops.model import Argument, Region
+from vtaops.model import Argument, Region, RowSums
+from vtaops.network.endings import uniform
 from vtaops.network.fragments import Fragments
+from vtaops.network.rules import Target
 from vtaops.network.storage import MappedOperator
 from vtaops.ops import BatchMatmul
 from vtaops.program import Buffer
+from vtaops.views import lanes_for
+
+
+@dataclass(frozen=True)
+class MappedProduct:
+    """What VTA executes of a product of two tensors.
+
+    Attributes
+    ----------
+    op : BatchMatmul
+        The operator; the second operand comes transposed.
+    sums : dict of str to RowSums
+        What the host adds to its operands, by the names of their buffers.
+    """
+
+    op: BatchMatmul
+    sums: dict[str, RowSums]
 
 
 def are_products(nodes: Sequence[Node]) -> bool:
@@ -26,21 +54,75 @@ def are_products(nodes: Sequence[Node]) -> bool:
     return any(isinstance(node.op, Matmul) for node in nodes)
 
 
-def product(node: Node) -> BatchMatmul:
-    """Return what VTA executes of a product; the second operand comes transposed."""
+def product(node: Node, target: Target) -> MappedProduct:
+    """Return what VTA executes of a product without an obstacle."""
     assert isinstance(node.op, Matmul)
-    scaling = node.op.requantization
-    assert scaling.right_shift is not None
-    *leading, rows, inner = node.inputs[0].shape
-    return BatchMatmul(
+    (a, b), (result,) = node.inputs, node.outputs
+    *leading, rows, inner = a.shape
+    constant = inner * a.zero_point * b.zero_point
+    fields, added = _ending(node.op, target, bool(a.zero_point or b.zero_point))
+    op = BatchMatmul(
         batch=math.prod(leading),
         m=rows,
-        n=node.inputs[1].shape[-1],
+        n=result.shape[-1],
         k=inner,
-        shift=scaling.right_shift,
-        clip=scaling.clip,
-        rounding="half_up",
+        clip=node.op.requantization.clip,
+        **fields,
     )
+    first, second = RowSums(-b.zero_point, 0, 0, 0, 0), RowSums(-a.zero_point, 0, 0, 0, 0)
+    if second.factor or not first.factor:
+        second = replace(second, constant=constant + added)
+    else:
+        first = replace(first, constant=constant + added)
+    return _with_sums(op, first, second, target.config.block_in)
+
+
+def _ending(op: Matmul, target: Target, zeros: bool) -> tuple[dict[str, Any], int]:
+    """Return the parameters of the requantisation, and what is to be added to the sums for it."""
+    scaling = op.requantization
+    if target.scales:
+        scale = uniform(scaling)
+        assert scale is not None
+        return scale, 0
+    shift = scaling.right_shift
+    assert shift is not None
+    if not (zeros or scaling.zero_point):
+        return {"shift": shift, "rounding": "half_up"}, 0
+    return {"shift": shift}, (scaling.zero_point << shift) + ((1 << shift) >> 1)
+
+
+def _with_sums(op: BatchMatmul, first: RowSums, second: RowSums, block: int) -> MappedProduct:
+    """Return a product to which the numbers of the rows of both operands are added.
+
+    All digits may be columns of the operands; or units of 128 are products of their own, which
+    are shifted to the left by one pass over the results. Taken is what costs fewer cycles.
+    """
+    needed = [
+        lanes_for(sums.bound(op.k)) if sums.factor or sums.constant else 0
+        for sums in (first, second)
+    ]
+    units = [
+        lanes_for(replace(sums, part="units").bound(op.k)) if lanes else 0
+        for sums, lanes in zip((first, second), needed, strict=True)
+    ]
+    if not sum(needed):
+        return MappedProduct(op, {})
+    single = [min(1, lanes) for lanes in needed]
+    together = -(-(op.k + sum(needed)) // block)
+    apart = -(-(op.k + sum(single)) // block) + -(-sum(units) // block) + 1
+    if together <= apart:
+        left, right = _joined(first, second, needed)
+        return MappedProduct(replace(op, k=op.k + sum(needed)), {"data": left, "other": right})
+    left, right = _joined(replace(first, part="rest"), replace(second, part="rest"), single)
+    coarse = _joined(replace(first, part="units"), replace(second, part="units"), units)
+    sums = {"data": left, "other": right, "data_coarse": coarse[0], "other_coarse": coarse[1]}
+    return MappedProduct(replace(op, k=op.k + sum(single), coarse=sum(units)), sums)
+
+
+def _joined(first: RowSums, second: RowSums, lanes: Sequence[int]) -> tuple[RowSums, RowSums]:
+    """Let the digits of each operand meet the constants of the other."""
+    own, other = lanes
+    return replace(first, digits=own, behind=other), replace(second, before=own, digits=other)
 
 
 def compile_products(graph: Graph, nodes: Sequence[Node], fragments: Fragments) -> Region:
@@ -48,21 +130,19 @@ def compile_products(graph: Graph, nodes: Sequence[Node], fragments: Fragments) 
     buffers: list[Buffer] = []
     parts, inputs, outputs = [], [], []
     for node in nodes:
-        op = product(node)
-        fragment = fragments.of(MappedOperator(node.name, op, {}))
+        found = product(node, fragments.target)
+        fragment = fragments.of(MappedOperator(node.name, found.op, {}))
         places: list[Place | int] = []
         for buffer in fragment.buffers:
             name = f"{node.name}:{buffer.name}"
             places.append(len(buffers))
             buffers.append(replace(buffer, name=name))
-            if buffer.name == "data":
-                inputs.append(_argument(node.inputs[0], name, (op.batch, op.m, op.k)))
-            elif buffer.name == "other":
-                shape = op.batch, op.k, op.n
-                inputs.append(replace(_argument(node.inputs[1], name, shape), axes=(0, 2, 1)))
+            if buffer.name.startswith(("data", "other")):
+                inputs.append(_operand(node, name, found.sums.get(buffer.name)))
             elif buffer.name == "res":
-                result = _argument(node.outputs[0], name, (op.batch, op.m, op.n))
-                outputs.append(replace(result, lanes=tuple(range(op.m))))
+                shape = found.op.batch, found.op.m, found.op.n
+                lanes = tuple(range(found.op.m))
+                outputs.append(replace(_argument(node.outputs[0], name, shape), lanes=lanes))
         parts.append(Part(fragment, tuple(places), node.name))
     metadata = {"network": graph.name, "capabilities": fragments.target.capabilities.name}
     return Region(
@@ -71,6 +151,15 @@ def compile_products(graph: Graph, nodes: Sequence[Node], fragments: Fragments) 
         inputs=tuple(inputs),
         outputs=tuple(outputs),
     )
+
+
+def _operand(node: Node, buffer: str, sums: RowSums | None) -> Argument:
+    """Return an operand of a product, the second one transposed."""
+    second = buffer.removeprefix(f"{node.name}:").startswith("other")
+    tensor = node.inputs[second]
+    *leading, rows, columns = tensor.shape
+    found = _argument(tensor, buffer, (math.prod(leading), rows, columns))
+    return replace(found, axes=(0, 2, 1) if second else (), sums=sums)
 
 
 def _argument(tensor: Tensor, buffer: str, shape: tuple[int, ...]) -> Argument:

@@ -44,7 +44,7 @@ def obstacle(node: Node, graph: Graph, target: Target) -> str:
         if not isinstance(node.op, ops.Host | ops.Quantize | ops.Dequantize):
             if tensor.dtype != "int8":
                 return f"{tensor.name} is {tensor.dtype}; VTA computes on int8"
-            if not fits_device(tensor):
+            if not isinstance(node.op, ops.Matmul) and not fits_device(tensor):
                 return f"{tensor.name} has rank {len(tensor.shape)}; VTA's images have 2 to 4"
     return _obstacle(node.op, node, graph, target)
 
@@ -102,13 +102,17 @@ def _(op: ops.Dense, node: Node, graph: Graph, target: Target) -> str:
 
 @_obstacle.register
 def _(op: ops.Matmul, node: Node, graph: Graph, target: Target) -> str:
-    zero_points = {tensor.zero_point for tensor in (*node.inputs, *node.outputs)}
-    if zero_points != {0}:
-        return f"its zero points are {sorted(zero_points)}; products of two tensors need 0"
+    if target.scales:
+        return _one_scale(op.requantization)
     shift = op.requantization.right_shift
-    if shift is not None and shift < 0:
+    if shift is None or shift > MAX_SHIFT:
+        return no_shift(op.requantization)
+    if shift < 0:
         return f"its scales need a shift to the left by {-shift}"
-    return no_shift(op.requantization)
+    constant = (abs(op.requantization.zero_point) << shift) + (1 << shift >> 1)
+    if 255 * 255 * node.inputs[0].shape[-1] + constant >= ops.ACCUMULATOR:
+        return "its sums with the constant of the zero points could leave int32"
+    return ""
 
 
 @_obstacle.register

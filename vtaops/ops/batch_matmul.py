@@ -1,37 +1,61 @@
-"""BatchMatmul: products of pairs of int8 matrices, with shift and clip."""
+"""BatchMatmul: products of pairs of int8 matrices, with an offset, a shift or a scale, and clip."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy.typing as npt
 from tvm import te
 
+from vtaops.alu import AluOp
 from vtaops.config import HardwareConfig
 from vtaops.errors import ShapeError
 from vtaops.layout import Layout
 from vtaops.ops.arguments import Arguments, int8_array
-from vtaops.ops.postprocess import INT8, Rounding
-from vtaops.ops.products import SumOfProducts
+from vtaops.ops.base import Operator
+from vtaops.ops.diagonal import declare_copy
+from vtaops.ops.postprocess import (
+    INT8,
+    AluStage,
+    Lane,
+    Rounding,
+    Stage,
+    alu_stages,
+    check_postprocessing,
+    check_rounding,
+    declare_postprocessing,
+)
+from vtaops.ops.scaling import UniformScale
 from vtaops.program import Buffer, Role
 from vtaops.shapes import require_at_least
 
+COARSE_BITS = 7
+"""Products of the coarse columns count ``2**COARSE_BITS`` times."""
+
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class BatchMatmul(SumOfProducts):
+class BatchMatmul(Operator):
     """``out[b] = int8(clip((data[b] @ other[b].T) >> shift))``; both operands are data.
 
     Parameters
     ----------
     batch, m, n, k : int
         ``data`` is (batch, m, k), ``other`` (batch, n, k), the result (batch, m, n).
+    coarse : int
+        Columns of two further matrices, ``data_coarse`` (batch, m, coarse) and ``other_coarse``
+        (batch, n, coarse), whose product counts 128 times and is added to the sums: what zero
+        points add, which no int8 holds. 0: there are none.
     shift : int
         Arithmetic right shift of the accumulators, 0..31.
     clip : (int, int) or None
         Bounds of the result; None stores the low 8 bits.
     rounding : "truncate" or "half_up"
         How the shift rounds.
+    multiplier, shift, zero_point : int
+        A fixed-point scale instead: ``clip(((sum * multiplier + half) >> shift) + zero_point)``, as
+        for `Elementwise`; multiplier 0: none.
 
     Raises
     ------
@@ -43,67 +67,131 @@ class BatchMatmul(SumOfProducts):
     m: int
     n: int
     k: int
+    coarse: int = 0
     shift: int = 8
     clip: tuple[int, int] | None = INT8
     rounding: Rounding = "truncate"
+    multiplier: int = 0
+    zero_point: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_at_least(1, batch=self.batch, m=self.m, n=self.n, k=self.k)
+        require_at_least(0, coarse=self.coarse)
+        check_rounding(self.rounding)
+        check_postprocessing(0 if self.scaling else self.shift, self.clip)
 
     @classmethod
     def of(
-        cls, data: npt.ArrayLike, other: npt.ArrayLike, **parameters: Any
+        cls,
+        data: npt.ArrayLike,
+        other: npt.ArrayLike,
+        *,
+        coarse: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+        **parameters: Any,
     ) -> tuple[BatchMatmul, Arguments]:
         """Return the products of (B, M, K) and (B, N, K) int8 matrices, and the arrays.
+
+        `coarse` are the matrices (B, M, C) and (B, N, C) whose product counts 128 times.
 
         Raises
         ------
         ShapeError
             If ranks, dtypes, extents or parameters do not fit.
         """
-        left, right = int8_array("data", data, "BMK"), int8_array("other", other, "BNK")
-        if (left.shape[0], left.shape[2]) != (right.shape[0], right.shape[2]):
-            raise ShapeError(
-                f"data has shape {left.shape} and other {right.shape}; their first and last "
-                f"extents must be equal"
-            )
+        left, right = _pair("data", data, "other", other, "K")
         (batch, m, k), n = left.shape, right.shape[1]
-        return cls(batch=batch, m=m, n=n, k=k, **parameters), (left, right)
+        arrays: Arguments = (left, right)
+        columns = 0
+        if coarse is not None:
+            added = _pair("coarse[0]", coarse[0], "coarse[1]", coarse[1], "C")
+            if (added[0].shape[:2], added[1].shape[:2]) != (left.shape[:2], right.shape[:2]):
+                raise ShapeError(
+                    f"the coarse matrices have shapes {added[0].shape} and {added[1].shape}; "
+                    f"their rows must be those of {left.shape} and {right.shape}"
+                )
+            columns, arrays = added[0].shape[2], (*arrays, *added)
+        return cls(batch=batch, m=m, n=n, k=k, coarse=columns, **parameters), arrays
 
     @property
     def summary(self) -> str:
-        return f"batch_matmul {self.batch}x {self.m}x{self.k} . {self.k}x{self.n}"
+        coarse = f" + {self.coarse} coarse" if self.coarse else ""
+        return f"batch_matmul {self.batch}x {self.m}x{self.k} . {self.k}x{self.n}{coarse}"
 
     @property
     def macs(self) -> int:
         return self.batch * self.m * self.n * self.k
 
+    @property
+    def scaling(self) -> UniformScale:
+        """The fixed-point scale of the result."""
+        shift = self.shift if self.multiplier else 0
+        return UniformScale(self.multiplier, shift, self.zero_point, 0, self.clip)
+
+    @property
+    def stages(self) -> Sequence[Stage]:
+        begin: list[Stage] = []
+        if self.coarse:
+            begin = [
+                AluStage("res_wide", AluOp.SHR, -COARSE_BITS),
+                AluStage("res_total", AluOp.ADD, None, "product"),
+            ]
+        if self.scaling:
+            return [*begin, self.scaling.stage]
+        return [*begin, *alu_stages(False, self.shift, self.clip, self.rounding)]
+
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
         rows = Layout(f"BMC{config.batch}m{config.block_in}c")
         weights = Layout(f"BOI{config.block_out}o{config.block_in}i")
-        b, m, n, k = self.batch, self.m, self.n, self.k
-        return (
-            Buffer("data", Role.INPUT, (b, m, k), "int8", rows),
-            Buffer("other", Role.INPUT, (b, n, k), "int8", weights),
-            Buffer("res", Role.OUTPUT, (b, m, n), "int8", rows),
-        )
+        b, m, n = self.batch, self.m, self.n
+        parts = [("", self.k), ("_coarse", self.coarse)] if self.coarse else [("", self.k)]
+        operands = [
+            Buffer(f"{name}{part}", Role.INPUT, (b, extent, columns), "int8", layout)
+            for part, columns in parts
+            for name, extent, layout in (("data", m, rows), ("other", n, weights))
+        ]
+        result = Buffer("res", Role.OUTPUT, (b, m, n), "int8", rows)
+        return (*operands, *self.scaling.buffers(config), result)
 
     def tensors(self, config: HardwareConfig) -> list[te.Tensor]:
         shapes = {buffer.name: buffer.packed_shape for buffer in self.buffers(config)}
-        data = te.placeholder(shapes["data"], "int8", name="data")
-        other = te.placeholder(shapes["other"], "int8", name="other")
-        data_buf = te.compute(data.shape, lambda *i: data(*i), name="data_buf")
-        kernel_buf = te.compute(other.shape, lambda *i: other(*i), name="kernel_buf")
-        ko = te.reduce_axis((0, shapes["data"][2]), name="ko")
-        ki = te.reduce_axis((0, config.block_in), name="ki")
-        acc = te.compute(
-            shapes["res"],
-            lambda b, mo, no, mi, ni: te.sum(
-                data_buf[b, mo, ko, mi, ki].astype("int32")
-                * kernel_buf[b, no, ko, ni, ki].astype("int32"),
-                axis=[ko, ki],
-            ),
-            name="res_gem",
+
+        def product(part: str, name: str) -> tuple[list[te.Tensor], te.Tensor]:
+            data = te.placeholder(shapes[f"data{part}"], "int8", name=f"data{part}")
+            other = te.placeholder(shapes[f"other{part}"], "int8", name=f"other{part}")
+            left, right = declare_copy(data), declare_copy(other)
+            ko = te.reduce_axis((0, shapes[f"data{part}"][2]), name="ko")
+            ki = te.reduce_axis((0, config.block_in), name="ki")
+            total = te.compute(
+                shapes["res"],
+                lambda b, mo, no, mi, ni: te.sum(
+                    left[b, mo, ko, mi, ki].astype("int32")
+                    * right[b, no, ko, ni, ki].astype("int32"),
+                    axis=[ko, ki],
+                ),
+                name=name,
+            )
+            return [data, other], total
+
+        arguments, total = product("", "res_gem")
+        rows, lanes = self.scaling.declare(config)
+        first, operands = total, dict[str, Lane](lanes)
+        if self.coarse:
+            added, first = product("_coarse", "res_coarse")
+            arguments += added
+            operands["product"] = lambda *index: total(*index)
+        return [*arguments, *rows, declare_postprocessing(first, self.stages, operands)]
+
+
+def _pair(
+    name: str, data: npt.ArrayLike, other_name: str, other: npt.ArrayLike, columns: str
+) -> tuple[Any, Any]:
+    """Return two batches of int8 matrices with equal numbers of columns."""
+    left = int8_array(name, data, f"BM{columns}")
+    right = int8_array(other_name, other, f"BN{columns}")
+    if (left.shape[0], left.shape[2]) != (right.shape[0], right.shape[2]):
+        raise ShapeError(
+            f"{name} has shape {left.shape} and {other_name} {right.shape}; their first and last "
+            f"extents must be equal"
         )
-        return self.declare_result([data, other], acc, config)
+    return left, right

@@ -145,6 +145,8 @@ class BlockedShape:
         Parts of the kernel that are loaded and multiplied one after the other, each of `taps`.
     maxima : int
         Steps of POOL for each output tile.
+    coarse : int
+        Input blocks of further matrices whose products come first, and are shifted to the left.
     by_rows : BlockedShape, optional
         What is cut into parts if not the operator as it stands: a batch of single output rows.
     """
@@ -170,6 +172,7 @@ class BlockedShape:
     parts: int = 1
     resets: int = 1
     maxima: int = 0
+    coarse: int = 0
     by_rows: BlockedShape | None = None
 
     @property
@@ -218,7 +221,7 @@ class BlockedShape:
     def gemm_cycles(self) -> int:
         """Tile products, and steps of POOL: what reads input tiles, one a cycle."""
         products = self.ic * self.taps * self.parts // self.phases
-        others = max(self.addends, self.digits) + self.constants + self.maxima
+        others = max(self.addends, self.digits) + self.constants + self.maxima + self.coarse
         return self.outputs * (products + others)
 
     @property
@@ -253,9 +256,11 @@ class BlockedShape:
         pixels = h * w * self.phases
         weights = self.shared_weights or oc * ic * self.taps
         accumulated = pixels * (1 + self.operands) + window * self.staged
+        others = oc * self.addends + self.coarse
+        tiles = self.constants + self.digits + self.coarse
         return {
-            "inp": inp_tiles * (blocks * window + oc * pixels * self.addends + self.constants),
-            "wgt": wgt_tiles * (weights + self.addends + oc * (self.constants + self.digits)),
+            "inp": inp_tiles * (blocks * window + pixels * others + self.constants),
+            "wgt": wgt_tiles * (weights + self.addends + oc * tiles),
             "acc": oc * (acc_tiles * accumulated + self.bias),
             "post": 2 * oc * self.scaled,
         }
@@ -369,6 +374,8 @@ def _(op: BatchMatmul, config: HardwareConfig) -> BlockedShape:
         alu_passes=_passes(op, config),
         resets=_resets(config),
         bias=False,
+        scaled=int(op.multiplier > 0),
+        coarse=_blocks(op.coarse, config.block_in),
     )
 
 

@@ -151,6 +151,12 @@ def _traffic(shape: BlockedShape, config: HardwareConfig, c: Candidates) -> tupl
     sweeps = np.where(inp_stays, 1, -(-oc_tiles // shape.groups))
     inp = once * sweeps * shape.batch * shape.ic * shape.groups + shape.addends * shape.outputs
     wgt = np.where(wgt_stays, 1, pixel_tiles) * shape.weights
+    if shape.coarse:  # one step: they stay where the other operand is swept
+        pixels = shape.batch * shape.rows.extent * shape.columns.extent
+        inp_stays = ~keep_wgt | (c.inp_tiles >= pixel_tiles)
+        wgt_stays = keep_wgt | (c.wgt_tiles >= oc_tiles)
+        inp = inp + np.where(inp_stays, 1, oc_tiles) * shape.coarse * pixels
+        wgt = wgt + np.where(wgt_stays, 1, pixel_tiles) * shape.coarse * shape.oc
     return (
         np.asarray(inp * config.inp.element_bytes),
         np.asarray(wgt * config.wgt.element_bytes),

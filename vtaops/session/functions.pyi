@@ -109,9 +109,12 @@ def batch_matmul(
     data: npt.ArrayLike,
     other: npt.ArrayLike,
     *,
+    coarse: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
     shift: int = 8,
     clip: Clip = (-128, 127),
     rounding: Rounding = "truncate",
+    multiplier: int = 0,
+    zero_point: int = 0,
     tiling: Tiling | None = None,
     session: Session | None = None,
 ) -> Int8Array: ...

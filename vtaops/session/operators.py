@@ -325,9 +325,12 @@ class OperatorMethods(ABC):
         data: npt.ArrayLike,
         other: npt.ArrayLike,
         *,
+        coarse: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
         shift: int = 8,
         clip: Clip = INT8,
         rounding: Rounding = "truncate",
+        multiplier: int = 0,
+        zero_point: int = 0,
         tiling: Tiling | None = None,
     ) -> Int8Array:
         """Multiply pairs of matrices: ``int8(clip((data[b] @ other[b].T) >> shift))``.
@@ -338,8 +341,12 @@ class OperatorMethods(ABC):
             Left operands.
         other : int8 array, shape (B, N, K)
             Right operands, transposed.
+        coarse : two int8 arrays, shapes (B, M, C) and (B, N, C), optional
+            Further operands, whose products count 128 times and are added to the sums.
         shift, clip, rounding, tiling
             As for `conv2d`.
+        multiplier, zero_point : int
+            Fixed-point scaling, as `vtaops.BatchMatmul` describes; multiplier 0: none.
 
         Returns
         -------

@@ -22,7 +22,8 @@ from vtaops.cuda.schedule.binding import bind, create_schedule, declare_result, 
 from vtaops.cuda.target import CudaTarget
 from vtaops.errors import ScheduleError
 from vtaops.kernels.ops.common import Expr, Tensor, largest_divisor, round_up, window_axes, zero
-from vtaops.kernels.ops.convolution import PackedConv2dOp, inside_or
+from vtaops.kernels.ops.convolution import inside_or
+from vtaops.kernels.ops.packed import PackedConv2dOp
 
 _GROUP = 4
 """Bytes that one instruction multiplies."""
