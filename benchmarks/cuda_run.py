@@ -254,6 +254,10 @@ class Gpu:
         self._ask("cuModuleGetFunction", ctypes.byref(handle), module, function.encode())
         return handle
 
+    def empty(self, shape: list[int], dtype: str) -> Any:
+        """Return an array on the GPU."""
+        return self.torch.empty(shape, dtype=getattr(self.torch, dtype), device=self.device)
+
     def launch(self, handle: Any, grid: Any, block: Any, tensors: list[Any]) -> None:
         """Launch a kernel on PyTorch's current stream."""
         pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
@@ -319,9 +323,23 @@ class Gpu:
 
 def bind(gpu: Any, candidate: dict[str, Any], folder: Path, tensors: dict[str, Any]) -> Any:
     """Return a call, without arguments, that launches a candidate on tensors by name."""
-    handle = gpu.load(folder / candidate["file"], candidate["function"])
-    ordered = [tensors[name] for name in candidate["parameters"]]
-    return lambda: gpu.launch(handle, candidate["grid"], candidate["block"], ordered)
+    scratch = {name: gpu.empty(*spec) for name, spec in candidate["workspace"].items()}
+    given = {**tensors, **scratch}
+    launches = [
+        (
+            gpu.load(folder / candidate["file"], launch["function"]),
+            launch["grid"],
+            launch["block"],
+            [given[name] for name in launch["parameters"]],
+        )
+        for launch in candidate["launches"]
+    ]
+
+    def call() -> None:
+        for launch in launches:
+            gpu.launch(*launch)
+
+    return call
 
 
 def run_case(

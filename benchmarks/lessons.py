@@ -56,7 +56,6 @@ def main(
     os.environ["TVM_NUM_THREADS"] = str(threads)
     from rich.console import Console
 
-    from vtaops.cpu.target import CpuTarget
     from vtaops.lessons import (
         curves_plot,
         lesson_plot,
@@ -64,27 +63,28 @@ def main(
         lessons,
         limits,
         run_lesson,
+        where,
     )
 
     console = Console(width=140)
     page, prefix = ("lessons.md", "lesson")
     if target == "cuda":
         page, prefix = ("lessons_cuda.md", "lesson_cuda")
-    where = "no GPU"
+    machine = made = where(target, card)
     if target == "cpu":
         from vtaops.cpu.peaks import measured_peaks
 
         peaks = measured_peaks()
-        where = (
-            f"{CpuTarget.detect().mcpu}, {threads} thread(s), on a machine that did other work too "
-            f"(ratios tell more than times); it multiplied and added {peaks.gflops:.0f} GFLOPS in "
-            f"registers and moved {peaks.gigabytes_per_second:.1f} GB/s, the lines in the plots"
+        made += (
+            ", which did other work too (ratios tell more than times); it multiplied and added "
+            f"{peaks.gflops:.0f} GFLOPS in registers and moved "
+            f"{peaks.gigabytes_per_second:.1f} GB/s, the lines in the plots"
         )
     text = [
         TITLES[target],
         "",
         f"Made by `python benchmarks/lessons.py --out docs --target {target}` on {date.today()}: "
-        f"{where}. `vtaops lesson NAME --target {target}` runs one of them.",
+        f"{made}. `vtaops lesson NAME --target {target}` runs one of them.",
         "",
     ]
     if target == "cuda":
@@ -114,8 +114,8 @@ def main(
             images = out / "images" / "kernels"
             images.mkdir(parents=True, exist_ok=True)
             bars, lines = (images / f"{prefix}_{name}{suffix}.svg" for suffix in ("", "_sizes"))
-            lesson_plot(rows, title, bars, most[lesson.size])
-            curves_plot(curves, most, f"{name}, {lesson.meaning}", lines)
+            lesson_plot(rows, f"{title}\n{machine}", bars, most[lesson.size])
+            curves_plot(curves, most, f"{name}, size in {lesson.meaning}\n{machine}", lines)
             text += ["", f"![the stages](images/kernels/{bars.name})"]
             text += [f"![over sizes](images/kernels/{lines.name})", ""]
     if out:

@@ -20,7 +20,7 @@ def traced(op: Any, schedule: Any) -> tuple[Any, Any, Any]:
     from vtaops.cuda.emulate import Emulated
 
     kernel = CudaKernel(op, schedule=schedule)
-    emulated = Emulated(kernel.source(), kernel.launch, counting=True)
+    emulated = Emulated.of(kernel, counting=True)
     arrays = {spec.name: np.zeros(spec.shape, spec.dtype) for spec in (*op.inputs, op.output)}
     emulated(arrays, steps=1 << 20)
     return kernel, emulated, emulated.steps()

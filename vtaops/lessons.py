@@ -7,9 +7,11 @@ emulator counts what they ask of one, and what a named card would need for that 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -219,10 +221,18 @@ def _remark(before: LessonRow, row: LessonRow) -> str:
     ratio = before.speed / row.speed
     if ratio > _NOTABLE:
         return f"Here {ratio:.1f} times slower than the stage before."
-    if ratio > 1 / _NOTABLE:
-        return "Here that gains nothing over the stage before."
-    return ""
+    if ratio < 1 / _NOTABLE:
+        return ""
+    for key, heading, text in COUNTS:
+        old, new = (stage.counts.get(key) for stage in (before, row))
+        if key in _FEWER and old and new and old > _NOTABLE * new:
+            change = f"{heading} falls from {text.format(old)} to {text.format(new)}"
+            return f"Here {change}, but {row.counts['limit']} sets the bound as before."
+    return "Here that gains nothing over the stage before."
 
+
+_FEWER = ("overfetch", "bank conflict", "shared loads per multiply-add")
+"""Counts of which fewer are better."""
 
 _NOTABLE = 1.05
 """Times of the stage before from which on a stage is called slower; its inverse: faster."""
@@ -287,32 +297,71 @@ def count_cells(row: LessonRow) -> list[str]:
 
 
 def lesson_table(rows: list[LessonRow], title: str) -> Table:
-    """Return the rows as a table of the ``rich`` library."""
+    """Return the rows as a table of the ``rich`` library, what the stages do below it."""
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=title)
-    table.add_column("stage")
+    told = [(row.stage, escape(f"{row.explanation} {row.remark}".strip())) for row in rows]
+    caption = "\n".join(f"[b]{stage}[/b]  {text}" for stage, text in told)
+    table = Table(
+        title=title, caption=caption, caption_justify="left", caption_style="", min_width=76
+    )
+    table.add_column("stage", no_wrap=True)
     counts = next((row.counts for row in rows if row.counts), None)
     headings = ["time", "GFLOPS", "speed-up"]
     if counts:
         headings = [heading for _, heading, _ in COUNTS] + [f"least on {counts['card']}"]
     for heading in headings:
         table.add_column(heading, justify="right")
-    table.add_column("what it does")
     for row in rows:
         times = [
             "" if row.seconds is None else f"{row.seconds * 1e6:.1f} us",
             "" if row.gflops is None else f"{row.gflops:.1f}",
             "" if row.speedup is None else f"{row.speedup:.3g}",
         ]
-        cells = count_cells(row) if counts else times
-        table.add_row(row.stage, *cells, escape(f"{row.explanation} {row.remark}".strip()))
+        table.add_row(row.stage, *(count_cells(row) if counts else times))
     return table
+
+
+def where(target: str, card: str = "T4") -> str:
+    """Return whose figures a lesson's are, for titles: processor and threads, or the card."""
+    if target == "cpu":
+        from vtaops.cpu.target import CpuTarget
+
+        cpu = CpuTarget.detect()
+        return f"measured on {cpu.mcpu}, {cpu.cores} thread{'s' if cpu.cores > 1 else ''}"
+    from vtaops import cuda
+
+    return "measured on this GPU" if cuda.device_present() else f"counted, for a {card}"
 
 
 _LINES = {"peak": "-", "memory": "--"}
 """How the limits are drawn."""
+
+_MARKS = "os^vDPX*<>"
+
+
+@contextmanager
+def _plot(path: Path, title: str) -> Iterator[Any]:
+    """Give axes to draw on, and write them with a legend that covers nothing."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot, ticker
+
+    figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
+    yield axes
+    axes.set_title(title, fontsize="medium")
+    if axes.get_yscale() == "log":
+        axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_locator(ticker.NullLocator())
+        axes.set_ylabel(f"{axes.get_ylabel()}, log scale")
+    axes.grid(axis="y", linewidth=0.3)
+    if axes.get_legend_handles_labels()[0]:
+        figure.legend(loc="outside right upper", fontsize="small")
+    figure.savefig(path)
+    pyplot.close(figure)
 
 
 def curves_plot(
@@ -336,90 +385,80 @@ def curves_plot(
     UnsupportedError
         If no row has a time or counts.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     sizes = list(rows)
     stages = [row.stage for row in rows[sizes[0]] if row.speed is not None]
     if not stages:
         raise UnsupportedError("there is nothing to plot: no stage was timed or counted")
-    figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
-    for stage in stages:
-        speeds = [next(r.speed or 0.0 for r in rows[size] if r.stage == stage) for size in sizes]
-        axes.plot(sizes, speeds, "o-", markersize=3, label=stage)
-    for name, style in _LINES.items():
-        axes.plot(sizes, [limits[size][name] for size in sizes], style, color="black", label=name)
     counted = rows[sizes[0]][0].counts
-    ylabel = f"at most GFLOPS on {counted['card']}, counted" if counted else "GFLOPS"
-    axes.set_xscale("log", base=2)
-    axes.set(yscale="log", xlabel="size", ylabel=ylabel, title=title)
-    axes.set_xticks(sizes, [str(size) for size in sizes])
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.legend(fontsize="small")
-    figure.savefig(path)
-    pyplot.close(figure)
+    with _plot(path, title) as axes:
+        for number, (stage, mark) in enumerate(zip(stages, cycle(_MARKS), strict=False)):
+            speeds = [next(r.speed or 0.0 for r in rows[n] if r.stage == stage) for n in sizes]
+            width = 4 - 3 * number / len(stages)  # of equal curves all are seen
+            axes.plot(sizes, speeds, f"{mark}-", linewidth=width, markersize=6, label=stage)
+        for name, style in _LINES.items():
+            line = [limits[size][name] for size in sizes]
+            axes.plot(sizes, line, style, color="black", linewidth=1, label=name)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(sizes, [str(size) for size in sizes])
+        ylabel = f"at most GFLOPS on {counted['card']}" if counted else "GFLOPS"
+        axes.set(yscale="log", xlabel="size, log scale", ylabel=ylabel)
 
 
 def lesson_plot(
     rows: list[LessonRow], title: str, path: Path, limits: dict[str, float] | None = None
 ) -> None:
-    """Write the speed of the stages as a bar chart; the suffix of `path` gives the format.
+    """Write the speed of the stages, as bars or on a log scale as points.
 
-    Where they were counted and not timed, the bars are the least times on the card, by what takes
-    them. `limits` are drawn as lines where stages were timed.
+    Where they were counted and not timed, what is drawn are the least times on the card, by what
+    takes them. `limits` are drawn as lines where stages were timed. The suffix of `path` gives the
+    format.
 
     Raises
     ------
     UnsupportedError
         If no row has a time or counts.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     timed = {row.stage: row.gflops for row in rows if row.gflops is not None}
-    if not timed and any(row.counts for row in rows):
-        return _plot_counts([row for row in rows if row.counts], title, path)
-    if not timed:
+    counted = [row for row in rows if row.counts]
+    if not timed and not counted:
         raise UnsupportedError("there is nothing to plot: no stage was timed or counted")
-    drawn = limits or {}
-    slowest, fastest = min(timed.values()), max(*timed.values(), *drawn.values(), 0)
-    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
-    bars = axes.bar(list(timed), list(timed.values()))
-    axes.bar_label(bars, fmt="%.3g")
-    axes.margins(y=0.1)
-    for name, limit in drawn.items():
-        label = f"{name}: {limit:.3g} GFLOPS"
+    with _plot(path, title) as axes:
+        if timed:
+            _draw_speeds(axes, timed, limits or {})
+        else:
+            _draw_counts(axes, counted)
+        if len(rows) > 7:
+            axes.tick_params(axis="x", rotation=20)
+
+
+def _draw_speeds(axes: Any, timed: dict[str, float], limits: dict[str, float]) -> None:
+    for name, limit in limits.items():
+        label = f"{name}: {limit:.{0 if limit > 100 else 1}f} GFLOPS"
         axes.axhline(limit, linestyle=_LINES[name], color="black", linewidth=1, label=label)
-    if drawn:
-        axes.legend(fontsize="small")
-    if fastest > 10 * slowest:  # else bars from zero say more
-        axes.set(yscale="log", ylim=(slowest / 2, fastest * 2))
-        axes.yaxis.set_major_formatter("{x:g}")
-    axes.set(ylabel="GFLOPS", title=title)
-    figure.savefig(path)
-    pyplot.close(figure)
+    if max(*timed.values(), *limits.values(), 0) > 10 * min(timed.values()):
+        axes.plot(list(timed), list(timed.values()), "o")
+        axes.set(yscale="log", ylabel="GFLOPS")
+        axes.margins(x=0.1, y=0.1)
+    else:  # bars from zero say more
+        axes.bar(list(timed), list(timed.values()))
+        axes.set(ylabel="GFLOPS")
+    _label(axes, list(timed.values()))
 
 
-def _plot_counts(rows: list[LessonRow], title: str, path: Path) -> None:
-    """Write the least times of the stages, a bar for each resource."""
-    from matplotlib import pyplot
-
-    prefix = "least us, "
+def _draw_counts(axes: Any, rows: list[LessonRow]) -> None:
+    """Draw the least times of the stages, a mark for each resource."""
+    prefix, stages = "least us, ", [row.stage for row in rows]
     resources = [key for key in rows[0].counts if key.startswith(prefix)]
-    figure, axes = pyplot.subplots(figsize=(8, 4), layout="constrained")
-    width = 0.8 / len(resources)
-    for number, resource in enumerate(resources):
-        places = [at + (number - (len(resources) - 1) / 2) * width for at in range(len(rows))]
-        axes.bar(
-            places, [row.counts[resource] for row in rows], width, label=resource[len(prefix) :]
-        )
-    axes.set_xticks(range(len(rows)), [row.stage for row in rows])
-    axes.set(ylabel=f"least us on {rows[0].counts['card']}", title=title, yscale="log")
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.legend()
-    figure.savefig(path)
-    pyplot.close(figure)
+    for resource, mark in zip(resources, _MARKS, strict=False):
+        times = [row.counts[resource] or None for row in rows]  # none: no such access
+        axes.plot(stages, times, mark, fillstyle="none", label=resource.removeprefix(prefix))
+    axes.set(ylabel=f"least us on {rows[0].counts['card']}", yscale="log")
+    axes.margins(x=0.1, y=0.1)
+    _label(axes, [max(row.counts[resource] for resource in resources) for row in rows])
+
+
+def _label(axes: Any, values: list[float]) -> None:
+    """Write values over the marks of the stages."""
+    for at, value in enumerate(values):
+        text = f"{value:.{0 if value > 100 else 1}f}"
+        axes.annotate(text, (at, value), (0, 5), textcoords="offset points", ha="center")

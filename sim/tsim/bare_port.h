@@ -66,7 +66,7 @@ struct Port {
     model.wr_req_ready = writes.size() < kQueuedBursts && !dram.stalls();
     if (model.wr_req_valid && model.wr_req_ready) {
       dram.check(model.wr_req_address, model.wr_req_beats, kClients);
-      writes.push_back({model.wr_req_address, model.wr_req_beats, 0});
+      writes.push_back({model.wr_req_address, model.wr_req_beats, dram.cycle});
     }
     const bool room = !writes.empty() && !dram.stalls();
     model.wr_ready = model.wr_valid && room && dram.bad_client < 0 && dram.spend();
@@ -91,9 +91,23 @@ struct Port {
   void drive() {
     if (dram.jitter)
       model.token_hold = static_cast<CData>(dram.random.below(16) & dram.random.below(16));
+    const bool writing =
+        model.wr_req_valid || model.wr_valid || !writes.empty() || !acks.empty();
+    if (writing && dram.limited() && write_is_older()) {
+      drive_writes();
+      drive_reads();
+      return;
+    }
     drive_reads();
-    if (model.wr_req_valid || model.wr_valid || !writes.empty() || !acks.empty()) drive_writes();
+    if (writing) drive_writes();
     else model.wr_req_ready = model.wr_ready = model.wr_ack = 0;
+  }
+
+  // Whether the oldest burst under way is a write: it has the bandwidth first.
+  bool write_is_older() {
+    if (writes.empty()) return false;
+    const int client = answering();
+    return client < 0 || writes.front().ready_cycle < reads[client].front().ready_cycle;
   }
 
   // Calls `cycle` for every cycle with reset.

@@ -1,7 +1,8 @@
 // The DRAM of the simulation, and how regular it is: what the ports of bare_port.h and
 // axi/axi_port.h share. 4 GiB of lazily mapped pages, of which only the allocated ones may be
-// accessed; `latency` cycles, `bandwidth` bytes per cycle in both directions together; with a jitter
-// seed everything takes irregular times, reproducibly: results must not depend on it.
+// accessed; `latency` cycles, `bandwidth` bytes per cycle in both directions together, which bursts
+// get in the order in which they came; with a jitter seed everything takes irregular times,
+// reproducibly: results must not depend on it.
 #pragma once
 
 #include <sys/mman.h>
@@ -14,12 +15,13 @@
 constexpr uint64_t kDramBytes = uint64_t{1} << 32;
 constexpr uint64_t kPageBytes = 4096;
 constexpr int kClients = 3;           // that read; the number after them stands for writes
+constexpr double kSavedBytes = 4.0 * PORT_BYTES;  // that an idle DRAM of limited bandwidth saves up
 constexpr size_t kQueuedBursts = 64;  // that the DRAM accepts before it makes a client wait
 
 struct Burst {
   uint64_t address;
   uint32_t beats;
-  uint64_t ready_cycle;  // of the first word, or of the acknowledgement
+  uint64_t ready_cycle;  // of the first word; of a write: when it came
 };
 
 // xorshift64*: small and reproducible everywhere.
@@ -47,7 +49,7 @@ struct Dram {
   Random random;
 
   uint64_t cycle = 0;
-  double budget = 0;  // bytes that the bandwidth allows now
+  double budget = kSavedBytes;  // that the bandwidth allows now
   uint64_t bad_address = 0;
   int bad_client = -1;  // -1: none; kClients: a write
 
@@ -78,8 +80,11 @@ struct Dram {
       if (strobe >> i & 1) bytes[address + i] = data[i];
   }
 
+  // Whether there is an order in which the bandwidth is spent; with jitter there is none.
+  bool limited() const { return bandwidth != 0 && !jitter; }
+
   void refill() {
-    if (bandwidth != 0) budget = std::min(budget + bandwidth, 4.0 * PORT_BYTES);
+    if (bandwidth != 0) budget = std::min(budget + bandwidth, kSavedBytes);
   }
 
   bool spend() {  // one port word of bandwidth

@@ -114,7 +114,8 @@ def test_a_profile_scales_some_blocks_to_all():
     tile = MatmulTile((32, 32), (2, 4), step=16)
     kernel = cuda.CudaKernel(op, schedule=lambda o, t: schedule_matmul(o, t, tile))
     some, all_of_them = profile(kernel, blocks=2), profile(kernel, blocks=16)
-    assert (some.sampled, all_of_them.sampled, some.blocks) == (2, 16, 16)
+    assert some.blocks == 16
+    assert {part.scale for part in some.traffic} == {8}
     for shared in (False, True):
         assert some.sum("units", shared=shared) == all_of_them.sum("units", shared=shared)
     # Each of 16 blocks fetches 32 x 64 elements of A and of B and writes 32 x 32 of C.
@@ -125,6 +126,16 @@ def test_a_profile_scales_some_blocks_to_all():
     assert bounds["memory"] == op.nbytes / 320e9
     with pytest.raises(UnsupportedError, match="H100"):
         card("Voodoo")
+
+
+def test_a_profile_counts_both_kernels_of_sums_in_parts():
+    tile = MatmulTile((32, 32), (2, 4), step=8, stages=2, parts=2)
+    found = profile(
+        cuda.CudaKernel(MatmulOp(32, 64, 64), schedule=partial(schedule_matmul, tile=tile))
+    )
+    assert found.blocks == 4
+    # Each of 4 blocks fetches 32 x 32 of A and of B and writes 32 x 32 sums; all are read again.
+    assert found.sum("nbytes", shared=False) == 4 * (4 * (2 + 1 + 1) * 32 * 32 + 32 * 64)
 
 
 def test_a_profile_knows_tensor_cores():
@@ -223,7 +234,7 @@ def test_every_statement_of_a_pipeline_is_needed():
     tried = 0
     for op, schedule, tile in PIPELINES:
         kernel = cuda.CudaKernel(op, schedule=partial(schedule, tile=tile))
-        emulator = Emulated(kernel.source(), kernel.launch)
+        emulator = Emulated.of(kernel)
         assert right(emulator, op)
         needless = [point for point in range(emulator.points) if right(emulator, op, point)]
         assert not needless, (tile, needless)

@@ -23,7 +23,7 @@ from vtaops.cuda.kernel import CudaKernel
 from vtaops.cuda.resources import find_nvcc
 from vtaops.cuda.schedule.matmul import MatmulTile, schedule_matmul
 from vtaops.cuda.schedule.window import WindowTile, schedule_window
-from vtaops.cuda.target import Launch, entry_point
+from vtaops.cuda.target import Launch, entry_points
 from vtaops.errors import UnsupportedError
 from vtaops.kernels.ops import (
     BroadcastOp,
@@ -47,6 +47,7 @@ RELU = Epilogue(activation="relu")
 OPERATORS = {
     "matmul": MatmulOp(20, 33, 17, epilogue=Epilogue(bias=True, activation="relu")),
     "matmul_fp16": MatmulOp(32, 32, 64, "float16", "float16"),
+    "matmul_parts": MatmulOp(8, 16, 2048),
     "dense_int8": MatmulOp(17, 20, 32, "int8", "int8", True),
     "conv2d": Conv2dOp(1, 4, 8, 9, 8, SAME, epilogue=Epilogue(batch_norm=1e-5)),
     "depthwise": DepthwiseOp(1, 2, 9, 10, SAME, 2),
@@ -81,13 +82,18 @@ class EmulatedGpu:
 
     def load(self, path, function):
         source = path.read_text()
-        assert entry_point(source).name == function
-        return source
+        entries = entry_points(source)
+        return source, entries, [entry.name for entry in entries].index(function)
 
-    def launch(self, source, grid, block, tensors):
-        emulator = Emulated(source, Launch(tuple(grid), tuple(block)))
-        names = entry_point(source).parameters
-        emulator(dict(zip(names, map(np.asarray, tensors), strict=True)))
+    empty = staticmethod(np.empty)
+
+    def launch(self, handle, grid, block, tensors):
+        source, entries, number = handle
+        launches = [Launch(tuple(grid), tuple(block))] * len(entries)
+        arrays = {name: np.zeros(1, "int8") for entry in entries for name in entry.parameters}
+        given = map(np.asarray, tensors)
+        arrays.update(zip(entries[number].parameters, given, strict=True))
+        Emulated(source, *launches)(arrays, only=number)
 
     def synchronize(self):
         pass
@@ -146,8 +152,8 @@ def test_machine_code_comes_with_its_resources(tmp_path):
 
 
 def test_source_without_a_kernel_is_refused():
-    with pytest.raises(UnsupportedError, match="0 kernels"):
-        entry_point("int x;")
+    with pytest.raises(UnsupportedError, match="no kernels"):
+        entry_points("int x;")
 
 
 @pytest.mark.skipif(compiler() is None, reason="the emulator needs a C++ compiler")

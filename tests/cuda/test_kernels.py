@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from types import SimpleNamespace
 
@@ -61,7 +62,7 @@ def run(emulator, op, order=IN_ORDER, without=-1):
 def check(op, schedule=None, orders=(IN_ORDER, REVERSED, 2)):
     """Compare a kernel with its reference under several orders; each barrier must be needed."""
     kernel = cuda.CudaKernel(op, schedule=schedule)
-    emulator = Emulated(kernel.source(), kernel.launch)
+    emulator = Emulated.of(kernel)
     expected = reference(op, inputs_of(op))
     for order in orders:
         assert matches(run(emulator, op, order), expected), order
@@ -141,7 +142,7 @@ class EmulatedCuda(type(cuda.matmul.__self__)):
 
     def kernel(self, op):
         kernel = cuda.CudaKernel(op)
-        emulator = Emulated(kernel.source(), kernel.launch)
+        emulator = Emulated.of(kernel)
 
         def run(*arrays):
             names = [spec.name for spec in (*op.inputs, op.output)]
@@ -316,16 +317,39 @@ EXTENTS_OF_ONE = [
 @pytest.mark.parametrize("op", EXTENTS_OF_ONE, ids=lambda op: type(op).__name__)
 def test_operators_with_extents_of_one(op):
     kernel = cuda.CudaKernel(op)
-    emulator = Emulated(kernel.source(), kernel.launch)
+    emulator = Emulated.of(kernel)
     assert matches(run(emulator, op, 2), reference(op, inputs_of(op)))
+
+
+PARTS = [
+    (MatmulOp(37, 50, 70, epilogue=FUSED), MatmulTile((32, 32), (2, 4), (1, 1), 16, 2, 3)),
+    (MatmulOp(32, 64, 64), MatmulTile((32, 32), (2, 4), (1, 1), 8, 3, 2)),
+    (MatmulOp(17, 20, 50, "int8", "int8", True, FUSED_INT8), TensorTile(2, (1, 1), 16, 2, 2)),
+    (MatmulOp(32, 64, 128, "float16", "float16"), TensorTile(2, (2, 2), 32, 2, 4)),
+    (Conv2dOp(2, 6, 9, 11, 10, STRIDED, 2, epilogue=FUSED), MatmulTile((16, 32), (2, 4), parts=2)),
+    (Conv2dOp(1, 20, 5, 7, 9, PADDED, dtype="int8"), TensorTile(2, (1, 1), 32, 2, 3)),
+]
+
+
+@emulated
+@pytest.mark.parametrize(("op", "tile"), PARTS, ids=lambda value: type(value).__name__)
+def test_sums_in_parts(op, tile):
+    by_tile = schedule_tensor if isinstance(tile, TensorTile) else schedule_matmul
+    schedule = partial(by_tile, tile=tile)
+    first, _ = cuda.CudaKernel(op, schedule=schedule).launches
+    assert first.grid[2] == tile.parts * getattr(op, "groups", 1)
+    check(op, schedule)
 
 
 @emulated
 def test_small_images_give_every_multiprocessor_a_block():
-    target = CudaTarget(multiprocessors=132)
-    deep, half = Conv2dOp(1, 512, 7, 7, 512, PADDED), MatmulOp(128, 768, 768, "float16", "float16")
-    assert prod(cuda.CudaKernel(deep, target).launch.grid) >= 128
-    assert matmul_tensor.choose_tile(half, target).fragments == (2, 1)
+    deep = Conv2dOp(1, 512, 7, 7, 512, PADDED)
+    for many in (40, 132):
+        target = CudaTarget(multiprocessors=many)
+        first, _ = cuda.CudaKernel(deep, target).launches
+        assert 0.9 * many < prod(first.grid) <= many
+    large = MatmulOp(4096, 4096, 4096)
+    assert len(cuda.CudaKernel(large, target).launches) == 1
 
 
 @emulated
@@ -372,8 +396,9 @@ def test_products_around_the_edges_of_tiles(size, transposed, dtype):
         MatmulOp(1024, 1024, 1024),
         MatmulOp(1024, 1024, 1024, "float16", "float16"),
         MatmulOp(1024, 1024, 1024, "int8", "int8", True),
+        Conv2dOp(1, 512, 7, 7, 512, PADDED),
     ],
-    ids=["padded float16", "padded int8", "float32", "float16", "int8"],
+    ids=["padded float16", "padded int8", "float32", "float16", "int8", "parts"],
 )
 def test_pipelines_are_assembled_for_old_and_new(op, arch):
     used = cuda.resources(cuda.CudaKernel(op, CudaTarget(arch)).source(), arch)

@@ -136,7 +136,7 @@ class EmulatedKernel:
     def __init__(self, op, schedule, sources):
         self.op = op
         found = cuda.CudaKernel(op, None, schedule, sources)
-        self._emulated = Emulated(found.source(), found.launch)
+        self._emulated = Emulated.of(found)
 
     def __call__(self, *arrays):
         output = self.op.output

@@ -18,6 +18,7 @@ if __name__ == "__main__":
 
 from helpers.kernel_reference import conv2d_reference, depthwise_reference, windows
 from vtaops import cpu
+from vtaops.cpu import layers
 
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-30, 1e30], "float32")
 
@@ -274,7 +275,45 @@ def batch_norm(draw):
     return cpu.batch_norm(x, gamma, beta, mean, variance), expected
 
 
+def chained_layers(draw):
+    """A convolution, a depthwise one, a pooling, a 1x1 with a residual: data stay packed."""
+    n, c, o = draw.pick(1, 1, 2), draw.size(40), draw.size(70)
+    height, width, *window = draw.space(200 if c * o < 200 else 40)
+    x, w = draw.array(n, c, height, width), draw.array(o, c, *window[0])
+    fused, finish = _epilogue(draw, _shape(n, o, height, width, *window), o)
+    if {"scale_shift", "residual"} & fused.keys():
+        fused, finish = {}, lambda total: total
+    total = finish(conv2d_reference(x, w, *window[1:]))
+    steps = dict(zip(("strides", "padding", "dilation"), window[1:], strict=True))
+    packed = layers.PackedConv2d(w, **steps, **fused)(draw.pick(x, layers.pack(x)))
+    size = int(draw.pick(1, 3, 5)), int(draw.pick(1, 3))
+    w, sides = draw.array(o, 1, *size), (size[0] // 2, size[1] // 2) * 2
+    stride = draw.pick(1, 2)
+    depthwise = layers.PackedConv2d(w, groups=o, padding=sides, strides=stride) if o > 1 else None
+    if depthwise is not None:
+        packed = depthwise(packed)
+        total = depthwise_reference(total, w, (stride, stride), sides, (1, 1))
+    kind = draw.pick("max", "avg", "global")
+    if kind == "global":
+        packed, total = (
+            layers.PackedGlobalAvgPool2d()(packed),
+            total.mean(axis=(2, 3), keepdims=True),
+        )
+    elif min(total.shape[2:]) > 1:
+        pool = layers.PackedMaxPool2d if kind == "max" else layers.PackedAvgPool2d
+        packed = pool(3, strides=2, padding=1)(packed)
+        outside = -np.inf if kind == "max" else 0
+        view = windows(total, (3, 3), (2, 2), (1, 1, 1, 1), (1, 1), outside)
+        total = view.max(axis=(4, 5)) if kind == "max" else view.mean(axis=(4, 5))
+    w, bias = draw.array(o, o, 1, 1), draw.array(o)
+    layer = layers.PackedConv2d(w, bias=bias, activation="relu")
+    sums = conv2d_reference(total, w, (1, 1), (0, 0, 0, 0), (1, 1)) + bias.reshape(1, -1, 1, 1)
+    result = layers.PackedAdd()(layer(packed, packed), packed).numpy()
+    return result, np.maximum(sums + total, 0) + total
+
+
 FAMILIES = (
+    chained_layers,
     matmul,
     stacked_matmul,
     int8_matmul,

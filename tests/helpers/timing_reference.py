@@ -178,7 +178,7 @@ class Machine:
         self.tokens = {name: [] for name in ("l2g", "g2l", "g2s", "s2g")}
         self.popped = dict.fromkeys(self.tokens, 0)
         # fetch
-        self.bursts, self.burst_free = [], []
+        self.bursts = []
         self.last_dispatch = None
         # load, store
         self.load_engine = Engine(p, self.port, LOAD)
@@ -215,14 +215,13 @@ class Machine:
     def fetch(self, t):
         per_burst = self.p.burst_beats * self.port_bytes // 16
         k = len(self.bursts)
-        room = k < self.p.fetch_bursts or (
-            len(self.burst_free) > k - self.p.fetch_bursts
-            and self.burst_free[k - self.p.fetch_bursts] <= t
-        )
-        if k * per_burst < len(self.code) and room:
-            count = min(per_burst, len(self.code) - k * per_burst)
+        count = min(per_burst, len(self.code) - k * per_burst)
+        beats = -(-count * 16 // self.port_bytes)
+        taken = sum(when < t for when in self.dispatched.values()) * 16 // self.port_bytes
+        capacity = self.p.fetch_bursts * self.p.burst_beats
+        if count > 0 and k * self.p.burst_beats + beats - taken <= capacity:
             ready = t + self.p.request_latency + self.p.dram_latency
-            self.bursts.append(self.port.request(ready, FETCH, -(-count * 16 // self.port_bytes)))
+            self.bursts.append(self.port.request(ready, FETCH, beats))
         n = len(self.dispatched)
         if n == len(self.code) or n // per_burst >= len(self.bursts):
             return
@@ -240,8 +239,6 @@ class Machine:
             if freed is None or freed >= t:
                 return
         self.dispatched[n] = self.last_dispatch = t
-        if (n + 1) % per_burst == 0:
-            self.burst_free.append(t + 1)
 
     def load(self, t):
         n = self.head(Unit.LOAD, t)
@@ -345,10 +342,7 @@ class Machine:
         # Stores that are sent wait in a queue for their acknowledgements.
         waiting = sum(s["entered"] and s["complete"] > t for s in self.stores)
         room = waiting <= self.p.stores_in_flight - 2
-        drained = previous is None or (
-            t > previous["start"]
-            and (previous["sent"] is None or t >= previous["sent"] - self.p.store_overlap - 1)
-        )
+        drained = previous is None or t > previous["start"] + previous["beats"]
         if previous and drained and room:
             previous["entered"] = True
         if (
@@ -362,7 +356,7 @@ class Machine:
         self.take(n, t)
         self.popped["g2s"] += i.pop_prev
         channel_free = max((s["sent"] for s in self.stores if s["sent"] is not None), default=0)
-        entry = {"start": t, "sent": None, "entered": False}
+        entry = {"start": t, "beats": beats, "sent": None, "entered": False}
         if beats:
             entry["sent"] = max(t + self.p.store_fill, channel_free) + beats
             entry["complete"] = entry["sent"] - 1 + self.p.dram_latency + self.p.store_drain

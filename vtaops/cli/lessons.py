@@ -43,7 +43,7 @@ def lesson(
         int | None, typer.Option(min=1, help="Threads of CPU kernels; default: all.")
     ] = None,
     card: Annotated[
-        str, typer.Option(help="Without a GPU: whose bounds (GTX 1080, T4, A100, H100).")
+        str, typer.Option(help="Whose bounds, without a GPU: GTX 1080, P100, V100, T4, A100, H100.")
     ] = "T4",
     script: Annotated[bool, typer.Option("--script", help="Print the TIR of each stage.")] = False,
     plot: Annotated[
@@ -68,13 +68,14 @@ def lesson(
         lessons,
         limits,
         run_lesson,
+        where,
     )
 
     chosen = lessons(target).get(name)
     sizes = size or [chosen.size if chosen else 1]
     found = {n: run_lesson(name, target, n, tuple(stage or ()), budget, card) for n in sizes}
     assert chosen is not None  # else the first run has refused it
-    title = f"{name} on {target}"
+    title, machine = f"{name} on {target}", where(target, card)
     if as_json:
         records = [{"size": n, **asdict(row)} for n, rows in found.items() for row in rows]
         typer.echo(json.dumps(records, indent=2))
@@ -82,11 +83,12 @@ def lesson(
         if script:
             for row in rows:
                 typer.echo(f"# ==== {row.stage}: {row.explanation}\n{row.script}\n")
-        Console().print(lesson_table(rows, f"{title}, {n} {chosen.meaning}"))
+        Console().print(lesson_table(rows, f"{title}, {n} {chosen.meaning}: {machine}"))
     if plot is None:
         return
     most = {n: limits(chosen, n, card) for n in sizes}
     if len(sizes) > 1:
-        curves_plot(found, most, f"{title}, {chosen.meaning}", plot)
+        curves_plot(found, most, f"{title}, size in {chosen.meaning}\n{machine}", plot)
     else:
-        lesson_plot(found[sizes[0]], title, plot, most[sizes[0]])
+        told = f"{title}, {sizes[0]} {chosen.meaning}\n{machine}"
+        lesson_plot(found[sizes[0]], told, plot, most[sizes[0]])

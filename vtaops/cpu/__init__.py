@@ -3,6 +3,7 @@
 Each call takes ``out=``, an array to write to, and returns it; only elementwise operators may write
 over one of their inputs. The first call of a shape compiles a kernel for this machine (some tenths
 of a second) and stores it; see `vtaops.kernels.KernelCache`.
+`vtaops.cpu.layers` packs weights once, for networks.
 The number of threads is TVM_NUM_THREADS, OMP_NUM_THREADS, or the usable CPUs.
 """
 

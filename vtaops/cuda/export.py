@@ -1,7 +1,8 @@
 """Kernels as files, for a machine with a GPU but without TVM: machine code and how to launch it.
 
-A folder holds one fatbin per kernel and ``kernels.json``: what is computed, and for each candidate
-its file, entry point, grid, block and the order of its arguments. Needs no GPU;
+A folder holds one fatbin per candidate and ``kernels.json``: what is computed, and for each
+candidate its file, its launches in order (entry point, grid, block, the order of the arguments) and
+the arrays by which one hands on results to the next. Needs no GPU;
 ``benchmarks/cuda_run.py`` runs such a folder with NumPy and PyTorch alone.
 """
 
@@ -15,14 +16,14 @@ from typing import Any
 
 from vtaops.cuda.kernel import CudaKernel
 from vtaops.cuda.resources import assemble
-from vtaops.cuda.target import entry_point
+from vtaops.cuda.target import entry_points
 from vtaops.errors import UnsupportedError, VTAError
 from vtaops.kernels.ops import TensorOp
 
 ARCHS = ("sm_80", "sm_90")
 """Ampere and Hopper; PTX for the second serves what is newer."""
 
-FORMAT = 1
+FORMAT = 2
 """Version of kernels.json."""
 
 
@@ -111,8 +112,7 @@ def _describe(case: Case, number: int, folder: Path, archs: tuple[str, ...]) -> 
 
 
 def _write(candidate: Candidate, stem: Path, archs: tuple[str, ...]) -> dict[str, Any]:
-    source, launch = candidate.kernel.source(), candidate.kernel.launch
-    entry = entry_point(source)
+    source, kernel = candidate.kernel.source(), candidate.kernel
     used: dict[str, Any] = {}
     if archs:
         code, found = assemble(source, archs)
@@ -130,9 +130,10 @@ def _write(candidate: Candidate, stem: Path, archs: tuple[str, ...]) -> dict[str
     return {
         "tile": candidate.tile,
         "file": path.name,
-        "function": entry.name,
-        "parameters": entry.parameters,
-        "grid": launch.grid,
-        "block": launch.block,
+        "launches": [
+            {"function": entry.name, "parameters": entry.parameters, **asdict(launch)}
+            for entry, launch in zip(entry_points(source), kernel.launches, strict=True)
+        ],
+        "workspace": kernel.workspace,
         "resources": used,
     }

@@ -7,7 +7,13 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from vtaops.cuda.gpu import detect, require_device
-from vtaops.cuda.target import CudaTarget, Launch, compile_cuda, cuda_source, launch_of
+from vtaops.cuda.target import (
+    CudaTarget,
+    Launch,
+    compile_cuda,
+    cuda_source,
+    launches_of,
+)
 from vtaops.kernels.arrays import Array, as_output, empty
 from vtaops.kernels.cache import KernelCache
 from vtaops.kernels.ops import TensorOp
@@ -59,9 +65,29 @@ class CudaKernel:
         return self._schedule(self.op, self.target)
 
     @property
+    def launches(self) -> tuple[Launch, ...]:
+        """Grids and blocks: of one kernel, or of two where the second adds up parts of sums."""
+        return launches_of(self.scheduled)
+
+    @property
     def launch(self) -> Launch:
-        """Grid and block."""
-        return launch_of(self.scheduled)
+        """Grid and block of the (first) kernel."""
+        return self.launches[0]
+
+    @property
+    def workspace(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        """Shape and dtype of what the first kernel hands on to the second, by name.
+
+        They are arguments before the output, so that whoever calls allocates them as its own: TVM
+        would reuse them for the next call, on another stream perhaps.
+        """
+        named = {spec.name for spec in (*self.op.inputs, self.op.output)}
+        buffers = self.scheduled.mod["main"].params
+        return {
+            str(buffer.name): (tuple(map(int, buffer.shape)), str(buffer.dtype))
+            for buffer in buffers
+            if str(buffer.name) not in named
+        }
 
     def script(self) -> str:
         """Return the scheduled kernel as TVMScript, for reading."""
@@ -69,11 +95,15 @@ class CudaKernel:
 
     def source(self) -> str:
         """Return the generated CUDA C++."""
+        return self._source
+
+    @cached_property
+    def _source(self) -> str:
         return cuda_source(self.scheduled, self.target)
 
     @cached_property
     def function(self) -> Any:
-        """The compiled kernel, for arrays on the GPU: the inputs, then the output.
+        """The compiled kernel, for arrays on the GPU: inputs, `workspace`, then the output.
 
         Raises
         ------
@@ -102,8 +132,9 @@ class CudaKernel:
         device = tvm.cuda(0)
         output = self.op.output
         on_device = [tvm.runtime.tensor(array, device=device) for array in arrays]
-        target = tvm.runtime.empty(output.shape, output.dtype, device=device)
-        function(*on_device, target)
+        specs = (*self.workspace.values(), (output.shape, output.dtype))
+        *between, target = (tvm.runtime.empty(*spec, device=device) for spec in specs)
+        function(*on_device, *between, target)
         values: Array = target.numpy()
         if out is None:
             return values
@@ -127,10 +158,9 @@ class CudaKernel:
         import tvm
 
         device = tvm.cuda(0)
-        tensors = [
-            tvm.runtime.tensor(empty(spec.shape, spec.dtype), device=device)
-            for spec in (*self.op.inputs, self.op.output)
-        ]
+        inputs = [(spec.shape, spec.dtype) for spec in self.op.inputs]
+        specs = (*inputs, *self.workspace.values(), (self.op.output.shape, self.op.output.dtype))
+        tensors = [tvm.runtime.tensor(empty(*spec), device=device) for spec in specs]
         timer = self._compile().mod.time_evaluator(
             "main", device, number=10, repeat=3, min_repeat_ms=int(budget * 1000 / 3)
         )

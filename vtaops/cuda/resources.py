@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sysconfig
 import tempfile
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cache
 from pathlib import Path
 
@@ -22,7 +22,7 @@ _REPORT = re.compile(
 
 @dataclass(frozen=True)
 class Resources:
-    """What one kernel occupies.
+    """What one kernel occupies; of several in one source, the most.
 
     Attributes
     ----------
@@ -104,12 +104,12 @@ def occupancy(used: Resources, threads: int, arch: str = "sm_90") -> float:
 
 
 def resources(source: str, arch: str = "sm_90") -> Resources:
-    """Assemble CUDA source with nvcc and return what its kernel occupies.
+    """Assemble CUDA source with nvcc and return what its kernels occupy.
 
     Parameters
     ----------
     source : str
-        CUDA C++ with one kernel.
+        CUDA C++.
     arch : str
         Compute capability.
 
@@ -122,14 +122,14 @@ def resources(source: str, arch: str = "sm_90") -> Resources:
 
 
 def assemble(source: str, archs: tuple[str, ...]) -> tuple[bytes, dict[str, Resources]]:
-    """Return the machine code of a kernel for several GPUs (a fatbin), and what it occupies there.
+    """Return the machine code of source for several GPUs (a fatbin), and what it occupies there.
 
     PTX for the last of them is included: newer GPUs translate it when they load it.
 
     Parameters
     ----------
     source : str
-        CUDA C++ with one kernel.
+        CUDA C++.
     archs : tuple of str
         Compute capabilities, ascending.
 
@@ -161,9 +161,11 @@ def assemble(source: str, archs: tuple[str, ...]) -> tuple[bytes, dict[str, Reso
         if done.returncode:
             wanted = ", ".join(archs)
             raise UnsupportedError(f"nvcc refused the kernel for {wanted}: {report.strip()[-500:]}")
-        return result.read_bytes(), {
-            found[1]: _read(found[2]) for found in _REPORT.finditer(report)
-        }
+        used: dict[str, Resources] = {}
+        for arch, text in _REPORT.findall(report):
+            found = _read(text)
+            used[arch] = _most(used.get(arch, found), found)
+        return result.read_bytes(), used
 
 
 def find_nvcc() -> str | None:
@@ -194,6 +196,10 @@ def _read(report: str) -> Resources:
         _number(r"(\d+) bytes stack frame", report),
         _number(r"(\d+) bytes spill stores", report) + _number(r"(\d+) bytes spill loads", report),
     )
+
+
+def _most(a: Resources, b: Resources) -> Resources:
+    return Resources(*map(max, astuple(a), astuple(b)))
 
 
 def _number(pattern: str, text: str) -> int:

@@ -120,11 +120,16 @@ class Launch:
         return x * y * z
 
 
-def launch_of(schedule: Any) -> Launch:
-    """Return the grid and block that a schedule binds its loops to."""
-    bound = re.findall(
-        r'T\.thread_binding\((\d+), thread="([\w.]+)"\)', schedule.mod["main"].script()
-    )
+def launches_of(schedule: Any) -> tuple[Launch, ...]:
+    """Return the grids and blocks that a schedule binds its loops to, of each kernel in order."""
+    from tvm.tirx import SeqStmt
+
+    body = schedule.mod["main"].body.block.body
+    return tuple(map(_launch, body if isinstance(body, SeqStmt) else [body]))
+
+
+def _launch(nest: Any) -> Launch:
+    bound = re.findall(r'T\.thread_binding\((\d+), thread="([\w.]+)"\)', nest.script())
     extents = {name: int(extent) for extent, name in bound}
 
     def of(kind: str) -> tuple[int, int, int]:
@@ -151,18 +156,20 @@ class EntryPoint:
     types: tuple[str, ...]
 
 
-def entry_point(source: str) -> EntryPoint:
-    """Return the entry point of CUDA source with one kernel.
+def entry_points(source: str) -> tuple[EntryPoint, ...]:
+    """Return the entry points of CUDA source, in the order in which its kernels run.
 
     Raises
     ------
     UnsupportedError
-        If there is none, or several.
+        If there is none.
     """
-    found = _PROTOTYPE.findall(source)
-    if len(found) != 1:
-        raise UnsupportedError(f"the source has {len(found)} kernels; it must have one")
-    name, types = found[0]
-    pairs = [parameter.rsplit(maxsplit=1) for parameter in types.split(",")]
-    names = tuple(parameter.removesuffix("_ptr") for _, parameter in pairs)
-    return EntryPoint(name, names, tuple(kind.replace("__restrict__", "") for kind, _ in pairs))
+    found = []
+    for name, types in sorted(_PROTOTYPE.findall(source)):
+        pairs = [parameter.rsplit(maxsplit=1) for parameter in types.split(",")]
+        names = tuple(parameter.removesuffix("_ptr") for _, parameter in pairs)
+        kinds = tuple(kind.replace("__restrict__", "") for kind, _ in pairs)
+        found.append(EntryPoint(name, names, kinds))
+    if not found:
+        raise UnsupportedError("the source has no kernels")
+    return tuple(found)

@@ -255,7 +255,8 @@ class BlockedShape:
         """
         window = self.rows.span(h) * self.columns.span(w)
         # Whole groups: TVM holds their bounding box, with all blocks of all but the last group.
-        groups = np.maximum(1, oc // (self.group_oc or self.oc))
+        whole = oc // (self.group_oc or self.oc)
+        groups = max(1, whole) if isinstance(whole, int) else np.maximum(1, whole)
         blocks = (groups - 1) * self.ic + ic
         pixels = h * w * self.phases
         weights = self.shared_weights or oc * ic * self.taps

@@ -180,7 +180,7 @@ struct Port {
     model.m_axi_awready =
         may_take && (manner != kWordFirst || model.m_axi_wvalid || !words.empty());
     if (model.m_axi_awvalid && model.m_axi_awready)
-      addresses.push_back({model.m_axi_awaddr, model.m_axi_awlen + 1u, 0});
+      addresses.push_back({model.m_axi_awaddr, model.m_axi_awlen + 1u, dram.cycle});
     const bool expected = manner != kAddressFirst || !addresses.empty();
     model.m_axi_wready = model.m_axi_wvalid && words.size() < kQueuedBursts && expected &&
                          !dram.stalls() && dram.spend();
@@ -198,6 +198,13 @@ struct Port {
       model.m_axi_bresp = static_cast<CData>(answers.front().response);
       answers.pop_front();
     }
+  }
+
+  // Whether the oldest burst under way is a write: it has the bandwidth first.
+  bool write_is_older() {
+    if (addresses.empty()) return false;
+    const int id = answering();
+    return id < 0 || addresses.front().ready_cycle < reads[id].front().ready_cycle;
   }
 
   void store_words() {
@@ -222,8 +229,13 @@ struct Port {
 
   void drive() {
     drive_read_addresses();
-    drive_read_data();
-    drive_writes();
+    if (dram.limited() && write_is_older()) {
+      drive_writes();
+      drive_read_data();
+    } else {
+      drive_read_data();
+      drive_writes();
+    }
     check_protocol();
     if (model.m_axi_wvalid && model.m_axi_wready && model.m_axi_wlast) ++complete_writes;
   }

@@ -27,6 +27,7 @@ from vtaops.kernels.ops import (
     MatmulOp,
     NormalizeOp,
     PackedConv2dOp,
+    PackedWindowOp,
     PoolOp,
     SoftmaxOp,
     TensorOp,
@@ -63,6 +64,8 @@ def family(op: TensorOp, target: CpuTarget) -> tuple[Schedule, Tiles | None]:
             return packed.schedule_packed_conv2d, packed.tiles
         case PackedConv2dOp():
             return quantized.schedule_packed_conv2d, None
+        case PackedWindowOp():
+            return packed.schedule_packed_window, packed.widths
         case DepthwiseOp():
             return window.schedule_depthwise, window.tiles
         case PoolOp():

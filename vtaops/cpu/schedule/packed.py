@@ -1,8 +1,9 @@
-"""CPU schedule of convolutions of NCHW[x]c data: the lanes are channels, nothing is transposed."""
+"""CPU schedules of NCHW[x]c data: the lanes are channels, nothing is transposed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import Any
 
 from tvm import te
@@ -16,8 +17,14 @@ from vtaops.cpu.schedule.convolution import (
 from vtaops.cpu.schedule.prologue import Prologue
 from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, parallel_if, store_vectors
 from vtaops.cpu.target import CpuTarget
-from vtaops.kernels.ops.common import Expr, ceil_div, round_up, window_axes, zero
-from vtaops.kernels.ops.convolution import PackedConv2dOp, inside_or
+from vtaops.kernels.ops.common import Expr, ceil_div, round_up, window_axes
+from vtaops.kernels.ops.packed import PackedConv2dOp, PackedWindowOp, pad_blocked
+
+_STAGED_BYTES = 1 << 15
+"""Bytes of a padded image that are copied at a time: they stay in the first-level cache."""
+
+_UNROLLED = 1 << 10
+"""Multiply-adds up to which the taps of a window are unrolled."""
 
 
 def tiles(op: PackedConv2dOp, target: CpuTarget) -> Iterator[tuple[int, int]]:
@@ -36,25 +43,18 @@ def schedule_packed_conv2d(
     rows, columns = op.out_size
     vectors = ceil_div(op.block, target.lanes)
     blocks, width = tile or choose_tile(op, accumulators(target) // vectors)
-    top, left, *_ = op.window.padding
     padding = PaddedCopy(op.window, rows, round_up(columns, width), by_phase=False)
     tensors = op.placeholders()
-    data, kernel = tensors["data"], tensors["kernel"]
-    image = data
+    image, kernel = tensors["data"], tensors["kernel"]
     if padding.needed(op.height, op.width):
-
-        def pixel(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
-            return inside_or(data, (n, c, i - top, j - left, b), (2, 3), zero("float32"))
-
-        shape = (op.batch, op.in_blocks, padding.height, padding.width, op.block)
-        image = te.compute(shape, pixel, name="padded")
+        image = pad_blocked(op, image, (padding.height, padding.width))
     outer_ic = te.reduce_axis((0, op.in_blocks), name="ico")
-    inner_ic = te.reduce_axis((0, op.block), name="ici")
+    inner_ic = te.reduce_axis((0, op.in_block), name="ici")
     kh, kw = window_axes(op.window)
     (sh, sw), (dh, dw) = op.window.strides, op.window.dilation
 
     def tap(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
-        value = image[n, outer_ic, i * sh + kh * dh, j * sw + kw * dw, inner_ic]
+        value = op.pixel(image, n, outer_ic, (i * sh + kh * dh, j * sw + kw * dw), inner_ic)
         return te.sum(
             value * kernel[c, outer_ic, kh, kw, inner_ic, b], axis=[outer_ic, kh, kw, inner_ic]
         )
@@ -76,12 +76,8 @@ def schedule_packed_conv2d(
     j, pixels = s.split(j, [None, width])
     s.reorder(n, c, i, j, ico, kh, kw, ici, channels, pixels, b)
     outer = s.fuse(n, c, i)
-    s.reverse_compute_at(stored, j, preserve_unit_loops=True)
+    _store_with(s, stored, j, columns % width == 0, target)
     parallel_if(s, outer, worth)
-    if columns % width == 0:
-        store_vectors(s, stored, 2, target.lanes)
-    else:
-        s.vectorize(s.get_loops(stored)[-1])
     hold_in_registers(s, (b, pixels, channels), taps=kw if op.window.kernel[1] <= 7 else None)
     start = s.decompose_reduction(product, ico)
     hold_in_registers(s, tuple(reversed(s.get_loops(start)[-3:])))
@@ -106,3 +102,84 @@ def choose_tile(op: PackedConv2dOp, limit: int) -> tuple[int, int]:
         return tiles * (max(blocks * width / 2, 4.0, (blocks + width) / 2 + 0.5) + 0.5)
 
     return min(candidates, key=cost)
+
+
+def schedule_packed_window(op: PackedWindowOp, target: CpuTarget, width: int | None = None) -> Any:
+    """Return the scheduled kernel of windows within channels; `width` columns are one tile.
+
+    The padded image is copied a few rows at a time.
+    """
+    rows, columns = op.out_size
+    width = width or window_width(op, target)
+    padding = PaddedCopy(op.window, rows, round_up(columns, width), by_phase=False)
+    tensors = op.placeholders()
+    image, copied = tensors["data"], padding.needed(op.height, op.width)
+    if copied:
+        image = pad_blocked(op, image, (padding.height, padding.width))
+    kh, kw = window_axes(op.window)
+    (sh, sw), (dh, dw) = op.window.strides, op.window.dilation
+
+    def tap(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
+        pixel = image[n, c, i * sh + kh * dh, j * sw + kw * dw, b]
+        return op.combine(pixel, tensors.get("kernel"), (c, kh, kw, b))
+
+    shape = (op.batch, op.blocks, rows, padding.columns, op.block)
+    total = te.compute(shape, tap, name="total")
+    ahead = Prologue(tensors)
+    finish = op.finish(ahead.factors(op.epilogue))
+    result = te.compute(
+        op.output.shape,
+        lambda n, c, i, j, b: finish(total[n, c, i, j, b], c * op.block + b, n, c, i, j, b),
+        name="result",
+    )
+    s = ahead.create_schedule(result)
+    sums, stored = s.get_sblock("total"), s.get_sblock("result")
+    n, c, i, j, b, kh, kw = s.get_loops(sums)
+    i, row = s.split(i, [None, _staged_rows(op, padding)])
+    j, pixels = s.split(j, [None, width])
+    s.reorder(n, c, i, row, j, kh, kw, pixels, b)
+    outer = s.fuse(n, c, i)
+    _store_with(s, stored, j, columns % width == 0, target)
+    parallel_if(s, outer, op.flops >= PARALLEL_FLOPS)
+    hold_in_registers(s, (b, pixels, pixels))
+    if width * prod(op.window.kernel) <= _UNROLLED:
+        s.unroll(kw)
+        s.unroll(kh)
+    start = s.decompose_reduction(sums, kh)
+    pixels, b = s.get_loops(start)[-2:]
+    hold_in_registers(s, (b, pixels, pixels))
+    if copied:
+        padded = s.get_sblock("padded")
+        s.compute_at(padded, outer, preserve_unit_loops=True)
+        s.vectorize(s.get_loops(padded)[-1])
+    return ahead.attach(s)
+
+
+def widths(op: PackedWindowOp, target: CpuTarget) -> Iterator[int]:
+    """Yield the columns of a register tile to choose from."""
+    most = min(target.accumulators // ceil_div(op.block, target.lanes), op.out_size[1])
+    yield from (width for width in (1, 2, 4, 7, 8, 14, 16, 28) if width <= most)
+
+
+def window_width(op: PackedWindowOp, target: CpuTarget) -> int:
+    """Return the columns of a register tile: few of them idle."""
+    limit = min(accumulators(target) // ceil_div(op.block, target.lanes), op.out_size[1])
+    return min(range(limit, 0, -1), key=lambda w: ceil_div(op.out_size[1], w) * (w + 1))
+
+
+def _staged_rows(op: PackedWindowOp, padding: PaddedCopy) -> int:
+    """Return the rows of the result whose padded image fits into `_STAGED_BYTES`."""
+    row = 4 * op.block * padding.width
+    span = (op.window.kernel[0] - 1) * op.window.dilation[0] + 1
+    fitting = (_STAGED_BYTES // row - span) // op.window.strides[0] + 1
+    fitting = min(max(fitting, 1), padding.rows)
+    return min(range(fitting, 0, -1), key=lambda r: -(-padding.rows // r))
+
+
+def _store_with(s: Any, stored: Any, loop: Any, exact: bool, target: CpuTarget) -> None:
+    """Write the results of a tile where its sums end, inside `loop`."""
+    s.reverse_compute_at(stored, loop, preserve_unit_loops=True)
+    if exact:
+        store_vectors(s, stored, 2, target.lanes)
+    else:
+        s.vectorize(s.get_loops(stored)[-1])

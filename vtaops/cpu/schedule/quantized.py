@@ -21,8 +21,9 @@ from vtaops.cpu.schedule.prologue import Prologue, Vectors
 from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, parallel_if, store_vectors
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.ops.common import Expr, ceil_div, round_up, window_axes
-from vtaops.kernels.ops.convolution import Conv2dOp, PackedConv2dOp
+from vtaops.kernels.ops.convolution import Conv2dOp
 from vtaops.kernels.ops.matmul import MatmulOp
+from vtaops.kernels.ops.packed import PackedConv2dOp
 
 _GROUP = 4
 """Bytes that the instruction multiplies per lane."""
@@ -321,10 +322,10 @@ def schedule_packed_conv2d(
             value = _unsigned(data[n, c, row, column, b], op.dtype)
             return tirx.if_then_else(inside, value, _neutral(op.dtype))
 
-        shape = (op.batch, op.in_blocks, padding.height, padding.width, op.block)
+        shape = (op.batch, op.in_blocks, padding.height, padding.width, op.in_block)
         image = te.compute(shape, pixel, name="padded")
     outer_ic = te.reduce_axis((0, op.in_blocks), name="ico")
-    inner_ic = te.reduce_axis((0, op.block // _GROUP), name="ici")
+    inner_ic = te.reduce_axis((0, op.in_block // _GROUP), name="ici")
     group = te.reduce_axis((0, _GROUP), name="group")
     kh, kw = window_axes(op.window)
     (sh, sw), (dh, dw) = op.window.strides, op.window.dilation
@@ -347,7 +348,7 @@ def schedule_packed_conv2d(
             weight = v["kernel"][o // op.block, ico, kh, kw, ici, o % op.block, g]
             return weight.astype("int32") * tirx.const(_OFFSET, "int32")
 
-        taps = (op.in_blocks, *op.window.kernel, op.block // _GROUP, _GROUP)
+        taps = (op.in_blocks, *op.window.kernel, op.in_block // _GROUP, _GROUP)
         channels = op.out_blocks * op.block
         correction = ahead.vector("correction", channels, "int32", kernel_sum, over=taps)
 

@@ -112,13 +112,14 @@ struct Array {
 std::vector<Thread> threads;
 ucontext_t scheduler;
 int current, block_number;
-long interval, block_start;  // intervals are counted over all blocks
+long interval, block_start, kernel_start;  // intervals are counted over all blocks and kernels
 int skipped;                 // the statement that is left out
 Index blockDim;
 void (*kernel)(void**);
 void** arguments;
 std::vector<Array> arrays;
 std::map<int, std::unique_ptr<char[]>> shared_memory;
+size_t shared_bytes;  // of a block of this kernel
 std::vector<long> passed;  // how often each barrier was passed
 std::string fault;
 bool profiling;
@@ -324,6 +325,7 @@ Array* find(const char* address, size_t bytes) {
 bool concurrent(const Array& array, int who, long when) {
   if (who == kNobody) return false;
   const int me = block_number * int(threads.size()) + current;
+  if (when < kernel_start) return false;         // another kernel: all of it is over
   if (when < block_start) return !array.shared;  // another block
   return when == interval && who != me;
 }
@@ -417,9 +419,9 @@ void* emulator_shared(int number, int bytes, int element) {
     arrays.push_back({"shared array " + std::to_string(number), data, size_t(bytes),
                       size_t(element), true, std::vector<Touched>(bytes / element)});
     sectors.emplace_back(), traffic.emplace_back();
-    size_t all = 0;
-    for (auto& array : arrays) all += array.shared ? array.bytes : 0;
-    if (all > kSharedMemory) report("too much shared memory", &arrays.back(), all, current);
+    shared_bytes += bytes;
+    if (shared_bytes > kSharedMemory)
+      report("too much shared memory", &arrays.back(), shared_bytes, current);
     return data;
   }
   return memory.get() + (256 - reinterpret_cast<uintptr_t>(memory.get()) % 256);
@@ -488,22 +490,28 @@ void emulator_show(const void* mine, const void** everyone) {
   wait(State::AtWarpBarrier);
 }
 
-// Run a kernel and write what is wrong with it, or nothing, to `message`.
+// Run a kernel and write what is wrong with it, or nothing, to `message`. The first of several that
+// work on the same arrays forgets what was counted before.
 void emulator_launch(void (*body)(void**), void** pointers, const char** names, const int* bytes,
                      const int* elements, const int* results, int count, const int* grid,
                      const int* block, int order, int skip, const int* chosen, int choices,
-                     bool counting, int loops, long wanted, char* message, int capacity) {
+                     bool counting, int loops, long wanted, bool first, char* message,
+                     int capacity) {
   kernel = body, arguments = pointers, skipped = skip;
   profiling = counting, loops_used = loops, steps_wanted = size_t(wanted);
   blockDim = {block[0], block[1], block[2]};
-  interval = block_number = 0;
-  arrays.clear(), shared_memory.clear(), passed.clear(), fault.clear(), kinds.clear();
-  requests.clear(), blocks_run.clear(), steps.clear(), warp_blocks = lane_blocks = 0;
-  arrays.reserve(count + 64);
-  for (int i = 0; i < count; ++i)
-    arrays.push_back({names[i], static_cast<char*>(pointers[i]), size_t(bytes[i]),
-                      size_t(elements[i]), false, std::vector<Touched>(bytes[i] / elements[i])});
-  sectors.assign(count, {}), traffic.assign(count, {});
+  block_number = 0, shared_bytes = 0;
+  if (first) {
+    interval = 0;
+    arrays.clear(), shared_memory.clear(), passed.clear(), fault.clear(), kinds.clear();
+    requests.clear(), blocks_run.clear(), steps.clear(), warp_blocks = lane_blocks = 0;
+    arrays.reserve(count + 64);
+    for (int i = 0; i < count; ++i)
+      arrays.push_back({names[i], static_cast<char*>(pointers[i]), size_t(bytes[i]),
+                        size_t(elements[i]), false, std::vector<Touched>(bytes[i] / elements[i])});
+    sectors.assign(count, {}), traffic.assign(count, {});
+  }
+  kernel_start = ++interval;
   threads.resize(size_t(block[0]) * block[1] * block[2]);
   for (auto& t : threads)
     if (!t.stack) t.stack.reset(new char[kStack]);

@@ -20,10 +20,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from vtaops.cache import cache_directory, obtain
-from vtaops.cuda.target import Launch, entry_point
+from vtaops.cuda.kernel import CudaKernel
+from vtaops.cuda.target import Launch, entry_points
 from vtaops.errors import UnsupportedError, VTAError
 
 HERE = Path(__file__).parent
@@ -48,10 +50,7 @@ _PTX = {
 }
 """The PTX instructions that the emulator knows; others do not compile."""
 
-_CODE = """#include "device.h"
-{body}
-extern "C" UNSEEN void emulator_entry(void** p) {{ {kernel}({arguments}); }}
-"""
+_ENTRY = 'extern "C" UNSEEN void emulator_entry_{name}(void** p) {{ {name}({arguments}); }}\n'
 
 
 class KernelFault(VTAError):
@@ -82,6 +81,8 @@ class Traffic:
         Units of the worst request by the fewest: in shared memory, the ways of a bank conflict.
     touched : int
         Different sectors that were touched.
+    scale : float
+        Blocks of the kernel by those that ran.
     """
 
     array: str
@@ -94,6 +95,7 @@ class Traffic:
     fewest: int
     worst: int
     touched: int
+    scale: float = 1.0
 
 
 _COUNTS = ("requests", "lanes", "nbytes", "units", "fewest", "worst", "touched")
@@ -104,21 +106,23 @@ class _Traffic(ctypes.Structure):
 
 
 class Emulated:
-    """One kernel, compiled for the emulator.
+    """The kernels of one operator, compiled for the emulator.
 
     Parameters
     ----------
     source : str
-        CUDA C++ with one kernel, as TVM generates it.
-    launch : Launch
-        Its grid and block.
+        CUDA C++, as TVM generates it: one kernel, or several that run one after the other.
+    *launches : Launch
+        The grid and block of each.
+    workspace : mapping
+        Shape and dtype of the arrays by which one hands on results to the next.
     counting : bool
         Prepare for counts: slower.
 
     Attributes
     ----------
     names : tuple of str
-        The arrays that it takes, in the order of its parameters.
+        The arrays that they take.
     barriers : int
         How often ``__syncthreads()`` stands in the source.
     points : int
@@ -131,20 +135,30 @@ class Emulated:
         If there is no C++ compiler, or it refuses the kernel.
     """
 
-    def __init__(self, source: str, launch: Launch, *, counting: bool = False) -> None:
-        entry = entry_point(source)
+    def __init__(
+        self,
+        source: str,
+        *launches: Launch,
+        workspace: Mapping[str, tuple[tuple[int, ...], str]] | None = None,
+        counting: bool = False,
+    ) -> None:
+        entries = entry_points(source)
         start = source.index('extern "C" __global__')
         # Kernel parameters are not in the order of the host function: match them by name.
-        self.names = entry.parameters
+        self.names = tuple(dict.fromkeys(name for entry in entries for name in entry.parameters))
+        self._workspace = {
+            name: np.empty(shape, dtype) for name, (shape, dtype) in (workspace or {}).items()
+        }
         self.barriers = source.count("__syncthreads();")
         self.points = self.barriers + len(_AHEAD.findall(source[start:]))
-        self.launch = launch
-        code = _CODE.format(
-            body=_helpers(source) + _for_the_cpu(source[start:], counting),
-            kernel=entry.name,
-            arguments=", ".join(f"({kind})p[{i}]" for i, kind in enumerate(entry.types)),
-        )
+        code = '#include "device.h"\n' + _helpers(source) + _for_the_cpu(source[start:], counting)
+        for entry in entries:
+            pairs = zip(entry.types, entry.parameters, strict=True)
+            arguments = ", ".join(f"({kind})p[{self.names.index(name)}]" for kind, name in pairs)
+            code += _ENTRY.format(name=entry.name, arguments=arguments)
         self._library = ctypes.CDLL(str(_compile(code, counting)))
+        functions = (getattr(self._library, f"emulator_entry_{entry.name}") for entry in entries)
+        self._kernels = list(zip(functions, launches, strict=True))
         for name in ("passed", "counted", "warp_blocks", "lane_blocks", "steps"):
             getattr(self._library, f"emulator_{name}").restype = ctypes.c_long
         self._library.emulator_traffic.restype = ctypes.c_bool
@@ -160,6 +174,7 @@ class Emulated:
         results: Iterable[str] = (),
         blocks: Iterable[int] = (),
         steps: int = 0,
+        only: int | None = None,
     ) -> None:
         """Run on arrays by name.
 
@@ -177,6 +192,8 @@ class Emulated:
             Run only these thread blocks, counted x first; none: all.
         steps : int
             Accesses to remember for `steps`.
+        only : int, optional
+            Run only the kernel of this number.
 
         Raises
         ------
@@ -184,32 +201,43 @@ class Emulated:
             On a race, divergent barriers, access outside of an array or to no multiple of its
             size, use of shared memory that is unwritten or too large, unwritten results.
         """
-        used = [arrays[name] for name in self.names]
-        size, chosen, wanted = len(used), list(blocks), set(results)
+        for array in self._workspace.values():
+            array.view("uint8").fill(0xFF)  # NaN, -1
+        used = [{**self._workspace, **arrays}[name] for name in self.names]
+        size, chosen = len(used), list(blocks)
+        kernels = self._kernels if only is None else [self._kernels[only]]
         message = ctypes.create_string_buffer(300)
         integers = ctypes.c_int * size
-        self._library.emulator_launch(
-            self._library.emulator_entry,
-            (ctypes.c_void_p * size)(*(array.ctypes.data for array in used)),
-            (ctypes.c_char_p * size)(*(name.encode() for name in self.names)),
-            integers(*(array.nbytes for array in used)),
-            integers(*(array.itemsize for array in used)),
-            integers(*(name in wanted for name in self.names)),
-            size,
-            (ctypes.c_int * 3)(*self.launch.grid),
-            (ctypes.c_int * 3)(*self.launch.block),
-            order,
-            without,
-            (ctypes.c_int * len(chosen))(*chosen),
-            len(chosen),
-            ctypes.c_bool(self._counting),
-            self._loops,
-            ctypes.c_long(steps),
-            message,
-            len(message),
-        )
-        if message.value:
-            raise KernelFault(message.value.decode())
+        for number, (kernel, launch) in enumerate(kernels):
+            wanted = set(results) if number == len(kernels) - 1 else set()
+            self._library.emulator_launch(
+                kernel,
+                (ctypes.c_void_p * size)(*(array.ctypes.data for array in used)),
+                (ctypes.c_char_p * size)(*(name.encode() for name in self.names)),
+                integers(*(array.nbytes for array in used)),
+                integers(*(array.itemsize for array in used)),
+                integers(*(name in wanted for name in self.names)),
+                size,
+                (ctypes.c_int * 3)(*launch.grid),
+                (ctypes.c_int * 3)(*launch.block),
+                order,
+                without,
+                (ctypes.c_int * len(chosen))(*chosen),
+                len(chosen),
+                ctypes.c_bool(self._counting),
+                self._loops,
+                ctypes.c_long(steps),
+                ctypes.c_bool(number == 0),
+                message,
+                len(message),
+            )
+            if message.value:
+                raise KernelFault(message.value.decode())
+
+    @classmethod
+    def of(cls, kernel: CudaKernel, *, counting: bool = False) -> Emulated:
+        """Return the kernels that `kernel` is made of."""
+        return cls(kernel.source(), *kernel.launches, workspace=kernel.workspace, counting=counting)
 
     def passed(self, barrier: int) -> int:
         """Return how often a barrier was passed in the last run, summed over the threads."""
@@ -249,8 +277,6 @@ class Emulated:
             (accesses, 5): thread of the grid, how many accesses it made before, number of the array
             (arguments in order of `names`, then shared arrays), element, whether it wrote.
         """
-        import numpy as np
-
         result = np.empty((int(self._library.emulator_steps(None)), 5), np.int32)
         self._library.emulator_steps(result.ctypes.data_as(ctypes.c_void_p))
         return result

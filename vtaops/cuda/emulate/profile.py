@@ -7,7 +7,7 @@ follow from them as bounds (arithmetic, memory, shared memory, each alone), neve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -16,6 +16,7 @@ from vtaops.cuda.emulate.cards import Card
 from vtaops.cuda.emulate.emulator import Emulated, Traffic
 from vtaops.cuda.kernel import CudaKernel
 from vtaops.cuda.resources import Resources, find_nvcc, known_archs, occupancy, resources
+from vtaops.cuda.target import WARP
 from vtaops.errors import UnsupportedError
 from vtaops.kernels.access import ArrayAccess
 from vtaops.kernels.ops import TensorOp
@@ -37,8 +38,8 @@ class Profile:
         What it computes.
     arch : str
         For which compute capability.
-    threads, blocks, sampled : int
-        Threads of a block; blocks of the grid, and how many of them ran.
+    threads, blocks : int
+        Threads of a block; blocks of the grid. Of two kernels, here and below, those of the first.
     traffic : tuple of Traffic
         By array, reads and writes apart, of the blocks that ran.
     instructions : dict
@@ -55,7 +56,6 @@ class Profile:
     arch: str
     threads: int
     blocks: int
-    sampled: int
     traffic: tuple[Traffic, ...]
     instructions: dict[str, int]
     barriers: float
@@ -64,12 +64,11 @@ class Profile:
 
     def sum(self, field: str, *, shared: bool, write: bool | None = None) -> float:
         """Return a field of `Traffic`, summed over global or shared arrays, of the whole grid."""
-        found: list[int] = [
-            getattr(part, field)
+        return sum(
+            part.scale * float(getattr(part, field))
             for part in self.traffic
             if part.shared == shared and write in (None, part.write)
-        ]
-        return sum(found) * self.blocks / self.sampled
+        )
 
     @property
     def sectors_per_request(self) -> float:
@@ -185,27 +184,29 @@ def profile(kernel: CudaKernel | TensorOp, blocks: int = 2) -> Profile:
     >>> counts.conflict, counts.bounds(CARDS["T4"])
     """
     found = kernel if isinstance(kernel, CudaKernel) else CudaKernel(kernel)
-    op, source, launch = found.op, found.source(), found.launch
-    emulated = Emulated(source, launch, counting=True)
-    grid = prod(launch.grid)
-    chosen = sorted({round(i) for i in np.linspace(0, grid - 1, min(blocks, grid))})
+    op, first = found.op, found.launch
+    emulated = Emulated.of(found, counting=True)
     arrays = {spec.name: np.zeros(spec.shape, spec.dtype) for spec in (*op.inputs, op.output)}
-    emulated(arrays, blocks=chosen)
-    scale, threads = grid / len(chosen), launch.threads
-    warps = -(-threads // 32) / threads
+    traffic: list[Traffic] = []
+    for number, launch in reversed(list(enumerate(found.launches))):  # the first is asked more
+        grid = prod(launch.grid)
+        chosen = sorted({round(i) for i in np.linspace(0, grid - 1, min(blocks, grid))})
+        emulated(arrays, blocks=chosen, only=number)
+        scale = grid / len(chosen)
+        traffic += [replace(part, scale=scale) for part in emulated.traffic()]
+    warps = -(-first.threads // WARP) / first.threads
     counts = [emulated.counted(kind) * scale * warps for kind in range(len(_KINDS))]
     passed = sum(emulated.passed(barrier) for barrier in range(emulated.barriers))
     return Profile(
         op,
         found.target.arch,
-        threads,
-        grid,
-        len(chosen),
-        tuple(emulated.traffic()),
+        first.threads,
+        prod(first.grid),
+        tuple(traffic),
         {kind: round(number) for kind, number in zip(_KINDS, counts, strict=True)},
-        passed / threads / len(chosen),
+        passed / first.threads / len(chosen),
         emulated.convergence(),
-        _resources(source, found.target.arch),
+        _resources(found.source(), found.target.arch),
     )
 
 
@@ -220,7 +221,7 @@ def trace(kernel: CudaKernel, threads: int = 32) -> list[ArrayAccess]:
     UnsupportedError
         If there is no C++ compiler.
     """
-    emulated = Emulated(kernel.source(), kernel.launch, counting=True)
+    emulated = Emulated.of(kernel, counting=True)
     specs = (*kernel.op.inputs, kernel.op.output)
     emulated({spec.name: np.zeros(spec.shape, spec.dtype) for spec in specs}, steps=1 << 20)
     names = [*emulated.names, *(f"shared {n}" for n in range(16))]

@@ -14,15 +14,16 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from vtaops.cuda.schedule.binding import VECTOR, bind, fetch, fits, inline, pipeline
+from vtaops.cuda.schedule.binding import VECTOR, bind, check_block, fetch, fits, inline, pipeline
 from vtaops.cuda.schedule.product import (
     Product,
     ProductOp,
+    keep_sums,
     least_turns,
     product_of,
     schedule_declared,
 )
-from vtaops.cuda.target import CudaTarget
+from vtaops.cuda.target import WARP, CudaTarget
 from vtaops.errors import ScheduleError
 
 
@@ -43,6 +44,8 @@ class MatmulTile:
     stages : int
         Tiles in shared memory at a time: with more than one, the next are fetched while the
         present ones are multiplied.
+    parts : int
+        Parts of each sum, in blocks of their own; with more than one, a second kernel adds them up.
     """
 
     block: tuple[int, int] = (64, 64)
@@ -50,6 +53,7 @@ class MatmulTile:
     vthreads: tuple[int, int] = (1, 1)
     step: int = 16
     stages: int = 1
+    parts: int = 1
 
     def __post_init__(self) -> None:
         for axis in (0, 1):
@@ -63,11 +67,10 @@ class MatmulTile:
         """Extents of threadIdx.y and threadIdx.x."""
         return self.block[0] // self.thread[0], self.block[1] // self.thread[1]
 
-    @property
-    def turns(self) -> float:
-        """Turns of the banks for a step of the sum of a block: each thread's rows and columns."""
+    def turns(self, product: Product) -> float:
+        """Return the turns of the banks for a step of the sum: each thread's rows and columns."""
         rows, columns = self.thread
-        return prod(self.block) * (rows + columns) / (rows * columns)
+        return prod(self.block) * (rows + columns) / (rows * columns) / WARP
 
     @property
     def shared_bytes(self) -> int:
@@ -79,10 +82,10 @@ class MatmulTile:
 def tiles(op: ProductOp, target: CudaTarget) -> Iterator[MatmulTile]:
     """Yield the tiles to choose from."""
     shapes = [((32, 32), (2, 4)), ((64, 64), (4, 4)), ((128, 64), (8, 4)), ((128, 128), (8, 8))]
-    for (block, thread), part, step, stages in product(
-        shapes, ((1, 1), (2, 2)), (8, 16, 32), (1, 2, 3)
+    for (block, thread), part, step, stages, parts in product(
+        shapes, ((1, 1), (2, 2)), (8, 16, 32), (1, 2, 3), (1, 8)
     ):
-        tile = MatmulTile(block, thread, part, step, stages)
+        tile = MatmulTile(block, thread, part, step, stages, parts)
         if fits(check, op, tile, target):
             yield tile
 
@@ -113,21 +116,20 @@ def schedule_matmul(op: ProductOp, target: CudaTarget, tile: MatmulTile | None =
     """
     tile = tile or choose_tile(op, target)
     check(op, tile, target)
-    p, s = product_of(op), schedule_declared(op, tile.block, tile.step)
-    total, result = s.get_sblock("product"), s.get_sblock("C")
+    p, s = product_of(op), schedule_declared(op, tile.block, tile.step, tile.parts)
+    total, result = keep_sums(s, "local")
     (ty, tx), (vy, vx) = tile.threads, tile.vthreads
     *group, i, j, k = s.get_loops(total)
     bi, vi, ti, i = s.split(i, [None, vy, ty, tile.thread[0] // vy])
     bj, vj, tj, j = s.split(j, [None, vx, tx, tile.thread[1] // vx])
     k, step = s.split(k, [None, tile.step])
     s.reorder(bi, bj, vi, vj, ti, tj, k, step, i, j)
-    bind(s, block_y=bi, block_x=bj, block_z=group)
+    bind(s, block_y=bi, block_x=bj, block_z=[s.fuse(*group)] if group else [])
     bind(s, vthread_y=vi, vthread_x=vj, thread_y=ti, thread_x=tj)
-    s.set_scope(total, 0, "local")
     s.reverse_compute_at(result, tj)
     in_vectors = (tile.thread[1] // vx) % VECTOR == 0
     stored_together = p.together[2] >= VECTOR and p.n % tile.block[1] == 0
-    if in_vectors and stored_together and op.output.dtype == "float32":
+    if in_vectors and (tile.parts > 1 or (stored_together and op.output.dtype == "float32")):
         s.vectorize(s.get_loops(result)[-1])
     for index, name in ((0, "pad_a"), (1, "pad_b")):
         copy = s.cache_read(total, index, "shared")
@@ -145,7 +147,8 @@ def schedule_matmul(op: ProductOp, target: CudaTarget, tile: MatmulTile | None =
     s.unroll(i)
     s.unroll(j)
     s.decompose_reduction(total, k)
-    ahead = target.copies_ahead and p.dtype_a == "float32" and p.whole(tile.block, tile.step)
+    whole = p.whole(tile.block, tile.step * tile.parts)
+    ahead = target.copies_ahead and p.dtype_a == "float32" and whole
     pipeline(s, k, tile.stages, asynchronous=ahead)
     return s
 
@@ -155,9 +158,8 @@ def _vector(p: Product, tile: MatmulTile, operand: int) -> int:
     turned = operand == 1 and p.transposed_b
     if p.dtype_a != "float32" or p.together[operand] < VECTOR or turned:
         return 1
-    threads = tile.threads[0] * tile.threads[1]
     elements = tile.step * tile.block[operand]
-    return VECTOR if elements % (threads * VECTOR) == 0 else 1
+    return VECTOR if elements % (prod(tile.threads) * VECTOR) == 0 else 1
 
 
 def check(op: ProductOp, tile: MatmulTile, target: CudaTarget) -> None:
@@ -168,10 +170,4 @@ def check(op: ProductOp, tile: MatmulTile, target: CudaTarget) -> None:
     ScheduleError
         If it needs too many threads or too much shared memory.
     """
-    threads = tile.threads[0] * tile.threads[1]
-    if threads > target.threads:
-        raise ScheduleError(f"{tile} needs {threads} threads; a block has {target.threads}")
-    if tile.shared_bytes > target.shared:
-        raise ScheduleError(
-            f"{tile} needs {tile.shared_bytes} bytes of shared memory; a block has {target.shared}"
-        )
+    check_block(tile, prod(tile.threads), tile.shared_bytes, target)

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-import numpy as np
-
 from vtaops.cuda.schedule import tensorcore
-from vtaops.cuda.schedule.binding import bind, fetch, fits, inline, pipeline
+from vtaops.cuda.schedule.binding import bind, check_block, fetch, fits, inline, pipeline
 from vtaops.cuda.schedule.product import (
+    BANKS,
     Product,
     ProductOp,
+    keep_sums,
     least_turns,
     product_of,
     schedule_declared,
@@ -50,12 +50,15 @@ class TensorTile:
     stages : int
         Tiles in shared memory at a time: with more than one, the next are fetched while the
         present ones are multiplied.
+    parts : int
+        Parts of each sum, in blocks of their own; with more than one, a second kernel adds them up.
     """
 
     warps: int = 4
     fragments: tuple[int, int] = (4, 1)
     step: int = 32
     stages: int = 1
+    parts: int = 1
 
     def __post_init__(self) -> None:
         if self.step % tensorcore.SIZE:
@@ -72,14 +75,13 @@ class TensorTile:
         """Threads of a block."""
         return WARP * self.warps
 
-    @property
-    def turns(self) -> float:
-        """Loads of fragments for each step of 16 of the sum of a block."""
-        return float(self.warps * sum(self.fragments))
+    def turns(self, product: Product) -> float:
+        """Return the turns of the banks for a step of the sum: each warp's rows and columns."""
+        return self.warps * sum(self.fragments) * tensorcore.SIZE * product.nbytes[0] / BANKS
 
     def shared_bytes(self, product: Product) -> int:
         """Return the bytes of shared memory: tiles of A and B, and a row of fragments of C."""
-        size = _bytes(product)
+        size, _ = product.nbytes
         rows, columns = self.block
         b = columns * (self.step + _PAD) if product.transposed_b else self.step * (columns + _PAD)
         tiles = size * (rows * (self.step + _PAD) + b) * self.stages
@@ -94,10 +96,11 @@ def suits(op: ProductOp, target: CudaTarget) -> bool:
 
 def tiles(op: ProductOp, target: CudaTarget) -> Iterator[TensorTile]:
     """Yield the tiles to choose from."""
-    for warps, fragments, step, stages in product(
-        (2, 4, 8), ((1, 1), (2, 1), (2, 2), (4, 1), (4, 2), (8, 1), (8, 2)), (16, 32, 64), (1, 2, 3)
+    shapes = ((1, 1), (2, 1), (2, 2), (4, 1), (4, 2), (8, 1), (8, 2))
+    for warps, fragments, step, stages, parts in product(
+        (2, 4, 8), shapes, (16, 32, 64), (1, 2, 3), (1, 8)
     ):
-        tile = TensorTile(warps, fragments, step, stages)
+        tile = TensorTile(warps, fragments, step, stages, parts)
         if fits(check, op, tile, target):
             yield tile
 
@@ -133,13 +136,7 @@ def check(op: ProductOp, tile: TensorTile, target: CudaTarget) -> None:
             f"tensor cores multiply {' or '.join(tensorcore.OPERANDS)} by the same; here "
             f"{p.dtype_a} by {p.dtype_b} on {target.arch}"
         )
-    if tile.threads > target.threads:
-        raise ScheduleError(f"{tile} needs {tile.threads} threads; a block has {target.threads}")
-    if tile.shared_bytes(p) > target.shared:
-        raise ScheduleError(
-            f"{tile} needs {tile.shared_bytes(p)} bytes of shared memory; "
-            f"a block has {target.shared}"
-        )
+    check_block(tile, tile.threads, tile.shared_bytes(p), target)
 
 
 def schedule_tensor(op: ProductOp, target: CudaTarget, tile: TensorTile | None = None) -> Any:
@@ -154,15 +151,14 @@ def schedule_tensor(op: ProductOp, target: CudaTarget, tile: TensorTile | None =
     check(op, tile, target)
     size = tensorcore.SIZE
     p = product_of(op)
-    s = schedule_declared(op, tile.block, tile.step, transposed=p.transposed_b)
-    total, result = s.get_sblock("product"), s.get_sblock("C")
+    s = schedule_declared(op, tile.block, tile.step, tile.parts, transposed=p.transposed_b)
+    total, result = keep_sums(s, "wmma.accumulator")
     *group, i, j, k = s.get_loops(total)
     bi, fi, i = s.split(i, [None, tile.fragments[0], size])
     bj, warp, fj, j = s.split(j, [None, tile.warps, tile.fragments[1], size])
     ko, ki, k = s.split(k, [None, tile.step // size, size])
     s.reorder(bi, bj, warp, ko, ki, fi, fj, i, j, k)
-    bind(s, block_y=bi, block_x=bj, block_z=group, thread_y=warp)
-    s.set_scope(total, 0, "wmma.accumulator")
+    bind(s, block_y=bi, block_x=bj, block_z=[s.fuse(*group)] if group else [], thread_y=warp)
     for index, (name, operand) in enumerate((("pad_a", "a"), ("pad_b", "b"))):
         copy = s.cache_read(total, index, "shared")
         s.compute_at(copy, ko)
@@ -178,7 +174,8 @@ def schedule_tensor(op: ProductOp, target: CudaTarget, tile: TensorTile | None =
     s.tensorize(s.get_loops(first)[-2], tensorcore.fill(op.accumulator))
     s.tensorize(i, tensorcore.multiply(p.dtype_a, p.transposed_b))
     in_vectors = min(_vector(p, tile, index) for index in (0, 1)) > 1
-    ahead = target.copies_ahead and p.whole(tile.block, tile.step) and in_vectors
+    whole = p.whole(tile.block, tile.step * tile.parts)
+    ahead = target.copies_ahead and whole and in_vectors
     pipeline(s, ko, tile.stages, asynchronous=ahead)
     return s
 
@@ -214,17 +211,14 @@ def _tensorize(s: Any, block: Any, intrinsic: str) -> None:
     s.tensorize(i, intrinsic)
 
 
-def _bytes(product: Product) -> int:
-    return int(np.dtype(product.dtype_a).itemsize)
-
-
 def _vector(product: Product, tile: TensorTile, operand: int) -> int:
     """Return how many elements one load fetches: 16 bytes where rows are whole vectors.
 
     Of int8 4, where zeros may take their place: TVM writes no longer vector of zeros of that type.
     """
-    vector, elements = 16 // _bytes(product), tile.step * tile.block[operand]
-    if _bytes(product) == 1 and not product.whole(tile.block, tile.step):
+    nbytes, _ = product.nbytes
+    vector, elements = 16 // nbytes, tile.step * tile.block[operand]
+    if nbytes == 1 and not product.whole(tile.block, tile.step * tile.parts):
         vector = 4
     together = product.together[operand] >= vector
     return vector if together and elements % (tile.threads * vector) == 0 else 1

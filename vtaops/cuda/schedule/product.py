@@ -5,22 +5,30 @@ output channels of a group, its columns the pixels of all images, and the sum ru
 channels and taps as they lie in the kernel. Whoever fetches a tile of B computes where its pixels
 lie. So a convolution has what products have: tiles by the size of the result, pipelines, tensor
 cores.
+
+A small result of long sums has too few tiles for all multiprocessors. Then the sums are cut into
+parts (split-K): blocks of one kernel write partial sums, a second kernel adds them up and has the
+epilogue.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
+import numpy as np
 from tvm import te, tirx
 
-from vtaops.cuda.schedule.binding import block_names, create_schedule, inline
+from vtaops.cuda.schedule.binding import bind, block_names, create_schedule, inline
 from vtaops.cuda.target import CudaTarget
 from vtaops.kernels.ops.common import Expr, Tensor, ceil_div, round_up, zero
 from vtaops.kernels.ops.convolution import Conv2dOp
 from vtaops.kernels.ops.matmul import MatmulOp
+
+BANK, BANKS = 4, 128
+"""Bytes that one bank of shared memory gives or takes in a turn, and all 32 of them."""
 
 ProductOp = MatmulOp | Conv2dOp
 """The operators that are products."""
@@ -58,6 +66,21 @@ class Product:
     transposed_b: bool = False
     padded: bool = False
 
+    @property
+    def nbytes(self) -> tuple[int, int]:
+        """Bytes of an element of A and of B."""
+        return np.dtype(self.dtype_a).itemsize, np.dtype(self.dtype_b).itemsize
+
+    def fetching(self, block: tuple[int, int]) -> float:
+        """Return the turns of the banks by which a step of A and B gets to shared memory.
+
+        Elements come in vectors where they lie together, else each takes a bank for itself.
+        """
+        return sum(
+            extent * (nbytes if together * nbytes >= BANK else BANK) / BANKS
+            for extent, nbytes, together in zip(block, self.nbytes, self.together, strict=False)
+        )
+
     def whole(self, block: tuple[int, int], step: int) -> bool:
         """Return whether whole tiles make it up, so that nothing is replaced by zeros."""
         return self.m % block[0] == self.n % block[1] == self.k % step == 0 and not self.padded
@@ -84,9 +107,12 @@ def _together(rows: tuple[int, ...]) -> tuple[int, int, int]:
 
 
 def schedule_declared(
-    op: ProductOp, block: tuple[int, int], step: int, *, transposed: bool = False
+    op: ProductOp, block: tuple[int, int], step: int, parts: int, *, transposed: bool = False
 ) -> Any:
     """Return the schedule of a product over whole tiles, its blocks pad_a, pad_b, product, and C.
+
+    Sums in parts have a dimension of `product` in front, which is an argument of the kernel, before
+    the result, and are added up by the block sums.
 
     Parameters
     ----------
@@ -96,23 +122,50 @@ def schedule_declared(
         Rows and columns of a tile.
     step : int
         Length of a tile along the sum.
+    parts : int
+        Into which each sum is cut.
     transposed : bool
         pad_b is (columns, steps), as B lies in memory.
     """
-    s = create_schedule(_declare(op, block, step, transposed))
+    s = create_schedule(_declare(op, block, step, parts, transposed))
     inline(s, "bn_shift", "bn_scale")
     if "result" in block_names(s):
         s.reverse_compute_inline(s.get_sblock("result"))
     return s
 
 
-def _declare(op: ProductOp, block: tuple[int, int], step: int, transposed: bool) -> list[Tensor]:
+def keep_sums(s: Any, scope: str) -> tuple[Any, Any]:
+    """Keep the sums of a product in a scope; return the block that sums, and who reads its sums.
+
+    That is the epilogue; or, of sums in parts, what writes the parts to memory. Those are added up
+    by a kernel of its own, an element for each thread.
+    """
+    total = s.get_sblock("product")
+    if "sums" not in block_names(s):
+        s.set_scope(total, 0, scope)
+        return total, s.get_sblock("C")
+    sums, result = s.get_sblock("sums"), s.get_sblock("C")
+    grid, thread = s.split(s.fuse(*s.get_loops(result)), [None, _ADDING])
+    bind(s, block_x=grid, thread_x=thread)
+    s.set_scope(sums, 0, "local")
+    s.compute_at(sums, thread)
+    return total, s.cache_write(total, 0, scope)
+
+
+_ADDING = 128
+"""Threads of a block that adds up parts of sums."""
+
+
+def _declare(
+    op: ProductOp, block: tuple[int, int], step: int, parts: int, transposed: bool
+) -> list[Tensor]:
     p, tensors = product_of(op), op.placeholders()
     if isinstance(op, Conv2dOp):
         left, right = _convolution(op, tensors)
     else:
         left, right = _matrices(op, tensors)
-    rows, columns, steps = round_up(p.m, block[0]), round_up(p.n, block[1]), round_up(p.k, step)
+    rows, columns = round_up(p.m, block[0]), round_up(p.n, block[1])
+    steps = round_up(p.k, step * parts)
     group = (p.groups,) if p.groups > 1 else ()
     pad_a = te.compute(
         (*group, rows, steps), _filled(left, (p.m, p.k), (rows, steps), p.together[0]), name="pad_a"
@@ -128,18 +181,30 @@ def _declare(op: ProductOp, block: tuple[int, int], step: int, transposed: bool)
 
     vector = p.together[1] if in_order else 1
     pad_b = te.compute((*group, *sizes), _filled(of_b, extents, sizes, vector), name="pad_b")
-    k, kind = te.reduce_axis((0, steps), name="k"), op.accumulator
+    length, kind = steps // parts, op.accumulator
+    k = te.reduce_axis((0, length), name="k")
 
     def term(*index: Expr) -> Expr:
         *g, i, j = index
-        at = (j, k) if transposed else (k, j)
-        return te.sum(pad_a(*g, i, k).astype(kind) * pad_b(*g, *at).astype(kind), axis=k)
+        step = g.pop(0) * length + k if parts > 1 else k
+        at = (j, step) if transposed else (step, j)
+        return te.sum(pad_a(*g, i, step).astype(kind) * pad_b(*g, *at).astype(kind), axis=k)
 
-    total = te.compute((*group, rows, columns), term, name="product")
+    part: tuple[int, ...] = (parts,) if parts > 1 else ()
+    workspace: list[Tensor] = []
+    total = te.compute((*part, *group, rows, columns), term, name="product")
+    if parts > 1:
+        partial, part_axis = total, te.reduce_axis((0, parts), name="part")
+        workspace = [partial]
+        total = te.compute(
+            (*group, rows, columns),
+            lambda *index: te.sum(partial(part_axis, *index), axis=part_axis),
+            name="sums",
+        )
     finish = op.epilogue.bind(tensors, kind)
     if isinstance(op, MatmulOp):
         c = te.compute((p.m, p.n), lambda i, j: finish(total[i, j], j, i, j), name="C")
-        return [*tensors.values(), c]
+        return [*tensors.values(), *workspace, c]
     *_, height, width = op.output.shape
     pixels = height * width
 
@@ -155,7 +220,7 @@ def _declare(op: ProductOp, block: tuple[int, int], step: int, transposed: bool)
         lambda n, o, y, x: c(*((o // p.m, o % p.m) if group else (o,)), n * pixels + y * width + x),
         name="result",
     )
-    return [*tensors.values(), result]
+    return [*tensors.values(), *workspace, result]
 
 
 def _filled(
@@ -208,17 +273,24 @@ def _convolution(op: Conv2dOp, tensors: dict[str, Tensor]) -> tuple[_Operand, _O
 def least_turns(tiles: Sequence[Any], product: Product, target: CudaTarget) -> Any:
     """Return the tile with which the busiest multiprocessor takes the fewest turns of its banks.
 
-    Large tiles use what they read most often; small ones leave no multiprocessor idle.
+    Large tiles use what they read most often; small ones leave no multiprocessor idle. So does a
+    sum in parts, whose price is a second kernel: `_SECOND` turns, and the way of the parts to
+    memory and back.
 
     Parameters
     ----------
     tiles : sequence
-        With attributes `block`, rows and columns, and `turns`, those of a block for a step of the
-        sum; from large to small.
+        With attributes `block`, rows and columns, `step`, `parts`, and ``turns(product)``, those
+        that a block takes to read A and B for a step of 1 of the sum; from large to small.
     product : Product
         What is to be computed.
     target : CudaTarget
         The GPU.
+
+    Returns
+    -------
+    tile
+        One of the tiles, its `parts` set.
     """
 
     def turns(tile: Any) -> float:
@@ -227,6 +299,32 @@ def least_turns(tiles: Sequence[Any], product: Product, target: CudaTarget) -> A
             for extent, size in zip((product.m, product.n), tile.block, strict=True)
         )
         blocks = product.groups * down * across
-        return ceil_div(blocks, target.multiprocessors) * float(tile.turns)
+        steps = ceil_div(product.k, tile.step * tile.parts) * tile.step
+        each = float(tile.turns(product)) + product.fetching(tile.block)
+        busiest = ceil_div(blocks * tile.parts, target.multiprocessors) * steps * each
+        added = 0.0
+        if tile.parts > 1:
+            moved = 2 * 4 * tile.parts * blocks * prod(tile.block)
+            added = _SECOND + moved / (_PATH * target.multiprocessors)
+        return float(busiest + added)
 
-    return min(reversed(tiles), key=turns)  # of equals the smallest: more threads at work
+    offered = [
+        replace(tile, parts=parts)
+        for parts in _PARTS
+        for tile in reversed(tiles)  # of equals the smallest: more threads at work
+        if product.k >= _DEEP * tile.step * parts or parts == 1
+    ]
+    return min(offered, key=turns)
+
+
+_PARTS = range(1, 17)
+"""Into how many parts a sum may be cut."""
+
+_DEEP = 4
+"""Tiles along the sum that a part has at least: fewer would be over before the pipeline is full."""
+
+_PATH = 32
+"""Bytes of parts that a multiprocessor is taken to move in a cycle: half of what it can at most."""
+
+_SECOND = 2000
+"""Turns that a second kernel is taken to cost: about 1 us between two kernels, not measured."""

@@ -115,6 +115,12 @@ CONV2D = (
         _direct((8, 4), apart=True),
     ),
     Stage(
+        "wide",
+        "32 threads across, the 2 columns of a thread 32 apart: a warp reads 32 neighbours, one "
+        "from each bank.",
+        _direct((32, 2), apart=True),
+    ),
+    Stage(
         "product",
         "As a matrix product of 64 x 64 tiles, channels by pixels: 4 x 4 results per thread, the "
         "next tile is fetched during the products.",

@@ -5,10 +5,11 @@ tensors of any layout and dtype; the operators of the VTA itself are in `vtaops.
 """
 
 from vtaops.kernels.ops.common import SlidingWindow, TensorOp, TensorSpec
-from vtaops.kernels.ops.convolution import Conv1dOp, Conv2dOp, DepthwiseOp, PackedConv2dOp
+from vtaops.kernels.ops.convolution import Conv1dOp, Conv2dOp, DepthwiseOp
 from vtaops.kernels.ops.elementwise import BroadcastOp, NormalizeOp, UnaryOp
 from vtaops.kernels.ops.epilogue import Epilogue
 from vtaops.kernels.ops.matmul import MatmulOp
+from vtaops.kernels.ops.packed import PackedConv2dOp, PackedWindowOp
 from vtaops.kernels.ops.pooling import GlobalPoolOp, PoolOp
 from vtaops.kernels.ops.separable import SeparableOp
 from vtaops.kernels.ops.softmax import SoftmaxOp
@@ -23,6 +24,7 @@ __all__ = [
     "MatmulOp",
     "NormalizeOp",
     "PackedConv2dOp",
+    "PackedWindowOp",
     "PoolOp",
     "SeparableOp",
     "SlidingWindow",

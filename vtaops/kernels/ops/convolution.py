@@ -1,4 +1,4 @@
-"""Convolutions: 1-D, 2-D (NCHW and blocked NCHW[x]c, grouped) and depthwise."""
+"""Convolutions: 1-D, 2-D of NCHW data (grouped), and depthwise."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vtaops.kernels.ops.common import (
 from vtaops.kernels.ops.epilogue import NOTHING, Epilogue
 
 
-class _WindowedSum(TensorOp):
+class WindowedSum(TensorOp):
     """What the 2-D convolutions share: sums of products over windows of an image."""
 
     height: int
@@ -52,7 +52,7 @@ class _WindowedSum(TensorOp):
 
 
 @dataclass(frozen=True)
-class Conv2dOp(_WindowedSum):
+class Conv2dOp(WindowedSum):
     """2-D convolution of NCHW data with an OIHW kernel, then an epilogue over the channels O.
 
     Attributes
@@ -145,7 +145,7 @@ class Conv2dOp(_WindowedSum):
 
 
 @dataclass(frozen=True)
-class DepthwiseOp(_WindowedSum):
+class DepthwiseOp(WindowedSum):
     """Depthwise 2-D convolution: channel c of NCHW data with the kernels [c, q], giving c*M + q.
 
     Attributes
@@ -211,104 +211,6 @@ class DepthwiseOp(_WindowedSum):
             return te.sum(pixel * weight, axis=[kh, kw])
 
         return _finish(tensors, self._shape, tap, self)
-
-
-@dataclass(frozen=True)
-class PackedConv2dOp(_WindowedSum):
-    """2-D convolution of NCHW[b]c data, channels in blocks.
-
-    Attributes
-    ----------
-    batch, in_blocks, height, width, out_blocks : int
-        Data (batch, in_blocks, height, width, block), result (batch, out_blocks, ..., block).
-    window : SlidingWindow
-        Kernel size, strides, padding, dilation.
-    block : int
-        Channels in one block.
-    dtype : str
-        float32: the kernel is OIHW[b]i[b]o, (out_blocks, in_blocks, rows, columns, block, block).
-        int8 or uint8: the int8 kernel has groups of four inputs innermost, (out_blocks, in_blocks,
-        rows, columns, block / 4, block, 4).
-    epilogue : Epilogue
-        What follows the sum; a residual has the shape of the result, vectors are (blocks * block,).
-    """
-
-    batch: int
-    in_blocks: int
-    height: int
-    width: int
-    out_blocks: int
-    window: SlidingWindow
-    block: int = 16
-    dtype: str = "float32"
-    epilogue: Epilogue = NOTHING
-
-    def __post_init__(self) -> None:
-        if self.dtype != "float32" and self.block % 4:
-            raise ShapeError(f"int8 blocks have {self.block} channels; give a multiple of 4")
-        self.window.output(self.height, self.width)
-
-    @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
-        data = (self.batch, self.in_blocks, self.height, self.width, self.block)
-        inner: tuple[int, ...] = (self.block, self.block)
-        if self.dtype != "float32":
-            inner = (self.block // 4, self.block, 4)
-        kernel = (self.out_blocks, self.in_blocks, *self.window.kernel, *inner)
-        channels = self.out_blocks * self.block
-        return (
-            TensorSpec("data", data, self.dtype),
-            TensorSpec("kernel", kernel, "float32" if self.dtype == "float32" else "int8"),
-            *self.epilogue.inputs(channels, self._shape, self.accumulator),
-        )
-
-    @property
-    def _shape(self) -> tuple[int, ...]:
-        return (self.batch, self.out_blocks, *self.out_size, self.block)
-
-    @property
-    def flops(self) -> int:
-        rows, columns = self.out_size
-        taps = self.in_blocks * self.block * self.window.kernel[0] * self.window.kernel[1]
-        return 2 * self.batch * self.out_blocks * self.block * rows * columns * taps
-
-    def declare(self) -> list[Tensor]:
-        tensors = self.placeholders()
-        data, kernel = tensors["data"], tensors["kernel"]
-        top, left, bottom, right = self.window.padding
-        padded = te.compute(
-            (
-                self.batch,
-                self.in_blocks,
-                self.height + top + bottom,
-                self.width + left + right,
-                self.block,
-            ),
-            lambda n, c, i, j, b: inside_or(
-                data, (n, c, i - top, j - left, b), (2, 3), zero(self.dtype)
-            ),
-            name="padded",
-        )
-        outer = te.reduce_axis((0, self.in_blocks), name="ico")
-        inner = te.reduce_axis((0, self.block), name="ici")
-        kh, kw = window_axes(self.window)
-        (sh, sw), (dh, dw) = self.window.strides, self.window.dilation
-
-        def tap(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
-            pixel = padded[n, outer, i * sh + kh * dh, j * sw + kw * dw, inner]
-            at = (inner, b) if self.dtype == "float32" else (inner // 4, b, inner % 4)
-            weight = kernel(c, outer, kh, kw, *at)
-            product = pixel.astype(self.accumulator) * weight.astype(self.accumulator)
-            return te.sum(product, axis=[outer, kh, kw, inner])
-
-        total = te.compute(self._shape, tap, name="total")
-        finish = self.epilogue.bind(tensors, self.accumulator)
-        result = te.compute(
-            self._shape,
-            lambda n, c, i, j, b: finish(total[n, c, i, j, b], c * self.block + b, n, c, i, j, b),
-            name="result",
-        )
-        return [*tensors.values(), result]
 
 
 @dataclass(frozen=True)

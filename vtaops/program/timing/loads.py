@@ -72,7 +72,8 @@ class LoadEngine:
                 written.append((end, end + before))
             end += before
         request, done, requested, padded = start + 1, 0, 0, 0
-        chunks = max(-(-beats // p.chunk_beats), -(-bursts // p.chunk_bursts))
+        most_beats, most_bursts = self._port.grain
+        chunks = max(-(-beats // most_beats), -(-bursts // most_bursts))
         for chunk in range(1, chunks + 1):
             size = beats * chunk // chunks - done
             count = bursts * chunk // chunks - requested

@@ -45,7 +45,7 @@ class TimingParameters:
     chunk_beats, chunk_bursts : int
         Most beats, and bursts, that the model grants at once: the grain of its arbitration. The RTL
         arbitrates single bursts; coarser is faster to simulate, finer is more exact where several
-        clients stream at once.
+        clients stream at once. With a limited bandwidth the grain is one burst.
     burst_beats : int
         Beats of the longest burst, and of an aligned block that a burst does not leave
         (``RtlParameters.burst_beats``, ``burst_generator.sv``).
@@ -78,8 +78,9 @@ class TimingParameters:
         (``compute_execute.sv``).
     store_fill : int
         Cycles from the start of a store to its first beat (``store_unit.sv``).
-    store_overlap : int
-        Beats of a store that may be outstanding in its FIFO when the next one starts.
+    store_words : int
+        Beats between the output scratchpad and the port: so many of a store may wait there when the
+        next one starts (``store_unit.sv``).
     store_drain : int
         Cycles from the last acknowledgement of a store to its token.
 
@@ -113,7 +114,7 @@ class TimingParameters:
     compute_depth: int | None = None
     mul_hold: int = 1
     store_fill: int = 4
-    store_overlap: int = 2
+    store_words: int = 8
     store_drain: int = 2
 
     def __post_init__(self) -> None:
@@ -132,7 +133,11 @@ class TimingParameters:
                 )
         if self.port_bytes is not None and self.port_bytes not in (8, 16, 32, 64):
             raise ConfigError(f"port_bytes is {self.port_bytes}; it must be 8, 16, 32 or 64")
-        for chunk, limit in (("chunk_beats", "load_window"), ("chunk_bursts", "outstanding")):
+        for chunk, limit in (
+            ("chunk_beats", "load_window"),
+            ("burst_beats", "load_window"),
+            ("chunk_bursts", "outstanding"),
+        ):
             if getattr(self, chunk) > getattr(self, limit):
                 raise ConfigError(
                     f"{chunk} is {getattr(self, chunk)}; it must not exceed {limit} "
@@ -162,6 +167,5 @@ _MAY_BE_ZERO = {
     "compute_depth",
     "mul_hold",
     "store_fill",
-    "store_overlap",
     "store_drain",
 }

@@ -35,6 +35,8 @@ class Port:
         Cycles that its requests waited because others were served, by client.
     grants : list of Grant
         Every use, where kept.
+    grain : tuple of int
+        Most beats, and bursts, that are granted at once.
     """
 
     READ, WRITE = range(2)
@@ -51,11 +53,16 @@ class Port:
         self._served = [0.0, 0.0]  # cycles granted so far, by direction
         self._served_at_last = [0.0] * clients
         # A limited bandwidth is a budget of both directions, which the idle DRAM saves up: `spent`
-        # is when it would be whole again.
+        # is when it would be whole again. Bursts have it in the order in which they came
+        # (`dram.h`), so their order decides: one at a time is granted.
         self._beat_cycles = parameters.budget_cycles(config)
-        self.limited = self._beat_cycles > 0
+        self.limited = self._beat_cycles > 0.5  # else both directions have all they can use
         self._credit = (parameters.saved_beats - 1) * self._beat_cycles
         self._spent = 0.0
+        rest = 1 / self._beat_cycles - 1 if self.limited else 0.0
+        self._rest_cycles = 1 / rest if rest > 0 else 0.0
+        chunk = (parameters.chunk_beats, parameters.chunk_bursts)
+        self.grain = (parameters.burst_beats, 1) if self.limited else chunk
 
     def grant(
         self, client: int, direction: int, ready: float, beats: int, index: int
@@ -70,8 +77,11 @@ class Port:
         end = start + beats
         if self.limited:
             spent = max(self._spent, start)
-            end = max(end, spent + (beats - 1) * self._beat_cycles - self._credit + 1)
-            start = max(start, spent - self._credit)
+            allowed = spent + (beats - 1) * self._beat_cycles - self._credit + 1
+            if self._rest_cycles:  # what a direction at its full rate leaves to the other
+                allowed = min(allowed, start + beats * self._rest_cycles)
+            end = max(end, allowed)
+            start = max(start, min(spent - self._credit, end - beats))
             self._spent = spent + beats * self._beat_cycles
         self._free[direction] = end
         self.beats[client] += beats

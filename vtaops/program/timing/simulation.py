@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 FETCH, LOAD, COMPUTE, STORE = range(4)
 """Processes, and clients of the port, in the order in which the port prefers them."""
 
+_NEVER = float("inf")
+
 PROCESSES = ("fetch", "load", "compute", "store")
 
 
@@ -138,37 +140,42 @@ class Simulation:
         # First beat of each burst that is not yet dispatched, and the cycles from beat to beat.
         arrivals: deque[tuple[float, float]] = deque()
         request, requested, last = -1.0, 0, -float(interval)
-        for begin in range(0, count, per_burst):
-            # Requests run ahead; a burst makes room for another when its instructions are
-            # dispatched.
-            room = last + 1 if begin else 0.0
-            while len(arrivals) < p.fetch_bursts and requested < count:
+        free_beats, room, start, beat = p.fetch_bursts * p.burst_beats, 0.0, 0.0, 1.0
+        for index in range(count):
+            # Requests run ahead: a burst as soon as the buffer has room for it.
+            while requested < count:
                 size = min(per_burst, count - requested)
+                beats = -(-size * INSTRUCTION_BYTES // port.width)
+                if beats > free_beats:
+                    break
                 request = max(request + 1, room)
                 ready = request + latency
                 if ready >= loop.horizon:
                     yield ready
-                beats = -(-size * INSTRUCTION_BYTES // port.width)
                 first, end = port.grant(FETCH, Port.READ, ready, beats, requested)
                 arrivals.append((first, (end - 1 - first) / (beats - 1) if beats > 1 else 1))
                 requested += size
-            start, beat = arrivals.popleft()
-            start += p.buffer_latency
-            for index in range(begin, min(begin + per_burst, count)):
-                unit = work.unit[index]
-                last_beat = ((index - begin + 1) * INSTRUCTION_BYTES - 1) // port.width
-                time = arrival = max(last + interval, start + last_beat * beat)
-                if free[unit]:
-                    free[unit] -= 1
-                else:
-                    while not places[unit].times:
-                        yield places[unit]
-                    time = max(time, places[unit].times.popleft() + 1)
-                last = time
-                if lives:
-                    lives[index].dispatched = time
-                    lives[index].queue_stall = time - arrival
-                instructions[unit].send(time + p.dispatch_latency)
+                free_beats -= beats
+            position = index % per_burst
+            if position == 0:
+                start, beat = arrivals.popleft()
+                start += p.buffer_latency
+            unit = work.unit[index]
+            last_beat = ((position + 1) * INSTRUCTION_BYTES - 1) // port.width
+            time = arrival = max(last + interval, start + last_beat * beat)
+            if free[unit]:
+                free[unit] -= 1
+            else:
+                while not places[unit].times:
+                    yield places[unit]
+                time = max(time, places[unit].times.popleft() + 1)
+            last, room = time, time + 1
+            taken = (position + 1) * INSTRUCTION_BYTES // port.width
+            free_beats += taken - position * INSTRUCTION_BYTES // port.width
+            if lives:
+                lives[index].dispatched = time
+                lives[index].queue_stall = time - arrival
+            instructions[unit].send(time + p.dispatch_latency)
         self._last = max(self._last, last + 1)
 
     # --------------------------------------------------------------------------------- load
@@ -282,6 +289,8 @@ class Simulation:
         start = -1.0
         sent = drained = complete = 0.0
         completions: deque[float] = deque(maxlen=p.stores_in_flight)
+        # When the last words were sent, one more than fit between scratchpad and port.
+        words = deque([-_NEVER] * (p.store_words + 1), p.store_words + 1)
         for index in self._of(Unit.STORE):
             life = lives[index] if lives else None
             while not instructions.times:
@@ -302,21 +311,22 @@ class Simulation:
                 start = max(start, completions[1 - p.stores_in_flight])
             places.send(start)
             beats = work.beats[index]
-            done = 0
-            while done < beats:
+            for size, request in self._write_chunks(index):
+                queued = start + 1 + request
+                if port.limited and queued >= loop.horizon:
+                    yield queued
                 ready = max(start + p.store_fill, sent)
-                if port.limited and ready >= loop.horizon:
-                    yield ready
-                size = min(p.chunk_beats, beats - done) if port.limited else beats
                 begin, sent = port.grant(STORE, Port.WRITE, ready, size, index)
-                done += size
+                pace = (sent - 1 - begin) / max(size - 1, 1)
+                last = min(size, p.store_words + 1)
+                words.extend(sent - 1 - k * pace for k in reversed(range(last)))
                 if life:
                     life.work.append((begin, sent))
+            drained = start + beats + 1
             if beats:
-                drained = sent - p.store_overlap - 1
+                drained = max(drained, words[0] + 2)
                 complete = sent - 1 + p.dram_latency + p.store_drain
             else:
-                drained = start + 1
                 complete = max(start + p.store_fill, complete)
                 if life:
                     life.work.append((start, start + 1))
@@ -327,6 +337,17 @@ class Simulation:
             if work.push_prev[index]:
                 self._s2g.send(complete)
         self._last = max(self._last, complete)
+
+    def _write_chunks(self, index: int) -> Iterator[tuple[int, int]]:
+        """Yield the chunks of a store: beats, and how many cycles after the first they queue."""
+        beats, bursts = self.work.beats[index], self.work.bursts[index]
+        most_beats, most_bursts = self.port.grain
+        chunks = max(-(-beats // most_beats), -(-bursts // most_bursts))
+        if not self.port.limited:  # nobody else writes: as a whole
+            chunks = min(chunks, 1)
+        for chunk in range(chunks):
+            size = beats * (chunk + 1) // chunks - beats * chunk // chunks
+            yield size, bursts * chunk // chunks
 
 
 def _intervals(p: TimingParameters) -> dict[tuple[int, bool], int]:

@@ -1,0 +1,235 @@
+"""ResNet-18's offloaded layers beside published figures, and over the bandwidth of the DRAM.
+
+    python benchmarks/bandwidth.py --rtl --json docs/bandwidth.json --picture bandwidth.png
+
+Cycles of C2 to C11, weighted by their occurrences, by the timing model:
+
+1. with the residual additions, fused into the eight convolutions that they follow, and without,
+   each also with every product executed (padding "multiply", as upstream does): beside upstream's
+   pipelined Chisel hardware in its own simulation;
+2. without the additions, over the effective bandwidth of the DRAM (reads and writes together):
+   beside the published tuning log of a board. Tilings are those tuned for a DRAM without limit.
+
+``--rtl`` runs the layers of the second part on the RTL at five bandwidths, compares each result
+with NumPy and counts its cycles. What is in the JSON file already is not done again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+import vtaops
+from vtaops import Conv2d, HardwareConfig, Program
+from vtaops.ops import Operator
+from vtaops.program.timing import TimingParameters
+from vtaops.reference import evaluate, random_arguments
+from vtaops.runtime import Tsim
+from vtaops.schedule import Tiling
+from vtaops.schedule.candidates import ranked
+from vtaops.tuner import tune
+from vtaops.workloads import WORKLOADS
+
+LAYERS = {f"C{n}": WORKLOADS[f"resnet18.C{n}"] for n in range(2, 12)}
+RESIDUALS = {"C2": 2, "C5": 2, "C8": 2, "C11": 2}
+"""How many of a layer's occurrences are followed by a residual addition: two in each stage."""
+
+CHISEL = 7_729_601
+"""Cycles of upstream's pipelined Chisel hardware, simulated: github.com/apache/tvm-vta/pull/30."""
+
+BOARD = 8_827_900
+"""Cycles at 100 MHz of TVM's published tuning log for VTA on Pynq (tophub, vta_v0.10)."""
+
+CONFIG = HardwareConfig.load("pynq")
+LATENCY = 100
+"""Of the DRAM in the second part, cycles."""
+
+BANDWIDTHS = [1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 7.0, 8.0, None]
+ON_RTL = [2.0, 4.0, 6.0, 8.0, None]
+TRIALS = 24
+"""Tilings that are compiled for a layer in which every product is executed."""
+
+
+def machine(bandwidth: float | None, latency: int = LATENCY) -> TimingParameters:
+    """Return the DRAM of a measurement."""
+    return TimingParameters(dram_latency=latency, bandwidth=bandwidth)
+
+
+@cache
+def tiling(op: Operator, padding: str) -> Tiling:
+    """Return the tuned tiling of a layer, products with padding left out or executed."""
+    if padding == "skip":
+        return tune(op, CONFIG).tiling
+    found = (replace(t, padding="multiply") for t in ranked(op, CONFIG))
+    return min(
+        dict.fromkeys(islice(found, TRIALS)),
+        key=lambda t: vtaops.compile(op, CONFIG, t, verify=False).cycles(),
+    )
+
+
+@cache
+def program(layer: str, residual: bool, padding: str = "skip") -> Program:
+    """Return a layer, compiled."""
+    op = LAYERS[layer].op
+    assert isinstance(op, Conv2d)
+    op = replace(op, residual=True) if residual else op
+    return vtaops.compile(op, CONFIG, tiling(op, padding))
+
+
+def network(residuals: bool, padding: str) -> int:
+    """Return the cycles of all layers on the DRAM of `tsim`: first part."""
+    total = 0
+    for layer, workload in track(LAYERS.items(), f"padding: {padding}", console=ERRORS):
+        added = RESIDUALS.get(layer, 0) if residuals else 0
+        total += program(layer, False, padding).cycles() * (workload.occurrences - added)
+        if added:
+            total += program(layer, True, padding).cycles() * added
+    return total
+
+
+def modelled(bandwidth: float | None) -> int:
+    """Return the cycles of all layers at a bandwidth, by the timing model."""
+    return sum(
+        program(layer, False).cycles(machine(bandwidth)) * workload.occurrences
+        for layer, workload in LAYERS.items()
+    )
+
+
+def simulated(bandwidth: float | None) -> dict[str, Any]:
+    """Return the cycles of all layers at a bandwidth on the RTL, and the model's worst difference.
+
+    Raises
+    ------
+    SystemExit
+        If a result differs from NumPy.
+    """
+    total, worst = 0, 0.0
+    with Tsim(CONFIG, latency=LATENCY, bandwidth=bandwidth) as device:
+        for layer, workload in track(LAYERS.items(), f"RTL, {bandwidth}", console=ERRORS):
+            arrays = random_arguments(workload.op, np.random.default_rng(0))
+            device.reset_stats()
+            result = program(layer, False).run(device, *arrays)
+            if not np.array_equal(result, evaluate(workload.op, arrays)):
+                raise SystemExit(f"{layer} at {bandwidth} bytes a cycle differs from NumPy")
+            cycles = device.performance().cycles
+            total += cycles * workload.occurrences
+            off = 100 * (program(layer, False).cycles(machine(bandwidth)) - cycles) / cycles
+            worst = max(worst, off, key=abs)
+    return {"cycles": total, "model_off_percent": round(worst, 3)}
+
+
+def measure(results: dict[str, Any], rtl: bool, save: Any) -> None:
+    """Fill in what `results` does not have."""
+    for residuals in (True, False):
+        for padding in ("skip", "multiply"):
+            name = f"{'with' if residuals else 'without'} additions, padding {padding}"
+            if name not in results["layers"]:
+                results["layers"][name] = network(residuals, padding)
+                save()
+    for bandwidth in BANDWIDTHS:
+        results["model"].setdefault(str(bandwidth), modelled(bandwidth))
+    save()
+    for bandwidth in ON_RTL if rtl else ():
+        if str(bandwidth) not in results["rtl"]:
+            results["rtl"][str(bandwidth)] = simulated(bandwidth)
+            save()
+
+
+def equivalent_bandwidth(curve: dict[str, int]) -> float:
+    """Return the bandwidth at which our layers would take as long as the board's: interpolated."""
+    points = [(float(b), cycles) for b, cycles in curve.items() if b != "None"]
+    bandwidths, cycles = zip(*sorted(points, key=lambda p: p[1]), strict=True)
+    return float(np.interp(BOARD, cycles, bandwidths))
+
+
+def tables(results: dict[str, Any]) -> list[Table]:
+    """Return both parts for people."""
+    first = Table("C2 to C11 of ResNet-18", title="DRAM latency 32, no limit but the port")
+    for column in ("cycles", "of Chisel's"):
+        first.add_column(column, justify="right")
+    first.add_row("upstream, pipelined Chisel, simulated", f"{CHISEL:,}", "1.000")
+    for name, cycles in results["layers"].items():
+        first.add_row(name, f"{cycles:,}", f"{cycles / CHISEL:.3f}")
+    second = Table("bytes a cycle", title=f"over the bandwidth, DRAM latency {LATENCY}")
+    for column in ("model", "RTL", "worst layer", "ms at 100 MHz", "of the board's"):
+        second.add_column(column, justify="right")
+    for bandwidth, cycles in results["model"].items():
+        rtl = results["rtl"].get(bandwidth)
+        second.add_row(
+            "port's 8 + 8" if bandwidth == "None" else bandwidth,
+            f"{cycles:,}",
+            f"{rtl['cycles']:,}" if rtl else "",
+            f"{rtl['model_off_percent']:+.2f} %" if rtl else "",
+            f"{cycles / 1e5:.1f}",
+            f"{cycles / BOARD:.3f}",
+        )
+    return [first, second]
+
+
+def draw(results: dict[str, Any], path: Path) -> None:
+    """Draw the curve over the bandwidth, with both published figures."""
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
+    curve = {float(b): c / 1e6 for b, c in results["model"].items() if b != "None"}
+    axes.plot(list(curve), list(curve.values()), color="C0", label="timing model")
+    rtl = {float(b): r["cycles"] / 1e6 for b, r in results["rtl"].items() if b != "None"}
+    axes.plot(list(rtl), list(rtl.values()), "o", color="C0", label="RTL, results equal to NumPy")
+    axes.axhline(
+        results["model"]["None"] / 1e6, color="C0", linestyle=":", label="no limit but the port"
+    )
+    axes.axhline(BOARD / 1e6, color="C1", label="published, Pynq board at 100 MHz")
+    axes.set(
+        xlabel="bandwidth of the DRAM, bytes a cycle (reads and writes together)",
+        ylabel="million cycles",
+        title=f"ResNet-18, C2 to C11, `pynq`, DRAM latency {LATENCY} cycles",
+        ylim=(0, None),
+    )
+    axes.legend()
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=120)
+
+
+ERRORS = Console(stderr=True)
+
+
+def main() -> None:
+    """Measure what is missing; print and write all."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rtl", action="store_true", help="run the layers on the RTL too")
+    parser.add_argument("--json", type=Path, default=Path("build/bandwidth.json"))
+    parser.add_argument("--picture", type=Path, help="draw the curve into this file")
+    arguments = parser.parse_args()
+    path = arguments.json
+    empty: dict[str, Any] = {"layers": {}, "model": {}, "rtl": {}}
+    results = json.loads(path.read_text()) if path.exists() else empty
+
+    def save() -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(results, indent=1) + "\n")
+
+    measure(results, arguments.rtl, save)
+    for table in tables(results):
+        Console().print(table)
+    Console().print(
+        f"the board's {BOARD:,} cycles are ours at {equivalent_bandwidth(results['model']):.2f} "
+        "bytes a cycle"
+    )
+    if arguments.picture:
+        draw(results, arguments.picture)
+
+
+if __name__ == "__main__":
+    main()

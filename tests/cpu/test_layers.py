@@ -1,0 +1,89 @@
+"""Layers with packed weights against the calls of `vtaops.cpu`, whose tests are elsewhere.
+
+`helpers/random_calls.py` draws chains of them against NumPy.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.kernel_reference import random
+
+from vtaops import cpu
+from vtaops.cpu import layers
+from vtaops.errors import ShapeError
+
+
+def close(result, expected):
+    assert result.shape == expected.shape
+    np.testing.assert_allclose(result, expected, rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("channels", [3, 21])
+def test_a_convolution_is_that_of_the_call(channels):
+    x, w, bias = random((2, channels, 9, 11)), random((35, channels, 3, 3), at=1), random((35,))
+    norm = tuple(np.abs(random((35,), at=k)) + np.float32(0.5) for k in range(4))
+    steps = {"strides": (1, 2), "padding": (1, 0, 2, 1)}
+    expected = cpu.conv2d(x, w, bias=bias, batch_norm=norm, activation="relu6", **steps)
+    layer = layers.PackedConv2d(w, bias=bias, batch_norm=norm, activation="relu6", **steps)
+    close(layer(x).numpy(), expected)
+    close(layer(layers.pack(x)).numpy(), expected)
+    assert layer(x).shape == expected.shape
+
+
+def test_a_residual_comes_before_the_activation():
+    x, w = random((1, 20, 6, 5)), random((20, 20, 1, 1), at=1)
+    layer = layers.PackedConv2d(w, activation="relu")
+    close(layer(x, x).numpy(), cpu.conv2d(x, w, residual=x, activation="relu"))
+    close(layer(x).numpy(), cpu.conv2d(x, w, activation="relu"))
+
+
+def test_depthwise_and_pools():
+    x, w = random((1, 19, 12, 13)), random((19, 1, 3, 3), at=1)
+    depthwise = layers.PackedConv2d(w, groups=19, padding=1, strides=2)
+    close(depthwise(x).numpy(), cpu.depthwise_conv2d(x, w, padding=1, strides=2))
+    largest = layers.PackedMaxPool2d(3, strides=2, padding=1)
+    close(largest(x).numpy(), cpu.max_pool2d(x, 3, strides=2, padding=1))
+    close(layers.PackedAvgPool2d((2, 3))(x).numpy(), cpu.avg_pool2d(x, (2, 3)))
+    close(layers.PackedGlobalAvgPool2d()(x).numpy(), cpu.global_avg_pool2d(x))
+    close(layers.PackedAdd()(x, layers.pack(x)).numpy(), x + x)
+
+
+def test_a_maximum_keeps_nan():
+    x = random((1, 3, 6, 6))
+    x[0, 1, 2, 2] = np.nan
+    result = layers.PackedMaxPool2d(2)(x).numpy()
+    assert np.isnan(result[0, 1, 1, 1])
+    assert np.isnan(result).sum() == 1
+
+
+def test_layers_follow_the_size_of_their_images():
+    w = random((8, 4, 3, 3))
+    layer = layers.PackedConv2d(w, padding=1)
+    for size in (5, 8, 5):
+        x = random((1, 4, size, size), at=size)
+        close(layer(x).numpy(), cpu.conv2d(x, w, padding=1))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda w: layers.PackedConv2d(w, groups=2), "groups is 2"),
+        (
+            lambda w: layers.PackedConv2d(w, bias=np.ones(3, "float32")),
+            r"shape \(3,\); give \(4,\)",
+        ),
+        (lambda w: layers.PackedConv2d(w, batch_norm=(np.ones(4, "float32"),)), "1 vectors"),
+        (lambda w: layers.PackedConv2d(w, activation="swoosh"), "swoosh"),
+        (lambda w: layers.PackedConv2d(w.astype("int8")), "int8"),
+        (lambda w: layers.PackedConv2d(w)(np.ones((1, 5, 4, 4), "float32")), "5 channels"),
+        (lambda w: layers.PackedConv2d(w)(np.ones((1, 4, 2, 2), "float32")), "does not fit"),
+        (lambda w: layers.PackedConv2d(w)(np.ones((4, 4), "float32")), "4 axes"),
+        (lambda w: layers.PackedConv2d(w)(*np.ones((2, 1, 4, 4, 4), "float32")), "residual"),
+        (lambda _: layers.PackedMaxPool2d(2, padding=2), "half the window"),
+        (lambda w: layers.PackedAdd()(w, w[:, :2]), "differ"),
+    ],
+)
+def test_what_does_not_fit_is_refused(call, words):
+    with pytest.raises(ShapeError, match=words):
+        call(random((4, 4, 3, 3)))

@@ -1,0 +1,64 @@
+"""Random operators on random machines: cycles by the timing model beside those of the RTL."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import Any
+
+import numpy as np
+
+import vtaops
+from vtaops import HardwareConfig, Program
+from vtaops.errors import VTAError
+from vtaops.program.timing import TimingParameters
+from vtaops.runtime.tsim import Tsim
+from vtaops.schedule import default_tiling
+
+from .random_cases import random_tiling
+from .tilings import random_operator
+
+CONFIGS = ("pynq", "tiny", "4x8_i8w8a32_15_16_16_18")
+
+
+def draw(seed: int) -> tuple[str, Program, TimingParameters]:
+    """Return what a case runs: operator and tiling as a program, and the DRAM."""
+    rng = random.Random(seed)
+    config = HardwareConfig.load(rng.choice(CONFIGS))
+    while True:
+        op = random_operator(rng)
+        try:
+            tiling = default_tiling(op, config)
+            if rng.random() < 0.7:
+                tiling = random_tiling(rng, op, config)
+            program = vtaops.compile(op, config, tiling)
+        except VTAError:
+            continue  # too large, or beyond what the target executes
+        latency = rng.choice([2, 32, 100, 200, rng.randint(2, 200)])
+        bandwidth = rng.choice([*range(1, 9), round(rng.uniform(1, 8), 2)])
+        parameters = TimingParameters(dram_latency=latency, bandwidth=float(bandwidth))
+        return type(op).__name__, program, parameters
+
+
+def compare(seed: int) -> dict[str, Any]:
+    """Return the cycles of a case by the model and on the RTL."""
+    operator, program, p = draw(seed)
+    start = time.thread_time()
+    model = program.cycles(p)
+    seconds = time.thread_time() - start
+    config = program.config
+    port = p.port_width(config)
+    with Tsim(config, port_bytes=port, latency=p.dram_latency, bandwidth=p.bandwidth) as device:
+        program.run(device, *(np.zeros(b.shape, b.dtype) for b in program.inputs))
+        rtl = device.performance().cycles
+    return {
+        "operator": operator,
+        "config": config.name,
+        "latency": p.dram_latency,
+        "bandwidth": p.bandwidth,
+        "instructions": len(program),
+        "model": model,
+        "rtl": rtl,
+        "percent": round(100 * (model - rtl) / rtl, 3),
+        "model_ms": round(1e3 * seconds, 2),
+    }

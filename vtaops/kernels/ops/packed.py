@@ -1,0 +1,242 @@
+"""Operators on NCHW[b]c data, (batch, blocks, rows, columns, b), for chains of them.
+
+The innermost axis is a block of channels, as long as a vector register: sums of a pixel are one
+vector, and what an operator writes the next one reads, nothing in between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tvm import te
+
+from vtaops.errors import ShapeError
+from vtaops.kernels.ops.common import (
+    Expr,
+    SlidingWindow,
+    Tensor,
+    TensorSpec,
+    lowest,
+    reduce_largest,
+    window_axes,
+    zero,
+)
+from vtaops.kernels.ops.convolution import WindowedSum, inside_or
+from vtaops.kernels.ops.epilogue import NOTHING, Epilogue
+
+
+@dataclass(frozen=True)
+class PackedConv2dOp(WindowedSum):
+    """2-D convolution of NCHW[b]c data, channels in blocks.
+
+    Attributes
+    ----------
+    batch, in_blocks, height, width, out_blocks : int
+        Data (batch, in_blocks, height, width, in_block), result (batch, out_blocks, ..., block).
+    window : SlidingWindow
+        Kernel size, strides, padding, dilation.
+    block : int
+        Channels in one block.
+    dtype : str
+        float32: the kernel is OIHW[b]i[b]o, (out_blocks, in_blocks, rows, columns, in_block,
+        block). int8 or uint8: the int8 kernel has groups of four inputs innermost, (out_blocks,
+        in_blocks, rows, columns, in_block / 4, block, 4).
+    epilogue : Epilogue
+        What follows the sum; a residual has the shape of the result, vectors are (blocks * block,).
+    in_block : int
+        Channels in one block of the data; 0: as of the result.
+    plain : bool
+        The data are NCHW, (batch, in_blocks * in_block, height, width): the first of a chain.
+    """
+
+    batch: int
+    in_blocks: int
+    height: int
+    width: int
+    out_blocks: int
+    window: SlidingWindow
+    block: int = 16
+    dtype: str = "float32"
+    epilogue: Epilogue = NOTHING
+    in_block: int = 0
+    plain: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.in_block:
+            object.__setattr__(self, "in_block", self.block)
+        if self.dtype != "float32" and self.in_block % 4:
+            raise ShapeError(f"int8 blocks have {self.in_block} channels; give a multiple of 4")
+        if self.plain and self.dtype != "float32":
+            raise ShapeError(f"plain data are {self.dtype}; give float32, or pack them")
+        self.window.output(self.height, self.width)
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        inner: tuple[int, ...] = (self.in_block, self.block)
+        if self.dtype != "float32":
+            inner = (self.in_block // 4, self.block, 4)
+        kernel = (self.out_blocks, self.in_blocks, *self.window.kernel, *inner)
+        channels = self.out_blocks * self.block
+        return (
+            TensorSpec("data", self._data_shape, self.dtype),
+            TensorSpec("kernel", kernel, "float32" if self.dtype == "float32" else "int8"),
+            *self.epilogue.inputs(channels, self._shape, self.accumulator),
+        )
+
+    @property
+    def _data_shape(self) -> tuple[int, ...]:
+        size = (self.height, self.width)
+        if self.plain:
+            return (self.batch, self.in_blocks * self.in_block, *size)
+        return (self.batch, self.in_blocks, *size, self.in_block)
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return (self.batch, self.out_blocks, *self.out_size, self.block)
+
+    @property
+    def flops(self) -> int:
+        taps = self.in_blocks * self.in_block * prod(self.window.kernel)
+        return 2 * prod(self._shape) * taps
+
+    @property
+    def around(self) -> Expr:
+        """What surrounds the image."""
+        return zero(self.dtype)
+
+    def pixel(self, image: Tensor, n: Expr, c: Expr, at: tuple[Expr, Expr], b: Expr) -> Expr:
+        """Return element `b` of block `c` of the data, or of a padded copy, at (row, column)."""
+        return image(n, c * self.in_block + b, *at) if self.plain else image(n, c, *at, b)
+
+    def declare(self) -> list[Tensor]:
+        tensors = self.placeholders()
+        padded = pad_blocked(self, tensors["data"])
+        kernel = tensors["kernel"]
+        outer = te.reduce_axis((0, self.in_blocks), name="ico")
+        inner = te.reduce_axis((0, self.in_block), name="ici")
+        kh, kw = window_axes(self.window)
+        (sh, sw), (dh, dw) = self.window.strides, self.window.dilation
+
+        def tap(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
+            pixel = self.pixel(padded, n, outer, (i * sh + kh * dh, j * sw + kw * dw), inner)
+            at = (inner, b) if self.dtype == "float32" else (inner // 4, b, inner % 4)
+            weight = kernel(c, outer, kh, kw, *at)
+            product = pixel.astype(self.accumulator) * weight.astype(self.accumulator)
+            return te.sum(product, axis=[outer, kh, kw, inner])
+
+        total = te.compute(self._shape, tap, name="total")
+        finish = self.epilogue.bind(tensors, self.accumulator)
+        result = te.compute(
+            self._shape,
+            lambda n, c, i, j, b: finish(total[n, c, i, j, b], c * self.block + b, n, c, i, j, b),
+            name="result",
+        )
+        return [*tensors.values(), result]
+
+
+@dataclass(frozen=True)
+class PackedWindowOp(WindowedSum):
+    """Windows within each channel of NCHW[b]c data: a depthwise convolution, or a pooling.
+
+    Attributes
+    ----------
+    kind : str
+        "depthwise" (the kernel is (blocks, rows, columns, block)), "max" (padding counts as minus
+        infinity) or "avg" (over the window with its padding).
+    batch, blocks, height, width : int
+        Data (batch, blocks, height, width, block).
+    window : SlidingWindow
+        Kernel size, strides, padding, dilation.
+    block : int
+        Channels in one block.
+    epilogue : Epilogue
+        What follows the sum of a depthwise convolution.
+    """
+
+    kind: str
+    batch: int
+    blocks: int
+    height: int
+    width: int
+    window: SlidingWindow
+    block: int = 16
+    epilogue: Epilogue = NOTHING
+
+    dtype = "float32"
+
+    def __post_init__(self) -> None:
+        self.window.output(self.height, self.width)
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        shape = (self.batch, self.blocks, self.height, self.width, self.block)
+        data = TensorSpec("data", shape, "float32")
+        if self.kind != "depthwise":
+            return (data,)
+        kernel = TensorSpec("kernel", (self.blocks, *self.window.kernel, self.block), "float32")
+        ends = self.epilogue.inputs(self.blocks * self.block, self._shape, "float32")
+        return (data, kernel, *ends)
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return (self.batch, self.blocks, *self.out_size, self.block)
+
+    @property
+    def flops(self) -> int:
+        return 2 * prod(self._shape) * prod(self.window.kernel)
+
+    @property
+    def around(self) -> Expr:
+        """What surrounds the image."""
+        return lowest("float32") if self.kind == "max" else zero("float32")
+
+    def declare(self) -> list[Tensor]:
+        tensors = self.placeholders()
+        padded = pad_blocked(self, tensors["data"])
+        kh, kw = window_axes(self.window)
+        (sh, sw), (dh, dw) = self.window.strides, self.window.dilation
+
+        def tap(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
+            pixel = padded[n, c, i * sh + kh * dh, j * sw + kw * dw, b]
+            return self.combine(pixel, tensors.get("kernel"), (c, kh, kw, b))
+
+        total = te.compute(self._shape, tap, name="total")
+        finish = self.finish(tensors)
+        result = te.compute(
+            self._shape,
+            lambda n, c, i, j, b: finish(total[n, c, i, j, b], c * self.block + b, n, c, i, j, b),
+            name="result",
+        )
+        return [*tensors.values(), result]
+
+    def combine(self, pixel: Expr, kernel: Tensor | None, tap: tuple[Expr, ...]) -> Expr:
+        """Return the reduction of pixels under the taps (block, row, column, channel)."""
+        axes = list(tap[1:3])
+        if self.kind == "max":
+            return reduce_largest(pixel, axis=axes)
+        return te.sum(pixel if kernel is None else pixel * kernel(*tap), axis=axes)
+
+    def finish(self, tensors: dict[str, Tensor]) -> Expr:
+        """Return ``f(total, channel, *index)``, one element of the result."""
+        if self.kind == "depthwise":
+            return self.epilogue.bind(tensors)
+        if self.kind == "max":
+            return lambda value, *_: value
+        factor = 1.0 / prod(self.window.kernel)
+        return lambda value, *_: value * factor
+
+
+def pad_blocked(
+    op: PackedConv2dOp | PackedWindowOp, data: Tensor, size: tuple[int, int] | None = None
+) -> Tensor:
+    """Declare the data with the padding of the window, or of as many rows and columns as given."""
+    top, left, bottom, right = op.window.padding
+    size = size or (op.height + top + bottom, op.width + left + right)
+    shape = [int(extent) for extent in data.shape]
+    shape[2:4] = size
+
+    def pixel(n: Expr, c: Expr, i: Expr, j: Expr, *b: Expr) -> Expr:
+        return inside_or(data, (n, c, i - top, j - left, *b), (2, 3), op.around)
+
+    return te.compute(shape, pixel, name="padded")
