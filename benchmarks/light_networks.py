@@ -6,8 +6,9 @@
 Each is quantised three ways (powers of two; free scales; what ONNX Runtime's `quantize_static`
 writes by default), compiled, run on fsim and compared bit for bit with the integer executor.
 Weights are random with seeds. The JSON file is written after every network and those in it are not
-measured again, so an interrupted run goes on where it stopped; `--write` puts the table into
-docs/networks.md. Each network runs in a process of its own; times are its CPU time.
+measured again (with `--again` those of this commit), so an interrupted run goes on where it
+stopped; `--write` puts the table into docs/networks.md. Each network runs in a process of its own;
+times are its CPU time.
 """
 
 from __future__ import annotations
@@ -248,8 +249,9 @@ def write(rows: list[dict[str, Any]], page: Path) -> None:
 
 def main() -> None:
     """Run from the command line."""
-    sys.path.insert(0, str(ROOT / "examples"))
+    sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "tests")]
     import networks
+    from helpers.resumable import code
 
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -259,7 +261,9 @@ def main() -> None:
     parser.add_argument("--scales", action="append", choices=list(CONFIGS))
     parser.add_argument("--config", help="instead of that of the scales")
     parser.add_argument("--json", type=Path, default=Path("light_networks.json"))
-    parser.add_argument("--again", action="store_true", help="measure what is in the file as well")
+    parser.add_argument(
+        "--again", action="store_true", help="measure what is in the file of other code as well"
+    )
     parser.add_argument("--seconds", type=float, default=1e9, help="start no network after these")
     parser.add_argument("--write", action="store_true", help="put the table into docs/networks.md")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
@@ -267,14 +271,15 @@ def main() -> None:
     if options.one:
         print(json.dumps(measure(*options.one)))
         return
-    begin = time.monotonic()
+    begin, today = time.monotonic(), code()
     rows = json.loads(options.json.read_text()) if options.json.exists() else []
     for scales in options.scales or CONFIGS:
         for name in options.only or networks.LIGHT:
             config = options.config or CONFIGS[scales]
             key = (name, scales, config)
             old = [r for r in rows if (r["network"], r["scales"], r["config"]) == key]
-            if (old and not options.again) or time.monotonic() - begin > options.seconds:
+            kept = [r for r in old if not options.again or r.get("code") == today]
+            if kept or time.monotonic() - begin > options.seconds:
                 continue
             print(*key, file=sys.stderr, flush=True)
             made = subprocess.run(
@@ -284,7 +289,7 @@ def main() -> None:
                 print(f"  failed with {made.returncode}", file=sys.stderr, flush=True)
                 continue
             rows = [r for r in rows if r not in old]
-            rows.append(json.loads(made.stdout.splitlines()[-1]))
+            rows.append({**json.loads(made.stdout.splitlines()[-1]), "code": today})
             part = options.json.with_suffix(".part")
             part.write_text(json.dumps(rows, indent=1))
             part.replace(options.json)

@@ -1,6 +1,7 @@
 """Random networks, whole, on several configurations: what fsim computes equals the executor.
 
     python benchmarks/random_graphs.py --minutes 9      # again until nothing is left
+    python benchmarks/random_graphs.py --again          # those of other code than today's
     python benchmarks/random_graphs.py --free --state random_free_graphs.jsonl
 
 Graphs with branches, residuals, concatenations, shared tensors, several inputs and outputs
@@ -28,7 +29,7 @@ from vtaops.config import EXTENSIONS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from helpers.random_graphs import check, random_graph
-from helpers.resumable import resume
+from helpers.resumable import by_code, resume
 
 CONFIGS = ("pynq", "tiny", "4x8_i8w8a32_15_16_16_18")
 
@@ -41,11 +42,12 @@ def main() -> int:
     parser.add_argument("--graphs", type=int, default=200, help="seeds 0, 1, ...")
     parser.add_argument("--free", action="store_true", help="free scales, extended hardware")
     parser.add_argument("--minutes", type=float, default=9.0)
+    parser.add_argument("--again", action="store_true", help="what is of other code, again")
     parser.add_argument("--state", type=Path, default=Path("random_graphs.jsonl"))
     options = parser.parse_args()
     cases = [f"{config}/{seed}" for seed in range(options.graphs) for config in CONFIGS]
     run = partial(trial, free=options.free)
-    results = resume(options.state, cases, run, options.minutes, "networks")
+    results = resume(options.state, cases, run, options.minutes, "networks", again=options.again)
     table = Table("configuration", "networks", "equal", "operators", "on VTA", "processor s")
     for config in CONFIGS:
         rows = [r for case, r in results.items() if case.startswith(f"{config}/")]
@@ -53,6 +55,7 @@ def main() -> int:
         equal = sum(not r["error"] for r in rows)
         table.add_row(config, *map(str, (len(rows), equal, *map(round, sums.values()))))
     Console().print(table)
+    print(by_code(results))
     failed = {case: r for case, r in results.items() if r["error"]}
     for case, result in failed.items():
         print(case, result["error"], sep="\n")

@@ -3,7 +3,9 @@
 import json
 
 import numpy as np
+import onnx
 import pytest
+from helpers.onnx_models import images, small_network
 from helpers.random_graphs import random_graph, random_inputs
 from typer.testing import CliRunner
 
@@ -69,3 +71,38 @@ def test_mistakes_are_named(compiled, tmp_path):
         assert done.exit_code == 1
         assert isinstance(done.exception, vtaops.VTAError)
         assert text in str(done.exception)
+
+
+def test_the_noise_of_every_layer(tmp_path):
+    onnx.save(small_network(), tmp_path / "float.onnx")
+    np.savez(tmp_path / "images.npz", x=images())
+    model = tmp_path / "q.onnx"
+    options = "--calibration", tmp_path / "images.npz", "-o", model, "--json"
+    (tmp_path / "quality.json").write_text(
+        vta("quantize", tmp_path / "float.onnx", *options).stdout
+    )
+    quality = {
+        layer["tensor"]: layer["sqnr_db"]
+        for layer in json.loads((tmp_path / "quality.json").read_text())["layers"]
+    }
+    found = vta("profile", model, "--quality", tmp_path / "quality.json", "--json")
+    shown = {row["name"]: row["sqnr"] for row in json.loads(found.stdout)["layers"]}
+    known = {name: value for name, value in shown.items() if value is not None}
+    assert len(known) > 4
+    assert known == {name: quality[name] for name in known}
+    done = vta("profile", model, "--quality", tmp_path / "images.npz")
+    assert done.exit_code == 1
+    assert "is not what vtaops quantize --json prints" in str(done.exception)
+
+
+def test_a_file_is_for_one_configuration(compiled, tmp_path):
+    _, path, inputs = compiled
+    for command in (("run", path, *inputs), ("profile", path), ("ops", path)):
+        done = vta(*command, "--config", "pynq")
+        assert done.exit_code == 1
+        assert "is compiled for tiny, not for pynq" in str(done.exception)
+        assert vta(*command, "--config", "tiny").exit_code == 0
+    assert "on tiny" in vta("ops", path).output
+    done = vta("compile", path, "-o", tmp_path / "again.vtam")
+    assert done.exit_code == 1
+    assert "is compiled already" in str(done.exception)

@@ -47,7 +47,7 @@ RELU = Epilogue(activation="relu")
 OPERATORS = {
     "matmul": MatmulOp(20, 33, 17, epilogue=Epilogue(bias=True, activation="relu")),
     "matmul_fp16": MatmulOp(32, 32, 64, "float16", "float16"),
-    "matmul_parts": MatmulOp(8, 2048, 16),
+    "matmul_parts": MatmulOp(8, 16, 2048),
     "dense_int8": MatmulOp(17, 20, 32, "int8", "int8", True),
     "conv2d": Conv2dOp(1, 4, 8, 9, 8, SAME, epilogue=Epilogue(batch_norm=1e-5)),
     "depthwise": DepthwiseOp(1, 2, 9, 10, SAME, 2),

@@ -81,10 +81,11 @@ class EmulatedOnGpu(type(cuda.matmul.__self__)):
 
         def function(*arrays):
             self.seen.append([array.memory for array in arrays])
-            names = [spec.name for spec in (*op.inputs, op.output)]
+            inputs = (spec.name for spec in op.inputs)
+            names = [*inputs, *kernel.workspace, op.output.name]
             emulator(dict(zip(names, self.seen[-1], strict=True)))
 
-        return SimpleNamespace(op=op, function=function)
+        return SimpleNamespace(op=op, function=function, workspace=kernel.workspace)
 
 
 def draw(*shape):
@@ -103,6 +104,17 @@ def test_arrays_on_the_gpu_are_neither_copied_nor_moved():
     assert all(
         np.shares_memory(x, y.memory) for x, y in zip(seen, (a, b, bias, result), strict=True)
     )
+
+
+@emulated
+def test_what_two_kernels_share_is_allocated_by_the_library_of_the_arrays():
+    calls = EmulatedOnGpu()
+    a, b = on_gpu(draw(3, 2048)), on_gpu(draw(2048, 8))
+    result = calls.matmul(a, b)
+    np.testing.assert_allclose(result.memory, a.memory @ b.memory, rtol=1e-3, atol=1e-3)
+    ((*_, parts, _),) = calls.seen
+    assert parts.ndim == 3
+    np.testing.assert_allclose(parts.sum(0)[:3, :8], result.memory, rtol=1e-3, atol=1e-3)
 
 
 @emulated
@@ -152,7 +164,7 @@ def test_kernels_run_on_the_stream_of_the_library_of_their_arrays(monkeypatch):
 
     data = on_gpu(draw(8))
     call = gpu.GpuCall(cuda_relu, (data,), (), {})
-    call.run(function, data)
+    call.run(SimpleNamespace(function=function, workspace={}), data)
     assert seen == [0x7000]
 
 

@@ -16,10 +16,12 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 import vtaops
 from vtaops import ModelError, UnsupportedError, onnx_files
 from vtaops.graph import Graph, evaluate
+from vtaops.graph.executor import evaluate_all
 from vtaops.graph.operators import Host
 from vtaops.quantization.probe import Probe
 from vtaops.relax import import_model
 from vtaops.relax.host import RelaxFunction
+from vtaops.relax.qoperators import to_pairs
 
 
 class Reader(CalibrationDataReader):
@@ -284,6 +286,14 @@ def test_bad_models(tmp_path):
     )
     with pytest.raises(UnsupportedError, match="float16"):
         import_model(half)
+    builder = Builder(0)
+    scales = builder.constant(np.full((5, 128), 0.5, np.float32))
+    zeros = builder.constant(np.zeros((5, 128), np.int8))
+    weight = builder.constant(np.ones((4, 5), np.int8))
+    weight = builder.add("DequantizeLinear", weight, scales, zeros, axis=1)
+    builder.output(builder.add("MatMul", builder.input([1, 4]), weight))
+    with pytest.raises(ModelError, match=r"with 640 scales along its axis 1.* 5 channels"):
+        import_model(builder.model())
     text = tmp_path / "notes.onnx"
     text.write_text("no model")
     with pytest.raises(ModelError, match="is no ONNX model"):
@@ -371,3 +381,26 @@ def test_a_chain_of_constants_is_one_factor_and_one_term():
     assert not hosts(graph)
     steps, _ = steps_apart(graph, model, images(1))
     assert steps.max() <= 2
+
+
+@pytest.mark.parametrize("form", ["ours", QuantFormat.QDQ, QuantFormat.QOperator])
+def test_layers_have_the_names_of_the_file(form):
+    data = images()
+    if form == "ours":
+        model = vtaops.quantize(small_network(), {"x": data})
+    else:
+        model = by_onnxruntime(small_network(), data, quant_format=form)
+    graph = import_model(model)
+    values = evaluate_all(graph, data[:1])
+    assert graph.outputs[0].name == model.graph.output[0].name
+    pairs = to_pairs(onnx_files.load(model))
+    quantized = {
+        node.input[0]: node.output[0]
+        for node in pairs.graph.node
+        if node.op_type == "QuantizeLinear" and node.input[0] in values and node.input[0] != "x"
+    }
+    assert len(quantized) > 4
+    found = Probe(pairs, list(quantized.values())).run({"x": data[:1]})
+    for name, rounded in quantized.items():
+        exact = found[rounded].astype(int) - (128 if found[rounded].dtype == np.uint8 else 0)
+        assert np.abs(values[name] - exact).max() <= 3, name

@@ -43,7 +43,7 @@ def lesson(
         int | None, typer.Option(min=1, help="Threads of CPU kernels; default: all.")
     ] = None,
     card: Annotated[
-        str, typer.Option(help="Without a GPU: whose bounds (GTX 1080, T4, A100, H100).")
+        str, typer.Option(help="Whose bounds, without a GPU: GTX 1080, P100, V100, T4, A100, H100.")
     ] = "T4",
     script: Annotated[bool, typer.Option("--script", help="Print the TIR of each stage.")] = False,
     plot: Annotated[

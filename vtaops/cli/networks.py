@@ -15,21 +15,32 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from vtaops.cli.options import ConfigOption, JsonOption
+from vtaops.cli.options import JsonOption
 from vtaops.cli.quantize import NETWORKS
 from vtaops.cli.run import run_app
 from vtaops.errors import ModelError, UnsupportedError
+from vtaops.files import exists, read_array, read_file
 
 if TYPE_CHECKING:
     from vtaops.graph import Tensor
     from vtaops.model import Model
 
 SourceArgument = Annotated[
-    Path, typer.Argument(help="A model: .onnx, or what `vtaops compile` wrote (.vtam).")
+    Path, typer.Argument(help="A model: .onnx, .tflite, or what `vtaops compile` wrote (.vtam).")
+]
+ConfigOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or what a "
+        ".vtam was compiled for."
+    ),
 ]
 SearchOption = Annotated[
     str, typer.Option("--search", help="How tilings are found: off, fast or thorough.")
 ]
+
+
+DEFAULT_CONFIG = "pynq"
 
 
 def register(app: typer.Typer) -> None:
@@ -42,7 +53,7 @@ def register(app: typer.Typer) -> None:
 def compile_network(
     model: SourceArgument,
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write: .vtam.")],
-    config: ConfigOption = "pynq",
+    config: ConfigOption = None,
     search: SearchOption = "off",
     as_json: JsonOption = False,
 ) -> None:
@@ -52,6 +63,8 @@ def compile_network(
     """
     from vtaops.report.networks import summary
 
+    if _is_compiled(model):
+        raise UnsupportedError(f"{model} is compiled already")
     compiled = _compiled(model, config, search)
     compiled.save(output)
     report = compiled.report()
@@ -61,7 +74,7 @@ def compile_network(
         typer.echo(f"{summary(report)}\nwritten to {output}, {output.stat().st_size:,} bytes")
 
 
-def ops(model: SourceArgument, config: ConfigOption = "pynq", as_json: JsonOption = False) -> None:
+def ops(model: SourceArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Show what of a network would run where, and why, without compiling it.
 
     Example: vtaops ops network.q.onnx --config ultra96
@@ -69,17 +82,22 @@ def ops(model: SourceArgument, config: ConfigOption = "pynq", as_json: JsonOptio
     from vtaops.network import plan_model
     from vtaops.report.networks import plan_table
 
-    rows = _load(model).plan if _is_compiled(model) else plan_model(_source(model), config).rows
+    if _is_compiled(model):
+        compiled = _compiled(model, config)
+        rows, name = compiled.plan, compiled.config.name
+    else:
+        name = config or DEFAULT_CONFIG
+        rows = plan_model(_source(model), name).rows
     if as_json:
         typer.echo(json.dumps([vars(row) for row in rows], indent=2))
         return
-    Console().print(plan_table(rows, f"{model.name} on {config}"))
+    Console().print(plan_table(rows, f"{model.name} on {name}"))
     typer.echo(f"{sum(row.where == 'vta' for row in rows)} of {len(rows)} operators on VTA")
 
 
 def profile(
     model: SourceArgument,
-    config: ConfigOption = "pynq",
+    config: ConfigOption = None,
     against: Annotated[
         str, typer.Option("--against", help="A second configuration, shown side by side.")
     ] = "",
@@ -94,6 +112,10 @@ def profile(
     picture: Annotated[
         str, typer.Option("--picture", help="What a picture shows: roofline or memory.")
     ] = "roofline",
+    quality: Annotated[
+        Path | None,
+        typer.Option(help="What `vtaops quantize --json` printed: SQNR of every layer."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show where the cycles and the bytes of a network go, layer by layer.
@@ -102,14 +124,15 @@ def profile(
     """
     from vtaops.report import network_pictures, networks, save_figure, write_text
 
-    compiled = _load(model) if _is_compiled(model) else _compiled(model, config, "off")
-    report = compiled.report()
+    compiled = _compiled(model, config)
+    known = _quality(quality) if quality else {}
+    report = compiled.report(quality=known)
     if against:
         if _is_compiled(model):
             raise UnsupportedError(
                 f"{model} is compiled for {report.config}; a comparison needs the model itself"
             )
-        other = _compiled(model, against, "off").report()
+        other = _compiled(model, against).report(quality=known)
         if as_json:
             typer.echo(json.dumps([report.as_dict(), other.as_dict()], indent=2))
         else:
@@ -117,7 +140,8 @@ def profile(
     elif as_json:
         typer.echo(json.dumps(report.as_dict(), indent=2))
     else:
-        Console().print(networks.network_table(report))
+        console = Console()
+        console.print(networks.network_table(report, console.width))
         typer.echo(networks.summary(report))
     if output is None:
         return
@@ -138,7 +162,7 @@ def run_model(
         list[Path] | None,
         typer.Option("--input", help="An input: .npy, or a picture; repeat for several."),
     ] = None,
-    config: ConfigOption = "pynq",
+    config: ConfigOption = None,
     device: Annotated[
         str, typer.Option("--device", help="Where to run: fsim, tsim, tsim-axi, pynq://HOST:PORT.")
     ] = "fsim",
@@ -161,7 +185,7 @@ def run_model(
     """
     from vtaops.runtime import ResidentPrograms, open_device
 
-    compiled = _load(model) if _is_compiled(model) else _compiled(model, config, "off")
+    compiled = _compiled(model, config)
     tensors = compiled.graph.inputs
     arrays = [read_input(t, p) for t, p in zip(tensors, inputs or [], strict=False)]
     if inputs and len(inputs) != len(tensors):
@@ -218,12 +242,11 @@ def read_input(tensor: Tensor, path: Path) -> np.ndarray[Any, Any]:
     """
     if path.suffix == ".npy":
         try:
-            array = np.load(path, allow_pickle=False)
+            return read_array(path)
         except (OSError, ValueError) as error:
             raise ModelError(f"cannot read {path}: {error}") from error
-        return np.asarray(array)
     try:
-        from PIL import Image, UnidentifiedImageError
+        from PIL import Image
     except ImportError as error:
         raise ModelError("pictures need Pillow, which is not installed; give a .npy") from error
     if len(tensor.shape) != 4 or tensor.shape[0] != 1 or tensor.shape[1] not in (1, 3):
@@ -232,7 +255,7 @@ def read_input(tensor: Tensor, path: Path) -> np.ndarray[Any, Any]:
     try:
         with Image.open(path) as file:
             picture = file.convert("L" if channels == 1 else "RGB").resize((width, height))
-    except (OSError, UnidentifiedImageError) as error:
+    except Exception as error:  # Pillow's, of damaged files and of pictures that fill the memory
         raise ModelError(f"cannot read {path}: {error}") from error
     pixels = np.asarray(picture, np.float32).reshape(height, width, channels)
     scaled = (pixels / 127.5 - 1).transpose(2, 0, 1)[None]
@@ -263,20 +286,46 @@ def _is_compiled(path: Path) -> bool:
     return path.suffix == SUFFIX
 
 
-def _load(path: Path) -> Model:
-    from vtaops.model import load_model
-
-    return load_model(path)
-
-
 def _source(path: Path) -> Path:
-    if not path.exists():
+    if not exists(path):
         raise ModelError(f"there is no file {path}")
     return path
 
 
-def _compiled(path: Path, config: str, search: str) -> Model:
+def _compiled(path: Path, config: str | None, search: str = "off") -> Model:
+    """Return a model: compiled now, or read from its file.
+
+    Raises
+    ------
+    UnsupportedError
+        If the file was compiled for another configuration than the one that is asked for.
+    """
+    if _is_compiled(path):
+        return _loaded(path, config)
     from vtaops.network import compile_model
 
-    with Console(stderr=True).status(f"compiling {path.name} for {config}"):
-        return compile_model(_source(path), config, search=search)  # type: ignore[arg-type]
+    chosen = config or DEFAULT_CONFIG
+    with Console(stderr=True).status(f"compiling {path.name} for {chosen}"):
+        return compile_model(_source(path), chosen, search=search)  # type: ignore[arg-type]
+
+
+def _loaded(path: Path, config: str | None) -> Model:
+    from vtaops.config import HardwareConfig
+    from vtaops.model import load_model
+
+    model = load_model(path)
+    if config and HardwareConfig.load(config).fingerprint != model.config.fingerprint:
+        raise UnsupportedError(
+            f"{path} is compiled for {model.config.name}, not for {config}; another configuration "
+            "needs the model that it was compiled from"
+        )
+    return model
+
+
+def _quality(path: Path) -> dict[str, float]:
+    """Return the SQNR of layers by name, from what `vtaops quantize --json` printed."""
+    try:
+        found = json.loads(read_file(path))
+        return {str(layer["tensor"]): float(layer["sqnr_db"]) for layer in found["layers"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"{path} is not what vtaops quantize --json prints: {error}") from error

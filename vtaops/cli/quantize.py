@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vtaops.errors import ModelError
+from vtaops.files import exists
 
 if TYPE_CHECKING:
     from vtaops.quantization import Quality
@@ -63,7 +64,10 @@ def quantize(
         bool, typer.Option("--correct-bias", help="Take mean rounding errors out of the biases.")
     ] = False,
     rows: Annotated[int, typer.Option(help="Layers to list, the worst first; 0: all.", min=0)] = 20,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the quality as JSON.")] = False,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="Print the quality as JSON; see vtaops profile --quality."),
+    ] = False,
 ) -> None:
     """Quantise a float ONNX model to int8 with calibration data, and say what it costs.
 
@@ -71,7 +75,7 @@ def quantize(
     """
     from vtaops.quantization import run_quantization
 
-    if not output.parent.is_dir():
+    if not exists(output.parent):
         raise ModelError(f"the folder of {output} does not exist")
     console = Console(stderr=True)
     with console.status("calibrate and quantise"):
@@ -108,7 +112,7 @@ def _layers(quality: Quality, rows: int) -> Table:
     table = Table(title=f"Layers, the worst {len(shown)} of {len(quality.layers)} first")
     table.add_column("tensor")
     table.add_column("operator")
-    table.add_column("SQNR [dB]", justify="right")
+    table.add_column("SQNR dB", justify="right")
     for layer in shown:
         table.add_row(layer.tensor, layer.operator, f"{layer.sqnr_db:.1f}")
     return table
@@ -117,7 +121,7 @@ def _layers(quality: Quality, rows: int) -> Table:
 def _outputs(quality: Quality) -> Table:
     table = Table(title="Outputs against float")
     table.add_column("output")
-    for heading in ("SQNR [dB]", "greatest error", "same maximum"):
+    for heading in ("SQNR dB", "greatest error", "same maximum"):
         table.add_column(heading, justify="right")
     for row in quality.outputs:
         same = "" if row.top1 is None else f"{row.top1:.1%}"

@@ -38,7 +38,7 @@ class _Cuda(SeparableCalls, OperatorCalls):
             return super().call(describe, arrays, out, parameters, fused)
         call = GpuCall(describe, arrays, parameters, fused or {})
         result = call.result(out)
-        call.run(self.kernel(call.work.op).function, result)
+        call.run(self.kernel(call.work.op), result)
         return result
 
     def kernel(self, op: TensorOp) -> CudaKernel:

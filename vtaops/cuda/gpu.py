@@ -158,10 +158,7 @@ class GpuCall:
         output = self.work.op.output
         shape = output.shape if self.work.shape is None else self.work.shape
         if out is None:
-            first = self.arrays[0]
-            library = _library(first)
-            dtype = getattr(library, output.dtype)
-            return library.empty(shape, dtype=dtype, device=first.device)
+            return self._empty(shape, output.dtype)
         if not lies_on_gpu(out) or tuple(out.shape) != shape or _dtype_name(out) != output.dtype:
             raise ShapeError(f"out must lie on the GPU, with shape {shape} and {output.dtype}")
         in_place = isinstance(self.work.op, BroadcastOp | UnaryOp | NormalizeOp)
@@ -169,14 +166,22 @@ class GpuCall:
             raise ShapeError("out is also an input; give another array, or none")
         return _checked(out, "out")
 
-    def run(self, function: Callable[..., Any], result: Any) -> None:
-        """Run compiled code on the arrays, on the current stream of their library."""
+    def _empty(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """Return a new array of the library that the first input is from."""
+        first = self.arrays[0]
+        library = _library(first)
+        return library.empty(shape, dtype=getattr(library, dtype), device=first.device)
+
+    def run(self, kernel: Any, result: Any) -> None:
+        """Run a kernel (`CudaKernel`) on the arrays, on the current stream of their library."""
         import tvm_ffi
 
         first = self.arrays[0]
         device = tvm_ffi.device("cuda", int(first.__dlpack_device__()[1]))
         with tvm_ffi.use_raw_stream(device, _current_stream(first)):
-            function(*self.arrays, result.reshape(self.work.op.output.shape))
+            between = [self._empty(*spec) for spec in kernel.workspace.values()]
+            output = result.reshape(self.work.op.output.shape)
+            kernel.function(*self.arrays, *between, output)
 
 
 def _dtype_name(value: Any) -> str:

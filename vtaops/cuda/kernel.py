@@ -13,7 +13,6 @@ from vtaops.cuda.target import (
     compile_cuda,
     cuda_source,
     launches_of,
-    workspace_of,
 )
 from vtaops.kernels.arrays import Array, as_output, empty
 from vtaops.kernels.cache import KernelCache
@@ -77,8 +76,18 @@ class CudaKernel:
 
     @property
     def workspace(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        """Shape and dtype of what the first kernel hands on to the second, by name."""
-        return workspace_of(self.scheduled)
+        """Shape and dtype of what the first kernel hands on to the second, by name.
+
+        They are arguments before the output, so that whoever calls allocates them as its own: TVM
+        would reuse them for the next call, on another stream perhaps.
+        """
+        named = {spec.name for spec in (*self.op.inputs, self.op.output)}
+        buffers = self.scheduled.mod["main"].params
+        return {
+            str(buffer.name): (tuple(map(int, buffer.shape)), str(buffer.dtype))
+            for buffer in buffers
+            if str(buffer.name) not in named
+        }
 
     def script(self) -> str:
         """Return the scheduled kernel as TVMScript, for reading."""
@@ -94,7 +103,7 @@ class CudaKernel:
 
     @cached_property
     def function(self) -> Any:
-        """The compiled kernel, for arrays on the GPU: the inputs, then the output.
+        """The compiled kernel, for arrays on the GPU: inputs, `workspace`, then the output.
 
         Raises
         ------
@@ -123,8 +132,9 @@ class CudaKernel:
         device = tvm.cuda(0)
         output = self.op.output
         on_device = [tvm.runtime.tensor(array, device=device) for array in arrays]
-        target = tvm.runtime.empty(output.shape, output.dtype, device=device)
-        function(*on_device, target)
+        specs = (*self.workspace.values(), (output.shape, output.dtype))
+        *between, target = (tvm.runtime.empty(*spec, device=device) for spec in specs)
+        function(*on_device, *between, target)
         values: Array = target.numpy()
         if out is None:
             return values
@@ -148,10 +158,9 @@ class CudaKernel:
         import tvm
 
         device = tvm.cuda(0)
-        tensors = [
-            tvm.runtime.tensor(empty(spec.shape, spec.dtype), device=device)
-            for spec in (*self.op.inputs, self.op.output)
-        ]
+        inputs = [(spec.shape, spec.dtype) for spec in self.op.inputs]
+        specs = (*inputs, *self.workspace.values(), (self.op.output.shape, self.op.output.dtype))
+        tensors = [tvm.runtime.tensor(empty(*spec), device=device) for spec in specs]
         timer = self._compile().mod.time_evaluator(
             "main", device, number=10, repeat=3, min_repeat_ms=int(budget * 1000 / 3)
         )

@@ -139,15 +139,6 @@ def _launch(nest: Any) -> Launch:
     return Launch(of("block"), of("thread"))
 
 
-def workspace_of(schedule: Any) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Return shape and dtype of the arrays by which the kernels of a schedule hand on results."""
-    return {
-        str(buffer.name): (tuple(map(int, buffer.shape)), str(buffer.dtype))
-        for buffer in schedule.mod["main"].body.block.alloc_buffers
-        if buffer.scope() == "global"
-    }
-
-
 _PROTOTYPE = re.compile(
     r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(?P<name>\w+)\((?P<types>[^)]*)\);'
 )

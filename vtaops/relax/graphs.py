@@ -14,6 +14,7 @@ from typing import Any
 from vtaops.errors import UnsupportedError
 from vtaops.graph import Dequantize, Graph, Host, Quantize, Tensor
 from vtaops.relax.host import RelaxFunction, host_module
+from vtaops.relax.names import NO_NAMES, TensorNames
 from vtaops.relax.steps import Affine, Leaf, NotTranslated, ResultRange, Source, grid_of
 from vtaops.relax.translate import EIGHT_BITS, RULES, natural_grid, translate, translate_root
 from vtaops.relax.values import Body, Value, read
@@ -24,7 +25,7 @@ NO_OPERATOR = "VTA has no operator "
 BETWEEN_FLOATS = ": not between quantised tensors"
 
 
-def to_graph(mod: Any, name: str = "network") -> Graph:
+def to_graph(mod: Any, name: str = "network", names: TensorNames = NO_NAMES) -> Graph:
     """Translate a Relax module in normal form (see `vtaops.relax.to_relax`) to an integer graph.
 
     Parameters
@@ -33,6 +34,8 @@ def to_graph(mod: Any, name: str = "network") -> Graph:
         A module whose function `main` computes on tensors of static shape.
     name
         Of the graph.
+    names
+        Of its tensors, as far as a file knows them.
 
     Returns
     -------
@@ -47,7 +50,7 @@ def to_graph(mod: Any, name: str = "network") -> Graph:
         If the module holds more than one function, or types that no device has.
     """
     body = read(mod)
-    return _Emitter(mod, body, ValuePlan(body), name).graph
+    return _Emitter(mod, body, ValuePlan(body), name, names.of(body)).graph
 
 
 class ValuePlan:
@@ -167,9 +170,11 @@ def _leaves(source: Source) -> Iterable[Value]:
 class _Emitter:
     """Puts a plan into a graph, phase by phase: first the host's function, then what reads it."""
 
-    def __init__(self, mod: Any, body: Body, plan: ValuePlan, name: str) -> None:
+    def __init__(
+        self, mod: Any, body: Body, plan: ValuePlan, name: str, names: dict[Value, str]
+    ) -> None:
         self.graph = Graph(name)
-        self._mod, self._body, self._plan = mod, body, plan
+        self._mod, self._body, self._plan, self._names = mod, body, plan, names
         self._integers: dict[Value, Tensor] = {}
         self._floats: dict[Value, Tensor] = {}
         self._inputs()
@@ -199,24 +204,29 @@ class _Emitter:
         if value in self._plan.quantized:
             grid = self._plan.quantized[value]
             op = Quantize(grid.scale, grid.zero_point)
-            self._integers[value] = self.graph.add(op, self._float(value.args[0]))
+            tensor = self.graph.add(op, self._float(value.args[0]), name=self._name(value))
+            self._integers[value] = tensor
         elif value.dtype in EIGHT_BITS and value in self._plan.sources:
-            self._integers[value] = self._emit(self._plan.sources[value])
+            self._integers[value] = self._emit(self._plan.sources[value], self._name(value))
 
-    def _emit(self, source: Source) -> Tensor:
+    def _name(self, value: Value) -> str:
+        """Return the name of a value in its file; empty if that is unknown, or taken."""
+        name = self._names.get(value, "")
+        return "" if name in self.graph.tensors else name
+
+    def _emit(self, source: Source, name: str = "") -> Tensor:
         if isinstance(source, Leaf):
             return self._integers[source.value]
         inputs = [self._emit(part) for part in source.inputs]
-        return self.graph.add(source.op, *inputs, scale=source.scale)
+        return self.graph.add(source.op, *inputs, name=name, scale=source.scale)
 
     def _float(self, value: Value) -> Tensor:
         """Return a value as the host takes it: float, or as it is if it is no float."""
         if value not in self._floats:
             if value in self._integers:
                 return self._integers[value]
-            self._floats[value] = self.graph.add(
-                Dequantize(), self._emit(self._plan.sources[value])
-            )
+            source = self._emit(self._plan.sources[value])
+            self._floats[value] = self.graph.add(Dequantize(), source, name=self._name(value))
         return self._floats[value]
 
     def _output(self, value: Value) -> Tensor:
@@ -250,7 +260,10 @@ class _Emitter:
         reasons = _joined(plan.reasons[v] for v in group)
         operators = tuple(dict.fromkeys(v.op for v in group))
         op = Host(function, shapes, operators, reasons)
-        tensors = self.graph.add_many(op, *(self._float(v) for v in inputs))
+        made = [self._name(v) for v in outputs]
+        tensors = self.graph.add_many(
+            op, *(self._float(v) for v in inputs), names=made if all(made) else None
+        )
         self._floats.update(zip(outputs, tensors, strict=True))
 
     def _read_outside(self, value: Value, inside: set[Value]) -> bool:

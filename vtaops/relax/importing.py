@@ -13,6 +13,8 @@ from vtaops import onnx_files
 from vtaops.errors import ModelError, UnsupportedError
 from vtaops.graph import Graph
 from vtaops.relax.graphs import to_graph
+from vtaops.relax.names import tensor_names
+from vtaops.relax.qoperators import to_pairs
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -46,6 +48,9 @@ def import_model(source: Any, *, shapes: Shapes | None = None) -> Graph:
         If a node of the model is known to nobody, or it computes in float16 or float64.
     """
     name = Path(source).stem if isinstance(source, str | Path) else "network"
+    if _is_onnx(source):
+        pairs = to_pairs(onnx_files.load(source, shapes))
+        return to_graph(normalize(_from_onnx(pairs)), name, tensor_names(pairs))
     return to_graph(to_relax(source, shapes=shapes), name)
 
 
@@ -60,9 +65,9 @@ def to_relax(source: Any, *, shapes: Shapes | None = None) -> Any:
         from vtaops.relax.tflite_files import from_tflite_file
 
         return normalize(channels_first(normalize(from_tflite_file(Path(source), shapes))))
+    if _is_onnx(source):
+        return normalize(_from_onnx(to_pairs(onnx_files.load(source, shapes))))
     kind = type(source).__module__.split(".")[0]
-    if isinstance(source, str | Path) or kind == "onnx":
-        return normalize(_from_onnx(onnx_files.load(source, shapes)))
     if kind == "torch":
         from vtaops.relax.torch_programs import from_torch
 
@@ -73,6 +78,13 @@ def to_relax(source: Any, *, shapes: Shapes | None = None) -> Any:
         f"{type(source).__name__} is no model; give a path, an ONNX model, a program of "
         "torch.export or a Relax module"
     )
+
+
+def _is_onnx(source: Any) -> bool:
+    """Whether a source is an ONNX model, or the path of one: every path but those of TFLite."""
+    if isinstance(source, str | Path):
+        return Path(source).suffix != ".tflite"
+    return type(source).__module__.split(".")[0] == "onnx"
 
 
 def normalize(mod: Any) -> Any:
@@ -89,7 +101,7 @@ def normalize(mod: Any) -> Any:
     try:
         return tvm.transform.Sequential(list(passes))(mod)
     except Exception as error:  # TVM's errors share no base class but Exception
-        raise ModelError(f"not a valid Relax module: {_last_line(error)}") from error
+        raise ModelError(f"not a valid Relax module: {last_line(error)}") from error
 
 
 def _from_onnx(model: ModelProto) -> Any:
@@ -97,22 +109,20 @@ def _from_onnx(model: ModelProto) -> Any:
 
     from tvm.relax.frontend.onnx import from_onnx
 
-    from vtaops.relax.qoperators import to_pairs
-
     logging.getLogger("onnx_frontend").setLevel(logging.ERROR)
-    pairs, printed = to_pairs(model), StringIO()
+    printed = StringIO()
     try:
         with redirect_stdout(printed):  # where it names the operator at which it stops
-            return from_onnx(pairs)
+            return from_onnx(model)
     except Exception as error:
         place = re.match(r"Error converting operator (\w+)", printed.getvalue())
         where = f" at its operator {place[1]}" if place else ""
         raise UnsupportedError(
-            f"TVM's front end cannot read this ONNX model{where}: {_last_line(error)}"
+            f"TVM's front end cannot read this ONNX model{where}: {last_line(error)}"
         ) from error
 
 
-def _last_line(error: BaseException) -> str:
+def last_line(error: BaseException) -> str:
     """Return a message, or its last line if it is long, without TVM's operators in full."""
     text = re.sub(r'ir\.Op\(span.*?name="([^"]+)".*?support_level=\d+\)', r"\1", str(error))
     lines = text.strip().splitlines() or [type(error).__name__]

@@ -6,21 +6,15 @@ from how many registers there are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
-from vtaops.kernels.ops.common import largest_divisor, round_up
+from vtaops.kernels.ops.common import largest_divisor
 
 PARALLEL_FLOPS = 1 << 21
 """Operations above which starting the threads (some microseconds) pays."""
 
 PARALLEL_ELEMENTS = 1 << 16
 """The same for elementwise operators, which are bound by memory, in elements."""
-
-
-def least_waste(extent: int, candidates: Iterable[int]) -> int:
-    """Return the candidate tile that pads `extent` least; among equals the first."""
-    return min(candidates, key=lambda tile: round_up(extent, tile))
 
 
 def parallel_if(schedule: Any, loop: Any, worth: bool) -> None:

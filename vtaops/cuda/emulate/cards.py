@@ -52,6 +52,9 @@ CARDS = {
     for card in (
         # GeForce GTX 1080 whitepaper (2016), the card of Hu's article.
         Card("GTX 1080", "sm_61", 20, 1.733, 128, 320),
+        # Tesla P100 (SXM2, 2016) and V100 (SXM2, 2018) data sheets, in the book's table of cards.
+        Card("P100", "sm_60", 56, 1.48, 64, 732),
+        Card("V100", "sm_70", 80, 1.53, 64, 900, (("float16", 125),)),
         # Tesla T4 data sheet (2019), the card of the book and of Colab.
         Card("T4", "sm_75", 40, 1.59, 64, 320, (("float16", 65), ("int8", 130))),
         # A100 80 GB data sheet (2021).

@@ -71,6 +71,22 @@ def fits(check: Callable[..., None], op: Any, tile: Any, target: CudaTarget) -> 
     return True
 
 
+def check_block(tile: Any, threads: int, shared: int, target: CudaTarget) -> None:
+    """Refuse a tile with more threads or bytes of shared memory than a block of the GPU has.
+
+    Raises
+    ------
+    ScheduleError
+        If it has.
+    """
+    if threads > target.threads:
+        raise ScheduleError(f"{tile} needs {threads} threads; a block has {target.threads}")
+    if shared > target.shared:
+        raise ScheduleError(
+            f"{tile} needs {shared} bytes of shared memory; a block has {target.shared}"
+        )
+
+
 def bind(s: Any, **loops: Any) -> None:
     """Bind loops to ``blockIdx``, ``threadIdx`` and ``vthread``, by ``block_x=loop``.
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from tvm import te, tirx
 
-from vtaops.cuda.schedule.binding import bind, create_schedule, declare_result, inline
+from vtaops.cuda.schedule.binding import bind, check_block, create_schedule, declare_result, inline
 from vtaops.cuda.target import CudaTarget
 from vtaops.errors import ScheduleError
 from vtaops.kernels.ops.common import Expr, Tensor, round_up, window_axes, zero
@@ -66,14 +66,9 @@ class ConvTile:
         if not self.shared:
             return 0
         channels, *patch = self.block
-        window, size = op.window, 4 if op.dtype == "float32" else 1
-        height, width = (
-            (extent - 1) * window.strides[axis]
-            + (window.kernel[axis] - 1) * window.dilation[axis]
-            + 1
-            for axis, extent in enumerate(patch)
-        )
-        return size * self.inputs * (height * width + channels * prod(window.kernel))
+        size = 4 if op.dtype == "float32" else 1
+        pixels, taps = prod(op.window.reach(*patch)), prod(op.window.kernel)
+        return size * self.inputs * (pixels + channels * taps)
 
 
 def check(op: Conv2dOp, tile: ConvTile, target: CudaTarget) -> None:
@@ -91,14 +86,7 @@ def check(op: Conv2dOp, tile: ConvTile, target: CudaTarget) -> None:
             f"{tile} does not divide the {op.group_out} output and {op.group_in} input channels "
             "of a group"
         )
-    threads = prod(tile.threads)
-    if threads > target.threads:
-        raise ScheduleError(f"{tile} needs {threads} threads; a block has {target.threads}")
-    if tile.shared_bytes(op) > target.shared:
-        raise ScheduleError(
-            f"{tile} needs {tile.shared_bytes(op)} bytes of shared memory; "
-            f"a block has {target.shared}"
-        )
+    check_block(tile, prod(tile.threads), tile.shared_bytes(op), target)
 
 
 def declare_padded(op: Conv2dOp, tile: ConvTile) -> list[Tensor]:
@@ -112,10 +100,7 @@ def declare_padded(op: Conv2dOp, tile: ConvTile) -> list[Tensor]:
     steps = round_up(op.group_in, tile.inputs)
     (sh, sw), (dh, dw) = op.window.strides, op.window.dilation
     top, left, _, _ = op.window.padding
-    patch = (
-        (rows - 1) * sh + (op.window.kernel[0] - 1) * dh + 1,
-        (columns - 1) * sw + (op.window.kernel[1] - 1) * dw + 1,
-    )
+    patch = op.window.reach(rows, columns)
 
     def pixel(n: Expr, c: Expr, y: Expr, x: Expr) -> Expr:
         axes = (1, 2, 3) if steps > op.group_in else (2, 3)

@@ -14,7 +14,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from vtaops.cuda.schedule.binding import VECTOR, bind, fetch, fits, inline, pipeline
+from vtaops.cuda.schedule.binding import VECTOR, bind, check_block, fetch, fits, inline, pipeline
 from vtaops.cuda.schedule.product import (
     Product,
     ProductOp,
@@ -158,9 +158,8 @@ def _vector(p: Product, tile: MatmulTile, operand: int) -> int:
     turned = operand == 1 and p.transposed_b
     if p.dtype_a != "float32" or p.together[operand] < VECTOR or turned:
         return 1
-    threads = tile.threads[0] * tile.threads[1]
     elements = tile.step * tile.block[operand]
-    return VECTOR if elements % (threads * VECTOR) == 0 else 1
+    return VECTOR if elements % (prod(tile.threads) * VECTOR) == 0 else 1
 
 
 def check(op: ProductOp, tile: MatmulTile, target: CudaTarget) -> None:
@@ -171,10 +170,4 @@ def check(op: ProductOp, tile: MatmulTile, target: CudaTarget) -> None:
     ScheduleError
         If it needs too many threads or too much shared memory.
     """
-    threads = tile.threads[0] * tile.threads[1]
-    if threads > target.threads:
-        raise ScheduleError(f"{tile} needs {threads} threads; a block has {target.threads}")
-    if tile.shared_bytes > target.shared:
-        raise ScheduleError(
-            f"{tile} needs {tile.shared_bytes} bytes of shared memory; a block has {target.shared}"
-        )
+    check_block(tile, prod(tile.threads), tile.shared_bytes, target)

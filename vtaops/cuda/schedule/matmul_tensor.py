@@ -14,7 +14,7 @@ from itertools import product
 from typing import Any
 
 from vtaops.cuda.schedule import tensorcore
-from vtaops.cuda.schedule.binding import bind, fetch, fits, inline, pipeline
+from vtaops.cuda.schedule.binding import bind, check_block, fetch, fits, inline, pipeline
 from vtaops.cuda.schedule.product import (
     BANKS,
     Product,
@@ -136,13 +136,7 @@ def check(op: ProductOp, tile: TensorTile, target: CudaTarget) -> None:
             f"tensor cores multiply {' or '.join(tensorcore.OPERANDS)} by the same; here "
             f"{p.dtype_a} by {p.dtype_b} on {target.arch}"
         )
-    if tile.threads > target.threads:
-        raise ScheduleError(f"{tile} needs {tile.threads} threads; a block has {target.threads}")
-    if tile.shared_bytes(p) > target.shared:
-        raise ScheduleError(
-            f"{tile} needs {tile.shared_bytes(p)} bytes of shared memory; "
-            f"a block has {target.shared}"
-        )
+    check_block(tile, tile.threads, tile.shared_bytes(p), target)
 
 
 def schedule_tensor(op: ProductOp, target: CudaTarget, tile: TensorTile | None = None) -> Any:

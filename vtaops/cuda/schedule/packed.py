@@ -18,7 +18,14 @@ import tvm
 from tvm import te
 from tvm.s_tir import TensorIntrin
 
-from vtaops.cuda.schedule.binding import bind, create_schedule, declare_result, fits, inline
+from vtaops.cuda.schedule.binding import (
+    bind,
+    check_block,
+    create_schedule,
+    declare_result,
+    fits,
+    inline,
+)
 from vtaops.cuda.target import CudaTarget
 from vtaops.errors import ScheduleError
 from vtaops.kernels.ops.common import Expr, Tensor, largest_divisor, round_up, window_axes, zero
@@ -90,15 +97,9 @@ class PackedTile:
 
     def shared_bytes(self, op: PackedConv2dOp) -> int:
         """Bytes of shared memory: a patch with its border, and the kernel."""
-        window = op.window
-        height, width = (
-            (extent - 1) * window.strides[axis]
-            + (window.kernel[axis] - 1) * window.dilation[axis]
-            + 1
-            for axis, extent in enumerate(self.patch)
-        )
-        kernel = self.blocks * prod(window.kernel) * op.block
-        return (4 if op.dtype == "float32" else 1) * op.block * (height * width + kernel)
+        pixels = prod(op.window.reach(*self.patch))
+        kernel = self.blocks * prod(op.window.kernel) * op.block
+        return (4 if op.dtype == "float32" else 1) * op.block * (pixels + kernel)
 
 
 def choose_tile(op: PackedConv2dOp, target: CudaTarget) -> PackedTile:
@@ -131,13 +132,7 @@ def check(op: PackedConv2dOp, tile: PackedTile, target: CudaTarget) -> None:
     if op.out_blocks % tile.blocks:
         raise ScheduleError(f"{tile} does not divide {op.out_blocks} blocks of channels")
     threads = op.block * tile.rows[0] * tile.columns[0]
-    if threads > target.threads:
-        raise ScheduleError(f"{tile} needs {threads} threads; a block has {target.threads}")
-    if tile.shared_bytes(op) > target.shared:
-        raise ScheduleError(
-            f"{tile} needs {tile.shared_bytes(op)} bytes of shared memory; "
-            f"a block has {target.shared}"
-        )
+    check_block(tile, threads, tile.shared_bytes(op), target)
 
 
 def declare_padded(op: PackedConv2dOp, tile: PackedTile) -> list[Tensor]:
@@ -149,10 +144,8 @@ def declare_padded(op: PackedConv2dOp, tile: PackedTile) -> list[Tensor]:
     )
     (sh, sw), (dh, dw) = op.window.strides, op.window.dilation
     top, left, _, _ = op.window.padding
-    height = (rows - 1) * sh + (op.window.kernel[0] - 1) * dh + 1
-    width = (columns - 1) * sw + (op.window.kernel[1] - 1) * dw + 1
     image = te.compute(
-        (op.batch, op.in_blocks, height, width, op.block),
+        (op.batch, op.in_blocks, *op.window.reach(rows, columns), op.block),
         lambda n, c, y, x, b: inside_or(data, (n, c, y - top, x - left, b), (2, 3), zero(op.dtype)),
         name="padded",
     )

@@ -111,7 +111,8 @@ def schedule_declared(
 ) -> Any:
     """Return the schedule of a product over whole tiles, its blocks pad_a, pad_b, product, and C.
 
-    Sums in parts have a dimension of `product` in front, and are added up by the block sums.
+    Sums in parts have a dimension of `product` in front, which is an argument of the kernel, before
+    the result, and are added up by the block sums.
 
     Parameters
     ----------
@@ -189,10 +190,12 @@ def _declare(
         at = (j, step) if transposed else (step, j)
         return te.sum(pad_a(*g, i, step).astype(kind) * pad_b(*g, *at).astype(kind), axis=k)
 
-    part = (parts,) if parts > 1 else ()
+    part: tuple[int, ...] = (parts,) if parts > 1 else ()
+    workspace: list[Tensor] = []
     total = te.compute((*part, *group, rows, columns), term, name="product")
     if parts > 1:
         partial, part_axis = total, te.reduce_axis((0, parts), name="part")
+        workspace = [partial]
         total = te.compute(
             (*group, rows, columns),
             lambda *index: te.sum(partial(part_axis, *index), axis=part_axis),
@@ -201,7 +204,7 @@ def _declare(
     finish = op.epilogue.bind(tensors, kind)
     if isinstance(op, MatmulOp):
         c = te.compute((p.m, p.n), lambda i, j: finish(total[i, j], j, i, j), name="C")
-        return [*tensors.values(), c]
+        return [*tensors.values(), *workspace, c]
     *_, height, width = op.output.shape
     pixels = height * width
 
@@ -217,7 +220,7 @@ def _declare(
         lambda n, o, y, x: c(*((o // p.m, o % p.m) if group else (o,)), n * pixels + y * width + x),
         name="result",
     )
-    return [*tensors.values(), result]
+    return [*tensors.values(), *workspace, result]
 
 
 def _filled(

@@ -15,11 +15,17 @@ from typing import Any
 
 from tvm import te, tirx
 
-from vtaops.cuda.schedule.binding import bind, create_schedule, declare_result, fits, inline
+from vtaops.cuda.schedule.binding import (
+    bind,
+    check_block,
+    create_schedule,
+    declare_result,
+    fits,
+    inline,
+)
 from vtaops.cuda.schedule.convolution import ConvTile
 from vtaops.cuda.target import CudaTarget
-from vtaops.errors import ScheduleError
-from vtaops.kernels.ops.common import Expr, Tensor, round_up, window_axes, zero
+from vtaops.kernels.ops.common import Expr, Tensor, ceil_div, round_up, window_axes, zero
 from vtaops.kernels.ops.convolution import inside_or
 from vtaops.kernels.ops.separable import SeparableOp
 
@@ -59,11 +65,7 @@ def check(op: SeparableOp, tile: ConvTile, target: CudaTarget) -> None:
     ScheduleError
         If it needs too many threads or too much shared memory.
     """
-    if prod(tile.threads) > target.threads or shared_bytes(tile) > target.shared:
-        raise ScheduleError(
-            f"{tile} needs {prod(tile.threads)} threads and {shared_bytes(tile)} bytes of shared "
-            f"memory; a block has {target.threads} and {target.shared}"
-        )
+    check_block(tile, prod(tile.threads), shared_bytes(tile), target)
 
 
 def declare_padded(op: SeparableOp, tile: ConvTile) -> list[Tensor]:
@@ -87,10 +89,8 @@ def declare_padded(op: SeparableOp, tile: ConvTile) -> list[Tensor]:
     def pixel(n: Expr, c: Expr, y: Expr, x: Expr) -> Expr:
         return inside_or(data, (n, c, y - top, x - left), (1, 2, 3), zero("float32"))
 
-    height = (rows - 1) * sh + (op.window.kernel[0] - 1) * dh + 1
-    width = (columns - 1) * sw + (op.window.kernel[1] - 1) * dw + 1
-    sources = -(-steps // op.multiplier)
-    image = te.compute((op.batch, sources, height, width), pixel, name="padded")
+    shape = (op.batch, ceil_div(steps, op.multiplier), *op.window.reach(rows, columns))
+    image = te.compute(shape, pixel, name="padded")
     taps = te.compute((steps, *op.window.kernel), tap, name="taps")
     kh, kw = window_axes(op.window)
     shape = (op.batch, steps, rows, columns)

@@ -70,14 +70,7 @@ class WindowTile:
 
 def fits_registers(op: DepthwiseOp | PoolOp, tile: WindowTile) -> bool:
     """Return whether a thread can keep the pixels that its results need."""
-    window = op.window
-    pixels = prod(
-        (tile.each[axis] - 1) * window.strides[axis]
-        + (window.kernel[axis] - 1) * window.dilation[axis]
-        + 1
-        for axis in (0, 1)
-    )
-    return pixels * prod(tile.vthreads) <= _PATCH
+    return prod(op.window.reach(*tile.each)) * prod(tile.vthreads) <= _PATCH
 
 
 def choose_tile(op: DepthwiseOp | PoolOp) -> WindowTile:

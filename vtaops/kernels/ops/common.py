@@ -137,14 +137,25 @@ class SlidingWindow:
         for axis, extent in enumerate((height, width)):
             padded = extent + self.padding[axis] + self.padding[axis + 2]
             stride = self.strides[axis]
-            span = (self.kernel[axis] - 1) * self.dilation[axis] + 1
+            span = self._span(axis)
             start = ceil_div(padded - span, stride) * stride
             inside = start < extent + self.padding[axis]
             found.append(max(start + span - padded, 0) if inside else 0)
         return found[0], found[1]
 
+    def reach(self, rows: int, columns: int) -> tuple[int, int]:
+        """Return the rows and columns of pixels under the windows of so many results."""
+        down, across = (
+            (extent - 1) * self.strides[axis] + self._span(axis)
+            for axis, extent in enumerate((rows, columns))
+        )
+        return down, across
+
+    def _span(self, axis: int) -> int:
+        return (self.kernel[axis] - 1) * self.dilation[axis] + 1
+
     def _positions(self, extent: int, axis: int) -> int:
-        span = (self.kernel[axis] - 1) * self.dilation[axis] + 1
+        span = self._span(axis)
         return (extent - span) // self.strides[axis] + 1
 
 
