@@ -477,7 +477,7 @@ def test_wrong_objects_are_explained(session):
 
 LAYER = {"batch", "height", "width", "in_channels", "out_channels", "channels", "m", "n", "k"}
 LAYER |= {"kernel", "strides", "padding", "shape", "function", "fold_columns", "bias_tiles"}
-LAYER |= {"coarse"}
+LAYER |= {"coarse", "apart"}
 """Parameters that methods read from arrays, or whose defaults are those of a real layer."""
 
 

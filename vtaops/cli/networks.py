@@ -140,7 +140,8 @@ def profile(
     elif as_json:
         typer.echo(json.dumps(report.as_dict(), indent=2))
     else:
-        Console().print(networks.network_table(report))
+        console = Console()
+        console.print(networks.network_table(report, console.width))
         typer.echo(networks.summary(report))
     if output is None:
         return
