@@ -70,7 +70,8 @@ def portion(case: str) -> dict[str, object]:
     except BaseException as problem:
         if isinstance(problem, KeyboardInterrupt | SystemExit):
             raise
-        error = "".join(traceback.format_exception(problem))[-3000:]
+        lines = "".join(traceback.format_exception(problem)).splitlines()
+        error = "\n".join(line[:200] for line in lines[-40:])  # some show the whole file
     return {"error": error, "seconds": round(time.process_time() - start, 2)}
 
 

@@ -78,7 +78,8 @@ def main(
         made += (
             ", which did other work too (ratios tell more than times); it multiplied and added "
             f"{peaks.gflops:.0f} GFLOPS in registers and moved "
-            f"{peaks.gigabytes_per_second:.1f} GB/s, the lines in the plots"
+            f"{peaks.gigabytes_per_second:.1f} GB/s, the lines in the plots "
+            "(arrays that fit a cache pass the second)"
         )
     text = [
         TITLES[target],

@@ -25,7 +25,7 @@ ALLOWED = {
     "shapes": {"errors"},
     "views": {"config", "errors"},
     "layout": {"views", "config", "errors"},
-    "program": {"alu", "isa", "layout", "views", "capabilities", "config", "errors"},
+    "program": {"alu", "isa", "layout", "views", "capabilities", "config", "files", "errors"},
     "graph": {"errors"},
     "runtime": {
         "files",
@@ -114,7 +114,7 @@ ALLOWED = {
     "reference": {"ops", "shapes", "program", "views", "config", "errors"},
     "workloads": {"schedule", "ops", "names", "errors"},
     "onnx_files": {"files", "errors"},
-    "quantization": {"onnx_files", "errors"},
+    "quantization": {"onnx_files", "files", "errors"},
     "relax": {"graph", "quantization", "onnx_files", "files", "errors"},
     "farm": {"rpc", "runtime", "program", "config", "errors"},
     "report": {"model", "program", "isa", "config", "errors"},

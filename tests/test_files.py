@@ -1,14 +1,18 @@
 """Files of any size and kind: readers end in their own errors, and read no more than fits."""
 
 import resource
+import struct
 
+import numpy as np
 import pytest
 
 import vtaops
 from vtaops import ConfigError, DeviceError, HardwareConfig, ModelError, Program, ProgramError
 from vtaops.board.bitfile import read_bit_file
 from vtaops.board.catalogue import Catalogue
-from vtaops.files import read_file
+from vtaops.errors import StoreError
+from vtaops.explore import ResultStore
+from vtaops.files import read_array, read_file
 from vtaops.model.artefact import load
 from vtaops.runtime.wire import read_secret
 
@@ -46,6 +50,60 @@ def test_a_folder_in_place_of_a_file(name, tmp_path):
         return
     with pytest.raises(error):
         read(path)
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("stem", ["x" * 5000, "x\0y"], ids=["long", "null"])
+def test_names_that_no_file_can_have(name, stem, tmp_path):
+    read, error = READERS[name]
+    if name == "additions.json":  # a folder that is not there has none
+        assert read(tmp_path / stem / name).entries
+        return
+    with pytest.raises(error):
+        read(tmp_path / f"{stem}{name}")
+
+
+def test_programs_and_stores_are_not_written_to_names_that_no_file_can_have(tmp_path):
+    program = vtaops.compile(vtaops.Gemm(m=2, n=5, k=7), "tiny")
+    for stem in ("x" * 5000, "x\0y"):
+        with pytest.raises(ProgramError, match="cannot write"):
+            program.save(tmp_path / stem)
+        with pytest.raises(StoreError, match="cannot open"):
+            ResultStore(tmp_path / stem)
+
+
+def header(shape: str) -> bytes:
+    """Return a .npy file of 64 bytes that has any shape by its header."""
+    text = f"{{'descr': '|i1', 'fortran_order': False, 'shape': {shape}, }}".encode().ljust(117)
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", 118) + text + b"\n" + bytes(64)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x93NUMPY\x07\x00",
+        header("(1000000000000000,)"),
+        header("(-3,)"),
+        header("(" * 100),
+        header("('a',)"),
+        b"PK\x03\x04",
+    ],
+)
+def test_what_is_no_array_is_refused(content, tmp_path):
+    path = tmp_path / "x.npy"
+    path.write_bytes(content)
+    with pytest.raises(OSError, match=r"x\.npy"):
+        read_array(path)
+
+
+def test_arrays_are_read_and_several_are_none(tmp_path):
+    path, array = tmp_path / "x.npy", np.arange(6).reshape(2, 3)
+    np.save(path, array)
+    assert np.array_equal(read_array(path), array)
+    np.savez(tmp_path / "x.npz", array)
+    with pytest.raises(OSError, match="Several"):
+        read_array(tmp_path / "x.npz")
 
 
 def test_what_fits_is_read_and_devices_are_not_read_for_ever(tmp_path):

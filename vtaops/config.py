@@ -18,7 +18,7 @@ from typing import Any
 
 from vtaops._data import data_directory
 from vtaops.errors import ConfigError
-from vtaops.files import read_file
+from vtaops.files import is_file, read_file
 from vtaops.names import suggestion
 
 ISA_VERSION = "0.0.2"
@@ -210,10 +210,10 @@ class HardwareConfig:
         if not isinstance(source, str | Path):
             raise ConfigError(f"a configuration is {source!r}; give its name or a .json file")
         path = Path(source)
-        if path.suffix != ".json" or not path.is_file():
+        if path.suffix != ".json" or not is_file(path):
             directory = data_directory("hw_configs")
             path = directory / f"{source}.json"
-            if not path.is_file():
+            if not is_file(path):
                 known, hint = ", ".join(cls.names()), suggestion(source, cls.names())
                 raise ConfigError(
                     f"no hardware configuration {str(source)!r}{hint}: give one of {known}, "

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vtaops.errors import ModelError, UnsupportedError, VTAError
-from vtaops.files import NETWORK
+from vtaops.files import NETWORK, is_file
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, ValueInfoProto
@@ -209,7 +209,7 @@ def float_tensors(model: ModelProto) -> list[str]:
 
 def _read(path: Path) -> ModelProto:
     onnx = require("onnx")
-    if not path.is_file():
+    if not is_file(path):
         raise ModelError(f"there is no model file {path}")
     if path.stat().st_size > NETWORK:
         raise ModelError(f"{path} has more than {NETWORK} bytes, which no ONNX file has")

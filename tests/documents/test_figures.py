@@ -1,61 +1,48 @@
-"""The exact figures of the documents are what the compiler and the timing model give today."""
+"""The exact figures of the documents are what commands measured, and what today's code gives.
+
+docs/figures.json is the data beside the documents, written by `benchmarks/figures.py`.
+"""
 
 import json
 import re
-from functools import cache
 from pathlib import Path
 
 import pytest
+from helpers.scripts import load_script
 
 import vtaops
 from vtaops import HardwareConfig
-from vtaops.tuner import recall
 from vtaops.workloads import find
 
+FIGURES = load_script("benchmarks/figures.py")
 DOCS = Path(__file__).parents[2] / "docs"
 PYNQ = HardwareConfig.load("pynq")
-ROW = re.compile(
-    r"^\| (?P<layer>C\d+) \| (?P<times>\d+) \| (?P<cycles>[\d,]+) \|.*"
-    r"\| (?P<bytes>[\d,]+) \| \S+ \|$",
-    re.MULTILINE,
-)
+LEDGER = json.loads(FIGURES.LEDGER.read_text())
+TEXTS = FIGURES.documents()
 
 
-def number(text):
-    return int(text.replace(",", ""))
+def test_the_documents_say_what_was_measured():
+    """If this fails after a new measurement: python benchmarks/figures.py --accept DOCUMENT."""
+    assert FIGURES.disagreements(LEDGER, TEXTS) == []
 
 
-@cache
-def program(layer):
-    """Return a layer of ResNet-18 with the tiling that the table was made with, the shipped one."""
-    op = find(f"resnet18.{layer}").op
-    return vtaops.compile(op, PYNQ, recall(op, PYNQ, "thorough").tiling)
+@pytest.mark.parametrize("group", FIGURES.LIGHT)
+def test_what_was_measured_is_what_the_code_gives(group):
+    found = {label: compute() for label, compute in FIGURES.GROUPS[group][1]().items()}
+    assert found == LEDGER["computed"][group]
 
 
-def rows():
-    section = (DOCS / "performance.md").read_text().split("## Cycles of ResNet-18")[1]
-    return {row["layer"]: row for row in ROW.finditer(section.split("\n## ")[0])}
+CHANGED = [name for name in TEXTS if FIGURES.said(TEXTS[name])]
 
 
-def test_the_table_has_every_layer():
-    assert list(rows()) == [f"C{n}" for n in range(1, 12)]
-
-
-@pytest.mark.parametrize("layer", list(rows()))
-def test_cycles_and_bytes_of_a_layer(layer):
-    row, made = rows()[layer], program(layer)
-    assert (number(row["cycles"]), number(row["bytes"])) == (
-        made.cycles(),
-        made.stats().dram_nbytes,
-    )
-
-
-def test_the_sum_of_the_layers_wherever_it_is_said():
-    total = sum(
-        int(row["times"]) * number(row["cycles"]) for name, row in rows().items() if name != "C1"
-    )
-    text = (DOCS / "performance.md").read_text()
-    assert re.search(rf"^\| \*\*C2.C11\*\* \| 19 \| \*\*{total:,}\*\* \|", text, re.MULTILINE)
+@pytest.mark.parametrize("document", CHANGED)
+def test_a_figure_changed_by_hand_is_found(document):
+    """Each figure of each document, one digit off."""
+    figures = FIGURES.said(TEXTS[document])
+    for figure in dict.fromkeys(figures):
+        wrong = figure[:-1] + str((int(figure[-1]) + 1) % 10)
+        text = re.sub(rf"(?<![\d,]){figure}(?![\d,])", wrong, TEXTS[document])
+        assert FIGURES.disagreements(LEDGER, {document: text}), figure
 
 
 def drawn():

@@ -212,14 +212,14 @@ def test_movement():
 
 
 def test_borders_to_float():
-    x = np.array([[-0.25, 0.25, 0.75, 1e9, -1e9, 0.6]], np.float32)
+    x = np.array([[-0.25, 0.25, 0.75, 1e9, -1e9, 0.6, np.nan, np.inf]], np.float32)
     graph = Graph()
     q = graph.add(Quantize(0.5, -3), graph.input("x", x.shape, "float32"))
     graph.output(q, graph.add(Dequantize(), q))
     steps, real = evaluate(graph, x)
-    assert steps.tolist() == [[-3, -3, -1, 127, -128, -2]]  # halves to even
+    assert steps.tolist() == [[-3, -3, -1, 127, -128, -2, -3, 127]]  # halves to even
     assert real.dtype == np.float32
-    assert real.tolist() == [[0.0, 0.0, 1.0, 65.0, -62.5, 0.5]]
+    assert real.tolist() == [[0.0, 0.0, 1.0, 65.0, -62.5, 0.5, 0.0, 65.0]]
 
 
 @given(st.floats(2.0**-20, 100), st.floats(2.0**-20, 100))

@@ -12,12 +12,15 @@ import math
 import os
 import resource
 import signal
+import sqlite3
 import struct
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +28,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 import vtaops
-from helpers import hostile_onnx
+from helpers import hostile_onnx, hostile_tflite
 from helpers.fuzz import INTEGERS, JSON, mutated
 from vtaops import Conv2d, Elementwise, Gemm, HardwareConfig, MaxPool2d, Program, VTAError
 from vtaops import graph as graphs
@@ -33,8 +36,10 @@ from vtaops._data import data_directory
 from vtaops.board.bitfile import blank_bit_file, parse_bit_file
 from vtaops.board.catalogue import Catalogue
 from vtaops.config import EXTENSIONS, TARGETS
-from vtaops.errors import ConfigError, DeviceError, ProgramError
-from vtaops.isa import Encoding, Load, Store
+from vtaops.errors import ConfigError, DeviceError, ProgramError, StoreError
+from vtaops.explore import Design, Engine, Ranking, ResultStore
+from vtaops.explore.tables import verdict_rows
+from vtaops.isa import Encoding, Load
 from vtaops.model import artefact
 from vtaops.program.file_format import FORMAT_VERSION, MAGIC, dumps, loads
 from vtaops.runtime.fsim import Fsim
@@ -47,6 +52,8 @@ else:
     import tomli as tomllib
 
 CONFIG = HardwareConfig.load("tiny")
+EXTENDED = HardwareConfig.from_dict(CONFIG.to_dict() | {"EXTENSIONS": sorted(EXTENSIONS)})
+"""With every instruction that there is."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +85,7 @@ def fuzz(name: str, count: int, number: int = 0) -> None:
     Raises
     ------
     BaseException
-        What the use of a file raised, or a `TimeoutError`, or a `MemoryError`.
+        What the use of a file raised or warned of, or a `TimeoutError`, or a `MemoryError`.
     """
     format_ = FORMATS[name]
 
@@ -93,7 +100,9 @@ def fuzz(name: str, count: int, number: int = 0) -> None:
         suppress_health_check=list(HealthCheck),
         phases=(Phase.generate,),  # shrinking repeats what takes long
     )
-    with bounded_memory():
+    with bounded_memory(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", category=DeprecationWarning, module="tvm")
         seed(number)(quiet(given(format_.files)(each)))()
 
 
@@ -174,7 +183,11 @@ OPERATORS = (
     MaxPool2d(channels=9, height=5, width=5, kernel=3, strides=2, padding=1),
     Elementwise(function="add", shape=(5, 7), shift=1),
 )
+DEPTHWISE = Conv2d(
+    in_channels=16, out_channels=16, height=5, width=5, kernel=3, padding=1, groups=16, bias=True
+)
 PROGRAMS = [vtaops.compile(op, CONFIG) for op in OPERATORS]
+PROGRAMS += [vtaops.compile(op, EXTENDED) for op in (*OPERATORS[:4:3], DEPTHWISE)]
 
 VIEWS = st.one_of(
     st.just({"kind": "Flat"}),
@@ -234,6 +247,7 @@ def wrong_sections(draw, program: Program, sections: bytes) -> bytes:
     count = len(program.instructions)
     image = bytearray(sections)
     encoding = Encoding.of(program.config)
+    kinds = {int(kind.opcode): kind for kind in encoding.instructions}
     for _ in range(draw(st.integers(0, 3))):
         row = draw(st.integers(0, count - 1))
         match draw(st.integers(0, 3)):
@@ -248,8 +262,7 @@ def wrong_sections(draw, program: Program, sections: bytes) -> bytes:
                 image[16 * row : 16 * row + 16] = draw(st.binary(min_size=16, max_size=16))
             case _:  # a field of an instruction
                 word = int.from_bytes(image[16 * row : 16 * row + 16], "little")
-                slots = encoding.slots[draw(st.sampled_from([Load, Store]))]
-                slot = draw(st.sampled_from(slots))
+                slot = draw(st.sampled_from(encoding.slots[kinds.get(word & 7, Load)]))
                 mask = ((1 << slot.width) - 1) << slot.offset
                 value = draw(st.integers(0, (1 << slot.width) - 1))
                 word = word & ~mask | value << slot.offset
@@ -316,8 +329,8 @@ def use_config(data: bytes) -> None:
     assert HardwareConfig.from_dict(config.to_dict()) == config
     assert config.bitstream_id
     assert config.fingerprint
-    operator = Gemm(m=2, n=5, k=7)
-    acts(lambda: vtaops.compile(operator, config), lambda: default_tiling(OPERATORS[1], config))
+    other = (*OPERATORS, DEPTHWISE)[hashlib.sha256(data).digest()[0] % 6]
+    acts(lambda: vtaops.compile(Gemm(m=2, n=5, k=7), config), lambda: vtaops.compile(other, config))
 
 
 # -------------------------------------------------------------------- manifests, additions
@@ -491,7 +504,7 @@ def network() -> graphs.Graph:
     return graph
 
 
-MODEL = artefact.dumps(vtaops.compile_model(network(), CONFIG))
+MODELS = [artefact.dumps(vtaops.compile_model(network(), c)) for c in (CONFIG, EXTENDED)]
 _MODEL_PREAMBLE = struct.Struct("<8sIIQ")
 MODEL_GRAMMAR = {
     "operator": st.sampled_from(
@@ -515,10 +528,11 @@ MODEL_GRAMMAR = {
 @st.composite
 def models(draw: st.DrawFn) -> bytes:
     """Return a model with another header, or other bytes behind it, and the right checksum."""
-    _, version, length, _ = _MODEL_PREAMBLE.unpack_from(MODEL)
+    model = draw(st.sampled_from(MODELS))
+    _, version, length, _ = _MODEL_PREAMBLE.unpack_from(model)
     start = _MODEL_PREAMBLE.size + length
-    header = json.loads(MODEL[_MODEL_PREAMBLE.size : start])
-    blobs = bytearray(MODEL[-(-start // 64) * 64 : -32])
+    header = json.loads(model[_MODEL_PREAMBLE.size : start])
+    blobs = bytearray(model[-(-start // 64) * 64 : -32])
     if draw(st.integers(0, 3)):
         part = draw(st.sampled_from(["graph", "graph", "stages", "stages", "plan", "blobs", ""]))
         if part:
@@ -563,6 +577,70 @@ def run_model(model: vtaops.Model) -> None:
     model.reference(*arrays)
 
 
+# ------------------------------------------------------------------- stores of exploration
+
+
+def ask(store: ResultStore) -> None:
+    """Ask for a shortlist and its verdicts: from the store, or computed."""
+    ranking = Ranking(OPERATORS[0], Design(CONFIG), "default")
+    with Engine(store) as engine:
+        (shortlist,) = engine.shortlists([ranking]).values()
+        engine.verdicts(ranking.questions(shortlist))
+
+
+@cache
+def stored() -> tuple[bytes, dict]:
+    """Return a store, and the JSON documents of its rows."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "results.db"
+        with ResultStore(path) as store:
+            ask(store)
+            rows = {r["key"]: {k: r[k] for k in ("question", "record")} for r in store.records()}
+        return path.read_bytes(), rows
+
+
+@st.composite
+def stores(draw: st.DrawFn) -> bytes:
+    """Return a store with other rows; some with other bytes."""
+    image, rows = stored()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "results.db"
+        path.write_bytes(image)
+        with closing(sqlite3.connect(path, isolation_level=None)) as database:
+            for key, row in rows.items():
+                for column in draw(st.sets(st.sampled_from(sorted(row)))):
+                    document = draw(mutated(row[column], TILING_GRAMMAR))
+                    text = draw(damaged(st.just(json.dumps(document).encode())))
+                    cell = draw(st.sampled_from([text.decode("latin-1"), text, 5]))
+                    database.execute(f"UPDATE records SET {column} = ? WHERE key = ?", [cell, key])
+            owner = [draw(st.sampled_from([0, -1, 1 << 40, 1.5, "x", b"\xff"])) for _ in range(4)]
+            database.execute("INSERT INTO owners VALUES (?, ?, ?, ?)", owner)
+        data = bytearray(path.read_bytes())
+    if not draw(st.integers(0, 3)):
+        for _ in range(draw(st.integers(1, 8))):
+            data[draw(st.integers(0, len(data) - 1))] = draw(st.integers(0, 255))
+        del data[draw(st.sampled_from([0, 100, 4096, *[len(data)] * 7])) :]
+    return bytes(data)
+
+
+def use_store(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "results.db"
+        path.write_bytes(data)
+        try:
+            store = ResultStore(path)
+        except StoreError:
+            return
+        acts(
+            lambda: ask(store),
+            lambda: list(verdict_rows(store)),
+            store.count,
+            store.versions,
+            lambda: store.claim(["new"]),
+            store.close,
+        )
+
+
 FORMATS = {
     "program": Format(program_files(), use_program),
     "configuration": Format(damaged(config_files()), use_config),
@@ -573,4 +651,6 @@ FORMATS = {
     "model": Format(models(), use_model),
     "onnx": Format(hostile_onnx.QUANTISED, hostile_onnx.use_quantised),
     "float onnx": Format(hostile_onnx.FLOAT, hostile_onnx.use_float),
+    "tflite": Format(hostile_tflite.files(), hostile_tflite.use_tflite),
+    "store": Format(stores(), use_store),
 }

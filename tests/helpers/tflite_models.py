@@ -159,6 +159,10 @@ OPTIONS = {
     "RESHAPE": "ReshapeOptions",
     "FULLY_CONNECTED": "FullyConnectedOptions",
     "SOFTMAX": "SoftmaxOptions",
+    "MUL": "MulOptions",
+    "SUB": "SubOptions",
+    "LEAKY_RELU": "LeakyReluOptions",
+    "RESIZE_BILINEAR": "ResizeBilinearOptions",
 }
 
 

@@ -286,6 +286,14 @@ def test_bad_models(tmp_path):
     )
     with pytest.raises(UnsupportedError, match="float16"):
         import_model(half)
+    builder = Builder(0)
+    scales = builder.constant(np.full((5, 128), 0.5, np.float32))
+    zeros = builder.constant(np.zeros((5, 128), np.int8))
+    weight = builder.constant(np.ones((4, 5), np.int8))
+    weight = builder.add("DequantizeLinear", weight, scales, zeros, axis=1)
+    builder.output(builder.add("MatMul", builder.input([1, 4]), weight))
+    with pytest.raises(ModelError, match=r"with 640 scales along its axis 1.* 5 channels"):
+        import_model(builder.model())
     text = tmp_path / "notes.onnx"
     text.write_text("no model")
     with pytest.raises(ModelError, match="is no ONNX model"):

@@ -269,6 +269,8 @@ def test_tilings_that_do_not_suit_the_operator(tiling, message):
 def test_tilings_are_positive_integers(value):
     with pytest.raises(vtaops.ScheduleError, match="must be a positive integer"):
         Tiling(oc=value, ic=16)
+    with pytest.raises(vtaops.ScheduleError, match="has 32 bits; 31 are the most"):
+        Tiling(oc=16, ic=16, h=1 << 31)
 
 
 def test_some_tile_of_a_wide_image_fits_a_small_scratchpad():
@@ -475,7 +477,7 @@ def test_wrong_objects_are_explained(session):
 
 LAYER = {"batch", "height", "width", "in_channels", "out_channels", "channels", "m", "n", "k"}
 LAYER |= {"kernel", "strides", "padding", "shape", "function", "fold_columns", "bias_tiles"}
-LAYER |= {"coarse"}
+LAYER |= {"coarse", "apart"}
 """Parameters that methods read from arrays, or whose defaults are those of a real layer."""
 
 

@@ -29,7 +29,7 @@ from vtaops.board.download import HTTPS_ONLY, Progress, download
 from vtaops.cache import cache_directory
 from vtaops.config import ISA_VERSION, TARGETS, HardwareConfig
 from vtaops.errors import ConfigError, DeviceError
-from vtaops.files import read_file
+from vtaops.files import is_file, read_file
 from vtaops.runtime.registers import RegisterMap
 
 UNKNOWN = "unknown"
@@ -171,7 +171,7 @@ class Catalogue:
                 f"{name} decodes instruction set {entry.hw_version}; vtaops encodes {ISA_VERSION}"
             )
         path = self.path(entry)
-        if not path.is_file():
+        if not is_file(path):
             raise DeviceError(f"{name} is not in the cache; {_how_to_get(entry)}")
         _check_file(entry, path)
         return path
@@ -208,7 +208,7 @@ class Catalogue:
         if not entry.url or entry.sha256 == UNKNOWN:
             raise DeviceError(f"{name} is not published for download; {_how_to_get(entry)}")
         path = self.path(entry)
-        if path.is_file():
+        if is_file(path):
             with suppress(DeviceError):  # damaged: get it again
                 _check_file(entry, path)
                 return path
@@ -257,7 +257,7 @@ class Catalogue:
         return added
 
     def _read_additions(self) -> list[Entry]:
-        if not self._additions.is_file():
+        if not is_file(self._additions):
             return []
         try:
             values = json.loads(read_file(self._additions).decode("utf-8"))

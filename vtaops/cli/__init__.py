@@ -10,8 +10,14 @@ import logging
 import sys
 from typing import Annotated, Any
 
-import typer
-from typer.core import TyperGroup
+try:
+    import typer
+    from typer.core import TyperGroup
+except ModuleNotFoundError as error:  # on a board, which has NumPy alone
+    raise SystemExit(
+        f"the command vtaops needs {error.name}: pip install typer rich. "
+        "What a board runs is python3 -m vtaops.board"
+    ) from error
 
 from vtaops import __version__
 from vtaops.cli import (

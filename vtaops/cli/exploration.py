@@ -27,6 +27,7 @@ from vtaops.cache import cache_directory
 from vtaops.cli.options import JsonOption, list_table
 from vtaops.config import HardwareConfig
 from vtaops.errors import ConfigError, StoreError, UnsupportedError, VTAError
+from vtaops.files import exists, is_file
 from vtaops.program.timing import TimingParameters
 
 if TYPE_CHECKING:
@@ -247,7 +248,7 @@ def store_export(
 
 def _existing(path: Path | None) -> Path:
     file = path or default_store()
-    if not file.is_file():
+    if not is_file(file):
         raise StoreError(f"there is no store {str(file)!r}; vtaops sweep makes one")
     return file
 
@@ -332,7 +333,7 @@ def _check_outputs(paths: Sequence[Path]) -> None:
         elif suffix != ".html":
             known = ", ".join((*FIGURE_SUFFIXES, ".html", *SUFFIXES))
             raise UnsupportedError(f"cannot write {str(path)!r}; its name must end in {known}")
-        if not path.absolute().parent.is_dir():
+        if not exists(path.absolute().parent):
             raise VTAError(f"cannot write {str(path)!r}: there is no such folder")
 
 

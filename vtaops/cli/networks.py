@@ -19,7 +19,7 @@ from vtaops.cli.options import JsonOption
 from vtaops.cli.quantize import NETWORKS
 from vtaops.cli.run import run_app
 from vtaops.errors import ModelError, UnsupportedError
-from vtaops.files import read_file
+from vtaops.files import exists, read_array, read_file
 
 if TYPE_CHECKING:
     from vtaops.graph import Tensor
@@ -140,7 +140,8 @@ def profile(
     elif as_json:
         typer.echo(json.dumps(report.as_dict(), indent=2))
     else:
-        Console().print(networks.network_table(report))
+        console = Console()
+        console.print(networks.network_table(report, console.width))
         typer.echo(networks.summary(report))
     if output is None:
         return
@@ -241,12 +242,11 @@ def read_input(tensor: Tensor, path: Path) -> np.ndarray[Any, Any]:
     """
     if path.suffix == ".npy":
         try:
-            array = np.load(path, allow_pickle=False)
+            return read_array(path)
         except (OSError, ValueError) as error:
             raise ModelError(f"cannot read {path}: {error}") from error
-        return np.asarray(array)
     try:
-        from PIL import Image, UnidentifiedImageError
+        from PIL import Image
     except ImportError as error:
         raise ModelError("pictures need Pillow, which is not installed; give a .npy") from error
     if len(tensor.shape) != 4 or tensor.shape[0] != 1 or tensor.shape[1] not in (1, 3):
@@ -255,7 +255,7 @@ def read_input(tensor: Tensor, path: Path) -> np.ndarray[Any, Any]:
     try:
         with Image.open(path) as file:
             picture = file.convert("L" if channels == 1 else "RGB").resize((width, height))
-    except (OSError, UnidentifiedImageError) as error:
+    except Exception as error:  # Pillow's, of damaged files and of pictures that fill the memory
         raise ModelError(f"cannot read {path}: {error}") from error
     pixels = np.asarray(picture, np.float32).reshape(height, width, channels)
     scaled = (pixels / 127.5 - 1).transpose(2, 0, 1)[None]
@@ -287,7 +287,7 @@ def _is_compiled(path: Path) -> bool:
 
 
 def _source(path: Path) -> Path:
-    if not path.exists():
+    if not exists(path):
         raise ModelError(f"there is no file {path}")
     return path
 
@@ -327,5 +327,5 @@ def _quality(path: Path) -> dict[str, float]:
     try:
         found = json.loads(read_file(path))
         return {str(layer["tensor"]): float(layer["sqnr_db"]) for layer in found["layers"]}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelError(f"{path} is not what vtaops quantize --json prints: {error}") from error

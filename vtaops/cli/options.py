@@ -20,6 +20,7 @@ from typer.core import TyperGroup
 
 from vtaops.config import HardwareConfig
 from vtaops.errors import ShapeError, UnsupportedError
+from vtaops.files import exists
 
 if TYPE_CHECKING:
     from vtaops.runtime import Device
@@ -137,7 +138,7 @@ class OperatorsOrModels(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0] if args else ""
-        if name not in self.commands and ("." in name or Path(name).exists()):
+        if name not in self.commands and ("." in name or exists(name)):
             args = ["model", *args]
         return super().resolve_command(ctx, args)
 

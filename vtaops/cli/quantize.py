@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vtaops.errors import ModelError
+from vtaops.files import exists
 
 if TYPE_CHECKING:
     from vtaops.quantization import Quality
@@ -74,7 +75,7 @@ def quantize(
     """
     from vtaops.quantization import run_quantization
 
-    if not output.parent.is_dir():
+    if not exists(output.parent):
         raise ModelError(f"the folder of {output} does not exist")
     console = Console(stderr=True)
     with console.status("calibrate and quantise"):

@@ -33,6 +33,7 @@ from vtaops.cli.options import (
 )
 from vtaops.config import HardwareConfig
 from vtaops.errors import ShapeError
+from vtaops.files import read_array
 from vtaops.names import suggestion
 from vtaops.program import Program, Role, Statistics
 
@@ -342,7 +343,7 @@ def _arguments(
 
 def _load(file: Path) -> npt.NDArray[Any]:
     try:
-        return np.asarray(np.load(file, allow_pickle=False))
+        return read_array(file)
     except (OSError, ValueError) as error:
         raise ShapeError(f"cannot read {file} as a .npy array: {error}") from error
 

@@ -106,7 +106,7 @@ class Engine:
         """Return the verdict on each question, by its key."""
         ordered = sorted(questions, key=lambda q: repr(q.program_key))  # one program at a time
         found = self._resolve("verdict", ordered, _answers, chunk=4)
-        return {key: Verdict(**record) for key, record in found.items()}
+        return {key: Verdict.of(record) for key, record in found.items()}
 
     # ------------------------------------------------------------------- details
 

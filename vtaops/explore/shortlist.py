@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal, get_args
 
-from vtaops.errors import ScheduleError, VTAError
+from vtaops.errors import ScheduleError, StoreError, VTAError
 from vtaops.explore.design import Design
-from vtaops.explore.verdict import Question, key_of, operator_dict
+from vtaops.explore.verdict import Question, is_count, key_of, operator_dict
 from vtaops.ops import Operator
 from vtaops.schedule import Tiling
 from vtaops.schedule.candidates import estimated, least_cycles
@@ -51,8 +51,20 @@ class Shortlist:
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> Shortlist:
-        """Return the shortlist of plain data."""
-        return cls(**{**data, "tilings": tuple(Tiling(**t) for t in data["tilings"])})
+        """Return the shortlist of plain data.
+
+        Raises
+        ------
+        StoreError
+            If it is not what `as_dict` makes.
+        """
+        try:
+            found = cls(**{**data, "tilings": tuple(Tiling(**t) for t in data["tilings"])})
+        except (KeyError, TypeError, ScheduleError) as error:
+            raise StoreError(f"this is no shortlist: {str(data)[:200]}") from error
+        if not (is_count(found.estimate) and is_count(found.least) and type(found.reason) is str):
+            raise StoreError(f"this is no shortlist: {str(data)[:200]}")
+        return found
 
 
 @dataclass(frozen=True)

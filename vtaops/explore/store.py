@@ -76,7 +76,7 @@ class ResultStore:
                 self.path, timeout=60, isolation_level=None, check_same_thread=False
             )
             self._open()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, ValueError) as error:  # a name with a byte 0
             raise StoreError(f"cannot open the store {str(path)!r}: {error}") from error
 
     def _open(self) -> None:
@@ -115,7 +115,7 @@ class ResultStore:
         for part in _parts(keys):
             marks = ",".join("?" * len(part))
             query = f"SELECT key, record FROM records WHERE key IN ({marks})"
-            found |= {key: json.loads(text) for key, text in self._rows(query, part)}
+            found |= {key: self._object(key, text) for key, text in self._rows(query, part)}
         return found
 
     def put(self, kind: str, version: str, items: Mapping[str, tuple[Any, Record]]) -> None:
@@ -159,8 +159,8 @@ class ResultStore:
         query = f"SELECT {', '.join(columns)} FROM records {condition} ORDER BY key"
         for row in self._rows(query, [] if kind is None else [kind]):
             values = dict(zip(columns, row, strict=True))
-            question, record = json.loads(values["question"]), json.loads(values["record"])
-            yield {**values, "question": question, "record": record}
+            parts = ("question", "record")
+            yield values | {part: self._object(values["key"], values[part]) for part in parts}
 
     # -------------------------------------------------------------------- claims
 
@@ -199,14 +199,19 @@ class ResultStore:
     def _gone(self, database: sqlite3.Connection) -> list[str]:
         """Return the owners that have ended, or have been silent for too long."""
         rows = database.execute("SELECT owner, host, pid, seen FROM owners").fetchall()
-        oldest, here = time.time() - LEASE_SECONDS, socket.gethostname()
-        return [
-            owner
-            for owner, host, pid, seen in rows
-            if owner != self.owner and (seen < oldest or (host == here and not _alive(pid)))
-        ]
+        return [owner for owner, *rest in rows if owner != self.owner and not _at_work(*rest)]
 
     # ------------------------------------------------------------------- details
+
+    def _object(self, key: str, text: Any) -> Record:
+        """Return a JSON object that a row holds."""
+        try:
+            found = json.loads(text)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise StoreError(f"the store {str(self.path)!r}: {key} is damaged: {error}") from error
+        if not isinstance(found, dict):
+            raise StoreError(f"the store {str(self.path)!r}: {key} holds {str(found)[:40]!r}")
+        return found
 
     def _rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with self._lock, self._errors():
@@ -237,10 +242,19 @@ def _parts(keys: Iterable[str]) -> Iterator[list[str]]:
         yield every[first : first + _MOST_KEYS]
 
 
-def _alive(pid: int) -> bool:
+def _at_work(host: Any, pid: Any, seen: Any) -> bool:
+    """Whether the owner of such a row may still compute."""
+    if not isinstance(seen, float) or abs(time.time() - seen) > LEASE_SECONDS:
+        return False
+    return bool(host != socket.gethostname()) or _alive(pid)
+
+
+def _alive(pid: Any) -> bool:
+    if not isinstance(pid, int) or pid <= 0:  # which no driver wrote
+        return False
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         return True

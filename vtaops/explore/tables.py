@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from vtaops.errors import UnsupportedError
+from vtaops.errors import StoreError, UnsupportedError
 from vtaops.explore.store import ResultStore
+from vtaops.explore.verdict import Verdict
 
 SUFFIXES = (".csv", ".json", ".parquet")
 
@@ -50,23 +51,35 @@ def check_suffix(path: Path) -> None:
 
 
 def verdict_rows(store: ResultStore) -> Iterable[Row]:
-    """Yield the verdicts of a store as flat rows: the question, then the answer."""
+    """Yield the verdicts of a store as flat rows: the question, then the answer.
+
+    Raises
+    ------
+    StoreError
+        If a record is damaged.
+    """
     for found in store.records("verdict"):
-        question, verdict = found["question"], found["record"]
-        operator, config = dict(question["operator"]), question["config"]
-        counters = verdict.pop("counters") or {}
-        yield {
-            "key": found["key"],
-            "version": found["version"],
-            "computed": found["computed"],
-            "operator": operator.pop("kind"),
-            "parameters": json.dumps(operator, sort_keys=True),
-            "tiling": question["tiling"],
-            **{name: _flat(value) for name, value in config.items()},
-            **{k: question[k] for k in ("port_bytes", "dram_latency", "bandwidth")},
-            **verdict,
-            **counters,
-        }
+        verdict = Verdict.of(found["record"]).as_dict()
+        try:
+            yield _row(found, found["question"], verdict, verdict.pop("counters") or {})
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StoreError(f"{found['key']} is no question: {error}") from error
+
+
+def _row(found: Row, question: Row, verdict: Row, counters: Row) -> Row:
+    operator = dict(question["operator"])
+    return {
+        "key": found["key"],
+        "version": found["version"],
+        "computed": found["computed"],
+        "operator": operator.pop("kind"),
+        "parameters": json.dumps(operator, sort_keys=True),
+        "tiling": question["tiling"],
+        **{name: _flat(value) for name, value in question["config"].items()},
+        **{k: question[k] for k in ("port_bytes", "dram_latency", "bandwidth")},
+        **verdict,
+        **counters,
+    }
 
 
 def _flat(value: Any) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache, cached_property, lru_cache
 from importlib.metadata import version
@@ -20,7 +21,7 @@ from typing import Any
 from vtaops.capabilities import of_target
 from vtaops.compiler import compile
 from vtaops.config import HardwareConfig
-from vtaops.errors import ConfigError, VTAError
+from vtaops.errors import ConfigError, StoreError, VTAError
 from vtaops.explore.design import Design
 from vtaops.ops import Operator
 from vtaops.program import Program
@@ -173,8 +174,35 @@ class Verdict:
         return sum(n for name, n in (self.counters or {}).items() if name.endswith("nbytes"))
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain data; `Verdict(**data)` is the inverse."""
+        """Return plain data; the inverse is `of`."""
         return asdict(self)
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Verdict:
+        """Return the verdict of plain data.
+
+        Raises
+        ------
+        StoreError
+            If it is not what `as_dict` makes.
+        """
+        counters = data.get("counters") or {}
+        if (
+            set(data) != {f.name for f in fields(cls)}
+            or not isinstance(counters, dict)
+            or not all(isinstance(data[name], str) for name in ("reason", "program"))
+            or not all(map(is_count, [*(data[name] for name in _COUNTS), *counters.values()]))
+        ):
+            raise StoreError(f"this is no verdict: {str(dict(data))[:200]}")
+        return cls(**data)
+
+
+_COUNTS = ("cycles", "compute_cycles", "read_beats", "write_beats", "instructions")
+
+
+def is_count(value: Any) -> bool:
+    """Whether a value is an integer that counts something."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def answer(question: Question) -> Verdict:

@@ -299,14 +299,17 @@ def _(op: ops.Transpose, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
 
 @_evaluate.register
 def _(op: ops.Quantize, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
-    steps = np.rint(arrays[0] / np.float32(op.scale)) + np.float32(op.zero_point)
-    return np.asarray(np.clip(steps, -128, 127)).astype(np.int8)
+    with np.errstate(over="ignore"):  # infinity is clipped like what is large
+        steps = np.rint(arrays[0] / np.float32(op.scale)) + np.float32(op.zero_point)
+    steps = np.where(np.isnan(steps), np.float32(op.zero_point), steps)
+    return np.clip(steps, -128, 127).astype(np.int8)
 
 
 @_evaluate.register
 def _(op: ops.Dequantize, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
     steps = _real(tensors[0], arrays[0]).astype(np.float32)
-    return np.multiply(steps, np.float32(tensors[0].scale))
+    with np.errstate(over="ignore"):
+        return np.multiply(steps, np.float32(tensors[0].scale))
 
 
 @_evaluate.register

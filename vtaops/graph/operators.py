@@ -617,7 +617,10 @@ class Transpose(GraphOperator):
 
 @dataclass(frozen=True, eq=False)
 class Quantize(GraphOperator):
-    """float32 to int8: ``clip(rint(x / scale) + zero_point)``, halves to even, as ONNX does."""
+    """float32 to int8: ``clip(rint(x / scale) + zero_point)``, halves to even, as ONNX does.
+
+    What is not a number becomes the zero point.
+    """
 
     scale: float
     zero_point: int = 0

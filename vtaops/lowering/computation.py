@@ -111,7 +111,9 @@ class Computation:
         self, nest: EvaluatedNest, operand: TileOperand, box: Box, values: Values, thread: int
     ) -> Mask | None:
         """Return the iterations whose operand is void, or padding that adds nothing."""
-        name = operand.buffer.name
+        name = self._addresses.root(
+            operand.buffer.name
+        )  # a stage in place leaves voids as they are
         zero, void = self._padding.zeros.of(name, thread), self._padding.voids.of(name, thread)
         if zero is None and void is None:
             return None

@@ -14,7 +14,7 @@ from tvm.ir import Call
 
 from vtaops.config import HardwareConfig
 from vtaops.errors import ScheduleError
-from vtaops.isa import Unit
+from vtaops.isa import AluOp, Unit
 from vtaops.lowering.expressions import Expression, conjuncts, name_of
 from vtaops.schedule.intrinsics import (
     ACC_SCOPE,
@@ -202,6 +202,8 @@ def _leaf(stmt: Any, config: HardwareConfig) -> LeafNest | None:
             stmt = stmt.then_case
     if isinstance(stmt, tirx.SeqStmt):
         return _product(stmt, loops, guards, config)
+    if isinstance(stmt, tirx.BufferStore) and isinstance(stmt.value, tirx.Max):
+        return _maximum(stmt, loops, guards, config)
     if isinstance(stmt, tirx.BufferStore):
         return _copy(stmt, loops, guards)
     if isinstance(stmt, tirx.Evaluate):
@@ -261,6 +263,23 @@ def _product(
     ]
     assert [o.buffer.scratchpad for o in operands] == ["acc", "inp", "wgt"]
     return CallNest(loops[: -len(lanes)], guards, call=PRODUCT_CALL, operands=operands)
+
+
+def _maximum(
+    stmt: Any, loops: list[Loop], guards: list[Expression], config: HardwareConfig
+) -> CallNest:
+    """Read a maximum of two tiles that TVM could not tensorize, because tiles overlap."""
+    lanes = loops[-1 - int(config.batch > 1) :]
+    at_first_lane = dict.fromkeys((loop.name for loop in lanes), 0)
+    accesses = [(stmt.buffer, stmt.indices[0])]
+    accesses += [(load.source, load.indices[0]) for load in (stmt.value.a, stmt.value.b)]
+    operands = [
+        TileOperand(_tile_buffer(buffer), Expression(index, at_first_lane))
+        for buffer, index in accesses
+    ]
+    return CallNest(
+        loops[: -len(lanes)], guards, call=ALU_CALL, operands=operands, alu_op=int(AluOp.MAX)
+    )
 
 
 def _call(call: Any, loops: list[Loop], guards: list[Expression]) -> CallNest:

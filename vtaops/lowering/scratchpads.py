@@ -214,7 +214,11 @@ class Addresses:
             self.used[buffer.scratchpad] += elements * places
 
     def _region(self, buffer: str, thread: int) -> _Region:
-        return self._regions[self._root.get(buffer, buffer), thread]
+        return self._regions[self.root(buffer), thread]
+
+    def root(self, buffer: str) -> str:
+        """Return the buffer whose place a buffer shares; itself, if it has one of its own."""
+        return self._root.get(buffer, buffer)
 
     def fill(self, buffer: str, thread: int, content: Hashable | None = None) -> bool:
         """Begin a tile of a buffer: take its next place.

@@ -17,6 +17,7 @@ from tvm import te
 from vtaops.config import HardwareConfig
 from vtaops.errors import ShapeError
 from vtaops.layout import diagonal_layout
+from vtaops.ops.postprocess import Lane
 from vtaops.program import Buffer, Role
 
 WIDEST = 127 * 256 + 127
@@ -89,6 +90,21 @@ def declare_product(
             return data(*index).astype("int32") * scale(*_block(scale, index), 0, 0).astype("int32")
 
         return te.compute(data.shape, plain, name=name)
+    return declare_product_at(name, data.shape, lambda *index: data(*index), scale, config)
+
+
+def declare_product_at(
+    name: str, shape: Any, data: Lane, scale: te.Tensor, config: HardwareConfig
+) -> te.Tensor:
+    """Declare the product of tiles that are chosen by their index, as `declare_product`.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Shape of the result.
+    data : callable
+        Maps an index of the result, the channel being that of the input, to a scalar of a tile.
+    """
     lane = te.reduce_axis((0, config.block_in), name=f"{name}_lane")
 
     def body(*index: Any) -> Any:
@@ -97,7 +113,7 @@ def declare_product(
         weight = scale(*_block(scale, index), channel, lane).astype("int32")
         return te.sum(pixel * weight, axis=lane)
 
-    return te.compute(data.shape, body, name=name)
+    return te.compute(shape, body, name=name)
 
 
 def _block(scale: te.Tensor, index: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -15,6 +15,7 @@ from vtaops.layout import data_layout
 from vtaops.ops.arguments import Arguments, int8_array
 from vtaops.ops.base import Operator
 from vtaops.ops.diagonal import declare_product, declare_scale, scale_buffer
+from vtaops.ops.maxima import SeparateMaxima
 from vtaops.ops.postprocess import (
     INT8,
     AluStage,
@@ -109,8 +110,9 @@ class _Pool2d(Operator):
 class MaxPool2d(_Pool2d):
     """The greatest pixel of each window, NCHW; padding never wins (a window of padding: -128).
 
-    Pixels enter the accumulators through an identity product; the ALU takes the maxima. Hardware
-    with the extension ``pool`` takes them of the pixels as they lie in the input memory.
+    Pixels enter the accumulators through an identity product; the ALU takes the maxima, along the
+    columns and then along the rows where that is faster. Hardware with the extension ``pool`` takes
+    them of the pixels as they lie in the input memory.
 
     Parameters
     ----------
@@ -122,12 +124,23 @@ class MaxPool2d(_Pool2d):
         Its step; by default its size.
     padding : int, (int, int) or (int, int, int, int)
         One number, (height, width), or (top, left, bottom, right).
+    apart : bool or None
+        Whether the ALU takes maxima along the columns, then along the rows (no window may lie in
+        the padding as a whole row or column), and not of all pixels of a window; None: what takes
+        fewer cycles by the timing model.
 
     Raises
     ------
     ShapeError
         If a parameter is out of range or the window exceeds the padded image.
     """
+
+    apart: bool | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.apart and SeparateMaxima.of(self.window) is None:
+            raise ShapeError(f"apart is {self.apart}; of some windows every tap is padding")
 
     @property
     def summary(self) -> str:
@@ -141,6 +154,18 @@ class MaxPool2d(_Pool2d):
         """Whether no product brings the pixels to the accumulators."""
         return "pool" in config.extensions
 
+    def separate(self, config: HardwareConfig) -> SeparateMaxima | None:
+        """Return how maxima are taken along one axis after the other; None: they are not."""
+        separate = SeparateMaxima.of(self.window)
+        if self.reads_inputs(config) or config.block_in == 1 or separate is None:
+            return None
+        apart = self.apart
+        if apart is None:
+            from vtaops.tuner import is_faster_apart
+
+            apart = is_faster_apart(self, config)
+        return separate if apart else None
+
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
         data, scale, result = self._buffers(1, config)
         return (data, result) if self.reads_inputs(config) else (data, scale, result)
@@ -153,6 +178,9 @@ class MaxPool2d(_Pool2d):
         if not self.reads_inputs(config):
             scale, scale_buf = declare_scale("data_scale", config)
             arguments.append(scale)
+            if separate := self.separate(config):
+                greatest = separate.declare(data_buf, scale_buf, result.packed_shape, config)
+                return [*arguments, declare_postprocessing(greatest, self.stages, {})]
             pixels = declare_product("res_data", data_buf, scale_buf, config)
         (kh, kw), (sh, sw) = self.window.kernel, self.window.stride
         dy, dx = te.reduce_axis((0, kh), name="dy"), te.reduce_axis((0, kw), name="dx")

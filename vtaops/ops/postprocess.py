@@ -239,10 +239,18 @@ def declare_postprocessing(
     te.Tensor
         The stage ``res``, int8, of the same shape.
     """
+    value = declare_stages(acc, stages, operands)
+    return te.compute(acc.shape, lambda *i: value(*i).astype("int8"), name="res")
+
+
+def declare_stages(
+    acc: te.Tensor, stages: Sequence[Stage], operands: Mapping[str, Lane]
+) -> te.Tensor:
+    """Append stages to an accumulation, as `declare_postprocessing`; return the last one."""
     value = acc
     for stage in stages:
         value = te.compute(acc.shape, _stage_body(stage, value, operands), name=stage.name)
-    return te.compute(acc.shape, lambda *i: value(*i).astype("int8"), name="res")
+    return value
 
 
 def _stage_body(stage: Stage, source: te.Tensor, operands: Mapping[str, Lane]) -> Lane:

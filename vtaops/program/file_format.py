@@ -39,6 +39,7 @@ import numpy.typing as npt
 from vtaops import views
 from vtaops.config import INSTRUCTION_BYTES, MICRO_OP_BYTES, HardwareConfig
 from vtaops.errors import ProgramError, VTAError
+from vtaops.files import open_file
 from vtaops.layout import Layout
 from vtaops.program.program import Buffer, OperatorRecord, Program, Role
 
@@ -119,7 +120,7 @@ def write_whole(data: bytes, path: str | Path) -> None:
             temporary.replace(target)
         finally:
             temporary.unlink(missing_ok=True)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a name with a byte 0
         raise ProgramError(f"cannot write {target}: {error}") from error
 
 
@@ -133,7 +134,7 @@ def load(path: str | Path) -> Program:
         it is foreign, of a newer version, truncated, corrupted or inconsistent.
     """
     try:
-        with Path(path).open("rb") as file:
+        with open_file(path) as file:
             return loads(_read_declared(file))
     except OSError as error:
         raise ProgramError(f"cannot read {path}: {error}") from error

@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from vtaops.errors import ModelError
+from vtaops.files import exists
 
 Array = np.ndarray[Any, Any]
 Sample = dict[str, Array]
@@ -85,7 +86,7 @@ def _sources(source: Calibration, names: tuple[str, ...]) -> list[tuple[str, Sam
 
 
 def _files(path: Path, names: tuple[str, ...]) -> list[tuple[str, Sample]]:
-    if not path.exists():
+    if not exists(path):
         raise ModelError(f"there are no calibration data at {path}")
     files = sorted(path.iterdir()) if path.is_dir() else [path]
     files = [file for file in files if file.suffix in (".npy", ".npz")]

@@ -101,7 +101,7 @@ def normalize(mod: Any) -> Any:
     try:
         return tvm.transform.Sequential(list(passes))(mod)
     except Exception as error:  # TVM's errors share no base class but Exception
-        raise ModelError(f"not a valid Relax module: {_last_line(error)}") from error
+        raise ModelError(f"not a valid Relax module: {last_line(error)}") from error
 
 
 def _from_onnx(model: ModelProto) -> Any:
@@ -118,11 +118,11 @@ def _from_onnx(model: ModelProto) -> Any:
         place = re.match(r"Error converting operator (\w+)", printed.getvalue())
         where = f" at its operator {place[1]}" if place else ""
         raise UnsupportedError(
-            f"TVM's front end cannot read this ONNX model{where}: {_last_line(error)}"
+            f"TVM's front end cannot read this ONNX model{where}: {last_line(error)}"
         ) from error
 
 
-def _last_line(error: BaseException) -> str:
+def last_line(error: BaseException) -> str:
     """Return a message, or its last line if it is long, without TVM's operators in full."""
     text = re.sub(r'ir\.Op\(span.*?name="([^"]+)".*?support_level=\d+\)', r"\1", str(error))
     lines = text.strip().splitlines() or [type(error).__name__]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,10 @@ from vtaops.onnx_files import require
 
 IDENTIFIER = b"TFL3"
 
+ITEM_BYTES = {0: 4, 1: 2, 2: 4, 3: 1, 4: 8, 6: 1, 7: 2, 9: 1, 10: 8, 12: 8, 15: 4, 16: 2}
+"""Bytes of an element by the number of its type (`TensorType` of TFLite's schema), where each has
+the same."""
+
 
 def from_tflite_file(path: Path, shapes: Mapping[str, Sequence[int]] | None = None) -> Any:
     """Return the Relax module of a file, images NHWC as TFLite has them.
@@ -19,7 +25,7 @@ def from_tflite_file(path: Path, shapes: Mapping[str, Sequence[int]] | None = No
     Raises
     ------
     ModelError
-        If there is no such file, or it is no TFLite model.
+        If there is no such file, it is no TFLite model, or its parts contradict each other.
     UnsupportedError
         If TVM's front end does not know an operator, which its message names.
     """
@@ -32,9 +38,78 @@ def from_tflite_file(path: Path, shapes: Mapping[str, Sequence[int]] | None = No
     tflite = require("tflite")
     from tvm.relax.frontend.tflite import from_tflite
 
+    from vtaops.relax.importing import last_line
+
+    whole = tflite.Model.GetRootAsModel(content, 0)
+    try:
+        wrong = _contradiction(whole)
+    except (TypeError, ValueError, IndexError, AttributeError, struct.error) as error:
+        # of flatbuffers, which follows offsets to where nothing is
+        raise ModelError(f"{path} is damaged: an offset leads out of its tables") from error
+    if wrong:
+        raise ModelError(f"{path} is damaged: {wrong}")
     given = {name: tuple(shape) for name, shape in (shapes or {}).items()} or None
     try:
-        return from_tflite(tflite.Model.GetRootAsModel(content, 0), shape_dict=given)
+        return from_tflite(whole, shape_dict=given)
     except Exception as error:  # of TVM, of flatbuffers, of struct: no common base class
-        reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
+        reason = last_line(error)
+        if not isinstance(error, NotImplementedError):
+            reason = f"{type(error).__name__}: {reason}"
         raise UnsupportedError(f"TVM's front end cannot read {path}: {reason}") from error
+
+
+def _contradiction(model: Any) -> str:
+    """Return where the parts of a model do not fit each other, or an empty text."""
+    if not model.SubgraphsLength():
+        return "it has no subgraph"
+    graph = model.Subgraphs(0)
+    count = graph.TensorsLength()
+    constants = set()
+    for number in range(count):
+        tensor = graph.Tensors(number)
+        buffer = tensor.Buffer()
+        if not tensor.Name() or buffer >= model.BuffersLength():
+            return f"its tensor {number} has no name, or the buffer {buffer} which is not there"
+        data = model.Buffers(buffer)
+        if data.DataLength():
+            constants.add(number)
+        if wrong := _wrong_tensor(tensor, data.DataLength()):
+            return f"its tensor {number} {wrong}"
+    known = constants | set(_numbers(graph.InputsAsNumpy()))
+    for number in range(graph.OperatorsLength()):
+        operator = graph.Operators(number)
+        code = operator.OpcodeIndex()
+        if code >= model.OperatorCodesLength():
+            return f"its operator {number} has the code {code} of {model.OperatorCodesLength()}"
+        inputs = {read for read in _numbers(operator.InputsAsNumpy()) if read != -1}
+        outputs = set(_numbers(operator.OutputsAsNumpy()))
+        for tensor in sorted(inputs | outputs):
+            if not 0 <= tensor < count:
+                return f"its operator {number} names the tensor {tensor}; it has {count}"
+        if inputs - known:
+            return f"its operator {number} reads the tensor {min(inputs - known)} before it is made"
+        known |= outputs
+    outside = [n for n in _numbers(graph.OutputsAsNumpy()) if n not in known]
+    return f"nothing makes its output, the tensor {outside[0]}" if outside else ""
+
+
+def _wrong_tensor(tensor: Any, size: int) -> str:
+    """Return what is wrong about a tensor whose buffer has `size` bytes."""
+    shape = _numbers(tensor.ShapeAsNumpy())
+    if min(shape, default=1) < -1:
+        return f"has the shape {shape}"
+    each = ITEM_BYTES.get(tensor.Type())
+    if size and each and tensor.Sparsity() is None and size != each * math.prod(shape):
+        return f"has {size} bytes; its shape {shape} needs {each * math.prod(shape)}"
+    grid = tensor.Quantization()
+    scales = [] if grid is None else [grid.Scale(index) for index in range(grid.ScaleLength())]
+    if not all(0 < scale < math.inf for scale in scales):
+        return f"is quantised with the scales {scales[:4]}; they must be positive and finite"
+    if scales and grid.ZeroPointLength() not in (0, 1, len(scales)):
+        return f"has {len(scales)} scales and {grid.ZeroPointLength()} zero points"
+    return ""
+
+
+def _numbers(vector: Any) -> list[int]:
+    """Return a vector of numbers; flatbuffers has 0 for one that is not there."""
+    return [] if isinstance(vector, int) else [int(number) for number in vector]

@@ -6,6 +6,7 @@ numbers and tuples.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,7 +79,8 @@ def read(mod: Any, function: str = "main") -> Body:
     Raises
     ------
     ModelError
-        If there is no such function, or a shape is not static.
+        If there is no such function, a shape is not static, a variable is read before it is bound,
+        or a grid has not one scale, nor one for each channel.
     UnsupportedError
         If it holds control flow or calls other Relax functions.
     """
@@ -144,6 +146,8 @@ class _Reader:
         value = Value(
             variable.name, op, args, shape, dtype, extra, attrs, var=variable, fixed=fixed
         )
+        if op in ("quantize", "dequantize"):
+            _check_grid(value)
         self._values[variable] = value
         self._bindings.append(value)
         for argument in args:
@@ -207,6 +211,11 @@ class _Reader:
         from tvm import relax
 
         if isinstance(expression, relax.Var):
+            if expression not in self._values:
+                raise ModelError(
+                    f"the Relax variable {expression.name_hint!r} is read where nothing is bound "
+                    "to it"
+                )
             return self._values[expression]
         if isinstance(expression, relax.Tuple):
             return self._tuple(expression)
@@ -215,6 +224,22 @@ class _Reader:
             kind = str(array.dtype)
             return Value("constant", "constant", (), array.shape, kind, array=array, fixed=True)
         raise UnsupportedError(f"an expression {type(expression).__name__} inside another one")
+
+
+def _check_grid(value: Value) -> None:
+    """Refuse what TVM lets through: as many scales as no axis has, zero points that are none."""
+    axis, extents = int(value.attrs.axis), value.args[0].shape
+    channels = extents[axis] if -len(extents) <= axis < len(extents) else 1
+    for parameter, name in zip(value.args[1:], ("scales", "zero points"), strict=True):
+        count = math.prod(parameter.shape)
+        if count not in (1, channels):
+            raise ModelError(
+                f"the tensor {value.name!r} of shape {extents} is quantised with {count} {name} "
+                f"along its axis {axis}; give one, or one for each of its {channels} channels"
+            )
+    zero = value.args[2].array
+    if zero is not None and not np.array_equal(zero, np.rint(zero)):
+        raise ModelError(f"the tensor {value.name!r} is quantised with a zero point {zero.flat[0]}")
 
 
 def _tir_name(name: str, function: Any) -> str:
@@ -278,7 +303,8 @@ def real(value: Value) -> Array | None:
     arguments = [real(argument) for argument in value.args]
     if any(argument is None for argument in arguments):
         return None
-    return np.asarray(function(value, *arguments))
+    with np.errstate(all="ignore"):  # who reads a scale or a table sees that it is not finite
+        return np.asarray(function(value, *arguments))
 
 
 def integers(value: Value) -> tuple[Array, Array] | None:
@@ -298,7 +324,7 @@ def integers(value: Value) -> tuple[Array, Array] | None:
     if value.op != "dequantize":
         return None
     data, scale, zero = map(real, value.args)
-    if data is None or scale is None or zero is None:
+    if data is None or scale is None or zero is None or data.dtype.kind not in "iu":
         return None
     axis = int(value.attrs.axis)
     return data.astype(np.int64) - _along(axis, data, zero.astype(np.int64)), _along(

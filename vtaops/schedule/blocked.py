@@ -28,6 +28,7 @@ from vtaops.ops import (
 )
 from vtaops.ops.conv2d_transpose import Phases
 from vtaops.ops.depthwise import CYCLES_OF_A_TAP
+from vtaops.ops.maxima import SeparateMaxima
 from vtaops.ops.postprocess import VECTORS, AluStage, ScaleStage, Stage
 from vtaops.ops.window import ImageWindow
 from vtaops.schedule.tiling import Taps, Tiling
@@ -145,6 +146,8 @@ class BlockedShape:
         Parts of the kernel that are loaded and multiplied one after the other, each of `taps`.
     maxima : int
         Steps of POOL for each output tile.
+    separate : SeparateMaxima, optional
+        How maxima are taken along one axis after the other.
     coarse : int
         Input blocks of further matrices whose products come first, and are shifted to the left.
     by_rows : BlockedShape, optional
@@ -173,6 +176,7 @@ class BlockedShape:
     resets: int = 1
     maxima: int = 0
     coarse: int = 0
+    separate: SeparateMaxima | None = None
     by_rows: BlockedShape | None = None
 
     @property
@@ -251,11 +255,14 @@ class BlockedShape:
         """
         window = self.rows.span(h) * self.columns.span(w)
         # Whole groups: TVM holds their bounding box, with all blocks of all but the last group.
-        groups = np.maximum(1, oc // (self.group_oc or self.oc))
+        whole = oc // (self.group_oc or self.oc)
+        groups = max(1, whole) if isinstance(whole, int) else np.maximum(1, whole)
         blocks = (groups - 1) * self.ic + ic
         pixels = h * w * self.phases
         weights = self.shared_weights or oc * ic * self.taps
         accumulated = pixels * (1 + self.operands) + window * self.staged
+        if self.separate:
+            accumulated = self.separate.tiles(h, w)
         others = oc * self.addends + self.coarse
         tiles = self.constants + self.digits + self.coarse
         return {
@@ -453,7 +460,9 @@ def _(op: Elementwise, config: HardwareConfig) -> BlockedShape:
 @blocked_shape.register
 def _(op: MaxPool2d, config: HardwareConfig) -> BlockedShape:
     if not op.reads_inputs(config):
-        return _pooled(op, config, alu_passes=op.window.count, staged=True)
+        separate = op.separate(config)
+        passes = len(separate.stages) if separate else op.window.count
+        return replace(_pooled(op, config, passes, staged=True), separate=separate)
     height, width = op.window.kernel
     shape = _pooled(op, config, alu_passes=0, staged=False)
     steps = height * -(-width // WINDOW_TILES)

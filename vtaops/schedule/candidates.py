@@ -202,7 +202,11 @@ def cycle_bound(
     transfer = np.maximum(inp + wgt + overhead, out + _PER_STORE * pixel_tiles * shape.oc)
     if machine.bandwidth:
         transfer = np.maximum(transfer, (inp + wgt + out + overhead) * bus / machine.bandwidth)
-    compute = _compute_cycles(shape, config) + _PER_COMPUTE_INSTRUCTION * instructions
+    computed: Any = _compute_cycles(shape, config)
+    if separate := shape.separate:
+        computed = separate.cycles(c.h, c.w) * pixel_tiles * shape.oc
+        instructions = outputs * (separate.instructions + 1)
+    compute = computed + _PER_COMPUTE_INSTRUCTION * instructions
 
     first_inp = c.ic * rows * columns * config.inp.element_bytes / bus
     first_wgt = (shape.shared_weights or c.oc * c.ic * shape.taps) * config.wgt.element_bytes / bus

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import LoopRV
 
 from vtaops.config import HardwareConfig
 from vtaops.errors import UnsupportedError
 from vtaops.isa import AluOp
 from vtaops.ops import AvgPool2d, MaxPool2d
+from vtaops.ops.maxima import SeparateMaxima
 from vtaops.ops.pooling import LEAST
 from vtaops.schedule.intrinsics import ACC_SCOPE, INP_SCOPE, WGT_SCOPE, alu_reduction, pool
 from vtaops.schedule.steps import (
+    attach_chain,
     attach_output_stages,
     attach_product,
     bind_threads,
@@ -27,6 +30,9 @@ def schedule_max_pool2d(op: MaxPool2d, config: HardwareConfig, tiling: Tiling) -
     s = Schedule(op.declare(config))
     loops = block_image(s, config, tiling)
     bind_threads(s, loops.thread)  # later TVM could not prove that overlapping windows allow it
+    if separate := op.separate(config):
+        _attach_separate(s, separate, loops.tile)
+        return s
     place(s, "res_max", loops.tile, ACC_SCOPE)
     if op.reads_inputs(config):
         place(s, "data_buf", loops.tile, INP_SCOPE)
@@ -43,6 +49,19 @@ def schedule_max_pool2d(op: MaxPool2d, config: HardwareConfig, tiling: Tiling) -
 
     tensorize_reduction(s, config, "res_max", dy, LEAST, maximum)
     return s
+
+
+def _attach_separate(s: Schedule, maxima: SeparateMaxima, tile: LoopRV) -> None:
+    """Take maxima along the columns, then along the rows, inside loop `tile`.
+
+    Lowering recognises products and maxima as they stand: tiles overlap (`attach_product`).
+    """
+    attach_chain(s, maxima.stages, tile)
+    attach_chain(s, maxima.side_stages, tile)
+    for name in maxima.products:
+        place(s, name, tile, ACC_SCOPE)
+    place(s, "data_buf", tile, INP_SCOPE)
+    place(s, "data_scale_buf", tile, WGT_SCOPE)
 
 
 def schedule_avg_pool2d(op: AvgPool2d, config: HardwareConfig, tiling: Tiling) -> Schedule:

@@ -75,6 +75,8 @@ class Tiling:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ScheduleError(f"tiling {name} is {value!r}; it must be a positive integer")
+            if value >= 1 << 31:
+                raise ScheduleError(f"tiling {name} has {value.bit_length()} bits; 31 are the most")
 
     @property
     def text(self) -> str:

@@ -1,0 +1,105 @@
+"""Which versions of apache-tvm-ffi work with which of apache-tvm: the matrix of docs/ffi.md.
+
+    python benchmarks/ffi_pairs.py                 # the installed TVM, the newest ffi of PyPI
+    python benchmarks/ffi_pairs.py --ffi 0.1.14.post1 --ffi 0.1.15.post2 --tvm 0.27.0.post1
+
+Each version is downloaded into a folder that is put in front of the installed packages; each case
+runs in a process of its own, since what fails takes the process with it. Prints the table of the
+document; exit code 3 if the newest ffi works, so that the pin can be moved.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+CASES = {
+    "import": "import tvm",
+    "save_json": "import tvm; tvm.ir.save_json(tvm.tirx.IntImm('int32', 1))",
+    "a convolution": """
+import numpy as np
+import vtaops
+x, w = np.ones((1, 16, 4, 4), np.int8), np.ones((16, 16, 1, 1), np.int8)
+assert (vtaops.conv2d(x, w, shift=0) == 16).all()
+""",
+}
+"""From the least to the whole: `save_json` is the minimal case of the crash."""
+
+
+def outcome(code: str, paths: list[str]) -> str:
+    """Run code with folders in front of the installed packages: `works`, or how it ended."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode == 0:
+        return "works"
+    if done.returncode < 0:
+        return signal.Signals(-done.returncode).name
+    return (done.stderr.strip().splitlines() or ["fails"])[-1].split(":")[0]
+
+
+def try_pair(paths: list[str]) -> dict[str, str]:
+    """Return the outcome of each case with the packages in `paths`."""
+    return {name: outcome(code, paths) for name, code in CASES.items()}
+
+
+def download(requirement: str, folder: Path) -> tuple[str, str]:
+    """Install one package without its dependencies; return where, and its version."""
+    target = folder / requirement.replace("==", "-")
+    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(target)]
+    subprocess.run([*command, requirement], check=True)
+    name = requirement.split("==")[0].replace("-", "_")
+    info = next(target.glob(f"{name}-*.dist-info"))
+    return str(target), info.name.removeprefix(f"{name}-").removesuffix(".dist-info")
+
+
+def table(rows: list[dict[str, str]]) -> str:
+    """Return rows as a Markdown table."""
+    heads = list(rows[0])
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    return "\n".join([*lines, *("| " + " | ".join(row.values()) + " |" for row in rows)])
+
+
+def main() -> int:
+    """Try the pairs and print them."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tvm", action="append", default=[], help="default: the installed one")
+    parser.add_argument("--ffi", action="append", default=[], help="default: the newest of PyPI")
+    parser.add_argument("--output", type=Path, help="the rows as JSON")
+    chosen = parser.parse_args()
+    from importlib.metadata import version
+
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        tvms = [download(f"apache-tvm=={v}", folder) for v in chosen.tvm] or [
+            ("", version("apache-tvm"))
+        ]
+        wanted = [f"apache-tvm-ffi=={v}" for v in chosen.ffi] or ["apache-tvm-ffi"]
+        ffis = [download(requirement, folder) for requirement in wanted]
+        for tvm_path, tvm_version in tvms:
+            for ffi_path, ffi_version in ffis:
+                found = try_pair([path for path in (tvm_path, ffi_path) if path])
+                rows.append({"apache-tvm": tvm_version, "apache-tvm-ffi": ffi_version, **found})
+                print(*rows[-1].values(), file=sys.stderr, flush=True)
+    print(table(rows))
+    if chosen.output:
+        chosen.output.write_text(json.dumps(rows, indent=2) + "\n")
+    newest = not chosen.ffi and rows[-1]["apache-tvm-ffi"] != version("apache-tvm-ffi")
+    if newest and all(rows[-1][case] == "works" for case in CASES):
+        print("the newest apache-tvm-ffi works: move the pin of pyproject.toml (docs/ffi.md)")
+        return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,192 @@
+"""The exact figures of the documents: computed anew, and compared with what the documents say.
+
+    python benchmarks/figures.py                        # compute all groups (minutes), compare
+    python benchmarks/figures.py layers areas           # some of them
+    python benchmarks/figures.py --accept networks.md   # what this document says was measured anew
+
+docs/figures.json keeps two things. ``computed``: by group, each figure that the package can compute
+by itself; this script writes them, and tests/documents/test_figures.py computes the light groups
+again at each run. ``said``: for each document the exact figures in the order of its text. What says
+anything else fails the test; after a new measurement by the command that stands beside the figures,
+``--accept`` takes over what the document says, except where a group knows better.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import vtaops
+from vtaops import HardwareConfig
+from vtaops.explore import Design, area
+from vtaops.tuner import recall
+from vtaops.workloads import find
+
+ROOT = Path(__file__).parents[1]
+LEDGER = ROOT / "docs" / "figures.json"
+LEFT_OUT = re.compile(r"decisions|kernels|lessons|depthwise_cuda|a3_report")
+"""Notes of their day, whose figures stay; documents of kernels, whose figures are times."""
+
+UNITS = "cycles|bytes|LUTs?|DSPs?|BRAMs?|flip-flops|tile products"
+FIGURE = re.compile(
+    rf"(?<![\d.,#])(?:\d{{1,3}}(?:,\d{{3}})+|\d+(?= (?:{UNITS})\b))(?!,?\d)(?!\.\d)"
+)
+AREAS = re.compile(r"^\|[^\n]*\bLUT\b[^\n]*\|\n(?:\|[^\n]*\|\n)+", re.MULTILINE)
+"""Tables of areas, whose small figures are exact as well."""
+CELL = re.compile(r"(?<=\| )-?\d+(?= \|)")
+
+
+def documents() -> dict[str, str]:
+    """Return the text of each document that has figures to keep, by its path in docs/."""
+    paths = sorted((ROOT / "docs").rglob("*.md"))
+    found = {str(path.relative_to(ROOT / "docs")): path.read_text() for path in paths}
+    found["../README.md"] = (ROOT / "README.md").read_text()
+    return {name: text for name, text in found.items() if not LEFT_OUT.match(name)}
+
+
+def said(text: str) -> list[str]:
+    """Return the exact figures of a document in the order of its text; code is not read."""
+    prose = re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL)
+    places = {found.start(): found[0] for found in FIGURE.finditer(prose)}
+    for table in AREAS.finditer(prose):
+        for cell in CELL.finditer(table[0]):
+            places[table.start() + cell.start()] = cell[0]
+    return [places[at] for at in sorted(places)]
+
+
+# --------------------------------------------------------------------------- what is computed
+
+PYNQ = HardwareConfig.load("pynq")
+LAYERS = [f"C{number}" for number in range(1, 12)]
+Figures = dict[str, Callable[[], int]]
+
+
+@cache
+def layer(name: str) -> vtaops.Program:
+    """Return a layer of ResNet-18 with the shipped tiling, which the thorough search found."""
+    op = find(f"resnet18.{name}").op
+    return vtaops.compile(op, PYNQ, recall(op, PYNQ, "thorough").tiling)
+
+
+def layers() -> Figures:
+    """Return cycles and bytes of the layers of ResNet-18: performance.md."""
+    found: Figures = {}
+    for name in LAYERS:
+        found[f"{name} cycles"] = lambda n=name: layer(n).cycles()  # type: ignore[misc]
+        found[f"{name} bytes"] = lambda n=name: layer(n).stats().dram_nbytes  # type: ignore[misc]
+    found["C2 to C11 cycles"] = lambda: sum(
+        find(f"resnet18.{name}").occurrences * layer(name).cycles() for name in LAYERS[1:]
+    )
+    return found
+
+
+def areas() -> Figures:
+    """Return what the area model gives extensions, beyond plain hardware: tsim.md."""
+    extended = HardwareConfig.load("pynq_ext")
+    sets = {name: (name,) for name in extended.extensions} | {"all": extended.extensions}
+
+    def lut(names: tuple[str, ...]) -> float:
+        return area(Design(replace(extended, extensions=names))).lut
+
+    return {
+        f"{name} LUT": lambda n=names: round(lut(n) - lut(()))  # type: ignore[misc]
+        for name, names in sets.items()
+    }
+
+
+def products() -> Figures:
+    """Return the tile products of the layers as they stand, padding included: performance.md."""
+
+    def plain() -> int:
+        chosen = [find(f"resnet18.{name}") for name in LAYERS[1:]]
+        return sum(w.occurrences * w.op.macs // PYNQ.macs_per_cycle for w in chosen)
+
+    return {"tile products of C2 to C11": plain}
+
+
+def networks() -> Figures:
+    """Return the cycles of whole networks with random weights: networks.md."""
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    import networks as script
+
+    makers = (script.resnet18, script.resnet20, script.mobilenet_v1, script.mobilenet_v2)
+    return {
+        f"{make.__name__} on {config}": lambda m=make, c=config: (
+            script.compile_model(  # type: ignore[misc]
+                m(free=c == "pynq_ext"), c
+            )
+            .report()
+            .cycles
+        )
+        for make in makers
+        for config in ("pynq", "pynq_ext")
+    }
+
+
+GROUPS: dict[str, tuple[str, Callable[[], Figures]]] = {
+    "layers": ("performance.md", layers),
+    "products": ("performance.md", products),
+    "areas": ("tsim.md", areas),
+    "networks": ("networks.md", networks),
+}
+"""By name: the document that says them, and how they are computed."""
+
+LIGHT = ("layers", "products", "areas")
+"""Groups that every run of the tests computes."""
+
+
+def main() -> int:
+    """Compute, compare, write the ledger; the exit code tells whether documents agree."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("groups", nargs="*", choices=[[], *GROUPS], help="default: all")
+    parser.add_argument("--accept", action="append", default=[], metavar="DOCUMENT")
+    chosen = parser.parse_args()
+    ledger: dict[str, Any]
+    ledger = json.loads(LEDGER.read_text()) if LEDGER.exists() else {"computed": {}, "said": {}}
+    texts = documents()
+    for name in chosen.accept:
+        ledger["said"][name] = said(texts[name])
+    for name in chosen.groups or ([] if chosen.accept else GROUPS):
+        figures = ledger["computed"].setdefault(name, {})
+        for label, compute in GROUPS[name][1]().items():
+            figures[label] = compute()
+            print(f"{name}: {label} {figures[label]:,}", flush=True)
+    LEDGER.write_text(json.dumps(ledger, indent=1, sort_keys=True) + "\n")
+    wrong = disagreements(ledger, texts)
+    print("\n".join(wrong))
+    return int(bool(wrong))
+
+
+def disagreements(ledger: dict[str, Any], texts: dict[str, str]) -> list[str]:
+    """Return a line for each figure of these documents that is not what the ledger has."""
+    lines = []
+    for name, text in texts.items():
+        here, kept = said(text), list(ledger["said"].get(name, []))
+        if here != kept:
+            new, gone = (
+                [f for f in dict.fromkeys(a) if a.count(f) > b.count(f)]
+                for a, b in ((here, kept), (kept, here))
+            )
+            lines.append(f"docs/{name} says {new or 'in another order'}, measured were {gone}")
+    for name, figures in ledger["computed"].items():
+        document = GROUPS[name][0]
+        here = said(texts.get(document, ""))
+        lines += [
+            f"docs/{document} does not say {value:,}: {label}"
+            for label, value in dict(figures).items()
+            if document in texts and f"{value:,}" not in here
+        ]
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,192 @@
+"""Maxima of windows, first along the columns, then along the rows, without a fresh start.
+
+A maximum of two accumulators takes two cycles, so a window of 3x3 is cheaper as three columns and
+then three rows. Of each axis one tap is *in place*: its pixels enter the accumulators of the
+results themselves, so nothing is reset to -128 or copied. The other taps read pixels at its sides;
+with a stride of 2 these are other pixels than those in place, and each is entered once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import te
+
+from vtaops.alu import AluOp
+from vtaops.config import HardwareConfig
+from vtaops.ops.diagonal import declare_product_at
+from vtaops.ops.postprocess import AluStage, Lane, declare_stages
+from vtaops.ops.window import ImageWindow
+
+Count = Any
+"""An integer, or an array of integers."""
+
+CYCLES = 2
+"""Of a tile that enters the accumulators (a reset, a product), and of a maximum of two tiles."""
+
+
+@dataclass(frozen=True)
+class AxisTaps:
+    """The taps of a window along one axis.
+
+    Attributes
+    ----------
+    place : int
+        The tap in place; it never lies in the padding.
+    sides : tuple of int
+        The others.
+    start, step : int
+        Side pixel i is pixel ``start + i * step`` of the padded image.
+    stride : int
+        Side pixels from the window of one result to that of the next.
+    window : int
+        Side pixels that the window of one result spans; 0: there are none.
+    """
+
+    place: int
+    sides: tuple[int, ...]
+    start: int = 0
+    step: int = 1
+    stride: int = 1
+    window: int = 0
+
+    @staticmethod
+    def of(window: ImageWindow, axis: int) -> AxisTaps | None:
+        """Return the taps along an axis; None where every tap of some window is padding."""
+        kernel, stride = window.kernel[axis], window.stride[axis]
+        before = window.pads[axis]
+        last = (window.out_size[axis] - 1) * stride + kernel
+        after = max(0, last - before - window.size[axis])
+        inside = range(before, kernel - after)
+        if not inside:
+            return None
+        place = inside[len(inside) // 2]
+        if kernel == 1:
+            return AxisTaps(place, ())
+        if stride == 2 and (kernel == 2 or (kernel == 3 and 1 in inside)):
+            place = 1 if kernel == 3 else place
+            return AxisTaps(place, _others(kernel, place), 1 - place % 2, 2, 1, kernel - 1)
+        return AxisTaps(place, _others(kernel, place), 0, 1, stride, kernel)
+
+    def pixels(self, results: Count) -> Count:
+        """Return the side pixels of neighbouring results."""
+        return (results - 1) * self.stride + self.window if self.sides else results * 0
+
+    def side(self, tap: int, result: Any) -> Any:
+        """Return which side pixel a tap reads for a result."""
+        return result * self.stride + (tap - self.start) // self.step
+
+
+def _others(kernel: int, place: int) -> tuple[int, ...]:
+    return tuple(tap for tap in range(kernel) if tap != place)
+
+
+@dataclass(frozen=True)
+class SeparateMaxima:
+    """Maxima along the columns, then along the rows.
+
+    Attributes
+    ----------
+    rows, columns : AxisTaps
+        The axes.
+    stride : (int, int)
+        The step of the window.
+    """
+
+    rows: AxisTaps
+    columns: AxisTaps
+    stride: tuple[int, int]
+
+    @staticmethod
+    def of(window: ImageWindow) -> SeparateMaxima | None:
+        """Return the maxima of a window; None where some windows have no tap in the image."""
+        rows, columns = (AxisTaps.of(window, axis) for axis in (0, 1))
+        if rows is None or columns is None:
+            return None
+        return SeparateMaxima(rows, columns, window.stride)
+
+    def tiles(self, height: Count, width: Count) -> Count:
+        """Return the accumulator tiles of a tile of results."""
+        return (height + self.rows.pixels(height)) * (width + self.columns.pixels(width))
+
+    def cycles(self, height: Count, width: Count) -> Count:
+        """Return the cycles of a tile of results."""
+        sides = self.rows.pixels(height) * width * len(self.columns.sides)
+        results = height * width * (len(self.columns.sides) + len(self.rows.sides))
+        return CYCLES * (self.tiles(height, width) + sides + results)
+
+    @property
+    def instructions(self) -> int:
+        """Instructions for a tile, at least."""
+        return 2 * len(self.products) + len(self.side_stages) + len(self.stages)
+
+    @property
+    def products(self) -> dict[str, tuple[bool, bool]]:
+        """What enters the accumulators: whether side rows, whether side columns, by name."""
+        found = {"res_place": (False, False)}
+        if self.columns.sides:
+            found["res_beside"] = (False, True)
+        if self.rows.sides:
+            found["res_above"] = (True, False)
+        if self.rows.sides and self.columns.sides:
+            found["res_corners"] = (True, True)
+        return found
+
+    @property
+    def side_stages(self) -> Sequence[AluStage]:
+        """The maxima along the columns, of side rows."""
+        taps = self.columns.sides if self.rows.sides else ()
+        return [AluStage(f"res_side_{tap}", AluOp.MAX, None, f"corner_{tap}") for tap in taps]
+
+    @property
+    def stages(self) -> Sequence[AluStage]:
+        """The maxima along the columns, then along the rows, of the results."""
+        beside = [AluStage(f"res_x_{t}", AluOp.MAX, None, f"x_{t}") for t in self.columns.sides]
+        above = [AluStage(f"res_y_{t}", AluOp.MAX, None, f"y_{t}") for t in self.rows.sides]
+        return [*beside, *above]
+
+    def declare(
+        self, pixels: te.Tensor, scale: te.Tensor, shape: Sequence[int], config: HardwareConfig
+    ) -> te.Tensor:
+        """Declare the maxima of padded pixels on chip; `shape` is that of the packed result."""
+        batch, channels, height, width, *lanes = shape
+
+        def product(name: str) -> te.Tensor:
+            above, beside = self.products[name]
+            extents = (
+                self.rows.pixels(height) if above else height,
+                self.columns.pixels(width) if beside else width,
+            )
+
+            def pixel(b: Any, c: Any, y: Any, x: Any, *lane: Any) -> Any:
+                row = _pixel(self.rows, self.stride[0], y, above)
+                return pixels(b, c, row, _pixel(self.columns, self.stride[1], x, beside), *lane)
+
+            return declare_product_at(
+                name, (batch, channels, *extents, *lanes), pixel, scale, config
+            )
+
+        found = {name: product(name) for name in self.products}
+        operands: dict[str, Lane] = {}
+        for tap in self.columns.sides:
+            operands[f"x_{tap}"] = self._beside(found["res_beside"], tap)
+            if self.rows.sides:
+                operands[f"corner_{tap}"] = self._beside(found["res_corners"], tap)
+        if self.rows.sides:
+            above = declare_stages(found["res_above"], self.side_stages, operands)
+            for tap in self.rows.sides:
+                operands[f"y_{tap}"] = self._above(above, tap)
+        return declare_stages(found["res_place"], self.stages, operands)
+
+    def _beside(self, tensor: te.Tensor, tap: int) -> Lane:
+        return lambda b, c, y, x, *lane: tensor(b, c, y, self.columns.side(tap, x), *lane)
+
+    def _above(self, tensor: te.Tensor, tap: int) -> Lane:
+        return lambda b, c, y, x, *lane: tensor(b, c, self.rows.side(tap, y), x, *lane)
+
+
+def _pixel(axis: AxisTaps, stride: int, index: Any, side: bool) -> Any:
+    """Return the pixel of the padded image that a result, or a side pixel, is."""
+    return axis.start + index * axis.step if side else index * stride + axis.place
