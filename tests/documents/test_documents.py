@@ -22,6 +22,7 @@ from helpers.tsim_support import needs_tools
 from typer.main import get_command
 from typer.testing import CliRunner
 
+import vtaops
 from vtaops import HardwareConfig
 from vtaops.cli import app
 from vtaops.isa import layout_table
@@ -235,3 +236,16 @@ def test_isa_command_decodes_an_instruction():
 def test_isa_command_refuses_what_is_no_instruction(word):
     result = CliRunner().invoke(app, ["isa", "--decode", word])
     assert result.exit_code == 1
+
+
+def test_the_reference_has_every_public_name():
+    reference = DOCUMENTS["docs/api.md"]
+    missing = [
+        name
+        for name in vtaops.__all__
+        if not re.search(rf"[.`]{name}`|^::: vtaops\.[\w.]+\.{name}$", reference, re.MULTILINE)
+        and not (
+            isinstance(getattr(vtaops, name), type) and issubclass(getattr(vtaops, name), Exception)
+        )
+    ]
+    assert missing == ["__version__"]

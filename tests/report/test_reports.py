@@ -40,6 +40,7 @@ from vtaops.report import (
 )
 from vtaops.report.network_pictures import memory_map, network_page, network_roofline
 from vtaops.report.networks import network_comparison
+from vtaops.report.networks import text as network_text
 from vtaops.report.style import KIND_COLORS, LANES, TOKEN_COLORS, WAIT_COLORS
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -471,6 +472,22 @@ def test_mistakes_have_a_message(arguments, message, tmp_path, monkeypatch):
 def network():
     """A compiled network of several layers, with a concatenation on the way."""
     return vtaops.compile_model(random_graph(5), "pynq")
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_the_table_of_a_network_is_legible(network, width):
+    """Nothing is cut or wrapped, every layer has its line, every reason is told."""
+    report = network.report()
+    lines = network_text(report, width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert "…" not in "".join(lines)
+    for layer in report.layers:
+        (line,) = [line for line in lines if line.startswith(f" {layer.name} ")]
+        if layer.cycles:
+            assert f"  {layer.cycles:,} " in line
+        if layer.where != "vta":
+            number = re.search(r"host (\d+)", line)[1]
+            assert f"host {number}: {layer.reason}" in {line.strip() for line in lines}
 
 
 def test_the_page_of_a_network_has_a_lane_of_layers(network):

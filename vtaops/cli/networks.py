@@ -140,7 +140,8 @@ def profile(
     elif as_json:
         typer.echo(json.dumps(report.as_dict(), indent=2))
     else:
-        Console().print(networks.network_table(report))
+        console = Console()
+        console.print(networks.network_table(report, console.width))
         typer.echo(networks.summary(report))
     if output is None:
         return
@@ -326,5 +327,5 @@ def _quality(path: Path) -> dict[str, float]:
     try:
         found = json.loads(read_file(path))
         return {str(layer["tensor"]): float(layer["sqnr_db"]) for layer in found["layers"]}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelError(f"{path} is not what vtaops quantize --json prints: {error}") from error

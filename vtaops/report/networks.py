@@ -15,35 +15,47 @@ if TYPE_CHECKING:
     from vtaops.model.report import Layer, ModelReport
 
 _MEMORIES = ("inp", "wgt", "acc", "uop", "out")
+_WIDE = 120
+"""Columns of a terminal from which on everything is shown."""
 
 
-def network_table(report: ModelReport) -> Table:
-    """Return the report of a network as a table: a line for each operator, then the totals."""
+def network_table(report: ModelReport, width: int = _WIDE) -> Table:
+    """Return the report of a network as a table: a line for each operator, then the totals.
+
+    Reasons of the host are numbered and stand below. In less than 120 columns operators are left
+    to the names of their layers, and bytes of all memories are one sum.
+    """
     title = f"{report.name} on {report.config}"
-    table = _table(title, "layer", "operator", "where")
-    columns = ["cycles", "share", "array", *(f"{m} kB" for m in _MEMORIES)]
+    wide = width >= _WIDE
+    table = _table(title, "layer", *(["operator"] if wide else []), "where")
+    memories = [f"{m} kB" for m in _MEMORIES] if wide else ["DRAM kB"]
+    columns = ["cycles", "share", "array", *memories]
     if any(layer.sqnr is not None for layer in report.layers):
         columns.append("SQNR dB")
     for column in columns:
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
+    reasons = list(dict.fromkeys(layer.reason for layer in report.layers if layer.where != "vta"))
     for layer in report.layers:
-        where = layer.where if layer.where == "vta" else f"host: {layer.reason}"
-        numbers = _numbers(layer) if layer.cycles else [""] * (3 + len(_MEMORIES))
+        where = "vta" if layer.where == "vta" else f"host {reasons.index(layer.reason) + 1}"
+        numbers = _numbers(layer, wide) if layer.cycles else [""] * (3 + len(memories))
         if columns[-1] == "SQNR dB":
             numbers.append("" if layer.sqnr is None else f"{layer.sqnr:.1f}")
-        table.add_row(layer.name, layer.operator, where, *numbers)
+        table.add_row(layer.name, *([layer.operator] if wide else []), where, *numbers)
     table.add_section()
-    total = report.counters.as_dict()
     used = report.macs / max(1, report.cycles)
+    share = sum(layer.utilization * layer.cycles for layer in report.layers) / max(1, report.cycles)
     table.add_row(
         "all",
-        f"{report.macs / 1e6:,.0f} M multiply-adds",
+        *([f"{report.macs / 1e6:,.0f} M multiply-adds"] if wide else []),
         f"{report.launches} launch" + ("es" if report.launches != 1 else ""),
         f"{report.cycles:,}",
         "100.0 %",
-        f"{used:.0f} a cycle",
-        *(f"{_bytes(total, memory) / 1e3:,.0f}" for memory in _MEMORIES),
+        f"{used:.0f} a cycle" if wide else f"{100 * share:.0f} %",
+        *_kilobytes(report.counters.as_dict(), wide),
     )
+    if reasons:
+        table.caption = "\n".join(f"host {n}: {reason}" for n, reason in enumerate(reasons, 1))
+        table.caption_justify = "left"
     return table
 
 
@@ -86,18 +98,22 @@ def network_comparison(first: ModelReport, second: ModelReport) -> Table:
 def text(report: ModelReport, width: int = 160) -> str:
     """Return the table and the summary as text."""
     stream = io.StringIO()
-    Console(file=stream, width=width, color_system=None).print(network_table(report))
+    Console(file=stream, width=width, color_system=None).print(network_table(report, width))
     return stream.getvalue() + summary(report)
 
 
-def _numbers(layer: Layer) -> list[str]:
-    counters = layer.counters.as_dict()
+def _numbers(layer: Layer, wide: bool) -> list[str]:
     return [
         f"{layer.cycles:,}",
         f"{100 * layer.share:.1f} %",
         f"{100 * layer.utilization:.0f} %",
-        *(f"{_bytes(counters, memory) / 1e3:,.0f}" for memory in _MEMORIES),
+        *_kilobytes(layer.counters.as_dict(), wide),
     ]
+
+
+def _kilobytes(counters: dict[str, int], wide: bool) -> list[str]:
+    each = [_bytes(counters, memory) / 1e3 for memory in _MEMORIES]
+    return [f"{kilobytes:,.0f}" for kilobytes in (each if wide else [sum(each)])]
 
 
 def _bytes(counters: dict[str, int], memory: str) -> int:
