@@ -56,7 +56,7 @@ def bands(size: int, outputs: int, kernel: int, stride: int, before: int) -> lis
 
 
 @dataclass(frozen=True)
-class Part:
+class WindowsPart:
     """A part of the result.
 
     Attributes
@@ -74,7 +74,7 @@ class Part:
 
 def parts(
     op: AveragePool, image: tuple[int, ...], outputs: tuple[int, ...], zero_point: int, scales: bool
-) -> Iterator[Part]:
+) -> Iterator[WindowsPart]:
     """Return the parts of a mean that excludes its padding.
 
     Parameters
@@ -125,7 +125,7 @@ def parts(
                     raise ShapeError("its scales need a multiplier")
                 offset = (scaling.zero_point << max(0, shift)) - zero_point * factor * count
                 pool = replace(pool, division=(factor, shift), offset=offset)
-            yield Part(
+            yield WindowsPart(
                 pool,
                 (-rows.begin, -columns.begin, rows.end - image[2], columns.end - image[3]),
                 (-rows.first, -columns.first, rows.stop - outputs[2], columns.stop - outputs[3]),
