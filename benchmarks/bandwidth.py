@@ -56,7 +56,7 @@ LATENCY = 100
 
 BANDWIDTHS = [1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 7.0, 8.0, None]
 ON_RTL = [2.0, 4.0, 6.0, 8.0, None]
-TRIALS = 24
+TRIALS = 8
 """Tilings that are compiled for a layer in which every product is executed."""
 
 
@@ -86,15 +86,11 @@ def program(layer: str, residual: bool, padding: str = "skip") -> Program:
     return vtaops.compile(op, CONFIG, tiling(op, padding))
 
 
-def network(residuals: bool, padding: str) -> int:
-    """Return the cycles of all layers on the DRAM of `tsim`: first part."""
-    total = 0
-    for layer, workload in track(LAYERS.items(), f"padding: {padding}", console=ERRORS):
-        added = RESIDUALS.get(layer, 0) if residuals else 0
-        total += program(layer, False, padding).cycles() * (workload.occurrences - added)
-        if added:
-            total += program(layer, True, padding).cycles() * added
-    return total
+def layer_cycles(layer: str, residuals: bool, padding: str) -> int:
+    """Return the cycles of a layer's occurrences on the DRAM of `tsim`: first part."""
+    added = RESIDUALS.get(layer, 0) if residuals else 0
+    total = program(layer, False, padding).cycles() * (LAYERS[layer].occurrences - added)
+    return total + (program(layer, True, padding).cycles() * added if added else 0)
 
 
 def modelled(bandwidth: float | None) -> int:
@@ -105,49 +101,55 @@ def modelled(bandwidth: float | None) -> int:
     )
 
 
-def simulated(bandwidth: float | None) -> dict[str, Any]:
-    """Return the cycles of all layers at a bandwidth on the RTL, and the model's worst difference.
+def simulated(layer: str, device: Tsim) -> int:
+    """Return the cycles of a layer on the RTL.
 
     Raises
     ------
     SystemExit
-        If a result differs from NumPy.
+        If its result differs from NumPy.
     """
-    total, worst = 0, 0.0
-    with Tsim(CONFIG, latency=LATENCY, bandwidth=bandwidth) as device:
-        for layer, workload in track(LAYERS.items(), f"RTL, {bandwidth}", console=ERRORS):
-            arrays = random_arguments(workload.op, np.random.default_rng(0))
-            device.reset_stats()
-            result = program(layer, False).run(device, *arrays)
-            if not np.array_equal(result, evaluate(workload.op, arrays)):
-                raise SystemExit(f"{layer} at {bandwidth} bytes a cycle differs from NumPy")
-            cycles = device.performance().cycles
-            total += cycles * workload.occurrences
-            off = 100 * (program(layer, False).cycles(machine(bandwidth)) - cycles) / cycles
-            worst = max(worst, off, key=abs)
-    return {"cycles": total, "model_off_percent": round(worst, 3)}
+    arrays = random_arguments(LAYERS[layer].op, np.random.default_rng(0))
+    device.reset_stats()
+    result = program(layer, False).run(device, *arrays)
+    if not np.array_equal(result, evaluate(LAYERS[layer].op, arrays)):
+        raise SystemExit(f"{layer} differs from NumPy")
+    return device.performance().cycles
 
 
 def measure(results: dict[str, Any], rtl: bool, save: Any) -> None:
     """Fill in what `results` does not have."""
-    for residuals in (True, False):
-        for padding in ("skip", "multiply"):
+    for padding in ("skip", "multiply"):
+        for residuals in (True, False):
             name = f"{'with' if residuals else 'without'} additions, padding {padding}"
-            if name not in results["layers"]:
-                results["layers"][name] = network(residuals, padding)
-                save()
+            cycles = results["layers"].setdefault(name, {})
+            for layer in track(LAYERS, name, console=ERRORS):
+                if layer not in cycles:
+                    cycles[layer] = layer_cycles(layer, residuals, padding)
+                    save()
     for bandwidth in BANDWIDTHS:
-        results["model"].setdefault(str(bandwidth), modelled(bandwidth))
+        cycles = results["model"].setdefault(str(bandwidth), {})
+        for layer in LAYERS:
+            if layer not in cycles:
+                cycles[layer] = program(layer, False).cycles(machine(bandwidth))
     save()
     for bandwidth in ON_RTL if rtl else ():
-        if str(bandwidth) not in results["rtl"]:
-            results["rtl"][str(bandwidth)] = simulated(bandwidth)
-            save()
+        cycles = results["rtl"].setdefault(str(bandwidth), {})
+        with Tsim(CONFIG, latency=LATENCY, bandwidth=bandwidth) as device:
+            for layer in track(LAYERS, f"RTL, {bandwidth}", console=ERRORS):
+                if layer not in cycles:
+                    cycles[layer] = simulated(layer, device)
+                    save()
 
 
-def equivalent_bandwidth(curve: dict[str, int]) -> float:
+def weighted(cycles: dict[str, int]) -> int:
+    """Return the sum over all occurrences of the layers."""
+    return sum(cycles[layer] * workload.occurrences for layer, workload in LAYERS.items())
+
+
+def equivalent_bandwidth(curve: dict[str, dict[str, int]]) -> float:
     """Return the bandwidth at which our layers would take as long as the board's: interpolated."""
-    points = [(float(b), cycles) for b, cycles in curve.items() if b != "None"]
+    points = [(float(b), weighted(cycles)) for b, cycles in curve.items() if b != "None"]
     bandwidths, cycles = zip(*sorted(points, key=lambda p: p[1]), strict=True)
     return float(np.interp(BOARD, cycles, bandwidths))
 
@@ -158,18 +160,20 @@ def tables(results: dict[str, Any]) -> list[Table]:
     for column in ("cycles", "of Chisel's"):
         first.add_column(column, justify="right")
     first.add_row("upstream, pipelined Chisel, simulated", f"{CHISEL:,}", "1.000")
-    for name, cycles in results["layers"].items():
-        first.add_row(name, f"{cycles:,}", f"{cycles / CHISEL:.3f}")
+    for name, layers in results["layers"].items():
+        first.add_row(name, f"{sum(layers.values()):,}", f"{sum(layers.values()) / CHISEL:.3f}")
     second = Table("bytes a cycle", title=f"over the bandwidth, DRAM latency {LATENCY}")
     for column in ("model", "RTL", "worst layer", "ms at 100 MHz", "of the board's"):
         second.add_column(column, justify="right")
-    for bandwidth, cycles in results["model"].items():
-        rtl = results["rtl"].get(bandwidth)
+    for bandwidth, layers in results["model"].items():
+        cycles, rtl = weighted(layers), results["rtl"].get(bandwidth, {})
+        worst = max((100 * (layers[n] - c) / c for n, c in rtl.items()), key=abs, default=0.0)
+        complete = len(rtl) == len(LAYERS)
         second.add_row(
             "port's 8 + 8" if bandwidth == "None" else bandwidth,
             f"{cycles:,}",
-            f"{rtl['cycles']:,}" if rtl else "",
-            f"{rtl['model_off_percent']:+.2f} %" if rtl else "",
+            f"{weighted(rtl):,}" if complete else "",
+            f"{worst:+.2f} %" if complete else "",
             f"{cycles / 1e5:.1f}",
             f"{cycles / BOARD:.3f}",
         )
@@ -181,13 +185,16 @@ def draw(results: dict[str, Any], path: Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
-    curve = {float(b): c / 1e6 for b, c in results["model"].items() if b != "None"}
+    curve = {float(b): weighted(c) / 1e6 for b, c in results["model"].items() if b != "None"}
     axes.plot(list(curve), list(curve.values()), color="C0", label="timing model")
-    rtl = {float(b): r["cycles"] / 1e6 for b, r in results["rtl"].items() if b != "None"}
+    rtl = {
+        float(bandwidth): weighted(cycles) / 1e6
+        for bandwidth, cycles in results["rtl"].items()
+        if bandwidth != "None" and len(cycles) == len(LAYERS)
+    }
     axes.plot(list(rtl), list(rtl.values()), "o", color="C0", label="RTL, results equal to NumPy")
-    axes.axhline(
-        results["model"]["None"] / 1e6, color="C0", linestyle=":", label="no limit but the port"
-    )
+    free = weighted(results["model"]["None"]) / 1e6
+    axes.axhline(free, color="C0", linestyle=":", label="no limit but the port")
     axes.axhline(BOARD / 1e6, color="C1", label="published, Pynq board at 100 MHz")
     axes.set(
         xlabel="bandwidth of the DRAM, bytes a cycle (reads and writes together)",

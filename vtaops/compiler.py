@@ -21,6 +21,7 @@ from vtaops.config import POST_ROWS, HardwareConfig
 from vtaops.errors import ScheduleError, ShapeError, UnsupportedError, VTAError
 from vtaops.lowering import Border, Capacity, Fragment, LoweringOptions, flatten, link, whole
 from vtaops.lowering import emit as emit_module
+from vtaops.lowering.collection import collection_paused
 from vtaops.lowering.options import ONE_TILE_EACH
 from vtaops.ops import Operator
 from vtaops.ops.postprocess import ScaleStage
@@ -36,6 +37,7 @@ ADDRESSES = 1 << 32
 """Bytes of DRAM that instructions can name."""
 
 
+@collection_paused()
 def compile(
     op: Operator,
     config: HardwareConfig | str | Path = "pynq",
@@ -89,6 +91,7 @@ def compile(
     return program
 
 
+@collection_paused()
 def emit(
     op: Operator,
     config: HardwareConfig | str | Path = "pynq",

@@ -327,5 +327,5 @@ def _quality(path: Path) -> dict[str, float]:
     try:
         found = json.loads(read_file(path))
         return {str(layer["tensor"]): float(layer["sqnr_db"]) for layer in found["layers"]}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelError(f"{path} is not what vtaops quantize --json prints: {error}") from error

@@ -20,6 +20,7 @@ import numpy as np
 from vtaops.config import HardwareConfig, Memory
 from vtaops.errors import ProgramError
 from vtaops.isa import Encoding, Instruction, Load, Store
+from vtaops.lowering.collection import collection_paused
 from vtaops.lowering.emit import Fragment
 from vtaops.lowering.forward import forwarded
 from vtaops.lowering.interleave import interleaved
@@ -69,6 +70,7 @@ class Part:
     name: str = ""
 
 
+@collection_paused()
 def link(
     parts: Sequence[Part],
     buffers: Sequence[Buffer],

@@ -268,6 +268,8 @@ def _leaky(value: Value, target: ResultRange) -> Source:
     """Slope and unit as two small integers; in networks of shifts the unit is a power of two."""
     data, scale = operand(value.args[0])
     ratio, slope = scale / target.grid.scale, float(value.attrs.alpha)
+    if not abs(slope) <= 127:
+        raise NotTranslated(f"the slope {slope} of a leaky ReLU; the most is 127")
     units = [64] if _is_power_of_two(ratio) else range(1, 128)
     unit = min(units, key=lambda n: (abs(round(slope * n) / n - slope), -n))
     scaling = target.requantization(ratio / unit)
@@ -278,7 +280,8 @@ def _leaky(value: Value, target: ResultRange) -> Source:
 def _table(value: Value, argument: Value, target: ResultRange) -> Source:
     grid = grid_of(argument)
     x = (np.arange(-128, 128, dtype=np.float32) - grid.zero_point) * np.float32(grid.scale)
-    steps = np.rint(apply(value, argument, x) / np.float32(target.grid.scale))
+    with np.errstate(over="ignore"):
+        steps = np.rint(apply(value, argument, x) / np.float32(target.grid.scale))
     if not np.isfinite(steps).all():
         raise NotTranslated(f"{value.op} is not finite on all 256 values")
     table = np.clip(steps + target.grid.zero_point, target.low, target.high).astype(np.int8)

@@ -81,6 +81,9 @@ class TimingParameters:
     store_words : int
         Beats between the output scratchpad and the port: so many of a store may wait there when the
         next one starts (``store_unit.sv``).
+    write_bursts : int
+        Bursts of a store that the DRAM queues: later ones come when one of these is written
+        (``dram.h``). Counts with a limited bandwidth only.
     store_drain : int
         Cycles from the last acknowledgement of a store to its token.
 
@@ -115,6 +118,7 @@ class TimingParameters:
     mul_hold: int = 1
     store_fill: int = 4
     store_words: int = 8
+    write_bursts: int = 64
     store_drain: int = 2
 
     def __post_init__(self) -> None:

@@ -290,6 +290,8 @@ class Simulation:
         start = -1.0
         sent = drained = complete = 0.0
         completions: deque[float] = deque(maxlen=p.stores_in_flight)
+        # When the DRAM had the last bursts, as many as it queues.
+        accepted = deque([0.0] * p.write_bursts, p.write_bursts)
         # When the last words were sent, one more than fit between scratchpad and port.
         words = deque([-_NEVER] * (p.store_words + 1), p.store_words + 1)
         for index in self._of(Unit.STORE):
@@ -313,11 +315,12 @@ class Simulation:
             places.send(start)
             beats = work.beats[index]
             for size, request in self._write_chunks(index):
-                queued = start + 1 + request
+                queued = max(start + 1 + request, accepted[0])
                 if port.limited and queued >= loop.horizon:
                     yield queued
                 ready = max(start + p.store_fill, sent)
                 begin, sent = port.grant(STORE, Port.WRITE, ready, size, index)
+                accepted.append(sent)
                 pace = (sent - 1 - begin) / max(size - 1, 1)
                 last = min(size, p.store_words + 1)
                 words.extend(sent - 1 - k * pace for k in reversed(range(last)))
