@@ -208,6 +208,7 @@ class RandomGraph:
             kernel[0] * kernel[1],
             shifts_only=not self.free,
             zero_point=self.zero_point(),
+            exclude_padding=bool(window) and self.rng.random() < 0.5,
             **window,
         )
         return self.graph.add(pool, x)

@@ -125,8 +125,9 @@ def test_what_vta_cannot_is_named_and_runs_on_the_host():
     x = graph.input("x", (1, 16, 6, 6))
     scales = Requantization([40000] * 15 + [50000], 24)
     y = graph.add(Convolution(int8(16, 16, 1, 1), None, scales), x, name="scaled")
-    window = {"kernel": (3, 3), "padding": (1, 1, 1, 1)}
+    window = {"kernel": (3, 3), "strides": (1, 1), "padding": (3, 1, 0, 1)}
     y = graph.add(AveragePool(**window, exclude_padding=True), y, name="mean")
+    y = graph.add(Slice(2, 1, 7), y, name="rows")
     graph.output(graph.add(Multiply(Requantization(1, 7)), y, x, name="product"))
     reasons = {row.name: (row.where, row.reason) for row in plan_model(graph, "pynq").rows}
     assert reasons["scaled"] == (
@@ -134,10 +135,28 @@ def test_what_vta_cannot_is_named_and_runs_on_the_host():
         "its scales need a multiplier or a shift for each channel; "
         "this VTA shifts all channels alike",
     )
-    assert "count other numbers of pixels" in reasons["mean"][1]
+    assert "lie in the padding as a whole" in reasons["mean"][1]
     assert "cannot multiply two tensors" in reasons["product"][1]
-    assert plan_model(graph, "pynq", capabilities="full").rows[2].where == "vta"
+    assert plan_model(graph, "pynq", capabilities="full").rows[3].where == "vta"
     assert compiled(graph).programs == ()
+
+
+@pytest.mark.parametrize("free", [False, True])
+@pytest.mark.parametrize("zero", [0, -77])
+def test_means_without_their_padding_run_in_parts(zero, free):
+    """Nine pools, each with one size of windows; one launch, nothing on the host."""
+    graph = Graph()
+    x = graph.input("x", (1, 24, 7, 9), zero_point=zero)
+    window = {"kernel": (3, 3), "strides": (1, 1), "padding": (1, 1, 1, 1), "exclude_padding": True}
+    ratio = 0.7 if free else 1.0
+    pool = AveragePool.from_ratio(ratio, 9, shifts_only=not free, zero_point=5, **window)
+    y = graph.add(pool, x)
+    graph.output(graph.add(convolution(24, 16, 3, 1), y))
+    model = compiled(graph, "pynq_ext" if free else "pynq")
+    assert {row.where for row in model.plan} == {"vta"}
+    assert len(model.regions) == len(model.stages) == 1
+    data = int8(1, 24, 7, 9)
+    assert np.array_equal(model.run(data), model.reference(data))
 
 
 def test_what_fits_no_scratchpad_runs_on_the_host():

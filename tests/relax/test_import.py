@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import tvm
 from helpers.onnx_models import Builder, images, small_network
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+from tvm import relax
 
 import vtaops
 from vtaops import ModelError, UnsupportedError, onnx_files
@@ -22,6 +24,7 @@ from vtaops.quantization.probe import Probe
 from vtaops.relax import import_model
 from vtaops.relax.host import RelaxFunction
 from vtaops.relax.qoperators import to_pairs
+from vtaops.relax.values import read
 
 
 class Reader(CalibrationDataReader):
@@ -300,6 +303,14 @@ def test_bad_models(tmp_path):
         import_model(text)
     with pytest.raises(ModelError, match="int is no model"):
         import_model(7)
+
+
+def test_a_variable_that_nothing_is_bound_to_is_named():
+    x, lost = (relax.Var(name, relax.TensorType((1, 4), "float32")) for name in ("x", "lost"))
+    body = relax.SeqExpr([], lost)
+    module = tvm.IRModule({"main": relax.Function([x], body, lost.ty)})
+    with pytest.raises(ModelError, match="variable 'lost' is read where nothing is bound"):
+        read(module)
 
 
 def test_integer_products_keep_their_meaning():

@@ -182,11 +182,15 @@ def _(op: ops.MaxPool, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
 def _(op: ops.AveragePool, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
     kernel, data = op.window(tensors[0]), _real(tensors[0], arrays[0])
     total = _over_windows(np.add, data, kernel, op.strides, op.padding, 0)
-    if op.exclude_padding:
-        count = _over_windows(np.add, np.ones_like(data), kernel, op.strides, op.padding, 0)
-        count, size = np.maximum(count, 1), kernel[0] * kernel[1]
-        total = (2 * total * size + count) // (2 * count)
-    return op.requantization.apply(total * op.factor)
+    if not op.exclude_padding:
+        return op.requantization.apply(total * op.factor)
+    counts = np.multiply.outer(*op.counts(data.shape[2:], kernel))
+    result = np.empty(total.shape, np.int8)
+    for count in np.unique(counts):
+        factor, scaling = op.of_count(int(count), kernel[0] * kernel[1])
+        windows = counts == count
+        result[..., windows] = scaling.apply(total[..., windows] * factor)
+    return result
 
 
 def _over_windows(

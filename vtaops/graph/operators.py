@@ -283,8 +283,8 @@ class AveragePool(Requantized):
     """``y = requantize(sum of a window of (x - x.zero_point) * factor)``: the mean in fixed point.
 
     The division is part of the scales: `from_ratio` finds factor and requantisation. Padding counts
-    as zeros unless `exclude_padding`; then sums are first divided by the real pixels of their
-    windows: ``floor((2 * sum * size + count) / (2 * count))`` for windows of `size` pixels.
+    as zeros unless `exclude_padding`; then each window has factor and requantisation by its real
+    pixels (`of_count`).
 
     Parameters
     ----------
@@ -342,12 +342,52 @@ class AveragePool(Requantized):
         """Return the window on a tensor."""
         return self.kernel or (data.shape[2], data.shape[3])
 
+    def of_count(self, count: int, size: int) -> tuple[int, Requantization]:
+        """Return factor and requantisation of windows of which `count` of `size` pixels are real.
+
+        Their product is ``size / count`` times that of whole windows, to as many bits: a factor of
+        7 bits where a shift follows, else a multiplier of 16.
+
+        Raises
+        ------
+        ShapeError
+            If they are out of range.
+        """
+        scaling = self.requantization
+        if count in (0, size):
+            return self.factor, scaling
+        right = scaling.right_shift
+        if right is not None:
+            factor, shift = narrow(math.ldexp(self.factor * size / count, -right))
+            return factor, replace(scaling, multiplier=1, shift=shift)
+        (multiplier,), (shift,) = np.unique(scaling.multiplier), np.unique(scaling.shift)
+        if not multiplier:
+            return self.factor, scaling
+        found = fixed_point(math.ldexp(int(multiplier) * size / count, -int(shift)))
+        return self.factor, replace(scaling, multiplier=found[0], shift=found[1])
+
+    def counts(self, size: Pair, kernel: Pair) -> tuple[npt.NDArray[np.int64], ...]:
+        """Return the real pixels of windows along the height and the width of an image."""
+        outputs = window_outputs(size, kernel, self.strides, self.padding)
+        found = []
+        for axis in (0, 1):
+            first = np.arange(outputs[axis]) * self.strides[axis] - self.padding[axis]
+            last = np.minimum(first + kernel[axis], size[axis])
+            found.append(np.maximum(last - np.maximum(first, 0), 0))
+        return tuple(found)
+
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         n, c, h, w = _image(inputs[0])
         kernel = self.window(inputs[0])
         size = window_outputs((h, w), kernel, self.strides, self.padding)
-        bound = math.prod(kernel) * self.factor * _reach(inputs[0])
-        check_accumulator(self.kind, np.array(bound))
+        factor = self.factor
+        if self.exclude_padding:
+            if max(self.requantization.multiplier.size, self.requantization.shift.size) > 1:
+                raise ShapeError("a mean that excludes its padding has one scale for all channels")
+            rows, columns = self.counts((h, w), kernel)
+            real = np.unique(np.multiply.outer(np.unique(rows), np.unique(columns)))
+            factor = max(self.of_count(int(count), math.prod(kernel))[0] for count in real)
+        check_accumulator(self.kind, np.array(math.prod(kernel) * factor * _reach(inputs[0])))
         return self.result((n, c, *size))
 
 

@@ -12,14 +12,14 @@ operation passes one that touches the same element, where one of the two writes 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from vtaops.config import POST_ROWS, Memory
-from vtaops.isa import Load, Post, Store, Unit
+from vtaops.isa import Instruction, Load, Post, Store, Unit
 from vtaops.lowering.emit import Fragment
 from vtaops.lowering.operation import Operation, Touch
 
@@ -51,8 +51,7 @@ def beside(fragments: Sequence[Fragment]) -> list[Fragment] | None:
     offsets = dict.fromkeys(_SPACES, 0)
     placed = []
     for fragment in fragments:
-        operations = tuple(moved(operation, dict(offsets)) for operation in fragment.operations)
-        placed.append(replace(fragment, operations=operations))
+        placed.append(shifted(fragment, offsets))
         for space, size in _used(fragment).items():
             depth = POST_ROWS if space == "post" else getattr(config, space).depth
             end = offsets[space] + size
@@ -155,10 +154,17 @@ class _Book:
 
     def __init__(self) -> None:
         self._last: dict[Key, npt.NDArray[np.int64]] = {}
+        self._sizes: dict[int, int] = {}  # of touches, by identity: operations share them
+
+    def _size(self, touch: Touch) -> int:
+        """Return the end of the elements of a touch."""
+        if id(touch) not in self._sizes:
+            self._sizes[id(touch)] = int(touch.elements.max()) + 1
+        return self._sizes[id(touch)]
 
     def note(self, touch: Touch, place: int) -> None:
         """Remember that the group at `place`, or an earlier one, touches elements."""
-        key, size = (touch.space, touch.write), int(touch.elements.max()) + 1
+        key, size = (touch.space, touch.write), self._size(touch)
         last = self._last.get(key, np.zeros(0, np.int64))
         if len(last) < size:
             grown = np.full(max(size, 2 * len(last)), -1, np.int64)
@@ -172,7 +178,10 @@ class _Book:
         for write in (True, False) if touch.write else (True,):
             last = self._last.get((touch.space, write))
             if last is not None:
-                found = last[touch.elements[touch.elements < len(last)]]
+                elements = touch.elements
+                if self._size(touch) > len(last):
+                    elements = elements[elements < len(last)]
+                found = last[elements]
                 latest = max(latest, int(found.max(initial=-1)))
         return latest
 
@@ -221,31 +230,63 @@ def _hoisted(groups: list[Group]) -> list[Group]:
 def _used(fragment: Fragment) -> dict[str, int]:
     """Return how much of each scratchpad a fragment uses, from its beginning."""
     used = dict.fromkeys(_SPACES, 0)
-    for operation in fragment.operations:
-        for touch in operation.touches:
-            if touch.space in used and touch.elements.size:
-                last = touch.elements.max()
-                if touch.space == "post":
-                    last = (touch.elements % POST_ROWS).max()
-                used[touch.space] = max(used[touch.space], int(last) + 1)
+    touches = {id(touch): touch for o in fragment.operations for touch in o.touches}
+    for touch in touches.values():
+        if touch.space in used and touch.elements.size:
+            last = touch.elements.max()
+            if touch.space == "post":
+                last = (touch.elements % POST_ROWS).max()
+            used[touch.space] = max(used[touch.space], int(last) + 1)
     return used
 
 
-def moved(operation: Operation, offsets: dict[str, int]) -> Operation:
-    """Return an operation that uses the scratchpads from `offsets` on."""
-    i = operation.instruction
-    if isinstance(i, Load | Store):
-        space = _LOADED.get(Memory(i.memory), "acc")
-        i = replace(i, sram_base=i.sram_base + offsets[space])
-    elif isinstance(i, Post) and i.reads_row:
-        i = replace(i, row=i.row + offsets["post"])
-    rows = operation.micro_ops
-    if rows is not None:
-        on_array = any(touch.space == "inp" for touch in operation.touches)
-        source = offsets["inp"] if on_array else offsets["acc"]
-        rows = rows + np.array([offsets["acc"], source, offsets["wgt"] * on_array], np.int64)
-    touches = tuple(
-        replace(t, elements=t.elements + offsets[t.space]) if t.space in offsets else t
-        for t in operation.touches
-    )
-    return replace(operation, instruction=i, touches=touches, micro_ops=rows)
+def shifted(fragment: Fragment, offsets: Mapping[str, int]) -> Fragment:
+    """Return a fragment that uses the scratchpads from `offsets` on."""
+    if not any(offsets.values()):
+        return fragment
+    shift = _Shift(dict(offsets))
+    return replace(fragment, operations=tuple(map(shift.operation, fragment.operations)))
+
+
+class _Shift:
+    """Moves operations in the scratchpads; what operations share is moved once."""
+
+    def __init__(self, offsets: dict[str, int]) -> None:
+        self._offsets = offsets
+        self._instructions: dict[int, Instruction] = {}
+        self._touches: dict[int, Touch] = {}
+
+    def operation(self, operation: Operation) -> Operation:
+        """Return the operation with its scratchpads moved; DRAM stays."""
+        offsets, plain, rows = self._offsets, operation.instruction, operation.micro_ops
+        if id(plain) not in self._instructions:
+            self._instructions[id(plain)] = self._instruction(plain)
+        if rows is not None:
+            on_array = any(touch.space == "inp" for touch in operation.touches)
+            source = offsets["inp"] if on_array else offsets["acc"]
+            rows = rows + np.array([offsets["acc"], source, offsets["wgt"] * on_array], np.int64)
+        return Operation(
+            self._instructions[id(plain)],
+            operation.relocation,
+            tuple(map(self._touch, operation.touches)),
+            rows,
+            operation.operator,
+            operation.post,
+        )
+
+    def _instruction(self, i: Instruction) -> Instruction:
+        if isinstance(i, Load | Store):
+            space = _LOADED.get(Memory(i.memory), "acc")
+            return replace(i, sram_base=i.sram_base + self._offsets[space])
+        if isinstance(i, Post) and i.reads_row:
+            return replace(i, row=i.row + self._offsets["post"])
+        return i
+
+    def _touch(self, touch: Touch) -> Touch:
+        by = self._offsets.get(touch.space, 0)
+        if not by:
+            return touch
+        if id(touch) not in self._touches:
+            moved = Touch(touch.space, touch.elements + by, touch.write)
+            self._touches[id(touch)] = moved
+        return self._touches[id(touch)]

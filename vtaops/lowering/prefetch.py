@@ -9,7 +9,6 @@ operator do not lie where those of the one before it do.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy as np
 from vtaops.config import HardwareConfig, Memory
 from vtaops.isa import Alu, Gemm, Load, Pool, Unit
 from vtaops.lowering.emit import Fragment
-from vtaops.lowering.interleave import moved
+from vtaops.lowering.interleave import shifted
 from vtaops.lowering.operation import Elements, Operation
 
 _BEHIND = 8
@@ -53,7 +52,8 @@ def apart(fragments: Sequence[Fragment], groups: Collection[range]) -> list[Frag
             begin, free = place, place + size
         else:
             place = 0
-        result += [_shifted(fragment, place) for fragment in own]
+        offsets = {"inp": 0, "wgt": place, "acc": 0, "post": 0}
+        result += [shifted(fragment, offsets) for fragment in own]
     return result
 
 
@@ -67,13 +67,6 @@ def _weights(fragment: Fragment) -> int:
         if touch.space == "wgt" and touch.elements.size
     )
     return max(ends, default=0)
-
-
-def _shifted(fragment: Fragment, place: int) -> Fragment:
-    if not place:
-        return fragment
-    offsets = {"inp": 0, "wgt": place, "acc": 0, "post": 0}
-    return replace(fragment, operations=tuple(moved(o, offsets) for o in fragment.operations))
 
 
 def weights_ahead(

@@ -17,7 +17,7 @@ from vtaops.network import rules
 from vtaops.network.storage import Array, Lanes, on_lanes
 from vtaops.ops import Conv2d, Conv2dTranspose, Gemm
 from vtaops.ops.diagonal import digits
-from vtaops.ops.postprocess import MAX_SCALE_SHIFT, MULTIPLIER_BITS
+from vtaops.ops.postprocess import MULTIPLIER_BITS
 
 Sum = TypeVar("Sum", Conv2d, Conv2dTranspose, Gemm)
 
@@ -110,25 +110,3 @@ class Ending:
         if not self.constant.any():
             return op, None
         return replace(op, bias=True), self.constant.astype(np.int32)  # sums wrap, too
-
-
-def uniform(scaling: Requantization, factor: int = 1) -> dict[str, Any] | None:
-    """Return the parameters of one scale for all channels; None if there is no such scale.
-
-    `factor` multiplies the sums before, exactly.
-    """
-    multiplier, shift = np.unique(scaling.multiplier), np.unique(scaling.shift)
-    if multiplier.size > 1 or shift.size > 1 or factor < 0:
-        return None
-    product = int(multiplier[0]) * factor
-    if product >= 1 << MULTIPLIER_BITS:
-        return None
-    scale = {"multiplier": product, "shift": int(shift[0])}
-    if not product:  # a multiplier of 0 means none: this one leaves nothing of 32 bits either
-        scale = {"multiplier": 1, "shift": MAX_SCALE_SHIFT}
-    return {**scale, "zero_point": scaling.zero_point}
-
-
-def as_int32(value: int) -> int:
-    """Return an integer as int32 holds it."""
-    return (value + (1 << 31)) % (1 << 32) - (1 << 31)

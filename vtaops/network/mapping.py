@@ -24,8 +24,10 @@ from vtaops.graph import operators as ops
 from vtaops.graph.operators import GraphOperator
 from vtaops.layout import data_layout
 from vtaops.network import rules
-from vtaops.network.endings import Ending, as_int32, uniform
+from vtaops.network.averages import parts
+from vtaops.network.endings import Ending
 from vtaops.network.rules import Target
+from vtaops.network.scaling import as_int32, uniform
 from vtaops.network.storage import (
     NO_SIDES,
     Array,
@@ -525,6 +527,9 @@ class Mapper:
     def _(self, op: ops.AveragePool, node: Node) -> None:
         data = self.places[node.inputs[0].name]
         kernel = op.window(node.inputs[0])
+        if op.exclude_padding and any(op.padding):
+            self._average_in_parts(node, op)
+            return
         if self._average(node, op, kernel):
             return
         weight = np.full((len(data.lanes), 1, *kernel), op.factor, np.int8)
@@ -532,6 +537,17 @@ class Mapper:
             weight, None, op.requantization, op.strides, op.padding, groups=len(weight)
         )
         self._depthwise(node, weight, convolution)
+
+    def _average_in_parts(self, node: Node, op: ops.AveragePool) -> None:
+        """Map a mean that excludes its padding: a pool for each part of the result."""
+        (source,), (result,) = node.inputs, node.outputs
+        data = self._alike(node)
+        place = self._result(result, data.relative(self.block))
+        found = parts(op, source.shape, result.shape, source.zero_point, self.scales)
+        for part in found:
+            pool = replace(part.pool, channels=self._width(data))
+            uses = {"data": Use(data, part.data), "res": Use(place, part.res)}
+            self._step(node.name, pool, uses)
 
     def _average(self, node: Node, op: ops.AveragePool, kernel: tuple[int, int]) -> bool:
         """Map a pool to the one of VTA, whose weights are one tile; False if it is another."""

@@ -24,9 +24,9 @@ from vtaops.graph import Graph, Node, Tensor
 from vtaops.graph.operators import Matmul
 from vtaops.lowering import Part, Place, link
 from vtaops.model import Argument, Region, RowSums
-from vtaops.network.endings import uniform
 from vtaops.network.fragments import Fragments
 from vtaops.network.rules import Target
+from vtaops.network.scaling import uniform
 from vtaops.network.storage import MappedOperator
 from vtaops.ops import BatchMatmul
 from vtaops.program import Buffer

@@ -15,9 +15,11 @@ import numpy.typing as npt
 
 from vtaops.capabilities import Capabilities, Feature
 from vtaops.config import HardwareConfig
+from vtaops.errors import ShapeError
 from vtaops.graph import Graph, Node, Requantization, Tensor
 from vtaops.graph import operators as ops
 from vtaops.graph.operators import GraphOperator
+from vtaops.network.averages import parts
 from vtaops.network.storage import fits_device, image_shape
 from vtaops.ops.diagonal import WIDEST
 
@@ -123,7 +125,12 @@ def _(op: ops.MaxPool, node: Node, graph: Graph, target: Target) -> str:
 @_obstacle.register
 def _(op: ops.AveragePool, node: Node, graph: Graph, target: Target) -> str:
     if op.exclude_padding and any(op.padding):
-        return "its means at the border count other numbers of pixels; VTA scales all alike"
+        (data,), (result,) = node.inputs, node.outputs
+        try:
+            list(parts(op, data.shape, result.shape, data.zero_point, target.scales))
+        except ShapeError as error:
+            return f"in parts of equal windows: {error}"
+        return ""
     size = op.window(node.inputs[0])
     weight = np.full((1, 1, *size), op.factor, np.int8)
     return _sum_obstacle(weight, None, op.requantization, node, target)

@@ -213,8 +213,7 @@ class _Reader:
         if isinstance(expression, relax.Var):
             if expression not in self._values:
                 raise ModelError(
-                    f"the Relax variable {expression.name_hint!r} is read where nothing is bound "
-                    "to it"
+                    f"the Relax variable {expression.name!r} is read where nothing is bound to it"
                 )
             return self._values[expression]
         if isinstance(expression, relax.Tuple):

@@ -145,6 +145,7 @@ def front_plot(rows: Sequence[Row], title: str, x: str = "sram", y: str = "cycle
         values = [row[column] for row in complete]
         if max(values) > _LOGARITHMIC * min(values) > 0:
             axes.set(**{scale: "log"})
+            axis.set_label_text(f"{LABELS[column]} (logarithmic)")
         axis.set_major_formatter(_short)
         axis.set_minor_formatter(lambda v, _: _short(v, _) if f"{v:.0e}"[0] in "25" else "")
         axis.set_tick_params(which="both", labelsize=9)

@@ -1,0 +1,132 @@
+"""Means that exclude their padding: pools of parts of the image, whose windows have equal sizes.
+
+Rows of the result whose windows lose the same taps to the padding form a band, columns too. In a
+part, a band of rows by one of columns, all windows have the same pixels, so it is an ordinary pool
+without padding, with a scale of its own: an image with a border of one pixel has nine parts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from vtaops.errors import ShapeError
+from vtaops.graph.operators import AveragePool
+from vtaops.network.scaling import uniform
+from vtaops.network.storage import Sides
+from vtaops.ops import AvgPool2d
+
+
+@dataclass(frozen=True)
+class Band:
+    """Neighbouring rows, or columns, of the result whose windows have the same taps.
+
+    Attributes
+    ----------
+    first, stop : int
+        Of the result.
+    begin, end : int
+        Pixels of the image that they read.
+    taps : int
+        Pixels of each window.
+    """
+
+    first: int
+    stop: int
+    begin: int
+    end: int
+    taps: int
+
+
+def bands(size: int, outputs: int, kernel: int, stride: int, before: int) -> list[Band]:
+    """Return the bands of an axis; without taps where windows lie in the padding as a whole."""
+
+    def taps(output: int) -> tuple[int, int]:
+        start = output * stride - before
+        return min(max(0, -start), kernel), max(0, min(kernel, size - start))
+
+    found = []
+    for (first, stop), group in groupby(range(outputs), taps):
+        rows = [*group]
+        begin, end = rows[0] * stride - before + first, rows[-1] * stride - before + stop
+        found.append(Band(rows[0], rows[-1] + 1, begin, end, max(0, stop - first)))
+    return found
+
+
+@dataclass(frozen=True)
+class WindowsPart:
+    """A part of the result.
+
+    Attributes
+    ----------
+    pool : AvgPool2d
+        What computes it, of one block of channels.
+    data, res : (int, int, int, int)
+        What it does not see of the image and of the result, as negative numbers.
+    """
+
+    pool: AvgPool2d
+    data: Sides
+    res: Sides
+
+
+def parts(
+    op: AveragePool, image: tuple[int, ...], outputs: tuple[int, ...], zero_point: int, scales: bool
+) -> Iterator[WindowsPart]:
+    """Return the parts of a mean that excludes its padding.
+
+    Parameters
+    ----------
+    op : AveragePool
+        The mean.
+    image, outputs : tuple of int
+        Shapes of the operand and the result (N, C, H, W).
+    zero_point : int
+        Of the operand.
+    scales : bool
+        Whether the hardware has fixed-point scales.
+
+    Raises
+    ------
+    ShapeError
+        If a part has no pixels, or a scale that the hardware has not.
+    """
+    kernel = op.kernel or (image[2], image[3])
+    along = [
+        bands(image[2 + axis], outputs[2 + axis], kernel[axis], op.strides[axis], op.padding[axis])
+        for axis in (0, 1)
+    ]
+    for rows in along[0]:
+        for columns in along[1]:
+            count = rows.taps * columns.taps
+            if not count:
+                raise ShapeError("some windows lie in the padding as a whole")
+            factor, scaling = op.of_count(count, math.prod(kernel))
+            pool = AvgPool2d(
+                batch=image[0],
+                channels=1,
+                height=rows.end - rows.begin,
+                width=columns.end - columns.begin,
+                kernel=(rows.taps, columns.taps),
+                strides=op.strides,
+                rounding="half_up",
+                clip=scaling.clip,
+            )
+            if scales:
+                scale = uniform(scaling, factor)
+                if scale is None:
+                    raise ShapeError("its factor and its multiplier exceed 16 bits together")
+                pool = replace(pool, **scale, constant=-zero_point * count)
+            else:
+                shift = scaling.right_shift
+                if shift is None:
+                    raise ShapeError("its scales need a multiplier")
+                offset = (scaling.zero_point << max(0, shift)) - zero_point * factor * count
+                pool = replace(pool, division=(factor, shift), offset=offset)
+            yield WindowsPart(
+                pool,
+                (-rows.begin, -columns.begin, rows.end - image[2], columns.end - image[3]),
+                (-rows.first, -columns.first, rows.stop - outputs[2], columns.stop - outputs[3]),
+            )
