@@ -36,17 +36,19 @@ python3 -m pip wheel -q "$here/../../.." --no-deps -w dist \
 lib=$PWD/armhf/usr/lib/arm-linux-gnueabihf
 python=$(ls armhf/usr/bin/python3.* | head -n 1)
 debian=$PWD/armhf/usr/lib/python3/dist-packages
-emulated() (
-    export PYTHONHOME=$PWD/armhf/usr PYTHONUNBUFFERED=1 PYTHONPATH=$PWD/site:$debian
-    exec qemu-arm -L armhf -E LD_LIBRARY_PATH="$lib/blas:$lib/lapack:$lib" "$python" "$@"
-)
+cat > emulated << END
+#!/bin/sh
+export PYTHONHOME=$PWD/armhf/usr PYTHONUNBUFFERED=1 PYTHONPATH=$PWD/site:$debian
+exec qemu-arm -L armhf -E LD_LIBRARY_PATH=$lib/blas:$lib/lapack:$lib $python "\$@"
+END
+chmod +x emulated
 # As a board that has no network: what else than NumPy the package asked for could not be found.
 cp -r "$(python3 -c 'import pip; print(pip.__path__[0])')" site
-emulated -m pip install -q --no-index --no-compile --root-user-action ignore --prefix prefix \
+./emulated -m pip install -q --no-index --no-compile --root-user-action ignore --prefix prefix \
     dist/vtaops-*-py3-none-any.whl
 cp -r prefix/*/lib/python3*/*-packages/* prefix/lib/python3*/*-packages/* site 2> /dev/null || true
 cp "$here/pynq.py" site
-emulated -m vtaops.board serve --port 0 > server.log 2>&1 &
+./emulated -m vtaops.board serve --port 0 > server.log 2>&1 &
 server=$!
 trap 'kill $server' EXIT
 until grep -q serving server.log; do kill -0 $server; sleep 0.2; done
