@@ -205,7 +205,7 @@ def table(rows: list[dict[str, Any]]) -> str:
             "| SQNR dB | of scores | images kB | compile s | verify s | peak MB | equal |\n"
             "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|\n"
             + "\n".join(_line(row) for row in sorted(chosen, key=lambda row: row["network"]))
-            + "\n\n"
+            + f"\n\nMeasured on: {_codes(chosen)}.\n\n"
             + _reasons(chosen)
         )
     return "\n\n".join(parts)
@@ -226,6 +226,14 @@ def _line(row: dict[str, Any]) -> str:
 
 def _decibels(value: float | None) -> str:
     return "equal" if value is None else f"{value:.1f}"
+
+
+def _codes(rows: list[dict[str, Any]]) -> str:
+    """Return which commit each row was measured on."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        found.setdefault(row.get("code", "older code"), []).append(row["network"])
+    return "; ".join(f"{code} {', '.join(sorted(names))}" for code, names in found.items())
 
 
 def _reasons(rows: list[dict[str, Any]]) -> str:

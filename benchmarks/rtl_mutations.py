@@ -254,9 +254,11 @@ def with_arguments(results: dict[str, dict[str, Any]]) -> dict[str, dict[str, An
     arguments = json.loads(ARGUMENTS.read_text()) if ARGUMENTS.exists() else {}
     found = {}
     for name, row in results.items():
-        plain = re.sub(r":\d+\+\d+ ", " ", name)  # without the place, which moves
-        if row["verdict"] == SURVIVES and plain in arguments:
-            row = {**row, "verdict": EQUIVALENT, "detail": arguments[plain]}
+        # Without the place, which moves; by the line where a file has several such places.
+        keys = re.sub(r":\d+\+\d+ ", " ", name), re.sub(r"\+\d+ ", " ", name)
+        argued = next((arguments[key] for key in keys if key in arguments), None)
+        if row["verdict"] == SURVIVES and argued is not None:
+            row = {**row, "verdict": EQUIVALENT, "detail": argued}
         found[name] = row
     return found
 

@@ -443,6 +443,16 @@ def test_no_slot_of_a_word_changes_a_micro_op_in_use(tiny, early):
     np.testing.assert_array_equal(result, [3000 % 256 - 256] * 8 + [0] * 8)
 
 
+@pytest.mark.parametrize("rows", [0, 1])
+def test_padding_above_and_below_is_written_whole(tiny, rows):
+    source = place(tiny, np.zeros(8, np.uint8))
+    shape = {"x_size": 1, "x_stride": 1, "y_size": rows, "y_pad_top": 1, "y_pad_bottom": 15}
+    load = Load(memory=Memory.INP, dram_base=source.address // 8, **shape, push_next=1)
+    tiny.reset_stats()
+    launch(tiny, [load, Finish(pop_prev=1)])
+    assert tiny.performance().load_busy == 16 + rows
+
+
 def test_each_memory_has_an_origin_of_its_own():
     """DRAM indices count from five registers: every LOAD and the STORE from that of its memory."""
     with Tsim("tiny") as device:
