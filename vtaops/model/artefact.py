@@ -55,7 +55,7 @@ from vtaops.program.file_format import loads as load_program
 from vtaops.program.file_format import write_whole
 
 MAGIC = b"VTAMODEL"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 SUFFIX = ".vtam"
 
 _PREAMBLE = struct.Struct("<8sIIQ")
