@@ -58,8 +58,12 @@ Row = dict[str, Any]
 
 
 def variants(config: HardwareConfig) -> dict[str, HardwareConfig]:
-    """Return the plain configuration, each extension alone, and all together, by name."""
-    sets = {"plain": (), **{name: (name,) for name in config.extensions}, "all": config.extensions}
+    """Return the plain configuration, each extension alone, and all together, by name.
+
+    But `forward`, which saves nothing within a layer.
+    """
+    within = tuple(name for name in config.extensions if name != "forward")
+    sets = {"plain": (), **{name: (name,) for name in within}, "all": within}
     return {name: replace(config, extensions=names) for name, names in sets.items()}
 
 

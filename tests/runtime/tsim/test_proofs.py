@@ -153,7 +153,7 @@ def test_properties_hold_always(block, parameters, tmp_path):
             "assign req_valid   = bursts_valid",
         ),
         ("tensor_load", "burst_ready = req_ready && room", "burst_ready = req_ready"),
-        ("tensor_load", "is_data && beat_valid)", "is_data)"),
+        ("tensor_load", "is_beat && beat_valid)", "is_beat)"),
         ("compute_load", "18'(first) + 18'(UOP_SLOTS) >", "18'(first) + 18'd1 >"),
         (
             "compute_load",
