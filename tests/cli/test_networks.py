@@ -1,6 +1,8 @@
 """The commands for networks, on a small compiled model."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import onnx
@@ -71,6 +73,20 @@ def test_mistakes_are_named(compiled, tmp_path):
         assert done.exit_code == 1
         assert isinstance(done.exception, vtaops.VTAError)
         assert text in str(done.exception)
+
+
+def test_a_compiled_model_is_told_of_without_tvm(compiled):
+    """`ops`, `profile` and `run` of a file need no compiler, so they start at once."""
+    _, path, inputs = compiled
+    for command in (("ops", path), ("profile", path), ("run", path, *inputs)):
+        code = f"""
+import sys
+sys.modules["tvm"] = sys.modules["tvm_ffi"] = sys.modules["torch"] = None
+from vtaops.cli import app
+app({list(command)!r})
+"""
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("options", [(), (("--mean", "0.485,0.456,0.406"), ("--deviation", ".2"))])

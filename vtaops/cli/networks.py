@@ -80,15 +80,16 @@ def ops(model: SourceArgument, config: ConfigOption = None, as_json: JsonOption 
 
     Example: vtaops ops network.q.onnx --config ultra96
     """
-    from vtaops.network import plan_model
     from vtaops.report.networks import plan_table
 
     if _is_compiled(model):
         compiled = _compiled(model, config)
         rows, name = compiled.plan, compiled.config.name
     else:
-        name = config or DEFAULT_CONFIG
-        rows = plan_model(_source(model), name).rows
+        source, name = _source(model), config or DEFAULT_CONFIG
+        from vtaops.network import plan_model  # loads TVM: seconds
+
+        rows = plan_model(source, name).rows
     if as_json:
         typer.echo(json.dumps([vars(row) for row in rows], indent=2))
         return
@@ -299,11 +300,11 @@ def _compiled(path: Path, config: str | None, search: str = "off") -> Model:
     """
     if _is_compiled(path):
         return _loaded(path, config)
-    from vtaops.network import compile_model
+    source, chosen = _source(path), config or DEFAULT_CONFIG
+    from vtaops.network import compile_model  # loads TVM: seconds
 
-    chosen = config or DEFAULT_CONFIG
     with Console(stderr=True).status(f"compiling {path.name} for {chosen}"):
-        return compile_model(_source(path), chosen, search=search)  # type: ignore[arg-type]
+        return compile_model(source, chosen, search=search)  # type: ignore[arg-type]
 
 
 def _loaded(path: Path, config: str | None) -> Model:
