@@ -107,7 +107,9 @@ def make_static(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:
                 if axis:
                     raise ModelError(
                         f"input {name!r} has the dynamic shape {written}; VTA's programs "
-                        f"are compiled for one shape: pass shapes={{{name!r}: (...)}}"
+                        f"are compiled for one shape: pass shapes={{{name!r}: (...)}} to "
+                        "vtaops.quantize or vtaops.relax.import_model; "
+                        "`vtaops quantize` takes those of its data"
                     )
                 dim.dim_value = 1
     # Whatever the exporter wrote about inner shapes may still be symbolic; inference fills it in.
