@@ -1,6 +1,8 @@
 """The commands for networks, on a small compiled model."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import onnx
@@ -71,6 +73,68 @@ def test_mistakes_are_named(compiled, tmp_path):
         assert done.exit_code == 1
         assert isinstance(done.exception, vtaops.VTAError)
         assert text in str(done.exception)
+
+
+def test_a_compiled_model_is_told_of_without_tvm(compiled):
+    """`ops`, `profile` and `run` of a file need no compiler, so they start at once."""
+    _, path, inputs = compiled
+    for command in (("ops", path), ("profile", path), ("run", path, *inputs)):
+        code = f"""
+import sys
+sys.modules["tvm"] = sys.modules["tvm_ffi"] = sys.modules["torch"] = None
+from vtaops.cli import app
+app({list(command)!r})
+"""
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("options", [(), (("--mean", "0.485,0.456,0.406"), ("--deviation", ".2"))])
+def test_pictures_are_prepared_alike_for_calibration_and_runs(options, tmp_path):
+    """The calibrated model has the words of one that was calibrated with what `run` reads."""
+    image = pytest.importorskip("PIL.Image")
+    onnx.save(small_network(), tmp_path / "float.onnx")
+    (tmp_path / "photos").mkdir()
+    pixels = np.random.default_rng(7).integers(0, 256, (3, 12, 12, 3), dtype=np.uint8)
+    for number, (array, suffix) in enumerate(zip(pixels, ("png", "bmp", "PNG"), strict=True)):
+        image.fromarray(array).save(tmp_path / "photos" / f"{number}.{suffix}")
+    mean, deviation = (0.485, 0.456, 0.406) if options else 0.5, 0.2 if options else 0.5
+    expected = ((pixels / 255 - mean) / deviation).transpose(0, 3, 1, 2).astype(np.float32)
+    flat = [text for pair in options for text in pair]
+    model = tmp_path / "q.onnx"
+    arguments = tmp_path / "float.onnx", "--calibration", tmp_path / "photos", "-o", model
+    assert vta("quantize", *arguments, *flat).exit_code == 0
+    wanted = vtaops.quantize(small_network(), {"x": expected})
+    assert model.read_bytes() == wanted.SerializeToString()
+    compiled = vtaops.compile_model(model, "tiny")
+    compiled.save(tmp_path / "m.vtam")
+    options = "--input", tmp_path / "photos" / "1.bmp", "-o", tmp_path / "y.npz"
+    done = vta("run", tmp_path / "m.vtam", *options, *flat)
+    assert done.exit_code == 0, done.exception
+    with np.load(tmp_path / "y.npz") as found:
+        assert np.array_equal(next(iter(found.values())), compiled.run(expected[1:2]))
+
+
+def test_pictures_that_do_not_suit(compiled, tmp_path):
+    _, path, inputs = compiled
+    onnx.save(small_network(), tmp_path / "float.onnx")
+    np.save(tmp_path / "x.npy", images())
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "0.png").write_bytes(b"no picture")
+    quantized = "quantize", tmp_path / "float.onnx", "-o", tmp_path / "q.onnx", "--calibration"
+    for arguments, text in (
+        ((*quantized, tmp_path / "photos"), "cannot read"),
+        ((*quantized, tmp_path / "photos", "--mean", "gray"), "--mean is 'gray'"),
+        ((*quantized, tmp_path / "photos", "--mean", "nan"), "mean is one number, or three"),
+        ((*quantized, tmp_path / "photos", "--mean", "1,2"), "mean is one number, or three"),
+        ((*quantized, tmp_path / "photos", "--deviation", "1,0,1"), "greater than 0"),
+        ((*quantized, tmp_path / "x.npy", "--mean", "0"), "hold none"),
+        (("run", path, *inputs, "--mean", "0"), "no --input is one"),
+    ):
+        done = vta(*arguments)
+        assert isinstance(done.exception, vtaops.ModelError), done.output
+        assert text in str(done.exception)
+    assert not (tmp_path / "q.onnx").exists()
 
 
 def test_the_noise_of_every_layer(tmp_path):

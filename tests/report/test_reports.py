@@ -8,6 +8,7 @@ import re
 import struct
 import sys
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 
@@ -446,6 +447,10 @@ def test_roofline(tmp_path):
     result = call("roofline", *LAYER, "--layer", "resnet18.C4", "-o", path)
     assert result.exit_code == 0, result.output
     assert any(text.startswith("C10") for text in svg_texts(path))
+    result = call("roofline", "--layer", "resnet18.C4", "-o", path, "--json")
+    drawn = json.loads(result.stdout)
+    assert [point["name"] for point in drawn["points"]] == ["C4"]
+    assert drawn["total"] is None
 
 
 @pytest.mark.parametrize(
@@ -488,6 +493,27 @@ def test_the_table_of_a_network_is_legible(network, width):
         if layer.where != "vta":
             number = re.search(r"host (\d+)", line)[1]
             assert f"host {number}: {layer.reason}" in {line.strip() for line in lines}
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_long_names_leave_the_numbers_their_place(network, width):
+    """Names as PyTorch's exporter writes them: folded, without the folders that all share."""
+    report = network.report()
+    stem = "/model/backbone/features/"
+    ends = [f"block.{n}/conv/{layer.operator}_output_0" for n, layer in enumerate(report.layers)]
+    layers = [replace(x, name=stem + end) for x, end in zip(report.layers, ends, strict=True)]
+    report = replace(report, layers=tuple(layers))
+    lines = network_text(report, width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert f"… stands for {stem}" in {line.strip() for line in lines}
+    column = next(line for line in lines if " where " in line).index("where")
+    assert "".join(line[:column].strip() for line in lines).count("…") == len(ends) + 1
+    names = "".join(line[:column].strip() for line in lines)
+    for layer, end in zip(layers, ends, strict=True):
+        assert f"…{end}" in names
+        (line,) = [x for x in lines if x.startswith(f" …{end[:12]}")]
+        assert line[column:].startswith(layer.where)
+        assert not layer.cycles or f" {layer.cycles:,} " in line
 
 
 def test_the_page_of_a_network_has_a_lane_of_layers(network):

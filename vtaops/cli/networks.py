@@ -15,11 +15,12 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from vtaops.cli.options import JsonOption
+from vtaops.cli.options import DeviationOption, JsonOption, MeanOption, read_preparation
 from vtaops.cli.quantize import NETWORKS
 from vtaops.cli.run import run_app
 from vtaops.errors import ModelError, UnsupportedError
 from vtaops.files import exists, read_array, read_file
+from vtaops.pictures import Preparation, read_picture
 
 if TYPE_CHECKING:
     from vtaops.graph import Tensor
@@ -79,15 +80,16 @@ def ops(model: SourceArgument, config: ConfigOption = None, as_json: JsonOption 
 
     Example: vtaops ops network.q.onnx --config ultra96
     """
-    from vtaops.network import plan_model
     from vtaops.report.networks import plan_table
 
     if _is_compiled(model):
         compiled = _compiled(model, config)
         rows, name = compiled.plan, compiled.config.name
     else:
-        name = config or DEFAULT_CONFIG
-        rows = plan_model(_source(model), name).rows
+        source, name = _source(model), config or DEFAULT_CONFIG
+        from vtaops.network import plan_model  # loads TVM: seconds
+
+        rows = plan_model(source, name).rows
     if as_json:
         typer.echo(json.dumps([vars(row) for row in rows], indent=2))
         return
@@ -162,6 +164,8 @@ def run_model(
         list[Path] | None,
         typer.Option("--input", help="An input: .npy, or a picture; repeat for several."),
     ] = None,
+    mean: MeanOption = None,
+    deviation: DeviationOption = None,
     config: ConfigOption = None,
     device: Annotated[
         str, typer.Option("--device", help="Where to run: fsim, tsim, tsim-axi, pynq://HOST:PORT.")
@@ -178,16 +182,21 @@ def run_model(
 ) -> None:
     """Run a network on inputs.
 
-    Pictures are scaled to the size of the network's input and to -1..1. Without an input, random
-    numbers are taken.
+    Pictures are scaled to the size of the network's input and to -1..1, or as --mean and
+    --deviation say, which are those of `vtaops quantize`. Without an input, random numbers are
+    taken.
 
-    Example: vtaops run network.vtam --input picture.png
+    Example: vtaops run network.vtam --input picture.png --mean 0.485,0.456,0.406
+    --deviation 0.229,0.224,0.225
     """
     from vtaops.runtime import ResidentPrograms, open_device
 
+    preparation = read_preparation(mean, deviation)
+    if preparation and all(path.suffix == ".npy" for path in inputs or []):
+        raise ModelError("--mean and --deviation prepare pictures; no --input is one")
     compiled = _compiled(model, config)
     tensors = compiled.graph.inputs
-    arrays = [read_input(t, p) for t, p in zip(tensors, inputs or [], strict=False)]
+    arrays = [read_input(t, p, preparation) for t, p in zip(tensors, inputs or [], strict=False)]
     if inputs and len(inputs) != len(tensors):
         raise ModelError(f"{len(inputs)} inputs are given; the network takes {len(tensors)}")
     if not inputs:
@@ -232,8 +241,10 @@ def run_model(
 # ------------------------------------------------------------------------------ details
 
 
-def read_input(tensor: Tensor, path: Path) -> np.ndarray[Any, Any]:
-    """Return an input from a file: an array as it is, a picture scaled to the tensor.
+def read_input(
+    tensor: Tensor, path: Path, preparation: Preparation | None = None
+) -> np.ndarray[Any, Any]:
+    """Return an input from a file: an array as it is, a picture prepared for the tensor.
 
     Raises
     ------
@@ -245,22 +256,9 @@ def read_input(tensor: Tensor, path: Path) -> np.ndarray[Any, Any]:
             return read_array(path)
         except (OSError, ValueError) as error:
             raise ModelError(f"cannot read {path}: {error}") from error
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise ModelError("pictures need Pillow, which is not installed; give a .npy") from error
-    if len(tensor.shape) != 4 or tensor.shape[0] != 1 or tensor.shape[1] not in (1, 3):
-        raise ModelError(f"{tensor.name} has shape {tensor.shape}, which no picture has")
-    _, channels, height, width = tensor.shape
-    try:
-        with Image.open(path) as file:
-            picture = file.convert("L" if channels == 1 else "RGB").resize((width, height))
-    except Exception as error:  # Pillow's, of damaged files and of pictures that fill the memory
-        raise ModelError(f"cannot read {path}: {error}") from error
-    pixels = np.asarray(picture, np.float32).reshape(height, width, channels)
-    scaled = (pixels / 127.5 - 1).transpose(2, 0, 1)[None]
+    scaled = read_picture(path, tensor.name, tensor.shape, preparation)
     if tensor.dtype == "float32":
-        return np.ascontiguousarray(scaled, np.float32)
+        return scaled
     steps = np.rint(scaled / tensor.scale) + tensor.zero_point
     return np.asarray(np.clip(steps, -128, 127)).astype(np.int8)
 
@@ -302,11 +300,11 @@ def _compiled(path: Path, config: str | None, search: str = "off") -> Model:
     """
     if _is_compiled(path):
         return _loaded(path, config)
-    from vtaops.network import compile_model
+    source, chosen = _source(path), config or DEFAULT_CONFIG
+    from vtaops.network import compile_model  # loads TVM: seconds
 
-    chosen = config or DEFAULT_CONFIG
     with Console(stderr=True).status(f"compiling {path.name} for {chosen}"):
-        return compile_model(_source(path), chosen, search=search)  # type: ignore[arg-type]
+        return compile_model(source, chosen, search=search)  # type: ignore[arg-type]
 
 
 def _loaded(path: Path, config: str | None) -> Model:

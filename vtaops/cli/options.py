@@ -19,8 +19,9 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 from vtaops.config import HardwareConfig
-from vtaops.errors import ShapeError, UnsupportedError
+from vtaops.errors import ModelError, ShapeError, UnsupportedError
 from vtaops.files import exists
+from vtaops.pictures import Preparation
 
 if TYPE_CHECKING:
     from vtaops.runtime import Device
@@ -32,6 +33,15 @@ ConfigOption = Annotated[
 ]
 LayerOption = Annotated[
     str, typer.Option("--layer", help="A named layer (see: vtaops layers); replaces the shape.")
+]
+MeanOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Of pictures, after scaling to 0..1: one number, or red,green,blue. Default: 0.5."
+    ),
+]
+DeviationOption = Annotated[
+    str | None, typer.Option(help="What pictures are divided by then, as --mean. Default: 0.5.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
 CsvOption = Annotated[bool, typer.Option("--csv", help="Print the report as CSV.")]
@@ -167,6 +177,28 @@ def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
     with_options.__signature__ = inspect.Signature([*kept, *shared.values()])  # type: ignore[attr-defined]
     with_options.__annotations__ = {p.name: p.annotation for p in [*kept, *shared.values()]}
     return with_options
+
+
+def read_preparation(mean: str | None, deviation: str | None) -> Preparation | None:
+    """Return what `--mean` and `--deviation` ask for, None if neither is given.
+
+    Raises
+    ------
+    ModelError
+        If they are no numbers, or none that suit.
+    """
+    given = {"mean": mean, "deviation": deviation}
+    numbers = {}
+    for name, text in given.items():
+        if text is None:
+            continue
+        try:
+            numbers[name] = tuple(float(number) for number in text.split(","))
+        except ValueError as error:
+            raise ModelError(
+                f"--{name} is {text!r}; it must be a number, or three as 0.485,0.456,0.406"
+            ) from error
+    return Preparation(**numbers) if numbers else None
 
 
 def list_table(title: str) -> Table:

@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from vtaops.cli.options import DeviationOption, MeanOption, read_preparation
 from vtaops.errors import ModelError
 from vtaops.files import exists
 
@@ -42,7 +43,8 @@ def quantize(
         Path,
         typer.Option(
             help="Inputs as in real use: an .npz file with an array for each input (its first axis "
-            "counts images), or a folder of .npz or .npy files."
+            "counts images), or a folder of .npz or .npy files or of pictures, which are scaled to "
+            "the size of the input."
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The QDQ model to write.")],
@@ -63,6 +65,8 @@ def quantize(
     correct_bias: Annotated[
         bool, typer.Option("--correct-bias", help="Take mean rounding errors out of the biases.")
     ] = False,
+    mean: MeanOption = None,
+    deviation: DeviationOption = None,
     rows: Annotated[int, typer.Option(help="Layers to list, the worst first; 0: all.", min=0)] = 20,
     as_json: Annotated[
         bool,
@@ -72,11 +76,15 @@ def quantize(
     """Quantise a float ONNX model to int8 with calibration data, and say what it costs.
 
     Example: vtaops quantize model.onnx --calibration images.npz -o model.q.onnx --scales pow2
+
+    Example: vtaops quantize model.onnx --calibration photos -o model.q.onnx
+    --mean 0.485,0.456,0.406 --deviation 0.229,0.224,0.225
     """
     from vtaops.quantization import run_quantization
 
     if not exists(output.parent):
         raise ModelError(f"the folder of {output} does not exist")
+    preparation = read_preparation(mean, deviation)
     console = Console(stderr=True)
     with console.status("calibrate and quantise"):
         done = run_quantization(
@@ -87,6 +95,7 @@ def quantize(
             method=method,
             equalization=equalize,
             bias_correction=correct_bias,
+            preparation=preparation,
         )
         quality = done.quality()
     _write(done.model.SerializeToString(), output)

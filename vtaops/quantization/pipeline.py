@@ -21,6 +21,7 @@ from vtaops.onnx_files import (
     producers,
     require,
 )
+from vtaops.pictures import Preparation
 from vtaops.quantization.activations import functions
 from vtaops.quantization.correction import correct_biases
 from vtaops.quantization.equalize import equalize
@@ -107,6 +108,7 @@ def quantize(
     equalization: bool = False,
     bias_correction: bool = False,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    preparation: Preparation | None = None,
 ) -> ModelProto:
     """Quantise a float model to 8 bits; the result is a standard QDQ model.
 
@@ -116,7 +118,7 @@ def quantize(
         Path of an ONNX file, or the model.
     calibration
         Inputs as in real use: an `.npz` file with an array for each input, a folder of `.npz` or
-        `.npy` files, or arrays by name. Their first axis counts images.
+        `.npy` files or pictures, or arrays by name. Their first axis counts images.
     scales
         "pow2": every scale is a power of two, one for each tensor, so requantisation is a shift and
         the model runs on every VTA, the published bitstreams included. "free": scales as ONNX
@@ -133,6 +135,8 @@ def quantize(
         Take the mean error of rounded weights out of the biases.
     shapes
         Shapes of inputs with dynamic dimensions; default: those of the calibration data.
+    preparation
+        Of pictures in the calibration data; by default their pixels become -1..1.
 
     Returns
     -------
@@ -155,6 +159,7 @@ def quantize(
         equalization=equalization,
         bias_correction=bias_correction,
         shapes=shapes,
+        preparation=preparation,
     ).model
 
 
@@ -168,12 +173,13 @@ def run_quantization(
     equalization: bool = False,
     bias_correction: bool = False,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    preparation: Preparation | None = None,
 ) -> Quantization:
     """Quantise as `quantize` does and keep what the comparison with the float model needs."""
     if scales not in get_args(Scales):
         raise ModelError(f"scales are 'pow2' or 'free', not {scales!r}")
     asymmetric = scales == "free" if zero_points is None else zero_points
-    source, samples = _load(model, calibration, shapes)
+    source, samples = _load(model, calibration, shapes, preparation)
     _refuse_quantized(source)
     prepared = prepare(source)
     equalized = equalize(prepared, samples) if equalization else 0
@@ -197,6 +203,7 @@ def _load(
     model: str | Path | ModelProto,
     calibration: Calibration,
     shapes: Mapping[str, Sequence[int]] | None,
+    preparation: Preparation | None,
 ) -> tuple[ModelProto, list[Sample]]:
     """Read model and samples; the data say what the model leaves dynamic."""
     if not isinstance(calibration, str | Path | np.ndarray | Mapping):
@@ -205,7 +212,8 @@ def _load(
         raw = _inputs_as_written(model)
         shapes = first_shapes(calibration, raw)
     source = load(model, shapes)
-    return source, load_samples(calibration, input_shapes(source), input_dtypes(source))
+    types = input_dtypes(source)
+    return source, load_samples(calibration, input_shapes(source), types, preparation)
 
 
 def _inputs_as_written(model: str | Path | ModelProto) -> dict[str, tuple[int | None, ...]]:

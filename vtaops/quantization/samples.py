@@ -13,9 +13,12 @@ import numpy as np
 
 from vtaops.errors import ModelError
 from vtaops.files import exists
+from vtaops.pictures import SUFFIXES, Preparation, is_picture, read_picture
 
 Array = np.ndarray[Any, Any]
+Shape = Sequence[int | None]
 Sample = dict[str, Array]
+_NO_PICTURES = "a mean and a deviation prepare pictures; the calibration data hold none"
 Calibration = str | Path | Array | Mapping[str, Array] | Iterable[Mapping[str, Array]]
 
 
@@ -23,6 +26,7 @@ def load_samples(
     source: Calibration,
     shapes: Mapping[str, Sequence[int]],
     dtypes: Mapping[str, np.dtype[Any]] | None = None,
+    preparation: Preparation | None = None,
 ) -> list[Sample]:
     """Return the samples of a calibration set.
 
@@ -30,22 +34,25 @@ def load_samples(
     ----------
     source
         An `.npz` file whose arrays are named as the inputs; a folder of `.npy` files (a model with
-        one input) or `.npz` files; the same as arrays. The first axis of an array counts images
-        and is cut into batches of the model.
+        one input), `.npz` files or pictures (one input); the same as arrays. The first axis of an
+        array counts images and is cut into batches of the model.
     shapes
         Shapes of the model's inputs by name.
     dtypes
         Their dtypes, which numbers are converted to; float32 for inputs that are not named.
+    preparation
+        Of pictures; by default their pixels become -1..1.
 
     Raises
     ------
     ModelError
-        If there are no data, or names, shapes or types do not fit the model.
+        If there are no data, or names, shapes or types do not fit the model, or a preparation is
+        given and no picture.
     """
     known = dtypes or {}
     samples = [
         sample
-        for place, arrays in _sources(source, tuple(shapes))
+        for place, arrays in _sources(source, shapes, preparation)
         for sample in _cut(place, _converted(place, arrays, known), shapes)
     ]
     if not samples:
@@ -53,16 +60,14 @@ def load_samples(
     return samples
 
 
-def first_shapes(
-    source: Calibration, inputs: Mapping[str, Sequence[int | None]]
-) -> dict[str, tuple[int, ...]]:
+def first_shapes(source: Calibration, inputs: Mapping[str, Shape]) -> dict[str, tuple[int, ...]]:
     """Return what the first arrays say of dynamic dimensions, for inputs that have any.
 
     The batch stays out of it: it is 1 where the model does not say.
     """
     if all(None not in shape[1:] for shape in inputs.values()):
         return {}
-    _, arrays = next(iter(_sources(source, tuple(inputs))), ("", {}))
+    _, arrays = next(iter(_sources(source, inputs)), ("", {}))
     return {
         name: (shape[0] or 1, *arrays[name].shape[1:])
         for name, shape in inputs.items()
@@ -70,12 +75,16 @@ def first_shapes(
     }
 
 
-def _sources(source: Calibration, names: tuple[str, ...]) -> list[tuple[str, Sample]]:
+def _sources(
+    source: Calibration, shapes: Mapping[str, Shape], preparation: Preparation | None = None
+) -> list[tuple[str, Sample]]:
     """Return pairs of where the arrays come from and the arrays."""
     if isinstance(source, str | Path):
-        return _files(Path(source), names)
+        return _files(Path(source), shapes, preparation)
+    if preparation is not None:
+        raise ModelError(_NO_PICTURES)
     if isinstance(source, np.ndarray):
-        return [("the array", _single(source, names, "an array"))]
+        return [("the array", _single(source, shapes, "an array"))]
     if isinstance(source, Mapping):
         mapping = cast(Mapping[str, Array], source)
         return [("the calibration data", {k: np.asarray(v) for k, v in mapping.items()})]
@@ -85,17 +94,27 @@ def _sources(source: Calibration, names: tuple[str, ...]) -> list[tuple[str, Sam
     ]
 
 
-def _files(path: Path, names: tuple[str, ...]) -> list[tuple[str, Sample]]:
+def _files(
+    path: Path, shapes: Mapping[str, Shape], preparation: Preparation | None
+) -> list[tuple[str, Sample]]:
     if not exists(path):
         raise ModelError(f"there are no calibration data at {path}")
     files = sorted(path.iterdir()) if path.is_dir() else [path]
-    files = [file for file in files if file.suffix in (".npy", ".npz")]
+    files = [file for file in files if file.suffix in (".npy", ".npz") or is_picture(file)]
     if not files:
-        raise ModelError(f"{path} holds no calibration data: .npz files, or .npy for one input")
-    return [(str(file), _read(file, names)) for file in files]
+        raise ModelError(
+            f"{path} holds no calibration data: .npz files, or for one input .npy or pictures "
+            f"({', '.join(SUFFIXES)})"
+        )
+    if preparation is not None and not any(map(is_picture, files)):
+        raise ModelError(_NO_PICTURES)
+    return [(str(file), _read(file, shapes, preparation)) for file in files]
 
 
-def _read(file: Path, names: tuple[str, ...]) -> Sample:
+def _read(file: Path, shapes: Mapping[str, Shape], preparation: Preparation | None) -> Sample:
+    if is_picture(file):
+        name = _only(shapes, str(file))
+        return {name: read_picture(file, name, shapes[name], preparation)}
     try:
         with file.open("rb") as stream:
             data = np.load(stream)
@@ -104,13 +123,18 @@ def _read(file: Path, names: tuple[str, ...]) -> Sample:
                     return {name: data[name] for name in data.files}
     except Exception as error:  # of zip files, of zlib, of NumPy's headers, of memory
         raise ModelError(f"{file} cannot be read as NumPy data: {error}") from error
-    return _single(data, names, str(file))
+    return _single(data, shapes, str(file))
 
 
-def _single(array: Array, names: tuple[str, ...], place: str) -> Sample:
-    if len(names) != 1:
-        raise ModelError(f"{place} has no names, and the model has the inputs {', '.join(names)}")
-    return {names[0]: array}
+def _single(array: Array, shapes: Mapping[str, Shape], place: str) -> Sample:
+    return {_only(shapes, place): array}
+
+
+def _only(shapes: Mapping[str, Shape], place: str) -> str:
+    """Return the name of the model's one input."""
+    if len(shapes) != 1:
+        raise ModelError(f"{place} has no names, and the model has the inputs {', '.join(shapes)}")
+    return next(iter(shapes))
 
 
 def _converted(place: str, arrays: Sample, dtypes: Mapping[str, np.dtype[Any]]) -> Sample:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -16,17 +17,20 @@ if TYPE_CHECKING:
 
 _MEMORIES = ("inp", "wgt", "acc", "uop", "out")
 _WIDE = 120
-"""Columns of a terminal from which on everything is shown."""
+"""Columns of a terminal from which on everything is shown, beside names of `_NAME` characters."""
+_NAME = 24
 
 
 def network_table(report: ModelReport, width: int = _WIDE) -> Table:
     """Return the report of a network as a table: a line for each operator, then the totals.
 
-    Reasons of the host are numbered and stand below. In less than 120 columns operators are left
-    to the names of their layers, and bytes of all memories are one sum.
+    Reasons of the host are numbered and stand below. In less than 120 columns (more where names are
+    long) operators are left to the names of their layers, and bytes of all memories are one sum.
     """
     title = f"{report.name} on {report.config}"
-    wide = width >= _WIDE
+    stem = _stem([layer.name for layer in report.layers])
+    longest = max((len(_cut(layer.name, stem)) for layer in report.layers), default=0)
+    wide = width >= _WIDE + max(0, longest - _NAME)
     table = _table(title, "layer", *(["operator"] if wide else []), "where")
     memories = [f"{m} kB" for m in _MEMORIES] if wide else ["DRAM kB"]
     columns = ["cycles", "share", "array", *memories]
@@ -40,7 +44,7 @@ def network_table(report: ModelReport, width: int = _WIDE) -> Table:
         numbers = _numbers(layer, wide) if layer.cycles else [""] * (3 + len(memories))
         if columns[-1] == "SQNR dB":
             numbers.append("" if layer.sqnr is None else f"{layer.sqnr:.1f}")
-        table.add_row(layer.name, *([layer.operator] if wide else []), where, *numbers)
+        table.add_row(_cut(layer.name, stem), *([layer.operator] if wide else []), where, *numbers)
     table.add_section()
     used = report.macs / max(1, report.cycles)
     share = sum(layer.utilization * layer.cycles for layer in report.layers) / max(1, report.cycles)
@@ -53,10 +57,7 @@ def network_table(report: ModelReport, width: int = _WIDE) -> Table:
         f"{used:.0f} a cycle" if wide else f"{100 * share:.0f} %",
         *_kilobytes(report.counters.as_dict(), wide),
     )
-    if reasons:
-        table.caption = "\n".join(f"host {n}: {reason}" for n, reason in enumerate(reasons, 1))
-        table.caption_justify = "left"
-    return table
+    return _explain(table, stem, [f"host {n}: {text}" for n, text in enumerate(reasons, 1)])
 
 
 def summary(report: ModelReport) -> str:
@@ -75,24 +76,26 @@ def summary(report: ModelReport) -> str:
 def plan_table(rows: Sequence[Row], title: str) -> Table:
     """Return what runs where, and why, as a table."""
     table = _table(title, "layer", "operator", "where", "reason")
+    stem = _stem([row.name for row in rows])
     for row in rows:
-        table.add_row(row.name, row.operator, row.where, row.reason)
-    return table
+        table.add_row(_cut(row.name, stem), row.operator, row.where, row.reason)
+    return _explain(table, stem)
 
 
 def network_comparison(first: ModelReport, second: ModelReport) -> Table:
     """Return two reports of one network side by side: cycles of each operator, and the ratio."""
     table = _table(f"{first.name}: {first.config} and {second.config}", "layer", "operator")
     for column in (first.config, second.config, "ratio"):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
+    stem = _stem([layer.name for layer in first.layers])
     for one, other in zip(first.layers, second.layers, strict=True):
         if one.cycles or other.cycles:
-            table.add_row(one.name, one.operator, *_ratio(one.cycles, other.cycles))
+            table.add_row(_cut(one.name, stem), one.operator, *_ratio(one.cycles, other.cycles))
     table.add_section()
     table.add_row("all", "", *_ratio(first.cycles, second.cycles))
     times = f"{first.milliseconds:,.2f} ms", f"{second.milliseconds:,.2f} ms"
     table.add_row("", "", *times, f"{second.milliseconds / max(1e-9, first.milliseconds):.3f}")
-    return table
+    return _explain(table, stem)
 
 
 def text(report: ModelReport, width: int = 160) -> str:
@@ -127,6 +130,25 @@ def _ratio(first: int, second: int) -> list[str]:
 
 def _table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for position, column in enumerate(columns):
-        table.add_column(column, no_wrap=position == 0)
+    for column in columns:
+        table.add_column(column, overflow="fold", no_wrap=column == "where")
+    return table
+
+
+def _stem(names: Sequence[str]) -> str:
+    """Return the folders that all names with folders share, as those of ONNX files often do."""
+    paths = [name for name in names if "/" in name]
+    shared = os.path.commonprefix(paths) if len(paths) > 1 else ""  # noqa: RUF071 - cut below
+    return shared[: shared.rfind("/") + 1]
+
+
+def _cut(name: str, stem: str) -> str:
+    return f"…{name.removeprefix(stem)}" if len(stem) > 1 and name.startswith(stem) else name
+
+
+def _explain(table: Table, stem: str, lines: Sequence[str] = ()) -> Table:
+    """Say below a table what its names leave out, and more."""
+    said = [f"… stands for {stem}"] if len(stem) > 1 else []
+    table.caption = "\n".join([*lines, *said]) or None
+    table.caption_justify = "left"
     return table
