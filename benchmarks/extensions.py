@@ -1,6 +1,7 @@
 """What each extension costs and saves: look-up tables, and cycles of networks' layers.
 
-    python benchmarks/extensions.py --json extensions.json --picture extensions.svg
+    python benchmarks/extensions.py --json docs/images/extensions.json \
+        --picture docs/images/extensions.png
 
 Every extension is taken alone, against plain hardware of the same sizes, and all that `pynq_ext`
 has together. Cycles are those of the timing model for the layers C2 to C11 of ResNet-18, its
@@ -58,12 +59,12 @@ Row = dict[str, Any]
 
 
 def variants(config: HardwareConfig) -> dict[str, HardwareConfig]:
-    """Return the plain configuration, each extension alone, and all together, by name.
+    """Return the plain configuration, each extension alone, and these together, by name.
 
     But `forward`, which saves nothing within a layer.
     """
     within = tuple(name for name in config.extensions if name != "forward")
-    sets = {"plain": (), **{name: (name,) for name in within}, "all": within}
+    sets = {"plain": (), **{name: (name,) for name in within}, "all but forward": within}
     return {name: replace(config, extensions=names) for name, names in sets.items()}
 
 
@@ -180,6 +181,7 @@ def picture(rows: dict[str, Row], path: Path) -> None:
         axes.set_xscale("symlog", linthresh=1000)
         axes.bar_label(bars, labels, padding=2, fontsize=8)
         axes.set_title(f"{group}\ncycles saved per 1000 LUT", fontsize=9)
+        axes.set_xlabel("logarithmic; linear below 1,000", fontsize=8)
         axes.set_xlim(0, 1e9)
         axes.set_xticks([1e3, 1e5, 1e7])
     for axes in (first, *others):

@@ -5,8 +5,9 @@
     python benchmarks/pictures.py interactive           # a page, in headless Chromium
     python benchmarks/pictures.py seeds                 # those of seed_pictures.py
 
-Runs the commands that the document prints above its pictures. What they report goes to
-docs/images/figures.json, which tests/documents/test_figures.py computes again.
+Runs the commands that the document prints above its pictures. Cycles that they report go to
+docs/images/figures.json, which tests/documents/test_figures.py computes again. `SOURCES` says of
+every picture of the documents what draws it, and where its data lie.
 """
 
 from __future__ import annotations
@@ -24,6 +25,36 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SEEDS, PAGE = "seeds", "interactive"
 FIGURES = ROOT / "docs" / "images" / "figures.json"
+
+
+EXACT, SEED_SCRIPT = "images/figures.json", "benchmarks/seed_pictures.py"
+CLI_REPORTS, CLI_SWEEP = "vtaops/cli/reports.py", "vtaops/cli/exploration.py"
+SOURCES = {
+    "images/access.png": (CLI_REPORTS, EXACT),
+    "images/virtual_threads.png": (CLI_REPORTS, EXACT),
+    "images/roofline.png": (CLI_REPORTS, "images/roofline.json"),
+    "images/sweep.png": (CLI_SWEEP, "images/sweep.json"),
+    "images/parallel.png": (CLI_SWEEP, "images/sweep.json"),
+    "images/bandwidth.png": ("benchmarks/bandwidth.py", "bandwidth.json"),
+    "images/extensions.png": ("benchmarks/extensions.py", "images/extensions.json"),
+    "images/interactive.png": ("benchmarks/pictures.py", EXACT),  # the page of the same trace
+    "images/text_boxes.png": ("examples/text_detector.py", None),  # pages, and boxes found on them
+    "images/kernels/throughput.png": (SEED_SCRIPT, "images/kernels/throughput.json"),
+    "images/kernels/lesson_cuda_*.svg": ("benchmarks/lessons.py", "lessons_cuda.md"),  # its tables
+    "images/kernels/lesson_[!c]*.svg": ("benchmarks/lessons.py", "lessons.md"),
+    "images/kernels/lesson_conv*.svg": ("benchmarks/lessons.py", "lessons.md"),
+    "images/kernels/a3_*.png": ("benchmarks/a3_report.py", "a3_report.md"),  # accesses, counted
+    # Read from kernels and programs as they are compiled:
+    "images/kernels/cuda_window.png": (SEED_SCRIPT, None),
+    "images/kernels/cuda_order.png": (SEED_SCRIPT, None),
+    "images/kernels/reuse.png": (SEED_SCRIPT, None),
+    "images/kernels/memory_levels.png": (SEED_SCRIPT, None),
+    "images/kernels/fusion.png": (SEED_SCRIPT, None),
+    "images/kernels/dataflow.png": (SEED_SCRIPT, None),
+    "images/kernels/tiles.png": (SEED_SCRIPT, None),
+    "tutorials/images/*.png": ("docs/tutorials/draw.py", None),
+}
+"""By pictures below docs/: what draws them, and the file with their data if they have one."""
 
 
 def commands() -> dict[str, list[str]]:
@@ -79,11 +110,18 @@ def main() -> None:
         if name == PAGE:
             photograph_page()
             continue
-        arguments = [sys.executable, "-m", "vtaops.cli", *commands()[name][1:]]
+        words, data = commands()[name], None
+        if words[-2] == ">":
+            *words, _, data = words
+        arguments = [sys.executable, "-m", "vtaops.cli", *words[1:]]
         done = subprocess.run(arguments, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-        print(done.stdout, end="")
-        cycles = re.findall(r"([\d,]+) cycles", done.stdout)
-        figures[name] = [int(number.replace(",", "")) for number in cycles]
+        if data:
+            (ROOT / data).write_text(done.stdout)
+        else:
+            print(done.stdout, end="")
+        if words[1] == "trace":
+            cycles = re.findall(r"([\d,]+) cycles", done.stdout)
+            figures[name] = [int(number.replace(",", "")) for number in cycles]
     FIGURES.write_text(json.dumps(figures, indent=2, sort_keys=True) + "\n")
 
 

@@ -2,6 +2,7 @@
 
     python benchmarks/published_layers.py --minutes 9      # again until nothing is left
     python benchmarks/published_layers.py --configs tiny --every 10
+    python benchmarks/published_layers.py --tilings --state tilings.jsonl     # none is compiled
 
 Prints, for each configuration, how many layers compile, how many of them in parts of their kernel,
 and the processor time of a layer (search for the tiling and compilation with verification; median,
@@ -37,6 +38,9 @@ def main() -> int:
     )
     parser.add_argument("--configs", nargs="*", default=HardwareConfig.names())
     parser.add_argument("--every", type=int, default=1, help="only each n-th layer")
+    parser.add_argument(
+        "--tilings", action="store_true", help="only decide whether a tiling fits, and which"
+    )
     parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--state", type=Path, default=Path("published_layers.jsonl"))
     options = parser.parse_args()
@@ -49,7 +53,7 @@ def main() -> int:
 
     def trial(case: str) -> dict[str, object]:
         name, _, layer = case.partition("/")
-        return compiled(layers[layer], named[name])
+        return compiled(layers[layer], named[name], tilings=options.tilings)
 
     results = resume(options.state, cases, trial, options.minutes, "layers")
     table = Table(
@@ -69,13 +73,14 @@ def main() -> int:
     return 1 if refused else 0 if len(results) == len(cases) else 2
 
 
-def compiled(op: Operator, config: HardwareConfig) -> dict[str, object]:
+def compiled(op: Operator, config: HardwareConfig, *, tilings: bool) -> dict[str, object]:
     """Compile one layer; return how long it took, how it was cut, and why it was refused."""
     start, taps, refused = time.process_time(), "", ""
     try:
         tiling = default_tiling(op, config)
         taps = tiling.taps
-        vtaops.compile(op, config, tiling)
+        if not tilings:
+            vtaops.compile(op, config, tiling)
     except VTAError as error:
         refused = str(error)
     seconds = round(time.process_time() - start, 3)

@@ -1,6 +1,9 @@
 """What a type checker and an editor know of the package: wrong calls are refused, examples pass."""
 
+import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -31,11 +34,28 @@ def complaints():
     return found
 
 
-def test_wrong_calls_are_refused_and_right_ones_are_not(complaints):
+def refused():
+    """Return the numbers of the lines that are wrong."""
     lines = CASES.read_text(encoding="utf-8").splitlines()
     wrong = {number for number, line in enumerate(lines, start=1) if line.endswith("# refused")}
     assert len(wrong) >= 20
-    assert {number for name, number in complaints if name == CASES.name} == wrong
+    return wrong
+
+
+def test_wrong_calls_are_refused_and_right_ones_are_not(complaints):
+    assert {number for name, number in complaints if name == CASES.name} == refused()
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="pyright needs Node, which is not here")
+def test_pyright_says_the_same():
+    """The checker of many editors; the examples are left out, since TVM's own types fail there."""
+    pytest.importorskip("pyright", reason="pyright is not installed: pip install 'vtaops[lint]'")
+    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson"]
+    quiet = {**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}  # no question for newer versions
+    run = subprocess.run([*command, CASES], cwd=ROOT, capture_output=True, text=True, env=quiet)
+    said = json.loads(run.stdout)["generalDiagnostics"]
+    errors = [each for each in said if each["severity"] == "error"]
+    assert {each["range"]["start"]["line"] + 1 for each in errors} == refused()
 
 
 def test_every_example_passes(complaints):

@@ -68,16 +68,32 @@ class Tuned:
     source: str
 
 
+_COMPARED_ROWS = 64
+"""Rows and columns of results of which two ways to compute them are compared."""
+
+_COMPARED_BLOCKS = 4
+"""The same for blocks of channels."""
+
+
 @lru_cache(maxsize=1024)
 def is_faster_apart(op: MaxPool2d, config: HardwareConfig) -> bool:
     """Whether a pool takes fewer cycles with its maxima along one axis after the other.
 
-    Both ways are compiled with their default tilings.
+    Both ways are compiled with their default tilings, for a part of the image where it is large:
+    rows and columns beyond are like those before.
     """
+    (kh, kw), (sh, sw) = op.window.kernel, op.window.stride
+    part = replace(
+        op,
+        batch=min(op.batch, config.batch),
+        channels=min(op.channels, _COMPARED_BLOCKS * config.block_in),
+        height=min(op.height, _COMPARED_ROWS * sh + kh),
+        width=min(op.width, _COMPARED_ROWS * sw + kw),
+    )
     cycles = []
     for apart in (False, True):
         try:
-            way = compile(replace(op, apart=apart), config, verify=False)
+            way = compile(replace(part, apart=apart), config, verify=False)
             cycles.append(float(way.cycles()))
         except ScheduleError:  # no tile fits
             cycles.append(math.inf)

@@ -103,6 +103,9 @@ def fuzz(name: str, count: int, number: int = 0) -> None:
     with bounded_memory(), warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", category=DeprecationWarning, module="tvm")
+        warnings.filterwarnings(
+            "ignore", "Generating overly large repr"
+        )  # hypothesis, of a failure
         seed(number)(quiet(given(format_.files)(each)))()
 
 

@@ -288,7 +288,8 @@ class RandomGraph:
         return self.graph.add(Transpose((*leading, columns, rows)), matrices)
 
     def finish(self) -> None:
-        unread = [t for t in self.values if not self.graph.consumers(t)]
+        # A product that came to nothing may have read the last of them.
+        unread = [t for t in self.values if not self.graph.consumers(t)] or self.values[-1:]
         if self.rng.random() < 0.5:
             image = unread[-1]
             rows = self.graph.add(Reshape((1, image.elements)), image)

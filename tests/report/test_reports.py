@@ -447,6 +447,10 @@ def test_roofline(tmp_path):
     result = call("roofline", *LAYER, "--layer", "resnet18.C4", "-o", path)
     assert result.exit_code == 0, result.output
     assert any(text.startswith("C10") for text in svg_texts(path))
+    result = call("roofline", "--layer", "resnet18.C4", "-o", path, "--json")
+    drawn = json.loads(result.stdout)
+    assert [point["name"] for point in drawn["points"]] == ["C4"]
+    assert drawn["total"] is None
 
 
 @pytest.mark.parametrize(

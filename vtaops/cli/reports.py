@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -146,10 +147,11 @@ def roofline(
     config: Annotated[str, typer.Option("--config", help="Configuration.")] = "pynq",
     latency: LatencyOption = DEFAULT_LATENCY,
     bandwidth: BandwidthOption = 0.0,
+    as_json: JsonOption = False,
 ) -> None:
     """Draw the roofline of layers (by default ResNet-18) and of their network.
 
-    Example: vtaops roofline -o roofline.svg
+    Example: vtaops roofline -o roofline.svg --json > roofline.json
     """
     from vtaops.compiler import compile
     from vtaops.report import RooflinePoint, save_figure
@@ -167,7 +169,17 @@ def roofline(
     bytes_per_cycle = bandwidth or parameters.port_width(hardware)
     figure = draw([p for p, _ in points], hardware.macs_per_cycle, bytes_per_cycle, together, title)
     save_figure(figure, output)
-    typer.echo(f"{len(points)} layers, written to {output}")
+    if not as_json:
+        typer.echo(f"{len(points)} layers, written to {output}")
+        return
+    drawn = {
+        "title": title,
+        "macs_per_cycle": hardware.macs_per_cycle,
+        "bytes_per_cycle": bytes_per_cycle,
+        "points": [{**asdict(point), "occurrences": times} for point, times in points],
+        "total": asdict(together) if together else None,
+    }
+    typer.echo(json.dumps(drawn, indent=1))
 
 
 # ------------------------------------------------------------------------------ details

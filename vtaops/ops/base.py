@@ -35,20 +35,22 @@ _NO_INTEGER: dict[str, Any] = {"int": tuple, "Pair": tuple, "Padding": tuple | s
 class Described(ABCMeta):
     """Makes descriptions from keywords; what is wrong with a call is said in a sentence."""
 
-    def __call__(cls, *args: Any, **given: Any) -> Any:
-        known = {f.name: f.default for f in fields(cls)}  # type: ignore[arg-type]
-        if args:
-            raise ArgumentError(
-                f"{cls.__name__} takes keywords only, and {len(args)} arguments came by position; "
-                f"write {_example(cls.__name__, known)}"
-            )
-        settled = settle(cls.__name__, known, given)
-        missing = [name for name in known if known[name] is MISSING and name not in settled]
-        if missing:
-            raise ArgumentError(
-                f"{cls.__name__} lacks {', '.join(missing)}; it takes {', '.join(known)}"
-            )
-        return super().__call__(**settled)
+    if not TYPE_CHECKING:  # else editors and pyright would not see the parameters of dataclasses
+
+        def __call__(cls, *args: Any, **given: Any) -> Any:
+            known = {f.name: f.default for f in fields(cls)}
+            if args:
+                raise ArgumentError(
+                    f"{cls.__name__} takes keywords only, and {len(args)} arguments came by "
+                    f"position; write {_example(cls.__name__, known)}"
+                )
+            settled = settle(cls.__name__, known, given)
+            missing = [name for name in known if known[name] is MISSING and name not in settled]
+            if missing:
+                raise ArgumentError(
+                    f"{cls.__name__} lacks {', '.join(missing)}; it takes {', '.join(known)}"
+                )
+            return super().__call__(**settled)
 
 
 def _example(kind: str, known: dict[str, Any]) -> str:

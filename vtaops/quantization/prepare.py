@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vtaops.errors import ModelError
 from vtaops.onnx_files import (
     attributes,
     consumers,
@@ -85,7 +86,13 @@ def _batch_norm(model: ModelProto, node: NodeProto) -> list[NodeProto]:
     if len(node.output) != 1 or not all(name in constants for name in node.input[1:]):
         return [node]
     scale, shift, mean, variance = (constants[n].astype(np.float64) for n in node.input[1:])
-    factor = scale / np.sqrt(variance + attributes(node).get("epsilon", 1e-5))
+    spread = variance + attributes(node).get("epsilon", 1e-5)
+    if not (np.isfinite(spread).all() and spread.min(initial=1.0) > 0):
+        raise ModelError(
+            f"BatchNormalization {node.name or node.output[0]!r} has a variance of "
+            f"{spread.min():g} with epsilon; it must be positive and finite"
+        )
+    factor = scale / np.sqrt(spread)
     names = [f"{node.output[0]}_{part}" for part in ("weight", "bias")]
     weight = factor.reshape(-1, 1, 1, 1)
     for name, value in zip(names, (weight, shift - mean * factor), strict=True):

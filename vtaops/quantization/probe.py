@@ -50,7 +50,8 @@ class Probe:
         self, model: ModelProto, names: Sequence[str] | None = None, *, exact: bool = True
     ) -> None:
         onnx, ort = require("onnx"), require("onnxruntime")
-        self.names = list(names) if names is not None else [v.name for v in model.graph.output]
+        given = names if names is not None else [value.name for value in model.graph.output]
+        self.names = list(dict.fromkeys(given))
         shown = onnx.ModelProto()
         shown.CopyFrom(model)
         present = {value.name for value in shown.graph.output}
@@ -68,6 +69,8 @@ class Probe:
 
     def run(self, sample: dict[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
         """Return the tensors for one sample."""
+        if not self.names:  # ONNX Runtime would give all outputs
+            return {}
         with runtime_errors():
             values = self._session.run(self.names, sample)
         return dict(zip(self.names, values, strict=True))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vtaops import onnx_files
-from vtaops.errors import ModelError, UnsupportedError
+from vtaops.errors import ModelError, UnsupportedError, VTAError
 from vtaops.graph import Graph
 from vtaops.relax.graphs import to_graph
 from vtaops.relax.names import tensor_names
@@ -64,7 +64,13 @@ def to_relax(source: Any, *, shapes: Shapes | None = None) -> Any:
         from vtaops.relax.channels_first import channels_first
         from vtaops.relax.tflite_files import from_tflite_file
 
-        return normalize(channels_first(normalize(from_tflite_file(Path(source), shapes))))
+        module = normalize(from_tflite_file(Path(source), shapes))
+        try:
+            return normalize(channels_first(module))
+        except VTAError:
+            raise
+        except Exception as error:  # TVM's errors share no base class but Exception
+            raise ModelError(f"not a valid TFLite model: {last_line(error)}") from error
     if _is_onnx(source):
         return normalize(_from_onnx(to_pairs(onnx_files.load(source, shapes))))
     kind = type(source).__module__.split(".")[0]

@@ -88,7 +88,10 @@ class _Writer:
         """Dequantise an int32 bias, whose scale is the product of two others."""
         first, second = (self._constant(node, at) for at in scales)
         scale, zero = f"{node.output[0]}_bias_scale", f"{node.output[0]}_bias_zero"
-        product = (first * second * np.float32(factor)).astype(np.float32)
+        with np.errstate(
+            over="ignore", invalid="ignore"
+        ):  # who reads a scale sees that it is not finite
+            product = (first * second * np.float32(factor)).astype(np.float32)
         for name, value in ((scale, product), (zero, np.zeros_like(product, np.int32))):
             replace_initializer(self.model, name, value)
         output = f"{node.output[0]}_bias"

@@ -1,0 +1,86 @@
+"""Every picture of the documents is drawn by something named, from data that lie beside it."""
+
+import json
+import re
+from dataclasses import replace
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+from helpers.scripts import load_script
+
+import vtaops
+from vtaops import HardwareConfig
+from vtaops.explore import Design, Engine, Network, sweep
+from vtaops.report import RooflinePoint
+from vtaops.workloads import find
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+SOURCES = load_script("benchmarks/pictures.py").SOURCES
+EXTENSIONS = load_script("benchmarks/extensions.py")
+PICTURES = sorted(
+    path.relative_to(DOCS).as_posix() for end in ("png", "svg") for path in DOCS.rglob(f"*.{end}")
+)
+
+
+def data(picture):
+    """Return what a picture was drawn from."""
+    return json.loads((DOCS / SOURCES[picture][1]).read_text())
+
+
+@pytest.mark.parametrize("picture", PICTURES)
+def test_a_picture_says_what_draws_it(picture):
+    """If this fails for a new picture: enter it into SOURCES of benchmarks/pictures.py."""
+    found = [source for pattern, source in SOURCES.items() if fnmatch(picture, pattern)]
+    assert len(found) == 1
+    script, beside = found[0]
+    assert (ROOT / script).is_file()
+    assert beside is None or (DOCS / beside).is_file()
+
+
+@pytest.mark.parametrize("pattern", SOURCES)
+def test_no_source_without_a_picture(pattern):
+    assert any(fnmatch(picture, pattern) for picture in PICTURES)
+
+
+@pytest.mark.parametrize("name", ["C4", "C11"])
+def test_the_points_of_the_roofline(name):
+    drawn = data("images/roofline.png")
+    points = [dict(point) for point in drawn["points"]]
+    times = [point.pop("occurrences") for point in points]
+    points = [RooflinePoint(**point) for point in points]
+    timeline = vtaops.compile(find(f"resnet18.{name}").op).timeline()
+    assert RooflinePoint.of(name, timeline) in points
+    together = RooflinePoint.total("together", list(zip(points, times, strict=True)))
+    assert together == RooflinePoint(**drawn["total"])
+
+
+def test_a_design_of_the_sweep():
+    """The smallest of the front, all of whose figures are computed anew."""
+    row = min(filter(lambda r: r["front"], data("images/sweep.png")), key=lambda r: r["lut"])
+    sizes = {key.lower(): value for key, value in row.items() if key.startswith("LOG_")}
+    design = Design(replace(HardwareConfig.load("pynq"), **sizes))
+    network = Network.named(["resnet18.C10", "mobilenet.D9"])
+    with Engine() as engine:
+        (point,) = sweep([design], network, engine, "default")
+    assert {**point.as_dict(), "front": True} == row
+
+
+@pytest.mark.parametrize("name", ["plain", "overwrite", "pool", "post", "all but forward"])
+def test_the_pool_on_each_extension(name):
+    variant = EXTENSIONS.variants(HardwareConfig.load("pynq_ext"))[name]
+    row = data("images/extensions.png")[name]
+    assert EXTENSIONS.cycles("resnet18.pool", variant, None) == row["cycles"]["resnet18.pool"]
+
+
+def test_the_table_of_extensions_is_that_of_the_picture():
+    rows, text = data("images/extensions.png"), (DOCS / "tsim.md").read_text()
+    table = text.split("MobileNet D1 to D9 | saved per 1000 LUT |\n")[1].split("\n\n")[0]
+    for line in table.splitlines()[1:]:
+        name = re.sub("`", "", line.split("|")[1]).strip()
+        lut = EXTENSIONS.added(rows, name, "lut")
+        saved = [EXTENSIONS.saved(rows, name, group) for group in EXTENSIONS.NETWORKS]
+        ratios = " / ".join(f"{max(0, 1000 * cycles / lut):,.0f}" for cycles in saved)
+        cells = [f"{lut:,.0f}", *(f"{cycles:,}" for cycles in saved), ratios]
+        assert [cell.strip() for cell in line.split("|")[2:-1]] == cells
