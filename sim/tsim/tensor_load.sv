@@ -230,7 +230,7 @@ module tensor_load
     end
 
     // The low bits of a DRAM element index that are its position in a port word.
-    function automatic logic [SLOT_BITS-1:0] slot_mask(input logic [2:0] source);
-        return SLOT_BITS'((32'd1 << log_elements_per_beat(source)) - 32'd1);
+    function automatic logic [SLOT_BITS-1:0] slot_mask(input logic [2:0] memory_id);
+        return SLOT_BITS'((32'd1 << log_elements_per_beat(memory_id)) - 32'd1);
     endfunction
 endmodule
