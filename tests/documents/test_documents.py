@@ -124,7 +124,10 @@ def commands():
         for line in [*fenced.splitlines(), *re.findall(r"^    (\S.*)$", joined, re.M)]:
             for part in line.split("&&"):
                 if re.match(r"(\.venv/bin/)?(vtaops|python3?) ", part.strip()):
-                    words = shlex.split(part.strip(), comments=True)
+                    command = re.split(r" [|>] ", part.strip())[
+                        0
+                    ]  # where its output goes is not its
+                    words = shlex.split(command, comments=True)
                     yield document, [Path(words[0]).name, *(w for w in words[1:] if w != "&")]
 
 
