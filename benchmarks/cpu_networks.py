@@ -9,7 +9,6 @@ go through `torch.fx` to layers here. Every result is compared with PyTorch's be
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -152,13 +151,10 @@ class Chain:
 
 def seeded(name: str) -> Any:
     """Return a network of `examples/networks.py`."""
-    path = Path(__file__).parent.parent / "examples" / "networks.py"
-    spec = importlib.util.spec_from_file_location("networks", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.seeded(name)[0]
+    sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+    import networks
+
+    return networks.seeded(name)[0]
 
 
 def first_call(name: str) -> float:

@@ -7,9 +7,8 @@ import numpy as np
 from vtaops import Conv2d, HardwareConfig
 from vtaops.compiler import emit
 from vtaops.config import EXTENSIONS, POST_ROWS
-from vtaops.lowering import Part, link
 from vtaops.lowering.interleave import beside
-from vtaops.program import Role
+from vtaops.network.fragments import chained
 from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime import Fsim
 
@@ -45,22 +44,7 @@ def linked(ops, tilings, config, *, together, close=False):
     pairs = zip(ops, tilings, strict=True)
     fragments = beside([emit(op, config, tiling, rows=rows) for op, tiling in pairs])
     assert fragments is not None
-    buffers, parts = [], []
-    result = -1
-    for number, fragment in enumerate(fragments):
-        places, given = [], result
-        for buffer in fragment.buffers:
-            if number and buffer.name == "data":
-                places.append(given)
-                continue
-            last = number == len(fragments) - 1
-            role = Role.SCRATCH if buffer.name == "res" and not last else buffer.role
-            result = len(buffers) if buffer.name == "res" else result
-            places.append(len(buffers))
-            buffers.append(replace(buffer, name=f"{number}:{buffer.name}", role=role))
-        parts.append(Part(fragment, tuple(places)))
-    whole = [range(len(parts))]
-    program = link(parts, buffers, together=whole if together else [], close=whole if close else [])
+    program = chained(fragments, together=together, close=close)
     program.verify()
     return program
 

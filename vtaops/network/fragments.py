@@ -161,7 +161,7 @@ def _is_depthwise(op: Operator) -> bool:
 
 def _try(steps: Sequence[MappedOperator], fragments: Fragments) -> _Trial:
     """Return how many cycles steps save that run together, and their fragments."""
-    apart = _chained([fragments.of(step) for step in steps], together=False)
+    apart = chained([fragments.of(step) for step in steps], together=False)
     timeline = simulate(apart, events=False)
     stats, port = apart.stats(), timeline.port
     least = max(stats.gemm_counter + stats.alu_counter, port.read_beats, port.write_beats)
@@ -169,13 +169,13 @@ def _try(steps: Sequence[MappedOperator], fragments: Fragments) -> _Trial:
         return 0, None
     best: _Trial = 0, None
     for turns in fragments.sharing(steps, GAIN * timeline.cycles):
-        cycles = _chained(turns.fragments, together=True, close=turns.close).cycles()
+        cycles = chained(turns.fragments, together=True, close=turns.close).cycles()
         if cycles < GAIN * timeline.cycles:
             best = max(best, (timeline.cycles - cycles, turns), key=lambda trial: trial[0])
     return best
 
 
-def _chained(fragments: Sequence[Fragment], *, together: bool, close: bool = False) -> Program:
+def chained(fragments: Sequence[Fragment], *, together: bool, close: bool = False) -> Program:
     """Return the program of steps of which each reads what the one before it stores."""
     buffers: list[Buffer] = []
     parts = []
