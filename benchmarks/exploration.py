@@ -1,4 +1,4 @@
-"""ResNet-18 and MobileNet over 2,532 configurations: on one core, on a Dask cluster, after kills.
+"""ResNet-18 and MobileNet over 2,464 configurations: on one core, on a Dask cluster, after kills.
 
     python benchmarks/exploration.py --workers 1 --store one.db --json exploration.json
     python benchmarks/exploration.py --workers 2 --store two.db --json exploration.json \
@@ -42,13 +42,15 @@ from vtaops.explore import (
 )
 
 AXES = {
-    "LOG_BLOCK": [3, 4],
-    "LOG_INP_BUFF_SIZE": [12, 13, 14, 15, 16, 17],
-    "LOG_WGT_BUFF_SIZE": [14, 15, 16, 17, 18, 19],
-    "LOG_ACC_BUFF_SIZE": [13, 14, 15, 16, 17, 18],
+    "LOG_BLOCK": [4, 3],
+    "LOG_INP_BUFF_SIZE": [15, 16, 14, 13],
+    "LOG_WGT_BUFF_SIZE": [18, 17, 16, 15],
+    "LOG_ACC_BUFF_SIZE": [17, 16, 15, 14],
     "EXTENSIONS": ["", "overwrite+post"],
     "PORT_BYTES": [8, 16],
-    "CLOCK_MHZ": [100, 142, 200],
+    "DRAM_LATENCY": [32, 64],
+    "BANDWIDTH": [0, 4],
+    "CLOCK_MHZ": [100, 142],
 }
 
 NETWORKS = ("resnet18", "mobilenet")

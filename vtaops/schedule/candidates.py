@@ -361,7 +361,8 @@ class Catalogue:
         self._op, self._config = op, config
         self._depths = depths or depths_of(config)
         whole = blocked_shape(op, config)
-        self._shapes = {"all": whole} | {taps: whole.in_parts(taps) for taps in whole.cuts}
+        cuts: tuple[Taps, ...] = ("all", *whole.cuts)
+        self._shapes = {taps: whole.in_parts(taps) for taps in cuts}
         self._listed: dict[tuple[object, ...], _Listed] = {}
 
     def estimated(
