@@ -42,7 +42,7 @@ def schedule_packed_conv2d(
     """Return the scheduled kernel of an NCHW[x]c convolution; `tile` is (blocks, columns)."""
     rows, columns = op.out_size
     vectors = ceil_div(op.block, target.lanes)
-    blocks, width = tile or choose_tile(op, accumulators(target) // vectors)
+    blocks, width = tile or choose_tile(op, target.accumulators // vectors)
     padding = PaddedCopy(op.window, rows, round_up(columns, width), by_phase=False)
     tensors = op.placeholders()
     image, kernel = tensors["data"], tensors["kernel"]
@@ -74,11 +74,11 @@ def schedule_packed_conv2d(
     n, c, i, j, b, ico, kh, kw, ici = s.get_loops(product)
     c, channels = s.split(c, [None, blocks])
     j, pixels = s.split(j, [None, width])
-    s.reorder(n, c, i, j, ico, kh, kw, ici, channels, pixels, b)
+    s.reorder(n, c, i, j, ico, kh, kw, ici, pixels, channels, b)
     outer = s.fuse(n, c, i)
     _store_with(s, stored, j, columns % width == 0, target)
     parallel_if(s, outer, worth)
-    hold_in_registers(s, (b, pixels, channels), taps=kw if op.window.kernel[1] <= 7 else None)
+    hold_in_registers(s, (b, channels, pixels), taps=kw if op.window.kernel[1] <= 7 else None)
     start = s.decompose_reduction(product, ico)
     hold_in_registers(s, tuple(reversed(s.get_loops(start)[-3:])))
     schedule_copies(s, worth)
@@ -99,7 +99,7 @@ def choose_tile(op: PackedConv2dOp, limit: int) -> tuple[int, int]:
     def cost(tile: tuple[int, int]) -> float:
         blocks, width = tile
         tiles = ceil_div(columns, width) * (op.out_blocks // blocks)
-        return tiles * (max(blocks * width / 2, 4.0, (blocks + width) / 2 + 0.5) + 0.5)
+        return tiles * (max(blocks * width / 2, 4.0, (blocks + width) / 2 + 0.5) + 0.5 + blocks / 2)
 
     return min(candidates, key=cost)
 
