@@ -15,7 +15,12 @@ from vtaops.cpu.schedule.convolution import (
     schedule_copies,
 )
 from vtaops.cpu.schedule.prologue import Prologue
-from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, parallel_if, store_vectors
+from vtaops.cpu.schedule.tiles import (
+    PARALLEL_FLOPS,
+    blocks_by_columns,
+    parallel_if,
+    store_vectors,
+)
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.ops.common import Expr, ceil_div, round_up, window_axes
 from vtaops.kernels.ops.packed import PackedConv2dOp, PackedWindowOp, pad_blocked
@@ -42,7 +47,9 @@ def schedule_packed_conv2d(
     """Return the scheduled kernel of an NCHW[x]c convolution; `tile` is (blocks, columns)."""
     rows, columns = op.out_size
     vectors = ceil_div(op.block, target.lanes)
-    blocks, width = tile or choose_tile(op, target.accumulators // vectors)
+    blocks, width = tile or blocks_by_columns(
+        columns, op.out_blocks, target.accumulators // vectors, divide=True
+    )
     padding = PaddedCopy(op.window, rows, round_up(columns, width), by_phase=False)
     tensors = op.placeholders()
     image, kernel = tensors["data"], tensors["kernel"]
@@ -83,25 +90,6 @@ def schedule_packed_conv2d(
     hold_in_registers(s, tuple(reversed(s.get_loops(start)[-3:])))
     schedule_copies(s, worth)
     return ahead.attach(s)
-
-
-def choose_tile(op: PackedConv2dOp, limit: int) -> tuple[int, int]:
-    """Return (blocks, columns): at most `limit` accumulators, few idle ones, loads shared."""
-    columns = op.out_size[1]
-    candidates = [
-        (blocks, width)
-        for blocks in (1, 2, 4)
-        if op.out_blocks % blocks == 0
-        for width in range(1, limit // blocks + 1)
-        if width <= columns
-    ]
-
-    def cost(tile: tuple[int, int]) -> float:
-        blocks, width = tile
-        tiles = ceil_div(columns, width) * (op.out_blocks // blocks)
-        return tiles * (max(blocks * width / 2, 4.0, (blocks + width) / 2 + 0.5) + 0.5 + blocks / 2)
-
-    return min(candidates, key=cost)
 
 
 def schedule_packed_window(op: PackedWindowOp, target: CpuTarget, width: int | None = None) -> Any:

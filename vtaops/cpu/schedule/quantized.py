@@ -16,9 +16,14 @@ import tvm
 from tvm import te, tirx
 from tvm.s_tir import TensorIntrin
 
-from vtaops.cpu.schedule.convolution import PaddedCopy
+from vtaops.cpu.schedule.convolution import PaddedCopy, declare_woven, weave
 from vtaops.cpu.schedule.prologue import Prologue, Vectors
-from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, parallel_if, store_vectors
+from vtaops.cpu.schedule.tiles import (
+    PARALLEL_FLOPS,
+    blocks_by_columns,
+    parallel_if,
+    store_vectors,
+)
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.ops.common import Expr, ceil_div, round_up, window_axes
 from vtaops.kernels.ops.convolution import Conv2dOp
@@ -185,31 +190,21 @@ def schedule_conv2d(op: Conv2dOp, target: CpuTarget, tile: tuple[int, int] | Non
     """Return the scheduled kernel of an int8 convolution; `tile` is (vectors, columns)."""
     lanes = _lanes(target)
     rows, columns = op.out_size
-    vectors, pixels = tile or _conv_tile(op, lanes, target.registers // 2)
+    vectors, pixels = tile or blocks_by_columns(
+        columns, ceil_div(op.group_out, lanes), target.accumulators
+    )
     blocks = round_up(ceil_div(op.group_out, lanes), vectors)
     inputs = ceil_div(op.group_in, _GROUP)
     padding = PaddedCopy(op.window, rows, round_up(columns, pixels), by_phase=False)
     tensors = op.placeholders()
-    data, kernel = tensors["data"], tensors["kernel"]
-    top, left, *_ = op.window.padding
-
-    def pixel(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
-        row, column, within = i - top, j - left, c % (inputs * _GROUP)
-        bounds = [row >= 0, row < op.height, column >= 0, column < op.width]
-        if op.group_in % _GROUP:
-            bounds.append(within < op.group_in)
-        source = c // (inputs * _GROUP) * op.group_in + within
-        value = _unsigned(data[n, source, row, column], op.dtype)
-        return tirx.if_then_else(tirx.all(*bounds), value, _neutral(op.dtype))
-
-    planes = op.groups * inputs
-    padded = te.compute(
-        (op.batch, planes * _GROUP, padding.height, padding.width), pixel, name="padded"
-    )
-    image = te.compute(
-        (op.batch, planes, padding.height, padding.width, _GROUP),
-        lambda n, c, i, j, g: padded[n, c * _GROUP + g, i, j],
-        name="grouped",
+    kernel = tensors["kernel"]
+    image = declare_woven(
+        op,
+        padding,
+        _GROUP,
+        tensors["data"],
+        lambda value: _unsigned(value, op.dtype),
+        _neutral(op.dtype),
     )
 
     def weight(o: Expr, c: Expr, kh: Expr, kw: Expr, v: Expr, g: Expr) -> Expr:
@@ -275,32 +270,9 @@ def schedule_conv2d(op: Conv2dOp, target: CpuTarget, tile: tuple[int, int] | Non
             s.vectorize(s.get_loops(s.get_sblock("result"))[-1])
     parallel_if(s, outer, worth)
     _finish_dot(s, target.dot_lanes, block, (ic, pixel_loop, vector, lane))
-    _interleave(s, worth)
+    weave(s, worth)
     parallel_if(s, s.fuse(*s.get_loops(s.get_sblock("pack_kernel"))[:2]), worth)
     return ahead.attach(s)
-
-
-def _interleave(s: Any, worth: bool) -> None:
-    """Pad four planes, then weave them together in one long loop that LLVM vectorises."""
-    n, c, i, j, g = s.get_loops(s.get_sblock("grouped"))
-    plane = s.fuse(n, c)
-    parallel_if(s, plane, worth)
-    s.fuse(i, j)
-    s.unroll(g)
-    s.compute_at(s.get_sblock("padded"), plane)
-
-
-def _conv_tile(op: Conv2dOp, lanes: int, limit: int) -> tuple[int, int]:
-    """Return (vectors, columns) of the register tile with least waste."""
-    columns = op.out_size[1]
-    candidates = [(v, w) for v in (1, 2, 4) for w in range(1, limit // v + 1) if w <= columns]
-
-    def cost(tile: tuple[int, int]) -> float:
-        vectors, width = tile
-        tiles = ceil_div(columns, width) * ceil_div(ceil_div(op.group_out, lanes), vectors)
-        return tiles * (max(vectors * width / 2, 4.0, (vectors + width) / 2 + 0.5) + 0.5)
-
-    return min(candidates, key=cost)
 
 
 def schedule_packed_conv2d(
@@ -308,7 +280,9 @@ def schedule_packed_conv2d(
 ) -> Any:
     """Return the scheduled kernel of an int8 NCHW[x]c convolution; `tile` is (blocks, columns)."""
     rows, columns = op.out_size
-    blocks, pixels = tile or _packed_tile(op, target.registers - 8)
+    blocks, pixels = tile or blocks_by_columns(
+        columns, op.out_blocks, target.accumulators // max(1, op.block // 16), divide=True
+    )
     padding = PaddedCopy(op.window, rows, round_up(columns, pixels), by_phase=False)
     tensors = op.placeholders()
     data, kernel = tensors["data"], tensors["kernel"]
@@ -380,26 +354,6 @@ def schedule_packed_conv2d(
         s.vectorize(loops[-1])
         parallel_if(s, s.fuse(*loops[:3]), worth)
     return ahead.attach(s)
-
-
-def _packed_tile(op: PackedConv2dOp, limit: int) -> tuple[int, int]:
-    """Return (blocks, columns) of the register tile with least waste."""
-    columns = op.out_size[1]
-    vectors = max(1, op.block // 16)
-    candidates = [
-        (b, w)
-        for b in (1, 2, 4)
-        if op.out_blocks % b == 0
-        for w in range(1, limit // (b * vectors) + 1)
-        if w <= columns
-    ]
-
-    def cost(tile: tuple[int, int]) -> float:
-        blocks, width = tile
-        tiles = ceil_div(columns, width) * (op.out_blocks // blocks)
-        return tiles * (max(blocks * width / 2, 4.0, (blocks + width) / 2 + 0.5) + 0.5)
-
-    return min(candidates, key=cost)
 
 
 def _finish_dot(s: Any, dot_lanes: int, block: Any, loops: tuple[Any, ...]) -> None:

@@ -8,13 +8,41 @@ from __future__ import annotations
 
 from typing import Any
 
-from vtaops.kernels.ops.common import largest_divisor
+from vtaops.kernels.ops.common import ceil_div, largest_divisor
 
 PARALLEL_FLOPS = 1 << 21
 """Operations above which starting the threads (some microseconds) pays."""
 
 PARALLEL_ELEMENTS = 1 << 16
 """The same for elementwise operators, which are bound by memory, in elements."""
+
+
+def blocks_by_columns(
+    columns: int, blocks: int, limit: int, divide: bool = False
+) -> tuple[int, int]:
+    """Return the register tile (blocks, columns) of sums whose lanes are channels.
+
+    Of at most `limit` vectors the one that costs least: multiply-adds, two a cycle and each with a
+    latency of four, or loads where these bound; and weights, of which each is fetched once a tile.
+
+    Parameters
+    ----------
+    columns, blocks : int
+        Results of a row, and vectors of channels.
+    limit : int
+        Vectors that registers hold.
+    divide : bool
+        Blocks of a tile divide `blocks`.
+    """
+
+    def cost(tile: tuple[int, int]) -> float:
+        count, width = tile
+        tiles = ceil_div(columns, width) * ceil_div(blocks, count)
+        return tiles * (max(count * width / 2, 4.0, (count + width) / 2 + 0.5) + 0.5 + count / 2)
+
+    counts = [count for count in (1, 2, 4) if not (divide and blocks % count)]
+    widths = [(c, w) for c in counts for w in range(1, min(limit // c, columns) + 1)]
+    return min(widths, key=cost)
 
 
 def parallel_if(schedule: Any, loop: Any, worth: bool) -> None:
