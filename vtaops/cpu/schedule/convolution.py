@@ -104,7 +104,8 @@ def _column_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
 
 def _channel_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
     lanes, columns = target.lanes, op.out_size[1]
-    vectors, width = blocks_by_columns(columns, ceil_div(op.group_out, lanes), target.accumulators)
+    blocks = ceil_div(op.group_out, lanes)
+    vectors, width = blocks_by_columns(columns, blocks, target.accumulators, most=2)
     return ConvTile("channels", vectors * lanes, width)
 
 
@@ -230,7 +231,7 @@ def _schedule_channel_lanes(op: Conv2dOp, target: CpuTarget, tile: ConvTile) -> 
     inner = min(op.group_in, target.lanes)
     padding = PaddedCopy(op.window, rows, round_up(columns, tile.columns), by_phase=False)
     tensors = op.placeholders()
-    image = declare_woven(op, padding, inner, tensors["data"])
+    image = declare_woven(op, padding, inner, tensors["data"], zero(op.dtype))
     packed = _pack_kernel(op, tensors["kernel"], block, inner)
     ico = te.reduce_axis((0, ceil_div(op.group_in, inner)), name="ico")
     ici = te.reduce_axis((0, inner), name="ici")
@@ -276,8 +277,8 @@ def declare_woven(
     padding: PaddedCopy,
     inner: int,
     data: Tensor,
+    outside: Expr,
     convert: Callable[[Expr], Expr] = lambda value: value,
-    outside: Expr | None = None,
 ) -> Tensor:
     """Declare the padded image with `inner` channels together.
 
@@ -295,7 +296,7 @@ def declare_woven(
             bounds.append(within < op.group_in)
         source = c // (blocks * inner) * op.group_in + within
         value = convert(data[n, source, row, column])
-        return tirx.if_then_else(tirx.all(*bounds), value, outside or zero("float32"))
+        return tirx.if_then_else(tirx.all(*bounds), value, outside)
 
     planes, size = op.groups * blocks, (padding.height, padding.width)
     padded = te.compute((op.batch, planes * inner, *size), pixel, name="padded")

@@ -203,8 +203,8 @@ def schedule_conv2d(op: Conv2dOp, target: CpuTarget, tile: tuple[int, int] | Non
         padding,
         _GROUP,
         tensors["data"],
-        lambda value: _unsigned(value, op.dtype),
         _neutral(op.dtype),
+        lambda value: _unsigned(value, op.dtype),
     )
 
     def weight(o: Expr, c: Expr, kh: Expr, kw: Expr, v: Expr, g: Expr) -> Expr:

@@ -18,7 +18,7 @@ PARALLEL_ELEMENTS = 1 << 16
 
 
 def blocks_by_columns(
-    columns: int, blocks: int, limit: int, divide: bool = False
+    columns: int, blocks: int, limit: int, divide: bool = False, most: int = 4
 ) -> tuple[int, int]:
     """Return the register tile (blocks, columns) of sums whose lanes are channels.
 
@@ -33,6 +33,9 @@ def blocks_by_columns(
         Vectors that registers hold.
     divide : bool
         Blocks of a tile divide `blocks`.
+    most : int
+        Blocks of a tile, at most: few where the kernel is packed in every call, a row for each
+        result channel.
     """
 
     def cost(tile: tuple[int, int]) -> float:
@@ -40,7 +43,7 @@ def blocks_by_columns(
         tiles = ceil_div(columns, width) * ceil_div(blocks, count)
         return tiles * (max(count * width / 2, 4.0, (count + width) / 2 + 0.5) + 0.5 + count / 2)
 
-    counts = [count for count in (1, 2, 4) if not (divide and blocks % count)]
+    counts = [count for count in (1, 2, 4) if count <= most and not (divide and blocks % count)]
     widths = [(c, w) for c in counts for w in range(1, min(limit // c, columns) + 1)]
     return min(widths, key=cost)
 
