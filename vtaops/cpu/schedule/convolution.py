@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from tvm import te, tirx
@@ -104,8 +105,8 @@ def _column_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
 
 def _channel_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
     lanes, columns = target.lanes, op.out_size[1]
-    blocks = ceil_div(op.group_out, lanes)
-    vectors, width = blocks_by_columns(columns, blocks, target.accumulators, most=2)
+    blocks, steps = ceil_div(op.group_out, lanes), op.group_in * prod(op.window.kernel)
+    vectors, width = blocks_by_columns(columns, blocks, steps, target.accumulators, most=2)
     return ConvTile("channels", vectors * lanes, width)
 
 

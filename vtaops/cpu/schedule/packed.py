@@ -48,12 +48,16 @@ def schedule_packed_conv2d(
     rows, columns = op.out_size
     vectors = ceil_div(op.block, target.lanes)
     blocks, width = tile or blocks_by_columns(
-        columns, op.out_blocks, target.accumulators // vectors, divide=True
+        columns,
+        op.out_blocks,
+        op.in_blocks * op.in_block * prod(op.window.kernel),
+        target.accumulators // vectors,
+        divide=True,
     )
     padding = PaddedCopy(op.window, rows, round_up(columns, width), by_phase=False)
     tensors = op.placeholders()
     image, kernel = tensors["data"], tensors["kernel"]
-    if padding.needed(op.height, op.width):
+    if op.plain or padding.needed(op.height, op.width):
         image = pad_blocked(op, image, (padding.height, padding.width))
     outer_ic = te.reduce_axis((0, op.in_blocks), name="ico")
     inner_ic = te.reduce_axis((0, op.in_block), name="ici")
@@ -61,7 +65,7 @@ def schedule_packed_conv2d(
     (sh, sw), (dh, dw) = op.window.strides, op.window.dilation
 
     def tap(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
-        value = op.pixel(image, n, outer_ic, (i * sh + kh * dh, j * sw + kw * dw), inner_ic)
+        value = image[n, outer_ic, i * sh + kh * dh, j * sw + kw * dw, inner_ic]
         return te.sum(
             value * kernel[c, outer_ic, kh, kw, inner_ic, b], axis=[outer_ic, kh, kw, inner_ic]
         )
@@ -85,7 +89,7 @@ def schedule_packed_conv2d(
     outer = s.fuse(n, c, i)
     _store_with(s, stored, j, columns % width == 0, target)
     parallel_if(s, outer, worth)
-    hold_in_registers(s, (b, channels, pixels), taps=kw if op.window.kernel[1] <= 7 else None)
+    hold_in_registers(s, (b, channels, pixels))
     start = s.decompose_reduction(product, ico)
     hold_in_registers(s, tuple(reversed(s.get_loops(start)[-3:])))
     schedule_copies(s, worth)

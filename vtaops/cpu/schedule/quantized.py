@@ -10,6 +10,7 @@ Without the instruction the same loops are left to LLVM: slower, equal results.
 from __future__ import annotations
 
 from functools import cache
+from math import prod
 from typing import Any
 
 import tvm
@@ -25,6 +26,7 @@ from vtaops.cpu.schedule.tiles import (
     store_vectors,
 )
 from vtaops.cpu.target import CpuTarget
+from vtaops.errors import UnsupportedError
 from vtaops.kernels.ops.common import Expr, ceil_div, round_up, window_axes
 from vtaops.kernels.ops.convolution import Conv2dOp
 from vtaops.kernels.ops.matmul import MatmulOp
@@ -108,6 +110,8 @@ def _neutral(dtype: str) -> Expr:
 def schedule_matmul(op: MatmulOp, target: CpuTarget) -> Any:
     """Return the scheduled kernel of an int8 product with int32 sums."""
     lanes = _lanes(target)
+    if op.panel not in (0, lanes):
+        raise UnsupportedError(f"panels have {op.panel} columns; this processor takes {lanes}")
     rows, vectors = _matmul_tile(op, lanes)
     width = vectors * lanes
     m, n, k = round_up(op.m, rows), round_up(op.n, width), round_up(op.k, _GROUP)
@@ -127,7 +131,9 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget) -> Any:
         value = b[column, step] if op.transposed_b else b[step, column]
         return tirx.if_then_else(inside, value, tirx.const(0, "int8"))
 
-    right = te.compute((n // lanes, k // _GROUP, lanes, _GROUP), right_element, name="pack_b")
+    right = b
+    if not op.panel:
+        right = te.compute((n // lanes, k // _GROUP, lanes, _GROUP), right_element, name="pack_b")
     step = te.reduce_axis((0, k // _GROUP), name="step")
     group = te.reduce_axis((0, _GROUP), name="group")
 
@@ -140,6 +146,8 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget) -> Any:
     ahead = Prologue(tensors)
     finish = ahead.epilogue(op.epilogue, "int32")
     correction = None
+    if op.dtype_a == "int8" and op.panel:
+        raise UnsupportedError("panels of int8 data; shift them to uint8")
     if op.dtype_a == "int8":
 
         def column_sum(v: Vectors, j: Expr, k: Expr) -> Expr:
@@ -170,13 +178,16 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget) -> Any:
     _finish_dot(s, target.dot_lanes, block, (step, row, vector, lane))
     if not in_place:
         parallel_if(s, s.get_loops(s.get_sblock("pack_a"))[0], worth)
-    parallel_if(s, s.get_loops(s.get_sblock("pack_b"))[0], worth)
+    if not op.panel:
+        parallel_if(s, s.get_loops(s.get_sblock("pack_b"))[0], worth)
     return ahead.attach(s)
 
 
 def _matmul_tile(op: MatmulOp, lanes: int) -> tuple[int, int]:
     """Return (rows, vectors) of the register tile with least waste."""
     candidates = [(8, 2), (4, 4), (12, 2), (8, 1), (4, 2), (4, 1), (2, 1), (1, 1)]
+    if op.panel:
+        candidates = [tile for tile in candidates if ceil_div(op.n, lanes) % tile[1] == 0]
 
     def cost(tile: tuple[int, int]) -> float:
         rows, vectors = tile
@@ -191,7 +202,10 @@ def schedule_conv2d(op: Conv2dOp, target: CpuTarget, tile: tuple[int, int] | Non
     lanes = _lanes(target)
     rows, columns = op.out_size
     vectors, pixels = tile or blocks_by_columns(
-        columns, ceil_div(op.group_out, lanes), target.accumulators
+        columns,
+        ceil_div(op.group_out, lanes),
+        ceil_div(op.group_in, _GROUP) * prod(op.window.kernel),
+        target.accumulators,
     )
     blocks = round_up(ceil_div(op.group_out, lanes), vectors)
     inputs = ceil_div(op.group_in, _GROUP)
@@ -281,7 +295,11 @@ def schedule_packed_conv2d(
     """Return the scheduled kernel of an int8 NCHW[x]c convolution; `tile` is (blocks, columns)."""
     rows, columns = op.out_size
     blocks, pixels = tile or blocks_by_columns(
-        columns, op.out_blocks, target.accumulators // max(1, op.block // 16), divide=True
+        columns,
+        op.out_blocks,
+        op.in_blocks * op.in_block // _GROUP * prod(op.window.kernel),
+        target.accumulators // max(1, op.block // 16),
+        divide=True,
     )
     padding = PaddedCopy(op.window, rows, round_up(columns, pixels), by_phase=False)
     tensors = op.placeholders()
@@ -294,7 +312,8 @@ def schedule_packed_conv2d(
             row, column = i - top, j - left
             inside = tirx.all(row >= 0, row < op.height, column >= 0, column < op.width)
             value = _unsigned(data[n, c, row, column, b], op.dtype)
-            return tirx.if_then_else(inside, value, _neutral(op.dtype))
+            neutral = op.around if op.dtype == "uint8" else _neutral(op.dtype)
+            return tirx.if_then_else(inside, value, neutral)
 
         shape = (op.batch, op.in_blocks, padding.height, padding.width, op.in_block)
         image = te.compute(shape, pixel, name="padded")

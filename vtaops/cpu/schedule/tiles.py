@@ -18,17 +18,20 @@ PARALLEL_ELEMENTS = 1 << 16
 
 
 def blocks_by_columns(
-    columns: int, blocks: int, limit: int, divide: bool = False, most: int = 4
+    columns: int, blocks: int, steps: int, limit: int, divide: bool = False, most: int = 6
 ) -> tuple[int, int]:
     """Return the register tile (blocks, columns) of sums whose lanes are channels.
 
     Of at most `limit` vectors the one that costs least: multiply-adds, two a cycle and each with a
-    latency of four, or loads where these bound; and weights, of which each is fetched once a tile.
+    latency of four, or loads where these bound; weights, of which each is fetched once a tile; and
+    storing the results, which are cut where tiles are not whole.
 
     Parameters
     ----------
     columns, blocks : int
         Results of a row, and vectors of channels.
+    steps : int
+        Length of the sums.
     limit : int
         Vectors that registers hold.
     divide : bool
@@ -41,9 +44,10 @@ def blocks_by_columns(
     def cost(tile: tuple[int, int]) -> float:
         count, width = tile
         tiles = ceil_div(columns, width) * ceil_div(blocks, count)
-        return tiles * (max(count * width / 2, 4.0, (count + width) / 2 + 0.5) + 0.5 + count / 2)
+        step = max(count * width / 2, 4.0, (count + width) / 2 + 0.5) + 0.5 + count / 2
+        return tiles * (steps * step + count * width * (4 if columns % width else 1))
 
-    counts = [count for count in (1, 2, 4) if count <= most and not (divide and blocks % count)]
+    counts = [count for count in range(1, most + 1) if not (divide and blocks % count)]
     widths = [(c, w) for c in counts for w in range(1, min(limit // c, columns) + 1)]
     return min(widths, key=cost)
 
