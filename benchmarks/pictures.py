@@ -48,6 +48,8 @@ SOURCES = {
     # Read from kernels and programs as they are compiled:
     "images/kernels/cuda_window.png": (SEED_SCRIPT, None),
     "images/kernels/cuda_order.png": (SEED_SCRIPT, None),
+    "images/kernels/cuda_banks.png": (SEED_SCRIPT, None),
+    "images/kernels/cpu_loops.png": (SEED_SCRIPT, None),
     "images/kernels/reuse.png": (SEED_SCRIPT, None),
     "images/kernels/memory_levels.png": (SEED_SCRIPT, None),
     "images/kernels/fusion.png": (SEED_SCRIPT, None),
