@@ -13,7 +13,7 @@ from vtaops.compiler import _flat
 from vtaops.schedule import blocked_shape, check_tiling, default_tiling
 from vtaops.schedule.blocked import Axis
 from vtaops.schedule.candidates import (
-    Catalogue,
+    TilingList,
     _divisions,
     candidates,
     cycle_bound,
@@ -166,11 +166,11 @@ def test_designs_share_the_enumeration_of_tilings(name):
     """What larger scratchpads hold as well changes neither the order nor the bound."""
     op = find(name).op
     small = replace(CONFIG, log_inp_buff_size=12, log_acc_buff_size=14)
-    catalogue = Catalogue(op, CONFIG)
-    shared = list(islice(catalogue.estimated(small), 50))
+    tilings = TilingList(op, CONFIG)
+    shared = list(islice(tilings.estimated(small), 50))
     assert shared == list(islice(estimated(op, small), 50))
-    assert catalogue.least_cycles(small) == least_cycles(op, small)
-    assert shared != list(islice(catalogue.estimated(CONFIG), 50))
+    assert tilings.least_cycles(small) == least_cycles(op, small)
+    assert shared != list(islice(tilings.estimated(CONFIG), 50))
 
 
 def test_programs_that_share_a_loop_nest_are_what_they_are_alone():

@@ -16,7 +16,7 @@ from vtaops.explore.design import Design
 from vtaops.explore.verdict import Question, array_of, is_count, key_of, name_of, operator_dict
 from vtaops.ops import Operator
 from vtaops.schedule import Tiling
-from vtaops.schedule.candidates import Catalogue, depths_of
+from vtaops.schedule.candidates import TilingList, depths_of
 from vtaops.tuner import COMPILED
 
 Effort = Literal["bound", "default", "fast", "thorough"]
@@ -120,11 +120,11 @@ def shortlists(rankings: Sequence[Ranking]) -> list[Shortlist]:
         sizes = [depths_of(ranking.design.config) for ranking in same]
         largest = {memory: max(depths[memory] for depths in sizes) for memory in sizes[0]}
         try:
-            catalogue = Catalogue(same[0].op, same[0].design.config, largest)
+            listed = TilingList(same[0].op, same[0].design.config, largest)
         except VTAError as error:
             found += [Shortlist(reason=str(error)) for _ in same]
         else:
-            found += [_shortlist(ranking, catalogue) for ranking in same]
+            found += [_shortlist(ranking, listed) for ranking in same]
     return found
 
 
@@ -133,13 +133,13 @@ def shortlist(ranking: Ranking) -> Shortlist:
     return shortlists([ranking])[0]
 
 
-def _shortlist(ranking: Ranking, catalogue: Catalogue) -> Shortlist:
+def _shortlist(ranking: Ranking, listed: TilingList) -> Shortlist:
     config, timing = ranking.design.config, ranking.design.timing
     uneven = ranking.effort == "thorough"
     try:
-        found = catalogue.estimated(config, timing, uneven=uneven)
+        found = listed.estimated(config, timing, uneven=uneven)
         best = list(islice(found, max(1, TIMED[ranking.effort])))
-        least = catalogue.least_cycles(config, timing)
+        least = listed.least_cycles(config, timing)
     except VTAError as error:
         return Shortlist(reason=str(error))
     return Shortlist(tuple(tiling for tiling, _ in best), best[0][1], least)

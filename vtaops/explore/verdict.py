@@ -98,7 +98,7 @@ class Question:
         """The configuration that is compiled for: the smallest scratchpads that hold the tiling."""
         config = self.design.config
         key = (*array_of(config), config.log_uop_buff_size)
-        return _smallest(self.op, self.tiling, _Hardware(config, key))
+        return _smallest(self.op, self.tiling, _Held(config, key))
 
     @cached_property
     def data(self) -> dict[str, Any]:
@@ -128,7 +128,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class _Hardware:
+class _Held:
     """A configuration, equal to those that differ in the scratchpads that tilings compete for."""
 
     config: HardwareConfig = field(compare=False)
@@ -136,7 +136,7 @@ class _Hardware:
 
 
 @lru_cache(maxsize=65536)
-def _smallest(op: Operator, tiling: Tiling, hardware: _Hardware) -> HardwareConfig:
+def _smallest(op: Operator, tiling: Tiling, hardware: _Held) -> HardwareConfig:
     """Return the configuration with the smallest scratchpads that hold a tiling.
 
     The packing rules refuse a few combinations of sizes; then the next larger one is taken.

@@ -274,14 +274,14 @@ def _stalls(shape: BlockedShape, c: Candidates, step: Any, inp: Any, wgt: Any) -
 def least_cycles(
     op: Operator, config: HardwareConfig, timing: TimingParameters | None = None
 ) -> int:
-    """Return a number of cycles that no tiling goes below; see `Catalogue.least_cycles`.
+    """Return a number of cycles that no tiling goes below; see `TilingList.least_cycles`.
 
     Raises
     ------
     ScheduleError
         If no tile of the operator fits.
     """
-    return Catalogue(op, config).least_cycles(config, timing)
+    return TilingList(op, config).least_cycles(config, timing)
 
 
 def computed_cycles(shape: BlockedShape, config: HardwareConfig, least: bool = False) -> float:
@@ -339,10 +339,10 @@ def estimated(
     ScheduleError
         If even the smallest tile (one block, one pixel) does not fit.
     """
-    yield from Catalogue(op, config).estimated(config, timing, uneven=uneven)
+    yield from TilingList(op, config).estimated(config, timing, uneven=uneven)
 
 
-class Catalogue:
+class TilingList:
     """All tilings of an operator, for designs that differ in scratchpads and DRAM only.
 
     What a tiling occupies and moves depends on neither, so many designs share the enumeration.
