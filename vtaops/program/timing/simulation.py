@@ -198,7 +198,7 @@ class Simulation:
                 while not tokens.times:
                     yield tokens
                 token = tokens.times.popleft()
-            start = max(start, token, engine.last_request)
+            start = max(start, token, engine.free if work.beats[index] else 0.0)
             if len(ends) == p.loads_in_flight:
                 start = max(start, ends[0])
             places.send(start)
@@ -248,7 +248,7 @@ class Simulation:
             kind, steps = work.kind[index], work.steps[index]
             begin = max(take + p.compute_fill, issued)  # of the first issue
             if work.beats[index] or work.before[index] or work.zeros[index]:
-                start = max(take + 1, engine.last_request)
+                start = max(take + 1, engine.free if work.beats[index] else 0.0)
                 moved = max(begin, start + 1) - 1
                 if kind != UOP:
                     allowed = issued + depth
