@@ -39,7 +39,7 @@ SOURCES = {
     "images/bandwidth.png": ("benchmarks/bandwidth.py", "bandwidth.json"),
     "images/extensions.png": ("benchmarks/extensions.py", "images/extensions.json"),
     "images/interactive.png": ("benchmarks/pictures.py", EXACT),  # the page of the same trace
-    "images/text_boxes.png": ("examples/text_detector.py", None),  # pages, and boxes found on them
+    "images/text_boxes.png": ("examples/text_detector.py", "images/text_boxes.json"),
     "images/kernels/throughput.png": (SEED_SCRIPT, "images/kernels/throughput.json"),
     "images/kernels/lesson_cuda_*.svg": (LESSONS, "images/kernels/lessons_cuda.json"),
     "images/kernels/lesson_[!c]*.svg": (LESSONS, "images/kernels/lessons.json"),
@@ -48,6 +48,8 @@ SOURCES = {
     # Read from kernels and programs as they are compiled:
     "images/kernels/cuda_window.png": (SEED_SCRIPT, None),
     "images/kernels/cuda_order.png": (SEED_SCRIPT, None),
+    "images/kernels/cuda_banks.png": (SEED_SCRIPT, None),
+    "images/kernels/cpu_loops.png": (SEED_SCRIPT, None),
     "images/kernels/reuse.png": (SEED_SCRIPT, None),
     "images/kernels/memory_levels.png": (SEED_SCRIPT, None),
     "images/kernels/fusion.png": (SEED_SCRIPT, None),
