@@ -39,7 +39,7 @@ SOURCES = {
     "images/bandwidth.png": ("benchmarks/bandwidth.py", "bandwidth.json"),
     "images/extensions.png": ("benchmarks/extensions.py", "images/extensions.json"),
     "images/interactive.png": ("benchmarks/pictures.py", EXACT),  # the page of the same trace
-    "images/text_boxes.png": ("examples/text_detector.py", None),  # pages, and boxes found on them
+    "images/text_boxes.png": ("examples/text_detector.py", "images/text_boxes.json"),
     "images/kernels/throughput.png": (SEED_SCRIPT, "images/kernels/throughput.json"),
     "images/kernels/lesson_cuda_*.svg": (LESSONS, "images/kernels/lessons_cuda.json"),
     "images/kernels/lesson_[!c]*.svg": (LESSONS, "images/kernels/lessons.json"),
