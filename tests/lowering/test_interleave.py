@@ -14,7 +14,6 @@ from vtaops.lowering.interleave import beside
 from vtaops.schedule import blocked_shape
 from vtaops.schedule.turns import tilings_in_turns
 
-
 OVER_DRAM = replace(PYNQ, extensions=tuple(e for e in PYNQ.extensions if e != "forward"))
 
 

@@ -30,8 +30,9 @@ _FAR = 4000
 def apart(fragments: Sequence[Fragment], groups: Collection[range]) -> list[Fragment]:
     """Return fragments that run one after the other, neighbours in other places as far as they go.
 
-    Then the weights of an operator can be loaded while the one before it computes, its first
-    results wait for no store, and what it reads may still be in the output memory.
+    Then the weights of an operator can be loaded while the one before it computes. With the
+    extension `forward` all its memory is apart: its first results wait for no store, and what it
+    reads may still be in the output memory. Without, equal operators share more micro-ops.
 
     Parameters
     ----------
@@ -47,22 +48,20 @@ def apart(fragments: Sequence[Fragment], groups: Collection[range]) -> list[Frag
         begin = runs[-1].stop if runs else 0
         runs.append(heads.get(begin, range(begin, begin + 1)))
     sizes = [[used(fragments[number]) for number in run] for run in runs]
-    offsets = {
-        space: _alternating([max(s[space] for s in own) for own in sizes], depth)
-        for space, depth in (
-            ("inp", config.inp.depth),
-            ("wgt", config.wgt.depth),
-            ("acc", config.acc.depth),
-        )
-    }
+    here = {"inp": [0] * len(runs), "acc": [0] * len(runs), "post": [0] * len(runs)}
+    spaces = ("inp", "wgt", "acc") if "forward" in config.extensions else ("wgt",)
+    for space in spaces:
+        most = [max(s[space] for s in own) for own in sizes]
+        alignment = ALIGNMENT if space == "inp" else 1
+        here[space] = _alternating(most, getattr(config, space).depth, alignment)
     return [
-        shifted(fragments[number], {space: at[k] for space, at in offsets.items()} | {"post": 0})
+        shifted(fragments[number], {space: places[k] for space, places in here.items()})
         for k, run in enumerate(runs)
         for number in run
     ]
 
 
-def _alternating(sizes: Sequence[int], depth: int) -> list[int]:
+def _alternating(sizes: Sequence[int], depth: int, alignment: int) -> list[int]:
     """Return places of neighbours in a scratchpad: they overlap as little as they can."""
     places = []
     begin, end = 0, depth  # of the last one
@@ -70,10 +69,10 @@ def _alternating(sizes: Sequence[int], depth: int) -> list[int]:
         if not size:
             places.append(0)
             continue
-        aligned = end + -end % ALIGNMENT
+        aligned = end + -end % alignment
         # Behind the one before, in front of it, or else where they overlap least.
         place = aligned if aligned + size <= depth else 0 if size <= begin else depth - size
-        place -= place % ALIGNMENT
+        place -= place % alignment
         places.append(place)
         begin, end = place, place + size
     return places
@@ -117,7 +116,11 @@ def weights_ahead(
 def _first_weights(
     operations: Sequence[Operation], begin: int, config: HardwareConfig
 ) -> list[int]:
-    """Return the loads of weights to elements that none of the operations has touched before."""
+    """Return the loads of weights to elements that none of the operations has touched before.
+
+    Of a single operator those in front of the first that comes round to its places again.
+    """
+    single = operations[0].operator == operations[-1].operator
     fresh = np.ones(config.wgt.depth, np.bool_)
     loads = []
     for place, operation in enumerate(operations, start=begin):
@@ -126,6 +129,8 @@ def _first_weights(
             elements = operation.touches[0].elements
             if len(operation.touches) == 1 and fresh[elements].all():
                 loads.append(place)
+            elif single:
+                break
             fresh[elements] = False
     return loads
 
