@@ -1,10 +1,11 @@
 """Speed of the calls of `vtaops.cpu` beside PyTorch's calls, on layers of real networks.
 
-Both sides are what a user calls, with arrays as they lie in a program: nothing is converted before.
-PyTorch is shown twice: *eager*, the better of its layouts NCHW and channels_last, and *prepacked*,
-its oneDNN layers with weights and data in oneDNN's own layout (`to_mkldnn`). One thread, CPU time,
-turns alternate, and a ratio is the median of the ratios of neighbouring turns. PyTorch is needed
-(``pip install torch``); it is no dependency of vtaops.
+Three ratios for a layer. Of *calls*: `vtaops.cpu` with NCHW arrays as they lie in a program over
+PyTorch's function with the same tensors, and over it in the better of its layouts (channels_last:
+PyTorch's data are converted before). Of *layers*: `vtaops.cpu.layers`, weights and data packed,
+over the best that PyTorch has: its oneDNN layers (`to_mkldnn`), quantized layers, or functions.
+One thread, CPU time; turns alternate, and a ratio is the median of those of neighbouring turns.
+PyTorch is needed (``pip install torch``); it is no dependency of vtaops.
 """
 
 from __future__ import annotations
@@ -51,6 +52,9 @@ CONVOLUTIONS = {
 }
 """Inputs, outputs, size of the image, window, stride, groups."""
 
+INT8 = [(64, 64, 56, 3, 1), (256, 256, 14, 3, 1), (1024, 256, 14, 1, 1), (128, 128, 56, 3, 2)]
+"""Of ResNet-50, quantized: inputs, outputs, size of the image, window, stride."""
+
 PRODUCTS = {
     "BERT-base": [(128, 768, 768), (128, 768, 3072), (1, 768, 768)],
     "ResNet-50": [(1, 2048, 1000), (16, 2048, 1000)],
@@ -61,14 +65,15 @@ PRODUCTS = {
 
 @dataclass(frozen=True)
 class Row:
-    """One layer: seconds of a call, and ratios to PyTorch's times."""
+    """One layer: seconds of a call and of a layer, and ratios to PyTorch's times."""
 
     operator: str
     layer: str
-    vtaops: float
-    eager: float
-    ratio: float
-    prepacked_ratio: float | None
+    vtaops: float | None
+    same_layout: float | None
+    best_layout: float | None
+    packed: float | None
+    layers: float | None
 
 
 class Layers:
@@ -88,7 +93,7 @@ class Layers:
         return self.random.standard_normal(shape).astype("float32")
 
     def cases(self) -> Iterator[tuple[str, str, dict[str, Call]]]:
-        """Yield operator, layer, and calls by name: "vtaops", "eager ..." and "prepacked"."""
+        """Yield operator, layer, and calls: "vtaops", "packed", "eager ..." and "prepacked"."""
         for network, layers in CONVOLUTIONS.items():
             for layer in layers:
                 yield self.convolution(network, *layer)
@@ -96,6 +101,10 @@ class Layers:
             for m, k, n in products:
                 yield self.dense(network, m, k, n)
         yield from self.others()
+        for layer in INT8:
+            yield self.int8_convolution(*layer)
+        for m, k, n in PRODUCTS["BERT-base"]:
+            yield self.int8_dense(m, k, n)
 
     def convolution(
         self, network: str, ins: int, outs: int, size: int, window: int, stride: int, groups: int
@@ -104,6 +113,7 @@ class Layers:
         from torch.utils import mkldnn
 
         from vtaops import cpu
+        from vtaops.cpu import layers
 
         torch, conv, pad = self.torch, self.functional.conv2d, window // 2
         x, w = self.array(1, ins, size, size), self.array(outs, ins // groups, window, window)
@@ -111,12 +121,15 @@ class Layers:
         xl, wl = (t.to(memory_format=torch.channels_last) for t in (tx, tw))
         module = torch.nn.Conv2d(ins, outs, window, stride, pad, groups=groups, bias=False)
         module.weight.data = tw
-        packed, xm = mkldnn.to_mkldnn(module.eval()), tx.to_mkldnn()
+        onednn, xm = mkldnn.to_mkldnn(module.eval()), tx.to_mkldnn()
+        ours = layers.PackedConv2d(w, strides=stride, padding=pad, groups=groups)
+        xp = x if ins < layers.block() else layers.pack(x)
         calls = {
+            "packed": lambda: ours(xp),
             "vtaops": lambda: cpu.conv2d(x, w, strides=stride, padding=pad, groups=groups),
             "eager nchw": lambda: conv(tx, tw, None, stride, pad, 1, groups),
             "eager channels_last": lambda: conv(xl, wl, None, stride, pad, 1, groups),
-            "prepacked": lambda: packed(xm),
+            "prepacked": lambda: onednn(xm),
         }
         kind = "depthwise" if groups > 1 else "conv2d 1x1" if window == 1 else "conv2d"
         kind += " strided" if stride > 1 else ""
@@ -124,15 +137,70 @@ class Layers:
 
     def dense(self, network: str, m: int, k: int, n: int) -> tuple[str, str, dict[str, Call]]:
         """Return a dense layer without bias."""
+        from torch.utils import mkldnn
+
         from vtaops import cpu
+        from vtaops.cpu import layers
 
         x, w = self.array(m, k), self.array(n, k)
         tx, tw = self.torch.from_numpy(x), self.torch.from_numpy(w)
+        module, ours = self.torch.nn.Linear(k, n, bias=False), layers.PackedDense(w)
+        module.weight.data = tw
+        onednn, xm = mkldnn.to_mkldnn(module.eval()), tx.to_mkldnn()
         calls = {
+            "packed": lambda: ours(x),
+            "prepacked": lambda: onednn(xm),
             "vtaops": lambda: cpu.dense(x, w),
             "eager": lambda: self.functional.linear(tx, tw),
         }
         return "dense", f"{network}: {m} x {k} by {n}", calls
+
+    def int8_convolution(
+        self, ins: int, outs: int, size: int, window: int, stride: int
+    ) -> tuple[str, str, dict[str, Call]]:
+        """Return a quantized convolution, bytes in and out, with ReLU."""
+        from vtaops import cpu
+        from vtaops.cpu import layers
+
+        pad = window // 2
+        x = self.random.integers(0, 256, (1, ins, size, size)).astype("uint8")
+        w = self.random.integers(-128, 128, (outs, ins, window, window)).astype("int8")
+        steps = {"strides": stride, "padding": pad, "shift": 10, "clip": (0, 127)}
+        ours, xp = layers.PackedConv2d(w, **steps), layers.pack(x)
+        module = self.torch.ao.nn.intrinsic.quantized.ConvReLU2d(ins, outs, window, stride, pad)
+        module.set_weight_bias(self.quantized(w, "qint8"), None)
+        module.scale, module.zero_point = 1024.0, 0
+        xq = self.quantized(x, "quint8").contiguous(memory_format=self.torch.channels_last)
+        calls = {
+            "vtaops": lambda: cpu.conv2d(x, w, **steps),
+            "packed": lambda: ours(xp),
+            "prepacked": lambda: module(xq),
+        }
+        return "int8 conv2d", f"ResNet-50: {ins} to {outs}, {size}x{size}, {window}x{window}", calls
+
+    def int8_dense(self, m: int, k: int, n: int) -> tuple[str, str, dict[str, Call]]:
+        """Return a quantized dense layer, bytes in and out."""
+        from vtaops import cpu
+        from vtaops.cpu import layers
+
+        x = self.random.integers(0, 256, (m, k)).astype("uint8")
+        w = self.random.integers(-128, 128, (n, k)).astype("int8")
+        ends = {"shift": 10, "clip": (-128, 127)}
+        ours, xq = layers.PackedDense(w, **ends), self.quantized(x, "quint8")
+        module = self.torch.ao.nn.quantized.Linear(k, n)
+        module.set_weight_bias(self.quantized(w, "qint8"), None)
+        module.scale, module.zero_point = 1024.0, 128
+        calls = {
+            "vtaops": lambda: cpu.dense(x, w, **ends),
+            "packed": lambda: ours(x),
+            "prepacked": lambda: module(xq),
+        }
+        return "int8 dense", f"BERT-base: {m} x {k} by {n}", calls
+
+    def quantized(self, values: Any, dtype: str) -> Any:
+        """Return bytes as PyTorch's quantized tensor of scale 1."""
+        tensor = self.torch.from_numpy(values.astype("float32"))
+        return self.torch.quantize_per_tensor(tensor, 1.0, 0, getattr(self.torch, dtype))
 
     def others(self) -> Iterator[tuple[str, str, dict[str, Call]]]:
         """Yield pooling, softmax, activations, additions, 1-D convolution."""
@@ -192,14 +260,40 @@ def measure(calls: dict[str, Call], turns: int, budget: float) -> dict[str, list
 
 def row_of(operator: str, layer: str, times: dict[str, list[float]]) -> Row:
     """Return the row of a layer that was timed."""
-    ours = times["vtaops"]
+    eager = [name for name in times if name.startswith("eager")]
 
-    def ratio(name: str) -> float:
-        return median(a / b for a, b in zip(ours, times[name], strict=True))
+    def ratio(ours: str, names: list[str]) -> float | None:
+        if ours not in times or not names:
+            return None
+        ratios = (
+            median(a / b for a, b in zip(times[ours], times[name], strict=True)) for name in names
+        )
+        return max(ratios)
 
-    eager = max((name for name in times if name.startswith("eager")), key=ratio)
-    packed = ratio("prepacked") if "prepacked" in times else None
-    return Row(operator, layer, median(ours), median(times[eager]), ratio(eager), packed)
+    others = [name for name in times if name not in ("vtaops", "packed")]
+    seconds = {name: median(times[name]) for name in ("vtaops", "packed") if name in times}
+    return Row(
+        operator,
+        layer,
+        seconds.get("vtaops"),
+        ratio("vtaops", eager[:1]),
+        ratio("vtaops", eager),
+        seconds.get("packed"),
+        ratio("packed", others),
+    )
+
+
+def limit_to_avx2() -> None:
+    """Let vtaops and PyTorch's libraries use AVX2 only, as on an older processor."""
+    from vtaops.cpu.target import CpuTarget, thread_count
+
+    target = CpuTarget("haswell", ("avx2", "fma"), (), thread_count())
+    CpuTarget.detect = classmethod(lambda cls: target)  # type: ignore[method-assign,assignment]
+    os.environ |= {
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+        "ATEN_CPU_CAPABILITY": "avx2",
+    }
 
 
 def instruction_sets() -> dict[str, str]:
@@ -235,31 +329,37 @@ def geometric_mean(values: list[float]) -> float:
     return exp(sum(map(log, values)) / len(values))
 
 
-def markdown(rows: list[Row], sets: dict[str, str]) -> str:
-    """Return the tables: means by operator, then all layers."""
-    lines = [
-        f"Measured on {date.today()}: {processor()}, one thread, CPU time. Instructions: "
-        + "; ".join(f"{name} {isa}" for name, isa in sets.items())
-        + ".",
-        "",
-        "| operator | layers | geometric mean of time / eager | worst |",
-        "|---|--:|--:|--:|",
-    ]
-    for operator in sorted({row.operator for row in rows}):
-        ratios = [row.ratio for row in rows if row.operator == operator]
-        mean, worst = geometric_mean(ratios), max(ratios)
-        lines.append(f"| {operator} | {len(ratios)} | {mean:.2f} | {worst:.2f} |")
-    lines += [
-        "",
-        "| operator | layer | vtaops us | PyTorch eager us | ratio | ratio to prepacked |",
-        "|---|---|--:|--:|--:|--:|",
-    ]
-    for row in rows:
-        packed = "" if row.prepacked_ratio is None else f"{row.prepacked_ratio:.2f}"
-        lines.append(
-            f"| {row.operator} | {row.layer} | {row.vtaops * 1e6:.1f} | {row.eager * 1e6:.1f} "
-            f"| {row.ratio:.2f} | {packed} |"
-        )
+def markdown(states: list[dict[str, Any]]) -> str:
+    """Return the tables of the runs, side by side: means by operator, then all layers."""
+    lines = []
+    for state in states:
+        sets = "; ".join(f"{name} {isa}" for name, isa in state["instructions"].items())
+        lines += [f"- **{state['isa']}**, {state['date']}: {sets}.", ""]
+    kinds = ("same_layout", "best_layout", "layers")
+    heads = [f"{state['isa']}: {kind.replace('_', ' ')}" for state in states for kind in kinds]
+    tables = [{(row["operator"], row["layer"]): row for row in s["rows"]} for s in states]
+    names = list(tables[0])
+
+    def cells(chosen: list[tuple[str, str]], worst: bool) -> str:
+        found = []
+        for table in tables:
+            for kind in kinds:
+                ratios = [table[n][kind] for n in chosen if n in table and table[n][kind]]
+                text = f"{geometric_mean(ratios):.2f}" if ratios else ""
+                found.append(f"{text}, {max(ratios):.2f}" if worst and len(ratios) > 1 else text)
+        return " | ".join(found)
+
+    lines.append("| operator | layers | " + " | ".join(heads) + " |")
+    lines.append("|---|" + "--:|" * (len(heads) + 1))
+    for operator in sorted({name[0] for name in names}):
+        chosen = [name for name in names if name[0] == operator]
+        lines.append(f"| {operator} | {len(chosen)} | {cells(chosen, worst=True)} |")
+    lines += ["", "| operator | layer | us of a call, of a layer | " + " | ".join(heads) + " |"]
+    lines.append("|---|---|" + "--:|" * (len(heads) + 1))
+    for name in names:
+        row = tables[0][name]
+        times = ", ".join(f"{row[k] * 1e6:.0f}" for k in ("vtaops", "packed") if row[k])
+        lines.append(f"| {name[0]} | {name[1]} | {times} | {cells([name], worst=False)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -267,7 +367,11 @@ def main(
     only: Annotated[str, typer.Option(help="Operators whose name contains this.")] = "",
     turns: Annotated[int, typer.Option(min=1, help="Alternating turns of a layer.")] = 15,
     budget: Annotated[float, typer.Option(help="Seconds for each call of a layer.")] = 0.5,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the rows here.")] = None,
+    avx2: Annotated[bool, typer.Option(help="Use AVX2 only, on both sides.")] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the rows here; those in it are kept.")
+    ] = None,
+    beside: Annotated[Path | None, typer.Option(help="Rows to show beside these.")] = None,
     markdown_file: Annotated[
         Path | None, typer.Option("--markdown", help="Write the tables here.")
     ] = None,
@@ -277,18 +381,29 @@ def main(
     Example: python benchmarks/cpu_operators.py --only dense --json dense.json
     """
     os.environ["TVM_NUM_THREADS"] = "1"
-    rows = []
+    if avx2:
+        limit_to_avx2()
+    state: dict[str, Any] = {
+        "isa": "AVX2" if avx2 else "all instructions",
+        "date": str(date.today()),
+        "processor": processor(),
+        "instructions": instruction_sets(),
+        "rows": [],
+    }
+    if json_file and json_file.exists():
+        state["rows"] = json.loads(json_file.read_text())["rows"]
     for operator, layer, calls in Layers().cases():
-        if only in operator:
-            rows.append(row_of(operator, layer, measure(calls, turns, budget)))
-            found = rows[-1]
-            print(f"{operator:20} {layer:45} {found.ratio:.2f}", file=sys.stderr, flush=True)
-    sets = instruction_sets()
-    text = markdown(rows, sets)
+        known = any((row["operator"], row["layer"]) == (operator, layer) for row in state["rows"])
+        if only in operator and not known:
+            found = row_of(operator, layer, measure(calls, turns, budget))
+            state["rows"].append(asdict(found))
+            ratios = (found.same_layout, found.best_layout, found.layers)
+            shown = "  ".join("    " if r is None else f"{r:.2f}" for r in ratios)
+            print(f"{operator:20} {layer:45} {shown}", file=sys.stderr, flush=True)
+            if json_file:
+                json_file.write_text(json.dumps(state, indent=1))
+    text = markdown([state, *([json.loads(beside.read_text())] if beside else [])])
     print(text)
-    if json_file:
-        about = {"processor": processor(), "instructions": sets, "threads": 1}
-        json_file.write_text(json.dumps(about | {"rows": [asdict(row) for row in rows]}, indent=1))
     if markdown_file:
         markdown_file.write_text(text)
 

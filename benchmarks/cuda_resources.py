@@ -1,13 +1,16 @@
 """What every CUDA kernel occupies on the GPU, as NVIDIA's assembler reports it.
 
-Needs nvcc but no GPU. Ends with an error if a kernel spills.
+Needs nvcc but no GPU. Ends with an error if a kernel spills. What was assembled once is kept in a
+file: a run that was stopped goes on, and after a change only the kernels that it changed take time.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -72,11 +75,16 @@ def instructions(source: str) -> str:
     return ", ".join(name for name, mark in marks.items() if mark in source)
 
 
-def measure(name: str, kernel: Any, source: str, archs: tuple[str, ...]) -> Row:
-    """Assemble one kernel."""
-    from vtaops.cuda.resources import assemble, occupancy
+def measure(
+    name: str, kernel: Any, source: str, archs: tuple[str, ...], kept: dict[str, Any]
+) -> Row:
+    """Assemble one kernel, unless its resources are kept under the hash of its source."""
+    from vtaops.cuda.resources import Resources, assemble, occupancy
 
-    _, used = assemble(source, archs)
+    key = hashlib.sha256(" ".join((*archs, source)).encode()).hexdigest()[:16]
+    if key not in kept:
+        kept[key] = {arch: asdict(used) for arch, used in assemble(source, archs)[1].items()}
+    used = {arch: Resources(**values) for arch, values in kept[key].items()}
     share = {arch: occupancy(used[arch], kernel.launch.threads, arch) for arch in archs}
     barriers = source.count("__syncthreads();")
     return Row(name, kernel.launch.block, barriers, instructions(source), used, share)
@@ -106,21 +114,28 @@ def main(
     archs: Annotated[str, typer.Option(help="Compute capabilities.")] = "sm_80,sm_90",
     markdown: Annotated[Path | None, typer.Option(help="Write a page here.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Compilers at a time.")] = 2,
+    keep: Annotated[Path | None, typer.Option(help="File of what was assembled before.")] = None,
 ) -> None:
     """Show what the kernels occupy.
 
     Example: python benchmarks/cuda_resources.py --markdown docs/kernels_cuda.md
     """
     from rich.console import Console
+    from rich.progress import track
     from rich.table import Table
 
     wanted = tuple(archs.split(","))
+    kept = json.loads(keep.read_text()) if keep and keep.exists() else {}
+    rows = []
     with ThreadPoolExecutor(jobs) as pool:
         tasks = [
-            pool.submit(measure, name, kernel, kernel.source(), wanted)
+            pool.submit(measure, name, kernel, kernel.source(), wanted, kept)
             for name, kernel in kernels()
         ]
-        rows = [task.result() for task in tasks]
+        for task in track(tasks, "kernels", console=Console(stderr=True)):
+            rows.append(task.result())
+            if keep:
+                keep.write_text(json.dumps(dict(kept)))
     table = Table(title=" / ".join(wanted))
     for index, column in enumerate(COLUMNS):
         table.add_column(column, justify="left" if index in (0, 1, 3) else "right")

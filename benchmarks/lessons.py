@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
@@ -35,6 +34,11 @@ def section(rows: list[Any]) -> list[str]:
     return lines
 
 
+def figures(row: Any) -> dict[str, Any]:
+    """Return what the plots show of a stage: its time, or its counts."""
+    return {"seconds": row.seconds, "gflops": row.gflops} if row.seconds else row.counts
+
+
 TITLES = {
     "cpu": "# Lessons: what each optimisation gains on the CPU",
     "cuda": "# Lessons: what each optimisation asks of a GPU (counted, not measured)",
@@ -42,12 +46,11 @@ TITLES = {
 
 
 def main(
-    out: Annotated[Path | None, typer.Option(help="Write lessons.md and plots here.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write page, plots and data here.")] = None,
     target: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     budget: Annotated[float, typer.Option(help="Seconds of measurement per stage.")] = 0.5,
     threads: Annotated[int, typer.Option(min=1, help="Threads of the CPU kernels.")] = 1,
     card: Annotated[str, typer.Option(help="Whose bounds, without a GPU.")] = "T4",
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the rows here.")] = None,
 ) -> None:
     """Run all lessons for a target.
 
@@ -76,7 +79,8 @@ def main(
 
         peaks = measured_peaks()
         made += (
-            ", which did other work too (ratios tell more than times); it multiplied and added "
+            " (all stages in turn, medians; what else the machine did meanwhile changes times more "
+            "than ratios); it multiplied and added "
             f"{peaks.gflops:.0f} GFLOPS in registers and moved "
             f"{peaks.gigabytes_per_second:.1f} GB/s, the lines in the plots "
             "(arrays that fit a cache pass the second)"
@@ -97,7 +101,7 @@ def main(
             "(memory), all sectors through the second-level cache, all turns of the banks.",
             "",
         ]
-    records = []
+    records: dict[str, Any] = {}
     for name, lesson in lessons(target).items():
         curves = {}
         for size in (lesson.size // 4, lesson.size // 2, lesson.size):
@@ -106,10 +110,10 @@ def main(
         most = {size: limits(lesson, size, card) for size in curves}
         title = f"{name}, {lesson.size} {lesson.meaning}"
         console.print(lesson_table(rows, title))
-        for row in rows:
-            record = {"lesson": name, **asdict(row)}
-            kept = ("lesson", "stage", "seconds", "gflops", "counts")
-            records.append({key: record[key] for key in kept})
+        records[name] = {
+            size: {"limits": most[size], "stages": {r.stage: figures(r) for r in curves[size]}}
+            for size in curves
+        }
         text += [f"## {title}", "", *section(rows)]
         if out:
             images = out / "images" / "kernels"
@@ -121,8 +125,8 @@ def main(
             text += [f"![over sizes](images/kernels/{lines.name})", ""]
     if out:
         (out / page).write_text("\n".join(text) + "\n")
-    if json_file:
-        json_file.write_text(json.dumps(records, indent=1))
+        data = out / "images" / "kernels" / page.replace(".md", ".json")
+        data.write_text(json.dumps({"machine": machine, "lessons": records}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ FIGURES = ROOT / "docs" / "images" / "figures.json"
 
 
 EXACT, SEED_SCRIPT = "images/figures.json", "benchmarks/seed_pictures.py"
+LESSONS = "benchmarks/lessons.py"
 CLI_REPORTS, CLI_SWEEP = "vtaops/cli/reports.py", "vtaops/cli/exploration.py"
 SOURCES = {
     "images/access.png": (CLI_REPORTS, EXACT),
@@ -38,15 +39,17 @@ SOURCES = {
     "images/bandwidth.png": ("benchmarks/bandwidth.py", "bandwidth.json"),
     "images/extensions.png": ("benchmarks/extensions.py", "images/extensions.json"),
     "images/interactive.png": ("benchmarks/pictures.py", EXACT),  # the page of the same trace
-    "images/text_boxes.png": ("examples/text_detector.py", None),  # pages, and boxes found on them
+    "images/text_boxes.png": ("examples/text_detector.py", "images/text_boxes.json"),
     "images/kernels/throughput.png": (SEED_SCRIPT, "images/kernels/throughput.json"),
-    "images/kernels/lesson_cuda_*.svg": ("benchmarks/lessons.py", "lessons_cuda.md"),  # its tables
-    "images/kernels/lesson_[!c]*.svg": ("benchmarks/lessons.py", "lessons.md"),
-    "images/kernels/lesson_conv*.svg": ("benchmarks/lessons.py", "lessons.md"),
+    "images/kernels/lesson_cuda_*.svg": (LESSONS, "images/kernels/lessons_cuda.json"),
+    "images/kernels/lesson_[!c]*.svg": (LESSONS, "images/kernels/lessons.json"),
+    "images/kernels/lesson_conv*.svg": (LESSONS, "images/kernels/lessons.json"),
     "images/kernels/a3_*.png": ("benchmarks/a3_report.py", "a3_report.md"),  # accesses, counted
     # Read from kernels and programs as they are compiled:
     "images/kernels/cuda_window.png": (SEED_SCRIPT, None),
     "images/kernels/cuda_order.png": (SEED_SCRIPT, None),
+    "images/kernels/cuda_banks.png": (SEED_SCRIPT, None),
+    "images/kernels/cpu_loops.png": (SEED_SCRIPT, None),
     "images/kernels/reuse.png": (SEED_SCRIPT, None),
     "images/kernels/memory_levels.png": (SEED_SCRIPT, None),
     "images/kernels/fusion.png": (SEED_SCRIPT, None),

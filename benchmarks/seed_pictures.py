@@ -1,8 +1,8 @@
 """The drawings of the documents that this project began with, made from its own schedules.
 
-No picture is drawn by hand: those of a GPU are traces and counts of emulated kernels (blocks, halo,
-threads, order, reuse, memory hierarchy, fusion), those of VTA are read from a declaration and from
-the instructions of a program (dataflow, tiles, padding).
+No picture is drawn by hand: those of a GPU are traces and counts of emulated kernels (blocks,
+halo, threads, order, banks, reuse, memory hierarchy, fusion), that of the CPU's loops a trace as
+well; those of VTA are read from a declaration and from a program (dataflow, tiles, padding).
 """
 
 from __future__ import annotations
@@ -97,6 +97,69 @@ def draw_order(out: Path) -> Path:
     figure.colorbar(dots, label="thread of the warp")
     figure.suptitle("Vector add: what the first warp reads at a time")
     return save(figure, out / "cuda_order.png")
+
+
+def draw_banks(out: Path) -> Path:
+    """Draw which banks the first warp asks for pixels at a time, in stages of a convolution."""
+    from matplotlib import pyplot
+
+    from vtaops.cuda.schedule.stages import CONV2D
+    from vtaops.kernels.ops import Conv2dOp, SlidingWindow
+    from vtaops.kernels.stages import find_stage
+
+    op = Conv2dOp(1, 4, 4, 64, 16, SlidingWindow((3, 3), padding=(1, 1, 1, 1)))
+    figure, panels = pyplot.subplots(1, 3, figsize=(11, 4), sharey=True, layout="constrained")
+    for panel, name in zip(panels, ("rows", "vthread", "wide"), strict=True):
+        _, emulated, steps = traced(op, find_stage(CONV2D, name).schedule)
+        pixels = steps[(steps[:, 2] == len(emulated.names)) & (steps[:, 4] == 0)]
+        pixels = pixels[np.lexsort((pixels[:, 1], pixels[:, 0]))]  # by thread, then in its order
+        first = pixels[np.unique(pixels[:, 0], return_index=True)[1][:32]]
+        bank = first[:, 3] % 32
+        panel.scatter(bank, first[:, 0], s=14)
+        words = {(int(word) % 32, int(word)) for word in first[:, 3]}
+        turns = max(sum(of == at for of, _ in words) for at in range(32))
+        panel.set(
+            title=f"{name}: {turns} word{'s' * (turns > 1)} of one bank",
+            xlabel="bank",
+            xlim=(-1, 32),
+        )
+    panels[0].set_ylabel("thread of the warp")
+    figure.suptitle(
+        "Convolution, 3 x 3: the banks of one read of pixels (a bank gives a word a turn)"
+    )
+    return save(figure, out / "cuda_banks.png")
+
+
+def draw_loops(out: Path) -> Path:
+    """Draw when each element of a matrix product on the CPU is touched first, by stages."""
+    from matplotlib import pyplot
+
+    from vtaops.cpu.schedule.stages import STAGES
+    from vtaops.cpu.target import CpuTarget
+    from vtaops.kernels.access import trace
+    from vtaops.kernels.ops import MatmulOp
+    from vtaops.kernels.stages import find_stage
+
+    op, target = MatmulOp(64, 64, 8), CpuTarget.detect()
+    names = ("default", "reorder", "blocked")
+    shapes = {spec.name: spec.shape for spec in (*op.inputs, op.output)}
+    figure, panels = pyplot.subplots(
+        3, 3, figsize=(9, 7), layout="constrained", width_ratios=(1, 5, 5)
+    )
+    for row, name in zip(panels, names, strict=True):
+        accesses = trace(find_stage(STAGES[MatmulOp], name).schedule(op, target))
+        for panel, array in zip(row, "ABC", strict=True):
+            first: dict[int, int] = {}
+            for access in accesses:
+                if access.array == array:
+                    first.setdefault(access.offset, access.step)
+            when = np.full(shapes[array], np.nan)
+            when.flat[list(first)] = np.unique(list(first.values()), return_inverse=True)[1]
+            shown = panel.imshow(when / when.max(), cmap="viridis")
+            panel.set(title=f"{name}: {array}", xticks=[], yticks=[])
+    figure.colorbar(shown, ax=panels, label="order of first accesses, first to last")
+    figure.suptitle("Matrix product, 64 x 64 x 8: the order of loops")
+    return save(figure, out / "cpu_loops.png")
 
 
 def draw_reuse(out: Path) -> Path:
@@ -337,6 +400,8 @@ def save(figure: Any, path: Path) -> Path:
 DRAWINGS = (
     draw_window,
     draw_order,
+    draw_banks,
+    draw_loops,
     draw_reuse,
     draw_memory,
     draw_fusion,

@@ -10,6 +10,7 @@ the functional simulator) find text in them; boxes are made by the package's own
 
 import argparse
 import importlib.util
+import json
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,7 @@ def main():
     parser.add_argument("--scales", default="pow2", choices=["pow2", "free"])
     parser.add_argument("--size", type=int, default=736, help="side of the pictures")
     parser.add_argument("--pictures", type=int, default=6)
-    parser.add_argument("-o", "--output", help="a picture of the first page with all boxes")
+    parser.add_argument("-o", "--output", help="picture of the first page with boxes; data beside")
     arguments = parser.parse_args()
 
     import vtaops
@@ -159,6 +160,9 @@ def main():
         )
         if seed == 0 and arguments.output:
             draw(page(seed, arguments.size), boxes, ours, arguments.output)
+            corners = {"float": np.asarray(boxes).tolist(), "vta": np.asarray(ours).tolist()}
+            data = {"size": arguments.size, "boxes": corners, "overlaps": both}
+            Path(arguments.output).with_suffix(".json").write_text(json.dumps(data) + "\n")
     print(f"least overlap of a box: {worst:.2f}")
 
 

@@ -1,16 +1,28 @@
 """The search: better than the default, deterministic, remembered, proof against damaged files."""
 
 import json
+from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import pytest
 
 import vtaops
 from vtaops import Conv2d, Gemm, HardwareConfig, Session, Tiling, tuner
+from vtaops.compiler import _flat
 from vtaops.schedule import blocked_shape, check_tiling, default_tiling
 from vtaops.schedule.blocked import Axis
-from vtaops.schedule.candidates import _divisions, candidates, cycle_bound, dram_bytes, ranked
-from vtaops.workloads import WORKLOADS
+from vtaops.schedule.candidates import (
+    TilingList,
+    _divisions,
+    candidates,
+    cycle_bound,
+    dram_bytes,
+    estimated,
+    least_cycles,
+    ranked,
+)
+from vtaops.workloads import WORKLOADS, find
 
 CONFIG = HardwareConfig.load("pynq")
 OP = Conv2d(in_channels=32, out_channels=48, height=9, width=10, kernel=3, padding=1)
@@ -147,3 +159,29 @@ def test_long_tensors_find_their_tiling_at_once():
         vtaops.Elementwise(function="add", shape=(size,)) for size in (10_000_000, 1_000_000)
     )
     assert abs(default_tiling(long, CONFIG).h - default_tiling(short, CONFIG).h) < 50
+
+
+@pytest.mark.parametrize("name", ["resnet18.C8", "mobilenet.D9"])
+def test_designs_share_the_enumeration_of_tilings(name):
+    """What larger scratchpads hold as well changes neither the order nor the bound."""
+    op = find(name).op
+    small = replace(CONFIG, log_inp_buff_size=12, log_acc_buff_size=14)
+    tilings = TilingList(op, CONFIG)
+    shared = list(islice(tilings.estimated(small), 50))
+    assert shared == list(islice(estimated(op, small), 50))
+    assert tilings.least_cycles(small) == least_cycles(op, small)
+    assert shared != list(islice(tilings.estimated(CONFIG), 50))
+
+
+def test_programs_that_share_a_loop_nest_are_what_they_are_alone():
+    tiling = Tiling(oc=32, ic=16, h=7, w=14, inp_tiles=3, wgt_tiles=2, acc_tiles=2)
+    op = Conv2d(in_channels=64, out_channels=64, height=14, width=14, kernel=3, padding=1)
+    other = replace(CONFIG, log_inp_buff_size=CONFIG.log_inp_buff_size - 1)
+    _flat.cache_clear()
+    alone = vtaops.compile(op, CONFIG, tiling)
+    _flat.cache_clear()
+    vtaops.compile(op, other, replace(tiling, inp_tiles=1, acc_tiles=1))
+    shared = vtaops.compile(op, CONFIG, tiling)
+    assert _flat.cache_info().hits == 1
+    for part in ("instructions", "micro_ops", "relocations"):
+        np.testing.assert_array_equal(getattr(shared, part), getattr(alone, part))

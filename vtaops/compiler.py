@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from time import perf_counter
@@ -26,7 +26,7 @@ from vtaops.lowering.options import ONE_TILE_EACH
 from vtaops.ops import Operator
 from vtaops.ops.postprocess import ScaleStage
 from vtaops.program import Buffer, OperatorRecord, Program, Role
-from vtaops.schedule import Tiling, default_tiling
+from vtaops.schedule import Tiling, check_tiling, default_tiling
 from vtaops.schedule.arguments import packed_arguments
 from vtaops.schedule.checks import check as check_schedule
 from vtaops.views import Windows
@@ -137,8 +137,30 @@ def emit(
         borders=tuple(sorted((borders or {}).items())),
         capacity=replace(options.capacity, rows=rows),
     )
-    module = op.lower(hardware, chosen)
+    module = _lowered(op, hardware, chosen)
     return emit_module(module, op.buffers(hardware), hardware, options, record)
+
+
+@dataclass(frozen=True)
+class _Array:
+    """A configuration, equal to those that differ in what no schedule depends on: scratchpads."""
+
+    config: HardwareConfig = field(compare=False)
+    log_batch: int
+    log_block: int
+    extensions: tuple[str, ...]
+
+
+def _lowered(op: Operator, config: HardwareConfig, tiling: Tiling) -> tvm.IRModule:
+    """Return `Operator.lower`; tilings that hold more or fewer tiles at once share it."""
+    check_tiling(op, config, tiling)
+    array = _Array(config, config.log_batch, config.log_block, config.extensions)
+    return _flat(op, array, replace(tiling, inp_tiles=1, wgt_tiles=1, acc_tiles=1))
+
+
+@lru_cache(maxsize=32)
+def _flat(op: Operator, array: _Array, tiling: Tiling) -> tvm.IRModule:
+    return op.lower(array.config, tiling)
 
 
 def build(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
 from itertools import cycle
 from pathlib import Path
@@ -52,10 +53,10 @@ class LessonRow:
     stage: str
     explanation: str
     script: str
-    source: str
-    seconds: float | None
-    gflops: float | None
-    speedup: float | None
+    source: str = ""
+    seconds: float | None = None
+    gflops: float | None = None
+    speedup: float | None = None
     counts: dict[str, Any] = field(default_factory=dict)
     remark: str = ""
 
@@ -181,10 +182,13 @@ def run_lesson(
     lesson = offered[name]
     chosen = tuple(find_stage(lesson.stages, stage) for stage in stages) or lesson.stages
     op = lesson.op(size or lesson.size)
+    if target == "cpu":
+        runs = _on_cpu(op, chosen, budget)
+    else:
+        runs = [_on_cuda(op, stage, budget, card) for stage in chosen]
     rows: list[LessonRow] = []
-    for stage in chosen:
-        run = _on_cpu(op, stage, budget) if target == "cpu" else _on_cuda(op, stage, budget, card)
-        first = (rows[0] if rows else run).seconds
+    for run in runs:
+        first = runs[0].seconds
         row = replace(
             run,
             gflops=op.flops / run.seconds / 1e9 if run.seconds else None,
@@ -238,42 +242,35 @@ _NOTABLE = 1.05
 """Times of the stage before from which on a stage is called slower; its inverse: faster."""
 
 
-def _on_cpu(op: TensorOp, stage: Stage, budget: float) -> LessonRow:
+def _on_cpu(op: TensorOp, stages: tuple[Stage, ...], budget: float) -> list[LessonRow]:
     from vtaops.cpu.target import CpuTarget
     from vtaops.kernels.build import compile_schedule
-    from vtaops.kernels.timing import median_seconds, random_arrays
+    from vtaops.kernels.timing import medians_in_turn, random_arrays
 
-    target = CpuTarget.detect()
-    scheduled = stage.schedule(op, target)
-    function = compile_schedule(scheduled, target.tvm)["main"]
-    arrays = random_arrays(op)
-    seconds = median_seconds(lambda: function(*arrays), budget, target.cores)
-    return _row(stage, str(scheduled.mod.script()), "", seconds)
+    target, arrays = CpuTarget.detect(), random_arrays(op)
+    scheduled = [stage.schedule(op, target) for stage in stages]
+    functions = [compile_schedule(s, target.tvm)["main"] for s in scheduled]
+    calls = [partial(function, *arrays) for function in functions]
+    times = medians_in_turn(calls, budget, target.cores)
+    return [
+        LessonRow(stage.name, stage.explanation, str(s.mod.script()), seconds=seconds)
+        for stage, s, seconds in zip(stages, scheduled, times, strict=True)
+    ]
 
 
 def _on_cuda(op: TensorOp, stage: Stage, budget: float, card: str) -> LessonRow:
     from vtaops import cuda
     from vtaops.cuda import emulate
 
-    if cuda.device_present():
-        kernel = cuda.CudaKernel(op, schedule=stage.schedule)
-        return _row(stage, kernel.script(), kernel.source(), kernel.time(budget))
-    chosen = emulate.card(card)
-    kernel = cuda.CudaKernel(op, chosen.target, stage.schedule)
-    counts = emulate.profile(kernel).summary(chosen) if emulate.compiler() else {}
-    return _row(stage, kernel.script(), kernel.source(), None, counts)
-
-
-def _row(
-    stage: Stage,
-    script: str,
-    source: str,
-    seconds: float | None,
-    counts: dict[str, Any] | None = None,
-) -> LessonRow:
-    return LessonRow(
-        stage.name, stage.explanation, script, source, seconds, None, None, counts or {}
-    )
+    here = cuda.device_present()
+    target = None if here else emulate.card(card).target
+    kernel = cuda.CudaKernel(op, target, stage.schedule)
+    row = LessonRow(stage.name, stage.explanation, kernel.script(), kernel.source())
+    if here:
+        return replace(row, seconds=kernel.time(budget))
+    if not emulate.compiler():
+        return row
+    return replace(row, counts=emulate.profile(kernel).summary(emulate.card(card)))
 
 
 COUNTS = (

@@ -1,21 +1,22 @@
 // Burst generator: cuts a 2-D block of DRAM (rows of bytes, a fixed stride apart) into bursts of
 // whole port words. A burst never crosses a multiple of BURST_BYTES, hence no 4 KiB boundary (AXI).
 //
-// Ports:   start_*: first byte, bytes per row (>= 1), bytes from row to row, number of rows (>= 1).
-//          req_*: the bursts.
-//          active: the block is not finished.
-// Timing:  one burst per cycle, no gap between rows or between blocks.
+// Ports:   start_*: a block, of at least a row of at least a byte. req_*: the bursts.
+//          active: a block is not finished.
+// Timing:  one burst per cycle, no gap between rows. AHEAD: nor between blocks, because one is taken
+//          while the one before is cut; else a block is taken when none is.
 module burst_generator
     import vta_pkg::*, stream_pkg::*;
-(
+#(
+    parameter int AHEAD = 0
+) (
     input  logic                  clk,
     input  logic                  rst,
     input  logic                  start_valid,
     output logic                  start_ready,
-    input  logic [ADDR_BITS-1:0]  start_address,
-    input  logic [31:0]           start_row_bytes,
-    input  logic [31:0]           start_stride_bytes,
-    input  logic [15:0]           start_rows,
+    /* verilator lint_off UNUSEDSIGNAL */
+    input  block_t                start_block,  // any: a block that is started has bytes
+    /* verilator lint_on UNUSEDSIGNAL */
     output logic                  req_valid,
     input  logic                  req_ready,
     output burst_t                req,
@@ -52,27 +53,50 @@ module burst_generator
 
     wire fire = req_valid && req_ready;
     wire ends_block = fire && ends_row && rows_left == 16'd1;
-    wire start = start_valid && start_ready;
-    wire cut_t of_start = first_burst(start_address[SHIFT+LOG_BURST-1:0], start_row_bytes);
     wire cut_t of_row   = first_burst(next_row[SHIFT+LOG_BURST-1:0], row_bytes);
     wire [32:0] left_behind = left - 33'(BURST_BEATS);  // the same for the burst behind this one
     wire last_behind = left <= 33'(2 * BURST_BEATS);
 
-    assign req_valid   = active;
-    assign req         = '{address: {beat, SHIFT'(0)}, beats: beats};
-    assign start_ready = !active || ends_block;
+    assign req = '{address: {beat, SHIFT'(0)}, beats: beats};
+
+    // The block that is cut next; start_ready is a flip-flop, so that who takes a burst and who
+    // begins a block do not meet in one cycle.
+    /* verilator lint_off UNUSEDSIGNAL */
+    block_t next;
+    /* verilator lint_on UNUSEDSIGNAL */
+    logic next_valid, begins;
+    if (AHEAD != 0) begin : g_ahead
+        logic   pending;
+        block_t waiting;
+        assign start_ready = !pending;
+        assign next_valid  = pending || start_valid;
+        assign next        = pending ? waiting : start_block;
+        assign begins      = next_valid && (!req_valid || ends_block);
+        assign active      = req_valid || pending;
+        always_ff @(posedge clk) begin
+            pending <= !rst && next_valid && !begins;
+            if (!pending) waiting <= start_block;
+        end
+    end else begin : g_single
+        assign start_ready = !req_valid;
+        assign next_valid  = start_valid;
+        assign next        = start_block;
+        assign begins      = next_valid && !req_valid;
+        assign active      = req_valid;
+    end
+    wire cut_t of_next = first_burst(next.address[SHIFT+LOG_BURST-1:0], next.row_bytes);
 
     always_ff @(posedge clk) begin
-        if (rst) active <= 1'b0;
-        else if (start) active <= 1'b1;
-        else if (ends_block) active <= 1'b0;
-        if (start) begin
-            beat         <= start_address[ADDR_BITS-1:SHIFT];
-            {ends_row, beats, left} <= of_start;
-            next_row     <= start_address + ADDR_BITS'(start_stride_bytes);
-            rows_left    <= start_rows;
-            row_bytes    <= start_row_bytes;
-            stride_bytes <= start_stride_bytes;
+        if (rst) req_valid <= 1'b0;
+        else if (begins) req_valid <= 1'b1;
+        else if (ends_block) req_valid <= 1'b0;
+        if (begins) begin
+            beat         <= next.address[ADDR_BITS-1:SHIFT];
+            {ends_row, beats, left} <= of_next;
+            next_row     <= next.address + ADDR_BITS'(next.stride_bytes);
+            rows_left    <= next.rows;
+            row_bytes    <= next.row_bytes;
+            stride_bytes <= next.stride_bytes;
         end else if (fire && ends_row) begin
             beat       <= next_row[ADDR_BITS-1:SHIFT];
             {ends_row, beats, left} <= of_row;

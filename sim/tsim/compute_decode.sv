@@ -4,7 +4,8 @@
 //
 // Ports:   insn_*: instructions; load_token_*, store_token_*: tokens of the two neighbours.
 //          next, next_moves: the next instruction becomes the current one in this cycle.
-//          load_start_*: the next instruction is a LOAD that may request its data.
+//          load_start_*: the next instruction is a LOAD that may request its data, next_block.
+//          origins: those of the memories that it loads are used.
 //          current_*: the instruction that issues; ends_current: it issues its last slot.
 //          queued: there is an instruction in the queue, and waiting_*: it waits for this token.
 //          holding: there is a next or a current instruction.
@@ -17,11 +18,15 @@ module compute_decode
     input  logic                 insn_valid,
     output logic                 insn_ready,
     input  logic [INSN_BITS-1:0] insn,
+    /* verilator lint_off UNUSEDSIGNAL */
+    input  origins_t             origins,
+    /* verilator lint_on UNUSEDSIGNAL */
     input  logic                 load_token_available,
     output logic                 load_token_pop,
     input  logic                 store_token_available,
     output logic                 store_token_pop,
     output command_t             next,
+    output block_t               next_block,
     output logic                 next_moves,
     output logic                 load_start_valid,
     input  logic                 load_start_ready,
@@ -34,11 +39,19 @@ module compute_decode
     output logic                 holding
 );
     logic head_valid, head_taken, next_valid, next_started;
-    logic [INSN_BITS-1:0] head, next_insn;
+    logic [INSN_BITS-1:0] entering, head, next_insn;
+    block_t block;
+    /* verilator lint_off UNUSEDSIGNAL */
+    load_t entering_load;
+    /* verilator lint_on UNUSEDSIGNAL */
+    assign entering_load = entering;
 
     command_queue commands (
-        .clk, .rst, .in_valid(insn_valid), .in_ready(insn_ready), .in_insn(insn),
-        .out_valid(head_valid), .out_ready(head_taken), .out_insn(head));
+        .clk, .rst, .in_valid(insn_valid), .in_ready(insn_ready), .in_insn(insn), .entering,
+        .origin(entering_load.memory == MEM_UOP ? origins.uop : origins.acc),
+        .log_bytes(4'(entering_load.memory == MEM_UOP ? $clog2(UOP_BYTES)
+                      : entering_load.memory == MEM_ACC ? $clog2(ACC_BYTES) : $clog2(OUT_BYTES))),
+        .out_valid(head_valid), .out_ready(head_taken), .out_insn(head), .out_block(block));
 
     // Opcode and tokens lie at the same bits in all instructions.
     /* verilator lint_off UNUSEDSIGNAL */
@@ -83,7 +96,10 @@ module compute_decode
             if (next_moves) current_valid <= 1'b1;
             else if (ends_current) current_valid <= 1'b0;
         end
-        if (enter_next) next_insn <= head;
+        if (enter_next) begin
+            next_insn  <= head;
+            next_block <= block;
+        end
         if (next_free) next_started <= 1'b0;
         else if (load_start_valid && load_start_ready) next_started <= 1'b1;
         if (next_moves) current <= next;

@@ -112,12 +112,18 @@ module compute_execute
     // EXECUTE: accumulate or ALU. The second operand of the ALU is the immediate, the accumulator
     // of the slot before, or the greatest of some input tiles.
     logic [ACC_BITS-1:0] second;
+    logic [ACC_LANES-1:0] too_far;
     logic [OUT_SLOTS*ACC_BITS-1:0] registered, expanded;
     wire [ACC_WIDTH-1:0] imm = ACC_WIDTH'($signed(s[ALIGN].imm));
     assign acc_old = near ? registered[ACC_BITS-1:0] : acc_aligned;
     always_ff @(posedge clk) begin
-        if (v[EXECUTE] && s[EXECUTE].reads_src) second <= acc_old;
-        else if (v[ALIGN] && s[ALIGN].is_alu && s[ALIGN].use_imm) second <= {ACC_LANES{imm}};
+        if (v[EXECUTE] && s[EXECUTE].reads_src) begin
+            second  <= acc_old;
+            too_far <= shifts_out(acc_old);
+        end else if (v[ALIGN] && s[ALIGN].is_alu && s[ALIGN].use_imm) begin
+            second  <= {ACC_LANES{imm}};
+            too_far <= shifts_out({ACC_LANES{imm}});
+        end
         else if (HAS_POOL != 0 && v[ALIGN] && s[ALIGN].pools)
             for (int l = 0; l < ACC_LANES; l++)
                 second[l*ACC_WIDTH +: ACC_WIDTH] <=
@@ -125,8 +131,8 @@ module compute_execute
     end
     vector_alu alu_lanes (
         .clk, .enable(writes_next), .clear(s[EXECUTE].reset && !s[EXECUTE].is_alu),
-        .op(s[EXECUTE].alu_op), .x(acc_old), .y(s[EXECUTE].is_alu ? second : sums),
-        .result, .product);
+        .op(s[EXECUTE].alu_op), .x(acc_old), .y(second), .too_far,
+        .addend(s[EXECUTE].is_alu ? second : sums), .result, .product);
 
     // LAST writes what EXECUTE or a load has registered.
     wire loads = load.valid && load.memory != MEM_UOP;

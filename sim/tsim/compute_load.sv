@@ -16,9 +16,7 @@ module compute_load
     input  logic                  start_valid,
     output logic                  start_ready,
     input  load_t                 start_insn,
-    /* verilator lint_off UNUSEDSIGNAL */
-    input  origins_t              origins,
-    /* verilator lint_on UNUSEDSIGNAL */
+    input  block_t                start_block,
     output logic                  req_valid,
     input  logic                  req_ready,
     output burst_t                req,
@@ -50,8 +48,7 @@ module compute_load
 
     tensor_load #(.SLOTS(SLOTS)) loader (
         .clk, .rst, .start_valid, .start_ready, .start_insn,
-        .start_dram_origin(start_insn.memory == MEM_UOP ? origins.uop : origins.acc),
-        .req_valid, .req_ready, .req, .data_valid, .data,
+        .start_block, .req_valid, .req_ready, .req, .data_valid, .data,
         .allow(allowed), .write, .word, .memory, .first,
         .out_index(unused_out_index), .done, .done_insn(unused_done_insn),
         .loaded, .requesting, .writing, .waiting_dram(unused_waiting), .fault);

@@ -67,24 +67,27 @@ module compute_unit
 );
     // ------------------------------------------------------------------ instructions and loads
     command_t next, current;
+    block_t next_block;
     logic next_moves, current_valid, ends_current, queued, holding, load_start_valid;
     logic load_start_ready, load_complete, requesting, loading, held_back;
     logic [EVENT_BITS-1:0] uop_loaded, acc_loaded;
     load_write_t load;
     logic [PORT_BITS-1:0] load_word;
+    /* verilator lint_off UNUSEDSIGNAL */
     logic [COMPUTE_DEPTH:1] occupied;  // stages of the pipeline
-    wire pipeline_empty = occupied == '0;
+    /* verilator lint_on UNUSEDSIGNAL */
+    logic pipeline_empty;
     wire loops = current_valid && current.kind == KIND_LOOP;
 
     compute_decode decode (
-        .clk, .rst, .insn_valid, .insn_ready, .insn, .load_token_available, .load_token_pop,
-        .store_token_available, .store_token_pop, .next, .next_moves, .load_start_valid,
+        .clk, .rst, .insn_valid, .insn_ready, .insn, .origins, .load_token_available,
+        .load_token_pop, .store_token_available, .store_token_pop, .next, .next_block, .next_moves, .load_start_valid,
         .load_start_ready, .current_valid, .current, .ends_current, .waiting_load_token,
         .waiting_store_token, .queued, .holding);
 
     compute_load #(.SLOTS(UOP_SLOTS > OUT_SLOTS ? UOP_SLOTS : OUT_SLOTS)) loads (
         .clk, .rst, .start_valid(load_start_valid), .start_ready(load_start_ready),
-        .start_insn(next.insn), .origins, .req_valid, .req_ready, .req, .data_valid, .data,
+        .start_insn(next.insn), .start_block(next_block), .req_valid, .req_ready, .req, .data_valid, .data,
         .write(load), .word(load_word), .current_loops(loops), .current_insn(current.insn),
         .pipeline_empty, .complete(load_complete),
         .retire(ends_current && current.kind == KIND_LOAD), .requesting, .writing(loading),
@@ -117,6 +120,10 @@ module compute_unit
         .write(load), .word(load_word), .tiles_en, .out_valid(operands_valid),
         .out_ready(operands_ready), .out_slot(with_operands), .operands, .moves,
         .occupied(occupied[2:1]));
+    // The same as `occupied == '0`, known at the start of the cycle: loads begin on it.
+    always_ff @(posedge clk)
+        pipeline_empty <= rst || !(issue_valid && issue_ready)
+                                 && occupied[COMPUTE_DEPTH-1:1] == '0;
     assign inp_index = operands.inp;
     assign wgt_index = operands.wgt;
 

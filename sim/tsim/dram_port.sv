@@ -3,7 +3,8 @@
 // the memory returns with the data, so many bursts of all clients are outstanding at once.
 //
 // Ports:   client_*: one request channel per client; the data channel is common to the clients.
-//          A client requests only what it has buffer space for: data cannot be refused.
+//          A client requests only what it has buffer space for: data cannot be refused. A request
+//          that is not chosen at once waits here, so client_ready is a flip-flop.
 //          rd_req_*, rd_*: the memory's read channels. Data of one client return in order.
 // Timing:  round robin between clients, one burst request per cycle; requests are registered,
 //          data pass straight through.
@@ -35,13 +36,16 @@ module dram_port
     logic [CLIENT_BITS-1:0]      chosen;
     logic                        any;
     logic [OUTSTANDING_BITS-1:0] outstanding;  // bursts accepted here and not yet returned
+    logic [READ_CLIENTS-1:0]     held;         // a request of this client waits in `waiting`
+    burst_t [READ_CLIENTS-1:0]   waiting;
+    wire [READ_CLIENTS-1:0]      asks = held | client_valid;
 
     // The first client with a request, counting from `first`.
     always_comb begin
         chosen = first;
         any    = 1'b0;
         for (int k = READ_CLIENTS - 1; k >= 0; k--) begin
-            if (client_valid[(32'(first) + k) % READ_CLIENTS]) begin
+            if (asks[(32'(first) + k) % READ_CLIENTS]) begin
                 chosen = CLIENT_BITS'((32'(first) + k) % READ_CLIENTS);
                 any    = 1'b1;
             end
@@ -52,10 +56,15 @@ module dram_port
     wire accept = any && room && (!rd_req_valid || rd_req_ready);
     wire retire = rd_valid && rd_last;
 
-    assign client_data = rd_data;
-    assign reading = outstanding != '0;
+    assign client_data  = rd_data;
+    assign client_ready = ~held;
+    assign reading      = outstanding != '0 || held != '0;
     for (genvar c = 0; c < READ_CLIENTS; c++) begin : g_client
-        assign client_ready[c]      = accept && chosen == CLIENT_BITS'(c);
+        wire granted = accept && chosen == CLIENT_BITS'(c);
+        always_ff @(posedge clk) begin
+            held[c] <= !rst && asks[c] && !granted;
+            if (!held[c]) waiting[c] <= client_req[c];
+        end
         assign client_data_valid[c] = rd_valid && rd_client == CLIENT_BITS'(c);
     end
 
@@ -73,7 +82,7 @@ module dram_port
             end else if (rd_req_ready) rd_req_valid <= 1'b0;
         end
         if (accept) begin
-            rd_req        <= client_req[chosen];
+            rd_req        <= held[chosen] ? waiting[chosen] : client_req[chosen];
             rd_req_client <= chosen;
         end
     end

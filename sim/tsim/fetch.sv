@@ -25,21 +25,22 @@ module fetch
     localparam int DEPTH = 4 * BURST_BEATS;
     localparam int CREDIT_BITS = $clog2(DEPTH + 1);
 
-    logic [CREDIT_BITS-1:0] reserved;  // beats requested and not yet taken out of the buffer
+    logic [CREDIT_BITS-1:0] unreserved;  // places for beats that are not requested
     logic bursts_valid, beat_valid, take_beat;
     logic [PORT_BITS-1:0] beat;
     logic [27:0] left;
-    wire room = 32'(reserved) + 32'(req.beats) <= DEPTH;
+    wire room = CREDIT_BITS'(req.beats) <= unreserved;
 
     assign req_valid = bursts_valid && room;
     assign active = left != '0;
 
     logic start_ready_unused, active_unused, buffer_ready_unused;
+    wire block_t program_block = '{any: 1'b1, address: address, row_bytes: 32'(count) * INSN_BYTES,
+                                   stride_bytes: '0, rows: 16'd1};
     burst_generator bursts (
         .clk, .rst,
         .start_valid(launch && count != '0), .start_ready(start_ready_unused),
-        .start_address(address), .start_row_bytes(32'(count) * INSN_BYTES),
-        .start_stride_bytes('0), .start_rows(16'd1),
+        .start_block(program_block),
         .req_valid(bursts_valid), .req_ready(req_ready && room), .req,
         .active(active_unused));
 
@@ -48,10 +49,10 @@ module fetch
         .out_valid(beat_valid), .out_ready(take_beat), .out_data(beat));
 
     always_ff @(posedge clk) begin
-        if (rst) reserved <= '0;
+        if (rst) unreserved <= CREDIT_BITS'(DEPTH);
         else if (req_valid && req_ready || take_beat)
-            reserved <= reserved + (req_valid && req_ready ? CREDIT_BITS'(req.beats) : '0)
-                                 - CREDIT_BITS'(take_beat);
+            unreserved <= unreserved - (req_valid && req_ready ? CREDIT_BITS'(req.beats) : '0)
+                                     + CREDIT_BITS'(take_beat);
     end
 
     wire take_insn = insn_valid && insn_ready;

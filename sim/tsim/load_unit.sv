@@ -38,18 +38,24 @@ module load_unit
     output logic                  fault
 );
     logic head_valid, start_ready, done, requesting, writing, waiting_dram;
-    logic [INSN_BITS-1:0] head;
+    logic [INSN_BITS-1:0] head, entering;
+    block_t block;
     /* verilator lint_off UNUSEDSIGNAL */
-    load_t head_load, finished;
+    load_t head_load, entering_load, finished;
     /* verilator lint_on UNUSEDSIGNAL */
-    assign head_load = head;
+    assign head_load     = head;
+    assign entering_load = entering;
 
     wire token_missing = head_load.pop_next && !token_available;
     wire start = head_valid && !token_missing;
 
     command_queue commands (
-        .clk, .rst, .in_valid(insn_valid), .in_ready(insn_ready), .in_insn(insn),
-        .out_valid(head_valid), .out_ready(start_ready && !token_missing), .out_insn(head));
+        .clk, .rst, .in_valid(insn_valid), .in_ready(insn_ready), .in_insn(insn), .entering,
+        .origin(entering_load.memory == MEM_INP ? origins.inp : origins.wgt),
+        .log_bytes(4'(entering_load.memory == MEM_INP ? $clog2(INP_BYTES)
+                      : entering_load.memory == MEM_WGT ? $clog2(WGT_BYTES) : $clog2(POST_BYTES))),
+        .out_valid(head_valid), .out_ready(start_ready && !token_missing), .out_insn(head),
+        .out_block(block));
 
     logic [2:0] memory;
     logic [SRAM_BITS-1:0] unused_first, source;
@@ -59,7 +65,7 @@ module load_unit
     tensor_load #(.SLOTS(SLOTS), .FORWARD(HAS_FORWARD)) engine (
         .clk, .rst,
         .start_valid(start), .start_ready, .start_insn(head_load),
-        .start_dram_origin(head_load.memory == MEM_INP ? origins.inp : origins.wgt),
+        .start_block(block),
         .req_valid, .req_ready, .req, .data_valid, .data,
         .allow(1'b1), .write(written), .word(written_word), .memory, .first(unused_first),
         .out_index(source), .done, .done_insn(finished), .loaded, .requesting, .writing, .waiting_dram, .fault);

@@ -51,12 +51,13 @@ module registers
     logic                                counting;
     logic [COUNTERS-1:0][EVENT_BITS-1:0] steps;  // the events, by index
     always_ff @(posedge clk) begin
-        counting <= !rst && (running || !quiet);
+        counting <= !rst && (running || !quiet && !launch);
         steps    <= events;
     end
 
     assign fault        = |faults_seen;
-    assign launch       = csr_we && csr_address == 12'h000 && csr_wdata[0];
+    wire launches       = csr_we && csr_address == 12'h000 && csr_wdata[0];
+    always_ff @(posedge clk) launch <= launches && !rst;
     assign insn_count   = count[27:0];
     assign insn_address = ADDR_BITS'(address);
     assign origins      = '{uop: ADDR_BITS'(origin[0]), inp: ADDR_BITS'(origin[1]),
@@ -73,8 +74,10 @@ module registers
             for (int m = 0; m < 5; m++) origin[m] <= '0;
             for (int i = 0; i < COUNTERS; i++) counters[i] <= '0;
         end else begin
-            if (launch) {running, finished} <= 2'b10;
-            else if (finish) {running, finished} <= 2'b01;
+            if (launch) running <= 1'b1;
+            else if (finish) running <= 1'b0;
+            if (launches) finished <= 1'b0;
+            else if (finish) finished <= 1'b1;
             faults_seen <= faults_seen | faults;
             if (running) cycles <= cycles + 1'b1;
             if (acc_written) acc_writes <= acc_writes + 1'b1;

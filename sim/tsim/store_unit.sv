@@ -35,13 +35,13 @@ module store_unit
     output events_t                       events,
     output logic                          fault
 );
-    localparam int LOG_BYTES = $clog2(OUT_BYTES);
     localparam int OFFSET_BITS = OUT_SLOTS > 1 ? $clog2(OUT_SLOTS) : 1;
     localparam int COUNT_BITS = 16;
     localparam int WORDS = 8;  // port words between the scratchpad and the write channel
 
     logic head_valid, bursts_ready, bursts_active, retire_ready, retire_valid;
     logic [INSN_BITS-1:0] head;
+    block_t block;
     /* verilator lint_off UNUSEDSIGNAL */
     store_t head_store;
     /* verilator lint_on UNUSEDSIGNAL */
@@ -50,21 +50,21 @@ module store_unit
     // ------------------------------------------------------------------ start of an instruction
     logic running;                 // the instruction in `push`, `rows`, ... has words to send
     logic last_word;               // its last word is read in this cycle
-    wire moves = head_store.x_size != '0 && head_store.y_size != '0;
+    wire moves = block.any;
     wire token_missing = head_store.pop_prev && !token_available;
     wire start_ready = !running && !bursts_active && retire_ready;
     wire start = head_valid && start_ready && !token_missing;
 
+    logic [INSN_BITS-1:0] entering_unused;
     command_queue commands (
         .clk, .rst, .in_valid(insn_valid), .in_ready(insn_ready), .in_insn(insn),
-        .out_valid(head_valid), .out_ready(start_ready && !token_missing), .out_insn(head));
+        .entering(entering_unused), .origin, .log_bytes(4'($clog2(OUT_BYTES))),
+        .out_valid(head_valid),
+        .out_ready(start_ready && !token_missing), .out_insn(head), .out_block(block));
 
     burst_generator bursts (
         .clk, .rst, .start_valid(start && moves), .start_ready(bursts_ready),
-        .start_address(origin + (ADDR_BITS'(head_store.dram_base) << LOG_BYTES)),
-        .start_row_bytes(32'(head_store.x_size) << LOG_BYTES),
-        .start_stride_bytes(32'(head_store.x_stride) << LOG_BYTES),
-        .start_rows(head_store.y_size),
+        .start_block(block),
         .req_valid(wr_req_valid), .req_ready(wr_req_ready), .req(wr_req),
         .active(bursts_active));
     wire unused_ready = bursts_ready;  // start_ready implies it

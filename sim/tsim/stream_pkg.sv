@@ -45,6 +45,27 @@ package stream_pkg;
         logic [BEATS_BITS-1:0] beats;
     } burst_t;
 
+    // What an instruction moves in DRAM: rows of bytes, a fixed stride apart.
+    typedef struct packed {
+        logic                 any;  // there are rows, and they are not empty
+        logic [ADDR_BITS-1:0] address;
+        logic [31:0]          row_bytes;
+        logic [31:0]          stride_bytes;
+        logic [15:0]          rows;
+    } block_t;
+
+    // The block of a LOAD or STORE, whose fields lie at the same bits, for elements of 1 << log_bytes.
+    /* verilator lint_off UNUSEDSIGNAL */
+    function automatic block_t block_of(input load_t insn, input logic [ADDR_BITS-1:0] origin,
+                                        input logic [3:0] log_bytes);
+        /* verilator lint_on UNUSEDSIGNAL */
+        block_of.any          = insn.x_size != '0 && insn.y_size != '0;
+        block_of.address      = origin + (ADDR_BITS'(insn.dram_base) << log_bytes);
+        block_of.row_bytes    = 32'(insn.x_size) << log_bytes;
+        block_of.stride_bytes = 32'(insn.x_stride) << log_bytes;
+        block_of.rows         = insn.y_size;
+    endfunction
+
     // What a LOAD writes to a scratchpad in a cycle: elements of a port word, or zeros for an
     // element. The word itself accompanies the stream.
     typedef struct packed {
@@ -111,4 +132,14 @@ package stream_pkg;
         logic [ACC_LANES-1:0]      lanes;
         logic [ACC_INDEX_BITS-1:0] index;
     } acc_write_t;
+
+    // For each lane: whether a shift by so much, to the right or to the left where it is negative,
+    // leaves nothing of a value but its sign, or zero.
+    function automatic logic [ACC_LANES-1:0] shifts_out(input logic [ACC_BITS-1:0] distances);
+        /* verilator no_inline_task */
+        for (int l = 0; l < ACC_LANES; l++)
+            shifts_out[l] = distances[(l+1)*ACC_WIDTH-1]
+                ? !(&distances[l*ACC_WIDTH+$clog2(ACC_WIDTH) +: ACC_WIDTH-1-$clog2(ACC_WIDTH)])
+                : |distances[l*ACC_WIDTH+$clog2(ACC_WIDTH) +: ACC_WIDTH-1-$clog2(ACC_WIDTH)];
+    endfunction
 endpackage

@@ -7,6 +7,7 @@
 // is requested.
 //
 // Ports:   start_*: instructions in program order. A no-operation passes through in order too.
+//          start_block: what is read of DRAM.
 //          req_*, data_*: DRAM. Requests are held back until the data buffer has space for them.
 //          write, word: what is written (of at most SLOTS elements a word), when allow is high.
 //          first: the first element written, and memory: its scratchpad, known also before a write
@@ -27,7 +28,7 @@ module tensor_load
     input  logic                  start_valid,
     output logic                  start_ready,
     input  load_t                 start_insn,
-    input  logic [ADDR_BITS-1:0]  start_dram_origin,
+    input  block_t                start_block,
     output logic                  req_valid,
     input  logic                  req_ready,
     output burst_t                req,
@@ -52,14 +53,13 @@ module tensor_load
 
     logic burst_ready, burst_start_ready, queue_ready, queue_valid, queue_pop;
     load_t queued;
-    logic [CREDIT_BITS-1:0] reserved;  // beats requested and not yet taken out of the buffer
+    logic [CREDIT_BITS-1:0] unreserved;  // places for beats that are not requested
     logic beat_valid, take_beat;
 
     wire [INSN_BITS-1:0] start_bits = start_insn;
     wire start_forwards = FORWARD != 0 && start_bits[FORWARD_BIT];
-    wire reads_dram = start_insn.x_size != '0 && start_insn.y_size != '0 && !start_forwards;
-    wire [3:0] start_shift = log_element_bytes(start_insn.memory);
-    wire room = 32'(reserved) + 32'(req.beats) <= LOAD_BUFFER_BEATS;
+    wire reads_dram = start_block.any && !start_forwards;
+    wire room = CREDIT_BITS'(req.beats) <= unreserved;
     logic bursts_valid, bursts_active;
 
     assign start_ready = queue_ready && (burst_start_ready || !reads_dram);
@@ -67,14 +67,9 @@ module tensor_load
     assign burst_ready = req_ready && room;
     assign requesting  = bursts_active;
 
-    burst_generator bursts (
-        .clk, .rst,
-        .start_valid(start_valid && queue_ready && reads_dram),
-        .start_ready(burst_start_ready),
-        .start_address(start_dram_origin + (ADDR_BITS'(start_insn.dram_base) << start_shift)),
-        .start_row_bytes(32'(start_insn.x_size) << start_shift),
-        .start_stride_bytes(32'(start_insn.x_stride) << start_shift),
-        .start_rows(start_insn.y_size),
+    burst_generator #(.AHEAD(1)) bursts (
+        .clk, .rst, .start_valid(start_valid && queue_ready && reads_dram),
+        .start_ready(burst_start_ready), .start_block,
         .req_valid(bursts_valid), .req_ready(burst_ready), .req, .active(bursts_active));
 
     fifo #(.WIDTH($bits(load_t)), .DEPTH(4)) queue (
@@ -87,14 +82,18 @@ module tensor_load
         .out_valid(beat_valid), .out_ready(take_beat), .out_data(word));
 
     always_ff @(posedge clk) begin
-        if (rst) reserved <= '0;
+        if (rst) unreserved <= CREDIT_BITS'(LOAD_BUFFER_BEATS);
         else if (req_valid && req_ready || take_beat)
-            reserved <= reserved + (req_valid && req_ready ? CREDIT_BITS'(req.beats) : '0)
-                                 - CREDIT_BITS'(take_beat);
+            unreserved <= unreserved - (req_valid && req_ready ? CREDIT_BITS'(req.beats) : '0)
+                                     + CREDIT_BITS'(take_beat);
     end
 
     // --------------------------------------------------------------------------- writing half
-    typedef enum logic [2:0] {IDLE, NOP, TOP, LEFT, DATA, RIGHT, BOTTOM} phase_t;
+    localparam int DATA_BIT = 3, ZERO_BIT = 2;  // what a phase writes
+    typedef enum logic [3:0] {
+        IDLE = 4'b0000, NOP = 4'b0001, DATA = 4'b1000,
+        TOP = 4'b0100, LEFT = 4'b0101, RIGHT = 4'b0110, BOTTOM = 4'b0111
+    } phase_t;
 
     phase_t              phase;
     load_t               insn;
@@ -102,6 +101,7 @@ module tensor_load
     logic [15:0]         rows;        // rows left in this phase, this one included
     logic [SRAM_BITS:0]  index;       // next SRAM element, one bit wider to see an overrun
     logic [SLOT_BITS-1:0] offset;     // position of the next element in its beat
+    logic [4:0]           fits;       // elements from there to the end of the beat
     logic [SLOT_BITS-1:0] row_offset; // the same, at the start of the next row
     logic [PART_BITS-1:0] part;       // position of the next beat in its element
 
@@ -117,15 +117,17 @@ module tensor_load
     logic                 pads_left, pads_right, pads_bottom, has_rows;
 
     // One step: a beat of data or one element of zeros.
-    wire is_data = phase == DATA;
-    wire is_zero = phase == TOP || phase == LEFT || phase == RIGHT || phase == BOTTOM;
+    wire is_data = phase[DATA_BIT];
+    wire is_zero = phase[ZERO_BIT];
     wire is_whole = forwards && is_data;
     wire is_beat = !forwards && is_data;
+    wire is_single = !is_data || forwards;  // of one element
     wire step = allow && (is_zero || is_whole || is_beat && beat_valid);
-    wire [4:0] fits = slots - 5'(offset);
-    wire [4:0] count = is_zero || is_whole ? 5'd1 : (left < 17'(fits) ? left[4:0] : fits);
-    wire ends_element = is_zero || is_whole || part == last_part;
-    wire ends_run = step && ends_element && left <= (is_zero || is_whole ? 17'd1 : 17'(fits));
+    wire last_beat = left <= 17'(fits);
+    wire last_single = left <= 17'd1;
+    wire [4:0] count = is_single ? 5'd1 : last_beat ? left[4:0] : fits;
+    wire ends_element = is_single || part == last_part;
+    wire ends_run = step && ends_element && (is_single ? last_single : last_beat);
 
     wire [SLOTS-1:0] elements = SLOTS'((32'd1 << count) - 32'd1) << offset;
     assign memory      = insn.memory;
@@ -176,8 +178,17 @@ module tensor_load
     assign done         = ends_run && after_run == IDLE || phase == NOP;
     assign done_insn    = insn;
     assign queue_pop    = phase == IDLE || done;
-    assign writing      = phase != IDLE && phase != NOP;
+    assign writing      = is_data || is_zero;
     assign waiting_dram = is_beat && !beat_valid;
+
+    // An instruction ends with an element, so the next one begins with its first part.
+    always_ff @(posedge clk) begin
+        if (rst) part <= '0;
+        else if (take_beat) part <= ends_element ? '0 : part + 1'b1;
+    end
+
+    wire [SLOT_BITS-1:0] first_offset = SLOT_BITS'(queued.dram_base) & slot_mask(queued.memory);
+    wire [SLOT_BITS-1:0] next_offset = row_offset & SLOT_BITS'(slots - 5'd1);
 
     always_ff @(posedge clk) begin
         if (rst) phase <= IDLE;
@@ -189,9 +200,9 @@ module tensor_load
             rows       <= first_of_insn == TOP ? 16'(queued.y_pad_top)
                         : first_of_insn == BOTTOM ? 16'(queued.y_pad_bottom) : queued.y_size;
             index      <= (SRAM_BITS+1)'(queued.sram_base);
-            offset     <= SLOT_BITS'(queued.dram_base) & slot_mask(queued.memory);
+            offset     <= first_offset;
+            fits       <= (5'(1) << log_elements_per_beat(queued.memory)) - 5'(first_offset);
             row_offset <= SLOT_BITS'(queued.dram_base) + SLOT_BITS'(queued.x_stride);
-            part       <= '0;
             slots       <= 5'(1) << log_elements_per_beat(queued.memory);
             last_part   <= last_beat_of_element(queued.memory);
             pads_left   <= queued.x_pad_left != '0;
@@ -204,19 +215,19 @@ module tensor_load
         end else begin
             if (phase == NOP) phase <= IDLE;
             if (step) begin
-                if (is_beat) part <= ends_element ? '0 : part + 1'b1;
                 if (is_whole) source <= source + 1'b1;
                 if (ends_element) begin
                     index <= index + (SRAM_BITS+1)'(count);
                     left  <= left - 17'(count);
-                    if (is_data) offset <= '0;
+                    if (is_data) {offset, fits} <= {SLOT_BITS'(0), slots};
                 end
             end
             if (ends_run) begin
                 phase <= after_run;
                 left  <= run_length(after_run, insn.x_pad_left, insn.x_size, insn.x_pad_right);
                 if (ends_row) begin
-                    offset     <= row_offset & SLOT_BITS'(slots - 5'd1);
+                    offset     <= next_offset;
+                    fits       <= slots - 5'(next_offset);
                     row_offset <= row_offset + SLOT_BITS'(insn.x_stride);
                     source     <= next_row;
                     next_row   <= next_row + (SRAM_BITS+1)'(insn.x_stride);

@@ -1,4 +1,5 @@
-// Vector ALU: one operation on all lanes of a tile. x is the accumulator, y the second operand.
+// Vector ALU: one operation on all lanes of a tile. x is the accumulator, y the second operand; a sum
+// has one of its own, because a tile product may be that.
 //
 //   ALU_MIN, ALU_MAX (signed), ALU_ADD, ALU_SHR: arithmetic shift right by y, or left by -y where y
 //   is negative; shifts by the width and more give the sign or zero. ALU_MUL: the low bits.
@@ -8,7 +9,8 @@
 // right of {sign, x}, to the left of {x, 0} (by ACC_WIDTH less the distance, which those bits are).
 // A product is put together from three products of halves of the operands.
 //
-// Ports:   enable: x and y are valid. result: of the other operations, in the same cycle.
+// Ports:   enable: the operands are valid. too_far: shifts_out(y), known earlier than it could be here.
+//          result: of the other operations, in the same cycle.
 //          product: of ALU_MUL, in the next cycle.
 // Timing:  an operation per cycle.
 module vector_alu
@@ -20,6 +22,8 @@ module vector_alu
     input  logic [2:0]          op,
     input  logic [ACC_BITS-1:0] x,
     input  logic [ACC_BITS-1:0] y,
+    input  logic [ACC_LANES-1:0] too_far,
+    input  logic [ACC_BITS-1:0] addend,
     output logic [ACC_BITS-1:0] result,
     output logic [ACC_BITS-1:0] product
 );
@@ -28,23 +32,22 @@ module vector_alu
     typedef logic signed [ACC_WIDTH-1:0] lane_t;
     typedef logic [HALF-1:0] half_t;
 
-    function automatic lane_t shift(input lane_t value, input lane_t amount);
-        logic left, beyond;
+    function automatic lane_t shift(input lane_t value, input logic left, input logic distant,
+                                    input logic [LOG_WIDTH-1:0] distance);
         lane_t sign, high, low;
-        left   = amount[ACC_WIDTH-1];
-        beyond = left ? !(&amount[ACC_WIDTH-2:LOG_WIDTH]) : |amount[ACC_WIDTH-2:LOG_WIDTH];
-        sign   = {ACC_WIDTH{value[ACC_WIDTH-1]}};
-        high   = !left ? sign : beyond ? '0 : value;
-        low    = left ? '0 : beyond ? sign : value;
-        return ACC_WIDTH'({high, low} >> amount[LOG_WIDTH-1:0]);
+        sign = {ACC_WIDTH{value[ACC_WIDTH-1]}};
+        high = !left ? sign : distant ? '0 : value;
+        low  = left ? '0 : distant ? sign : value;
+        return ACC_WIDTH'({high, low} >> distance);
     endfunction
 
-    function automatic lane_t lane(input logic [2:0] operation, input lane_t a, input lane_t b);
+    function automatic lane_t lane(input logic [2:0] operation, input lane_t a, input lane_t b,
+                                   input logic distant);
         /* verilator no_inline_task */
         case (operation)
             ALU_MIN: return a < b ? a : b;
             ALU_MAX: return a > b ? a : b;
-            default: return shift(a, b);
+            default: return shift(a, b[ACC_WIDTH-1], distant, b[LOG_WIDTH-1:0]);
         endcase
     endfunction
 
@@ -55,11 +58,11 @@ module vector_alu
             if (op == ALU_ADD)
                 for (int l = 0; l < ACC_LANES; l++)
                     result[l*ACC_WIDTH +: ACC_WIDTH] =
-                        x[l*ACC_WIDTH +: ACC_WIDTH] + y[l*ACC_WIDTH +: ACC_WIDTH];
+                        x[l*ACC_WIDTH +: ACC_WIDTH] + addend[l*ACC_WIDTH +: ACC_WIDTH];
             else
                 for (int l = 0; l < ACC_LANES; l++)
                     result[l*ACC_WIDTH +: ACC_WIDTH] =
-                        lane(op, x[l*ACC_WIDTH +: ACC_WIDTH], y[l*ACC_WIDTH +: ACC_WIDTH]);
+                        lane(op, x[l*ACC_WIDTH +: ACC_WIDTH], y[l*ACC_WIDTH +: ACC_WIDTH], too_far[l]);
         end
     end
 

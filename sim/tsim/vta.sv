@@ -190,7 +190,7 @@ module vta
     // ---------------------------------------------------------------- registers and counters
     // Nothing moves: the instructions are fetched or stuck, and no unit does or awaits anything
     // but a token.
-    assign quiet = (!fetching || dispatch_stalled) && !reading && !rd_req_valid && !load_active
+    assign quiet = !launch && (!fetching || dispatch_stalled) && !reading && !rd_req_valid && !load_active
                    && !compute_active && !store_active;
 
     wire early = fetching || load_active || compute_followed || store_active;

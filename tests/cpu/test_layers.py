@@ -75,7 +75,11 @@ def test_layers_follow_the_size_of_their_images():
         ),
         (lambda w: layers.PackedConv2d(w, batch_norm=(np.ones(4, "float32"),)), "1 vectors"),
         (lambda w: layers.PackedConv2d(w, activation="swoosh"), "swoosh"),
-        (lambda w: layers.PackedConv2d(w.astype("int8")), "int8"),
+        (lambda w: layers.PackedConv2d(w.astype("int32")), "int32"),
+        (lambda w: layers.PackedConv2d(w[:, :1].astype("int8"), groups=4), "groups is 4"),
+        (lambda w: layers.PackedMaxPool2d(2)(w.astype("int8")), "int8"),
+        (lambda w: layers.PackedAdd()(w, w.astype("int8")), "int8"),
+        (lambda w: layers.PackedConv2d(w)(w, np.ones((4, 4, 1, 1), "int32")), "int32"),
         (lambda w: layers.PackedConv2d(w)(np.ones((1, 5, 4, 4), "float32")), "5 channels"),
         (lambda w: layers.PackedConv2d(w)(np.ones((1, 4, 2, 2), "float32")), "does not fit"),
         (lambda w: layers.PackedConv2d(w)(np.ones((4, 4), "float32")), "4 axes"),
@@ -87,3 +91,44 @@ def test_layers_follow_the_size_of_their_images():
 def test_what_does_not_fit_is_refused(call, words):
     with pytest.raises(ShapeError, match=words):
         call(random((4, 4, 3, 3)))
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+def test_bytes(kind):
+    limits = np.iinfo(kind)
+    draw = np.random.default_rng(3).integers
+    x = draw(limits.min, limits.max + 1, (2, 3, 9, 8)).astype(kind)
+    w, v = (draw(-128, 128, shape).astype("int8") for shape in ((20, 3, 3, 3), (11, 20, 1, 1)))
+    bias = draw(-999, 999, 20).astype("int32")
+    steps = {"bias": bias, "padding": 1, "strides": 2, "shift": 7, "clip": (-127, 127)}
+    middle = layers.PackedConv2d(w, **steps)(x)
+    expected = cpu.conv2d(x, w, **steps)
+    np.testing.assert_array_equal(middle.numpy(), expected)
+    sums = layers.PackedConv2d(v)(middle).numpy()
+    np.testing.assert_array_equal(sums, cpu.conv2d(expected, v))
+    rows = np.ascontiguousarray(x.reshape(2, 9, -1))
+    w = draw(-128, 128, (13, 24)).astype("int8")
+    added = draw(-999, 999, (2, 9, 13)).astype("int32")
+    result = layers.PackedDense(w, activation="relu")(rows, added)
+    total = rows.astype("int32") @ w.T.astype("int32") + added
+    np.testing.assert_array_equal(result, np.maximum(total, 0))
+
+
+@pytest.mark.parametrize("rows", [1, 29])
+def test_a_dense_layer_is_that_of_the_call(rows):
+    x, w, bias = random((rows, 50)), random((35, 50), at=1), random((35,))
+    layer = layers.PackedDense(w, bias=bias, activation="gelu")
+    close(layer(x), cpu.dense(x, w, bias=bias, activation="gelu"))
+    assert layer(x[:0]).shape == (0, 35)
+
+
+def test_layers_refuse_what_does_not_fit_their_weights():
+    w = np.ones((4, 3), "int8")
+    with pytest.raises(ShapeError, match="float32"):
+        layers.PackedDense(w)(np.ones((2, 3), "float32"))
+    with pytest.raises(ShapeError, match=r"take \(\.\.\., 3\)"):
+        layers.PackedDense(w)(np.ones((2, 4), "int8"))
+    with pytest.raises(ShapeError, match="batch_norm"):
+        layers.PackedDense(w, batch_norm=np.ones((4, 4), "float32"))
+    with pytest.raises(ShapeError, match="float32"):
+        layers.PackedConv2d(w[:, :, None, None])(np.ones((1, 3, 4, 4), "float32"))

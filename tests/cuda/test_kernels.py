@@ -203,8 +203,8 @@ def test_every_stage_equals_numpy(kind, stage):
 @pytest.mark.parametrize("dtype", ["float16", "int8"])
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("stages", [1, 2, 3])
-@pytest.mark.parametrize("step", [16, 32])
-def test_tensor_cores_with_any_tile(dtype, transposed, stages, step):
+def test_tensor_cores_with_any_tile(dtype, transposed, stages):
+    step = 32 if (dtype == "int8") ^ transposed ^ (stages == 2) else 16  # with each of the others
     tile = TensorTile(2, (2, 2), step, stages)
     check(
         MatmulOp(32, 128, 5 * step, dtype, dtype, transposed),
@@ -374,15 +374,15 @@ def test_old_gpus_get_no_instructions_that_they_lack():
 NEEDS_NVCC = pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc of the CUDA toolkit")
 
 
+EDGES = [(20, 18, 24), (37, 40, 48), (128, 80, 64), (16, 48, 40), (65, 64, 16)]
+
+
+@emulated
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
-@pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize(
-    "size",
-    [(20, 18, 24), (37, 40, 48), (128, 80, 64), (16, 48, 40), (65, 64, 16)],
-    ids=lambda size: "x".join(map(str, size)),
-)
-def test_products_around_the_edges_of_tiles(size, transposed, dtype):
+@pytest.mark.parametrize("size", EDGES, ids=lambda size: "x".join(map(str, size)))
+def test_products_around_the_edges_of_tiles(size, dtype):
     """Zeros take the place of elements beyond the edges, in vectors where rows lie in vectors."""
+    transposed = (EDGES.index(size) + len(dtype)) % 2 == 0  # of 7, 7 and 4 letters
     check(MatmulOp(*size, dtype, dtype, transposed), orders=(IN_ORDER,))
 
 

@@ -12,6 +12,7 @@ from helpers.scripts import load_script
 import vtaops
 from vtaops import HardwareConfig
 from vtaops.explore import Design, Engine, Network, sweep
+from vtaops.lessons import lessons
 from vtaops.report import RooflinePoint
 from vtaops.workloads import find
 
@@ -84,3 +85,23 @@ def test_the_table_of_extensions_is_that_of_the_picture():
         ratios = " / ".join(f"{max(0, 1000 * cycles / lut):,.0f}" for cycles in saved)
         cells = [f"{lut:,.0f}", *(f"{cycles:,}" for cycles in saved), ratios]
         assert [cell.strip() for cell in line.split("|")[2:-1]] == cells
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_the_curves_of_the_lessons(target):
+    """All stages at three sizes each; the page has those of the largest."""
+    page = "lessons.md" if target == "cpu" else "lessons_cuda.md"
+    drawn = data(f"images/kernels/lesson_{'cuda_' if target == 'cuda' else '[!c]'}*.svg")
+    text = (DOCS / page).read_text()
+    offered = lessons(target)
+    assert list(drawn["lessons"]) == list(offered)
+    for name, sizes in drawn["lessons"].items():
+        largest = str(offered[name].size)
+        section = text.split(f"## {name}, {largest} ")[1].split("## ")[0]
+        for drawn_size in sizes.values():
+            assert list(drawn_size["stages"]) == [stage.name for stage in offered[name].stages]
+        assert len(sizes) == 3
+        for stage, figures in sizes[largest]["stages"].items():
+            least = figures["seconds"] * 1e6 if target == "cpu" else figures["blocks"]
+            shown = f"{least:.1f}" if target == "cpu" else f"{least:.0f}"
+            assert f"| {stage} | {shown} |" in section

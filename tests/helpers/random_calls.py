@@ -312,7 +312,44 @@ def chained_layers(draw):
     return result, np.maximum(sums + total, 0) + total
 
 
+def byte_layers(draw):
+    """A quantized convolution and a dense layer over its channels, weights packed."""
+    n, c, o = draw.pick(1, 1, 2), draw.size(40), draw.size(70)
+    height, width, kernel, strides, padding, dilation = draw.space(40, 3)
+    x = draw.array(n, c, height, width, dtype=draw.pick("int8", "uint8"))
+    w = draw.array(o, c, *kernel, dtype="int8")
+    steps = {"strides": strides, "padding": padding, "dilation": dilation}
+    ends = {
+        "shift": int(draw.below(12)),
+        "clip": (-100, 127),
+        "activation": draw.pick(None, "relu"),
+    }
+    bias = draw.array(o, dtype="int8").astype("int32")
+    packed = layers.PackedConv2d(w, bias=bias, **steps, **ends)(draw.pick(x, layers.pack(x)))
+    total = conv2d_reference(x, w, strides, padding, dilation) + bias.reshape(1, -1, 1, 1)
+    total = total.astype("int32") >> ends["shift"]
+    total = np.clip(np.maximum(total, 0) if ends["activation"] else total, -100, 127)
+    rows = np.ascontiguousarray(packed.numpy().transpose(0, 2, 3, 1))
+    w = draw.array(draw.size(50), o, dtype="int8")
+    return layers.PackedDense(w)(rows), total.transpose(0, 2, 3, 1).astype("int32") @ w.T.astype(
+        "int32"
+    )
+
+
+def dense_layer(draw):
+    m, n, k = draw.size(), draw.size(), draw.size()
+    a, w = draw.array(m, k), draw.array(n, k)
+    fused, finish = _epilogue(draw, (m, n), n)
+    if "scale_shift" in fused:
+        fused, finish = {}, lambda total: total
+    residual = fused.pop("residual", None)
+    result = layers.PackedDense(w, **fused)(a, residual)
+    return result, finish(a.astype("float64") @ w.T)
+
+
 FAMILIES = (
+    byte_layers,
+    dense_layer,
     chained_layers,
     matmul,
     stacked_matmul,

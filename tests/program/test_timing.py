@@ -289,3 +289,10 @@ def test_unknown_words_are_no_concern_of_tokens():
     program = edited(PROGRAMS["small_gemm"](), 3, push_next=0)
     with pytest.raises(DeadlockError, match="compute waits for a token of the load unit"):
         program.cycles()
+
+
+def test_the_work_of_the_compute_unit_is_known_without_events():
+    program = vtaops.compile(vtaops.Gemm(m=16, n=64, k=128), "pynq")
+    found = simulate(program)
+    assert found.compute_work == simulate(program, events=False).compute_work
+    assert found.compute_work == pytest.approx(found.units["compute"].work, rel=0.01)

@@ -11,7 +11,7 @@ are folded into weights and bias.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,19 +19,25 @@ import numpy as np
 from vtaops.cpu.kernel import kernel
 from vtaops.cpu.target import CpuTarget
 from vtaops.errors import ShapeError
-from vtaops.kernels.arrays import Array, as_array, empty
-from vtaops.kernels.calls.arguments import FLOAT
+from vtaops.kernels.arrays import Array, as_array, dtype_name, empty
+from vtaops.kernels.calls.arguments import FLOAT, INTEGER, PRODUCT, tail
 from vtaops.kernels.calls.convolution import window_of
 from vtaops.kernels.ops import (
     BroadcastOp,
     Epilogue,
+    MatmulOp,
     PackedConv2dOp,
     PackedWindowOp,
     SlidingWindow,
     TensorOp,
+    TensorSpec,
 )
+from vtaops.kernels.ops.common import ACCUMULATOR
 from vtaops.layout import Layout
 from vtaops.shapes import as_pair
+
+_OFFSET = 128
+"""What is added to int8 data, since the instruction multiplies unsigned by signed bytes."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,8 @@ class Packed:
     Attributes
     ----------
     blocks : numpy.ndarray
-        float32 (batch, blocks, rows, columns, block); channels beyond `channels` are anything.
+        (batch, blocks, rows, columns, block), float32, or of quantized layers int8, uint8 or int32;
+        channels beyond `channels` are anything.
     channels : int
         Those that mean something.
     """
@@ -59,23 +66,37 @@ class Packed:
         """Return the NCHW array."""
         batch, _, rows, columns, size = self.blocks.shape
         if rows == columns == 1:
-            return self.blocks.reshape(batch, -1, 1, 1)[:, : self.channels]
+            return np.ascontiguousarray(self.blocks.reshape(batch, -1, 1, 1)[:, : self.channels])
         layout = Layout(f"NCHW{size}c")
         return layout.unpack(self.blocks, self.shape)
 
 
-def pack(data: Any) -> Packed:
+def pack(
+    data: Any, size: int | None = None, dtypes: tuple[str, ...] = (*PRODUCT, "int32")
+) -> Packed:
     """Return NCHW images as layers hand them on; what is packed already stays as it is.
+
+    Parameters
+    ----------
+    data : Packed or array_like
+        (N, C, H, W).
+    size : int, optional
+        Channels of a block; by default `block`.
+    dtypes : tuple of str
+        What the elements may be.
 
     Raises
     ------
     ShapeError
-        If they are no float32 NCHW images.
+        If they are no NCHW images of such a dtype.
     """
+    size = size or block()
     if isinstance(data, Packed):
-        return data
-    images = as_array(data, "data", FLOAT, rank=4)
-    return Packed(Layout(f"NCHW{block()}c").pack(images), images.shape[1])
+        if data.blocks.shape[-1] == size and dtype_name(data.blocks) in dtypes:
+            return data
+        data = data.numpy()
+    images = as_array(data, "data", dtypes, rank=4)
+    return Packed(Layout(f"NCHW{size}c").pack(images), images.shape[1])
 
 
 def block() -> int:
@@ -87,7 +108,7 @@ class _Layer:
     """A kernel for each shape that came along, and its packed weights."""
 
     def __init__(self) -> None:
-        self._kernels: dict[Any, tuple[Callable[..., Any], tuple[int, ...], Any]] = {}
+        self._kernels: dict[Any, tuple[Callable[..., Any], TensorSpec, Any]] = {}
 
     def _run(self, key: Any, describe: Callable[[], TensorOp], arrays: tuple[Array, ...]) -> Array:
         """Run the operator that `describe` returns, which `key` names; its shape is the result's.
@@ -98,9 +119,9 @@ class _Layer:
         if found is None:
             op = describe()
             shapes = [spec.shape for spec in op.inputs]
-            found = self._kernels[key] = kernel(op).run, op.output.shape, shapes
-        run, shape, shapes = found
-        result = empty(shape, "float32")
+            found = self._kernels[key] = kernel(op).run, op.output, shapes
+        run, output, shapes = found
+        result = empty(output.shape, output.dtype)
         run(*(a.reshape(s) for a, s in zip(arrays, shapes, strict=True)), result)
         return result
 
@@ -111,9 +132,9 @@ class PackedConv2d(_Layer):
     Parameters
     ----------
     weights : array_like
-        float32 (O, C / groups, KH, KW).
+        (O, C / groups, KH, KW); float32, or int8 for int8 and uint8 data (without groups).
     bias : array_like, optional
-        (O,).
+        (O,); int32 for int8 weights.
     batch_norm : tuple of array_like, optional
         (gamma, beta, mean, variance), each (O,), of the normalisation that follows.
     epsilon : float
@@ -124,11 +145,14 @@ class PackedConv2d(_Layer):
         1, or C for a depthwise convolution with one kernel for each channel.
     activation : str, optional
         What follows; see `vtaops.cpu.activation`.
+    shift, clip : optional
+        Of int8 weights: as `vtaops.cpu.conv2d`; with `clip` results are int8, else int32.
 
     Raises
     ------
     ShapeError
-        If shapes do not fit, or `groups` is neither 1 nor C (`vtaops.cpu.conv2d` has them all).
+        If shapes or dtypes do not fit, or `groups` is neither 1 nor C (`vtaops.cpu.conv2d` has
+        them all).
     """
 
     def __init__(
@@ -143,31 +167,37 @@ class PackedConv2d(_Layer):
         dilation: int | tuple[int, int] = 1,
         groups: int = 1,
         activation: str | None = None,
+        shift: int | None = None,
+        clip: tuple[int, int] | None = None,
     ) -> None:
         super().__init__()
-        kernel = as_array(weights, "weights", FLOAT, rank=4)
+        kernel = as_array(weights, "weights", ("float32", "int8"), rank=4)
         self.window = window_of(kernel.shape[2:], strides, padding, dilation)
         self.out_channels, self.in_channels = kernel.shape[0], kernel.shape[1] * groups
         self.depthwise = groups == self.out_channels and kernel.shape[1] == 1 and groups > 1
-        if groups != 1 and not self.depthwise:
+        self._bytes = kernel.dtype == np.int8
+        self._dtypes = INTEGER if self._bytes else FLOAT
+        if groups != 1 and (self._bytes or not self.depthwise):
             raise ShapeError(
-                f"groups is {groups} for weights {kernel.shape}; a layer takes 1, or as many "
-                f"as channels with one kernel each: use vtaops.cpu.conv2d"
+                f"groups is {groups} for {kernel.dtype} weights {kernel.shape}; a layer takes 1, "
+                f"or as many as channels with one float32 kernel each: use vtaops.cpu.conv2d"
             )
-        kernel, shift = _folded(kernel, bias, batch_norm, epsilon)
-        size = block()
-        self._block = size
-        self._bias = None if shift is None else Layout(f"C{size}c").pack(shift).reshape(-1)
-        self._activation = activation
-        self._epilogue(False)
+        size = self._block = block()
         # Few channels are no block: the first layer of a network reads NCHW and pads no channel.
-        self._plain = not self.depthwise and self.in_channels < size
+        self._plain = not (self.depthwise or self._bytes) and self.in_channels < size
+        kernel, shifts = _ends(kernel, bias, batch_norm, epsilon, (1, 2, 3))
+        self._bias = {k: Layout(f"C{size}c").pack(v).reshape(-1) for k, v in shifts.items()}
+        self._end = _end(self._bytes, bool(shifts), activation, shift, clip)
+        self._inner = self.in_channels if self._plain else size
         if self.depthwise:
-            order = Layout(f"CHW{size}c")
-            self._kernel = order.pack(kernel[:, 0])
+            self._kernel = Layout(f"CHW{size}c").pack(kernel[:, 0])
+        elif self._bytes:
+            self._inner = min(size, -(-self.in_channels // 4) * 4)
+            packed = Layout(f"OIHW{self._inner}i{size}o").pack(kernel)
+            grouped = packed.reshape(*packed.shape[:4], self._inner // 4, 4, size)
+            self._kernel = np.ascontiguousarray(grouped.swapaxes(-1, -2))
         else:
-            inner = self.in_channels if self._plain else size
-            self._kernel = Layout(f"OIHW{inner}i{size}o").pack(kernel)
+            self._kernel = Layout(f"OIHW{self._inner}i{size}o").pack(kernel)
 
     def __call__(self, data: Any, residual: Packed | None = None) -> Packed:
         """Return the convolution, with `residual` added before the activation.
@@ -185,53 +215,140 @@ class PackedConv2d(_Layer):
             If shapes do not fit.
         """
         if self._plain and not isinstance(data, Packed):
-            images = as_array(data, "data", FLOAT, rank=4)
+            images = as_array(data, "data", self._dtypes, rank=4)
             batch, channels, height, width = images.shape
         else:
-            packed = pack(data)
+            packed = pack(data, self._inner if self._bytes else self._block, self._dtypes)
             batch, channels, height, width = packed.shape
             images = packed.numpy() if self._plain else packed.blocks
+        dtype = dtype_name(images)
+        images = _unsigned(images) if dtype == "int8" else images
+        window = self.window
+        if window.kernel == (1, 1) and max(window.strides) > 1 and not any(window.padding):
+            down, across = window.strides  # what lies between is not read again and again
+            images = np.ascontiguousarray(images[:, :, ::down, ::across])
+            height, width = images.shape[2:4]
+            window = SlidingWindow((1, 1))
         if channels != self.in_channels:
             raise ShapeError(f"data has {channels} channels; the weights take {self.in_channels}")
-        added = None if residual is None else pack(residual)
-        shape = (batch, self.out_channels, *self.window.output(height, width))
+        added = None if residual is None else pack(residual, dtypes=(ACCUMULATOR[dtype],))
+        shape = (batch, self.out_channels, *window.output(height, width))
         if added is not None and added.shape != shape:
             raise ShapeError(f"residual has shape {added.shape}; the result has {shape}")
         arrays = [images, self._kernel]
-        arrays += [] if self._bias is None else [self._bias]
+        arrays += [self._bias[dtype]] if self._bias else []
         arrays += [] if added is None else [added.blocks]
-        size = (batch, height, width)
-        key = (size, added is not None)
-        blocks = self._run(key, lambda: self._op(size, added is not None), tuple(arrays))
+        size, end = (batch, height, width), replace(self._end, residual=added is not None)
+        blocks = self._run(
+            (size, dtype, end), lambda: self._op(size, window, dtype, end), tuple(arrays)
+        )
         return Packed(blocks.reshape(batch, -1, *shape[2:], self._block), self.out_channels)
 
-    def _op(self, size: tuple[int, int, int], residual: bool) -> TensorOp:
+    def _op(
+        self, size: tuple[int, int, int], window: SlidingWindow, dtype: str, end: Epilogue
+    ) -> TensorOp:
         batch, height, width = size
-        end, out_blocks = self._epilogue(residual), -(-self.out_channels // self._block)
+        out_blocks = -(-self.out_channels // self._block)
         if self.depthwise:
             return PackedWindowOp(
-                "depthwise", batch, out_blocks, height, width, self.window, self._block, end
+                "depthwise", batch, out_blocks, height, width, window, self._block, end
             )
-        window = self.window
         if window == SlidingWindow((1, 1)):  # the image as one long row: no tails at the ends
             height, width = 1, height * width
-        inner = self.in_channels if self._plain else self._block
         return PackedConv2dOp(
             batch,
-            -(-self.in_channels // inner),
+            -(-self.in_channels // self._inner),
             height,
             width,
             out_blocks,
             window,
             self._block,
-            "float32",
+            "uint8" if self._bytes else "float32",
             end,
-            inner,
+            self._inner,
             self._plain,
+            zero_point=_OFFSET if dtype == "int8" else 0,
         )
 
-    def _epilogue(self, residual: bool) -> Epilogue:
-        return Epilogue(bias=self._bias is not None, residual=residual, activation=self._activation)
+
+class PackedDense(_Layer):
+    """A fully connected layer with its weights.
+
+    Parameters
+    ----------
+    weights : array_like
+        (N, K); float32, or int8 for int8 and uint8 data.
+    bias, batch_norm, epsilon, activation, shift, clip
+        As `PackedConv2d`, of N elements.
+
+    Raises
+    ------
+    ShapeError
+        If shapes or dtypes do not fit.
+    """
+
+    def __init__(
+        self,
+        weights: Any,
+        *,
+        bias: Any = None,
+        batch_norm: Any = None,
+        epsilon: float = 1e-5,
+        activation: str | None = None,
+        shift: int | None = None,
+        clip: tuple[int, int] | None = None,
+    ) -> None:
+        super().__init__()
+        matrix = as_array(weights, "weights", ("float32", "int8"), rank=2)
+        self.outputs, self.inputs = matrix.shape
+        self._bytes = matrix.dtype == np.int8
+        matrix, self._bias = _ends(matrix, bias, batch_norm, epsilon, (1,))
+        self._end = _end(self._bytes, bool(self._bias), activation, shift, clip)
+        target = CpuTarget.detect()
+        if self._bytes:
+            self._panel = target.dot_lanes or target.lanes
+            layout = f"NK{self._panel}n4k"
+        else:
+            self._panel = 2 * target.lanes
+            layout = f"NK{self._panel}n"
+        self._matrix = Layout(layout).pack(matrix)
+
+    def __call__(self, data: Any, residual: Any = None) -> Array:
+        """Return ``data @ weights.T``, with what follows it.
+
+        Parameters
+        ----------
+        data : array_like
+            (..., K).
+        residual : array_like, optional
+            Of the shape of the result, added before the activation; int32 for int8 weights.
+
+        Raises
+        ------
+        ShapeError
+            If shapes or dtypes do not fit.
+        """
+        x = as_array(data, "data", INTEGER if self._bytes else FLOAT)
+        if x.ndim == 0 or x.shape[-1] != self.inputs:
+            raise ShapeError(f"data has shape {x.shape}; the weights take (..., {self.inputs})")
+        dtype, shape = dtype_name(x), (*x.shape[:-1], self.outputs)
+        rows = x.size // self.inputs
+        if rows == 0:
+            return empty(shape, self._end.result_dtype(ACCUMULATOR[dtype]))
+        arrays = [_unsigned(x) if dtype == "int8" else x, self._matrix]
+        arrays += [self._bias[dtype]] if self._bias else []
+        if residual is not None:
+            added = as_array(residual, "residual", (ACCUMULATOR[dtype],))
+            if added.shape != shape:
+                raise ShapeError(f"residual has shape {added.shape}; the result has {shape}")
+            arrays.append(added)
+        end = replace(self._end, residual=residual is not None)
+
+        def describe() -> TensorOp:
+            kinds = ("uint8", "int8") if self._bytes else ("float32", "float32")
+            return MatmulOp(rows, self.outputs, self.inputs, *kinds, True, end, self._panel)
+
+        return self._run((rows, end), describe, tuple(arrays)).reshape(shape)
 
 
 class _Pool(_Layer):
@@ -254,7 +371,7 @@ class _Pool(_Layer):
 
     def __call__(self, data: Any) -> Packed:
         """Return the pooling of (N, C, H, W) data, packed or not."""
-        packed = pack(data)
+        packed = pack(data, dtypes=FLOAT)
         batch, blocks, height, width, size = packed.blocks.shape
 
         def describe() -> TensorOp:
@@ -296,7 +413,7 @@ class PackedAdd(_Layer):
 
     def __call__(self, a: Any, b: Any) -> Packed:
         """Return ``a + b``, each packed or not."""
-        left, right = pack(a), pack(b)
+        left, right = pack(a, dtypes=FLOAT), pack(b, dtypes=FLOAT)
         if left.shape != right.shape:
             raise ShapeError(f"shapes {left.shape} and {right.shape} differ; they must be equal")
         size = (left.blocks.size,)
@@ -304,23 +421,58 @@ class PackedAdd(_Layer):
         return Packed(sums.reshape(left.blocks.shape), left.channels)
 
 
-def _folded(
-    kernel: Array, bias: Any, batch_norm: Any, epsilon: float
-) -> tuple[Array, Array | None]:
-    """Return weights and bias with a normalisation folded into them (Ioffe & Szegedy, 2015)."""
-    given = [] if bias is None else [bias]
-    given += [] if batch_norm is None else list(batch_norm)
+def _ends(
+    weights: Array, bias: Any, batch_norm: Any, epsilon: float, over: tuple[int, ...]
+) -> tuple[Array, dict[str, Array]]:
+    """Return the weights, and what is added to their sums for data of each dtype, if anything.
+
+    A normalisation is folded into them (Ioffe & Szegedy, 2015). int8 data are shifted by 128, and
+    the bias takes off what that adds; `over` are the axes of the sums.
+    """
+    if weights.dtype == np.int8:
+        if batch_norm is not None:
+            raise ShapeError("batch_norm needs float32 weights; int8 has shift and clip")
+        given = np.zeros(weights.shape[:1], np.int32) if bias is None else bias
+        plain = as_array(given, "bias", ("int32",), rank=1)
+        _check_vectors(weights, [plain])
+        moved = weights.sum(axis=over, dtype=np.int32) * np.int32(_OFFSET)
+        return weights, {"uint8": plain, "int8": plain - moved}
     if batch_norm is not None and len(batch_norm) != 4:
         raise ShapeError(
             f"batch_norm has {len(batch_norm)} vectors; give gamma, beta, mean, variance"
         )
+    given = [] if bias is None else [bias]
+    given += [] if batch_norm is None else list(batch_norm)
     vectors = [as_array(value, "bias or batch_norm", FLOAT, rank=1) for value in given]
-    for vector in vectors:
-        if vector.shape != kernel.shape[:1]:
-            raise ShapeError(f"a vector has shape {vector.shape}; give {kernel.shape[:1]}")
+    _check_vectors(weights, vectors)
     if batch_norm is None:
-        return kernel, vectors[0] if vectors else None
+        return weights, {"float32": vectors[0]} if vectors else {}
     gamma, beta, mean, variance = vectors[-4:]
     scale = gamma / np.sqrt(variance + np.float32(epsilon))
     shift: Any = vectors[0] if bias is not None else np.float32(0)
-    return kernel * scale[:, None, None, None], (shift - mean) * scale + beta
+    return weights * np.expand_dims(scale, over), {"float32": (shift - mean) * scale + beta}
+
+
+def _check_vectors(weights: Array, vectors: list[Array]) -> None:
+    for vector in vectors:
+        if vector.shape != weights.shape[:1]:
+            raise ShapeError(f"a vector has shape {vector.shape}; give {weights.shape[:1]}")
+
+
+def _end(
+    integer: bool,
+    bias: bool,
+    activation: str | None,
+    shift: int | None,
+    clip: tuple[int, int] | None,
+) -> Epilogue:
+    """Return what follows the sums, checked as the arguments of a call are."""
+    accumulator = "int32" if integer else "float32"
+    checked = tail(accumulator=accumulator, activation=activation, shift=shift, clip=clip)
+    return replace(checked.epilogue, bias=bias)
+
+
+def _unsigned(data: Array) -> Array:
+    """Return int8 as uint8, shifted by 128."""
+    shifted: Array = data.view(np.uint8) ^ np.uint8(_OFFSET)
+    return shifted

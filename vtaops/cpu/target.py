@@ -98,6 +98,8 @@ class CpuTarget:
         if self.triple:
             description["mtriple"] = self.triple
             attributes += [f"+{name}" for name in self.features]
+        if "avx512f" in self.features:  # or LLVM's own vectors are half as long
+            attributes.append("-prefer-256-bit")
         if attributes:
             description["mattr"] = attributes
         return Target(description)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -74,7 +75,7 @@ class Design:
                 f"fill the port of {self.port_bytes} bytes (increase LOG_BATCH or LOG_BLOCK)"
             )
 
-    @property
+    @cached_property
     def timing(self) -> TimingParameters:
         """The machine of the timing model."""
         return TimingParameters(
@@ -95,7 +96,7 @@ class Design:
         memories = [c.uop, c.inp, c.wgt, c.acc, c.out] + [c.post] * ("post" in c.extensions)
         return sum(memory.element_bytes * memory.depth for memory in memories)
 
-    @property
+    @cached_property
     def kind(self) -> tuple[object, ...]:
         """What two designs share that differ in the sizes of scratchpads only."""
         c = self.config
@@ -104,7 +105,7 @@ class Design:
             *(self.port_bytes, self.dram_latency, self.bandwidth, self.clock_mhz),
         )
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, int, int, int]:
         """Base-2 logarithms of the scratchpads' bytes: micro-ops, inputs, weights, accumulators."""
         c = self.config
@@ -128,6 +129,11 @@ class Design:
             f"{self.config.bitstream_id} {self.port_bytes}B {self.dram_latency}c{limited} "
             f"{self.clock_mhz}MHz"
         )
+
+    @cached_property
+    def machine(self) -> dict[str, Any]:
+        """The values of all axes that cycles may depend on: all but the clock."""
+        return {axis: value for axis, value in self.as_dict().items() if axis != "CLOCK_MHZ"}
 
     def as_dict(self) -> dict[str, Any]:
         """Return the values of all axes."""

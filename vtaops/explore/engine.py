@@ -19,11 +19,10 @@ from concurrent.futures import (
     as_completed,
 )
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, Protocol
 
 from vtaops.errors import DeviceError
-from vtaops.explore.shortlist import Ranking, Shortlist, shortlist
+from vtaops.explore.shortlist import Ranking, Shortlist, shortlists
 from vtaops.explore.store import Record, ResultStore
 from vtaops.explore.verdict import Question, Verdict, answer, model_version
 
@@ -55,13 +54,16 @@ def process_pool(workers: int | None = None) -> ProcessPoolExecutor:
 
 
 class Task(Protocol):
-    """A question with an address."""
+    """A question with an address; those that share work are answered together."""
 
     @property
     def key(self) -> str: ...
 
     @property
     def data(self) -> dict[str, Any]: ...
+
+    @property
+    def shares(self) -> tuple[object, ...]: ...
 
 
 @dataclass
@@ -99,13 +101,12 @@ class Engine:
 
     def shortlists(self, rankings: Iterable[Ranking]) -> dict[str, Shortlist]:
         """Return the shortlist of each ranking, by its key."""
-        found = self._resolve("shortlist", rankings, _shortlists, chunk=8)
+        found = self._resolve("shortlist", rankings, _shortlists, _RANKED_TOGETHER)
         return {key: Shortlist.of(record) for key, record in found.items()}
 
     def verdicts(self, questions: Iterable[Question]) -> dict[str, Verdict]:
         """Return the verdict on each question, by its key."""
-        ordered = sorted(questions, key=lambda q: repr(q.program_key))  # one program at a time
-        found = self._resolve("verdict", ordered, _answers, chunk=4)
+        found = self._resolve("verdict", questions, _answers, _TIMED_TOGETHER)
         return {key: Verdict.of(record) for key, record in found.items()}
 
     # ------------------------------------------------------------------- details
@@ -115,10 +116,11 @@ class Engine:
         kind: str,
         tasks: Iterable[Any],
         job: Callable[[list[Any]], list[Record]],
-        chunk: int,
+        together: range,
     ) -> dict[str, Record]:
         """Return the record of each task, from the store or from a worker."""
-        wanted: dict[str, Task] = {task.key: task for task in tasks}
+        ordered = sorted(tasks, key=lambda task: repr(task.shares))
+        wanted: dict[str, Task] = {task.key: task for task in ordered}
         known = self.store.get(wanted)
         losses = 0
         self._tell(kind, len(known), len(wanted))
@@ -126,7 +128,7 @@ class Engine:
             mine = self.store.claim(key for key in wanted if key not in known)
             todo = [wanted[key] for key in wanted if key in mine]
             try:
-                for done in self._computed(kind, todo, job, chunk):
+                for done in self._computed(kind, todo, job, together):
                     known |= done
                     losses = 0
                     self._tell(kind, len(known), len(wanted))
@@ -143,18 +145,15 @@ class Engine:
         return known
 
     def _computed(
-        self, kind: str, tasks: Sequence[Task], job: Any, chunk: int
+        self, kind: str, tasks: Sequence[Task], job: Any, together: range
     ) -> Iterator[dict[str, Record]]:
         """Let workers compute; keep and yield what comes back."""
         executor = self._ready()
-        remaining = iter(tasks)
-        futures: dict[Future[Any], list[Task]] = {}
         if type(executor) is InThisProcess:
-            for task in remaining:
-                yield self._keep(kind, [task], job([task]))
+            for part in _parts(tasks, range(1, together.stop)):
+                yield self._keep(kind, part, job(part))
             return
-        while part := list(islice(remaining, chunk)):
-            futures[executor.submit(job, part)] = part
+        futures = {executor.submit(job, part): part for part in _parts(tasks, together)}
         try:
             for future in as_completed(futures):
                 yield self._keep(kind, futures[future], future.result())
@@ -191,8 +190,25 @@ class Engine:
             self.progress(kind, done, total)
 
 
+_RANKED_TOGETHER, _TIMED_TOGETHER = range(1, 256), range(4, 16)
+"""Tasks of a part: at least so many, if there are, and fewer than so many."""
+
+
+def _parts(tasks: Sequence[Task], together: range) -> Iterator[list[Task]]:
+    """Cut tasks where they share nothing any more, or where a part becomes large."""
+    part: list[Task] = []
+    for task in tasks:
+        apart = bool(part) and task.shares != part[-1].shares
+        if len(part) >= (together.start if apart else together.stop):
+            yield part
+            part = []
+        part.append(task)
+    if part:
+        yield part
+
+
 def _shortlists(rankings: list[Ranking]) -> list[Record]:
-    return [shortlist(ranking).as_dict() for ranking in rankings]
+    return [shortlist.as_dict() for shortlist in shortlists(rankings)]
 
 
 def _answers(questions: list[Question]) -> list[Record]:

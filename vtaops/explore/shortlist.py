@@ -5,16 +5,18 @@ Owns what the efforts of a search mean. A shortlist takes milliseconds and compi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
+from functools import cached_property
+from itertools import groupby, islice
 from typing import Any, Literal, get_args
 
 from vtaops.errors import ScheduleError, StoreError, VTAError
 from vtaops.explore.design import Design
-from vtaops.explore.verdict import Question, is_count, key_of, operator_dict
+from vtaops.explore.verdict import Question, array_of, is_count, key_of, name_of, operator_dict
 from vtaops.ops import Operator
 from vtaops.schedule import Tiling
-from vtaops.schedule.candidates import estimated, least_cycles
+from vtaops.schedule.candidates import TilingList, depths_of
 from vtaops.tuner import COMPILED
 
 Effort = Literal["bound", "default", "fast", "thorough"]
@@ -88,13 +90,18 @@ class Ranking:
     @property
     def data(self) -> dict[str, Any]:
         """All that the answer depends on, as plain data."""
-        machine = {k: v for k, v in self.design.as_dict().items() if k != "CLOCK_MHZ"}
-        return {"operator": operator_dict(self.op), "design": machine, "effort": self.effort}
+        op, machine = operator_dict(self.op), self.design.machine
+        return {"operator": op, "design": machine, "effort": self.effort}
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Its address in a store."""
         return key_of(self.data)
+
+    @cached_property
+    def shares(self) -> tuple[object, ...]:
+        """Equal for rankings of one operator on one array."""
+        return name_of(self.op), *array_of(self.design.config)
 
     def questions(self, shortlist: Shortlist) -> list[Question]:
         """Return what is to be compiled and timed."""
@@ -102,14 +109,37 @@ class Ranking:
         return [Question(self.op, tiling, self.design) for tiling in shortlist.tilings[:wanted]]
 
 
+def shortlists(rankings: Sequence[Ranking]) -> list[Shortlist]:
+    """Rank the tilings of operators on designs; that none fits is an answer too.
+
+    Neighbours with one operator on one array share the enumeration of its tilings.
+    """
+    found: list[Shortlist] = []
+    for _, group in groupby(rankings, lambda ranking: ranking.shares):
+        same = list(group)
+        sizes = [depths_of(ranking.design.config) for ranking in same]
+        largest = {memory: max(depths[memory] for depths in sizes) for memory in sizes[0]}
+        try:
+            listed = TilingList(same[0].op, same[0].design.config, largest)
+        except VTAError as error:
+            found += [Shortlist(reason=str(error)) for _ in same]
+        else:
+            found += [_shortlist(ranking, listed) for ranking in same]
+    return found
+
+
 def shortlist(ranking: Ranking) -> Shortlist:
-    """Rank the tilings of an operator on a design; that none fits is an answer too."""
-    op, config, timing = ranking.op, ranking.design.config, ranking.design.timing
+    """Return the one answer of `shortlists`."""
+    return shortlists([ranking])[0]
+
+
+def _shortlist(ranking: Ranking, listed: TilingList) -> Shortlist:
+    config, timing = ranking.design.config, ranking.design.timing
     uneven = ranking.effort == "thorough"
     try:
-        found = estimated(op, config, uneven=uneven, timing=timing)
+        found = listed.estimated(config, timing, uneven=uneven)
         best = list(islice(found, max(1, TIMED[ranking.effort])))
-        least = least_cycles(op, config, timing)
+        least = listed.least_cycles(config, timing)
     except VTAError as error:
         return Shortlist(reason=str(error))
     return Shortlist(tuple(tiling for tiling, _ in best), best[0][1], least)

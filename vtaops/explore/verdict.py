@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, cached_property, lru_cache
 from importlib.metadata import version
 from itertools import product
@@ -57,6 +57,18 @@ def key_of(question: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
+@lru_cache(maxsize=1024)
+def name_of(op: Operator) -> str:
+    """Return the text of an operator, which no other has."""
+    return repr(op)
+
+
+def array_of(config: HardwareConfig) -> tuple[object, ...]:
+    """Return what two configurations share that differ in the sizes of scratchpads only."""
+    return config.log_batch, config.log_block, config.extensions
+
+
+@lru_cache(maxsize=1024)
 def operator_dict(op: Operator) -> dict[str, Any]:
     """Return what tells an operator from others, as plain data."""
     stated = {f.name: getattr(op, f.name) for f in fields(op) if getattr(op, f.name) != f.default}
@@ -84,7 +96,9 @@ class Question:
     @cached_property
     def config(self) -> HardwareConfig:
         """The configuration that is compiled for: the smallest scratchpads that hold the tiling."""
-        return _smallest(self.op, self.tiling, replace(self.design.config, target="sim"))
+        config = self.design.config
+        key = (*array_of(config), config.log_uop_buff_size)
+        return _smallest(self.op, self.tiling, _Held(config, key))
 
     @cached_property
     def data(self) -> dict[str, Any]:
@@ -105,19 +119,29 @@ class Question:
         """Its address in a store."""
         return key_of(self.data)
 
-    @property
-    def program_key(self) -> tuple[object, ...]:
-        """Equal for questions about the same program."""
-        able = of_target(self.design.config).name
-        return repr(self.op), self.tiling.text, self.config.bitstream_id, able
+    @cached_property
+    def shares(self) -> tuple[object, ...]:
+        """Equal for questions about one program; alike for programs of one loop nest."""
+        loops = replace(self.tiling, inp_tiles=1, wgt_tiles=1, acc_tiles=1)
+        array, held = array_of(self.config), self.tiling.text
+        return name_of(self.op), *array, loops.text, held, self.config.bitstream_id
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A configuration, equal to those that differ in the scratchpads that tilings compete for."""
+
+    config: HardwareConfig = field(compare=False)
+    key: tuple[object, ...]
 
 
 @lru_cache(maxsize=65536)
-def _smallest(op: Operator, tiling: Tiling, config: HardwareConfig) -> HardwareConfig:
+def _smallest(op: Operator, tiling: Tiling, hardware: _Held) -> HardwareConfig:
     """Return the configuration with the smallest scratchpads that hold a tiling.
 
     The packing rules refuse a few combinations of sizes; then the next larger one is taken.
     """
+    config = replace(hardware.config, target="sim")
     used = blocked_shape(op, config).footprint(tiling, config)
     least = {}
     for memory in ("inp", "wgt", "acc"):
@@ -214,11 +238,11 @@ def answer(question: Question) -> Verdict:
         )
     except VTAError as error:
         return Verdict(reason=str(error))
-    timeline = simulate(program, question.design.timing)
+    timeline = simulate(program, question.design.timing, events=False)
     content = program.instructions.tobytes() + program.micro_ops.tobytes()
     return Verdict(
         cycles=timeline.cycles,
-        compute_cycles=timeline.units["compute"].work,
+        compute_cycles=timeline.compute_work,
         read_beats=timeline.port.read_beats,
         write_beats=timeline.port.write_beats,
         instructions=len(program),

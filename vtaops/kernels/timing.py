@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,24 +24,38 @@ def random_arrays(op: TensorOp) -> list[Any]:
 
 
 def median_seconds(call: Callable[[], Any], budget: float, threads: int) -> float:
-    """Return the median seconds of a call; at least three samples.
+    """Return the median seconds of a call, as `medians_in_turn`."""
+    return medians_in_turn([call], budget, threads)[0]
+
+
+def medians_in_turn(
+    calls: Sequence[Callable[[], Any]], budget: float, threads: int, rounds: int = 3
+) -> list[float]:
+    """Return the median seconds of each of some calls that are to be compared.
+
+    All of them are timed in each round, so that a machine that grows slower meanwhile is no
+    property of the later ones.
 
     Parameters
     ----------
-    call : callable
-        What is timed; it is called once before.
+    calls : sequence of callable
+        What is timed; once before, in each round, it is not.
     budget : float
-        Seconds of measurement.
+        Seconds of measurement for each.
     threads : int
-        That the call uses. CPU time of one, which other work on the machine disturbs less, else
+        That the calls use. CPU time of one, which other work on the machine disturbs less, else
         wall-clock time.
+    rounds : int
+        Their number; in each at least one sample of every call.
     """
     clock = time.thread_time if threads == 1 else time.perf_counter
-    samples: list[float] = []
-    call()
-    end = time.perf_counter() + budget
-    while len(samples) < 3 or time.perf_counter() < end:
-        start = clock()
-        call()
-        samples.append(clock() - start)
-    return sorted(samples)[len(samples) // 2]
+    samples: list[list[float]] = [[] for _ in calls]
+    for _ in range(rounds):
+        for call, taken in zip(calls, samples, strict=True):
+            call()
+            end, start = time.perf_counter() + budget / rounds, 0.0
+            while not start or time.perf_counter() < end:
+                start = clock()
+                call()
+                taken.append(clock() - start)
+    return [sorted(taken)[len(taken) // 2] for taken in samples]

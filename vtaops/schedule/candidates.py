@@ -6,7 +6,7 @@ waits or latencies; it takes milliseconds for a hundred thousand tilings.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
@@ -22,6 +22,14 @@ from vtaops.schedule.blocked import Axis, BlockedShape, blocked_shape
 from vtaops.schedule.tiling import Operand, Taps, Tiling
 
 Grid = npt.NDArray[np.int64]
+
+Depths = Mapping[str, int]
+"""Elements of each scratchpad that tilings compete for."""
+
+_MEMORIES = ("inp", "wgt", "acc", "post")
+
+Used = dict[str, Grid]
+"""Elements of each scratchpad that each candidate occupies."""
 
 TRAFFIC_SLACK = 1.2
 """DRAM bytes that a tiling may move, relative to the least of all that fit the scratchpads."""
@@ -77,6 +85,11 @@ class Candidates:
         )
 
 
+def depths_of(config: HardwareConfig) -> dict[str, int]:
+    """Return the depths of the scratchpads of a configuration."""
+    return {memory: getattr(config, memory).depth for memory in _MEMORIES}
+
+
 def candidates(
     shape: BlockedShape, config: HardwareConfig, *, uneven: bool = False, taps: Taps = "all"
 ) -> Candidates:
@@ -87,7 +100,14 @@ def candidates(
     Of each operand a thread holds one tile, two or three that take turns, or as many as one output
     tile reads.
     """
-    found = sizes_that_fit(shape, config, uneven=uneven)
+    return _candidates(shape, depths_of(config), uneven, taps)[0]
+
+
+def _candidates(
+    shape: BlockedShape, depths: Depths, uneven: bool, taps: Taps
+) -> tuple[Candidates, Used]:
+    """Return the tilings of `candidates`, and the elements that each occupies."""
+    found = sizes_that_fit(shape, depths, uneven=uneven)
     places = np.meshgrid([1, 2, 3, _ALL], [1, 2, 3, _ALL], [1, 2], [0, 1], indexing="ij")
     inp_tiles, wgt_tiles, acc_tiles, keep_wgt = (np.tile(p.ravel(), len(found)) for p in places)
     found = found.pick(np.repeat(np.arange(len(found)), places[0].size))
@@ -104,12 +124,10 @@ def candidates(
     # same pixels (depthwise, pools) there is nothing to keep but weights.
     shared = -(-oc_tiles // shape.groups) > 1
     differ = (found.keep_wgt == 1) | ((oc_tiles > 1) & (pixel_tiles > 1) & shared)
-    return found.pick(np.flatnonzero(differ & _fits(shape, config, found)))
+    return _those_that_fit(shape, depths, found, differ)
 
 
-def sizes_that_fit(
-    shape: BlockedShape, config: HardwareConfig, *, uneven: bool = False
-) -> Candidates:
+def sizes_that_fit(shape: BlockedShape, depths: Depths, *, uneven: bool = False) -> Candidates:
     """Return the sizes of tiles of which one of each operand fits: the others need not be tried."""
     all_sizes = _sizes if uneven else _divisions
     sizes = np.meshgrid(
@@ -122,13 +140,21 @@ def sizes_that_fit(
     oc, ic, h, w = (size.ravel() for size in sizes)
     one = np.ones_like(oc)
     found = Candidates(oc, ic, h, w, one, one, one, one)
-    return found.pick(np.flatnonzero(shape.admits(found.oc) & _fits(shape, config, found)))
+    return _those_that_fit(shape, depths, found, shape.admits(found.oc))[0]
 
 
-def _fits(shape: BlockedShape, config: HardwareConfig, c: Candidates) -> Grid:
-    """Return whether the scratchpads hold each candidate."""
+def _those_that_fit(
+    shape: BlockedShape, depths: Depths, c: Candidates, wanted: Any
+) -> tuple[Candidates, Used]:
+    """Return the wanted candidates that the scratchpads hold, and what they occupy."""
     used = shape.elements(c.oc, c.ic, c.h, c.w, c.inp_tiles, c.wgt_tiles, c.acc_tiles)
-    return np.asarray(np.all([used[m] <= getattr(config, m).depth for m in used], axis=0))
+    rows = np.flatnonzero(wanted & _fits(used, depths))
+    return c.pick(rows), {memory: elements[rows] for memory, elements in used.items()}
+
+
+def _fits(used: Used, depths: Depths) -> Grid:
+    """Return whether scratchpads hold what candidates occupy."""
+    return np.asarray(np.all([used[memory] <= depths[memory] for memory in used], axis=0))
 
 
 def dram_bytes(shape: BlockedShape, config: HardwareConfig, c: Candidates) -> Grid:
@@ -248,29 +274,14 @@ def _stalls(shape: BlockedShape, c: Candidates, step: Any, inp: Any, wgt: Any) -
 def least_cycles(
     op: Operator, config: HardwareConfig, timing: TimingParameters | None = None
 ) -> int:
-    """Return a number of cycles that no tiling of `ranked` goes below: what must be done anyway.
-
-    The longest of the tile products and passes, the reads at the width of the port, the writes, and
-    both at the bandwidth of the DRAM. It holds for uneven tilings, too.
+    """Return a number of cycles that no tiling goes below; see `TilingList.least_cycles`.
 
     Raises
     ------
     ScheduleError
         If no tile of the operator fits.
     """
-    machine = timing or TimingParameters()
-    shape, found = _fitting(op, config, uneven=True)
-    inp, wgt, out = _traffic(shape, config, found)
-    port = machine.port_width(config)
-    bounds = [
-        computed_cycles(shape, config, least=True),
-        int((inp + wgt).min()) / port,
-        out / port,
-    ]
-    if machine.bandwidth:
-        saved = machine.saved_beats * port
-        bounds.append((int((inp + wgt).min()) + out - saved) / machine.bandwidth)
-    return int(max(bounds))
+    return TilingList(op, config).least_cycles(config, timing)
 
 
 def computed_cycles(shape: BlockedShape, config: HardwareConfig, least: bool = False) -> float:
@@ -328,32 +339,139 @@ def estimated(
     ScheduleError
         If even the smallest tile (one block, one pixel) does not fit.
     """
-    shape, found = _fitting(op, config, uneven)
-    traffic = dram_bytes(shape, config, found)
-    found = found.pick(np.flatnonzero(traffic <= TRAFFIC_SLACK * traffic.min()))
-    cycles = cycle_bound(shape, config, found, timing)
-    ahead = np.minimum(found.inp_tiles, _AHEAD) + np.minimum(found.wgt_tiles, _AHEAD)
-    about = np.round(np.log(cycles) / np.log1p(_ALIKE))
-    for row in np.lexsort((cycles, -ahead, about)).tolist():
-        yield found.tiling(row, config), int(cycles[row])
+    yield from TilingList(op, config).estimated(config, timing, uneven=uneven)
 
 
-def _fitting(op: Operator, config: HardwareConfig, uneven: bool) -> tuple[BlockedShape, Candidates]:
-    """Return the operator in as few parts as fit, with the tilings that do."""
-    whole = blocked_shape(op, config)
-    shape, found = whole, candidates(whole, config, uneven=uneven)
-    for taps in whole.cuts:
-        if not len(found):
-            shape = whole.in_parts(taps)
-            found = candidates(shape, config, uneven=uneven, taps=taps)
-    if not len(found):
-        needs = shape.elements(1, 1, 1, 1, 1, 1, 1)
+class TilingList:
+    """All tilings of an operator, for designs that differ in scratchpads and DRAM only.
+
+    What a tiling occupies and moves depends on neither, so many designs share the enumeration.
+
+    Parameters
+    ----------
+    op : Operator
+        The operator.
+    config : HardwareConfig
+        One of the configurations.
+    depths : mapping, optional
+        Elements of the largest scratchpads that will be asked for; by default those of `config`.
+    """
+
+    def __init__(self, op: Operator, config: HardwareConfig, depths: Depths | None = None) -> None:
+        self._op, self._config = op, config
+        self._depths = depths or depths_of(config)
+        whole = blocked_shape(op, config)
+        cuts: tuple[Taps, ...] = ("all", *whole.cuts)
+        self._shapes = {taps: whole.in_parts(taps) for taps in cuts}
+        self._listed: dict[tuple[object, ...], _Listed] = {}
+
+    def estimated(
+        self,
+        config: HardwareConfig,
+        timing: TimingParameters | None = None,
+        *,
+        uneven: bool = False,
+    ) -> Iterator[tuple[Tiling, int]]:
+        """Yield the tilings of `ranked`, each with its estimated cycles.
+
+        Raises
+        ------
+        ScheduleError
+            If even the smallest tile (one block, one pixel) does not fit.
+        """
+        listed, rows = self._fitting(config, lambda taps: self._tilings(taps, uneven))
+        traffic = (listed.inp + listed.wgt)[rows]
+        least = TRAFFIC_SLACK * (traffic.min() + listed.out) - listed.out
+        found = listed.found.pick(rows[traffic <= least])
+        cycles = cycle_bound(listed.shape, config, found, timing)
+        ahead = np.minimum(found.inp_tiles, _AHEAD) + np.minimum(found.wgt_tiles, _AHEAD)
+        about = np.round(np.log(cycles) / np.log1p(_ALIKE))
+        for row in np.lexsort((cycles, -ahead, about)).tolist():
+            yield found.tiling(row, config), int(cycles[row])
+
+    def least_cycles(self, config: HardwareConfig, timing: TimingParameters | None = None) -> int:
+        """Return a number of cycles that no tiling goes below: what must be done anyway.
+
+        The longest of the tile products and passes, the reads at the width of the port, the writes,
+        and both at the bandwidth of the DRAM. It holds for uneven tilings, too.
+
+        Raises
+        ------
+        ScheduleError
+            If no tile of the operator fits.
+        """
+        machine = timing or TimingParameters()
+        listed, rows = self._fitting(config, self._loads)
+        read = int((listed.inp + listed.wgt)[rows].min())
+        port = machine.port_width(config)
+        computed = computed_cycles(listed.shape, config, least=True)
+        bounds = [computed, read / port, listed.out / port]
+        if machine.bandwidth:
+            saved = machine.saved_beats * port
+            bounds.append((read + listed.out - saved) / machine.bandwidth)
+        return int(max(bounds))
+
+    def _fitting(
+        self, config: HardwareConfig, lists: Callable[[Taps], _Listed]
+    ) -> tuple[_Listed, Grid]:
+        """Return the operator in as few parts as fit, and which tilings of it do."""
+        depths = depths_of(config)
+        for taps in self._shapes:
+            listed = lists(taps)
+            rows = np.flatnonzero(_fits(listed.used, depths))
+            if len(rows):
+                return listed, rows
+        needs = listed.shape.elements(1, 1, 1, 1, 1, 1, 1)
         raise ScheduleError(
-            f"no tile of {op} fits: one block and one pixel need {needs} elements, the "
-            f"scratchpads have inp {config.inp.depth}, wgt {config.wgt.depth}, "
-            f"acc {config.acc.depth}"
+            f"no tile of {self._op} fits: one block and one pixel need {needs} elements, the "
+            f"scratchpads have " + ", ".join(f"{name} {depth}" for name, depth in depths.items())
         )
-    return shape, found
+
+    def _tilings(self, taps: Taps, uneven: bool) -> _Listed:
+        """Return the tilings of `candidates`."""
+        if (taps, uneven) not in self._listed:
+            shape = self._shapes[taps]
+            found, used = _candidates(shape, self._depths, uneven, taps)
+            self._listed[taps, uneven] = _Listed.of(shape, self._config, found, used)
+        return self._listed[taps, uneven]
+
+    def _loads(self, taps: Taps) -> _Listed:
+        """Return tiles of any size, and as many of them held at once as leave out loads."""
+        if (taps,) not in self._listed:
+            shape = self._shapes[taps]
+            sizes = sizes_that_fit(shape, self._depths, uneven=True)
+            places = np.meshgrid([0, 1], [0, 1], [0, 1], indexing="ij")
+            inp_stays, wgt_stays, keep_wgt = (np.tile(p.ravel(), len(sizes)) for p in places)
+            found = sizes.pick(np.repeat(np.arange(len(sizes)), places[0].size))
+            steps, oc_tiles, pixel_tiles = tile_counts(shape, found)
+            inp_sweep = np.where(keep_wgt, pixel_tiles, 1) * steps
+            wgt_sweep = np.where(keep_wgt, 1, oc_tiles) * steps
+            found = replace(
+                found,
+                inp_tiles=np.where(inp_stays, inp_sweep, 1),
+                wgt_tiles=np.where(wgt_stays, wgt_sweep, 1),
+                keep_wgt=keep_wgt,
+                taps=taps,
+            )
+            found, used = _those_that_fit(shape, self._depths, found, True)
+            self._listed[taps,] = _Listed.of(shape, self._config, found, used)
+        return self._listed[taps,]
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """Tilings of an operator, what they occupy, and the bytes that they move."""
+
+    shape: BlockedShape
+    found: Candidates
+    used: Used
+    inp: Grid
+    wgt: Grid
+    out: int
+
+    @staticmethod
+    def of(shape: BlockedShape, config: HardwareConfig, found: Candidates, used: Used) -> _Listed:
+        return _Listed(shape, found, used, *_traffic(shape, config, found))
 
 
 @lru_cache(maxsize=1024)
@@ -390,8 +508,10 @@ def _spans(axis: Axis, tiles: Grid) -> Grid:
 
 def _loaded(axis: Axis, tiles: Grid) -> Grid:
     """Return `Axis.loaded` of each tile size."""
-    sizes, inverse = np.unique(tiles, return_inverse=True)
-    return np.asarray([axis.loaded(int(size)) for size in sizes])[inverse]
+    loaded = np.zeros(int(tiles.max(initial=0)) + 1, dtype=np.int64)
+    for size in np.flatnonzero(np.bincount(tiles)):
+        loaded[size] = axis.loaded(int(size))
+    return loaded[tiles]
 
 
 def _last(extent: int, tiles: Grid) -> Grid:

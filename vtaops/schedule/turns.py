@@ -26,6 +26,7 @@ from vtaops.schedule.blocked import BlockedShape, blocked_shape
 from vtaops.schedule.candidates import (
     computed_cycles,
     cycle_bound,
+    depths_of,
     dram_bytes,
     sizes_that_fit,
     tile_counts,
@@ -110,7 +111,7 @@ def _fit_together(
 def _choices(op: Operator, config: HardwareConfig, order: Order) -> tuple[_Choice, ...]:
     """Return the best tiling for each share of the scratchpads."""
     shape = blocked_shape(op, config)
-    sizes = sizes_that_fit(shape, config)
+    sizes = sizes_that_fit(shape, depths_of(config))
     places = np.meshgrid([2, 3, _SWEEP], [1, 2, _SWEEP, _ALL], [2, 3], indexing="ij")
     inp, wgt, acc = (np.tile(p.ravel(), len(sizes)) for p in places)
     found = sizes.pick(np.repeat(np.arange(len(sizes)), places[0].size))

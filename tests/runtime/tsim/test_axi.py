@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from helpers.boards import bit_file
 from helpers.program_builder import PROGRAMS
 from helpers.random_streams import CONFIGS, ConcurrentProgram, RandomProgram, run_random
 from helpers.reference_isa import place
+from helpers.rtl_mutants import DRIVER, PACKAGE
 from helpers.tsim_support import needs_tools
 
 import vtaops
@@ -26,6 +28,7 @@ from vtaops.runtime.executor import LoadedProgram
 from vtaops.runtime.pynq import Accelerator, PynqDevice
 from vtaops.runtime.registers import RegisterMap, RtlRegisters
 from vtaops.runtime.tsim import RtlParameters, Tsim, build, systemverilog_package
+from vtaops.runtime.tsim import device as tsim_device
 from vtaops.runtime.tsim.rtl import FAULTS, axi_sources, sources
 
 pytestmark = needs_tools
@@ -331,36 +334,65 @@ def test_bursts_longer_than_axi_allows_are_refused():
 # ------------------------------------------------------------------ the checks themselves
 
 WRONG = [
-    ("axi_words.sv", "left == LENGTH_BITS'(1)", "left == LENGTH_BITS'(2)", "WLAST"),
-    ("axi_bursts.sv", "else if (out_ready) out_valid", "else out_valid", "AR changed before"),
-    ("burst_generator.sv", "- BEATS_BITS'(address[SHIFT+LOG_BURST-1:SHIFT])", "",
+    ("axi_words.sv", "left == LENGTH_BITS'(1)", "left == LENGTH_BITS'(WRONG ? 2 : 1)", "WLAST"),
+    ("axi_bursts.sv", "else if (out_ready) out_valid", "else if (out_ready || WRONG) out_valid",
+     "AR changed before"),
+    ("burst_generator.sv", "- BEATS_BITS'(address[SHIFT+LOG_BURST-1:SHIFT])",
+     "- (WRONG ? '0 : BEATS_BITS'(address[SHIFT+LOG_BURST-1:SHIFT]))",
      "crosses a multiple of 4 KiB"),
-    ("axi_shell.sv", "hold = stopping || core_reset || fault", "hold = stopping || core_reset",
-     "a read burst began after a fault"),
+    ("axi_shell.sv", "hold = stopping || core_reset || fault",
+     "hold = stopping || core_reset || fault && !(WRONG)", "a read burst began after a fault"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("file", "right", "wrong", "message"), WRONG)
-def test_wrong_shells_are_caught(file, right, wrong, message, tmp_path, monkeypatch):
-    for name in ("sources", "axi_sources"):
-        paths = []
-        for path in getattr(build, name)():
-            text = path.read_text()
-            if path.name == file:
-                assert text.count(right) == 1
-                text = text.replace(right, wrong)
-            paths.append(tmp_path / path.name)
-            paths[-1].write_text(text)
-        monkeypatch.setattr(build, name, lambda paths=paths: paths)
+@pytest.fixture(scope="module")
+def wrong_shells(tmp_path_factory):
+    """One model of all wrong shells: as right as it is left, or wrong in the one that is chosen."""
+    folder = tmp_path_factory.mktemp("wrong")
+    (folder / "mutants_pkg.sv").write_text(PACKAGE)
+    with pytest.MonkeyPatch.context() as patch:
+        for kind, first in (("sources", [folder / "mutants_pkg.sv"]), ("axi_sources", [])):
+            paths = [*first]
+            for path in getattr(build, kind)():
+                text = path.read_text()
+                for number, (file, right, wrong, _) in enumerate(WRONG, 1):
+                    if path.name == file:
+                        assert text.count(right) == 1
+                        chosen = wrong.replace("WRONG", f"mutants_pkg::chosen == {number}")
+                        text = text.replace(right, chosen)
+                paths.append(folder / path.name)
+                paths[-1].write_text(text)
+            patch.setattr(build, kind, lambda paths=paths: paths)
+        driver, *headers = build.harness(True)
+        (folder / driver.name).write_text(driver.read_text() + DRIVER)
+        patch.setattr(build, "harness", lambda _: [folder / driver.name, *headers])
+        return build.build_model(CONFIGS["tiny"], RtlParameters(), axi=True)
+
+
+def trial(device: Tsim, message: str) -> None:
+    """Run a random program behind what a wrong shell would answer with `message`."""
     program = RandomProgram(CONFIGS["tiny"], 1)
     program.random_instructions(40)
+    place(device, program.image)
+    far = Load(memory=Memory.UOP, dram_base=(1 << 20) + 1000, x_size=31, y_size=1)
+    extra = [far] if "4 KiB" in message else [LOST_LOAD] if "fault" in message else []
+    start(device, [*extra, *program.stream()])
+    advance_singly(device, 5000)
+
+
+@pytest.mark.parametrize(("number", "message"), [(k, w[-1]) for k, w in enumerate(WRONG, 1)])
+def test_wrong_shells_are_caught(number, message, wrong_shells, monkeypatch):
+    monkeypatch.setattr(tsim_device, "_build", lambda *_: wrong_shells)
+    library = ctypes.CDLL(str(wrong_shells))
+    library.choose_mutant(0)
     with Tsim("tiny", interface="axi", jitter_seed=1) as device:
-        place(device, program.image)
-        far = Load(memory=Memory.UOP, dram_base=(1 << 20) + 1000, x_size=31, y_size=1)
-        extra = [far] if "4 KiB" in message else [LOST_LOAD] if "fault" in message else []
-        start(device, [*extra, *program.stream()])
-        with pytest.raises(DeviceError, match=message):
-            advance_singly(device, 5000)
+        trial(device, message)
+    library.choose_mutant(number)
+    with (
+        Tsim("tiny", interface="axi", jitter_seed=1) as device,
+        pytest.raises(DeviceError, match=message),
+    ):
+        trial(device, message)
 
 
 def test_a_session_opens_it_by_name():

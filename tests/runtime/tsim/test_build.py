@@ -187,9 +187,9 @@ def test_missing_headers_of_fst_are_named(monkeypatch, tmp_path):
     monkeypatch.setattr(build, "_execute", fail)
     tools = build.Tools(tmp_path / "include" / "verilated.cpp", tmp_path, tmp_path)
     with pytest.raises(DeviceError, match=r"liblz4-dev and zlib1g-dev.*\.vcd"):
-        build._runtime_objects(tools, [], "fst")
+        build._runtime_objects(tools, "fst")
     with pytest.raises(DeviceError, match=r"g\+\+ failed"):
-        build._runtime_objects(tools, [], "vcd")
+        build._runtime_objects(tools, "vcd")
 
 
 # ------------------------------------------------------------------------------ cache

@@ -13,14 +13,20 @@ and channels are padded, and cut off when the tile is written back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from tvm import te, tirx
 
 from vtaops.cpu.schedule.prologue import Prologue
-from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, parallel_if, store_vectors
+from vtaops.cpu.schedule.tiles import (
+    PARALLEL_FLOPS,
+    blocks_by_columns,
+    parallel_if,
+    store_vectors,
+)
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.ops.common import (
     Expr,
@@ -36,6 +42,10 @@ from vtaops.kernels.ops.convolution import Conv2dOp, inside_or
 
 _COLUMN_EFFICIENCY = 0.7
 """Share of busy lanes below which channel lanes are better in spite of their transposition."""
+
+
+_WOVEN = 4
+"""Planes that LLVM weaves together with shuffles; pixels of more are gathered."""
 
 
 @dataclass(frozen=True)
@@ -95,10 +105,9 @@ def _column_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
 
 def _channel_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
     lanes, columns = target.lanes, op.out_size[1]
-    vectors = 2 if op.group_out % (2 * lanes) == 0 and op.window.strides[1] == 1 else 1
-    limit = accumulators(target) // vectors
-    count = ceil_div(columns, limit)
-    return ConvTile("channels", vectors * lanes, ceil_div(columns, count))
+    blocks, steps = ceil_div(op.group_out, lanes), op.group_in * prod(op.window.kernel)
+    vectors, width = blocks_by_columns(columns, blocks, steps, target.accumulators, most=2)
+    return ConvTile("channels", vectors * lanes, width)
 
 
 @dataclass(frozen=True)
@@ -193,7 +202,7 @@ def schedule_conv2d(op: Conv2dOp, target: CpuTarget, tile: ConvTile | None = Non
 
 def _schedule_column_lanes(op: Conv2dOp, target: CpuTarget, tile: ConvTile) -> Any:
     columns, block = op.out_size[1], tile.channels
-    ahead, s = _declare(op, tile, channels_last=False)
+    ahead, s = _declare(op, tile)
     worth = op.flops >= PARALLEL_FLOPS
     product, result = s.get_sblock("total"), s.get_sblock("result")
     exact = columns % tile.columns == op.group_out % block == 0
@@ -218,41 +227,112 @@ def _schedule_column_lanes(op: Conv2dOp, target: CpuTarget, tile: ConvTile) -> A
 
 
 def _schedule_channel_lanes(op: Conv2dOp, target: CpuTarget, tile: ConvTile) -> Any:
-    columns, block = op.out_size[1], tile.channels
-    ahead, s = _declare(op, tile, channels_last=True)
+    rows, columns = op.out_size
+    block, blocks = tile.channels, ceil_div(op.group_out, tile.channels)
+    inner = min(op.group_in, target.lanes)
+    padding = PaddedCopy(op.window, rows, round_up(columns, tile.columns), by_phase=False)
+    tensors = op.placeholders()
+    image = declare_woven(op, padding, inner, tensors["data"], zero(op.dtype))
+    packed = _pack_kernel(op, tensors["kernel"], block, inner)
+    ico = te.reduce_axis((0, ceil_div(op.group_in, inner)), name="ico")
+    ici = te.reduce_axis((0, inner), name="ici")
+    kh, kw = window_axes(op.window)
+    (sh, sw), (dh, dw) = op.window.strides, op.window.dilation
+
+    def dot(n: Expr, i: Expr, j: Expr, c: Expr) -> Expr:
+        source = c // (blocks * block) * ceil_div(op.group_in, inner) + ico
+        pixel = image[n, source, i * sh + kh * dh, j * sw + kw * dw, ici]
+        return te.sum(
+            pixel * packed[c // block, ico, kh, kw, ici, c % block], axis=[ico, kh, kw, ici]
+        )
+
+    shape = (op.batch, rows, padding.columns, op.groups * blocks * block)
+    total = te.compute(shape, dot, name="total")
+    ahead = Prologue(tensors)
+    s = ahead.create_schedule(_write_back(op, ahead, lambda n, c, i, j: total[n, i, j, c]))
     worth = op.flops >= PARALLEL_FLOPS
     product, result = s.get_sblock("total"), s.get_sblock("result")
     # The tile leaves the registers in whole vectors; only this copy of it is transposed.
     copy = s.cache_write(product, 0, "global")
-    n, i, j, c, ic, kh, kw = s.get_loops(product)
+    n, i, j, c, ico, kh, kw, ici = s.get_loops(product)
     c, vector, lane = s.split(c, [None, block // target.lanes, target.lanes])
     j, pixels = s.split(j, [None, tile.columns])
-    s.reorder(n, c, i, j, ic, kh, kw, pixels, vector, lane)
+    s.reorder(n, c, i, j, ico, kh, kw, ici, pixels, vector, lane)
     outer = s.fuse(n, c, i)
     s.reverse_compute_at(copy, j, preserve_unit_loops=True)
     store_vectors(s, copy, 2, target.lanes)
     s.reverse_compute_at(result, j, preserve_unit_loops=True)
     if columns % tile.columns == 0 == op.group_out % block:
-        s.vectorize(s.get_loops(result)[-1])
+        s.unroll(s.get_loops(result)[-1])  # scalars: a vector would be put together from them
     parallel_if(s, outer, worth)
-    _accumulate_in_registers(s, product, (lane, vector, pixels), (ic, kw), op)
-    schedule_copies(s, worth)
+    hold_in_registers(s, (lane, vector, pixels))
+    start = s.decompose_reduction(product, ico)
+    hold_in_registers(s, tuple(reversed(s.get_loops(start)[-3:])))
+    weave(s, worth)
+    parallel_if(s, s.fuse(*s.get_loops(s.get_sblock("pack_kernel"))[:2]), worth)
     return ahead.attach(s)
 
 
-def _declare(op: Conv2dOp, tile: ConvTile, *, channels_last: bool) -> tuple[Prologue, Any]:
+def declare_woven(
+    op: Conv2dOp,
+    padding: PaddedCopy,
+    inner: int,
+    data: Tensor,
+    outside: Expr,
+    convert: Callable[[Expr], Expr] = lambda value: value,
+) -> Tensor:
+    """Declare the padded image with `inner` channels together.
+
+    It is ``grouped``, (batch, groups * blocks, rows, columns, inner), from planes ``padded``, where
+    `convert` is applied to pixels and `outside` surrounds them. Two stages, since a copy that has
+    both conditions and strides is not vectorised.
+    """
+    blocks = ceil_div(op.group_in, inner)
+    top, left, *_ = op.window.padding
+
+    def pixel(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
+        row, column, within = i - top, j - left, c % (blocks * inner)
+        bounds = [row >= 0, row < op.height, column >= 0, column < op.width]
+        if op.group_in % inner:
+            bounds.append(within < op.group_in)
+        source = c // (blocks * inner) * op.group_in + within
+        value = convert(data[n, source, row, column])
+        return tirx.if_then_else(tirx.all(*bounds), value, outside)
+
+    planes, size = op.groups * blocks, (padding.height, padding.width)
+    padded = te.compute((op.batch, planes * inner, *size), pixel, name="padded")
+    return te.compute(
+        (op.batch, planes, *size, inner),
+        lambda n, c, i, j, g: padded[n, c * inner + g, i, j],
+        name="grouped",
+    )
+
+
+def weave(s: Any, worth: bool) -> None:
+    """Pad the planes of a block, then weave them together: few of them in one long loop."""
+    n, c, i, j, g = s.get_loops(s.get_sblock("grouped"))
+    plane = s.fuse(n, c)
+    parallel_if(s, plane, worth)
+    if int(s.get(g).extent) > _WOVEN:
+        s.vectorize(g)
+    else:
+        s.fuse(i, j)
+        s.unroll(g)
+    s.compute_at(s.get_sblock("padded"), plane)
+
+
+def _declare(op: Conv2dOp, tile: ConvTile) -> tuple[Prologue, Any]:
     """Return the convolution, not yet scheduled, in whole tiles: ``total`` and ``result``.
 
-    The innermost axis of ``total`` is that of its lanes: channels, or columns, whose image is
-    sorted by phase where they have a stride.
+    The image is sorted by phase where columns have a stride.
     """
     rows, columns = op.out_size
     block, blocks = tile.channels, ceil_div(op.group_out, tile.channels)
-    by_phase = not channels_last and op.window.strides[1] > 1
+    by_phase = op.window.strides[1] > 1
     padding = PaddedCopy(op.window, rows, round_up(columns, tile.columns), by_phase)
     tensors = op.placeholders()
     image = _stage(padding, tensors["data"], op)
-    packed = _pack_kernel(op, tensors["kernel"], block)
+    packed = _pack_kernel(op, tensors["kernel"], block, 1)
     channel = te.reduce_axis((0, op.group_in), name="ic")
     kh, kw = window_axes(op.window)
 
@@ -260,21 +340,13 @@ def _declare(op: Conv2dOp, tile: ConvTile, *, channels_last: bool) -> tuple[Prol
         source = c // (blocks * block) * op.group_in + channel
         pixel = padding.read(image, n, source, (i, j, kh, kw))
         return te.sum(
-            pixel * packed[c // block, channel, kh, kw, c % block], axis=[channel, kh, kw]
+            pixel * packed[c // block, channel, kh, kw, 0, c % block], axis=[channel, kh, kw]
         )
 
-    lanes = op.groups * blocks * block
-    if channels_last:
-        shape = (op.batch, rows, padding.columns, lanes)
-        total = te.compute(shape, lambda n, i, j, c: dot(n, c, i, j), name="total")
-    else:
-        total = te.compute((op.batch, lanes, rows, padding.columns), dot, name="total")
+    shape = (op.batch, op.groups * blocks * block, rows, padding.columns)
+    total = te.compute(shape, dot, name="total")
     ahead = Prologue(tensors)
-
-    def at(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
-        return total[n, i, j, c] if channels_last else total[n, c, i, j]
-
-    return ahead, ahead.create_schedule(_write_back(op, ahead, at))
+    return ahead, ahead.create_schedule(_write_back(op, ahead, total))
 
 
 def _accumulate_in_registers(
@@ -293,21 +365,23 @@ def _stage(padding: PaddedCopy, data: Tensor, op: Conv2dOp) -> Tensor:
     return data
 
 
-def _pack_kernel(op: Conv2dOp, kernel: Tensor, block: int) -> Tensor:
-    """Declare the kernel as (blocks of all groups, inputs, rows, columns, block).
+def _pack_kernel(op: Conv2dOp, kernel: Tensor, block: int, inner: int) -> Tensor:
+    """Declare the kernel as (blocks of all groups, inputs / inner, rows, columns, inner, block).
 
     With several groups the block must divide the output channels of a group.
     """
-    blocks = ceil_div(op.group_out, block)
+    blocks, inputs = ceil_div(op.group_out, block), ceil_div(op.group_in, inner)
 
-    def weight(o: Expr, ic: Expr, kh: Expr, kw: Expr, b: Expr) -> Expr:
-        channel = o * block + b
-        if op.group_out % block == 0:
-            return kernel[channel, ic, kh, kw]
-        inside = channel < op.out_channels
-        return tirx.if_then_else(inside, kernel[channel, ic, kh, kw], zero("float32"))
+    def weight(o: Expr, outer: Expr, kh: Expr, kw: Expr, i: Expr, b: Expr) -> Expr:
+        channel, ic = o * block + b, outer * inner + i
+        bounds = [channel < op.out_channels] if op.group_out % block else []
+        bounds += [ic < op.group_in] if op.group_in % inner else []
+        value = kernel[channel, ic, kh, kw]
+        if not bounds:
+            return value
+        return tirx.if_then_else(tirx.all(*bounds), value, zero("float32"))
 
-    shape = (op.groups * blocks, op.group_in, *op.window.kernel, block)
+    shape = (op.groups * blocks, inputs, *op.window.kernel, inner, block)
     return te.compute(shape, weight, name="pack_kernel")
 
 

@@ -61,14 +61,16 @@ class MatmulTile:
 def choose_tile(op: MatmulOp, target: CpuTarget) -> MatmulTile:
     """Return the tile for an operator: few padded elements, many busy accumulators."""
     lanes = target.lanes
+    vectors = (op.panel // lanes,) if op.panel else (1, 2, 3, 4)
     best = min(
-        ((r, v) for v in (1, 2, 3, 4) for r in range(1, 15) if r * v <= target.accumulators),
+        ((r, v) for v in vectors for r in range(1, 15) if r * v <= target.accumulators),
         key=lambda tile: _cost(op, tile[0], tile[1] * lanes, lanes),
     )
     rows, columns = best[0], best[1] * lanes
     padded_b = op.n % columns != 0
     large = op.k * op.n * 4 > _PACK_BYTES
-    return MatmulTile(rows, columns, op.m % rows != 0, op.transposed_b or padded_b or large)
+    pack_b = not op.panel and (op.transposed_b or padded_b or large)
+    return MatmulTile(rows, columns, op.m % rows != 0, pack_b)
 
 
 def tiles(op: MatmulOp, target: CpuTarget) -> Iterator[MatmulTile]:
@@ -101,6 +103,8 @@ def declare_tiled(
     k = te.reduce_axis((0, op.k), name="k")
 
     def right(j: Expr, step: Expr) -> Expr:
+        if op.panel:
+            return b[j // op.panel, step, j % op.panel]
         index = (j, step) if op.transposed_b else (step, j)
         if op.n == columns:
             return b(*index)
@@ -128,9 +132,15 @@ def declare_tiled(
 
 def schedule_matmul(op: MatmulOp, target: CpuTarget, tile: MatmulTile | None = None) -> Any:
     """Return the scheduled kernel of a float32 product."""
-    if tile is None and op.transposed_b and op.m <= _DOT_ROWS and op.k >= 2 * target.lanes:
+    if (
+        tile is None
+        and not op.panel
+        and op.transposed_b
+        and op.m <= _DOT_ROWS
+        and op.k >= 2 * target.lanes
+    ):
         return schedule_row_dots(op, target)
-    if tile is None and not op.transposed_b and op.m <= _FEW_ROWS and op.k >= _STEPS:
+    if tile is None and not (op.panel or op.transposed_b) and op.m <= _FEW_ROWS and op.k >= _STEPS:
         return schedule_row_sums(op)
     tile = tile or choose_tile(op, target)
     tensors = op.placeholders()

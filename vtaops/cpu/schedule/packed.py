@@ -15,7 +15,12 @@ from vtaops.cpu.schedule.convolution import (
     schedule_copies,
 )
 from vtaops.cpu.schedule.prologue import Prologue
-from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, parallel_if, store_vectors
+from vtaops.cpu.schedule.tiles import (
+    PARALLEL_FLOPS,
+    blocks_by_columns,
+    parallel_if,
+    store_vectors,
+)
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.ops.common import Expr, ceil_div, round_up, window_axes
 from vtaops.kernels.ops.packed import PackedConv2dOp, PackedWindowOp, pad_blocked
@@ -42,11 +47,17 @@ def schedule_packed_conv2d(
     """Return the scheduled kernel of an NCHW[x]c convolution; `tile` is (blocks, columns)."""
     rows, columns = op.out_size
     vectors = ceil_div(op.block, target.lanes)
-    blocks, width = tile or choose_tile(op, accumulators(target) // vectors)
+    blocks, width = tile or blocks_by_columns(
+        columns,
+        op.out_blocks,
+        op.in_blocks * op.in_block * prod(op.window.kernel),
+        target.accumulators // vectors,
+        divide=True,
+    )
     padding = PaddedCopy(op.window, rows, round_up(columns, width), by_phase=False)
     tensors = op.placeholders()
     image, kernel = tensors["data"], tensors["kernel"]
-    if padding.needed(op.height, op.width):
+    if op.plain or padding.needed(op.height, op.width):
         image = pad_blocked(op, image, (padding.height, padding.width))
     outer_ic = te.reduce_axis((0, op.in_blocks), name="ico")
     inner_ic = te.reduce_axis((0, op.in_block), name="ici")
@@ -54,7 +65,7 @@ def schedule_packed_conv2d(
     (sh, sw), (dh, dw) = op.window.strides, op.window.dilation
 
     def tap(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
-        value = op.pixel(image, n, outer_ic, (i * sh + kh * dh, j * sw + kw * dw), inner_ic)
+        value = image[n, outer_ic, i * sh + kh * dh, j * sw + kw * dw, inner_ic]
         return te.sum(
             value * kernel[c, outer_ic, kh, kw, inner_ic, b], axis=[outer_ic, kh, kw, inner_ic]
         )
@@ -74,34 +85,15 @@ def schedule_packed_conv2d(
     n, c, i, j, b, ico, kh, kw, ici = s.get_loops(product)
     c, channels = s.split(c, [None, blocks])
     j, pixels = s.split(j, [None, width])
-    s.reorder(n, c, i, j, ico, kh, kw, ici, channels, pixels, b)
+    s.reorder(n, c, i, j, ico, kh, kw, ici, pixels, channels, b)
     outer = s.fuse(n, c, i)
     _store_with(s, stored, j, columns % width == 0, target)
     parallel_if(s, outer, worth)
-    hold_in_registers(s, (b, pixels, channels), taps=kw if op.window.kernel[1] <= 7 else None)
+    hold_in_registers(s, (b, channels, pixels))
     start = s.decompose_reduction(product, ico)
     hold_in_registers(s, tuple(reversed(s.get_loops(start)[-3:])))
     schedule_copies(s, worth)
     return ahead.attach(s)
-
-
-def choose_tile(op: PackedConv2dOp, limit: int) -> tuple[int, int]:
-    """Return (blocks, columns): at most `limit` accumulators, few idle ones, loads shared."""
-    columns = op.out_size[1]
-    candidates = [
-        (blocks, width)
-        for blocks in (1, 2, 4)
-        if op.out_blocks % blocks == 0
-        for width in range(1, limit // blocks + 1)
-        if width <= columns
-    ]
-
-    def cost(tile: tuple[int, int]) -> float:
-        blocks, width = tile
-        tiles = ceil_div(columns, width) * (op.out_blocks // blocks)
-        return tiles * (max(blocks * width / 2, 4.0, (blocks + width) / 2 + 0.5) + 0.5)
-
-    return min(candidates, key=cost)
 
 
 def schedule_packed_window(op: PackedWindowOp, target: CpuTarget, width: int | None = None) -> Any:

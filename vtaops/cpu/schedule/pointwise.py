@@ -20,7 +20,7 @@ from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.ops.common import Expr, ceil_div, round_up, zero
 from vtaops.kernels.ops.convolution import Conv2dOp
 
-_STRIP_BYTES = 1 << 19
+_STRIP_BYTES = 1 << 20
 """Most bytes of a strip: the second-level cache holds a part of the kernel as well."""
 
 _STRIP_PIXELS = 512
@@ -32,7 +32,7 @@ _STRIP_OVERHEAD = 8
 _CUTTING = 1.25
 """What it costs to cut tails off: their elements are stored one by one."""
 
-_NARROW = 1.1
+_NARROW = 1.4
 """What a tile costs that is one vector wide: a load of the kernel for each multiply-add."""
 
 

@@ -10,16 +10,23 @@ Without the instruction the same loops are left to LLVM: slower, equal results.
 from __future__ import annotations
 
 from functools import cache
+from math import prod
 from typing import Any
 
 import tvm
 from tvm import te, tirx
 from tvm.s_tir import TensorIntrin
 
-from vtaops.cpu.schedule.convolution import PaddedCopy
+from vtaops.cpu.schedule.convolution import PaddedCopy, declare_woven, weave
 from vtaops.cpu.schedule.prologue import Prologue, Vectors
-from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, parallel_if, store_vectors
+from vtaops.cpu.schedule.tiles import (
+    PARALLEL_FLOPS,
+    blocks_by_columns,
+    parallel_if,
+    store_vectors,
+)
 from vtaops.cpu.target import CpuTarget
+from vtaops.errors import UnsupportedError
 from vtaops.kernels.ops.common import Expr, ceil_div, round_up, window_axes
 from vtaops.kernels.ops.convolution import Conv2dOp
 from vtaops.kernels.ops.matmul import MatmulOp
@@ -103,6 +110,8 @@ def _neutral(dtype: str) -> Expr:
 def schedule_matmul(op: MatmulOp, target: CpuTarget) -> Any:
     """Return the scheduled kernel of an int8 product with int32 sums."""
     lanes = _lanes(target)
+    if op.panel not in (0, lanes):
+        raise UnsupportedError(f"panels have {op.panel} columns; this processor takes {lanes}")
     rows, vectors = _matmul_tile(op, lanes)
     width = vectors * lanes
     m, n, k = round_up(op.m, rows), round_up(op.n, width), round_up(op.k, _GROUP)
@@ -122,7 +131,9 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget) -> Any:
         value = b[column, step] if op.transposed_b else b[step, column]
         return tirx.if_then_else(inside, value, tirx.const(0, "int8"))
 
-    right = te.compute((n // lanes, k // _GROUP, lanes, _GROUP), right_element, name="pack_b")
+    right = b
+    if not op.panel:
+        right = te.compute((n // lanes, k // _GROUP, lanes, _GROUP), right_element, name="pack_b")
     step = te.reduce_axis((0, k // _GROUP), name="step")
     group = te.reduce_axis((0, _GROUP), name="group")
 
@@ -135,6 +146,8 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget) -> Any:
     ahead = Prologue(tensors)
     finish = ahead.epilogue(op.epilogue, "int32")
     correction = None
+    if op.dtype_a == "int8" and op.panel:
+        raise UnsupportedError("panels of int8 data; shift them to uint8")
     if op.dtype_a == "int8":
 
         def column_sum(v: Vectors, j: Expr, k: Expr) -> Expr:
@@ -165,13 +178,16 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget) -> Any:
     _finish_dot(s, target.dot_lanes, block, (step, row, vector, lane))
     if not in_place:
         parallel_if(s, s.get_loops(s.get_sblock("pack_a"))[0], worth)
-    parallel_if(s, s.get_loops(s.get_sblock("pack_b"))[0], worth)
+    if not op.panel:
+        parallel_if(s, s.get_loops(s.get_sblock("pack_b"))[0], worth)
     return ahead.attach(s)
 
 
 def _matmul_tile(op: MatmulOp, lanes: int) -> tuple[int, int]:
     """Return (rows, vectors) of the register tile with least waste."""
     candidates = [(8, 2), (4, 4), (12, 2), (8, 1), (4, 2), (4, 1), (2, 1), (1, 1)]
+    if op.panel:
+        candidates = [tile for tile in candidates if ceil_div(op.n, lanes) % tile[1] == 0]
 
     def cost(tile: tuple[int, int]) -> float:
         rows, vectors = tile
@@ -185,31 +201,24 @@ def schedule_conv2d(op: Conv2dOp, target: CpuTarget, tile: tuple[int, int] | Non
     """Return the scheduled kernel of an int8 convolution; `tile` is (vectors, columns)."""
     lanes = _lanes(target)
     rows, columns = op.out_size
-    vectors, pixels = tile or _conv_tile(op, lanes, target.registers // 2)
+    vectors, pixels = tile or blocks_by_columns(
+        columns,
+        ceil_div(op.group_out, lanes),
+        ceil_div(op.group_in, _GROUP) * prod(op.window.kernel),
+        target.accumulators,
+    )
     blocks = round_up(ceil_div(op.group_out, lanes), vectors)
     inputs = ceil_div(op.group_in, _GROUP)
     padding = PaddedCopy(op.window, rows, round_up(columns, pixels), by_phase=False)
     tensors = op.placeholders()
-    data, kernel = tensors["data"], tensors["kernel"]
-    top, left, *_ = op.window.padding
-
-    def pixel(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
-        row, column, within = i - top, j - left, c % (inputs * _GROUP)
-        bounds = [row >= 0, row < op.height, column >= 0, column < op.width]
-        if op.group_in % _GROUP:
-            bounds.append(within < op.group_in)
-        source = c // (inputs * _GROUP) * op.group_in + within
-        value = _unsigned(data[n, source, row, column], op.dtype)
-        return tirx.if_then_else(tirx.all(*bounds), value, _neutral(op.dtype))
-
-    planes = op.groups * inputs
-    padded = te.compute(
-        (op.batch, planes * _GROUP, padding.height, padding.width), pixel, name="padded"
-    )
-    image = te.compute(
-        (op.batch, planes, padding.height, padding.width, _GROUP),
-        lambda n, c, i, j, g: padded[n, c * _GROUP + g, i, j],
-        name="grouped",
+    kernel = tensors["kernel"]
+    image = declare_woven(
+        op,
+        padding,
+        _GROUP,
+        tensors["data"],
+        _neutral(op.dtype),
+        lambda value: _unsigned(value, op.dtype),
     )
 
     def weight(o: Expr, c: Expr, kh: Expr, kw: Expr, v: Expr, g: Expr) -> Expr:
@@ -275,32 +284,9 @@ def schedule_conv2d(op: Conv2dOp, target: CpuTarget, tile: tuple[int, int] | Non
             s.vectorize(s.get_loops(s.get_sblock("result"))[-1])
     parallel_if(s, outer, worth)
     _finish_dot(s, target.dot_lanes, block, (ic, pixel_loop, vector, lane))
-    _interleave(s, worth)
+    weave(s, worth)
     parallel_if(s, s.fuse(*s.get_loops(s.get_sblock("pack_kernel"))[:2]), worth)
     return ahead.attach(s)
-
-
-def _interleave(s: Any, worth: bool) -> None:
-    """Pad four planes, then weave them together in one long loop that LLVM vectorises."""
-    n, c, i, j, g = s.get_loops(s.get_sblock("grouped"))
-    plane = s.fuse(n, c)
-    parallel_if(s, plane, worth)
-    s.fuse(i, j)
-    s.unroll(g)
-    s.compute_at(s.get_sblock("padded"), plane)
-
-
-def _conv_tile(op: Conv2dOp, lanes: int, limit: int) -> tuple[int, int]:
-    """Return (vectors, columns) of the register tile with least waste."""
-    columns = op.out_size[1]
-    candidates = [(v, w) for v in (1, 2, 4) for w in range(1, limit // v + 1) if w <= columns]
-
-    def cost(tile: tuple[int, int]) -> float:
-        vectors, width = tile
-        tiles = ceil_div(columns, width) * ceil_div(ceil_div(op.group_out, lanes), vectors)
-        return tiles * (max(vectors * width / 2, 4.0, (vectors + width) / 2 + 0.5) + 0.5)
-
-    return min(candidates, key=cost)
 
 
 def schedule_packed_conv2d(
@@ -308,7 +294,13 @@ def schedule_packed_conv2d(
 ) -> Any:
     """Return the scheduled kernel of an int8 NCHW[x]c convolution; `tile` is (blocks, columns)."""
     rows, columns = op.out_size
-    blocks, pixels = tile or _packed_tile(op, target.registers - 8)
+    blocks, pixels = tile or blocks_by_columns(
+        columns,
+        op.out_blocks,
+        op.in_blocks * op.in_block // _GROUP * prod(op.window.kernel),
+        target.accumulators // max(1, op.block // 16),
+        divide=True,
+    )
     padding = PaddedCopy(op.window, rows, round_up(columns, pixels), by_phase=False)
     tensors = op.placeholders()
     data, kernel = tensors["data"], tensors["kernel"]
@@ -320,7 +312,8 @@ def schedule_packed_conv2d(
             row, column = i - top, j - left
             inside = tirx.all(row >= 0, row < op.height, column >= 0, column < op.width)
             value = _unsigned(data[n, c, row, column, b], op.dtype)
-            return tirx.if_then_else(inside, value, _neutral(op.dtype))
+            neutral = op.around if op.dtype == "uint8" else _neutral(op.dtype)
+            return tirx.if_then_else(inside, value, neutral)
 
         shape = (op.batch, op.in_blocks, padding.height, padding.width, op.in_block)
         image = te.compute(shape, pixel, name="padded")
@@ -365,7 +358,7 @@ def schedule_packed_conv2d(
     j, pixel_loop = s.split(j, [None, pixels])
     dot = target.dot_lanes and op.block % target.dot_lanes == 0
     b, lane = s.split(b, [None, target.dot_lanes if dot else op.block])
-    s.reorder(n, c, i, j, ico, kh, kw, ici, channels, pixel_loop, b, lane, group)
+    s.reorder(n, c, i, j, ico, kh, kw, ici, pixel_loop, channels, b, lane, group)
     outer = s.fuse(n, c, i)
     s.reverse_compute_at(stored, j)
     parallel_if(s, outer, worth)
@@ -380,26 +373,6 @@ def schedule_packed_conv2d(
         s.vectorize(loops[-1])
         parallel_if(s, s.fuse(*loops[:3]), worth)
     return ahead.attach(s)
-
-
-def _packed_tile(op: PackedConv2dOp, limit: int) -> tuple[int, int]:
-    """Return (blocks, columns) of the register tile with least waste."""
-    columns = op.out_size[1]
-    vectors = max(1, op.block // 16)
-    candidates = [
-        (b, w)
-        for b in (1, 2, 4)
-        if op.out_blocks % b == 0
-        for w in range(1, limit // (b * vectors) + 1)
-        if w <= columns
-    ]
-
-    def cost(tile: tuple[int, int]) -> float:
-        blocks, width = tile
-        tiles = ceil_div(columns, width) * (op.out_blocks // blocks)
-        return tiles * (max(blocks * width / 2, 4.0, (blocks + width) / 2 + 0.5) + 0.5)
-
-    return min(candidates, key=cost)
 
 
 def _finish_dot(s: Any, dot_lanes: int, block: Any, loops: tuple[Any, ...]) -> None:

@@ -8,13 +8,48 @@ from __future__ import annotations
 
 from typing import Any
 
-from vtaops.kernels.ops.common import largest_divisor
+from vtaops.kernels.ops.common import ceil_div, largest_divisor
 
 PARALLEL_FLOPS = 1 << 21
 """Operations above which starting the threads (some microseconds) pays."""
 
 PARALLEL_ELEMENTS = 1 << 16
 """The same for elementwise operators, which are bound by memory, in elements."""
+
+
+def blocks_by_columns(
+    columns: int, blocks: int, steps: int, limit: int, divide: bool = False, most: int = 6
+) -> tuple[int, int]:
+    """Return the register tile (blocks, columns) of sums whose lanes are channels.
+
+    Of at most `limit` vectors the one that costs least: multiply-adds, two a cycle and each with a
+    latency of four, or loads where these bound; weights, of which each is fetched once a tile; and
+    storing the results, which are cut where tiles are not whole.
+
+    Parameters
+    ----------
+    columns, blocks : int
+        Results of a row, and vectors of channels.
+    steps : int
+        Length of the sums.
+    limit : int
+        Vectors that registers hold.
+    divide : bool
+        Blocks of a tile divide `blocks`.
+    most : int
+        Blocks of a tile, at most: few where the kernel is packed in every call, a row for each
+        result channel.
+    """
+
+    def cost(tile: tuple[int, int]) -> float:
+        count, width = tile
+        tiles = ceil_div(columns, width) * ceil_div(blocks, count)
+        step = max(count * width / 2, 4.0, (count + width) / 2 + 0.5) + 0.5 + count / 2
+        return tiles * (steps * step + count * width * (4 if columns % width else 1))
+
+    counts = [count for count in range(1, most + 1) if not (divide and blocks % count)]
+    widths = [(c, w) for c in counts for w in range(1, min(limit // c, columns) + 1)]
+    return min(widths, key=cost)
 
 
 def parallel_if(schedule: Any, loop: Any, worth: bool) -> None:

@@ -90,6 +90,8 @@ extern volatile int emulator_loops[];
 extern "C" {
 // The shared array number `array` of the kernel, of `bytes` bytes in elements of `element` bytes.
 void* emulator_shared(int array, int bytes, int element);
+// This thread's array number `array` in registers, from here on unwritten.
+void* emulator_registers(int array, const char* name, int bytes);
 // Wait at __syncthreads() number `barrier` of the source.
 void emulator_barrier(int barrier);
 // Whether a statement is not the one that is left out.

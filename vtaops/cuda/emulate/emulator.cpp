@@ -7,7 +7,7 @@
 // which barrier interval: two threads, one element, one interval, one of them writing: a race,
 // whatever the order in which the threads happened to run. Between blocks there is no barrier at all.
 // Warp shuffles order nothing, as in CUDA. Also found: accesses outside of all arrays, and reads of
-// shared memory that no thread of the block has written, addresses that are no multiple of what is
+// registers that their thread has not written, and of shared memory that no thread of the block has, addresses that are no multiple of what is
 // accessed there, threads that wait at different barriers, results that no thread wrote.
 //
 // A profile counts what a warp asks of the memory. The accesses of its threads that one GPU
@@ -56,7 +56,7 @@ enum class State { Ready, AtBlockBarrier, AtWarpBarrier, Done };
 enum Order { InOrder = 0, Reversed = 1 };  // above: the seed of a shuffle
 
 constexpr int kWarp = 32;
-constexpr size_t kStack = 1 << 16;
+constexpr size_t kStack = 1 << 16, kRegisters = 1 << 14;  // bytes of a thread
 constexpr int kNobody = -1, kSeveral = -2;
 constexpr size_t kSharedMemory = 48 << 10;  // of a block, declared in its code
 
@@ -68,7 +68,8 @@ struct Copy {
 
 struct Thread {
   ucontext_t context;
-  std::unique_ptr<char[]> stack;
+  std::unique_ptr<char[]> stack;          // the registers are behind it
+  std::unique_ptr<bool[]> set;            // which bytes of them were written
   State state;
   Index index;
   uint64_t slot;  // what the thread offers to a shuffle
@@ -101,6 +102,11 @@ struct Touched {
   bool in_flight = false;  // an asynchronous copy may write it any time
 };
 
+struct Registers {
+  std::string name;
+  size_t start, bytes;
+};
+
 struct Array {
   std::string name;
   char* data;
@@ -120,6 +126,8 @@ void** arguments;
 std::vector<Array> arrays;
 std::map<int, std::unique_ptr<char[]>> shared_memory;
 size_t shared_bytes;  // of a block of this kernel
+std::map<int, Registers> registers;  // arrays that the kernel keeps there, by number
+size_t register_bytes;
 std::vector<long> passed;  // how often each barrier was passed
 std::string fault;
 bool profiling;
@@ -330,10 +338,23 @@ bool concurrent(const Array& array, int who, long when) {
   return when == interval && who != me;
 }
 
+// An access to registers of the current thread, `at` bytes behind the first.
+void touch_registers(size_t at, size_t bytes, bool write) {
+  bool* set = threads[current].set.get() + at;
+  if (write) return void(std::memset(set, true, bytes));
+  if (!std::memchr(set, false, bytes) || !fault.empty()) return;
+  for (auto& [number, r] : registers)
+    if (at >= r.start && at < r.start + r.bytes)
+      fault = "register never written: " + r.name + ", byte " + std::to_string(at - r.start) +
+              ", thread " + std::to_string(current);
+}
+
 void touch(const void* pointer, size_t bytes, bool write, const void* code) {
   const char* address = static_cast<const char*>(pointer);
   const char* stack = threads[current].stack.get();
   if (address >= stack && address < stack + kStack) return;
+  if (address >= stack && address < stack + kStack + kRegisters)
+    return touch_registers(address - stack - kStack, bytes, write);
   const char* index = reinterpret_cast<const char*>(&threadIdx);
   if (address >= index && address < index + sizeof threadIdx) return;
   index = reinterpret_cast<const char*>(&blockIdx);
@@ -427,6 +448,21 @@ void* emulator_shared(int number, int bytes, int element) {
   return memory.get() + (256 - reinterpret_cast<uintptr_t>(memory.get()) % 256);
 }
 
+void* emulator_registers(int number, const char* name, int bytes) {
+  Thread& t = threads[current];
+  if (!registers.count(number)) {
+    if (register_bytes + bytes > kRegisters) {
+      if (fault.empty()) fault = std::string("too many registers: ") + name;
+      return t.stack.get() + kStack;
+    }
+    registers[number] = {name, register_bytes, size_t(bytes)};
+    register_bytes += (bytes + 63) / 64 * 64;
+  }
+  const size_t start = registers[number].start;
+  std::fill_n(t.set.get() + start, bytes, false);
+  return t.stack.get() + kStack + start;
+}
+
 void emulator_barrier(int barrier) {
   if (passed.size() <= size_t(barrier)) passed.resize(barrier + 1);
   ++passed[barrier];
@@ -500,7 +536,7 @@ void emulator_launch(void (*body)(void**), void** pointers, const char** names, 
   kernel = body, arguments = pointers, skipped = skip;
   profiling = counting, loops_used = loops, steps_wanted = size_t(wanted);
   blockDim = {block[0], block[1], block[2]};
-  block_number = 0, shared_bytes = 0;
+  block_number = 0, shared_bytes = 0, register_bytes = 0, registers.clear();
   if (first) {
     interval = 0;
     arrays.clear(), shared_memory.clear(), passed.clear(), fault.clear(), kinds.clear();
@@ -514,7 +550,7 @@ void emulator_launch(void (*body)(void**), void** pointers, const char** names, 
   kernel_start = ++interval;
   threads.resize(size_t(block[0]) * block[1] * block[2]);
   for (auto& t : threads)
-    if (!t.stack) t.stack.reset(new char[kStack]);
+    if (!t.stack) t.stack.reset(new char[kStack + kRegisters]), t.set.reset(new bool[kRegisters]);
   std::vector<int> sequence(threads.size());
   for (size_t i = 0; i < sequence.size(); ++i) sequence[i] = int(i);
   if (order == Reversed) std::reverse(sequence.begin(), sequence.end());

@@ -32,6 +32,13 @@ HERE = Path(__file__).parent
 IN_ORDER, REVERSED = 0, 1
 _NUMBERS = count()
 _SHARED = re.compile(r"__shared__ (?:alignas\(\d+\) )?([\w: ]+?) (\w+)\[(\d+)\];")
+_REGISTERS = re.compile(
+    r"(?<=[;{}])(\s+)(?:alignas\(\d+\) )?([a-z][\w:<>, ]*) (?!red_buf)(\w+)\[(\d+)\];"
+)
+"""Arrays in registers; but those by which TVM reduces across threads, where lanes that take no part
+any more add up whatever they have, for nobody.
+"""
+
 _LOOP = re.compile(r"for \(int (\w+) = 0; \1 < \d+; \+\+\1\) \{")
 _LOOPS = 64
 _HELPER = re.compile(
@@ -117,7 +124,7 @@ class Emulated:
     workspace : mapping
         Shape and dtype of the arrays by which one hands on results to the next.
     counting : bool
-        Prepare for counts: slower.
+        Prepare for counts: slower. Registers are not checked then.
 
     Attributes
     ----------
@@ -199,7 +206,8 @@ class Emulated:
         ------
         KernelFault
             On a race, divergent barriers, access outside of an array or to no multiple of its
-            size, use of shared memory that is unwritten or too large, unwritten results.
+            size, use of registers or shared memory that nobody wrote, too much of either, unwritten
+            results.
         """
         for array in self._workspace.values():
             array.view("uint8").fill(0xFF)  # NaN, -1
@@ -291,8 +299,8 @@ def _helpers(source: str) -> str:
 
 
 def _for_the_cpu(body: str, counting: bool) -> str:
-    """Return the kernel with numbered barriers and loops, and the emulator's shared arrays."""
-    arrays, barriers, loops = count(), count(), count()
+    """Return the kernel with numbered barriers and loops, and the emulator's arrays."""
+    arrays, registers, barriers, loops = count(), count(), count(), count()
     body = _SHARED.sub(
         lambda m: (
             f"{m[1]}* {m[2]} = ({m[1]}*)emulator_shared("
@@ -300,10 +308,18 @@ def _for_the_cpu(body: str, counting: bool) -> str:
         ),
         body,
     )
-    points = count(body.count("__syncthreads();"))
-    body = _AHEAD.sub(lambda m: _guarded(next(points), m), body)
     if counting:
         body = _LOOP.sub(lambda m: f"{m[0]} emulator_loops[{next(loops) % _LOOPS}] = {m[1]};", body)
+    else:  # registers are checked, not counted
+        body = _REGISTERS.sub(
+            lambda m: (
+                f"{m[1]}{m[2]}* {m[3]} = ({m[2]}*)emulator_registers("
+                f'{next(registers)}, "{m[3]}", sizeof({m[2]}) * {m[4]});'
+            ),
+            body,
+        )
+    points = count(body.count("__syncthreads();"))
+    body = _AHEAD.sub(lambda m: _guarded(next(points), m), body)
     return re.sub(
         re.escape("__syncthreads();"), lambda _: f"emulator_barrier({next(barriers)});", body
     )
@@ -338,7 +354,7 @@ def _emulator() -> Path:
 
 
 # Only the kernel is instrumented, and the emulator takes the place of the sanitizer's library.
-# Registers begin with a pattern, so that a sum that nobody set to zero is far from right.
+# Scalars begin with a pattern, so that one that nobody set is far from right.
 _FLAGS = ("-O1", "-fsanitize=thread", "-ftrivial-auto-var-init=pattern")
 _COUNTING = "-fsanitize-coverage=trace-pc"
 

@@ -99,8 +99,10 @@ def bind(s: Any, **loops: Any) -> None:
             s.bind(loop, f"{prefix}.{axis}")
 
 
-def fetch(s: Any, block: Any, threads: tuple[int, int], dims: int, vector: int = 1) -> None:
-    """Let all threads of a block copy a tile to shared memory together.
+def fetch(s: Any, block: Any, threads: tuple[int, ...], dims: int, vector: int = 1) -> Any:
+    """Let all threads of a block fill a tile in shared memory together.
+
+    Returns the loop of threadIdx.x.
 
     Parameters
     ----------
@@ -108,18 +110,19 @@ def fetch(s: Any, block: Any, threads: tuple[int, int], dims: int, vector: int =
         The schedule.
     block : SBlockRV
         The copy, already at its place.
-    threads : (int, int)
-        Extents of threadIdx.y and threadIdx.x.
+    threads : tuple of int
+        Extents of threadIdx, (y, x) or (z, y, x).
     dims : int
         Number of innermost loops that walk the tile.
     vector : int
         Elements of one load.
     """
     tile = s.fuse(*s.get_loops(block)[-dims:])
-    _, y, x, lane = s.split(tile, [None, *threads, vector])
-    bind(s, thread_y=y, thread_x=x)
+    _, *axes, lane = s.split(tile, [None, *threads, vector])
+    bind(s, **{f"thread_{axis}": loop for axis, loop in zip("xyz", reversed(axes), strict=False)})
     if vector > 1:
         s.vectorize(lane)
+    return axes[-1]
 
 
 def pipeline(s: Any, loop: Any, stages: int, *, asynchronous: bool) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from vtaops.cuda.schedule.binding import bind, create_schedule, inline
+from vtaops.cuda.schedule.binding import bind, create_schedule, fetch, inline
 from vtaops.cuda.target import CudaTarget
 from vtaops.kernels.ops.convolution import Conv1dOp
 
@@ -54,8 +54,7 @@ def schedule_conv1d(op: Conv1dOp, target: CudaTarget, tile: Conv1dTile | None = 
     s.compute_at(block, thread, preserve_unit_loops=True)
     for copy in copies:
         s.compute_at(copy, grid, preserve_unit_loops=True)
-        _, x = s.split(s.get_loops(copy)[-1], [None, tile.threads])
-        bind(s, thread_x=x)
+        fetch(s, copy, (tile.threads,), 1)
     k = s.get_loops(block)[-1]
     if tile.unroll and op.kernel <= 32:
         s.unroll(k)

@@ -15,7 +15,14 @@ from typing import Any
 
 from tvm import te, tirx
 
-from vtaops.cuda.schedule.binding import bind, check_block, create_schedule, declare_result, inline
+from vtaops.cuda.schedule.binding import (
+    bind,
+    check_block,
+    create_schedule,
+    declare_result,
+    fetch,
+    inline,
+)
 from vtaops.cuda.target import CudaTarget
 from vtaops.errors import ScheduleError
 from vtaops.kernels.ops.common import Expr, Tensor, round_up, window_axes, zero
@@ -155,9 +162,7 @@ def schedule_direct(op: Conv2dOp, target: CudaTarget, tile: ConvTile) -> Any:
         if tile.shared:
             copy = s.cache_read(total, index, "shared")
             s.compute_at(copy, ic, preserve_unit_loops=True)
-            elements = s.fuse(*s.get_loops(copy)[-4:])
-            _, z, y, x = s.split(elements, [None, *tile.threads])
-            bind(s, thread_z=z, thread_y=y, thread_x=x)
+            fetch(s, copy, tile.threads, 4)
         inline(s, name)
     for loop in (c, i, j):
         s.unroll(loop)

@@ -38,22 +38,16 @@ def schedule_elementwise(
     s = create_schedule(op.declare())
     inline(s, "bn_shift", "bn_scale")
     block = s.get_sblock("result" if isinstance(op, NormalizeOp) else "C")
-    innermost = op.output.shape[-1]
-    vector = innermost % VECTOR == 0 and op.output.dtype == "float32"
-    count = per_thread or (VECTOR if vector else 1)
+    vectors = op.output.shape[-1] % VECTOR == 0 and op.output.dtype == "float32"
+    count = per_thread or (VECTOR if vectors else 1)
+    whole_vector = vectors and count == VECTOR
     element = s.fuse(*s.get_loops(block))
-    if order == "continuous":
+    if order == "continuous" or whole_vector:
         grid, thread, run = s.split(element, [None, _THREADS, count])
-        bind(s, block_x=grid, thread_x=thread)
-        if count == VECTOR and vector:
+        if whole_vector:
             s.vectorize(run)
-        return s
-    if count == VECTOR and vector:
-        grid, thread, lane = s.split(element, [None, _THREADS, VECTOR])
-        bind(s, block_x=grid, thread_x=thread)
-        s.vectorize(lane)
-        return s
-    grid, step, thread = s.split(element, [None, count, _THREADS])
-    s.reorder(grid, thread, step)
+    else:
+        grid, run, thread = s.split(element, [None, count, _THREADS])
+        s.reorder(grid, thread, run)
     bind(s, block_x=grid, thread_x=thread)
     return s

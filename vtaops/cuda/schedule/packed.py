@@ -23,6 +23,7 @@ from vtaops.cuda.schedule.binding import (
     check_block,
     create_schedule,
     declare_result,
+    fetch,
     fits,
     inline,
 )
@@ -193,9 +194,8 @@ def schedule_packed(op: PackedConv2dOp, target: CudaTarget, tile: PackedTile | N
         s.compute_at(copy, ico, preserve_unit_loops=True)
         if index == 0:
             inline(s, "padded")
-        element = s.fuse(*s.get_loops(copy)[outside:])
-        _, z, y, x = s.split(element, [None, tile.rows[0], tile.columns[0], op.block])
-        bind(s, thread_z=z, thread_y=y, thread_x=x)
+        threads = (tile.rows[0], tile.columns[0], op.block)
+        fetch(s, copy, threads, len(s.get_loops(copy)) - outside)
     for loop in (c, i, j):
         s.unroll(loop)
     s.decompose_reduction(total, ico)

@@ -20,6 +20,7 @@ from vtaops.cuda.schedule.binding import (
     check_block,
     create_schedule,
     declare_result,
+    fetch,
     fits,
     inline,
 )
@@ -148,10 +149,7 @@ def schedule_separable(op: SeparableOp, target: CudaTarget, tile: ConvTile | Non
     lanes = []
     for block, dims in ((active, 4), (copy, 2)):
         s.compute_at(block, c, preserve_unit_loops=True)
-        element = s.fuse(*s.get_loops(block)[-dims:])
-        _, z, y, x = s.split(element, [None, *tile.threads])
-        bind(s, thread_z=z, thread_y=y, thread_x=x)
-        lanes.append(x)
+        lanes.append(fetch(s, block, tile.threads, dims))
     middle = s.get_sblock("middle")
     s.set_scope(middle, 0, "local")
     s.compute_at(middle, lanes[0], preserve_unit_loops=True)

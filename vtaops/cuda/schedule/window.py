@@ -116,7 +116,8 @@ def schedule_window(
         s.set_scope(block, 0, "local")
     else:
         result = s.cache_write(block, 0, "local")
-    shared = _to_shared(s, op, block) if tile.shared else []
+    reads = range(2 if isinstance(op, DepthwiseOp) else 1) if tile.shared else ()
+    shared = [s.cache_read(block, index, "shared") for index in reads]
     patch = s.cache_read(block, 0, "local") if tile.registers else None
     inline(s, "padded")
     n, c, i, j = s.get_loops(result)
@@ -135,14 +136,8 @@ def schedule_window(
         for loop in (*s.get_loops(patch)[-2:], *s.get_loops(block)[-4:-2]):
             s.unroll(loop)
     *_, kh, kw = s.get_loops(block)
-    if op.window.kernel[0] * op.window.kernel[1] <= _UNROLLED_TAPS:
+    if prod(op.window.kernel) <= _UNROLLED_TAPS:
         s.unroll(kw)
         s.unroll(kh)
     s.decompose_reduction(block, s.get_loops(block)[-6])
     return s
-
-
-def _to_shared(s: Any, op: DepthwiseOp | PoolOp, block: Any) -> list[Any]:
-    """Add copies of what the window reads to shared memory."""
-    reads = len(op.inputs) if isinstance(op, DepthwiseOp) else 1
-    return [s.cache_read(block, index, "shared") for index in range(min(reads, 2))]

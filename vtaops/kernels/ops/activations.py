@@ -118,4 +118,4 @@ def _f32(value: float) -> Expr:
 
 
 def _minus_magnitude(x: Expr) -> Expr:
-    return tirx.Select(x < _f32(0.0), x, -x)
+    return -tirx.abs(x)  # not a choice: LLVM would compute what follows for both signs

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tvm import te
 
-from vtaops.kernels.ops.common import ACCUMULATOR, Tensor, TensorOp, TensorSpec
+from vtaops.kernels.ops.common import ACCUMULATOR, Tensor, TensorOp, TensorSpec, ceil_div
 from vtaops.kernels.ops.epilogue import NOTHING, Epilogue
 
 
@@ -25,6 +25,9 @@ class MatmulOp(TensorOp):
         B is (N, K).
     epilogue : Epilogue
         What follows the sum.
+    panel : int
+        B was packed: (N / panel, K, panel), or bytes (N / panel, K / 4, panel, 4) for uint8 A;
+        zeros fill up the last ones. 0: it was not.
     """
 
     m: int
@@ -34,6 +37,7 @@ class MatmulOp(TensorOp):
     dtype_b: str = "float32"
     transposed_b: bool = False
     epilogue: Epilogue = NOTHING
+    panel: int = 0
 
     @property
     def accumulator(self) -> str:
@@ -42,7 +46,11 @@ class MatmulOp(TensorOp):
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        shape_b = (self.n, self.k) if self.transposed_b else (self.k, self.n)
+        shape_b: tuple[int, ...] = (self.n, self.k) if self.transposed_b else (self.k, self.n)
+        if self.panel:
+            panels, groups = ceil_div(self.n, self.panel), ceil_div(self.k, 4)
+            shape_b = (panels, self.k, self.panel)
+            shape_b = shape_b if self.dtype_b != "int8" else (panels, groups, self.panel, 4)
         return (
             TensorSpec("A", (self.m, self.k), self.dtype_a),
             TensorSpec("B", shape_b, self.dtype_b),
@@ -64,7 +72,12 @@ class MatmulOp(TensorOp):
         shape = (self.m, self.n)
 
         def product(i: Tensor, j: Tensor) -> Tensor:
-            right = b[j, k] if self.transposed_b else b[k, j]
+            if self.panel and self.dtype_b == "int8":
+                right = b[j // self.panel, k // 4, j % self.panel, k % 4]
+            elif self.panel:
+                right = b[j // self.panel, k, j % self.panel]
+            else:
+                right = b[j, k] if self.transposed_b else b[k, j]
             return te.sum(a[i, k].astype(self.accumulator) * right.astype(self.accumulator), axis=k)
 
         if self.epilogue.empty:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from tvm import te
+from tvm import te, tirx
 
 from vtaops.errors import ShapeError
 from vtaops.kernels.ops.common import (
@@ -48,6 +48,9 @@ class PackedConv2dOp(WindowedSum):
         Channels in one block of the data; 0: as of the result.
     plain : bool
         The data are NCHW, (batch, in_blocks * in_block, height, width): the first of a chain.
+    zero_point : int
+        What surrounds the image, for uint8 data that mean ``data - zero_point``; the sums are of
+        the data themselves, and what that adds a bias takes off.
     """
 
     batch: int
@@ -61,12 +64,15 @@ class PackedConv2dOp(WindowedSum):
     epilogue: Epilogue = NOTHING
     in_block: int = 0
     plain: bool = False
+    zero_point: int = 0
 
     def __post_init__(self) -> None:
         if not self.in_block:
             object.__setattr__(self, "in_block", self.block)
         if self.dtype != "float32" and self.in_block % 4:
             raise ShapeError(f"int8 blocks have {self.in_block} channels; give a multiple of 4")
+        if self.zero_point and self.dtype != "uint8":
+            raise ShapeError(f"zero_point is {self.zero_point}; only uint8 data have one")
         if self.plain and self.dtype != "float32":
             raise ShapeError(f"plain data are {self.dtype}; give float32, or pack them")
         self.window.output(self.height, self.width)
@@ -103,11 +109,7 @@ class PackedConv2dOp(WindowedSum):
     @property
     def around(self) -> Expr:
         """What surrounds the image."""
-        return zero(self.dtype)
-
-    def pixel(self, image: Tensor, n: Expr, c: Expr, at: tuple[Expr, Expr], b: Expr) -> Expr:
-        """Return element `b` of block `c` of the data, or of a padded copy, at (row, column)."""
-        return image(n, c * self.in_block + b, *at) if self.plain else image(n, c, *at, b)
+        return tirx.const(self.zero_point, self.dtype)
 
     def declare(self) -> list[Tensor]:
         tensors = self.placeholders()
@@ -119,7 +121,7 @@ class PackedConv2dOp(WindowedSum):
         (sh, sw), (dh, dw) = self.window.strides, self.window.dilation
 
         def tap(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
-            pixel = self.pixel(padded, n, outer, (i * sh + kh * dh, j * sw + kw * dw), inner)
+            pixel = padded[n, outer, i * sh + kh * dh, j * sw + kw * dw, inner]
             at = (inner, b) if self.dtype == "float32" else (inner // 4, b, inner % 4)
             weight = kernel(c, outer, kh, kw, *at)
             product = pixel.astype(self.accumulator) * weight.astype(self.accumulator)
@@ -230,13 +232,20 @@ class PackedWindowOp(WindowedSum):
 def pad_blocked(
     op: PackedConv2dOp | PackedWindowOp, data: Tensor, size: tuple[int, int] | None = None
 ) -> Tensor:
-    """Declare the data with the padding of the window, or of as many rows and columns as given."""
+    """Declare the data with the padding of the window, or of as many rows and columns as given.
+
+    In blocks, (batch, blocks, rows, columns, block), plain data as well.
+    """
     top, left, bottom, right = op.window.padding
     size = size or (op.height + top + bottom, op.width + left + right)
-    shape = [int(extent) for extent in data.shape]
-    shape[2:4] = size
+    if isinstance(op, PackedConv2dOp):
+        blocks, inner = op.in_blocks, op.in_block
+        plain = op.plain
+    else:
+        blocks, inner, plain = op.blocks, op.block, False
 
-    def pixel(n: Expr, c: Expr, i: Expr, j: Expr, *b: Expr) -> Expr:
-        return inside_or(data, (n, c, i - top, j - left, *b), (2, 3), op.around)
+    def pixel(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
+        index = (n, c * inner + b, i - top, j - left) if plain else (n, c, i - top, j - left, b)
+        return inside_or(data, index, (2, 3), op.around)
 
-    return te.compute(shape, pixel, name="padded")
+    return te.compute((op.batch, blocks, *size, inner), pixel, name="padded")

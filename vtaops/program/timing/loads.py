@@ -19,14 +19,15 @@ class LoadEngine:
     ----------
     end : float
         Of the last write.
-    last_request : float
-        When the last burst was requested: the next load may start.
+    free : float
+        When the next load that reads DRAM may start: the one before it has begun to request.
     """
 
     __slots__ = (
         "_beats_in_flight",
         "_bursts_in_flight",
         "_client",
+        "_last_request",
         "_loop",
         "_parameters",
         "_port",
@@ -34,7 +35,7 @@ class LoadEngine:
         "_to_write",
         "_work",
         "end",
-        "last_request",
+        "free",
     )
 
     def __init__(
@@ -50,7 +51,8 @@ class LoadEngine:
         self._to_write: deque[tuple[int, float]] = deque()
         self._bursts_in_flight = self._beats_in_flight = 0
         self.end = 0.0
-        self.last_request = -1.0
+        self.free = 0.0
+        self._last_request = -1.0
 
     def move(
         self, index: int, start: float, allowed: float, written: list[Interval] | None
@@ -72,6 +74,9 @@ class LoadEngine:
                 written.append((end, end + before))
             end += before
         request, done, requested, padded = start + 1, 0, 0, 0
+        if beats:
+            request = max(request, self._last_request + 1)
+            self.free = request
         most_beats, most_bursts = self._port.grain
         chunks = max(-(-beats // most_beats), -(-bursts // most_bursts))
         for chunk in range(1, chunks + 1):
@@ -99,8 +104,8 @@ class LoadEngine:
             to_arrive.append((count, last))
             self._beats_in_flight += size
             self._bursts_in_flight += count
-            self.last_request = request + max(count, 1) - 1
-            request = self.last_request + 1
+            self._last_request = request + max(count, 1) - 1
+            request = self._last_request + 1
         if zeros > padded:  # no data at all: only padding
             if written is not None:
                 written.append((end, end + zeros))

@@ -122,6 +122,21 @@ class Simulation:
         """When FINISH completes; without FINISH, all of it."""
         return self._last if self._finish is None else self._finish
 
+    @property
+    def compute_work(self) -> int:
+        """Cycles that the compute unit works, if nothing holds up its loads."""
+        work, p = self.work, self.parameters
+        intervals = _intervals(p)
+        cycles = 0
+        for i in self._of(Unit.COMPUTE):
+            moved = work.beats[i] + work.before[i] + work.zeros[i]
+            if moved:
+                cycles += moved + 1  # one step retires the load
+            else:
+                cycles += max(work.steps[i], 1) * intervals[work.kind[i], work.tensor[i]]
+                cycles += work.held[i] * p.mul_hold
+        return cycles
+
     def _of(self, unit: Unit) -> Iterator[int]:
         """Yield the instructions of a unit."""
         return (index for index, own in enumerate(self.work.unit) if own == unit)
@@ -198,7 +213,7 @@ class Simulation:
                 while not tokens.times:
                     yield tokens
                 token = tokens.times.popleft()
-            start = max(start, token, engine.last_request)
+            start = max(start, token, engine.free if work.beats[index] else 0.0)
             if len(ends) == p.loads_in_flight:
                 start = max(start, ends[0])
             places.send(start)
@@ -248,7 +263,7 @@ class Simulation:
             kind, steps = work.kind[index], work.steps[index]
             begin = max(take + p.compute_fill, issued)  # of the first issue
             if work.beats[index] or work.before[index] or work.zeros[index]:
-                start = max(take + 1, engine.last_request)
+                start = max(take + 1, engine.free if work.beats[index] else 0.0)
                 moved = max(begin, start + 1) - 1
                 if kind != UOP:
                     allowed = issued + depth

@@ -276,6 +276,14 @@ class Timeline:
         """Unit -> where its cycles went."""
         return {name: _total(name, segments) for name, segments in self.segments.items()}
 
+    @property
+    def compute_work(self) -> int:
+        """Cycles that the compute unit works, known without events, too.
+
+        Micro-op steps at their pace; its own loads as long as they move data.
+        """
+        return self._simulation.compute_work
+
     @cached_property
     def grants(self) -> tuple[Segment, ...]:
         """The port over time: which client (`unit`), for which instruction, from when to when."""

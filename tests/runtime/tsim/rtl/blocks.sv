@@ -94,10 +94,10 @@ module blocks
 
     burst_t burst;
     logic active;
-    burst_generator bursts (
+    burst_generator #(.AHEAD(1)) bursts (
         .clk, .rst, .start_valid(block_valid), .start_ready(block_ready),
-        .start_address(ADDR_BITS'(block_address)), .start_row_bytes(block_row_bytes),
-        .start_stride_bytes(block_stride_bytes), .start_rows(block_rows),
+        .start_block('{any: 1'b1, address: ADDR_BITS'(block_address), row_bytes: block_row_bytes,
+                       stride_bytes: block_stride_bytes, rows: block_rows}),
         .req_valid, .req_ready, .req(burst), .active);
     assign req_address = 32'(burst.address);
     assign req_beats = 8'(burst.beats);
@@ -109,9 +109,11 @@ module blocks
     logic [EVENT_BITS-1:0] loaded;
     load_t                 load_done_insn;
     logic                  requesting, writing, waiting;
+    load_t load_insn_fields;
+    assign load_insn_fields = load_insn;
     tensor_load #(.SLOTS(UOP_SLOTS)) loader (
         .clk, .rst, .start_valid(load_valid), .start_ready(load_ready), .start_insn(load_insn),
-        .start_dram_origin('0), .req_valid(load_req_valid), .req_ready(load_req_ready),
+        .start_block(block_of(load_insn, '0, log_element_bytes(load_insn_fields.memory))), .req_valid(load_req_valid), .req_ready(load_req_ready),
         .req(load_burst), .data_valid(load_data_valid), .data(load_data), .allow(load_allow),
         .write(load_write), .word(load_wr_data), .memory(load_memory), .first(load_first),
         .out_index(load_out_index),
@@ -142,6 +144,7 @@ module blocks
     assign memory_beats = 8'(port_burst.beats);
 
     vector_alu alu (.clk, .enable(1'b1), .clear(1'b0), .op(alu_op), .x(alu_x), .y(alu_y),
+                    .too_far(shifts_out(alu_y)), .addend(alu_y),
                     .result(alu_result), .product(alu_product));
     gemm_core core (.clk, .enable(gemm_enable[GEMM_STAGES-1:0]), .inp, .wgt, .sums);
 endmodule

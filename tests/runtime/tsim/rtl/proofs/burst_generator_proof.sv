@@ -1,17 +1,16 @@
 // burst_generator: the bursts of a block are, row by row and without a gap, exactly the port words
 // that hold the bytes of the row; none crosses a multiple of BURST_BYTES, which divides 4 KiB; a
-// request stays until it is taken.
+// request stays until it is taken. With AHEAD a block may begin while the one before is cut: it waits.
 module burst_generator_proof
     import vta_pkg::*, stream_pkg::*;
-(
-    input logic                 clk,
-    input logic                 rst,
-    input logic                 start_valid,
-    input logic [ADDR_BITS-1:0] start_address,
-    input logic [31:0]          start_row_bytes,
-    input logic [31:0]          start_stride_bytes,
-    input logic [15:0]          start_rows,
-    input logic                 req_ready
+#(
+    parameter int AHEAD = 1
+) (
+    input logic   clk,
+    input logic   rst,
+    input logic   start_valid,
+    input block_t start_block,
+    input logic   req_ready
 );
     localparam int BURST_BYTES = BURST_BEATS * PORT_BYTES;
     if (4096 % BURST_BYTES != 0) begin : g_divides
@@ -20,7 +19,7 @@ module burst_generator_proof
 
     logic start_ready, req_valid, active;
     burst_t req;
-    burst_generator dut (.*);
+    burst_generator #(.AHEAD(AHEAD)) dut (.*);
 
     logic started = 1'b0;
     always_ff @(posedge clk) started <= 1'b1;
@@ -30,30 +29,48 @@ module burst_generator_proof
     address_t row, next_word, last_word;  // byte addresses
     logic [31:0] row_bytes, stride_bytes;
     logic [15:0] rows_left;
-    wire begins = start_valid && start_ready;
+    logic   pending;  // a block that has been taken waits
+    block_t waiting;
     wire taken  = req_valid && req_ready;
     wire address_t last_of_burst = req.address + address_t'((32'(req.beats) - 1) * PORT_BYTES);
     wire ends_row = last_of_burst == last_word;
     wire address_t new_row = row + address_t'(stride_bytes);
+    wire ends_block = taken && ends_row && rows_left == 16'd1;
+    wire comes = pending || start_valid && start_ready;
+    wire begins = comes && (!req_valid || ends_block);
+    wire block_t block = pending ? waiting : start_block;
 
     function automatic address_t word_of(input address_t address);
         return address & ~address_t'(PORT_BYTES - 1);
     endfunction
 
     always_ff @(posedge clk) begin
+        pending <= !rst && comes && !begins;
+        if (start_valid && start_ready) waiting <= start_block;
         if (begins) begin
-            row          <= start_address;
-            next_word    <= word_of(start_address);
-            last_word    <= word_of(start_address + address_t'(start_row_bytes) - 1'b1);
-            row_bytes    <= start_row_bytes;
-            stride_bytes <= start_stride_bytes;
-            rows_left    <= start_rows;
+            row          <= block.address;
+            next_word    <= word_of(block.address);
+            last_word    <= word_of(block.address + address_t'(block.row_bytes) - 1'b1);
+            row_bytes    <= block.row_bytes;
+            stride_bytes <= block.stride_bytes;
+            rows_left    <= block.rows;
         end else if (taken && ends_row) begin
             row       <= new_row;
             next_word <= word_of(new_row);
             last_word <= word_of(new_row + address_t'(row_bytes) - 1'b1);
             rows_left <= rows_left - 1'b1;
         end else if (taken) next_word <= last_of_burst + address_t'(PORT_BYTES);
+    end
+
+    function automatic logic is_block(input block_t b);
+        return b.row_bytes != '0 && b.row_bytes < 32'd1 << 24 && b.rows != '0;
+    endfunction
+
+    if (AHEAD != 0) begin : g_ahead
+        always_comb if (started) begin
+            assert (dut.g_ahead.pending == pending);
+            assert (!pending || dut.g_ahead.waiting == waiting);
+        end
     end
 
     logic was_pending;
@@ -65,7 +82,7 @@ module burst_generator_proof
 
     always_comb begin
         assume (started || rst);
-        assume (start_row_bytes != '0 && start_row_bytes < 32'd1 << 24 && start_rows != '0);
+        assume (is_block(start_block));
         if (started && req_valid) begin
             assert (req.address == next_word);
             assert (req.beats != '0 && 32'(req.beats) <= BURST_BEATS);
@@ -73,15 +90,15 @@ module burst_generator_proof
             assert (rows_left != '0);
             // Not beyond the row: the distance to its end, modulo the address space, is no less.
             assert (last_word - last_of_burst <= last_word - next_word);
-            assert (start_ready == (req_ready && ends_row && rows_left == 16'd1));
         end
         if (started) begin
-            assert (req_valid == active);
-            assert (req_valid || start_ready);
+            assert (active == (req_valid || pending));
+            assert (start_ready == (AHEAD != 0 ? !pending : !req_valid));
+            assert (!pending || req_valid && is_block(waiting));
             assert (!was_pending || req_valid && req == was);
         end
         // How the block keeps the same facts.
-        if (started && active) begin
+        if (started && req_valid) begin
             assert (dut.next_row == row + address_t'(stride_bytes) && dut.rows_left == rows_left);
             assert (dut.row_bytes == row_bytes && dut.stride_bytes == stride_bytes);
             assert (row_bytes != '0 && row_bytes < 32'd1 << 24);

@@ -9,6 +9,7 @@ module compute_decode_proof
     input logic                     rst,
     input logic                     insn_valid,
     input logic [INSN_BITS-1:0]     insn,
+    input origins_t                 origins,
     input logic                     load_token_available,
     input logic                     store_token_available,
     input logic                     load_start_ready,
@@ -20,6 +21,7 @@ module compute_decode_proof
     logic insn_ready, load_token_pop, store_token_pop, next_moves, load_start_valid, current_valid;
     logic ends_current, waiting_load_token, waiting_store_token, queued, holding, issue_valid;
     command_t next, current;
+    block_t next_block;
     slot_t slot;
     logic [UOP_INDEX_BITS-1:0] uop_index;
     offsets_t offsets;
@@ -44,10 +46,12 @@ module compute_decode_proof
 
     logic next_stays, current_stays;
     command_t was_next, was_current;
+    block_t was_block;
     always_ff @(posedge clk) begin
         next_stays    <= !rst && dut.next_valid && !next_moves;
         current_stays <= !rst && current_valid && !ends_current;
         was_next      <= next;
+        was_block     <= dut.enter_next ? dut.block : next_block;
         was_current   <= next_moves ? next : current;
     end
     gemm_t head;
@@ -69,6 +73,7 @@ module compute_decode_proof
             assert (!load_token_pop || load_token_available);
             assert (!store_token_pop || store_token_available);
             assert (!next_stays || dut.next_valid && next == was_next);
+            assert (!dut.next_valid || next_block == was_block);
             assert (!current_stays || current_valid && current == was_current);
         end
     end

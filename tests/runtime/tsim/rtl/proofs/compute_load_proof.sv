@@ -11,7 +11,7 @@ module compute_load_proof
     input logic                 rst,
     input logic                 start_valid,
     input load_t                start_insn,
-    input origins_t             origins,
+    input block_t               start_block,
     input logic                 req_ready,
     input logic                 data_valid,
     input logic [PORT_BITS-1:0] data,
@@ -66,7 +66,7 @@ module compute_load_proof
             assert (number_t'(dut.unretired) == written - retired);
             assert (begun - written == number_t'(dut.loader.queue.count)
                     + number_t'(dut.loader.queue.out_valid)
-                    + number_t'(dut.loader.phase != 3'd0));
+                    + number_t'(dut.loader.phase != 4'd0));
             assert (dut.loader.queue.count <= 3'd4);
         end
     end

@@ -11,7 +11,7 @@ module tensor_load_proof
     input logic                 rst,
     input logic                 start_valid,
     input load_t                start_insn,
-    input logic [ADDR_BITS-1:0] start_dram_origin,
+    input block_t               start_block,
     input logic                 req_ready,
     input logic                 data_valid,
     input logic [PORT_BITS-1:0] data,
@@ -57,11 +57,13 @@ module tensor_load_proof
             assert (!dut.bursts_valid || req_valid || reserved != '0);
             assert (!write.valid || allow);
             // How the block keeps the same facts.
-            assert (number_t'(dut.reserved) == reserved);
+            assert (32'(dut.unreserved) == LOAD_BUFFER_BEATS - 32'(reserved));
             assert (held == number_t'(dut.buffer.count) + number_t'(dut.buffer.out_valid));
             assert (begun - completed == number_t'(dut.queue.count)
-                    + number_t'(dut.queue.out_valid) + number_t'(dut.phase != 3'd0));
+                    + number_t'(dut.queue.out_valid) + number_t'(dut.phase != 4'd0));
             assert (dut.queue.count <= 3'd4);
+            // IDLE, NOP, DATA, or one of the four that write zeros.
+            assert (dut.phase[3:1] == '0 || dut.phase == 4'b1000 || dut.phase[3:2] == 2'b01);
         end
     end
 endmodule

@@ -1,0 +1,170 @@
+"""ResNet-18 and MobileNet over 2,464 configurations: on one core, on a Dask cluster, after kills.
+
+    python benchmarks/exploration.py --workers 1 --store one.db --json exploration.json
+    python benchmarks/exploration.py --workers 2 --store two.db --json exploration.json \
+        --kill-worker 20 --kill-driver 40      # and once more, without the two, to go on
+
+Each run appends a row to the file: how long it took, how many records the store holds and how often
+one was computed, and a digest of all results. Equal digests are equal results. `--workers 1`
+computes in this process; more are those of a local Dask cluster, one thread each. ``--kill-worker``
+kills one of them after so many seconds, ``--kill-driver`` this process, as if the power failed.
+``--designs`` takes the first configurations only.
+``--speedup`` runs both on empty stores, one after the other, and tells the ratio.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from vtaops import HardwareConfig
+from vtaops.explore import (
+    Design,
+    Engine,
+    Network,
+    Point,
+    ResultStore,
+    Space,
+    dask_executor,
+    front,
+    share,
+    sweep,
+)
+
+AXES = {
+    "LOG_BLOCK": [4, 3],
+    "LOG_INP_BUFF_SIZE": [15, 16, 14, 13],
+    "LOG_WGT_BUFF_SIZE": [18, 17, 16, 15],
+    "LOG_ACC_BUFF_SIZE": [17, 16, 15, 14],
+    "EXTENSIONS": ["", "overwrite+post"],
+    "PORT_BYTES": [8, 16],
+    "DRAM_LATENCY": [32, 64],
+    "BANDWIDTH": [0, 4],
+    "CLOCK_MHZ": [100, 142],
+}
+
+NETWORKS = ("resnet18", "mobilenet")
+
+
+def chosen(count: int | None) -> list[Design]:
+    """Return the first designs that can be, or all."""
+    designs, _ = Space(Design(HardwareConfig.load("pynq")), AXES).designs()
+    return designs[:count]
+
+
+def digest(points: list[Point]) -> str:
+    """Return a hash of all that was found."""
+    found = [(p.design.name, p.as_dict(), p.layer_rows, p.failures) for p in points]
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def run(workers: int, designs: list[Design], options: argparse.Namespace) -> dict[str, Any]:
+    """Sweep, and return a row of the result."""
+    network = Network.named(NETWORKS)
+    later(options.kill_driver, os.getpid())
+    with ResultStore(options.store) as store:
+        known = sum(count["records"] for count in store.count().values())
+        if workers == 1:
+            start = time.perf_counter()
+            with Engine(store) as engine:
+                points = sweep(designs, network, engine, options.effort)
+            seconds = time.perf_counter() - start
+        else:
+            from distributed import Client, LocalCluster
+
+            with (
+                LocalCluster(workers, threads_per_worker=1, dashboard_address=None) as cluster,
+                Client(cluster) as client,
+            ):
+                pids = client.run(warm)
+                later(options.kill_worker, next(iter(pids.values())))
+                start = time.perf_counter()
+                with Engine(store, dask_executor(client)) as engine:
+                    points = sweep(designs, network, engine, options.effort)
+                seconds = time.perf_counter() - start
+        count = store.count()
+    options.points = points
+    return {
+        "workers": workers,
+        "designs": len(designs),
+        "complete": sum(point.complete for point in points),
+        "effort": options.effort,
+        "known before": known,
+        "seconds": round(seconds, 1),
+        **{f"{kind}s": each["records"] for kind, each in count.items()},
+        "computed twice": sum(each["computed"] - each["records"] for each in count.values()),
+        "digest": digest(points),
+    }
+
+
+def warm() -> int:
+    """Import what answers take, and return the process, which may be killed."""
+    import vtaops.compiler  # noqa: F401
+
+    return os.getpid()
+
+
+def later(seconds: float | None, pid: int) -> None:
+    """Kill a process after some time."""
+    if seconds is not None:
+        timer = threading.Timer(seconds, os.kill, (pid, signal.SIGKILL))
+        timer.daemon = True
+        timer.start()
+
+
+def best_for(points: list[Point], part: str) -> Point | None:
+    """Return the fastest design that a part holds by the model of area."""
+    fits = [p for p in points if p.complete and share(p.area, part) <= 1]
+    return min(fits, key=lambda p: (p.milliseconds, p.area.lut), default=None)
+
+
+def main() -> None:
+    """Run, print a table, append to the file."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--designs", type=int)
+    parser.add_argument("--effort", default="default")
+    parser.add_argument("--store", default=":memory:")
+    parser.add_argument("--kill-worker", type=float, metavar="SECONDS")
+    parser.add_argument("--kill-driver", type=float, metavar="SECONDS")
+    parser.add_argument("--speedup", action="store_true")
+    parser.add_argument("--part", default="xc7z020")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    designs = chosen(options.designs)
+    if options.speedup:
+        options.store = ":memory:"
+        rows = [run(1, designs, options), run(max(2, options.workers), designs, options)]
+        print(f"speed-up: {rows[0]['seconds'] / rows[1]['seconds']:.2f}")
+        assert rows[0]["digest"] == rows[1]["digest"]
+    else:
+        rows = [run(options.workers, designs, options)]
+    table = Table(title=f"{' and '.join(NETWORKS)} on {len(designs)} configurations")
+    for name in rows[0]:
+        table.add_column(name)
+    for row in rows:
+        table.add_row(*map(str, row.values()))
+    Console(width=160).print(table)
+    best = best_for(options.points, options.part)
+    if best is not None:
+        print(f"fastest that fits {options.part}: {best.design.name}, {best.milliseconds:.2f} ms")
+    print(f"front of cycles and lut: {len(front(options.points, ['cycles', 'lut']))} designs")
+    if options.json:
+        before = json.loads(options.json.read_text()) if options.json.exists() else []
+        options.json.write_text(json.dumps(before + rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()
