@@ -88,7 +88,7 @@ class Fragments:
         ops, config = [step.op for step in steps], self.target.config
         find = tilings_of_classifier if _is_classifier(ops) else tilings_in_turns
         tilings = find(ops, config)
-        ways = [(tilings, (LAG,))] if tilings else []
+        ways: list[tuple[list[Tiling], tuple[int, ...]]] = [(tilings, (LAG,))] if tilings else []
         if "forward" in config.extensions and find is tilings_in_turns:
             hand_in_hand = tilings_hand_in_hand(ops, config, limit)[:FEW]
             ways += [(tilings, CLOSE) for tilings in hand_in_hand]
