@@ -1,14 +1,14 @@
-"""Chains of convolutions: linked, run in turns, and compared with the reference."""
+"""Chains of convolutions and classifiers: linked, run in turns, compared with the reference."""
 
 from dataclasses import replace
 
 import numpy as np
 
-from vtaops import Conv2d, HardwareConfig
+from vtaops import AvgPool2d, Conv2d, Gemm, HardwareConfig
 from vtaops.compiler import emit
-from vtaops.config import EXTENSIONS, POST_ROWS
+from vtaops.config import EXTENSIONS
 from vtaops.lowering.interleave import LAG, beside
-from vtaops.network.fragments import chained
+from vtaops.network.fragments import chained, parameter_rows
 from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime import Fsim
 
@@ -38,11 +38,20 @@ def chain(channels, size, stride=1, inputs=16, outputs=16):
     return first, replace(second, zero_point=-5, clip=(-100, 90)), third
 
 
+def classifier(inputs, channels, size, classes):
+    """Return a convolution, the mean of its image, and the product of the means and weights."""
+    scaled = {"bias": True, "scales": True, "shift": 0}
+    image = {"height": size, "width": size}
+    first = Conv2d(in_channels=inputs, out_channels=channels, **image, kernel=1, **scaled)
+    mean = AvgPool2d(channels=channels, **image, kernel=size, multiplier=40_000, shift=21)
+    product = Gemm(m=1, n=classes, k=channels, zero_point=7, **scaled)
+    return replace(first, zero_point=-9), mean, product
+
+
 def linked(ops, tilings, config, *, together, close=False):
     """Return the program of operators in scratchpads side by side."""
-    rows = POST_ROWS // len(ops)
-    pairs = zip(ops, tilings, strict=True)
-    fragments = beside([emit(op, config, tiling, rows=rows) for op, tiling in pairs])
+    parts = zip(ops, tilings, parameter_rows(tilings, config), strict=True)
+    fragments = beside([emit(op, config, tiling, rows=rows) for op, tiling, rows in parts])
     assert fragments is not None
     program = chained(fragments, (0 if close else LAG) if together else None)
     program.verify()
@@ -61,6 +70,6 @@ def check_on(device, program, ops):
     arrays = [random_arguments(op, rng) for op in ops]
     value = arrays[0][0]
     for op, own in zip(ops, arrays, strict=True):
-        value = evaluate(op, [value, *own[1:]])
+        value = evaluate(op, [value.reshape(own[0].shape), *own[1:]])
     found = program.run(device, arrays[0][0], *(a for own in arrays for a in own[1:]))
     assert np.array_equal(found, value)

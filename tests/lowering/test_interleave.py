@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from helpers.chains import PYNQ, SMALL, TINY, chain, check, linked
+from helpers.chains import PYNQ, SMALL, TINY, chain, check, classifier, linked
 from helpers.random_cases import random_tiling
 
 from vtaops import Tiling
@@ -12,7 +12,7 @@ from vtaops.compiler import emit
 from vtaops.isa import Post, Store
 from vtaops.lowering.interleave import beside
 from vtaops.schedule import blocked_shape
-from vtaops.schedule.turns import tilings_in_turns
+from vtaops.schedule.turns import tilings_in_turns, tilings_of_classifier
 
 OVER_DRAM = replace(PYNQ, extensions=tuple(e for e in PYNQ.extensions if e != "forward"))
 
@@ -53,6 +53,24 @@ def test_tilings_fit_side_by_side():
             for memory in ("inp", "wgt", "acc"):
                 assert sum(use[memory] for use in uses) <= getattr(PYNQ, memory).depth
             assert len({tiling.keep for tiling in tilings}) == 1  # all go one way
+
+
+@pytest.mark.parametrize(
+    ("inputs", "channels", "size", "classes"),
+    [(64, 320, 7, 500), (40, 72, 5, 1000), (16, 33, 3, 10)],
+)
+def test_weights_of_a_classifier_stream_under_its_convolution(inputs, channels, size, classes):
+    ops = classifier(inputs, channels, size, classes)
+    tilings = tilings_of_classifier(ops, PYNQ)
+    apart, turns = (linked(ops, tilings, PYNQ, together=t) for t in (False, True))
+    check(turns, ops, PYNQ)
+    assert turns.cycles() < apart.cycles()
+    assert turns.stats().dram_nbytes <= apart.stats().dram_nbytes
+
+
+def test_classifiers_without_room_do_not_take_turns():
+    assert tilings_of_classifier(classifier(16, 64, 30, 10), TINY) is None
+    assert tilings_of_classifier(classifier(2048, 64, 7, 1000), PYNQ) is None
 
 
 def test_without_room_there_is_no_group():

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Literal
 
 from vtaops.compiler import emit
-from vtaops.config import POST_ROWS
+from vtaops.config import POST_ROWS, HardwareConfig
 from vtaops.lowering import Border, Fragment, Part, link
 from vtaops.lowering.interleave import LAG, beside
 from vtaops.network.rules import Target
@@ -93,8 +93,7 @@ class Fragments:
             hand_in_hand = tilings_hand_in_hand(ops, config, limit)[:FEW]
             ways += [(tilings, CLOSE) for tilings in hand_in_hand]
         for tilings, lags in ways:
-            share = POST_ROWS // len(ops)
-            rows = [max(share, tiling.oc // config.block_out) for tiling in tilings]
+            rows = parameter_rows(tilings, config)
             found = beside([*map(self._emitted, steps, tilings, rows)])
             if found is not None:
                 yield from (Turns(found, lag) for lag in lags)
@@ -120,6 +119,12 @@ class Fragments:
             return tune(op, config, self.search).tiling
         known = recall(op, config, "fast")
         return known.tiling if known else default_tiling(op, config)
+
+
+def parameter_rows(tilings: Sequence[Tiling], config: HardwareConfig) -> list[int]:
+    """Return how many rows of POST each step side by side has: a share, or what its tile needs."""
+    share = POST_ROWS // len(tilings)
+    return [max(share, tiling.oc // config.block_out) for tiling in tilings]
 
 
 def find_groups(steps: Sequence[MappedOperator], fragments: Fragments) -> Groups:
