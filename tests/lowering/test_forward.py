@@ -34,7 +34,10 @@ def test_random_tilings(seed):
 def test_hand_in_hand(channels, size, stride, inputs, count):
     ops = chain(channels, size, stride, inputs=inputs)[:count]
     found = 0
-    for tilings in tilings_hand_in_hand(ops, TINY, limit=1e9)[:3]:
+    plans = tilings_hand_in_hand(ops, TINY, limit=1e9)
+    halves = [plan for plan in plans if plan[0].w < ops[0].width]
+    assert bool(halves) == (count == 2)
+    for tilings in plans[:3] + halves[:1]:
         program = linked(ops, tilings, TINY, together=True, close=True)
         found += len(forwarded(program))
         check(program, ops, TINY)
