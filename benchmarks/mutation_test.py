@@ -441,8 +441,8 @@ def _hand_in_hand(config: vtaops.HardwareConfig) -> Program:
         if buffer.name != "data":
             buffers.append(buffer)
     parts = [Part(first, tuple(range(len(first.buffers)))), Part(second, tuple(places))]
-    whole = [range(2)]
-    return link(parts, buffers, together=whole, close=whole)
+    whole = {range(2): 0}
+    return link(parts, buffers, together=whole)
 
 
 def _bordered_image() -> Program:

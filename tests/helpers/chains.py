@@ -7,7 +7,7 @@ import numpy as np
 from vtaops import Conv2d, HardwareConfig
 from vtaops.compiler import emit
 from vtaops.config import EXTENSIONS, POST_ROWS
-from vtaops.lowering.interleave import beside
+from vtaops.lowering.interleave import LAG, beside
 from vtaops.network.fragments import chained
 from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime import Fsim
@@ -44,7 +44,7 @@ def linked(ops, tilings, config, *, together, close=False):
     pairs = zip(ops, tilings, strict=True)
     fragments = beside([emit(op, config, tiling, rows=rows) for op, tiling in pairs])
     assert fragments is not None
-    program = chained(fragments, together=together, close=close)
+    program = chained(fragments, (0 if close else LAG) if together else None)
     program.verify()
     return program
 

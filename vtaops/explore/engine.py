@@ -190,7 +190,7 @@ class Engine:
             self.progress(kind, done, total)
 
 
-_RANKED_TOGETHER, _TIMED_TOGETHER = range(1, 256), range(4, 16)
+_RANKED_TOGETHER, _TIMED_TOGETHER = range(1, 256), range(8, 32)
 """Tasks of a part: at least so many, if there are, and fewer than so many."""
 
 

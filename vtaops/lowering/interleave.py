@@ -32,7 +32,10 @@ that it is: it should be stored by then, or all that is computed and loaded late
 AHEAD = 2
 """Groups by which loads precede the group that uses them, where their places are free."""
 
-_ALIGNMENT = 4
+WEIGHTS_AHEAD = 32
+"""The same of weights where operators are apart by a lag: their places may be those of a sweep."""
+
+ALIGNMENT = 4
 """Of the first element of an operator: the banks of the input memory."""
 
 _SPACES = ("inp", "wgt", "acc", "post")
@@ -52,16 +55,16 @@ def beside(fragments: Sequence[Fragment]) -> list[Fragment] | None:
     placed = []
     for fragment in fragments:
         placed.append(shifted(fragment, offsets))
-        for space, size in _used(fragment).items():
+        for space, size in used(fragment).items():
             depth = POST_ROWS if space == "post" else getattr(config, space).depth
             end = offsets[space] + size
             if end > depth:
                 return None
-            offsets[space] = end + -end % _ALIGNMENT
+            offsets[space] = end + -end % ALIGNMENT if space == "inp" else end
     return placed
 
 
-def interleaved(streams: Sequence[Sequence[Operation]], *, close: bool = False) -> list[Operation]:
+def interleaved(streams: Sequence[Sequence[Operation]], lag: int = LAG) -> list[Operation]:
     """Return the operations of operators, group by group in turns.
 
     Parameters
@@ -69,16 +72,18 @@ def interleaved(streams: Sequence[Sequence[Operation]], *, close: bool = False) 
     streams : sequence of sequence of Operation
         Of the operators, in their order, with what they touch in DRAM. POST is off where each
         begins and ends.
-    close : bool
-        Whether each tile follows right behind those that it reads, as the extension `forward`
-        wants it; else some tiles behind.
+    lag : int
+        Groups between one that another needs and that. With fewer than `LAG` each tile follows
+        close behind those that it reads, as the extension `forward` wants it.
     """
-    groups = [_hoisted(_groups(stream, after_stores=close)) for stream in streams]
+    close = lag < LAG
+    ahead = AHEAD if close else WEIGHTS_AHEAD
+    groups = [_hoisted(_groups(stream, after_stores=close), ahead) for stream in streams]
     # What each has set last, which is set anew when its turn comes.
     settings = [replace(_OFF, operator=stream[0].operator) for stream in streams]
     now = _OFF
     result: list[Operation] = []
-    for number, group in _order(groups, lag=0 if close else LAG):
+    for number, group in _order(groups, lag):
         computes = any(operation.instruction.unit is Unit.COMPUTE for operation in group)
         if computes and settings[number].instruction != now.instruction:
             result.append(replace(settings[number]))
@@ -213,18 +218,24 @@ def _groups(operations: Sequence[Operation], *, after_stores: bool) -> list[Grou
     return groups
 
 
-def _hoisted(groups: list[Group]) -> list[Group]:
-    """Return the groups with loads up to `AHEAD` groups earlier, as far as nothing forbids it."""
+def _hoisted(groups: list[Group], weights_ahead: int) -> list[Group]:
+    """Return the groups with loads some groups earlier, as far as nothing forbids it.
+
+    Weights go up to `weights_ahead` groups, all else up to `AHEAD`.
+    """
     loads: dict[int, Group] = defaultdict(list)
     rests = [[o for o in group if o.instruction.unit is not Unit.LOAD] for group in groups]
     book = _Book()
-    slot = 0  # loads keep their order
+    slots: dict[int, int] = defaultdict(int)  # loads of a memory keep their order
     for place, group in enumerate(groups):
         for operation in group:
             if operation.instruction.unit is Unit.LOAD:
+                assert isinstance(operation.instruction, Load)
+                memory = operation.instruction.memory
+                ahead = weights_ahead if memory == Memory.WGT else AHEAD
                 earliest = max(book.conflict(touch) for touch in _touches([operation])) + 1
-                slot = min(place, max(slot, place - AHEAD, earliest))
-                loads[slot].append(operation)
+                slots[memory] = min(place, max(slots[memory], place - ahead, earliest))
+                loads[slots[memory]].append(operation)
         for touch in _touches(rests[place]):
             book.note(touch, place)
     return [[*loads[place], *rest] for place, rest in enumerate(rests)]
@@ -233,7 +244,7 @@ def _hoisted(groups: list[Group]) -> list[Group]:
 # ------------------------------------------------------------------------------ addresses
 
 
-def _used(fragment: Fragment) -> dict[str, int]:
+def used(fragment: Fragment) -> dict[str, int]:
     """Return how much of each scratchpad a fragment uses, from its beginning."""
     used = dict.fromkeys(_SPACES, 0)
     touches = {id(touch): touch for o in fragment.operations for touch in o.touches}

@@ -10,9 +10,10 @@ one that touches a tile stays behind those that touch it before, where one of th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,9 @@ from vtaops.lowering.operation import Elements, Operation, Touch
 from vtaops.lowering.prefetch import weights_ahead
 from vtaops.lowering.tokens import insert_tokens
 from vtaops.program import NO_BUFFER, Buffer, OperatorRecord, Program, Role
+
+NO_TURNS: Mapping[range, int] = MappingProxyType({})
+"""Each part runs alone."""
 
 _WRITTEN = (Role.OUTPUT, Role.SCRATCH)
 
@@ -76,8 +80,7 @@ def link(
     buffers: Sequence[Buffer],
     metadata: Mapping[str, Any] | None = None,
     *,
-    together: Collection[range] = (),
-    close: Collection[range] = (),
+    together: Mapping[range, int] = NO_TURNS,
 ) -> Program:
     """Return the program of fragments that run one after the other.
 
@@ -90,10 +93,9 @@ def link(
         loads is `SCRATCH` (or `OUTPUT`, if the host reads it too).
     metadata : mapping, optional
         Description that the program carries.
-    together : collection of range
-        Parts that follow each other and whose tiles run in turns (`vtaops.lowering.interleave`).
-    close : collection of range
-        Of these, those in which each tile follows right behind those that it reads.
+    together : mapping of range to int
+        Parts that follow each other and whose tiles run in turns, and how far behind those that it
+        reads each runs (the lag of `vtaops.lowering.interleave.interleaved`).
 
     Returns
     -------
@@ -106,7 +108,7 @@ def link(
         If a fragment's buffer has no place, or one that does not suit it.
     """
     operations = [o for number, part in enumerate(parts) for o in bind(part, number, buffers)]
-    return assemble(operations, parts, buffers, metadata, together=together, close=close)
+    return assemble(operations, parts, buffers, metadata, together=together)
 
 
 def bind(part: Part, number: int, buffers: Sequence[Buffer]) -> list[Operation]:
@@ -153,8 +155,7 @@ def assemble(
     buffers: Sequence[Buffer],
     metadata: Mapping[str, Any] | None = None,
     *,
-    together: Collection[range] = (),
-    close: Collection[range] = (),
+    together: Mapping[range, int] = NO_TURNS,
 ) -> Program:
     """Return the program of bound operations; `operations` stay as they are.
 
@@ -162,7 +163,7 @@ def assemble(
     ----------
     operations : sequence of Operation
         From `bind`, in the order of the program.
-    parts, buffers, metadata, together, close
+    parts, buffers, metadata, together
         As `link`.
     """
     if not parts:
@@ -177,8 +178,8 @@ def assemble(
         Operation(o.instruction, o.relocation, touching.of(o), o.micro_ops, o.operator)
         for o in operations
     ]
-    for numbers in together:
-        own = _in_turns(own, numbers, close=numbers in close)
+    for numbers, lag in together.items():
+        own = _in_turns(own, numbers, lag)
     own = weights_ahead(own, together, config)
     if "forward" in config.extensions:
         own = forwarded(own, buffers)
@@ -195,14 +196,14 @@ def assemble(
     )
 
 
-def _in_turns(operations: list[Operation], numbers: range, *, close: bool) -> list[Operation]:
+def _in_turns(operations: list[Operation], numbers: range, lag: int) -> list[Operation]:
     """Let the tiles of some operators that follow each other take turns."""
     streams = {number: list[Operation]() for number in numbers}
     places = [k for k, operation in enumerate(operations) if operation.operator in streams]
     for k in places:
         streams[operations[k].operator].append(operations[k])
     begin, end = places[0], places[-1] + 1
-    return [*operations[:begin], *interleaved([*streams.values()], close=close), *operations[end:]]
+    return [*operations[:begin], *interleaved([*streams.values()], lag), *operations[end:]]
 
 
 def _records(operations: list[Operation], parts: Sequence[Part]) -> tuple[OperatorRecord, ...]:

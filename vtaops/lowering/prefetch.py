@@ -2,8 +2,8 @@
 
 What an operator loads first is exposed: the array waits for it, and it waits for what the operator
 before it stores last. Its weights need not: where their places are free they are loaded earlier, as
-early as it takes to hide them under computation. `apart` makes places free: the weights of an
-operator do not lie where those of the one before it do.
+early as it takes to hide them under computation. `apart` makes places free: an operator uses other
+parts of the scratchpads than the one before it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from vtaops.config import HardwareConfig, Memory
 from vtaops.isa import Alu, Gemm, Load, Pool, Unit
 from vtaops.lowering.emit import Fragment
-from vtaops.lowering.interleave import shifted
+from vtaops.lowering.interleave import ALIGNMENT, shifted, used
 from vtaops.lowering.operation import Elements, Operation
 
 _BEHIND = 8
@@ -28,7 +28,11 @@ _FAR = 4000
 
 
 def apart(fragments: Sequence[Fragment], groups: Collection[range]) -> list[Fragment]:
-    """Return fragments that run one after the other, the weights of neighbours in other places.
+    """Return fragments that run one after the other, neighbours in other places as far as they go.
+
+    Then the weights of an operator can be loaded while the one before it computes. With the
+    extension `forward` all its memory is apart: its first results wait for no store, and what it
+    reads may still be in the output memory. Without, equal operators share more micro-ops.
 
     Parameters
     ----------
@@ -37,36 +41,41 @@ def apart(fragments: Sequence[Fragment], groups: Collection[range]) -> list[Frag
     groups : collection of range
         Those that run together: they stay side by side.
     """
-    depth = fragments[0].config.wgt.depth
+    config = fragments[0].config
     heads = {group[0]: group for group in groups}
-    result: list[Fragment] = []
-    free = depth  # from here on, or in front of `begin`, the weights before are not
-    begin = 0
-    while len(result) < len(fragments):
-        group = heads.get(len(result), range(len(result), len(result) + 1))
-        own = [fragments[number] for number in group]
-        size = max(map(_weights, own))
-        if size:
-            # Behind those before, in front of them, or else where they overlap least.
-            place = free if free + size <= depth else 0 if size <= begin else depth - size
-            begin, free = place, place + size
-        else:
-            place = 0
-        offsets = {"inp": 0, "wgt": place, "acc": 0, "post": 0}
-        result += [shifted(fragment, offsets) for fragment in own]
-    return result
+    runs: list[range] = []
+    while not runs or runs[-1].stop < len(fragments):
+        begin = runs[-1].stop if runs else 0
+        runs.append(heads.get(begin, range(begin, begin + 1)))
+    sizes = [[used(fragments[number]) for number in run] for run in runs]
+    here = {"inp": [0] * len(runs), "acc": [0] * len(runs), "post": [0] * len(runs)}
+    spaces = ("inp", "wgt", "acc") if "forward" in config.extensions else ("wgt",)
+    for space in spaces:
+        most = [max(s[space] for s in own) for own in sizes]
+        alignment = ALIGNMENT if space == "inp" else 1
+        here[space] = _alternating(most, getattr(config, space).depth, alignment)
+    return [
+        shifted(fragments[number], {space: places[k] for space, places in here.items()})
+        for k, run in enumerate(runs)
+        for number in run
+    ]
 
 
-def _weights(fragment: Fragment) -> int:
-    """Return the end of the weights of a fragment in the scratchpad."""
-    ends = (
-        int(touch.elements.max()) + 1
-        for operation in fragment.operations
-        if isinstance(operation.instruction, Load)
-        for touch in operation.touches
-        if touch.space == "wgt" and touch.elements.size
-    )
-    return max(ends, default=0)
+def _alternating(sizes: Sequence[int], depth: int, alignment: int) -> list[int]:
+    """Return places of neighbours in a scratchpad: they overlap as little as they can."""
+    places = []
+    begin, end = 0, depth  # of the last one
+    for size in sizes:
+        if not size:
+            places.append(0)
+            continue
+        aligned = end + -end % alignment
+        # Behind the one before, in front of it, or else where they overlap least.
+        place = aligned if aligned + size <= depth else 0 if size <= begin else depth - size
+        place -= place % alignment
+        places.append(place)
+        begin, end = place, place + size
+    return places
 
 
 def weights_ahead(
@@ -107,17 +116,22 @@ def weights_ahead(
 def _first_weights(
     operations: Sequence[Operation], begin: int, config: HardwareConfig
 ) -> list[int]:
-    """Return the places of loads of weights whose elements no operation before them touches."""
+    """Return the loads of weights to elements that none of the operations has touched before.
+
+    Of a single operator those in front of the first that comes round to its places again.
+    """
+    single = operations[0].operator == operations[-1].operator
     fresh = np.ones(config.wgt.depth, np.bool_)
     loads = []
     for place, operation in enumerate(operations, start=begin):
         instruction = operation.instruction
         if isinstance(instruction, Load) and instruction.memory == Memory.WGT:
             elements = operation.touches[0].elements
-            if len(operation.touches) > 1 or not fresh[elements].all():
-                break  # stored by an operator before, or a place of its own again
+            if len(operation.touches) == 1 and fresh[elements].all():
+                loads.append(place)
+            elif single:
+                break
             fresh[elements] = False
-            loads.append(place)
     return loads
 
 

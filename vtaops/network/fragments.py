@@ -10,14 +10,18 @@ from typing import Literal
 from vtaops.compiler import emit
 from vtaops.config import POST_ROWS
 from vtaops.lowering import Border, Fragment, Part, link
-from vtaops.lowering.interleave import beside
+from vtaops.lowering.interleave import LAG, beside
 from vtaops.network.rules import Target
 from vtaops.network.storage import MappedOperator
-from vtaops.ops import Conv2d, Operator
+from vtaops.ops import AvgPool2d, Conv2d, Gemm, Operator
 from vtaops.program import Buffer, Program, Role
 from vtaops.program.timing import simulate
 from vtaops.schedule import Tiling, default_tiling
-from vtaops.schedule.turns import tilings_hand_in_hand, tilings_in_turns
+from vtaops.schedule.turns import (
+    tilings_hand_in_hand,
+    tilings_in_turns,
+    tilings_of_classifier,
+)
 from vtaops.tuner import Effort, recall, tune
 
 Search = Literal["off"] | Effort
@@ -31,6 +35,9 @@ WORTH = 0.95
 MOST = 3
 """Steps that run together: more leave too little of the scratchpads to each."""
 
+CLOSE = (0, 1)
+"""Lags of steps that go hand in hand."""
+
 FEW = 1
 """Tilings with which steps go hand in hand that are tried."""
 
@@ -43,12 +50,13 @@ class Turns:
     ----------
     fragments : list of Fragment
         Of each step, side by side in the scratchpads.
-    close : bool
-        Whether a tile follows right behind those that it reads.
+    lag : int
+        Groups of operations between a tile and one that reads it
+        (`vtaops.lowering.interleave.interleaved`).
     """
 
     fragments: list[Fragment]
-    close: bool = False
+    lag: int = LAG
 
 
 Groups = dict[range, Turns]
@@ -78,16 +86,18 @@ class Fragments:
     def sharing(self, steps: Sequence[MappedOperator], limit: float) -> Iterator[Turns]:
         """Yield ways to run steps side by side in the scratchpads, in less than `limit` cycles."""
         ops, config = [step.op for step in steps], self.target.config
-        tilings = tilings_in_turns(ops, config)
-        ways = [(tilings, False)] if tilings else []
-        if "forward" in config.extensions:
-            ways += [(tilings, True) for tilings in tilings_hand_in_hand(ops, config, limit)[:FEW]]
-        rows = POST_ROWS // len(steps)
-        for tilings, close in ways:
-            pairs = zip(steps, tilings, strict=True)
-            found = beside([self._emitted(step, tiling, rows) for step, tiling in pairs])
+        find = tilings_of_classifier if _is_classifier(ops) else tilings_in_turns
+        tilings = find(ops, config)
+        ways: list[tuple[list[Tiling], tuple[int, ...]]] = [(tilings, (LAG,))] if tilings else []
+        if "forward" in config.extensions and find is tilings_in_turns:
+            hand_in_hand = tilings_hand_in_hand(ops, config, limit)[:FEW]
+            ways += [(tilings, CLOSE) for tilings in hand_in_hand]
+        for tilings, lags in ways:
+            share = POST_ROWS // len(ops)
+            rows = [max(share, tiling.oc // config.block_out) for tiling in tilings]
+            found = beside([*map(self._emitted, steps, tilings, rows)])
             if found is not None:
-                yield Turns(found, close)
+                yield from (Turns(found, lag) for lag in lags)
 
     def _emitted(self, step: MappedOperator, tiling: Tiling, rows: int) -> Fragment:
         borders = {name: use.hidden() for name, use in step.uses.items()}
@@ -115,8 +125,9 @@ class Fragments:
 def find_groups(steps: Sequence[MappedOperator], fragments: Fragments) -> Groups:
     """Return the steps that run together: where that takes fewer cycles.
 
-    Tried are chains of convolutions, one of them depthwise, of which some keep the array busy and
-    others the memory. Of those that overlap, the ones are taken that save most together.
+    Tried are chains of convolutions, one of them depthwise, and classifiers (a convolution, the
+    mean of its image, and a matrix product): some keep the array busy and others the memory. Of
+    those that overlap, the ones are taken that save most together.
     """
     if "post" not in fragments.target.config.extensions:
         return {}
@@ -126,6 +137,8 @@ def find_groups(steps: Sequence[MappedOperator], fragments: Fragments) -> Groups
         choices = [best[-1]]
         for begin in range(end - 2, max(-1, end - 1 - MOST), -1):
             chain = steps[begin:end]
+            if isinstance(chain[0].op, AvgPool2d):
+                continue  # part of a classifier
             if not _is_chain(chain):
                 break
             key = tuple(id(fragments.of(step)) for step in chain)
@@ -146,7 +159,8 @@ _Trial = tuple[int, Turns | None]
 def _is_chain(steps: Sequence[MappedOperator]) -> bool:
     """Whether each step reads, from its first block on, what the one before it stores."""
     ops = [step.op for step in steps]
-    if not all(isinstance(op, Conv2d) for op in ops) or not any(map(_is_depthwise, ops)):
+    convolutions = all(isinstance(op, Conv2d) for op in ops) and any(map(_is_depthwise, ops))
+    if not convolutions and not _is_classifier(ops):
         return False
     for step, follower in pairwise(steps):
         given, read = step.uses["res"].place, follower.uses["data"].place
@@ -155,28 +169,35 @@ def _is_chain(steps: Sequence[MappedOperator]) -> bool:
     return True
 
 
+def _is_classifier(ops: Sequence[Operator]) -> bool:
+    return tuple(map(type, ops)) == (Conv2d, AvgPool2d, Gemm)
+
+
 def _is_depthwise(op: Operator) -> bool:
     return isinstance(op, Conv2d) and op.groups == op.in_channels > 1
 
 
 def _try(steps: Sequence[MappedOperator], fragments: Fragments) -> _Trial:
     """Return how many cycles steps save that run together, and their fragments."""
-    apart = chained([fragments.of(step) for step in steps], together=False)
+    apart = chained([fragments.of(step) for step in steps])
     timeline = simulate(apart, events=False)
     stats, port = apart.stats(), timeline.port
     least = max(stats.gemm_counter + stats.alu_counter, port.read_beats, port.write_beats)
-    if least > WORTH * timeline.cycles:
+    if least > WORTH * timeline.cycles and not _is_classifier([step.op for step in steps]):
         return 0, None
     best: _Trial = 0, None
     for turns in fragments.sharing(steps, GAIN * timeline.cycles):
-        cycles = chained(turns.fragments, together=True, close=turns.close).cycles()
+        cycles = chained(turns.fragments, turns.lag).cycles()
         if cycles < GAIN * timeline.cycles:
             best = max(best, (timeline.cycles - cycles, turns), key=lambda trial: trial[0])
     return best
 
 
-def chained(fragments: Sequence[Fragment], *, together: bool, close: bool = False) -> Program:
-    """Return the program of steps of which each reads what the one before it stores."""
+def chained(fragments: Sequence[Fragment], lag: int | None = None) -> Program:
+    """Return the program of steps of which each reads what the one before it stores.
+
+    Their tiles take turns with a `lag`; None: they run one after the other.
+    """
     buffers: list[Buffer] = []
     parts = []
     result = -1
@@ -194,5 +215,4 @@ def chained(fragments: Sequence[Fragment], *, together: bool, close: bool = Fals
             places.append(len(buffers))
             buffers.append(replace(buffer, name=f"{number}:{buffer.name}", role=role))
         parts.append(Part(fragment, tuple(places)))
-    whole = [range(len(parts))]
-    return link(parts, buffers, together=whole if together else [], close=whole if close else [])
+    return link(parts, buffers, together={} if lag is None else {range(len(parts)): lag})

@@ -34,8 +34,8 @@ def compile_region(graph: Graph, nodes: Sequence[Node], fragments: Fragments) ->
     pairs = zip(mapper.steps, apart(found, groups), strict=True)
     parts = [buffers.part(step, fragment) for step, fragment in pairs]
     metadata = {"network": graph.name, "capabilities": fragments.target.capabilities.name}
-    close = [numbers for numbers, turns in groups.items() if turns.close]
-    program = link(parts, buffers.all, metadata, together=groups, close=close)
+    lags = {numbers: turns.lag for numbers, turns in groups.items()}
+    program = link(parts, buffers.all, metadata, together=lags)
     return Region(
         nodes=tuple(node.name for node in nodes),
         program=program,

@@ -19,7 +19,7 @@ from typing import Literal
 
 import numpy as np
 
-from vtaops.config import HardwareConfig
+from vtaops.config import POST_ROWS, HardwareConfig
 from vtaops.ops import Operator
 from vtaops.program.timing import TimingParameters
 from vtaops.schedule.blocked import BlockedShape, blocked_shape
@@ -42,6 +42,7 @@ _SHARES = (1 / 6, 1 / 4, 1 / 3, 1 / 2, 2 / 3, 3 / 4)
 
 _SLACK = 1.5  # DRAM bytes relative to the least: what is moved hides behind others' computation
 _ALONE = 2.0  # bands of an operator for which the others wait
+_LATE = 8  # results that stay in the output memory: who reads them is some tiles behind
 _PER_TILE = 16  # cycles that turns cost: settings, relays of tokens
 _SWEEP, _ALL = 0, -1  # tiles that one output tile reads; those of the operator
 _MEMORIES = ("inp", "wgt", "acc")
@@ -77,7 +78,33 @@ def tilings_in_turns(ops: Sequence[Operator], config: HardwareConfig) -> list[Ti
             used = np.sum([choice.used for choice in choices], axis=0)
             if (best is None or cost < best[0]) and (used <= depth).all():
                 best = cost, [choice.tiling for choice in choices]
-    return None if best is None else best[1]
+    if best is None or "forward" not in config.extensions:
+        return best and best[1]
+    return _with_results_that_stay(ops, config, best[1])
+
+
+def _with_results_that_stay(
+    ops: Sequence[Operator], config: HardwareConfig, tilings: list[Tiling]
+) -> list[Tiling]:
+    """Return tilings that hold as many results as are read some tiles later, if there is room."""
+    shapes = [blocked_shape(op, config) for op in ops]
+    result = list(tilings)
+    for number in range(len(ops) - 1):
+        for places in range(_LATE, tilings[number].acc_tiles, -1):
+            tried = [*result]
+            tried[number] = replace(result[number], acc_tiles=places)
+            if _fit_together(shapes, config, tried):
+                result = tried
+                break
+    return result
+
+
+def _fit_together(
+    shapes: Sequence[BlockedShape], config: HardwareConfig, tilings: Sequence[Tiling]
+) -> bool:
+    """Whether the scratchpads hold tilings side by side."""
+    used = [shape.footprint(tiling, config) for shape, tiling in zip(shapes, tilings, strict=True)]
+    return all(sum(u[m] for u in used) <= getattr(config, m).depth for m in _MEMORIES)
 
 
 @lru_cache(maxsize=1024)
@@ -118,10 +145,61 @@ def _choices(op: Operator, config: HardwareConfig, order: Order) -> tuple[_Choic
     return tuple(choices)
 
 
+# -------------------------------------------------------------------------- classifiers
+
+_WEIGHTS = 0.85  # part of the memory of weights; the rest is for the operators before
+_ROWS = 2 / 3  # part of the rows of parameters, for the sums
+
+
+def tilings_of_classifier(ops: Sequence[Operator], config: HardwareConfig) -> list[Tiling] | None:
+    """Return tilings of a convolution, the mean of its image, and a matrix product of the means.
+
+    All go channel by channel: a block of the convolution's channels is a step of the product's
+    sums, whose weights, often the most of a network, come over the port while the convolution
+    computes. None if they do not fit together.
+
+    Parameters
+    ----------
+    ops : sequence of Operator
+        The three, in their order.
+    config : HardwareConfig
+        The hardware.
+    """
+    shapes = [blocked_shape(op, config) for op in ops]
+    first, _, product = shapes
+    if first.groups > 1 or first.batch > 1 or product.rows.extent > 1:
+        return None
+    sums = -(-product.oc // -(-product.oc // int(POST_ROWS * _ROWS)))
+    weights = first.ic * first.taps + first.addends + first.digits + first.constants + sums
+    steps = int(config.wgt.depth * _WEIGHTS) // weights
+    pixels = first.rows.extent * first.columns.extent
+    places = min(_LATE, (config.acc.depth - 2 - 2 * sums) // pixels)
+    if steps < 2 or places < 2:
+        return None
+    parts = min(2, first.ic)  # of the image: the first product does not wait for all of it
+    small = Tiling(oc=config.block_out, ic=config.block_in, acc_tiles=2, padding="skip")
+    tilings = [
+        replace(
+            small,
+            ic=-(-first.ic // parts) * config.block_in,
+            h=first.rows.extent,
+            w=first.columns.extent,
+            inp_tiles=parts,
+            wgt_tiles=parts * steps,
+            acc_tiles=places,
+        ),
+        replace(small, inp_tiles=4),
+        replace(small, oc=sums * config.block_out, inp_tiles=product.ic, wgt_tiles=steps),
+    ]
+    return tilings if _fit_together(shapes, config, tilings) else None
+
+
 # --------------------------------------------------------------------------- hand in hand
 
 _MOST_ROWS = 16  # of the last operator in a band
 _MOST_BLOCKS = 12  # of channels in a tile
+_PER_PIECE = 8  # cycles of a row of a tile that comes from two memories
+_HALVES = 0.99  # rows are cut where that takes less than this part of the cycles
 
 
 def tilings_hand_in_hand(
@@ -129,9 +207,9 @@ def tilings_hand_in_hand(
 ) -> list[list[Tiling]]:
     """Return tilings with which each operator can take its inputs from the output memory.
 
-    All have bands of whole rows, as high as the next operator's step through them, and blocks of
-    channels of one size: a depthwise operator reads the block that was just made, a dense one
-    multiplies one after the other. Rows that two bands read come from DRAM (`acc_tiles` is 2), or
+    All have bands of whole or half rows, as high as the next operator's step through them, and
+    blocks of channels of one size: a depthwise operator reads the block that was just made, a dense
+    one multiplies one after the other. Rows that two bands read come from DRAM, or (of whole rows)
     are still there. The cheapest come first.
 
     Parameters
@@ -147,12 +225,15 @@ def tilings_hand_in_hand(
     found = []
     last = shapes[-1].rows.extent
     sizes = product(range(1, min(last, _MOST_ROWS) + 1), range(1, _MOST_BLOCKS + 1))
-    for (rows, blocks), held, stays in product(sizes, (1, 2), (False, True)):
-        plan = _hand_in_hand(shapes, config, rows, blocks, held, stays)
+    ways = [(1, False), (1, True)] + [(2, False)] * (len(ops) == 2)  # of three all halves wait
+    for (rows, blocks), held, (halves, stays) in product(sizes, (1, 2), ways):
+        plan = _hand_in_hand(shapes, config, rows, blocks, held, stays, halves)
         if plan is not None:
             found.append(plan)
     found.sort(key=lambda plan: plan[0])
-    return [tilings for cycles, tilings in found if cycles < limit]
+    return [
+        _with_results_that_stay(ops, config, tilings) for cycles, tilings in found if cycles < limit
+    ]
 
 
 def _hand_in_hand(
@@ -162,6 +243,7 @@ def _hand_in_hand(
     blocks: int,
     held: int,
     stays: bool,
+    halves: int,
 ) -> tuple[float, list[Tiling]] | None:
     """Return the cost and the tilings for bands of `rows` of the last operator; None: no room.
 
@@ -173,17 +255,21 @@ def _hand_in_hand(
         Input tiles of the first operator that take turns.
     stays : bool
         Whether the output memory keeps the rows that the next band reads again.
+    halves : int
+        Into how many pieces rows are cut.
     """
-    heights = [rows]
+    heights, widths = [rows], [-(-shapes[-1].columns.extent // halves)]
     for shape in shapes[:0:-1]:
         heights.insert(0, heights[0] * shape.rows.step)
+        widths.insert(0, widths[0] * shape.columns.step)
     tilings, used = [], np.zeros(len(_MEMORIES), np.int64)
     loaded = float(config.inp.element_bytes / TimingParameters().port_width(config))
     loads = computed = 0.0
     most = 0
-    for number, (shape, wanted) in enumerate(zip(shapes, heights, strict=True)):
-        height, width = min(wanted, shape.rows.extent), shape.columns.extent
-        bands = -(-shape.rows.extent // height)
+    for number, shape in enumerate(shapes):
+        height = min(heights[number], shape.rows.extent)
+        width = min(widths[number], shape.columns.extent)
+        bands = -(-shape.rows.extent // height) * -(-shape.columns.extent // width)
         follower = shapes[number + 1] if number + 1 < len(shapes) else None
         oc = min(blocks, shape.oc) if follower or shape.groups > 1 else shape.oc
         ic = shape.ic if number == 0 else min(blocks, shape.ic)
@@ -217,7 +303,7 @@ def _hand_in_hand(
         return None
     # What one tile of input delays is seen at the beginning, and in every band with a single one.
     alone = (loads + computed) / most + (0 if held > 1 else loads / len(shapes) / 6)
-    return max(loads, computed) + alone, tilings
+    return (max(loads, computed) + alone) / (_HALVES if halves > 1 else 1), tilings
 
 
 def _loads(
@@ -227,6 +313,9 @@ def _loads(
     span, columns = shape.rows.span(tiling.h), shape.columns.span(tiling.w)
     new = min(span, tiling.h * shape.rows.step)
     each = span * loaded if first else new + (span - new) * (1 if stays or bands == 1 else loaded)
+    image = columns * each
+    if columns > 1 and tiling.w < shape.columns.extent and not first:
+        image += span * _PER_PIECE
     weights = shape.weights * loaded * tiling.ic
     addends = shape.addends * shape.outputs * loaded
-    return float(bands * shape.ic * shape.groups * columns * each + addends + weights)
+    return float(bands * shape.ic * shape.groups * image + addends + weights)

@@ -358,7 +358,7 @@ def schedule_packed_conv2d(
     j, pixel_loop = s.split(j, [None, pixels])
     dot = target.dot_lanes and op.block % target.dot_lanes == 0
     b, lane = s.split(b, [None, target.dot_lanes if dot else op.block])
-    s.reorder(n, c, i, j, ico, kh, kw, ici, channels, pixel_loop, b, lane, group)
+    s.reorder(n, c, i, j, ico, kh, kw, ici, pixel_loop, channels, b, lane, group)
     outer = s.fuse(n, c, i)
     s.reverse_compute_at(stored, j)
     parallel_if(s, outer, worth)
