@@ -113,11 +113,15 @@ def gpu_table(lesson: str, op: Any, results: dict[str, Any] | None) -> list[str]
             lines.append(f"| PyTorch | {row['torch_warm'] * 1e6:.1f} us |{blank}")
     if results and rows:
         return [*lines, "", f"Times: {results['card']['card']}, {results['date']}."]
-    said = "No GPU was at hand: the counts are the emulator's, `--gpu` gives times."
+    said = (
+        "No GPU was at hand: `--gpu` gives times. Block to occupancy are of the kernel for "
+        f"{cuda.CudaTarget().arch}, by its assembler; the columns after them are counted for a "
+        f"{card.name}."
+    )
     if least:
         (first_step, before), *_, (last_step, after) = least.items()
-        said += f" By the counts, *{last_step}* needs at least {after / before:.2f} times what "
-        said += f"*{first_step}* does."
+        said += f" The least time of *{last_step}* is {after / before:.2f} times that of "
+        said += f"*{first_step}*."
     return [*lines, "", said]
 
 

@@ -74,7 +74,9 @@ def draw_window(out: Path) -> Path:
         panel.imshow(values, cmap=colours, interpolation="nearest")
         panel.set_title(title, fontsize=9)
         panel.set(xlabel="column", ylabel="row")
-    figure.suptitle("Depthwise convolution, 3 x 3: who computes which pixel (a colour is a thread)")
+    figure.suptitle(
+        "Depthwise convolution, 3 x 3: who computes which pixel (a colour: a block, then a thread)"
+    )
     return save(figure, out / "cuda_window.png")
 
 
@@ -212,7 +214,8 @@ def draw_memory(out: Path) -> Path:
         bars = axes.barh(places, list(levels.values()), 0.18, label=stage.name)
         axes.bar_label(bars, [f"{n / 1e6:.3g} MB" if n else "unused" for n in levels.values()])
     axes.set_yticks(range(len(levels)), list(levels))
-    axes.set(xscale="log", xlabel="bytes", title="Matrix product, 256 x 256 x 256: memory levels")
+    title = f"Matrix product, 256 x 256 x 256: memory levels, counted for a {card.name}"
+    axes.set(xscale="log", xlabel="bytes", title=title)
     axes.margins(x=0.15)
     figure.legend(title="stage", loc="outside right upper")
     return save(figure, out / "memory_levels.png")
@@ -233,7 +236,10 @@ def draw_fusion(out: Path) -> Path:
             axes.bar_label(bar, [f"{kernel}\n{found:.1f} MB"], label_type="center")
             left += found
     axes.set_yticks(range(2), list(fusion()))
-    axes.set(xlabel="MB between multiprocessors and cache", title="256 x 96 x 96, 3 x 3")
+    axes.set(
+        xlabel="MB between multiprocessors and cache, counted",
+        title="Depthwise convolution 256 x 96 x 96, 3 x 3",
+    )
     return save(figure, out / "fusion.png")
 
 
@@ -261,7 +267,8 @@ def draw_dataflow(out: Path) -> Path:
     op, config, _ = tutorial()
     s = Schedule(op.declare(config))
     blocks = [s.get(block) for block in s.get_child_blocks(s.get_sblock("root"))]
-    shapes = {r.source.name: list(map(int, r.source.shape)) for b in blocks for r in b.reads}
+    touched = [region for b in blocks for region in (*b.reads, *b.writes)]
+    shapes = {r.source.name: list(map(int, r.source.shape)) for r in touched}
     figure, axes = pyplot.subplots(figsize=(14, 3), layout="constrained")
     places: dict[str, tuple[float, float]] = {}
     box = {"boxstyle": "round", "facecolor": "aliceblue"}
@@ -277,7 +284,7 @@ def draw_dataflow(out: Path) -> Path:
             arrow = {"arrowstyle": "->", "shrinkA": 38, "shrinkB": 40}
             axes.annotate("", (x, y), source, arrowprops=arrow)
     for name, place in places.items():
-        label = f"{name}\n{'x'.join(map(str, shapes[name]))}" if name in shapes else name
+        label = f"{name}\n{'x'.join(map(str, shapes[name]))}"
         axes.text(*place, label, ha="center", va="center", fontsize=8, bbox=box)
     axes.set(xlim=(-0.6, max(x for x, _ in places.values()) + 0.6), ylim=(-1.6, 0.6))
     axes.axis("off")
@@ -325,7 +332,8 @@ def draw_tiles(out: Path) -> Path:
         (weights, "kernel: how often it is loaded", "block of inputs", "block of outputs"),
     )
     for panel, (values, title, across, down) in zip(panels[0], shown, strict=True):
-        figure.colorbar(panel.imshow(values, aspect="auto"), ax=panel)
+        whole = sorted({int(value) for value in values.flat})
+        figure.colorbar(panel.imshow(values, aspect="auto"), ax=panel, ticks=whole)
         panel.set(title=title, xlabel=across, ylabel=down)
     for panel in panels[1]:
         panel.axis("off")
@@ -344,7 +352,7 @@ def draw_tiles(out: Path) -> Path:
         )
         panel.axis("on")
     panels[1, 2].text(
-        0, 0.6, "orange: pixels that are loaded\ngrey: zeros that LOAD writes\nred: rest"
+        0, 0.6, "orange: pixels that are loaded\ngrey: zeros that LOAD writes\nred: other rows"
     )
     figure.suptitle(f"The tutorial's convolution by {tiling.oc} channels and {tiling.h} rows")
     return save(figure, out / "tiles.png")

@@ -140,12 +140,14 @@ def test_a_cuda_lesson_has_source_and_counts(tmp_path):
 
 def test_a_stage_that_is_slower_says_so():
     first = LessonRow("a", "", "", "", 1.0, 1.0, 1.0)
-    assert "2.0 times slower" in _remark(first, replace(first, gflops=0.5))
-    assert "nothing" in _remark(first, replace(first, gflops=1.02))
-    assert _remark(first, replace(first, gflops=2.0)) == ""
+    assert "2.0 times slower" in _remark([first], replace(first, gflops=0.5))
+    assert "nothing" in _remark([first], replace(first, gflops=1.02))
+    assert _remark([first], replace(first, gflops=2.0)) == ""
     counted = replace(first, gflops=None, counts={"most GFLOPS": 8.0})
-    assert "4.0 times slower" in _remark(counted, replace(counted, counts={"most GFLOPS": 2.0}))
-    assert _remark(first, replace(first, gflops=None)) == ""
+    assert "4.0 times slower" in _remark([counted], replace(counted, counts={"most GFLOPS": 2.0}))
+    assert _remark([first], replace(first, gflops=None)) == ""
+    slower, third = replace(first, gflops=0.2), replace(first, gflops=first.gflops / 2)
+    assert "still 2.0 times slower than the first" in _remark([first, slower], third)
 
 
 def test_curves_have_a_line_for_each_stage_and_limit(tmp_path):

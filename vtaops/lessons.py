@@ -194,7 +194,7 @@ def run_lesson(
             gflops=op.flops / run.seconds / 1e9 if run.seconds else None,
             speedup=first / run.seconds if run.seconds and first else None,
         )
-        rows.append(replace(row, remark=_remark(rows[-1] if rows else row, row)))
+        rows.append(replace(row, remark=_remark(rows, row)))
     return rows
 
 
@@ -202,7 +202,8 @@ def limits(lesson: Lesson, size: int | None = None, card: str = "T4") -> dict[st
     """Return the most GFLOPS of a lesson's operator, by what limits it.
 
     "peak": arithmetic; "memory": each byte of the arguments once. Those of the CPU are measured,
-    with as many threads as kernels use, those of a card its data sheet's.
+    arithmetic with as many threads as kernels use, memory with one; those of a card are its data
+    sheet's.
     """
     op = lesson.op(size or lesson.size)
     if lesson.target == "cpu":
@@ -218,21 +219,22 @@ def limits(lesson: Lesson, size: int | None = None, card: str = "T4") -> dict[st
     return {"peak": peak, "memory": bandwidth * op.flops / op.nbytes}
 
 
-def _remark(before: LessonRow, row: LessonRow) -> str:
+def _remark(before: list[LessonRow], row: LessonRow) -> str:
     """Return what a reader would miss if only the explanation of a stage stood there."""
-    if before is row or not before.speed or not row.speed:
+    if not before or not before[-1].speed or not before[0].speed or not row.speed:
         return ""
-    ratio = before.speed / row.speed
+    ratio, total = before[-1].speed / row.speed, before[0].speed / row.speed
     if ratio > _NOTABLE:
         return f"Here {ratio:.1f} times slower than the stage before."
+    still = f"It is still {total:.1f} times slower than the first." if total > _NOTABLE else ""
     if ratio < 1 / _NOTABLE:
-        return ""
+        return still
     for key, heading, text in COUNTS:
-        old, new = (stage.counts.get(key) for stage in (before, row))
+        old, new = (stage.counts.get(key) for stage in (before[-1], row))
         if key in _FEWER and old and new and old > _NOTABLE * new:
             change = f"{heading} falls from {text.format(old)} to {text.format(new)}"
             return f"Here {change}, but {row.counts['limit']} sets the bound as before."
-    return "Here that gains nothing over the stage before."
+    return f"Here that gains nothing over the stage before. {still}".strip()
 
 
 _FEWER = ("overfetch", "bank conflict", "shared loads per multiply-add")
@@ -335,6 +337,9 @@ def where(target: str, card: str = "T4") -> str:
 _LINES = {"peak": "-", "memory": "--"}
 """How the limits are drawn."""
 
+_NAMES = {"peak": "peak", "memory": "memory\nbeyond caches"}
+"""How the plots call them."""
+
 _MARKS = "os^vDPX*<>"
 
 
@@ -394,7 +399,7 @@ def curves_plot(
             axes.plot(sizes, speeds, f"{mark}-", linewidth=width, markersize=6, label=stage)
         for name, style in _LINES.items():
             line = [limits[size][name] for size in sizes]
-            axes.plot(sizes, line, style, color="black", linewidth=1, label=name)
+            axes.plot(sizes, line, style, color="black", linewidth=1, label=_NAMES[name])
         axes.set_xscale("log", base=2)
         axes.set_xticks(sizes, [str(size) for size in sizes])
         ylabel = f"at most GFLOPS on {counted['card']}" if counted else "GFLOPS"
@@ -430,7 +435,7 @@ def lesson_plot(
 
 def _draw_speeds(axes: Any, timed: dict[str, float], limits: dict[str, float]) -> None:
     for name, limit in limits.items():
-        label = f"{name}: {limit:.{0 if limit > 100 else 1}f} GFLOPS"
+        label = f"{_NAMES[name]}: {limit:.{0 if limit > 100 else 1}f} GFLOPS"
         axes.axhline(limit, linestyle=_LINES[name], color="black", linewidth=1, label=label)
     if max(*timed.values(), *limits.values(), 0) > 10 * min(timed.values()):
         axes.plot(list(timed), list(timed.values()), "o")

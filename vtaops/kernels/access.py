@@ -171,7 +171,8 @@ def plot_accesses(
 ) -> None:
     """Draw offset over step, a row of panels each trace, one time axis for all.
 
-    Reads are blue, writes red. A panel is empty where a trace does not touch the array.
+    Reads are blue, writes smaller and red, over the reads. A panel is empty where a trace does
+    not touch the array.
 
     Parameters
     ----------
@@ -192,7 +193,7 @@ def plot_accesses(
     import matplotlib
 
     matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
 
     present = {access.array for accesses in traces.values() for access in accesses}
     if missing := set(arrays) - present:
@@ -208,14 +209,15 @@ def plot_accesses(
     )
     for row, (name, accesses) in zip(panels, traces.items(), strict=True):
         for panel, array in zip(row, arrays, strict=True):
-            for write, colour in ((False, "tab:blue"), (True, "tab:red")):
+            for write, colour, size in ((False, "tab:blue", 4.5), (True, "tab:red", 2.2)):
                 some = [a for a in accesses if a.array == array and a.write is write]
                 steps, offsets = [a.step for a in some], [a.offset for a in some]
-                panel.plot(steps, offsets, ".", markersize=3, color=colour)
+                panel.plot(steps, offsets, ".", markersize=size, color=colour)
             panel.set_title(f"{name}: {array}", fontsize=9)
         row[0].set_ylabel("element")
     for panel in panels[-1]:
         panel.set_xlabel("step")
-    figure.suptitle(f"{title} (reads blue, writes red)")
+        panel.xaxis.set_major_locator(ticker.MaxNLocator(5, integer=True))
+    figure.suptitle(f"{title} (reads blue, writes red over them)")
     figure.savefig(path, dpi=80)
     pyplot.close(figure)
