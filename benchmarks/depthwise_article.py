@@ -30,10 +30,10 @@ def tables() -> Iterator[tuple[str, list[Row]]]:
     def tile(threads: tuple[int, int], vthreads: tuple[int, int] = (1, 1), size: int = 32) -> Any:
         return WindowTile((size, size), threads, vthreads, shared=True)
 
-    whole = ((32, 14.5), (64, 98.9), (96, 387.4))
+    whole = ((21, 7, 9.1), (32, 8, 14.5), (64, 8, 98.9), (96, 8, 387.4))
     yield (
         "One block per channel",
-        [(f"{n} x {n}", us, op(n), tile((8, 8), size=n)) for n, us in whole],
+        [(f"{n} x {n}", us, op(n), tile((y, y), size=n)) for n, y, us in whole],
     )
     cut = ((64, 63.4), (96, 132.5))
     yield "Blocks of 32 x 32", [(f"{n} x {n}", us, op(n), tile((8, 8))) for n, us in cut]

@@ -88,7 +88,8 @@ def main(
     text = [
         TITLES[target],
         "",
-        f"Made by `python benchmarks/lessons.py --out docs --target {target}` on {date.today()}: "
+        f"Made by `python benchmarks/lessons.py --out docs --target {target}"
+        f"{f' --threads {threads}' if threads > 1 else ''}` on {date.today()}: "
         f"{made}. `vtaops lesson NAME --target {target}` runs one of them.",
         "",
     ]

@@ -202,7 +202,8 @@ def limits(lesson: Lesson, size: int | None = None, card: str = "T4") -> dict[st
     """Return the most GFLOPS of a lesson's operator, by what limits it.
 
     "peak": arithmetic; "memory": each byte of the arguments once. Those of the CPU are measured,
-    with as many threads as kernels use, those of a card its data sheet's.
+    arithmetic with as many threads as kernels use, memory with one; those of a card are its data
+    sheet's.
     """
     op = lesson.op(size or lesson.size)
     if lesson.target == "cpu":

@@ -23,14 +23,14 @@ _COPIED = 1 << 26
 
 @dataclass(frozen=True)
 class Peaks:
-    """Limits of the processor, with the threads that kernels use.
+    """Limits of the processor: arithmetic of all threads that kernels use, memory of one.
 
     Attributes
     ----------
     gflops : float
         float32 operations per nanosecond; a multiply-add counts as two.
     gigabytes_per_second : float
-        Of memory, by copying: bytes read and written.
+        Of memory, by copying in one thread: bytes read and written.
     """
 
     gflops: float
