@@ -1,8 +1,7 @@
 #!/bin/sh
 # Builds the wheel for aarch64 on another machine with Debian's cross compiler, installs it with the wheels that
 # TVM and NumPy publish for aarch64, and computes the first result of the README with an emulated Python
-# (qemu-user), where no compiler can be found. Not part of CI: three minutes,
-# half a gigabyte of disk.
+# (qemu-user), where no compiler can be found. Not part of CI: three minutes, half a gigabyte of disk.
 #
 #     tests/wheel/aarch64.sh [FOLDER]         # default: a new temporary folder; wheel/ in it holds the wheel
 #
