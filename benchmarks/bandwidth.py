@@ -199,7 +199,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
     axes.set(
         xlabel="bandwidth of the DRAM, bytes a cycle (reads and writes together)",
         ylabel="million cycles",
-        title=f"ResNet-18, C2 to C11, `pynq`, DRAM latency {LATENCY} cycles",
+        title=f"ResNet-18, C2 to C11, pynq, DRAM latency {LATENCY} cycles",
         ylim=(0, None),
     )
     axes.legend()

@@ -293,6 +293,7 @@ def limit_to_avx2() -> None:
         "ONEDNN_MAX_CPU_ISA": "AVX2",
         "MKL_ENABLE_INSTRUCTIONS": "AVX2",
         "ATEN_CPU_CAPABILITY": "avx2",
+        "FBGEMM_ENABLE_INSTRUCTIONS": "AVX2",
     }
 
 
@@ -301,7 +302,7 @@ def instruction_sets() -> dict[str, str]:
     from vtaops.cpu.target import CpuTarget
 
     program = "import torch; a = torch.ones(64, 64); torch.mm(a, a); "
-    program += "torch.conv2d(torch.ones(1, 16, 8, 8), torch.ones(16, 16, 3, 3))"
+    program += "torch.conv2d(torch.ones(1, 64, 56, 56), torch.ones(64, 64, 3, 3))"
     environment = {**os.environ, "ONEDNN_VERBOSE": "1", "MKL_VERBOSE": "1"}
     said = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True

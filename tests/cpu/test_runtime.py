@@ -18,7 +18,7 @@ from vtaops.cpu.schedule import schedule
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels import KernelCache, cache, cache_directory
 from vtaops.kernels.build import compile_schedule
-from vtaops.kernels.ops import Conv2dOp, MatmulOp, SlidingWindow
+from vtaops.kernels.ops import Conv2dOp, MatmulOp, PackedConv2dOp, SlidingWindow
 
 OP = MatmulOp(3, 5, 7)
 
@@ -178,6 +178,36 @@ def test_schedules_suit_smaller_processors(target, dtype):
     out = np.zeros(op.output.shape, op.output.dtype)
     function(x, w, out)
     assert np.array_equal(out, cpu.conv2d(x, w, padding=1))
+
+
+BYTES = {
+    "matmul": MatmulOp(13, 37, 70, "int8", "int8"),
+    "unsigned": MatmulOp(5, 64, 9, "uint8", "int8", transposed_b=True),
+    "conv2d": Conv2dOp(1, 21, 9, 11, 18, SlidingWindow((3, 3), padding=(1, 1, 1, 1)), dtype="int8"),
+    "packed": PackedConv2dOp(1, 2, 7, 9, 2, SlidingWindow((3, 3)), dtype="uint8"),
+}
+
+
+@pytest.mark.parametrize("lanes", [8, 16])
+@pytest.mark.parametrize("op", BYTES.values(), ids=BYTES)
+def test_bytes_widened_for_pmaddwd_are_exact(op, lanes):
+    """Bytes at the ends of their ranges, of which two products exceed 16 bits."""
+    wide = ("avx512f", "avx512vl", "avx512bw", "avx512dq") * (lanes == 16)
+    target = CpuTarget("skylake-avx512" if wide else "x86-64-v3", (*wide, "avx2", "fma"), (), 1)
+    if not set(target.features) <= set(CpuTarget.detect().features):
+        pytest.skip(f"this processor lacks some of {', '.join(target.features)}")
+    assert (target.dot_instruction, target.dot_lanes) == ("pmaddwd", lanes)
+    rng = np.random.default_rng(0)
+    arrays = []
+    for spec in op.inputs:
+        ends = np.iinfo(spec.dtype)
+        values = [ends.min, ends.min + 1, ends.max - 1, ends.max]
+        arrays.append(rng.choice(values, spec.shape).astype(spec.dtype))
+    results = []
+    for machine in (target, CpuTarget("x86-64", (), (), 1)):  # plain loops
+        results.append(np.zeros(op.output.shape, op.output.dtype))
+        compile_schedule(schedule(op, machine), machine.tvm)["main"](*arrays, results[-1])
+    assert np.array_equal(*results)
 
 
 def x86():

@@ -120,8 +120,10 @@ def commands():
     """Yield the document and the words of each command in a block, fenced or indented."""
     for document, text in DOCUMENTS.items():
         joined = re.sub(r"\\\n\s*", " ", re.sub(r"^```python.*?^```", "", text, flags=re.M | re.S))
-        fenced = "\n".join(re.findall(r"^ *```\w*\n(.*?)^ *```", joined, re.M | re.S))
-        for line in [*fenced.splitlines(), *re.findall(r"^    (\S.*)$", joined, re.M)]:
+        fence = re.compile(r"^ *```\w*\n(.*?)^ *```", re.M | re.S)
+        fenced = "\n".join(fence.findall(joined))
+        indented = re.findall(r"^    (\S.*)$", fence.sub("", joined), re.M)
+        for line in [*fenced.splitlines(), *indented]:
             for part in line.split("&&"):
                 if re.match(r"(\.venv/bin/)?(vtaops|python3?) ", part.strip()):
                     command = re.split(r" [|>] ", part.strip())[

@@ -80,13 +80,26 @@ class CpuTarget:
         return self.registers - 4
 
     @property
-    def dot_lanes(self) -> int:
-        """int32 lanes of the u8 x s8 dot-product instruction, 0 where there is none."""
+    def dot_instruction(self) -> str:
+        """What multiplies bytes and adds up products of neighbours, "" where nothing does.
+
+        Four u8 by s8 to a 32-bit sum at once: vpdpbusd (VNNI) or usdot (i8mm); pmaddwd takes two
+        16-bit numbers, into which bytes are widened.
+        """
         if "i8mm" in self.features:
-            return 4
-        if {"avx512f", "avx512vnni"} <= set(self.features):
+            return "usdot"
+        if {"avx512f", "avx512vnni"} <= set(self.features) or "avxvnni" in self.features:
+            return "vpdpbusd"
+        return "pmaddwd" if "avx2" in self.features else ""
+
+    @property
+    def dot_lanes(self) -> int:
+        """int32 lanes of `dot_instruction`, 0 where there is none."""
+        wide = {"vpdpbusd": "avx512vnni", "pmaddwd": "avx512bw"}
+        instruction = self.dot_instruction
+        if {"avx512f", wide.get(instruction)} <= set(self.features):
             return 16
-        return 8 if "avxvnni" in self.features else 0
+        return {"": 0, "usdot": 4}.get(instruction, 8)
 
     @cached_property
     def tvm(self) -> Any:

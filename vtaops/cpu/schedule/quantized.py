@@ -1,10 +1,11 @@
 """CPU schedules of int8 products: the dot-product instruction u8 x s8 -> s32 where there is one.
 
-That is vpdpbusd (VNNI) on x86-64 and usdot (i8mm) on aarch64.
+That is vpdpbusd (VNNI) on x86-64 and usdot (i8mm) on aarch64. Other x86-64 processors widen bytes
+to 16 bits and multiply these by pmaddwd: exact; the instruction for bytes that they have is not.
 
 The instruction multiplies four unsigned by four signed bytes in each int32 lane. Signed data is
 shifted by 128 when it is packed, and 128 times the sum of the weights is taken off at the end.
-Without the instruction the same loops are left to LLVM: slower, equal results.
+Without any the same loops are left to LLVM: slower, equal results.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def dot(A: T.Buffer((4,), "uint8", offset_factor=1, align=1),
                     C[vi] = C[vi] + T.cast(A[vk], "int32") * T.cast(B[vi, vk], "int32")
 """
 
-_INSTRUCTION = """
+_IMPLEMENTATION = """
 # from tvm.script import tirx as T
 @T.prim_func(s_tir=True)
 def dot(A: T.Buffer((4,), "uint8", offset_factor=1, align=1),
@@ -62,37 +63,69 @@ def dot(A: T.Buffer((4,), "uint8", offset_factor=1, align=1),
     with T.sblock("root"):
         T.reads(C[0:{lanes}], A[0:4], B[0:{lanes}, 0:4])
         T.writes(C[0:{lanes}])
-        four = T.reinterpret(A.vload([0], "uint8x4"), dtype="int32")
+        four = T.broadcast(T.reinterpret(A.vload([0], "uint8x4"), dtype="int32"), {lanes})
+        {compute}
+"""
+
+_AT_ONCE = """
         C[T.ramp(T.int32(0), 1, {lanes})] = T.call_llvm_pure_intrin(
-            T.llvm_lookup_intrinsic_id("{instruction}"),
+            T.llvm_lookup_intrinsic_id("{name}"),
             C.vload([0], dtype="int32x{lanes}"),
-            T.reinterpret(T.broadcast(four, {lanes}), dtype="uint8x{bytes}"),
+            T.reinterpret(four, dtype="uint8x{bytes}"),
             B.vload([0, 0], dtype="int8x{bytes}"),
             dtype="int32x{lanes}")
 """
 
+_WIDENED = """
+        data = T.reinterpret(four, dtype="uint16x{pairs}")
+        weights = T.reinterpret(B.vload([0, 0], dtype="int8x{bytes}"), dtype="int16x{pairs}")
+        low, high = T.broadcast(T.uint16(255), {pairs}), T.broadcast(T.uint16(8), {pairs})
+        eight = T.broadcast(T.int16(8), {pairs})
+        C[T.ramp(T.int32(0), 1, {lanes})] = (
+            C.vload([0], dtype="int32x{lanes}")
+            + T.call_llvm_pure_intrin(
+                T.llvm_lookup_intrinsic_id("{name}"),
+                T.reinterpret(T.bitwise_and(data, low), dtype="int16x{pairs}"),
+                T.shift_right(T.shift_left(weights, eight), eight),
+                dtype="int32x{lanes}")
+            + T.call_llvm_pure_intrin(
+                T.llvm_lookup_intrinsic_id("{name}"),
+                T.reinterpret(T.shift_right(data, high), dtype="int16x{pairs}"),
+                T.shift_right(weights, eight),
+                dtype="int32x{lanes}"))
+"""
+"""Bytes 0 and 2 of each four, then bytes 1 and 3: nothing moves from one lane to another."""
 
 _INSTRUCTIONS = {
-    16: "llvm.x86.avx512.vpdpbusd.512",
-    8: "llvm.x86.avx512.vpdpbusd.256",
-    4: "llvm.aarch64.neon.usdot.v4i32.v16i8",
+    ("vpdpbusd", 16): "llvm.x86.avx512.vpdpbusd.512",
+    ("vpdpbusd", 8): "llvm.x86.avx512.vpdpbusd.256",
+    ("usdot", 4): "llvm.aarch64.neon.usdot.v4i32.v16i8",
+    ("pmaddwd", 16): "llvm.x86.avx512.pmaddw.d.512",
+    ("pmaddwd", 8): "llvm.x86.avx2.pmadd.wd",
 }
-"""LLVM's names of the instruction, by int32 lanes."""
+"""LLVM's names of the instructions, by int32 lanes."""
 
 
 @cache
-def dot_intrinsic(lanes: int) -> str:
+def dot_intrinsic(instruction: str, lanes: int) -> str:
     """Register the dot product of `lanes` int32 sums and return its name."""
-    name = f"vtaops_dot_u8s8_{lanes}"
-    values = {"lanes": lanes, "bytes": 4 * lanes, "instruction": _INSTRUCTIONS[lanes]}
-    description = tvm.script.from_source(_DESCRIPTION.format(**values))
-    instruction = tvm.script.from_source(_INSTRUCTION.format(**values))
-    TensorIntrin.register(name, description, instruction)
+    name = f"vtaops_dot_u8s8_{instruction}_{lanes}"
+    sizes = {"lanes": lanes, "pairs": 2 * lanes, "bytes": 4 * lanes}
+    compute = _WIDENED if instruction == "pmaddwd" else _AT_ONCE
+    compute = compute.format(**sizes, name=_INSTRUCTIONS[instruction, lanes]).strip()
+    description = tvm.script.from_source(_DESCRIPTION.format(**sizes))
+    implementation = tvm.script.from_source(_IMPLEMENTATION.format(**sizes, compute=compute))
+    TensorIntrin.register(name, description, implementation)
     return name
 
 
 def _lanes(target: CpuTarget) -> int:
     return target.dot_lanes or target.lanes
+
+
+def _sums(target: CpuTarget) -> int:
+    """Return the vector registers that a tile of sums may fill."""
+    return target.accumulators - 4 * (target.dot_instruction == "pmaddwd")  # for halves of operands
 
 
 def _unsigned(value: Expr, dtype: str) -> Expr:
@@ -112,7 +145,7 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget) -> Any:
     lanes = _lanes(target)
     if op.panel not in (0, lanes):
         raise UnsupportedError(f"panels have {op.panel} columns; this processor takes {lanes}")
-    rows, vectors = _matmul_tile(op, lanes)
+    rows, vectors = _matmul_tile(op, lanes, _sums(target))
     width = vectors * lanes
     m, n, k = round_up(op.m, rows), round_up(op.n, width), round_up(op.k, _GROUP)
     tensors = op.placeholders()
@@ -175,7 +208,7 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget) -> Any:
     if (m, n) == (op.m, op.n):
         store_vectors(s, result, 2, lanes)
     parallel_if(s, outer, worth)
-    _finish_dot(s, target.dot_lanes, block, (step, row, vector, lane))
+    _finish_dot(s, target, block, (step, row, vector, lane))
     if not in_place:
         parallel_if(s, s.get_loops(s.get_sblock("pack_a"))[0], worth)
     if not op.panel:
@@ -183,9 +216,10 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget) -> Any:
     return ahead.attach(s)
 
 
-def _matmul_tile(op: MatmulOp, lanes: int) -> tuple[int, int]:
-    """Return (rows, vectors) of the register tile with least waste."""
+def _matmul_tile(op: MatmulOp, lanes: int, sums: int) -> tuple[int, int]:
+    """Return (rows, vectors) of the register tile with least waste, of at most `sums`."""
     candidates = [(8, 2), (4, 4), (12, 2), (8, 1), (4, 2), (4, 1), (2, 1), (1, 1)]
+    candidates = [tile for tile in candidates if prod(tile) <= sums]
     if op.panel:
         candidates = [tile for tile in candidates if ceil_div(op.n, lanes) % tile[1] == 0]
 
@@ -205,7 +239,7 @@ def schedule_conv2d(op: Conv2dOp, target: CpuTarget, tile: tuple[int, int] | Non
         columns,
         ceil_div(op.group_out, lanes),
         ceil_div(op.group_in, _GROUP) * prod(op.window.kernel),
-        target.accumulators,
+        _sums(target),
     )
     blocks = round_up(ceil_div(op.group_out, lanes), vectors)
     inputs = ceil_div(op.group_in, _GROUP)
@@ -283,7 +317,7 @@ def schedule_conv2d(op: Conv2dOp, target: CpuTarget, tile: tuple[int, int] | Non
         if columns % pixels == 0 == op.group_out % (vectors * lanes):
             s.vectorize(s.get_loops(s.get_sblock("result"))[-1])
     parallel_if(s, outer, worth)
-    _finish_dot(s, target.dot_lanes, block, (ic, pixel_loop, vector, lane))
+    _finish_dot(s, target, block, (ic, pixel_loop, vector, lane))
     weave(s, worth)
     parallel_if(s, s.fuse(*s.get_loops(s.get_sblock("pack_kernel"))[:2]), worth)
     return ahead.attach(s)
@@ -298,7 +332,7 @@ def schedule_packed_conv2d(
         columns,
         op.out_blocks,
         op.in_blocks * op.in_block // _GROUP * prod(op.window.kernel),
-        target.accumulators // max(1, op.block // 16),
+        _sums(target) // max(1, op.block // _lanes(target)),
         divide=True,
     )
     padding = PaddedCopy(op.window, rows, round_up(columns, pixels), by_phase=False)
@@ -365,9 +399,7 @@ def schedule_packed_conv2d(
     s.vectorize(s.get_loops(stored)[-1])
     s.unroll(channels)
     s.unroll(b)
-    _finish_dot(
-        s, dot_lanes=target.dot_lanes if dot else 0, block=block, loops=(ico, pixel_loop, ici, lane)
-    )
+    _finish_dot(s, target if dot else None, block, (ico, pixel_loop, ici, lane))
     if image is not data:
         loops = s.get_loops(s.get_sblock("padded"))
         s.vectorize(loops[-1])
@@ -375,17 +407,23 @@ def schedule_packed_conv2d(
     return ahead.attach(s)
 
 
-def _finish_dot(s: Any, dot_lanes: int, block: Any, loops: tuple[Any, ...]) -> None:
-    """Unroll the register tile and use the instruction; `loops` is (outer sum, a, b, lane)."""
+def _finish_dot(s: Any, target: CpuTarget | None, block: Any, loops: tuple[Any, ...]) -> None:
+    """Unroll the register tile and use the instruction, if there is one.
+
+    `loops` is (outer sum, a, b, lane); None: the lanes of the loop are not those of a target.
+    """
+    intrinsic = None
+    if target and target.dot_lanes:
+        intrinsic = dot_intrinsic(target.dot_instruction, target.dot_lanes)
     outer, first, second, lane = loops
     s.unroll(first)
     s.unroll(second)
-    if not dot_lanes:
+    if intrinsic is None:
         s.vectorize(lane)
     start = s.decompose_reduction(block, outer)
     *_, a, b, v = s.get_loops(start)
     s.vectorize(v)
     s.unroll(b)
     s.unroll(a)
-    if dot_lanes:
-        s.tensorize(lane, dot_intrinsic(dot_lanes))
+    if intrinsic is not None:
+        s.tensorize(lane, intrinsic)
