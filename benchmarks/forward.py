@@ -74,7 +74,7 @@ def picture(rows: dict[str, dict[str, Any]], path: Path) -> None:
         bars.set_label(label)
         axes.bar_label(bars, fmt="%.2f", fontsize=7)
     axes.set_xticks(range(len(rows)), list(rows))
-    axes.set_ylabel("cycles with `forward` / without")
+    axes.set_ylabel("cycles with forward / without")
     axes.set_ylim(0, 1.25)
     axes.legend(fontsize=8, ncols=2, loc="upper center")
     axes.set_title("pynq_ext, free scales, DRAM latency 100, timing model", fontsize=10)

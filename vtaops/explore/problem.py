@@ -26,9 +26,9 @@ MOST_TILES = 8
 """Tiles of an operand that a random candidate holds at once."""
 
 
-MOST_STEPS = 1000
-"""Steps (loads and products of one tile) of a legal candidate; good ones have some tens. Programs
-of more take many seconds to compile, and none of them was ever worth it."""
+MOST_STEPS = 2000
+"""Steps (loads and products of one tile) of a legal candidate; good ones have some tens, those
+of depthwise convolutions up to 1,500. Programs of more take many seconds to compile."""
 
 
 @dataclass(frozen=True)
