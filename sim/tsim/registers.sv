@@ -1,7 +1,8 @@
 // Control and status registers: the map of upstream's VCR, extended by status and counters.
 //
 //   0x00  control: write bit 0 to launch; bit 1: FINISH has executed; bit 2: nothing is active
-//         (with bit 1 low: the units wait for tokens that nobody will send)
+//         (with bit 1 low: the units wait for tokens that nobody will send);
+//         bit 4: there are no performance counters
 //   0x04  cycles from launch to FINISH (low half)      0x08  number of instructions
 //   0x0c  address of the instructions                  0x10, 0x14, 0x18, 0x1c, 0x20  origin of the
 //         DRAM addresses of UOP, INP, WGT, ACC, OUT    0x24  writes of accumulator elements
@@ -10,7 +11,7 @@
 //         queues that hold tokens: bit 4 load to compute, 5 compute to load, 6 compute to store,
 //         7 store to compute
 //   0x30  cycles (high half)
-//   0x80 + 8 i  performance counter i, low half; + 4 high half
+//   0x80 + 8 i  performance counter i, low half; + 4 high half; 0 where there are none (HAS_COUNTERS)
 // Addresses and origins are in bytes; origins are multiples of 64.
 // The AXI shell adds to 0x00: write bit 1 to stop; bit 3: not yet stopped (axi/axi_shell.sv).
 //
@@ -44,16 +45,7 @@ module registers
     logic [31:0] count, address, acc_writes;
     logic [31:0] origin [5];
     logic [63:0] cycles;
-    logic [63:0] counters [COUNTERS];
     faults_t faults_seen;
-
-    // Events come late in their cycle: they are registered, and counted in the next one.
-    logic                                counting;
-    logic [COUNTERS-1:0][EVENT_BITS-1:0] steps;  // the events, by index
-    always_ff @(posedge clk) begin
-        counting <= !rst && (running || !quiet && !launch);
-        steps    <= events;
-    end
 
     assign fault        = |faults_seen;
     wire launches       = csr_we && csr_address == 12'h000 && csr_wdata[0];
@@ -72,7 +64,6 @@ module registers
             cycles      <= '0;
             acc_writes  <= '0;
             for (int m = 0; m < 5; m++) origin[m] <= '0;
-            for (int i = 0; i < COUNTERS; i++) counters[i] <= '0;
         end else begin
             if (launch) running <= 1'b1;
             else if (finish) running <= 1'b0;
@@ -87,20 +78,40 @@ module registers
                 for (int m = 0; m < 5; m++)
                     if (csr_address == 12'h010 + 12'(4 * m)) origin[m] <= csr_wdata;
             end
-            if (counting)
-                for (int i = 0; i < COUNTERS; i++)
-                    counters[i] <= counters[i] + 64'(steps[i]);
         end
     end
 
-    wire [11:0] counter_offset = csr_address - 12'h080;
-    localparam int COUNTER_BITS = $clog2(COUNTERS);
-    wire is_counter = csr_address >= 12'h080 && 32'(counter_offset[11:3]) < COUNTERS;
-    wire [COUNTER_BITS-1:0] counter_index = counter_offset[3 +: COUNTER_BITS];
+    // Performance counters.
+    logic [31:0] counted;  // the half of one that csr_address names
+    if (HAS_COUNTERS != 0) begin : g_counters
+        // Events come late in their cycle: they are registered, and counted in the next one.
+        logic                                counting;
+        logic [COUNTERS-1:0][EVENT_BITS-1:0] steps;  // the events, by index
+        logic [63:0]                         counters [COUNTERS];
+        always_ff @(posedge clk) begin
+            counting <= !rst && (running || !quiet && !launch);
+            steps    <= events;
+            for (int i = 0; i < COUNTERS; i++)
+                if (rst) counters[i] <= '0;
+                else if (counting) counters[i] <= counters[i] + 64'(steps[i]);
+        end
+
+        wire [11:0] offset = csr_address - 12'h080;
+        localparam int COUNTER_BITS = $clog2(COUNTERS);
+        wire is_counter = csr_address >= 12'h080 && 32'(offset[11:3]) < COUNTERS;
+        wire [COUNTER_BITS-1:0] index = offset[3 +: COUNTER_BITS];
+        assign counted = !is_counter ? '0
+                       : offset[2] ? counters[index][63:32] : counters[index][31:0];
+        wire unused_offset = &offset[1:0];
+    end else begin : g_no_counters
+        assign counted = '0;
+        wire unused_events = ^events;
+    end
+
     always_comb begin
         csr_rdata = '0;
         case (csr_address)
-            12'h000: csr_rdata = {29'b0, quiet, finished, 1'b0};
+            12'h000: csr_rdata = {27'b0, HAS_COUNTERS == 0, 1'b0, quiet, finished, 1'b0};
             12'h004: csr_rdata = cycles[31:0];
             12'h008: csr_rdata = count;
             12'h00c: csr_rdata = address;
@@ -113,11 +124,8 @@ module registers
             12'h028: csr_rdata = 32'(faults_seen);
             12'h02c: csr_rdata = {24'b0, tokens, waits};
             12'h030: csr_rdata = cycles[63:32];
-            default:
-                if (is_counter)
-                    csr_rdata = counter_offset[2] ? counters[counter_index][63:32]
-                                                  : counters[counter_index][31:0];
+            default: csr_rdata = counted;
         endcase
     end
-    wire unused_offset = &{counter_offset[1:0], count[31:28]};
+    wire unused_count = &count[31:28];
 endmodule

@@ -73,6 +73,7 @@ package stream_pkg;
         logic [2:0]            memory;
         logic                  zero;   // padding: the whole element `index`
         logic                  whole;  // a whole element, from the output scratchpad
+        logic                  narrow; // LOAD ACC_8BIT: lanes of 8 bits
         logic [PART_BITS-1:0]  part;   // position of the word in an element that is wider
         logic [WORD_SLOTS-1:0] slots;  // slot j is element index + j
         logic [SRAM_BITS-1:0]  index;
@@ -109,6 +110,16 @@ package stream_pkg;
         logic        push_next;
         logic        finish;
     } slot_t;
+
+    // What a slot does, as flip-flops of its stage that drive whole tiles: low where there is none.
+    typedef struct packed {
+        logic data;
+        logic writes;
+        logic gemm;
+        logic clears;     // writes zero
+        logic reads_src;
+        logic takes_imm;  // the immediate is the second operand of the ALU
+    } acts_t;
 
     // What the loops of an instruction add to the indices of a micro-op.
     typedef struct packed {

@@ -114,6 +114,7 @@ module tensor_load
     logic                 forwards;
     logic [4:0]           slots;      // elements in a beat
     logic [PART_BITS-1:0] last_part;
+    logic                 narrow;
     logic                 pads_left, pads_right, pads_bottom, has_rows;
 
     // One step: a beat of data or one element of zeros.
@@ -132,7 +133,8 @@ module tensor_load
     wire [SLOTS-1:0] elements = SLOTS'((32'd1 << count) - 32'd1) << offset;
     assign memory      = insn.memory;
     assign first       = index[SRAM_BITS-1:0];
-    assign write       = '{valid: step && !rst, memory: memory, zero: is_zero, whole: is_whole, part: part,
+    assign write       = '{valid: step && !rst, memory: memory, zero: is_zero, whole: is_whole,
+                           narrow: narrow, part: part,
                            slots: is_beat ? WORD_SLOTS'(elements) : WORD_SLOTS'(1),
                            index: first - (is_beat ? SRAM_BITS'(offset) : '0)};
     assign out_index   = source[SRAM_BITS-1:0];
@@ -209,6 +211,7 @@ module tensor_load
             pads_right  <= queued.x_pad_right != '0;
             pads_bottom <= queued.y_pad_bottom != '0;
             has_rows    <= queued.y_size != '0;
+            narrow      <= queued.memory == MEM_ACC_8BIT;
             forwards    <= queued_forwards;
             source      <= (SRAM_BITS+1)'(queued.dram_base);
             next_row    <= (SRAM_BITS+1)'(queued.dram_base) + (SRAM_BITS+1)'(queued.x_stride);

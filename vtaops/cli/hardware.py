@@ -98,6 +98,7 @@ def synth_report(
     packed_multipliers: Annotated[
         bool, typer.Option(help="Form two products in a DSP block.")
     ] = True,
+    performance_counters: Annotated[bool, typer.Option(help="With performance counters.")] = True,
     as_json: JsonOption = False,
 ) -> None:
     """Estimate with Yosys what the RTL takes of the board's FPGA; takes some minutes.
@@ -113,6 +114,7 @@ def synth_report(
         address_bits=32,
         dsp_multipliers=None if dsp_multipliers < 0 else dsp_multipliers,
         packed_multipliers=packed_multipliers,
+        performance_counters=performance_counters,
     )
     part = part_of(hardware)
     family, capacity = CAPACITY[part]

@@ -28,6 +28,7 @@ def rtl(
     dsp_multipliers: Annotated[
         int, typer.Option(help="DSP blocks for the GEMM core; -1: what fits.")
     ] = -1,
+    performance_counters: Annotated[bool, typer.Option(help="With performance counters.")] = True,
     clock_mhz: Annotated[int, typer.Option(help="Frequency of the logic.")] = 100,
     jobs: Annotated[int, typer.Option(help="Processes of Vivado at a time.")] = 2,
 ) -> None:
@@ -42,7 +43,9 @@ def rtl(
     hardware = HardwareConfig.load(config)
     multipliers = vivado.dsp_multipliers(hardware) if dsp_multipliers < 0 else dsp_multipliers
     parameters = RtlParameters(
-        port_bytes=port_bytes or hardware.board.bus_bits // 8, dsp_multipliers=multipliers
+        port_bytes=port_bytes or hardware.board.bus_bits // 8,
+        dsp_multipliers=multipliers,
+        performance_counters=performance_counters,
     )
     script = vivado.write_design(hardware, output, parameters, clock_mhz=clock_mhz, jobs=jobs)
     typer.echo(f"{script.parent}: run Vivado there: vivado -mode batch -source {script.name}")

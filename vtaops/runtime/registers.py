@@ -157,6 +157,7 @@ class RtlRegisters:
     CYCLES_LOW, CYCLES_HIGH, FAULTS, TOKENS = 0x04, 0x30, 0x28, 0x2C
     COUNTERS = 0x80  # pairs of low and high halves, in the order of `TsimPerformance`
     LAUNCH, FINISHED, QUIET = 0x1, 0x2, 0x4
+    UNCOUNTED = 0x10  # there are no performance counters
     STOP, STOPPING = 0x2, 0x8  # of the AXI shell (``sim/tsim/axi/axi_shell.sv``)
     WAITS = (
         "load waits for a token of compute",
@@ -223,6 +224,8 @@ class RtlRegisters:
         }
 
     def performance(self) -> TsimPerformance | None:
+        if self._page.read(self.CONTROL) & self.UNCOUNTED:
+            return None
         return self.read_performance(self._page.read)
 
     @classmethod

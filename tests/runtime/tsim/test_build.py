@@ -107,7 +107,11 @@ def lint(package: str, folder: Path) -> subprocess.CompletedProcess[str]:
 )
 def test_the_rtl_has_no_warnings(name, port_bytes, tmp_path):
     dsp_multipliers = 21 if port_bytes == 64 else None
-    parameters = RtlParameters(port_bytes=port_bytes, dsp_multipliers=dsp_multipliers)
+    parameters = RtlParameters(
+        port_bytes=port_bytes,
+        dsp_multipliers=dsp_multipliers,
+        performance_counters=port_bytes < 64,
+    )
     config = CONFIGS.get(name) or HardwareConfig.load(name)
     done = lint(systemverilog_package(config, parameters), tmp_path)
     assert done.returncode == 0, done.stderr

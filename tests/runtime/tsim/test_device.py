@@ -87,6 +87,24 @@ def test_other_multipliers_compute_the_same(dsp_multipliers):
             assert run_random(program, program.stream(), device) == cycles
 
 
+def test_without_counters_the_rest_is_the_same():
+    program = RandomProgram(CONFIGS["tiny"], 17)
+    program.random_instructions(40)
+    with Tsim("tiny", parameters=RtlParameters(performance_counters=False)) as device:
+        region = place(device, program.image)
+        launch(device, program.stream())
+        image = device.read(region, region.nbytes)
+        cycles = device.read_register(RtlRegisters.CYCLES_LOW)
+        assert device.read_register(RtlRegisters.CONTROL) & RtlRegisters.UNCOUNTED
+        for ask in device.stats, device.performance:
+            with pytest.raises(UnsupportedError, match="built without performance counters"):
+                ask()
+    np.testing.assert_array_equal(image, program.expected_image())
+    with Tsim("tiny") as device:
+        assert run_random(program, program.stream(), device) == cycles
+        assert not device.read_register(RtlRegisters.CONTROL) & RtlRegisters.UNCOUNTED
+
+
 @pytest.mark.parametrize(("name", "port_bytes"), MODELS)
 def test_random_concurrent_programs_equal_the_reference(name, port_bytes):
     """And the irregularities of the DRAM change when things happen, never what."""

@@ -14,7 +14,14 @@ import numpy.typing as npt
 
 from vtaops.capabilities import FULL
 from vtaops.config import INSTRUCTION_BYTES, PAGE_BYTES, HardwareConfig
-from vtaops.errors import ConfigError, DeadlockError, DeviceError, DeviceTimeout, NoRoom
+from vtaops.errors import (
+    ConfigError,
+    DeadlockError,
+    DeviceError,
+    DeviceTimeout,
+    NoRoom,
+    UnsupportedError,
+)
 from vtaops.program.statistics import Statistics
 from vtaops.runtime.arguments import as_bytes, as_integer, as_seconds
 from vtaops.runtime.device import Closing, DeviceBuffer
@@ -217,7 +224,8 @@ class Tsim(Closing):
                 if result is Result.RUNNING:
                     time.sleep(_PAUSE_SECONDS)  # whoever waits for the lock gets it
             with self._lock:
-                self._performance += RtlRegisters.read_performance(model.read_register)
+                if self._parameters.performance_counters:
+                    self._performance += RtlRegisters.read_performance(model.read_register)
                 _raise_failure(model, result, timeout)
 
     def interrupt(self) -> None:
@@ -225,9 +233,15 @@ class Tsim(Closing):
         self._interrupted.set()
 
     def stats(self) -> Statistics:
-        """Return upstream's counters, counted by the hardware, since the last `reset_stats`."""
+        """Return upstream's counters, counted by the hardware, since the last `reset_stats`.
+
+        Raises
+        ------
+        UnsupportedError
+            If the RTL was built without counters.
+        """
         with self._turn, self._lock:
-            self._open()
+            self._check_counters()
             p, config = self._performance, self._config
         return Statistics(
             inp_load_nbytes=p.inp_elements * config.inp.element_bytes,
@@ -254,9 +268,15 @@ class Tsim(Closing):
     # ------------------------------------------------------------------ beyond the protocol
 
     def performance(self) -> TsimPerformance:
-        """Return cycles and where they went, summed over the launches since `reset_stats`."""
+        """Return cycles and where they went, summed over the launches since `reset_stats`.
+
+        Raises
+        ------
+        UnsupportedError
+            If the RTL was built without counters.
+        """
         with self._turn, self._lock:
-            self._open()
+            self._check_counters()
             return self._performance
 
     def reset_logic(self) -> None:
@@ -297,6 +317,14 @@ class Tsim(Closing):
         if self._model is None:
             raise DeviceError("this tsim device is closed")
         return self._model
+
+    def _check_counters(self) -> None:
+        self._open()
+        if not self._parameters.performance_counters:
+            raise UnsupportedError(
+                "this RTL was built without performance counters; build it with "
+                "RtlParameters(performance_counters=True)"
+            )
 
     def _start_trace(self, model: RtlModel) -> None:
         if self._trace is not None:

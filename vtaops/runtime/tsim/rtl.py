@@ -86,6 +86,9 @@ class RtlParameters:
     packed_multipliers : bool
         Whether a DSP block forms two products, those of one input with the weights of two
         neighbouring output channels (``gemm_core.sv``); otherwise each takes its own.
+    performance_counters : bool
+        Whether there are the performance counters of `TsimPerformance`; cycles, faults and tokens
+        are counted in any case. Without them a device cannot say where its cycles went.
 
     Raises
     ------
@@ -102,6 +105,7 @@ class RtlParameters:
     address_bits: int = 40
     dsp_multipliers: int | None = None
     packed_multipliers: bool = True
+    performance_counters: bool = True
 
     def __post_init__(self) -> None:
         for f in fields(self):
@@ -273,6 +277,7 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
         "SRAM_BITS": 16,
         "PART_BITS": max(1, _log2(max(widest // port, 2))),
         **_extension_bits(config),
+        "HAS_COUNTERS": int(parameters.performance_counters),
         "COUNTERS": len(COUNTERS),
         "EVENT_BITS": EVENT_BITS,
     }
