@@ -63,9 +63,10 @@ module compute_execute
     assign out_slot  = s[LAST];
 
     wire enters = in_valid && in_ready && !rst;
+    wire in_clears = in_slot.reset && !in_slot.is_alu;
     wire acts_t in_acts = '{
         data: in_slot.data, writes: in_slot.writes, gemm: in_slot.gemm,
-        clears: in_slot.writes && in_slot.reset && !in_slot.is_alu,
+        clears: in_clears, reads_acc: in_slot.data && !in_slot.overwrite && !in_clears,
         reads_src: in_slot.reads_src, takes_imm: in_slot.is_alu && in_slot.use_imm};
     always_ff @(posedge clk) begin
         v       <= rst ? '0 : {v[LAST-1:3], enters};
@@ -165,6 +166,6 @@ module compute_execute
     banked_sram #(.WIDTH(ACC_BITS), .DEPTH(ACC_DEPTH), .LANES(ACC_LANES),
                   .BANKS(OUT_SLOTS)) acc_mem (
         .clk, .wr_slots(rst ? '0 : write.slots), .wr_lanes(write.lanes), .wr_index(write.index),
-        .wr_data(elements), .rd_en(acts[READ].data), .rd_index(index[READ]),
+        .wr_data(elements), .rd_en(acts[READ].reads_acc), .rd_all(1'b1), .rd_index(index[READ]),
         .rd_data(acc_read));
 endmodule

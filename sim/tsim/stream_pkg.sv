@@ -114,6 +114,7 @@ package stream_pkg;
     // What a slot does, as flip-flops of its stage that drive whole tiles: low where there is none.
     typedef struct packed {
         logic data;
+        logic reads_acc;  // reads an accumulator, and not in vain
         logic writes;
         logic gemm;
         logic clears;     // writes zero
