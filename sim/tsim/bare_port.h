@@ -139,7 +139,7 @@ struct Port {
 
   template <typename Tick>
   uint32_t read_register(uint32_t address, Tick) {  // takes no time
-    model.csr_address = static_cast<SData>(address);
+    model.csr_read_address = static_cast<SData>(address);
     model.eval();
     return model.csr_rdata;
   }

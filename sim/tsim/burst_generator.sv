@@ -2,7 +2,7 @@
 // whole port words. A burst never crosses a multiple of BURST_BYTES, hence no 4 KiB boundary (AXI).
 //
 // Ports:   start_*: a block, of at least a row of at least a byte. req_*: the bursts.
-//          active: a block is not finished.
+//          active: a block is not finished. next_beats: those of `req` in the next cycle.
 // Timing:  one burst per cycle, no gap between rows. AHEAD: nor between blocks, because one is taken
 //          while the one before is cut; else a block is taken when none is.
 module burst_generator
@@ -20,6 +20,7 @@ module burst_generator
     output logic                  req_valid,
     input  logic                  req_ready,
     output burst_t                req,
+    output logic [BEATS_BITS-1:0] next_beats,
     output logic                  active
 );
     localparam int SHIFT = $clog2(PORT_BYTES);
@@ -53,9 +54,11 @@ module burst_generator
 
     wire fire = req_valid && req_ready;
     wire ends_block = fire && ends_row && rows_left == 16'd1;
-    wire cut_t of_row   = first_burst(next_row[SHIFT+LOG_BURST-1:0], row_bytes);
+    cut_t of_row;  // of the row behind the one being cut
     wire [32:0] left_behind = left - 33'(BURST_BEATS);  // the same for the burst behind this one
     wire last_behind = left <= 33'(2 * BURST_BEATS);
+    wire [BEATS_BITS-1:0] beats_behind =
+        last_behind ? BEATS_BITS'(left_behind) : BEATS_BITS'(BURST_BEATS);
 
     assign req = '{address: {beat, SHIFT'(0)}, beats: beats};
 
@@ -84,28 +87,37 @@ module burst_generator
         assign begins      = next_valid && !req_valid;
         assign active      = req_valid;
     end
-    wire cut_t of_next = first_burst(next.address[SHIFT+LOG_BURST-1:0], next.row_bytes);
+    localparam int LOW = SHIFT + LOG_BURST;  // what of an address tells how a row is cut
+    wire cut_t of_next = first_burst(next.address[LOW-1:0], next.row_bytes);
+    wire [LOW-1:0] behind_first = next.address[LOW-1:0] + next.stride_bytes[LOW-1:0];
+    wire [LOW-1:0] behind_next  = next_row[LOW-1:0] + stride_bytes[LOW-1:0];
+    assign next_beats = begins ? of_next.beats : !fire ? beats
+                      : ends_row ? of_row.beats : beats_behind;
 
     always_ff @(posedge clk) begin
         if (rst) req_valid <= 1'b0;
         else if (begins) req_valid <= 1'b1;
         else if (ends_block) req_valid <= 1'b0;
+        beats <= next_beats;
         if (begins) begin
             beat         <= next.address[ADDR_BITS-1:SHIFT];
-            {ends_row, beats, left} <= of_next;
+            ends_row     <= of_next.ends_row;
+            left         <= of_next.left;
+            of_row       <= first_burst(behind_first, next.row_bytes);
             next_row     <= next.address + ADDR_BITS'(next.stride_bytes);
             rows_left    <= next.rows;
             row_bytes    <= next.row_bytes;
             stride_bytes <= next.stride_bytes;
         end else if (fire && ends_row) begin
             beat       <= next_row[ADDR_BITS-1:SHIFT];
-            {ends_row, beats, left} <= of_row;
+            ends_row   <= of_row.ends_row;
+            left       <= of_row.left;
+            of_row     <= first_burst(behind_next, row_bytes);
             next_row   <= next_row + ADDR_BITS'(stride_bytes);
             rows_left  <= rows_left - 1'b1;
         end else if (fire) begin
             beat       <= beat + (ADDR_BITS-SHIFT)'(beats);
             ends_row   <= last_behind;
-            beats      <= last_behind ? BEATS_BITS'(left_behind) : BEATS_BITS'(BURST_BEATS);
             left       <= left_behind;
         end
     end

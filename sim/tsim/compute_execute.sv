@@ -8,8 +8,8 @@
 // Hazards:  an accumulator is written three cycles after it is read. READ compares its index with
 //   those of the three slots before, and the nearest that writes it is forwarded: from the slot
 //   directly before in EXECUTE, from the two others in ALIGN. One exception: the result of a MUL is
-//   known one stage late, so a slot that reads what the MUL directly before it writes is not taken
-//   for a cycle.
+//   known one stage late, so a slot that reads what the MUL directly before it writes comes
+//   a cycle late (compute_operands).
 //   With the extension OVERWRITE a GEMM may take zero in place of the accumulator: ALIGN puts it.
 //
 // Ports:   in_*, operands: the slots from S2; inp_tiles, wgt_tile: read there, valid in S3.
@@ -26,7 +26,6 @@ module compute_execute
     input  logic                          clk,
     input  logic                          rst,
     input  logic                          in_valid,
-    output logic                          in_ready,
     input  slot_t                         in_slot,
     /* verilator lint_off UNUSEDSIGNAL */
     input  operands_t                     operands,  // the tiles are read outside
@@ -56,13 +55,11 @@ module compute_execute
     logic [LAST:3] v;
     logic [ACC_INDEX_BITS-1:0] dst   [3:LAST];
     logic [ACC_INDEX_BITS-1:0] index [3:READ];  // of the accumulator that is read
-    assign in_ready  = !(in_valid && in_slot.data && v[3] && s[3].multiplies
-                         && operands.acc == dst[3]);
     assign occupied  = v;
     assign out_valid = v[LAST];
     assign out_slot  = s[LAST];
 
-    wire enters = in_valid && in_ready && !rst;
+    wire enters = in_valid && !rst;
     wire in_clears = in_slot.reset && !in_slot.is_alu;
     wire acts_t in_acts = '{
         data: in_slot.data, writes: in_slot.writes, gemm: in_slot.gemm,

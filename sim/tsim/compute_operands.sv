@@ -4,9 +4,10 @@
 // Ports:   issue_*, slot, uop_index, offsets: the slots from S0. write, word: LOAD UOP.
 //          inputs_en, weights_en: the input tile, the weight tile of `operands` is wanted now, for
 //          S3; inputs_all: and the input tiles behind it.
-//          out_*, operands: the slot in S2; it leaves where out_ready is high. While it does not,
-//          S0 and S1 wait too.  occupied: S1, S2 hold a slot. moves: the slot in S1 goes to S2.
-// Timing:  a slot per cycle, two cycles.
+//          out_valid, out_slot, operands: the slot that leaves S2. occupied: S1, S2 hold a slot.
+//          moves: the slot in S1 goes to S2.
+// Timing:  a slot per cycle, two cycles. A slot that reads what the MUL directly before it writes
+//          stays in S2 for a cycle, and S0 and S1 wait with it.
 module compute_operands
     import vta_pkg::*, stream_pkg::*;
 (
@@ -25,7 +26,6 @@ module compute_operands
     output logic                      inputs_all,
     output logic                      weights_en,
     output logic                      out_valid,
-    input  logic                      out_ready,
     output slot_t                     out_slot,
     output operands_t                 operands,
     output logic                      moves,
@@ -37,9 +37,10 @@ module compute_operands
     micro_op_t uop;
     /* verilator lint_on UNUSEDSIGNAL */
     wire enters = issue_valid && issue_ready;
-    assign issue_ready = out_ready;
-    assign moves       = occupied[1] && out_ready;
-    assign out_valid   = occupied[2];
+    logic held;
+    assign issue_ready = !held;
+    assign moves       = occupied[1] && !held;
+    assign out_valid   = occupied[2] && !held;
     assign inputs_en   = out_valid && (out_slot.gemm || out_slot.pools);
     assign inputs_all  = out_slot.windows || out_slot.pools;
     assign weights_en  = out_valid && out_slot.gemm;
@@ -52,9 +53,22 @@ module compute_operands
     wire [ACC_INDEX_BITS-1:0] dst = uop.dst + offsets1.dst;
     wire [SRC_BITS-1:0]       src = uop.src + offsets1.src;
 
+    // Whether a + b == c, without waiting for the carries: they are those that would give c.
+    function automatic logic adds_up(input logic [ACC_INDEX_BITS-1:0] a, b, c);
+        logic [ACC_INDEX_BITS-1:0] carries;
+        carries = ACC_INDEX_BITS'({(a & b) | ((a | b) & ~c), 1'b0});
+        return (a ^ b ^ c) == carries;
+    endfunction
+
+    // The slot in S1 reads what the one in S2 writes; known a cycle ahead: who issues waits for it.
+    wire reads_same = slot1.reads_src
+        ? adds_up(ACC_INDEX_BITS'(uop.src), ACC_INDEX_BITS'(offsets1.src), operands.dst)
+        : adds_up(uop.dst, offsets1.dst, operands.dst);
+
     always_ff @(posedge clk) begin
         if (rst) occupied <= '0;
-        else if (out_ready) occupied <= {occupied[1], enters};
+        else if (!held) occupied <= {occupied[1], enters};
+        held <= !rst && moves && slot1.data && out_valid && out_slot.multiplies && reads_same;
         if (enters) slot1 <= slot;
         if (enters && slot.data) offsets1 <= offsets;
         if (moves) begin

@@ -96,7 +96,7 @@ module compute_unit
         .held_back, .uop_loaded, .acc_loaded, .fault);
 
     // -------------------------------------------------------------------------------- pipeline
-    logic issue_valid, issue_ready, moves, operands_valid, operands_ready, leaving;
+    logic issue_valid, issue_ready, moves, operands_valid, leaving;
     slot_t issued, with_operands;
     /* verilator lint_off UNUSEDSIGNAL */
     slot_t last;
@@ -120,8 +120,8 @@ module compute_unit
     compute_operands reads (
         .clk, .rst, .issue_valid, .issue_ready, .slot(issued), .uop_index, .offsets,
         .write(load), .word(load_word), .inputs_en, .inputs_all, .weights_en,
-        .out_valid(operands_valid), .out_ready(operands_ready), .out_slot(with_operands),
-        .operands, .moves, .occupied(occupied[2:1]));
+        .out_valid(operands_valid), .out_slot(with_operands), .operands, .moves,
+        .occupied(occupied[2:1]));
     // The same as `occupied == '0`, known at the start of the cycle: loads begin on it.
     always_ff @(posedge clk)
         pipeline_empty <= rst || !(issue_valid && issue_ready)
@@ -130,9 +130,8 @@ module compute_unit
     assign wgt_index = operands.wgt;
 
     compute_execute execute (
-        .clk, .rst, .in_valid(operands_valid), .in_ready(operands_ready),
-        .in_slot(with_operands), .operands, .inp_tiles, .wgt_tile, .load, .word(load_word),
-        .out_valid(leaving), .out_slot(last), .tile, .write, .elements,
+        .clk, .rst, .in_valid(operands_valid), .in_slot(with_operands), .operands, .inp_tiles,
+        .wgt_tile, .load, .word(load_word), .out_valid(leaving), .out_slot(last), .tile, .write, .elements,
         .occupied(occupied[COMPUTE_DEPTH:3]));
 
     post_settings settings (

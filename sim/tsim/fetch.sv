@@ -29,7 +29,8 @@ module fetch
     logic bursts_valid, beat_valid, take_beat;
     logic [PORT_BITS-1:0] beat;
     logic [27:0] left;
-    wire room = CREDIT_BITS'(req.beats) <= unreserved;
+    logic room;  // the next burst finds its places: req.beats <= unreserved
+    logic [BEATS_BITS-1:0] next_beats;
 
     assign req_valid = bursts_valid && room;
     assign active = left != '0;
@@ -41,18 +42,19 @@ module fetch
         .clk, .rst,
         .start_valid(launch && count != '0), .start_ready(start_ready_unused),
         .start_block(program_block),
-        .req_valid(bursts_valid), .req_ready(req_ready && room), .req,
+        .req_valid(bursts_valid), .req_ready(req_ready && room), .req, .next_beats,
         .active(active_unused));
 
     fifo #(.WIDTH(PORT_BITS), .DEPTH(DEPTH)) buffer (
         .clk, .rst, .in_valid(data_valid), .in_ready(buffer_ready_unused), .in_data(data),
         .out_valid(beat_valid), .out_ready(take_beat), .out_data(beat));
 
+    wire [CREDIT_BITS-1:0] next_unreserved = rst ? CREDIT_BITS'(DEPTH)
+        : unreserved - (req_valid && req_ready ? CREDIT_BITS'(req.beats) : '0)
+                     + CREDIT_BITS'(take_beat);
     always_ff @(posedge clk) begin
-        if (rst) unreserved <= CREDIT_BITS'(DEPTH);
-        else if (req_valid && req_ready || take_beat)
-            unreserved <= unreserved - (req_valid && req_ready ? CREDIT_BITS'(req.beats) : '0)
-                                     + CREDIT_BITS'(take_beat);
+        unreserved <= next_unreserved;
+        room       <= CREDIT_BITS'(next_beats) <= next_unreserved;
     end
 
     wire take_insn = insn_valid && insn_ready;

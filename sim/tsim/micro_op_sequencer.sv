@@ -45,15 +45,23 @@ module micro_op_sequencer
         row: row_factor_in, wgt: gemm.wgt_factor_in, dst: gemm.dst_factor_in,
         src: is_alu ? SRC_BITS'(alu.src_factor_in) : SRC_BITS'(gemm.src_factor_in)};
 
-    wire last_uop = uop_index == uop_last;
-    wire last_in  = left_in == 14'd1;
-    wire last_out = left_out == 14'd1;
+    // What `last` consists of, known at the start of the cycle: the end of an instruction decides much.
+    logic last_uop;            // uop_index == uop_last
+    logic last_in, last_out;   // left_in == 1, left_out == 1
+    logic only_uop, only_in;   // uop_begin == uop_last, iter_in == 1
     assign last = last_uop && last_in && last_out;
+    wire [UOP_INDEX_BITS-1:0] entering_last = UOP_INDEX_BITS'(gemm.uop_end - 1'b1);
+    wire enters_only_uop = UOP_INDEX_BITS'(gemm.uop_begin) == entering_last;
 
     always_ff @(posedge clk) begin
         if (load) begin
             uop_begin    <= gemm.uop_begin;
-            uop_last     <= UOP_INDEX_BITS'(gemm.uop_end - 1'b1);
+            uop_last     <= entering_last;
+            only_uop     <= enters_only_uop;
+            last_uop     <= enters_only_uop;
+            only_in      <= gemm.iter_in == 14'd1;
+            last_in      <= gemm.iter_in == 14'd1;
+            last_out     <= gemm.iter_out == 14'd1;
             iter_in      <= gemm.iter_in;
             step_out     <= factors_out;
             step_in      <= factors_in;
@@ -62,15 +70,21 @@ module micro_op_sequencer
             left_out     <= gemm.iter_out;
             {outer, offsets} <= '0;
         end else if (step) begin
-            if (!last_uop) uop_index <= uop_index + 1'b1;
-            else begin
+            if (!last_uop) begin
+                uop_index <= uop_index + 1'b1;
+                last_uop  <= uop_index + 1'b1 == uop_last;
+            end else begin
                 uop_index <= uop_begin;
+                last_uop  <= only_uop;
                 if (!last_in) begin
                     left_in    <= left_in - 1'b1;
+                    last_in    <= left_in == 14'd2;
                     offsets    <= sum(offsets, step_in);
                 end else begin
                     left_in    <= iter_in;
+                    last_in    <= only_in;
                     left_out   <= left_out - 1'b1;
+                    last_out   <= left_out == 14'd2;
                     offsets    <= sum(outer, step_out);
                     outer      <= sum(outer, step_out);
                 end

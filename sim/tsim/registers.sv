@@ -16,7 +16,7 @@
 // The AXI shell adds to 0x00: write bit 1 to stop; bit 3: not yet stopped (axi/axi_shell.sv).
 //
 // Ports:   csr_*: register access; events: how much each counter advances in this cycle.
-// Timing:  a write takes effect at the next clock edge; csr_rdata follows csr_address at once; events
+// Timing:  a write takes effect at the next clock edge; csr_rdata follows csr_read_address at once; events
 //          are counted a cycle late.
 module registers
     import vta_pkg::*, stream_pkg::*;
@@ -25,6 +25,7 @@ module registers
     input  logic                  rst,
     input  logic                  csr_we,
     input  logic [11:0]           csr_address,
+    input  logic [11:0]           csr_read_address,
     input  logic [31:0]           csr_wdata,
     output logic [31:0]           csr_rdata,
     output logic                  launch,
@@ -47,7 +48,6 @@ module registers
     logic [63:0] cycles;
     faults_t faults_seen;
 
-    assign fault        = |faults_seen;
     wire launches       = csr_we && csr_address == 12'h000 && csr_wdata[0];
     always_ff @(posedge clk) launch <= launches && !rst;
     assign insn_count   = count[27:0];
@@ -61,6 +61,7 @@ module registers
             running     <= 1'b0;
             finished    <= 1'b0;
             faults_seen <= '0;
+            fault       <= 1'b0;
             cycles      <= '0;
             acc_writes  <= '0;
             for (int m = 0; m < 5; m++) origin[m] <= '0;
@@ -70,6 +71,7 @@ module registers
             if (launches) finished <= 1'b0;
             else if (finish) finished <= 1'b1;
             faults_seen <= faults_seen | faults;
+            fault       <= (faults_seen | faults) != '0;
             if (running) cycles <= cycles + 1'b1;
             if (acc_written) acc_writes <= acc_writes + 1'b1;
             if (csr_we) begin
@@ -82,7 +84,7 @@ module registers
     end
 
     // Performance counters.
-    logic [31:0] counted;  // the half of one that csr_address names
+    logic [31:0] counted;  // the half of one that csr_read_address names
     if (HAS_COUNTERS != 0) begin : g_counters
         // Events come late in their cycle: they are registered, and counted in the next one.
         logic                                counting;
@@ -96,9 +98,9 @@ module registers
                 else if (counting) counters[i] <= counters[i] + 64'(steps[i]);
         end
 
-        wire [11:0] offset = csr_address - 12'h080;
+        wire [11:0] offset = csr_read_address - 12'h080;
         localparam int COUNTER_BITS = $clog2(COUNTERS);
-        wire is_counter = csr_address >= 12'h080 && 32'(offset[11:3]) < COUNTERS;
+        wire is_counter = csr_read_address >= 12'h080 && 32'(offset[11:3]) < COUNTERS;
         wire [COUNTER_BITS-1:0] index = offset[3 +: COUNTER_BITS];
         assign counted = !is_counter ? '0
                        : offset[2] ? counters[index][63:32] : counters[index][31:0];
@@ -110,7 +112,7 @@ module registers
 
     always_comb begin
         csr_rdata = '0;
-        case (csr_address)
+        case (csr_read_address)
             12'h000: csr_rdata = {27'b0, HAS_COUNTERS == 0, 1'b0, quiet, finished, 1'b0};
             12'h004: csr_rdata = cycles[31:0];
             12'h008: csr_rdata = count;

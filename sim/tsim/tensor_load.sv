@@ -59,7 +59,8 @@ module tensor_load
     wire [INSN_BITS-1:0] start_bits = start_insn;
     wire start_forwards = FORWARD != 0 && start_bits[FORWARD_BIT];
     wire reads_dram = start_block.any && !start_forwards;
-    wire room = CREDIT_BITS'(req.beats) <= unreserved;
+    logic room;  // the next burst finds its places: req.beats <= unreserved
+    logic [BEATS_BITS-1:0] next_beats;
     logic bursts_valid, bursts_active;
 
     assign start_ready = queue_ready && (burst_start_ready || !reads_dram);
@@ -70,7 +71,7 @@ module tensor_load
     burst_generator #(.AHEAD(1)) bursts (
         .clk, .rst, .start_valid(start_valid && queue_ready && reads_dram),
         .start_ready(burst_start_ready), .start_block,
-        .req_valid(bursts_valid), .req_ready(burst_ready), .req, .active(bursts_active));
+        .req_valid(bursts_valid), .req_ready(burst_ready), .req, .next_beats, .active(bursts_active));
 
     fifo #(.WIDTH($bits(load_t)), .DEPTH(4)) queue (
         .clk, .rst, .in_valid(start_valid && start_ready), .in_ready(queue_ready),
@@ -81,11 +82,12 @@ module tensor_load
         .clk, .rst, .in_valid(data_valid), .in_ready(buffer_ready_unused), .in_data(data),
         .out_valid(beat_valid), .out_ready(take_beat), .out_data(word));
 
+    wire [CREDIT_BITS-1:0] next_unreserved = rst ? CREDIT_BITS'(LOAD_BUFFER_BEATS)
+        : unreserved - (req_valid && req_ready ? CREDIT_BITS'(req.beats) : '0)
+                     + CREDIT_BITS'(take_beat);
     always_ff @(posedge clk) begin
-        if (rst) unreserved <= CREDIT_BITS'(LOAD_BUFFER_BEATS);
-        else if (req_valid && req_ready || take_beat)
-            unreserved <= unreserved - (req_valid && req_ready ? CREDIT_BITS'(req.beats) : '0)
-                                     + CREDIT_BITS'(take_beat);
+        unreserved <= next_unreserved;
+        room       <= CREDIT_BITS'(next_beats) <= next_unreserved;
     end
 
     // --------------------------------------------------------------------------- writing half
@@ -124,11 +126,10 @@ module tensor_load
     wire is_beat = !forwards && is_data;
     wire is_single = !is_data || forwards;  // of one element
     wire step = allow && (is_zero || is_whole || is_beat && beat_valid);
-    wire last_beat = left <= 17'(fits);
-    wire last_single = left <= 17'd1;
-    wire [4:0] count = is_single ? 5'd1 : last_beat ? left[4:0] : fits;
+    logic last_step;  // nothing is left of the run behind it: left <= (is_single ? 1 : fits)
+    wire [4:0] count = is_single ? 5'd1 : last_step ? left[4:0] : fits;
     wire ends_element = is_single || part == last_part;
-    wire ends_run = step && ends_element && (is_single ? last_single : last_beat);
+    wire ends_run = step && ends_element && last_step;
 
     wire [SLOTS-1:0] elements = SLOTS'((32'd1 << count) - 32'd1) << offset;
     assign memory      = insn.memory;
@@ -177,6 +178,28 @@ module tensor_load
         endcase
     endfunction
 
+    // Which runs of single elements are one element long: LEFT, RIGHT, those of whole rows.
+    typedef struct packed {
+        logic left, right, row;
+    } singles_t;
+    singles_t singles;
+    logic     single_data;  // and one of data would be
+
+    function automatic logic one_step(input phase_t p, input singles_t s, input logic of_data);
+        case (p)
+            LEFT:    return s.left;
+            DATA:    return of_data;
+            RIGHT:   return s.right;
+            default: return s.row;
+        endcase
+    endfunction
+
+    // From the fields, none of which but the padding may be 0 here; no sum before the comparison.
+    wire queued_single = queued.x_size <= 16'd1;
+    wire singles_t queued_singles = '{
+        left: queued.x_pad_left <= 4'd1, right: queued.x_pad_right <= 4'd1,
+        row: queued_single && queued.x_pad_left == '0 && queued.x_pad_right == '0};
+
     assign done         = ends_run && after_run == IDLE || phase == NOP;
     assign done_insn    = insn;
     assign queue_pop    = phase == IDLE || done;
@@ -190,7 +213,9 @@ module tensor_load
     end
 
     wire [SLOT_BITS-1:0] first_offset = SLOT_BITS'(queued.dram_base) & slot_mask(queued.memory);
+    wire [4:0] first_fits = (5'(1) << log_elements_per_beat(queued.memory)) - 5'(first_offset);
     wire [SLOT_BITS-1:0] next_offset = row_offset & SLOT_BITS'(slots - 5'd1);
+    wire [4:0] next_fits = ends_row ? slots - 5'(next_offset) : fits;
 
     always_ff @(posedge clk) begin
         if (rst) phase <= IDLE;
@@ -203,7 +228,12 @@ module tensor_load
                         : first_of_insn == BOTTOM ? 16'(queued.y_pad_bottom) : queued.y_size;
             index      <= (SRAM_BITS+1)'(queued.sram_base);
             offset     <= first_offset;
-            fits       <= (5'(1) << log_elements_per_beat(queued.memory)) - 5'(first_offset);
+            fits       <= first_fits;
+            singles     <= queued_singles;
+            single_data <= queued_single;
+            last_step  <= one_step(first_of_insn, queued_singles,
+                                   queued_forwards ? queued_single
+                                                   : 17'(queued.x_size) <= 17'(first_fits));
             row_offset <= SLOT_BITS'(queued.dram_base) + SLOT_BITS'(queued.x_stride);
             slots       <= 5'(1) << log_elements_per_beat(queued.memory);
             last_part   <= last_beat_of_element(queued.memory);
@@ -222,15 +252,18 @@ module tensor_load
                 if (ends_element) begin
                     index <= index + (SRAM_BITS+1)'(count);
                     left  <= left - 17'(count);
+                    last_step <= is_single ? left <= 17'd2 : left <= 17'(fits) + 17'(slots);
                     if (is_data) {offset, fits} <= {SLOT_BITS'(0), slots};
                 end
             end
             if (ends_run) begin
                 phase <= after_run;
                 left  <= run_length(after_run, insn.x_pad_left, insn.x_size, insn.x_pad_right);
+                last_step <= one_step(after_run, singles,
+                                      forwards ? single_data : 17'(insn.x_size) <= 17'(next_fits));
                 if (ends_row) begin
                     offset     <= next_offset;
-                    fits       <= slots - 5'(next_offset);
+                    fits       <= next_fits;
                     row_offset <= row_offset + SLOT_BITS'(insn.x_stride);
                     source     <= next_row;
                     next_row   <= next_row + (SRAM_BITS+1)'(insn.x_stride);

@@ -17,12 +17,18 @@ module token_queue #(
 );
     logic [BITS-1:0] count;
 
-    assign available = count != '0;
     assign overflow  = push && !pop && count == BITS'(CAPACITY);
 
     always_ff @(posedge clk) begin
-        if (rst) count <= '0;
-        else if (push && !pop && !overflow) count <= count + 1'b1;
-        else if (pop && !push) count <= count - 1'b1;
+        if (rst) begin
+            count     <= '0;
+            available <= 1'b0;
+        end else if (push && !pop && !overflow) begin
+            count     <= count + 1'b1;
+            available <= 1'b1;
+        end else if (pop && !push) begin
+            count     <= count - 1'b1;
+            available <= count != BITS'(1);
+        end
     end
 endmodule

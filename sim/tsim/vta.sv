@@ -19,6 +19,7 @@ module vta
     input  logic                   rst,
     input  logic                   csr_we,
     input  logic [11:0]            csr_address,
+    input  logic [11:0]            csr_read_address,
     input  logic [31:0]            csr_wdata,
     output logic [31:0]            csr_rdata,
     output logic                   rd_req_valid,
@@ -193,10 +194,13 @@ module vta
     assign quiet = !launch && (!fetching || dispatch_stalled) && !reading && !rd_req_valid && !load_active
                    && !compute_active && !store_active;
 
+    logic overflowed;  // a cycle late: whether a token is taken is known late
+    always_ff @(posedge clk) overflowed <= !rst && lost != '0;
+
     wire early = fetching || load_active || compute_followed || store_active;
     wire faults_t faults = '{
         dispatch: dispatch_fault, load: load_fault, compute: compute_fault, store: store_fault,
-        token_overflow: lost != '0, early_finish: finish && early, memory_error: memory_error};
+        token_overflow: overflowed, early_finish: finish && early, memory_error: memory_error};
 
     events_t port_events;
     always_comb begin
@@ -211,7 +215,7 @@ module vta
     end
 
     registers csr (
-        .clk, .rst, .csr_we, .csr_address, .csr_wdata, .csr_rdata, .launch, .insn_count,
+        .clk, .rst, .csr_we, .csr_address, .csr_read_address, .csr_wdata, .csr_rdata, .launch, .insn_count,
         .insn_address, .origins, .finished, .fault, .finish, .quiet, .faults, .waits, .tokens,
         .acc_written, .events(port_events | load_events | compute_events | store_events));
 endmodule

@@ -27,6 +27,7 @@ module axi_control (
     output logic [1:0]  s_axi_rresp,
     output logic        csr_we,
     output logic [11:0] csr_address,
+    output logic [11:0] csr_read_address,
     output logic [31:0] csr_wdata,
     input  logic [31:0] csr_rdata
 );
@@ -46,7 +47,8 @@ module axi_control (
     assign s_axi_arready = !read_held;
     assign s_axi_rresp   = OKAY;
     assign csr_we        = write && whole;
-    assign csr_address   = {write ? write_address : read_address, 2'b00};
+    assign csr_address   = {write_address, 2'b00};
+    assign csr_read_address = {read_address, 2'b00};
     assign csr_wdata     = write_data;
 
     always_ff @(posedge clk) begin

@@ -101,7 +101,7 @@ module axi_shell
 
     // ----------------------------------------------------------------------- registers, stop
     logic csr_we, stopping, core_reset, reads_idle, writes_idle;
-    logic [11:0] csr_address;
+    logic [11:0] csr_address, csr_read_address;
     logic [31:0] csr_wdata, csr_rdata, core_rdata;
     wire rst  = !aresetn;
     wire hold = stopping || core_reset || fault;
@@ -110,12 +110,12 @@ module axi_shell
         .clk(aclk), .rst, .s_axi_awvalid, .s_axi_awready, .s_axi_awaddr, .s_axi_wvalid,
         .s_axi_wready, .s_axi_wdata, .s_axi_wstrb, .s_axi_bvalid, .s_axi_bready, .s_axi_bresp,
         .s_axi_arvalid, .s_axi_arready, .s_axi_araddr, .s_axi_rvalid, .s_axi_rready, .s_axi_rdata,
-        .s_axi_rresp, .csr_we, .csr_address, .csr_wdata, .csr_rdata);
+        .s_axi_rresp, .csr_we, .csr_address, .csr_read_address, .csr_wdata, .csr_rdata);
 
     wire at_control = csr_address == 12'h000;
     always_comb begin
         csr_rdata = core_rdata;
-        if (at_control) csr_rdata[STOPPING_BIT] = stopping || core_reset;
+        if (csr_read_address == 12'h000) csr_rdata[STOPPING_BIT] = stopping || core_reset;
     end
 
     always_ff @(posedge aclk) begin
@@ -142,7 +142,7 @@ module axi_shell
 
     vta core (
         .clk(aclk), .rst(core_reset),  // a cycle behind aresetn, and a flip-flop
-        .csr_we, .csr_address, .csr_wdata, .csr_rdata(core_rdata),
+        .csr_we, .csr_address, .csr_read_address, .csr_wdata, .csr_rdata(core_rdata),
         .rd_req_valid, .rd_req_ready, .rd_req_address, .rd_req_beats, .rd_req_client,
         .rd_valid(received), .rd_client(m_axi_rid), .rd_last(m_axi_rlast), .rd_data(m_axi_rdata),
         .wr_req_valid, .wr_req_ready, .wr_req_address, .wr_req_beats,

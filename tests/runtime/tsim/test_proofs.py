@@ -118,7 +118,7 @@ def test_properties_hold_always(block, parameters, tmp_path):
         ("token_queue", "count == BITS'(CAPACITY)", "count == BITS'(CAPACITY - 1)"),
         ("token_queue", "push && !pop && !overflow", "push && !pop"),
         ("token_queue", "if (pop && !push)", "if (pop)"),
-        ("token_queue", "available = count != '0", "available = 1'b1"),
+        ("token_queue", "available <= count != BITS'(1)", "available <= 1'b1"),
         ("fifo", "in_ready = !count[BITS]", "in_ready = 1'b1"),
         ("fifo", "in_ready = !count[BITS]", "in_ready = count == '0"),
         ("fifo", "(!out_valid || out_ready)", "1'b1"),
@@ -152,7 +152,7 @@ def test_properties_hold_always(block, parameters, tmp_path):
             "CREDIT_BITS'(LOAD_BUFFER_BEATS)",
             "CREDIT_BITS'(LOAD_BUFFER_BEATS + 2)",
         ),
-        ("tensor_load", "'(req.beats) <= unreserved", "'(req.beats) < BURST_BEATS"),
+        ("tensor_load", "'(next_beats) <= next_unreserved", "'(next_beats) < BURST_BEATS"),
         (
             "tensor_load",
             "assign req_valid   = bursts_valid && room",

@@ -19,6 +19,7 @@ module burst_generator_proof
 
     logic start_ready, req_valid, active;
     burst_t req;
+    logic [BEATS_BITS-1:0] next_beats, was_next_beats;
     burst_generator #(.AHEAD(AHEAD)) dut (.*);
 
     logic started = 1'b0;
@@ -78,6 +79,7 @@ module burst_generator_proof
     always_ff @(posedge clk) begin
         was_pending <= !rst && req_valid && !req_ready;
         was         <= req;
+        was_next_beats <= next_beats;
     end
 
     always_comb begin
@@ -95,11 +97,17 @@ module burst_generator_proof
             assert (active == (req_valid || pending));
             assert (start_ready == (AHEAD != 0 ? !pending : !req_valid));
             assert (!pending || req_valid && is_block(waiting));
+            assert (req.beats == was_next_beats);
             assert (!was_pending || req_valid && req == was);
         end
         // How the block keeps the same facts.
         if (started && req_valid) begin
             assert (dut.next_row == row + address_t'(stride_bytes) && dut.rows_left == rows_left);
+            assert (dut.of_row.left == 33'((33'(row_bytes) + 33'(32'(dut.next_row) % BURST_BYTES)
+                                            + 33'(PORT_BYTES - 1)) / PORT_BYTES));
+            assert (dut.of_row.ends_row == (dut.of_row.left <= 33'(BURST_BEATS)));
+            assert (32'(dut.of_row.beats) == (dut.of_row.ends_row ? 32'(dut.of_row.left) : BURST_BEATS)
+                    - 32'(dut.next_row) % BURST_BYTES / PORT_BYTES);
             assert (dut.row_bytes == row_bytes && dut.stride_bytes == stride_bytes);
             assert (row_bytes != '0 && row_bytes < 32'd1 << 24);
             assert (dut.ends_row == ends_row && ends_row == (dut.left <= 33'(BURST_BEATS)));

@@ -46,6 +46,7 @@ module fetch_proof
             assert (!dut.bursts_valid || req_valid || reserved != '0);
             // How the block keeps the same facts.
             assert (32'(dut.unreserved) == 4 * BURST_BEATS - 32'(reserved));
+            assert (dut.room == (32'(req.beats) <= 32'(dut.unreserved)));
             assert (held == number_t'(dut.buffer.count) + number_t'(dut.buffer.out_valid));
         end
     end

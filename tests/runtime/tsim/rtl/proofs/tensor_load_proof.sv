@@ -58,6 +58,7 @@ module tensor_load_proof
             assert (!write.valid || allow);
             // How the block keeps the same facts.
             assert (32'(dut.unreserved) == LOAD_BUFFER_BEATS - 32'(reserved));
+            assert (dut.room == (32'(req.beats) <= 32'(dut.unreserved)));
             assert (held == number_t'(dut.buffer.count) + number_t'(dut.buffer.out_valid));
             assert (begun - completed == number_t'(dut.queue.count)
                     + number_t'(dut.queue.out_valid) + number_t'(dut.phase != 4'd0));
