@@ -26,10 +26,9 @@ import copy
 import json
 import math
 import re
-import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -40,10 +39,9 @@ from rich.console import Console
 from rich.table import Table
 
 from vtaops import HardwareConfig
-from vtaops.errors import DeviceError
 from vtaops.runtime.tsim import RtlParameters
 from vtaops.runtime.tsim.rtl import AXI_TOP_MODULE, axi_sources
-from vtaops.runtime.tsim.synthesis import run_yosys
+from vtaops.runtime.tsim.synthesis import execute_tool, run_yosys
 
 HARNESS = "clock_harness"
 PORT = re.compile(r"^\s*(input|output)\s+wire\s+(?:\[([^\]:]+):0\])?\s*(\w+)", re.MULTILINE)
@@ -80,35 +78,17 @@ endmodule
 """
 
 
-def execute(command: Sequence[str], folder: Path) -> None:
-    """Execute a tool in `folder`.
-
-    Raises
-    ------
-    DeviceError
-        If it is missing or fails.
-    """
-    try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    except OSError as error:
-        raise DeviceError(f"cannot execute {command[0]}: {error}") from error
-    if done.returncode:
-        raise DeviceError(f"{command[0]} failed:\n{(done.stdout + done.stderr)[-2000:]}")
-
-
 def synthesise(
     config: HardwareConfig, parameters: RtlParameters, folder: Path, yosys: str | None
 ) -> None:
-    """Write the netlist of the whole design to ``netlist.json``; the front end is that of PyPI."""
+    """Write the netlist of the whole design to ``netlist.json``."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{HARNESS}.v").write_text(harness(parameters))
-    read = f"read_verilog {HARNESS}.v; hierarchy -check -top {HARNESS}"
-    mapping = f"synth_ecp5 -top {HARNESS} -json netlist.json"
-    if yosys is None:
-        run_yosys(config, parameters, f"{read}; {mapping}", folder, axi=True)
-    else:
-        run_yosys(config, parameters, f"{read}; write_rtlil whole.il", folder, axi=True)
-        execute([yosys, "-q", "-p", f"read_rtlil whole.il; {mapping}"], folder)
+    commands = (
+        f"read_verilog {HARNESS}.v; hierarchy -check -top {HARNESS}; "
+        f"synth_ecp5 -top {HARNESS} -json netlist.json"
+    )
+    run_yosys(config, parameters, commands, folder, axi=True, yosys=yosys)
 
 
 # ------------------------------------------------------------------------------ fan-out
@@ -217,7 +197,7 @@ def place(folder: Path, nextpnr: str | None, seed: int) -> None:
     """Place and route ``replicated.json``; write ``SEED.log``, ``SEED.sdf``, ``SEED.report``."""
     files = f"--json replicated.json --sdf {seed}.sdf --report {seed}.report --log {seed}.log"
     options = f"{PART} --freq {TARGET_MHZ} --router router2 --seed {seed} --quiet {files}".split()
-    execute([*((nextpnr,) if nextpnr else PYPI_NEXTPNR), *options], folder)
+    execute_tool([*((nextpnr,) if nextpnr else PYPI_NEXTPNR), *options], folder)
 
 
 TARGET_MHZ = 80

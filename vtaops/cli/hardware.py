@@ -99,6 +99,9 @@ def synth_report(
         bool, typer.Option(help="Form two products in a DSP block.")
     ] = True,
     performance_counters: Annotated[bool, typer.Option(help="With performance counters.")] = True,
+    yosys: Annotated[
+        str | None, typer.Option(help="A native Yosys, faster than the one of PyPI.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Estimate with Yosys what the RTL takes of the board's FPGA; takes some minutes.
@@ -119,7 +122,7 @@ def synth_report(
     part = part_of(hardware)
     family, capacity = CAPACITY[part]
     with Console(stderr=True).status("Yosys is at work; this takes some minutes"):
-        blocks = synthesize(hardware, parameters, family)
+        blocks = synthesize(hardware, parameters, family, yosys=yosys)
     rows = {**blocks, "all": sum(blocks.values(), FpgaResources()), "capacity": capacity}
     if as_json:
         data = {name: asdict(row) for name, row in rows.items()}

