@@ -5,8 +5,8 @@
 Every expression of the sources that decides something has mutants (`helpers.rtl_mutants`):
 conditions turned round, dropped or constant; bounds off by one; other operators and constants;
 casts that lose a bit; one side of a multiplexer always; registers that hold; resets to another
-value, or none. Four models hold all of them: with all extensions behind the bare port, plain with a
-port of 64 bytes, with multipliers from LUTs beside those in DSP blocks, and plain behind AXI. A
+value, or none. Four models hold all of them: with all extensions behind the bare port, and with a
+port of 64 bytes; with multipliers from LUTs beside those in DSP blocks; and plain behind AXI. A
 mutant runs the trials of `helpers.rtl_trials` one after the other, in a process of its own, until
 one of them shows something else than the right RTL: a result, a fault, a counter, a cycle. What
 survives goes to the proof of its block, if there is one (``tests/runtime/tsim/rtl/proofs``).
@@ -50,7 +50,7 @@ from vtaops.runtime.tsim.model import _library
 
 MODELS: dict[str, tuple[HardwareConfig, RtlParameters, bool]] = {
     "extensions": (EXTENDED, PARAMETERS, False),
-    "wide port": (PLAIN, replace(PARAMETERS, port_bytes=64), False),
+    "wide port": (EXTENDED, replace(PARAMETERS, port_bytes=64), False),
     "other multipliers": (SMALL, MIXED, False),
     "AXI": (PLAIN, PARAMETERS, True),
 }

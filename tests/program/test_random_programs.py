@@ -41,6 +41,7 @@ def test_the_simulator_agrees_with_the_interpreter(name, capabilities):
         with Fsim(config, seed=seed, capabilities=capabilities) as device:
             assert np.array_equal(program.run(device, *arrays), expected), seed
             assert device.stats() == program.stats()
+            assert np.array_equal(program.run(device, *arrays), expected), (seed, "again")
 
 
 @needs_tools
