@@ -43,6 +43,7 @@ module compute_unit
     input  logic [PORT_BITS-1:0]          data,
     // scratchpads
     output logic                          tiles_en,
+    output logic                          tiles_all,
     output logic [INP_INDEX_BITS-1:0]     inp_index,
     input  logic [INP_READS*INP_BITS-1:0] inp_tiles,
     output logic [WGT_INDEX_BITS-1:0]     wgt_index,
@@ -117,7 +118,7 @@ module compute_unit
 
     compute_operands reads (
         .clk, .rst, .issue_valid, .issue_ready, .slot(issued), .uop_index, .offsets,
-        .write(load), .word(load_word), .tiles_en, .out_valid(operands_valid),
+        .write(load), .word(load_word), .tiles_en, .tiles_all, .out_valid(operands_valid),
         .out_ready(operands_ready), .out_slot(with_operands), .operands, .moves,
         .occupied(occupied[2:1]));
     // The same as `occupied == '0`, known at the start of the cycle: loads begin on it. A slot
