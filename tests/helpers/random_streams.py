@@ -113,6 +113,10 @@ class RandomProgram:
                     y_size=depth // columns,
                 )
             )
+        if self.has("post"):
+            unit, rows = self.config.dram_element_bytes(Memory.POST), 2 * POST_ROWS
+            first = self.data // unit
+            self.emit(Load(memory=Memory.POST, dram_base=first, x_size=rows, y_size=1))
 
     def _write_all(self) -> None:
         """Let the output memory hold all accumulators."""
@@ -173,12 +177,16 @@ class RandomProgram:
         self.emit(replace(insn, sram_base=base, dram_base=first))
 
     def random_post(self) -> None:
-        """Post-processing of what follows; its rows stay in bounds for loops of any extent."""
+        """Post-processing of what follows; its rows stay in bounds, results mostly too."""
         if self.rng.random() < 0.15:
             self.emit(Post())
             return
         low, high = sorted(self.integer(-128, 127) for _ in range(2))
+        if self.rng.random() < 0.6:
+            low, high = -128, 127
         multiplier, shift = self.integer(0, 65535), self.integer(0, 47)
+        if self.rng.random() < 0.7:  # eight of the 32 bits of a sum stay
+            shift = multiplier.bit_length() + self.integer(20, 25)
         own = int(self.rng.integers(2))
         self.emit(
             Post(
@@ -187,7 +195,7 @@ class RandomProgram:
                 use_scale=own,
                 round_half=int(self.rng.integers(2)),
                 multiplier=0 if own else multiplier,
-                shift=0 if own else min(shift, multiplier.bit_length() + self.integer(0, 24)),
+                shift=0 if own else shift,
                 zero_point=self.integer(-128, 127),
                 low=low,
                 high=high,
@@ -284,7 +292,7 @@ class RandomProgram:
         choices = [self.random_load, self.random_uop_load, self.random_store]
         choices += [self.random_gemm] * 3 + [self.random_alu] * 3
         own = {
-            "post": [self.random_post_load, self.random_post, self.random_post],
+            "post": [self.random_post_load] + [self.random_post, self.random_store] * 2,
             "depthwise": [self.random_depthwise],
             "pool": [self.random_pool],
             "forward": [self.random_forward],
@@ -313,7 +321,9 @@ class RandomProgram:
     def expected_image(self) -> npt.NDArray[np.uint8]:
         """Return the region after the stream."""
         planes = [(self.reference.acc >> 8 * byte & 0xFF).reshape(-1) for byte in range(4)]
-        if self.reference.separate_out and not self.has("post"):  # each shift of the tail writes it anew
+        if self.reference.separate_out and not self.has(
+            "post"
+        ):  # each shift of the tail writes it anew
             planes[0] = (self.reference.out & 0xFF).reshape(-1)
         image = self.reference.dram.copy()
         image[self.dump :] = np.concatenate(planes)
@@ -401,8 +411,12 @@ class HazardousProgram(RandomProgram):
     def __init__(self, config: HardwareConfig, seed: int) -> None:
         super().__init__(config, seed)
         self.fill_scratchpads()
-        for _ in range(150):
+        for number in range(150):
             self.emit(self._instruction())
+            if self.has("post") and number % 3 == 0:
+                self.random_post()
+            if self.has("post") and number % 5 == 0:
+                self.random_store()
 
     def _instruction(self) -> Instruction:
         first = self.integer(0, 60)

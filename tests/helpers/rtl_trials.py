@@ -48,11 +48,11 @@ LIMIT = 100_000
 """Cycles; all trials need less."""
 
 SMALL = replace(
-    PLAIN, log_batch=1, log_block=2, log_uop_buff_size=9, log_inp_buff_size=10,
-    log_wgt_buff_size=11, log_acc_buff_size=13,
+    PLAIN, log_batch=3, log_block=2, log_uop_buff_size=9, log_inp_buff_size=12,
+    log_wgt_buff_size=11, log_acc_buff_size=15,
 )  # fmt: skip
 MIXED = replace(PARAMETERS, port_bytes=16, dsp_multipliers=5, packed_multipliers=False)
-"""Other tiles, with an adder tree of one stage; a multiplier for each product, most from LUTs."""
+"""Tiles of two port words, with an adder tree of one stage; a multiplier for each product, most from LUTs."""
 
 Opened = Callable[..., Tsim]
 """Makes a device of the model on trial; takes options of `Tsim`."""
