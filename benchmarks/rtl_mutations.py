@@ -13,8 +13,9 @@ survives goes to the proof of its block, if there is one (``tests/runtime/tsim/r
 
 What is done stands in a file; a second call goes on, each line says of which commit it is, and a
 mutant whose place has moved is another one. The mutants come in an order that mixes all files and
-does not depend on places, so that those of a run that is cut short are a fair sample. The table names the survivors;
-``rtl_equivalent.json`` says of some why nothing can tell them from the right RTL.
+does not depend on places, so that those of a run that is cut short are a fair sample. The table
+names the survivors; ``rtl_equivalent.json`` says of some why nothing can tell them from the right
+RTL.
 """
 
 from __future__ import annotations

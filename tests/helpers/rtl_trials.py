@@ -52,7 +52,8 @@ SMALL = replace(
     log_wgt_buff_size=11, log_acc_buff_size=15,
 )  # fmt: skip
 MIXED = replace(PARAMETERS, port_bytes=16, dsp_multipliers=5, packed_multipliers=False)
-"""Tiles of two port words, with an adder tree of one stage; a multiplier for each product, most from LUTs."""
+"""Tiles of two port words, with an adder tree of one stage, and a multiplier for each product, most
+of them from LUTs."""
 
 Opened = Callable[..., Tsim]
 """Makes a device of the model on trial; takes options of `Tsim`."""
