@@ -60,11 +60,13 @@ module post_process
     banked_sram #(.WIDTH(POST_BITS), .DEPTH(ROWS), .LANES(POST_PARTS), .BANKS(POST_SLOTS),
                   .BLOCK_RAM(0)) bias_mem (
         .clk, .wr_slots(bias_slots), .wr_lanes(par_lanes), .wr_index(par_index[ROW_BITS-1:0]),
-        .wr_data(par_data), .rd_en(processes), .rd_index(set.row), .rd_data(biases));
+        .wr_data(par_data), .rd_en(processes), .rd_all(1'b1), .rd_index(set.row),
+        .rd_data(biases));
     banked_sram #(.WIDTH(POST_BITS), .DEPTH(ROWS), .LANES(POST_PARTS), .BANKS(POST_SLOTS),
                   .BLOCK_RAM(0)) scale_mem (
         .clk, .wr_slots(scale_slots), .wr_lanes(par_lanes), .wr_index(par_index[ROW_BITS-1:0]),
-        .wr_data(par_data), .rd_en(processes), .rd_index(set.row), .rd_data(scales));
+        .wr_data(par_data), .rd_en(processes), .rd_all(1'b1), .rd_index(set.row),
+        .rd_data(scales));
 
     // A table lies in words of the port, as they come; nothing pads one.
     localparam int WORD_BITS = $clog2(PORT_BYTES);
