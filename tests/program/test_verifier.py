@@ -322,7 +322,7 @@ BROKEN = {
     ),
     "a padded table": (Rule.MEMORY, tabulated(load={"x_pad_left": 1}), 2, "has no padding"),
     "tables beyond the last": (
-        Rule.SRAM_BOUNDS, tabulated(load={"sram_base": 2}), 2, "elements 2..2 of TABLE, which has 2",
+        Rule.SRAM_BOUNDS, tabulated(load={"sram_base": 2}), 2, "elements 2..2 of TABLE",
     ),
     "a table loaded while it is used": (
         Rule.RACE, tabulated(reloads=True), 7, "TABLE",

@@ -309,7 +309,9 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
 def _extension_bits(config: HardwareConfig) -> dict[str, int]:
     """Return whether the configuration has each extension, and where its bits of words lie."""
     slots = Encoding.of(config).slots
-    bit = {slot.name: slot.offset for cls in (Gemm, Load, Post) if cls in slots for slot in slots[cls]}
+    bit = {
+        slot.name: slot.offset for cls in (Gemm, Load, Post) if cls in slots for slot in slots[cls]
+    }
     return {
         **{f"HAS_{name.upper()}": int(name in config.extensions) for name in EXTENSIONS},
         "OVERWRITE_BIT": bit.get("overwrite", 0),
