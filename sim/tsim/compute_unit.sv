@@ -42,9 +42,11 @@ module compute_unit
     input  logic                          data_valid,
     input  logic [PORT_BITS-1:0]          data,
     // scratchpads
-    output logic                          tiles_en,
+    output logic                          inputs_en,
+    output logic                          inputs_all,
     output logic [INP_INDEX_BITS-1:0]     inp_index,
     input  logic [INP_READS*INP_BITS-1:0] inp_tiles,
+    output logic                          weights_en,
     output logic [WGT_INDEX_BITS-1:0]     wgt_index,
     input  logic [WGT_BITS-1:0]           wgt_tile,
     input  load_write_t                   par_write,
@@ -117,9 +119,9 @@ module compute_unit
 
     compute_operands reads (
         .clk, .rst, .issue_valid, .issue_ready, .slot(issued), .uop_index, .offsets,
-        .write(load), .word(load_word), .tiles_en, .out_valid(operands_valid),
-        .out_ready(operands_ready), .out_slot(with_operands), .operands, .moves,
-        .occupied(occupied[2:1]));
+        .write(load), .word(load_word), .inputs_en, .inputs_all, .weights_en,
+        .out_valid(operands_valid), .out_ready(operands_ready), .out_slot(with_operands),
+        .operands, .moves, .occupied(occupied[2:1]));
     // The same as `occupied == '0`, known at the start of the cycle: loads begin on it.
     always_ff @(posedge clk)
         pipeline_empty <= rst || !(issue_valid && issue_ready)

@@ -86,7 +86,7 @@ module store_unit
     wire ends_row = step && ends_element && left == 16'(count);
     assign last_word = ends_row && rows == 16'd1;
 
-    assign sram_en    = step;
+    assign sram_en    = step && part == '0;  // the other words of the element are there then
     assign sram_index = OUT_INDEX_BITS'(index) - OUT_INDEX_BITS'(offset);
     assign fault      = step && 18'(index) + 18'(count) > 18'(OUT_DEPTH);
 
