@@ -1,7 +1,8 @@
 """Random calls of `vtaops.cpu` against NumPy and SciPy in double precision.
 
 Sizes up to 200 (several whole tiles of every kernel), strided and read-only views, NaN and
-infinities; on this processor and as on poorer ones. ``python tests/helpers/random_calls.py --count 2000`` runs many of them.
+infinities; on this processor and as on poorer ones.
+``python tests/helpers/random_calls.py --count 2000`` runs many of them.
 """
 
 from __future__ import annotations
@@ -437,7 +438,8 @@ def main() -> None:
             failed += 1
             name = FAMILIES[seed % len(FAMILIES)].__name__
             target = Draw(seed).pick(*PROCESSORS).mcpu
-            print(f"seed {seed} ({name}, {target}): {type(error).__name__} {str(error)[:400]}", flush=True)
+            said = f"{type(error).__name__} {str(error)[:400]}"
+            print(f"seed {seed} ({name}, {target}): {said}", flush=True)
         if seed % 100 == 99:
             print(f"{seed + 1 - given.first} calls, {failed} failed", flush=True)
     sys.exit(failed > 0)
