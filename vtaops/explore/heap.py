@@ -26,4 +26,5 @@ def keep_freed_memory() -> bool:
         return False
     libc = ctypes.CDLL(None)
     settings = {_MMAP_THRESHOLD: _LARGEST_ON_HEAP, _TRIM_THRESHOLD: _KEPT_BYTES}
-    return all([libc.mallopt(name, value) for name, value in settings.items()])
+    accepted = [libc.mallopt(name, value) for name, value in settings.items()]
+    return all(accepted)
