@@ -3,7 +3,8 @@
 //
 // Ports:   write: slot j of wr_data goes to element wr_index + j if wr_slots[j], in the lanes of
 //          wr_lanes (the same for all slots). Indices wrap at DEPTH.
-//          read: slot j of rd_data is element rd_index + j.
+//          read: slot j of rd_data is element rd_index + j; without rd_all only slot 0 is read, and the
+//          others are anything.
 // Timing:  as sram: data one cycle after rd_en, old data on a collision.
 module banked_sram #(
     parameter int WIDTH = 128,
@@ -20,6 +21,7 @@ module banked_sram #(
     input  logic [BITS-1:0]             wr_index,
     input  logic [BANKS*WIDTH-1:0]      wr_data,
     input  logic                        rd_en,
+    input  logic                        rd_all,
     input  logic [BITS-1:0]             rd_index,
     output logic [READ_SLOTS*WIDTH-1:0] rd_data
 );
@@ -27,6 +29,7 @@ module banked_sram #(
         sram #(.WIDTH(WIDTH), .DEPTH(DEPTH), .LANES(LANES), .BLOCK_RAM(BLOCK_RAM)) bank (
             .clk, .we(wr_slots[0] ? wr_lanes : '0), .waddr(wr_index), .wdata(wr_data),
             .re(rd_en), .raddr(rd_index), .rdata(rd_data));
+        wire unused_all = rd_all;
     end else begin : g_banks
         localparam int LOG = $clog2(BANKS);
         localparam int ROW_BITS = BITS - LOG;
@@ -50,7 +53,7 @@ module banked_sram #(
                 .we(wr_slots[slot] ? wr_lanes : '0),
                 .waddr(wr_index[BITS-1:LOG] + ROW_BITS'(LOG'(b) < wr_first)),
                 .wdata(wr_data[slot*WIDTH +: WIDTH]),
-                .re(rd_en && (32'(rd_slot) < READ_SLOTS)),
+                .re(rd_en && (rd_slot == '0 || rd_all && 32'(rd_slot) < READ_SLOTS)),
                 .raddr(rd_index[BITS-1:LOG] + ROW_BITS'(LOG'(b) < rd_first)),
                 .rdata(bank_data[b*WIDTH +: WIDTH]));
             /* verilator lint_on CMPCONST */

@@ -153,9 +153,10 @@ module compute_execute
         if (writes_acc) elements[ACC_BITS-1:0] = tile;
     end
 
+    wire ignores = s[READ].overwrite || s[READ].reset && !s[READ].is_alu;
     banked_sram #(.WIDTH(ACC_BITS), .DEPTH(ACC_DEPTH), .LANES(ACC_LANES),
                   .BANKS(OUT_SLOTS)) acc_mem (
         .clk, .wr_slots(rst ? '0 : write.slots), .wr_lanes(write.lanes), .wr_index(write.index),
-        .wr_data(elements), .rd_en(v[READ] && s[READ].data), .rd_index(index[READ]),
-        .rd_data(acc_read));
+        .wr_data(elements), .rd_en(v[READ] && s[READ].data && !ignores), .rd_all(1'b1),
+        .rd_index(index[READ]), .rd_data(acc_read));
 endmodule

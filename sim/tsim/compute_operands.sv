@@ -2,7 +2,8 @@
 // of the loops are added to its indices, and what they name is read (S2). Holds the micro-ops.
 //
 // Ports:   issue_*, slot, uop_index, offsets: the slots from S0. write, word: LOAD UOP.
-//          tiles_en: the input and weight tile of `operands` are read now, for S3.
+//          inputs_en, weights_en: the input tile, the weight tile of `operands` is wanted now, for
+//          S3; inputs_all: and the input tiles behind it.
 //          out_*, operands: the slot in S2; it leaves where out_ready is high. While it does not,
 //          S0 and S1 wait too.  occupied: S1, S2 hold a slot. moves: the slot in S1 goes to S2.
 // Timing:  a slot per cycle, two cycles.
@@ -20,7 +21,9 @@ module compute_operands
     /* verilator lint_on UNUSEDSIGNAL */
     input  load_write_t               write,
     input  logic [PORT_BITS-1:0]      word,
-    output logic                      tiles_en,
+    output logic                      inputs_en,
+    output logic                      inputs_all,
+    output logic                      weights_en,
     output logic                      out_valid,
     input  logic                      out_ready,
     output slot_t                     out_slot,
@@ -37,11 +40,14 @@ module compute_operands
     assign issue_ready = out_ready;
     assign moves       = occupied[1] && out_ready;
     assign out_valid   = occupied[2];
-    assign tiles_en    = out_valid && (out_slot.gemm || out_slot.pools);
+    assign inputs_en   = out_valid && (out_slot.gemm || out_slot.pools);
+    assign inputs_all  = out_slot.windows || out_slot.pools;
+    assign weights_en  = out_valid && out_slot.gemm;
 
     scratchpad #(.MEMORY(MEM_UOP), .WIDTH(UOP_BITS), .DEPTH(UOP_DEPTH), .PARTS(UOP_PARTS),
                  .SLOTS(UOP_SLOTS)) uop_mem (
-        .clk, .write, .word, .element('0), .rd_en(enters && slot.data), .rd_index(uop_index), .rd_data(uop));
+        .clk, .rst, .write, .word, .element('0), .rd_en(enters && slot.data), .rd_all(1'b1),
+        .rd_index(uop_index), .rd_data(uop));
 
     wire [ACC_INDEX_BITS-1:0] dst = uop.dst + offsets1.dst;
     wire [SRC_BITS-1:0]       src = uop.src + offsets1.src;

@@ -1,6 +1,10 @@
 // A scratchpad that LOAD fills: takes the writes to its own memory from a stream of them.
 //
-// Ports:   write, word: from tensor_load. element: what is written if it is whole. rd_*: as banked_sram, READ_SLOTS elements.
+// With HOLD the memory is read only where its word is not there already: what was read last stays, until
+// another element is read or this one is written. Nothing else tells that it was not read again.
+//
+// Ports:   write, word: from tensor_load. element: what is written if it is whole. rd_*: as banked_sram,
+//          READ_SLOTS elements.
 // Timing:  as sram.
 module scratchpad
     import vta_pkg::*, stream_pkg::*;
@@ -13,15 +17,18 @@ module scratchpad
     parameter int READ_SLOTS = 1,
     parameter int WHOLE = 0,  // whether whole elements are written
     parameter int BANKS = SLOTS,  // at least as many as slots are written or read
+    parameter int HOLD = 0,
     localparam int BITS = $clog2(DEPTH)
 ) (
     input  logic                 clk,
+    input  logic                 rst,
     /* verilator lint_off UNUSEDSIGNAL */
     input  load_write_t          write,  // as wide as the largest scratchpad needs
     /* verilator lint_on UNUSEDSIGNAL */
     input  logic [PORT_BITS-1:0] word,
     input  logic [WIDTH-1:0]     element,
     input  logic                 rd_en,
+    input  logic                 rd_all,
     input  logic [BITS-1:0]      rd_index,
     output logic [READ_SLOTS*WIDTH-1:0] rd_data
 );
@@ -39,9 +46,35 @@ module scratchpad
         wire unused_element = ^element;
     end
 
+    logic reads;
+    if (HOLD != 0) begin : g_hold
+        // rd_data are the elements from held_index on: the first one, and all if held_all.
+        logic held, held_all, overwritten;
+        logic [BITS-1:0] held_index;
+        wire [BITS-1:0] latest = reads ? rd_index : held_index;
+        wire [BITS-1:0] behind = latest - write.index[BITS-1:0];
+        assign reads = rd_en && !(held && rd_index == held_index && (held_all || !rd_all));
+        always_comb begin
+            overwritten = 1'b0;
+            for (int w = 0; w < SLOTS; w++)
+                for (int r = 0; r < READ_SLOTS; r++)
+                    if (write.slots[w] && behind == BITS'(w - r)) overwritten = mine;
+        end
+        always_ff @(posedge clk) begin
+            held <= !rst && (reads || held) && !overwritten;
+            if (reads) begin
+                held_all   <= rd_all;
+                held_index <= rd_index;
+            end
+        end
+    end else begin : g_always
+        assign reads = rd_en;
+        wire unused_rst = rst;
+    end
+
     banked_sram #(.WIDTH(WIDTH), .DEPTH(DEPTH), .LANES(PARTS), .BANKS(BANKS),
                   .READ_SLOTS(READ_SLOTS)) memory (
         .clk, .wr_slots(mine ? BANKS'(write.slots[SLOTS-1:0]) : '0), .wr_lanes(lanes),
-        .wr_index(write.index[BITS-1:0]), .wr_data(data), .rd_en, .rd_index,
+        .wr_index(write.index[BITS-1:0]), .wr_data(data), .rd_en(reads), .rd_all, .rd_index,
         .rd_data);
 endmodule

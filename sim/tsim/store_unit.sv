@@ -86,7 +86,7 @@ module store_unit
     wire ends_row = step && ends_element && left == 16'(count);
     assign last_word = ends_row && rows == 16'd1;
 
-    assign sram_en    = step;
+    assign sram_en    = step && part == '0;  // the other words of the element are there then
     assign sram_index = OUT_INDEX_BITS'(index) - OUT_INDEX_BITS'(offset);
     assign fault      = step && 18'(index) + 18'(count) > 18'(OUT_DEPTH);
 
@@ -102,8 +102,8 @@ module store_unit
             rows          <= head_store.y_size;
             index         <= (SRAM_BITS+1)'(head_store.sram_base);
             offset        <= OFFSET_BITS'(head_store.dram_base) & OFFSET_MASK;
-            row_offset    <= OFFSET_BITS'(head_store.dram_base + 32'(head_store.x_stride))
-                             & OFFSET_MASK;
+            row_offset    <= (OFFSET_BITS'(head_store.dram_base)
+                              + OFFSET_BITS'(head_store.x_stride)) & OFFSET_MASK;
             stride_offset <= OFFSET_BITS'(head_store.x_stride) & OFFSET_MASK;
             part          <= '0;
             push          <= head_store.push_prev;

@@ -45,7 +45,6 @@ module tensor_load
     output logic [EVENT_BITS-1:0] loaded,
     output logic                  requesting,
     output logic                  writing,
-    output logic                  waiting_dram,
     output logic                  fault
 );
     // ------------------------------------------------------------------------ requesting half
@@ -140,7 +139,8 @@ module tensor_load
     assign loaded      = step && is_beat && ends_element ? count : '0;
     assign fault       = step && (18'(index) + 18'(count) > 18'(scratchpad_depth(insn.memory))
                                   || is_whole && 18'(source) >= 18'(OUT_DEPTH)
-                                  || forwards && insn.memory != MEM_INP);
+                                  || forwards && insn.memory != MEM_INP
+                                  || HAS_TABLE != 0 && is_zero && insn.memory == MEM_TABLE);
 
     // Where a run, a row, an instruction goes on.
     phase_t first_of_row, after_rows, after_run, first_of_insn;
@@ -179,7 +179,6 @@ module tensor_load
     assign done_insn    = insn;
     assign queue_pop    = phase == IDLE || done;
     assign writing      = is_data || is_zero;
-    assign waiting_dram = is_beat && !beat_valid;
 
     // An instruction ends with an element, so the next one begins with its first part.
     always_ff @(posedge clk) begin

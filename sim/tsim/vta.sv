@@ -136,7 +136,7 @@ module vta
         .out_index(forward_index), .active(load_active), .waiting_token(waits.load),
         .events(load_events), .fault(load_fault));
 
-    logic tiles_en;
+    logic inputs_en, inputs_all, weights_en;
     logic [INP_INDEX_BITS-1:0] inp_index;
     logic [WGT_INDEX_BITS-1:0] wgt_index;
     logic [INP_READS*INP_BITS-1:0] inp_tiles;
@@ -144,14 +144,14 @@ module vta
 
     scratchpad #(.MEMORY(MEM_INP), .WIDTH(INP_BITS), .DEPTH(INP_DEPTH), .PARTS(INP_PARTS),
                  .SLOTS(INP_SLOTS), .READ_SLOTS(INP_READS), .BANKS(INP_BANKS),
-                 .WHOLE(HAS_FORWARD)) inp_mem (
-        .clk, .write(load_write), .word(load_word), .element(INP_BITS'(forward_data)),
-        .rd_en(tiles_en), .rd_index(inp_index),
+                 .WHOLE(HAS_FORWARD), .HOLD(1)) inp_mem (
+        .clk, .rst, .write(load_write), .word(load_word), .element(INP_BITS'(forward_data)),
+        .rd_en(inputs_en), .rd_all(inputs_all), .rd_index(inp_index),
         .rd_data(inp_tiles));
     scratchpad #(.MEMORY(MEM_WGT), .WIDTH(WGT_BITS), .DEPTH(WGT_DEPTH), .PARTS(WGT_PARTS),
-                 .SLOTS(WGT_SLOTS)) wgt_mem (
-        .clk, .write(load_write), .word(load_word), .element('0), .rd_en(tiles_en),
-        .rd_index(wgt_index),
+                 .SLOTS(WGT_SLOTS), .HOLD(1)) wgt_mem (
+        .clk, .rst, .write(load_write), .word(load_word), .element('0), .rd_en(weights_en),
+        .rd_all(1'b1), .rd_index(wgt_index),
         .rd_data(wgt_tile));
 
     // ------------------------------------------------------------------------- compute unit
@@ -167,7 +167,7 @@ module vta
         .store_token_pop(pop.s2g), .store_token_push(push.g2s), .origins,
         .req_valid(client_valid[CLIENT_COMPUTE]), .req_ready(client_ready[CLIENT_COMPUTE]),
         .req(client_req[CLIENT_COMPUTE]), .data_valid(client_data_valid[CLIENT_COMPUTE]), .data,
-        .tiles_en, .inp_index, .inp_tiles, .wgt_index, .wgt_tile,
+        .inputs_en, .inputs_all, .inp_index, .inp_tiles, .weights_en, .wgt_index, .wgt_tile,
         .par_write(load_write), .par_word(load_word), .out_en, .out_index, .out_data,
         .forward_en, .forward_index, .forward_data,
         .finished(finish), .followed(compute_followed), .active(compute_active),

@@ -3,7 +3,8 @@
 A program has segments; a segment has rounds. In each round the load unit fills one of two contexts,
 the compute unit works on it, and the store unit empties it, so that the three units run
 concurrently, as under double buffering. Between segments all wait for each other; what one segment
-stored, the next loads. At the end every byte of every accumulator in use is stored.
+stored, the next loads. At the end every byte of every accumulator in use is stored. Post-processing
+may still be set at the end: the next program begins without.
 
 Instructions, sizes, loops, padding, places and values are drawn at random, within what the target
 executes; only the order of the tokens is fixed.
@@ -19,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.capabilities import FULL, Capabilities, Feature
-from vtaops.config import POST_ROWS, WINDOW_TILES, HardwareConfig, Memory
+from vtaops.config import POST_ROWS, TABLES, WINDOW_TILES, HardwareConfig, Memory
 from vtaops.errors import UnsupportedError
 from vtaops.isa import Alu, AluOp, Depthwise, Gemm, Load, Pool, Post, Store
 from vtaops.program.builder import ProgramBuilder
@@ -32,6 +33,7 @@ HLS design does not, and takes some cycles). Others must, and get no distance at
 
 _AREA_TILES = 48  # that the stores of a segment may reach
 _SOURCE_TILES = 64  # of each input
+_SOURCE_TABLES = 3
 _TRIES = 30  # draws before something simple is taken
 
 
@@ -140,9 +142,15 @@ class _Writer:
             )
         }
         self.posts = "post" in config.extensions
+        self.post_set = False  # whether the target post-processes what comes next
         if self.posts:
             parameters = b.tiles("post", Role.PARAMETER, whole.size, Memory.POST)
             self.sources[Memory.POST] = _Source(parameters, whole)
+        self.tables = "table" in config.extensions
+        if self.tables:
+            tables = _Window(0, _SOURCE_TABLES)
+            buffer = b.tiles("table", Role.PARAMETER, tables.size, Memory.TABLE)
+            self.sources[Memory.TABLE] = _Source(buffer, tables)
         accumulators = sum(window.size for window in self.acc)
         self.out = b.tiles("out", Role.OUTPUT, 2 * _AREA_TILES + 4 * accumulators)
         # Accumulators whose last writer is the ALU or an accumulating GEMM: STORE may read them.
@@ -160,6 +168,8 @@ class _Writer:
             self._fill(Memory.WGT, self.wgt[context])
         if self.posts:
             self._fill(Memory.POST, _Window(0, 2 * POST_ROWS))
+        if self.tables:
+            self._fill(Memory.TABLE, _Window(0, TABLES))
         self._flag(-1, push_next=1)
         first = len(b.instructions)
         for window in self.acc:
@@ -219,6 +229,8 @@ class _Writer:
                 target += window.size
             self._flag(first, pop_prev=1)
             self._flag(-1, push_prev=1)
+        if self.posts:
+            self._random_post(0)
         self.builder.finish(pop_next=1)
 
     def _flag(self, index: int, **flags: int) -> None:
@@ -238,6 +250,8 @@ class _Writer:
             half = self.rng.choice([0, POST_ROWS])
             rows = _Window(int(half) + self._rows(context).base, self._rows(context).size)
             self._load(Memory.POST, rows, self.sources[Memory.POST])
+        elif self.tables and self.rng.random() < 0.3:
+            self._load(Memory.TABLE, self._tables(context), self.sources[Memory.TABLE])
         elif self.rng.random() < 0.4:
             self._load(Memory.WGT, self.wgt[context], self.sources[Memory.WGT])
         elif "forward" in self.config.extensions and self.rng.random() < 0.4:
@@ -274,6 +288,7 @@ class _Writer:
             Memory.WGT: self.able.weight_padding,
             Memory.ACC: self.able.acc_padding,
             Memory.ACC_8BIT: self.able.acc_padding,
+            Memory.TABLE: False,
         }.get(memory, True)
         block = replace(self._drawn_block(window, source.tiles, padded=padded), memory=memory)
         self.builder.add(block, source.buffer)
@@ -289,7 +304,8 @@ class _Writer:
             drawn = replace(block, y_size=y_size, x_size=x_size, x_stride=stride)
             if padded and self.rng.random() < 0.5:
                 sides = ("y_pad_top", "y_pad_bottom", "x_pad_left", "x_pad_right")
-                drawn = replace(drawn, **{side: self._integer(0, 3) for side in sides})
+                most = 15 if self.rng.random() < 0.2 else 3
+                drawn = replace(drawn, **{side: self._integer(0, most) for side in sides})
             if drawn.sram_size <= window.size and _reach(drawn) <= source.size:
                 block = drawn
                 break
@@ -335,10 +351,15 @@ class _Writer:
         """Return the rows of post-processing parameters of a context."""
         return _Window(context * POST_ROWS // 2, POST_ROWS // 2)
 
+    def _tables(self, context: int) -> _Window:
+        """Return the tables of a context."""
+        return _Window(context * TABLES // 2, TABLES // 2)
+
     def _random_post(self, context: int) -> None:
         """Set the post-processing of what follows in this round, or end it."""
         rng = self.rng
-        if rng.random() < 0.2:
+        self.post_set = rng.random() >= 0.2
+        if not self.post_set:
             self.builder.add(Post())
             return
         use_bias, use_scale = (int(rng.integers(2)) for _ in range(2))
@@ -349,6 +370,10 @@ class _Writer:
         if use_bias or use_scale:  # up to 8 iterations of each loop
             fields |= {"row": self._rows(context).base + self._integer(0, 1)}
             fields |= {f"row_factor_{loop}": self._integer(0, 1) for loop in ("out", "in")}
+        if self.tables and rng.random() < 0.5:
+            window = self._tables(context)
+            last = window.base + window.size - 1
+            fields |= {"use_table": 1, "table_index": self._integer(window.base, last)}
         self.builder.add(
             Post(
                 enable=1,
@@ -436,8 +461,9 @@ class _Writer:
 
     def _alu_on(self, window: _Window, op: AluOp, imm: int) -> None:
         """Apply an immediate to a whole window, and store it as it is."""
-        if self.posts:
+        if self.post_set:
             self.builder.add(Post())
+            self.post_set = False
         place = self._load_micro_ops([(window.base, 0, 0)])
         self.builder.alu(op, place, window.size, imm)
         self.current[window.span] = True

@@ -90,7 +90,8 @@ module blocks
     fifo #(.WIDTH(8), .DEPTH(4)) queue (
         .clk, .rst, .in_valid, .in_ready, .in_data, .out_valid, .out_ready, .out_data);
     banked_sram #(.WIDTH(16), .DEPTH(16), .LANES(2), .BANKS(4), .READ_SLOTS(4)) memory (
-        .clk, .wr_slots, .wr_lanes, .wr_index, .wr_data, .rd_en, .rd_index, .rd_data);
+        .clk, .wr_slots, .wr_lanes, .wr_index, .wr_data, .rd_en, .rd_all(1'b1), .rd_index,
+        .rd_data);
 
     burst_t burst;
     logic active;
@@ -108,7 +109,7 @@ module blocks
     logic [SRAM_BITS-1:0]  load_first, load_out_index;
     logic [EVENT_BITS-1:0] loaded;
     load_t                 load_done_insn;
-    logic                  requesting, writing, waiting;
+    logic                  requesting, writing;
     load_t load_insn_fields;
     assign load_insn_fields = load_insn;
     tensor_load #(.SLOTS(UOP_SLOTS)) loader (
@@ -118,7 +119,7 @@ module blocks
         .write(load_write), .word(load_wr_data), .memory(load_memory), .first(load_first),
         .out_index(load_out_index),
         .done(load_done), .done_insn(load_done_insn), .loaded, .requesting, .writing,
-        .waiting_dram(waiting), .fault(load_fault));
+        .fault(load_fault));
     assign load_req_address = 32'(load_burst.address);
     assign load_req_beats = 8'(load_burst.beats);
     assign load_wr_valid = load_write.valid;
