@@ -8,9 +8,11 @@ function becomes one `LookupTable`, of 256 values that the graph's own definitio
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
-from vtaops.graph import Graph, Node, Tensor, evaluate
+from vtaops.graph import Graph, Tensor
 from vtaops.graph import operators as ops
+from vtaops.graph.executor import evaluate_all
 from vtaops.graph.operators import GraphOperator
 
 _INT8 = np.arange(-128, 128, dtype=np.int8).reshape(1, -1)
@@ -19,9 +21,10 @@ _INT8 = np.arange(-128, 128, dtype=np.int8).reshape(1, -1)
 def functions_as_tables(graph: Graph) -> Graph:
     """Return a graph that computes the same, its functions of one int8 value being tables.
 
-    What only such a function needs is left out; names of tensors stay.
+    What only such a function needs is left out; names of tensors and operators stay.
     """
     roots = _roots(graph)
+    tables = _tables(graph, roots)
     needed = {tensor.name for tensor in graph.outputs}
     for node in graph.nodes:
         own = roots.get(node.outputs[0].name)
@@ -29,7 +32,11 @@ def functions_as_tables(graph: Graph) -> Graph:
     result = Graph(graph.name)
     for tensor in graph.inputs:
         result.input(
-            tensor.name, tensor.shape, tensor.dtype, scale=tensor.scale, zero_point=tensor.zero_point
+            tensor.name,
+            tensor.shape,
+            tensor.dtype,
+            scale=tensor.scale,
+            zero_point=tensor.zero_point,
         )
     for node in graph.nodes:
         op, inputs = node.op, [tensor.name for tensor in node.inputs]
@@ -37,7 +44,8 @@ def functions_as_tables(graph: Graph) -> Graph:
         if root is not None:
             if node.name not in needed:
                 continue
-            op, inputs = _table(graph, node, root), [root.name]
+            table = ops.LookupTable(tables[node.name], node.outputs[0].zero_point, op.kind)
+            op, inputs = table, [root.name]
         result.add_many(
             op,
             *(result.tensors[name] for name in inputs),
@@ -67,21 +75,19 @@ def _is_pointwise(op: GraphOperator) -> bool:
     return False
 
 
-def _table(graph: Graph, last: Node, root: Tensor) -> ops.LookupTable:
-    """Return the table of a function: what the graph makes of -128, -127, ..., 127."""
-    makers = {node.name: node for node in graph.nodes}
-    probe, kinds = Graph(), []
-    probe.input(root.name, _INT8.shape, scale=root.scale, zero_point=root.zero_point)
-
-    def make(node: Node) -> None:
-        for tensor in node.inputs:
-            if tensor.name not in probe.tensors:
-                make(makers[tensor.name])
-        probe.add(node.op, *(probe.tensors[t.name] for t in node.inputs), name=node.name)
-        kinds.append(node.op.kind)
-
-    make(last)
-    probe.output(probe.tensors[last.name])
-    (values,) = evaluate(probe, _INT8)
-    table = values.reshape(-1).astype(np.int8)
-    return ops.LookupTable(table, last.outputs[0].zero_point, "+".join(kinds))
+def _tables(graph: Graph, roots: dict[str, Tensor]) -> dict[str, npt.NDArray[np.int8]]:
+    """Return each function's table: what the graph makes of -128, -127, ..., 127."""
+    probes = {root.name: Graph() for root in roots.values()}
+    for root in roots.values():
+        probe = probes[root.name]
+        if not probe.inputs:
+            probe.input(root.name, _INT8.shape, scale=root.scale, zero_point=root.zero_point)
+    for node in graph.nodes:
+        if node.name in roots:
+            probe = probes[roots[node.name].name]
+            probe.add(node.op, *(probe.tensors[t.name] for t in node.inputs), name=node.name)
+    tables: dict[str, npt.NDArray[np.int8]] = {}
+    for probe in probes.values():
+        values = evaluate_all(probe, _INT8)
+        tables |= {node.name: values[node.name].reshape(-1) for node in probe.nodes}
+    return tables

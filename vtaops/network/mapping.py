@@ -152,7 +152,7 @@ class Mapper:
                 if self.graph.consumers(tensor) == [node] and tensor not in self.graph.outputs:
                     joined[tensor.name] = node
         functions = {id(node) for node in joined.values()}
-        for name, function in joined.items():
+        for function in joined.values():
             assert isinstance(function.op, ops.LookupTable)
             self._tables[function.name] = function.op.table
         self.nodes = [
