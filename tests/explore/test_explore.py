@@ -375,6 +375,13 @@ def test_area_is_that_of_the_synthesised_designs():
     on_chip = area(Design(replace(PYNQ.config, extensions=("forward",))))
     assert (on_chip.lut - pynq.lut, on_chip.ff - pynq.ff) == (368, 125)
     assert (on_chip.dsp, on_chip.bram) == (pynq.dsp, 136)
+    with_tables, without = (
+        area(Design(replace(PYNQ.config, extensions=names)))
+        for names in (("post", "table"), ("post",))
+    )
+    assert with_tables.lut - without.lut == pytest.approx(1_666, rel=0.02)
+    assert with_tables.ff - without.ff == pytest.approx(1_173, rel=0.02)
+    assert (with_tables.dsp, with_tables.bram) == (without.dsp, without.bram)
     assert share(area(Design(HardwareConfig.load("1x32_i8w8a32_15_15_20_17"))), "xc7z020") > 1
 
 

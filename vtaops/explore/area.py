@@ -23,6 +23,7 @@ _LUT_LANE, _FF_LANE = 720, 148  # of a tile's row: vector ALU, accumulate stage,
 _LUT_MULTIPLIER, _LUT_MULTIPLIER_LEVEL = 9.4, 2.0  # and each level of the adder tree
 _FF_TREE, _FF_TREE_LEVEL = 60, 9  # of each output lane
 _LUT_POST, _FF_POST = 417, 204  # of each lane, for the extension `post`
+_LUT_TABLE, _FF_TABLE = 104, 73  # of each lane, for `table`: a copy of both tables in LUTs
 _LUT_OVERWRITE = 32
 _LUT_WINDOWS = 78  # of each lane, for `depthwise` and `pool`: three input tiles out of the banks
 _LUT_POOL, _FF_POOL = 29, 32  # of each lane, for `pool`: comparators, and registers to the ALU
@@ -59,6 +60,8 @@ def area(design: Design) -> FpgaResources:
     dsp = lanes * _DSP_ALU + -(-multipliers // _PRODUCTS_IN_DSP)
     if "post" in config.extensions:
         lut, ff, dsp = lut + lanes * _LUT_POST, ff + lanes * _FF_POST, dsp + lanes * _DSP_POST
+    if "table" in config.extensions:
+        lut, ff = lut + lanes * _LUT_TABLE, ff + lanes * _FF_TABLE
     if "overwrite" in config.extensions:
         lut += _LUT_OVERWRITE
     if reads_windows(config):

@@ -49,8 +49,7 @@ def apart(fragments: Sequence[Fragment], groups: Collection[range]) -> list[Frag
         runs.append(heads.get(begin, range(begin, begin + 1)))
     sizes = [[used(fragments[number]) for number in run] for run in runs]
     here = {space: [0] * len(runs) for space in ("inp", "acc", "post")}
-    spaces = ("inp", "wgt", "acc") if "forward" in config.extensions else ("wgt",)
-    spaces += ("table",)
+    spaces = ("wgt", "table", *(("inp", "acc") if "forward" in config.extensions else ()))
     for space in spaces:
         most = [max(s[space] for s in own) for own in sizes]
         alignment = ALIGNMENT if space == "inp" else 1

@@ -71,7 +71,8 @@ def _is_pointwise(op: GraphOperator) -> bool:
     if isinstance(op, ops.LookupTable):
         return op.table.ndim == 1
     if isinstance(op, ops.Requantize | ops.LeakyRelu | ops.Add | ops.Multiply):
-        return op.requantization.multiplier.size == op.requantization.shift.size == 1
+        scaling = op.requantization
+        return scaling.multiplier.size == 1 and scaling.shift.size == 1
     return False
 
 

@@ -148,9 +148,9 @@ class Mapper:
         makers = {node.name: node for node in self.nodes if isinstance(node.op, ops.Requantized)}
         for node in self.nodes:
             tensor = node.inputs[0]
-            if isinstance(node.op, ops.LookupTable) and tensor.name in makers:
-                if self.graph.consumers(tensor) == [node] and tensor not in self.graph.outputs:
-                    joined[tensor.name] = node
+            alone = self.graph.consumers(tensor) == [node] and tensor not in self.graph.outputs
+            if isinstance(node.op, ops.LookupTable) and tensor.name in makers and alone:
+                joined[tensor.name] = node
         functions = {id(node) for node in joined.values()}
         for function in joined.values():
             assert isinstance(function.op, ops.LookupTable)
