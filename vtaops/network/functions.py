@@ -72,7 +72,7 @@ def _is_pointwise(op: GraphOperator) -> bool:
         return op.table.ndim == 1
     if isinstance(op, ops.Requantize | ops.LeakyRelu | ops.Add | ops.Multiply):
         scaling = op.requantization
-        return scaling.multiplier.size == 1 and scaling.shift.size == 1
+        return bool(scaling.multiplier.size == scaling.shift.size == 1)
     return False
 
 
