@@ -17,31 +17,9 @@ from vtaops.config import (
     Scratchpad,
 )
 from vtaops.explore.design import Design
-<<<<<<< HEAD
-from vtaops.runtime.tsim.rtl import WINDOW_BANKS, reads_windows
-from vtaops.runtime.tsim.synthesis import CAPACITY, FpgaResources
-
-_WORDS, _BITS = 512, 64  # of a block RAM of 36 Kbit that is read and written at once
-_MICRO_OPS = 1024  # in a block RAM
-_BUFFERS_BRAM = 8  # command queues, buffers of the load and the store unit
-
-# LUTs and flip-flops of the 7 series, fitted to the runs of the configurations tiny and pynq.
-_LUT_FIXED, _FF_FIXED = 5_056, 5_336  # fetch, dispatch, load, store, registers, tokens
-_LUT_LANE, _FF_LANE = 720, 148  # of a tile's row: vector ALU, accumulate stage, write-back
-_LUT_MULTIPLIER, _LUT_MULTIPLIER_LEVEL = 9.4, 2.0  # and each level of the adder tree
-_FF_TREE, _FF_TREE_LEVEL = 60, 9  # of each output lane
-_LUT_POST, _FF_POST = 417, 204  # of each lane, for the extension `post`
-_LUT_TABLE, _FF_TABLE = 104, 73  # of each lane, for `table`: a copy of both tables in LUTs
-_LUT_OVERWRITE = 32
-_LUT_WINDOWS = 78  # of each lane, for `depthwise` and `pool`: three input tiles out of the banks
-_LUT_POOL, _FF_POOL = 29, 32  # of each lane, for `pool`: comparators, and registers to the ALU
-_LUT_FORWARD, _FF_FORWARD = 48, 125  # for `forward`: addresses, writes a cycle later
-_LUT_FORWARD_LANE = 20  # whole elements into the banks of the inputs
-=======
 from vtaops.program.timing.pipeline import TREE_LEVELS_PER_STAGE
 from vtaops.runtime.tsim.rtl import WINDOW_BANKS, RtlParameters, reads_windows
 from vtaops.runtime.tsim.synthesis import BLOCKS, CAPACITY, FpgaResources
->>>>>>> main
 
 _RAM_WORDS, _RAM_BITS = 512, 32  # of half a block RAM of 36 Kbit, read and written at once
 _PRODUCT_BITS = 16
@@ -69,7 +47,7 @@ LUTS: dict[str, dict[str, float]] = {
     "scratchpads": {"port": 1.02, "parts": 2, "banks": 1.05, "lanes": 1, "forward": 4.3},
     "fetch and dispatch": {"once": 447, "port": 1.3},
     "load unit": {"once": 1304, "lanes": 2, "forward": 1},
-    "post-processing": {"with post": 62, "post": 390},
+    "post-processing": {"with post": 62, "post": 390, "table": 104},
     "compute unit, rest": {
         **{"once": 1683, "lanes": 272.6, "slots": 64},
         **{"overwrite": 2, "depthwise": 24, "pool": 28, "forward": 1},
@@ -84,7 +62,7 @@ FLIP_FLOPS: dict[str, dict[str, float]] = {
     "scratchpads": {},
     "fetch and dispatch": {"once": 381},
     "load unit": {"once": 985, "forward": 6},
-    "post-processing": {"with post": 175, "post": 181},
+    "post-processing": {"with post": 175, "post": 181, "table": 73},
     "compute unit, rest": {"once": 1784, "lanes": 148.9, "slots": 32, "pool": 32},
     "store unit": {"once": 605, "port": 1.1},
     "registers and counters": {"once": 2401},
@@ -172,22 +150,6 @@ def quantities(design: Design, title: str) -> dict[str, float]:
 def _tree(config: HardwareConfig) -> tuple[int, int]:
     """Return the bits of one adder tree's adders, and of the registers behind its stages."""
     levels = config.log_block
-<<<<<<< HEAD
-    lut: float = _LUT_FIXED + lanes * _LUT_LANE
-    lut += multipliers * (_LUT_MULTIPLIER + levels * _LUT_MULTIPLIER_LEVEL)
-    ff = _FF_FIXED + lanes * (_FF_LANE + _FF_TREE + levels * _FF_TREE_LEVEL)
-    dsp = lanes * _DSP_ALU + -(-multipliers // _PRODUCTS_IN_DSP)
-    if "post" in config.extensions:
-        lut, ff, dsp = lut + lanes * _LUT_POST, ff + lanes * _FF_POST, dsp + lanes * _DSP_POST
-    if "table" in config.extensions:
-        lut, ff = lut + lanes * _LUT_TABLE, ff + lanes * _FF_TABLE
-    if "overwrite" in config.extensions:
-        lut += _LUT_OVERWRITE
-    if reads_windows(config):
-        lut += lanes * _LUT_WINDOWS
-    if "pool" in config.extensions:
-        lut, ff = lut + lanes * _LUT_POOL, ff + lanes * _FF_POOL
-=======
     bits = [(config.block_in >> level) * (_PRODUCT_BITS + level) for level in range(levels + 1)]
     return sum(bits[1:]), sum(bits[levels:0:-TREE_LEVELS_PER_STAGE])
 
@@ -220,7 +182,6 @@ def _rams(design: Design) -> dict[str, float]:
         f"scratchpad {name}": _blocks(design, getattr(config, name))
         for name in ("inp", "wgt", "acc", "out", "uop")
     }
->>>>>>> main
     if "forward" in config.extensions:
         found["compute unit, rest"] = _blocks(design, config.out)  # a copy for the second reader
     commands = _halves(8 * INSTRUCTION_BYTES, rtl.command_depth) / 2
