@@ -304,6 +304,13 @@ def test_windows_need_four_parts_of_two_channels():
     assert HardwareConfig(extensions=("depthwise",)).window_channels == 4
 
 
+def test_tables_need_the_post_processing():
+    with pytest.raises(ConfigError, match=r"EXTENSIONS is \['pool', 'table'\]; .* needs 'post'"):
+        HardwareConfig(extensions=("table", "pool"))
+    tables = HardwareConfig(extensions=("table", "post")).table
+    assert (tables.depth, tables.element_bytes, tables.log_depth) == (2, 256, 1)
+
+
 @pytest.mark.parametrize("value", [-2, [-2], None, "4", 1.5, 10**30])
 @pytest.mark.parametrize("extension", EXTENSIONS)
 def test_types_are_checked_before_what_follows_from_them(extension, value):

@@ -106,6 +106,7 @@ def test_constants_of_the_isa():
     }  # fmt: skip
     assert {m.name: m.value for m in Memory} == {
         "UOP": 0, "WGT": 1, "INP": 2, "ACC": 3, "OUT": 4, "ACC_8BIT": 5, "POST": 6,
+        "TABLE": 7,
     }  # fmt: skip
     assert {a.name: a.value for a in AluOp} == {"MIN": 0, "MAX": 1, "ADD": 2, "SHR": 3, "MUL": 4}
     assert [cls.opcode for cls in INSTRUCTIONS] == [*range(5)]
@@ -295,6 +296,19 @@ def test_where_the_extensions_lie():
     assert disassemble(product).endswith(" overwrite")
 
 
+def test_a_table_is_named_behind_all_other_fields_of_post():
+    config = replace(EXTENDED, extensions=("post", "table"))
+    post = Post(enable=1, multiplier=1, low=-128, high=127, use_table=1, table_index=1)
+    word = Encoding.of(config).encode(post)
+    plain = replace(post, use_table=0, table_index=0)
+    assert word == Encoding.of(EXTENDED).encode(plain) | 0b11 << 74
+    assert Encoding.of(config).decode(word) == post
+    assert disassemble(post).endswith(" clip -128..127 table 1")
+    load = Encoding.of(config).encode(Load(memory=Memory.TABLE))
+    with pytest.raises(EncodingError, match=r"memory 7; .* POST 6$"):
+        Encoding.of(EXTENDED).decode(load)
+
+
 def test_a_product_of_windows_is_a_gemm_with_another_opcode():
     loops = {"uop_end": 2, "iter_out": 3, "iter_in": 4, "src_factor_in": 1, "overwrite": 1}
     encoding = Encoding.of(EXTENDED)
@@ -324,6 +338,7 @@ def test_a_pool_has_the_fields_of_a_gemm_up_to_the_weights():
         (Pool(tiles=1), "POOL is no instruction of the configuration 'pynq'"),
         (Depthwise(), "DEPTHWISE is no instruction of the configuration 'pynq'"),
         (Gemm(overwrite=1), "GEMM field overwrite .* lacks the extension 'overwrite'"),
+        (Post(use_table=1), "POST is no instruction of the configuration 'pynq'"),
         (Post(), r"POST is no instruction of the configuration 'pynq', whose extensions are \(\)"),
     ],
 )

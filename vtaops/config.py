@@ -40,6 +40,7 @@ class Memory(IntEnum):
     OUT = 4
     ACC_8BIT = 5
     POST = 6
+    TABLE = 7
 
 
 EXTENSIONS = {
@@ -48,12 +49,19 @@ EXTENSIONS = {
     "depthwise": "a product of windows of three tiles, for convolutions of few channels a group",
     "pool": "the greatest of up to three neighbouring input tiles in a step, for maximum pools",
     "forward": "a LOAD may take input tiles from the output memory instead of from DRAM",
+    "table": "a table of 256 values maps what is post-processed: any function of an int8 (post)",
 }
 """What our hardware can have beyond upstream's instruction set, by the names that the key
 EXTENSIONS lists: docs/isa.md describes each."""
 
 POST_ROWS = 32
 """Rows of post-processing parameters, each for the channels of a tile: a bias and a scale tile."""
+
+TABLES = 2
+"""Tables of the extension ``table``: one that works, and one that is loaded meanwhile."""
+
+TABLE_VALUES = 256
+"""Values of a table: one for each int8."""
 
 WINDOW_TILES = 3
 """Neighbouring input tiles that one step of the extension ``depthwise`` reads, and at most one of
@@ -193,6 +201,7 @@ class HardwareConfig:
         self._check_extensions()
         object.__setattr__(self, "extensions", tuple(sorted(self.extensions)))
         self._check_types()
+        self._check_needs()
         self._check_arithmetic()
         self._check_geometry()
         self._check_packing()
@@ -364,10 +373,17 @@ class HardwareConfig:
         size = self.block_out * 4 * 2 * POST_ROWS
         return self._scratchpad(Memory.POST, (1, self.block_out), "int32", size.bit_length() - 1)
 
+    @cached_property
+    def table(self) -> Scratchpad:
+        """The memory of the extension ``table``: tables of 256 int8, for -128, -127, ..., 127."""
+        size = TABLES * TABLE_VALUES
+        return self._scratchpad(Memory.TABLE, (1, TABLE_VALUES), "int8", size.bit_length() - 1)
+
     @property
     def memories(self) -> tuple[Memory, ...]:
         """The memories that LOAD and STORE can name."""
-        return tuple(m for m in Memory if m != Memory.POST or "post" in self.extensions)
+        needed = {Memory.POST: "post", Memory.TABLE: "table"}
+        return tuple(m for m in Memory if m not in needed or needed[m] in self.extensions)
 
     def scratchpad(self, memory: Memory) -> Scratchpad:
         """Return the scratchpad that a LOAD or STORE of `memory` addresses (ACC_8BIT: `acc`)."""
@@ -379,6 +395,7 @@ class HardwareConfig:
             Memory.OUT: self.out,
             Memory.ACC_8BIT: self.acc,
             Memory.POST: self.post,
+            Memory.TABLE: self.table,
         }
         return by_memory[memory]
 
@@ -468,6 +485,13 @@ class HardwareConfig:
             )
         if len(set(names)) < len(names):
             raise ConfigError(f"EXTENSIONS is {names!r}; it names one more than once")
+
+    def _check_needs(self) -> None:
+        if "table" in self.extensions and "post" not in self.extensions:
+            raise ConfigError(
+                f"EXTENSIONS is {list(self.extensions)}; 'table' maps what 'post' makes, so it "
+                f"needs 'post' too"
+            )
 
     def _check_arithmetic(self) -> None:
         for key, value, bits in (

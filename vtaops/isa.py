@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.alu import AluOp as AluOp  # of the table of operations
-from vtaops.config import POST_ROWS, HardwareConfig, Memory
+from vtaops.config import POST_ROWS, TABLES, HardwareConfig, Memory
 from vtaops.errors import EncodingError
 
 WORD_BITS = 64
@@ -101,7 +101,9 @@ class Instruction:
 @dataclass(frozen=True, slots=True)
 class _MemoryInstruction(Instruction):
     memory: int = bits(
-        3, "memory identifier: UOP 0, WGT 1, INP 2, ACC 3, OUT 4, ACC_8BIT 5, POST 6 (extension)"
+        3,
+        "memory identifier: UOP 0, WGT 1, INP 2, ACC 3, OUT 4, ACC_8BIT 5; of extensions POST 6, "
+        "TABLE 7",
     )
     sram_base: int = bits(16, "first SRAM element")
     dram_base: int = bits(32, "first DRAM element: byte address / element bytes")
@@ -135,7 +137,7 @@ class _MemoryInstruction(Instruction):
 class Load(_MemoryInstruction):
     """Copy a 2-D block from DRAM to consecutive SRAM elements, surrounding it with zeros.
 
-    INP, WGT and POST run on the load unit; UOP, ACC and ACC_8BIT on the compute unit.
+    INP, WGT, POST and TABLE run on the load unit; UOP, ACC and ACC_8BIT on the compute unit.
     """
 
     opcode: ClassVar[Opcode] = Opcode.LOAD
@@ -149,7 +151,7 @@ class Load(_MemoryInstruction):
 
     @property
     def unit(self) -> Unit:
-        on_load_unit = (Memory.INP, Memory.WGT, Memory.POST)
+        on_load_unit = (Memory.INP, Memory.WGT, Memory.POST, Memory.TABLE)
         return Unit.LOAD if self.memory in on_load_unit else Unit.COMPUTE
 
 
@@ -261,7 +263,8 @@ class Post(Instruction):
     zero_point, low, high)``; half is ``1 << (shift - 1)`` if it rounds and shifts, else 0. The sum
     wraps at 32 bits, the product is exact; the accumulators themselves are not changed. The row of
     parameters in iteration (o, i) is ``row + o * row_factor_out + i * row_factor_in``. At the start
-    of a program it is not enabled; then the low bits of the accumulators are written.
+    of a program it is not enabled; then the low bits of the accumulators are written. With
+    `use_table` the result is not the clipped value v, but entry ``v + 128`` of a table.
     """
 
     opcode: ClassVar[Opcode] = Opcode.POST
@@ -278,6 +281,8 @@ class Post(Instruction):
     row: int = bits("P", "first row of the parameters")
     row_factor_out: int = bits("P", "rows per step of the outer loop")
     row_factor_in: int = bits("P", "rows per step of the inner loop")
+    use_table: int = bits(1, "the result is what a table has for it", extension="table")
+    table_index: int = bits("T", "the table", extension="table")
 
     @property
     def reads_row(self) -> bool:
@@ -320,8 +325,8 @@ _ENUMERATED: tuple[tuple[str, type[IntEnum]], ...] = (("memory", Memory), ("alu_
 def field_widths(config: HardwareConfig) -> dict[str, int]:
     """Return the named field widths of a configuration, in bits."""
     u, i, w, a = (m.log_depth for m in (config.uop, config.inp, config.wgt, config.acc))
-    p = POST_ROWS.bit_length() - 1
-    return {"U": u, "U+1": u + 1, "I": i, "W": w, "A": a, "S": max(a, i), "P": p}
+    p, t = POST_ROWS.bit_length() - 1, TABLES.bit_length() - 1
+    return {"U": u, "U+1": u + 1, "I": i, "W": w, "A": a, "S": max(a, i), "P": p, "T": t}
 
 
 # ------------------------------------------------------------- computed from the table
@@ -643,6 +648,7 @@ def _disassemble_post(i: Post) -> str:
     return (
         f"{'POST':<10}{'+ bias ' if i.use_bias else ''}{scale}"
         f"{' rounded' if i.round_half else ''} + {i.zero_point} clip {i.low}..{i.high}{row}"
+        f"{f' table {i.table_index}' if i.use_table else ''}"
     )
 
 

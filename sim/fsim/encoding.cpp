@@ -57,20 +57,23 @@ const std::map<std::string, int64_t Instruction::*> kMembers = {
     {"row", &Instruction::row},
     {"row_factor_out", &Instruction::row_factor_out},
     {"row_factor_in", &Instruction::row_factor_in},
+    {"use_table", &Instruction::use_table},
+    {"table_index", &Instruction::table_index},
 };
 
 uint64_t mask_of(unsigned width) { return width >= 64 ? ~0ull : (1ull << width) - 1; }
 
 Unit unit_of(Opcode opcode, Memory memory) {
   if (opcode == Opcode::Store) return Unit::Store;
-  const bool is_data = memory == Memory::Inp || memory == Memory::Wgt || memory == Memory::Post;
+  const bool is_data = memory == Memory::Inp || memory == Memory::Wgt || memory == Memory::Post ||
+                       memory == Memory::Table;
   return opcode == Opcode::Load && is_data ? Unit::Load : Unit::Compute;
 }
 
 }  // namespace
 
 Encoding::Encoding(const Table& table) {
-  if (table.count("Post")) memories_ = 7;
+  if (table.count("Post")) memories_ = table.at("Post").count("table_index") ? 8 : 7;
   for (int code = 0; code < kOpcodes; ++code) {
     if (!table.count(kClasses[code])) continue;  // of an extension that the device lacks
     for (const auto& [name, slot] : table.at(kClasses[code])) {

@@ -12,6 +12,8 @@ namespace {
 // Lane operations between two looks at the clock: some milliseconds.
 constexpr std::size_t kSliceLanes = std::size_t{1} << 24;
 
+constexpr std::size_t kTableValues = 256;  // one for each int8
+
 std::size_t micro_op_count(const Instruction& in) {
   return static_cast<std::size_t>(std::max<int64_t>(in.uop_end - in.uop_begin, 0));
 }
@@ -36,12 +38,14 @@ Executor::Executor(const Geometry& geometry, const Encoding& encoding, const Ker
       dram_(dram),
       sram_(geometry, kernels),
       out_(limits.separate_out || geometry.post_rows ? geometry.acc_depth * geometry.lanes() : 0),
-      parameters_(2 * geometry.post_rows * geometry.block) {}
+      parameters_(2 * geometry.post_rows * geometry.block),
+      tables_(geometry.tables * kTableValues) {}
 
 void Executor::randomise(std::mt19937_64& random) {
   sram_.randomise(random, encoding_, kernels_);
   for (int8_t& lane : out_) lane = static_cast<int8_t>(random());
   for (int32_t& lane : parameters_) lane = static_cast<int32_t>(random());
+  for (int8_t& value : tables_) value = static_cast<int8_t>(random());
 }
 
 // Faults name what the limits exclude.
@@ -113,7 +117,8 @@ void Executor::check_rows(const Instruction& in) const {
   }
 }
 
-// out = clip((((acc + bias) * multiplier + half) >> shift) + zero_point) of one element.
+// out = clip((((acc + bias) * multiplier + half) >> shift) + zero_point) of one element, or what a
+// table has for it.
 void Executor::post_process(std::size_t element, std::size_t row) {
   const std::size_t lanes = geometry_.lanes(), block = geometry_.block;
   const int32_t* const bias = &parameters_[row % geometry_.post_rows * block];
@@ -127,8 +132,10 @@ void Executor::post_process(std::size_t element, std::size_t row) {
     const int64_t shift = post_.use_scale ? scale[channel] >> 16 & 0x3F : post_.shift;
     const int64_t half = post_.round_half && shift ? int64_t{1} << (shift - 1) : 0;
     const int64_t value = ((sum * multiplier + half) >> shift) + post_.zero_point;
+    const int64_t clipped = std::min(std::max(value, post_.low), post_.high);
     out_[element * lanes + lane] =
-        static_cast<int8_t>(std::min(std::max(value, post_.low), post_.high));
+        post_.use_table ? tables_[post_.table_index * kTableValues + (clipped + 128)]
+                        : static_cast<int8_t>(clipped);
   }
 }
 
@@ -285,6 +292,16 @@ void Executor::load(const Instruction& in) {
             std::memcpy(&parameters_[to * block], from, n * block * sizeof(int32_t));
           });
       return;  // upstream has no counter for it
+    }
+    case Memory::Table: {
+      const auto no_padding = [](std::size_t, std::size_t count) {
+        if (count) throw Fault("{0}: pads a table; all pads must be 0");
+      };
+      load_block(in, "TABLE", geometry_.tables, kTableValues, no_padding,
+                 [&](std::size_t to, const uint8_t* from, std::size_t n) {
+                   std::memcpy(&tables_[to * kTableValues], from, n * kTableValues);
+                 });
+      return;  // no counter for it either
     }
     case Memory::Out:
       return;  // refused by Encoding::decode

@@ -82,6 +82,7 @@ class Executor {
   std::vector<int8_t> out_;        // the output memory, if it is separate
   Instruction post_;               // what POST has set last
   std::vector<int32_t> parameters_;  // of POST: rows of biases, then rows of scales
+  std::vector<int8_t> tables_;       // of 256 values each
   std::vector<uint32_t> written_;  // reused by write_output
   std::vector<int8_t> forwarded_;  // reused by output
   std::vector<MicroOp> grouped_;   // reused by group_by_weight

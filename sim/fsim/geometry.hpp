@@ -14,6 +14,7 @@ struct Geometry {
   std::size_t wgt_depth = 0;
   std::size_t acc_depth = 0;
   std::size_t post_rows = 0;  // of post-processing parameters; 0: the device has none
+  std::size_t tables = 0;     // of 256 values that map what is post-processed
   std::size_t window_tiles = 0;  // input elements of a window; 0: the device has no windows
   std::size_t window_channels = 0;  // channels that a window mixes
   std::size_t pools = 0;            // 1: the device has POOL

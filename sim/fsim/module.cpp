@@ -47,6 +47,7 @@ fsim::Geometry geometry_of(const nb::dict& values) {
   geometry.wgt_depth = get("wgt_depth");
   geometry.acc_depth = get("acc_depth");
   geometry.post_rows = get("post_rows");
+  geometry.tables = get("tables");
   geometry.window_tiles = get("window_tiles");
   geometry.window_channels = get("window_channels");
   geometry.pools = get("pools");

@@ -35,6 +35,7 @@ module dispatch
                     MEM_INP, MEM_WGT: target = TO_LOAD;
                     MEM_UOP, MEM_ACC, MEM_ACC_8BIT: target = TO_COMPUTE;
                     MEM_POST: target = HAS_POST != 0 ? TO_LOAD : NONE;
+                    MEM_TABLE: target = HAS_TABLE != 0 ? TO_LOAD : NONE;
                     default: target = NONE;
                 endcase
             OP_STORE: target = fields.memory == MEM_OUT ? TO_STORE : NONE;

@@ -53,7 +53,9 @@ module load_unit
         .clk, .rst, .in_valid(insn_valid), .in_ready(insn_ready), .in_insn(insn), .entering,
         .origin(entering_load.memory == MEM_INP ? origins.inp : origins.wgt),
         .log_bytes(4'(entering_load.memory == MEM_INP ? $clog2(INP_BYTES)
-                      : entering_load.memory == MEM_WGT ? $clog2(WGT_BYTES) : $clog2(POST_BYTES))),
+                      : entering_load.memory == MEM_WGT ? $clog2(WGT_BYTES)
+                      : HAS_TABLE != 0 && entering_load.memory == MEM_TABLE ? $clog2(TABLE_BYTES)
+                      : $clog2(POST_BYTES))),
         .out_valid(head_valid), .out_ready(start_ready && !token_missing), .out_insn(head),
         .out_block(block));
 

@@ -3,16 +3,17 @@
 //
 //   out = clip((((acc + bias) * multiplier + half) >> shift) + zero_point, low, high)
 //
-// The sum wraps at 32 bits; the product has all 48. Everything else (what a LOAD ACC writes, and
+// With the extension TABLE the result may be what a table has for it, of 256 values: each lane has a
+// copy of all tables. The sum wraps at 32 bits; the product has all 48. Everything else (what a LOAD ACC writes, and
 // slots that are not post-processed) keeps its low bits. All writes take POST_STAGES cycles, so
 // their order stays.
 //
 // Ports:   set, tile, valid: the slot that writes in this cycle, and its accumulators.
 //          write, elements: the write to the output scratchpad as it would be without
 //          post-processing; late, late_elements: what it is, POST_STAGES later.
-//          par_write, par_word: writes of the parameter memory, from tensor_load.
+//          par_write, par_word: writes of the parameter memory and of the tables, from tensor_load.
 // Timing:  a tile per cycle: Q1 parameters read | Q2 bias | Q3 multiply | Q4 product | Q5 shift |
-//          Q6 round, zero point, clip.
+//          Q6 round, zero point, clip | with TABLE: Q7 table.
 module post_process
     import vta_pkg::*, stream_pkg::*;
 (
@@ -66,6 +67,20 @@ module post_process
         .clk, .wr_slots(scale_slots), .wr_lanes(par_lanes), .wr_index(par_index[ROW_BITS-1:0]),
         .wr_data(par_data), .rd_en(processes && set.use_scale), .rd_all(1'b1), .rd_index(set.row),
         .rd_data(scales));
+
+    // A table lies in words of the port, as they come; nothing pads one.
+    localparam int WORD_BITS = $clog2(PORT_BYTES);
+    localparam int PLACE_BITS = TABLE_INDEX_BITS + OUT_WIDTH - WORD_BITS;
+    logic                  table_write;
+    logic [PLACE_BITS-1:0] table_place;
+    if (HAS_TABLE != 0) begin : g_tables
+        assign table_write = par_write.valid && par_write.memory == MEM_TABLE;
+        assign table_place = {par_write.index[TABLE_INDEX_BITS-1:0],
+                              par_write.part[OUT_WIDTH-WORD_BITS-1:0]};
+    end else begin : g_no_tables
+        assign {table_write, table_place} = '0;
+        wire unused_table = ^{table_write, table_place};
+    end
 
     // -------------------------------------------------------------------------- the other way
     acc_write_t                    writes [POST_STAGES];
@@ -137,7 +152,28 @@ module post_process
             if (active[5]) out6 <= below ? $signed(q[5].low) : above ? $signed(q[5].high)
                                    : OUT_WIDTH'(rounded);
         end
-        assign processed[l*OUT_WIDTH +: OUT_WIDTH] = out6;
+
+        if (HAS_TABLE != 0) begin : g_table
+            logic signed [OUT_WIDTH-1:0] out7;
+            logic [WORD_BITS-1:0]        byte7;
+            logic                        looks7;
+            logic [PORT_BITS-1:0]        word7;
+            wire [OUT_WIDTH-1:0] entry = {~out6[OUT_WIDTH-1], out6[OUT_WIDTH-2:0]};
+            wire looks = active[POST_STAGES-1] && q[POST_STAGES-1].use_table;
+            sram #(.WIDTH(PORT_BITS), .DEPTH(TABLE_DEPTH * TABLE_PARTS), .BLOCK_RAM(0)) tables (
+                .clk, .we(table_write), .waddr(table_place), .wdata(par_word), .re(looks),
+                .raddr({q[POST_STAGES-1].table_index, entry[OUT_WIDTH-1:WORD_BITS]}),
+                .rdata(word7));
+            always_ff @(posedge clk) if (active[POST_STAGES-1]) begin
+                out7   <= out6;
+                byte7  <= entry[WORD_BITS-1:0];
+                looks7 <= q[POST_STAGES-1].use_table;
+            end
+            assign processed[l*OUT_WIDTH +: OUT_WIDTH] =
+                looks7 ? word7[byte7*OUT_WIDTH +: OUT_WIDTH] : out7;
+        end else begin : g_no_table
+            assign processed[l*OUT_WIDTH +: OUT_WIDTH] = out6;
+        end
     end
 
     always_comb begin

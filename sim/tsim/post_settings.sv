@@ -25,6 +25,7 @@ module post_settings
     if (HAS_POST != 0) begin : g_post
         /* verilator lint_off UNUSEDSIGNAL */
         post_t next_post, post;
+        wire [INSN_BITS-1:0] post_bits = post;
         /* verilator lint_on UNUSEDSIGNAL */
         assign next_post      = next_insn;
         assign row_factor_out = post.row_factor_out;
@@ -41,7 +42,10 @@ module post_settings
                 p[1] <= '{enable: post.enable, use_bias: post.use_bias, use_scale: post.use_scale,
                           round_half: post.round_half, multiplier: post.multiplier,
                           shift: post.shift, zero_point: post.zero_point, low: post.low,
-                          high: post.high, row: post.row + row};
+                          high: post.high, row: post.row + row,
+                          use_table: HAS_TABLE != 0 && post_bits[USE_TABLE_BIT],
+                          table_index: HAS_TABLE != 0 ? post_bits[TABLE_INDEX_BIT +: TABLE_INDEX_BITS]
+                                                      : '0};
             if (moves) p[2] <= p[1];
             for (int i = 3; i <= COMPUTE_DEPTH; i++) p[i] <= p[i-1];
         end

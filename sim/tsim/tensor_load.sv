@@ -140,7 +140,8 @@ module tensor_load
     assign loaded      = step && is_beat && ends_element ? count : '0;
     assign fault       = step && (18'(index) + 18'(count) > 18'(scratchpad_depth(insn.memory))
                                   || is_whole && 18'(source) >= 18'(OUT_DEPTH)
-                                  || forwards && insn.memory != MEM_INP);
+                                  || forwards && insn.memory != MEM_INP
+                                  || HAS_TABLE != 0 && is_zero && insn.memory == MEM_TABLE);
 
     // Where a run, a row, an instruction goes on.
     phase_t first_of_row, after_rows, after_run, first_of_insn;

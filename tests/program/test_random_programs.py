@@ -10,7 +10,7 @@ from helpers.tsim_support import needs_tools
 
 from vtaops import HardwareConfig, ShapeError, UnsupportedError
 from vtaops.capabilities import CHISEL, FULL, HLS_2020, PORTABLE
-from vtaops.config import Memory
+from vtaops.config import EXTENSIONS, Memory
 from vtaops.isa import Alu, AluOp, Encoding, Gemm, Load, Store, words_to_array
 from vtaops.program.interpreter import Interpreter, interpret
 from vtaops.program.random_programs import PIPELINE_STEPS, random_inputs, random_program
@@ -18,7 +18,9 @@ from vtaops.runtime import Fsim, Tsim
 from vtaops.runtime.instruction_check import check_instructions
 from vtaops.runtime.pynq import PynqDevice
 
-CONFIGS = ("pynq", "pynq_ext", "tiny", "4x8_i8w8a32_15_16_16_18", "1x32_i8w8a32_15_15_20_17")
+NAMES = ("pynq", "pynq_ext", "tiny", "4x8_i8w8a32_15_16_16_18", "1x32_i8w8a32_15_15_20_17")
+CONFIGS = {name: HardwareConfig.load(name) for name in NAMES}
+CONFIGS["extended"] = replace(CONFIGS["tiny"], extensions=tuple(EXTENSIONS))
 PYNQ = HardwareConfig.load("pynq")
 
 
@@ -34,7 +36,7 @@ def drawn(config, seed, capabilities=FULL):
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_simulator_agrees_with_the_interpreter(name, capabilities):
     """It behaves like the target, and every memory of it holds garbage at first."""
-    config = HardwareConfig.load(name)
+    config = CONFIGS[name]
     for seed in range(10):
         program, arrays, expected = drawn(config, seed, capabilities)
         check_instructions(config, program.instructions, capabilities)
@@ -44,9 +46,9 @@ def test_the_simulator_agrees_with_the_interpreter(name, capabilities):
 
 
 @needs_tools
-@pytest.mark.parametrize("name", ["pynq_ext", "tiny"])
+@pytest.mark.parametrize("name", ["pynq_ext", "extended"])
 def test_our_rtl_agrees_with_the_interpreter(name):
-    config = HardwareConfig.load(name)
+    config = CONFIGS[name]
     for seed in range(8):
         program, arrays, expected = drawn(config, seed)
         with Tsim(config, jitter_seed=seed) as device:

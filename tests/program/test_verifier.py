@@ -34,7 +34,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vtaops import HardwareConfig, VerificationError
-from vtaops.config import Memory
+from vtaops.config import EXTENSIONS, Memory
 from vtaops.isa import (
     Alu,
     AluOp,
@@ -180,12 +180,37 @@ def stored_right_after_reset():
     return edited(program, 4, push_next=1)
 
 
-EXTENDED = replace(TINY, extensions=("depthwise", "forward", "overwrite", "pool", "post"))
+EXTENDED = replace(TINY, extensions=tuple(EXTENSIONS))
 
 
 def posting(**fields):
     """Return a program whose product is post-processed."""
     return inserted(small_gemm(EXTENDED), 5, Post(**fields))
+
+
+def tabulated(*, load=None, reloads=False, **changes):
+    """Return a program whose product is post-processed by table 0, which is loaded.
+
+    `changes` are of the POST behind the load, `load` of the LOAD; `reloads`: another follows the
+    product without a token.
+    """
+    b = ProgramBuilder(EXTENDED)
+    inp = b.tiles("inp", Role.INPUT, 1, Memory.INP)
+    wgt = b.tiles("wgt", Role.PARAMETER, 1, Memory.WGT)
+    table = b.tiles("table", Role.PARAMETER, 2, Memory.TABLE)
+    out = b.tiles("out", Role.OUTPUT, 1)
+    b.load_micro_ops(b.micro_ops((0, 0, 0)), 1)
+    b.reset(0, 1)
+    b.add(replace(one_row(Load, Memory.TABLE, 0, 0, 1), **(load or {})), table)
+    b.load(Memory.INP, inp, 0, 0, 1)
+    b.load(Memory.WGT, wgt, 0, 0, 1, push_next=1)
+    b.add(Post(enable=1, multiplier=1, low=-128, high=127, **({"use_table": 1} | changes)))
+    b.gemm(0, 1, pop_prev=1, push_next=1)
+    if reloads:
+        b.add(one_row(Load, Memory.TABLE, 0, 1, 1), table)
+    b.store(out, 0, 0, 1, pop_prev=1, push_prev=1)
+    b.finish(pop_next=1)
+    return b.build()
 
 
 def windowed(**changes):
@@ -289,6 +314,19 @@ BROKEN = {
     "post without values": (Rule.POST, posting(enable=1, low=1), 5, "1..0 hold no value"),
     "two scales": (Rule.POST, posting(enable=1, use_scale=1, shift=1), 5, "must be 0"),
     "a row for nothing": (Rule.POST, posting(enable=1, row=1), 5, "it reads no row"),
+    "a table for nothing": (
+        Rule.POST, tabulated(use_table=0, table_index=1), 5, "it reads no table",
+    ),
+    "table not loaded": (
+        Rule.UNDEFINED_SRAM, tabulated(table_index=1), 6, "element 1 of TABLE was never",
+    ),
+    "a padded table": (Rule.MEMORY, tabulated(load={"x_pad_left": 1}), 2, "has no padding"),
+    "tables beyond the last": (
+        Rule.SRAM_BOUNDS, tabulated(load={"sram_base": 2}), 2, "elements 2..2 of TABLE",
+    ),
+    "a table loaded while it is used": (
+        Rule.RACE, tabulated(reloads=True), 7, "TABLE",
+    ),
     "bias not loaded": (
         Rule.UNDEFINED_SRAM, posting(enable=1, use_bias=1, row=3), 6, "element 3 of POST was never",
     ),

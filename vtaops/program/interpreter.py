@@ -56,7 +56,7 @@ class Interpreter:
     ----------
     dram : ndarray of uint8
         The DRAM.
-    uop, inp, wgt, acc, out, parameters : ndarray of int64
+    uop, inp, wgt, acc, out, parameters, tables : ndarray of int64
         The scratchpads, a row for each element.
     post : Post
         What was last set.
@@ -80,6 +80,7 @@ class Interpreter:
         self.acc = np.zeros((config.acc.depth, *config.acc.shape), np.int64)
         self.out = np.zeros_like(self.acc)
         self.parameters = np.zeros((config.post.depth, *config.post.shape), np.int64)
+        self.tables = np.zeros((config.table.depth, *config.table.shape), np.int64)
         self.post = Post()
         self.counters = dict.fromkeys(Statistics().as_dict(), 0)
         self.executed = 0
@@ -143,6 +144,7 @@ class Interpreter:
             Memory.INP: self.inp,
             Memory.WGT: self.wgt,
             Memory.POST: self.parameters,
+            Memory.TABLE: self.tables,
         }.get(memory, self.acc)
         rows = insn.y_pad_top + insn.y_size + insn.y_pad_bottom
         row = insn.x_pad_left + insn.x_size + insn.x_pad_right
@@ -156,7 +158,7 @@ class Interpreter:
                 else self._elements(memory, first, insn.x_size)
             )
         pad[insn.sram_base : insn.sram_base + rows * row] = block.reshape(-1, *pad.shape[1:])
-        if memory == Memory.POST or insn.forward:
+        if memory in (Memory.POST, Memory.TABLE) or insn.forward:
             return  # upstream has no counter for it; nothing moved over the port
         name = "acc" if memory == Memory.ACC_8BIT else memory.name.lower()
         element_bytes = self.config.scratchpad(memory).element_bytes
@@ -234,6 +236,8 @@ class Interpreter:
             half = np.where(shift > 0, 1 << np.maximum(shift - 1, 0), 0) * post.round_half
             value = ((value * multiplier + half) >> shift) + post.zero_point
             value = value.clip(post.low, post.high)
+            if post.use_table:
+                value = self.tables[post.table_index, 0, value + 128]
         self.out[dst] = value
 
     def _accumulate(self, dst: int, exact: Integers) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.capabilities import FULL, Capabilities, Feature
-from vtaops.config import POST_ROWS, WINDOW_TILES, HardwareConfig, Memory
+from vtaops.config import POST_ROWS, TABLES, WINDOW_TILES, HardwareConfig, Memory
 from vtaops.errors import UnsupportedError
 from vtaops.isa import Alu, AluOp, Depthwise, Gemm, Load, Pool, Post, Store
 from vtaops.program.builder import ProgramBuilder
@@ -32,6 +32,7 @@ HLS design does not, and takes some cycles). Others must, and get no distance at
 
 _AREA_TILES = 48  # that the stores of a segment may reach
 _SOURCE_TILES = 64  # of each input
+_SOURCE_TABLES = 3
 _TRIES = 30  # draws before something simple is taken
 
 
@@ -143,6 +144,11 @@ class _Writer:
         if self.posts:
             parameters = b.tiles("post", Role.PARAMETER, whole.size, Memory.POST)
             self.sources[Memory.POST] = _Source(parameters, whole)
+        self.tables = "table" in config.extensions
+        if self.tables:
+            tables = _Window(0, _SOURCE_TABLES)
+            buffer = b.tiles("table", Role.PARAMETER, tables.size, Memory.TABLE)
+            self.sources[Memory.TABLE] = _Source(buffer, tables)
         accumulators = sum(window.size for window in self.acc)
         self.out = b.tiles("out", Role.OUTPUT, 2 * _AREA_TILES + 4 * accumulators)
         # Accumulators whose last writer is the ALU or an accumulating GEMM: STORE may read them.
@@ -160,6 +166,8 @@ class _Writer:
             self._fill(Memory.WGT, self.wgt[context])
         if self.posts:
             self._fill(Memory.POST, _Window(0, 2 * POST_ROWS))
+        if self.tables:
+            self._fill(Memory.TABLE, _Window(0, TABLES))
         self._flag(-1, push_next=1)
         first = len(b.instructions)
         for window in self.acc:
@@ -238,6 +246,8 @@ class _Writer:
             half = self.rng.choice([0, POST_ROWS])
             rows = _Window(int(half) + self._rows(context).base, self._rows(context).size)
             self._load(Memory.POST, rows, self.sources[Memory.POST])
+        elif self.tables and self.rng.random() < 0.3:
+            self._load(Memory.TABLE, self._tables(context), self.sources[Memory.TABLE])
         elif self.rng.random() < 0.4:
             self._load(Memory.WGT, self.wgt[context], self.sources[Memory.WGT])
         elif "forward" in self.config.extensions and self.rng.random() < 0.4:
@@ -274,6 +284,7 @@ class _Writer:
             Memory.WGT: self.able.weight_padding,
             Memory.ACC: self.able.acc_padding,
             Memory.ACC_8BIT: self.able.acc_padding,
+            Memory.TABLE: False,
         }.get(memory, True)
         block = replace(self._drawn_block(window, source.tiles, padded=padded), memory=memory)
         self.builder.add(block, source.buffer)
@@ -335,6 +346,10 @@ class _Writer:
         """Return the rows of post-processing parameters of a context."""
         return _Window(context * POST_ROWS // 2, POST_ROWS // 2)
 
+    def _tables(self, context: int) -> _Window:
+        """Return the tables of a context."""
+        return _Window(context * TABLES // 2, TABLES // 2)
+
     def _random_post(self, context: int) -> None:
         """Set the post-processing of what follows in this round, or end it."""
         rng = self.rng
@@ -349,6 +364,10 @@ class _Writer:
         if use_bias or use_scale:  # up to 8 iterations of each loop
             fields |= {"row": self._rows(context).base + self._integer(0, 1)}
             fields |= {f"row_factor_{loop}": self._integer(0, 1) for loop in ("out", "in")}
+        if self.tables and rng.random() < 0.5:
+            window = self._tables(context)
+            last = window.base + window.size - 1
+            fields |= {"use_table": 1, "table_index": self._integer(window.base, last)}
         self.builder.add(
             Post(
                 enable=1,

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 import vtaops._fsim as _fsim
 from vtaops.capabilities import FSIM, Capabilities, find
-from vtaops.config import POST_ROWS, WINDOW_TILES, HardwareConfig
+from vtaops.config import POST_ROWS, TABLES, WINDOW_TILES, HardwareConfig
 from vtaops.errors import DeadlockError, DeviceError, DeviceTimeout, EncodingError, NoRoom
 from vtaops.isa import OPCODE_BITS, WORD_BITS, Encoding, MicroOp, disassemble
 from vtaops.program.statistics import Statistics
@@ -229,6 +229,7 @@ def _sizes(config: HardwareConfig) -> dict[str, int]:
         "wgt_depth": config.wgt.depth,
         "acc_depth": config.acc.depth,
         "post_rows": POST_ROWS if "post" in config.extensions else 0,
+        "tables": TABLES if "table" in config.extensions else 0,
         "window_tiles": WINDOW_TILES if "depthwise" in config.extensions else 0,
         "window_channels": config.window_channels,
         "pools": int("pool" in config.extensions),

@@ -16,7 +16,7 @@ _OTHER_STAGES = 6
 multiply, accumulate, write (``compute_execute.sv``)."""
 
 
-POST_STAGES = 6
+_POST_STAGES = 6
 """Stages of the post-processing behind the write of the accumulator (``post_process.sv``)."""
 
 
@@ -31,6 +31,11 @@ def compute_depth(config: HardwareConfig) -> int:
     return tree_stages(config) + _OTHER_STAGES
 
 
+def post_stages(config: HardwareConfig) -> int:
+    """Return the stages of the post-processing; a table takes one more."""
+    return _POST_STAGES + int("table" in config.extensions)
+
+
 def output_delay(config: HardwareConfig) -> int:
     """Return how many cycles after the accumulator the output memory is written."""
-    return POST_STAGES if "post" in config.extensions else 0
+    return post_stages(config) if "post" in config.extensions else 0

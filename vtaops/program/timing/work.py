@@ -40,6 +40,7 @@ _KIND_OF_MEMORY = {
     Memory.ACC: ACC,
     Memory.ACC_8BIT: ACC,
     Memory.POST: WGT,  # loaded like weights
+    Memory.TABLE: WGT,
 }
 
 
@@ -180,7 +181,7 @@ def _transfer(
         for name, value in _KIND_OF_MEMORY.items():
             kinds[name] = value
         kind = kinds[memory]
-        on_load = np.isin(memory, (Memory.INP, Memory.WGT, Memory.POST))
+        on_load = np.isin(memory, (Memory.INP, Memory.WGT, Memory.POST, Memory.TABLE))
         unit = np.where(on_load, int(Unit.LOAD), int(Unit.COMPUTE))
     return {
         "unit": unit,

@@ -111,6 +111,8 @@ def _check_post(step: ProofStep, i: Post) -> None:
         step.reject(Rule.POST, "multiplier and shift come from the row, so the fields must be 0")
     if not i.reads_row and (i.row or i.row_factor_out or i.row_factor_in):
         step.reject(Rule.POST, "it reads no row, so the row and its factors must be 0")
+    if i.table_index and not i.use_table:
+        step.reject(Rule.POST, "it reads no table, so its number must be 0")
 
 
 def _check_nop(step: ProofStep, i: Load | Store) -> None:
@@ -138,6 +140,8 @@ def _check_shape(step: ProofStep, i: Load | Store) -> None:
         step.reject(Rule.MEMORY, "it takes no row of the output memory")
     elif i.memory == Memory.UOP and (i.y_size != 1 or any(pads)):
         step.reject(Rule.MEMORY, "micro-ops are loaded in one row without padding")
+    elif i.memory == Memory.TABLE and any(pads):
+        step.reject(Rule.MEMORY, "a table has no padding")
 
 
 def _check_loops(step: ProofStep, i: LoopInstruction) -> None:

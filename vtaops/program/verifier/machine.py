@@ -49,6 +49,7 @@ class Machine:
         readers = (store, Unit.LOAD) if "forward" in config.extensions else (store,)
         self.acc = History("ACC", config.acc.depth, compute, readers)
         self.parameters = History("POST", config.post.depth, Unit.LOAD, (compute,))
+        self.tables = History("TABLE", config.table.depth, Unit.LOAD, (compute,))
         self.post = Post()
         self.output_is_current = np.zeros(config.acc.depth, np.bool_)
         self.uop_sram = np.full(config.uop.depth, -1, np.int64)  # -1: never written
@@ -109,6 +110,8 @@ class Machine:
             self.wgt.write(step, clock, sram)
         elif i.memory == Memory.POST:
             self.parameters.write(step, clock, sram)
+        elif i.memory == Memory.TABLE:
+            self.tables.write(step, clock, sram)
         else:
             self.acc.write(step, clock, sram)
             self.output_is_current[sram] = False
@@ -244,6 +247,9 @@ class Machine:
     def _post(self, step: ProofStep, clock: Clock, i: LoopInstruction) -> None:
         """Check the parameters that the post-processing of an instruction reads."""
         post = self.post
+        if post.use_table:
+            table = slice(post.table_index, post.table_index + 1)
+            self.tables.read(step, clock, table, Rule.UNDEFINED_SRAM)
         if not post.reads_row:
             return
         loops = Loops(step, i.iter_out, i.iter_in)

@@ -36,7 +36,7 @@ from vtaops.isa import (
     Post,
     slots_of,
 )
-from vtaops.program.timing.pipeline import POST_STAGES, compute_depth, tree_stages
+from vtaops.program.timing.pipeline import compute_depth, post_stages, tree_stages
 from vtaops.runtime.performance import COUNTERS
 
 TOP_MODULE = "vta"
@@ -46,7 +46,7 @@ PACKAGE = "vta_pkg"
 
 FAULTS = {
     "dispatch": "the opcode or the memory of an instruction is not one of the ISA",
-    "load": "LOAD writes beyond the end of its scratchpad",
+    "load": "LOAD writes beyond the end of its scratchpad, or pads a table",
     "compute": "LOAD UOP or LOAD ACC writes beyond the end of its scratchpad",
     "store": "STORE reads beyond the end of the output scratchpad",
     "token_overflow": "a token queue overflowed",
@@ -233,7 +233,7 @@ def _log2(value: int) -> int:
 
 def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
     port = parameters.port_bytes
-    widest = max(config.scratchpad(memory).element_bytes for memory in Memory)
+    widest = max(config.scratchpad(memory).element_bytes for memory in config.memories)
     multipliers = config.macs_per_cycle
     if parameters.packed_multipliers:
         multipliers = config.batch * config.block_in * -(-config.block_out // 2)
@@ -263,7 +263,7 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
         "TREE_STAGES": tree_stages(config),
         "GEMM_STAGES": tree_stages(config) + 2,
         "COMPUTE_DEPTH": compute_depth(config),
-        "POST_STAGES": POST_STAGES,
+        "POST_STAGES": post_stages(config),
         "POST_MULTIPLIER_BITS": 16,
         "POST_ROW_BITS": config.post.log_depth - 1,
         "READ_CLIENTS": 3,
@@ -276,7 +276,10 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
         "COUNTERS": len(COUNTERS),
         "EVENT_BITS": EVENT_BITS,
     }
-    pads = config.uop, config.inp, config.wgt, config.acc, config.out, config.post
+    pads = (
+        *(config.uop, config.inp, config.wgt, config.acc, config.out),
+        *(config.post, config.table),
+    )
     for memory in pads:
         name = memory.memory.name
         values[f"{name}_BYTES"] = memory.element_bytes
@@ -306,11 +309,15 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
 def _extension_bits(config: HardwareConfig) -> dict[str, int]:
     """Return whether the configuration has each extension, and where its bits of words lie."""
     slots = Encoding.of(config).slots
-    bit = {slot.name: slot.offset for cls in (Gemm, Load) for slot in slots[cls]}
+    bit = {
+        slot.name: slot.offset for cls in (Gemm, Load, Post) if cls in slots for slot in slots[cls]
+    }
     return {
         **{f"HAS_{name.upper()}": int(name in config.extensions) for name in EXTENSIONS},
         "OVERWRITE_BIT": bit.get("overwrite", 0),
         "FORWARD_BIT": bit.get("forward", 0),
+        "USE_TABLE_BIT": bit.get("use_table", 0),
+        "TABLE_INDEX_BIT": bit.get("table_index", 0),
     }
 
 
@@ -345,7 +352,8 @@ def _post_slot(config: HardwareConfig) -> list[str]:
     """Return what of POST accompanies a step of the compute pipeline: all but the factors."""
     common = {f.name for f in fields(Instruction)} | {"row_factor_out", "row_factor_in"}
     slots = [slot for slot in slots_of(Post, config) if slot.name not in common]
-    return _record("post_slot_t", {slot.name: slot.width for slot in slots})
+    table = {"use_table": 1, "table_index": config.table.log_depth}  # 0 without the extension
+    return _record("post_slot_t", {**{slot.name: slot.width for slot in slots}, **table})
 
 
 def _micro_op(config: HardwareConfig) -> list[str]:
@@ -357,27 +365,27 @@ def _micro_op(config: HardwareConfig) -> list[str]:
 def _memory_functions(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
     """Return functions of a memory identifier: how its elements lie in DRAM and in SRAM."""
     port = parameters.port_bytes
-    element = {memory: config.dram_element_bytes(memory) for memory in Memory}
+    element = {memory: config.dram_element_bytes(memory) for memory in config.memories}
     part_bits = "PART_BITS"
     tables = (
-        ("logic [3:0]", "log_element_bytes", "4", {m: _log2(element[m]) for m in Memory}),
+        ("logic [3:0]", "log_element_bytes", "4", {m: _log2(element[m]) for m in element}),
         (
             "logic [3:0]",
             "log_elements_per_beat",
             "4",
-            {m: _log2(max(1, port // element[m])) for m in Memory},
+            {m: _log2(max(1, port // element[m])) for m in element},
         ),
         (
             f"logic [{part_bits}-1:0]",
             "last_beat_of_element",
             part_bits,
-            {m: max(1, element[m] // port) - 1 for m in Memory},
+            {m: max(1, element[m] // port) - 1 for m in element},
         ),
         (
             "logic [16:0]",
             "scratchpad_depth",
             "17",
-            {m: config.scratchpad(m).depth for m in Memory},
+            {m: config.scratchpad(m).depth for m in element},
         ),
     )
     lines: list[str] = []
