@@ -35,9 +35,9 @@ from vtaops.explore import (
     share,
     sweep,
 )
-from vtaops.explore.energy import SRAM_64_BITS_PJ, sram_pj_per_byte
 from vtaops.explore.store import LEASE_SECONDS
 from vtaops.explore.tables import table_bytes, verdict_rows
+from vtaops.program.energy import SRAM_64_BITS_PJ, sram_pj_per_byte
 from vtaops.schedule import default_tiling
 from vtaops.schedule.candidates import least_cycles
 from vtaops.workloads import Workload
@@ -249,6 +249,7 @@ _KILLED = """
 import os, signal, sys
 from vtaops.explore import *
 from vtaops.explore import engine as module
+from vtaops.program.energy import SRAM_64_BITS_PJ, sram_pj_per_byte
 import test_explore as test
 count = [0]
 whole = module._answers

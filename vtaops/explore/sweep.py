@@ -110,12 +110,7 @@ class Point:
         total = Energy()
         for r in self.layers:
             if r.verdict is not None:
-                one, n = energy(self.design, r.verdict), r.layer.occurrences
-                total = Energy(
-                    total.arithmetic + n * one.arithmetic,
-                    total.sram + n * one.sram,
-                    total.dram + n * one.dram,
-                )
+                total += r.layer.occurrences * energy(self.design, r.verdict)
         return total
 
     @property

@@ -15,9 +15,9 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.config import WINDOW_TILES, HardwareConfig, Memory
+from vtaops.config import INSTRUCTION_BYTES, WINDOW_TILES, HardwareConfig, Memory
 from vtaops.isa import Alu, Depthwise, Encoding, Gemm, Load, LoopInstruction, Pool, Post, Store
-from vtaops.program.program import MICRO_OPS, Program
+from vtaops.program.program import Program
 
 Ints = npt.NDArray[np.int64]
 
@@ -28,7 +28,9 @@ WRITTEN_BY = {
     Memory.ACC: "acc",
     Memory.ACC_8BIT: "acc",
     Memory.POST: "post",
+    Memory.TABLE: "table",
 }
+"""Whose elements a LOAD writes."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,11 @@ class Accesses:
         Of its copy, where the hardware has the extension ``forward``.
     post_reads, post_writes : int
         Tiles of biases and scales of the extension ``post``.
+    table_reads, table_writes : int
+        Tiles that a table of the extension ``table`` maps, and tables that are loaded. Each lane
+        has its own copies.
+    dram_read_bytes, dram_written_bytes : int
+        Of data, micro-ops and instructions.
     """
 
     uop_reads: int = 0
@@ -61,6 +68,10 @@ class Accesses:
     copy_writes: int = 0
     post_reads: int = 0
     post_writes: int = 0
+    table_reads: int = 0
+    table_writes: int = 0
+    dram_read_bytes: int = 0
+    dram_written_bytes: int = 0
 
     def as_dict(self) -> dict[str, int]:
         """Return the counts by name."""
@@ -98,12 +109,15 @@ class _Counter:
 
     def run(self) -> Accesses:
         """Return the counts."""
+        self._count("dram_read_bytes", len(self._program) * INSTRUCTION_BYTES)
         for instruction in self._program.decode():
             match instruction:
                 case Load() if not instruction.is_nop:
                     self._load(instruction)
                 case Store() if not instruction.is_nop:
-                    self._count("out_reads", instruction.x_size * instruction.y_size)
+                    moved = instruction.x_size * instruction.y_size
+                    self._count("out_reads", moved)
+                    self._count("dram_written_bytes", moved * self._config.out.element_bytes)
                 case Post():
                     self._post = instruction
                 case Gemm() | Alu() | Pool() if instruction.iterations:
@@ -121,6 +135,9 @@ class _Counter:
         size = i.sram_size
         memory = Memory(i.memory)
         self._count(f"{WRITTEN_BY[memory]}_writes", size)
+        if not i.forward:
+            moved = i.x_size * i.y_size * self._config.dram_element_bytes(memory)
+            self._count("dram_read_bytes", moved)
         if memory == Memory.UOP:
             table = self._program.micro_ops[i.dram_base : i.dram_base + i.x_size]
             self._micro_ops[i.sram_base : i.sram_base + len(table)] = table
@@ -131,7 +148,7 @@ class _Counter:
                 self._count("copy_reads", i.x_size * i.y_size)
         elif memory == Memory.WGT:
             self._weights.write(i.sram_base, size)
-        elif memory != Memory.POST:
+        elif memory in (Memory.ACC, Memory.ACC_8BIT):
             self._count("out_writes", size)
 
     def _loop(self, i: LoopInstruction) -> None:
@@ -142,6 +159,7 @@ class _Counter:
         self._count("out_writes", steps)
         if self._post.enable:
             self._count("post_reads", steps * (self._post.use_bias + self._post.use_scale))
+            self._count("table_reads", steps * self._post.use_table)
         reset = isinstance(i, Gemm) and bool(i.reset)
         takes_zero = reset or (isinstance(i, Gemm | Pool) and bool(i.overwrite))
         if not (takes_zero and self._enables):
