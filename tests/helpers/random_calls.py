@@ -1,13 +1,15 @@
 """Random calls of `vtaops.cpu` against NumPy and SciPy in double precision.
 
 Sizes up to 200 (several whole tiles of every kernel), strided and read-only views, NaN and
-infinities. ``python tests/helpers/random_calls.py --count 2000`` runs many of them.
+infinities; on this processor and as on poorer ones.
+``python tests/helpers/random_calls.py --count 2000`` runs many of them.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +21,35 @@ if __name__ == "__main__":
 from helpers.kernel_reference import conv2d_reference, depthwise_reference, windows
 from vtaops import cpu
 from vtaops.cpu import layers
+from vtaops.cpu.kernel import kernel
+from vtaops.cpu.target import CpuTarget, thread_count
 
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-30, 1e30], "float32")
+
+_AVX512 = ("avx512f", "avx512vl", "avx512bw", "avx512dq")
+
+PROCESSORS = (
+    CpuTarget("nehalem", (), (), thread_count()),
+    CpuTarget("haswell", ("avx2", "fma"), (), thread_count()),
+    CpuTarget("skylake-avx512", (*_AVX512, "avx2", "fma"), (), thread_count()),
+    CpuTarget.detect(),
+)
+"""SSE4.2; AVX2; AVX-512 without dot products of bytes; this one."""
+
+
+@contextmanager
+def processor(target):
+    """Compile as for another processor meanwhile; for this one where it lacks what that has."""
+    detect, plans = CpuTarget.detect, cpu._cpu._plans
+    if set(target.features) <= set(detect().features):
+        CpuTarget.detect = classmethod(lambda cls: target)
+    cpu._cpu._plans = {}
+    kernel.cache_clear()
+    try:
+        yield
+    finally:
+        CpuTarget.detect, cpu._cpu._plans = detect, plans
+        kernel.cache_clear()
 
 
 class Draw:
@@ -376,9 +405,9 @@ def check(seed: int) -> None:
     AssertionError
         If they differ by more than float32 sums may.
     """
-    family = FAMILIES[seed % len(FAMILIES)]
-    with np.errstate(all="ignore"):
-        result, expected = family(Draw(seed))
+    family, draw = FAMILIES[seed % len(FAMILIES)], Draw(seed)
+    with np.errstate(all="ignore"), processor(draw.pick(*PROCESSORS)):
+        result, expected = family(draw)
         assert result.shape == np.shape(expected), family.__name__
         if result.dtype.kind in "iu":
             assert np.array_equal(result, expected), family.__name__
@@ -408,7 +437,9 @@ def main() -> None:
         except Exception as error:
             failed += 1
             name = FAMILIES[seed % len(FAMILIES)].__name__
-            print(f"seed {seed} ({name}): {type(error).__name__} {str(error)[:400]}", flush=True)
+            target = Draw(seed).pick(*PROCESSORS).mcpu
+            said = f"{type(error).__name__} {str(error)[:400]}"
+            print(f"seed {seed} ({name}, {target}): {said}", flush=True)
         if seed % 100 == 99:
             print(f"{seed + 1 - given.first} calls, {failed} failed", flush=True)
     sys.exit(failed > 0)

@@ -19,7 +19,7 @@ import numpy as np
 from vtaops.cpu.kernel import kernel
 from vtaops.cpu.target import CpuTarget
 from vtaops.errors import ShapeError
-from vtaops.kernels.arrays import Array, as_array, dtype_name, empty
+from vtaops.kernels.arrays import Array, aligned, as_array, dtype_name, empty
 from vtaops.kernels.calls.arguments import FLOAT, INTEGER, PRODUCT, tail
 from vtaops.kernels.calls.convolution import window_of
 from vtaops.kernels.ops import (
@@ -30,11 +30,12 @@ from vtaops.kernels.ops import (
     PackedWindowOp,
     SlidingWindow,
     TensorOp,
-    TensorSpec,
 )
 from vtaops.kernels.ops.common import ACCUMULATOR
 from vtaops.layout import Layout
 from vtaops.shapes import as_pair
+
+Shape = tuple[int, ...]
 
 _OFFSET = 128
 """What is added to int8 data, since the instruction multiplies unsigned by signed bytes."""
@@ -108,22 +109,26 @@ class _Layer:
     """A kernel for each shape that came along, and its packed weights."""
 
     def __init__(self) -> None:
-        self._kernels: dict[Any, tuple[Callable[..., Any], TensorSpec, Any]] = {}
+        self._kernels: dict[Any, tuple[Any, ...]] = {}
 
-    def _run(self, key: Any, describe: Callable[[], TensorOp], arrays: tuple[Array, ...]) -> Array:
-        """Run the operator that `describe` returns, which `key` names; its shape is the result's.
+    def _run(
+        self, key: Any, describe: Callable[[], tuple[TensorOp, Shape]], arrays: tuple[Array, ...]
+    ) -> Array:
+        """Run an operator on arrays that have as many elements as its inputs.
 
-        The arrays need only have the elements of its inputs.
+        `key` names the operator; `describe` checks the arguments, once, and returns it with the
+        shape in which its result is wanted. A call takes some microseconds beside its kernel.
         """
         found = self._kernels.get(key)
         if found is None:
-            op = describe()
-            shapes = [spec.shape for spec in op.inputs]
-            found = self._kernels[key] = kernel(op).run, op.output, shapes
-        run, output, shapes = found
-        result = empty(output.shape, output.dtype)
-        run(*(a.reshape(s) for a, s in zip(arrays, shapes, strict=True)), result)
-        return result
+            op, shape = describe()
+            output, inputs = op.output, [spec.shape for spec in op.inputs]
+            found = self._kernels[key] = kernel(op).run, inputs, output.shape, output.dtype, shape
+        run, inputs, whole, dtype, shape = found
+        result = empty(whole, dtype)
+        run(*[a.reshape(s) for a, s in zip(arrays, inputs, strict=True)], result)
+        shaped: Array = result.reshape(shape)
+        return shaped
 
 
 class PackedConv2d(_Layer):
@@ -190,14 +195,14 @@ class PackedConv2d(_Layer):
         self._end = _end(self._bytes, bool(shifts), activation, shift, clip)
         self._inner = self.in_channels if self._plain else size
         if self.depthwise:
-            self._kernel = Layout(f"CHW{size}c").pack(kernel[:, 0])
+            packed = Layout(f"CHW{size}c").pack(kernel[:, 0])
         elif self._bytes:
             self._inner = min(size, -(-self.in_channels // 4) * 4)
             packed = Layout(f"OIHW{self._inner}i{size}o").pack(kernel)
-            grouped = packed.reshape(*packed.shape[:4], self._inner // 4, 4, size)
-            self._kernel = np.ascontiguousarray(grouped.swapaxes(-1, -2))
+            packed = packed.reshape(*packed.shape[:4], self._inner // 4, 4, size).swapaxes(-1, -2)
         else:
-            self._kernel = Layout(f"OIHW{self._inner}i{size}o").pack(kernel)
+            packed = Layout(f"OIHW{self._inner}i{size}o").pack(kernel)
+        self._kernel = aligned(packed)
 
     def __call__(self, data: Any, residual: Packed | None = None) -> Packed:
         """Return the convolution, with `residual` added before the activation.
@@ -216,43 +221,44 @@ class PackedConv2d(_Layer):
         """
         if self._plain and not isinstance(data, Packed):
             images = as_array(data, "data", self._dtypes, rank=4)
-            batch, channels, height, width = images.shape
+            channels = images.shape[1]
         else:
             packed = pack(data, self._inner if self._bytes else self._block, self._dtypes)
-            batch, channels, height, width = packed.shape
-            images = packed.numpy() if self._plain else packed.blocks
+            images, channels = packed.numpy() if self._plain else packed.blocks, packed.channels
         dtype = dtype_name(images)
-        images = _unsigned(images) if dtype == "int8" else images
-        window = self.window
-        if window.kernel == (1, 1) and max(window.strides) > 1 and not any(window.padding):
-            down, across = window.strides  # what lies between is not read again and again
-            images = np.ascontiguousarray(images[:, :, ::down, ::across])
-            height, width = images.shape[2:4]
-            window = SlidingWindow((1, 1))
+        added = None if residual is None else pack(residual, dtypes=(ACCUMULATOR[dtype],))
+        arrays = [_unsigned(images) if dtype == "int8" else images, self._kernel]
+        arrays += [self._bias[dtype]] if self._bias else []
+        beside = None
+        if added is not None:
+            arrays, beside = [*arrays, added.blocks], added.shape
+
+        def describe() -> tuple[TensorOp, Shape]:
+            return self._describe(images.shape, dtype, channels, beside)
+
+        key = images.shape, dtype, channels, beside
+        return Packed(self._run(key, describe, tuple(arrays)), self.out_channels)
+
+    def _describe(
+        self, images: Shape, dtype: str, channels: int, added: Shape | None
+    ) -> tuple[TensorOp, Shape]:
+        """Return the operator for images, and the shape of the blocks of its result."""
+        batch, window, end = images[0], self.window, replace(self._end, residual=added is not None)
+        height, width = images[2:4]
         if channels != self.in_channels:
             raise ShapeError(f"data has {channels} channels; the weights take {self.in_channels}")
-        added = None if residual is None else pack(residual, dtypes=(ACCUMULATOR[dtype],))
-        shape = (batch, self.out_channels, *window.output(height, width))
-        if added is not None and added.shape != shape:
-            raise ShapeError(f"residual has shape {added.shape}; the result has {shape}")
-        arrays = [images, self._kernel]
-        arrays += [self._bias[dtype]] if self._bias else []
-        arrays += [] if added is None else [added.blocks]
-        size, end = (batch, height, width), replace(self._end, residual=added is not None)
-        blocks = self._run(
-            (size, dtype, end), lambda: self._op(size, window, dtype, end), tuple(arrays)
-        )
-        return Packed(blocks.reshape(batch, -1, *shape[2:], self._block), self.out_channels)
-
-    def _op(
-        self, size: tuple[int, int, int], window: SlidingWindow, dtype: str, end: Epilogue
-    ) -> TensorOp:
-        batch, height, width = size
+        rows, columns = window.output(height, width)
+        if added not in (None, (batch, self.out_channels, rows, columns)):
+            raise ShapeError(
+                f"residual has shape {added}; the result has "
+                f"{(batch, self.out_channels, rows, columns)}"
+            )
         out_blocks = -(-self.out_channels // self._block)
+        shape = batch, out_blocks, rows, columns, self._block
         if self.depthwise:
             return PackedWindowOp(
                 "depthwise", batch, out_blocks, height, width, window, self._block, end
-            )
+            ), shape
         if window == SlidingWindow((1, 1)):  # the image as one long row: no tails at the ends
             height, width = 1, height * width
         return PackedConv2dOp(
@@ -268,7 +274,7 @@ class PackedConv2d(_Layer):
             self._inner,
             self._plain,
             zero_point=_OFFSET if dtype == "int8" else 0,
-        )
+        ), shape
 
 
 class PackedDense(_Layer):
@@ -311,7 +317,7 @@ class PackedDense(_Layer):
         else:
             self._panel = 2 * target.lanes
             layout = f"NK{self._panel}n"
-        self._matrix = Layout(layout).pack(matrix)
+        self._matrix = aligned(Layout(layout).pack(matrix))
 
     def __call__(self, data: Any, residual: Any = None) -> Array:
         """Return ``data @ weights.T``, with what follows it.
@@ -342,13 +348,14 @@ class PackedDense(_Layer):
             if added.shape != shape:
                 raise ShapeError(f"residual has shape {added.shape}; the result has {shape}")
             arrays.append(added)
-        end = replace(self._end, residual=residual is not None)
 
-        def describe() -> TensorOp:
+        def describe() -> tuple[TensorOp, Shape]:
             kinds = ("uint8", "int8") if self._bytes else ("float32", "float32")
-            return MatmulOp(rows, self.outputs, self.inputs, *kinds, True, end, self._panel)
+            end = replace(self._end, residual=residual is not None)
+            op = MatmulOp(rows, self.outputs, self.inputs, *kinds, True, end, self._panel)
+            return op, shape
 
-        return self._run((rows, end), describe, tuple(arrays)).reshape(shape)
+        return self._run((shape, residual is None), describe, tuple(arrays))
 
 
 class _Pool(_Layer):
@@ -374,9 +381,10 @@ class _Pool(_Layer):
         packed = pack(data, dtypes=FLOAT)
         batch, blocks, height, width, size = packed.blocks.shape
 
-        def describe() -> TensorOp:
+        def describe() -> tuple[TensorOp, Shape]:
             window = self._window(height, width)
-            return PackedWindowOp(self.kind, batch, blocks, height, width, window, size)
+            op = PackedWindowOp(self.kind, batch, blocks, height, width, window, size)
+            return op, op.output.shape
 
         return Packed(self._run(packed.blocks.shape, describe, (packed.blocks,)), packed.channels)
 
@@ -416,9 +424,13 @@ class PackedAdd(_Layer):
         left, right = pack(a, dtypes=FLOAT), pack(b, dtypes=FLOAT)
         if left.shape != right.shape:
             raise ShapeError(f"shapes {left.shape} and {right.shape} differ; they must be equal")
-        size = (left.blocks.size,)
-        sums = self._run(size, lambda: BroadcastOp("add", size, size), (left.blocks, right.blocks))
-        return Packed(sums.reshape(left.blocks.shape), left.channels)
+
+        def describe() -> tuple[TensorOp, Shape]:
+            size = (left.blocks.size,)
+            return BroadcastOp("add", size, size), left.blocks.shape
+
+        sums = self._run(left.blocks.shape, describe, (left.blocks, right.blocks))
+        return Packed(sums, left.channels)
 
 
 def _ends(

@@ -7,6 +7,7 @@ libraries pass without a copy (DLPack); strided ones are copied; foreign dtypes 
 from __future__ import annotations
 
 import ctypes
+import math
 import sys
 from contextlib import suppress
 from typing import Any, cast
@@ -19,7 +20,7 @@ from vtaops.errors import ShapeError
 Array = npt.NDArray[np.generic]
 
 _ALIGNMENT = 64
-"""Bytes of a cache line. Results are aligned to it: stores that straddle two lines are slower."""
+"""Bytes of a cache line. What straddles two of them is slower: results and weights are aligned."""
 
 _LARGE = 1 << 16
 """Bytes above which an aligned allocation is worth its microsecond."""
@@ -127,12 +128,23 @@ def is_large(nbytes: int) -> bool:
 
 def empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
     """Return an uninitialised array, aligned to a cache line if it is large."""
-    result: Array = np.empty(shape, dtype)
-    if not is_large(result.nbytes) or result.ctypes.data % _ALIGNMENT == 0:
-        return result
-    raw = np.empty(result.nbytes + _ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % _ALIGNMENT
-    return raw[start : start + result.nbytes].view(dtype).reshape(shape)
+    kind = np.dtype(dtype)
+    nbytes = math.prod(shape) * kind.itemsize
+    return _aligned(shape, kind, nbytes) if is_large(nbytes) else np.empty(shape, kind)
+
+
+def aligned(array: Array) -> Array:
+    """Return a C-contiguous copy that begins at a cache line: for what kernels read in vectors."""
+    copy = _aligned(array.shape, array.dtype, array.nbytes)
+    copy[...] = array
+    return copy
+
+
+def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> Array:
+    raw = np.empty(nbytes + _ALIGNMENT, np.uint8)
+    start = -raw.__array_interface__["data"][0] % _ALIGNMENT  # `.ctypes` takes longer
+    result: Array = np.ndarray(shape, dtype, raw, start)
+    return result
 
 
 def _convert(value: Any, name: str, *, shared: bool = False) -> Array:

@@ -23,7 +23,7 @@ from vtaops.cpu.schedule.tiles import (
 )
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.ops.common import Expr, ceil_div, round_up, window_axes
-from vtaops.kernels.ops.packed import PackedConv2dOp, PackedWindowOp, pad_blocked
+from vtaops.kernels.ops.packed import PackedConv2dOp, PackedWindowOp, pad_blocked, without_gaps
 
 _STAGED_BYTES = 1 << 15
 """Bytes of a padded image that are copied at a time: they stay in the first-level cache."""
@@ -54,15 +54,16 @@ def schedule_packed_conv2d(
         target.accumulators // vectors,
         divide=True,
     )
-    padding = PaddedCopy(op.window, rows, round_up(columns, width), by_phase=False)
+    window, apart = without_gaps(op.window)
+    padding = PaddedCopy(window, rows, round_up(columns, width), by_phase=False)
     tensors = op.placeholders()
     image, kernel = tensors["data"], tensors["kernel"]
-    if op.plain or padding.needed(op.height, op.width):
-        image = pad_blocked(op, image, (padding.height, padding.width))
+    if op.plain or max(apart) > 1 or padding.needed(op.height, op.width):
+        image = pad_blocked(op, image, (padding.height, padding.width), apart)
     outer_ic = te.reduce_axis((0, op.in_blocks), name="ico")
     inner_ic = te.reduce_axis((0, op.in_block), name="ici")
     kh, kw = window_axes(op.window)
-    (sh, sw), (dh, dw) = op.window.strides, op.window.dilation
+    (sh, sw), (dh, dw) = window.strides, window.dilation
 
     def tap(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
         value = image[n, outer_ic, i * sh + kh * dh, j * sw + kw * dw, inner_ic]

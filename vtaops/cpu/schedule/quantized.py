@@ -31,7 +31,7 @@ from vtaops.errors import UnsupportedError
 from vtaops.kernels.ops.common import Expr, ceil_div, round_up, window_axes
 from vtaops.kernels.ops.convolution import Conv2dOp
 from vtaops.kernels.ops.matmul import MatmulOp
-from vtaops.kernels.ops.packed import PackedConv2dOp
+from vtaops.kernels.ops.packed import PackedConv2dOp, pad_blocked, without_gaps
 
 _GROUP = 4
 """Bytes that the instruction multiplies per lane."""
@@ -335,27 +335,19 @@ def schedule_packed_conv2d(
         _sums(target) // max(1, op.block // _lanes(target)),
         divide=True,
     )
-    padding = PaddedCopy(op.window, rows, round_up(columns, pixels), by_phase=False)
+    window, apart = without_gaps(op.window)
+    padding = PaddedCopy(window, rows, round_up(columns, pixels), by_phase=False)
     tensors = op.placeholders()
     data, kernel = tensors["data"], tensors["kernel"]
-    top, left, *_ = op.window.padding
     image = data
-    if op.dtype == "int8" or padding.needed(op.height, op.width):
-
-        def pixel(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
-            row, column = i - top, j - left
-            inside = tirx.all(row >= 0, row < op.height, column >= 0, column < op.width)
-            value = _unsigned(data[n, c, row, column, b], op.dtype)
-            neutral = op.around if op.dtype == "uint8" else _neutral(op.dtype)
-            return tirx.if_then_else(inside, value, neutral)
-
-        shape = (op.batch, op.in_blocks, padding.height, padding.width, op.in_block)
-        image = te.compute(shape, pixel, name="padded")
+    if op.dtype == "int8" or max(apart) > 1 or padding.needed(op.height, op.width):
+        size = padding.height, padding.width
+        image = pad_blocked(op, data, size, apart, lambda value: _unsigned(value, op.dtype))
     outer_ic = te.reduce_axis((0, op.in_blocks), name="ico")
     inner_ic = te.reduce_axis((0, op.in_block // _GROUP), name="ici")
     group = te.reduce_axis((0, _GROUP), name="group")
     kh, kw = window_axes(op.window)
-    (sh, sw), (dh, dw) = op.window.strides, op.window.dilation
+    (sh, sw), (dh, dw) = window.strides, window.dilation
 
     def tap(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
         at = (i * sh + kh * dh, j * sw + kw * dw, inner_ic * _GROUP + group)

@@ -6,6 +6,7 @@ vector, and what an operator writes the next one reads, nothing in between.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
@@ -229,14 +230,29 @@ class PackedWindowOp(WindowedSum):
         return lambda value, *_: value * factor
 
 
+def without_gaps(window: SlidingWindow) -> tuple[SlidingWindow, tuple[int, int]]:
+    """Return the window and the strides of a copy of the image that it should read instead.
+
+    A 1x1 window with strides skips most pixels: the copy has only those that it reads.
+    """
+    if window.kernel != (1, 1):
+        return window, (1, 1)
+    return SlidingWindow((1, 1), padding=window.padding), window.strides
+
+
 def pad_blocked(
-    op: PackedConv2dOp | PackedWindowOp, data: Tensor, size: tuple[int, int] | None = None
+    op: PackedConv2dOp | PackedWindowOp,
+    data: Tensor,
+    size: tuple[int, int] | None = None,
+    strides: tuple[int, int] = (1, 1),
+    convert: Callable[[Expr], Expr] = lambda value: value,
 ) -> Tensor:
     """Declare the data with the padding of the window, or of as many rows and columns as given.
 
-    In blocks, (batch, blocks, rows, columns, block), plain data as well.
+    In blocks, (batch, blocks, rows, columns, block), plain data as well; with `strides` of each
+    so many rows and columns the first. `convert` is applied to pixels and padding.
     """
-    top, left, bottom, right = op.window.padding
+    (down, across), (top, left, bottom, right) = strides, op.window.padding
     size = size or (op.height + top + bottom, op.width + left + right)
     if isinstance(op, PackedConv2dOp):
         blocks, inner = op.in_blocks, op.in_block
@@ -245,7 +261,8 @@ def pad_blocked(
         blocks, inner, plain = op.blocks, op.block, False
 
     def pixel(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
-        index = (n, c * inner + b, i - top, j - left) if plain else (n, c, i - top, j - left, b)
-        return inside_or(data, index, (2, 3), op.around)
+        row, column = i * down - top, j * across - left
+        index = (n, c * inner + b, row, column) if plain else (n, c, row, column, b)
+        return convert(inside_or(data, index, (2, 3), op.around))
 
     return te.compute((op.batch, blocks, *size, inner), pixel, name="padded")
