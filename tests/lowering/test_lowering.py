@@ -160,7 +160,7 @@ def test_kept_weights_are_read_less_often_in_the_same_sums():
     usual, kept = (vtaops.compile(op, "pynq", keep_weights=keep) for keep in (False, True))
     assert 4 * count_accesses(kept).wgt_reads < count_accesses(usual).wgt_reads
     arrays = random_arguments(op, np.random.default_rng(0))
-    assert np.array_equal(interpret(kept, *arrays), evaluate(op, *arrays))
+    assert np.array_equal(interpret(kept, *arrays), evaluate(op, arrays))
 
 
 def test_equal_micro_ops_are_stored_once_and_memory_is_reused():

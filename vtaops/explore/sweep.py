@@ -14,12 +14,13 @@ from typing import Any
 
 from vtaops.explore.area import area
 from vtaops.explore.design import Design
-from vtaops.explore.energy import Energy, energy
+from vtaops.explore.energy import energy
 from vtaops.explore.engine import Engine
 from vtaops.explore.network import Network
 from vtaops.explore.shortlist import Effort, Ranking, Shortlist, check_effort
 from vtaops.explore.verdict import Question, Verdict
 from vtaops.ops import Operator
+from vtaops.program.energy import Energy
 from vtaops.runtime.tsim.synthesis import FpgaResources
 from vtaops.schedule import Tiling
 from vtaops.workloads import Workload
