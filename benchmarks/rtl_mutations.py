@@ -5,15 +5,17 @@
 Every expression of the sources that decides something has mutants (`helpers.rtl_mutants`):
 conditions turned round, dropped or constant; bounds off by one; other operators and constants;
 casts that lose a bit; one side of a multiplexer always; registers that hold; resets to another
-value, or none. Four models hold all of them: with all extensions behind the bare port, plain with a
-port of 64 bytes, with multipliers from LUTs beside those in DSP blocks, and plain behind AXI. A
+value, or none. Four models hold all of them: with all extensions behind the bare port, and with a
+port of 64 bytes; with multipliers from LUTs beside those in DSP blocks; and plain behind AXI. A
 mutant runs the trials of `helpers.rtl_trials` one after the other, in a process of its own, until
 one of them shows something else than the right RTL: a result, a fault, a counter, a cycle. What
 survives goes to the proof of its block, if there is one (``tests/runtime/tsim/rtl/proofs``).
 
-What is done stands in a file; a second call goes on. The mutants come in an order that mixes all
-files, so that those of a run that is cut short are a fair sample. The table names the survivors;
-``rtl_equivalent.json`` says of some why nothing can tell them from the right RTL.
+What is done stands in a file; a second call goes on, each line says of which commit it is, and a
+mutant whose place has moved is another one. The mutants come in an order that mixes all files and
+does not depend on places, so that those of a run that is cut short are a fair sample. The table
+names the survivors; ``rtl_equivalent.json`` says of some why nothing can tell them from the right
+RTL.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from helpers.resumable import resume
+from helpers.resumable import by_code, resume
 from helpers.rtl_mutants import DRIVER, PACKAGE, Mutant, applied, find_mutants, instrumented
 from helpers.rtl_trials import EXTENDED, MIXED, PARAMETERS, PLAIN, SMALL, LimitedTsim, trials
 from rich.console import Console
@@ -50,7 +52,7 @@ from vtaops.runtime.tsim.model import _library
 
 MODELS: dict[str, tuple[HardwareConfig, RtlParameters, bool]] = {
     "extensions": (EXTENDED, PARAMETERS, False),
-    "wide port": (PLAIN, replace(PARAMETERS, port_bytes=64), False),
+    "wide port": (EXTENDED, replace(PARAMETERS, port_bytes=64), False),
     "other multipliers": (SMALL, MIXED, False),
     "AXI": (PLAIN, PARAMETERS, True),
 }
@@ -66,6 +68,16 @@ VERDICTS = (SEEN, PROOF, CRASH, HANG, EQUIVALENT, SURVIVES)
 
 PROOFS = Path(__file__).parent.parent / "tests/runtime/tsim"
 ARGUMENTS = Path(__file__).with_name("rtl_equivalent.json")
+
+
+def order(mutant: Mutant) -> bytes:
+    """Return by what mutants are sorted: as good as random, and the same if only its line moves."""
+    return hashlib.sha256(without_place(mutant.name).encode()).digest()
+
+
+def without_place(name: str, line: str = "") -> str:
+    """Return the name of a mutant without line and offset, or with `line` in their place."""
+    return re.sub(r":(\d+)\+\d+ ", line or " ", name, count=1)
 
 
 def all_mutants() -> list[Mutant]:
@@ -255,7 +267,7 @@ def with_arguments(results: dict[str, dict[str, Any]]) -> dict[str, dict[str, An
     found = {}
     for name, row in results.items():
         # Without the place, which moves; by the line where a file has several such places.
-        keys = re.sub(r":\d+\+\d+ ", " ", name), re.sub(r"\+\d+ ", " ", name)
+        keys = without_place(name), without_place(name, r":\1 ")
         argued = next((arguments[key] for key in keys if key in arguments), None)
         if row["verdict"] == SURVIVES and argued is not None:
             row = {**row, "verdict": EQUIVALENT, "detail": argued}
@@ -271,6 +283,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, help="judge only so many, of all files")
     parser.add_argument("--minutes", type=float, default=60, help="begin no mutant after these")
     parser.add_argument("--proofs", type=float, default=10, help="and no proof after these more")
+    parser.add_argument("--first", type=Path, help="begin with what survived in these results")
     parser.add_argument("--file", help="only mutants of this file")
     parser.add_argument("--state", type=Path, default=Path("build/rtl_mutations.jsonl"))
     parser.add_argument("--json", type=Path, help="file for the results")
@@ -279,7 +292,11 @@ def main() -> None:
     console = Console()
     everything = all_mutants()
     numbers = {mutant.name: number for number, mutant in enumerate(everything, 1)}
-    spread = sorted(everything, key=lambda m: hashlib.sha256(m.name.encode()).digest())
+    first = set()
+    if arguments.first:
+        survivors = json.loads(arguments.first.read_text())["survivors"]
+        first = {without_place(name) for name in survivors}
+    spread = sorted(everything, key=lambda m: (without_place(m.name) not in first, order(m)))
     chosen = [m for m in spread if arguments.file in (None, m.file)][: arguments.count]
     libraries = {model: build_library(model, everything) for model in MODELS}
     expected = {model: expectations(model) for model in MODELS}
@@ -310,6 +327,7 @@ def main() -> None:
         if row["verdict"] == SURVIVES:
             console.print(f"survives: {name} {row['detail']}", markup=False, soft_wrap=True)
     console.print(f"{len(results)} of {len(chosen)} mutants judged; {len(everything)} in all")
+    console.print(f"by commit: {by_code(results)}", highlight=False)
     if arguments.json:
         summary = Counter(row["verdict"] for row in results.values())
         record = {"all": len(everything), "judged": len(results), "verdicts": summary}

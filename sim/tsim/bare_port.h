@@ -69,8 +69,9 @@ struct Port {
       writes.push_back({model.wr_req_address, model.wr_req_beats, dram.cycle});
     }
     const bool room = !writes.empty() && !dram.stalls();
-    model.wr_ready = model.wr_valid && room && dram.bad_client < 0 && dram.spend();
-    if (model.wr_ready) {
+    // Ready also before there is a word: a handshake takes both.
+    model.wr_ready = room && dram.bad_client < 0 && (!model.wr_valid || dram.spend());
+    if (model.wr_valid && model.wr_ready) {
       Burst& burst = writes.front();
       uint8_t data[PORT_BYTES];
       std::memcpy(data, &model.wr_data, PORT_BYTES);

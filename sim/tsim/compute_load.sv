@@ -38,7 +38,7 @@ module compute_load
     output logic [EVENT_BITS-1:0] acc_loaded,
     output logic                  fault
 );
-    logic allowed, done, unused_waiting;
+    logic allowed, done;
     logic [2:0] memory;
     logic [SRAM_BITS-1:0] first;
     logic [SRAM_BITS-1:0] unused_out_index;
@@ -51,7 +51,7 @@ module compute_load
         .start_block, .req_valid, .req_ready, .req, .data_valid, .data,
         .allow(allowed), .write, .word, .memory, .first,
         .out_index(unused_out_index), .done, .done_insn(unused_done_insn),
-        .loaded, .requesting, .writing, .waiting_dram(unused_waiting), .fault);
+        .loaded, .requesting, .writing, .fault);
 
     // A word of micro-ops that begins at `first` may reach into those of the current instruction.
     wire uop_in_use = current_loops

@@ -122,10 +122,10 @@ module compute_unit
         .write(load), .word(load_word), .inputs_en, .inputs_all, .weights_en,
         .out_valid(operands_valid), .out_ready(operands_ready), .out_slot(with_operands),
         .operands, .moves, .occupied(occupied[2:1]));
-    // The same as `occupied == '0`, known at the start of the cycle: loads begin on it.
+    // The same as `occupied == '0`, known at the start of the cycle: loads begin on it. A slot
+    // that issue_ready keeps out waits behind others.
     always_ff @(posedge clk)
-        pipeline_empty <= rst || !(issue_valid && issue_ready)
-                                 && occupied[COMPUTE_DEPTH-1:1] == '0;
+        pipeline_empty <= rst || !issue_valid && occupied[COMPUTE_DEPTH-1:1] == '0;
     assign inp_index = operands.inp;
     assign wgt_index = operands.wgt;
 
@@ -149,8 +149,8 @@ module compute_unit
     assign finished        = leaving && last.last && last.finish;
     wire waiting           = waiting_load_token || waiting_store_token;
     assign followed        = queued || holding || occupied[COMPUTE_DEPTH-1:1] != '0;
-    assign active          = queued && !waiting || holding || !pipeline_empty || loading
-                             || requesting || storing;
+    // A LOAD is the next or the current instruction until its data are written.
+    assign active          = queued && !waiting || holding || !pipeline_empty || storing;
     assign acc_written     = writes || load.valid && load.memory != MEM_UOP;
 
     // Exactly one of these, or none (idle), per cycle.
@@ -162,7 +162,7 @@ module compute_unit
     wire stall_dram = waits && (loading || requesting) && !held_back;
     wire drain      = loops && !issue_ready
                       || waits && !stall_dram
-                         && (loading || holding || !pipeline_empty && !waiting);
+                         && (holding || !pipeline_empty && !waiting);
     wire stall_load_token  = waits && !stall_dram && !drain && waiting_load_token;
     wire stall_store_token = waits && !stall_dram && !drain && !stall_load_token
                              && waiting_store_token;

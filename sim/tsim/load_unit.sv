@@ -37,7 +37,7 @@ module load_unit
     output events_t               events,
     output logic                  fault
 );
-    logic head_valid, start_ready, done, requesting, writing, waiting_dram;
+    logic head_valid, start_ready, done, unused_requesting, unused_writing;
     logic [INSN_BITS-1:0] head, entering;
     block_t block;
     /* verilator lint_off UNUSEDSIGNAL */
@@ -70,7 +70,8 @@ module load_unit
         .start_block(block),
         .req_valid, .req_ready, .req, .data_valid, .data,
         .allow(1'b1), .write(written), .word(written_word), .memory, .first(unused_first),
-        .out_index(source), .done, .done_insn(finished), .loaded, .requesting, .writing, .waiting_dram, .fault);
+        .out_index(source), .done, .done_insn(finished), .loaded,
+        .requesting(unused_requesting), .writing(unused_writing), .fault);
 
     assign token_pop  = start && start_ready && head_load.pop_next;
     assign out_en     = written.valid && written.whole;
@@ -103,7 +104,7 @@ module load_unit
                            || head_valid && !token_missing;
 
     wire busy        = written.valid;
-    wire stall_dram  = !busy && (waiting_dram || requesting || writing || in_flight != '0);
+    wire stall_dram  = !busy && in_flight != '0;
     wire stall_token = !busy && !stall_dram && waiting_token;
     always_comb begin
         events = '0;

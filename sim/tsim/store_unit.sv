@@ -102,8 +102,8 @@ module store_unit
             rows          <= head_store.y_size;
             index         <= (SRAM_BITS+1)'(head_store.sram_base);
             offset        <= OFFSET_BITS'(head_store.dram_base) & OFFSET_MASK;
-            row_offset    <= OFFSET_BITS'(head_store.dram_base + 32'(head_store.x_stride))
-                             & OFFSET_MASK;
+            row_offset    <= (OFFSET_BITS'(head_store.dram_base)
+                              + OFFSET_BITS'(head_store.x_stride)) & OFFSET_MASK;
             stride_offset <= OFFSET_BITS'(head_store.x_stride) & OFFSET_MASK;
             part          <= '0;
             push          <= head_store.push_prev;

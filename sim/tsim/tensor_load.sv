@@ -45,7 +45,6 @@ module tensor_load
     output logic [EVENT_BITS-1:0] loaded,
     output logic                  requesting,
     output logic                  writing,
-    output logic                  waiting_dram,
     output logic                  fault
 );
     // ------------------------------------------------------------------------ requesting half
@@ -180,7 +179,6 @@ module tensor_load
     assign done_insn    = insn;
     assign queue_pop    = phase == IDLE || done;
     assign writing      = is_data || is_zero;
-    assign waiting_dram = is_beat && !beat_valid;
 
     // An instruction ends with an element, so the next one begins with its first part.
     always_ff @(posedge clk) begin

@@ -9,8 +9,19 @@ import numpy.typing as npt
 
 from helpers.reference_isa import launch, place, serialise
 from vtaops import HardwareConfig
-from vtaops.config import Memory
-from vtaops.isa import Alu, AluOp, Encoding, Gemm, Instruction, Load, Store
+from vtaops.config import EXTENSIONS, POST_ROWS, WINDOW_TILES, Memory
+from vtaops.isa import (
+    Alu,
+    AluOp,
+    Depthwise,
+    Encoding,
+    Gemm,
+    Instruction,
+    Load,
+    Pool,
+    Post,
+    Store,
+)
 from vtaops.lowering.operation import Operation, Touch
 from vtaops.lowering.tokens import insert_tokens
 from vtaops.program.interpreter import Interpreter
@@ -24,6 +35,7 @@ CONFIGS = {
     "2x4": HardwareConfig(log_batch=1, log_block=2, log_wgt_buff_size=12, log_acc_buff_size=15),
     "2x16": HardwareConfig(log_batch=1, log_inp_buff_size=16, log_acc_buff_size=18),
     "8x64": HardwareConfig(log_batch=3, log_block=6, log_acc_buff_size=20, log_inp_buff_size=17),
+    "extended": replace(HardwareConfig.load("tiny"), extensions=tuple(EXTENSIONS)),
 }
 REGION = 4096
 """Device address of the first buffer of a device."""
@@ -33,7 +45,8 @@ class RandomProgram:
     """A random valid program, built while the reference executes it.
 
     DRAM is one region: micro-ops, then random bytes that LOADs read and STOREs overwrite, then room
-    for a dump of all accumulators.
+    for a dump of all accumulators. Some bytes are all of the least value, some of the greatest.
+    Extensions of the configuration are used.
     """
 
     uops = 64
@@ -48,9 +61,11 @@ class RandomProgram:
         depth = config.acc.depth
         dram_nbytes = self.dump + 4 * depth * config.out.element_bytes
         self.reference = Interpreter(config, dram_nbytes, separate_out=separate_out)
-        self.reference.dram[self.data : self.dump] = self.rng.integers(
-            0, 256, self.data_nbytes, np.uint8
-        )
+        data = self.rng.integers(0, 256, (self.data_nbytes // 64, 64), np.uint8)
+        data[::5], data[1::7] = 0x80, 0x7F
+        self.reference.dram[self.data : self.dump] = data.reshape(-1)
+        # What STORE and `forward` may read: accumulators last written by a step, with `post`.
+        self.current = np.full(depth, "post" not in config.extensions)
         table = self.rng.integers(0, 6, (self.uops, 3))
         table[0] = 0  # used by the dump
         # Two output blocks, four taps, four columns: groups of equal weight, as in convolutions.
@@ -62,7 +77,21 @@ class RandomProgram:
 
     def emit(self, instruction: Instruction) -> None:
         self.instructions.append(instruction)
+        self._follow(instruction)
         self.reference.execute(instruction)
+
+    def has(self, extension: str) -> bool:
+        return extension in self.config.extensions
+
+    def _follow(self, insn: Instruction) -> None:
+        """Keep in mind which accumulators the output memory holds too."""
+        if not self.has("post"):
+            return
+        if isinstance(insn, Load) and insn.memory in (Memory.ACC, Memory.ACC_8BIT):
+            self.current[insn.sram_base : insn.sram_base + insn.sram_size] = False
+        elif isinstance(insn, Gemm | Alu | Pool):
+            written = [dst for dst, _, _ in self.reference.steps(insn)]
+            self.current[written] = not insn.reset
 
     def integer(self, low: int, high: int) -> int:
         """Return a random integer of low..high, both included; often one of them."""
@@ -84,16 +113,28 @@ class RandomProgram:
                     y_size=depth // columns,
                 )
             )
+        if self.has("post"):
+            unit, rows = self.config.dram_element_bytes(Memory.POST), 2 * POST_ROWS
+            first = self.data // unit
+            self.emit(Load(memory=Memory.POST, dram_base=first, x_size=rows, y_size=1))
+
+    def _write_all(self) -> None:
+        """Let the output memory hold all accumulators."""
+        self.emit(Load(memory=Memory.UOP, dram_base=REGION // 4, x_size=1, y_size=1))
+        depth = self.config.acc.depth
+        step = Alu(uop_end=1, iter_out=1, iter_in=depth, dst_factor_in=1, use_imm=1, imm=3)
+        self.emit(replace(step, alu_op=AluOp.ADD))
 
     def random_load(self) -> None:
         memory = Memory(self.rng.choice([Memory.INP, Memory.WGT, Memory.ACC, Memory.ACC_8BIT]))
         depth = self.config.scratchpad(memory).depth
         unit = self.config.dram_element_bytes(memory)
         low, high = self.data // unit, self.dump // unit
-        pads = {side: self.integer(0, 2) for side in ("y_pad_top", "y_pad_bottom")}
-        pads |= {side: self.integer(0, 3) for side in ("x_pad_left", "x_pad_right")}
+        most = 15 if self.rng.random() < 0.1 else 3
+        sides = ("y_pad_top", "y_pad_bottom", "x_pad_left", "x_pad_right")
+        pads = {side: self.integer(0, most) for side in sides}
         x_size, y_size = self.integer(0, 5), self.integer(0, 4)
-        stride = self.integer(0, 7)
+        stride = self._stride(x_size, y_size, high - low)
         insn = Load(memory=memory, x_size=x_size, y_size=y_size, x_stride=stride, **pads)
         if insn.sram_size > depth:
             return
@@ -102,6 +143,79 @@ class RandomProgram:
             return
         base = self.integer(0, depth - insn.sram_size)
         self.emit(replace(insn, sram_base=base, dram_base=self.integer(low, high - reach)))
+
+    def _stride(self, x_size: int, y_size: int, room: int) -> int:
+        """Return a small stride, or one up to where the rows still lie in so many elements."""
+        if self.rng.random() < 0.7:
+            return self.integer(0, 7)
+        return self.integer(0, min(0xFFFF, (room - x_size) // max(y_size - 1, 1)))
+
+    def random_forward(self) -> None:
+        x_size, y_size, left = self.integer(1, 4), self.integer(1, 3), self.integer(0, 2)
+        insn = Load(memory=Memory.INP, forward=1, x_size=x_size, y_size=y_size, x_pad_left=left)
+        insn = replace(insn, x_stride=self.integer(0, 9))
+        reach = (y_size - 1) * insn.x_stride + x_size
+        source = self._written(reach)
+        if source is not None:
+            base = self.integer(0, self.config.inp.depth - insn.sram_size)
+            self.emit(replace(insn, sram_base=base, dram_base=source))
+
+    def _written(self, count: int) -> int | None:
+        """Return the first of so many elements that the output memory holds; None if none do."""
+        missing = np.concatenate([[0], np.cumsum(~self.current)])
+        starts = np.flatnonzero(missing[count:] == missing[: len(missing) - count])
+        return int(starts[self.integer(0, len(starts) - 1)]) if starts.size else None
+
+    def random_post_load(self) -> None:
+        unit = self.config.dram_element_bytes(Memory.POST)
+        x_size, y_size, pad = self.integer(1, 5), self.integer(1, 3), self.integer(0, 2)
+        insn = Load(memory=Memory.POST, x_size=x_size, y_size=y_size, x_pad_right=pad)
+        insn = replace(insn, x_stride=self.integer(0, 9))
+        low, high = self.data // unit, self.dump // unit
+        base = self.integer(0, 2 * POST_ROWS - insn.sram_size)
+        first = self.integer(low, high - (y_size - 1) * insn.x_stride - x_size)
+        self.emit(replace(insn, sram_base=base, dram_base=first))
+
+    def random_post(self) -> None:
+        """Post-processing of what follows; its rows stay in bounds, results mostly too."""
+        if self.rng.random() < 0.15:
+            self.emit(Post())
+            return
+        low, high = sorted(self.integer(-128, 127) for _ in range(2))
+        if self.rng.random() < 0.6:
+            low, high = -128, 127
+        multiplier, shift = self.integer(0, 65535), self.integer(0, 47)
+        if self.rng.random() < 0.7:  # eight of the 32 bits of a sum stay
+            shift = multiplier.bit_length() + self.integer(20, 25)
+        own = int(self.rng.integers(2))
+        self.emit(
+            Post(
+                enable=1,
+                use_bias=int(self.rng.integers(2)),
+                use_scale=own,
+                round_half=int(self.rng.integers(2)),
+                multiplier=0 if own else multiplier,
+                shift=0 if own else shift,
+                zero_point=self.integer(-128, 127),
+                low=low,
+                high=high,
+                row=self.integer(0, POST_ROWS - 1 - 10),
+                row_factor_out=self.integer(0, 1),
+                row_factor_in=self.integer(0, 1),
+            )
+        )
+
+    def random_pool(self) -> None:
+        tiles = self.integer(1, WINDOW_TILES)
+        loops = self._loops(self.config.inp.depth - tiles + 1, with_weights=False)
+        self.emit(Pool(tiles=tiles, overwrite=int(self.rng.integers(2)), **loops))
+
+    def random_depthwise(self) -> None:
+        loops = self._loops(self.config.inp.depth - WINDOW_TILES + 1, with_weights=True)
+        self.emit(Depthwise(overwrite=self._overwrites(), **loops))
+
+    def _overwrites(self) -> int:
+        return int(self.has("overwrite") and self.rng.random() < 0.3)
 
     def random_uop_load(self) -> None:
         depth = self.config.uop.depth
@@ -124,15 +238,19 @@ class RandomProgram:
     def random_store(self) -> None:
         unit = self.config.out.element_bytes
         low, high = self.data // unit, self.dump // unit
-        x_size, y_size, stride = self.integer(0, 5), self.integer(0, 4), self.integer(0, 7)
+        x_size, y_size = self.integer(0, 5), self.integer(0, 4)
+        stride = self._stride(x_size, y_size, high - low)
         reach = max(y_size - 1, 0) * stride + x_size
+        first = self._written(x_size * y_size)
+        if first is None:
+            return
         self.emit(
             Store(
                 memory=Memory.OUT,
                 x_size=x_size,
                 y_size=y_size,
                 x_stride=stride,
-                sram_base=self.integer(0, self.config.acc.depth - x_size * y_size),
+                sram_base=first,
                 dram_base=self.integer(low, high - reach),
             )
         )
@@ -161,7 +279,8 @@ class RandomProgram:
 
     def random_gemm(self) -> None:
         loops = self._loops(self.config.inp.depth, with_weights=True)
-        self.emit(Gemm(reset=int(self.rng.random() < 0.2), **loops))
+        reset = int(self.rng.random() < 0.2)
+        self.emit(Gemm(reset=reset, overwrite=0 if reset else self._overwrites(), **loops))
 
     def random_alu(self) -> None:
         loops = self._loops(self.config.acc.depth, with_weights=False)
@@ -172,6 +291,15 @@ class RandomProgram:
     def random_instructions(self, count: int) -> None:
         choices = [self.random_load, self.random_uop_load, self.random_store]
         choices += [self.random_gemm] * 3 + [self.random_alu] * 3
+        own = {
+            "post": [self.random_post_load] + [self.random_post, self.random_store] * 2,
+            "depthwise": [self.random_depthwise],
+            "pool": [self.random_pool],
+            "forward": [self.random_forward],
+        }
+        choices += [choice for name in own if self.has(name) for choice in own[name]]
+        if self.has("post"):
+            self._write_all()
         for _ in range(count):
             choices[self.rng.integers(len(choices))]()
 
@@ -182,6 +310,8 @@ class RandomProgram:
             Load(memory=Memory.UOP, dram_base=REGION // 4, x_size=1, y_size=1)
         ]
         shift = Alu(uop_end=1, iter_out=1, iter_in=depth, dst_factor_in=1, use_imm=1, imm=8)
+        if self.has("post"):
+            tail += [Post(), replace(shift, alu_op=AluOp.ADD, imm=0)]
         for byte in range(4):
             first = self.dump // unit + byte * depth
             tail += [replace(shift, alu_op=AluOp.SHR)] if byte else []
@@ -191,7 +321,9 @@ class RandomProgram:
     def expected_image(self) -> npt.NDArray[np.uint8]:
         """Return the region after the stream."""
         planes = [(self.reference.acc >> 8 * byte & 0xFF).reshape(-1) for byte in range(4)]
-        if self.reference.separate_out:  # each shift of the tail writes it anew
+        if self.reference.separate_out and not self.has(
+            "post"
+        ):  # each shift of the tail writes it anew
             planes[0] = (self.reference.out & 0xFF).reshape(-1)
         image = self.reference.dram.copy()
         image[self.dump :] = np.concatenate(planes)
@@ -201,7 +333,7 @@ class RandomProgram:
         depth, unit = self.config.acc.depth, self.config.out.element_bytes
         tail = {
             "uop_load_nbytes": 4,
-            "alu_counter": 3 * depth,
+            "alu_counter": (4 if self.has("post") else 3) * depth,
             "out_store_nbytes": 4 * depth * unit,
         }
         return {name: value + tail.get(name, 0) for name, value in self.reference.counters.items()}
@@ -222,13 +354,20 @@ class ConcurrentProgram(RandomProgram):
         match insn:
             case Load() | Store():
                 touches = self._memory_touches(insn)
-            case Gemm() | Alu():
+            case Gemm() | Alu() | Pool():
                 dst, src, wgt = np.array([*self.reference.steps(insn)], np.int64).reshape(-1, 3).T
                 touches = [_touch("acc", dst, write=True)]
+                if self.reference.post.reads_row:
+                    touches += [_touch("post", [row, row + POST_ROWS])
+                                for row in set(self.reference.rows(insn))]  # fmt: skip
+                tiles = {Depthwise: WINDOW_TILES, Pool: getattr(insn, "tiles", 0)}
                 if isinstance(insn, Alu):
                     touches.append(_touch("acc", src))
                 elif not insn.reset:
-                    touches += [_touch("inp", src), _touch("wgt", wgt)]
+                    windows = [src + tile for tile in range(tiles.get(type(insn), 1))]
+                    touches += [_touch("inp", np.concatenate(windows)), _touch("wgt", wgt)]
+            case _:
+                touches = []
         return tuple(touch for touch in touches if touch.elements.size)
 
     def _memory_touches(self, insn: Load | Store) -> list[Touch]:
@@ -237,8 +376,10 @@ class ConcurrentProgram(RandomProgram):
         rows = [insn.dram_base + y * insn.x_stride for y in range(insn.y_size)]
         words = [word for row in rows for word in _words(row * unit, (row + insn.x_size) * unit)]
         touches = [_touch("dram", words, write=stores)]
+        if isinstance(insn, Load) and insn.forward:
+            touches = [_touch("acc", [e for row in rows for e in range(row, row + insn.x_size)])]
         if memory != Memory.UOP:
-            space = {Memory.INP: "inp", Memory.WGT: "wgt"}.get(memory, "acc")
+            space = {Memory.INP: "inp", Memory.WGT: "wgt", Memory.POST: "post"}.get(memory, "acc")
             elements = range(insn.sram_base, insn.sram_base + insn.sram_size)
             touches.append(_touch(space, elements, write=not stores))
         return touches
@@ -250,6 +391,9 @@ class ConcurrentProgram(RandomProgram):
         shift = replace(shift, alu_op=AluOp.SHR)
         everything = _touch("acc", range(depth))
         tail = [Operation(uop)]
+        if self.has("post"):
+            same = replace(shift, alu_op=AluOp.ADD, imm=0)
+            tail += [Operation(Post()), Operation(same, touches=(replace(everything, write=True),))]
         for byte in range(4):
             first = self.dump // unit + byte * depth
             if byte:
@@ -267,8 +411,12 @@ class HazardousProgram(RandomProgram):
     def __init__(self, config: HardwareConfig, seed: int) -> None:
         super().__init__(config, seed)
         self.fill_scratchpads()
-        for _ in range(150):
+        for number in range(150):
             self.emit(self._instruction())
+            if self.has("post") and number % 3 == 0:
+                self.random_post()
+            if self.has("post") and number % 5 == 0:
+                self.random_store()
 
     def _instruction(self) -> Instruction:
         first = self.integer(0, 60)
@@ -281,6 +429,8 @@ class HazardousProgram(RandomProgram):
             "dst_factor_out": self.integer(0, 2),
             "src_factor_in": self.integer(0, 2),
         }
+        if self.has("pool") and self.rng.random() < 0.1:
+            return Pool(tiles=self.integer(1, 3), overwrite=self.integer(0, 1), **loops)
         if self.rng.random() < 0.2:
             return Gemm(reset=int(self.rng.random() < 0.3), **loops)
         op = AluOp(int(self.rng.choice([*AluOp, AluOp.MUL, AluOp.MUL])))

@@ -14,11 +14,22 @@ from typing import Any
 
 import numpy as np
 
-from helpers.random_streams import ConcurrentProgram, HazardousProgram, RandomProgram
+from helpers.random_streams import REGION, ConcurrentProgram, HazardousProgram, RandomProgram
 from helpers.reference_isa import launch, launch_words, place, serialise
 from vtaops import DeviceTimeout, HardwareConfig, VTAError
 from vtaops.config import EXTENSIONS, TARGETS, Memory
-from vtaops.isa import Alu, AluOp, Encoding, Finish, Gemm, Instruction, Load, Store, words_to_array
+from vtaops.isa import (
+    Alu,
+    AluOp,
+    Encoding,
+    Finish,
+    Gemm,
+    Instruction,
+    Load,
+    Post,
+    Store,
+    words_to_array,
+)
 from vtaops.program import Program
 from vtaops.program.interpreter import interpret
 from vtaops.program.random_programs import random_inputs, random_program
@@ -37,11 +48,12 @@ LIMIT = 100_000
 """Cycles; all trials need less."""
 
 SMALL = replace(
-    PLAIN, log_batch=1, log_block=2, log_uop_buff_size=9, log_inp_buff_size=10,
-    log_wgt_buff_size=11, log_acc_buff_size=13,
+    PLAIN, log_batch=3, log_block=2, log_uop_buff_size=9, log_inp_buff_size=12,
+    log_wgt_buff_size=11, log_acc_buff_size=15,
 )  # fmt: skip
-MIXED = replace(PARAMETERS, port_bytes=16, dsp_multipliers=5)
-"""Other tiles, with an adder tree of one stage, and products from LUTs."""
+MIXED = replace(PARAMETERS, port_bytes=16, dsp_multipliers=5, packed_multipliers=False)
+"""Tiles of two port words, with an adder tree of one stage, and a multiplier for each product, most
+of them from LUTs."""
 
 Opened = Callable[..., Tsim]
 """Makes a device of the model on trial; takes options of `Tsim`."""
@@ -119,8 +131,7 @@ def stream_trial(
         region = place(device, program.image)
         launch(device, instructions(kind, config, seed))
         image = device.read(region, region.nbytes)
-        # With POST the interpreter leaves what a LOAD brings out of the output scratchpad.
-        same = config == EXTENDED or np.array_equal(image, program.expected_image())
+        same = np.array_equal(image, program.expected_image())
         return [digest(image), bool(same), *seen(device)]
 
 
@@ -204,6 +215,208 @@ def waiting_accumulators(opened: Opened, config: HardwareConfig) -> list[Any]:
             ]  # fmt: skip
             launch(device, serialise(stream))
             found += [digest(device.read(target, target.nbytes)), seen(device)]
+    return found
+
+
+def far_rows(opened: Opened, config: HardwareConfig) -> list[Any]:
+    """Rows that lie as far apart as instructions can say, for every memory."""
+    found: list[Any] = []
+    with opened() as device:
+        out = config.out.element_bytes
+        uop = place(device, Encoding.of(config).encode_micro_ops(np.array([[0, 0, 0], [1, 1, 1]])))
+        target = place(device, np.zeros((1 << 17) * out, np.uint8))
+        for memory in (Memory.INP, Memory.WGT, Memory.UOP, Memory.ACC, Memory.ACC_8BIT):
+            unit = config.dram_element_bytes(memory)
+            for stride in (0xFFFF, 0x8001):
+                far = device.alloc((stride + 8) * unit)
+                image = np.zeros(far.nbytes, np.uint8)
+                image[: 2 * unit], image[stride * unit :][: 2 * unit] = 3, 0x85
+                if memory is Memory.UOP:
+                    image[:] = 0
+                device.write(far, image)
+                loops = {"uop_end": 2, "iter_out": 1, "iter_in": 3, "dst_factor_in": 1}
+                launch(device, serialise([
+                    Load(memory=Memory.UOP, dram_base=uop.address // 4, x_size=2, y_size=1),
+                    Load(memory=memory, dram_base=far.address // unit, x_size=2, y_size=2,
+                         x_stride=stride),
+                    Gemm(**loops, src_factor_in=1, wgt_factor_in=1),
+                    Alu(alu_op=AluOp.ADD, use_imm=1, imm=7, **loops),
+                    Store(memory=Memory.OUT, dram_base=target.address // out, x_size=2, y_size=2,
+                          x_stride=stride),
+                ]))  # fmt: skip
+                found += [digest(device.read(target, target.nbytes)), seen(device)]
+                device.free(far)
+    return found
+
+
+def long_loops(opened: Opened, config: HardwareConfig) -> list[Any]:
+    """Loops and ranges of micro-ops as long as instructions can say, and beyond half of it."""
+    found: list[Any] = []
+    with opened(latency=2) as device:
+        depth = config.uop.depth
+        uop = place(device, np.zeros(depth, np.uint32))
+        target = device.alloc(config.out.element_bytes)
+        for begin, end, iter_out, iter_in in (
+            (0, 1, 0x3FFF, 1), (0, 1, 1, 0x3FFF), (0, 1, 0x2001, 2), (0, 1, 2, 0x2001),
+            (0, depth, 3, 2), (depth - 1, depth, 3, 3), (depth // 2 - 1, depth // 2 + 1, 2, 2),
+        ):  # fmt: skip
+            loops = {"uop_begin": begin, "uop_end": end, "iter_out": iter_out, "iter_in": iter_in}
+            launch(device, serialise([
+                Load(memory=Memory.UOP, dram_base=uop.address // 4, x_size=depth, y_size=1),
+                Alu(alu_op=AluOp.ADD, use_imm=1, imm=1, **loops),
+                Store(memory=Memory.OUT, dram_base=target.address // target.nbytes, x_size=1,
+                      y_size=1),
+            ]))  # fmt: skip
+            found += [digest(device.read(target, target.nbytes)), seen(device)]
+    return found
+
+
+def ignored_bits(opened: Opened, config: HardwareConfig) -> list[Any]:
+    """Bits that mean nothing in an instruction, set: of a GEMM that resets, of an ALU, of POST."""
+    found: list[Any] = []
+    with opened() as device:
+        uop = place(device, np.zeros(1, np.uint32))
+        target = device.alloc(config.out.element_bytes)
+        loops = {"uop_end": 1, "iter_out": 1, "iter_in": 3}
+        for op in AluOp:
+            launch(device, serialise([
+                Load(memory=Memory.UOP, dram_base=uop.address // 4, x_size=1, y_size=1),
+                Gemm(reset=1, src_factor_in=1, wgt_factor_in=1, **loops),
+                Alu(alu_op=AluOp.ADD, use_imm=1, imm=5, **loops),
+                Alu(reset=1, alu_op=op, use_imm=1, imm=3, **loops),
+                Alu(reset=1, alu_op=op, use_imm=0, imm=-1, **loops),
+                Store(memory=Memory.OUT, dram_base=target.address // target.nbytes, x_size=1,
+                      y_size=1),
+            ]))  # fmt: skip
+            found += [digest(device.read(target, target.nbytes)), seen(device)]
+    return found
+
+
+# ------------------------------------------------------------ started by hand, without a reset
+
+
+def begin(device: Tsim, stream: list[Instruction], origins: tuple[int, ...] = (0,) * 5) -> None:
+    """Start a stream by the registers; the logic is not reset."""
+    words = words_to_array([Encoding.of(device.config).encode(insn) for insn in stream])
+    for register, origin in zip(RtlRegisters.ORIGINS, origins, strict=True):
+        device.write_register(register, origin)
+    device.write_register(RtlRegisters.COUNT, len(stream))
+    device.write_register(RtlRegisters.ADDRESS, place(device, words).address)
+    device.write_register(RtlRegisters.CONTROL, RtlRegisters.LAUNCH)
+
+
+def state(device: Tsim) -> list[int]:
+    """Return what the registers say of the state of all units."""
+    return [device.read_register(r) for r in (0, RtlRegisters.FAULTS, RtlRegisters.TOKENS)]
+
+
+def watched(opened: Opened, config: HardwareConfig) -> list[Any]:
+    """The registers of state in every cycle: of a random program, and of one that mostly waits."""
+    found: list[Any] = []
+    nothing = Load(memory=Memory.UOP)
+    short = Gemm(reset=1, uop_end=1, iter_out=1, iter_in=1)
+    waits = [
+        Load(memory=Memory.INP, push_next=1),
+        replace(nothing, pop_prev=1, push_next=1),
+        Store(memory=Memory.OUT, pop_prev=1, push_prev=1),
+        replace(short, pop_next=1, push_prev=1, push_next=1),
+        Load(memory=Memory.WGT, pop_next=1, push_next=1),
+        Store(memory=Memory.OUT, pop_prev=1, push_prev=1),
+        replace(nothing, pop_prev=1, pop_next=1, push_next=1),
+        Store(memory=Memory.OUT, pop_prev=1, push_prev=1),
+        Finish(pop_next=1),
+    ]
+    for latency, seed in ((2, None), (40, None), (9, 4)):
+        with opened(latency=latency, jitter_seed=seed) as device:
+            program = stream(ConcurrentProgram, config, 4)
+            region = place(device, program.image)
+            for code, cycles in ((waits, 150), (instructions(ConcurrentProgram, config, 4), 900)):
+                begin(device, code)
+                trace = []
+                for _ in range(cycles):
+                    device.advance(1)
+                    trace.append(state(device))
+                found.append(digest(np.array(trace)))
+            found.append(digest(device.read(region, region.nbytes)))
+    return found
+
+
+def high_addresses(opened: Opened, config: HardwareConfig) -> list[Any]:
+    """Everything in the upper half of 32-bit addresses: by DRAM indices, and by origins."""
+    program, arrays, _ = drawn(config, 2)
+    random = stream(RandomProgram, config, 5)
+    found: list[Any] = []
+    with opened() as device:
+        device.alloc(1 << 31)
+        found += [digest(program.run(device, *arrays)), *seen(device)]
+        region = place(device, random.image)
+        origin = region.address - REGION
+        begin(device, instructions(RandomProgram, config, 5), (origin,) * 5)
+        device.advance(LIMIT)
+        found += [state(device), digest(device.read(region, region.nbytes)), region.address]
+    return found
+
+
+def reset_at_work(opened: Opened, config: HardwareConfig) -> list[Any]:
+    """A program cut by a reset at many times, and a whole one after it."""
+    program, arrays, _ = drawn(config, 5)
+    cut = stream(ConcurrentProgram, config, 1)
+    found: list[Any] = []
+    for seed in (None, 3):
+        with opened(latency=7, jitter_seed=seed) as device:
+            place(device, cut.image)
+            for cycles in (40, 150, 333, 480, 700, 1111):
+                begin(device, instructions(ConcurrentProgram, config, 1))
+                device.advance(cycles)
+                device.reset_logic()
+                found.append(state(device))
+                device.advance(40)
+                found += [state(device), digest(program.run(device, *arrays)), *seen(device)]
+    return found
+
+
+def forgotten_settings(opened: Opened, config: HardwareConfig) -> list[Any]:
+    """What POST has set is forgotten at FINISH, and at a reset."""
+    found: list[Any] = []
+    with opened() as device:
+        uop = place(device, np.zeros(1, np.uint32))
+        target = device.alloc(config.out.element_bytes)
+        unset = serialise([
+            Load(memory=Memory.UOP, dram_base=uop.address // 4, x_size=1, y_size=1),
+            Gemm(reset=1, uop_end=1, iter_out=1, iter_in=1),
+            Alu(alu_op=AluOp.ADD, use_imm=1, imm=17, uop_end=1, iter_out=1, iter_in=1),
+            Store(memory=Memory.OUT, dram_base=target.address // target.nbytes, x_size=1, y_size=1),
+        ])  # fmt: skip
+        post = Post(enable=1, zero_point=55, low=-128, high=99)
+        for end in (Finish(), Load(memory=Memory.UOP, pop_prev=1)):
+            begin(device, [post, end])
+            device.advance(300)
+            if isinstance(end, Load):
+                device.reset_logic()
+            begin(device, unset)
+            device.advance(1000)
+            found += [state(device), digest(device.read(target, target.nbytes))]
+    return found
+
+
+def behind_finish(opened: Opened, config: HardwareConfig) -> list[Any]:
+    """Instructions of each unit behind FINISH, at every distance: whether they are seen."""
+    found: list[Any] = []
+    behind = (
+        Load(memory=Memory.INP), Store(memory=Memory.OUT), Load(memory=Memory.UOP),
+        Load(memory=Memory.UOP, x_size=1, y_size=1), Load(memory=Memory.ACC, x_size=1, y_size=1),
+        Load(memory=Memory.INP, x_size=1, y_size=1), Store(memory=Memory.OUT, x_size=1, y_size=1),
+        Gemm(reset=1, uop_end=1, iter_out=1, iter_in=1),
+    )  # fmt: skip
+    with opened(latency=40) as device:
+        area = place(device, np.zeros(1 << 12, np.uint8))
+        for insn in behind:
+            if isinstance(insn, Load | Store) and not insn.is_nop:
+                unit = config.dram_element_bytes(Memory(insn.memory))
+                insn = replace(insn, dram_base=area.address // unit)
+            for count in (1, 2, 3, 4, 5):
+                code = [Finish(), *[insn] * count]
+                found.append(outcome(device, lambda code=code: launch(device, code)))
     return found
 
 
@@ -382,6 +595,8 @@ def trials(config: HardwareConfig, axi: bool, count: int = 6) -> dict[str, Calla
             opened, k, config, s, s % 2 == 1
         )
     directed = [held_load, micro_op_in_use, waiting_accumulators, refused, overflow, odd_addresses]
+    directed += [watched, high_addresses, reset_at_work, behind_finish, ignored_bits, far_rows]
+    directed += [long_loops] + [forgotten_settings] * ("post" in config.extensions)
     if axi:
         directed += [stops, error_responses]
     for trial in (*directed, pages):

@@ -3,7 +3,8 @@
 A program has segments; a segment has rounds. In each round the load unit fills one of two contexts,
 the compute unit works on it, and the store unit empties it, so that the three units run
 concurrently, as under double buffering. Between segments all wait for each other; what one segment
-stored, the next loads. At the end every byte of every accumulator in use is stored.
+stored, the next loads. At the end every byte of every accumulator in use is stored. Post-processing
+may still be set at the end: the next program begins without.
 
 Instructions, sizes, loops, padding, places and values are drawn at random, within what the target
 executes; only the order of the tokens is fixed.
@@ -141,6 +142,7 @@ class _Writer:
             )
         }
         self.posts = "post" in config.extensions
+        self.post_set = False  # whether the target post-processes what comes next
         if self.posts:
             parameters = b.tiles("post", Role.PARAMETER, whole.size, Memory.POST)
             self.sources[Memory.POST] = _Source(parameters, whole)
@@ -227,6 +229,8 @@ class _Writer:
                 target += window.size
             self._flag(first, pop_prev=1)
             self._flag(-1, push_prev=1)
+        if self.posts:
+            self._random_post(0)
         self.builder.finish(pop_next=1)
 
     def _flag(self, index: int, **flags: int) -> None:
@@ -300,7 +304,8 @@ class _Writer:
             drawn = replace(block, y_size=y_size, x_size=x_size, x_stride=stride)
             if padded and self.rng.random() < 0.5:
                 sides = ("y_pad_top", "y_pad_bottom", "x_pad_left", "x_pad_right")
-                drawn = replace(drawn, **{side: self._integer(0, 3) for side in sides})
+                most = 15 if self.rng.random() < 0.2 else 3
+                drawn = replace(drawn, **{side: self._integer(0, most) for side in sides})
             if drawn.sram_size <= window.size and _reach(drawn) <= source.size:
                 block = drawn
                 break
@@ -353,7 +358,8 @@ class _Writer:
     def _random_post(self, context: int) -> None:
         """Set the post-processing of what follows in this round, or end it."""
         rng = self.rng
-        if rng.random() < 0.2:
+        self.post_set = rng.random() >= 0.2
+        if not self.post_set:
             self.builder.add(Post())
             return
         use_bias, use_scale = (int(rng.integers(2)) for _ in range(2))
@@ -455,8 +461,9 @@ class _Writer:
 
     def _alu_on(self, window: _Window, op: AluOp, imm: int) -> None:
         """Apply an immediate to a whole window, and store it as it is."""
-        if self.posts:
+        if self.post_set:
             self.builder.add(Post())
+            self.post_set = False
         place = self._load_micro_ops([(window.base, 0, 0)])
         self.builder.alu(op, place, window.size, imm)
         self.current[window.span] = True

@@ -109,7 +109,7 @@ module blocks
     logic [SRAM_BITS-1:0]  load_first, load_out_index;
     logic [EVENT_BITS-1:0] loaded;
     load_t                 load_done_insn;
-    logic                  requesting, writing, waiting;
+    logic                  requesting, writing;
     load_t load_insn_fields;
     assign load_insn_fields = load_insn;
     tensor_load #(.SLOTS(UOP_SLOTS)) loader (
@@ -119,7 +119,7 @@ module blocks
         .write(load_write), .word(load_wr_data), .memory(load_memory), .first(load_first),
         .out_index(load_out_index),
         .done(load_done), .done_insn(load_done_insn), .loaded, .requesting, .writing,
-        .waiting_dram(waiting), .fault(load_fault));
+        .fault(load_fault));
     assign load_req_address = 32'(load_burst.address);
     assign load_req_beats = 8'(load_burst.beats);
     assign load_wr_valid = load_write.valid;

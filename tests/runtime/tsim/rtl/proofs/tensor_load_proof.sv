@@ -17,7 +17,7 @@ module tensor_load_proof
     input logic [PORT_BITS-1:0] data,
     input logic                 allow
 );
-    logic start_ready, req_valid, done, requesting, writing, waiting_dram, fault;
+    logic start_ready, req_valid, done, requesting, writing, fault;
     burst_t req;
     load_write_t write;
     logic [PORT_BITS-1:0] word;
