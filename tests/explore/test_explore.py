@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import platform
 import random
 import signal
 import sqlite3
@@ -32,6 +33,7 @@ from vtaops.explore import (
     energy,
     front,
     front_by_bound,
+    heap,
     model_version,
     share,
     sweep,
@@ -415,3 +417,26 @@ def test_energy_follows_the_published_table():
     assert found.arithmetic >= PRODUCT.macs * 0.3
     assert found.dram >= verdict.dram_nbytes * 162.5
     assert found.total == found.arithmetic + found.sram + found.dram
+
+
+# ------------------------------------------------------------------------------- the heap
+
+PAGE_FAULTS = """
+import resource, runpy, sys
+keep = runpy.run_path(sys.argv[1])["keep_freed_memory"]
+assert keep()
+faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+bytearray(4 << 20)
+before = faults()
+for _ in range(50):
+    bytearray(4 << 20)
+print(faults() - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="tells glibc's malloc")
+def test_freed_memory_is_kept_where_dask_asks_to_give_it_back():
+    environment = {**os.environ, "MALLOC_TRIM_THRESHOLD_": "65536"}
+    command = [sys.executable, "-c", PAGE_FAULTS, heap.__file__]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert int(ran.stdout) < 1024  # the pages of one such block; 50 are taken
