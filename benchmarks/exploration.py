@@ -75,6 +75,7 @@ def run(workers: int, designs: list[Design], options: argparse.Namespace) -> dic
     with ResultStore(options.store) as store:
         known = sum(count["records"] for count in store.count().values())
         if workers == 1:
+            warm()
             start = time.perf_counter()
             with Engine(store) as engine:
                 points = sweep(designs, network, engine, options.effort)
@@ -108,9 +109,10 @@ def run(workers: int, designs: list[Design], options: argparse.Namespace) -> dic
 
 
 def warm() -> int:
-    """Import what answers take, and return the process, which may be killed."""
-    import vtaops.compiler  # noqa: F401
+    """Do what a process does once (import, the first program), and return its number."""
+    from vtaops import Gemm, compile
 
+    compile(Gemm(m=16, n=16, k=16))
     return os.getpid()
 
 

@@ -115,6 +115,7 @@ def measure(
     for name, variant in variants(config).items():
         row = rows.setdefault(name, {"cycles": {}})
         row["modelled"] = asdict(modelled(Design(variant)))
+        save()
         names = [n for group in NETWORKS.values() for n in group]
         missing = [n for n in names if len(row["cycles"].get(n, [])) <= column]
         with Tsim(variant) if options.rtl else nullcontext() as device:

@@ -38,6 +38,7 @@ SOURCES = {
     "images/parallel.png": (CLI_SWEEP, "images/sweep.json"),
     "images/bandwidth.png": ("benchmarks/bandwidth.py", "bandwidth.json"),
     "images/extensions.png": ("benchmarks/extensions.py", "images/extensions.json"),
+    "images/area.png": ("benchmarks/area_model.py", "area_runs.json"),
     "images/forward.png": ("benchmarks/forward.py", "forward.json"),
     "images/interactive.png": ("benchmarks/pictures.py", EXACT),  # the page of the same trace
     "images/text_boxes.png": ("examples/text_detector.py", "images/text_boxes.json"),

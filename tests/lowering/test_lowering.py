@@ -17,11 +17,18 @@ from vtaops.lowering.copies import MAX_PAD, SKIP, ZERO, cover
 from vtaops.lowering.micro_ops import place_micro_ops
 from vtaops.lowering.microcode import PIPELINE_DISTANCE, AffineLoop, kernels
 from vtaops.lowering.nests import parse
-from vtaops.lowering.operation import Operation, Touch
+from vtaops.lowering.operation import Operation, Touch, distinct
 from vtaops.lowering.scratchpads import Addresses, Capacity
 from vtaops.lowering.tokens import insert_tokens
 from vtaops.program import Buffer, Role
 from vtaops.schedule import blocked_shape
+
+
+@given(st.lists(st.lists(st.integers(0, 99), min_size=2, max_size=2)))
+def test_distinct_elements_are_those_of_numpy(rows):
+    elements = np.array(rows, np.int64).reshape(-1, 2)
+    assert distinct(elements).tolist() == np.unique(elements).tolist()
+
 
 # --------------------------------------------------------------------------------- copies
 

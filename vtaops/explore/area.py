@@ -1,36 +1,77 @@
 """Area: an estimate of what a design takes of an FPGA, without synthesis.
 
-Block RAMs and DSP blocks follow from the RTL's structure. LUTs and flip-flops are linear in what
-the blocks consist of (lanes, multipliers, bytes of the port), with coefficients from runs of Yosys
-(`vtaops synth-report`): ``benchmarks/area_model.py`` makes runs and prints the model's error on
-each. All of it is before placing and routing.
+DSP blocks and block RAMs follow from the RTL's structure. LUTs and flip-flops of each block of
+`vtaops synth-report` are linear in a few `quantities` of the design, with coefficients from runs of
+Yosys 0.70 (docs/area_runs.json; ``benchmarks/area_model.py`` makes runs and prints the error on
+each). All of it is of the 7 series, before placing and routing.
 """
 
 from __future__ import annotations
 
-from vtaops.config import HardwareConfig, Scratchpad
+from vtaops.config import (
+    EXTENSIONS,
+    INSTRUCTION_BYTES,
+    WINDOW_TILES,
+    HardwareConfig,
+    Memory,
+    Scratchpad,
+)
 from vtaops.explore.design import Design
-from vtaops.runtime.tsim.rtl import WINDOW_BANKS, reads_windows
-from vtaops.runtime.tsim.synthesis import CAPACITY, FpgaResources
+from vtaops.program.timing.pipeline import TREE_LEVELS_PER_STAGE
+from vtaops.runtime.tsim.rtl import WINDOW_BANKS, RtlParameters, reads_windows
+from vtaops.runtime.tsim.synthesis import BLOCKS, CAPACITY, FpgaResources
 
-_WORDS, _BITS = 512, 64  # of a block RAM of 36 Kbit that is read and written at once
-_MICRO_OPS = 1024  # in a block RAM
-_BUFFERS_BRAM = 8  # command queues, buffers of the load and the store unit
-
-# LUTs and flip-flops of the 7 series, fitted to the runs of the configurations tiny and pynq.
-_LUT_FIXED, _FF_FIXED = 5_056, 5_336  # fetch, dispatch, load, store, registers, tokens
-_LUT_LANE, _FF_LANE = 720, 148  # of a tile's row: vector ALU, accumulate stage, write-back
-_LUT_MULTIPLIER, _LUT_MULTIPLIER_LEVEL = 9.4, 2.0  # and each level of the adder tree
-_FF_TREE, _FF_TREE_LEVEL = 60, 9  # of each output lane
-_LUT_POST, _FF_POST = 417, 204  # of each lane, for the extension `post`
-_LUT_OVERWRITE = 32
-_LUT_WINDOWS = 78  # of each lane, for `depthwise` and `pool`: three input tiles out of the banks
-_LUT_POOL, _FF_POOL = 29, 32  # of each lane, for `pool`: comparators, and registers to the ALU
-_LUT_FORWARD, _FF_FORWARD = 48, 125  # for `forward`: addresses, writes a cycle later
-_LUT_FORWARD_LANE = 20  # whole elements into the banks of the inputs
-
+_RAM_WORDS, _RAM_BITS = 512, 32  # of half a block RAM of 36 Kbit, read and written at once
+_PRODUCT_BITS = 16
 _DSP_ALU, _DSP_POST = 3, 2  # of each lane: MUL; the multiplier of post-processing
-_PRODUCTS_IN_DSP = 2
+
+QUANTITIES = {
+    "once": "in every design",
+    "lanes": "elements of an accumulator tile; of the scratchpads only those that hold such tiles",
+    "parts": "words of the port in an element of a scratchpad that LOAD fills; of the store unit "
+    "whether an output tile has several",
+    "adders": "bits of the adders of the GEMM core's trees",
+    "stages": "bits of the registers between these adders",
+    "port": "bits of the DRAM port; of the scratchpads only those that LOAD fills",
+    "banks": "bits of a scratchpad that are written to, or read from, one of two banks; for each "
+    "doubling of the banks 0.4 times as many more",
+    "slots": "lanes of the further tiles that a word of the port holds",
+    "with post": "with the extension",
+    **{name: f"lanes, with the extension {name}" for name in EXTENSIONS},
+}
+"""What LUTs and flip-flops are linear in."""
+
+LUTS: dict[str, dict[str, float]] = {
+    "GEMM core": {"adders": 0.91, "lanes": 10.7},
+    "vector ALU": {"lanes": 462},
+    "scratchpads": {"port": 1.02, "parts": 2, "banks": 1.05, "lanes": 1, "forward": 4.3},
+    "fetch and dispatch": {"once": 447, "port": 1.3},
+    "load unit": {"once": 1304, "lanes": 2, "forward": 1},
+    "post-processing": {"with post": 62, "post": 390, "table": 104},
+    "compute unit, rest": {
+        **{"once": 1683, "lanes": 272.6, "slots": 64},
+        **{"overwrite": 2, "depthwise": 24, "pool": 28, "forward": 1},
+    },
+    "store unit": {"once": 806, "port": 0.78, "parts": 64},
+    "registers and counters": {"once": 1288},
+    "port, tokens, wiring": {"once": 405},
+}
+FLIP_FLOPS: dict[str, dict[str, float]] = {
+    "GEMM core": {"stages": 1.04},
+    "vector ALU": {},
+    "scratchpads": {},
+    "fetch and dispatch": {"once": 381},
+    "load unit": {"once": 985, "forward": 6},
+    "post-processing": {"with post": 175, "post": 181, "table": 73},
+    "compute unit, rest": {"once": 1784, "lanes": 148.9, "slots": 32, "pool": 32},
+    "store unit": {"once": 605, "port": 1.1},
+    "registers and counters": {"once": 2401},
+    "port, tokens, wiring": {"once": 238},
+}
+"""Coefficients: kind of block -> quantity -> number, from docs/area_runs.json. What few runs
+cannot tell: those of extensions are of the modules of ``pynq_ext`` (of `overwrite`, of the compute
+unit with and without it: docs/tsim.md); `port` of blocks with a port of 16 bytes, mapped by
+themselves; `slots` is what the registers and multiplexers of a lane should take: no run has any."""
 
 
 def share(resources: FpgaResources, part: str) -> float:
@@ -50,34 +91,112 @@ def share(resources: FpgaResources, part: str) -> float:
 
 def area(design: Design) -> FpgaResources:
     """Return the estimated resources of a design."""
+    return sum(area_by_block(design).values(), FpgaResources())
+
+
+def area_by_block(design: Design) -> dict[str, FpgaResources]:
+    """Return the estimated resources of each block, by the titles of the report of Yosys."""
+    dsps, rams = _dsps(design.config), _rams(design)
+    found = {}
+    for title in dict.fromkeys(title for title, _ in BLOCKS):
+        given = quantities(design, title)
+        lut, ff = (
+            round(sum(number * given[name] for name, number in coefficients[kind(title)].items()))
+            for coefficients in (LUTS, FLIP_FLOPS)
+        )
+        found[title] = FpgaResources(lut, ff, rams.get(title, 0), dsps.get(title, 0))
+    return found
+
+
+def kind(title: str) -> str:
+    """Return the block's kind, by which the coefficients are told: all scratchpads are one."""
+    return "scratchpads" if title.startswith("scratchpad ") else title
+
+
+def quantities(design: Design, title: str) -> dict[str, float]:
+    """Return how much a block of a design has of each of `QUANTITIES`."""
     config = design.config
-    lanes, multipliers = config.batch * config.block_out, config.macs_per_cycle
+    lanes = config.batch * config.block_out
+    adders, stages = _tree(config)
+    port = 8 * design.port_bytes
+    has = {name: lanes * (name in config.extensions) for name in EXTENSIONS}
+    banks, filled = 0.0, True
+    parts = int(title == "store unit" and config.out.element_bytes > design.port_bytes)
+    if title.startswith("scratchpad "):
+        name = title.split()[1]
+        memory: Scratchpad = getattr(config, name)
+        count = _banks(design, memory)
+        read = {"inp": WINDOW_TILES if reads_windows(config) else 1, "out": count}.get(name, 1)
+        muxes = (count + read) * 8 * memory.element_bytes
+        banks = 0 if count == 1 else muxes * (1 + 0.4 * (count.bit_length() - 2))
+        filled = name in ("inp", "wgt", "uop")
+        has["forward"] *= name == "inp"
+        parts = filled * max(1, memory.element_bytes // design.port_bytes)
+    return {
+        "once": 1,
+        "lanes": lanes * (not filled or not title.startswith("scratchpad ")),
+        "parts": parts,
+        "adders": lanes * adders,
+        "stages": lanes * stages,
+        "port": port * filled,
+        "banks": banks,
+        "slots": lanes * (_slots(design, config.out) - 1),
+        "windows": lanes * reads_windows(config),
+        "with post": "post" in config.extensions,
+        **has,
+    }
+
+
+def _tree(config: HardwareConfig) -> tuple[int, int]:
+    """Return the bits of one adder tree's adders, and of the registers behind its stages."""
     levels = config.log_block
-    lut: float = _LUT_FIXED + lanes * _LUT_LANE
-    lut += multipliers * (_LUT_MULTIPLIER + levels * _LUT_MULTIPLIER_LEVEL)
-    ff = _FF_FIXED + lanes * (_FF_LANE + _FF_TREE + levels * _FF_TREE_LEVEL)
-    dsp = lanes * _DSP_ALU + -(-multipliers // _PRODUCTS_IN_DSP)
-    if "post" in config.extensions:
-        lut, ff, dsp = lut + lanes * _LUT_POST, ff + lanes * _FF_POST, dsp + lanes * _DSP_POST
-    if "overwrite" in config.extensions:
-        lut += _LUT_OVERWRITE
-    if reads_windows(config):
-        lut += lanes * _LUT_WINDOWS
-    if "pool" in config.extensions:
-        lut, ff = lut + lanes * _LUT_POOL, ff + lanes * _FF_POOL
+    bits = [(config.block_in >> level) * (_PRODUCT_BITS + level) for level in range(levels + 1)]
+    return sum(bits[1:]), sum(bits[levels:0:-TREE_LEVELS_PER_STAGE])
+
+
+def _slots(design: Design, memory: Scratchpad) -> int:
+    """Return how many elements of a memory a word of the port holds."""
+    return max(1, design.port_bytes // memory.element_bytes)
+
+
+def _banks(design: Design, memory: Scratchpad) -> int:
+    """Return in how many banks the neighbouring elements of a scratchpad lie."""
+    config = design.config
+    if memory.memory is Memory.INP and reads_windows(config):
+        return max(_slots(design, memory), WINDOW_BANKS)
+    return _slots(design, config.out if memory.memory is Memory.ACC else memory)
+
+
+def _dsps(config: HardwareConfig) -> dict[str, int]:
+    lanes = config.batch * config.block_out
+    return {
+        "GEMM core": config.batch * config.block_in * -(-config.block_out // 2),
+        "vector ALU": lanes * _DSP_ALU,
+        "post-processing": lanes * _DSP_POST * ("post" in config.extensions),
+    }
+
+
+def _rams(design: Design) -> dict[str, float]:
+    config, rtl = design.config, RtlParameters(port_bytes=design.port_bytes)
+    found = {
+        f"scratchpad {name}": _blocks(design, getattr(config, name))
+        for name in ("inp", "wgt", "acc", "out", "uop")
+    }
     if "forward" in config.extensions:
-        lut, ff = lut + _LUT_FORWARD + lanes * _LUT_FORWARD_LANE, ff + _FF_FORWARD
-    return FpgaResources(round(lut), ff, dsp=dsp, bram=_BUFFERS_BRAM + _bram(config))
+        found["compute unit, rest"] = _blocks(design, config.out)  # a copy for the second reader
+    commands = _halves(8 * INSTRUCTION_BYTES, rtl.command_depth) / 2
+    buffer = _halves(8 * design.port_bytes, rtl.load_buffer_beats) / 2
+    for title in ("load unit", "compute unit, rest"):
+        found[title] = found.get(title, 0) + commands + buffer
+    return found | {"store unit": commands}
 
 
-def _bram(config: HardwareConfig) -> int:
-    banks = WINDOW_BANKS if reads_windows(config) else 1  # of the inputs
-    wide = sum(map(_blocks, (config.wgt, config.acc, config.out))) + _blocks(config.inp, banks)
-    if "forward" in config.extensions:
-        wide += _blocks(config.out)  # a copy of the output memory, for its second reader
-    return wide - (-config.uop.depth // _MICRO_OPS)
+def _blocks(design: Design, memory: Scratchpad) -> float:
+    """Return the block RAMs of a scratchpad."""
+    banks = _banks(design, memory)
+    return banks * _halves(8 * memory.element_bytes, memory.depth // banks) / 2
 
 
-def _blocks(memory: Scratchpad, banks: int = 1) -> int:
-    """Return the block RAMs of a scratchpad whose neighbouring elements lie in several banks."""
-    return banks * -(-8 * memory.element_bytes // _BITS) * -(-memory.depth // (banks * _WORDS))
+def _halves(bits: int, words: int) -> int:
+    """Return the halves of block RAMs of a memory."""
+    return -(-bits // _RAM_BITS) * -(-words // _RAM_WORDS)

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from vtaops.errors import DeviceError
+from vtaops.explore.heap import keep_freed_memory
 from vtaops.explore.shortlist import Ranking, Shortlist, shortlists
 from vtaops.explore.store import Record, ResultStore
 from vtaops.explore.verdict import Question, Verdict, answer, model_version
@@ -208,8 +209,10 @@ def _parts(tasks: Sequence[Task], together: range) -> Iterator[list[Task]]:
 
 
 def _shortlists(rankings: list[Ranking]) -> list[Record]:
+    keep_freed_memory()
     return [shortlist.as_dict() for shortlist in shortlists(rankings)]
 
 
 def _answers(questions: list[Question]) -> list[Record]:
+    keep_freed_memory()
     return [answer(question).as_dict() for question in questions]

@@ -19,7 +19,7 @@ from vtaops.isa import Alu, AluOp, Depthwise, Gemm, LoopInstruction, Pool, Post
 from vtaops.lowering.expressions import Expression, Values
 from vtaops.lowering.microcode import AffineLoop, MicroKernel, Strides, kernels
 from vtaops.lowering.nests import CallNest, TileOperand
-from vtaops.lowering.operation import Elements, Operation, Touch
+from vtaops.lowering.operation import Elements, Operation, Touch, distinct
 from vtaops.lowering.scratchpads import Addresses, lanes_of
 from vtaops.lowering.windows import WINDOW_CALL
 from vtaops.schedule.intrinsics import (
@@ -275,12 +275,12 @@ def _operation(leaf: CallNest, kernel: MicroKernel, tiles: int = 1) -> Operation
         instruction = (Depthwise if windows else Gemm)(**loops, **source, **weights)
         pixels = _touched(kernel, 1)
         if windows:
-            pixels = np.unique(pixels[:, None] + np.arange(WINDOW_TILES))
+            pixels = distinct(pixels[:, None] + np.arange(WINDOW_TILES))
         touches.append(Touch("inp", pixels, write=False))
         touches.append(Touch("wgt", _touched(kernel, 2), write=False))
     elif leaf.call == POOL_CALL:
         instruction = Pool(**loops, **source, tiles=tiles)
-        pixels = np.unique(_touched(kernel, 1)[:, None] + np.arange(tiles))
+        pixels = distinct(_touched(kernel, 1)[:, None] + np.arange(tiles))
         touches.append(Touch("inp", pixels, write=False))
     elif leaf.call == ALU_CALL:
         assert leaf.alu_op is not None
@@ -345,8 +345,8 @@ def _add_immediate(kernel: MicroKernel, imm: int) -> Operation:
 
 def _touched(kernel: MicroKernel, column: int) -> Elements:
     """Return the distinct elements of one operand over all iterations of a kernel."""
-    elements: npt.NDArray[np.int64] = np.unique(kernel.micro_ops[:, column])
+    elements = distinct(kernel.micro_ops[:, column])
     for loop in (kernel.inner, kernel.outer):
         steps = np.arange(loop.extent) * loop.strides[column]
-        elements = np.unique(elements[:, None] + steps)
+        elements = distinct(elements[:, None] + steps)
     return elements

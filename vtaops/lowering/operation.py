@@ -18,6 +18,18 @@ Elements = npt.NDArray[np.int64]
 """Distinct element numbers."""
 
 
+def distinct(elements: Elements) -> Elements:
+    """Return each of some element numbers once, in ascending order.
+
+    As `numpy.unique`, in a tenth of its time: the numbers are below the depth of a memory.
+    """
+    if not elements.size:
+        return elements.ravel()
+    present = np.zeros(int(elements.max()) + 1, np.bool_)
+    present[elements] = True
+    return np.flatnonzero(present)
+
+
 @dataclass(frozen=True, slots=True)
 class Touch:
     """Elements of one memory that an operation reads or writes.
@@ -25,7 +37,7 @@ class Touch:
     Attributes
     ----------
     space : str
-        ``"inp"``, ``"wgt"``, ``"acc"``, ``"post"``; `link` adds those of DRAM.
+        ``"inp"``, ``"wgt"``, ``"acc"``, ``"post"``, ``"table"``; `link` adds those of DRAM.
     elements : ndarray of int64
         Distinct element numbers.
     write : bool

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from vtaops.config import HardwareConfig
 from vtaops.isa import Alu, AluOp, Gemm, Pool
-from vtaops.lowering.operation import Elements, Operation, Touch
+from vtaops.lowering.operation import Elements, Operation, Touch, distinct
 
 LEAST = -128
 """The least int8."""
@@ -162,9 +162,10 @@ def _split(operation: Operation, pending: Mask) -> tuple[list[Operation], list[O
             return head, [*rest, _iterations(operation, loop, 1, extent)]
     steps, fresh = _steps(i), pending.copy()
     stop = i.uop_begin
-    while stop < i.uop_end:
+    once = len(distinct(steps)) == len(steps)  # reaches no accumulator twice
+    while once and stop < i.uop_end:
         elements = rows[stop, 0] + steps
-        if not fresh[elements].all() or len(np.unique(elements)) < len(elements):
+        if not fresh[elements].all():
             break
         fresh[elements] = False
         stop += 1
@@ -199,6 +200,6 @@ def _iterations(operation: Operation, loop: str, first: int, stop: int) -> Opera
 def _with(operation: Operation, instruction: Product) -> Operation:
     """Return a product with a part of its steps, and of the accumulators that it touches."""
     part = replace(operation, instruction=instruction)
-    reached = Touch("acc", np.unique(_elements(part)), write=True)
+    reached = Touch("acc", distinct(_elements(part)), write=True)
     part.touches = (reached, *(t for t in operation.touches if t.space != "acc"))
     return part

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from vtaops.config import POST_ROWS, HardwareConfig, Memory
 from vtaops.errors import ScheduleError
 from vtaops.isa import Alu, AluOp, Gemm, Load, LoopInstruction, Pool, Post, Store
-from vtaops.lowering.operation import Elements, Operation, Touch
+from vtaops.lowering.operation import Elements, Operation, Touch, distinct
 
 MAX_SHIFT = 31
 """Longest shift that passes over 32-bit accumulators do."""
@@ -239,7 +239,7 @@ class _Fold:
                 last[elements] = place
             if isinstance(operation.instruction, Store):
                 for elements in _reads(operation):
-                    found.update(np.unique(last[elements]).tolist())
+                    found.update(_places(last[elements]))
         return found - self.settings.keys()
 
     def _touching(self, elements: Elements, start: int) -> Iterator[int]:
@@ -271,7 +271,7 @@ def _biases(operations: list[Operation], config: HardwareConfig) -> dict[int, in
     others: set[int] = set()
     for place, operation in enumerate(operations):
         i = operation.instruction
-        sources = {int(p) for e in _reads(operation) for p in np.unique(loaded[e])} - {-1}
+        sources = {p for e in _reads(operation) for p in _places(loaded[e])}
         if isinstance(i, Alu) and i.alu_op == AluOp.ADD and not i.use_imm and len(sources) == 1:
             source, added = sources.pop(), _steps(operation, 1)
             if (loaded[added] == source).all() and (loaded[_written(operation)] == -1).all():
@@ -283,6 +283,12 @@ def _biases(operations: list[Operation], config: HardwareConfig) -> dict[int, in
         for elements in _writes(operation):
             loaded[elements] = place if is_vector else -1
     return {place: load for place, load in found.items() if load not in others}
+
+
+def _places(found: Elements) -> list[int]:
+    """Return the places that occur in an array; -1 is none."""
+    places: list[int] = distinct(found + 1).tolist()
+    return [place - 1 for place in places if place]
 
 
 def _is_dense(i: Load) -> bool:
@@ -341,7 +347,7 @@ def _by_rows(operation: Operation, row_of: Elements, post: Post) -> list[Setting
     for row, end, count in zip(firsts.tolist(), ends, counts.tolist(), strict=True):
         begin = end - count + (i.uop_begin if whole is None else 0)
         instruction = replace(i, uop_begin=begin, uop_end=begin + count)
-        rows = np.unique(row + steps)
+        rows = distinct(row + steps)
         halves = [rows] * post.use_bias + [rows + POST_ROWS] * post.use_scale
         read = Touch("post", np.concatenate(halves), write=False)
         part = replace(operation, instruction=instruction, touches=(*operation.touches, read))

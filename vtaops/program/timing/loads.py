@@ -77,35 +77,47 @@ class LoadEngine:
         if beats:
             request = max(request, self._last_request + 1)
             self.free = request
+        grant, client, read = self._port.grant, self._client, Port.READ
+        in_flight, outstanding_now = self._beats_in_flight, self._bursts_in_flight
         most_beats, most_bursts = self._port.grain
         chunks = max(-(-beats // most_beats), -(-bursts // most_bursts))
+        # Comparisons instead of max: this is the innermost loop of the model.
         for chunk in range(1, chunks + 1):
             size = beats * chunk // chunks - done
             count = bursts * chunk // chunks - requested
-            pads = zeros * chunk // chunks - padded
+            pads = zeros * chunk // chunks - padded if zeros else 0
             done, requested, padded = done + size, requested + count, padded + pads
-            while self._beats_in_flight + size > window:
+            in_flight += size
+            while in_flight > window:
                 freed, time = to_write.popleft()
-                self._beats_in_flight -= freed
-                request = max(request, time)
-            while self._bursts_in_flight + count > outstanding:
+                in_flight -= freed
+                if request < time:
+                    request = time
+            outstanding_now += count
+            while outstanding_now > outstanding:
                 freed, time = to_arrive.popleft()
-                self._bursts_in_flight -= freed
-                request = max(request, time)
+                outstanding_now -= freed
+                if request < time:
+                    request = time
             ready = request + latency
             if ready >= loop.horizon:
                 yield ready
-            first, last = self._port.grant(self._client, Port.READ, ready, size, index)
-            begin = max(end, first + buffer)
-            end = max(begin + size + pads, last + buffer)
+            first, last = grant(client, read, ready, size, index)
+            written_from = first + buffer
+            if end < written_from:
+                end = written_from
+            end += size + pads
+            written_by = last + buffer
+            if end < written_by:
+                end = written_by
             if written is not None:
                 written.append((end - size - pads, end))
             to_write.append((size, end))
             to_arrive.append((count, last))
-            self._beats_in_flight += size
-            self._bursts_in_flight += count
-            self._last_request = request + max(count, 1) - 1
-            request = self._last_request + 1
+            request += count or 1
+        if chunks:
+            self._last_request = request - 1
+        self._beats_in_flight, self._bursts_in_flight = in_flight, outstanding_now
         if zeros > padded:  # no data at all: only padding
             if written is not None:
                 written.append((end, end + zeros))

@@ -68,25 +68,36 @@ class Port:
         self, client: int, direction: int, ready: float, beats: int, index: int
     ) -> tuple[float, float]:
         """Serve `beats` for instruction `index` from `ready` on; return start and end."""
+        # Comparisons instead of max and min: this is called for every burst of a slow DRAM.
         start = self._free[direction]
         if start > ready:
+            waited = start - ready
             others = self._served[direction] - self._served_at_last[client]
-            self.contention[client] += min(start - ready, others)
+            self.contention[client] += waited if waited < others else others
         else:
             start = ready
         end = start + beats
         if self.limited:
-            spent = max(self._spent, start)
+            spent = self._spent
+            if spent < start:
+                spent = start
             allowed = spent + (beats - 1) * self._beat_cycles - self._credit + 1
             if self._rest_cycles:  # what a direction at its full rate leaves to the other
-                allowed = min(allowed, start + beats * self._rest_cycles)
-            end = max(end, allowed)
-            start = max(start, min(spent - self._credit, end - beats))
+                rest = start + beats * self._rest_cycles
+                if rest < allowed:
+                    allowed = rest
+            if end < allowed:
+                end = allowed
+            begin = spent - self._credit
+            if begin > end - beats:
+                begin = end - beats
+            if start < begin:
+                start = begin
             self._spent = spent + beats * self._beat_cycles
         self._free[direction] = end
         self.beats[client] += beats
-        self._served[direction] += end - start
-        self._served_at_last[client] = self._served[direction]
+        served = self._served[direction] + (end - start)
+        self._served[direction] = self._served_at_last[client] = served
         if self._keep:
             self.grants.append((client, index, start, end))
         return start, end

