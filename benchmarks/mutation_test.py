@@ -30,6 +30,7 @@ import vtaops
 from vtaops.compiler import emit
 from vtaops.config import MICRO_OP_BYTES
 from vtaops.errors import VTAError
+from vtaops.graph import Dense, Graph, LookupTable, Requantization
 from vtaops.isa import Encoding, Instruction, MicroOp, Unit, array_to_words, words_to_array
 from vtaops.lowering import Border, Part, Place, link
 from vtaops.lowering.interleave import beside
@@ -415,7 +416,21 @@ def linked_programs() -> dict[str, Program]:
         "linked: with extensions": linked_resnet18(16, extended, first=2, last=4)[0],
         "linked: border and parts": _bordered_image(),
         "linked: hand in hand": _hand_in_hand(extended),
+        "linked: two tables": _two_tables(extended),
     }
+
+
+def _two_tables(config: vtaops.HardwareConfig) -> Program:
+    """Compile a network of two operators that map their results by tables."""
+    config = replace(config, extensions=(*config.extensions, "table"))
+    graph, rng = Graph(), np.random.default_rng(0)
+    value = graph.input("x", (4, 40))
+    for _ in range(2):
+        weight = rng.integers(-128, 128, (40, 40)).astype(np.int8)
+        value = graph.add(Dense(weight, None, Requantization(40_001, 24)), value)
+        value = graph.add(LookupTable(rng.integers(-128, 128, 256).astype(np.int8)), value)
+    graph.output(value)
+    return vtaops.compile_model(graph, config).programs[0]
 
 
 def _hand_in_hand(config: vtaops.HardwareConfig) -> Program:

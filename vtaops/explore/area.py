@@ -47,7 +47,7 @@ LUTS: dict[str, dict[str, float]] = {
     "scratchpads": {"port": 1.02, "parts": 2, "banks": 1.05, "lanes": 1, "forward": 4.3},
     "fetch and dispatch": {"once": 447, "port": 1.3},
     "load unit": {"once": 1304, "lanes": 2, "forward": 1},
-    "post-processing": {"with post": 62, "post": 390},
+    "post-processing": {"with post": 62, "post": 390, "table": 104},
     "compute unit, rest": {
         **{"once": 1683, "lanes": 272.6, "slots": 64},
         **{"overwrite": 2, "depthwise": 24, "pool": 28, "forward": 1},
@@ -62,7 +62,7 @@ FLIP_FLOPS: dict[str, dict[str, float]] = {
     "scratchpads": {},
     "fetch and dispatch": {"once": 381},
     "load unit": {"once": 985, "forward": 6},
-    "post-processing": {"with post": 175, "post": 181},
+    "post-processing": {"with post": 175, "post": 181, "table": 73},
     "compute unit, rest": {"once": 1784, "lanes": 148.9, "slots": 32, "pool": 32},
     "store unit": {"once": 605, "port": 1.1},
     "registers and counters": {"once": 2401},

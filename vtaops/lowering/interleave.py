@@ -38,8 +38,8 @@ WEIGHTS_AHEAD = 32
 ALIGNMENT = 4
 """Of the first element of an operator: the banks of the input memory."""
 
-_SPACES = ("inp", "wgt", "acc", "post")
-_LOADED = {Memory.INP: "inp", Memory.WGT: "wgt", Memory.POST: "post"}
+_SPACES = ("inp", "wgt", "acc", "post", "table")
+_LOADED = {Memory.INP: "inp", Memory.WGT: "wgt", Memory.POST: "post", Memory.TABLE: "table"}
 
 Group = list[Operation]
 """Loads of the load unit, and what follows up to the next ones."""
@@ -295,8 +295,10 @@ class _Shift:
         if isinstance(i, Load | Store):
             space = _LOADED.get(Memory(i.memory), "acc")
             return replace(i, sram_base=i.sram_base + self._offsets[space])
-        if isinstance(i, Post) and i.reads_row:
-            return replace(i, row=i.row + self._offsets["post"])
+        if isinstance(i, Post):
+            row = i.row + self._offsets["post"] * i.reads_row
+            table = i.table_index + self._offsets["table"] * i.use_table
+            return replace(i, row=row, table_index=table)
         return i
 
     def _touch(self, touch: Touch) -> Touch:

@@ -37,7 +37,7 @@ class Touch:
     Attributes
     ----------
     space : str
-        ``"inp"``, ``"wgt"``, ``"acc"``, ``"post"``; `link` adds those of DRAM.
+        ``"inp"``, ``"wgt"``, ``"acc"``, ``"post"``, ``"table"``; `link` adds those of DRAM.
     elements : ndarray of int64
         Distinct element numbers.
     write : bool

@@ -48,8 +48,8 @@ def apart(fragments: Sequence[Fragment], groups: Collection[range]) -> list[Frag
         begin = runs[-1].stop if runs else 0
         runs.append(heads.get(begin, range(begin, begin + 1)))
     sizes = [[used(fragments[number]) for number in run] for run in runs]
-    here = {"inp": [0] * len(runs), "acc": [0] * len(runs), "post": [0] * len(runs)}
-    spaces = ("inp", "wgt", "acc") if "forward" in config.extensions else ("wgt",)
+    here = {space: [0] * len(runs) for space in ("inp", "acc", "post")}
+    spaces = ("wgt", "table", *(("inp", "acc") if "forward" in config.extensions else ()))
     for space in spaces:
         most = [max(s[space] for s in own) for own in sizes]
         alignment = ALIGNMENT if space == "inp" else 1

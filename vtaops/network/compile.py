@@ -12,6 +12,7 @@ from vtaops.errors import ScheduleError, ShapeError
 from vtaops.graph import Graph
 from vtaops.model import HostStage, Model, Stage
 from vtaops.network.fragments import Fragments, Search
+from vtaops.network.functions import functions_as_tables
 from vtaops.network.plan import Plan, plan
 from vtaops.network.products import are_products, compile_products
 from vtaops.network.regions import compile_region
@@ -62,7 +63,7 @@ def compile_model(
     target = target_of(config, capabilities)
     if search not in ("off", *COMPILED):
         raise ScheduleError(f"search is {search!r}; it must be off, fast or thorough")
-    graph = as_graph(source)
+    graph = _for_target(as_graph(source), target)
     decided = plan(graph, target)
     fragments = Fragments(target, search)
     stages: list[Stage] = []
@@ -85,7 +86,13 @@ def plan_model(
     capabilities: Capabilities | str | None = None,
 ) -> Plan:
     """Return what of a network would run where, and why, without compiling; as `compile_model`."""
-    return plan(as_graph(source), target_of(config, capabilities))
+    target = target_of(config, capabilities)
+    return plan(_for_target(as_graph(source), target), target)
+
+
+def _for_target(graph: Graph, target: Target) -> Graph:
+    """Return what a graph is for some hardware: functions of one value are tables where it can."""
+    return functions_as_tables(graph) if target.tables else graph
 
 
 def target_of(

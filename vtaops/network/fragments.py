@@ -11,6 +11,7 @@ from vtaops.compiler import emit
 from vtaops.config import POST_ROWS, HardwareConfig
 from vtaops.lowering import Border, Fragment, Part, link
 from vtaops.lowering.interleave import LAG, beside
+from vtaops.lowering.tables import TABLE, with_table
 from vtaops.network.rules import Target
 from vtaops.network.storage import MappedOperator
 from vtaops.ops import AvgPool2d, Conv2d, Gemm, Operator
@@ -101,9 +102,11 @@ class Fragments:
     def _emitted(self, step: MappedOperator, tiling: Tiling, rows: int) -> Fragment:
         borders = {name: use.hidden() for name, use in step.uses.items()}
         borders = {name: border for name, border in borders.items() if border != Border()}
-        key = step.op, tiling, rows, tuple(sorted(borders.items(), key=lambda item: item[0]))
+        tabulated = TABLE in step.weights
+        borders_key = tuple(sorted(borders.items(), key=lambda item: item[0]))
+        key = step.op, tiling, rows, tabulated, borders_key
         if key not in self._known:
-            self._known[key] = emit(
+            fragment = emit(
                 step.op,
                 self.target.config,
                 tiling,
@@ -111,6 +114,7 @@ class Fragments:
                 borders=borders,
                 rows=rows,
             )
+            self._known[key] = with_table(fragment) if tabulated else fragment
         return self._known[key]
 
     def _tiling(self, op: Operator) -> Tiling:

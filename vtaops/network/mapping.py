@@ -95,6 +95,10 @@ class Mapper:
             if tensor in graph.outputs
             or any(id(reader) not in inside for reader in graph.consumers(tensor))
         ]
+        self._tables: dict[str, Array] = {}
+        """What maps the result of an operator on its way out, by the name of that result."""
+        if target.tables:
+            self._join_functions()
         self._slots: dict[str, TensorPlace] = {}
         for tensor in self.inputs:
             self.places[tensor.name] = self._new(tensor, role="input")
@@ -137,6 +141,25 @@ class Mapper:
 
     def _is_fixed(self, tensor: Tensor) -> bool:
         return tensor.name in self._slots
+
+    def _join_functions(self) -> None:
+        """Join a table with the operator before it, if nothing else reads what that makes."""
+        joined: dict[str, Node] = {}  # by the name of the operator before
+        makers = {node.name: node for node in self.nodes if isinstance(node.op, ops.Requantized)}
+        for node in self.nodes:
+            tensor = node.inputs[0]
+            alone = self.graph.consumers(tensor) == [node] and tensor not in self.graph.outputs
+            if isinstance(node.op, ops.LookupTable) and tensor.name in makers and alone:
+                joined[tensor.name] = node
+        functions = {id(node) for node in joined.values()}
+        for function in joined.values():
+            assert isinstance(function.op, ops.LookupTable)
+            self._tables[function.name] = function.op.table
+        self.nodes = [
+            replace(node, outputs=joined[node.name].outputs) if node.name in joined else node
+            for node in self.nodes
+            if id(node) not in functions
+        ]
 
     def _join_concatenations(self) -> None:
         """Give the inputs of every concatenation their parts of one image.
@@ -193,6 +216,17 @@ class Mapper:
 
     def _step(
         self,
+        node: Node,
+        op: Operator,
+        uses: dict[str, Use],
+        **weights: Array | None,
+    ) -> None:
+        """Emit a step that makes the result of a node, mapped by the function behind it."""
+        table = self._tables.get(node.outputs[0].name)
+        self._append(node.name, op, uses, **weights, table=table)
+
+    def _append(
+        self,
         node: str,
         op: Operator,
         uses: dict[str, Use],
@@ -212,7 +246,7 @@ class Mapper:
         uses = {"data": Use(source), "res": Use(target, sides)}
         if lanes == wanted and not any(sides):
             shape = n, self._width(source), h, w
-            self._step(node, Elementwise(function="identity", shape=shape, clip=None), uses)
+            self._append(node, Elementwise(function="identity", shape=shape, clip=None), uses)
             return
         inputs, outputs = self._width(source), self._width(target)
         weight = np.zeros((outputs, inputs, 1, 1), np.int8)
@@ -227,7 +261,7 @@ class Mapper:
             shift=0,
             clip=None,
         )
-        self._step(node, op, uses, kernel=weight)
+        self._append(node, op, uses, kernel=weight)
 
     def _width(self, place: TensorPlace) -> int:
         """Return the lanes of the blocks that hold a tensor."""
@@ -384,12 +418,12 @@ class Mapper:
         digits = None if self.scales else constant_digits(constant, self.block)
         if digits is None:
             op, bias = ending.with_bias(op)
-            self._step(node.name, op, uses, kernel=weight, bias=bias, **ending.vectors)
+            self._step(node, op, uses, kernel=weight, bias=bias, **ending.vectors)
         elif constant.any():
             op, tiles = replace(op, bias_tiles=True), digits[:, :, None, None]
-            self._step(node.name, op, uses, kernel=weight, constant_scale=tiles)
+            self._step(node, op, uses, kernel=weight, constant_scale=tiles)
         else:
-            self._step(node.name, op, uses, kernel=weight)
+            self._step(node, op, uses, kernel=weight)
 
     def _from_host(
         self, node: Node, op: Conv2d, data: TensorPlace, weight: Array, constant: Array
@@ -481,7 +515,7 @@ class Mapper:
         ending = ending.on_lanes(lanes, outputs)
         transposed, bias = ending.with_bias(transposed)
         uses = {"data": Use(data), "res": Use(place)}
-        self._step(node.name, transposed, uses, kernel=weight, bias=bias, **ending.vectors)
+        self._step(node, transposed, uses, kernel=weight, bias=bias, **ending.vectors)
 
     @_map.register
     def _(self, op: ops.Dense, node: Node) -> None:
@@ -503,7 +537,7 @@ class Mapper:
         ending = ending.on_lanes(lanes, outputs)
         gemm, bias = ending.with_bias(gemm)
         uses = {"data": Use(data), "res": Use(place)}
-        self._step(node.name, gemm, uses, weight=weight, bias=bias, **ending.vectors)
+        self._step(node, gemm, uses, weight=weight, bias=bias, **ending.vectors)
 
     # ---------------------------------------------------------------- channel by channel
 
@@ -521,7 +555,7 @@ class Mapper:
             padding=op.padding,
         )
         place = self._result(node.outputs[0], data.relative(self.block))
-        self._step(node.name, pool, {"data": Use(data), "res": Use(place)})
+        self._step(node, pool, {"data": Use(data), "res": Use(place)})
 
     @_map.register
     def _(self, op: ops.AveragePool, node: Node) -> None:
@@ -547,7 +581,7 @@ class Mapper:
         for part in found:
             pool = replace(part.pool, channels=self._width(data))
             uses = {"data": Use(data, part.data), "res": Use(place, part.res)}
-            self._step(node.name, pool, uses)
+            self._step(node, pool, uses)
 
     def _average(self, node: Node, op: ops.AveragePool, kernel: tuple[int, int]) -> bool:
         """Map a pool to the one of VTA, whose weights are one tile; False if it is another."""
@@ -579,7 +613,7 @@ class Mapper:
             pool = divided
         place = self._result(result, data.relative(self.block))
         uses = {"data": Use(data, (top, left, bottom, right)), "res": Use(place)}
-        self._step(node.name, pool, uses)
+        self._step(node, pool, uses)
         return True
 
     def _divided(self, op: ops.AveragePool, pool: AvgPool2d, zero: int) -> AvgPool2d | None:
@@ -647,7 +681,7 @@ class Mapper:
         uses = {"data": Use(data), "residual": Use(other), "res": Use(place)}
         kernel = np.full((size, 1, 1, 1), first, np.int8)
         bias = np.full(size, constant, np.int32) if constant else None
-        self._step(node.name, convolution, uses, kernel=kernel, bias=bias)
+        self._step(node, convolution, uses, kernel=kernel, bias=bias)
 
     @_map.register
     def _(self, op: ops.Multiply, node: Node) -> None:
@@ -686,7 +720,18 @@ class Mapper:
         )
         place = self._result(node.outputs[0], lanes)
         uses = {"data": Use(data), "other": Use(other), "res": Use(place)}
-        self._step(node.name, combined, uses)
+        self._step(node, combined, uses)
+
+    @_map.register
+    def _(self, op: ops.LookupTable, node: Node) -> None:
+        """Map a table that no operator before it takes along: it maps a copy."""
+        data = self._alike(node)
+        lanes, size = data.relative(self.block), self._width(data)
+        n, _, h, w = data.memory.image
+        copy = Elementwise(function="identity", shape=(n, size, h, w), multiplier=1)
+        self._tables[node.outputs[0].name] = op.table
+        uses = {"data": Use(data), "res": Use(self._result(node.outputs[0], lanes))}
+        self._step(node, copy, uses)
 
     # --------------------------------------------------------------------------- movement
 
@@ -749,7 +794,7 @@ class Mapper:
             shift=0,
             clip=None,
         )
-        self._step(node.name, transposed, {"data": Use(data), "res": Use(place)}, kernel=weight)
+        self._step(node, transposed, {"data": Use(data), "res": Use(place)}, kernel=weight)
 
 
 def _image(tensor: Tensor) -> tuple[int, int, int, int]:

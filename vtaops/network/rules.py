@@ -39,6 +39,11 @@ class Target:
         """Whether it requantises by fixed-point scales, and not by shifts alone."""
         return "post" in self.config.extensions
 
+    @property
+    def tables(self) -> bool:
+        """Whether it maps results by tables."""
+        return "table" in self.config.extensions
+
 
 def obstacle(node: Node, graph: Graph, target: Target) -> str:
     """Return why a node cannot run on VTA; empty: it can."""
@@ -174,6 +179,13 @@ def _(op: ops.LeakyRelu, node: Node, graph: Graph, target: Target) -> str:
     if op.negative > op.positive or op.negative == 0:
         return f"its factors are {op.positive} and {op.negative}; VTA takes the greater product"
     return _symmetric(op.requantization, node, target)
+
+
+@_obstacle.register
+def _(op: ops.LookupTable, node: Node, graph: Graph, target: Target) -> str:
+    if op.table.ndim > 1:
+        return "it has a table for each channel; VTA maps all channels alike"
+    return "" if target.tables else f"{op.kind} is a table, which {target.config.name} has not"
 
 
 @_obstacle.register

@@ -1,0 +1,94 @@
+"""Functions of one int8 value: whatever a graph computes point by point of one tensor, as tables.
+
+A hard-swish is a table; a sigmoid times its argument, or a LeakyReLU between two scales, is a few
+operators of one tensor, and a table as well. On hardware with the extension ``table`` each such
+function becomes one `LookupTable`, of 256 values that the graph's own definition gives.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.graph import Graph, Tensor
+from vtaops.graph import operators as ops
+from vtaops.graph.executor import evaluate_all
+from vtaops.graph.operators import GraphOperator
+
+_INT8 = np.arange(-128, 128, dtype=np.int8).reshape(1, -1)
+
+
+def functions_as_tables(graph: Graph) -> Graph:
+    """Return a graph that computes the same, its functions of one int8 value being tables.
+
+    What only such a function needs is left out; names of tensors and operators stay.
+    """
+    roots = _roots(graph)
+    tables = _tables(graph, roots)
+    needed = {tensor.name for tensor in graph.outputs}
+    for node in graph.nodes:
+        own = roots.get(node.outputs[0].name)
+        needed |= {t.name for t in node.inputs if own is None or roots.get(t.name) is not own}
+    result = Graph(graph.name)
+    for tensor in graph.inputs:
+        result.input(
+            tensor.name,
+            tensor.shape,
+            tensor.dtype,
+            scale=tensor.scale,
+            zero_point=tensor.zero_point,
+        )
+    for node in graph.nodes:
+        op, inputs = node.op, [tensor.name for tensor in node.inputs]
+        root = roots.get(node.outputs[0].name)
+        if root is not None:
+            if node.name not in needed:
+                continue
+            table = ops.LookupTable(tables[node.name], node.outputs[0].zero_point, op.kind)
+            op, inputs = table, [root.name]
+        result.add_many(
+            op,
+            *(result.tensors[name] for name in inputs),
+            names=[tensor.name for tensor in node.outputs],
+            scales=[tensor.scale for tensor in node.outputs],
+        )
+    result.output(*(result.tensors[tensor.name] for tensor in graph.outputs))
+    return result
+
+
+def _roots(graph: Graph) -> dict[str, Tensor]:
+    """Return for each tensor that is a function of another one, point by point, that one."""
+    roots: dict[str, Tensor] = {}
+    for node in graph.nodes:
+        if _is_pointwise(node.op) and len({tensor.shape for tensor in node.inputs}) == 1:
+            found = {id(t): t for t in (roots.get(t.name, t) for t in node.inputs)}
+            if len(found) == 1:
+                (roots[node.name],) = found.values()
+    return roots
+
+
+def _is_pointwise(op: GraphOperator) -> bool:
+    if isinstance(op, ops.LookupTable):
+        return op.table.ndim == 1
+    if isinstance(op, ops.Requantize | ops.LeakyRelu | ops.Add | ops.Multiply):
+        scaling = op.requantization
+        return bool(scaling.multiplier.size == scaling.shift.size == 1)
+    return False
+
+
+def _tables(graph: Graph, roots: dict[str, Tensor]) -> dict[str, npt.NDArray[np.int8]]:
+    """Return each function's table: what the graph makes of -128, -127, ..., 127."""
+    probes = {root.name: Graph() for root in roots.values()}
+    for root in roots.values():
+        probe = probes[root.name]
+        if not probe.inputs:
+            probe.input(root.name, _INT8.shape, scale=root.scale, zero_point=root.zero_point)
+    for node in graph.nodes:
+        if node.name in roots:
+            probe = probes[roots[node.name].name]
+            probe.add(node.op, *(probe.tensors[t.name] for t in node.inputs), name=node.name)
+    tables: dict[str, npt.NDArray[np.int8]] = {}
+    for probe in probes.values():
+        values = evaluate_all(probe, _INT8)
+        tables |= {node.name: values[node.name].reshape(-1) for node in probe.nodes}
+    return tables
