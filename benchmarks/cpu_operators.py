@@ -49,8 +49,15 @@ CONVOLUTIONS = {
     ],
     "YOLOv8n": [(16, 32, 160, 3, 2, 1), (32, 32, 80, 3, 1, 1), (128, 64, 40, 1, 1, 1)],
     "awkward": [(37, 41, 29, 3, 1, 1), (131, 67, 7, 1, 1, 1)],
+    "ResNet-50, several": [
+        (256, 256, 14, 3, 1, 1, 4),
+        (1024, 256, 14, 1, 1, 1, 4),
+        (1024, 256, 14, 1, 1, 1, 16),
+        (512, 512, 7, 3, 1, 1, 16),
+    ],
+    "MobileNet-v2, several": [(384, 384, 14, 3, 1, 384, 16)],
 }
-"""Inputs, outputs, size of the image, window, stride, groups."""
+"""Inputs, outputs, size of the image, window, stride, groups; and images at once, if several."""
 
 INT8 = [(64, 64, 56, 3, 1), (256, 256, 14, 3, 1), (1024, 256, 14, 1, 1), (128, 128, 56, 3, 2)]
 """Of ResNet-50, quantized: inputs, outputs, size of the image, window, stride."""
@@ -107,7 +114,15 @@ class Layers:
             yield self.int8_dense(m, k, n)
 
     def convolution(
-        self, network: str, ins: int, outs: int, size: int, window: int, stride: int, groups: int
+        self,
+        network: str,
+        ins: int,
+        outs: int,
+        size: int,
+        window: int,
+        stride: int,
+        groups: int,
+        batch: int = 1,
     ) -> tuple[str, str, dict[str, Call]]:
         """Return a convolution without bias, with the padding that keeps the size."""
         from torch.utils import mkldnn
@@ -116,7 +131,7 @@ class Layers:
         from vtaops.cpu import layers
 
         torch, conv, pad = self.torch, self.functional.conv2d, window // 2
-        x, w = self.array(1, ins, size, size), self.array(outs, ins // groups, window, window)
+        x, w = self.array(batch, ins, size, size), self.array(outs, ins // groups, window, window)
         tx, tw = torch.from_numpy(x), torch.from_numpy(w)
         xl, wl = (t.to(memory_format=torch.channels_last) for t in (tx, tw))
         module = torch.nn.Conv2d(ins, outs, window, stride, pad, groups=groups, bias=False)
@@ -133,7 +148,9 @@ class Layers:
         }
         kind = "depthwise" if groups > 1 else "conv2d 1x1" if window == 1 else "conv2d"
         kind += " strided" if stride > 1 else ""
-        return kind, f"{network}: {ins} to {outs}, {size}x{size}, {window}x{window}", calls
+        several = f"{batch} x " if batch > 1 else ""
+        layer = f"{network}: {several}{ins} to {outs}, {size}x{size}, {window}x{window}"
+        return kind, layer, calls
 
     def dense(self, network: str, m: int, k: int, n: int) -> tuple[str, str, dict[str, Call]]:
         """Return a dense layer without bias."""

@@ -44,6 +44,7 @@ def compile(
     tiling: Tiling | None = None,
     *,
     capabilities: Capabilities | str | None = None,
+    keep_weights: bool = False,
     verify: bool = True,
 ) -> Program:
     """Compile an operator for a hardware configuration.
@@ -59,6 +60,9 @@ def compile(
     capabilities : Capabilities or str, optional
         What the device can execute, or a name: full, fsim, hls-2020, chisel, portable; by default
         what the target of the configuration can.
+    keep_weights : bool
+        Whether products with one weight tile follow each other, which reads it once: for less
+        energy, at the cost of more micro-ops, whose load takes some cycles.
     verify : bool
         Whether to prove the result free of races, deadlocks and accesses out of bounds.
 
@@ -81,7 +85,7 @@ def compile(
     check_arguments(op, tiling)
     begin = perf_counter()
     able = _capabilities(config, capabilities)
-    fragment = emit(op, config, tiling, capabilities=able)
+    fragment = emit(op, config, tiling, capabilities=able, keep_weights=keep_weights)
     program = link([whole(fragment)], fragment.buffers, {"capabilities": able.name})
     if verify:
         program.verify(able)
@@ -100,6 +104,7 @@ def emit(
     capabilities: Capabilities | str | None = None,
     borders: Mapping[str, Border] | None = None,
     rows: int = POST_ROWS,
+    keep_weights: bool = False,
 ) -> Fragment:
     """Return the operations of an operator, to be joined with those of others to a program.
 
@@ -111,6 +116,8 @@ def emit(
         For buffers of the operator, by name: what surrounds their image in DRAM.
     rows : int
         Rows of post-processing parameters that it should use at most.
+    keep_weights : bool
+        As `compile`.
 
     Raises
     ------
@@ -136,6 +143,7 @@ def emit(
         options,
         borders=tuple(sorted((borders or {}).items())),
         capacity=replace(options.capacity, rows=rows),
+        keep_weights=keep_weights,
     )
     module = _lowered(op, hardware, chosen)
     return emit_module(module, op.buffers(hardware), hardware, options, record)

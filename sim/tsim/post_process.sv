@@ -60,12 +60,12 @@ module post_process
     banked_sram #(.WIDTH(POST_BITS), .DEPTH(ROWS), .LANES(POST_PARTS), .BANKS(POST_SLOTS),
                   .BLOCK_RAM(0)) bias_mem (
         .clk, .wr_slots(bias_slots), .wr_lanes(par_lanes), .wr_index(par_index[ROW_BITS-1:0]),
-        .wr_data(par_data), .rd_en(processes), .rd_all(1'b1), .rd_index(set.row),
+        .wr_data(par_data), .rd_en(processes && set.use_bias), .rd_all(1'b1), .rd_index(set.row),
         .rd_data(biases));
     banked_sram #(.WIDTH(POST_BITS), .DEPTH(ROWS), .LANES(POST_PARTS), .BANKS(POST_SLOTS),
                   .BLOCK_RAM(0)) scale_mem (
         .clk, .wr_slots(scale_slots), .wr_lanes(par_lanes), .wr_index(par_index[ROW_BITS-1:0]),
-        .wr_data(par_data), .rd_en(processes), .rd_all(1'b1), .rd_index(set.row),
+        .wr_data(par_data), .rd_en(processes && set.use_scale), .rd_all(1'b1), .rd_index(set.row),
         .rd_data(scales));
 
     // A table lies in words of the port, as they come; nothing pads one.

@@ -11,6 +11,7 @@ from helpers.kernel_reference import random
 
 from vtaops import cpu
 from vtaops.cpu import layers
+from vtaops.cpu.schedule.packed import _KEPT_BYTES
 from vtaops.errors import ShapeError
 
 
@@ -29,6 +30,21 @@ def test_a_convolution_is_that_of_the_call(channels):
     close(layer(x).numpy(), expected)
     close(layer(layers.pack(x)).numpy(), expected)
     assert layer(x).shape == expected.shape
+
+
+@pytest.mark.parametrize("kind", ["float32", "uint8"])
+@pytest.mark.parametrize("padding", [0, 1])
+def test_a_strided_point_reads_every_other_pixel(kind, padding):
+    byte, steps = kind == "uint8", {"strides": (2, 3), "padding": padding}
+    x = random((2, 20, 9, 14), dtype=kind)
+    w = random((18, 20, 1, 1), at=1, dtype="int8" if byte else kind)
+    close(layers.PackedConv2d(w, **steps)(x).numpy(), cpu.conv2d(x, w, **steps))
+
+
+def test_weights_beyond_the_cache_meet_all_images():
+    x, w = random((3, 320, 3, 4)), random((192, 320, 3, 3), at=1) / np.float32(50)
+    assert layers.pack(x).blocks.nbytes < _KEPT_BYTES < w.nbytes
+    close(layers.PackedConv2d(w, padding=1)(x).numpy(), cpu.conv2d(x, w, padding=1))
 
 
 def test_a_residual_comes_before_the_activation():

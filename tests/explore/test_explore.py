@@ -39,9 +39,9 @@ from vtaops.explore import (
     sweep,
 )
 from vtaops.explore.area import area_by_block
-from vtaops.explore.energy import SRAM_64_BITS_PJ, sram_pj_per_byte
 from vtaops.explore.store import LEASE_SECONDS
 from vtaops.explore.tables import table_bytes, verdict_rows
+from vtaops.program.energy import SRAM_64_BITS_PJ, sram_pj_per_byte
 from vtaops.schedule import default_tiling
 from vtaops.schedule.candidates import least_cycles
 from vtaops.workloads import Workload
@@ -253,6 +253,7 @@ _KILLED = """
 import os, signal, sys
 from vtaops.explore import *
 from vtaops.explore import engine as module
+from vtaops.program.energy import SRAM_64_BITS_PJ, sram_pj_per_byte
 import test_explore as test
 count = [0]
 whole = module._answers

@@ -9,7 +9,8 @@ from helpers.random_cases import CONFIGS, random_conv2d, random_gemm, random_til
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vtaops import HardwareConfig, Program
+import vtaops
+from vtaops import Conv2d, HardwareConfig, Program
 from vtaops.config import Memory
 from vtaops.isa import Alu, Finish, Gemm, Load, Store, Unit
 from vtaops.layout import Layout
@@ -21,6 +22,9 @@ from vtaops.lowering.operation import Operation, Touch, distinct
 from vtaops.lowering.scratchpads import Addresses, Capacity
 from vtaops.lowering.tokens import insert_tokens
 from vtaops.program import Buffer, Role
+from vtaops.program.accesses import count_accesses
+from vtaops.program.interpreter import interpret
+from vtaops.reference import evaluate, random_arguments
 from vtaops.schedule import blocked_shape
 
 
@@ -123,13 +127,18 @@ def executed(kernel):
     return (outer + inner + rows).reshape(-1, 3)
 
 
-@given(st.lists(loop_strategy, max_size=5), st.tuples(*[st.integers(0, 9)] * 3), st.integers(1, 64))
-def test_kernels_execute_the_nest(loops, base, limit):
+@given(
+    st.lists(loop_strategy, max_size=5),
+    st.tuples(*[st.integers(0, 9)] * 3),
+    st.integers(1, 64),
+    st.booleans(),
+)
+def test_kernels_execute_the_nest(loops, base, limit, keep_weights):
     expected = np.array([base])
     for loop in loops:
         steps = np.arange(loop.extent)[:, None] * np.array(loop.strides)
         expected = (expected[:, None] + steps[None]).reshape(-1, 3)
-    found = list(kernels(base, loops, limit))
+    found = list(kernels(base, loops, limit, keep_weights=keep_weights))
     assert all(len(kernel.micro_ops) <= limit for kernel in found)
     rows = np.concatenate([executed(kernel) for kernel in found])
     assert sorted(map(tuple, rows.tolist())) == sorted(map(tuple, expected.tolist()))
@@ -144,6 +153,14 @@ def test_kernel_of_the_tutorial_is_small_and_keeps_its_distance():
     for step, dst in enumerate(order):
         assert step - last.get(dst, -PIPELINE_DISTANCE) >= PIPELINE_DISTANCE
         last[dst] = step
+
+
+def test_kept_weights_are_read_less_often_in_the_same_sums():
+    op = Conv2d(in_channels=32, out_channels=64, height=28, width=28, kernel=3, padding=1)
+    usual, kept = (vtaops.compile(op, "pynq", keep_weights=keep) for keep in (False, True))
+    assert 4 * count_accesses(kept).wgt_reads < count_accesses(usual).wgt_reads
+    arrays = random_arguments(op, np.random.default_rng(0))
+    assert np.array_equal(interpret(kept, *arrays), evaluate(op, arrays))
 
 
 def test_equal_micro_ops_are_stored_once_and_memory_is_reused():

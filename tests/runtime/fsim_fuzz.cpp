@@ -25,7 +25,7 @@ Source read_source(const char* path) {
   Source source;
   Geometry& g = source.geometry;
   file >> g.batch >> g.block >> g.uop_depth >> g.inp_depth >> g.wgt_depth >> g.acc_depth >>
-      g.post_rows >> g.window_tiles >> g.window_channels >> g.pools;
+      g.post_rows >> g.tables >> g.window_tiles >> g.window_channels >> g.pools;
   std::string kind, field;
   unsigned offset, width;
   bool is_signed;

@@ -14,12 +14,13 @@ from typing import Any
 
 from vtaops.explore.area import area
 from vtaops.explore.design import Design
-from vtaops.explore.energy import Energy, energy
+from vtaops.explore.energy import energy
 from vtaops.explore.engine import Engine
 from vtaops.explore.network import Network
 from vtaops.explore.shortlist import Effort, Ranking, Shortlist, check_effort
 from vtaops.explore.verdict import Question, Verdict
 from vtaops.ops import Operator
+from vtaops.program.energy import Energy
 from vtaops.runtime.tsim.synthesis import FpgaResources
 from vtaops.schedule import Tiling
 from vtaops.workloads import Workload
@@ -110,12 +111,7 @@ class Point:
         total = Energy()
         for r in self.layers:
             if r.verdict is not None:
-                one, n = energy(self.design, r.verdict), r.layer.occurrences
-                total = Energy(
-                    total.arithmetic + n * one.arithmetic,
-                    total.sram + n * one.sram,
-                    total.dram + n * one.dram,
-                )
+                total += r.layer.occurrences * energy(self.design, r.verdict)
         return total
 
     @property

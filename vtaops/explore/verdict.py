@@ -25,6 +25,7 @@ from vtaops.errors import ConfigError, StoreError, VTAError
 from vtaops.explore.design import Design
 from vtaops.ops import Operator
 from vtaops.program import Program
+from vtaops.program.accesses import count_accesses
 from vtaops.program.timing import simulate
 from vtaops.schedule import Tiling, blocked_shape, check_tiling
 
@@ -173,7 +174,8 @@ class Verdict:
     instructions : int
         Of the program.
     counters : dict
-        Upstream's seven counters (`vtaops.Statistics`): bytes by memory, tile products, ALU passes.
+        Upstream's seven counters (`vtaops.Statistics`): bytes by memory, tile products, ALU passes;
+        and reads and writes of each memory (`vtaops.program.accesses.Accesses`).
     program : str
         SHA-256 of the program's instructions and micro-ops.
     """
@@ -246,7 +248,7 @@ def answer(question: Question) -> Verdict:
         read_beats=timeline.port.read_beats,
         write_beats=timeline.port.write_beats,
         instructions=len(program),
-        counters=program.stats().as_dict(),
+        counters=program.stats().as_dict() | count_accesses(program).as_dict(),
         program=hashlib.sha256(content).hexdigest(),
     )
 

@@ -38,6 +38,8 @@ class Computation:
         Most micro-ops of one instruction.
     pass_after_reset : bool
         Whether the ALU adds 0 to what was reset.
+    keep_weights : bool
+        As `LoweringOptions.keep_weights`.
     """
 
     def __init__(
@@ -47,12 +49,14 @@ class Computation:
         padding: Padding,
         micro_op_depth: int,
         pass_after_reset: bool = False,
+        keep_weights: bool = False,
     ) -> None:
         self._config = config
         self._addresses = addresses
         self._padding = padding
         self._micro_op_depth = micro_op_depth
         self._pass_after_reset = pass_after_reset
+        self._keep_weights = keep_weights
         self._nests: dict[CallNest, tuple[EvaluatedNest, ...]] = {}
         self._cuts: dict[Hashable, list[tuple[range, ...]]] = {}
 
@@ -66,7 +70,9 @@ class Computation:
     def _evaluated(self, leaf: CallNest) -> EvaluatedNest:
         if leaf.call == RESET_CALL and self._pass_after_reset:
             leaf = replace(leaf, imm=leaf.imm or 0)
-        return EvaluatedNest(leaf, self._config, self._addresses, self._micro_op_depth)
+        return EvaluatedNest(
+            leaf, self._config, self._addresses, self._micro_op_depth, self._keep_weights
+        )
 
     def _emit(self, nest: EvaluatedNest, values: Values, thread: int) -> Iterator[Operation]:
         box = nest.box(values)

@@ -47,6 +47,8 @@ class EvaluatedNest:
         Where the tiles lie.
     micro_op_depth : int
         Most micro-ops of one instruction.
+    keep_weights : bool
+        As `kernels`.
 
     Attributes
     ----------
@@ -57,12 +59,18 @@ class EvaluatedNest:
     """
 
     def __init__(
-        self, leaf: CallNest, config: HardwareConfig, addresses: Addresses, micro_op_depth: int
+        self,
+        leaf: CallNest,
+        config: HardwareConfig,
+        addresses: Addresses,
+        micro_op_depth: int,
+        keep_weights: bool = False,
     ) -> None:
         self.leaf = leaf
         self._config = config
         self._addresses = addresses
         self._micro_op_depth = micro_op_depth
+        self._keep_weights = keep_weights
         own = {loop.name for loop in leaf.loops}
         self.partial_guards = [g for g in leaf.guards if len(g.names & own) > 1]
         self._guard_names = _outer_names(leaf.guards, own)
@@ -135,7 +143,8 @@ class EvaluatedNest:
         loops = [AffineLoop(len(span), (d, s, w)) for span, d, s, w in steps]
         if self.leaf.call == POOL_CALL:
             return self._pools((dst, src, wgt), loops)
-        found = list(kernels((dst, src, wgt), loops, self._micro_op_depth))
+        depth, keep = self._micro_op_depth, self._keep_weights
+        found = list(kernels((dst, src, wgt), loops, depth, keep_weights=keep))
         operations = [_operation(self.leaf, kernel) for kernel in found]
         if self.leaf.call == REQUANTIZE_CALL:
             operations = [replace(o, post=_post(self.leaf)) for o in operations]

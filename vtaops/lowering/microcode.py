@@ -23,6 +23,9 @@ PIPELINE_DISTANCE = 4
 Implementations without forwarding lose time, or the sum, if a tile is accumulated again while the
 previous addition is in flight; upstream's runtime asks for 3."""
 
+READS_OF_A_MICRO_OP = 4
+"""Reads of a weight tile that one micro-op more may save, to be worth its place and its load."""
+
 Strides = tuple[int, int, int]
 """Elements per iteration of the destination, source and weight operand."""
 
@@ -44,10 +47,15 @@ class MicroKernel:
     micro_ops: npt.NDArray[np.int64]
 
 
+_WEIGHT = 2
+"""Place of the weight operand in `Strides`."""
+
 _ONCE = AffineLoop(1, (0, 0, 0))
 
 
-def kernels(base: Strides, loops: list[AffineLoop], max_micro_ops: int) -> Iterator[MicroKernel]:
+def kernels(
+    base: Strides, loops: list[AffineLoop], max_micro_ops: int, *, keep_weights: bool = False
+) -> Iterator[MicroKernel]:
     """Yield the instructions that execute a nest.
 
     Parameters
@@ -58,15 +66,18 @@ def kernels(base: Strides, loops: list[AffineLoop], max_micro_ops: int) -> Itera
         The nest, outermost first.
     max_micro_ops : int
         Micro-ops that one instruction may have: the depth of the micro-op memory.
+    keep_weights : bool
+        Whether more micro-ops are taken where steps with equal weights then follow each other.
 
     Notes
     -----
     Of all choices of two hardware loops it takes the fewest micro-ops among those that keep
-    `PIPELINE_DISTANCE`, else the largest distance. If none fits the micro-op memory, one loop is
-    peeled into several instructions.
+    `PIPELINE_DISTANCE`, else the largest distance; with `keep_weights` the least sum of micro-ops,
+    times `READS_OF_A_MICRO_OP`, and changes of the weight. If none fits the micro-op memory, one
+    loop is peeled into several instructions.
     """
     loops = fuse([loop for loop in loops if loop.extent > 1])
-    choice = _choose(loops, max_micro_ops)
+    choice = _choose(loops, max_micro_ops, keep_weights)
     if choice is not None:
         outer, inner, rest = choice
         yield MicroKernel(outer, inner, _unroll(base, rest))
@@ -75,7 +86,7 @@ def kernels(base: Strides, loops: list[AffineLoop], max_micro_ops: int) -> Itera
     others = [loop for loop in loops if loop is not peeled]
     for step in range(peeled.extent):
         start = _offset(base, peeled.strides, step)
-        yield from kernels(start, others, max_micro_ops)
+        yield from kernels(start, others, max_micro_ops, keep_weights=keep_weights)
 
 
 def fuse(loops: list[AffineLoop]) -> list[AffineLoop]:
@@ -96,7 +107,7 @@ def fuse(loops: list[AffineLoop]) -> list[AffineLoop]:
 
 
 def _choose(
-    loops: list[AffineLoop], max_micro_ops: int
+    loops: list[AffineLoop], max_micro_ops: int, keep_weights: bool
 ) -> tuple[AffineLoop, AffineLoop, list[AffineLoop]] | None:
     best, best_key = None, None
     padded = [*loops, _ONCE, _ONCE]
@@ -105,16 +116,35 @@ def _choose(
         if any(loop.extent > MAX_EXTENT or min(loop.strides) < 0 for loop in hardware):
             continue
         rest = [loop for index, loop in enumerate(loops) if index not in (outer, inner)]
-        # Reductions outermost: the accumulators in between keep equal ones apart.
-        rest.sort(key=lambda loop: loop.strides[0] != 0)
         count = _count(rest)
         if count > max_micro_ops:
             continue
-        distance = _reuse_distance([*hardware, *rest])
-        key = (min(distance, PIPELINE_DISTANCE), -count, distance)
-        if best_key is None or key > best_key:
-            best, best_key = (*hardware, rest), key
+        # Reductions outermost: the accumulators in between keep equal ones apart.
+        for order in permutations(rest) if keep_weights else [sorted(rest, key=_moves)]:
+            nest = [*hardware, *order]
+            distance = _reuse_distance(nest)
+            cost = count
+            if keep_weights:
+                cost = READS_OF_A_MICRO_OP * count + _changes(nest, _WEIGHT)
+            key = (min(distance, PIPELINE_DISTANCE), -cost, distance)
+            if best_key is None or key > best_key:
+                best, best_key = (*hardware, list(order)), key
     return best
+
+
+def _moves(loop: AffineLoop) -> bool:
+    """Whether its iterations write different tiles."""
+    return loop.strides[0] != 0
+
+
+def _changes(order: list[AffineLoop], operand: int) -> int:
+    """Return how often the tile of an operand changes, the first included; `order` as below."""
+    inner = 1
+    for loop in reversed(order):
+        if loop.strides[operand] != 0 and loop.extent > 1:
+            return _count(order) // inner
+        inner *= loop.extent
+    return 1
 
 
 def _reuse_distance(order: list[AffineLoop]) -> int:

@@ -50,6 +50,8 @@ class LoweringOptions:
     borders : tuple of (str, Border)
         Buffers, by name, whose image is the inside of a larger one in DRAM. What is loaded and
         stored is the inside.
+    keep_weights : bool
+        Whether steps with equal weights follow each other, also at the cost of more micro-ops.
     """
 
     capacity: Capacity = ONE_TILE_EACH
@@ -57,6 +59,7 @@ class LoweringOptions:
     skip_padding: bool = False
     alu_passes: bool = True
     borders: tuple[tuple[str, Border], ...] = ()
+    keep_weights: bool = False
 
     @staticmethod
     def of(tiling: Tiling, *, alu_passes: bool, micro_op_depth: int | None) -> LoweringOptions:

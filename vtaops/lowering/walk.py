@@ -66,7 +66,9 @@ def _walked(
     loaded = {leaf.src.name for leaf in copies if leaf.dst.scratchpad and leaf.src is not None}
     transfers = Transfers(config, buffers, loaded, addresses, padding, dict(options.borders))
     depth = options.depth(config)
-    computation = Computation(config, addresses, padding, depth, pass_after_reset)
+    computation = Computation(
+        config, addresses, padding, depth, pass_after_reset, options.keep_weights
+    )
     operations = list(_Walk(transfers, computation).run(tree.body, {}, None))
     return operations, transfers.left_out
 

@@ -28,6 +28,9 @@ from vtaops.kernels.ops.packed import PackedConv2dOp, PackedWindowOp, pad_blocke
 _STAGED_BYTES = 1 << 15
 """Bytes of a padded image that are copied at a time: they stay in the first-level cache."""
 
+_KEPT_BYTES = 1 << 21
+"""Bytes that the second-level cache keeps."""
+
 _UNROLLED = 1 << 10
 """Multiply-adds up to which the taps of a window are unrolled."""
 
@@ -86,8 +89,11 @@ def schedule_packed_conv2d(
     n, c, i, j, b, ico, kh, kw, ici = s.get_loops(product)
     c, channels = s.split(c, [None, blocks])
     j, pixels = s.split(j, [None, width])
-    s.reorder(n, c, i, j, ico, kh, kw, ici, pixels, channels, b)
-    outer = s.fuse(n, c, i)
+    # Weights beyond the cache are read once, if all the images stay in it meanwhile.
+    once = op.inputs[0].nbytes <= _KEPT_BYTES < op.inputs[1].nbytes
+    outside = (c, n) if once else (n, c)
+    s.reorder(*outside, i, j, ico, kh, kw, ici, pixels, channels, b)
+    outer = s.fuse(*outside, i)
     _store_with(s, stored, j, columns % width == 0, target)
     parallel_if(s, outer, worth)
     hold_in_registers(s, (b, channels, pixels))

@@ -1,0 +1,226 @@
+"""How often a run of a program reads and writes each memory of the RTL: exact, from its words.
+
+Counts elements of scratchpads. Since the RTL reads a word again only where it is not there already
+(``scratchpad.sv``), how often it reads is a property of the program: which tiles follow each other
+in its products, and which of them a LOAD changes in between. Neither queues nor the buffers of the
+DRAM port are counted.
+
+Imports no TVM: a board installs this room.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.config import INSTRUCTION_BYTES, WINDOW_TILES, HardwareConfig, Memory
+from vtaops.isa import Alu, Depthwise, Encoding, Gemm, Load, LoopInstruction, Pool, Post, Store
+from vtaops.program.program import Program
+
+Ints = npt.NDArray[np.int64]
+
+WRITTEN_BY = {
+    Memory.UOP: "uop",
+    Memory.WGT: "wgt",
+    Memory.INP: "inp",
+    Memory.ACC: "acc",
+    Memory.ACC_8BIT: "acc",
+    Memory.POST: "post",
+    Memory.TABLE: "table",
+}
+"""Whose elements a LOAD writes."""
+
+
+@dataclass(frozen=True)
+class Accesses:
+    """Elements of each memory that are read and written.
+
+    Attributes
+    ----------
+    uop_reads, uop_writes, inp_reads, inp_writes, wgt_reads, wgt_writes, acc_reads, acc_writes : int
+        Of the scratchpads; LOADs write, padding included.
+    out_reads, out_writes : int
+        Of the output memory: each write of an accumulator is one of it, STOREs read.
+    copy_reads, copy_writes : int
+        Of its copy, where the hardware has the extension ``forward``.
+    post_reads, post_writes : int
+        Tiles of biases and scales of the extension ``post``.
+    table_reads, table_writes : int
+        Tiles that a table of the extension ``table`` maps, and tables that are loaded. Each lane
+        has its own copies.
+    dram_read_bytes, dram_written_bytes : int
+        Of data, micro-ops and instructions.
+    """
+
+    uop_reads: int = 0
+    uop_writes: int = 0
+    inp_reads: int = 0
+    inp_writes: int = 0
+    wgt_reads: int = 0
+    wgt_writes: int = 0
+    acc_reads: int = 0
+    acc_writes: int = 0
+    out_reads: int = 0
+    out_writes: int = 0
+    copy_reads: int = 0
+    copy_writes: int = 0
+    post_reads: int = 0
+    post_writes: int = 0
+    table_reads: int = 0
+    table_writes: int = 0
+    dram_read_bytes: int = 0
+    dram_written_bytes: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        """Return the counts by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+def count_accesses(program: Program, *, read_enables: bool = True) -> Accesses:
+    """Return what one run of `program` reads and writes.
+
+    Parameters
+    ----------
+    program : Program
+        A program that verifies: where its units race, the counts depend on their timing.
+    read_enables : bool
+        False: of hardware that reads each operand of each step, whether it is there already or
+        takes no part, as the RTL did before: products and pools read weights and all tiles of
+        the banks of the input memory, resets read accumulators, each word of a STORE its element.
+    """
+    return _Counter(program, read_enables).run()
+
+
+class _Counter:
+    """Follows a program in its order."""
+
+    def __init__(self, program: Program, read_enables: bool) -> None:
+        config = program.config
+        self._program, self._config, self._enables = program, config, read_enables
+        self._encoding = Encoding.of(config)
+        self._counts = dict.fromkeys(Accesses().as_dict(), 0)
+        self._micro_ops = np.zeros(config.uop.depth, np.uint32)
+        self._decoded: dict[tuple[int, int], Ints] = {}
+        self._inputs = _Held(config.inp.depth)
+        self._weights = _Held(config.wgt.depth)
+        self._post = Post()
+
+    def run(self) -> Accesses:
+        """Return the counts."""
+        self._count("dram_read_bytes", len(self._program) * INSTRUCTION_BYTES)
+        for instruction in self._program.decode():
+            match instruction:
+                case Load() if not instruction.is_nop:
+                    self._load(instruction)
+                case Store() if not instruction.is_nop:
+                    moved = instruction.x_size * instruction.y_size
+                    self._count("out_reads", moved)
+                    self._count("dram_written_bytes", moved * self._config.out.element_bytes)
+                case Post():
+                    self._post = instruction
+                case Gemm() | Alu() | Pool() if instruction.iterations:
+                    self._loop(instruction)
+        if "forward" in self._config.extensions:
+            self._counts["copy_writes"] = self._counts["out_writes"]
+        if not self._enables:
+            self._counts["out_reads"] *= max(1, self._config.out.element_bytes // _PORT_BYTES)
+        return Accesses(**self._counts)
+
+    def _count(self, name: str, count: int) -> None:
+        self._counts[name] += count
+
+    def _load(self, i: Load) -> None:
+        size = i.sram_size
+        memory = Memory(i.memory)
+        self._count(f"{WRITTEN_BY[memory]}_writes", size)
+        if not i.forward:
+            moved = i.x_size * i.y_size * self._config.dram_element_bytes(memory)
+            self._count("dram_read_bytes", moved)
+        if memory == Memory.UOP:
+            table = self._program.micro_ops[i.dram_base : i.dram_base + i.x_size]
+            self._micro_ops[i.sram_base : i.sram_base + len(table)] = table
+            self._decoded.clear()
+        elif memory == Memory.INP:
+            self._inputs.write(i.sram_base, size)
+            if i.forward:
+                self._count("copy_reads", i.x_size * i.y_size)
+        elif memory == Memory.WGT:
+            self._weights.write(i.sram_base, size)
+        elif memory in (Memory.ACC, Memory.ACC_8BIT):
+            self._count("out_writes", size)
+
+    def _loop(self, i: LoopInstruction) -> None:
+        steps = i.iterations
+        tensor = isinstance(i, Alu) and not i.use_imm
+        self._count("uop_reads", 2 * steps if tensor else steps)
+        self._count("acc_writes", steps)
+        self._count("out_writes", steps)
+        if self._post.enable:
+            self._count("post_reads", steps * (self._post.use_bias + self._post.use_scale))
+            self._count("table_reads", steps * self._post.use_table)
+        reset = isinstance(i, Gemm) and bool(i.reset)
+        takes_zero = reset or (isinstance(i, Gemm | Pool) and bool(i.overwrite))
+        if not (takes_zero and self._enables):
+            self._count("acc_reads", 2 * steps if tensor else steps)
+        if isinstance(i, Alu) or reset:
+            return
+        if not self._enables:
+            self._count("inp_reads", steps * input_banks_read(self._config))
+            self._count("wgt_reads", steps)
+            return
+        rows = self._rows(i)
+        tiles = WINDOW_TILES if isinstance(i, Depthwise | Pool) else 1
+        factors = (i.src_factor_out, i.src_factor_in)
+        self._count("inp_reads", self._inputs.read(i, rows[:, 1], factors, tiles))
+        if isinstance(i, Gemm):
+            factors = (i.wgt_factor_out, i.wgt_factor_in)
+            self._count("wgt_reads", self._weights.read(i, rows[:, 2], factors, 1))
+
+    def _rows(self, i: LoopInstruction) -> Ints:
+        key = i.uop_begin, i.uop_end
+        if key not in self._decoded:
+            words = self._micro_ops[i.uop_begin : i.uop_end]
+            self._decoded[key] = self._encoding.decode_micro_ops(words)
+        return self._decoded[key]
+
+
+_PORT_BYTES = 8  # of the hardware before: its width decided how often STORE read an element
+
+
+def input_banks_read(config: HardwareConfig) -> int:
+    """Return how many input tiles the RTL can read at once, which it once always did."""
+    return WINDOW_TILES if {"depthwise", "pool"} & set(config.extensions) else 1
+
+
+class _Held:
+    """The elements that were read last from a memory, while nobody has written them."""
+
+    def __init__(self, depth: int) -> None:
+        self._depth = depth
+        self._index = -1  # of the first; -1: none
+        self._tiles = 0  # from there on
+
+    def write(self, base: int, size: int) -> None:
+        """Forget them if one of them is written."""
+        if any((self._index + t - base) % self._depth < size for t in range(self._tiles)):
+            self._index = -1
+
+    def read(self, i: LoopInstruction, column: Ints, factors: tuple[int, int], tiles: int) -> int:
+        """Return how many elements the steps of an instruction read."""
+        by_out, by_in = factors
+        inner, last = i.iter_in - 1, int(column[-1])
+
+        def moves(step: int, times: int) -> int:
+            return times if step % self._depth else 0
+
+        first = int(column[0]) % self._depth
+        found = self._index != first or self._tiles < tiles
+        repeats = int(np.count_nonzero(np.diff(column) % self._depth)) * i.iter_out * i.iter_in
+        repeats += moves(first + by_in - last, i.iter_out * inner)
+        repeats += moves(first + by_out - last - inner * by_in, i.iter_out - 1)
+        held = self._tiles if self._index == first and not repeats and not found else tiles
+        self._index = (last + (i.iter_out - 1) * by_out + inner * by_in) % self._depth
+        self._tiles = held
+        return (int(found) + repeats) * tiles

@@ -1,0 +1,115 @@
+"""Energy: an estimate from counted operations and accesses, by published figures.
+
+Source of every constant: M. Horowitz, "Computing's energy problem (and what we can do about it)",
+ISSCC 2014, figure 1.1.9: 45 nm, 0.9 V. They are those of a chip in that process, not of an FPGA,
+and those of its memories are of caches; they rank programs and designs, and their absolute values
+are estimates. Neither leakage, nor the clock, nor the control logic is part.
+
+Imports no TVM: a board installs this room.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from vtaops.config import MICRO_OP_BYTES, TABLES, HardwareConfig, Scratchpad
+from vtaops.program.accesses import Accesses
+from vtaops.program.statistics import Statistics
+
+MULTIPLY_8_PJ = 0.2
+ADD_32_PJ = 0.1
+SRAM_64_BITS_PJ = ((8 << 10, 10.0), (32 << 10, 20.0), (1 << 20, 100.0))
+"""Bytes of a memory, energy of an access of 64 bits."""
+
+DRAM_64_BITS_PJ = 1300.0
+"""The lower end of the published range, 1.3 to 2.6 nJ."""
+
+
+@dataclass(frozen=True)
+class Energy:
+    """Of one run, in picojoules.
+
+    Attributes
+    ----------
+    arithmetic, sram, dram : float
+        Multipliers and adders; scratchpads; data, micro-ops and instructions over the port.
+    """
+
+    arithmetic: float = 0.0
+    sram: float = 0.0
+    dram: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return self.arithmetic + self.sram + self.dram
+
+    def __add__(self, other: Energy) -> Energy:
+        return Energy(
+            self.arithmetic + other.arithmetic, self.sram + other.sram, self.dram + other.dram
+        )
+
+    def __rmul__(self, times: int) -> Energy:
+        return Energy(times * self.arithmetic, times * self.sram, times * self.dram)
+
+
+def energy_of(config: HardwareConfig, statistics: Statistics, accesses: Accesses) -> Energy:
+    """Return the estimated energy of a run.
+
+    Parameters
+    ----------
+    config : HardwareConfig
+        The sizes of tiles and memories.
+    statistics : Statistics
+        Tile products and ALU passes.
+    accesses : Accesses
+        Of all memories.
+    """
+    lanes = config.batch * config.block_out
+    arithmetic = statistics.gemm_counter * config.macs_per_cycle * (MULTIPLY_8_PJ + ADD_32_PJ)
+    arithmetic += statistics.alu_counter * lanes * ADD_32_PJ
+    moved = accesses.dram_read_bytes + accesses.dram_written_bytes
+    sram = sum(memory_energies(config, accesses).values())
+    return Energy(arithmetic, sram, moved * DRAM_64_BITS_PJ / 8)
+
+
+def memory_energies(config: HardwareConfig, accesses: Accesses) -> dict[str, float]:
+    """Return the estimated energy of the accesses to each memory, in picojoules."""
+    counts = accesses.as_dict()
+    memories = {
+        "uop": config.uop,
+        "inp": config.inp,
+        "wgt": config.wgt,
+        "acc": config.acc,
+        "out": config.out,
+        "copy": config.out,
+        "post": config.post,
+    }
+    found = {
+        name: (counts[f"{name}_reads"] + counts[f"{name}_writes"])
+        * _element_nbytes(memory)
+        * sram_pj_per_byte(memory.element_bytes * memory.depth)
+        for name, memory in memories.items()
+    }
+    # A lookup reads one of 256 values in each lane; a load writes all, in each lane.
+    entries = accesses.table_reads + accesses.table_writes * config.table.element_bytes
+    lanes = config.batch * config.block_out
+    found["table"] = entries * lanes * sram_pj_per_byte(TABLES * config.table.element_bytes)
+    return found
+
+
+def sram_pj_per_byte(nbytes: int) -> float:
+    """Return the energy of an access to a memory of so many bytes, for each byte accessed.
+
+    Between the published sizes, and beyond them, energy is a power of the size.
+    """
+    table = SRAM_64_BITS_PJ
+    upper = next((i for i, (size, _) in enumerate(table) if nbytes <= size), len(table) - 1)
+    (x0, y0), (x1, y1) = table[max(1, upper) - 1], table[max(1, upper)]
+    exponent = math.log(y1 / y0) / math.log(x1 / x0)
+    return float(y0 * (nbytes / x0) ** exponent / 8)
+
+
+def _element_nbytes(memory: Scratchpad) -> int:
+    return memory.element_bytes if memory.shape else MICRO_OP_BYTES
