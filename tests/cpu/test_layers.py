@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.kernel_reference import random
+from helpers.kernel_reference import depthwise_reference, random
 
 from vtaops import cpu
 from vtaops.cpu import layers
@@ -92,7 +92,8 @@ def test_layers_follow_the_size_of_their_images():
         (lambda w: layers.PackedConv2d(w, batch_norm=(np.ones(4, "float32"),)), "1 vectors"),
         (lambda w: layers.PackedConv2d(w, activation="swoosh"), "swoosh"),
         (lambda w: layers.PackedConv2d(w.astype("int32")), "int32"),
-        (lambda w: layers.PackedConv2d(w[:, :1].astype("int8"), groups=4), "groups is 4"),
+        (lambda w: layers.PackedConv2d(w.astype("int8"), groups=4), "groups is 4"),
+        (lambda w: layers.Packed(w, 4), "5 axes"),
         (lambda w: layers.PackedMaxPool2d(2)(w.astype("int8")), "int8"),
         (lambda w: layers.PackedAdd()(w, w.astype("int8")), "int8"),
         (lambda w: layers.PackedConv2d(w)(w, np.ones((4, 4, 1, 1), "int32")), "int32"),
@@ -128,6 +129,36 @@ def test_bytes(kind):
     result = layers.PackedDense(w, activation="relu")(rows, added)
     total = rows.astype("int32") @ w.T.astype("int32") + added
     np.testing.assert_array_equal(result, np.maximum(total, 0))
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+def test_bytes_of_each_channel(kind):
+    limits = np.iinfo(kind)
+    draw = np.random.default_rng(4).integers
+    x = draw(limits.min, limits.max + 1, (2, 19, 9, 13)).astype(kind)
+    x[0, 0, :3, :3] = limits.min
+    w, bias = draw(-128, 128, (19, 1, 3, 3)).astype("int8"), draw(-999, 999, 19).astype("int32")
+    steps = {"padding": 1, "strides": 2}
+    sums = depthwise_reference(x, w, (2, 2), (1, 1, 1, 1), (1, 1))
+    layer = layers.PackedConv2d(w, groups=19, **steps)
+    np.testing.assert_array_equal(layer(x).numpy(), sums)
+    np.testing.assert_array_equal(layer(layers.pack(x)).numpy(), sums)
+    ends = {"bias": bias, "activation": "relu", "shift": 6, "clip": (-100, 90)}
+    expected = np.clip(np.maximum((sums + bias.reshape(-1, 1, 1)) >> 6, 0), -100, 90)
+    result = layers.PackedConv2d(w, groups=19, **steps, **ends)(x).numpy()
+    assert result.dtype == np.int8
+    np.testing.assert_array_equal(result, expected)
+
+
+def test_blocks_given_by_hand_are_copied_if_kernels_cannot_read_them():
+    x, w = random((2, 20, 6, 7)), random((20, 1, 3, 3), at=1)
+    layer, given = layers.PackedConv2d(w, groups=20), layers.pack(x)
+    expected = layer(given).numpy()
+    turned = np.asfortranarray(given.blocks)
+    fixed = given.blocks.copy()
+    fixed.flags.writeable = False
+    for blocks in (turned, fixed, given.blocks[::-1][::-1]):
+        np.testing.assert_array_equal(layer(layers.Packed(blocks, 20)).numpy(), expected)
 
 
 @pytest.mark.parametrize("rows", [1, 29])

@@ -342,7 +342,7 @@ def chained_layers(draw):
 
 
 def byte_layers(draw):
-    """A quantized convolution and a dense layer over its channels, weights packed."""
+    """A quantized convolution, a depthwise one and a dense layer over channels, weights packed."""
     n, c, o = draw.pick(1, 1, 2), draw.size(40), draw.size(70)
     height, width, kernel, strides, padding, dilation = draw.space(40, 3)
     x = draw.array(n, c, height, width, dtype=draw.pick("int8", "uint8"))
@@ -358,6 +358,12 @@ def byte_layers(draw):
     total = conv2d_reference(x, w, strides, padding, dilation) + bias.reshape(1, -1, 1, 1)
     total = total.astype("int32") >> ends["shift"]
     total = np.clip(np.maximum(total, 0) if ends["activation"] else total, -100, 127)
+    if o > 1:
+        w = draw.array(o, 1, 3, 3, dtype="int8")
+        layer = layers.PackedConv2d(w, groups=o, padding=1, shift=7, clip=(-128, 127))
+        packed = layer(packed)
+        total = depthwise_reference(total, w, (1, 1), (1, 1, 1, 1), (1, 1)).astype("int32") >> 7
+        total = np.clip(total, -128, 127)
     rows = np.ascontiguousarray(packed.numpy().transpose(0, 2, 3, 1))
     w = draw.array(draw.size(50), o, dtype="int8")
     return layers.PackedDense(w)(rows), total.transpose(0, 2, 3, 1).astype("int32") @ w.T.astype(

@@ -49,13 +49,24 @@ class Packed:
     ----------
     blocks : numpy.ndarray
         (batch, blocks, rows, columns, block), float32, or of quantized layers int8, uint8 or int32;
-        channels beyond `channels` are anything.
+        channels beyond `channels` are anything. Copied if a kernel could not read it as it is.
     channels : int
         Those that mean something.
+
+    Raises
+    ------
+    ShapeError
+        If `blocks` is no array of five axes.
     """
 
     blocks: Array
     channels: int
+
+    def __post_init__(self) -> None:
+        blocks = self.blocks
+        if type(blocks) is not np.ndarray or blocks.ndim != 5 or not blocks.flags.carray:
+            readable = as_array(blocks, "blocks", (*PRODUCT, "int32"), rank=5)
+            object.__setattr__(self, "blocks", readable)
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -137,7 +148,7 @@ class PackedConv2d(_Layer):
     Parameters
     ----------
     weights : array_like
-        (O, C / groups, KH, KW); float32, or int8 for int8 and uint8 data (without groups).
+        (O, C / groups, KH, KW); float32, or int8 for int8 and uint8 data.
     bias : array_like, optional
         (O,); int32 for int8 weights.
     batch_norm : tuple of array_like, optional
@@ -182,15 +193,18 @@ class PackedConv2d(_Layer):
         self.depthwise = groups == self.out_channels and kernel.shape[1] == 1 and groups > 1
         self._bytes = kernel.dtype == np.int8
         self._dtypes = INTEGER if self._bytes else FLOAT
-        if groups != 1 and (self._bytes or not self.depthwise):
+        if groups != 1 and not self.depthwise:
             raise ShapeError(
-                f"groups is {groups} for {kernel.dtype} weights {kernel.shape}; a layer takes 1, "
-                f"or as many as channels with one float32 kernel each: use vtaops.cpu.conv2d"
+                f"groups is {groups} for weights {kernel.shape}; a layer takes 1, or as many as "
+                f"channels with one kernel each: use vtaops.cpu.conv2d"
             )
         size = self._block = block()
         # Few channels are no block: the first layer of a network reads NCHW and pads no channel.
         self._plain = not (self.depthwise or self._bytes) and self.in_channels < size
-        kernel, shifts = _ends(kernel, bias, batch_norm, epsilon, (1, 2, 3))
+        # Dot products multiply shifted bytes; sums within a channel take them as they are.
+        self._shifted = self._bytes and not self.depthwise
+        offset = _OFFSET if self._shifted else 0
+        kernel, shifts = _ends(kernel, bias, batch_norm, epsilon, (1, 2, 3), offset)
         self._bias = {k: Layout(f"C{size}c").pack(v).reshape(-1) for k, v in shifts.items()}
         self._end = _end(self._bytes, bool(shifts), activation, shift, clip)
         self._inner = self.in_channels if self._plain else size
@@ -223,11 +237,12 @@ class PackedConv2d(_Layer):
             images = as_array(data, "data", self._dtypes, rank=4)
             channels = images.shape[1]
         else:
-            packed = pack(data, self._inner if self._bytes else self._block, self._dtypes)
+            packed = pack(data, self._inner if self._shifted else self._block, self._dtypes)
             images, channels = packed.numpy() if self._plain else packed.blocks, packed.channels
         dtype = dtype_name(images)
         added = None if residual is None else pack(residual, dtypes=(ACCUMULATOR[dtype],))
-        arrays = [_unsigned(images) if dtype == "int8" else images, self._kernel]
+        moved = self._shifted and dtype == "int8"
+        arrays = [_unsigned(images) if moved else images, self._kernel]
         arrays += [self._bias[dtype]] if self._bias else []
         beside = None
         if added is not None:
@@ -257,7 +272,7 @@ class PackedConv2d(_Layer):
         shape = batch, out_blocks, rows, columns, self._block
         if self.depthwise:
             return PackedWindowOp(
-                "depthwise", batch, out_blocks, height, width, window, self._block, end
+                "depthwise", batch, out_blocks, height, width, window, self._block, end, dtype
             ), shape
         if window == SlidingWindow((1, 1)):  # the image as one long row: no tails at the ends
             height, width = 1, height * width
@@ -434,12 +449,17 @@ class PackedAdd(_Layer):
 
 
 def _ends(
-    weights: Array, bias: Any, batch_norm: Any, epsilon: float, over: tuple[int, ...]
+    weights: Array,
+    bias: Any,
+    batch_norm: Any,
+    epsilon: float,
+    over: tuple[int, ...],
+    offset: int = _OFFSET,
 ) -> tuple[Array, dict[str, Array]]:
     """Return the weights, and what is added to their sums for data of each dtype, if anything.
 
-    A normalisation is folded into them (Ioffe & Szegedy, 2015). int8 data are shifted by 128, and
-    the bias takes off what that adds; `over` are the axes of the sums.
+    A normalisation is folded into them (Ioffe & Szegedy, 2015). int8 data are shifted by `offset`,
+    and the bias takes off what that adds; `over` are the axes of the sums.
     """
     if weights.dtype == np.int8:
         if batch_norm is not None:
@@ -447,7 +467,7 @@ def _ends(
         given = np.zeros(weights.shape[:1], np.int32) if bias is None else bias
         plain = as_array(given, "bias", ("int32",), rank=1)
         _check_vectors(weights, [plain])
-        moved = weights.sum(axis=over, dtype=np.int32) * np.int32(_OFFSET)
+        moved = weights.sum(axis=over, dtype=np.int32) * np.int32(offset)
         return weights, {"uint8": plain, "int8": plain - moved}
     if batch_norm is not None and len(batch_norm) != 4:
         raise ShapeError(

@@ -125,7 +125,7 @@ def schedule_packed_window(op: PackedWindowOp, target: CpuTarget, width: int | N
     shape = (op.batch, op.blocks, rows, padding.columns, op.block)
     total = te.compute(shape, tap, name="total")
     ahead = Prologue(tensors)
-    finish = op.finish(ahead.factors(op.epilogue))
+    finish = op.finish(ahead.factors(op.epilogue, op.accumulator))
     result = te.compute(
         op.output.shape,
         lambda n, c, i, j, b: finish(total[n, c, i, j, b], c * op.block + b, n, c, i, j, b),

@@ -155,6 +155,13 @@ class PackedWindowOp(WindowedSum):
         Channels in one block.
     epilogue : Epilogue
         What follows the sum of a depthwise convolution.
+    dtype : str
+        float32; of a depthwise convolution int8 or uint8 too, with an int8 kernel.
+
+    Raises
+    ------
+    ShapeError
+        If a pooling is of other data than float32, or the window does not fit.
     """
 
     kind: str
@@ -165,20 +172,22 @@ class PackedWindowOp(WindowedSum):
     window: SlidingWindow
     block: int = 16
     epilogue: Epilogue = NOTHING
-
-    dtype = "float32"
+    dtype: str = "float32"
 
     def __post_init__(self) -> None:
+        if self.kind != "depthwise" and self.dtype != "float32":
+            raise ShapeError(f"data of a pooling are {self.dtype}; give float32")
         self.window.output(self.height, self.width)
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         shape = (self.batch, self.blocks, self.height, self.width, self.block)
-        data = TensorSpec("data", shape, "float32")
+        data = TensorSpec("data", shape, self.dtype)
         if self.kind != "depthwise":
             return (data,)
-        kernel = TensorSpec("kernel", (self.blocks, *self.window.kernel, self.block), "float32")
-        ends = self.epilogue.inputs(self.blocks * self.block, self._shape, "float32")
+        weights = "float32" if self.dtype == "float32" else "int8"
+        kernel = TensorSpec("kernel", (self.blocks, *self.window.kernel, self.block), weights)
+        ends = self.epilogue.inputs(self.blocks * self.block, self._shape, self.accumulator)
         return (data, kernel, *ends)
 
     @property
@@ -192,7 +201,7 @@ class PackedWindowOp(WindowedSum):
     @property
     def around(self) -> Expr:
         """What surrounds the image."""
-        return lowest("float32") if self.kind == "max" else zero("float32")
+        return lowest("float32") if self.kind == "max" else zero(self.dtype)
 
     def declare(self) -> list[Tensor]:
         tensors = self.placeholders()
@@ -218,12 +227,15 @@ class PackedWindowOp(WindowedSum):
         axes = list(tap[1:3])
         if self.kind == "max":
             return reduce_largest(pixel, axis=axes)
-        return te.sum(pixel if kernel is None else pixel * kernel(*tap), axis=axes)
+        if kernel is None:
+            return te.sum(pixel, axis=axes)
+        product = pixel.astype(self.accumulator) * kernel(*tap).astype(self.accumulator)
+        return te.sum(product, axis=axes)
 
     def finish(self, tensors: dict[str, Tensor]) -> Expr:
         """Return ``f(total, channel, *index)``, one element of the result."""
         if self.kind == "depthwise":
-            return self.epilogue.bind(tensors)
+            return self.epilogue.bind(tensors, self.accumulator)
         if self.kind == "max":
             return lambda value, *_: value
         factor = 1.0 / prod(self.window.kernel)
