@@ -79,9 +79,13 @@ module load_unit
     wire unused_source = ^source;
 
     if (HAS_FORWARD != 0) begin : g_late
+        load_write_t late;
+        always_comb begin
+            write       = late;
+            write.valid = late.valid && !rst;
+        end
         always_ff @(posedge clk) begin
-            write       <= written;
-            write.valid <= written.valid && !rst;
+            late        <= written;
             word        <= written_word;
             token_push  <= done && finished.push_next && !rst;
         end

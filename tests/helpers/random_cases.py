@@ -17,6 +17,7 @@ from vtaops import (
     MaxPool2d,
     Tiling,
 )
+from vtaops.config import EXTENSIONS
 from vtaops.errors import ScheduleError, ShapeError
 from vtaops.ops import Operator
 from vtaops.ops.diagonal import WIDEST
@@ -28,6 +29,17 @@ CONFIGS = ("pynq", "tiny", "4x8_i8w8a32_15_16_16_18", "1x32_i8w8a32_15_15_20_17"
 def random_clip(rng: random.Random) -> tuple[int, int] | None:
     low, high = sorted((rng.randint(-128, 127), rng.randint(-128, 127)))
     return rng.choice([None, (0, 127), (-128, 127), (low, high)])
+
+
+def random_extensions(rng: random.Random, share: float, *given: str) -> tuple[str, ...]:
+    """Return given extensions and some others, each with a probability, with what these need."""
+    drawn = {*given, *(name for name in EXTENSIONS if rng.random() < share)}
+    return with_needs(*drawn)
+
+
+def with_needs(*names: str) -> tuple[str, ...]:
+    """Return extensions with those that they need."""
+    return tuple(sorted({*names, *(["post"] if "table" in names else [])}))
 
 
 def random_conv2d(rng: random.Random) -> Conv2d:

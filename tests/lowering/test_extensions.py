@@ -11,6 +11,7 @@ from helpers.random_cases import (
     random_gemm,
     random_scaled,
     random_tiling,
+    with_needs,
 )
 
 import vtaops
@@ -43,7 +44,7 @@ def passes(program):
     )
 
 
-@pytest.mark.parametrize("names", [*((n,) for n in EXTENSIONS), tuple(EXTENSIONS)], ids="+".join)
+@pytest.mark.parametrize("names", [*map(with_needs, EXTENSIONS), tuple(EXTENSIONS)], ids="+".join)
 def test_random_operators(names):
     for seed, family in enumerate(ALL):
         rng = random.Random(seed)

@@ -5,11 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.random_cases import random_pool2d, random_tiling
+from helpers.random_cases import random_extensions, random_pool2d, random_tiling
 
 import vtaops
 from vtaops import HardwareConfig, MaxPool2d, ScheduleError
-from vtaops.config import EXTENSIONS
 from vtaops.isa import Alu, Gemm, Pool
 from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime import Fsim
@@ -33,8 +32,8 @@ def test_random_pools(name):
     pools = 0
     for seed in range(8):
         rng = random.Random(seed)
-        wished = [n for n in EXTENSIONS if rng.random() < 0.5]
-        config = replace(HardwareConfig.load(name), extensions=tuple({"pool", *wished}))
+        extensions = random_extensions(rng, 0.5, "pool")
+        config = replace(HardwareConfig.load(name), extensions=extensions)
         op = random_pool2d(rng, MaxPool2d)
         program = compiled(op, config, random_tiling(rng, op, config))
         pools += any(isinstance(i, Pool) for i in program)  # the others lie in the padding

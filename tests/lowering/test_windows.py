@@ -5,11 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.random_cases import random_tiling
+from helpers.random_cases import random_extensions, random_tiling
 
 import vtaops
 from vtaops import Conv2d, HardwareConfig, ScheduleError, ShapeError, Tiling
-from vtaops.config import EXTENSIONS
 from vtaops.isa import Depthwise
 from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime import Fsim
@@ -58,8 +57,7 @@ def test_random_convolutions_of_narrow_groups(name):
     windows = 0
     for seed in range(8):
         rng = random.Random(seed)
-        op, wished = random_windows(rng), [n for n in EXTENSIONS if rng.random() < 0.6]
-        extensions = tuple({"depthwise", *wished})
+        op, extensions = random_windows(rng), random_extensions(rng, 0.6, "depthwise")
         config = replace(HardwareConfig.load(name), extensions=extensions)
         whole = op.windows(config) is not None
         taps = rng.choice(["all", "row"] if whole else ["all", "row", "one"])

@@ -118,6 +118,7 @@ module axi_shell
         if (csr_read_address == 12'h000) csr_rdata[STOPPING_BIT] = stopping || core_reset;
     end
 
+    initial core_reset = 1'b1;  // the core is reset a cycle late: nothing is written before
     always_ff @(posedge aclk) begin
         if (rst) begin
             stopping   <= 1'b0;

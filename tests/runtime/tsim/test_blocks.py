@@ -20,7 +20,7 @@ from vtaops.runtime.tsim.rtl import RtlParameters, sources, systemverilog_packag
 
 pytestmark = needs_tools
 
-CONFIG = HardwareConfig.load("tiny")
+CONFIG = replace(HardwareConfig.load("tiny"), extensions=("post", "table"))  # loads of all memories
 PARAMETERS = RtlParameters(port_bytes=16, burst_beats=4)
 # Of the 64 products of a tile: all in DSP blocks, or some from adders; two to a block, or one.
 MULTIPLIERS = {
@@ -207,13 +207,16 @@ def test_burst_generator_covers_every_row_within_burst_boundaries(blocks):
 
 
 def random_load(rng: np.random.Generator) -> Load:
-    """Return a LOAD of any memory, with any padding, within its scratchpad."""
+    """Return a LOAD of any memory, with any padding (a table has none), within its scratchpad."""
     memory = Memory(int(rng.choice([m for m in Memory if m != Memory.OUT])))
+    padded = memory != Memory.TABLE
+    depth = CONFIG.scratchpad(memory).depth
     while True:
-        top, bottom, left, right = (int(v) for v in rng.integers(0, 3, 4) * rng.integers(0, 2, 4))
+        pads = padded * rng.integers(0, 3, 4) * rng.integers(0, 2, 4)
+        top, bottom, left, right = (int(v) for v in pads)
         load = Load(
             memory=memory,
-            sram_base=int(rng.integers(0, 30)),
+            sram_base=int(rng.integers(0, min(30, depth))),
             dram_base=int(rng.integers(0, 60)),
             y_size=int(rng.integers(0, 4)),
             x_size=int(rng.integers(0, 9)),
@@ -223,7 +226,7 @@ def random_load(rng: np.random.Generator) -> Load:
             x_pad_left=left,
             x_pad_right=right,
         )
-        if load.sram_base + load.sram_size <= CONFIG.scratchpad(Memory.UOP).depth:
+        if load.sram_base + load.sram_size <= depth:
             return load
 
 
@@ -305,20 +308,32 @@ def test_tensor_load_writes_rows_and_their_padding(blocks):
     assert not words
 
 
-@pytest.mark.parametrize("memory", [m for m in Memory if m != Memory.OUT], ids=lambda m: m.name)
+def faults_of(blocks: Blocks, load: Load) -> int:
+    """Return in how many cycles a LOAD of zeros faults."""
+    blocks["load_insn"] = words_to_array([Encoding.of(CONFIG).encode(load)])[0]
+    blocks["load_valid"] = blocks["load_allow"] = 1
+    faults = 0
+    for _ in range(12):
+        blocks.evaluate()
+        faults += blocks["load_fault"]
+        blocks.clock()
+        blocks["load_valid"] = 0
+    return faults
+
+
+PADDED = [memory for memory in Memory if memory not in (Memory.OUT, Memory.TABLE)]
+
+
+@pytest.mark.parametrize("memory", PADDED, ids=lambda m: m.name)
 def test_tensor_load_reports_what_lies_beyond_the_scratchpad(blocks, memory):
     depth = CONFIG.scratchpad(memory).depth
     for base, expected in ((depth - 2, False), (depth - 1, True)):
         load = Load(memory=memory, sram_base=base, y_pad_top=1, x_size=1, x_pad_left=1)
-        blocks["load_insn"] = words_to_array([Encoding.of(CONFIG).encode(load)])[0]
-        blocks["load_valid"] = blocks["load_allow"] = 1
-        faults = 0
-        for _ in range(12):
-            blocks.evaluate()
-            faults += blocks["load_fault"]
-            blocks.clock()
-            blocks["load_valid"] = 0
-        assert bool(faults) == expected
+        assert bool(faults_of(blocks, load)) == expected
+
+
+def test_tensor_load_reports_that_a_table_is_padded(blocks):
+    assert faults_of(blocks, Load(memory=Memory.TABLE, y_pad_top=1, x_size=1))
 
 
 def test_dram_port_gives_every_client_its_own_words_in_order(blocks):
