@@ -56,7 +56,8 @@ AXES = {
     "LOG_ACC_BUFF_SIZE": (14, 17),
     "EXTENSIONS": (
         *("", "", "post", "overwrite", "depthwise", "pool", "forward"),
-        *("overwrite+post", "depthwise+forward+overwrite+pool+post"),
+        *("overwrite+post", "overwrite+post+table"),
+        *("depthwise+forward+overwrite+pool+post", "depthwise+forward+overwrite+pool+post+table"),
     ),
     "PORT_BYTES": (8, 8, 8, 16),
 }
@@ -174,15 +175,15 @@ TERMS = {
     "vector ALU": ("lanes",),
     "scratchpads": ("port", "parts", "banks", "lanes", "forward"),
     "fetch and dispatch": ("once", "port"),
-    "load unit": ("once", "lanes", "port", "with post", "forward"),
-    "post-processing": ("with post", "post"),
+    "load unit": ("once", "lanes", "with post", "forward"),
+    "post-processing": ("with post", "post", "channels", "table"),
     "compute unit, rest": (
         *("once", "lanes", "port", "slots"),
         *("overwrite", "depthwise", "pool", "forward", "post"),
     ),
-    "store unit": ("once", "lanes", "port"),
+    "store unit": ("once", "port", "parts"),
     "registers and counters": ("once",),
-    "port, tokens, wiring": ("once", "port"),
+    "port, tokens, wiring": ("once",),
 }
 """Quantities that each kind of block is fitted with, for LUTs and for flip-flops where not said
 otherwise."""
@@ -218,6 +219,10 @@ def errors(runs: dict[Design, Run]) -> dict[str, list[float]]:
     return found
 
 
+FITTED = 20
+"""Designs that the coefficients of the model are from; the others were kept apart."""
+
+
 def report(runs: dict[Design, Run]) -> None:
     """Print what was counted and the model's error on it, on each design and over all."""
     found = errors(runs)
@@ -225,9 +230,11 @@ def report(runs: dict[Design, Run]) -> None:
         total = sum(run.values(), FpgaResources())
         cells = (f"{n} {getattr(total, n):g} {100 * found[n][i]:+.1f} %" for n in RESOURCES)
         print(f"{design.name}: {', '.join(cells)}")
-    for name, values in found.items():
-        sizes = [100 * abs(value) for value in values]
-        print(f"{name}: median error {np.median(sizes):.1f} %, largest {max(sizes):.1f} %")
+    for title, part in (("fitted", slice(FITTED)), ("kept apart", slice(FITTED, None))):
+        for name, values in found.items():
+            if sizes := [100 * abs(value) for value in values[part]]:
+                middle, most = np.median(sizes), max(sizes)
+                print(f"{title}: {name} median error {middle:.2f} %, largest {most:.2f} %")
 
 
 def load(path: Path) -> dict[Design, Run]:
@@ -270,8 +277,9 @@ def main() -> None:
         save(options.json, runs)
     runs = load(options.json)
     if options.fit:
+        some = dict(list(runs.items())[:FITTED])
         for resource, name in (("lut", "LUTS"), ("ff", "FLIP_FLOPS")):
-            print(f"{name} = {json.dumps(fit(runs, resource), indent=4)}")
+            print(f"{name} = {json.dumps(fit(some, resource), indent=4)}")
     report(runs)
     if options.picture:
         picture(runs, options.picture)

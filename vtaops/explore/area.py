@@ -37,41 +37,42 @@ QUANTITIES = {
     "doubling of the banks 0.4 times as many more",
     "slots": "lanes of the further tiles that a word of the port holds",
     "with post": "with the extension",
+    "channels": "of an output tile, with the extension post: what all rows of a batch share",
     **{name: f"lanes, with the extension {name}" for name in EXTENSIONS},
 }
 """What LUTs and flip-flops are linear in."""
 
 LUTS: dict[str, dict[str, float]] = {
-    "GEMM core": {"adders": 0.91, "lanes": 10.7},
-    "vector ALU": {"lanes": 462},
-    "scratchpads": {"port": 1.02, "parts": 2, "banks": 1.05, "lanes": 1, "forward": 4.3},
-    "fetch and dispatch": {"once": 447, "port": 1.3},
-    "load unit": {"once": 1304, "lanes": 2, "forward": 1},
-    "post-processing": {"with post": 62, "post": 390, "table": 104},
+    "GEMM core": {"adders": 0.91, "lanes": 10.6},
+    "vector ALU": {"lanes": 461},
+    "scratchpads": {"port": 1.2, "parts": 2.7, "banks": 1.04, "lanes": 1, "forward": 5.1},
+    "fetch and dispatch": {"once": 518, "port": 1.4},
+    "load unit": {"once": 1424, "lanes": 2, "with post": 13, "forward": 1},
+    "post-processing": {"with post": 62, "post": 344, "channels": 55, "table": 104},
     "compute unit, rest": {
-        **{"once": 1683, "lanes": 272.6, "slots": 64},
-        **{"overwrite": 2, "depthwise": 24, "pool": 28, "forward": 1},
+        **{"once": 1800, "lanes": 267, "port": 2.7, "slots": 64},
+        **{"overwrite": 2, "depthwise": 12, "pool": 36},
     },
-    "store unit": {"once": 806, "port": 0.78, "parts": 64},
-    "registers and counters": {"once": 1288},
-    "port, tokens, wiring": {"once": 405},
+    "store unit": {"once": 879, "port": 0.78, "parts": 64},
+    "registers and counters": {"once": 1397},
+    "port, tokens, wiring": {"once": 433},
 }
 FLIP_FLOPS: dict[str, dict[str, float]] = {
     "GEMM core": {"stages": 1.04},
     "vector ALU": {},
-    "scratchpads": {},
-    "fetch and dispatch": {"once": 381},
-    "load unit": {"once": 985, "forward": 6},
-    "post-processing": {"with post": 175, "post": 181, "table": 73},
-    "compute unit, rest": {"once": 1784, "lanes": 148.9, "slots": 32, "pool": 32},
-    "store unit": {"once": 605, "port": 1.1},
-    "registers and counters": {"once": 2401},
-    "port, tokens, wiring": {"once": 238},
+    "scratchpads": {"port": 0.08, "parts": 0.2},
+    "fetch and dispatch": {"once": 418},
+    "load unit": {"once": 1027, "with post": 3, "forward": 6},
+    "post-processing": {"with post": 175, "post": 99, "channels": 82, "table": 73},
+    "compute unit, rest": {"once": 2060, "lanes": 133.5, "slots": 32, "pool": 33},
+    "store unit": {"once": 642, "port": 1.1},
+    "registers and counters": {"once": 2402},
+    "port, tokens, wiring": {"once": 243},
 }
-"""Coefficients: kind of block -> quantity -> number, from docs/area_runs.json. What few runs
-cannot tell: those of extensions are of the modules of ``pynq_ext`` (of `overwrite`, of the compute
-unit with and without it: docs/tsim.md); `port` of blocks with a port of 16 bytes, mapped by
-themselves; `slots` is what the registers and multiplexers of a lane should take: no run has any."""
+"""Coefficients: kind of block -> quantity -> number, by the first 20 designs of
+docs/area_runs.json, rounded. What they cannot tell apart: `with post` of `post`, whose shares are of
+single modules, as are those of `table`; `slots` is what the registers and multiplexers of a lane
+should take, since no run has any."""
 
 
 def share(resources: FpgaResources, part: str) -> float:
@@ -143,6 +144,7 @@ def quantities(design: Design, title: str) -> dict[str, float]:
         "slots": lanes * (_slots(design, config.out) - 1),
         "windows": lanes * reads_windows(config),
         "with post": "post" in config.extensions,
+        "channels": config.block_out * ("post" in config.extensions),
         **has,
     }
 
@@ -192,11 +194,17 @@ def _rams(design: Design) -> dict[str, float]:
 
 
 def _blocks(design: Design, memory: Scratchpad) -> float:
-    """Return the block RAMs of a scratchpad."""
-    banks = _banks(design, memory)
-    return banks * _halves(8 * memory.element_bytes, memory.depth // banks) / 2
+    """Return the block RAMs of a scratchpad.
+
+    Of what LOAD writes, each word of the port has a write enable; Yosys cuts it into bytes of 9 bits.
+    """
+    banks, bits = _banks(design, memory), 8 * memory.element_bytes
+    if memory.memory in (Memory.INP, Memory.WGT):
+        word = min(bits, 8 * design.port_bytes)
+        bits = bits // word * -(-word // 9) * 8
+    return banks * _halves(bits, memory.depth // banks) / 2
 
 
 def _halves(bits: int, words: int) -> int:
     """Return the halves of block RAMs of a memory."""
-    return -(-bits // _RAM_BITS) * -(-words // _RAM_WORDS)
+    return -(-bits * -(-words // _RAM_WORDS) // _RAM_BITS)
