@@ -34,7 +34,7 @@ class Epilogue:
     residual : bool
         Add a tensor of the shape of the result.
     activation : str or None
-        A key of `ACTIVATIONS`; of integers, A key of `ACTIVATIONS`.
+        A key of `ACTIVATIONS`; of integers one of `INTEGER_ACTIVATIONS`.
     shift : int or None
         Arithmetic right shift of an int32 result.
     clip : (int, int) or None
