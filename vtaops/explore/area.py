@@ -70,9 +70,9 @@ FLIP_FLOPS: dict[str, dict[str, float]] = {
     "port, tokens, wiring": {"once": 243},
 }
 """Coefficients: kind of block -> quantity -> number, by the first 20 designs of
-docs/area_runs.json, rounded. What they cannot tell apart: `with post` of `post`, whose shares are of
-single modules, as are those of `table`; `slots` is what the registers and multiplexers of a lane
-should take, since no run has any."""
+docs/area_runs.json, rounded. What they cannot tell apart: `with post` and `post`, whose shares are
+of single modules, as are those of `table`; `slots` is what the registers and multiplexers of a
+lane should take, since no run has any."""
 
 
 def share(resources: FpgaResources, part: str) -> float:
@@ -196,7 +196,8 @@ def _rams(design: Design) -> dict[str, float]:
 def _blocks(design: Design, memory: Scratchpad) -> float:
     """Return the block RAMs of a scratchpad.
 
-    Of what LOAD writes, each word of the port has a write enable; Yosys cuts it into bytes of 9 bits.
+    Of what LOAD writes, each word of the port has a write enable; Yosys cuts the words into bytes
+    of 9 bits.
     """
     banks, bits = _banks(design, memory), 8 * memory.element_bytes
     if memory.memory in (Memory.INP, Memory.WGT):
