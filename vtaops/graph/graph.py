@@ -87,6 +87,16 @@ class Graph:
         self.inputs.append(tensor)
         return tensor
 
+    def input_like(self, tensor: Tensor) -> Tensor:
+        """Declare an input with all that a tensor, of another graph, states; as `input`."""
+        return self.input(
+            tensor.name,
+            tensor.shape,
+            tensor.dtype,
+            scale=tensor.scale,
+            zero_point=tensor.zero_point,
+        )
+
     def add(
         self, op: GraphOperator, *inputs: Tensor, name: str = "", scale: float | None = None
     ) -> Tensor:

@@ -260,13 +260,7 @@ def _read_graph(entry: dict[str, Any], blobs: _Reader) -> Graph:
     tensors = {tensor.name: tensor for tensor in stated}
     graph = Graph(_text(entry["name"]))
     for tensor in (tensors[name] for name in entry["inputs"]):
-        graph.input(
-            tensor.name,
-            tensor.shape,
-            tensor.dtype,
-            scale=tensor.scale,
-            zero_point=tensor.zero_point,
-        )
+        graph.input_like(tensor)
     for node in entry["nodes"]:
         cls = getattr(operators, node["operator"])
         if not issubclass(cls, GraphOperator):

@@ -31,13 +31,7 @@ def functions_as_tables(graph: Graph) -> Graph:
         needed |= {t.name for t in node.inputs if own is None or roots.get(t.name) is not own}
     result = Graph(graph.name)
     for tensor in graph.inputs:
-        result.input(
-            tensor.name,
-            tensor.shape,
-            tensor.dtype,
-            scale=tensor.scale,
-            zero_point=tensor.zero_point,
-        )
+        result.input_like(tensor)
     for node in graph.nodes:
         op, inputs = node.op, [tensor.name for tensor in node.inputs]
         root = roots.get(node.outputs[0].name)
