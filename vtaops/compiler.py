@@ -19,7 +19,16 @@ import tvm
 from vtaops.capabilities import PRESETS, Capabilities, Feature, find, of_target
 from vtaops.config import POST_ROWS, HardwareConfig
 from vtaops.errors import ScheduleError, ShapeError, UnsupportedError, VTAError
-from vtaops.lowering import Border, Capacity, Fragment, LoweringOptions, flatten, link, whole
+from vtaops.lowering import (
+    Border,
+    Capacity,
+    Fragment,
+    LoweringOptions,
+    convolution_tree,
+    flatten,
+    link,
+    whole,
+)
 from vtaops.lowering import emit as emit_module
 from vtaops.lowering.collection import collection_paused
 from vtaops.lowering.options import ONE_TILE_EACH
@@ -145,8 +154,9 @@ def emit(
         capacity=replace(options.capacity, rows=rows),
         keep_weights=keep_weights,
     )
-    module = _lowered(op, hardware, chosen)
-    return emit_module(module, op.buffers(hardware), hardware, options, record)
+    check_tiling(op, hardware, chosen)
+    function = convolution_tree(op, hardware, chosen) or _lowered(op, hardware, chosen)
+    return emit_module(function, op.buffers(hardware), hardware, options, record)
 
 
 @dataclass(frozen=True)
@@ -161,7 +171,6 @@ class _Array:
 
 def _lowered(op: Operator, config: HardwareConfig, tiling: Tiling) -> tvm.IRModule:
     """Return `Operator.lower`; tilings that hold more or fewer tiles at once share it."""
-    check_tiling(op, config, tiling)
     array = _Array(config, config.log_batch, config.log_block, config.extensions)
     return _flat(op, array, replace(tiling, inp_tiles=1, wgt_tiles=1, acc_tiles=1))
 
