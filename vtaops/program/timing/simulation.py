@@ -23,7 +23,7 @@ from vtaops.isa import Unit
 from vtaops.program.program import Program
 from vtaops.program.timing.parameters import TimingParameters
 from vtaops.program.timing.pipeline import output_delay
-from vtaops.program.timing.work import ALU, GEMM, RESET, Work, work_of
+from vtaops.program.timing.work import ALU, GEMM, RESET, work_of
 
 if TYPE_CHECKING:
     from vtaops.program.timing.timeline import Timeline
