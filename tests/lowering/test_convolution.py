@@ -63,7 +63,8 @@ def test_layers_of_networks_are_written_down():
     depthwise = replace(LAYER, out_channels=32, groups=32)
     gathered = replace(LAYER, kernel=1, strides=2, padding=0)
     for op in (LAYER, depthwise, gathered, replace(LAYER, bias=True)):
-        assert convolution_tree(op, PYNQ, SMALL) is not None
+        tiling = replace(SMALL, w=op.out_size[1])
+        assert convolution_tree(op, PYNQ, tiling) is not None
 
 
 @pytest.mark.parametrize(

@@ -214,6 +214,7 @@ class _Convolution:
         value = self._accumulators("res_conv")
         for stage in self.op.stages:
             body += [] if outside else [self._vector(name) for name in stage.operands]
+            assert isinstance(stage, AluStage)
             body.append(self._stage(stage, value))
             value = self._accumulators(stage.name)
         body.append(self._result(value))

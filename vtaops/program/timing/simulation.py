@@ -76,7 +76,7 @@ class Life:
     taken: float
     end: float
     completed: float
-    work: list[Interval] = field(default_factory=list)
+    work: list[Interval] = field(default_factory=list, init=False)
 
 
 class Simulation:
