@@ -154,10 +154,13 @@ class LoadEngine {
  public:
   LoadEngine(Shared& shared, Process client) : s_(shared), client_(client) {}
 
-  // Begins the load `index`, started at `start`; writes may begin at `allowed`.
-  void begin(std::size_t index, Time start, Time allowed) {
+  // Begins the load `index`, started at `start`; writes may begin at `allowed`, and nothing is
+  // written from `pause` to `resume`.
+  void begin(std::size_t index, Time start, Time allowed, Time pause = 0, Time resume = 0) {
     const Work& work = s_.work;
     index_ = index;
+    pause_ = pause;
+    resume_ = resume;
     end = std::max({end, start + static_cast<Time>(s_.p.load_fill), allowed});
     if (work.before[index]) write(static_cast<Time>(work.before[index]));
     request_ = start + 1;
@@ -192,7 +195,7 @@ class LoadEngine {
       requested_ += count;
       padded_ += pads;
       const Time written = static_cast<Time>(size + pads);
-      end = std::max(end, grant.start + static_cast<Time>(p.buffer_latency)) + written;
+      end = written_by(std::max(end, grant.start + static_cast<Time>(p.buffer_latency)), written);
       end = std::max(end, grant.end + static_cast<Time>(p.buffer_latency));
       s_.worked(index_, end - written, end);
       to_write_.push_back({size, end});
@@ -214,9 +217,17 @@ class LoadEngine {
     Time until;
   };
 
+  // When so many cycles of writes end that do not wait for data.
+  Time written_by(Time begin, Time cycles) const {
+    if (pause_ <= begin && begin < resume_) begin = resume_;
+    const bool paused = begin < pause_ && pause_ < begin + cycles;
+    return begin + cycles + (paused ? resume_ - pause_ : 0);
+  }
+
   void write(Time elements) {
-    s_.worked(index_, end, end + elements);
-    end += elements;
+    const Time begin = end;
+    end = written_by(begin, elements);
+    s_.worked(index_, begin, end);
   }
 
   void wait_for_places(std::deque<Chunk>& held, int64_t& in_flight, int64_t most) {
@@ -234,7 +245,7 @@ class LoadEngine {
   // Of the load in hand:
   std::size_t index_ = 0;
   int64_t chunk_ = 0, chunks_ = 0, done_ = 0, requested_ = 0, padded_ = 0;
-  Time request_ = 0;
+  Time request_ = 0, pause_ = 0, resume_ = 0;
   bool asked_ = false;
 };
 
@@ -352,6 +363,7 @@ class Compute {
             continue;
           }
           moved_ = begin_ - 1;
+          loads_ = false;
           const int64_t issues = std::max<int64_t>(work.steps[index_], 1) * interval();
           issued_ = begin_ + static_cast<Time>(issues + work.held[index_] * s_.p.mul_hold);
           s_.worked(index_, begin_, issued_);
@@ -362,6 +374,7 @@ class Compute {
           const Time request = engine_.advance();
           if (request != kNever) return {nullptr, request};
           issued_ = std::max(begin_, engine_.end) + 1;
+          loads_ = true;
           complete();
           continue;
         }
@@ -373,13 +386,14 @@ class Compute {
     const Work& work = s_.work;
     const Time start = std::max(take_ + 1, work.beats[index_] ? engine_.free : 0.0);
     moved_ = std::max(begin_, start + 1) - 1;
-    Time allowed = 0;
-    if (work.kind[index_] != kUopLoad) {
-      allowed = issued_ + depth_;
-    } else if (work.first[index_] < loops_last_ && work.last[index_] > loops_first_) {
-      allowed = loops_end_;  // the micro-ops are still read
+    if (work.kind[index_] != kUopLoad) {  // with an empty pipeline: a LOAD enters it when written
+      const Time resume = issued_ + depth_;
+      engine_.begin(index_, start, loads_ ? issued_before_ + depth_ : resume, issued_, resume);
+    } else {
+      const bool read = work.first[index_] < loops_last_ && work.last[index_] > loops_first_;
+      engine_.begin(index_, start, read ? loops_end_ : 0);  // the micro-ops are still read
     }
-    engine_.begin(index_, start, allowed);
+    issued_before_ = issued_;
   }
 
   // Cycles from micro-op to micro-op.
@@ -423,6 +437,8 @@ class Compute {
   std::size_t next_ = 0, index_ = 0;
   Time take_ = -1, moved_ = -1;  // of the instruction before: tokens taken; moved on to execution
   Time issued_ = -1;             // end of its last issue
+  Time issued_before_ = -1;      // of the instruction before that, if that one loads
+  bool loads_ = false;           // whether it does
   Time begin_ = 0;               // of the first issue
   Time load_token_ = 0, store_token_ = 0;
   // Micro-ops that the last loops read, and until when.
