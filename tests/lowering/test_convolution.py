@@ -72,7 +72,7 @@ def test_layers_of_networks_are_written_down():
     [
         (Gemm(m=16, n=16, k=16), Tiling(oc=16, ic=16)),
         (replace(LAYER, residual=True), SMALL),
-        (replace(LAYER, groups=2), SMALL),
+        (replace(LAYER, in_channels=64, out_channels=64, groups=2), SMALL),
         (replace(LAYER, kernel=2, strides=3), SMALL),
         (LAYER, replace(SMALL, h_threads=2)),
         (LAYER, replace(SMALL, taps="row")),

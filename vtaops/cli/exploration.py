@@ -91,7 +91,7 @@ def sweep(
         EffortChoice,
         typer.Option(
             "--effort",
-            help="Tilings of each layer: estimated (bound), or 1 (first), 5 (default), 12 (fast) or "
+            help="Tilings of each layer: estimated (bound), or 1 (first), 5 (default), 12 (fast), "
             "48 (thorough) compiled and timed.",
         ),
     ] = EffortChoice.fast,
