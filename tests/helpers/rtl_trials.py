@@ -52,10 +52,10 @@ LIMIT = 100_000
 """Cycles; all trials need less."""
 
 SMALL = replace(
-    PLAIN, log_batch=4, log_block=2, log_uop_buff_size=9, log_inp_buff_size=12,
+    PLAIN, log_batch=3, log_block=2, log_uop_buff_size=9, log_inp_buff_size=12,
     log_wgt_buff_size=11, log_acc_buff_size=15,
 )  # fmt: skip
-MIXED = replace(PARAMETERS, port_bytes=16, dsp_multipliers=5, packed_multipliers=False)
+MIXED = replace(PARAMETERS, port_bytes=8, dsp_multipliers=5, packed_multipliers=False)
 """Tiles of four port words, an adder tree of one stage, and a multiplier for each product, most
 of them from LUTs."""
 
