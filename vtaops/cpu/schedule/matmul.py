@@ -157,7 +157,8 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget, tile: MatmulTile | None = N
     if squares and op.n // tile.columns >= target.cores:  # a panel stays in the cache while used
         panels = s.get_sblock("pack_b")
         s.compute_at(panels, j, preserve_unit_loops=True)
-        transpose_squares(s, *s.get_loops(panels)[-2:], target.lanes)
+        step, column = s.get_loops(panels)[-2:]
+        transpose_squares(s, step, column, target.lanes)
         s.reverse_compute_at(result, i, preserve_unit_loops=True)
         packed_apart, outer = False, j
     else:
