@@ -137,7 +137,7 @@ def main() -> None:
     )
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--designs", type=int)
-    parser.add_argument("--effort", default="default")
+    parser.add_argument("--effort", default="first")
     parser.add_argument("--store", default=":memory:")
     parser.add_argument("--kill-worker", type=float, metavar="SECONDS")
     parser.add_argument("--kill-driver", type=float, metavar="SECONDS")
