@@ -103,17 +103,20 @@ module burst_generator_proof
         // How the block keeps the same facts.
         if (started && req_valid) begin
             assert (dut.next_row == row + address_t'(stride_bytes) && dut.rows_left == rows_left);
+            assert (32'(dut.behind_next)
+                    == 32'(dut.next_row + address_t'(stride_bytes)) % BURST_BYTES);
             assert (dut.of_row.left == 33'((33'(row_bytes) + 33'(32'(dut.next_row) % BURST_BYTES)
-                                            + 33'(PORT_BYTES - 1)) / PORT_BYTES));
-            assert (dut.of_row.ends_row == (dut.of_row.left <= 33'(BURST_BEATS)));
-            assert (32'(dut.of_row.beats) == (dut.of_row.ends_row ? 32'(dut.of_row.left) : BURST_BEATS)
-                    - 32'(dut.next_row) % BURST_BYTES / PORT_BYTES);
+                                            - 33'd1) / PORT_BYTES));
+            assert (dut.of_row.ends_row == (dut.of_row.left < 33'(BURST_BEATS)));
+            assert (32'(dut.of_row.beats)
+                    == (dut.of_row.ends_row ? 32'(dut.of_row.left) + 1 : BURST_BEATS)
+                       - 32'(dut.next_row) % BURST_BYTES / PORT_BYTES);
             assert (dut.row_bytes == row_bytes && dut.stride_bytes == stride_bytes);
             assert (row_bytes != '0 && row_bytes < 32'd1 << 24);
-            assert (dut.ends_row == ends_row && ends_row == (dut.left <= 33'(BURST_BEATS)));
+            assert (dut.ends_row == ends_row && ends_row == (dut.left < 33'(BURST_BEATS)));
             assert (ends_row || 32'(last_of_burst + address_t'(PORT_BYTES)) % BURST_BYTES == 0);
-            assert (dut.left != '0 && dut.left <= 33'd1 << 24);
-            assert (address_t'(dut.left * PORT_BYTES) == last_word + address_t'(PORT_BYTES)
+            assert (dut.left < 33'd1 << 24);
+            assert (address_t'((dut.left + 33'd1) * PORT_BYTES) == last_word + address_t'(PORT_BYTES)
                     - (next_word & ~address_t'(BURST_BYTES - 1)));
         end
     end
