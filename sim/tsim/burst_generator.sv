@@ -8,7 +8,8 @@
 module burst_generator
     import vta_pkg::*, stream_pkg::*;
 #(
-    parameter int AHEAD = 0
+    parameter int AHEAD = 0,
+    parameter int KNOWN = 0  // start_block is there in the cycle before it is started already
 ) (
     input  logic                  clk,
     input  logic                  rst,
@@ -91,7 +92,10 @@ module burst_generator
         assign active      = req_valid;
     end
     localparam int LOW = SHIFT + LOG_BURST;  // what of an address tells how a row is cut
-    wire cut_t of_next = first_burst(next.address[LOW-1:0], next.row_bytes);
+    wire cut_t cut = first_burst(next.address[LOW-1:0], next.row_bytes);
+    cut_t of_next, known;
+    always_ff @(posedge clk) known <= cut;
+    assign of_next = KNOWN != 0 ? known : cut;
     wire [LOW-1:0] behind_first = next.address[LOW-1:0] + next.stride_bytes[LOW-1:0];
     logic [LOW-1:0] behind_next;  // of the row behind next_row
     assign next_beats = begins ? of_next.beats : !fire ? beats

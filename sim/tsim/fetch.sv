@@ -38,7 +38,8 @@ module fetch
     logic start_ready_unused, active_unused, buffer_ready_unused;
     wire block_t program_block = '{any: 1'b1, address: address, row_bytes: 32'(count) * INSN_BYTES,
                                    stride_bytes: '0, rows: 16'd1};
-    burst_generator bursts (
+    // Address and count are registers, which are written before one that launches can be.
+    burst_generator #(.KNOWN(1)) bursts (
         .clk, .rst,
         .start_valid(launch && count != '0), .start_ready(start_ready_unused),
         .start_block(program_block),

@@ -103,6 +103,7 @@ module tensor_load
     logic [16:0]         left;        // elements left in this run of zeros or data
     logic [15:0]         rows;        // rows left in this phase, this one included
     logic                new_row;     // there is another one: rows != 1
+    logic                last_run;    // nothing is left of the instruction behind this run
     logic [SRAM_BITS:0]  index;       // next SRAM element, one bit wider to see an overrun
     logic [SLOT_BITS-1:0] offset;     // position of the next element in its beat
     logic [4:0]           fits;       // elements from there to the end of the beat
@@ -191,6 +192,18 @@ module tensor_load
     singles_t singles;
     logic     single_data;  // and one of data would be
 
+    // Whether the instruction ends with a run, when `more` rows of the phase follow.
+    function automatic logic ends_with(input phase_t p, input logic more, input logic right,
+                                       input logic bottom, input logic data_rows);
+        case (p)
+            TOP:     return !more && !data_rows && !bottom;
+            LEFT:    return 1'b0;
+            DATA:    return !more && !right && !bottom;
+            RIGHT:   return !more && !bottom;
+            default: return !more;
+        endcase
+    endfunction
+
     function automatic logic one_step(input phase_t p, input singles_t s, input logic of_data);
         case (p)
             LEFT:    return s.left;
@@ -206,9 +219,21 @@ module tensor_load
         left: queued.x_pad_left <= 4'd1, right: queued.x_pad_right <= 4'd1,
         row: queued_single && queued.x_pad_left == '0 && queued.x_pad_right == '0};
 
-    assign done         = ends_run && after_run == IDLE || phase == NOP;
+    assign done         = ends_run && last_run || phase == NOP;
     assign done_insn    = insn;
     assign queue_pop    = phase == IDLE || done;
+
+    // Whether another row follows the one that begins.
+    wire first_new_row = first_of_insn == TOP ? queued.y_pad_top != 4'd1
+                       : first_of_insn == BOTTOM ? queued.y_pad_bottom != 4'd1
+                       : queued.y_size != 16'd1;
+    logic next_new_row;
+    always_comb begin
+        next_new_row = new_row;
+        if (after_run == BOTTOM && phase != BOTTOM) next_new_row = insn.y_pad_bottom != 4'd1;
+        else if (phase == TOP && after_run != TOP) next_new_row = insn.y_size != 16'd1;
+        else if (ends_row || phase == TOP || phase == BOTTOM) next_new_row = rows != 16'd2;
+    end
     assign writing      = is_data || is_zero;
 
     // An instruction ends with an element, so the next one begins with its first part.
@@ -231,9 +256,9 @@ module tensor_load
             row_length <= queued_length;
             rows       <= first_of_insn == TOP ? 16'(queued.y_pad_top)
                         : first_of_insn == BOTTOM ? 16'(queued.y_pad_bottom) : queued.y_size;
-            new_row    <= first_of_insn == TOP ? queued.y_pad_top != 4'd1
-                        : first_of_insn == BOTTOM ? queued.y_pad_bottom != 4'd1
-                        : queued.y_size != 16'd1;
+            new_row    <= first_new_row;
+            last_run   <= ends_with(first_of_insn, first_new_row, queued.x_pad_right != '0,
+                                    queued.y_pad_bottom != '0, queued.y_size != '0);
             index      <= (SRAM_BITS+1)'(queued.sram_base);
             beyond     <= (SRAM_BITS+1)'(queued.sram_base) + (SRAM_BITS+1)'(BEYOND);
             offset     <= first_offset;
@@ -278,16 +303,11 @@ module tensor_load
                     source     <= next_row;
                     next_row   <= next_row + (SRAM_BITS+1)'(insn.x_stride);
                 end
-                if (after_run == BOTTOM && phase != BOTTOM) begin
-                    rows    <= 16'(insn.y_pad_bottom);
-                    new_row <= insn.y_pad_bottom != 4'd1;
-                end else if (phase == TOP && after_run != TOP) begin
-                    rows    <= insn.y_size;
-                    new_row <= insn.y_size != 16'd1;
-                end else if (ends_row || phase == TOP || phase == BOTTOM) begin
-                    rows    <= rows - 1'b1;
-                    new_row <= rows != 16'd2;
-                end
+                new_row  <= next_new_row;
+                last_run <= ends_with(after_run, next_new_row, pads_right, pads_bottom, has_rows);
+                if (after_run == BOTTOM && phase != BOTTOM) rows <= 16'(insn.y_pad_bottom);
+                else if (phase == TOP && after_run != TOP) rows <= insn.y_size;
+                else if (ends_row || phase == TOP || phase == BOTTOM) rows <= rows - 1'b1;
             end
         end
     end

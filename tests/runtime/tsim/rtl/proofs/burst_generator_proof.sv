@@ -4,7 +4,8 @@
 module burst_generator_proof
     import vta_pkg::*, stream_pkg::*;
 #(
-    parameter int AHEAD = 1
+    parameter int AHEAD = 1,
+    parameter int KNOWN = 0
 ) (
     input logic   clk,
     input logic   rst,
@@ -20,7 +21,7 @@ module burst_generator_proof
     logic start_ready, req_valid, active;
     burst_t req;
     logic [BEATS_BITS-1:0] next_beats, was_next_beats;
-    burst_generator #(.AHEAD(AHEAD)) dut (.*);
+    burst_generator #(.AHEAD(AHEAD), .KNOWN(KNOWN)) dut (.*);
 
     logic started = 1'b0;
     always_ff @(posedge clk) started <= 1'b1;
@@ -75,16 +76,19 @@ module burst_generator_proof
     end
 
     logic was_pending;
+    block_t block_before;
     burst_t was;
     always_ff @(posedge clk) begin
         was_pending <= !rst && req_valid && !req_ready;
         was         <= req;
         was_next_beats <= next_beats;
+        block_before <= start_block;
     end
 
     always_comb begin
         assume (started || rst);
         assume (is_block(start_block));
+        assume (KNOWN == 0 || !start_valid || start_block == block_before);
         if (started && req_valid) begin
             assert (req.address == next_word);
             assert (req.beats != '0 && 32'(req.beats) <= BURST_BEATS);
@@ -101,6 +105,7 @@ module burst_generator_proof
             assert (!was_pending || req_valid && req == was);
         end
         // How the block keeps the same facts.
+        if (started && KNOWN != 0 && start_block == block_before) assert (dut.known == dut.cut);
         if (started && req_valid) begin
             assert (dut.next_row == row + address_t'(stride_bytes) && dut.rows_left == rows_left);
             assert (32'(dut.behind_next)
