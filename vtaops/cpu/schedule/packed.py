@@ -29,6 +29,9 @@ from vtaops.kernels.ops.packed import PackedConv2dOp, PackedWindowOp, pad_blocke
 _STAGED_BYTES = 1 << 15
 """Bytes of a padded image that are copied at a time: they stay in the first-level cache."""
 
+_EXACT_TAPS = 256
+"""Taps up to which sums of products of bytes are exact in float32: 2**8 times 255 times 128."""
+
 _UNROLLED = 1 << 10
 """Multiply-adds up to which the taps of a window are unrolled."""
 
@@ -108,25 +111,31 @@ def schedule_packed_window(op: PackedWindowOp, target: CpuTarget, width: int | N
     width = width or window_width(op, target)
     padding = PaddedCopy(op.window, rows, round_up(columns, width), by_phase=False)
     tensors = op.placeholders()
-    image, copied = tensors["data"], padding.needed(op.height, op.width)
+    # Products of bytes as numbers that multiply-adds take: their sums are exact below 2**24.
+    as_float = op.dtype != "float32" and prod(op.window.kernel) <= _EXACT_TAPS
+    sums_in = "float32" if as_float else op.accumulator
+    image, copied = tensors["data"], as_float or padding.needed(op.height, op.width)
     if copied:
-        image = pad_blocked(op, image, (padding.height, padding.width))
+        size = padding.height, padding.width
+        convert = (lambda value: value.astype("float32")) if as_float else (lambda value: value)
+        image = pad_blocked(op, image, size, convert=convert)
     kh, kw = window_axes(op.window)
     (sh, sw), (dh, dw) = op.window.strides, op.window.dilation
 
     def tap(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
         pixel = image[n, c, i * sh + kh * dh, j * sw + kw * dw, b]
-        return op.combine(pixel, tensors.get("kernel"), (c, kh, kw, b))
+        return op.combine(pixel, tensors.get("kernel"), (c, kh, kw, b), sums_in)
 
     shape = (op.batch, op.blocks, rows, padding.columns, op.block)
     total = te.compute(shape, tap, name="total")
     ahead = Prologue(tensors)
     finish = op.finish(ahead.factors(op.epilogue, op.accumulator))
-    result = te.compute(
-        op.output.shape,
-        lambda n, c, i, j, b: finish(total[n, c, i, j, b], c * op.block + b, n, c, i, j, b),
-        name="result",
-    )
+
+    def element(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
+        value = total[n, c, i, j, b].astype(op.accumulator)
+        return finish(value, c * op.block + b, n, c, i, j, b)
+
+    result = te.compute(op.output.shape, element, name="result")
     s = ahead.create_schedule(result)
     sums, stored = s.get_sblock("total"), s.get_sblock("result")
     n, c, i, j, b, kh, kw = s.get_loops(sums)

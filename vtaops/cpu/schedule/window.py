@@ -25,6 +25,9 @@ from vtaops.kernels.ops.pooling import PoolOp
 _UNROLLED_TAPS = 49
 """Windows up to 7x7 are unrolled; larger ones stay loops, for the sake of compile time."""
 
+_FIRST_CACHE = 1 << 15
+"""Bytes that the first-level cache keeps."""
+
 
 @dataclass(frozen=True)
 class WindowTile:
@@ -158,8 +161,19 @@ def _schedule_window(
     s.vectorize(lane)
     s.unroll(vector)
     s.unroll(row)
+    at = i if _by_rows(op, tile) and (q is None or int(s.get(q).extent) == 1) else channel
     if op.window.strides[1] > 1:
-        s.compute_at(s.get_sblock("phases"), channel, preserve_unit_loops=True)
-        stage_phases(s, channel)
+        s.compute_at(s.get_sblock("phases"), at, preserve_unit_loops=True)
+        stage_phases(s, at)
     else:
-        s.compute_at(s.get_sblock("padded"), channel)
+        s.compute_at(s.get_sblock("padded"), at)
+
+
+def _by_rows(op: DepthwiseOp | PoolOp, tile: WindowTile) -> bool:
+    """Whether a channel is copied some rows at a time, since its copies exceed the cache.
+
+    Rows under two tiles are copied twice: they must be few.
+    """
+    copied = op.window.reach(tile.rows, 1)[0]
+    large = 8 * op.height * op.width > _FIRST_CACHE
+    return large and copied <= 2 * tile.rows * op.window.strides[0]

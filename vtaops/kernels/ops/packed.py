@@ -230,15 +230,20 @@ class PackedWindowOp(WindowedSum):
         )
         return [*tensors.values(), result]
 
-    def combine(self, pixel: Expr, kernel: Tensor | None, tap: tuple[Expr, ...]) -> Expr:
-        """Return the reduction of pixels under the taps (block, row, column, channel)."""
+    def combine(
+        self, pixel: Expr, kernel: Tensor | None, tap: tuple[Expr, ...], dtype: str = ""
+    ) -> Expr:
+        """Return the reduction of pixels under the taps (block, row, column, channel).
+
+        Sums of products are formed in `dtype`, by default that of the accumulator.
+        """
         axes = list(tap[1:3])
         if self.kind == "max":
             return reduce_largest(pixel, axis=axes)
         if kernel is None:
             return te.sum(pixel, axis=axes)
-        product = pixel.astype(self.accumulator) * kernel(*tap).astype(self.accumulator)
-        return te.sum(product, axis=axes)
+        dtype = dtype or self.accumulator
+        return te.sum(pixel.astype(dtype) * kernel(*tap).astype(dtype), axis=axes)
 
     def finish(self, tensors: dict[str, Tensor]) -> Expr:
         """Return ``f(total, channel, *index)``, one element of the result."""
