@@ -293,6 +293,7 @@ class PackedConv2d(_Layer):
             self._plain,
             zero_point=_OFFSET if dtype == "int8" else 0,
             gathered=self._gathered,
+            used=0 if self._bytes or self.in_channels % 4 else self.in_channels,
         ), shape
 
 

@@ -54,7 +54,7 @@ def schedule_packed_conv2d(
     blocks, width = tile or blocks_by_columns(
         columns,
         op.out_blocks,
-        op.in_blocks * op.in_block * prod(op.window.kernel),
+        prod((*op.sum_channels, *op.window.kernel)),
         target.accumulators // vectors,
         divide=True,
     )
@@ -64,15 +64,17 @@ def schedule_packed_conv2d(
     image, kernel = tensors["data"], tensors["kernel"]
     if op.plain or max(apart) > 1 or padding.needed(op.height, op.width):
         image = pad_blocked(op, image, (padding.height, padding.width), apart)
-    outer_ic = te.reduce_axis((0, op.in_blocks), name="ico")
-    inner_ic = te.reduce_axis((0, op.in_block), name="ici")
+    steps, inner = op.sum_channels
+    outer_ic = te.reduce_axis((0, steps), name="ico")
+    inner_ic = te.reduce_axis((0, inner), name="ici")
     kh, kw = window_axes(op.window)
     (sh, sw), (dh, dw) = window.strides, window.dilation
 
     def tap(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
-        value = image[n, outer_ic, i * sh + kh * dh, j * sw + kw * dw, inner_ic]
+        source, within = outer_ic * inner // op.in_block, outer_ic * inner % op.in_block + inner_ic
+        value = image[n, source, i * sh + kh * dh, j * sw + kw * dw, within]
         return te.sum(
-            value * kernel[c, outer_ic, kh, kw, inner_ic, b], axis=[outer_ic, kh, kw, inner_ic]
+            value * kernel[c, source, kh, kw, within, b], axis=[outer_ic, kh, kw, inner_ic]
         )
 
     shape = (op.batch, op.out_blocks, rows, padding.columns, op.block)
