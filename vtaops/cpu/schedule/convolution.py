@@ -24,6 +24,7 @@ from vtaops.cpu.schedule.prologue import Prologue
 from vtaops.cpu.schedule.tiles import (
     PARALLEL_FLOPS,
     blocks_by_columns,
+    hold_in_registers,
     parallel_if,
     store_vectors,
 )
@@ -231,7 +232,9 @@ def _schedule_column_lanes(op: Conv2dOp, target: CpuTarget, tile: ConvTile) -> A
         s.reorder(*(s.get_loops(result)[k] for k in (-2, -3, -1)))
         store_vectors(s, result, 2, target.lanes)
     parallel_if(s, outer, worth)
-    _accumulate_in_registers(s, product, (lane, vector, channels), (ic, kw), op)
+    if op.window.kernel[1] <= 7:
+        s.unroll(kw)
+    hold_in_registers(s, product, ic, lane, vector, channels)
     schedule_copies(s, worth)
     return ahead.attach(s)
 
@@ -276,9 +279,7 @@ def _schedule_channel_lanes(op: Conv2dOp, target: CpuTarget, tile: ConvTile) -> 
     if columns % tile.columns == 0 == op.group_out % block:
         s.unroll(s.get_loops(result)[-1])  # scalars: a vector would be put together from them
     parallel_if(s, outer, worth)
-    hold_in_registers(s, (lane, vector, pixels))
-    start = s.decompose_reduction(product, ico)
-    hold_in_registers(s, tuple(reversed(s.get_loops(start)[-3:])))
+    hold_in_registers(s, product, ico, lane, vector, pixels)
     weave(s, worth, target.lanes)
     parallel_if(s, s.fuse(*s.get_loops(s.get_sblock("pack_kernel"))[:2]), worth)
     return ahead.attach(s)
@@ -380,16 +381,6 @@ def _declare(op: Conv2dOp, tile: ConvTile) -> tuple[Prologue, Any]:
     return ahead, ahead.create_schedule(_write_back(op, ahead, total))
 
 
-def _accumulate_in_registers(
-    s: Any, product: Any, tile: tuple[Any, ...], reduction: tuple[Any, Any], op: Conv2dOp
-) -> None:
-    """Keep a tile (its loops from the innermost) in registers, from zero to the last product."""
-    inputs, taps = reduction
-    hold_in_registers(s, tile, taps=taps if op.window.kernel[1] <= 7 else None)
-    start = s.decompose_reduction(product, inputs)
-    hold_in_registers(s, tuple(reversed(s.get_loops(start)[-3:])))
-
-
 def _stage(padding: PaddedCopy, data: Tensor, op: Conv2dOp) -> Tensor:
     if padding.needed(op.height, op.width):
         return padding.declare(data, zero(op.dtype))
@@ -424,16 +415,6 @@ def _write_back(op: Conv2dOp, ahead: Prologue, total: Any) -> Tensor:
         lambda n, c, i, j: finish(total(n, c, i, j), c, n, c, i, j),
         name="result",
     )
-
-
-def hold_in_registers(s: Any, loops: tuple[Any, Any, Any], taps: Any = None) -> None:
-    """Vectorise the first loop and unroll the others: their results live in registers."""
-    lane, *others = loops
-    s.vectorize(lane)
-    for loop in others:
-        s.unroll(loop)
-    if taps is not None:
-        s.unroll(taps)
 
 
 def schedule_copies(s: Any, worth: bool) -> None:

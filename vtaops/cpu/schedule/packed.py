@@ -11,7 +11,6 @@ from tvm import te
 from vtaops.cpu.schedule.convolution import (
     PaddedCopy,
     accumulators,
-    hold_in_registers,
     images_and_channels,
     schedule_copies,
 )
@@ -19,6 +18,7 @@ from vtaops.cpu.schedule.prologue import Prologue
 from vtaops.cpu.schedule.tiles import (
     PARALLEL_FLOPS,
     blocks_by_columns,
+    hold_in_registers,
     parallel_if,
     store_vectors,
 )
@@ -97,9 +97,7 @@ def schedule_packed_conv2d(
     outer = s.fuse(*outside, i)
     _store_with(s, stored, j, columns % width == 0, target)
     parallel_if(s, outer, worth)
-    hold_in_registers(s, (b, channels, pixels))
-    start = s.decompose_reduction(product, ico)
-    hold_in_registers(s, tuple(reversed(s.get_loops(start)[-3:])))
+    hold_in_registers(s, product, ico, b, channels, pixels)
     schedule_copies(s, worth)
     return ahead.attach(s)
 
@@ -147,13 +145,10 @@ def schedule_packed_window(op: PackedWindowOp, target: CpuTarget, width: int | N
     outer = s.fuse(n, c, i)
     _store_with(s, stored, j, columns % width == 0, target)
     parallel_if(s, outer, op.flops >= PARALLEL_FLOPS)
-    hold_in_registers(s, (b, pixels, pixels))
     if width * prod(op.window.kernel) <= _UNROLLED:
         s.unroll(kw)
         s.unroll(kh)
-    start = s.decompose_reduction(sums, kh)
-    pixels, b = s.get_loops(start)[-2:]
-    hold_in_registers(s, (b, pixels, pixels))
+    hold_in_registers(s, sums, kh, b, pixels)
     if copied:
         padded = s.get_sblock("padded")
         s.compute_at(padded, outer, preserve_unit_loops=True)

@@ -15,7 +15,13 @@ from typing import Any
 from tvm import te, tirx
 
 from vtaops.cpu.schedule.prologue import Prologue
-from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, parallel_if, split_vector, store_vectors
+from vtaops.cpu.schedule.tiles import (
+    PARALLEL_FLOPS,
+    hold_in_registers,
+    parallel_if,
+    split_vector,
+    store_vectors,
+)
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.ops.common import Expr, ceil_div, round_up, zero
 from vtaops.kernels.ops.convolution import Conv2dOp
@@ -179,11 +185,4 @@ def _schedule_product(s: Any, strip: Strip, outer: Any, exact: bool) -> None:
     if exact:
         s.reorder(*(s.get_loops(result)[k] for k in (-2, -3, -1)))
         store_vectors(s, result, 2, strip.lanes)
-    s.unroll(vector)
-    s.unroll(channel)
-    s.vectorize(lane)
-    start = s.decompose_reduction(total, c)
-    channel, vector, lane = s.get_loops(start)[-3:]
-    s.vectorize(lane)
-    s.unroll(vector)
-    s.unroll(channel)
+    hold_in_registers(s, total, c, lane, vector, channel)
