@@ -192,9 +192,13 @@ def timed_tiling(op: Operator, config: HardwareConfig, able: Capabilities) -> Ti
     enough = NEAR * tilings.least_cycles(config)
     best, fewest, instructions = first, math.inf, 0
     for tiling, _ in tilings.worth_timing(TIMED, config):
-        program = compile(op, config, tiling, capabilities=able, verify=False)
+        try:
+            program = compile(op, config, tiling, capabilities=able, verify=False)
+            cycles = program.cycles()
+        except VTAError:  # not for this device; where none is, compiling the first says why
+            continue
         instructions += len(program)
-        if (cycles := program.cycles()) < fewest:
+        if cycles < fewest:
             best, fewest = tiling, cycles
         if fewest <= enough or instructions >= TIMED_INSTRUCTIONS:
             break
