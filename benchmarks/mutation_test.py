@@ -8,6 +8,10 @@ a seed brings to a device error or to another content of the output buffers.
 
 In addition every token of every program is removed once (its push and its pop together); since the
 compiler inserts no token without need, all of these must be rejected.
+
+With ``--extensions`` the programs are others: for each extension of the hardware those that use it
+alone (with what it needs), compiled ones and random ones, and the counts are by extension. Tokens
+of random programs are not all needed, so a random program without one is a mutant like any other.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ import argparse
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,17 +28,19 @@ import numpy as np
 import numpy.typing as npt
 from linked_resnet18 import linked_resnet18
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 
 import vtaops
 from vtaops.compiler import emit
-from vtaops.config import MICRO_OP_BYTES
+from vtaops.config import EXTENSIONS, MICRO_OP_BYTES
 from vtaops.errors import VTAError
 from vtaops.graph import Dense, Graph, LookupTable, Requantization
 from vtaops.isa import Encoding, Instruction, MicroOp, Unit, array_to_words, words_to_array
 from vtaops.lowering import Border, Part, Place, link
 from vtaops.lowering.interleave import beside
 from vtaops.program import MICRO_OPS, Buffer, Program, Role
+from vtaops.program.random_programs import random_program
 from vtaops.runtime.executor import relocate
 from vtaops.runtime.fsim import Fsim
 from vtaops.schedule.turns import tilings_hand_in_hand
@@ -58,7 +64,7 @@ FIELDS = {
     "immediate": ("imm",),
     "post-processing": (
         "enable", "use_bias", "use_scale", "round_half", "multiplier", "shift", "zero_point", "low",
-        "high", "row", "row_factor_out", "row_factor_in",
+        "high", "row", "row_factor_out", "row_factor_in", "use_table", "table_index",
     ),
 }  # fmt: skip
 """Kinds of mutations that change one field of an instruction."""
@@ -355,6 +361,29 @@ def judge_random(
             yield mutant, *jury.judge(mutant)
 
 
+def judge_extension(
+    extension: str, programs: int, count: int, seeds: int, seed: int
+) -> Iterator[tuple[str, Mutant, str, str]]:
+    """Judge mutants of programs with one extension, and each of these without each of its tokens.
+
+    Parameters
+    ----------
+    extension : str
+        The extension; what it needs comes with it.
+    programs, count : int
+        Random programs, and random mutants of each program.
+    seeds, seed : int
+        Interleavings of each mutant that is accepted; seed of programs and mutations.
+    """
+    for number, (name, program) in enumerate(extension_programs(extension, programs, seed).items()):
+        rng = np.random.default_rng([seed, number])
+        for judged in judge_random(program, count, seeds, rng):
+            yield name, *judged
+        jury = Jury(program, seeds)
+        for mutant in without_each_token(program):
+            yield name, mutant, *jury.judge(mutant)
+
+
 # ------------------------------------------------------------------------------ the command
 
 
@@ -420,9 +449,30 @@ def linked_programs() -> dict[str, Program]:
     }
 
 
+def extension_programs(extension: str, count: int, seed: int) -> dict[str, Program]:
+    """Return a compiled program that uses an extension, and so many random ones."""
+    needs = ("post",) if extension == "table" else ()
+    config = replace(vtaops.HardwareConfig.load("tiny"), extensions=(*needs, extension))
+    channels = {"in_channels": 16, "out_channels": 16, "kernel": 3, "padding": 1}
+    conv = vtaops.Conv2d(**channels, height=7, width=6, bias=True)
+    make: dict[str, Callable[[], Program]] = {
+        "depthwise": lambda: vtaops.compile(replace(conv, groups=16), config),
+        "pool": lambda: vtaops.compile(
+            vtaops.MaxPool2d(channels=16, height=7, width=6, kernel=3, padding=1), config
+        ),
+        "forward": lambda: _hand_in_hand(config, scales=False),
+        "table": lambda: _two_tables(config),
+    }
+    programs = {"compiled": make.get(extension, lambda: vtaops.compile(conv, config))()}
+    for number in range(count):
+        rng = np.random.default_rng([seed, number])
+        programs[f"random {number}"] = random_program(config, rng, segments=2, rounds=3)
+    return programs
+
+
 def _two_tables(config: vtaops.HardwareConfig) -> Program:
     """Compile a network of two operators that map their results by tables."""
-    config = replace(config, extensions=(*config.extensions, "table"))
+    config = replace(config, extensions=tuple({*config.extensions, "table"}))
     graph, rng = Graph(), np.random.default_rng(0)
     value = graph.input("x", (4, 40))
     for _ in range(2):
@@ -433,9 +483,10 @@ def _two_tables(config: vtaops.HardwareConfig) -> Program:
     return vtaops.compile_model(graph, config).programs[0]
 
 
-def _hand_in_hand(config: vtaops.HardwareConfig) -> Program:
+def _hand_in_hand(config: vtaops.HardwareConfig, *, scales: bool = True) -> Program:
     """Link a convolution and a depthwise one that takes its inputs from the output memory."""
-    scaled = {"bias": True, "scales": True, "shift": 0, "out_channels": 32}
+    ending = {"bias": True, "scales": True, "shift": 0} if scales else {"shift": 8}
+    scaled = {**ending, "out_channels": 32}
     image = {"height": 12, "width": 12}
     ops = [
         vtaops.Conv2d(in_channels=16, kernel=1, **image, **scaled),
@@ -510,7 +561,12 @@ def main() -> None:
     parser.add_argument("--only", default="", help="only programs whose name contains this")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the counts to a file")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="save failing mutants there")
+    parser.add_argument(
+        "--extensions", type=int, metavar="N", help="judge N random programs of each extension"
+    )
     options = parser.parse_args()
+    if options.extensions is not None:
+        raise SystemExit(_judge_extensions(options))
     console = Console()
     tally: Counter[tuple[str, str]] = Counter()
     tokens: dict[str, tuple[int, int]] = {}
@@ -531,17 +587,52 @@ def main() -> None:
     seconds = time.process_time() - begin
     console.print(_verdict_table(tally, options.seeds), _token_table(tokens))
     console.print(f"{sum(tally.values())} mutants in {seconds:.1f} s of CPU time")
-    for number, (name, mutant, reason) in enumerate(failures):
-        console.print(f"[red]FAILED[/red] {name}: {mutant.kind}: {mutant.change}: {reason}")
-        if options.keep:
-            options.keep.mkdir(parents=True, exist_ok=True)
-            mutant.program.save(options.keep / f"mutant-{options.seed}-{number}.vta")
+    _show_failures(failures, options)
     if options.json:
         counts = {kind: {v: tally[kind, v] for v in VERDICTS} for kind in KINDS}
         content = {"options": vars(options), "mutants": counts, "tokens": tokens, "cpu_s": seconds}
         options.json.write_text(json.dumps(content, indent=2, default=str) + "\n")
     accepted = sum(total - rejected for total, rejected in tokens.values())
     raise SystemExit(1 if failures or accepted else 0)
+
+
+def _judge_extensions(options: argparse.Namespace) -> int:
+    """Judge programs of each extension, show and write the counts; return the exit code."""
+    begin = time.process_time()
+    tally: dict[str, Counter[str]] = {extension: Counter() for extension in EXTENSIONS}
+    failures = []
+    for extension in track(EXTENSIONS, "extensions", console=Console(stderr=True)):
+        if options.only not in extension:
+            continue
+        given = options.extensions, options.count, options.seeds, options.seed
+        for name, mutant, verdict, reason in judge_extension(extension, *given):
+            tally[extension][verdict] += 1
+            tally[extension]["tokens removed"] += mutant.kind == "token"
+            if verdict == FAILED:
+                failures.append((f"{extension}, {name}", mutant, reason))
+    table = Table(title=f"programs with one extension; accepted mutants: {options.seeds} seeds")
+    table.add_column("extension")
+    for title in ("mutants", *VERDICTS, "tokens removed"):
+        table.add_column(title, justify="right")
+    for extension, counts in tally.items():
+        total = sum(counts[verdict] for verdict in VERDICTS)
+        numbers = (total, *(counts[title] for title in (*VERDICTS, "tokens removed")))
+        table.add_row(extension, *(f"{number:,}" for number in numbers))
+    Console().print(table, f"{time.process_time() - begin:.1f} s of CPU time")
+    _show_failures(failures, options)
+    if options.json:
+        content = {"options": vars(options), "extensions": tally}
+        options.json.write_text(json.dumps(content, indent=2, default=str) + "\n")
+    return int(bool(failures))
+
+
+def _show_failures(failures: list[tuple[str, Mutant, str]], options: argparse.Namespace) -> None:
+    """Print what failed, and save it if it is wished."""
+    for number, (name, mutant, reason) in enumerate(failures):
+        Console().print(f"[red]FAILED[/red] {name}: {mutant.kind}: {mutant.change}: {reason}")
+        if options.keep:
+            options.keep.mkdir(parents=True, exist_ok=True)
+            mutant.program.save(options.keep / f"mutant-{options.seed}-{number}.vta")
 
 
 def _is_rejected(program: Program) -> bool:

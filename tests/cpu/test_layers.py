@@ -11,7 +11,7 @@ from helpers.kernel_reference import depthwise_reference, random
 
 from vtaops import cpu
 from vtaops.cpu import layers
-from vtaops.cpu.schedule.packed import _KEPT_BYTES
+from vtaops.cpu.schedule.convolution import KEPT_BYTES
 from vtaops.errors import ShapeError
 
 
@@ -43,7 +43,7 @@ def test_a_strided_point_reads_every_other_pixel(kind, padding):
 
 def test_weights_beyond_the_cache_meet_all_images():
     x, w = random((3, 320, 3, 4)), random((192, 320, 3, 3), at=1) / np.float32(50)
-    assert layers.pack(x).blocks.nbytes < _KEPT_BYTES < w.nbytes
+    assert layers.pack(x).blocks.nbytes < KEPT_BYTES < w.nbytes
     close(layers.PackedConv2d(w, padding=1)(x).numpy(), cpu.conv2d(x, w, padding=1))
 
 

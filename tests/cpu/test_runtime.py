@@ -16,8 +16,9 @@ from vtaops import cpu
 from vtaops.cpu.kernel import CpuKernel
 from vtaops.cpu.schedule import schedule
 from vtaops.cpu.target import CpuTarget
+from vtaops.errors import ShapeError, UnsupportedError
 from vtaops.kernels import KernelCache, cache, cache_directory
-from vtaops.kernels.build import compile_schedule
+from vtaops.kernels.build import compile_schedule, create_schedule
 from vtaops.kernels.ops import Conv2dOp, MatmulOp, PackedConv2dOp, SlidingWindow
 
 OP = MatmulOp(3, 5, 7)
@@ -207,6 +208,40 @@ def test_bytes_widened_for_pmaddwd_are_exact(op, lanes):
     for machine in (target, CpuTarget("x86-64", (), (), 1)):  # plain loops
         results.append(np.zeros(op.output.shape, op.output.dtype))
         compile_schedule(schedule(op, machine), machine.tvm)["main"](*arrays, results[-1])
+    assert np.array_equal(*results)
+
+
+AMX = CpuTarget(
+    "sapphirerapids",
+    ("avx512f", "avx512vl", "avx512bw", "avx512vnni", "amx-tile", "amx-int8"),
+    (),
+    1,
+)
+GATHERED = PackedConv2dOp(
+    2, 8, 5, 21, 3, SlidingWindow((3, 2), (1, 2), (1, 0, 0, 1)), dtype="uint8", gathered=4
+)
+
+
+def test_gathered_blocks_are_multiplied_by_amx_alone():
+    """The machine code anywhere; the sums, bytes at the ends of their ranges, where it runs."""
+    with pytest.raises(UnsupportedError, match="AMX"):
+        schedule(GATHERED, CpuTarget("x86-64", (), (), 1))
+    with pytest.raises(ShapeError, match="gathered is 3"):
+        replace(GATHERED, gathered=3)
+    if not x86():
+        pytest.skip("LLVM is asked for another processor's code")
+    built = compile_schedule(schedule(GATHERED, AMX), AMX.tvm)
+    assert "tdpbusd" in built.mod.inspect_source("asm")
+    if not CpuTarget.detect().amx:
+        pytest.skip("this processor has no AMX, or its system does not lend it")
+    arrays = [
+        np.random.default_rng(0).choice([low, high], spec.shape).astype(spec.dtype)
+        for spec, low, high in zip(GATHERED.inputs, (0, -128), (255, 127), strict=True)
+    ]
+    results = [np.zeros(GATHERED.output.shape, "int32") for _ in "ab"]
+    built["main"](*arrays, results[0])
+    plain = create_schedule(GATHERED.declare())
+    compile_schedule(plain, CpuTarget("x86-64", (), (), 1).tvm)["main"](*arrays, results[1])
     assert np.array_equal(*results)
 
 

@@ -343,7 +343,7 @@ def chained_layers(draw):
 
 def byte_layers(draw):
     """A quantized convolution, a depthwise one and a dense layer over channels, weights packed."""
-    n, c, o = draw.pick(1, 1, 2), draw.size(40), draw.size(70)
+    n, c, o = draw.pick(1, 1, 2), int(draw.pick(draw.size(40), 64, 128)), draw.size(70)
     height, width, kernel, strides, padding, dilation = draw.space(40, 3)
     x = draw.array(n, c, height, width, dtype=draw.pick("int8", "uint8"))
     w = draw.array(o, c, *kernel, dtype="int8")

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from helpers.reference_isa import launch, place, serialise
 from vtaops import HardwareConfig
-from vtaops.config import EXTENSIONS, POST_ROWS, WINDOW_TILES, Memory
+from vtaops.config import EXTENSIONS, POST_ROWS, TABLES, WINDOW_TILES, Memory
 from vtaops.isa import (
     Alu,
     AluOp,
@@ -40,13 +40,21 @@ CONFIGS = {
 REGION = 4096
 """Device address of the first buffer of a device."""
 
+SPACES = {
+    Memory.INP: "inp",
+    Memory.WGT: "wgt",
+    Memory.POST: "post",
+    Memory.TABLE: "table",
+}
+"""What the load unit writes, as tokens name it; all else are accumulators."""
+
 
 class RandomProgram:
     """A random valid program, built while the reference executes it.
 
     DRAM is one region: micro-ops, then random bytes that LOADs read and STOREs overwrite, then room
     for a dump of all accumulators. Some bytes are all of the least value, some of the greatest.
-    Extensions of the configuration are used.
+    All extensions of the configuration are used.
     """
 
     uops = 64
@@ -117,6 +125,9 @@ class RandomProgram:
             unit, rows = self.config.dram_element_bytes(Memory.POST), 2 * POST_ROWS
             first = self.data // unit
             self.emit(Load(memory=Memory.POST, dram_base=first, x_size=rows, y_size=1))
+        if self.has("table"):
+            first = self.data // self.config.dram_element_bytes(Memory.TABLE)
+            self.emit(Load(memory=Memory.TABLE, dram_base=first, x_size=TABLES, y_size=1))
 
     def _write_all(self) -> None:
         """Let the output memory hold all accumulators."""
@@ -188,6 +199,7 @@ class RandomProgram:
         if self.rng.random() < 0.7:  # eight of the 32 bits of a sum stay
             shift = multiplier.bit_length() + self.integer(20, 25)
         own = int(self.rng.integers(2))
+        mapped = int(self.has("table") and self.rng.random() < 0.4)
         self.emit(
             Post(
                 enable=1,
@@ -202,8 +214,22 @@ class RandomProgram:
                 row=self.integer(0, POST_ROWS - 1 - 10),
                 row_factor_out=self.integer(0, 1),
                 row_factor_in=self.integer(0, 1),
+                use_table=mapped,
+                table_index=self.integer(0, TABLES - 1) if mapped else 0,
             )
         )
+
+    def random_table_load(self) -> None:
+        count = self.integer(1, TABLES)
+        insn = Load(memory=Memory.TABLE, sram_base=self.integer(0, TABLES - count))
+        if self.rng.random() < 0.5:
+            insn = replace(insn, x_size=count, y_size=1)
+        else:
+            insn = replace(insn, x_size=1, y_size=count, x_stride=self.integer(0, 9))
+        unit = self.config.dram_element_bytes(Memory.TABLE)
+        low, high = self.data // unit, self.dump // unit
+        reach = (insn.y_size - 1) * insn.x_stride + insn.x_size
+        self.emit(replace(insn, dram_base=self.integer(low, high - reach)))
 
     def random_pool(self) -> None:
         tiles = self.integer(1, WINDOW_TILES)
@@ -293,6 +319,7 @@ class RandomProgram:
         choices += [self.random_gemm] * 3 + [self.random_alu] * 3
         own = {
             "post": [self.random_post_load] + [self.random_post, self.random_store] * 2,
+            "table": [self.random_table_load],
             "depthwise": [self.random_depthwise],
             "pool": [self.random_pool],
             "forward": [self.random_forward],
@@ -360,6 +387,8 @@ class ConcurrentProgram(RandomProgram):
                 if self.reference.post.reads_row:
                     touches += [_touch("post", [row, row + POST_ROWS])
                                 for row in set(self.reference.rows(insn))]  # fmt: skip
+                if self.reference.post.use_table:
+                    touches.append(_touch("table", [self.reference.post.table_index]))
                 tiles = {Depthwise: WINDOW_TILES, Pool: getattr(insn, "tiles", 0)}
                 if isinstance(insn, Alu):
                     touches.append(_touch("acc", src))
@@ -379,9 +408,8 @@ class ConcurrentProgram(RandomProgram):
         if isinstance(insn, Load) and insn.forward:
             touches = [_touch("acc", [e for row in rows for e in range(row, row + insn.x_size)])]
         if memory != Memory.UOP:
-            space = {Memory.INP: "inp", Memory.WGT: "wgt", Memory.POST: "post"}.get(memory, "acc")
             elements = range(insn.sram_base, insn.sram_base + insn.sram_size)
-            touches.append(_touch(space, elements, write=not stores))
+            touches.append(_touch(SPACES.get(memory, "acc"), elements, write=not stores))
         return touches
 
     def concurrent_stream(self) -> list[Instruction]:

@@ -17,7 +17,7 @@ import numpy as np
 from helpers.random_streams import REGION, ConcurrentProgram, HazardousProgram, RandomProgram
 from helpers.reference_isa import launch, launch_words, place, serialise
 from vtaops import DeviceTimeout, HardwareConfig, VTAError
-from vtaops.config import EXTENSIONS, TARGETS, Memory
+from vtaops.config import EXTENSIONS, POST_ROWS, TARGETS, Memory
 from vtaops.isa import (
     Alu,
     AluOp,
@@ -48,11 +48,11 @@ LIMIT = 100_000
 """Cycles; all trials need less."""
 
 SMALL = replace(
-    PLAIN, log_batch=3, log_block=2, log_uop_buff_size=9, log_inp_buff_size=12,
+    PLAIN, log_batch=4, log_block=2, log_uop_buff_size=9, log_inp_buff_size=12,
     log_wgt_buff_size=11, log_acc_buff_size=15,
 )  # fmt: skip
 MIXED = replace(PARAMETERS, port_bytes=16, dsp_multipliers=5, packed_multipliers=False)
-"""Tiles of two port words, with an adder tree of one stage, and a multiplier for each product, most
+"""Tiles of four port words, an adder tree of one stage, and a multiplier for each product, most
 of them from LUTs."""
 
 Opened = Callable[..., Tsim]
@@ -344,14 +344,14 @@ def watched(opened: Opened, config: HardwareConfig) -> list[Any]:
 def high_addresses(opened: Opened, config: HardwareConfig) -> list[Any]:
     """Everything in the upper half of 32-bit addresses: by DRAM indices, and by origins."""
     program, arrays, _ = drawn(config, 2)
-    random = stream(RandomProgram, config, 5)
+    random = stream(HazardousProgram, config, 5)  # loads all of all memories, and reads it
     found: list[Any] = []
     with opened() as device:
         device.alloc(1 << 31)
         found += [digest(program.run(device, *arrays)), *seen(device)]
         region = place(device, random.image)
         origin = region.address - REGION
-        begin(device, instructions(RandomProgram, config, 5), (origin,) * 5)
+        begin(device, instructions(HazardousProgram, config, 5), (origin,) * 5)
         device.advance(LIMIT)
         found += [state(device), digest(device.read(region, region.nbytes)), region.address]
     return found
@@ -396,6 +396,69 @@ def forgotten_settings(opened: Opened, config: HardwareConfig) -> list[Any]:
             begin(device, unset)
             device.advance(1000)
             found += [state(device), digest(device.read(target, target.nbytes))]
+    return found
+
+
+def post_bounds(opened: Opened, config: HardwareConfig) -> list[Any]:
+    """Values of every size around the bounds of the result, negative upper ones too."""
+    found: list[Any] = []
+    with opened() as device:
+        unit, lanes = config.out.element_bytes, config.acc.lanes
+        count = min(config.acc.depth, -(-800 // lanes))
+        values = (np.arange(count * lanes) - count * lanes // 2).astype(np.int32)
+        source = place(device, values)
+        uop = place(device, np.zeros(1, np.uint32))
+        target = device.alloc(count * unit)
+        bounds = [(-128, high) for high in (-128, -127, -100, -1, 0, 1, 127)]
+        bounds += [(-127, -127), (-100, -27), (-1, -1), (-1, 0), (0, 0), (1, 126), (127, 127)]
+        store = Store(memory=Memory.OUT, dram_base=target.address // unit, x_size=count, y_size=1)
+        for low, high in bounds:
+            for zero_point in (0, -128, 127):
+                launch(device, serialise([
+                    Load(memory=Memory.UOP, dram_base=uop.address // 4, x_size=1, y_size=1),
+                    Load(memory=Memory.ACC, dram_base=source.address // config.acc.element_bytes,
+                         x_size=count, y_size=1),
+                    Post(enable=1, multiplier=1, zero_point=zero_point, low=low, high=high),
+                    Alu(alu_op=AluOp.ADD, use_imm=1, uop_end=1, iter_out=1, iter_in=count,
+                        dst_factor_in=1),
+                    store,
+                ]))  # fmt: skip
+                result = device.read(target, target.nbytes).view(np.int8)
+                expected = (values + zero_point).clip(low, high)
+                found += [digest(result), bool(np.array_equal(result, expected))]
+    return found
+
+
+def post_rows(opened: Opened, config: HardwareConfig) -> list[Any]:
+    """Rows of parameters that are loaded around others: each keeps what it held."""
+    found: list[Any] = []
+    with opened() as device:
+        unit, row = config.out.element_bytes, config.dram_element_bytes(Memory.POST)
+        kept = np.arange(config.post.depth * config.block_out).reshape(config.post.depth, -1)
+        kept[:POST_ROWS] = kept[:POST_ROWS] % 41 - 20
+        kept[POST_ROWS:] = kept[POST_ROWS:] % 23 | (kept[POST_ROWS:] % 3) << 16
+        images = [place(device, (kept ^ change).astype(np.int32)) for change in (0, 1 << 16 | 4)]
+        uop = place(device, np.zeros(1, np.uint32))
+        target = device.alloc(POST_ROWS * unit)
+        loops = {"uop_end": 1, "iter_out": 1, "iter_in": POST_ROWS, "dst_factor_in": 1}
+        whole = Load(memory=Memory.POST, x_size=config.post.depth, y_size=1)
+        for first in (0, 1, 2, 3, 17, 30, 31, 32, 33, 34, 35, 62):
+            for count, pads in ((1, {}), (2, {}), (1, {"x_pad_right": 1})):
+                loads = [
+                    replace(whole, dram_base=images[0].address // row),
+                    replace(whole, dram_base=images[1].address // row + first, sram_base=first,
+                            x_size=count, **pads),
+                ]  # fmt: skip
+                launch(device, serialise([
+                    Load(memory=Memory.UOP, dram_base=uop.address // 4, x_size=1, y_size=1),
+                    Gemm(reset=1, **loops),
+                    *loads,
+                    Post(enable=1, use_bias=1, use_scale=1, low=-128, high=127, row_factor_in=1),
+                    Alu(alu_op=AluOp.ADD, use_imm=1, imm=3, **loops),
+                    Store(memory=Memory.OUT, dram_base=target.address // unit, x_size=POST_ROWS,
+                          y_size=1),
+                ]))  # fmt: skip
+                found += [digest(device.read(target, target.nbytes)), seen(device)]
     return found
 
 
@@ -461,7 +524,9 @@ def refused(opened: Opened, config: HardwareConfig) -> list[Any]:
             streams.append([store, Finish(pop_next=1)])
         for stream in streams:
             found.append(outcome(device, lambda stream=stream: launch(device, stream)))
-        for word in (5, 7, 6 << 7, 7 << 7, 4 << 7, 1, 1 | 5 << 7, 4 | 5 << 108, 6, 0x7F << 8 | 3):
+        (alu_op,) = (s.offset for s in Encoding.of(config).slots[Alu] if s.name == "alu_op")
+        no_operation = [4 | op << alu_op for op in (5, 6, 7)]
+        for word in (5, 7, 6 << 7, 7 << 7, 4 << 7, 1, 1 | 5 << 7, *no_operation, 6, 0x7F << 8 | 3):
             words = [word, Encoding.of(config).encode(finish)]
             found.append(outcome(device, lambda words=words: launch_words(device, words)))
         launch(device, [finish])
@@ -596,7 +661,9 @@ def trials(config: HardwareConfig, axi: bool, count: int = 6) -> dict[str, Calla
         )
     directed = [held_load, micro_op_in_use, waiting_accumulators, refused, overflow, odd_addresses]
     directed += [watched, high_addresses, reset_at_work, behind_finish, ignored_bits, far_rows]
-    directed += [long_loops] + [forgotten_settings] * ("post" in config.extensions)
+    directed += [long_loops]
+    if "post" in config.extensions:
+        directed += [forgotten_settings, post_bounds, post_rows]
     if axi:
         directed += [stops, error_responses]
     for trial in (*directed, pages):

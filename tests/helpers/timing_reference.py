@@ -151,6 +151,8 @@ class Engine:
                 if job.words[chunk][0] + self.p.buffer_latency > t:
                     return
             self.left, self.current_beats = cycles, beats
+        if not job.allowed(t):
+            return
         self.left -= 1
         if not self.left:
             job.pieces.pop(0)
@@ -297,6 +299,7 @@ class Machine:
         ready = x and t >= x["take"] + self.p.compute_fill - 1 and (not x["load"] or x["job"])
         if x and free and ready:
             x["begin"] = t + 1
+            x["before"] = c["issued"] if c else None
             self.current, self.next = x, None
             if not x["load"]:
                 self.issue(x, t + 1 + steps(x["i"], self.p))
@@ -317,6 +320,14 @@ class Machine:
         i = x["i"]
         if i.memory != Memory.UOP:
             depth = self.depth
+
+            def in_pipeline(issued, t):
+                return issued is not None and issued <= t < issued + depth
+
+            if before and before["load"]:  # it enters the pipeline when it has written
+                return lambda t: (
+                    not (in_pipeline(before["before"], t) or in_pipeline(before["issued"], t))
+                )
             return lambda t: (
                 before is None or (before["issued"] is not None and t >= before["issued"] + depth)
             )

@@ -12,6 +12,7 @@ import pytest
 from helpers.program_builder import PROGRAMS, PYNQ, TINY
 
 from vtaops import VerificationError, VTAError
+from vtaops.config import EXTENSIONS
 
 _BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -46,7 +47,7 @@ def judge(engine, program, count, seed):
 def test_mutants_of_compiled_programs(engine, compiled):
     tally = Counter()
     for seed, program in enumerate(compiled.values()):
-        tally += judge(engine, program, 4 * len(engine.KINDS), seed)
+        tally += judge(engine, program, 3 * len(engine.KINDS), seed)
     verdicts = Counter()
     for (_, verdict), count in tally.items():
         verdicts[verdict] += count
@@ -59,7 +60,7 @@ def test_mutants_of_linked_programs(engine, linked):
     """Among them stores to slots in use, loads of what others left, stores to a border."""
     tally = Counter()
     for seed, program in enumerate(linked.values()):
-        tally += judge(engine, program, 3 * len(engine.KINDS), seed)
+        tally += judge(engine, program, 2 * len(engine.KINDS), seed)
     assert {kind for kind, _ in tally} == {*engine.KINDS}
 
 
@@ -68,6 +69,16 @@ def test_mutants_of_linked_programs(engine, linked):
 def test_mutants_of_hand_made_programs(engine, make, config):
     """Among them a chain through scratch DRAM, which one operator alone does not have."""
     assert judge(engine, make(config), 2 * len(engine.KINDS), seed=7)
+
+
+@pytest.mark.parametrize("extension", EXTENSIONS)
+def test_mutants_of_programs_with_one_extension(engine, extension):
+    verdicts = Counter()
+    for name, mutant, verdict, reason in engine.judge_extension(extension, 1, 20, 3, seed=5):
+        assert verdict != engine.FAILED, f"{name}: {mutant.kind}: {mutant.change}: {reason}"
+        verdicts[verdict] += 1
+    assert verdicts[engine.REJECTED] > 20
+    assert verdicts[engine.SAME] + verdicts[engine.OTHER] > 5
 
 
 def verdict_of(program):

@@ -207,13 +207,16 @@ class PackedConv2d(_Layer):
         kernel, shifts = _ends(kernel, bias, batch_norm, epsilon, (1, 2, 3), offset)
         self._bias = {k: Layout(f"C{size}c").pack(v).reshape(-1) for k, v in shifts.items()}
         self._end = _end(self._bytes, bool(shifts), activation, shift, clip)
-        self._inner = self.in_channels if self._plain else size
+        self._inner, self._gathered = self.in_channels if self._plain else size, 1
         if self.depthwise:
             packed = Layout(f"CHW{size}c").pack(kernel[:, 0])
         elif self._bytes:
             self._inner = min(size, -(-self.in_channels // 4) * 4)
-            packed = Layout(f"OIHW{self._inner}i{size}o").pack(kernel)
-            packed = packed.reshape(*packed.shape[:4], self._inner // 4, 4, size).swapaxes(-1, -2)
+            if CpuTarget.detect().amx and self.in_channels % (4 * size) == 0:
+                self._gathered = 4  # rows of a tile register
+            inner = self._gathered * self._inner
+            packed = Layout(f"OIHW{inner}i{size}o").pack(kernel)
+            packed = packed.reshape(*packed.shape[:4], inner // 4, 4, size).swapaxes(-1, -2)
         else:
             packed = Layout(f"OIHW{self._inner}i{size}o").pack(kernel)
         self._kernel = aligned(packed)
@@ -289,6 +292,7 @@ class PackedConv2d(_Layer):
             self._inner,
             self._plain,
             zero_point=_OFFSET if dtype == "int8" else 0,
+            gathered=self._gathered,
         ), shape
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import platform
+import sys
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
 _FEATURES = (
     "avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512vnni", "avxvnni", "avx2", "fma",
-    "neon", "i8mm",
+    "neon", "i8mm", "amx-tile", "amx-int8",
 )  # fmt: skip
 """The features that change a schedule, or that a hypervisor may hide from a CPU that has them."""
 
@@ -57,7 +60,11 @@ class CpuTarget:
         ascribed = {str(name) for name in named}
         return cls(
             mcpu=mcpu,
-            features=tuple(name for name in _FEATURES if host.get(name, False)),
+            features=tuple(
+                name
+                for name in _FEATURES
+                if host.get(name, False) and (not name.startswith("amx") or _may_use_tiles())
+            ),
             missing=tuple(sorted(n for n in ascribed if n in host and not host[n])),
             cores=thread_count(),
         )
@@ -101,6 +108,11 @@ class CpuTarget:
             return 16
         return {"": 0, "usdot": 4}.get(instruction, 8)
 
+    @property
+    def amx(self) -> bool:
+        """Whether tiles of bytes are multiplied by AMX."""
+        return {"avx512f", "amx-tile", "amx-int8"} <= set(self.features)
+
     @cached_property
     def tvm(self) -> Any:
         """The ``tvm.target.Target``."""
@@ -111,6 +123,7 @@ class CpuTarget:
         if self.triple:
             description["mtriple"] = self.triple
             attributes += [f"+{name}" for name in self.features]
+        attributes += [f"+{name}" for name in self.features if name.startswith("amx")]
         if "avx512f" in self.features:  # or LLVM's own vectors are half as long
             attributes.append("-prefer-256-bit")
         if attributes:
@@ -125,6 +138,15 @@ def thread_count() -> int:
         if text.isdigit() and int(text) > 0:
             return int(text)
     return len(os.sched_getaffinity(0))
+
+
+@cache
+def _may_use_tiles() -> bool:
+    """Ask Linux for the registers of AMX, which it gives to a process that wants them."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return False
+    arch_prctl, request_permission, tile_data = 158, 0x1023, 18
+    return bool(ctypes.CDLL(None).syscall(arch_prctl, request_permission, tile_data) == 0)
 
 
 def _json(value: Any) -> dict[str, Any]:

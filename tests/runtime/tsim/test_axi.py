@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.all_sides import run_case
 from helpers.boards import bit_file
 from helpers.program_builder import PROGRAMS
 from helpers.random_streams import CONFIGS, ConcurrentProgram, RandomProgram, run_random
@@ -33,7 +34,7 @@ from vtaops.runtime.tsim.rtl import FAULTS, axi_sources, sources
 
 pytestmark = needs_tools
 
-MODELS = [("tiny", 8), ("tiny", 64), ("pynq", 8)]
+MODELS = [("tiny", 8), ("extended", 8), ("pynq", 8)]
 MEMORY_ERROR = 1 << list(FAULTS).index("memory_error")
 
 
@@ -43,13 +44,21 @@ MEMORY_ERROR = 1 << list(FAULTS).index("memory_error")
 @pytest.mark.parametrize(("name", "port_bytes"), MODELS)
 def test_random_programs_equal_the_reference_over_axi(name, port_bytes):
     """With all five channels stalling, IDs overtaking, and every manner of a slave."""
-    for seed in range(200, 212):
+    for seed in range(200, 211):
         program = ConcurrentProgram(CONFIGS[name], seed)
         program.random_instructions(60)
         for jitter in (None, 3 * seed, 3 * seed + 1):
             options = {"port_bytes": port_bytes, "jitter_seed": jitter, "latency": 2 + seed % 40}
             with Tsim(CONFIGS[name], interface="axi", **options) as device:
                 run_random(program, program.concurrent_stream(), device)
+
+
+@pytest.mark.parametrize("case", ["program/1", "stream/2", "operator/2", "operator/3"])
+def test_all_sides_give_the_same_with_all_extensions(case):
+    """A sample of `benchmarks/all_sides.py`: interpreter, NumPy, fsim, bare RTL, RTL over AXI."""
+    result = run_case(case)
+    assert result["differs"] == []
+    assert "post" in result["extensions"]
 
 
 def test_random_serial_programs_take_about_the_cycles_of_the_bare_port():

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from vtaops.cpu.schedule import (
+    amx,
     conv1d,
     convolution,
     elementwise,
@@ -62,6 +63,8 @@ def family(op: TensorOp, target: CpuTarget) -> tuple[Schedule, Tiles | None]:
             return quantized.schedule_conv2d, None
         case PackedConv2dOp(dtype="float32"):
             return packed.schedule_packed_conv2d, packed.tiles
+        case PackedConv2dOp() if op.gathered > 1:
+            return amx.schedule_packed_conv2d, None
         case PackedConv2dOp():
             return quantized.schedule_packed_conv2d, None
         case PackedWindowOp():

@@ -38,11 +38,13 @@ from vtaops.kernels.ops.common import (
     window_axes,
     zero,
 )
-from vtaops.kernels.ops.convolution import Conv2dOp, inside_or
+from vtaops.kernels.ops.convolution import Conv2dOp, WindowedSum, inside_or
 
-_COLUMN_EFFICIENCY = 0.7
+_COLUMN_EFFICIENCY = 0.9
 """Share of busy lanes below which channel lanes are better in spite of their transposition."""
 
+KEPT_BYTES = 1 << 21
+"""Bytes that the second-level cache keeps."""
 
 _WOVEN = 4
 """Planes that LLVM weaves together with shuffles; pixels of more are gathered."""
@@ -257,8 +259,9 @@ def _schedule_channel_lanes(op: Conv2dOp, target: CpuTarget, tile: ConvTile) -> 
     n, i, j, c, ico, kh, kw, ici = s.get_loops(product)
     c, vector, lane = s.split(c, [None, block // target.lanes, target.lanes])
     j, pixels = s.split(j, [None, tile.columns])
-    s.reorder(n, c, i, j, ico, kh, kw, ici, pixels, vector, lane)
-    outer = s.fuse(n, c, i)
+    outside = images_and_channels(op, n, c)
+    s.reorder(*outside, i, j, ico, kh, kw, ici, pixels, vector, lane)
+    outer = s.fuse(*outside, i)
     s.reverse_compute_at(copy, j, preserve_unit_loops=True)
     store_vectors(s, copy, 2, target.lanes)
     s.reverse_compute_at(result, j, preserve_unit_loops=True)
@@ -271,6 +274,15 @@ def _schedule_channel_lanes(op: Conv2dOp, target: CpuTarget, tile: ConvTile) -> 
     weave(s, worth)
     parallel_if(s, s.fuse(*s.get_loops(s.get_sblock("pack_kernel"))[:2]), worth)
     return ahead.attach(s)
+
+
+def images_and_channels(op: WindowedSum, n: Any, c: Any) -> tuple[Any, Any]:
+    """Return the loops over images and blocks of channels, the outer one first.
+
+    Weights beyond the second-level cache are read once, if all the images stay in it meanwhile.
+    """
+    data, kernel, *_ = op.inputs
+    return (c, n) if data.nbytes <= KEPT_BYTES < kernel.nbytes else (n, c)
 
 
 def declare_woven(

@@ -19,6 +19,7 @@ from tvm import te
 
 from vtaops.cpu.schedule.prologue import Prologue
 from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, parallel_if, store_vectors
+from vtaops.cpu.schedule.transpose import transpose_squares
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.ops.common import Expr, Tensor, largest_divisor, round_up, zero
 from vtaops.kernels.ops.convolution import inside_or
@@ -152,8 +153,17 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget, tile: MatmulTile | None = N
     i, row = s.split(i, [None, tile.rows])
     j, vector, lane = s.split(j, [None, tile.columns // target.lanes, target.lanes])
     s.reorder(j, i, k, row, vector, lane)
-    outer = s.fuse(j, i)
-    s.reverse_compute_at(result, outer, preserve_unit_loops=True)
+    squares = tile.pack_b and op.transposed_b and op.n % tile.columns == op.k % target.lanes == 0
+    if squares and op.n // tile.columns >= target.cores:  # a panel stays in the cache while used
+        panels = s.get_sblock("pack_b")
+        s.compute_at(panels, j, preserve_unit_loops=True)
+        step, column = s.get_loops(panels)[-2:]
+        transpose_squares(s, step, column, target.lanes)
+        s.reverse_compute_at(result, i, preserve_unit_loops=True)
+        packed_apart, outer = False, j
+    else:
+        packed_apart, outer = tile.pack_b, s.fuse(j, i)
+        s.reverse_compute_at(result, outer, preserve_unit_loops=True)
     if op.m % tile.rows == op.n % tile.columns == 0:
         store_vectors(s, result, 2, target.lanes)
     parallel_if(s, outer, worth)
@@ -165,7 +175,7 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget, tile: MatmulTile | None = N
     s.vectorize(lane)
     s.unroll(vector)
     s.unroll(row)
-    for name, packed in (("pack_a", tile.pack_a), ("pack_b", tile.pack_b)):
+    for name, packed in (("pack_a", tile.pack_a), ("pack_b", packed_apart)):
         if packed:
             parallel_if(s, s.get_loops(s.get_sblock(name))[0], worth)
     return ahead.attach(s)

@@ -12,6 +12,7 @@ from vtaops.cpu.schedule.convolution import (
     PaddedCopy,
     accumulators,
     hold_in_registers,
+    images_and_channels,
     schedule_copies,
 )
 from vtaops.cpu.schedule.prologue import Prologue
@@ -27,9 +28,6 @@ from vtaops.kernels.ops.packed import PackedConv2dOp, PackedWindowOp, pad_blocke
 
 _STAGED_BYTES = 1 << 15
 """Bytes of a padded image that are copied at a time: they stay in the first-level cache."""
-
-_KEPT_BYTES = 1 << 21
-"""Bytes that the second-level cache keeps."""
 
 _UNROLLED = 1 << 10
 """Multiply-adds up to which the taps of a window are unrolled."""
@@ -89,9 +87,7 @@ def schedule_packed_conv2d(
     n, c, i, j, b, ico, kh, kw, ici = s.get_loops(product)
     c, channels = s.split(c, [None, blocks])
     j, pixels = s.split(j, [None, width])
-    # Weights beyond the cache are read once, if all the images stay in it meanwhile.
-    once = op.inputs[0].nbytes <= _KEPT_BYTES < op.inputs[1].nbytes
-    outside = (c, n) if once else (n, c)
+    outside = images_and_channels(op, n, c)
     s.reorder(*outside, i, j, ico, kh, kw, ici, pixels, channels, b)
     outer = s.fuse(*outside, i)
     _store_with(s, stored, j, columns % width == 0, target)

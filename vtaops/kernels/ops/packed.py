@@ -52,6 +52,9 @@ class PackedConv2dOp(WindowedSum):
     zero_point : int
         What surrounds the image, for uint8 data that mean ``data - zero_point``; the sums are of
         the data themselves, and what that adds a bias takes off.
+    gathered : int
+        Blocks of the data that are one of the kernel: its in_blocks and in_block are so many times
+        less and more.
     """
 
     batch: int
@@ -66,6 +69,7 @@ class PackedConv2dOp(WindowedSum):
     in_block: int = 0
     plain: bool = False
     zero_point: int = 0
+    gathered: int = 1
 
     def __post_init__(self) -> None:
         if not self.in_block:
@@ -74,16 +78,19 @@ class PackedConv2dOp(WindowedSum):
             raise ShapeError(f"int8 blocks have {self.in_block} channels; give a multiple of 4")
         if self.zero_point and self.dtype != "uint8":
             raise ShapeError(f"zero_point is {self.zero_point}; only uint8 data have one")
+        if self.in_blocks % self.gathered:
+            raise ShapeError(f"gathered is {self.gathered}; it must divide {self.in_blocks} blocks")
         if self.plain and self.dtype != "float32":
             raise ShapeError(f"plain data are {self.dtype}; give float32, or pack them")
         self.window.output(self.height, self.width)
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        inner: tuple[int, ...] = (self.in_block, self.block)
+        size = self.in_block * self.gathered
+        inner: tuple[int, ...] = (size, self.block)
         if self.dtype != "float32":
-            inner = (self.in_block // 4, self.block, 4)
-        kernel = (self.out_blocks, self.in_blocks, *self.window.kernel, *inner)
+            inner = (size // 4, self.block, 4)
+        kernel = (self.out_blocks, self.in_blocks // self.gathered, *self.window.kernel, *inner)
         channels = self.out_blocks * self.block
         return (
             TensorSpec("data", self._data_shape, self.dtype),
@@ -123,8 +130,9 @@ class PackedConv2dOp(WindowedSum):
 
         def tap(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
             pixel = padded[n, outer, i * sh + kh * dh, j * sw + kw * dw, inner]
-            at = (inner, b) if self.dtype == "float32" else (inner // 4, b, inner % 4)
-            weight = kernel(c, outer, kh, kw, *at)
+            within = outer % self.gathered * self.in_block + inner
+            at = (within, b) if self.dtype == "float32" else (within // 4, b, within % 4)
+            weight = kernel(c, outer // self.gathered, kh, kw, *at)
             product = pixel.astype(self.accumulator) * weight.astype(self.accumulator)
             return te.sum(product, axis=[outer, kh, kw, inner])
 

@@ -55,11 +55,17 @@ class LoadEngine:
         self._last_request = -1.0
 
     def move(
-        self, index: int, start: float, allowed: float, written: list[Interval] | None
+        self,
+        index: int,
+        start: float,
+        allowed: float,
+        written: list[Interval] | None,
+        held: Interval = (0.0, 0.0),
     ) -> Process:
         """Execute the load `index`, started at `start`; writes may begin at `allowed`.
 
-        `written` receives the intervals in which it writes.
+        From `held[0]` to `held[1]` nothing is written. `written` receives the intervals in which
+        it writes, pauses of a chunk included.
         """
         loop, work, p = self._loop, self._work, self._parameters
         latency, buffer = p.request_latency + p.dram_latency, p.buffer_latency
@@ -67,12 +73,13 @@ class LoadEngine:
         to_arrive, to_write = self._to_arrive, self._to_write
         beats, before, zeros = work.beats[index], work.before[index], work.zeros[index]
         bursts = work.bursts[index]
+        pause, resume = held
 
         end = max(self.end, start + p.load_fill, allowed)
         if before:
+            begin, end = end, self._written_by(end, before, held)
             if written is not None:
-                written.append((end, end + before))
-            end += before
+                written.append((begin, end))
         request, done, requested, padded = start + 1, 0, 0, 0
         if beats:
             request = max(request, self._last_request + 1)
@@ -106,7 +113,11 @@ class LoadEngine:
             written_from = first + buffer
             if end < written_from:
                 end = written_from
+            if pause <= end < resume:
+                end = resume
             end += size + pads
+            if end - size - pads < pause < end:
+                end += resume - pause
             written_by = last + buffer
             if end < written_by:
                 end = written_by
@@ -119,7 +130,15 @@ class LoadEngine:
             self._last_request = request - 1
         self._beats_in_flight, self._bursts_in_flight = in_flight, outstanding_now
         if zeros > padded:  # no data at all: only padding
+            begin, end = end, self._written_by(end, zeros, held)
             if written is not None:
-                written.append((end, end + zeros))
-            end += zeros
+                written.append((begin, end))
         self.end = end
+
+    @staticmethod
+    def _written_by(begin: float, cycles: int, held: Interval) -> float:
+        """Return when so many cycles of writes end that do not wait for data."""
+        pause, resume = held
+        if pause <= begin < resume:
+            begin = resume
+        return begin + cycles + (resume - pause if begin < pause < begin + cycles else 0.0)

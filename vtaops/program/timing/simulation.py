@@ -242,6 +242,8 @@ class Simulation:
         intervals = _intervals(p)
         take, moved = -1.0, -1.0  # of the instruction before: tokens taken; moved on to execution
         issued = -1.0  # end of its last issue
+        issued_before = -1.0  # of the instruction before that, if that one loads
+        loads = False  # whether it does
         loops_end, loops_range = 0.0, (0, 0)
         for index in self._of(Unit.COMPUTE):
             life = lives[index] if lives else None
@@ -265,16 +267,19 @@ class Simulation:
             if work.beats[index] or work.before[index] or work.zeros[index]:
                 start = max(take + 1, engine.free if work.beats[index] else 0.0)
                 moved = max(begin, start + 1) - 1
-                if kind != UOP:
-                    allowed = issued + depth
+                held = (0.0, 0.0)
+                if kind != UOP:  # with an empty pipeline: a LOAD enters it when it has written
+                    held = (issued, issued + depth)
+                    allowed = issued_before + depth if loads else held[1]
                 elif work.first[index] < loops_range[1] and work.last[index] > loops_range[0]:
                     allowed = loops_end
                 else:
                     allowed = 0.0
-                yield from engine.move(index, start, allowed, life.work if life else None)
+                yield from engine.move(index, start, allowed, life.work if life else None, held)
+                issued_before, loads = issued, True
                 issued = max(begin, engine.end) + 1
             else:
-                moved = begin - 1
+                moved, loads = begin - 1, False
                 interval = intervals[kind, work.tensor[index]]
                 issued = begin + max(steps, 1) * interval + work.held[index] * p.mul_hold
                 if life:

@@ -1,0 +1,238 @@
+"""CPU schedule of int8 NCHW[x]c convolutions on AMX, the matrix unit of newer Intel processors.
+
+A tile register has 16 rows of 64 bytes. One instruction (tdpbusd) multiplies a tile of pixels, 64
+channels each, with a tile of weights, 64 channels of 16 results, and adds to a tile of int32 sums.
+Two tiles of pixels by two of weights keep its operands in registers. TVM has no words for tile
+registers, so the loops around them are written out; the image is gathered by a stage as elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import te, tirx
+
+from vtaops.cpu.schedule.convolution import PaddedCopy
+from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, parallel_if
+from vtaops.cpu.target import CpuTarget
+from vtaops.errors import UnsupportedError
+from vtaops.kernels.build import create_schedule
+from vtaops.kernels.ops.common import Expr, SlidingWindow, Tensor, ceil_div
+from vtaops.kernels.ops.convolution import inside_or
+from vtaops.kernels.ops.packed import PackedConv2dOp, without_gaps
+
+_ROWS, _BYTES, _LANES = 16, 64, 16
+"""Rows of a tile register, bytes of a row, int32 sums of a row."""
+
+_PIXELS, _WEIGHTS = 4, 6
+"""The first tile registers of pixels and of weights; sums have those before."""
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """Sums of one turn: `down` rows by `across` tiles of `pixels` columns, `blocks` of channels."""
+
+    down: int
+    across: int
+    pixels: int
+    blocks: int
+
+    def columns(self, extent: int) -> int:
+        """Return the columns of whole turns that cover `extent` of them."""
+        turn = self.across * self.pixels
+        return ceil_div(extent, turn) * turn
+
+
+def _tiles(op: PackedConv2dOp) -> _Tiles:
+    """Return two tiles of pixels, in neighbouring rows or of one, and two of channels if may be."""
+    rows, columns = op.out_size
+    count = ceil_div(columns, _ROWS)
+    down = 2 if rows % 2 == 0 else 1
+    across = 2 if down == 1 and count > 1 else 1
+    count = ceil_div(count, across) * across
+    return _Tiles(down, across, ceil_div(columns, count), 2 if op.out_blocks % 2 == 0 else 1)
+
+
+def schedule_packed_conv2d(op: PackedConv2dOp, target: CpuTarget) -> Any:
+    """Return the scheduled kernel of a convolution whose weights gather blocks of the data.
+
+    Raises
+    ------
+    UnsupportedError
+        If the processor has no AMX, or the operator does not fit its tiles.
+    """
+    fits = op.gathered * op.in_block == _BYTES and op.block == _LANES and op.dtype == "uint8"
+    if not (target.amx and fits):
+        raise UnsupportedError(
+            "gathered blocks need AMX and uint8 data, 64 channels by blocks of 16"
+        )
+    tiles = _tiles(op)
+    rows, columns = op.out_size
+    window, apart = without_gaps(op.window)
+    padding = PaddedCopy(window, rows, tiles.columns(columns), by_phase=False)
+    tensors = op.placeholders()
+    image = _gathered(op, tensors["data"], (padding.height, padding.width), apart)
+    names = [name for name in tensors if name != "data"]
+
+    def body(ins: Any, outs: Any) -> Any:
+        buffers = {name: _Buffer(buffer) for name, buffer in zip(names, ins[1:], strict=True)}
+        return _loops(op, window, tiles, ins[0], buffers, outs[0])
+
+    inputs = [image, *(tensors[name] for name in names)]
+    result = te.extern([op.output.shape], inputs, body, "result", [op.output.dtype])
+    s = create_schedule([*tensors.values(), result])
+    *outer, block, lane = s.get_loops(s.get_sblock("padded"))
+    s.vectorize(lane)
+    s.unroll(block)
+    parallel_if(s, s.fuse(*outer[:3]), op.flops >= PARALLEL_FLOPS)
+    return s
+
+
+@dataclass(frozen=True)
+class _Buffer:
+    """A buffer that is read as te tensors are."""
+
+    buffer: Any
+
+    def __getitem__(self, index: Any) -> Expr:
+        return self.buffer[index]
+
+    def __call__(self, *index: Expr) -> Expr:
+        return self.buffer[index]
+
+
+def _gathered(
+    op: PackedConv2dOp, data: Tensor, size: tuple[int, int], apart: tuple[int, int]
+) -> Tensor:
+    """Declare the padded image with some blocks of channels side by side."""
+    (down, across), (top, left, *_) = apart, op.window.padding
+
+    def pixel(n: Expr, c: Expr, i: Expr, j: Expr, g: Expr, b: Expr) -> Expr:
+        index = (n, c * op.gathered + g, i * down - top, j * across - left, b)
+        return inside_or(data, index, (2, 3), op.around)
+
+    shape = (op.batch, op.in_blocks // op.gathered, *size, op.gathered, op.in_block)
+    return te.compute(shape, pixel, name="padded")
+
+
+def _loops(
+    op: PackedConv2dOp,
+    window: SlidingWindow,
+    tiles: _Tiles,
+    image: Any,
+    tensors: dict[str, _Buffer],
+    result: Any,
+) -> Any:
+    """Return the loops over all results; each iteration of the outer one configures the tiles."""
+    rows, columns = op.out_size
+    heights, channels = rows // tiles.down, op.out_blocks // tiles.blocks
+    step, turn = tirx.Var("step", "int32"), tirx.Var("turn", "int32")
+    width = tiles.across * tiles.pixels
+    at = (
+        tirx.floordiv(step, channels * heights),
+        tirx.floormod(tirx.floordiv(step, heights), channels) * tiles.blocks,
+        tirx.floormod(step, heights) * tiles.down,
+        turn * width,
+    )
+    settings = tirx.decl_buffer((_BYTES,), "uint8", "settings")
+    shape = (tiles.down, tiles.across, tiles.blocks, tiles.pixels, _LANES)
+    sums = tirx.decl_buffer(shape, "int32", "sums")
+    work = [
+        *_products(window, tiles, image, tensors["kernel"].buffer, sums, at),
+        _finish(op, tiles, tensors, sums, result, at),
+    ]
+    body = [
+        tirx.AllocBuffer(settings),
+        tirx.AllocBuffer(sums),
+        *_configure(settings, tiles.pixels),
+        _for(turn, tiles.columns(columns) // width, tirx.SeqStmt(work)),
+        _tile("tilerelease"),
+    ]
+    worth = op.flops >= PARALLEL_FLOPS
+    return _for(step, op.batch * channels * heights, tirx.SeqStmt(body), worth)
+
+
+def _configure(settings: Any, pixels: int) -> list[Any]:
+    """Return the statements that give the tiles their sizes (Intel's SDM, LDTILECFG, palette 1)."""
+    sizes = [1] + [0] * (_BYTES - 1)
+    for tile in range(_WEIGHTS + 2):
+        sizes[16 + 2 * tile] = _BYTES
+        sizes[48 + tile] = _ROWS if tile >= _WEIGHTS else pixels
+    stores = [tirx.BufferStore(settings, tirx.const(v, "uint8"), [i]) for i, v in enumerate(sizes)]
+    return [*stores, _tile("ldtilecfg", tirx.address_of(settings[0]))]
+
+
+def _products(
+    window: SlidingWindow,
+    tiles: _Tiles,
+    image: Any,
+    kernel: Any,
+    sums: Any,
+    at: tuple[Expr, Expr, Expr, Expr],
+) -> list[Any]:
+    """Return the statements that compute the sums of one turn and store them in `sums`."""
+    n, c, i, j = at
+    (sh, sw), (dh, dw), pixels = window.strides, window.dilation, tiles.pixels
+    taps = [tirx.Var(name, "int32") for name in ("q", "kh", "kw")]
+    q, kh, kw = taps
+    places = [(r, t) for r in range(tiles.down) for t in range(tiles.across)]
+    loads, multiply, clear, store = [], [], [], []
+    for number, (r, t) in enumerate(places):
+        row, column = (i + r) * sh + kh * dh, (j + t * pixels) * sw + kw * dw
+        pixel = tirx.address_of(image[n, q, row, column, 0, 0])
+        loads.append(_tile("tileloadd64", _PIXELS + number, pixel, sw * _BYTES))
+        for block in range(tiles.blocks):
+            total = number * tiles.blocks + block
+            multiply.append(_tile("tdpbusd", total, _PIXELS + number, _WEIGHTS + block))
+            clear.append(_tile("tilezero", total))
+            target = tirx.address_of(sums[r, t, block, 0, 0])
+            store.append(_tile("tilestored64", total, target, 4 * _LANES))
+    for block in range(tiles.blocks):
+        weights = tirx.address_of(kernel[c + block, q, kh, kw, 0, 0, 0])
+        loads.append(_tile("tileloadd64", _WEIGHTS + block, weights, _BYTES))
+    body = tirx.SeqStmt([*loads, *multiply])
+    extents = (image.shape[1], *window.kernel)
+    for tap, extent in reversed([*zip(taps, extents, strict=True)]):
+        body = _for(tap, extent, body)
+    return [*clear, body, *store]
+
+
+def _finish(
+    op: PackedConv2dOp,
+    tiles: _Tiles,
+    tensors: dict[str, _Buffer],
+    sums: Any,
+    result: Any,
+    at: tuple[Expr, Expr, Expr, Expr],
+) -> Any:
+    """Return the loops that write the results of one turn, those inside the image."""
+    n, c, i, j = at
+    finish = op.epilogue.bind(tensors, "int32")
+    loops = [tirx.Var(name, "int32") for name in ("down", "across", "block", "pixel", "lane")]
+    down, across, block, pixel, lane = loops
+    index = (n, c + block, i + down, j + across * tiles.pixels + pixel, lane)
+    value = finish(sums[tuple(loops)], index[1] * _LANES + lane, *index)
+    body = tirx.For(
+        lane, 0, _LANES, tirx.ForKind.VECTORIZED, tirx.BufferStore(result, value, list(index))
+    )
+    if tiles.columns(op.out_size[1]) > op.out_size[1]:
+        body = tirx.IfThenElse(index[3] < op.out_size[1], body, None)
+    for loop, extent in reversed([*zip(loops, sums.shape, strict=True)][:-1]):
+        body = _for(loop, extent, body)
+    return body
+
+
+def _tile(name: str, *arguments: Any) -> Any:
+    """Return an instruction of tiles: numbers of tiles; or one, an address, a distance in bytes."""
+    kinds = ("int8", "", "int64") if name.endswith("64") else ("int8",) * 3
+    typed = [
+        tirx.const(a, kind) if isinstance(a, int) else a
+        for a, kind in zip(arguments, kinds, strict=False)
+    ]
+    return tirx.Evaluate(tirx.call_llvm_intrin("void", f"llvm.x86.{name}", *typed))
+
+
+def _for(loop: Any, extent: Any, body: Any, parallel: bool = False) -> Any:
+    kind = tirx.ForKind.PARALLEL if parallel else tirx.ForKind.SERIAL
+    return tirx.For(loop, 0, extent, kind, body)

@@ -1,0 +1,66 @@
+"""Squares of float32 transposed in registers: what packing matrices and weights by rows costs.
+
+Vector after vector is read, exchanged with its partner at half the distance, a quarter, and so on
+(Eklundh, 1972), and written: as many shuffles of two vectors as vectors times halvings, where LLVM
+would gather element by element.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import tvm
+from tvm.s_tir import TensorIntrin
+
+_SQUARE = """
+# from tvm.script import tirx as T
+@T.prim_func(s_tir=True)
+def transpose(a: T.handle, b: T.handle) -> None:
+    across = T.int32()
+    down = T.int32()
+    A = T.match_buffer(a, ({n}, {n}), "float32", strides=[across, 1], offset_factor=1, align=4)
+    B = T.match_buffer(b, ({n}, {n}), "float32", strides=[down, 1], offset_factor=1, align=4)
+    with T.sblock("root"):
+        T.reads(A[0:{n}, 0:{n}])
+        T.writes(B[0:{n}, 0:{n}])
+        {body}
+"""
+
+_DESCRIPTION = """
+        for i, j in T.grid({n}, {n}):
+            with T.sblock("move"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vj, vi]
+"""
+
+
+@cache
+def transposition(lanes: int) -> str:
+    """Register ``B[i, j] = A[j, i]`` for `lanes` by `lanes` elements and return its name."""
+    lines = [f'x{i} = A.vload([{i}, 0], dtype="float32x{lanes}")' for i in range(lanes)]
+    names = [f"x{i}" for i in range(lanes)]
+    distance = lanes // 2
+    while distance:
+        for i in (i for i in range(lanes) if not i & distance):
+            pair = f"[{names[i]}, {names[i | distance]}]"
+            low = [j if not j & distance else lanes + (j ^ distance) for j in range(lanes)]
+            high = [j | distance if not j & distance else lanes + j for j in range(lanes)]
+            for row, chosen in ((i, low), (i | distance, high)):
+                names[row] = f"x{row}_{distance}"
+                lines.append(f"{names[row]} = T.Shuffle({pair}, {chosen})")
+        distance //= 2
+    lines += [f"B[{i}, T.ramp(0, 1, {lanes})] = {name}" for i, name in enumerate(names)]
+    name = f"vtaops_transpose_{lanes}"
+    loops = _SQUARE.format(n=lanes, body=_DESCRIPTION.format(n=lanes).strip())
+    shuffles = _SQUARE.format(n=lanes, body="\n        ".join(lines))
+    TensorIntrin.register(name, tvm.script.from_source(loops), tvm.script.from_source(shuffles))
+    return name
+
+
+def transpose_squares(s: Any, row: Any, column: Any, lanes: int) -> None:
+    """Compute the two innermost loops of a transposing copy in squares; both must be whole."""
+    row, i = s.split(row, [None, lanes])
+    column, j = s.split(column, [None, lanes])
+    s.reorder(row, column, i, j)
+    s.tensorize(i, transposition(lanes))
