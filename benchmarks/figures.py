@@ -91,14 +91,15 @@ def layers() -> Figures:
 def areas() -> Figures:
     """Return what the area model gives extensions, beyond plain hardware: tsim.md."""
     extended = HardwareConfig.load("pynq_ext")
-    within = tuple(name for name in extended.extensions if name != "forward")  # a layer
-    sets = {name: (name,) for name in extended.extensions} | {"all but forward": within}
+    needs = {"table": ("post",)}
+    sets = {name: (*needs.get(name, ()), name) for name in extended.extensions}
+    sets["all"] = extended.extensions
 
     def lut(names: tuple[str, ...]) -> float:
         return area(Design(replace(extended, extensions=names))).lut
 
     return {
-        f"{name} LUT": lambda n=names: round(lut(n) - lut(()))  # type: ignore[misc]
+        f"{name} LUT": lambda n=names, b=needs.get(name, ()): round(lut(n) - lut(b))  # type: ignore[misc]
         for name, names in sets.items()
     }
 
