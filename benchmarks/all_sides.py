@@ -6,8 +6,8 @@ Each case is a random program that verifies, a random stream of instructions, or
 with a random tiling (any, with fixed-point scales, behind a table, or a chain in turns). The sides
 are the interpreter, the functional simulator, the RTL behind its bare port and the RTL behind AXI
 with irregular memory; of operators NumPy is the judge. Besides: the timing model against the cycles
-of the RTL, by extension and by how long a program takes. Cases of other code than today's run again
-with `--again`. Exit code: 1 if a case differs, 2 if some are left.
+of the RTL, by extension, by how long a program takes, and on layers of networks. Cases of other
+code than today's run again with `--again`. Exit code: 1 if a case differs, 2 if some are left.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rich.table import Table
 from vtaops.config import EXTENSIONS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from helpers.all_sides import run_case
+from helpers.all_sides import LAYERS, run_case
 from helpers.resumable import by_code, resume
 
 KINDS = ("program", "stream", "operator")
@@ -111,17 +111,23 @@ def main() -> int:
     counts = {kind: getattr(options, f"{kind}s") for kind in KINDS}
     cases = [f"{kind}/{number}" for kind in KINDS for number in range(counts[kind])]
     cases.sort(key=lambda case: int(case.split("/")[1]) / counts[case.split("/")[0]])
+    cases += [f"layer/{name}" for name in LAYERS]
     results = resume(options.state, cases, run_case, options.minutes, again=options.again)
     console = Console()
-    rows, lengths = summary(results), by_length(results)
-    console.print(show("cases that use", rows), show("cycles, at least", lengths))
+    layers = {case: row["cycles"] for case, row in results.items() if case.startswith("layer")}
+    random = {case: row for case, row in results.items() if case not in layers}
+    rows, lengths = summary(random), by_length(random)
+    for cycles in layers.values():
+        cycles["%"] = 100 * (cycles["timing model"] - cycles["RTL"]) / cycles["RTL"]
+    for title, found in (("cases that use", rows), ("from cycles", lengths), ("layer", layers)):
+        console.print(show(title, found))
     failed = {case: row["differs"] for case, row in results.items() if row["differs"]}
     for case, sides in failed.items():
         console.print(f"{case} differs: {', '.join(sides)}")
     console.print(f"{len(results)} of {len(cases)} cases; {by_code(results)}", highlight=False)
     if options.json:
         record = {"cases": len(results), "code": by_code(results), "extensions": rows}
-        record["timing by cycles"] = lengths
+        record |= {"timing by cycles": lengths, "layers": layers}
         options.json.write_text(json.dumps(record, indent=1) + "\n")
     return 1 if failed else 0 if len(results) == len(cases) else 2
 

@@ -5,11 +5,12 @@
 Every expression of the sources that decides something has mutants (`helpers.rtl_mutants`):
 conditions turned round, dropped or constant; bounds off by one; other operators and constants;
 casts that lose a bit; one side of a multiplexer always; registers that hold; resets to another
-value, or none. Four models hold all of them: with all extensions behind the bare port, and with a
-port of 64 bytes; with multipliers from LUTs beside those in DSP blocks; and plain behind AXI. A
-mutant runs the trials of `helpers.rtl_trials` one after the other, in a process of its own, until
-one of them shows something else than the right RTL: a result, a fault, a counter, a cycle. What
-survives goes to the proof of its block, if there is one (``tests/runtime/tsim/rtl/proofs``).
+value, or none. Five models hold all of them: with all extensions behind the bare port, and with a
+port of 64 bytes; with multipliers from LUTs beside those in DSP blocks; plain behind AXI; and with
+all extensions writing waveforms, in which the accesses of memories are counted. A mutant runs the
+trials of `helpers.rtl_trials` one after the other, in a process of its own, until one of them shows
+something else than the right RTL: a result, a fault, a counter, a cycle, an access. What survives
+goes to the proof of its block, if there is one (``tests/runtime/tsim/rtl/proofs``).
 
 What is done stands in a file; a second call goes on, each line says of which commit it is, and a
 mutant whose place has moved is another one. The mutants come in an order that mixes all files and
@@ -40,7 +41,17 @@ from unittest import mock
 
 from helpers.resumable import by_code, resume
 from helpers.rtl_mutants import DRIVER, PACKAGE, Mutant, applied, find_mutants, instrumented
-from helpers.rtl_trials import EXTENDED, MIXED, PARAMETERS, PLAIN, SMALL, LimitedTsim, trials
+from helpers.rtl_trials import (
+    EXTENDED,
+    MIXED,
+    PARAMETERS,
+    PLAIN,
+    SMALL,
+    LimitedTsim,
+    Opened,
+    memory_accesses,
+    trials,
+)
 from rich.console import Console
 from rich.table import Table
 
@@ -55,6 +66,7 @@ MODELS: dict[str, tuple[HardwareConfig, RtlParameters, bool]] = {
     "wide port": (EXTENDED, replace(PARAMETERS, port_bytes=64), False),
     "other multipliers": (SMALL, MIXED, False),
     "AXI": (PLAIN, PARAMETERS, True),
+    "waveforms": (EXTENDED, PARAMETERS, False),
 }
 """Name -> configuration, parameters, and whether behind the AXI shell."""
 
@@ -104,8 +116,10 @@ def build_library(model: str, mutants: list[Mutant]) -> Path:
             mock.patch.object(build, "sources", return_value=paths["sources"]),
             mock.patch.object(build, "axi_sources", return_value=paths["axi_sources"]),
             mock.patch.object(build, "harness", return_value=[folder / driver.name, *headers]),
+            mock.patch.object(build, "_LARGE_MODEL", 0),  # compiled in half the time
         ):
-            return build.build_model(config, parameters, axi=axi, on_start=print)
+            trace = "vcd" if model == "waveforms" else None
+            return build.build_model(config, parameters, axi=axi, trace=trace, on_start=print)
 
 
 @contextmanager
@@ -129,18 +143,47 @@ def plainly(seen: Any) -> Any:
     return json.loads(json.dumps(seen))
 
 
+def trials_of(model: str) -> dict[str, Callable[[Opened], Any]]:
+    """Return the trials of a model by name, those that see most first."""
+    config, _, axi = MODELS[model]
+    if model == "waveforms":
+        return {"accesses": lambda opened: memory_accesses(opened, config)}
+    return trials(config, axi)
+
+
 def expectations(model: str) -> dict[str, Any]:
     """Return what the trials see of the right RTL."""
-    config, _, axi = MODELS[model]
     with opening(model, None) as opened:
-        return {name: plainly(run(opened)) for name, run in trials(config, axi).items()}
+        return {name: plainly(run(opened)) for name, run in trials_of(model).items()}
+
+
+def checked_expectations(libraries: dict[str, Path], folder: Path) -> dict[str, Any]:
+    """Return what the trials see of the right RTL; a copy with no mutant chosen shows the same.
+
+    Kept in a file that is named by all that it depends on: a slice of a long run begins at once.
+    """
+    root = Path(__file__).parents[1]
+    sources = [*root.glob("vtaops/**/*.py"), *root.glob("tests/helpers/*.py"), Path(__file__)]
+    digest = hashlib.sha256(str(libraries).encode())
+    for path in sorted(sources):
+        digest.update(path.read_bytes())
+    kept = folder / f"rtl_expectations-{digest.hexdigest()[:16]}.json"
+    if kept.exists():
+        return dict(json.loads(kept.read_text()))
+    expected = {model: expectations(model) for model in MODELS}
+    for model, library in libraries.items():
+        verdict, detail = first_difference(model, library, 0, expected[model])
+        if verdict != SURVIVES:
+            raise SystemExit(f"the copy with no mutant chosen differs: {verdict}, {detail}")
+    folder.mkdir(parents=True, exist_ok=True)
+    kept.write_text(json.dumps(expected))
+    return expected
 
 
 def first_difference(
     model: str, library: Path, number: int, expected: dict[str, Any]
 ) -> tuple[str, str]:
     """Return the verdict of a mutant on a model, and the trial; runs in a process of its own."""
-    config, _, axi = MODELS[model]
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
@@ -151,7 +194,7 @@ def first_difference(
             _library(library).choose_mutant(number)
             found = (SURVIVES, "")
             with opening(model, library) as opened:
-                for name, run in trials(config, axi).items():
+                for name, run in trials_of(model).items():
                     try:
                         seen = plainly(run(opened))
                     except Exception as error:  # whatever it is, the right RTL does not raise it
@@ -299,11 +342,7 @@ def main() -> None:
     spread = sorted(everything, key=lambda m: (without_place(m.name) not in first, order(m)))
     chosen = [m for m in spread if arguments.file in (None, m.file)][: arguments.count]
     libraries = {model: build_library(model, everything) for model in MODELS}
-    expected = {model: expectations(model) for model in MODELS}
-    for model, library in libraries.items():
-        verdict, detail = first_difference(model, library, 0, expected[model])
-        if verdict != SURVIVES:
-            raise SystemExit(f"the copy with no mutant chosen differs: {verdict}, {detail}")
+    expected = checked_expectations(libraries, arguments.state.parent)
     by_name = {mutant.name: mutant for mutant in chosen}
     results = resume(
         arguments.state,

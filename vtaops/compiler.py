@@ -19,14 +19,23 @@ import tvm
 from vtaops.capabilities import PRESETS, Capabilities, Feature, find, of_target
 from vtaops.config import POST_ROWS, HardwareConfig
 from vtaops.errors import ScheduleError, ShapeError, UnsupportedError, VTAError
-from vtaops.lowering import Border, Capacity, Fragment, LoweringOptions, flatten, link, whole
+from vtaops.lowering import (
+    Border,
+    Capacity,
+    Fragment,
+    LoweringOptions,
+    convolution_tree,
+    flatten,
+    link,
+    whole,
+)
 from vtaops.lowering import emit as emit_module
 from vtaops.lowering.collection import collection_paused
 from vtaops.lowering.options import ONE_TILE_EACH
 from vtaops.ops import Operator
 from vtaops.ops.postprocess import ScaleStage
 from vtaops.program import Buffer, OperatorRecord, Program, Role
-from vtaops.schedule import Tiling, check_tiling, default_tiling
+from vtaops.schedule import TIMED, Tiling, check_tiling, default_tiling, worth_timing
 from vtaops.schedule.arguments import packed_arguments
 from vtaops.schedule.checks import check as check_schedule
 from vtaops.views import Windows
@@ -56,7 +65,7 @@ def compile(
     config : HardwareConfig, str or Path
         The configuration, its name, or a JSON file.
     tiling : Tiling, optional
-        Blocking and virtual threads; by default the best by a bound on cycles.
+        Blocking and virtual threads; by default `timed_tiling`.
     capabilities : Capabilities or str, optional
         What the device can execute, or a name: full, fsim, hls-2020, chisel, portable; by default
         what the target of the configuration can.
@@ -85,6 +94,10 @@ def compile(
     check_arguments(op, tiling)
     begin = perf_counter()
     able = _capabilities(config, capabilities)
+    if tiling is None:
+        config = _hardware(config)
+        _check_supported(op, config, able)
+        tiling = timed_tiling(op, config, able)
     fragment = emit(op, config, tiling, capabilities=able, keep_weights=keep_weights)
     program = link([whole(fragment)], fragment.buffers, {"capabilities": able.name})
     if verify:
@@ -145,8 +158,38 @@ def emit(
         capacity=replace(options.capacity, rows=rows),
         keep_weights=keep_weights,
     )
-    module = _lowered(op, hardware, chosen)
-    return emit_module(module, op.buffers(hardware), hardware, options, record)
+    check_tiling(op, hardware, chosen)
+    function = convolution_tree(op, hardware, chosen) or _lowered(op, hardware, chosen)
+    return emit_module(function, op.buffers(hardware), hardware, options, record)
+
+
+TIMED_INSTRUCTIONS = 1 << 16
+"""Instructions after which no more tilings are timed: programs so long differ less."""
+
+
+@lru_cache(maxsize=1024)
+def timed_tiling(op: Operator, config: HardwareConfig, able: Capabilities) -> Tiling:
+    """Return the default tiling of an operator that runs alone.
+
+    Of a convolution, the fastest by the timing model of the best by the estimate of each of a few
+    sizes of tiles (`vtaops.schedule.worth_timing`); of what TVM lowers, which takes long, the best
+    by the estimate.
+
+    Raises
+    ------
+    ScheduleError
+        If no tile of the operator fits.
+    """
+    first = default_tiling(op, config)
+    if convolution_tree(op, config, first) is None:
+        return first
+    instructions, found = 0, []
+    for tiling in worth_timing(op, config, TIMED):
+        if instructions < TIMED_INSTRUCTIONS:
+            program = compile(op, config, tiling, capabilities=able, verify=False)
+            instructions += len(program)
+            found.append((program.cycles(), tiling))
+    return min(found, key=lambda timed: timed[0])[1]
 
 
 @dataclass(frozen=True)
@@ -161,7 +204,6 @@ class _Array:
 
 def _lowered(op: Operator, config: HardwareConfig, tiling: Tiling) -> tvm.IRModule:
     """Return `Operator.lower`; tilings that hold more or fewer tiles at once share it."""
-    check_tiling(op, config, tiling)
     array = _Array(config, config.log_batch, config.log_block, config.extensions)
     return _flat(op, array, replace(tiling, inp_tiles=1, wgt_tiles=1, acc_tiles=1))
 

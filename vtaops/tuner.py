@@ -1,8 +1,8 @@
 """Search for the tiling of an operator that takes the fewest cycles by the timing model.
 
-All tilings that fit are ranked by an analytic bound (`schedule.default`); the best are compiled and
-timed. Results are deterministic and kept: in a table that travels with the package for the named
-layers, and in a cache on disk for everything else.
+All tilings that fit are ranked by an analytic bound (`schedule.candidates`); the best are compiled
+and timed. Results are deterministic and kept: in a table that travels with the package for the
+named layers, and in a cache on disk for everything else.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
-from itertools import islice
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
@@ -29,8 +28,7 @@ from vtaops.config import HardwareConfig
 from vtaops.errors import ScheduleError
 from vtaops.files import read_file
 from vtaops.ops import MaxPool2d, Operator
-from vtaops.schedule import Tiling, check_tiling
-from vtaops.schedule.candidates import ranked
+from vtaops.schedule import Tiling, check_tiling, worth_timing
 
 Effort = Literal["fast", "thorough"]
 
@@ -155,7 +153,7 @@ def search(
     effort: Effort,
     capabilities: Capabilities | None = None,
 ) -> Iterator[Tuned]:
-    """Compile and time tilings in the order of their bound; yield the best after each.
+    """Compile and time what is `worth_timing`; yield the best after each.
 
     Raises
     ------
@@ -164,8 +162,8 @@ def search(
     """
     _check_effort(effort)
     best: Tuned | None = None
-    tilings = ranked(op, config, uneven=effort == "thorough")
-    for count, tiling in enumerate(islice(tilings, COMPILED[effort]), start=1):
+    tilings = worth_timing(op, config, COMPILED[effort], uneven=effort == "thorough")
+    for count, tiling in enumerate(tilings, start=1):
         program = compile(op, config, tiling, capabilities=capabilities, verify=False)
         cycles = program.cycles()
         if best is None or cycles < best.cycles:

@@ -163,7 +163,7 @@ def test_a_larger_scratchpad_is_never_worse():
     designs, _ = Space(PYNQ, LATTICE).designs()
     random.Random(1).shuffle(designs)
     with Engine() as engine:
-        points = sweep(designs, NETWORK, engine, "default")
+        points = sweep(designs, NETWORK, engine, "first")
         count = engine.store.count()
     assert len(points) == 36
     reached = {point.design: point for point in points}
@@ -184,14 +184,14 @@ def test_a_sweep_counts_occurrences_and_keeps_failures():
     huge = vtaops.MaxPool2d(channels=16, height=64, width=64, kernel=64, strides=1, padding=1)
     network = Network("mixed", (Workload("small", SMALL, 3), Workload("huge", huge)))
     with Engine() as engine:
-        (mixed,) = sweep([TINY, TINY], network, engine, "default")
-        (small,) = sweep([TINY], Network("one", network.layers[:1]), engine, "default")
+        (mixed,) = sweep([TINY, TINY], network, engine, "first")
+        (small,) = sweep([TINY], Network("one", network.layers[:1]), engine, "first")
         (guess,) = sweep([TINY], Network("one", network.layers[:1]), engine, "bound")
         with pytest.raises(ScheduleError, match="effort is 'deep'; it must be one of bound"):
             sweep([TINY], network, engine, "deep")
     assert set(mixed.failures) == {"huge"}
     assert front([mixed]) == []
-    once = vtaops.compile(SMALL, TINY.config)
+    once = vtaops.compile(SMALL, TINY.config, default_tiling(SMALL, TINY.config))
     assert small.cycles == 3 * once.cycles()
     assert small.dram_nbytes == 3 * once.stats().dram_nbytes
     assert small.milliseconds == small.cycles / 1e5
@@ -206,8 +206,8 @@ def test_a_sweep_counts_occurrences_and_keeps_failures():
 def test_the_bound_finds_the_same_front():
     designs, _ = Space(PYNQ, {**LATTICE, "LOG_BLOCK": [3, 4], "LOG_UOP_BUFF_SIZE": [13]}).designs()
     with Engine() as engine:
-        every = front(sweep(designs, NETWORK, engine, "default"))
-        found, timed = front_by_bound(designs, NETWORK, engine, "default", batch=4)
+        every = front(sweep(designs, NETWORK, engine, "first"))
+        found, timed = front_by_bound(designs, NETWORK, engine, "first", batch=4)
     assert [(p.design, p.cycles) for p in found] == [(p.design, p.cycles) for p in every]
     assert timed < len(designs)
     with pytest.raises(ConfigError, match="no objective 'speed'"):
@@ -232,11 +232,11 @@ def test_answers_are_kept_and_never_computed_twice(tmp_path):
         ResultStore(tmp_path / "s.db") as store,
         Engine(store, progress=lambda *a: told.append(a)) as e,
     ):
-        first = sweep(designs, NETWORK, e, "default")
+        first = sweep(designs, NETWORK, e, "first")
         counted = store.count()
     assert told[-1][1] == told[-1][2]
     with ResultStore(tmp_path / "s.db") as store, Engine(store, _Refusing()) as engine:
-        assert sweep(reversed(designs), NETWORK, engine, "default") == first[::-1]
+        assert sweep(reversed(designs), NETWORK, engine, "first") == first[::-1]
         assert store.count() == counted
         rows = list(verdict_rows(store))
     assert {row["computed"] for row in rows} == {1}
@@ -267,7 +267,7 @@ def dying(questions):
 module._answers = dying
 designs, _ = Space(test.PYNQ, {"LOG_ACC_BUFF_SIZE": [12, 14]}).designs()
 with ResultStore(sys.argv[1]) as store, Engine(store) as engine:
-    sweep(designs, test.NETWORK, engine, "default")
+    sweep(designs, test.NETWORK, engine, "first")
 """
 
 
@@ -284,10 +284,10 @@ def test_a_killed_driver_is_resumed(tmp_path):
     designs, _ = Space(PYNQ, axes).designs()
     with ResultStore(path) as store, Engine(store) as engine:
         assert store.count()["verdict"]["records"] == 2
-        points = sweep(designs, NETWORK, engine, "default")
+        points = sweep(designs, NETWORK, engine, "first")
         count = store.count()["verdict"]
     with Engine() as engine:
-        assert points == sweep(designs, NETWORK, engine, "default")
+        assert points == sweep(designs, NETWORK, engine, "first")
         assert count == engine.store.count()["verdict"]
     assert count["records"] == count["computed"]
 
@@ -348,15 +348,15 @@ def test_lost_workers_are_replaced():
 
     designs, _ = Space(PYNQ, {"LOG_INP_BUFF_SIZE": [12, 13, 14]}).designs()
     with Engine(ResultStore(":memory:"), pool) as engine:
-        points = sweep(designs, NETWORK, engine, "default")
+        points = sweep(designs, NETWORK, engine, "first")
         assert all(n["records"] == n["computed"] for n in engine.store.count().values())
     with Engine() as engine:
-        assert points == sweep(designs, NETWORK, engine, "default")
+        assert points == sweep(designs, NETWORK, engine, "first")
     with (
         Engine(ResultStore(":memory:"), lambda: _Losing(0)) as engine,
         pytest.raises(DeviceError, match="lost"),
     ):
-        sweep(designs, NETWORK, engine, "default")
+        sweep(designs, NETWORK, engine, "first")
 
 
 # --------------------------------------------------------------------- area and energy

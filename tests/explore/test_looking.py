@@ -13,7 +13,7 @@ from vtaops.errors import VTAError
 
 RUNNER = CliRunner()
 VARY = ("--vary", "LOG_ACC_BUFF_SIZE=15,22", "--vary", "EXTENSIONS=,overwrite")
-SWEEP = ("sweep", "--layer", "resnet18.C10", "--effort", "default", "-j", "1")
+SWEEP = ("sweep", "--layer", "resnet18.C10", "--effort", "first", "-j", "1")
 
 
 @pytest.fixture(autouse=True)

@@ -48,9 +48,9 @@ def test_nsga_finds_the_front_of_an_enumeration_and_resumes(tmp_path):
     designs, _ = SPACE.designs()
     journal = tmp_path / "journal"
     with Engine() as engine:
-        every = front(sweep(designs, NETWORK, engine, "default"))
+        every = front(sweep(designs, NETWORK, engine, "first"))
         counted = engine.store.count()["verdict"]
-        options = {"effort": "default", "population": 12, "batch": 12}
+        options = {"effort": "first", "population": 12, "batch": 12}
         part = search(SPACE, NETWORK, engine, trials=24, journal=journal, **options)
         found = search(SPACE, NETWORK, engine, trials=144, journal=journal, **options)
         assert engine.store.count()["verdict"] == counted  # nothing but what was enumerated
@@ -89,11 +89,11 @@ def test_a_cluster_that_loses_a_worker_answers_as_one_process(tmp_path):
         ResultStore(tmp_path / "s.db") as store,
         Engine(store, dask_executor(client), kill_one) as engine,
     ):
-        points = sweep(designs, NETWORK, engine, "default")
+        points = sweep(designs, NETWORK, engine, "first")
         count = store.count()
     assert killed
     with Engine() as engine:
-        assert points == sweep(designs, NETWORK, engine, "default")
+        assert points == sweep(designs, NETWORK, engine, "first")
         assert count == engine.store.count()
     assert all(n["records"] == n["computed"] for n in count.values())
 
@@ -116,7 +116,7 @@ def test_reference_searches_spend_their_budget():
             run(problem, 12, 1)
             again = Problem(SMALL, design, engine)
             run(again, 12, 1)
-            assert problem.verdicts == (1 if name == "default" else 12)
+            assert problem.verdicts == (1 if name == "first" else 12)
             assert (problem.best, problem._asked) == (again.best, again._asked)
             best[name] = problem.best
     cycles, tiling = best["bound"]
@@ -130,7 +130,7 @@ def test_a_candidate_may_be_a_text_and_is_never_an_error():
     outcome = problem.evaluate(default.text)
     assert outcome == problem.evaluate(default)
     assert outcome.legal
-    assert outcome.cycles == vtaops.compile(SMALL, PYNQ.config).cycles()
+    assert outcome.cycles == vtaops.compile(SMALL, PYNQ.config, default).cycles()
     assert outcome.energy_pj > 162.5 * outcome.dram_nbytes
     assert problem.verdicts == 1
     for text, reason in (

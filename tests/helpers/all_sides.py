@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from helpers.chains import SMALL, chain, linked
 from helpers.random_cases import FAMILIES, random_conv2d, random_gemm, random_scaled, random_tiling
 from helpers.random_streams import ConcurrentProgram, RandomProgram
 from helpers.reference_isa import launch, place
-from vtaops import HardwareConfig, Program
+from vtaops import Conv2d, HardwareConfig, MaxPool2d, Program
 from vtaops.compiler import emit
 from vtaops.config import EXTENSIONS
 from vtaops.errors import VTAError
@@ -36,10 +36,24 @@ from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime import Device, Fsim
 from vtaops.runtime.tsim import Tsim
 from vtaops.schedule.turns import tilings_hand_in_hand
+from vtaops.workloads import find
 
 CONFIG = replace(HardwareConfig.load("tiny"), extensions=tuple(EXTENSIONS))
 MOST_STEPS = 12_000
 """Of an operator: the interpreter takes some twenty microseconds for one."""
+
+LARGE = replace(HardwareConfig.load("pynq"), extensions=tuple(EXTENSIONS))
+SCALED = {"bias": True, "scales": True, "shift": 0, "height": 14, "width": 14}
+WIDE = Conv2d(in_channels=256, out_channels=256, kernel=1, **SCALED)
+LAYERS: dict[str, Sequence[Operator]] = {
+    "overwrite": [find("resnet18.C9").op],
+    "post": [WIDE],
+    "table": [WIDE],
+    "depthwise": [replace(WIDE, groups=256, kernel=3, padding=1)],
+    "pool": [MaxPool2d(channels=64, height=56, width=56, kernel=3, strides=2, padding=1)],
+    "forward": chain(96, 28)[:2],
+}
+"""Of the size of networks; each uses the extension of its name, and others."""
 
 Images = list[npt.NDArray[np.generic]]
 OPERATORS = {"conv2d": random_conv2d, "gemm": random_gemm, **FAMILIES}
@@ -71,8 +85,10 @@ def extensions_used(instructions: Iterable[Instruction]) -> dict[str, int]:
 
 
 def run_case(case: str) -> dict[str, Any]:
-    """Run ``program/N``, ``stream/N`` or ``operator/N``; say where it differs from the judge."""
+    """Run ``program/N``, ``stream/N``, ``operator/N`` or ``layer/NAME``; say where it differs."""
     kind, seed = case.split("/")
+    if kind == "layer":
+        return run_layer(seed)
     return {"program": run_program, "stream": run_stream, "operator": run_operator}[kind](int(seed))
 
 
@@ -98,6 +114,31 @@ def run_operator(seed: int) -> dict[str, Any]:
             break
     judges = {"NumPy": expected, "interpreter": interpret(program, *arrays)}
     return _judged(program, seed, arrays, judges) | {"operator": draw.__name__.strip("_")}
+
+
+def run_layer(name: str) -> dict[str, Any]:
+    """A layer of `LAYERS`, on fsim and bare RTL against NumPy: too long for the interpreter."""
+    generator = np.random.default_rng(0)
+    ops = LAYERS[name]
+    tilings = tilings_hand_in_hand(ops, LARGE, limit=1e9)[0] if len(ops) > 1 else None
+    if tilings:
+        program = linked(ops, tilings, LARGE, together=True, close=True)
+    elif name == "table":
+        program = chained([with_table(emit(ops[0], LARGE))], None)
+        program.verify()
+    else:
+        program = vtaops.compile(ops[0], LARGE)
+    arrays, value = chain_arguments(ops, generator)
+    if name == "table":
+        arrays.append(generator.integers(-128, 128, 256).astype(np.int8))
+        value = arrays[-1][value.astype(int) + 128]
+    differs, cycles = [], {"timing model": program.cycles()}
+    for device in (Fsim(LARGE, seed=1), Tsim(LARGE)):
+        with device:
+            if not np.array_equal(program.run(device, *arrays), value):
+                differs.append(repr(device))
+            cycles |= _cycles("RTL", device)
+    return {"extensions": extensions_used(program), "differs": differs, "cycles": cycles}
 
 
 def run_stream(seed: int) -> dict[str, Any]:
@@ -184,9 +225,15 @@ def _chain(rng: random.Random, seed: int) -> tuple[Program, Images, Any]:
         tilings = [random_tiling(rng, op, SMALL, taps="all") for op in ops]
         together, close = rng.random() < 0.7, rng.random() < 0.5
         program = linked(ops, tilings, CONFIG, together=together, close=close)
-    generator = np.random.default_rng(seed)
+    return program, *chain_arguments(ops, np.random.default_rng(seed))
+
+
+def chain_arguments(
+    ops: Sequence[Operator], generator: np.random.Generator
+) -> tuple[Images, npt.NDArray[np.generic]]:
+    """Return random arguments of operators of which each takes the result of the one before."""
     own = [random_arguments(op, generator) for op in ops]
     value = own[0][0]
     for op, arrays in zip(ops, own, strict=True):
         value = evaluate(op, [value.reshape(arrays[0].shape), *arrays[1:]])
-    return program, [own[0][0], *(a for arrays in own for a in arrays[1:])], value
+    return [own[0][0], *(a for arrays in own for a in arrays[1:])], value

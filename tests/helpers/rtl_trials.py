@@ -7,20 +7,24 @@ changed RTL is compared with the right one, whose results are those of the inter
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from helpers.random_streams import REGION, ConcurrentProgram, HazardousProgram, RandomProgram
 from helpers.reference_isa import launch, launch_words, place, serialise
+from helpers.waveforms import accesses_of
 from vtaops import DeviceTimeout, HardwareConfig, VTAError
 from vtaops.config import EXTENSIONS, POST_ROWS, TARGETS, Memory
 from vtaops.isa import (
     Alu,
     AluOp,
+    Depthwise,
     Encoding,
     Finish,
     Gemm,
@@ -48,10 +52,10 @@ LIMIT = 100_000
 """Cycles; all trials need less."""
 
 SMALL = replace(
-    PLAIN, log_batch=4, log_block=2, log_uop_buff_size=9, log_inp_buff_size=12,
+    PLAIN, log_batch=3, log_block=2, log_uop_buff_size=9, log_inp_buff_size=12,
     log_wgt_buff_size=11, log_acc_buff_size=15,
 )  # fmt: skip
-MIXED = replace(PARAMETERS, port_bytes=16, dsp_multipliers=5, packed_multipliers=False)
+MIXED = replace(PARAMETERS, port_bytes=8, dsp_multipliers=5, packed_multipliers=False)
 """Tiles of four port words, an adder tree of one stage, and a multiplier for each product, most
 of them from LUTs."""
 
@@ -462,6 +466,83 @@ def post_rows(opened: Opened, config: HardwareConfig) -> list[Any]:
     return found
 
 
+def far_factors(opened: Opened, config: HardwareConfig) -> list[Any]:
+    """Steps to the last elements of each memory, by each factor of each loop."""
+    found: list[Any] = []
+    with opened() as device:
+        rng = np.random.default_rng(1)
+        loads = []
+        for memory in (Memory.INP, Memory.WGT, Memory.ACC):
+            depth, unit = config.scratchpad(memory).depth, config.dram_element_bytes(memory)
+            data = place(device, rng.integers(0, 256, depth * unit, np.uint8))
+            loads.append(Load(memory=memory, dram_base=data.address // unit, x_size=depth,
+                              y_size=1))  # fmt: skip
+        uop = place(device, np.zeros(1, np.uint32))
+        loads.append(Load(memory=Memory.UOP, dram_base=uop.address // 4, x_size=1, y_size=1))
+        unit, depth = config.out.element_bytes, config.acc.depth
+        target = device.alloc(depth * unit)
+        kept = Alu(alu_op=AluOp.ADD, use_imm=1, uop_end=1, iter_out=1, iter_in=depth,
+                   dst_factor_in=1)  # fmt: skip
+        store = Store(memory=Memory.OUT, dram_base=target.address // unit, x_size=depth, y_size=1)
+        last = {"dst": depth - 1, "src": config.inp.depth - 1, "wgt": config.wgt.depth - 1}
+        for loop, extents in (("out", (2, 1)), ("in", (1, 2))):
+            step = dict(zip(("uop_end", "iter_out", "iter_in"), (1, *extents), strict=True))
+            for name, index in last.items():
+                for far in (index, index // 2 + 1):
+                    steps: list[Instruction] = [Gemm(**step, **{f"{name}_factor_{loop}": far})]
+                    if name != "wgt":
+                        near = {f"{name}_factor_{loop}": min(far, depth - 1)}
+                        steps.append(Alu(alu_op=AluOp.ADD, **step, **near))
+                    launch(device, serialise([*loads, *steps, kept, store]))
+                    found += [digest(device.read(target, target.nbytes)), seen(device)]
+    return found
+
+
+def reloaded(opened: Opened, config: HardwareConfig) -> list[Any]:
+    """One element of a memory is loaded anew between products that read it, or its neighbours."""
+    found: list[Any] = []
+    with opened(latency=2) as device:
+        rng = np.random.default_rng(2)
+        units = {memory: config.dram_element_bytes(memory) for memory in (Memory.INP, Memory.WGT)}
+        images = {m: [place(device, rng.integers(0, 256, 16 * unit, np.uint8)) for _ in range(2)]
+                  for m, unit in units.items()}  # fmt: skip
+        rows = np.array([[0, 4, 4], [0, 7, 7]])
+        uop = place(device, Encoding.of(config).encode_micro_ops(rows))
+        unit = config.out.element_bytes
+        target = device.alloc(unit)
+        whole = [Load(memory=Memory.UOP, dram_base=uop.address // 4, x_size=2, y_size=1)]
+        whole += [Load(memory=m, dram_base=images[m][0].address // units[m], x_size=16, y_size=1)
+                  for m in units]  # fmt: skip
+        store = Store(memory=Memory.OUT, dram_base=target.address // unit, x_size=1, y_size=1)
+        windows = "depthwise" in config.extensions
+        pairs = [(Gemm, Gemm), *[(Depthwise, Depthwise), (Gemm, Depthwise)] * windows]
+        for memory in units:
+            for number, (_, read, _) in enumerate(rows.tolist()):
+                loops = {"uop_begin": number, "uop_end": number + 1, "iter_out": 1, "iter_in": 1}
+                for written in range(read - 4, read + 5):
+                    first = images[memory][1].address // units[memory] + written
+                    again = Load(memory=memory, sram_base=written, dram_base=first, x_size=1,
+                                 y_size=1)  # fmt: skip
+                    for before, after in pairs:
+                        products = [Gemm(reset=1, **loops), before(**loops), again, after(**loops)]
+                        launch(device, serialise([*whole, *products, store]))
+                        found += [digest(device.read(target, target.nbytes)), seen(device)]
+    return found
+
+
+def memory_accesses(opened: Opened, config: HardwareConfig) -> list[Any]:
+    """How often each memory is read and written by random programs, in waveforms."""
+    found: list[Any] = []
+    for seed in range(3):
+        program, arrays, _ = drawn(config, seed)
+        with tempfile.TemporaryDirectory() as folder:
+            wave = Path(folder) / "wave.vcd"
+            with opened(trace=wave, jitter_seed=seed or None) as device:
+                program.run(device, *arrays)
+            found.append({name: str(count) for name, count in sorted(accesses_of(wave).items())})
+    return found
+
+
 def behind_finish(opened: Opened, config: HardwareConfig) -> list[Any]:
     """Instructions of each unit behind FINISH, at every distance: whether they are seen."""
     found: list[Any] = []
@@ -661,7 +742,7 @@ def trials(config: HardwareConfig, axi: bool, count: int = 6) -> dict[str, Calla
         )
     directed = [held_load, micro_op_in_use, waiting_accumulators, refused, overflow, odd_addresses]
     directed += [watched, high_addresses, reset_at_work, behind_finish, ignored_bits, far_rows]
-    directed += [long_loops]
+    directed += [long_loops, far_factors, reloaded]
     if "post" in config.extensions:
         directed += [forgotten_settings, post_bounds, post_rows]
     if axi:

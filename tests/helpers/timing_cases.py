@@ -18,6 +18,9 @@ from vtaops.schedule import default_tiling
 from .random_cases import random_tiling
 from .tilings import random_operator
 
+LONGEST = 2_000_000
+"""Cycles of a case by the model, without limit of the bandwidth; larger ones are drawn anew."""
+
 CONFIGS = ("pynq", "tiny", "4x8_i8w8a32_15_16_16_18")
 
 
@@ -34,6 +37,8 @@ def draw(seed: int) -> tuple[str, Program, TimingParameters]:
             program = vtaops.compile(op, config, tiling)
         except VTAError:
             continue  # too large, or beyond what the target executes
+        if program.cycles() > LONGEST:
+            continue
         latency = rng.choice([2, 32, 100, 200, rng.randint(2, 200)])
         bandwidth = rng.choice([*range(1, 9), round(rng.uniform(1, 8), 2)])
         parameters = TimingParameters(dram_latency=latency, bandwidth=float(bandwidth))

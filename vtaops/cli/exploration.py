@@ -40,6 +40,7 @@ class EffortChoice(str, Enum):
     """How tilings are found."""
 
     bound = "bound"
+    first = "first"
     default = "default"
     fast = "fast"
     thorough = "thorough"
@@ -90,7 +91,8 @@ def sweep(
         EffortChoice,
         typer.Option(
             "--effort",
-            help="Tilings of each layer: estimated (bound), or one, 12 or 48 compiled and timed.",
+            help="Tilings of each layer: estimated (bound), or 1 (first), 5 (default), 12 (fast), "
+            "48 (thorough) compiled and timed.",
         ),
     ] = EffortChoice.fast,
     objective: Annotated[

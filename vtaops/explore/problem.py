@@ -177,7 +177,7 @@ def at_random(problem: Problem, budget: int, seed: int) -> None:
 
 
 def evolutionary(problem: Problem, budget: int, seed: int, parents: int = 6) -> None:
-    """Mutate one to three fields of one of the best so far; begin with the default tiling."""
+    """Mutate one to three fields of one of the best so far; begin with the best by the estimate."""
     first = default_tiling(problem.op, problem.design.config)
     alive = [(problem.evaluate(first).cycles, first)]
 
@@ -194,13 +194,13 @@ def evolutionary(problem: Problem, budget: int, seed: int, parents: int = 6) -> 
             alive = sorted(alive, key=lambda pair: pair[0])[:parents]
 
 
-def default_only(problem: Problem, budget: int, seed: int) -> None:
-    """Take what the compiler takes: one candidate."""
+def first_only(problem: Problem, budget: int, seed: int) -> None:
+    """Take the best by the estimate: one candidate."""
     problem.evaluate(default_tiling(problem.op, problem.design.config))
 
 
 SEARCHES: dict[str, Search] = {
-    "default": default_only,
+    "first": first_only,
     "bound": by_bound,
     "evolutionary": evolutionary,
     "random": at_random,

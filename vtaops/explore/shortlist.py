@@ -8,27 +8,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby, islice
+from itertools import groupby
 from typing import Any, Literal, get_args
 
 from vtaops.errors import ScheduleError, StoreError, VTAError
 from vtaops.explore.design import Design
 from vtaops.explore.verdict import Question, array_of, is_count, key_of, name_of, operator_dict
 from vtaops.ops import Operator
+from vtaops.schedule import TIMED as TIMED_BY_DEFAULT
 from vtaops.schedule import Tiling
 from vtaops.schedule.candidates import TilingList, depths_of
 from vtaops.tuner import COMPILED
 
-Effort = Literal["bound", "default", "fast", "thorough"]
+Effort = Literal["bound", "first", "default", "fast", "thorough"]
 EFFORTS: tuple[str, ...] = get_args(Effort)
 
-TIMED = {"bound": 0, "default": 1, **COMPILED}
+TIMED = {"bound": 0, "first": 1, "default": TIMED_BY_DEFAULT, **COMPILED}
 """Effort -> tilings that are compiled and timed; none: the estimate counts."""
 
 
 @dataclass(frozen=True)
 class Shortlist:
-    """Tilings in the order of their estimate.
+    """Tilings in the order in which they are worth timing: the best by the estimate first.
 
     Attributes
     ----------
@@ -137,8 +138,7 @@ def _shortlist(ranking: Ranking, listed: TilingList) -> Shortlist:
     config, timing = ranking.design.config, ranking.design.timing
     uneven = ranking.effort == "thorough"
     try:
-        found = listed.estimated(config, timing, uneven=uneven)
-        best = list(islice(found, max(1, TIMED[ranking.effort])))
+        best = listed.worth_timing(max(1, TIMED[ranking.effort]), config, timing, uneven=uneven)
         least = listed.least_cycles(config, timing)
     except VTAError as error:
         return Shortlist(reason=str(error))

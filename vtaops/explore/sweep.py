@@ -206,8 +206,9 @@ def sweep(
     engine : Engine
         Who computes, and where results are kept.
     effort : str
-        How tilings are found: ``"bound"`` compiles nothing and estimates; ``"default"`` compiles
-        the best by the estimate, ``"fast"`` and ``"thorough"`` the best dozens, and time them.
+        How tilings are found: ``"bound"`` compiles nothing and estimates; ``"first"`` compiles the
+        best by the estimate and times it, ``"default"`` a few, as `vtaops.compile` does for a
+        convolution, ``"fast"`` and ``"thorough"`` dozens.
 
     Returns
     -------

@@ -235,25 +235,36 @@ def answer(question: Question) -> Verdict:
     """Compile the program of a question and time it; what cannot be compiled is a verdict too."""
     try:
         check_tiling(question.op, question.design.config, question.tiling)
-        program = _program(
+        compiled = _compiled(
             question.op, question.config, question.tiling, of_target(question.design.config).name
         )
     except VTAError as error:
         return Verdict(reason=str(error))
-    timeline = simulate(program, question.design.timing, events=False)
-    content = program.instructions.tobytes() + program.micro_ops.tobytes()
+    timeline = simulate(compiled.program, question.design.timing, events=False)
     return Verdict(
         cycles=timeline.cycles,
         compute_cycles=timeline.compute_work,
         read_beats=timeline.port.read_beats,
         write_beats=timeline.port.write_beats,
-        instructions=len(program),
-        counters=program.stats().as_dict() | count_accesses(program).as_dict(),
-        program=hashlib.sha256(content).hexdigest(),
+        instructions=len(compiled.program),
+        counters=compiled.counters,
+        program=compiled.content,
     )
 
 
+@dataclass(frozen=True)
+class _Compiled:
+    """A program, and what is true of it on every machine: `Verdict.counters`, and its hash."""
+
+    program: Program
+    counters: dict[str, int]
+    content: str
+
+
 @lru_cache(maxsize=16)
-def _program(op: Operator, config: HardwareConfig, tiling: Tiling, able: str) -> Program:
+def _compiled(op: Operator, config: HardwareConfig, tiling: Tiling, able: str) -> _Compiled:
     """Compile; one program is timed on several machines."""
-    return compile(op, config, tiling, capabilities=able, verify=False)
+    program = compile(op, config, tiling, capabilities=able, verify=False)
+    counters = program.stats().as_dict() | count_accesses(program).as_dict()
+    content = program.instructions.tobytes() + program.micro_ops.tobytes()
+    return _Compiled(program, counters, hashlib.sha256(content).hexdigest())

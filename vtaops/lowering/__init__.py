@@ -1,5 +1,6 @@
 """Lowering: scheduled TIR to fragments (`emit`), and fragments to a Program (`link`)."""
 
+from vtaops.lowering.convolution import convolution_tree
 from vtaops.lowering.emit import Fragment, emit
 from vtaops.lowering.flatten import flatten
 from vtaops.lowering.link import Part, Place, assemble, bind, link, whole
@@ -14,6 +15,7 @@ __all__ = [
     "Place",
     "assemble",
     "bind",
+    "convolution_tree",
     "emit",
     "flatten",
     "link",

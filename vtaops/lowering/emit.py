@@ -14,7 +14,7 @@ from vtaops.config import HardwareConfig
 from vtaops.errors import ShapeError
 from vtaops.lowering.accumulate import accumulate_in_place
 from vtaops.lowering.images import bordered
-from vtaops.lowering.nests import parse
+from vtaops.lowering.nests import Tree, parse
 from vtaops.lowering.operation import Operation
 from vtaops.lowering.options import DEFAULT_OPTIONS, LoweringOptions
 from vtaops.lowering.overwrite import overwrite_instead_of_reset
@@ -54,7 +54,7 @@ UNDESCRIBED = OperatorRecord()
 
 
 def emit(
-    module: tvm.IRModule,
+    function: tvm.IRModule | Tree,
     buffers: tuple[Buffer, ...],
     config: HardwareConfig,
     options: LoweringOptions = DEFAULT_OPTIONS,
@@ -64,8 +64,9 @@ def emit(
 
     Parameters
     ----------
-    module : IRModule
-        Result of `flatten`; the parameters of ``main`` are the packed `buffers`.
+    function : IRModule or Tree
+        Result of `flatten`, the parameters of whose ``main`` are the packed `buffers`; or the tree
+        that it is parsed to.
     buffers : tuple of Buffer
         Arguments of the operator.
     config : HardwareConfig
@@ -87,7 +88,8 @@ def emit(
     unknown = sorted(borders.keys() - set(names))
     if unknown:
         raise ShapeError(f"a border for {unknown[0]!r}; the operator has {', '.join(names)}")
-    tree = preserve_operands(accumulate_in_place(parse(module["main"], config)))
+    tree = function if isinstance(function, Tree) else parse(function["main"], config)
+    tree = preserve_operands(accumulate_in_place(tree))
     tree = join_taps(tree, buffers, config)
     operations = list(walk(tree, buffers, config, options))
     operations = overwrite_instead_of_reset(operations, config)

@@ -6,7 +6,7 @@ that is exact for every shape, whatever divisions and bounds TVM has left in the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -64,6 +64,14 @@ class Expression:
         self._code = compile(_source(expr, names, fixed), "<tir>", "eval")
         self.names = frozenset(names)
         self.affine = _is_affine(expr)
+
+    @classmethod
+    def written(cls, source: str, names: Iterable[str], affine: bool) -> Expression:
+        """Return the expression of a text in Python; see the attributes."""
+        made = cls.__new__(cls)
+        made._code = compile(source, "<index>", "eval")
+        made.names, made.affine = frozenset(names), affine
+        return made
 
     def __call__(self, values: Mapping[str, Any]) -> Any:
         """Evaluate with integers or broadcastable integer arrays for the loop variables."""

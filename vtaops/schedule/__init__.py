@@ -12,7 +12,7 @@ A schedule of one's own is `tvm.s_tir.Schedule` with these names (docs/schedules
 """
 
 from vtaops.schedule.blocked import blocked_shape, check_tiling
-from vtaops.schedule.candidates import default_tiling
+from vtaops.schedule.candidates import TIMED, default_tiling, worth_timing
 from vtaops.schedule.dispatch import schedule
 from vtaops.schedule.intrinsics import (
     ACC_SCOPE,
@@ -35,6 +35,7 @@ vthread = VTHREAD
 dma_copy = DMA_COPY
 
 __all__ = [
+    "TIMED",
     "Tiling",
     "acc_scope",
     "alu",
@@ -50,4 +51,5 @@ __all__ = [
     "tensorize",
     "vthread",
     "wgt_scope",
+    "worth_timing",
 ]

@@ -1,4 +1,4 @@
-"""Candidate tilings and a bound on their cycles; the default tiling is the best by that bound.
+"""Candidate tilings and a bound on their cycles; which of them are worth compiling and timing.
 
 The bound knows bytes, cycles of the array and what double buffering can hide, and nothing of token
 waits or latencies; it takes milliseconds for a hundred thousand tilings.
@@ -38,6 +38,9 @@ TRAFFIC_SLACK = 1.2
 _PER_REQUEST = 8
 _PER_COMPUTE_INSTRUCTION = 12
 _PER_STORE = 4
+
+TIMED = 5
+"""Sizes of tiles that are timed for the default of a convolution, and first by every search."""
 
 _ALIKE = 0.004  # estimates that differ by less are no reason to choose
 _AHEAD = 4  # tiles of an operand beyond which more do not matter
@@ -342,6 +345,21 @@ def estimated(
     yield from TilingList(op, config).estimated(config, timing, uneven=uneven)
 
 
+def worth_timing(
+    op: Operator, config: HardwareConfig, count: int, *, uneven: bool = False
+) -> list[Tiling]:
+    """Return the tilings that a search of `count` programs compiles; see `TilingList`.
+
+    Raises
+    ------
+    ScheduleError
+        If even the smallest tile (one block, one pixel) does not fit.
+    """
+    return [
+        tiling for tiling, _ in TilingList(op, config).worth_timing(count, config, uneven=uneven)
+    ]
+
+
 class TilingList:
     """All tilings of an operator, for designs that differ in scratchpads and DRAM only.
 
@@ -388,6 +406,37 @@ class TilingList:
         about = np.round(np.log(cycles) / np.log1p(_ALIKE))
         for row in np.lexsort((cycles, -ahead, about)).tolist():
             yield found.tiling(row, config), int(cycles[row])
+
+    def worth_timing(
+        self,
+        count: int,
+        config: HardwareConfig,
+        timing: TimingParameters | None = None,
+        *,
+        uneven: bool = False,
+    ) -> list[tuple[Tiling, int]]:
+        """Return `count` tilings that are worth compiling, each with its estimated cycles.
+
+        First the best of each of the `TIMED` best sizes of tiles, then the others in the order of
+        the estimate: how many tiles are held at once matters least, and many tilings differ in
+        nothing else.
+
+        Raises
+        ------
+        ScheduleError
+            If even the smallest tile (one block, one pixel) does not fit.
+        """
+        best: dict[tuple[object, ...], tuple[Tiling, int]] = {}
+        others: list[tuple[Tiling, int]] = []
+        for tiling, cycles in self.estimated(config, timing, uneven=uneven):
+            sizes = tiling.oc, tiling.ic, tiling.h, tiling.w, tiling.keep
+            if sizes in best or len(best) == TIMED:
+                others.append((tiling, cycles))
+            else:
+                best[sizes] = tiling, cycles
+            if len(best) == min(TIMED, count) and len(best) + len(others) >= count:
+                break
+        return [*best.values(), *others][:count]
 
     def least_cycles(self, config: HardwareConfig, timing: TimingParameters | None = None) -> int:
         """Return a number of cycles that no tiling goes below: what must be done anyway.
@@ -477,6 +526,9 @@ class _Listed:
 @lru_cache(maxsize=1024)
 def default_tiling(op: Operator, config: HardwareConfig) -> Tiling:
     """Return the tiling with the smallest bound on cycles; see `ranked`.
+
+    The default of operators in networks, where others hide how they start and end, and of those
+    whose programs take long to compile; `vtaops.compile` times some more for a convolution.
 
     Raises
     ------

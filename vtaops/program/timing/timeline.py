@@ -213,11 +213,10 @@ class Timeline:
         self.program = program
         self.parameters = parameters
         self.cycles = math.ceil(simulation.end)
-        port = simulation.port
         self.port = PortUse(
-            port.width,
-            dict(zip(PROCESSES, port.beats, strict=True)),
-            {n: math.floor(c) for n, c in zip(PROCESSES, port.contention, strict=True)},
+            simulation.width,
+            dict(zip(PROCESSES, simulation.beats, strict=True)),
+            {n: math.floor(c) for n, c in zip(PROCESSES, simulation.contention, strict=True)},
         )
         self._simulation = simulation
 
@@ -290,7 +289,7 @@ class Timeline:
         self._lives  # noqa: B018 (raises where nothing was kept)
         return tuple(
             Segment(PROCESSES[p], i, "write" if p == STORE else "read", *map(math.floor, (s, e)))
-            for p, i, s, e in self._simulation.port.grants
+            for p, i, s, e in self._simulation.grants
         )
 
     @property

@@ -48,47 +48,49 @@ _KIND_OF_MEMORY = {
 class Work:
     """The instructions of a program as columns, one entry for each instruction.
 
+    All are int64 and as long as the program.
+
     Attributes
     ----------
-    unit : list of int
+    unit
         `vtaops.isa.Unit` that executes it.
-    kind : list of int
+    kind
         Index into `KINDS`.
-    beats, bursts : list of int
+    beats, bursts
         Beats of DRAM that it reads or writes, and the bursts that request them: a burst stays in
         one row and in one aligned block of DRAM.
-    before, zeros : list of int
+    before, zeros
         Elements of padding before the first element of data; all others.
-    steps : list of int
+    steps
         Micro-op executions.
-    held : list of int
+    held
         Micro-op executions that read what the MUL directly before them writes.
-    tensor : list of bool
-        Whether it is an ALU instruction with a tensor operand.
-    first, last : list of int
+    tensor
+        1 for an ALU instruction with a tensor operand.
+    first, last
         Range of micro-op elements that it reads (GEMM, ALU) or writes (LOAD UOP).
-    pop_prev, pop_next, push_prev, push_next : list of int
+    pop_prev, pop_next, push_prev, push_next
         Token flags.
-    finish : list of bool
-        Whether it is FINISH.
+    finish
+        1 for FINISH.
     """
 
-    unit: list[int]
-    kind: list[int]
-    beats: list[int]
-    bursts: list[int]
-    before: list[int]
-    zeros: list[int]
-    steps: list[int]
-    held: list[int]
-    tensor: list[bool]
-    first: list[int]
-    last: list[int]
-    pop_prev: list[int]
-    pop_next: list[int]
-    push_prev: list[int]
-    push_next: list[int]
-    finish: list[bool]
+    unit: Ints
+    kind: Ints
+    beats: Ints
+    bursts: Ints
+    before: Ints
+    zeros: Ints
+    steps: Ints
+    held: Ints
+    tensor: Ints
+    first: Ints
+    last: Ints
+    pop_prev: Ints
+    pop_next: Ints
+    push_prev: Ints
+    push_next: Ints
+    finish: Ints
 
 
 def work_of(program: Program, port_bytes: int, burst_bytes: int) -> Work:
@@ -134,10 +136,7 @@ def work_of(program: Program, port_bytes: int, burst_bytes: int) -> Work:
         for name, values in amounts.items():
             columns[name][rows] = values
     columns["held"] = held_micro_ops(program)
-    lists = {name: column.tolist() for name, column in columns.items()}
-    lists["tensor"] = [bool(value) for value in lists["tensor"]]
-    lists["finish"] = [bool(value) for value in lists["finish"]]
-    return Work(**lists)
+    return Work(**columns)
 
 
 def _check_transfers(config: HardwareConfig, f: dict[str, Ints], rows: Ints) -> None:

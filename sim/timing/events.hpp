@@ -1,0 +1,118 @@
+// The kernel of the simulation: processes that run in the order of time, and channels between them.
+//
+// A process computes the times of its own work. It runs ahead freely until it needs another process:
+// its step returns a channel when what it must receive has not been sent yet, and a time, that of its
+// request, when it uses what all share (the port) and another process may be earlier
+// (EventLoop::horizon). Called again, it goes on where it stopped.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <limits>
+#include <vector>
+
+namespace timing {
+
+using Time = double;  // in cycles; a limited bandwidth makes fractions
+constexpr Time kNever = std::numeric_limits<Time>::infinity();
+
+// In the order in which the port prefers them, and of two with the same time the first is resumed.
+enum Process { kFetch, kLoad, kCompute, kStore, kProcesses };
+
+class EventLoop;
+
+// What one process sends another: tokens, instructions, or free places in a queue.
+class Channel {
+ public:
+  Channel(EventLoop& loop, Process reader, int number)
+      : number(number), loop_(loop), reader_(reader) {}
+
+  // Makes one item available from `time`; wakes the reader if it waits here.
+  void send(Time time);
+
+  bool empty() const { return taken_ == times_.size(); }
+  Time take() { return times_[taken_++]; }
+
+  const int number;  // names it in messages
+
+ private:
+  EventLoop& loop_;
+  Process reader_;
+  std::vector<Time> times_;  // when each item becomes available
+  std::size_t taken_ = 0;
+};
+
+// Why a process stops: it waits for an item, makes a request at a time, or has ended.
+struct Wish {
+  const Channel* channel = nullptr;
+  Time time = kNever;
+};
+
+class EventLoop {
+ public:
+  static constexpr int kNothing = -1;
+
+  // The earliest request of the other processes: before, the running one need not stop.
+  Time horizon() const { return horizon_; }
+
+  void wake(Process reader, int channel, Time time) {
+    if (waiting_[reader] != channel) return;
+    waiting_[reader] = kNothing;
+    requests_[reader] = time;
+    horizon_ = std::min(horizon_, time);
+  }
+
+  // Resumes the process with the earliest request, until none has one. Returns the channel that each
+  // process still waits for.
+  template <class Step>
+  std::array<int, kProcesses> run(Step&& step) {
+    for (;;) {
+      const auto best = std::min_element(requests_.begin(), requests_.end());
+      if (*best == kNever) return waiting_;
+      *best = kNever;
+      horizon_ = *std::min_element(requests_.begin(), requests_.end());
+      const std::size_t process = static_cast<std::size_t>(best - requests_.begin());
+      const Wish wish = step(static_cast<Process>(process));
+      if (wish.channel) waiting_[process] = wish.channel->number;
+      requests_[process] = wish.time;
+    }
+  }
+
+ private:
+  std::array<Time, kProcesses> requests_{};
+  std::array<int, kProcesses> waiting_{kNothing, kNothing, kNothing, kNothing};
+  Time horizon_ = 0;
+};
+
+inline void Channel::send(Time time) {
+  times_.push_back(time);
+  loop_.wake(reader_, number, time);
+}
+
+// The last `capacity` values, the oldest first; more make the oldest fall out.
+template <class T>
+class Last {
+ public:
+  explicit Last(std::size_t capacity) : values_(capacity) {}
+  Last(std::size_t capacity, T value) : values_(capacity, value), size_(capacity) {}
+
+  void push(T value) {
+    values_[(first_ + size_) % values_.size()] = value;
+    if (full()) {
+      first_ = (first_ + 1) % values_.size();
+    } else {
+      ++size_;
+    }
+  }
+
+  bool full() const { return size_ == values_.size(); }
+  std::size_t size() const { return size_; }
+  const T& operator[](std::size_t k) const { return values_[(first_ + k) % values_.size()]; }
+
+ private:
+  std::vector<T> values_;
+  std::size_t first_ = 0, size_ = 0;
+};
+
+}  // namespace timing

@@ -1,0 +1,36 @@
+// What the simulation is given: the machine, and the work of each instruction.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace timing {
+
+// The numbers of vtaops.program.timing.TimingParameters (there is said what they mean), and those
+// that the configuration gives.
+struct Machine {
+  int64_t dram_latency, request_latency, buffer_latency, dispatch_latency;
+  int64_t load_window, outstanding, chunk_beats, chunk_bursts, burst_beats, fetch_bursts;
+  int64_t command_depth, loads_in_flight, stores_in_flight;
+  int64_t load_fill, gemm_interval, alu_interval, alu_tensor_interval, compute_fill, mul_hold;
+  int64_t store_fill, store_words, store_drain, write_bursts, saved_beats;
+
+  int64_t port_bytes;         // of a beat
+  int64_t instruction_bytes;  // of an instruction
+  int64_t compute_depth;      // stages behind the issue of a micro-op
+  int64_t output_delay;       // cycles after the accumulator in which the output memory is written
+  int64_t forwards;           // 1 with the extension of this name
+  double beat_cycles;         // for which the bandwidth allows one beat; 0 without a limit
+};
+
+// Kinds of work that cost differently; the numbers are those of vtaops.program.timing.work.
+enum Kind { kUopLoad = 2, kGemm = 4, kReset = 5, kAlu = 6, kControl = 8 };
+
+// The instructions of a program as columns; see vtaops.program.timing.work.Work.
+struct Work {
+  std::size_t count;
+  const int64_t *unit, *kind, *beats, *bursts, *before, *zeros, *steps, *held, *tensor;
+  const int64_t *first, *last, *pop_prev, *pop_next, *push_prev, *push_next, *finish;
+};
+
+}  // namespace timing

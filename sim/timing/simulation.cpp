@@ -1,0 +1,587 @@
+#include "simulation.hpp"
+
+#include <deque>
+
+namespace timing {
+namespace {
+
+enum Unit { kLoadUnit, kComputeUnit, kStoreUnit, kUnits };  // vtaops.isa.Unit
+
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// What the processes share. The numbers of the channels are those of CHANNELS in
+// vtaops.program.timing.simulation.
+struct Shared {
+  Shared(const Work& work, const Machine& machine, bool keep)
+      : work(work), p(machine), port(machine, keep), keep(keep), lives(keep ? work.count : 0) {
+    for (std::size_t i = 0; i < work.count; ++i) of_unit[work.unit[i]].push_back(i);
+  }
+
+  void worked(std::size_t index, Time start, Time end) {
+    if (keep) stretches.push_back({static_cast<int64_t>(index), start, end});
+  }
+
+  const Work& work;
+  const Machine& p;
+  EventLoop loop;
+  Port port;
+  Channel from_load{loop, kCompute, 0}, from_store{loop, kCompute, 1};  // tokens
+  Channel to_load{loop, kLoad, 2}, to_store{loop, kStore, 3};           // of the compute unit
+  std::array<Channel, kUnits> instructions{
+      {{loop, kLoad, 4}, {loop, kCompute, 5}, {loop, kStore, 6}}};
+  // An instruction that leaves the queue of its unit makes a place there.
+  std::array<Channel, kUnits> places{{{loop, kFetch, 7}, {loop, kFetch, 8}, {loop, kFetch, 9}}};
+  std::array<std::vector<std::size_t>, kUnits> of_unit;
+  Time last = 0;  // end of the last process
+  Time finished = kNever;
+
+  const bool keep;
+  std::vector<Life> lives;
+  std::vector<Stretch> stretches;
+};
+
+// Capacity of a window over the instructions: one that they cannot fill need not be larger.
+std::size_t window(int64_t capacity, const Work& work) {
+  return std::min(static_cast<std::size_t>(capacity), work.count + 1);
+}
+
+// ------------------------------------------------------------------------------------- fetch
+
+// Reads the instructions in bursts and dispatches them in order, as queues have room.
+class Fetch {
+ public:
+  explicit Fetch(Shared& shared) : s_(shared) { free_.fill(shared.p.command_depth); }
+
+  Wish step() {
+    const Machine& p = s_.p;
+    const int64_t count = static_cast<int64_t>(s_.work.count);
+    const Time interval = static_cast<Time>(interval_);
+    for (;;) switch (state_) {
+        case kRequest: {  // requests run ahead: a burst as soon as the buffer has room for it
+          if (index_ == count) {
+            s_.last = std::max(s_.last, last_ + 1);
+            return {};
+          }
+          size_ = std::min(per_burst_, count - requested_);
+          burst_ = ceil_div(size_ * p.instruction_bytes, p.port_bytes);
+          if (requested_ == count || burst_ > free_beats_) {
+            state_ = kDispatch;
+            continue;
+          }
+          request_ = std::max(request_ + 1, room_);
+          state_ = kGrant;
+          if (ready() >= s_.loop.horizon()) return {nullptr, ready()};
+          continue;
+        }
+        case kGrant: {
+          const Grant grant = s_.port.grant(kFetch, kRead, ready(), burst_, requested_);
+          const Time beats = static_cast<Time>(burst_ - 1);
+          arrivals_.push_back({grant.start, burst_ > 1 ? (grant.end - 1 - grant.start) / beats : 1});
+          requested_ += size_;
+          free_beats_ -= burst_;
+          state_ = kRequest;
+          continue;
+        }
+        case kDispatch: {
+          const int64_t position = index_ % per_burst_;
+          if (position == 0) {
+            burst_at_ = arrivals_.front();
+            arrivals_.pop_front();
+            burst_at_.first += static_cast<Time>(p.buffer_latency);
+          }
+          const int64_t last_beat = ((position + 1) * p.instruction_bytes - 1) / p.port_bytes;
+          arrival_ = std::max(last_ + interval,
+                              burst_at_.first + static_cast<Time>(last_beat) * burst_at_.beat);
+          const int64_t unit = s_.work.unit[index_];
+          state_ = kPlace;
+          if (free_[unit] > 0) {
+            --free_[unit];
+            dispatch(arrival_);
+          }
+          continue;
+        }
+        case kPlace: {
+          Channel& places = s_.places[s_.work.unit[index_]];
+          if (places.empty()) return {&places};
+          dispatch(std::max(arrival_, places.take() + 1));
+          continue;
+        }
+      }
+  }
+
+ private:
+  // First beat of a burst that is not yet dispatched, and the cycles from beat to beat.
+  struct Arrival {
+    Time first, beat;
+  };
+
+  Time ready() const { return request_ + static_cast<Time>(s_.p.request_latency + s_.p.dram_latency); }
+
+  void dispatch(Time time) {
+    const Machine& p = s_.p;
+    const int64_t position = index_ % per_burst_, begin = position * p.instruction_bytes;
+    last_ = time;
+    room_ = time + 1;
+    free_beats_ += (begin + p.instruction_bytes) / p.port_bytes - begin / p.port_bytes;
+    if (s_.keep) {
+      s_.lives[index_].dispatched = time;
+      s_.lives[index_].queue_stall = time - arrival_;
+    }
+    s_.instructions[s_.work.unit[index_]].send(time + static_cast<Time>(p.dispatch_latency));
+    ++index_;
+    state_ = kRequest;
+  }
+
+  Shared& s_;
+  enum { kRequest, kGrant, kDispatch, kPlace } state_ = kRequest;
+  const int64_t interval_ = std::max<int64_t>(1, s_.p.instruction_bytes / s_.p.port_bytes);
+  const int64_t per_burst_ = s_.p.burst_beats * s_.p.port_bytes / s_.p.instruction_bytes;
+  int64_t index_ = 0, requested_ = 0;  // instructions dispatched, and requested
+  int64_t free_beats_ = s_.p.fetch_bursts * s_.p.burst_beats;
+  std::array<int64_t, kUnits> free_;  // places that no instruction has had yet
+  std::deque<Arrival> arrivals_;
+  Arrival burst_at_{0, 1};
+  int64_t size_ = 0, burst_ = 0;  // of the request: instructions, beats
+  Time request_ = -1, room_ = 0, arrival_ = 0, last_ = -static_cast<Time>(interval_);
+};
+
+// ------------------------------------------------------------------------------------- loads
+
+// Data from the port into scratchpads; the load and the compute unit have one. Requests run ahead,
+// over rows and instructions; writes happen in order.
+class LoadEngine {
+ public:
+  LoadEngine(Shared& shared, Process client) : s_(shared), client_(client) {}
+
+  // Begins the load `index`, started at `start`; writes may begin at `allowed`, and nothing is
+  // written from `pause` to `resume`.
+  void begin(std::size_t index, Time start, Time allowed, Time pause = 0, Time resume = 0) {
+    const Work& work = s_.work;
+    index_ = index;
+    pause_ = pause;
+    resume_ = resume;
+    end = std::max({end, start + static_cast<Time>(s_.p.load_fill), allowed});
+    if (work.before[index]) write(static_cast<Time>(work.before[index]));
+    request_ = start + 1;
+    if (work.beats[index]) {
+      request_ = std::max(request_, last_request_ + 1);
+      free = request_;
+    }
+    done_ = requested_ = padded_ = chunk_ = 0;
+    chunks_ = std::max(ceil_div(work.beats[index], s_.port.most_beats),
+                       ceil_div(work.bursts[index], s_.port.most_bursts));
+    asked_ = false;
+  }
+
+  // Goes on until the load is done, and returns kNever, or until it must ask at the returned time.
+  Time advance() {
+    const Machine& p = s_.p;
+    const int64_t beats = s_.work.beats[index_], bursts = s_.work.bursts[index_];
+    const int64_t zeros = s_.work.zeros[index_];
+    for (; chunk_ < chunks_; ++chunk_) {
+      const int64_t size = beats * (chunk_ + 1) / chunks_ - done_;
+      const int64_t count = bursts * (chunk_ + 1) / chunks_ - requested_;
+      const int64_t pads = zeros * (chunk_ + 1) / chunks_ - padded_;
+      if (!asked_) {
+        wait_for_places(to_write_, beats_in_flight_ += size, p.load_window);
+        wait_for_places(to_arrive_, bursts_in_flight_ += count, p.outstanding);
+      }
+      const Time ready = request_ + static_cast<Time>(p.request_latency + p.dram_latency);
+      asked_ = !asked_ && ready >= s_.loop.horizon();
+      if (asked_) return ready;
+      const Grant grant = s_.port.grant(client_, kRead, ready, size, static_cast<int64_t>(index_));
+      done_ += size;
+      requested_ += count;
+      padded_ += pads;
+      const Time written = static_cast<Time>(size + pads);
+      end = written_by(std::max(end, grant.start + static_cast<Time>(p.buffer_latency)), written);
+      end = std::max(end, grant.end + static_cast<Time>(p.buffer_latency));
+      s_.worked(index_, end - written, end);
+      to_write_.push_back({size, end});
+      to_arrive_.push_back({count, grant.end});
+      request_ += static_cast<Time>(count ? count : 1);
+    }
+    if (chunks_) last_request_ = request_ - 1;
+    if (zeros > padded_) write(static_cast<Time>(zeros));  // no data at all: only padding
+    return kNever;
+  }
+
+  Time end = 0;   // of the last write
+  Time free = 0;  // when the next load from DRAM may start: the one before has begun to request
+
+ private:
+  // Chunks that hold places: bursts until their data arrive, beats until they are written.
+  struct Chunk {
+    int64_t places;
+    Time until;
+  };
+
+  // When so many cycles of writes end that do not wait for data.
+  Time written_by(Time begin, Time cycles) const {
+    if (pause_ <= begin && begin < resume_) begin = resume_;
+    const bool paused = begin < pause_ && pause_ < begin + cycles;
+    return begin + cycles + (paused ? resume_ - pause_ : 0);
+  }
+
+  void write(Time elements) {
+    const Time begin = end;
+    end = written_by(begin, elements);
+    s_.worked(index_, begin, end);
+  }
+
+  void wait_for_places(std::deque<Chunk>& held, int64_t& in_flight, int64_t most) {
+    for (; in_flight > most; held.pop_front()) {
+      in_flight -= held.front().places;
+      request_ = std::max(request_, held.front().until);
+    }
+  }
+
+  Shared& s_;
+  const Process client_;
+  std::deque<Chunk> to_arrive_, to_write_;
+  int64_t bursts_in_flight_ = 0, beats_in_flight_ = 0;
+  Time last_request_ = -1;
+  // Of the load in hand:
+  std::size_t index_ = 0;
+  int64_t chunk_ = 0, chunks_ = 0, done_ = 0, requested_ = 0, padded_ = 0;
+  Time request_ = 0, pause_ = 0, resume_ = 0;
+  bool asked_ = false;
+};
+
+class Load {
+ public:
+  explicit Load(Shared& shared) : s_(shared), ends_(window(s_.p.loads_in_flight, s_.work)) {}
+
+  Wish step() {
+    const Work& work = s_.work;
+    for (;;) switch (state_) {
+        case kInstruction: {
+          if (next_ == mine_.size()) {
+            s_.last = std::max(s_.last, engine_.end);
+            return {};
+          }
+          index_ = mine_[next_];
+          Channel& instructions = s_.instructions[kLoadUnit];
+          if (instructions.empty()) return {&instructions};
+          start_ = std::max(instructions.take(), start_ + 1);
+          state_ = kToken;
+          continue;
+        }
+        case kToken: {
+          token_ = 0;
+          if (work.pop_next[index_]) {
+            if (s_.to_load.empty()) return {&s_.to_load};
+            token_ = s_.to_load.take();
+          }
+          start_ = std::max({start_, token_, work.beats[index_] ? engine_.free : 0.0});
+          if (ends_.full()) start_ = std::max(start_, ends_[0]);
+          s_.places[kLoadUnit].send(start_);
+          if (work.kind[index_] != kControl) {
+            engine_.begin(index_, start_, 0);
+            state_ = kMove;
+            continue;
+          }
+          engine_.end = std::max(engine_.end, start_ + static_cast<Time>(s_.p.load_fill)) + 1;
+          s_.worked(index_, engine_.end - 1, engine_.end);
+          complete();
+          continue;
+        }
+        case kMove: {
+          const Time request = engine_.advance();
+          if (request != kNever) return {nullptr, request};
+          complete();
+          continue;
+        }
+      }
+  }
+
+ private:
+  void complete() {
+    ends_.push(engine_.end);
+    if (s_.keep) {
+      Life& life = s_.lives[index_];
+      life.next_token = token_;
+      life.taken = start_;
+      life.end = life.completed = engine_.end;
+    }
+    if (s_.work.push_next[index_]) s_.from_load.send(engine_.end + static_cast<Time>(s_.p.forwards));
+    ++next_;
+    state_ = kInstruction;
+  }
+
+  Shared& s_;
+  const std::vector<std::size_t>& mine_ = s_.of_unit[kLoadUnit];
+  enum { kInstruction, kToken, kMove } state_ = kInstruction;
+  LoadEngine engine_{s_, kLoad};
+  Last<Time> ends_;
+  std::size_t next_ = 0, index_ = 0;
+  Time start_ = -1, token_ = 0;
+};
+
+// ----------------------------------------------------------------------------------- compute
+
+class Compute {
+ public:
+  explicit Compute(Shared& shared) : s_(shared) {}
+
+  Wish step() {
+    const Work& work = s_.work;
+    for (;;) switch (state_) {
+        case kInstruction: {
+          if (next_ == mine_.size()) {
+            s_.last = std::max(s_.last, issued_ + depth_);
+            return {};
+          }
+          index_ = mine_[next_];
+          Channel& instructions = s_.instructions[kComputeUnit];
+          if (instructions.empty()) return {&instructions};
+          take_ = std::max({instructions.take(), take_ + 1, moved_});
+          load_token_ = store_token_ = 0;
+          state_ = kLoadToken;
+          continue;
+        }
+        case kLoadToken: {
+          if (work.pop_prev[index_]) {
+            if (s_.from_load.empty()) return {&s_.from_load};
+            load_token_ = s_.from_load.take();
+          }
+          state_ = kStoreToken;
+          continue;
+        }
+        case kStoreToken: {
+          if (work.pop_next[index_]) {
+            if (s_.from_store.empty()) return {&s_.from_store};
+            store_token_ = s_.from_store.take();
+          }
+          take_ = std::max({take_, load_token_, store_token_});
+          s_.places[kComputeUnit].send(take_);
+          begin_ = std::max(take_ + static_cast<Time>(s_.p.compute_fill), issued_);
+          if (work.beats[index_] || work.before[index_] || work.zeros[index_]) {
+            begin_load();
+            state_ = kMove;
+            continue;
+          }
+          moved_ = begin_ - 1;
+          loads_ = false;
+          const int64_t issues = std::max<int64_t>(work.steps[index_], 1) * interval();
+          issued_ = begin_ + static_cast<Time>(issues + work.held[index_] * s_.p.mul_hold);
+          s_.worked(index_, begin_, issued_);
+          complete();
+          continue;
+        }
+        case kMove: {
+          const Time request = engine_.advance();
+          if (request != kNever) return {nullptr, request};
+          issued_ = std::max(begin_, engine_.end) + 1;
+          loads_ = true;
+          complete();
+          continue;
+        }
+      }
+  }
+
+ private:
+  void begin_load() {
+    const Work& work = s_.work;
+    const Time start = std::max(take_ + 1, work.beats[index_] ? engine_.free : 0.0);
+    moved_ = std::max(begin_, start + 1) - 1;
+    if (work.kind[index_] != kUopLoad) {  // with an empty pipeline: a LOAD enters it when written
+      const Time resume = issued_ + depth_;
+      engine_.begin(index_, start, loads_ ? issued_before_ + depth_ : resume, issued_, resume);
+    } else {
+      const bool read = work.first[index_] < loops_last_ && work.last[index_] > loops_first_;
+      engine_.begin(index_, start, read ? loops_end_ : 0);  // the micro-ops are still read
+    }
+    issued_before_ = issued_;
+  }
+
+  // Cycles from micro-op to micro-op.
+  int64_t interval() const {
+    switch (s_.work.kind[index_]) {
+      case kGemm:
+      case kReset: return s_.p.gemm_interval;
+      case kAlu: return s_.work.tensor[index_] ? s_.p.alu_tensor_interval : s_.p.alu_interval;
+    }
+    return 1;
+  }
+
+  void complete() {
+    const Work& work = s_.work;
+    const bool loops = work.steps[index_] != 0;
+    if (loops) loops_end_ = issued_;
+    loops_first_ = loops ? work.first[index_] : 0;
+    loops_last_ = loops ? work.last[index_] : 0;
+    const Time completed = issued_ + depth_;
+    if (s_.keep) {
+      Life& life = s_.lives[index_];
+      life.prev_token = load_token_;
+      life.next_token = store_token_;
+      life.taken = take_;
+      life.end = issued_;
+      life.completed = completed;
+    }
+    const Time delay = static_cast<Time>(s_.p.output_delay);
+    if (work.push_prev[index_]) s_.to_load.send(completed + (s_.p.forwards ? delay : 0));
+    if (work.push_next[index_]) s_.to_store.send(completed + delay);
+    if (work.finish[index_]) s_.finished = completed;
+    ++next_;
+    state_ = kInstruction;
+  }
+
+  Shared& s_;
+  const std::vector<std::size_t>& mine_ = s_.of_unit[kComputeUnit];
+  enum { kInstruction, kLoadToken, kStoreToken, kMove } state_ = kInstruction;
+  LoadEngine engine_{s_, kCompute};
+  const Time depth_ = static_cast<Time>(s_.p.compute_depth);
+  std::size_t next_ = 0, index_ = 0;
+  Time take_ = -1, moved_ = -1;  // of the instruction before: tokens taken; moved on to execution
+  Time issued_ = -1;             // end of its last issue
+  Time issued_before_ = -1;      // of the instruction before that, if that one loads
+  bool loads_ = false;           // whether it does
+  Time begin_ = 0;               // of the first issue
+  Time load_token_ = 0, store_token_ = 0;
+  // Micro-ops that the last loops read, and until when.
+  int64_t loops_first_ = 0, loops_last_ = 0;
+  Time loops_end_ = 0;
+};
+
+// ------------------------------------------------------------------------------------- store
+
+class Store {
+ public:
+  explicit Store(Shared& shared)
+      : s_(shared),
+        completions_(window(s_.p.stores_in_flight, s_.work)),
+        accepted_(static_cast<std::size_t>(s_.p.write_bursts), 0.0),
+        words_(static_cast<std::size_t>(s_.p.store_words) + 1, -kNever) {}
+
+  Wish step() {
+    const Work& work = s_.work;
+    for (;;) switch (state_) {
+        case kInstruction: {
+          if (next_ == mine_.size()) {
+            s_.last = std::max(s_.last, complete_);
+            return {};
+          }
+          index_ = mine_[next_];
+          Channel& instructions = s_.instructions[kStoreUnit];
+          if (instructions.empty()) return {&instructions};
+          start_ = std::max(instructions.take(), start_ + 1);
+          state_ = kToken;
+          continue;
+        }
+        case kToken: {
+          token_ = 0;
+          if (work.pop_prev[index_]) {
+            if (s_.to_store.empty()) return {&s_.to_store};
+            token_ = s_.to_store.take();
+          }
+          enter();
+          s_.places[kStoreUnit].send(start_);
+          chunk_ = 0;
+          chunks_ = std::max(ceil_div(work.beats[index_], s_.port.most_beats),
+                             ceil_div(work.bursts[index_], s_.port.most_bursts));
+          if (!s_.port.limited) chunks_ = std::min<int64_t>(chunks_, 1);  // nobody else writes
+          asked_ = false;
+          state_ = kMove;
+          continue;
+        }
+        case kMove: {
+          for (; chunk_ < chunks_; ++chunk_) {
+            const Time request = static_cast<Time>(work.bursts[index_] * chunk_ / chunks_);
+            const Time queued = std::max(start_ + 1 + request, accepted_[0]);
+            asked_ = !asked_ && s_.port.limited && queued >= s_.loop.horizon();
+            if (asked_) return {nullptr, queued};
+            write(work.beats[index_] * (chunk_ + 1) / chunks_ - work.beats[index_] * chunk_ / chunks_);
+          }
+          complete();
+          continue;
+        }
+      }
+  }
+
+ private:
+  // The store before retires from a queue: it enters when it is sent and there is a place, and this
+  // one needs a place too when it does not start in that very cycle.
+  void enter() {
+    const std::size_t most = static_cast<std::size_t>(s_.p.stores_in_flight);
+    const std::size_t count = completions_.size();
+    Time entered = drained_;
+    if (count == most) entered = std::max(entered, completions_[0]);
+    start_ = std::max({start_, token_, entered});
+    if (start_ > entered && count + 1 >= most) {
+      start_ = std::max(start_, completions_[count - (most - 1)]);
+    }
+  }
+
+  void write(int64_t size) {
+    const Time ready = std::max(start_ + static_cast<Time>(s_.p.store_fill), sent_);
+    const Grant grant = s_.port.grant(kStore, kWrite, ready, size, static_cast<int64_t>(index_));
+    sent_ = grant.end;
+    accepted_.push(sent_);
+    const Time pace =
+        (sent_ - 1 - grant.start) / static_cast<Time>(std::max<int64_t>(size - 1, 1));
+    for (int64_t k = std::min(size, s_.p.store_words + 1); k-- > 0;) {
+      words_.push(sent_ - 1 - static_cast<Time>(k) * pace);
+    }
+    s_.worked(index_, grant.start, grant.end);
+  }
+
+  void complete() {
+    const int64_t beats = s_.work.beats[index_];
+    drained_ = start_ + static_cast<Time>(beats) + 1;
+    if (beats) {
+      drained_ = std::max(drained_, words_[0] + 2);
+      complete_ = sent_ - 1 + static_cast<Time>(s_.p.dram_latency) + static_cast<Time>(s_.p.store_drain);
+    } else {
+      complete_ = std::max(start_ + static_cast<Time>(s_.p.store_fill), complete_);
+      s_.worked(index_, start_, start_ + 1);
+    }
+    if (s_.keep) {
+      Life& life = s_.lives[index_];
+      life.prev_token = token_;
+      life.taken = start_;
+      life.end = beats ? sent_ : start_ + 1;
+      life.completed = complete_;
+    }
+    completions_.push(complete_);
+    if (s_.work.push_prev[index_]) s_.from_store.send(complete_);
+    ++next_;
+    state_ = kInstruction;
+  }
+
+  Shared& s_;
+  const std::vector<std::size_t>& mine_ = s_.of_unit[kStoreUnit];
+  enum { kInstruction, kToken, kMove } state_ = kInstruction;
+  Last<Time> completions_;  // of stores in flight
+  Last<Time> accepted_;     // when the DRAM had the last bursts, as many as it queues
+  Last<Time> words_;  // when the last words were sent, one more than fit between scratchpad and port
+  std::size_t next_ = 0, index_ = 0;
+  int64_t chunk_ = 0, chunks_ = 0;
+  bool asked_ = false;
+  Time start_ = -1, token_ = 0, sent_ = 0, drained_ = 0, complete_ = 0;
+};
+
+}  // namespace
+
+Result simulate(const Work& work, const Machine& machine, bool keep) {
+  Shared shared(work, machine, keep);
+  Fetch fetch(shared);
+  Load load(shared);
+  Compute compute(shared);
+  Store store(shared);
+  const auto stuck = shared.loop.run([&](Process process) -> Wish {
+    switch (process) {
+      case kFetch: return fetch.step();
+      case kLoad: return load.step();
+      case kCompute: return compute.step();
+      default: return store.step();
+    }
+  });
+  const Time end = shared.finished == kNever ? shared.last : shared.finished;
+  return {end, stuck, shared.port.beats_of, shared.port.contention, std::move(shared.lives),
+          std::move(shared.stretches), std::move(shared.port.grants)};
+}
+
+}  // namespace timing
