@@ -175,9 +175,56 @@ class Replication:
                 self.cells[name]["connections"][port][index] = new
 
 
-def replicate(folder: Path, limit: int) -> int:
-    """Write ``netlist.json`` with copied drivers to ``replicated.json``; return how many."""
+# ------------------------------------------------------------------------------ factors
+
+FACTOR_BITS = 18
+"""Of a multiplier (``MULT18X18D``); a product has twice as many."""
+
+
+def align(module: dict[str, Any]) -> int:
+    """Move the factors of signed multipliers to the top of their inputs, in place.
+
+    Yosys extends a factor of 8 bits by ten copies of its sign, each a wire into the block. At the
+    top it needs none: the bits below are constants, and the product lies as much higher.
+
+    Returns
+    -------
+    int
+        Wires saved.
+    """
+    saved = 0
+    for cell in module["cells"].values():
+        pins = cell["connections"]
+        if cell["type"] != "MULT18X18D" or pins["SIGNEDA"] != ["1"] or pins["SIGNEDB"] != ["1"]:
+            continue
+        total = 0
+        for port in "AB":
+            bits = [pins[f"{port}{i}"] for i in range(FACTOR_BITS)]
+            up = 0  # copies of the sign
+            while up < FACTOR_BITS - 1 and bits[-1 - up] == bits[-2 - up]:
+                up += 1
+            for i, bit in enumerate([["0"]] * up + bits[: FACTOR_BITS - up]):
+                pins[f"{port}{i}"] = bit
+            total += up
+        products = [pins.pop(f"P{i}") for i in range(2 * FACTOR_BITS)]
+        for i, bit in enumerate(products[: 2 * FACTOR_BITS - total]):
+            pins[f"P{i + total}"] = bit
+        for i in range(total):
+            del cell["port_directions"][f"P{i}"]
+        saved += total
+    return saved
+
+
+def prepare(folder: Path, limit: int) -> int:
+    """Write ``netlist.json``, aligned and with copied drivers, to ``replicated.json``.
+
+    Returns
+    -------
+    int
+        Cells that are copies.
+    """
     design = json.loads((folder / "netlist.json").read_text())
+    align(design["modules"][HARNESS])
     copies = Replication(design["modules"][HARNESS], limit).copies
     (folder / "replicated.json").write_text(json.dumps(design))
     return copies
@@ -371,7 +418,7 @@ def main() -> None:
             config = HardwareConfig.load(arguments.config)
             synthesise(config, parameters, work, arguments.yosys)
     if not (work / "replicated.json").exists():
-        console.print(f"{replicate(work, arguments.loads)} cells are copies")
+        console.print(f"{prepare(work, arguments.loads)} cells are copies")
     runs = []
     for seed in arguments.seeds:
         if not (work / f"{seed}.sdf").exists():

@@ -8,7 +8,8 @@
 module burst_generator
     import vta_pkg::*, stream_pkg::*;
 #(
-    parameter int AHEAD = 0
+    parameter int AHEAD = 0,
+    parameter int KNOWN = 0  // start_block is there in the cycle before it is started already
 ) (
     input  logic                  clk,
     input  logic                  rst,
@@ -29,13 +30,14 @@ module burst_generator
     logic [ADDR_BITS-1:0]       next_row;    // address of the row behind the one being cut
     logic [ADDR_BITS-SHIFT-1:0] beat;        // next port word
     logic [BEATS_BITS-1:0]      beats;       // of the next burst
-    logic [32:0]                left;        // words from the block of this burst to the row's end
+    logic [32:0]                left;        // words from the block of this burst to the row's end, less one
     logic                       ends_row;    // the next burst is the last one of its row
     logic [15:0]                rows_left;   // this row included
     logic [31:0]                row_bytes, stride_bytes;
 
     // The first burst of a row. Computed ahead, like all others, to keep the handshake short. Words
-    // are counted from the aligned block in which the row begins, which needs one addition.
+    // are counted from the aligned block in which the row begins, which needs one addition, and less
+    // one, so that their upper bits tell whether more than a burst is left.
     typedef struct packed {
         logic                  ends_row;
         logic [BEATS_BITS-1:0] beats;
@@ -45,10 +47,12 @@ module burst_generator
     function automatic cut_t first_burst(input logic [SHIFT+LOG_BURST-1:0] address,
                                            input logic [31:0] nbytes);
         logic [32:0] words;
-        words = (33'(nbytes) + 33'(address) + 33'(PORT_BYTES - 1)) >> SHIFT;
-        first_burst.ends_row = words <= 33'(BURST_BEATS);
-        first_burst.beats    = (first_burst.ends_row ? BEATS_BITS'(words) : BEATS_BITS'(BURST_BEATS))
-                             - BEATS_BITS'(address[SHIFT+LOG_BURST-1:SHIFT]);
+        logic [LOG_BURST-1:0] last;
+        words = (33'(nbytes) + 33'(address) - 33'd1) >> SHIFT;
+        first_burst.ends_row = words[32:LOG_BURST] == '0;
+        last = first_burst.ends_row ? words[LOG_BURST-1:0] : LOG_BURST'(BURST_BEATS - 1);
+        last = last - address[SHIFT+LOG_BURST-1:SHIFT];
+        first_burst.beats    = BEATS_BITS'(last) + 1'b1;
         first_burst.left     = words;
     endfunction
 
@@ -56,9 +60,9 @@ module burst_generator
     wire ends_block = fire && ends_row && rows_left == 16'd1;
     cut_t of_row;  // of the row behind the one being cut
     wire [32:0] left_behind = left - 33'(BURST_BEATS);  // the same for the burst behind this one
-    wire last_behind = left <= 33'(2 * BURST_BEATS);
+    wire last_behind = left[32:LOG_BURST+1] == '0;
     wire [BEATS_BITS-1:0] beats_behind =
-        last_behind ? BEATS_BITS'(left_behind) : BEATS_BITS'(BURST_BEATS);
+        last_behind ? BEATS_BITS'(left[LOG_BURST-1:0]) + 1'b1 : BEATS_BITS'(BURST_BEATS);
 
     assign req = '{address: {beat, SHIFT'(0)}, beats: beats};
 
@@ -88,9 +92,12 @@ module burst_generator
         assign active      = req_valid;
     end
     localparam int LOW = SHIFT + LOG_BURST;  // what of an address tells how a row is cut
-    wire cut_t of_next = first_burst(next.address[LOW-1:0], next.row_bytes);
+    wire cut_t cut = first_burst(next.address[LOW-1:0], next.row_bytes);
+    cut_t of_next, known;
+    always_ff @(posedge clk) known <= cut;
+    assign of_next = KNOWN != 0 ? known : cut;
     wire [LOW-1:0] behind_first = next.address[LOW-1:0] + next.stride_bytes[LOW-1:0];
-    wire [LOW-1:0] behind_next  = next_row[LOW-1:0] + stride_bytes[LOW-1:0];
+    logic [LOW-1:0] behind_next;  // of the row behind next_row
     assign next_beats = begins ? of_next.beats : !fire ? beats
                       : ends_row ? of_row.beats : beats_behind;
 
@@ -104,6 +111,7 @@ module burst_generator
             ends_row     <= of_next.ends_row;
             left         <= of_next.left;
             of_row       <= first_burst(behind_first, next.row_bytes);
+            behind_next  <= next.address[LOW-1:0] + {next.stride_bytes[LOW-2:0], 1'b0};
             next_row     <= next.address + ADDR_BITS'(next.stride_bytes);
             rows_left    <= next.rows;
             row_bytes    <= next.row_bytes;
@@ -113,6 +121,7 @@ module burst_generator
             ends_row   <= of_row.ends_row;
             left       <= of_row.left;
             of_row     <= first_burst(behind_next, row_bytes);
+            behind_next <= behind_next + stride_bytes[LOW-1:0];
             next_row   <= next_row + ADDR_BITS'(stride_bytes);
             rows_left  <= rows_left - 1'b1;
         end else if (fire) begin

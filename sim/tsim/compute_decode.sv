@@ -55,12 +55,11 @@ module compute_decode
 
     // Opcode and tokens lie at the same bits in all instructions.
     /* verilator lint_off UNUSEDSIGNAL */
-    gemm_t head_fields, loop;
+    gemm_t head_fields;
     load_t load;
     /* verilator lint_on UNUSEDSIGNAL */
     assign head_fields = head;
-    assign loop        = next_insn;
-    assign load        = next_insn;
+    assign load        = head;
 
     wire load_token_missing  = head_fields.pop_prev && !load_token_available;
     wire store_token_missing = head_fields.pop_next && !store_token_available;
@@ -74,16 +73,18 @@ module compute_decode
     assign next_moves       = next_valid && (!current_valid || ends_current)
                               && (next.kind != KIND_LOAD || next_started || load_start_ready);
 
-    wire loops = 32'(loop.uop_end) > 32'(loop.uop_begin) && loop.iter_in != '0
-                 && loop.iter_out != '0;
-    assign next.insn = next_insn;
+    wire loops = 32'(head_fields.uop_end) > 32'(head_fields.uop_begin)
+                 && head_fields.iter_in != '0 && head_fields.iter_out != '0;
+    // Of what kind an instruction is decides who moves: it is known when it becomes the next one.
+    kind_t head_kind, next_kind;
+    assign next = '{insn: next_insn, kind: next_kind};
     always_comb begin
-        case (loop.opcode)
-            OP_GEMM, OP_ALU: next.kind = loops ? KIND_LOOP : KIND_OTHER;
-            OP_DEPTHWISE:    next.kind = HAS_DEPTHWISE != 0 && loops ? KIND_LOOP : KIND_OTHER;
-            OP_POOL:         next.kind = HAS_POOL != 0 && loops ? KIND_LOOP : KIND_OTHER;
-            OP_LOAD:         next.kind = load.x_size != '0 ? KIND_LOAD : KIND_OTHER;
-            default:         next.kind = KIND_OTHER;
+        case (head_fields.opcode)
+            OP_GEMM, OP_ALU: head_kind = loops ? KIND_LOOP : KIND_OTHER;
+            OP_DEPTHWISE:    head_kind = HAS_DEPTHWISE != 0 && loops ? KIND_LOOP : KIND_OTHER;
+            OP_POOL:         head_kind = HAS_POOL != 0 && loops ? KIND_LOOP : KIND_OTHER;
+            OP_LOAD:         head_kind = load.x_size != '0 ? KIND_LOAD : KIND_OTHER;
+            default:         head_kind = KIND_OTHER;
         endcase
     end
 
@@ -98,6 +99,7 @@ module compute_decode
         end
         if (enter_next) begin
             next_insn  <= head;
+            next_kind  <= head_kind;
             next_block <= block;
         end
         if (next_free) next_started <= 1'b0;

@@ -103,15 +103,15 @@ module compute_execute
     // READ: read the accumulator, learn which of the three slots before will write it.
     wire writes_next = acts[EXECUTE].writes;
     wire writes_acc  = acts[LAST].writes;
-    logic hit1, hit2, hit3, near;
-    logic [ACC_BITS-1:0] acc_read, acc_aligned, acc_old, retired, result, product;
+    logic hit1, hit2, hit3;
+    logic [ACC_BITS-1:0] acc_read, acc_old, retired, result, product;
     always_ff @(posedge clk) begin
         hit1 <= acts[ALIGN].writes && dst[ALIGN] == index[READ];
         hit2 <= writes_next && dst[EXECUTE] == index[READ];
         hit3 <= writes_acc && dst[LAST] == index[READ];
-        near <= hit1 && !s[ALIGN].overwrite;
         if (acts[ALIGN].data)
-            acc_aligned <= s[ALIGN].overwrite ? '0 : hit2 ? tile : hit3 ? retired : acc_read;
+            acc_old <= s[ALIGN].overwrite ? '0 : hit1 ? result
+                       : hit2 ? tile : hit3 ? retired : acc_read;
         if (writes_acc) retired <= tile;
     end
 
@@ -121,7 +121,6 @@ module compute_execute
     logic [ACC_LANES-1:0] too_far;
     logic [OUT_SLOTS*ACC_BITS-1:0] registered, expanded;
     wire [ACC_WIDTH-1:0] imm = ACC_WIDTH'($signed(s[ALIGN].imm));
-    assign acc_old = near ? registered[ACC_BITS-1:0] : acc_aligned;
     always_ff @(posedge clk) begin
         if (acts[EXECUTE].reads_src) begin
             second  <= acc_old;

@@ -30,18 +30,19 @@ module compute_issue
 );
     /* verilator lint_off UNUSEDSIGNAL */
     gemm_t gemm;
-    alu_t  alu;
+    alu_t  alu, next_alu;
     pool_t pool;
     /* verilator lint_on UNUSEDSIGNAL */
     assign gemm = current.insn;
     assign alu  = current.insn;
+    assign next_alu = next.insn;
     assign pool = current.insn;
 
     logic second_half, last_iteration;
     wire loops         = current_valid && current.kind == KIND_LOOP;
     wire is_alu        = gemm.opcode == OP_ALU;
     wire pools         = HAS_POOL != 0 && gemm.opcode == OP_POOL;
-    wire two_slots     = is_alu && !alu.use_imm;
+    logic two_slots;  // of each micro-op
     wire ends_micro_op = !two_slots || second_half;
     wire leaves        = issue_valid && issue_ready;
     wire is_last       = current.kind != KIND_LOOP || ends_micro_op && last_iteration;
@@ -54,6 +55,7 @@ module compute_issue
         .row_factor_in, .last(last_iteration));
 
     always_ff @(posedge clk) begin
+        if (next_moves) two_slots <= next_alu.opcode == OP_ALU && !next_alu.use_imm;
         if (rst) second_half <= 1'b0;
         else if (loops && issue_ready) second_half <= two_slots && !second_half;
     end

@@ -41,22 +41,23 @@ module compute_load
     logic allowed, done;
     logic [2:0] memory;
     logic [SRAM_BITS-1:0] first;
+    logic [SRAM_BITS:0] beyond;
     logic [SRAM_BITS-1:0] unused_out_index;
     logic [EVENT_BITS-1:0] loaded;
     load_t unused_done_insn;
     wire is_uop = memory == MEM_UOP;
 
-    tensor_load #(.SLOTS(SLOTS)) loader (
+    tensor_load #(.SLOTS(SLOTS), .BEYOND(UOP_SLOTS)) loader (
         .clk, .rst, .start_valid, .start_ready, .start_insn,
         .start_block, .req_valid, .req_ready, .req, .data_valid, .data,
-        .allow(allowed), .write, .word, .memory, .first,
+        .allow(allowed), .write, .word, .memory, .first, .beyond,
         .out_index(unused_out_index), .done, .done_insn(unused_done_insn),
         .loaded, .requesting, .writing, .fault);
 
     // A word of micro-ops that begins at `first` may reach into those of the current instruction.
     wire uop_in_use = current_loops
         && 18'(first) < 18'(current_insn.uop_end)
-        && 18'(first) + 18'(UOP_SLOTS) > 18'(current_insn.uop_begin);
+        && 18'(beyond) > 18'(current_insn.uop_begin);
     assign allowed   = is_uop ? !uop_in_use : !current_loops && pipeline_empty;
     assign held_back = writing && !allowed;
 

@@ -1,7 +1,7 @@
 // Fetch: reads the instruction stream from DRAM and hands out one instruction after the other.
 //
-// Ports:   launch starts reading `count` instructions from byte address `address` (a multiple of
-//          16); insn_* offers them in program order; active until the last one has been taken.
+// Ports:   launch starts reading `count` instructions from byte address `address` (a multiple of 16),
+//          there a cycle before; insn_* offers them in program order; active until all are taken.
 // Timing:  one instruction per cycle where the port is at least as wide as an instruction, else
 //          one per port words of an instruction. Reads ahead by the depth of its buffer.
 module fetch
@@ -38,7 +38,7 @@ module fetch
     logic start_ready_unused, active_unused, buffer_ready_unused;
     wire block_t program_block = '{any: 1'b1, address: address, row_bytes: 32'(count) * INSN_BYTES,
                                    stride_bytes: '0, rows: 16'd1};
-    burst_generator bursts (
+    burst_generator #(.KNOWN(1)) bursts (
         .clk, .rst,
         .start_valid(launch && count != '0), .start_ready(start_ready_unused),
         .start_block(program_block),

@@ -61,6 +61,7 @@ module load_unit
 
     logic [2:0] memory;
     logic [SRAM_BITS-1:0] unused_first, source;
+    logic [SRAM_BITS:0] unused_beyond;
     logic [EVENT_BITS-1:0] loaded;
     load_write_t written;
     logic [PORT_BITS-1:0] written_word;
@@ -69,7 +70,7 @@ module load_unit
         .start_valid(start), .start_ready, .start_insn(head_load),
         .start_block(block),
         .req_valid, .req_ready, .req, .data_valid, .data,
-        .allow(1'b1), .write(written), .word(written_word), .memory, .first(unused_first),
+        .allow(1'b1), .write(written), .word(written_word), .memory, .first(unused_first), .beyond(unused_beyond),
         .out_index(source), .done, .done_insn(finished), .loaded,
         .requesting(unused_requesting), .writing(unused_writing), .fault);
 
@@ -78,8 +79,10 @@ module load_unit
     assign out_index  = OUT_INDEX_BITS'(source);
     wire unused_source = ^source;
 
+    logic late_active;  // what is done with is still written
     if (HAS_FORWARD != 0) begin : g_late
         load_write_t late;
+        assign late_active = late.valid || token_push;
         always_comb begin
             write       = late;
             write.valid = late.valid && !rst;
@@ -90,6 +93,7 @@ module load_unit
             token_push  <= done && finished.push_next && !rst;
         end
     end else begin : g_now
+        assign late_active = 1'b0;
         assign write      = written;
         assign word       = written_word;
         assign token_push = done && finished.push_next;
@@ -104,8 +108,7 @@ module load_unit
     end
 
     assign waiting_token = head_valid && token_missing;
-    assign active        = in_flight != '0 || write.valid || token_push
-                           || head_valid && !token_missing;
+    assign active        = in_flight != '0 || late_active || head_valid && !token_missing;
 
     wire busy        = written.valid;
     wire stall_dram  = !busy && in_flight != '0;

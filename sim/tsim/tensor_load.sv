@@ -11,7 +11,7 @@
 //          req_*, data_*: DRAM. Requests are held back until the data buffer has space for them.
 //          write, word: what is written (of at most SLOTS elements a word), when allow is high.
 //          first: the first element written, and memory: its scratchpad, known also before a write
-//          is allowed.
+//          is allowed; beyond: BEYOND elements behind it.
 //          out_index: the element of the output scratchpad that `write` takes, if it is whole.
 //          done: the instruction has been written completely; done_insn is that instruction.
 //          loaded: elements of DRAM completed in this cycle, for the counters.
@@ -21,6 +21,7 @@ module tensor_load
 #(
     parameter int SLOTS = 1,
     parameter int FORWARD = 0,
+    parameter int BEYOND = SLOTS,
     localparam int SLOT_BITS = SLOTS > 1 ? $clog2(SLOTS) : 1
 ) (
     input  logic                  clk,
@@ -39,6 +40,7 @@ module tensor_load
     output logic [PORT_BITS-1:0]  word,
     output logic [2:0]            memory,
     output logic [SRAM_BITS-1:0]  first,
+    output logic [SRAM_BITS:0]    beyond,
     output logic [SRAM_BITS-1:0]  out_index,
     output logic                  done,
     output load_t                 done_insn,
@@ -100,6 +102,8 @@ module tensor_load
     load_t               insn;
     logic [16:0]         left;        // elements left in this run of zeros or data
     logic [15:0]         rows;        // rows left in this phase, this one included
+    logic                new_row;     // there is another one: rows != 1
+    logic                last_run;    // nothing is left of the instruction behind this run
     logic [SRAM_BITS:0]  index;       // next SRAM element, one bit wider to see an overrun
     logic [SLOT_BITS-1:0] offset;     // position of the next element in its beat
     logic [4:0]           fits;       // elements from there to the end of the beat
@@ -117,6 +121,7 @@ module tensor_load
     logic [PART_BITS-1:0] last_part;
     logic                 narrow;
     logic                 pads_left, pads_right, pads_bottom, has_rows;
+    logic [16:0]          row_length; // elements of a row and its padding
 
     // One step: a beat of data or one element of zeros.
     wire is_data = phase[DATA_BIT];
@@ -147,7 +152,6 @@ module tensor_load
 
     // Where a run, a row, an instruction goes on.
     phase_t first_of_row, after_rows, after_run, first_of_insn;
-    wire new_row = rows != 16'd1;
     wire ends_row = phase == RIGHT || phase == DATA && !pads_right;
     assign first_of_row = pads_left ? LEFT : DATA;
     assign after_rows   = pads_bottom ? BOTTOM : IDLE;
@@ -167,16 +171,19 @@ module tensor_load
         else first_of_insn = queued.y_pad_bottom != '0 ? BOTTOM : NOP;
     end
 
-    function automatic logic [16:0] run_length(input phase_t p, input logic [3:0] pad_left,
-                                               input logic [15:0] size,
-                                               input logic [3:0] pad_right);
+    /* verilator lint_off UNUSEDSIGNAL */
+    function automatic logic [16:0] run_length(input phase_t p, input load_t of,
+                                               input logic [16:0] of_row);
+        /* verilator lint_on UNUSEDSIGNAL */
         case (p)
-            LEFT:    return 17'(pad_left);
-            DATA:    return 17'(size);
-            RIGHT:   return 17'(pad_right);
-            default: return 17'(pad_left) + 17'(size) + 17'(pad_right);
+            LEFT:    return 17'(of.x_pad_left);
+            DATA:    return 17'(of.x_size);
+            RIGHT:   return 17'(of.x_pad_right);
+            default: return of_row;
         endcase
     endfunction
+    wire [16:0] queued_length =
+        17'(queued.x_pad_left) + 17'(queued.x_size) + 17'(queued.x_pad_right);
 
     // Which runs of single elements are one element long: LEFT, RIGHT, those of whole rows.
     typedef struct packed {
@@ -184,6 +191,18 @@ module tensor_load
     } singles_t;
     singles_t singles;
     logic     single_data;  // and one of data would be
+
+    // Whether the instruction ends with a run, when `more` rows of the phase follow.
+    function automatic logic ends_with(input phase_t p, input logic more, input logic right,
+                                       input logic bottom, input logic data_rows);
+        case (p)
+            TOP:     return !more && !data_rows && !bottom;
+            LEFT:    return 1'b0;
+            DATA:    return !more && !right && !bottom;
+            RIGHT:   return !more && !bottom;
+            default: return !more;
+        endcase
+    endfunction
 
     function automatic logic one_step(input phase_t p, input singles_t s, input logic of_data);
         case (p)
@@ -200,9 +219,21 @@ module tensor_load
         left: queued.x_pad_left <= 4'd1, right: queued.x_pad_right <= 4'd1,
         row: queued_single && queued.x_pad_left == '0 && queued.x_pad_right == '0};
 
-    assign done         = ends_run && after_run == IDLE || phase == NOP;
+    assign done         = ends_run && last_run || phase == NOP;
     assign done_insn    = insn;
     assign queue_pop    = phase == IDLE || done;
+
+    // Whether another row follows the one that begins.
+    wire first_new_row = first_of_insn == TOP ? queued.y_pad_top != 4'd1
+                       : first_of_insn == BOTTOM ? queued.y_pad_bottom != 4'd1
+                       : queued.y_size != 16'd1;
+    logic next_new_row;
+    always_comb begin
+        next_new_row = new_row;
+        if (after_run == BOTTOM && phase != BOTTOM) next_new_row = insn.y_pad_bottom != 4'd1;
+        else if (phase == TOP && after_run != TOP) next_new_row = insn.y_size != 16'd1;
+        else if (ends_row || phase == TOP || phase == BOTTOM) next_new_row = rows != 16'd2;
+    end
     assign writing      = is_data || is_zero;
 
     // An instruction ends with an element, so the next one begins with its first part.
@@ -221,11 +252,15 @@ module tensor_load
         else if (queue_valid && queue_pop) begin
             phase      <= first_of_insn;
             insn       <= queued;
-            left       <= run_length(first_of_insn, queued.x_pad_left, queued.x_size,
-                                     queued.x_pad_right);
+            left       <= run_length(first_of_insn, queued, queued_length);
+            row_length <= queued_length;
             rows       <= first_of_insn == TOP ? 16'(queued.y_pad_top)
                         : first_of_insn == BOTTOM ? 16'(queued.y_pad_bottom) : queued.y_size;
+            new_row    <= first_new_row;
+            last_run   <= ends_with(first_of_insn, first_new_row, queued.x_pad_right != '0,
+                                    queued.y_pad_bottom != '0, queued.y_size != '0);
             index      <= (SRAM_BITS+1)'(queued.sram_base);
+            beyond     <= (SRAM_BITS+1)'(queued.sram_base) + (SRAM_BITS+1)'(BEYOND);
             offset     <= first_offset;
             fits       <= first_fits;
             singles     <= queued_singles;
@@ -250,6 +285,7 @@ module tensor_load
                 if (is_whole) source <= source + 1'b1;
                 if (ends_element) begin
                     index <= index + (SRAM_BITS+1)'(count);
+                    beyond <= beyond + (SRAM_BITS+1)'(count);
                     left  <= left - 17'(count);
                     last_step <= is_single ? left <= 17'd2 : left <= 17'(fits) + 17'(slots);
                     if (is_data) {offset, fits} <= {SLOT_BITS'(0), slots};
@@ -257,7 +293,7 @@ module tensor_load
             end
             if (ends_run) begin
                 phase <= after_run;
-                left  <= run_length(after_run, insn.x_pad_left, insn.x_size, insn.x_pad_right);
+                left  <= run_length(after_run, insn, row_length);
                 last_step <= one_step(after_run, singles,
                                       forwards ? single_data : 17'(insn.x_size) <= 17'(next_fits));
                 if (ends_row) begin
@@ -267,9 +303,10 @@ module tensor_load
                     source     <= next_row;
                     next_row   <= next_row + (SRAM_BITS+1)'(insn.x_stride);
                 end
-                if (phase == TOP && after_run != TOP)
-                    rows <= after_run == BOTTOM ? 16'(insn.y_pad_bottom) : insn.y_size;
-                else if (ends_row && after_run == BOTTOM) rows <= 16'(insn.y_pad_bottom);
+                new_row  <= next_new_row;
+                last_run <= ends_with(after_run, next_new_row, pads_right, pads_bottom, has_rows);
+                if (after_run == BOTTOM && phase != BOTTOM) rows <= 16'(insn.y_pad_bottom);
+                else if (phase == TOP && after_run != TOP) rows <= insn.y_size;
                 else if (ends_row || phase == TOP || phase == BOTTOM) rows <= rows - 1'b1;
             end
         end

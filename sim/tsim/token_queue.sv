@@ -2,7 +2,7 @@
 // the queue is a counter.
 //
 // Ports:   push adds one token at the next clock edge; pop takes one (only while available).
-//          overflow is high in the cycle in which a push is lost because CAPACITY are waiting.
+//          overflow is high in the cycle behind a push that is lost because CAPACITY are waiting.
 // Timing:  a token pushed in cycle t is available from cycle t + 1.
 module token_queue #(
     parameter int CAPACITY = 1024,
@@ -15,20 +15,29 @@ module token_queue #(
     output logic available,
     output logic overflow
 );
+    // Who pushes and who pops is known late in a cycle: it is registered, and counted in the next.
+    logic pushed, popped;
     logic [BITS-1:0] count;
+    logic any, many;  // count > 0, count > 1
 
-    assign overflow  = push && !pop && count == BITS'(CAPACITY);
+    assign available = pushed || (popped ? many : any);
+    assign overflow  = pushed && !popped && count == BITS'(CAPACITY);
 
     always_ff @(posedge clk) begin
         if (rst) begin
-            count     <= '0;
-            available <= 1'b0;
-        end else if (push && !pop && !overflow) begin
-            count     <= count + 1'b1;
-            available <= 1'b1;
-        end else if (pop && !push) begin
-            count     <= count - 1'b1;
-            available <= count != BITS'(1);
+            {pushed, popped, any, many} <= '0;
+            count <= '0;
+        end else begin
+            pushed <= push;
+            popped <= pop;
+            any    <= available;
+            if (pushed && !popped && !overflow) begin
+                count <= count + 1'b1;
+                many  <= any;
+            end else if (popped && !pushed) begin
+                count <= count - 1'b1;
+                many  <= 32'(count) > 2;
+            end
         end
     end
 endmodule

@@ -66,8 +66,10 @@ module vector_alu
         end
     end
 
-    // The products of halves: of the low ones, and the two mixed ones (their low bits).
-    function automatic logic [2*ACC_WIDTH-1:0] multiply(input lane_t a, input lane_t b);
+    // The products of halves: of the low ones, and the two mixed ones (their low bits). They have
+    // no sign: the arguments have none, since slang takes a part of what is signed as signed.
+    function automatic logic [2*ACC_WIDTH-1:0] multiply(input logic [ACC_WIDTH-1:0] a,
+                                                        input logic [ACC_WIDTH-1:0] b);
         /* verilator no_inline_task */
         return {HALF'(a[HALF +: HALF] * b[0 +: HALF]), HALF'(a[0 +: HALF] * b[HALF +: HALF]),
                 ACC_WIDTH'(a[0 +: HALF]) * ACC_WIDTH'(b[0 +: HALF])};

@@ -194,13 +194,16 @@ module vta
     assign quiet = !launch && (!fetching || dispatch_stalled) && !reading && !rd_req_valid && !load_active
                    && !compute_active && !store_active;
 
-    logic overflowed;  // a cycle late: whether a token is taken is known late
-    always_ff @(posedge clk) overflowed <= !rst && lost != '0;
+    // What is known late in a cycle is reported in the next one.
+    logic dispatch_faulted, load_faulted, compute_faulted, store_faulted;
+    always_ff @(posedge clk)
+        {dispatch_faulted, load_faulted, compute_faulted, store_faulted} <=
+            rst ? '0 : {dispatch_fault, load_fault, compute_fault, store_fault};
 
     wire early = fetching || load_active || compute_followed || store_active;
     wire faults_t faults = '{
-        dispatch: dispatch_fault, load: load_fault, compute: compute_fault, store: store_fault,
-        token_overflow: overflowed, early_finish: finish && early, memory_error: memory_error};
+        dispatch: dispatch_faulted, load: load_faulted, compute: compute_faulted,
+        store: store_faulted, token_overflow: lost != '0, early_finish: finish && early, memory_error: memory_error};
 
     events_t port_events;
     always_comb begin

@@ -4,7 +4,8 @@
 module burst_generator_proof
     import vta_pkg::*, stream_pkg::*;
 #(
-    parameter int AHEAD = 1
+    parameter int AHEAD = 1,
+    parameter int KNOWN = 0
 ) (
     input logic   clk,
     input logic   rst,
@@ -20,7 +21,7 @@ module burst_generator_proof
     logic start_ready, req_valid, active;
     burst_t req;
     logic [BEATS_BITS-1:0] next_beats, was_next_beats;
-    burst_generator #(.AHEAD(AHEAD)) dut (.*);
+    burst_generator #(.AHEAD(AHEAD), .KNOWN(KNOWN)) dut (.*);
 
     logic started = 1'b0;
     always_ff @(posedge clk) started <= 1'b1;
@@ -75,16 +76,19 @@ module burst_generator_proof
     end
 
     logic was_pending;
+    block_t block_before;
     burst_t was;
     always_ff @(posedge clk) begin
         was_pending <= !rst && req_valid && !req_ready;
         was         <= req;
         was_next_beats <= next_beats;
+        block_before <= start_block;
     end
 
     always_comb begin
         assume (started || rst);
         assume (is_block(start_block));
+        assume (KNOWN == 0 || !start_valid || start_block == block_before);
         if (started && req_valid) begin
             assert (req.address == next_word);
             assert (req.beats != '0 && 32'(req.beats) <= BURST_BEATS);
@@ -101,19 +105,23 @@ module burst_generator_proof
             assert (!was_pending || req_valid && req == was);
         end
         // How the block keeps the same facts.
+        if (started && KNOWN != 0 && start_block == block_before) assert (dut.known == dut.cut);
         if (started && req_valid) begin
             assert (dut.next_row == row + address_t'(stride_bytes) && dut.rows_left == rows_left);
+            assert (32'(dut.behind_next)
+                    == 32'(dut.next_row + address_t'(stride_bytes)) % BURST_BYTES);
             assert (dut.of_row.left == 33'((33'(row_bytes) + 33'(32'(dut.next_row) % BURST_BYTES)
-                                            + 33'(PORT_BYTES - 1)) / PORT_BYTES));
-            assert (dut.of_row.ends_row == (dut.of_row.left <= 33'(BURST_BEATS)));
-            assert (32'(dut.of_row.beats) == (dut.of_row.ends_row ? 32'(dut.of_row.left) : BURST_BEATS)
-                    - 32'(dut.next_row) % BURST_BYTES / PORT_BYTES);
+                                            - 33'd1) / PORT_BYTES));
+            assert (dut.of_row.ends_row == (dut.of_row.left < 33'(BURST_BEATS)));
+            assert (32'(dut.of_row.beats)
+                    == (dut.of_row.ends_row ? 32'(dut.of_row.left) + 1 : BURST_BEATS)
+                       - 32'(dut.next_row) % BURST_BYTES / PORT_BYTES);
             assert (dut.row_bytes == row_bytes && dut.stride_bytes == stride_bytes);
             assert (row_bytes != '0 && row_bytes < 32'd1 << 24);
-            assert (dut.ends_row == ends_row && ends_row == (dut.left <= 33'(BURST_BEATS)));
+            assert (dut.ends_row == ends_row && ends_row == (dut.left < 33'(BURST_BEATS)));
             assert (ends_row || 32'(last_of_burst + address_t'(PORT_BYTES)) % BURST_BYTES == 0);
-            assert (dut.left != '0 && dut.left <= 33'd1 << 24);
-            assert (address_t'(dut.left * PORT_BYTES) == last_word + address_t'(PORT_BYTES)
+            assert (dut.left < 33'd1 << 24);
+            assert (address_t'((dut.left + 33'd1) * PORT_BYTES) == last_word + address_t'(PORT_BYTES)
                     - (next_word & ~address_t'(BURST_BYTES - 1)));
         end
     end

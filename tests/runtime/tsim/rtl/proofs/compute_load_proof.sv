@@ -62,6 +62,9 @@ module compute_load_proof
             assert (complete == (written != retired));
             assert (!retire || written - retired != '0);
             // How the block keeps the same facts.
+            assert (!writing || dut.loader.last_run == (dut.loader.after_run == 4'd0));
+            assert (!writing || dut.loader.new_row == (dut.loader.rows != 16'd1));
+            assert (!writing || dut.beyond == dut.loader.index + (SRAM_BITS+1)'(UOP_SLOTS));
             assert (begun - retired <= 8'd2 && written - retired <= begun - retired);
             assert (number_t'(dut.unretired) == written - retired);
             assert (begun - written == number_t'(dut.loader.queue.count)

@@ -23,6 +23,7 @@ module tensor_load_proof
     logic [PORT_BITS-1:0] word;
     logic [2:0] memory;
     logic [SRAM_BITS-1:0] first, out_index;
+    logic [SRAM_BITS:0] beyond;
     load_t done_insn;
     logic [EVENT_BITS-1:0] loaded;
     tensor_load #(.SLOTS(SLOTS)) dut (.*);
@@ -63,6 +64,9 @@ module tensor_load_proof
             assert (begun - completed == number_t'(dut.queue.count)
                     + number_t'(dut.queue.out_valid) + number_t'(dut.phase != 4'd0));
             assert (dut.queue.count <= 3'd4);
+            assert (!writing || beyond == dut.index + (SRAM_BITS+1)'(SLOTS));
+            assert (!writing || dut.last_run == (dut.after_run == 4'd0));
+            assert (!writing || dut.new_row == (dut.rows != 16'd1));
             // IDLE, NOP, DATA, or one of the four that write zeros.
             assert (dut.phase[3:1] == '0 || dut.phase == 4'b1000 || dut.phase[3:2] == 2'b01);
         end
