@@ -40,6 +40,7 @@ from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime import Tsim
 from vtaops.runtime.tsim import RtlParameters
 from vtaops.runtime.tsim.synthesis import CAPACITY, FpgaResources, part_of, synthesize
+from vtaops.schedule import default_tiling
 from vtaops.tuner import tune
 from vtaops.workloads import WORKLOADS
 
@@ -81,7 +82,8 @@ def layer(name: str, config: HardwareConfig) -> tuple[Operator, int, vtaops.Prog
         return POOL, 1, vtaops.compile(POOL, config)
     workload = WORKLOADS[name]
     plain = replace(config, extensions=())
-    tiling = None if "mobilenet" in name else tune(workload.op, plain).tiling
+    bound = "mobilenet" in name
+    tiling = default_tiling(workload.op, config) if bound else tune(workload.op, plain).tiling
     return workload.op, workload.occurrences, vtaops.compile(workload.op, config, tiling)
 
 
