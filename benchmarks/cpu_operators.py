@@ -59,8 +59,16 @@ CONVOLUTIONS = {
 }
 """Inputs, outputs, size of the image, window, stride, groups; and images at once, if several."""
 
-INT8 = [(64, 64, 56, 3, 1), (256, 256, 14, 3, 1), (1024, 256, 14, 1, 1), (128, 128, 56, 3, 2)]
-"""Of ResNet-50, quantized: inputs, outputs, size of the image, window, stride."""
+INT8 = {
+    "ResNet-50": [
+        (64, 64, 56, 3, 1, 1),
+        (256, 256, 14, 3, 1, 1),
+        (1024, 256, 14, 1, 1, 1),
+        (128, 128, 56, 3, 2, 1),
+    ],
+    "MobileNet-v2": [(96, 96, 112, 3, 2, 96), (144, 144, 56, 3, 1, 144), (384, 384, 14, 3, 1, 384)],
+}
+"""Quantized layers: inputs, outputs, size of the image, window, stride, groups."""
 
 PRODUCTS = {
     "BERT-base": [(128, 768, 768), (128, 768, 3072), (1, 768, 768)],
@@ -108,8 +116,9 @@ class Layers:
             for m, k, n in products:
                 yield self.dense(network, m, k, n)
         yield from self.others()
-        for layer in INT8:
-            yield self.int8_convolution(*layer)
+        for network, layers in INT8.items():
+            for layer in layers:
+                yield self.int8_convolution(network, *layer)
         for m, k, n in PRODUCTS["BERT-base"]:
             yield self.int8_dense(m, k, n)
 
@@ -173,7 +182,7 @@ class Layers:
         return "dense", f"{network}: {m} x {k} by {n}", calls
 
     def int8_convolution(
-        self, ins: int, outs: int, size: int, window: int, stride: int
+        self, network: str, ins: int, outs: int, size: int, window: int, stride: int, groups: int
     ) -> tuple[str, str, dict[str, Call]]:
         """Return a quantized convolution, bytes in and out, with ReLU."""
         from vtaops import cpu
@@ -181,10 +190,13 @@ class Layers:
 
         pad = window // 2
         x = self.random.integers(0, 256, (1, ins, size, size)).astype("uint8")
-        w = self.random.integers(-128, 128, (outs, ins, window, window)).astype("int8")
-        steps = {"strides": stride, "padding": pad, "shift": 10, "clip": (0, 127)}
+        w = self.random.integers(-128, 128, (outs, ins // groups, window, window)).astype("int8")
+        steps = {"strides": stride, "padding": pad, "groups": groups}
+        steps |= {"shift": 10, "clip": (0, 127)}
         ours, xp = layers.PackedConv2d(w, **steps), layers.pack(x)
-        module = self.torch.ao.nn.intrinsic.quantized.ConvReLU2d(ins, outs, window, stride, pad)
+        module = self.torch.ao.nn.intrinsic.quantized.ConvReLU2d(
+            ins, outs, window, stride, pad, groups=groups
+        )
         module.set_weight_bias(self.quantized(w, "qint8"), None)
         module.scale, module.zero_point = 1024.0, 0
         xq = self.quantized(x, "quint8").contiguous(memory_format=self.torch.channels_last)
@@ -193,7 +205,8 @@ class Layers:
             "packed": lambda: ours(xp),
             "prepacked": lambda: module(xq),
         }
-        return "int8 conv2d", f"ResNet-50: {ins} to {outs}, {size}x{size}, {window}x{window}", calls
+        kind = "int8 depthwise" if groups > 1 else "int8 conv2d"
+        return kind, f"{network}: {ins} to {outs}, {size}x{size}, {window}x{window}", calls
 
     def int8_dense(self, m: int, k: int, n: int) -> tuple[str, str, dict[str, Call]]:
         """Return a quantized dense layer, bytes in and out."""

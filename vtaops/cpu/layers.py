@@ -21,7 +21,7 @@ from vtaops.cpu.target import CpuTarget
 from vtaops.errors import ShapeError
 from vtaops.kernels.arrays import Array, aligned, as_array, dtype_name, empty
 from vtaops.kernels.calls.arguments import FLOAT, INTEGER, PRODUCT, tail
-from vtaops.kernels.calls.convolution import window_of
+from vtaops.kernels.calls.convolution import pack_int8_kernel, window_of
 from vtaops.kernels.ops import (
     BroadcastOp,
     Epilogue,
@@ -214,9 +214,7 @@ class PackedConv2d(_Layer):
             self._inner = min(size, -(-self.in_channels // 4) * 4)
             if CpuTarget.detect().amx and self.in_channels % (4 * size) == 0:
                 self._gathered = 4  # rows of a tile register
-            inner = self._gathered * self._inner
-            packed = Layout(f"OIHW{inner}i{size}o").pack(kernel)
-            packed = packed.reshape(*packed.shape[:4], inner // 4, 4, size).swapaxes(-1, -2)
+            packed = pack_int8_kernel(kernel, size, self._gathered * self._inner)
         else:
             packed = Layout(f"OIHW{self._inner}i{size}o").pack(kernel)
         self._kernel = aligned(packed)
@@ -293,6 +291,7 @@ class PackedConv2d(_Layer):
             self._plain,
             zero_point=_OFFSET if dtype == "int8" else 0,
             gathered=self._gathered,
+            used=0 if self._bytes or self.in_channels % 4 else self.in_channels,
         ), shape
 
 

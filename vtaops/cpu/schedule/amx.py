@@ -14,6 +14,7 @@ from typing import Any
 from tvm import te, tirx
 
 from vtaops.cpu.schedule.convolution import PaddedCopy
+from vtaops.cpu.schedule.prologue import loop
 from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, parallel_if
 from vtaops.cpu.target import CpuTarget
 from vtaops.errors import UnsupportedError
@@ -146,11 +147,11 @@ def _loops(
         tirx.AllocBuffer(settings),
         tirx.AllocBuffer(sums),
         *_configure(settings, tiles.pixels),
-        _for(turn, tiles.columns(columns) // width, tirx.SeqStmt(work)),
+        loop(turn, tiles.columns(columns) // width, tirx.SeqStmt(work)),
         _tile("tilerelease"),
     ]
-    worth = op.flops >= PARALLEL_FLOPS
-    return _for(step, op.batch * channels * heights, tirx.SeqStmt(body), worth)
+    kind = "PARALLEL" if op.flops >= PARALLEL_FLOPS else "SERIAL"
+    return loop(step, op.batch * channels * heights, tirx.SeqStmt(body), kind)
 
 
 def _configure(settings: Any, pixels: int) -> list[Any]:
@@ -194,7 +195,7 @@ def _products(
     body = tirx.SeqStmt([*loads, *multiply])
     extents = (image.shape[1], *window.kernel)
     for tap, extent in reversed([*zip(taps, extents, strict=True)]):
-        body = _for(tap, extent, body)
+        body = loop(tap, extent, body)
     return [*clear, body, *store]
 
 
@@ -213,13 +214,11 @@ def _finish(
     down, across, block, pixel, lane = loops
     index = (n, c + block, i + down, j + across * tiles.pixels + pixel, lane)
     value = finish(sums[tuple(loops)], index[1] * _LANES + lane, *index)
-    body = tirx.For(
-        lane, 0, _LANES, tirx.ForKind.VECTORIZED, tirx.BufferStore(result, value, list(index))
-    )
+    body = loop(lane, _LANES, tirx.BufferStore(result, value, list(index)), "VECTORIZED")
     if tiles.columns(op.out_size[1]) > op.out_size[1]:
         body = tirx.IfThenElse(index[3] < op.out_size[1], body, None)
-    for loop, extent in reversed([*zip(loops, sums.shape, strict=True)][:-1]):
-        body = _for(loop, extent, body)
+    for at_loop, extent in reversed([*zip(loops, sums.shape, strict=True)][:-1]):
+        body = loop(at_loop, extent, body)
     return body
 
 
@@ -231,8 +230,3 @@ def _tile(name: str, *arguments: Any) -> Any:
         for a, kind in zip(arguments, kinds, strict=False)
     ]
     return tirx.Evaluate(tirx.call_llvm_intrin("void", f"llvm.x86.{name}", *typed))
-
-
-def _for(loop: Any, extent: Any, body: Any, parallel: bool = False) -> Any:
-    kind = tirx.ForKind.PARALLEL if parallel else tirx.ForKind.SERIAL
-    return tirx.For(loop, 0, extent, kind, body)

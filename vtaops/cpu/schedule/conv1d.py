@@ -6,7 +6,7 @@ from typing import Any
 
 from tvm import te
 
-from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, parallel_if
+from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, hold_in_registers, parallel_if
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.build import create_schedule
 from vtaops.kernels.ops.common import Expr, ceil_div, zero
@@ -53,13 +53,8 @@ def schedule_conv1d(op: Conv1dOp, target: CpuTarget, vectors: int = 4) -> Any:
     s.reorder(k, vector, lane)
     s.reverse_compute_at(s.get_sblock("result"), i)
     parallel_if(s, block, worth and blocks > 1)
-    s.vectorize(lane)
-    s.unroll(vector)
     if op.kernel <= _UNROLLED_TAPS:
         s.unroll(k)
-    start = s.decompose_reduction(sums, k)
-    vector, lane = s.get_loops(start)[-2:]
-    s.vectorize(lane)
-    s.unroll(vector)
+    hold_in_registers(s, sums, k, lane, vector)
     s.compute_at(s.get_sblock("padded"), block)
     return s

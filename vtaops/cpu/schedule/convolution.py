@@ -24,9 +24,11 @@ from vtaops.cpu.schedule.prologue import Prologue
 from vtaops.cpu.schedule.tiles import (
     PARALLEL_FLOPS,
     blocks_by_columns,
+    hold_in_registers,
     parallel_if,
     store_vectors,
 )
+from vtaops.cpu.schedule.transpose import transpose_squares
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.ops.common import (
     Expr,
@@ -40,8 +42,14 @@ from vtaops.kernels.ops.common import (
 )
 from vtaops.kernels.ops.convolution import Conv2dOp, WindowedSum, inside_or
 
-_COLUMN_EFFICIENCY = 0.9
-"""Share of busy lanes below which channel lanes are better in spite of their transposition."""
+_COLUMN_EFFICIENCY = (0.7, 0.9)
+"""Shares of busy lanes below which channel lanes are better in spite of their transposition.
+
+Of short sums, for which it weighs more, and of long ones.
+"""
+
+_LONG_SUM = 64
+"""Products from which on a sum is long."""
 
 KEPT_BYTES = 1 << 21
 """Bytes that the second-level cache keeps."""
@@ -72,8 +80,9 @@ def choose_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
     columns = op.out_size[1]
     busy = columns / round_up(columns, 2 * target.lanes)
     whole = op.groups == 1 or op.group_out % target.lanes == 0
-    # Sorting columns by phase costs more than the transposition of the results.
-    narrow = busy < _COLUMN_EFFICIENCY or op.window.strides[1] > 1
+    # Sorting columns by phase costs more than the transposition of the results, if sums are long.
+    long = op.group_in * prod(op.window.kernel) >= _LONG_SUM
+    narrow = busy < _COLUMN_EFFICIENCY[long] or (long and op.window.strides[1] > 1)
     if whole and op.group_out >= target.lanes and narrow:
         return _channel_tile(op, target)
     return _column_tile(op, target)
@@ -223,7 +232,9 @@ def _schedule_column_lanes(op: Conv2dOp, target: CpuTarget, tile: ConvTile) -> A
         s.reorder(*(s.get_loops(result)[k] for k in (-2, -3, -1)))
         store_vectors(s, result, 2, target.lanes)
     parallel_if(s, outer, worth)
-    _accumulate_in_registers(s, product, (lane, vector, channels), (ic, kw), op)
+    if op.window.kernel[1] <= 7:
+        s.unroll(kw)
+    hold_in_registers(s, product, ic, lane, vector, channels)
     schedule_copies(s, worth)
     return ahead.attach(s)
 
@@ -268,10 +279,8 @@ def _schedule_channel_lanes(op: Conv2dOp, target: CpuTarget, tile: ConvTile) -> 
     if columns % tile.columns == 0 == op.group_out % block:
         s.unroll(s.get_loops(result)[-1])  # scalars: a vector would be put together from them
     parallel_if(s, outer, worth)
-    hold_in_registers(s, (lane, vector, pixels))
-    start = s.decompose_reduction(product, ico)
-    hold_in_registers(s, tuple(reversed(s.get_loops(start)[-3:])))
-    weave(s, worth)
+    hold_in_registers(s, product, ico, lane, vector, pixels)
+    weave(s, worth, target.lanes)
     parallel_if(s, s.fuse(*s.get_loops(s.get_sblock("pack_kernel"))[:2]), worth)
     return ahead.attach(s)
 
@@ -295,14 +304,17 @@ def declare_woven(
 ) -> Tensor:
     """Declare the padded image with `inner` channels together.
 
-    It is ``grouped``, (batch, groups * blocks, rows, columns, inner), from planes ``padded``, where
+    It is ``grouped``, (batch, groups * blocks, rows, columns, inner), from ``padded`` ones, where
     `convert` is applied to pixels and `outside` surrounds them. Two stages, since a copy that has
     both conditions and strides is not vectorised.
     """
-    blocks = ceil_div(op.group_in, inner)
+    blocks, whole = ceil_div(op.group_in, inner), round_up(padding.width, inner)
+    by_row = inner > _WOVEN and 4 * whole <= 5 * padding.width
     top, left, *_ = op.window.padding
 
-    def pixel(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
+    def pixel(n: Expr, block: Expr, *at: Expr) -> Expr:
+        (i, g), j = (at[:2] if by_row else at[1::-1]), at[2]
+        c = block * inner + g
         row, column, within = i - top, j - left, c % (blocks * inner)
         bounds = [row >= 0, row < op.height, column >= 0, column < op.width]
         if op.group_in % inner:
@@ -311,26 +323,34 @@ def declare_woven(
         value = convert(data[n, source, row, column])
         return tirx.if_then_else(tirx.all(*bounds), value, outside)
 
-    planes, size = op.groups * blocks, (padding.height, padding.width)
-    padded = te.compute((op.batch, planes * inner, *size), pixel, name="padded")
+    planes, height, width = op.groups * blocks, padding.height, padding.width
+    # What is transposed in squares lies row by row; what is woven in one long loop, in planes.
+    width, size = (whole, (height, inner)) if by_row else (width, (inner, height))
+    padded = te.compute((op.batch, planes, *size, width), pixel, name="padded")
     return te.compute(
-        (op.batch, planes, *size, inner),
-        lambda n, c, i, j, g: padded[n, c * inner + g, i, j],
+        (op.batch, planes, height, width, inner),
+        lambda n, c, i, j, g: padded[(n, c, i, g, j) if by_row else (n, c, g, i, j)],
         name="grouped",
     )
 
 
-def weave(s: Any, worth: bool) -> None:
-    """Pad the planes of a block, then weave them together: few of them in one long loop."""
+def weave(s: Any, worth: bool, lanes: int) -> None:
+    """Pad the planes of a block, then weave them together: few of them in one long loop.
+
+    As many as a vector has lanes are padded row by row, and transposed in registers.
+    """
     n, c, i, j, g = s.get_loops(s.get_sblock("grouped"))
-    plane = s.fuse(n, c)
+    plane, planes = s.fuse(n, c), int(s.get(g).extent)
+    squares = planes == lanes > _WOVEN and int(s.get(j).extent) % lanes == 0
     parallel_if(s, plane, worth)
-    if int(s.get(g).extent) > _WOVEN:
-        s.vectorize(g)
-    else:
+    s.compute_at(s.get_sblock("padded"), i if squares else plane)
+    if planes <= _WOVEN:
         s.fuse(i, j)
         s.unroll(g)
-    s.compute_at(s.get_sblock("padded"), plane)
+    elif squares:
+        transpose_squares(s, j, g, lanes)
+    else:
+        s.vectorize(g)
 
 
 def _declare(op: Conv2dOp, tile: ConvTile) -> tuple[Prologue, Any]:
@@ -359,16 +379,6 @@ def _declare(op: Conv2dOp, tile: ConvTile) -> tuple[Prologue, Any]:
     total = te.compute(shape, dot, name="total")
     ahead = Prologue(tensors)
     return ahead, ahead.create_schedule(_write_back(op, ahead, total))
-
-
-def _accumulate_in_registers(
-    s: Any, product: Any, tile: tuple[Any, ...], reduction: tuple[Any, Any], op: Conv2dOp
-) -> None:
-    """Keep a tile (its loops from the innermost) in registers, from zero to the last product."""
-    inputs, taps = reduction
-    hold_in_registers(s, tile, taps=taps if op.window.kernel[1] <= 7 else None)
-    start = s.decompose_reduction(product, inputs)
-    hold_in_registers(s, tuple(reversed(s.get_loops(start)[-3:])))
 
 
 def _stage(padding: PaddedCopy, data: Tensor, op: Conv2dOp) -> Tensor:
@@ -405,16 +415,6 @@ def _write_back(op: Conv2dOp, ahead: Prologue, total: Any) -> Tensor:
         lambda n, c, i, j: finish(total(n, c, i, j), c, n, c, i, j),
         name="result",
     )
-
-
-def hold_in_registers(s: Any, loops: tuple[Any, Any, Any], taps: Any = None) -> None:
-    """Vectorise the first loop and unroll the others: their results live in registers."""
-    lane, *others = loops
-    s.vectorize(lane)
-    for loop in others:
-        s.unroll(loop)
-    if taps is not None:
-        s.unroll(taps)
 
 
 def schedule_copies(s: Any, worth: bool) -> None:

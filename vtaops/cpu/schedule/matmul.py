@@ -18,7 +18,7 @@ from typing import Any
 from tvm import te
 
 from vtaops.cpu.schedule.prologue import Prologue
-from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, parallel_if, store_vectors
+from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, hold_in_registers, parallel_if, store_vectors
 from vtaops.cpu.schedule.transpose import transpose_squares
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.ops.common import Expr, Tensor, largest_divisor, round_up, zero
@@ -167,14 +167,7 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget, tile: MatmulTile | None = N
     if op.m % tile.rows == op.n % tile.columns == 0:
         store_vectors(s, result, 2, target.lanes)
     parallel_if(s, outer, worth)
-    s.vectorize(lane)
-    s.unroll(vector)
-    s.unroll(row)
-    start = s.decompose_reduction(product, k)
-    row, vector, lane = s.get_loops(start)[-3:]
-    s.vectorize(lane)
-    s.unroll(vector)
-    s.unroll(row)
+    hold_in_registers(s, product, k, lane, vector, row)
     for name, packed in (("pack_a", tile.pack_a), ("pack_b", packed_apart)):
         if packed:
             parallel_if(s, s.get_loops(s.get_sblock(name))[0], worth)
@@ -286,12 +279,5 @@ def schedule_row_dots(op: MatmulOp, target: CpuTarget) -> Any:
     block = s.get_sblock("partial")
     row, column, lane, step = s.get_loops(block)[-4:]
     s.reorder(step, row, column, lane)
-    s.vectorize(lane)
-    s.unroll(column)
-    s.unroll(row)
-    start = s.decompose_reduction(block, step)
-    row, column, lane = s.get_loops(start)[-3:]
-    s.vectorize(lane)
-    s.unroll(column)
-    s.unroll(row)
+    hold_in_registers(s, block, step, lane, column, row)
     return ahead.attach(s)

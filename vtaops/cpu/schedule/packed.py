@@ -11,7 +11,6 @@ from tvm import te
 from vtaops.cpu.schedule.convolution import (
     PaddedCopy,
     accumulators,
-    hold_in_registers,
     images_and_channels,
     schedule_copies,
 )
@@ -19,6 +18,7 @@ from vtaops.cpu.schedule.prologue import Prologue
 from vtaops.cpu.schedule.tiles import (
     PARALLEL_FLOPS,
     blocks_by_columns,
+    hold_in_registers,
     parallel_if,
     store_vectors,
 )
@@ -28,6 +28,9 @@ from vtaops.kernels.ops.packed import PackedConv2dOp, PackedWindowOp, pad_blocke
 
 _STAGED_BYTES = 1 << 15
 """Bytes of a padded image that are copied at a time: they stay in the first-level cache."""
+
+_EXACT_TAPS = 256
+"""Taps up to which sums of products of bytes are exact in float32: 2**8 times 255 times 128."""
 
 _UNROLLED = 1 << 10
 """Multiply-adds up to which the taps of a window are unrolled."""
@@ -51,7 +54,7 @@ def schedule_packed_conv2d(
     blocks, width = tile or blocks_by_columns(
         columns,
         op.out_blocks,
-        op.in_blocks * op.in_block * prod(op.window.kernel),
+        prod((*op.sum_channels, *op.window.kernel)),
         target.accumulators // vectors,
         divide=True,
     )
@@ -61,15 +64,17 @@ def schedule_packed_conv2d(
     image, kernel = tensors["data"], tensors["kernel"]
     if op.plain or max(apart) > 1 or padding.needed(op.height, op.width):
         image = pad_blocked(op, image, (padding.height, padding.width), apart)
-    outer_ic = te.reduce_axis((0, op.in_blocks), name="ico")
-    inner_ic = te.reduce_axis((0, op.in_block), name="ici")
+    steps, inner = op.sum_channels
+    outer_ic = te.reduce_axis((0, steps), name="ico")
+    inner_ic = te.reduce_axis((0, inner), name="ici")
     kh, kw = window_axes(op.window)
     (sh, sw), (dh, dw) = window.strides, window.dilation
 
     def tap(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
-        value = image[n, outer_ic, i * sh + kh * dh, j * sw + kw * dw, inner_ic]
+        source, within = outer_ic * inner // op.in_block, outer_ic * inner % op.in_block + inner_ic
+        value = image[n, source, i * sh + kh * dh, j * sw + kw * dw, within]
         return te.sum(
-            value * kernel[c, outer_ic, kh, kw, inner_ic, b], axis=[outer_ic, kh, kw, inner_ic]
+            value * kernel[c, source, kh, kw, within, b], axis=[outer_ic, kh, kw, inner_ic]
         )
 
     shape = (op.batch, op.out_blocks, rows, padding.columns, op.block)
@@ -92,9 +97,7 @@ def schedule_packed_conv2d(
     outer = s.fuse(*outside, i)
     _store_with(s, stored, j, columns % width == 0, target)
     parallel_if(s, outer, worth)
-    hold_in_registers(s, (b, channels, pixels))
-    start = s.decompose_reduction(product, ico)
-    hold_in_registers(s, tuple(reversed(s.get_loops(start)[-3:])))
+    hold_in_registers(s, product, ico, b, channels, pixels)
     schedule_copies(s, worth)
     return ahead.attach(s)
 
@@ -108,25 +111,31 @@ def schedule_packed_window(op: PackedWindowOp, target: CpuTarget, width: int | N
     width = width or window_width(op, target)
     padding = PaddedCopy(op.window, rows, round_up(columns, width), by_phase=False)
     tensors = op.placeholders()
-    image, copied = tensors["data"], padding.needed(op.height, op.width)
+    # Products of bytes as numbers that multiply-adds take: their sums are exact below 2**24.
+    as_float = op.dtype != "float32" and prod(op.window.kernel) <= _EXACT_TAPS
+    sums_in = "float32" if as_float else op.accumulator
+    image, copied = tensors["data"], as_float or padding.needed(op.height, op.width)
     if copied:
-        image = pad_blocked(op, image, (padding.height, padding.width))
+        size = padding.height, padding.width
+        convert = (lambda value: value.astype("float32")) if as_float else (lambda value: value)
+        image = pad_blocked(op, image, size, convert=convert)
     kh, kw = window_axes(op.window)
     (sh, sw), (dh, dw) = op.window.strides, op.window.dilation
 
     def tap(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
         pixel = image[n, c, i * sh + kh * dh, j * sw + kw * dw, b]
-        return op.combine(pixel, tensors.get("kernel"), (c, kh, kw, b))
+        return op.combine(pixel, tensors.get("kernel"), (c, kh, kw, b), sums_in)
 
     shape = (op.batch, op.blocks, rows, padding.columns, op.block)
     total = te.compute(shape, tap, name="total")
     ahead = Prologue(tensors)
     finish = op.finish(ahead.factors(op.epilogue, op.accumulator))
-    result = te.compute(
-        op.output.shape,
-        lambda n, c, i, j, b: finish(total[n, c, i, j, b], c * op.block + b, n, c, i, j, b),
-        name="result",
-    )
+
+    def element(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
+        value = total[n, c, i, j, b].astype(op.accumulator)
+        return finish(value, c * op.block + b, n, c, i, j, b)
+
+    result = te.compute(op.output.shape, element, name="result")
     s = ahead.create_schedule(result)
     sums, stored = s.get_sblock("total"), s.get_sblock("result")
     n, c, i, j, b, kh, kw = s.get_loops(sums)
@@ -136,13 +145,10 @@ def schedule_packed_window(op: PackedWindowOp, target: CpuTarget, width: int | N
     outer = s.fuse(n, c, i)
     _store_with(s, stored, j, columns % width == 0, target)
     parallel_if(s, outer, op.flops >= PARALLEL_FLOPS)
-    hold_in_registers(s, (b, pixels, pixels))
     if width * prod(op.window.kernel) <= _UNROLLED:
         s.unroll(kw)
         s.unroll(kh)
-    start = s.decompose_reduction(sums, kh)
-    pixels, b = s.get_loops(start)[-2:]
-    hold_in_registers(s, (b, pixels, pixels))
+    hold_in_registers(s, sums, kh, b, pixels)
     if copied:
         padded = s.get_sblock("padded")
         s.compute_at(padded, outer, preserve_unit_loops=True)

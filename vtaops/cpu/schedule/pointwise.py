@@ -15,7 +15,13 @@ from typing import Any
 from tvm import te, tirx
 
 from vtaops.cpu.schedule.prologue import Prologue
-from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, parallel_if, split_vector, store_vectors
+from vtaops.cpu.schedule.tiles import (
+    PARALLEL_FLOPS,
+    hold_in_registers,
+    parallel_if,
+    split_vector,
+    store_vectors,
+)
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.ops.common import Expr, ceil_div, round_up, zero
 from vtaops.kernels.ops.convolution import Conv2dOp
@@ -117,14 +123,18 @@ def schedule_pointwise(op: Conv2dOp, target: CpuTarget, strip: Strip | None = No
     tensors = ahead.factors(op.epilogue)
     data, kernel, whole = tensors["data"], tensors["kernel"], strip.exact(pixels_of(op))
 
-    def divmod_of(column: Expr) -> tuple[Expr, Expr]:
-        width = op.out_size[1]
-        return (column // width, column % width) if op.joined else (0, column)
+    if op.joined:  # a pass of its own: long loops that LLVM makes shuffles of
+        (down, across), thinned = op.window.strides, (op.batch, op.in_channels, *op.out_size)
+        full = data
+        data = te.compute(
+            thinned, lambda n, c, i, j: full[n, c, i * down, j * across], name="thinned"
+        )
+    width = op.out_size[1]
 
     def pixel(n: Expr, t: Expr, c: Expr, p: Expr) -> Expr:
         column = t * strip.pixels + p
-        row, at = divmod_of(column)
-        value = data[n, c, row * op.window.strides[0], at * op.window.strides[1]]
+        row, at = (column // width, column % width) if op.joined else (0, column)
+        value = data[n, c, row, at]
         return value if whole else tirx.if_then_else(column < pixels_of(op), value, zero("float32"))
 
     strips = (op.batch, count, op.in_channels, strip.extent)
@@ -148,6 +158,10 @@ def schedule_pointwise(op: Conv2dOp, target: CpuTarget, strip: Strip | None = No
     n, t, _, p = s.get_loops(s.get_sblock("dense"))
     outer = s.fuse(n, t)
     parallel_if(s, outer, op.flops >= PARALLEL_FLOPS)
+    if op.joined:
+        parallel_if(
+            s, s.fuse(*s.get_loops(s.get_sblock("thinned"))[:2]), op.flops >= PARALLEL_FLOPS
+        )
     if whole:
         s.unroll(split_vector(s, p, strip.lanes)[0])
     _schedule_product(s, strip, outer, whole and op.out_channels % strip.channels == 0)
@@ -171,11 +185,4 @@ def _schedule_product(s: Any, strip: Strip, outer: Any, exact: bool) -> None:
     if exact:
         s.reorder(*(s.get_loops(result)[k] for k in (-2, -3, -1)))
         store_vectors(s, result, 2, strip.lanes)
-    s.unroll(vector)
-    s.unroll(channel)
-    s.vectorize(lane)
-    start = s.decompose_reduction(total, c)
-    channel, vector, lane = s.get_loops(start)[-3:]
-    s.vectorize(lane)
-    s.unroll(vector)
-    s.unroll(channel)
+    hold_in_registers(s, total, c, lane, vector, channel)

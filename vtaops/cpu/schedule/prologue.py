@@ -39,16 +39,16 @@ class _Stage:
         steps = [tirx.Var(f"r{axis}", "int32") for axis in range(len(self.over))]
         value = self.value(vectors, index, *steps)
         if not self.over:
-            return _loop(index, self.length, tirx.BufferStore(target, value, [index]))
+            return loop(index, self.length, tirx.BufferStore(target, value, [index]))
         nest = [(index, self.length), *zip(steps, self.over, strict=True)]
         if not self.along:
             nest = [*nest[1:], nest[0]]
         body = tirx.BufferStore(target, target[index] + value, [index])
         for step, extent in reversed(nest):
-            body = _loop(step, extent, body)
+            body = loop(step, extent, body)
         first = tirx.Var("i", "int32")
         clear = tirx.BufferStore(target, tirx.const(0, self.dtype), [first])
-        return tirx.SeqStmt([_loop(first, self.length, clear), body])
+        return tirx.SeqStmt([loop(first, self.length, clear), body])
 
 
 class Prologue:
@@ -145,5 +145,6 @@ class Prologue:
         return Schedule(tvm.IRModule({"main": function}))
 
 
-def _loop(index: Any, extent: int, body: Any) -> Any:
-    return tirx.For(index, 0, extent, tirx.ForKind.SERIAL, body)
+def loop(index: Any, extent: Any, body: Any, kind: str = "SERIAL") -> Any:
+    """Return a loop from 0 of a kind that TIR knows."""
+    return tirx.For(index, 0, extent, tirx.ForKind[kind], body)

@@ -318,7 +318,7 @@ def schedule_conv2d(op: Conv2dOp, target: CpuTarget, tile: tuple[int, int] | Non
             s.vectorize(s.get_loops(s.get_sblock("result"))[-1])
     parallel_if(s, outer, worth)
     _finish_dot(s, target, block, (ic, pixel_loop, vector, lane))
-    weave(s, worth)
+    weave(s, worth, target.lanes)
     parallel_if(s, s.fuse(*s.get_loops(s.get_sblock("pack_kernel"))[:2]), worth)
     return ahead.attach(s)
 

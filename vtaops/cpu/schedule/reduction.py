@@ -13,7 +13,7 @@ from typing import Any
 
 from tvm import te, tirx
 
-from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, parallel_if
+from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, hold_in_registers, parallel_if
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.build import create_schedule
 from vtaops.kernels.ops.activations import exponential
@@ -150,19 +150,13 @@ class RowReduction:
             block = s.get_sblock(self.name + part)
             lane, vector = s.get_loops(block)[-2:]
             s.reorder(vector, lane)
-            s.vectorize(lane)
-            s.vectorize(s.get_loops(s.decompose_reduction(block, vector))[-1])
+            hold_in_registers(s, block, vector, lane)
         if self._steps:
             wide = s.get_sblock(f"{self.name}_wide")
             lane, step = s.get_loops(wide)[-2:]
             vector, lane = s.split(lane, [None, self.lanes])
             s.reorder(step, vector, lane)
-            s.unroll(vector)
-            s.vectorize(lane)
-            start = s.decompose_reduction(wide, step)
-            vector, lane = s.get_loops(start)[-2:]
-            s.unroll(vector)
-            s.vectorize(lane)
+            hold_in_registers(s, wide, step, lane, vector)
 
 
 def schedule_global_pool(op: GlobalPoolOp, target: CpuTarget) -> Any:

@@ -6,6 +6,7 @@ from how many registers there are.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from vtaops.kernels.ops.common import ceil_div, largest_divisor
@@ -77,4 +78,30 @@ def store_vectors(s: Any, block: Any, dims: int, lanes: int) -> None:
     vector, lane = s.split(last, [None, lanes])
     s.vectorize(lane)
     for loop in (*outer, vector):
+        s.unroll(loop)
+
+
+def hold_in_registers(s: Any, block: Any, outer: Any, *tile: Any) -> None:
+    """Keep a tile of sums in registers, from zero to the last product.
+
+    Parameters
+    ----------
+    s : tvm.s_tir.Schedule
+        The schedule.
+    block : SBlockRV
+        The sums.
+    outer : LoopRV
+        The outermost loop of the sum.
+    *tile : LoopRV
+        The loops of the tile from the innermost, which becomes a vector; the others are unrolled.
+    """
+    _unroll(s, tile)
+    start = s.decompose_reduction(block, outer)
+    _unroll(s, s.get_loops(start)[: -1 - len(tile) : -1])
+
+
+def _unroll(s: Any, loops: Sequence[Any]) -> None:
+    lane, *others = loops
+    s.vectorize(lane)
+    for loop in others:
         s.unroll(loop)

@@ -15,7 +15,7 @@ from tvm import te
 
 from vtaops.cpu.schedule.convolution import PaddedCopy, stage_phases
 from vtaops.cpu.schedule.prologue import Prologue
-from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, parallel_if, store_vectors
+from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, hold_in_registers, parallel_if, store_vectors
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.build import create_schedule
 from vtaops.kernels.ops.common import Expr, lowest, reduce_largest, round_up, window_axes, zero
@@ -24,6 +24,9 @@ from vtaops.kernels.ops.pooling import PoolOp
 
 _UNROLLED_TAPS = 49
 """Windows up to 7x7 are unrolled; larger ones stay loops, for the sake of compile time."""
+
+_FIRST_CACHE = 1 << 15
+"""Bytes that the first-level cache keeps."""
 
 
 @dataclass(frozen=True)
@@ -147,19 +150,23 @@ def _schedule_window(
     if exact:
         store_vectors(s, result, 2, target.lanes)
     parallel_if(s, channel, op.flops >= PARALLEL_FLOPS)
-    s.vectorize(lane)
-    s.unroll(vector)
-    s.unroll(row)
     if op.window.kernel[0] * op.window.kernel[1] <= _UNROLLED_TAPS:
         s.unroll(kw)
         s.unroll(kh)
-    start = s.decompose_reduction(total, kh)
-    row, vector, lane = s.get_loops(start)[-3:]
-    s.vectorize(lane)
-    s.unroll(vector)
-    s.unroll(row)
+    hold_in_registers(s, total, kh, lane, vector, row)
+    at = i if _by_rows(op, tile) and (q is None or int(s.get(q).extent) == 1) else channel
     if op.window.strides[1] > 1:
-        s.compute_at(s.get_sblock("phases"), channel, preserve_unit_loops=True)
-        stage_phases(s, channel)
+        s.compute_at(s.get_sblock("phases"), at, preserve_unit_loops=True)
+        stage_phases(s, at)
     else:
-        s.compute_at(s.get_sblock("padded"), channel)
+        s.compute_at(s.get_sblock("padded"), at)
+
+
+def _by_rows(op: DepthwiseOp | PoolOp, tile: WindowTile) -> bool:
+    """Whether a channel is copied some rows at a time, since its copies exceed the cache.
+
+    Rows under two tiles are copied twice: they must be few.
+    """
+    copied = op.window.reach(tile.rows, 1)[0]
+    large = 8 * op.height * op.width > _FIRST_CACHE
+    return large and copied <= 2 * tile.rows * op.window.strides[0]

@@ -260,26 +260,29 @@ class ConvolutionCalls(Backend):
         return result
 
 
-def pack_int8_kernel(kernel: Any, block: int = 16) -> Array:
-    """Pack an int8 OIHW kernel for `conv2d_nchwc`; channels are padded with zeros.
+def pack_int8_kernel(kernel: Any, block: int = 16, inner: int | None = None) -> Array:
+    """Pack an int8 OIHW kernel for blocks of channels, which are padded with zeros.
 
     Parameters
     ----------
     kernel : array_like
         (O, I, KH, KW).
     block : int
-        Channels in one block, a multiple of 4.
+        Channels in one block of the result.
+    inner : int, optional
+        Channels in one block of the data, a multiple of 4; by default `block`.
 
     Returns
     -------
     numpy.ndarray
-        (O / block, I / block, KH, KW, block / 4, block, 4).
+        (O / block, I / inner, KH, KW, inner / 4, block, 4).
     """
     w = as_array(kernel, "kernel", ("int8",), rank=4)
-    if block < 4 or block % 4:
-        raise ShapeError(f"block is {block}; give a multiple of 4")
-    packed = Layout(f"OIHW{block}i{block}o").pack(w)
-    grouped = packed.reshape(*packed.shape[:4], block // 4, 4, block)
+    inner = inner or block
+    if inner < 4 or inner % 4:
+        raise ShapeError(f"block is {inner}; give a multiple of 4")
+    packed = Layout(f"OIHW{inner}i{block}o").pack(w)
+    grouped = packed.reshape(*packed.shape[:4], inner // 4, 4, block)
     return np.ascontiguousarray(grouped.swapaxes(-1, -2))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 
 from tvm import te, tirx
 
@@ -55,6 +55,8 @@ class PackedConv2dOp(WindowedSum):
     gathered : int
         Blocks of the data that are one of the kernel: its in_blocks and in_block are so many times
         less and more.
+    used : int
+        Channels of the data that mean something, of float32 data; 0: all. The others are not read.
     """
 
     batch: int
@@ -70,6 +72,7 @@ class PackedConv2dOp(WindowedSum):
     plain: bool = False
     zero_point: int = 0
     gathered: int = 1
+    used: int = 0
 
     def __post_init__(self) -> None:
         if not self.in_block:
@@ -113,6 +116,13 @@ class PackedConv2dOp(WindowedSum):
     def flops(self) -> int:
         taps = self.in_blocks * self.in_block * prod(self.window.kernel)
         return 2 * prod(self._shape) * taps
+
+    @property
+    def sum_channels(self) -> tuple[int, int]:
+        """Outer and inner extent of the sum over channels; the inner one divides a block."""
+        used = self.used or self.in_blocks * self.in_block
+        inner = gcd(used, self.in_block)
+        return used // inner, inner
 
     @property
     def around(self) -> Expr:
@@ -230,15 +240,20 @@ class PackedWindowOp(WindowedSum):
         )
         return [*tensors.values(), result]
 
-    def combine(self, pixel: Expr, kernel: Tensor | None, tap: tuple[Expr, ...]) -> Expr:
-        """Return the reduction of pixels under the taps (block, row, column, channel)."""
+    def combine(
+        self, pixel: Expr, kernel: Tensor | None, tap: tuple[Expr, ...], dtype: str = ""
+    ) -> Expr:
+        """Return the reduction of pixels under the taps (block, row, column, channel).
+
+        Sums of products are formed in `dtype`, by default that of the accumulator.
+        """
         axes = list(tap[1:3])
         if self.kind == "max":
             return reduce_largest(pixel, axis=axes)
         if kernel is None:
             return te.sum(pixel, axis=axes)
-        product = pixel.astype(self.accumulator) * kernel(*tap).astype(self.accumulator)
-        return te.sum(product, axis=axes)
+        dtype = dtype or self.accumulator
+        return te.sum(pixel.astype(dtype) * kernel(*tap).astype(dtype), axis=axes)
 
     def finish(self, tensors: dict[str, Tensor]) -> Expr:
         """Return ``f(total, channel, *index)``, one element of the result."""
