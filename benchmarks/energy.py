@@ -27,6 +27,7 @@ import vtaops
 from vtaops import HardwareConfig, Program, compile_model
 from vtaops.program.accesses import count_accesses
 from vtaops.program.energy import energy_of, memory_energies
+from vtaops.schedule import default_tiling
 from vtaops.workloads import WORKLOADS
 
 LAYERS = [f"C{number}" for number in range(1, 12)]
@@ -45,7 +46,8 @@ def layer_row(name: str, config: HardwareConfig, variant: str) -> Row:
     """Return the figures of a layer of ResNet-18."""
     workload = WORKLOADS[f"resnet18.{name}"]
     keep = variant == "weights kept"
-    program = vtaops.compile(workload.op, config, workload.tiling, keep_weights=keep, verify=False)
+    tiling = workload.tiling or default_tiling(workload.op, config)
+    program = vtaops.compile(workload.op, config, tiling, keep_weights=keep, verify=False)
     row = figures([program], variant)
     return {**row, "occurrences": workload.occurrences}
 

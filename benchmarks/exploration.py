@@ -40,6 +40,7 @@ from vtaops.explore import (
     share,
     sweep,
 )
+from vtaops.report import front_plot, save_figure
 
 AXES = {
     "LOG_BLOCK": [4, 3],
@@ -54,6 +55,7 @@ AXES = {
 }
 
 NETWORKS = ("resnet18", "mobilenet")
+FRONT = ("ms", "lut")
 
 
 def chosen(count: int | None) -> list[Design]:
@@ -130,6 +132,14 @@ def best_for(points: list[Point], part: str) -> Point | None:
     return min(fits, key=lambda p: (p.milliseconds, p.area.lut), default=None)
 
 
+def draw(points: list[Point], path: Path) -> None:
+    """Draw time against LUTs, and number what nothing beats."""
+    best = front(points, FRONT)
+    rows = [{**point.as_dict(), "front": point in best} for point in points]
+    title = f"{' and '.join(NETWORKS)}: {len(points)} configurations"
+    save_figure(front_plot(rows, title, x=FRONT[1], y=FRONT[0]), path)
+
+
 def main() -> None:
     """Run, print a table, append to the file."""
     parser = argparse.ArgumentParser(
@@ -137,12 +147,13 @@ def main() -> None:
     )
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--designs", type=int)
-    parser.add_argument("--effort", default="default")
+    parser.add_argument("--effort", default="first")
     parser.add_argument("--store", default=":memory:")
     parser.add_argument("--kill-worker", type=float, metavar="SECONDS")
     parser.add_argument("--kill-driver", type=float, metavar="SECONDS")
     parser.add_argument("--speedup", action="store_true")
     parser.add_argument("--part", default="xc7z020")
+    parser.add_argument("--picture", type=Path, help="of time and LUTs")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     designs = chosen(options.designs)
@@ -162,7 +173,9 @@ def main() -> None:
     best = best_for(options.points, options.part)
     if best is not None:
         print(f"fastest that fits {options.part}: {best.design.name}, {best.milliseconds:.2f} ms")
-    print(f"front of cycles and lut: {len(front(options.points, ['cycles', 'lut']))} designs")
+    print(f"front of {' and '.join(FRONT)}: {len(front(options.points, FRONT))} designs")
+    if options.picture:
+        draw(options.points, options.picture)
     if options.json:
         before = json.loads(options.json.read_text()) if options.json.exists() else []
         options.json.write_text(json.dumps(before + rows, indent=1))

@@ -82,8 +82,10 @@ def layer(name: str, config: HardwareConfig) -> tuple[Operator, int, vtaops.Prog
         return POOL, 1, vtaops.compile(POOL, config)
     workload = WORKLOADS[name]
     plain = replace(config, extensions=())
-    bound = "mobilenet" in name
-    tiling = default_tiling(workload.op, config) if bound else tune(workload.op, plain).tiling
+    if "mobilenet" in name:
+        tiling = default_tiling(workload.op, config)
+    else:
+        tiling = tune(workload.op, plain).tiling
     return workload.op, workload.occurrences, vtaops.compile(workload.op, config, tiling)
 
 

@@ -26,6 +26,7 @@ import vtaops
 from vtaops import HardwareConfig, UnsupportedError
 from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime.fsim import Fsim
+from vtaops.schedule import default_tiling
 from vtaops.workloads import WORKLOADS, Workload
 
 
@@ -36,7 +37,8 @@ def least_bytes(workload: Workload, config: HardwareConfig) -> int:
 
 def measure(workload: Workload, config: HardwareConfig, check: bool) -> dict[str, Any]:
     """Compile one layer and count."""
-    program = vtaops.compile(workload.op, config, capabilities="portable")
+    tiling = default_tiling(workload.op, config)
+    program = vtaops.compile(workload.op, config, tiling, capabilities="portable")
     stats = program.stats()
     row = {
         "operator": workload.op.summary,

@@ -23,6 +23,7 @@ from rich.table import Table
 import vtaops
 from vtaops import HardwareConfig, Program
 from vtaops.program.timing import TimingParameters, simulate
+from vtaops.schedule import default_tiling
 from vtaops.workloads import WORKLOADS, find
 
 
@@ -83,7 +84,9 @@ def main() -> None:
     results: dict[str, dict[str, float]] = {}
     for name in track(arguments.layer or list(WORKLOADS), description="comparing"):
         workload = find(name)
-        program = vtaops.compile(workload.op, config, workload.tiling)
+        program = vtaops.compile(
+            workload.op, config, workload.tiling or default_tiling(workload.op, config)
+        )
         row: dict[str, float] = {
             "instructions": len(program),
             "model": program.cycles(parameters),

@@ -26,6 +26,7 @@ from vtaops.reference import random_arguments
 from vtaops.runtime import LoadedProgram, Tsim
 from vtaops.runtime.tsim import RtlParameters
 from vtaops.runtime.tsim.build import build_model
+from vtaops.schedule import default_tiling
 from vtaops.workloads import find
 
 
@@ -50,7 +51,9 @@ def build_times(first: HardwareConfig, second: HardwareConfig) -> dict[str, floa
 def simulation_speed(config: HardwareConfig, layer: str, repeat: int) -> dict[str, float]:
     """Return cycles, CPU seconds and cycles per second of one layer."""
     workload = find(layer)
-    program = vtaops.compile(workload.op, config, workload.tiling)
+    program = vtaops.compile(
+        workload.op, config, workload.tiling or default_tiling(workload.op, config)
+    )
     arrays = random_arguments(workload.op, np.random.default_rng(0))
     best = float("inf")
     with Tsim(config) as device, LoadedProgram(program, device) as loaded:

@@ -35,8 +35,9 @@ from vtaops.lowering.options import ONE_TILE_EACH
 from vtaops.ops import Operator
 from vtaops.ops.postprocess import ScaleStage
 from vtaops.program import Buffer, OperatorRecord, Program, Role
-from vtaops.schedule import TIMED, Tiling, check_tiling, default_tiling, worth_timing
+from vtaops.schedule import TIMED, Tiling, check_tiling, default_tiling
 from vtaops.schedule.arguments import packed_arguments
+from vtaops.schedule.candidates import TilingList
 from vtaops.schedule.checks import check as check_schedule
 from vtaops.views import Windows
 
@@ -163,6 +164,9 @@ def emit(
     return emit_module(function, op.buffers(hardware), hardware, options, record)
 
 
+NEAR = 1.01
+"""How near to the least a default tiling is looked for."""
+
 TIMED_INSTRUCTIONS = 1 << 16
 """Instructions after which no more tilings are timed: programs so long differ less."""
 
@@ -172,7 +176,8 @@ def timed_tiling(op: Operator, config: HardwareConfig, able: Capabilities) -> Ti
     """Return the default tiling of an operator that runs alone.
 
     Of a convolution, the fastest by the timing model of the best by the estimate of each of a few
-    sizes of tiles (`vtaops.schedule.worth_timing`); of what TVM lowers, which takes long, the best
+    sizes of tiles (`vtaops.schedule.worth_timing`), or the first that is so near to what no tiling
+    goes below that others are not worth their time; of what TVM lowers, which takes long, the best
     by the estimate.
 
     Raises
@@ -183,13 +188,17 @@ def timed_tiling(op: Operator, config: HardwareConfig, able: Capabilities) -> Ti
     first = default_tiling(op, config)
     if convolution_tree(op, config, first) is None:
         return first
-    instructions, found = 0, []
-    for tiling in worth_timing(op, config, TIMED):
-        if instructions < TIMED_INSTRUCTIONS:
-            program = compile(op, config, tiling, capabilities=able, verify=False)
-            instructions += len(program)
-            found.append((program.cycles(), tiling))
-    return min(found, key=lambda timed: timed[0])[1]
+    tilings = TilingList(op, config)
+    enough = NEAR * tilings.least_cycles(config)
+    best, fewest, instructions = first, math.inf, 0
+    for tiling, _ in tilings.worth_timing(TIMED, config):
+        program = compile(op, config, tiling, capabilities=able, verify=False)
+        instructions += len(program)
+        if (cycles := program.cycles()) < fewest:
+            best, fewest = tiling, cycles
+        if fewest <= enough or instructions >= TIMED_INSTRUCTIONS:
+            break
+    return best
 
 
 @dataclass(frozen=True)

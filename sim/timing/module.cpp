@@ -122,5 +122,6 @@ nb::dict simulate(const nb::dict& columns, const nb::dict& parameters, bool keep
 }  // namespace
 
 NB_MODULE(_timing, m) {
+  m.attr("sources") = TIMING_DIGEST;
   m.def("simulate", &simulate, nb::arg("columns"), nb::arg("parameters"), nb::arg("keep"));
 }

@@ -6,8 +6,8 @@
 //   The accumulator is read in S5 (READ) and registered in S6 (ALIGN), to meet the tile product in
 //   S7 (EXECUTE); it is written in S8 (LAST), where a MUL is put together from its partial products.
 // Hazards:  an accumulator is written three cycles after it is read. READ compares its index with
-//   those of the three slots before, and the nearest that writes it is forwarded: from the slot
-//   directly before in EXECUTE, from the two others in ALIGN. One exception: the result of a MUL is
+//   those of the three slots before, and the nearest that writes it is forwarded in ALIGN, that of the
+//   slot directly before as EXECUTE computes it. One exception: the result of a MUL is
 //   known one stage late, so a slot that reads what the MUL directly before it writes comes
 //   a cycle late (compute_operands).
 //   With the extension OVERWRITE a GEMM may take zero in place of the accumulator: ALIGN puts it.

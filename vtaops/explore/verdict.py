@@ -18,6 +18,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import vtaops._timing as _timing
 from vtaops.capabilities import of_target
 from vtaops.compiler import compile
 from vtaops.config import HardwareConfig
@@ -42,9 +43,11 @@ _DECISIVE = (
 def model_version() -> str:
     """Return 16 hexadecimal digits over the sources that a verdict depends on, and TVM's version.
 
+    The loop of the timing model brings the digest of its own sources, which are C++.
+
     A verdict of another version is never taken for one of this.
     """
-    digest = hashlib.sha256(version("apache-tvm").encode())
+    digest = hashlib.sha256(f"{version('apache-tvm')} {_timing.sources}".encode())
     for room in _DECISIVE:
         for path in sorted([*_PACKAGE.glob(f"{room}.py"), *(_PACKAGE / room).rglob("*.py")]):
             digest.update(path.relative_to(_PACKAGE).as_posix().encode())

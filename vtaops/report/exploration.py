@@ -130,6 +130,9 @@ def front_plot(rows: Sequence[Row], title: str, x: str = "sram", y: str = "cycle
                 facecolor=face, edgecolor=color, linewidth=0.9, zorder=3 if best else 2,
                 label=label if best or not any(row["front"] for row in mine) else None,
             )  # fmt: skip
+    if any(not row["front"] for row in complete):
+        beaten = "another is at least as good in every objective"
+        axes.scatter([], [], s=26, facecolor="none", edgecolor=LIMIT_COLORS[""], label=beaten)
     unbeaten = sorted((row for row in complete if row["front"]), key=lambda r: (r[across], r[up]))
     edge = [row for i, row in enumerate(unbeaten) if all(row[up] < r[up] for r in unbeaten[:i])]
     axes.plot([r[across] for r in edge], [r[up] for r in edge], color="#9aa5ad", linewidth=1)

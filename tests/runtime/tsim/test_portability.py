@@ -10,7 +10,7 @@ from helpers.tsim_support import needs_yosys
 from vtaops import HardwareConfig
 from vtaops.runtime.tsim import RtlParameters, systemverilog_package
 from vtaops.runtime.tsim.rtl import axi_sources, sources
-from vtaops.runtime.tsim.synthesis import execute_yosys
+from vtaops.runtime.tsim.synthesis import READ_SLANG, execute_yosys
 
 CONFIGS = ("tiny", "pynq", "pynq_ext")
 
@@ -21,6 +21,20 @@ def test_the_package_parses_in_the_front_end_of_yosys(name, tmp_path):
     package = systemverilog_package(HardwareConfig.load(name), RtlParameters())
     (tmp_path / "vta_pkg.sv").write_text(package)
     execute_yosys("read_verilog -sv vta_pkg.sv", tmp_path)
+
+
+@needs_yosys
+def test_halves_of_a_product_have_no_sign_in_the_front_end_slang(tmp_path):
+    """It extends a part of what is signed by its sign, which IEEE 1800 says it has not."""
+    package = systemverilog_package(HardwareConfig.load("tiny"), RtlParameters())
+    (tmp_path / "vta_pkg.sv").write_text(package)
+    alu = next(path for path in sources() if path.name == "vector_alu.sv")
+    (tmp_path / alu.name).write_bytes(alu.read_bytes())
+    execute_yosys(
+        f"{READ_SLANG} --top vector_alu vta_pkg.sv {alu.name}; select -assert-min 1 t:$mul; "
+        "select -assert-none t:$mul r:A_SIGNED=1 %i",
+        tmp_path,
+    )
 
 
 @pytest.mark.skipif(find_spec("pyslang") is None, reason="pyslang is not installed (extra: slang)")
