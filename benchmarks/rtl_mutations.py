@@ -35,6 +35,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -70,8 +71,8 @@ MODELS: dict[str, tuple[HardwareConfig, RtlParameters, bool]] = {
 }
 """Name -> configuration, parameters, and whether behind the AXI shell."""
 
-SECONDS = 60
-"""Of wall time that a mutant may take before it counts as one that never ends."""
+SECONDS = 120
+"""Of wall time that a mutant may take on a model before it counts as one that never ends."""
 
 SEEN, PROOF, CRASH, HANG, EQUIVALENT, SURVIVES = (
     "trial", "proof", "simulator stops", "never ends", "equivalent", "survives",
@@ -306,16 +307,25 @@ def markdown(results: dict[str, dict[str, Any]]) -> str:
 
 def with_arguments(results: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the results in which survivors that are argued to be equivalent are called so."""
-    arguments = json.loads(ARGUMENTS.read_text()) if ARGUMENTS.exists() else {}
     found = {}
     for name, row in results.items():
-        # Without the place, which moves; by the line where a file has several such places.
-        keys = without_place(name), without_place(name, r":\1 ")
-        argued = next((arguments[key] for key in keys if key in arguments), None)
-        if row["verdict"] == SURVIVES and argued is not None:
-            row = {**row, "verdict": EQUIVALENT, "detail": argued}
+        if row["verdict"] == SURVIVES and argument(name):
+            row = {**row, "verdict": EQUIVALENT, "detail": argument(name)}
         found[name] = row
     return found
+
+
+def argument(name: str) -> str:
+    """Return why nothing can tell a mutant from the right RTL; '' if that is not known."""
+    # Without the place, which moves; by the line where a file has several such places.
+    keys = without_place(name), without_place(name, r":\1 ")
+    return next((known_arguments()[key] for key in keys if key in known_arguments()), "")
+
+
+@cache
+def known_arguments() -> dict[str, str]:
+    """Return the arguments by the names of mutants."""
+    return dict(json.loads(ARGUMENTS.read_text()))
 
 
 def main() -> None:
@@ -341,6 +351,7 @@ def main() -> None:
         first = {without_place(name) for name in survivors}
     spread = sorted(everything, key=lambda m: (without_place(m.name) not in first, order(m)))
     chosen = [m for m in spread if arguments.file in (None, m.file)][: arguments.count]
+    chosen.sort(key=lambda m: bool(argument(m.name)))  # these take longest: all trials
     libraries = {model: build_library(model, everything) for model in MODELS}
     expected = checked_expectations(libraries, arguments.state.parent)
     by_name = {mutant.name: mutant for mutant in chosen}
