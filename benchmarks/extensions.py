@@ -3,8 +3,10 @@
     python benchmarks/extensions.py --json docs/images/extensions.json \
         --picture docs/images/extensions.png
 
-Every extension is taken alone, against plain hardware of the same sizes, and all that `pynq_ext`
-has together. Cycles are those of the timing model for the layers C2 to C11 of ResNet-18, its
+Every extension is taken alone, against plain hardware of the same sizes (`table` against `post`,
+which it needs), and all that `pynq_ext` has together. `forward` and `table` save nothing within a
+layer: what they save in networks is measured by `forward.py` and `tables.py` beside this file.
+Cycles are those of the timing model for the layers C2 to C11 of ResNet-18, its
 maximum pool, and the depthwise layers of MobileNet 1.0, weighted by their occurrences. ResNet-18's
 tilings are those tuned for the plain hardware, the others' the best by the bound for each.
 
@@ -51,6 +53,9 @@ NETWORKS = {
 
 POOL = MaxPool2d(channels=64, height=112, width=112, kernel=3, strides=2, padding=1)
 
+NEEDS = {"table": ("post",)}
+"""Extensions that need another."""
+
 UNCHANGED = (
     "fetch", "load_unit", "store_unit", "registers", "dram_port", "command_queue", "vector_alu",
 )  # fmt: skip
@@ -60,13 +65,15 @@ Row = dict[str, Any]
 
 
 def variants(config: HardwareConfig) -> dict[str, HardwareConfig]:
-    """Return the plain configuration, each extension alone, and these together, by name.
-
-    But `forward`, which saves nothing within a layer.
-    """
-    within = tuple(name for name in config.extensions if name != "forward")
-    sets = {"plain": (), **{name: (name,) for name in within}, "all but forward": within}
+    """Return the plain configuration, each extension alone, and all together, by name."""
+    alone = {name: (*NEEDS.get(name, ()), name) for name in config.extensions}
+    sets = {"plain": (), **alone, "all": config.extensions}
     return {name: replace(config, extensions=names) for name, names in sets.items()}
+
+
+def base(name: str) -> str:
+    """Return the variant that one is compared with."""
+    return NEEDS.get(name, ("plain",))[0]
 
 
 def layer(name: str, config: HardwareConfig) -> tuple[Operator, int, vtaops.Program]:
@@ -132,8 +139,8 @@ def measure(
 
 
 def added(rows: dict[str, Row], name: str, resource: str) -> float:
-    """Return what a variant takes more than plain hardware: synthesised if both are."""
-    both = rows[name], rows["plain"]
+    """Return what a variant takes more than what it is compared with: synthesised if both are."""
+    both = rows[name], rows[base(name)]
     source = "synthesised" if all("synthesised" in row for row in both) else "modelled"
     more, less = (row[source][resource] for row in both)
     return float(more - less)
@@ -141,7 +148,7 @@ def added(rows: dict[str, Row], name: str, resource: str) -> float:
 
 def saved(rows: dict[str, Row], name: str, group: str) -> int:
     """Return the cycles that a variant saves in a group of layers."""
-    before, after = (rows[n]["cycles"] for n in ("plain", name))
+    before, after = (rows[n]["cycles"] for n in (base(name), name))
     return sum(int(before[each][-1]) - int(after[each][-1]) for each in NETWORKS[group])
 
 

@@ -91,16 +91,18 @@ def layers() -> Figures:
 def areas() -> Figures:
     """Return what the area model gives extensions, beyond plain hardware: tsim.md."""
     extended = HardwareConfig.load("pynq_ext")
-    within = tuple(name for name in extended.extensions if name != "forward")  # a layer
-    sets = {name: (name,) for name in extended.extensions} | {"all but forward": within}
+    needs = {"table": ("post",)}
+    alone = {name: needs.get(name, ()) for name in extended.extensions}
 
     def lut(names: tuple[str, ...]) -> float:
         return area(Design(replace(extended, extensions=names))).lut
 
-    return {
-        f"{name} LUT": lambda n=names: round(lut(n) - lut(()))  # type: ignore[misc]
-        for name, names in sets.items()
-    }
+    def added(name: str) -> int:
+        return round(lut((*alone[name], name)) - lut(alone[name]))
+
+    found: Figures = {f"{name} LUT": lambda n=name: added(n) for name in alone}  # type: ignore[misc]
+    found["all LUT"] = lambda: round(lut(extended.extensions) - lut(()))
+    return found
 
 
 def products() -> Figures:

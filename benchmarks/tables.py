@@ -143,11 +143,12 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", choices=NETWORKS, action="append", help="some of the networks")
-    parser.add_argument("--config", default="pynq_ext", help="the configuration without tables")
+    parser.add_argument("--config", default="pynq_ext", help="with tables, or without")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file")
     options = parser.parse_args()
-    without = HardwareConfig.load(options.config)
-    tables = replace(without, extensions=tuple({*without.extensions, "post", "table"}))
+    given = HardwareConfig.load(options.config)
+    tables = replace(given, extensions=tuple({*given.extensions, "post", "table"}))
+    without = replace(given, extensions=tuple({*tables.extensions} - {"table"}))
     rows = []
     shown = Table("network", "values", "table", "cycles", "launches", "operators on the host")
     for name in options.only or NETWORKS:

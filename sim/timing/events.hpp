@@ -1,7 +1,7 @@
 // The kernel of the simulation: processes that run in the order of time, and channels between them.
 //
-// A process computes the times of its own work. It runs ahead freely until it needs another process:
-// its step returns a channel when what it must receive has not been sent yet, and a time, that of its
+// A process computes the times of its own work. It runs ahead freely until it needs another: its
+// step returns a channel when what it must receive has not been sent yet, and a time, that of its
 // request, when it uses what all share (the port) and another process may be earlier
 // (EventLoop::horizon). Called again, it goes on where it stopped.
 #pragma once
@@ -63,8 +63,8 @@ class EventLoop {
     horizon_ = std::min(horizon_, time);
   }
 
-  // Resumes the process with the earliest request, until none has one. Returns the channel that each
-  // process still waits for.
+  // Resumes the process with the earliest request, until none has one. Returns the channel that
+  // each process still waits for.
   template <class Step>
   std::array<int, kProcesses> run(Step&& step) {
     for (;;) {

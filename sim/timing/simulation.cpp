@@ -1,16 +1,17 @@
 #include "simulation.hpp"
 
+#include <algorithm>
 #include <deque>
+#include <utility>
 
 namespace timing {
 namespace {
 
 enum Unit { kLoadUnit, kComputeUnit, kStoreUnit, kUnits };  // vtaops.isa.Unit
 
-
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// What the processes share. The numbers of the channels are those of CHANNELS in
+// What the processes share. The numbers of the channels are those of _CHANNELS in
 // vtaops.program.timing.simulation.
 struct Shared {
   Shared(const Work& work, const Machine& machine, bool keep)
@@ -77,7 +78,8 @@ class Fetch {
         case kGrant: {
           const Grant grant = s_.port.grant(kFetch, kRead, ready(), burst_, requested_);
           const Time beats = static_cast<Time>(burst_ - 1);
-          arrivals_.push_back({grant.start, burst_ > 1 ? (grant.end - 1 - grant.start) / beats : 1});
+          const Time beat = burst_ > 1 ? (grant.end - 1 - grant.start) / beats : 1;
+          arrivals_.push_back({grant.start, beat});
           requested_ += size_;
           free_beats_ -= burst_;
           state_ = kRequest;
@@ -116,7 +118,9 @@ class Fetch {
     Time first, beat;
   };
 
-  Time ready() const { return request_ + static_cast<Time>(s_.p.request_latency + s_.p.dram_latency); }
+  Time ready() const {
+    return request_ + static_cast<Time>(s_.p.request_latency + s_.p.dram_latency);
+  }
 
   void dispatch(Time time) {
     const Machine& p = s_.p;
@@ -305,7 +309,8 @@ class Load {
       life.taken = start_;
       life.end = life.completed = engine_.end;
     }
-    if (s_.work.push_next[index_]) s_.from_load.send(engine_.end + static_cast<Time>(s_.p.forwards));
+    const Time delay = static_cast<Time>(s_.p.forwards);
+    if (s_.work.push_next[index_]) s_.from_load.send(engine_.end + delay);
     ++next_;
     state_ = kInstruction;
   }
@@ -493,7 +498,8 @@ class Store {
             const Time queued = std::max(start_ + 1 + request, accepted_[0]);
             asked_ = !asked_ && s_.port.limited && queued >= s_.loop.horizon();
             if (asked_) return {nullptr, queued};
-            write(work.beats[index_] * (chunk_ + 1) / chunks_ - work.beats[index_] * chunk_ / chunks_);
+            const int64_t beats = work.beats[index_];
+            write(beats * (chunk_ + 1) / chunks_ - beats * chunk_ / chunks_);
           }
           complete();
           continue;
@@ -533,7 +539,7 @@ class Store {
     drained_ = start_ + static_cast<Time>(beats) + 1;
     if (beats) {
       drained_ = std::max(drained_, words_[0] + 2);
-      complete_ = sent_ - 1 + static_cast<Time>(s_.p.dram_latency) + static_cast<Time>(s_.p.store_drain);
+      complete_ = sent_ - 1 + static_cast<Time>(s_.p.dram_latency + s_.p.store_drain);
     } else {
       complete_ = std::max(start_ + static_cast<Time>(s_.p.store_fill), complete_);
       s_.worked(index_, start_, start_ + 1);
@@ -556,7 +562,7 @@ class Store {
   enum { kInstruction, kToken, kMove } state_ = kInstruction;
   Last<Time> completions_;  // of stores in flight
   Last<Time> accepted_;     // when the DRAM had the last bursts, as many as it queues
-  Last<Time> words_;  // when the last words were sent, one more than fit between scratchpad and port
+  Last<Time> words_;        // when the last were sent, one more than fit in front of the port
   std::size_t next_ = 0, index_ = 0;
   int64_t chunk_ = 0, chunks_ = 0;
   bool asked_ = false;

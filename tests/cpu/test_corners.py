@@ -189,12 +189,16 @@ def test_a_forked_child_computes():
         import os
         import numpy as np
         from vtaops import cpu
+        from vtaops.cpu import layers
         a = np.random.default_rng(0).standard_normal((256, 256)).astype("float32")
         expected = cpu.matmul(a, a)
         kernel = cpu.kernel(cpu._cpu._plans[next(iter(cpu._cpu._plans))]._kernel.op)
+        layer = layers.PackedDense(a)
+        product = layer(a)
         if child := os.fork():
             raise SystemExit(os.waitpid(child, 0)[1])
-        same = np.array_equal(cpu.matmul(a, a), expected)
+        same = np.array_equal(layer(a), product)
+        same &= np.array_equal(cpu.matmul(a, a), expected)
         same &= np.array_equal(kernel(a, a), expected)
         same &= np.allclose(cpu.matmul(a[:200], a), expected[:200], atol=1e-3)
         os._exit(0 if same else 1)

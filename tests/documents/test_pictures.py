@@ -68,7 +68,7 @@ def test_a_design_of_the_sweep():
     assert {**point.as_dict(), "front": True} == row
 
 
-@pytest.mark.parametrize("name", ["plain", "overwrite", "pool", "post", "all but forward"])
+@pytest.mark.parametrize("name", ["plain", "overwrite", "pool", "table", "all"])
 def test_the_pool_on_each_extension(name):
     variant = EXTENSIONS.variants(HardwareConfig.load("pynq_ext"))[name]
     row = data("images/extensions.png")[name]

@@ -134,10 +134,10 @@ class _Layer:
         if found is None:
             op, shape = describe()
             output, inputs = op.output, [spec.shape for spec in op.inputs]
-            found = self._kernels[key] = kernel(op).run, inputs, output.shape, output.dtype, shape
-        run, inputs, whole, dtype, shape = found
+            found = self._kernels[key] = kernel(op), inputs, output.shape, output.dtype, shape
+        compiled, inputs, whole, dtype, shape = found
         result = empty(whole, dtype)
-        run(*[a.reshape(s) for a, s in zip(arrays, inputs, strict=True)], result)
+        compiled.run(*[a.reshape(s) for a, s in zip(arrays, inputs, strict=True)], result)
         shaped: Array = result.reshape(shape)
         return shaped
 

@@ -56,8 +56,7 @@ class _Images:
         sizes: dict[str, int] = {}
         for touch in {id(t): t for o in operations for t in o.touches}.values():
             if touch.elements.size:
-                end = int(touch.elements.max()) + 1
-                sizes[touch.space] = max(sizes.get(touch.space, 0), end)
+                sizes[touch.space] = max(sizes.get(touch.space, 0), touch.end)
         # For each granule of DRAM the element that it was stored from, and when; -1: none.
         self._element = {s: np.full(n, -1, np.int64) for s, n in sizes.items() if _is_dram(s)}
         self._stored = {s: np.full(n, -1, np.int64) for s, n in sizes.items() if _is_dram(s)}
@@ -82,7 +81,7 @@ class _Images:
             return
         for touch in operation.touches:
             if touch.space == "acc" and touch.write:
-                self._written[touch.elements] = place
+                self._written[touch.index] = place
 
 
 def _is_dram(space: str) -> bool:
@@ -208,15 +207,15 @@ def _needed(operations: list[Operation], buffers: Sequence[Buffer]) -> list[Oper
             if isinstance(i, Store):
                 if buffers[operation.relocation].role is Role.SCRATCH:
                     parts = _stored(operation, i, mask[touch.elements])
-                mask[touch.elements] = False
+                mask[touch.index] = False
             else:
-                mask[touch.elements] = True
+                mask[touch.index] = True
         kept += reversed(parts)
     return kept[::-1]
 
 
 def _of_size(masks: dict[str, Elements], touch: Touch) -> Elements:
-    size = int(touch.elements.max()) + 1
+    size = touch.end
     mask = masks.get(touch.space, np.zeros(0, np.bool_))
     if len(mask) < size:
         masks[touch.space] = mask = np.concatenate([mask, np.zeros(2 * size - len(mask), np.bool_)])

@@ -157,28 +157,24 @@ def _needs(streams: list[list[Group]]) -> list[list[list[int]]]:
     return needs
 
 
+_NOTHING = np.zeros(0, np.int64)
+
+
 class _Book:
     """The last group that read, and that wrote, each element."""
 
     def __init__(self) -> None:
         self._last: dict[Key, npt.NDArray[np.int64]] = {}
-        self._sizes: dict[int, int] = {}  # of touches, by identity: operations share them
-
-    def _size(self, touch: Touch) -> int:
-        """Return the end of the elements of a touch."""
-        if id(touch) not in self._sizes:
-            self._sizes[id(touch)] = int(touch.elements.max()) + 1
-        return self._sizes[id(touch)]
 
     def note(self, touch: Touch, place: int) -> None:
-        """Remember that the group at `place`, or an earlier one, touches elements."""
-        key, size = (touch.space, touch.write), self._size(touch)
-        last = self._last.get(key, np.zeros(0, np.int64))
-        if len(last) < size:
-            grown = np.full(max(size, 2 * len(last)), -1, np.int64)
+        """Remember that the group at `place`, none before those noted, touches elements."""
+        key = touch.space, touch.write
+        last = self._last.get(key, _NOTHING)
+        if len(last) < touch.end:
+            grown = np.full(max(touch.end, 2 * len(last)), -1, np.int64)
             grown[: len(last)] = last
             self._last[key] = last = grown
-        last[touch.elements] = np.maximum(last[touch.elements], place)
+        last[touch.index] = place
 
     def conflict(self, touch: Touch) -> int:
         """Return the last group that what touches elements must follow; -1: none."""
@@ -186,11 +182,10 @@ class _Book:
         for write in (True, False) if touch.write else (True,):
             last = self._last.get((touch.space, write))
             if last is not None:
-                elements = touch.elements
-                if self._size(touch) > len(last):
-                    elements = elements[elements < len(last)]
-                found = last[elements]
-                latest = max(latest, int(found.max(initial=-1)))
+                index = touch.index
+                if touch.end > len(last) and not isinstance(index, slice):
+                    index = index[index < len(last)]
+                latest = max(latest, int(last[index].max(initial=-1)))
         return latest
 
 
@@ -250,10 +245,10 @@ def used(fragment: Fragment) -> dict[str, int]:
     touches = {id(touch): touch for o in fragment.operations for touch in o.touches}
     for touch in touches.values():
         if touch.space in used and touch.elements.size:
-            last = touch.elements.max()
+            end = touch.end
             if touch.space == "post":
-                last = (touch.elements % POST_ROWS).max()
-            used[touch.space] = max(used[touch.space], int(last) + 1)
+                end = int((touch.elements % POST_ROWS).max()) + 1
+            used[touch.space] = max(used[touch.space], end)
     return used
 
 

@@ -7,6 +7,7 @@ assembly encodes them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +31,7 @@ def distinct(elements: Elements) -> Elements:
     return np.flatnonzero(present)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Touch:
     """Elements of one memory that an operation reads or writes.
 
@@ -47,6 +48,19 @@ class Touch:
     space: str
     elements: Elements
     write: bool
+
+    @cached_property
+    def end(self) -> int:
+        """One past the last of the elements; 0 if there is none."""
+        return int(self.elements.max(initial=-1)) + 1
+
+    @cached_property
+    def index(self) -> Elements | slice:
+        """What chooses the elements of an array, in any order: a slice, where they have no gaps."""
+        begin = self.end - len(self.elements)
+        if not len(self.elements) or self.elements.min() < begin:
+            return self.elements
+        return slice(begin, self.end)
 
 
 @dataclass(slots=True, eq=False)

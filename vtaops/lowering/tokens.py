@@ -66,7 +66,7 @@ class _Inserter:
         # Operations share touches; each is looked at once.
         touches = {id(t): (o.instruction.unit, t) for o in operations for t in o.touches}
         for unit, touch in touches.values():
-            sizes[touch.space] = max(sizes[touch.space], int(touch.elements.max()) + 1)
+            sizes[touch.space] = max(sizes[touch.space], touch.end)
             uses.add((touch.space, unit, touch.write))
         for use in uses:
             self._last[use] = np.full(sizes[use[0]], NONE, dtype=np.int64)
@@ -78,7 +78,7 @@ class _Inserter:
         need = [NONE] * len(_UNITS)
         for touch in operation.touches:
             for rival in self._rivals[touch.space, own, touch.write]:
-                latest = int(self._last[rival][touch.elements].max())
+                latest = int(self._last[rival][touch.index].max())
                 need[rival[1]] = max(need[rival[1]], latest)
         return need
 
@@ -137,7 +137,7 @@ class _Inserter:
     def _record(self, operation: Operation, position: int) -> None:
         unit = operation.instruction.unit
         for touch in operation.touches:
-            self._last[touch.space, unit, touch.write][touch.elements] = position
+            self._last[touch.space, unit, touch.write][touch.index] = position
 
     def finished(self) -> list[Operation]:
         """Return all operations with their flags."""

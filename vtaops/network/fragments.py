@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
@@ -36,11 +36,12 @@ WORTH = 0.95
 MOST = 3
 """Steps that run together: more leave too little of the scratchpads to each."""
 
-CLOSE = (0, 1)
-"""Lags of steps that go hand in hand."""
+CLOSE = 0
+"""Lag of steps that go hand in hand; where that pays, one more is tried."""
 
-FEW = 1
-"""Tilings with which steps go hand in hand that are tried."""
+NEAR = 1.1
+"""Steps that go hand in hand in less than this many times the cycles of their busiest unit are not
+tried with a lag too."""
 
 
 @dataclass(frozen=True)
@@ -84,20 +85,30 @@ class Fragments:
         """Return the operations of a step."""
         return self._emitted(step, self._tiling(step.op), POST_ROWS)
 
-    def sharing(self, steps: Sequence[MappedOperator], limit: float) -> Iterator[Turns]:
-        """Yield ways to run steps side by side in the scratchpads, in less than `limit` cycles."""
+    def hand_in_hand(self, steps: Sequence[MappedOperator], limit: float) -> list[Fragment] | None:
+        """Return steps side by side that take tiles from each other; None if there is no such way.
+
+        None either if all ways take `limit` cycles or more, by estimate.
+        """
         ops, config = [step.op for step in steps], self.target.config
+        if "forward" not in config.extensions or _is_classifier(ops):
+            return None
+        tilings = tilings_hand_in_hand(ops, config, limit)
+        return self._beside(steps, tilings[0]) if tilings else None
+
+    def in_turns(self, steps: Sequence[MappedOperator]) -> list[Fragment] | None:
+        """Return steps side by side in the scratchpads; None if there is no room."""
+        ops = [step.op for step in steps]
         find = tilings_of_classifier if _is_classifier(ops) else tilings_in_turns
-        tilings = find(ops, config)
-        ways: list[tuple[list[Tiling], tuple[int, ...]]] = [(tilings, (LAG,))] if tilings else []
-        if "forward" in config.extensions and find is tilings_in_turns:
-            hand_in_hand = tilings_hand_in_hand(ops, config, limit)[:FEW]
-            ways += [(tilings, CLOSE) for tilings in hand_in_hand]
-        for tilings, lags in ways:
-            rows = parameter_rows(tilings, config)
-            found = beside([*map(self._emitted, steps, tilings, rows)])
-            if found is not None:
-                yield from (Turns(found, lag) for lag in lags)
+        tilings = find(ops, self.target.config)
+        return self._beside(steps, tilings) if tilings else None
+
+    def _beside(
+        self, steps: Sequence[MappedOperator], tilings: Sequence[Tiling]
+    ) -> list[Fragment] | None:
+        """Return the operations of steps side by side in the scratchpads; None if no room."""
+        rows = parameter_rows(tilings, self.target.config)
+        return beside([*map(self._emitted, steps, tilings, rows)])
 
     def _emitted(self, step: MappedOperator, tiling: Tiling, rows: int) -> Fragment:
         borders = {name: use.hidden() for name, use in step.uses.items()}
@@ -134,7 +145,7 @@ def parameter_rows(tilings: Sequence[Tiling], config: HardwareConfig) -> list[in
 def find_groups(steps: Sequence[MappedOperator], fragments: Fragments) -> Groups:
     """Return the steps that run together: where that takes fewer cycles.
 
-    Tried are chains of convolutions, one of them depthwise, and classifiers (a convolution, the
+    Tried are chains of convolutions, one of each two depthwise, and classifiers (a convolution, the
     mean of its image, and a matrix product): some keep the array busy and others the memory. Of
     those that overlap, the ones are taken that save most together.
     """
@@ -166,10 +177,14 @@ _Trial = tuple[int, Turns | None]
 
 
 def _is_chain(steps: Sequence[MappedOperator]) -> bool:
-    """Whether each step reads, from its first block on, what the one before it stores."""
+    """Whether each step reads, from its first block on, what the one before it stores.
+
+    Of two convolutions one is depthwise: two others both keep the array busy.
+    """
     ops = [step.op for step in steps]
-    convolutions = all(isinstance(op, Conv2d) for op in ops) and any(map(_is_depthwise, ops))
-    if not convolutions and not _is_classifier(ops):
+    convolutions = all(isinstance(op, Conv2d) for op in ops)
+    turns = all(_is_depthwise(op) or _is_depthwise(follower) for op, follower in pairwise(ops))
+    if not (convolutions and turns) and not _is_classifier(ops):
         return False
     for step, follower in pairwise(steps):
         given, read = step.uses["res"].place, follower.uses["data"].place
@@ -194,12 +209,24 @@ def _try(steps: Sequence[MappedOperator], fragments: Fragments) -> _Trial:
     least = max(stats.gemm_counter + stats.alu_counter, port.read_beats, port.write_beats)
     if least > WORTH * timeline.cycles and not _is_classifier([step.op for step in steps]):
         return 0, None
-    best: _Trial = 0, None
-    for turns in fragments.sharing(steps, GAIN * timeline.cycles):
-        cycles = chained(turns.fragments, turns.lag).cycles()
-        if cycles < GAIN * timeline.cycles:
-            best = max(best, (timeline.cycles - cycles, turns), key=lambda trial: trial[0])
-    return best
+    limit = GAIN * timeline.cycles
+    fewest, best = limit, None
+
+    def run(together: list[Fragment], lag: int) -> int:
+        nonlocal fewest, best
+        cycles = chained(together, lag).cycles()
+        if cycles < fewest:
+            fewest, best = cycles, Turns(together, lag)
+        return cycles
+
+    close = fragments.hand_in_hand(steps, limit)
+    if close is not None and run(close, CLOSE) < limit:
+        run(close, CLOSE + 1)
+    if best is None or fewest > NEAR * least:
+        late = fragments.in_turns(steps)
+        if late is not None:
+            run(late, LAG)
+    return (timeline.cycles - round(fewest), best) if best else (0, None)
 
 
 def chained(fragments: Sequence[Fragment], lag: int | None = None) -> Program:

@@ -79,7 +79,7 @@ class Axis:
         end = begin + self.span(np.minimum(tile, self.extent - first))
         return int((self._real_before(end) - self._real_before(begin)).sum())
 
-    @property
+    @cached_property
     def real_products(self) -> float:
         """Share of the pixels read by the taps, of all outputs together, that lie in the image."""
         first = np.arange(self.extent) * self.step

@@ -199,6 +199,7 @@ def tilings_of_classifier(ops: Sequence[Operator], config: HardwareConfig) -> li
 _MOST_ROWS = 16  # of the last operator in a band
 _MOST_BLOCKS = 12  # of channels in a tile
 _PER_PIECE = 8  # cycles of a row of a tile that comes from two memories
+_MACHINE = TimingParameters()
 _HALVES = 0.99  # rows are cut where that takes less than this part of the cycles
 
 
@@ -263,7 +264,7 @@ def _hand_in_hand(
         heights.insert(0, heights[0] * shape.rows.step)
         widths.insert(0, widths[0] * shape.columns.step)
     tilings, used = [], np.zeros(len(_MEMORIES), np.int64)
-    loaded = float(config.inp.element_bytes / TimingParameters().port_width(config))
+    loaded = float(config.inp.element_bytes / _MACHINE.port_width(config))
     loads = computed = 0.0
     most = 0
     for number, shape in enumerate(shapes):
@@ -296,7 +297,8 @@ def _hand_in_hand(
         tilings.append(tiling)
         footprint = shape.footprint(tiling, config)
         used += [footprint[memory] for memory in _MEMORIES]
-        loads += _loads(shape, tiling, bands, loaded, first=number == 0, stays=stays)
+        sweeps = tiles if steps > tiling.inp_tiles else 1
+        loads += _loads(shape, tiling, bands, sweeps, loaded, first=number == 0, stays=stays)
         computed += computed_cycles(shape, config) + _PER_TILE * bands * tiles
         most = max(most, bands * tiles)
     if (used > [getattr(config, memory).depth for memory in _MEMORIES]).any():
@@ -307,9 +309,19 @@ def _hand_in_hand(
 
 
 def _loads(
-    shape: BlockedShape, tiling: Tiling, bands: int, loaded: float, *, first: bool, stays: bool
+    shape: BlockedShape,
+    tiling: Tiling,
+    bands: int,
+    sweeps: int,
+    loaded: float,
+    *,
+    first: bool,
+    stays: bool,
 ) -> float:
-    """Return the cycles of the load unit: an element of DRAM takes `loaded`, others one."""
+    """Return the cycles of the load unit: an element of DRAM takes `loaded`, others one.
+
+    A band is loaded in `sweeps`, once for each of its output tiles where it does not stay.
+    """
     span, columns = shape.rows.span(tiling.h), shape.columns.span(tiling.w)
     new = min(span, tiling.h * shape.rows.step)
     each = span * loaded if first else new + (span - new) * (1 if stays or bands == 1 else loaded)
@@ -318,4 +330,4 @@ def _loads(
         image += span * _PER_PIECE
     weights = shape.weights * loaded * tiling.ic
     addends = shape.addends * shape.outputs * loaded
-    return float(bands * shape.ic * shape.groups * image + addends + weights)
+    return float(bands * sweeps * shape.ic * shape.groups * image + addends + weights)
