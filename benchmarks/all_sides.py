@@ -67,7 +67,7 @@ def summary(results: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
         counts["differ"] = sum(bool(row["differs"]) for row in chosen.values())
         timed = [row for row in chosen.values() if "timing model" in row["cycles"]]
         if timed:
-            counts |= {f"timing {name} %": value for name, value in timing(timed).items()}
+            counts |= {f"{name} %": value for name, value in timing(timed).items()}
         found[extension or "all"] = counts
     return found
 
