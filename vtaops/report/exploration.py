@@ -21,11 +21,13 @@ from vtaops.errors import ShapeError
 from vtaops.report.files import new_figure
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Row = dict[str, Any]
 
 _LOGARITHMIC = 12  # ratio of the largest to the smallest value from which an axis is logarithmic
+_LABEL_PIXELS = 40  # points of a diagram that are nearer have one label
 _PALETTE = ("#4c9be8", "#2e9e5b", "#f39c34", "#d9534f", "#7b61c9", "#17a2b8", "#5f6b7a")
 LIMIT_COLORS = {"compute": "#2e9e5b", "port": "#4c9be8", "latency": "#d9534f", "": "#5f6b7a"}
 """What limits a point, and its colour."""
@@ -123,12 +125,12 @@ def front_plot(rows: Sequence[Row], title: str, x: str = "sram", y: str = "cycle
         if not mine:
             continue
         label = f"limited by {limit}" if limit else "estimated"
+        axes.scatter([], [], s=42, color=color, label=label)
         for best, face in ((False, "none"), (True, color)):
             some = [row for row in mine if row["front"] == best]
             axes.scatter(
                 [row[across] for row in some], [row[up] for row in some], s=42 if best else 26,
                 facecolor=face, edgecolor=color, linewidth=0.9, zorder=3 if best else 2,
-                label=label if best or not any(row["front"] for row in mine) else None,
             )  # fmt: skip
     if any(not row["front"] for row in complete):
         beaten = "another is at least as good in every objective"
@@ -136,13 +138,6 @@ def front_plot(rows: Sequence[Row], title: str, x: str = "sram", y: str = "cycle
     unbeaten = sorted((row for row in complete if row["front"]), key=lambda r: (r[across], r[up]))
     edge = [row for i, row in enumerate(unbeaten) if all(row[up] < r[up] for r in unbeaten[:i])]
     axes.plot([r[across] for r in edge], [r[up] for r in edge], color="#9aa5ad", linewidth=1)
-    lines = []
-    for number, row in enumerate(unbeaten[:24], 1):
-        axes.annotate(
-            str(number), (row[across], row[up]), fontsize=9, xytext=(4, 5),
-            textcoords="offset points",
-        )  # fmt: skip
-        lines.append(f"{number:>3}  {_name(row)}")
     axes.set(xlabel=LABELS[across], ylabel=LABELS[up])
     for axis, scale, column in ((axes.xaxis, "xscale", across), (axes.yaxis, "yscale", up)):
         values = [row[column] for row in complete]
@@ -157,9 +152,29 @@ def front_plot(rows: Sequence[Row], title: str, x: str = "sram", y: str = "cycle
     axes.grid(True, which="both", color="#e3e6e8", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.legend(frameon=False, fontsize=9)
+    _number(axes, [(row[across], row[up]) for row in unbeaten[:24]])
+    lines = [f"{number:>3}  {_name(row)}" for number, row in enumerate(unbeaten[:24], 1)]
     figure.text(0.69, 0.94, "\n".join(lines), ha="left", va="top", fontsize=7, family="monospace")
     figure.get_layout_engine().set(rect=(0, 0, 0.68, 1))  # type: ignore[call-arg, union-attr]
     return figure
+
+
+def _number(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
+    """Write the number of each point beside it; points so near that labels would meet share one."""
+    axes.autoscale_view()
+    groups: list[tuple[Any, list[int]]] = []
+    for number, point in enumerate(points, 1):
+        place = axes.transData.transform(point)
+        near = [own for first, own in groups if max(abs(place - first)) < _LABEL_PIXELS]
+        if near:
+            near[0].append(number)
+        else:
+            groups.append((place, [number]))
+    for _, numbers in groups:
+        axes.annotate(
+            ", ".join(map(str, numbers)), points[numbers[0] - 1], fontsize=9, xytext=(4, 5),
+            textcoords="offset points",
+        )  # fmt: skip
 
 
 def parallel_plot(rows: Sequence[Row], title: str) -> Figure:
