@@ -41,6 +41,7 @@ SOURCES = {
     "images/area.png": ("benchmarks/area_model.py", "area_runs.json"),
     "images/forward.png": ("benchmarks/forward.py", "forward.json"),
     "images/interactive.png": ("benchmarks/pictures.py", EXACT),  # the page of the same trace
+    "images/exploration.png": ("benchmarks/exploration.py", None),  # a sweep of six minutes
     "images/energy.png": ("benchmarks/energy.py", "images/energy.json"),
     "images/text_boxes.png": ("examples/text_detector.py", "images/text_boxes.json"),
     "images/kernels/throughput.png": (SEED_SCRIPT, "images/kernels/throughput.json"),
