@@ -71,8 +71,9 @@ def test_a_design_of_the_sweep():
 @pytest.mark.parametrize("name", ["plain", "overwrite", "pool", "table", "all"])
 def test_the_pool_on_each_extension(name):
     variant = EXTENSIONS.variants(HardwareConfig.load("pynq_ext"))[name]
-    row = data("images/extensions.png")[name]
-    assert EXTENSIONS.cycles("resnet18.pool", variant, None) == row["cycles"]["resnet18.pool"]
+    model, rtl = data("images/extensions.png")[name]["cycles"]["resnet18.pool"]
+    assert EXTENSIONS.cycles("resnet18.pool", variant, None) == [model]
+    assert abs(rtl - model) <= 0.001 * rtl
 
 
 def test_the_table_of_extensions_is_that_of_the_picture():
