@@ -124,16 +124,17 @@ def schedule_pointwise(op: Conv2dOp, target: CpuTarget, strip: Strip | None = No
     data, kernel, whole = tensors["data"], tensors["kernel"], strip.exact(pixels_of(op))
 
     if op.joined:  # a pass of its own: long loops that LLVM makes shuffles of
-        (down, across), thinned = op.window.strides, (op.batch, op.in_channels, *op.out_size)
+        (down, right), thinned = op.window.strides, (op.batch, op.in_channels, *op.out_size)
         full = data
         data = te.compute(
-            thinned, lambda n, c, i, j: full[n, c, i * down, j * across], name="thinned"
+            thinned, lambda n, c, i, j: full[n, c, i * down, j * right], name="thinned"
         )
     width = op.out_size[1]
 
     def pixel(n: Expr, t: Expr, c: Expr, p: Expr) -> Expr:
         column = t * strip.pixels + p
-        row, at = (column // width, column % width) if op.joined else (0, column)
+        across = op.window.strides[1]  # of the one row that there is where rows are not joined
+        row, at = (column // width, column % width) if op.joined else (0, column * across)
         value = data[n, c, row, at]
         return value if whole else tirx.if_then_else(column < pixels_of(op), value, zero("float32"))
 
