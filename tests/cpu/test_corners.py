@@ -32,6 +32,32 @@ def test_random_calls_equal_numpy(seed):
     random_calls.check(seed)
 
 
+@pytest.mark.parametrize("target", random_calls.PROCESSORS, ids=lambda target: target.mcpu)
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_no_tile_reaches_into_the_next_group(dtype, target):
+    """Groups of three vectors of results, in an image so narrow that lanes are channels."""
+    draw, outs = random_calls.Draw(3), 3 * target.lanes
+    x, w = draw.array(1, 10, 9, 5, dtype=dtype), draw.array(2 * outs, 5, 3, 3, dtype=dtype)
+    expected = conv2d_reference(x, w, (2, 2), (0,) * 4, (1, 1), 2)
+    with random_calls.processor(target):
+        found = cpu.conv2d(x, w, strides=2, groups=2)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("target", random_calls.PROCESSORS, ids=lambda target: target.mcpu)
+@pytest.mark.parametrize(
+    ("height", "strides"), [(1, (1, 2)), (1, (3, 3)), (2, (2, 3)), (9, (2, 1))]
+)
+def test_strided_1x1_of_one_row_and_of_several(height, strides, target):
+    """Rows of as many results as a vector has lanes, the least that is multiplied as a matrix."""
+    draw = random_calls.Draw(height)
+    x, w = draw.array(2, 5, height, strides[1] * target.lanes), draw.array(7, 5, 1, 1)
+    expected = conv2d_reference(x, w, strides, (0,) * 4, (1, 1))
+    with random_calls.processor(target):
+        found = cpu.conv2d(x, w, strides=strides)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("name", random_calls.ACTIVATIONS)
 def test_activations_to_the_last_digits(name):
     x = np.linspace(-30, 30, 6001).astype("float32")

@@ -68,6 +68,12 @@ class Draw:
             return max(1, min(most, near))
         return int(self.rng.integers(1, most + 1))
 
+    def channels(self, groups: int, most: int) -> int:
+        """Results of a group: of several, often some whole vectors, which tiles join."""
+        if groups > 1 and self.below(2):
+            return self.pick(4, 8, 16) * (1 + self.below(5))
+        return self.size(most)
+
     def below(self, most: int) -> int:
         return int(self.rng.integers(most))
 
@@ -182,7 +188,7 @@ def int8_matmul(draw):
 
 def conv2d(draw):
     groups = draw.pick(1, 1, 1, 2, 3)
-    ins, outs = draw.size(40), draw.size(70)
+    ins, outs = draw.size(40), draw.channels(groups, 70)
     height, width, *rest = draw.space(200 if ins * outs < 200 else 40)
     kernel, strides, padding, dilation = rest
     if draw.below(3) == 0:
@@ -197,7 +203,8 @@ def conv2d(draw):
 
 
 def int8_conv2d(draw):
-    groups, ins, outs = draw.pick(1, 1, 2), draw.size(40), draw.size(50)
+    groups, ins = draw.pick(1, 1, 2), draw.size(40)
+    outs = draw.channels(groups, 50)
     height, width, kernel, strides, padding, dilation = draw.space(40, 3)
     x = draw.array(1, groups * ins, height, width, dtype=draw.pick("int8", "uint8"))
     w = draw.array(groups * outs, ins, *kernel, dtype="int8")

@@ -117,7 +117,9 @@ def _column_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
 def _channel_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
     lanes, columns = target.lanes, op.out_size[1]
     blocks, steps = ceil_div(op.group_out, lanes), op.group_in * prod(op.window.kernel)
-    vectors, width = blocks_by_columns(columns, blocks, steps, target.accumulators, most=2)
+    grouped = op.groups > 1  # no tile reaches into the next group
+    limit = target.accumulators
+    vectors, width = blocks_by_columns(columns, blocks, steps, limit, divide=grouped, most=2)
     return ConvTile("channels", vectors * lanes, width)
 
 

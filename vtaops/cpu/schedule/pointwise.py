@@ -123,18 +123,17 @@ def schedule_pointwise(op: Conv2dOp, target: CpuTarget, strip: Strip | None = No
     tensors = ahead.factors(op.epilogue)
     data, kernel, whole = tensors["data"], tensors["kernel"], strip.exact(pixels_of(op))
 
-    if op.joined:  # a pass of its own: long loops that LLVM makes shuffles of
-        (down, right), thinned = op.window.strides, (op.batch, op.in_channels, *op.out_size)
-        full = data
+    (rows, width), (down, across) = op.out_size, op.window.strides
+    strided = (down, across) != (1, 1)
+    if strided:  # a pass of its own: long loops that LLVM makes shuffles of
+        full, thinned = data, (op.batch, op.in_channels, rows, width)
         data = te.compute(
-            thinned, lambda n, c, i, j: full[n, c, i * down, j * right], name="thinned"
+            thinned, lambda n, c, i, j: full[n, c, i * down, j * across], name="thinned"
         )
-    width = op.out_size[1]
 
     def pixel(n: Expr, t: Expr, c: Expr, p: Expr) -> Expr:
         column = t * strip.pixels + p
-        across = op.window.strides[1]  # of the one row that there is where rows are not joined
-        row, at = (column // width, column % width) if op.joined else (0, column * across)
+        row, at = (column // width, column % width) if rows > 1 else (0, column)
         value = data[n, c, row, at]
         return value if whole else tirx.if_then_else(column < pixels_of(op), value, zero("float32"))
 
@@ -159,7 +158,7 @@ def schedule_pointwise(op: Conv2dOp, target: CpuTarget, strip: Strip | None = No
     n, t, _, p = s.get_loops(s.get_sblock("dense"))
     outer = s.fuse(n, t)
     parallel_if(s, outer, op.flops >= PARALLEL_FLOPS)
-    if op.joined:
+    if strided:
         parallel_if(
             s, s.fuse(*s.get_loops(s.get_sblock("thinned"))[:2]), op.flops >= PARALLEL_FLOPS
         )
