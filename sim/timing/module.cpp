@@ -102,6 +102,7 @@ nb::dict simulate(const nb::dict& columns, const nb::dict& parameters, bool keep
   nb::dict found;
   found["end"] = result.end;
   found["stuck"] = result.stuck;
+  found["compute_work"] = result.compute_work;
   found["beats"] = result.beats;
   found["contention"] = result.contention;
   found["lives"] = table(result.lives, [](const timing::Life& life) {

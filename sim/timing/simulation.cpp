@@ -34,6 +34,7 @@ struct Shared {
   // An instruction that leaves the queue of its unit makes a place there.
   std::array<Channel, kUnits> places{{{loop, kFetch, 7}, {loop, kFetch, 8}, {loop, kFetch, 9}}};
   std::array<std::vector<std::size_t>, kUnits> of_unit;
+  int64_t compute_work = 0;
   Time last = 0;  // end of the last process
   Time finished = kNever;
 
@@ -253,31 +254,63 @@ class LoadEngine {
   bool asked_ = false;
 };
 
-class Load {
+// The instructions of the load or of the store unit, in order, each with its token from the compute
+// unit if it takes one.
+class InOrder {
+ protected:
+  InOrder(Shared& shared, Unit unit, Channel& tokens, const int64_t* pops)
+      : s_(shared),
+        mine_(shared.of_unit[unit]),
+        instructions_(shared.instructions[unit]),
+        tokens_(tokens),
+        pops_(pops) {}
+
+  bool ended() const { return !arrived_ && next_ == mine_.size(); }
+
+  // Takes the next instruction and its token; returns the channel that it waits for, if it does.
+  const Channel* take() {
+    if (!arrived_) {
+      if (instructions_.empty()) return &instructions_;
+      index_ = mine_[next_++];
+      start_ = std::max(instructions_.take(), start_ + 1);
+      arrived_ = true;
+    }
+    token_ = 0;
+    if (pops_[index_]) {
+      if (tokens_.empty()) return &tokens_;
+      token_ = tokens_.take();
+    }
+    arrived_ = false;
+    return nullptr;
+  }
+
+  Shared& s_;
+  std::size_t index_ = 0;        // the instruction in hand
+  Time start_ = -1, token_ = 0;  // when it starts, and when its token came
+
+ private:
+  const std::vector<std::size_t>& mine_;
+  Channel &instructions_, &tokens_;
+  const int64_t* pops_;  // whether each instruction takes a token
+  std::size_t next_ = 0;
+  bool arrived_ = false;  // the next instruction, and not yet its token
+};
+
+class Load : InOrder {
  public:
-  explicit Load(Shared& shared) : s_(shared), ends_(window(s_.p.loads_in_flight, s_.work)) {}
+  explicit Load(Shared& shared)
+      : InOrder(shared, kLoadUnit, shared.to_load, shared.work.pop_next),
+        ends_(window(s_.p.loads_in_flight, s_.work)) {}
 
   Wish step() {
     const Work& work = s_.work;
     for (;;) switch (state_) {
         case kInstruction: {
-          if (next_ == mine_.size()) {
+          if (ended()) {
             s_.last = std::max(s_.last, engine_.end);
             return {};
           }
-          index_ = mine_[next_];
-          Channel& instructions = s_.instructions[kLoadUnit];
-          if (instructions.empty()) return {&instructions};
-          start_ = std::max(instructions.take(), start_ + 1);
-          state_ = kToken;
-          continue;
-        }
-        case kToken: {
-          token_ = 0;
-          if (work.pop_next[index_]) {
-            if (s_.to_load.empty()) return {&s_.to_load};
-            token_ = s_.to_load.take();
-          }
+          if (const Channel* missing = take()) return {missing};
           start_ = std::max({start_, token_, work.beats[index_] ? engine_.free : 0.0});
           if (ends_.full()) start_ = std::max(start_, ends_[0]);
           s_.places[kLoadUnit].send(start_);
@@ -311,17 +344,12 @@ class Load {
     }
     const Time delay = static_cast<Time>(s_.p.forwards);
     if (s_.work.push_next[index_]) s_.from_load.send(engine_.end + delay);
-    ++next_;
     state_ = kInstruction;
   }
 
-  Shared& s_;
-  const std::vector<std::size_t>& mine_ = s_.of_unit[kLoadUnit];
-  enum { kInstruction, kToken, kMove } state_ = kInstruction;
+  enum { kInstruction, kMove } state_ = kInstruction;
   LoadEngine engine_{s_, kLoad};
   Last<Time> ends_;
-  std::size_t next_ = 0, index_ = 0;
-  Time start_ = -1, token_ = 0;
 };
 
 // ----------------------------------------------------------------------------------- compute
@@ -362,15 +390,19 @@ class Compute {
           take_ = std::max({take_, load_token_, store_token_});
           s_.places[kComputeUnit].send(take_);
           begin_ = std::max(take_ + static_cast<Time>(s_.p.compute_fill), issued_);
-          if (work.beats[index_] || work.before[index_] || work.zeros[index_]) {
+          const int64_t moved = work.beats[index_] + work.before[index_] + work.zeros[index_];
+          if (moved) {
+            s_.compute_work += moved + 1;  // one step retires a load
             begin_load();
             state_ = kMove;
             continue;
           }
           moved_ = begin_ - 1;
           loads_ = false;
-          const int64_t issues = std::max<int64_t>(work.steps[index_], 1) * interval();
-          issued_ = begin_ + static_cast<Time>(issues + work.held[index_] * s_.p.mul_hold);
+          const int64_t issues = std::max<int64_t>(work.steps[index_], 1) * interval() +
+                                 work.held[index_] * s_.p.mul_hold;
+          s_.compute_work += issues;
+          issued_ = begin_ + static_cast<Time>(issues);
           s_.worked(index_, begin_, issued_);
           complete();
           continue;
@@ -453,10 +485,10 @@ class Compute {
 
 // ------------------------------------------------------------------------------------- store
 
-class Store {
+class Store : InOrder {
  public:
   explicit Store(Shared& shared)
-      : s_(shared),
+      : InOrder(shared, kStoreUnit, shared.to_store, shared.work.pop_prev),
         completions_(window(s_.p.stores_in_flight, s_.work)),
         accepted_(static_cast<std::size_t>(s_.p.write_bursts), 0.0),
         words_(static_cast<std::size_t>(s_.p.store_words) + 1, -kNever) {}
@@ -465,23 +497,11 @@ class Store {
     const Work& work = s_.work;
     for (;;) switch (state_) {
         case kInstruction: {
-          if (next_ == mine_.size()) {
+          if (ended()) {
             s_.last = std::max(s_.last, complete_);
             return {};
           }
-          index_ = mine_[next_];
-          Channel& instructions = s_.instructions[kStoreUnit];
-          if (instructions.empty()) return {&instructions};
-          start_ = std::max(instructions.take(), start_ + 1);
-          state_ = kToken;
-          continue;
-        }
-        case kToken: {
-          token_ = 0;
-          if (work.pop_prev[index_]) {
-            if (s_.to_store.empty()) return {&s_.to_store};
-            token_ = s_.to_store.take();
-          }
+          if (const Channel* missing = take()) return {missing};
           enter();
           s_.places[kStoreUnit].send(start_);
           chunk_ = 0;
@@ -553,20 +573,16 @@ class Store {
     }
     completions_.push(complete_);
     if (s_.work.push_prev[index_]) s_.from_store.send(complete_);
-    ++next_;
     state_ = kInstruction;
   }
 
-  Shared& s_;
-  const std::vector<std::size_t>& mine_ = s_.of_unit[kStoreUnit];
-  enum { kInstruction, kToken, kMove } state_ = kInstruction;
+  enum { kInstruction, kMove } state_ = kInstruction;
   Last<Time> completions_;  // of stores in flight
   Last<Time> accepted_;     // when the DRAM had the last bursts, as many as it queues
   Last<Time> words_;        // when the last were sent, one more than fit in front of the port
-  std::size_t next_ = 0, index_ = 0;
   int64_t chunk_ = 0, chunks_ = 0;
   bool asked_ = false;
-  Time start_ = -1, token_ = 0, sent_ = 0, drained_ = 0, complete_ = 0;
+  Time sent_ = 0, drained_ = 0, complete_ = 0;
 };
 
 }  // namespace
@@ -586,8 +602,14 @@ Result simulate(const Work& work, const Machine& machine, bool keep) {
     }
   });
   const Time end = shared.finished == kNever ? shared.last : shared.finished;
-  return {end, stuck, shared.port.beats_of, shared.port.contention, std::move(shared.lives),
-          std::move(shared.stretches), std::move(shared.port.grants)};
+  return {end,
+          stuck,
+          shared.compute_work,
+          shared.port.beats_of,
+          shared.port.contention,
+          std::move(shared.lives),
+          std::move(shared.stretches),
+          std::move(shared.port.grants)};
 }
 
 }  // namespace timing

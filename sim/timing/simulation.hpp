@@ -29,6 +29,7 @@ struct Stretch {
 struct Result {
   Time end;                            // when FINISH completes; without FINISH, all of it
   std::array<int, kProcesses> stuck;   // channel that each process waits for for ever, or -1
+  int64_t compute_work;                // cycles of the compute unit, if nothing holds up its loads
   std::array<int64_t, kProcesses> beats;
   std::array<Time, kProcesses> contention;
   std::vector<Life> lives;             // these three only where they are kept

@@ -23,7 +23,7 @@ from vtaops.isa import Unit
 from vtaops.program.program import Program
 from vtaops.program.timing.parameters import TimingParameters
 from vtaops.program.timing.pipeline import output_delay
-from vtaops.program.timing.work import ALU, GEMM, RESET, work_of
+from vtaops.program.timing.work import work_of
 
 if TYPE_CHECKING:
     from vtaops.program.timing.timeline import Timeline
@@ -92,6 +92,8 @@ class Simulation:
         Pipeline stages behind the issue of a micro-op.
     end : float
         When FINISH completes; without FINISH, all of it.
+    compute_work : int
+        Cycles that the compute unit works, if nothing holds up its loads.
     beats : list of int
         Beats that the port served, by client.
     contention : list of float
@@ -127,6 +129,7 @@ class Simulation:
         if stuck:
             raise DeadlockError(f"the program does not end: {'; '.join(stuck)}")
         self.end: float = self._found["end"]
+        self.compute_work: int = self._found["compute_work"]
         self.beats: list[int] = self._found["beats"]
         self.contention: list[float] = self._found["contention"]
 
@@ -142,19 +145,6 @@ class Simulation:
     def grants(self) -> list[Grant]:
         """Every use of the port, where it was kept."""
         return [(int(client), int(i), s, e) for client, i, s, e in _rows(self._found["grants"])]
-
-    @property
-    def compute_work(self) -> int:
-        """Cycles that the compute unit works, if nothing holds up its loads."""
-        work, p = self.work, self.parameters
-        interval = np.ones(len(work.kind), np.int64)
-        interval[(work.kind == GEMM) | (work.kind == RESET)] = p.gemm_interval
-        by_tile = np.where(work.tensor, p.alu_tensor_interval, p.alu_interval)
-        interval = np.where(work.kind == ALU, by_tile, interval)
-        issues = np.maximum(work.steps, 1) * interval + work.held * p.mul_hold
-        moved = work.beats + work.before + work.zeros
-        cycles = np.where(moved, moved + 1, issues)  # one step retires a load
-        return int(cycles[work.unit == Unit.COMPUTE].sum())
 
 
 def _machine(parameters: TimingParameters, config: HardwareConfig) -> dict[str, int | float | None]:
