@@ -94,8 +94,8 @@ def synthesise(
     mapping = f"synth_ecp5 -top {HARNESS}"
     commands = (
         f"read_verilog {HARNESS}.v; hierarchy -check -top {HARNESS}; "
-        f"{mapping} -run :map_luts; write_rtlil before_luts.il; techmap -map +/lattice/latches_map.v; "
-        f"abc9 -W {NET_PS}; clean; {mapping} -run map_cells:; write_json netlist.json"
+        f"{mapping} -run :map_luts; techmap -map +/lattice/latches_map.v; abc9 -W {NET_PS}; clean; "
+        f"{mapping} -run map_cells:; write_json netlist.json"
     )
     run_yosys(config, parameters, commands, folder, axi=True, yosys=yosys)
 
@@ -490,9 +490,7 @@ def main() -> None:
         mhz = round(1000 / max(row["ns"] for row in rows), 2)
         console.print(show(rows, f"seed {seed}, {state}: {mhz} MHz"))
         console.print(show_crossings(between))
-        runs.append(
-            {"seed": seed, "state": state, "mhz": mhz, "paths": rows, "between": between}
-        )
+        runs.append({"seed": seed, "state": state, "mhz": mhz, "paths": rows, "between": between})
     clocks = [run["mhz"] for run in runs]
     console.print(f"median {median(clocks)} MHz, best {max(clocks)} MHz of {len(runs)}")
     if arguments.json:
