@@ -8,7 +8,7 @@ The number of threads is TVM_NUM_THREADS, OMP_NUM_THREADS, or the usable CPUs.
 """
 
 from vtaops.cpu.kernel import CACHE, CpuKernel, kernel
-from vtaops.kernels.calls import OperatorCalls, pack_int8_kernel
+from vtaops.kernels.calls import OperatorCalls
 from vtaops.kernels.calls.backend import RunnableKernel
 from vtaops.kernels.ops import TensorOp
 
@@ -29,7 +29,6 @@ avg_pool2d = _cpu.avg_pool2d
 batch_norm = _cpu.batch_norm
 conv1d = _cpu.conv1d
 conv2d = _cpu.conv2d
-conv2d_nchwc = _cpu.conv2d_nchwc
 dense = _cpu.dense
 depthwise_conv2d = _cpu.depthwise_conv2d
 depthwise_separable_conv2d = _cpu.depthwise_separable_conv2d
@@ -55,7 +54,6 @@ __all__ = [
     "batch_norm",
     "conv1d",
     "conv2d",
-    "conv2d_nchwc",
     "dense",
     "depthwise_conv2d",
     "depthwise_separable_conv2d",
@@ -67,7 +65,6 @@ __all__ = [
     "maximum",
     "minimum",
     "multiply",
-    "pack_int8_kernel",
     "relu",
     "scale_shift",
     "softmax",
