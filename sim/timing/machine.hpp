@@ -16,6 +16,7 @@ struct Machine {
   int64_t store_fill, store_words, store_drain, write_bursts, saved_beats;
 
   int64_t port_bytes;         // of a beat
+  int64_t beat_micro_ops;     // in a beat
   int64_t instruction_bytes;  // of an instruction
   int64_t compute_depth;      // stages behind the issue of a micro-op
   int64_t output_delay;       // cycles after the accumulator in which the output memory is written
@@ -30,7 +31,8 @@ enum Kind { kUopLoad = 2, kGemm = 4, kReset = 5, kAlu = 6, kControl = 8 };
 struct Work {
   std::size_t count;
   const int64_t *unit, *kind, *beats, *bursts, *before, *zeros, *steps, *held, *tensor;
-  const int64_t *first, *last, *pop_prev, *pop_next, *push_prev, *push_next, *finish;
+  const int64_t *first, *last, *offset;
+  const int64_t *pop_prev, *pop_next, *push_prev, *push_next, *finish;
 };
 
 }  // namespace timing

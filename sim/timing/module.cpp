@@ -40,6 +40,7 @@ timing::Machine machine_of(const nb::dict& values) {
   VTA_TAKE(write_bursts);
   VTA_TAKE(saved_beats);
   VTA_TAKE(port_bytes);
+  VTA_TAKE(beat_micro_ops);
   VTA_TAKE(instruction_bytes);
   VTA_TAKE(compute_depth);
   VTA_TAKE(output_delay);
@@ -69,6 +70,7 @@ timing::Work work_of(const nb::dict& columns) {
   VTA_TAKE(tensor);
   VTA_TAKE(first);
   VTA_TAKE(last);
+  VTA_TAKE(offset);
   VTA_TAKE(pop_prev);
   VTA_TAKE(pop_next);
   VTA_TAKE(push_prev);

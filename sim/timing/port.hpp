@@ -27,10 +27,10 @@ class Port {
         most_bursts(limited ? 1 : machine.chunk_bursts),
         keep_(keep),
         beat_cycles_(machine.beat_cycles),
-        credit_(static_cast<Time>(machine.saved_beats - 1) * machine.beat_cycles) {
-    const double rest = limited ? 1 / beat_cycles_ - 1 : 0.0;
-    rest_cycles_ = rest > 0 ? 1 / rest : 0.0;
-  }
+        most_left_(static_cast<Time>(machine.saved_beats - 1)),
+        credit_(most_left_ * machine.beat_cycles),
+        rest_(limited ? 1 / beat_cycles_ - 1 : 0.0),
+        left_(rest_ < 0 ? 0.0 : most_left_) {}
 
   // Serves `beats` for instruction `index` from `ready` on.
   Grant grant(Process client, Direction direction, Time ready, int64_t beats, int64_t index) {
@@ -41,10 +41,14 @@ class Port {
     const Time count = static_cast<Time>(beats);
     Time end = start + count;
     if (limited) {
+      if (rest_ >= 0 && start > spent_) {
+        left_ = std::min(left_ + (start - spent_) / beat_cycles_, most_left_);
+      }
       const Time spent = std::max(spent_, start);
       Time allowed = spent + (count - 1) * beat_cycles_ - credit_ + 1;
-      if (rest_cycles_ > 0) {  // what a direction at its full rate leaves to the other
-        allowed = std::min(allowed, start + count * rest_cycles_);
+      if (const Time cycles = beside(count); spent > start && start + cycles < allowed) {
+        allowed = start + cycles;
+        left_ += cycles * rest_ - count;
       }
       end = std::max(end, allowed);
       start = std::max(start, std::min(spent - credit_, end - count));
@@ -67,6 +71,12 @@ class Port {
   std::vector<Grant> grants;
 
  private:
+  // Cycles of so many beats while the other direction has its full rate.
+  Time beside(Time beats) const {
+    if (beats <= left_) return beats;
+    return rest_ > 0 ? std::max(beats, (beats - left_) / rest_) : kNever;
+  }
+
   const bool keep_;
   std::array<Time, 2> free_{};    // when each direction is
   std::array<Time, 2> served_{};  // cycles granted so far
@@ -74,9 +84,12 @@ class Port {
   // A limited bandwidth is a budget of both directions, which the idle DRAM saves up: `spent_` is
   // when it would be whole again. Bursts have it in the order in which they came (`dram.h`), so
   // their order decides: one at a time is granted.
-  const double beat_cycles_, credit_;
-  double rest_cycles_;
+  const double beat_cycles_, most_left_, credit_;
   Time spent_ = 0;
+  // Where the bandwidth allows one direction its full rate, that one spends no more than it gets:
+  // it leaves the other the rest of each cycle, and the beats that were saved before.
+  const double rest_;  // beats a cycle; negative: not even one direction has its full rate
+  double left_;
 };
 
 }  // namespace timing

@@ -159,15 +159,22 @@ class LoadEngine {
  public:
   LoadEngine(Shared& shared, Process client) : s_(shared), client_(client) {}
 
-  // Begins the load `index`, started at `start`; writes may begin at `allowed`, and nothing is
-  // written from `pause` to `resume`.
-  void begin(std::size_t index, Time start, Time allowed, Time pause = 0, Time resume = 0) {
+  // When nothing may be written: from one time to another, and before `allowed` behind so many
+  // cycles of writes.
+  struct Pause {
+    Time from = 0, until = 0;
+    int64_t written = 0;
+    Time allowed = 0;
+  };
+
+  // Begins the load `index`, started at `start`.
+  void begin(std::size_t index, Time start, const Pause& pause) {
     const Work& work = s_.work;
     index_ = index;
     pause_ = pause;
-    resume_ = resume;
-    end = std::max({end, start + static_cast<Time>(s_.p.load_fill), allowed});
-    if (work.before[index]) write(static_cast<Time>(work.before[index]));
+    written_ = 0;
+    end = std::max(end, start + static_cast<Time>(s_.p.load_fill));
+    if (work.before[index]) write(work.before[index]);
     request_ = start + 1;
     if (work.beats[index]) {
       request_ = std::max(request_, last_request_ + 1);
@@ -199,16 +206,16 @@ class LoadEngine {
       done_ += size;
       requested_ += count;
       padded_ += pads;
-      const Time written = static_cast<Time>(size + pads);
+      const int64_t written = size + pads;
       end = written_by(std::max(end, grant.start + static_cast<Time>(p.buffer_latency)), written);
       end = std::max(end, grant.end + static_cast<Time>(p.buffer_latency));
-      s_.worked(index_, end - written, end);
+      s_.worked(index_, end - static_cast<Time>(written), end);
       to_write_.push_back({size, end});
       to_arrive_.push_back({count, grant.end});
       request_ += static_cast<Time>(count ? count : 1);
     }
     if (chunks_) last_request_ = request_ - 1;
-    if (zeros > padded_) write(static_cast<Time>(zeros));  // no data at all: only padding
+    if (zeros > padded_) write(zeros);  // no data at all: only padding
     return kNever;
   }
 
@@ -222,14 +229,20 @@ class LoadEngine {
     Time until;
   };
 
-  // When so many cycles of writes end that do not wait for data.
-  Time written_by(Time begin, Time cycles) const {
-    if (pause_ <= begin && begin < resume_) begin = resume_;
-    const bool paused = begin < pause_ && pause_ < begin + cycles;
-    return begin + cycles + (paused ? resume_ - pause_ : 0);
+  // When the next `count` cycles of writes end that do not wait for data.
+  Time written_by(Time begin, int64_t count) {
+    const int64_t ahead = pause_.written - written_;
+    if (ahead >= 0 && ahead < count) {
+      begin = std::max(begin, pause_.allowed - static_cast<Time>(ahead));
+    }
+    written_ += count;
+    const Time cycles = static_cast<Time>(count);
+    if (pause_.from <= begin && begin < pause_.until) begin = pause_.until;
+    const bool paused = begin < pause_.from && pause_.from < begin + cycles;
+    return begin + cycles + (paused ? pause_.until - pause_.from : 0);
   }
 
-  void write(Time elements) {
+  void write(int64_t elements) {
     const Time begin = end;
     end = written_by(begin, elements);
     s_.worked(index_, begin, end);
@@ -250,7 +263,9 @@ class LoadEngine {
   // Of the load in hand:
   std::size_t index_ = 0;
   int64_t chunk_ = 0, chunks_ = 0, done_ = 0, requested_ = 0, padded_ = 0;
-  Time request_ = 0, pause_ = 0, resume_ = 0;
+  int64_t written_ = 0;  // cycles of writes
+  Time request_ = 0;
+  Pause pause_;
   bool asked_ = false;
 };
 
@@ -315,7 +330,7 @@ class Load : InOrder {
           if (ends_.full()) start_ = std::max(start_, ends_[0]);
           s_.places[kLoadUnit].send(start_);
           if (work.kind[index_] != kControl) {
-            engine_.begin(index_, start_, 0);
+            engine_.begin(index_, start_, {});
             state_ = kMove;
             continue;
           }
@@ -425,12 +440,20 @@ class Compute {
     moved_ = std::max(begin_, start + 1) - 1;
     if (work.kind[index_] != kUopLoad) {  // with an empty pipeline: a LOAD enters it when written
       const Time resume = issued_ + depth_;
-      engine_.begin(index_, start, loads_ ? issued_before_ + depth_ : resume, issued_, resume);
+      engine_.begin(index_, start, {issued_, resume, 0, loads_ ? issued_before_ + depth_ : resume});
+    } else if (work.first[index_] < loops_last_) {
+      engine_.begin(index_, start, {0, 0, words_before_loops(), loops_end_});
     } else {
-      const bool read = work.first[index_] < loops_last_ && work.last[index_] > loops_first_;
-      engine_.begin(index_, start, read ? loops_end_ : 0);  // the micro-ops are still read
+      engine_.begin(index_, start, {});
     }
     issued_before_ = issued_;
+  }
+
+  // Port words of a load of micro-ops that do not reach into those that the last loops read. A
+  // word is taken for a whole one behind its first element.
+  int64_t words_before_loops() const {
+    const int64_t ahead = loops_first_ - s_.work.first[index_], slots = s_.p.beat_micro_ops;
+    return ahead < slots ? 0 : (ahead + s_.work.offset[index_]) / slots;
   }
 
   // Cycles from micro-op to micro-op.

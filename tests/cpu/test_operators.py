@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from helpers.kernel_reference import conv2d_reference, depthwise_reference, random, windows
@@ -9,9 +11,11 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from scipy import signal, special
 
-from vtaops import cpu
-from vtaops.errors import ShapeError
+from vtaops import cpu, cuda
+from vtaops.cpu import layers
+from vtaops.errors import ShapeError, UnsupportedError
 from vtaops.kernels import cache
+from vtaops.kernels.ops import PackedConv2dOp, SlidingWindow
 from vtaops.layout import Layout
 
 few = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -162,24 +166,19 @@ def test_depthwise_separable_equals_its_parts():
 def test_packed_conv2d_of_any_shape(space, ins, outs):
     height, width, kernel, strides, padding, dilation = space
     x, w = random((1, 16 * ins, height, width)), random((16 * outs, 16 * ins, *kernel), at=1)
-    data, weights = Layout("NCHW16c"), Layout("OIHW16i16o")
-    result = cpu.conv2d_nchwc(
-        data.pack(x), weights.pack(w), strides=strides, padding=padding, dilation=dilation
-    )
-    reference = conv2d_reference(x, w, strides, padding, dilation)
-    close(data.unpack(result, reference.shape), reference, 1e-3)
+    layer = layers.PackedConv2d(w, strides=strides, padding=padding, dilation=dilation)
+    close(layer(x).numpy(), conv2d_reference(x, w, strides, padding, dilation), 1e-3)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize(("ins", "outs", "size", "padding"), [(16, 32, 9, 1), (20, 5, 12, 0)])
 def test_packed_int8_conv2d_is_exact(dtype, ins, outs, size, padding):
     x, w = random((2, ins, size, size), dtype), random((outs, ins, 3, 3), "int8", at=1)
-    data = Layout("NCHW16c")
-    result = cpu.conv2d_nchwc(data.pack(x), cpu.pack_int8_kernel(w), padding=padding)
+    result = layers.PackedConv2d(w, padding=padding)(x).numpy()
     sides = (padding,) * 4
     reference = conv2d_reference(x.astype(np.int64), w.astype(np.int64), (1, 1), sides, (1, 1))
     assert result.dtype == np.int32
-    assert np.array_equal(data.unpack(result, reference.shape), reference)
+    assert np.array_equal(result, reference)
 
 
 @seed(7)
@@ -336,23 +335,6 @@ def test_depthwise_fuses_batch_norm_residual_and_relu():
     close(result, fused_reference(total, vectors, residual), 1e-3)
 
 
-def test_packed_conv2d_fuses_scale_shift_and_relu6():
-    x, w = random((1, 16, 9, 9)), random((32, 16, 3, 3), at=1)
-    scale, shift = random((32,), at=2), random((32,), at=3)
-    data = Layout("NCHW16c")
-    result = cpu.conv2d_nchwc(
-        data.pack(x),
-        Layout("OIHW16i16o").pack(w),
-        padding=1,
-        scale_shift=(scale, shift),
-        activation="relu6",
-    )
-    at = (1, -1, 1, 1)
-    total = conv2d_reference(x, w, (1, 1), (1,) * 4, (1, 1))
-    expected = np.clip(total * scale.reshape(at) + shift.reshape(at), 0, 6)
-    close(data.unpack(result, expected.shape), expected, 1e-3)
-
-
 def test_int8_conv2d_requantises_as_the_accelerator_does():
     x, w = random((1, 6, 9, 10), "int8"), random((17, 6, 3, 3), "int8", at=1)
     bias = np.random.default_rng(2).integers(-5000, 5000, 17).astype("int32")
@@ -368,16 +350,20 @@ def test_matmul_fuses_bias_and_relu():
 
 
 @pytest.mark.parametrize("block", [4, 8, 32])
-def test_packed_blocks_may_be_narrower_or_wider_than_a_vector(block):
-    x, w = random((1, 36, 20, 20)), random((40, 36, 3, 3), at=1)
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_packed_blocks_may_be_narrower_or_wider_than_a_vector(block, dtype):
+    weights, tolerance = ("int8", 0) if dtype == "uint8" else (dtype, 1e-3)
+    x, w = random((1, 64, 20, 20), dtype), random((32, 64, 3, 3), weights, at=1)
+    op = PackedConv2dOp(1, 64 // block, 20, 20, 32 // block, SlidingWindow((3, 3)), block, dtype)
+    kernel = Layout(f"OIHW{block}i{block}o").pack(w)
+    if dtype == "uint8":
+        kernel = cuda.pack_int8_kernel(w, block)
     data = Layout(f"NCHW{block}c")
-    result = cpu.conv2d_nchwc(data.pack(x), Layout(f"OIHW{block}i{block}o").pack(w))
+    result = cpu.kernel(op)(data.pack(x), kernel)
     reference = conv2d_reference(x, w, (1, 1), (0,) * 4, (1, 1))
-    close(data.unpack(result, reference.shape), reference, 1e-3)
-    x, w = random((1, 36, 20, 20), "int8"), random((40, 36, 3, 3), "int8", at=1)
-    result = cpu.conv2d_nchwc(data.pack(x), cpu.pack_int8_kernel(w, block))
-    reference = conv2d_reference(x, w, (1, 1), (0,) * 4, (1, 1))
-    assert np.array_equal(data.unpack(result, reference.shape), reference)
+    close(data.unpack(result, reference.shape), reference, tolerance)
+    with pytest.raises(UnsupportedError, match="shift them to uint8"):
+        cpu.kernel(replace(op, dtype="int8"))
 
 
 def test_work_that_is_shared_among_threads_is_right():

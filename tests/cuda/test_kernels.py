@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from helpers.kernel_cases import inputs_of, matches, reference
-from helpers.kernel_reference import depthwise_reference
+from helpers.kernel_reference import conv2d_reference, depthwise_reference
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
@@ -165,6 +165,13 @@ def test_calls_that_the_gpu_has_for_itself():
         calls.depthwise_separable_conv2d(x, d, np.ones((5, 8, 3, 3), "float32"))
     with pytest.raises(ShapeError, match="pointwise"):
         calls.depthwise_separable_conv2d(x, d, p[:, :7])
+    bytes_, taps = (draw(shape).astype("int8") for shape in ((1, 2, 5, 6, 8), (5, 13, 3, 2)))
+    result = calls.conv2d_nchwc(bytes_, cuda.pack_int8_kernel(taps, 8), padding=1)
+    image = bytes_.transpose(0, 1, 4, 2, 3).reshape(1, 16, 5, 6)[:, :13]
+    total = conv2d_reference(image, taps, (1, 1), (1,) * 4, (1, 1))
+    np.testing.assert_array_equal(result[:, 0].transpose(0, 3, 1, 2)[:, :5], total)
+    with pytest.raises(ShapeError, match="multiple of 4"):
+        cuda.pack_int8_kernel(taps, 6)
     a, b = draw((20, 24)).astype("float16"), draw((24, 18)).astype("float16")
     product = calls.matmul(a, b)
     assert product.dtype == np.float32

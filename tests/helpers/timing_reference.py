@@ -70,6 +70,7 @@ class Job:
     carries_only_tokens: bool = False
     pieces: list = field(default_factory=list)
     requested: int = 0
+    written: int = 0
     end: int | None = None
 
 
@@ -142,7 +143,7 @@ class Engine:
             return
         if not self.left:
             cycles, beats, reads = job.pieces[0]
-            if t < job.start + self.p.load_fill or not job.allowed(t):
+            if t < job.start + self.p.load_fill:
                 return
             if reads:
                 chunk = len(job.chunks) - sum(piece[2] for piece in job.pieces)
@@ -151,9 +152,10 @@ class Engine:
                 if job.words[chunk][0] + self.p.buffer_latency > t:
                     return
             self.left, self.current_beats = cycles, beats
-        if not job.allowed(t):
+        if not job.allowed(t, job.written):
             return
         self.left -= 1
+        job.written += 1
         if not self.left:
             job.pieces.pop(0)
             self.freed.append((t + 1, self.current_beats))
@@ -258,7 +260,7 @@ class Machine:
         self.load_jobs.append(
             (
                 self.load_engine.start(
-                    t, self.beats[n], self.burst_counts[n], *zeros(i), lambda _: True, nop
+                    t, self.beats[n], self.burst_counts[n], *zeros(i), lambda *_: True, nop
                 ),
                 i,
             )
@@ -316,7 +318,7 @@ class Machine:
             self.next = {"n": n, "i": i, "take": t, "load": load, "job": None, "issued": None}
 
     def allowed(self, x, before):
-        """When the engine may write: ACC with an empty pipeline, UOP where no loop reads."""
+        """When the engine may write: ACC with an empty pipeline, UOP words that no loop reads."""
         i = x["i"]
         if i.memory != Memory.UOP:
             depth = self.depth
@@ -325,17 +327,22 @@ class Machine:
                 return issued is not None and issued <= t < issued + depth
 
             if before and before["load"]:  # it enters the pipeline when it has written
-                return lambda t: (
+                return lambda t, _: (
                     not (in_pipeline(before["before"], t) or in_pipeline(before["issued"], t))
                 )
-            return lambda t: (
+            return lambda t, _: (
                 before is None or (before["issued"] is not None and t >= before["issued"] + depth)
             )
         if before and isinstance(before["i"], Gemm | Alu) and before["i"].iterations:
             b = before["i"]
-            if i.sram_base < b.uop_end and i.sram_base + i.sram_size > b.uop_begin:
-                return lambda t: t >= before["issued"]
-        return lambda t: True
+            slots = self.port_bytes // 4
+            firsts = first_elements(i, slots)
+
+            def in_use(word):
+                return firsts[word] < b.uop_end and firsts[word] + slots > b.uop_begin
+
+            return lambda t, written: t >= before["issued"] or not in_use(written)
+        return lambda *_: True
 
     def issue(self, x, issued):
         x["issued"] = issued
@@ -404,6 +411,15 @@ def zeros(i) -> tuple[int, int]:
     ]  # fmt: skip
     first = kinds.index("d") if "d" in kinds else i.y_pad_top * i.sram_row
     return first, kinds.count("0") - first
+
+
+def first_elements(i, slots: int) -> list[int]:
+    """Where each port word of a LOAD UOP begins in the scratchpad."""
+    return [
+        i.sram_base + element
+        for element in range(i.x_size)
+        if element == 0 or (i.dram_base + element) % slots == 0
+    ]
 
 
 def steps(i, p) -> int:

@@ -47,7 +47,7 @@ def instructions(draw):
         "memory": memory,
         "sram_base": draw(st.integers(0, 6)),
         "dram_base": draw(st.integers(0, 5)),
-        "y_size": draw(st.integers(0, 3)),
+        "y_size": 1 if kind == "uop" else draw(st.integers(0, 3)),
         "x_size": draw(st.integers(1, 12)),
     }
     block["x_stride"] = block["x_size"] + draw(st.integers(0, 2))
@@ -55,7 +55,9 @@ def instructions(draw):
         return Store(**block)
     if kind != "uop" and draw(st.booleans()):
         pads = ("y_pad_top", "y_pad_bottom", "x_pad_left", "x_pad_right")
-        block.update({pad: draw(st.integers(0, 2)) for pad in pads})
+        padded = Load(**block, **{pad: draw(st.integers(0, 2)) for pad in pads})
+        if padded.sram_size <= min(TINY.scratchpad(m).depth for m in Memory):
+            return padded
     return Load(**block)
 
 
@@ -228,6 +230,21 @@ def test_more_bandwidth_or_less_latency_is_never_slower(tiling):
     for cycles in (by_bandwidth, by_port, by_latency):
         assert cycles == sorted(cycles, reverse=True)
         assert cycles[0] > cycles[-1]
+
+
+@pytest.mark.parametrize(("elements", "waits"), [(1, False), (8, True)], ids=["short", "long"])
+def test_loads_at_the_full_bandwidth_leave_a_short_store_what_was_saved(elements, waits):
+    b = ProgramBuilder(PYNQ)
+    b.add(Load(memory=Memory.INP, y_size=1, x_size=1, push_next=1), NO_BUFFER)
+    b.add(Load(memory=Memory.INP, y_size=1, x_size=100), NO_BUFFER)
+    b.nop(Memory.UOP, pop_prev=1, push_next=1)
+    block = {"memory": Memory.OUT, "y_size": 1, "x_size": elements}
+    b.add(Store(pop_prev=1, push_prev=1, **block), NO_BUFFER)
+    b.finish(pop_next=1)
+    program = b.build()
+    unlimited = program.cycles(TimingParameters(port_bytes=8))
+    limited = program.cycles(TimingParameters(port_bytes=8, bandwidth=8.0))
+    assert (limited > unlimited) is waits
 
 
 def test_the_port_is_that_of_the_board_unless_given():

@@ -9,7 +9,7 @@ own dtype. The number of threads is TVM_NUM_THREADS, OMP_NUM_THREADS, or the usa
 """
 
 from vtaops.cpu.kernel import CACHE, CpuKernel, kernel
-from vtaops.kernels.calls import OperatorCalls, pack_int8_kernel
+from vtaops.kernels.calls import OperatorCalls
 from vtaops.kernels.calls.backend import RunnableKernel
 from vtaops.kernels.ops import TensorOp
 
@@ -31,7 +31,6 @@ avg_pool2d = _cpu.avg_pool2d
 batch_norm = _cpu.batch_norm
 conv1d = _cpu.conv1d
 conv2d = _cpu.conv2d
-conv2d_nchwc = _cpu.conv2d_nchwc
 dense = _cpu.dense
 depthwise_conv2d = _cpu.depthwise_conv2d
 depthwise_separable_conv2d = _cpu.depthwise_separable_conv2d
@@ -57,7 +56,6 @@ __all__ = [
     "batch_norm",
     "conv1d",
     "conv2d",
-    "conv2d_nchwc",
     "dense",
     "depthwise_conv2d",
     "depthwise_separable_conv2d",
@@ -69,7 +67,6 @@ __all__ = [
     "maximum",
     "minimum",
     "multiply",
-    "pack_int8_kernel",
     "relu",
     "scale_shift",
     "softmax",

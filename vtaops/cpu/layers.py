@@ -21,7 +21,7 @@ from vtaops.cpu.target import CpuTarget
 from vtaops.errors import ShapeError
 from vtaops.kernels.arrays import Array, aligned, as_array, dtype_name, dtype_of, empty
 from vtaops.kernels.calls.arguments import ANY, FLOAT, INTEGER, tail
-from vtaops.kernels.calls.convolution import pack_int8_kernel, window_of
+from vtaops.kernels.calls.convolution import window_of
 from vtaops.kernels.ops import (
     BroadcastOp,
     Epilogue,
@@ -239,7 +239,9 @@ class PackedConv2d(_Layer):
             self._inner = min(size, -(-self.in_channels // 4) * 4)
             if CpuTarget.detect().amx and self.in_channels % (4 * size) == 0:
                 self._gathered = 4  # rows of a tile register
-            packed = pack_int8_kernel(kernel, size, self._gathered * self._inner)
+            inputs = self._gathered * self._inner
+            packed = Layout(f"OIHW{inputs}i{size}o").pack(kernel)
+            packed = packed.reshape(*packed.shape[:4], -1, 4, size).swapaxes(-1, -2)
         else:
             packed = Layout(f"OIHW{self._inner}i{size}o").pack(kernel)
         self._kernel = aligned(packed.astype(stored, copy=False))

@@ -10,17 +10,16 @@ Without a GPU every kernel can still be scheduled, printed and compiled to CUDA 
 from collections.abc import Callable
 from typing import Any
 
+from vtaops.cuda.calls import GpuCalls, pack_int8_kernel
 from vtaops.cuda.gpu import GpuCall, device_present, lies_on_gpu
 from vtaops.cuda.kernel import CACHE, CudaKernel, kernel
 from vtaops.cuda.resources import Resources, occupancy, resources
-from vtaops.kernels.calls import OperatorCalls
 from vtaops.kernels.calls.arguments import PRODUCT
 from vtaops.kernels.calls.backend import KernelCall
-from vtaops.kernels.calls.separable import SeparableCalls
 from vtaops.kernels.ops import TensorOp
 
 
-class _Cuda(SeparableCalls, OperatorCalls):
+class _Cuda(GpuCalls):
     """The operators of this machine's GPU."""
 
     product_dtypes = (*PRODUCT, "float16")
@@ -93,6 +92,7 @@ __all__ = [
     "minimum",
     "multiply",
     "occupancy",
+    "pack_int8_kernel",
     "relu",
     "resources",
     "scale_shift",

@@ -61,16 +61,12 @@ def family(op: TensorOp, target: CpuTarget) -> tuple[Schedule, Tiles | None]:
             return quantized.schedule_matmul, None
         case Conv2dOp(dtype="float32") if pointwise.suits(op, target):
             return pointwise.schedule_pointwise, pointwise.tiles
-        case Conv2dOp(dtype="float32"):
-            return convolution.schedule_conv2d, convolution.tiles
         case Conv2dOp():
-            return quantized.schedule_conv2d, None
-        case PackedConv2dOp(dtype="float32"):
-            return packed.schedule_packed_conv2d, packed.tiles
+            return convolution.schedule_conv2d, convolution.tiles
         case PackedConv2dOp() if op.gathered > 1:
             return amx.schedule_packed_conv2d, None
         case PackedConv2dOp():
-            return quantized.schedule_packed_conv2d, None
+            return packed.schedule_packed_conv2d, packed.tiles
         case PackedWindowOp():
             return packed.schedule_packed_window, packed.widths
         case DepthwiseOp():

@@ -1,11 +1,12 @@
-"""CPU schedules of 2-D convolutions.
+"""CPU schedules of 2-D convolutions, float32 and int8.
 
 Two ways for NCHW data, both with a tile of results in vector registers over the whole sum:
 
 - *column lanes*: the lanes of a vector are neighbouring columns of one row, as they lie in memory.
   For strides the staged padding also sorts the columns by phase, so that loads stay contiguous.
 - *channel lanes*: the lanes are output channels; the kernel is packed by channel and the tile is
-  transposed when it is written back. For narrow images, where column lanes would idle.
+  transposed when it is written back. For narrow images, where column lanes would idle, and for
+  bytes, four channels of which are multiplied at once.
 
 Padding is a stage of its own: conditions in the inner loop would cost the vectors. Tails of columns
 and channels are padded, and cut off when the tile is written back.
@@ -13,14 +14,15 @@ and channels are padded, and cut off when the tile is written back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from tvm import te, tirx
 
-from vtaops.cpu.schedule.prologue import Prologue
+from vtaops.cpu.schedule.dot import Products, unshifted, unsigned
+from vtaops.cpu.schedule.prologue import Prologue, Vectors
 from vtaops.cpu.schedule.tiles import (
     PARALLEL_FLOPS,
     blocks_by_columns,
@@ -77,14 +79,16 @@ class ConvTile:
 
 def choose_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
     """Return the tile for an operator."""
-    columns = op.out_size[1]
+    columns, products = op.out_size[1], Products.of(op.dtype, target)
+    if products.group > 1:
+        return _channel_tile(op, products)
     busy = columns / round_up(columns, 2 * target.lanes)
     whole = op.groups == 1 or op.group_out % target.lanes == 0
     # Sorting columns by phase costs more than the transposition of the results, if sums are long.
     long = op.group_in * prod(op.window.kernel) >= _LONG_SUM
     narrow = busy < _COLUMN_EFFICIENCY[long] or (long and op.window.strides[1] > 1)
     if whole and op.group_out >= target.lanes and narrow:
-        return _channel_tile(op, target)
+        return _channel_tile(op, products)
     return _column_tile(op, target)
 
 
@@ -95,14 +99,15 @@ def accumulators(target: CpuTarget) -> int:
 
 def tiles(op: Conv2dOp, target: CpuTarget) -> Iterator[ConvTile]:
     """Yield the tiles to choose from."""
-    for channels in (2, 4, 8, 12, 16):
+    products = Products.of(op.dtype, target)
+    for channels in (2, 4, 8, 12, 16) if products.group == 1 else ():
         for vectors in (1, 2, 4):
-            if channels * vectors <= target.accumulators and op.group_out % channels == 0:
+            if channels * vectors <= products.sums and op.group_out % channels == 0:
                 yield ConvTile("columns", channels, vectors * target.lanes)
     for vectors in (1, 2):
         for columns in (4, 7, 8, 14, 16):
-            block = vectors * target.lanes
-            if vectors * columns <= target.accumulators and op.group_out % block == 0:
+            block = vectors * products.lanes
+            if vectors * columns <= products.sums and op.group_out % block == 0:
                 yield ConvTile("channels", block, columns)
 
 
@@ -114,13 +119,14 @@ def _column_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
     return ConvTile("columns", channels, vectors * lanes)
 
 
-def _channel_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
-    lanes, columns = target.lanes, op.out_size[1]
-    blocks, steps = ceil_div(op.group_out, lanes), op.group_in * prod(op.window.kernel)
-    grouped = op.groups > 1  # no tile reaches into the next group
-    limit = target.accumulators
-    vectors, width = blocks_by_columns(columns, blocks, steps, limit, divide=grouped, most=2)
-    return ConvTile("channels", vectors * lanes, width)
+def _channel_tile(op: Conv2dOp, products: Products) -> ConvTile:
+    blocks, of_bytes = ceil_div(op.group_out, products.lanes), products.group > 1
+    steps = ceil_div(op.group_in, products.group) * prod(op.window.kernel)
+    divide = op.groups > 1 and not of_bytes  # no tile reaches into the next group
+    vectors, width = blocks_by_columns(
+        op.out_size[1], blocks, steps, products.sums, divide, most=6 if of_bytes else 2
+    )
+    return ConvTile("channels", vectors * products.lanes, width)
 
 
 @dataclass(frozen=True)
@@ -206,7 +212,7 @@ class PaddedCopy:
 
 
 def schedule_conv2d(op: Conv2dOp, target: CpuTarget, tile: ConvTile | None = None) -> Any:
-    """Return the scheduled kernel of a float32 NCHW convolution."""
+    """Return the scheduled kernel of an NCHW convolution."""
     tile = tile or choose_tile(op, target)
     if tile.lanes == "columns":
         return _schedule_column_lanes(op, target, tile)
@@ -242,46 +248,59 @@ def _schedule_column_lanes(op: Conv2dOp, target: CpuTarget, tile: ConvTile) -> A
 
 
 def _schedule_channel_lanes(op: Conv2dOp, target: CpuTarget, tile: ConvTile) -> Any:
-    rows, columns = op.out_size
+    (rows, columns), products = op.out_size, Products.of(op.dtype, target)
+    of_bytes, worth = products.group > 1, op.flops >= PARALLEL_FLOPS
     block, blocks = tile.channels, ceil_div(op.group_out, tile.channels)
-    inner = min(op.group_in, target.lanes)
+    inner = products.group if of_bytes else min(op.group_in, target.lanes)
+    inputs = ceil_div(op.group_in, inner)
     padding = PaddedCopy(op.window, rows, round_up(columns, tile.columns), by_phase=False)
     tensors = op.placeholders()
-    image = declare_woven(op, padding, inner, tensors["data"], zero(op.dtype))
-    packed = _pack_kernel(op, tensors["kernel"], block, inner)
-    ico = te.reduce_axis((0, ceil_div(op.group_in, inner)), name="ico")
+    image = declare_woven(op, padding, inner, tensors["data"])
+    width = products.lanes if of_bytes else block
+    packed = _pack_kernel(op, tensors["kernel"], width, inner, blocks * block // width)
+    ico = te.reduce_axis((0, inputs), name="ico")
     ici = te.reduce_axis((0, inner), name="ici")
     kh, kw = window_axes(op.window)
-    (sh, sw), (dh, dw) = op.window.strides, op.window.dilation
+    kind = op.accumulator
 
     def dot(n: Expr, i: Expr, j: Expr, c: Expr) -> Expr:
-        source = c // (blocks * block) * ceil_div(op.group_in, inner) + ico
-        pixel = image[n, source, i * sh + kh * dh, j * sw + kw * dw, ici]
-        return te.sum(
-            pixel * packed[c // block, ico, kh, kw, ici, c % block], axis=[ico, kh, kw, ici]
-        )
+        source = c // (blocks * block) * inputs + ico
+        pixel = image(n, source, *op.window.pixel(i, j, kh, kw), ici)
+        at = (c % width, ici) if of_bytes else (ici, c % width)
+        weight = packed(c // width, ico, kh, kw, *at)
+        return te.sum(pixel.astype(kind) * weight.astype(kind), axis=[ico, kh, kw, ici])
 
     shape = (op.batch, rows, padding.columns, op.groups * blocks * block)
     total = te.compute(shape, dot, name="total")
+    apart = op.groups > 1 and op.group_out % block != 0
+
+    def sums(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
+        if apart:
+            c = c // op.group_out * (blocks * block) + c % op.group_out
+        return total[n, i, j, c]
+
     ahead = Prologue(tensors)
-    s = ahead.create_schedule(_write_back(op, ahead, lambda n, c, i, j: total[n, i, j, c]))
-    worth = op.flops >= PARALLEL_FLOPS
+    s = ahead.create_schedule(_write_back(op, ahead, sums))
     product, result = s.get_sblock("total"), s.get_sblock("result")
     # The tile leaves the registers in whole vectors; only this copy of it is transposed.
     copy = s.cache_write(product, 0, "global")
     n, i, j, c, ico, kh, kw, ici = s.get_loops(product)
-    c, vector, lane = s.split(c, [None, block // target.lanes, target.lanes])
+    c, vector, lane = s.split(c, [None, block // products.lanes, products.lanes])
     j, pixels = s.split(j, [None, tile.columns])
     outside = images_and_channels(op, n, c)
-    s.reorder(*outside, i, j, ico, kh, kw, ici, pixels, vector, lane)
+    sum_inside = (pixels, vector, lane, ici) if of_bytes else (ici, pixels, vector, lane)
+    s.reorder(*outside, i, j, ico, kh, kw, *sum_inside)
     outer = s.fuse(*outside, i)
     s.reverse_compute_at(copy, j, preserve_unit_loops=True)
-    store_vectors(s, copy, 2, target.lanes)
-    s.reverse_compute_at(result, j, preserve_unit_loops=True)
-    if columns % tile.columns == 0 == op.group_out % block:
-        s.unroll(s.get_loops(result)[-1])  # scalars: a vector would be put together from them
+    store_vectors(s, copy, 2, products.lanes)
+    if not apart:  # else the padded channels of the groups are cut off in a pass of its own
+        s.reverse_compute_at(result, j, preserve_unit_loops=True)
+        if columns % tile.columns == 0 == op.group_out % block:
+            column = s.get_loops(result)[-1]
+            # Of floats scalars: a vector would be put together from them.
+            (s.vectorize if of_bytes else s.unroll)(column)
     parallel_if(s, outer, worth)
-    hold_in_registers(s, product, ico, lane, vector, pixels)
+    hold_in_registers(s, product, ico, lane, vector, pixels, intrinsic=products.intrinsic)
     weave(s, worth, target.lanes)
     parallel_if(s, s.fuse(*s.get_loops(s.get_sblock("pack_kernel"))[:2]), worth)
     return ahead.attach(s)
@@ -296,19 +315,11 @@ def images_and_channels(op: WindowedSum, n: Any, c: Any) -> tuple[Any, Any]:
     return (c, n) if data.nbytes <= KEPT_BYTES < kernel.nbytes else (n, c)
 
 
-def declare_woven(
-    op: Conv2dOp,
-    padding: PaddedCopy,
-    inner: int,
-    data: Tensor,
-    outside: Expr,
-    convert: Callable[[Expr], Expr] = lambda value: value,
-) -> Tensor:
-    """Declare the padded image with `inner` channels together.
+def declare_woven(op: Conv2dOp, padding: PaddedCopy, inner: int, data: Tensor) -> Tensor:
+    """Declare the padded image with `inner` channels together, bytes without their sign.
 
-    It is ``grouped``, (batch, groups * blocks, rows, columns, inner), from ``padded`` ones, where
-    `convert` is applied to pixels and `outside` surrounds them. Two stages, since a copy that has
-    both conditions and strides is not vectorised.
+    It is ``grouped``, (batch, groups * blocks, rows, columns, inner), from ``padded`` ones. Two
+    stages, since a copy that has both conditions and strides is not vectorised.
     """
     blocks, whole = ceil_div(op.group_in, inner), round_up(padding.width, inner)
     by_row = inner > _WOVEN and 4 * whole <= 5 * padding.width
@@ -322,8 +333,8 @@ def declare_woven(
         if op.group_in % inner:
             bounds.append(within < op.group_in)
         source = c // (blocks * inner) * op.group_in + within
-        value = convert(data[n, source, row, column])
-        return tirx.if_then_else(tirx.all(*bounds), value, outside)
+        value = unsigned(data[n, source, row, column], op.dtype)
+        return tirx.if_then_else(tirx.all(*bounds), value, unsigned(zero(op.dtype), op.dtype))
 
     planes, height, width = op.groups * blocks, padding.height, padding.width
     # What is transposed in squares lies row by row; what is woven in one long loop, in planes.
@@ -366,7 +377,7 @@ def _declare(op: Conv2dOp, tile: ConvTile) -> tuple[Prologue, Any]:
     padding = PaddedCopy(op.window, rows, round_up(columns, tile.columns), by_phase)
     tensors = op.placeholders()
     image = _stage(padding, tensors["data"], op)
-    packed = _pack_kernel(op, tensors["kernel"], block, 1)
+    packed = _pack_kernel(op, tensors["kernel"], block, 1, blocks)
     channel = te.reduce_axis((0, op.group_in), name="ic")
     kh, kw = window_axes(op.window)
 
@@ -389,29 +400,38 @@ def _stage(padding: PaddedCopy, data: Tensor, op: Conv2dOp) -> Tensor:
     return data
 
 
-def _pack_kernel(op: Conv2dOp, kernel: Tensor, block: int, inner: int) -> Tensor:
-    """Declare the kernel as (blocks of all groups, inputs / inner, rows, columns, inner, block).
+def _pack_kernel(op: Conv2dOp, kernel: Tensor, block: int, inner: int, blocks: int) -> Tensor:
+    """Declare the kernel as (groups * blocks, inputs / inner, rows, columns, inner, block).
 
-    With several groups the block must divide the output channels of a group.
+    Of bytes the last two axes are exchanged.
     """
-    blocks, inputs = ceil_div(op.group_out, block), ceil_div(op.group_in, inner)
+    inputs, turned = ceil_div(op.group_in, inner), kernel.dtype == "int8"
 
-    def weight(o: Expr, outer: Expr, kh: Expr, kw: Expr, i: Expr, b: Expr) -> Expr:
-        channel, ic = o * block + b, outer * inner + i
-        bounds = [channel < op.out_channels] if op.group_out % block else []
+    def weight(o: Expr, outer: Expr, kh: Expr, kw: Expr, *at: Expr) -> Expr:
+        i, b = at[::-1] if turned else at
+        within, ic = o % blocks * block + b, outer * inner + i
+        bounds = [within < op.group_out] if blocks * block > op.group_out else []
         bounds += [ic < op.group_in] if op.group_in % inner else []
-        value = kernel[channel, ic, kh, kw]
+        value = kernel[o // blocks * op.group_out + within, ic, kh, kw]
         if not bounds:
             return value
-        return tirx.if_then_else(tirx.all(*bounds), value, zero("float32"))
+        return tirx.if_then_else(tirx.all(*bounds), value, zero(kernel.dtype))
 
-    shape = (op.groups * blocks, inputs, *op.window.kernel, inner, block)
-    return te.compute(shape, weight, name="pack_kernel")
+    last = (block, inner) if turned else (inner, block)
+    return te.compute(
+        (op.groups * blocks, inputs, *op.window.kernel, *last), weight, name="pack_kernel"
+    )
 
 
 def _write_back(op: Conv2dOp, ahead: Prologue, total: Any) -> Tensor:
     """Declare the result: the epilogue of ``total(n, c, i, j)``."""
-    finish = ahead.epilogue(op.epilogue)
+
+    def weight(v: Vectors, o: Expr, ic: Expr, kh: Expr, kw: Expr) -> Expr:
+        return v["kernel"][o, ic, kh, kw]
+
+    over = (op.group_in, *op.window.kernel)
+    finish = ahead.epilogue(op.epilogue, op.accumulator)
+    finish = unshifted(finish, ahead, op.dtype, op.out_channels, weight, over, along=True)
     return te.compute(
         op.output.shape,
         lambda n, c, i, j: finish(total(n, c, i, j), c, n, c, i, j),

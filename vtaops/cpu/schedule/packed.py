@@ -1,4 +1,4 @@
-"""CPU schedules of NCHW[x]c data: the lanes are channels, nothing is transposed."""
+"""CPU schedules of NCHW[x]c data, float32 and bytes: lanes are channels, nothing is transposed."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from vtaops.cpu.schedule.convolution import (
     images_and_channels,
     schedule_copies,
 )
+from vtaops.cpu.schedule.dot import Products
 from vtaops.cpu.schedule.prologue import Prologue
 from vtaops.cpu.schedule.tiles import (
     PARALLEL_FLOPS,
@@ -23,6 +24,7 @@ from vtaops.cpu.schedule.tiles import (
     store_vectors,
 )
 from vtaops.cpu.target import CpuTarget
+from vtaops.errors import UnsupportedError
 from vtaops.kernels.ops.common import Expr, ceil_div, round_up, window_axes
 from vtaops.kernels.ops.packed import PackedConv2dOp, PackedWindowOp, pad_blocked, without_gaps
 
@@ -48,14 +50,23 @@ def tiles(op: PackedConv2dOp, target: CpuTarget) -> Iterator[tuple[int, int]]:
 def schedule_packed_conv2d(
     op: PackedConv2dOp, target: CpuTarget, tile: tuple[int, int] | None = None
 ) -> Any:
-    """Return the scheduled kernel of an NCHW[x]c convolution; `tile` is (blocks, columns)."""
+    """Return the scheduled kernel of an NCHW[x]c convolution; `tile` is (blocks, columns).
+
+    Raises
+    ------
+    UnsupportedError
+        If data are int8.
+    """
+    if op.dtype == "int8":
+        raise UnsupportedError("packed int8 data; shift them to uint8, with a zero_point of 128")
     rows, columns = op.out_size
-    vectors = ceil_div(op.block, target.lanes)
+    products = Products.of(op.dtype, target)
+    group, (steps, inner) = products.group, op.sum_channels
     blocks, width = tile or blocks_by_columns(
         columns,
         op.out_blocks,
-        prod((*op.sum_channels, *op.window.kernel)),
-        target.accumulators // vectors,
+        steps * inner // group * prod(op.window.kernel),
+        products.sums // ceil_div(op.block, products.lanes),
         divide=True,
     )
     window, apart = without_gaps(op.window)
@@ -64,23 +75,23 @@ def schedule_packed_conv2d(
     image, kernel = tensors["data"], tensors["kernel"]
     if op.plain or max(apart) > 1 or padding.needed(op.height, op.width):
         image = pad_blocked(op, image, (padding.height, padding.width), apart)
-    steps, inner = op.sum_channels
     outer_ic = te.reduce_axis((0, steps), name="ico")
-    inner_ic = te.reduce_axis((0, inner), name="ici")
+    inner_ic = te.reduce_axis((0, inner // group), name="ici")
+    byte = [te.reduce_axis((0, group), name="byte")] if group > 1 else []
     kh, kw = window_axes(op.window)
-    (sh, sw), (dh, dw) = window.strides, window.dilation
 
     def tap(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
-        source, within = outer_ic * inner // op.in_block, outer_ic * inner % op.in_block + inner_ic
-        value = image[n, source, i * sh + kh * dh, j * sw + kw * dw, within]
-        return te.sum(
-            value * kernel[c, source, kh, kw, within, b], axis=[outer_ic, kh, kw, inner_ic]
-        )
+        source, first = outer_ic * inner // op.in_block, outer_ic * inner % op.in_block
+        within = first + (inner_ic * group + byte[0] if byte else inner_ic)
+        value = image(n, source, *window.pixel(i, j, kh, kw), within)
+        weight = kernel(c, source, kh, kw, first // group + inner_ic, b, *byte)
+        product = value.astype(op.accumulator) * weight.astype(op.accumulator)
+        return te.sum(product, axis=[outer_ic, kh, kw, inner_ic, *byte])
 
     shape = (op.batch, op.out_blocks, rows, padding.columns, op.block)
     total = te.compute(shape, tap, name="total")
     ahead = Prologue(tensors)
-    finish = ahead.epilogue(op.epilogue)
+    finish = ahead.epilogue(op.epilogue, op.accumulator)
     result = te.compute(
         op.output.shape,
         lambda n, c, i, j, b: finish(total[n, c, i, j, b], c * op.block + b, n, c, i, j, b),
@@ -89,15 +100,20 @@ def schedule_packed_conv2d(
     s = ahead.create_schedule(result)
     worth = op.flops >= PARALLEL_FLOPS
     product, stored = s.get_sblock("total"), s.get_sblock("result")
-    n, c, i, j, b, ico, kh, kw, ici = s.get_loops(product)
+    n, c, i, j, b, ico, kh, kw, ici, *byte = s.get_loops(product)
     c, channels = s.split(c, [None, blocks])
     j, pixels = s.split(j, [None, width])
+    whole = op.block % products.lanes == 0
+    b, lane = s.split(b, [None, products.lanes if whole else op.block])
     outside = images_and_channels(op, n, c)
-    s.reorder(*outside, i, j, ico, kh, kw, ici, pixels, channels, b)
+    s.reorder(*outside, i, j, ico, kh, kw, ici, pixels, channels, b, lane, *byte)
     outer = s.fuse(*outside, i)
     _store_with(s, stored, j, columns % width == 0, target)
     parallel_if(s, outer, worth)
-    hold_in_registers(s, product, ico, b, channels, pixels)
+    if byte:
+        s.unroll(ici)
+    intrinsic = products.intrinsic if whole else ""
+    hold_in_registers(s, product, ico, lane, b, channels, pixels, intrinsic=intrinsic)
     schedule_copies(s, worth)
     return ahead.attach(s)
 
@@ -120,10 +136,9 @@ def schedule_packed_window(op: PackedWindowOp, target: CpuTarget, width: int | N
         convert = (lambda value: value.astype("float32")) if as_float else (lambda value: value)
         image = pad_blocked(op, image, size, convert=convert)
     kh, kw = window_axes(op.window)
-    (sh, sw), (dh, dw) = op.window.strides, op.window.dilation
 
     def tap(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
-        pixel = image[n, c, i * sh + kh * dh, j * sw + kw * dw, b]
+        pixel = image(n, c, *op.window.pixel(i, j, kh, kw), b)
         return op.combine(pixel, tensors.get("kernel"), (c, kh, kw, b), sums_in)
 
     shape = (op.batch, op.blocks, rows, padding.columns, op.block)

@@ -174,11 +174,10 @@ def _conv2d_packed(op: Conv2dOp, target: CpuTarget) -> Any:
     block = te.reduce_axis((0, op.in_channels // inner), name="ic_outer")
     lane = te.reduce_axis((0, inner), name="ic_inner")
     kh, kw = window_axes(op.window)
-    (sh, sw), (dh, dw) = op.window.strides, op.window.dilation
     total = te.compute(
         (op.batch, op.out_channels // outer, *op.out_size, outer),
         lambda n, o, i, j, co: te.sum(
-            image[n, block, i * sh + kh * dh, j * sw + kw * dw, lane]
+            image(n, block, *op.window.pixel(i, j, kh, kw), lane)
             * kernel[o, block, kh, kw, lane, co],
             axis=[block, kh, kw, lane],
         ),

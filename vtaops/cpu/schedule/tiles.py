@@ -6,7 +6,6 @@ from how many registers there are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from vtaops.kernels.ops.common import ceil_div, largest_divisor
@@ -81,7 +80,7 @@ def store_vectors(s: Any, block: Any, dims: int, lanes: int) -> None:
         s.unroll(loop)
 
 
-def hold_in_registers(s: Any, block: Any, outer: Any, *tile: Any) -> None:
+def hold_in_registers(s: Any, block: Any, outer: Any, *tile: Any, intrinsic: str = "") -> None:
     """Keep a tile of sums in registers, from zero to the last product.
 
     Parameters
@@ -94,14 +93,18 @@ def hold_in_registers(s: Any, block: Any, outer: Any, *tile: Any) -> None:
         The outermost loop of the sum.
     *tile : LoopRV
         The loops of the tile from the innermost, which becomes a vector; the others are unrolled.
+    intrinsic : str
+        What computes a vector with the loops of the sum inside it; empty: LLVM does.
     """
-    _unroll(s, tile)
-    start = s.decompose_reduction(block, outer)
-    _unroll(s, s.get_loops(start)[: -1 - len(tile) : -1])
-
-
-def _unroll(s: Any, loops: Sequence[Any]) -> None:
-    lane, *others = loops
-    s.vectorize(lane)
+    lane, *others = tile
     for loop in others:
         s.unroll(loop)
+    if not intrinsic:
+        s.vectorize(lane)
+    start = s.decompose_reduction(block, outer)
+    first, *others = s.get_loops(start)[: -1 - len(tile) : -1]
+    s.vectorize(first)
+    for loop in others:
+        s.unroll(loop)
+    if intrinsic:
+        s.tensorize(lane, intrinsic)

@@ -105,7 +105,6 @@ def declare_padded(op: Conv2dOp, tile: ConvTile) -> list[Tensor]:
         for extent, block in zip((op.out_channels, *op.out_size), tile.block, strict=True)
     )
     steps = round_up(op.group_in, tile.inputs)
-    (sh, sw), (dh, dw) = op.window.strides, op.window.dilation
     top, left, _, _ = op.window.padding
     patch = op.window.reach(rows, columns)
 
@@ -127,7 +126,7 @@ def declare_padded(op: Conv2dOp, tile: ConvTile) -> list[Tensor]:
 
     def tap(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
         source = c // op.group_out * op.group_in + channel if op.groups > 1 else channel
-        value = image[n, source, i * sh + kh * dh, j * sw + kw * dw].astype(kind)
+        value = image(n, source, *op.window.pixel(i, j, kh, kw)).astype(kind)
         return te.sum(value * weights[c, channel, kh, kw].astype(kind), axis=[channel, kh, kw])
 
     total = te.compute((op.batch, channels, rows, columns), tap, name="total")

@@ -143,7 +143,6 @@ def declare_padded(op: PackedConv2dOp, tile: PackedTile) -> list[Tensor]:
     rows, columns = (
         round_up(extent, patch) for extent, patch in zip(op.out_size, tile.patch, strict=True)
     )
-    (sh, sw), (dh, dw) = op.window.strides, op.window.dilation
     top, left, _, _ = op.window.padding
     image = te.compute(
         (op.batch, op.in_blocks, *op.window.reach(rows, columns), op.block),
@@ -158,7 +157,7 @@ def declare_padded(op: PackedConv2dOp, tile: PackedTile) -> list[Tensor]:
     kind = op.accumulator
 
     def tap(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
-        pixel = image[n, outer, i * sh + kh * dh, j * sw + kw * dw, inner * group + lane]
+        pixel = image(n, outer, *op.window.pixel(i, j, kh, kw), inner * group + lane)
         at = (inner, b) if group == 1 else (inner, b, lane)
         weight = kernel(c, outer, kh, kw, *at)
         return te.sum(pixel.astype(kind) * weight.astype(kind), axis=[outer, kh, kw, inner, lane])

@@ -78,7 +78,6 @@ def declare_padded(op: SeparableOp, tile: ConvTile) -> list[Tensor]:
         for extent, block in zip((op.out_channels, *op.out_size), tile.block, strict=True)
     )
     steps = round_up(op.middle_channels, tile.inputs)
-    (sh, sw), (dh, dw) = op.window.strides, op.window.dilation
     top, left, _, _ = op.window.padding
 
     def tap(c: Expr, y: Expr, x: Expr) -> Expr:
@@ -98,7 +97,7 @@ def declare_padded(op: SeparableOp, tile: ConvTile) -> list[Tensor]:
     middle = te.compute(
         shape,
         lambda n, c, i, j: te.sum(
-            image[n, c // op.multiplier, i * sh + kh * dh, j * sw + kw * dw] * taps[c, kh, kw],
+            image(n, c // op.multiplier, *op.window.pixel(i, j, kh, kw)) * taps[c, kh, kw],
             axis=[kh, kw],
         ),
         name="middle",

@@ -1,12 +1,12 @@
 """The calls that `vtaops.cpu` and `vtaops.cuda` share: from arguments to operators and kernels."""
 
-from vtaops.kernels.calls.convolution import ConvolutionCalls, pack_int8_kernel
+from vtaops.kernels.calls.convolution import ConvolutionCalls
 from vtaops.kernels.calls.elementwise import ElementwiseCalls
 from vtaops.kernels.calls.matmul import ProductCalls
 from vtaops.kernels.calls.pooling import PoolingCalls
 from vtaops.kernels.calls.softmax import ReductionCalls
 
-__all__ = ["OperatorCalls", "pack_int8_kernel"]
+__all__ = ["OperatorCalls"]
 
 
 class OperatorCalls(ConvolutionCalls, ProductCalls, PoolingCalls, ElementwiseCalls, ReductionCalls):

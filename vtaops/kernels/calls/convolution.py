@@ -6,15 +6,12 @@ from dataclasses import replace
 from math import prod
 from typing import Any, ClassVar
 
-import numpy as np
-
 from vtaops.errors import ShapeError
 from vtaops.kernels.arrays import Array, as_array, as_given, as_output, dtype_name
 from vtaops.kernels.calls.arguments import ANY, FLOAT, PRODUCT, check_shapes, frozen, tail
 from vtaops.kernels.calls.backend import Backend, KernelCall
-from vtaops.kernels.ops import Conv1dOp, Conv2dOp, DepthwiseOp, PackedConv2dOp, SlidingWindow
+from vtaops.kernels.ops import Conv1dOp, Conv2dOp, DepthwiseOp, SlidingWindow
 from vtaops.kernels.ops.common import ACCUMULATOR
-from vtaops.layout import Layout
 from vtaops.shapes import as_pair, resolve_padding
 
 _VECTOR = 16
@@ -75,42 +72,6 @@ class ConvolutionCalls(Backend):
         """
         parameters = (strides, padding, dilation, groups, self.joins_rows)
         return self.call(_conv2d, (data, kernel), out, parameters, fused)
-
-    def conv2d_nchwc(
-        self,
-        data: Any,
-        kernel: Any,
-        *,
-        strides: int | tuple[int, int] = 1,
-        padding: int | tuple[int, ...] | str = 0,
-        dilation: int | tuple[int, int] = 1,
-        out: Any = None,
-        **fused: Any,
-    ) -> Array:
-        """Return the 2-D convolution of NCHW[b]c data, float32 or int8.
-
-        The fastest form where several convolutions follow each other. `vtaops.layout.Layout` packs
-        and unpacks: ``Layout("NCHW16c")`` the data, ``Layout("OIHW16i16o")`` a float32 kernel; an
-        int8 kernel is packed by `pack_int8_kernel`.
-
-        Parameters
-        ----------
-        data : array_like
-            (N, C / b, H, W, b); float32, int8 or uint8.
-        kernel : array_like
-            float32 (O / b, C / b, KH, KW, b, b), or int8 (O / b, C / b, KH, KW, b / 4, b, 4).
-        strides, padding, dilation, out
-            As `conv2d`.
-        **fused
-            As `conv2d`; vectors have O elements, a residual the shape of the result.
-
-        Returns
-        -------
-        numpy.ndarray
-            (N, O / b, rows, columns, b).
-        """
-        parameters = (strides, padding, dilation)
-        return self.call(_conv2d_nchwc, (data, kernel), out, parameters, fused)
 
     def depthwise_conv2d(
         self,
@@ -260,33 +221,7 @@ class ConvolutionCalls(Backend):
         return result
 
 
-def pack_int8_kernel(kernel: Any, block: int = 16, inner: int | None = None) -> Array:
-    """Pack an int8 OIHW kernel for blocks of channels, which are padded with zeros.
-
-    Parameters
-    ----------
-    kernel : array_like
-        (O, I, KH, KW).
-    block : int
-        Channels in one block of the result.
-    inner : int, optional
-        Channels in one block of the data, a multiple of 4; by default `block`.
-
-    Returns
-    -------
-    numpy.ndarray
-        (O / block, I / inner, KH, KW, inner / 4, block, 4).
-    """
-    w = as_array(kernel, "kernel", ("int8",), rank=4)
-    inner = inner or block
-    if inner < 4 or inner % 4:
-        raise ShapeError(f"block is {inner}; give a multiple of 4")
-    packed = Layout(f"OIHW{inner}i{block}o").pack(w)
-    grouped = packed.reshape(*packed.shape[:4], inner // 4, 4, block)
-    return np.ascontiguousarray(grouped.swapaxes(-1, -2))
-
-
-def _operands(
+def operands(
     data: Any, kernel: Any, rank: int = 4, kernel_ranks: tuple[int, int] = (4, 4)
 ) -> tuple[Array, Array, str]:
     """Return data and kernel as arrays, and the dtype of the data.
@@ -309,7 +244,7 @@ def _conv2d(
     joins_rows: bool,
     **fused: Any,
 ) -> KernelCall:
-    x, w, dtype = _operands(data, kernel)
+    x, w, dtype = operands(data, kernel)
     window = window_of(w.shape[2:], strides, padding, dilation)
     end = tail(accumulator=ACCUMULATOR[dtype], **fused)
     n, c, height, width = x.shape
@@ -334,23 +269,10 @@ def _conv2d(
     return KernelCall(op, arrays)
 
 
-def _conv2d_nchwc(
-    data: Any, kernel: Any, strides: Any, padding: Any, dilation: Any, **fused: Any
-) -> KernelCall:
-    x, w, dtype = _operands(data, kernel, rank=5, kernel_ranks=(6, 7))
-    window = window_of(w.shape[2:4], strides, padding, dilation)
-    end = tail(accumulator=ACCUMULATOR[dtype], **fused)
-    n, blocks, height, width, block = x.shape
-    op = PackedConv2dOp(n, blocks, height, width, w.shape[0], window, block, dtype, end.epilogue)
-    arrays = (x, w, *end.arrays)
-    check_shapes(op, arrays)
-    return KernelCall(op, arrays)
-
-
 def _depthwise_conv2d(
     data: Any, kernel: Any, strides: Any, padding: Any, dilation: Any, **fused: Any
 ) -> KernelCall:
-    x, w, dtype = _operands(data, kernel)
+    x, w, dtype = operands(data, kernel)
     window = window_of(w.shape[2:], strides, padding, dilation)
     end = tail(accumulator=ACCUMULATOR[dtype], **fused)
     n, c, height, width = x.shape

@@ -143,6 +143,11 @@ class SlidingWindow:
             found.append(max(start + span - padded, 0) if inside else 0)
         return found[0], found[1]
 
+    def pixel(self, i: Expr, j: Expr, kh: Expr, kw: Expr) -> tuple[Expr, Expr]:
+        """Return (row, column) of the padded image under tap (kh, kw) of the window at (i, j)."""
+        (sh, sw), (dh, dw) = self.strides, self.dilation
+        return i * sh + kh * dh, j * sw + kw * dw
+
     def reach(self, rows: int, columns: int) -> tuple[int, int]:
         """Return the rows and columns of pixels under the windows of so many results."""
         down, across = (

@@ -131,13 +131,12 @@ class Conv2dOp(WindowedSum):
         padded = pad_image(tensors["data"], self.window, zero(self.dtype))
         channel = te.reduce_axis((0, self.group_in), name="ic")
         kh, kw = window_axes(self.window)
-        (sh, sw), (dh, dw) = self.window.strides, self.window.dilation
 
         def tap(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
             source = c // self.group_out * self.group_in + channel
             if self.joined:
                 i, j = j // self.out_size[1], j % self.out_size[1]
-            pixel = padded[n, source, i * sh + kh * dh, j * sw + kw * dw].astype(self.accumulator)
+            pixel = padded(n, source, *self.window.pixel(i, j, kh, kw)).astype(self.accumulator)
             weight = tensors["kernel"][c, channel, kh, kw].astype(self.accumulator)
             return te.sum(pixel * weight, axis=[channel, kh, kw])
 
@@ -202,11 +201,10 @@ class DepthwiseOp(WindowedSum):
         tensors = self.placeholders()
         padded = pad_image(tensors["data"], self.window, zero(self.dtype))
         kh, kw = window_axes(self.window)
-        (sh, sw), (dh, dw) = self.window.strides, self.window.dilation
 
         def tap(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
             source, q = c // self.multiplier, c % self.multiplier
-            pixel = padded[n, source, i * sh + kh * dh, j * sw + kw * dw].astype(self.accumulator)
+            pixel = padded(n, source, *self.window.pixel(i, j, kh, kw)).astype(self.accumulator)
             weight = tensors["kernel"][source, q, kh, kw].astype(self.accumulator)
             return te.sum(pixel * weight, axis=[kh, kw])
 

@@ -136,10 +136,9 @@ class PackedConv2dOp(WindowedSum):
         outer = te.reduce_axis((0, self.in_blocks), name="ico")
         inner = te.reduce_axis((0, self.in_block), name="ici")
         kh, kw = window_axes(self.window)
-        (sh, sw), (dh, dw) = self.window.strides, self.window.dilation
 
         def tap(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
-            pixel = padded[n, outer, i * sh + kh * dh, j * sw + kw * dw, inner]
+            pixel = padded(n, outer, *self.window.pixel(i, j, kh, kw), inner)
             within = outer % self.gathered * self.in_block + inner
             at = (within, b) if self.dtype == "float32" else (within // 4, b, within % 4)
             weight = kernel(c, outer // self.gathered, kh, kw, *at)
@@ -225,10 +224,9 @@ class PackedWindowOp(WindowedSum):
         tensors = self.placeholders()
         padded = pad_blocked(self, tensors["data"])
         kh, kw = window_axes(self.window)
-        (sh, sw), (dh, dw) = self.window.strides, self.window.dilation
 
         def tap(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
-            pixel = padded[n, c, i * sh + kh * dh, j * sw + kw * dw, b]
+            pixel = padded(n, c, *self.window.pixel(i, j, kh, kw), b)
             return self.combine(pixel, tensors.get("kernel"), (c, kh, kw, b))
 
         total = te.compute(self._shape, tap, name="total")

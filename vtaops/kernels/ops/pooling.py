@@ -116,12 +116,11 @@ class PoolOp(TensorOp):
         data = self.inputs[0].placeholder()
         padded = pad_image(data, self.window, self.pad_value)
         kh, kw = window_axes(self.window)
-        (sh, sw), (dh, dw) = self.window.strides, self.window.dilation
         reduce = te.max if self.kind == "max" else te.sum
         shape = self.output.shape
 
         def pool(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
-            return reduce(padded[n, c, i * sh + kh * dh, j * sw + kw * dw], axis=[kh, kw])
+            return reduce(padded(n, c, *self.window.pixel(i, j, kh, kw)), axis=[kh, kw])
 
         if self.kind == "max":
             return [data, te.compute(shape, pool, name="result")]

@@ -92,12 +92,11 @@ class SeparableOp(TensorOp):
         tensors = self.placeholders()
         image = pad_image(tensors["data"], self.window, zero("float32"))
         kh, kw = window_axes(self.window)
-        (sh, sw), (dh, dw) = self.window.strides, self.window.dilation
         rows, columns = self.out_size
 
         def tap(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
             source, q = c // self.multiplier, c % self.multiplier
-            pixel = image[n, source, i * sh + kh * dh, j * sw + kw * dw]
+            pixel = image(n, source, *self.window.pixel(i, j, kh, kw))
             return te.sum(pixel * tensors["depthwise"][source, q, kh, kw], axis=[kh, kw])
 
         shape = (self.batch, self.middle_channels, rows, columns)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 import vtaops._timing as _timing
-from vtaops.config import INSTRUCTION_BYTES, HardwareConfig
+from vtaops.config import INSTRUCTION_BYTES, HardwareConfig, Memory
 from vtaops.errors import ConfigError, DeadlockError
 from vtaops.isa import Unit
 from vtaops.program.program import Program
@@ -149,9 +149,11 @@ class Simulation:
 
 def _machine(parameters: TimingParameters, config: HardwareConfig) -> dict[str, int | float | None]:
     """Return the numbers of a machine, those that the configuration gives among them."""
+    port_bytes = parameters.port_width(config)
     return {
         **vars(parameters),
-        "port_bytes": parameters.port_width(config),
+        "port_bytes": port_bytes,
+        "beat_micro_ops": port_bytes // config.dram_element_bytes(Memory.UOP),
         "instruction_bytes": INSTRUCTION_BYTES,
         "compute_depth": parameters.pipeline_depth(config),
         "output_delay": output_delay(config),

@@ -68,7 +68,10 @@ class Work:
     tensor
         1 for an ALU instruction with a tensor operand.
     first, last
-        Range of micro-op elements that it reads (GEMM, ALU) or writes (LOAD UOP).
+        Range of micro-op elements that it reads (GEMM, ALU); `first` is also where it writes
+        them (LOAD UOP).
+    offset
+        Micro-ops of its first beat that it does not read (LOAD UOP).
     pop_prev, pop_next, push_prev, push_next
         Token flags.
     finish
@@ -86,6 +89,7 @@ class Work:
     tensor: Ints
     first: Ints
     last: Ints
+    offset: Ints
     pop_prev: Ints
     pop_next: Ints
     push_prev: Ints
@@ -190,7 +194,7 @@ def _transfer(
         "before": np.where(moves, before, 0),
         "zeros": np.where(moves, rows * row - data - before, 0),
         "first": f["sram_base"],
-        "last": f["sram_base"] + np.where(moves, rows * row, 0),
+        "offset": f["dram_base"] % (port_bytes // config.dram_element_bytes(Memory.UOP)),
     }
 
 

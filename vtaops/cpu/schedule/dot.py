@@ -1,0 +1,169 @@
+"""Products in lanes: float32 by multiply-adds, bytes by the dot-product instruction u8 x s8 -> s32.
+
+That is vpdpbusd (VNNI) on x86-64 and usdot (i8mm) on aarch64. Other x86-64 processors widen bytes
+to 16 bits and multiply these by pmaddwd: exact; the instruction for bytes that they have is not.
+
+The instruction multiplies four unsigned by four signed bytes in each int32 lane. Signed data is
+shifted by 128 when it is packed, and 128 times the sum of the weights is taken off at the end.
+Without any the same loops are left to LLVM: slower, equal results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.s_tir import TensorIntrin
+
+from vtaops.cpu.schedule.prologue import Prologue
+from vtaops.cpu.target import CpuTarget
+from vtaops.kernels.ops.common import Expr
+
+_OFFSET = 128
+
+_DESCRIPTION = """
+# from tvm.script import tirx as T
+@T.prim_func(s_tir=True)
+def dot(A: T.Buffer((4,), "uint8", offset_factor=1, align=1),
+        B: T.Buffer(({lanes}, 4), "int8", offset_factor=1, align=1),
+        C: T.Buffer(({lanes},), "int32", offset_factor=1, align=4)) -> None:
+    with T.sblock("root"):
+        T.reads(C[0:{lanes}], A[0:4], B[0:{lanes}, 0:4])
+        T.writes(C[0:{lanes}])
+        for i in T.serial({lanes}):
+            for k in T.serial(4):
+                with T.sblock("update"):
+                    vi, vk = T.axis.remap("SR", [i, k])
+                    C[vi] = C[vi] + T.cast(A[vk], "int32") * T.cast(B[vi, vk], "int32")
+"""
+
+_IMPLEMENTATION = """
+# from tvm.script import tirx as T
+@T.prim_func(s_tir=True)
+def dot(A: T.Buffer((4,), "uint8", offset_factor=1, align=1),
+        B: T.Buffer(({lanes}, 4), "int8", offset_factor=1, align=1),
+        C: T.Buffer(({lanes},), "int32", offset_factor=1, align=4)) -> None:
+    with T.sblock("root"):
+        T.reads(C[0:{lanes}], A[0:4], B[0:{lanes}, 0:4])
+        T.writes(C[0:{lanes}])
+        four = T.broadcast(T.reinterpret(A.vload([0], "uint8x4"), dtype="int32"), {lanes})
+        {compute}
+"""
+
+_AT_ONCE = """
+        C[T.ramp(T.int32(0), 1, {lanes})] = T.call_llvm_pure_intrin(
+            T.llvm_lookup_intrinsic_id("{name}"),
+            C.vload([0], dtype="int32x{lanes}"),
+            T.reinterpret(four, dtype="uint8x{bytes}"),
+            B.vload([0, 0], dtype="int8x{bytes}"),
+            dtype="int32x{lanes}")
+"""
+
+_WIDENED = """
+        data = T.reinterpret(four, dtype="uint16x{pairs}")
+        weights = T.reinterpret(B.vload([0, 0], dtype="int8x{bytes}"), dtype="int16x{pairs}")
+        low, high = T.broadcast(T.uint16(255), {pairs}), T.broadcast(T.uint16(8), {pairs})
+        eight = T.broadcast(T.int16(8), {pairs})
+        C[T.ramp(T.int32(0), 1, {lanes})] = (
+            C.vload([0], dtype="int32x{lanes}")
+            + T.call_llvm_pure_intrin(
+                T.llvm_lookup_intrinsic_id("{name}"),
+                T.reinterpret(T.bitwise_and(data, low), dtype="int16x{pairs}"),
+                T.shift_right(T.shift_left(weights, eight), eight),
+                dtype="int32x{lanes}")
+            + T.call_llvm_pure_intrin(
+                T.llvm_lookup_intrinsic_id("{name}"),
+                T.reinterpret(T.shift_right(data, high), dtype="int16x{pairs}"),
+                T.shift_right(weights, eight),
+                dtype="int32x{lanes}"))
+"""
+"""Bytes 0 and 2 of each four, then bytes 1 and 3: nothing moves from one lane to another."""
+
+_INSTRUCTIONS = {
+    ("vpdpbusd", 16): "llvm.x86.avx512.vpdpbusd.512",
+    ("vpdpbusd", 8): "llvm.x86.avx512.vpdpbusd.256",
+    ("usdot", 4): "llvm.aarch64.neon.usdot.v4i32.v16i8",
+    ("pmaddwd", 16): "llvm.x86.avx512.pmaddw.d.512",
+    ("pmaddwd", 8): "llvm.x86.avx2.pmadd.wd",
+}
+"""LLVM's names of the instructions, by int32 lanes."""
+
+
+@cache
+def dot_intrinsic(instruction: str, lanes: int) -> str:
+    """Register the dot product of `lanes` int32 sums and return its name."""
+    name = f"vtaops_dot_u8s8_{instruction}_{lanes}"
+    sizes = {"lanes": lanes, "pairs": 2 * lanes, "bytes": 4 * lanes}
+    compute = _WIDENED if instruction == "pmaddwd" else _AT_ONCE
+    compute = compute.format(**sizes, name=_INSTRUCTIONS[instruction, lanes]).strip()
+    description = tvm.script.from_source(_DESCRIPTION.format(**sizes))
+    implementation = tvm.script.from_source(_IMPLEMENTATION.format(**sizes, compute=compute))
+    TensorIntrin.register(name, description, implementation)
+    return name
+
+
+@dataclass(frozen=True)
+class Products:
+    """How a processor multiplies data of a dtype by weights and adds the products up.
+
+    Attributes
+    ----------
+    group : int
+        Neighbouring products that are added to a sum at once: 1, of bytes 4.
+    lanes : int
+        Sums of a vector.
+    sums : int
+        Vector registers that a tile of sums may fill.
+    intrinsic : str
+        What computes a vector of sums, a group each; empty: LLVM's vectors.
+    """
+
+    group: int
+    lanes: int
+    sums: int
+    intrinsic: str = ""
+
+    @classmethod
+    def of(cls, dtype: str, target: CpuTarget) -> Products:
+        """Return those of data of a dtype."""
+        if dtype not in ("int8", "uint8"):
+            return cls(1, target.lanes, target.accumulators)
+        instruction, lanes = target.dot_instruction, target.dot_lanes
+        halves = 4 if instruction == "pmaddwd" else 0  # registers for the operands' halves
+        name = dot_intrinsic(instruction, lanes) if lanes else ""
+        return cls(4, lanes or target.lanes, target.accumulators - halves, name)
+
+
+def unsigned(value: Expr, dtype: str) -> Expr:
+    """Return int8 as uint8, shifted by 128; data of another dtype as they are."""
+    if dtype != "int8":
+        return value
+    return value.astype("uint8") ^ tirx.const(_OFFSET, "uint8")  # in bytes, 64 to a vector
+
+
+def unshifted(
+    finish: Callable[..., Expr],
+    ahead: Prologue,
+    dtype: str,
+    channels: int,
+    weight: Callable[..., Expr],
+    over: tuple[int, ...],
+    along: bool,
+) -> Callable[..., Expr]:
+    """Return the epilogue `finish` for sums of data that `unsigned` has shifted, if it has.
+
+    ``weight(vectors, channel, *steps)`` is a weight of a channel; see `Prologue.vector`.
+    """
+    if dtype != "int8":
+        return finish
+    offset = tirx.const(_OFFSET, "int32")
+
+    def added(*at: Any) -> Expr:
+        return weight(*at).astype("int32") * offset
+
+    sums = ahead.vector("correction", channels, "int32", added, over, along=along)
+    return lambda value, channel, *index: finish(value - sums[channel], channel, *index)

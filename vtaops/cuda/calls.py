@@ -1,0 +1,147 @@
+"""The calls that only a GPU has: a separable convolution in one kernel, and one of packed data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vtaops.errors import ShapeError
+from vtaops.kernels.arrays import Array, as_array
+from vtaops.kernels.calls import OperatorCalls
+from vtaops.kernels.calls.arguments import FLOAT, check_shapes, tail
+from vtaops.kernels.calls.backend import KernelCall
+from vtaops.kernels.calls.convolution import operands, window_of
+from vtaops.kernels.ops import Epilogue, PackedConv2dOp, SeparableOp
+from vtaops.kernels.ops.common import ACCUMULATOR
+
+
+class GpuCalls(OperatorCalls):
+    """All operators; the separable convolution keeps what lies between its parts on the chip."""
+
+    def depthwise_separable_conv2d(
+        self,
+        data: Any,
+        depthwise: Any,
+        pointwise: Any,
+        *,
+        strides: int | tuple[int, int] = 1,
+        padding: int | tuple[int, ...] | str = 0,
+        dilation: int | tuple[int, int] = 1,
+        activation: str | None = None,
+        out: Any = None,
+        **fused: Any,
+    ) -> Array:
+        parameters = (strides, padding, dilation, activation)
+        return self.call(_separable, (data, depthwise, pointwise), out, parameters, fused)
+
+    def conv2d_nchwc(
+        self,
+        data: Any,
+        kernel: Any,
+        *,
+        strides: int | tuple[int, int] = 1,
+        padding: int | tuple[int, ...] | str = 0,
+        dilation: int | tuple[int, int] = 1,
+        out: Any = None,
+        **fused: Any,
+    ) -> Array:
+        """Return the 2-D convolution of NCHW[b]c data, float32 or int8.
+
+        The products of int8 data are those of an instruction (dp4a). `vtaops.layout.Layout` packs
+        and unpacks: ``Layout("NCHW16c")`` the data, ``Layout("OIHW16i16o")`` a float32 kernel; an
+        int8 kernel is packed by `pack_int8_kernel`.
+
+        Parameters
+        ----------
+        data : array_like
+            (N, C / b, H, W, b); float32, int8 or uint8.
+        kernel : array_like
+            float32 (O / b, C / b, KH, KW, b, b), or int8 (O / b, C / b, KH, KW, b / 4, b, 4).
+        strides, padding, dilation, out
+            As `conv2d`.
+        **fused
+            As `conv2d`; vectors have O elements, a residual the shape of the result.
+
+        Returns
+        -------
+        numpy.ndarray
+            (N, O / b, rows, columns, b).
+        """
+        parameters = (strides, padding, dilation)
+        return self.call(_conv2d_nchwc, (data, kernel), out, parameters, fused)
+
+
+def _separable(
+    data: Any,
+    depthwise: Any,
+    pointwise: Any,
+    strides: Any,
+    padding: Any,
+    dilation: Any,
+    activation: str | None,
+    **fused: Any,
+) -> KernelCall:
+    x = as_array(data, "data", FLOAT, rank=4)
+    first = as_array(depthwise, "depthwise", FLOAT, rank=4)
+    second = as_array(pointwise, "pointwise", FLOAT, rank=4)
+    outputs, middle, *size = second.shape
+    if size != [1, 1]:
+        raise ShapeError(f"pointwise has shape {second.shape}; its window must be 1x1")
+    end = tail(activation=activation, **fused)
+    n, c, height, width = x.shape
+    op = SeparableOp(
+        n,
+        c,
+        height,
+        width,
+        window_of(first.shape[2:], strides, padding, dilation),
+        outputs,
+        first.shape[1],
+        Epilogue(activation=activation),
+        end.epilogue,
+    )
+    check_shapes(op, (x, first, second.reshape(outputs, middle), *end.arrays))
+    return KernelCall(op, (x, first, second, *end.arrays))
+
+
+def _conv2d_nchwc(
+    data: Any, kernel: Any, strides: Any, padding: Any, dilation: Any, **fused: Any
+) -> KernelCall:
+    x, w, dtype = operands(data, kernel, rank=5, kernel_ranks=(6, 7))
+    window = window_of(w.shape[2:4], strides, padding, dilation)
+    end = tail(accumulator=ACCUMULATOR[dtype], **fused)
+    n, blocks, height, width, block = x.shape
+    op = PackedConv2dOp(n, blocks, height, width, w.shape[0], window, block, dtype, end.epilogue)
+    arrays = (x, w, *end.arrays)
+    check_shapes(op, arrays)
+    return KernelCall(op, arrays)
+
+
+def pack_int8_kernel(kernel: Any, block: int = 16) -> Array:
+    """Pack an int8 OIHW kernel in blocks of channels, which zeros fill up.
+
+    Parameters
+    ----------
+    kernel : array_like
+        (O, I, KH, KW).
+    block : int
+        Channels in one block, a multiple of 4.
+
+    Returns
+    -------
+    numpy.ndarray
+        (O / block, I / block, KH, KW, block / 4, block, 4).
+
+    Raises
+    ------
+    ShapeError
+        If the kernel has another dtype or rank, or `block` does not fit.
+    """
+    w = as_array(kernel, "kernel", ("int8",), rank=4)
+    if block < 4 or block % 4:
+        raise ShapeError(f"block is {block}; give a multiple of 4")
+    outs, ins, *size = w.shape
+    whole = np.pad(w, [(0, -outs % block), (0, -ins % block), (0, 0), (0, 0)])
+    blocks = whole.reshape(-(-outs // block), block, -(-ins // block), block // 4, 4, *size)
+    return np.ascontiguousarray(blocks.transpose(0, 2, 5, 6, 3, 1, 4))
