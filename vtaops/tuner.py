@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 COMPILED = {"fast": 12, "thorough": 48}
 """Tilings that are compiled and timed."""
 
-TUNER_VERSION = 2
+TUNER_VERSION = 3
 """Results of another version are not used."""
 
 SHIPPED = Path(__file__).parent / "schedule" / "tuned.json"
