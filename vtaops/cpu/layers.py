@@ -19,7 +19,15 @@ import numpy as np
 from vtaops.cpu.kernel import kernel
 from vtaops.cpu.target import CpuTarget
 from vtaops.errors import ShapeError
-from vtaops.kernels.arrays import Array, aligned, as_array, dtype_name, dtype_of, empty
+from vtaops.kernels.arrays import (
+    Array,
+    aligned,
+    allocator,
+    as_array,
+    dtype_name,
+    dtype_of,
+    empty,
+)
 from vtaops.kernels.calls.arguments import ANY, FLOAT, INTEGER, tail
 from vtaops.kernels.calls.convolution import window_of
 from vtaops.kernels.ops import (
@@ -137,16 +145,25 @@ class _Layer:
         if found is None:
             op, shape = describe()
             op = _stored(op, arrays)
-            output, inputs = op.output, [spec.shape for spec in op.inputs]
-            views = None if inputs == [a.shape for a in arrays] else inputs
+            output = op.output
+            views = [
+                (at, spec.shape)
+                for at, (spec, array) in enumerate(zip(op.inputs, arrays, strict=True))
+                if spec.shape != array.shape
+            ]
+            view = None if shape == output.shape else output.shape
+            allocate = allocator(output.nbytes)
             kind = dtype_of(output.dtype)
-            found = self._kernels[key] = kernel(op), views, output.shape, kind, shape
-        compiled, views, whole, kind, shape = found
-        result = empty(whole, kind)
-        if views is not None:
-            arrays = tuple(a.reshape(s) for a, s in zip(arrays, views, strict=True))
-        compiled.run(*arrays, result)
-        return result if whole == shape else result.reshape(shape)
+            found = self._kernels[key] = kernel(op), views, allocate, shape, kind, view
+        compiled, views, allocate, shape, kind, view = found
+        result: Array = allocate(shape, kind)
+        if views:
+            shaped = list(arrays)
+            for at, needed in views:
+                shaped[at] = shaped[at].reshape(needed)
+            arrays = tuple(shaped)
+        compiled.run(*arrays, result if view is None else result.reshape(view))
+        return result
 
 
 def _stored(op: TensorOp, arrays: tuple[Array, ...]) -> TensorOp:

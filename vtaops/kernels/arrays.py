@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
 
@@ -138,16 +139,16 @@ def as_given(result: Array, given: Any, out: Any = None) -> Array:
     return cast("Array", convert(result))
 
 
-def is_large(nbytes: int) -> bool:
-    """Whether an array of so many bytes is aligned to a cache line by `empty`."""
-    return nbytes >= _LARGE
+def allocator(nbytes: int) -> Callable[..., Array]:
+    """Return what does as `empty` for arrays of so many bytes, given a dtype, at once."""
+    return empty if nbytes >= _LARGE else np.empty
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any] | str) -> Array:
     """Return an uninitialised array, aligned to a cache line if it is large."""
     kind = dtype_of(dtype) if isinstance(dtype, str) else dtype
     nbytes = math.prod(shape) * kind.itemsize
-    return _aligned(shape, kind, nbytes) if is_large(nbytes) else np.empty(shape, kind)
+    return _aligned(shape, kind, nbytes) if nbytes >= _LARGE else np.empty(shape, kind)
 
 
 def aligned(array: Array) -> Array:

@@ -17,12 +17,12 @@ import numpy as np
 from vtaops.errors import ShapeError
 from vtaops.kernels.arrays import (
     Array,
+    allocator,
     as_given,
     as_output,
     dtype_name,
     dtype_of,
     empty,
-    is_large,
     ready,
 )
 from vtaops.kernels.calls.arguments import frozen
@@ -91,7 +91,7 @@ class CallPlan:
         self._shape = output.shape if work.shape is None else work.shape
         self._dtype = dtype_of(output.dtype)
         self._result = output.shape
-        self._allocate: Callable[..., Array] = empty if is_large(output.nbytes) else np.empty
+        self._allocate = allocator(output.nbytes)
         same = self._shape == output.shape and shapes == tuple(a.shape for a in work.arrays)
         self._views = None if same else shapes
         computed = work.op.op if isinstance(work.op, StoredOp) else work.op
