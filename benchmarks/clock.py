@@ -81,15 +81,21 @@ endmodule
 """
 
 
+NET_PS = 900
+"""A net's delay as Yosys sees it when it chooses look-up tables; its own for the ECP5 is 300 ps."""
+
+
 def synthesise(
     config: HardwareConfig, parameters: RtlParameters, folder: Path, yosys: str | None
 ) -> None:
     """Write the netlist of the whole design to ``netlist.json``."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{HARNESS}.v").write_text(harness(parameters))
+    mapping = f"synth_ecp5 -top {HARNESS}"
     commands = (
         f"read_verilog {HARNESS}.v; hierarchy -check -top {HARNESS}; "
-        f"synth_ecp5 -top {HARNESS} -json netlist.json"
+        f"{mapping} -run :map_luts; techmap -map +/lattice/latches_map.v; abc9 -W {NET_PS}; clean; "
+        f"{mapping} -run map_cells:; write_json netlist.json"
     )
     run_yosys(config, parameters, commands, folder, axi=True, yosys=yosys)
 
@@ -399,6 +405,30 @@ def longest(delays: Delays, least: int) -> list[dict[str, Any]]:
     return [group.row() for group in groups.values()]
 
 
+def crossings(delays: Delays) -> list[dict[str, Any]]:
+    """Return the pairs of units between whose registers there is logic, the longest first.
+
+    Registers keep their names, so this does not depend on whose name shared logic has. Of the
+    registers of a unit those are counted whose longest path begins in the other.
+    """
+    pairs: dict[tuple[str, str], dict[str, Any]] = {}
+    for time, pin in delays.ends():
+        *_, (begin, _) = delays.path(pin)
+        units = unit_of(begin), unit_of(pin)
+        if units[0] != units[1] and "harness" not in units:
+            row = {"from": units[0], "to": units[1], "ns": round(time / 1000, 2), "paths": 0}
+            pairs.setdefault(units, row)["paths"] += 1
+    return list(pairs.values())
+
+
+def show_crossings(rows: list[dict[str, Any]]) -> Table:
+    """Return the table for people."""
+    table = Table("ns", "paths", "from", "to", title="Between registers of two units")
+    for row in rows:
+        table.add_row(str(row["ns"]), str(row["paths"]), row["from"], row["to"])
+    return table
+
+
 def show(rows: list[dict[str, Any]], title: str) -> Table:
     """Return the table for people."""
     table = Table("ns", "nets", "cells", "paths", "through", "from", "to", title=title)
@@ -419,10 +449,13 @@ def main() -> None:
     parser.add_argument("--yosys", help="a native Yosys that maps (default: that of PyPI)")
     parser.add_argument("--nextpnr", help="a native nextpnr-ecp5 (default: that of PyPI)")
     parser.add_argument("--place-only", action="store_true", help="estimates, without routing")
-    parser.add_argument("--router", choices=("router1", "router2"), default="router2")
+    parser.add_argument("--router", choices=("router1", "router2"), default="router1")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="one run for each")
     parser.add_argument("--loads", type=int, default=64, help="that one driver may have")
     parser.add_argument("--packed", action="store_true", help="two products to a multiplier")
+    parser.add_argument(
+        "--multipliers", type=int, help="of the GEMM core in blocks (default: all); others of LUTs"
+    )
     parser.add_argument("--no-counters", action="store_true", help="no performance counters")
     parser.add_argument("--least", type=float, default=13.33, help="ns of paths that are shown")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
@@ -434,6 +467,7 @@ def main() -> None:
             port_bytes=8,
             address_bits=32,
             packed_multipliers=arguments.packed,
+            dsp_multipliers=arguments.multipliers,
             performance_counters=not arguments.no_counters,
         )
         with console.status("Yosys maps the design"):
@@ -450,10 +484,13 @@ def main() -> None:
             with console.status(f"nextpnr routes, seed {seed}"):
                 route(work, arguments.nextpnr, arguments.router, seed)
         state = "placed" if arguments.place_only else "routed"
-        rows = longest(Delays(work / f"{seed}-{state}.sdf"), round(1000 * arguments.least))
+        delays = Delays(work / f"{seed}-{state}.sdf")
+        rows = longest(delays, round(1000 * arguments.least))
+        between = crossings(delays)
         mhz = round(1000 / max(row["ns"] for row in rows), 2)
         console.print(show(rows, f"seed {seed}, {state}: {mhz} MHz"))
-        runs.append({"seed": seed, "state": state, "mhz": mhz, "paths": rows})
+        console.print(show_crossings(between))
+        runs.append({"seed": seed, "state": state, "mhz": mhz, "paths": rows, "between": between})
     clocks = [run["mhz"] for run in runs]
     console.print(f"median {median(clocks)} MHz, best {max(clocks)} MHz of {len(runs)}")
     if arguments.json:

@@ -77,6 +77,9 @@ PRODUCTS = {
 }
 """Rows, length of the sum, columns of a dense layer."""
 
+STORED = ("float16", "bfloat16")
+"""dtypes of 16 bits in which some layers are measured as well."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -103,9 +106,18 @@ class Layers:
         self.torch, self.functional = torch, torch.nn.functional
         self.random = np.random.default_rng(0)
 
-    def array(self, *shape: int) -> Any:
-        """Return normal float32 values."""
-        return self.random.standard_normal(shape).astype("float32")
+    def array(self, *shape: int, dtype: str = "float32") -> Any:
+        """Return normal values."""
+        import ml_dtypes
+
+        kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
+        return self.random.standard_normal(shape).astype(kind)
+
+    def tensor(self, array: Any) -> Any:
+        """Return PyTorch's tensor of an array."""
+        if array.dtype.name == "bfloat16":
+            return self.torch.from_numpy(array.view("uint16")).view(self.torch.bfloat16)
+        return self.torch.from_numpy(array)
 
     def cases(self) -> Iterator[tuple[str, str, dict[str, Call]]]:
         """Yield operator, layer, and calls: "vtaops", "packed", "eager ..." and "prepacked"."""
@@ -121,6 +133,12 @@ class Layers:
                 yield self.int8_convolution(network, *layer)
         for m, k, n in PRODUCTS["BERT-base"]:
             yield self.int8_dense(m, k, n)
+        for dtype in STORED:
+            yield self.convolution("ResNet-50", 256, 256, 14, 3, 1, 1, dtype=dtype)
+            yield self.convolution("MobileNet-v2", 144, 144, 56, 3, 1, 144, dtype=dtype)
+            yield self.dense("BERT-base", 128, 768, 768, dtype)
+            yield self.dense("ResNet-50", 1, 2048, 1000, dtype)
+            yield self.addition(dtype)
 
     def convolution(
         self,
@@ -132,6 +150,7 @@ class Layers:
         stride: int,
         groups: int,
         batch: int = 1,
+        dtype: str = "float32",
     ) -> tuple[str, str, dict[str, Call]]:
         """Return a convolution without bias, with the padding that keeps the size."""
         from torch.utils import mkldnn
@@ -140,12 +159,10 @@ class Layers:
         from vtaops.cpu import layers
 
         torch, conv, pad = self.torch, self.functional.conv2d, window // 2
-        x, w = self.array(batch, ins, size, size), self.array(outs, ins // groups, window, window)
-        tx, tw = torch.from_numpy(x), torch.from_numpy(w)
+        x = self.array(batch, ins, size, size, dtype=dtype)
+        w = self.array(outs, ins // groups, window, window, dtype=dtype)
+        tx, tw = self.tensor(x), self.tensor(w)
         xl, wl = (t.to(memory_format=torch.channels_last) for t in (tx, tw))
-        module = torch.nn.Conv2d(ins, outs, window, stride, pad, groups=groups, bias=False)
-        module.weight.data = tw
-        onednn, xm = mkldnn.to_mkldnn(module.eval()), tx.to_mkldnn()
         ours = layers.PackedConv2d(w, strides=stride, padding=pad, groups=groups)
         xp = x if ins < layers.block() else layers.pack(x)
         calls = {
@@ -153,33 +170,53 @@ class Layers:
             "vtaops": lambda: cpu.conv2d(x, w, strides=stride, padding=pad, groups=groups),
             "eager nchw": lambda: conv(tx, tw, None, stride, pad, 1, groups),
             "eager channels_last": lambda: conv(xl, wl, None, stride, pad, 1, groups),
-            "prepacked": lambda: onednn(xm),
         }
+        if dtype == "float32":
+            module = torch.nn.Conv2d(ins, outs, window, stride, pad, groups=groups, bias=False)
+            module.weight.data = tw
+            onednn, xm = mkldnn.to_mkldnn(module.eval()), tx.to_mkldnn()
+            calls["prepacked"] = lambda: onednn(xm)
         kind = "depthwise" if groups > 1 else "conv2d 1x1" if window == 1 else "conv2d"
         kind += " strided" if stride > 1 else ""
+        kind = kind if dtype == "float32" else f"{dtype} {kind}"
         several = f"{batch} x " if batch > 1 else ""
         layer = f"{network}: {several}{ins} to {outs}, {size}x{size}, {window}x{window}"
         return kind, layer, calls
 
-    def dense(self, network: str, m: int, k: int, n: int) -> tuple[str, str, dict[str, Call]]:
+    def dense(
+        self, network: str, m: int, k: int, n: int, dtype: str = "float32"
+    ) -> tuple[str, str, dict[str, Call]]:
         """Return a dense layer without bias."""
         from torch.utils import mkldnn
 
         from vtaops import cpu
         from vtaops.cpu import layers
 
-        x, w = self.array(m, k), self.array(n, k)
-        tx, tw = self.torch.from_numpy(x), self.torch.from_numpy(w)
-        module, ours = self.torch.nn.Linear(k, n, bias=False), layers.PackedDense(w)
-        module.weight.data = tw
-        onednn, xm = mkldnn.to_mkldnn(module.eval()), tx.to_mkldnn()
+        x, w = self.array(m, k, dtype=dtype), self.array(n, k, dtype=dtype)
+        tx, tw = self.tensor(x), self.tensor(w)
+        ours = layers.PackedDense(w)
         calls = {
             "packed": lambda: ours(x),
-            "prepacked": lambda: onednn(xm),
             "vtaops": lambda: cpu.dense(x, w),
             "eager": lambda: self.functional.linear(tx, tw),
         }
-        return "dense", f"{network}: {m} x {k} by {n}", calls
+        if dtype == "float32":
+            module = self.torch.nn.Linear(k, n, bias=False)
+            module.weight.data = tw
+            onednn, xm = mkldnn.to_mkldnn(module.eval()), tx.to_mkldnn()
+            calls["prepacked"] = lambda: onednn(xm)
+        kind = "dense" if dtype == "float32" else f"{dtype} dense"
+        return kind, f"{network}: {m} x {k} by {n}", calls
+
+    def addition(self, dtype: str) -> tuple[str, str, dict[str, Call]]:
+        """Return a sum of two matrices."""
+        from vtaops import cpu
+
+        x, y = self.array(128, 3072, dtype=dtype), self.array(128, 3072, dtype=dtype)
+        t, u = self.tensor(x), self.tensor(y)
+        calls = {"vtaops": lambda: cpu.add(x, y), "eager": lambda: t + u}
+        kind = "add" if dtype == "float32" else f"{dtype} add"
+        return kind, "BERT-base: 128 x 3072", calls
 
     def int8_convolution(
         self, network: str, ins: int, outs: int, size: int, window: int, stride: int, groups: int
@@ -255,12 +292,11 @@ class Layers:
         t = torch.from_numpy(x)
         calls = {"vtaops": lambda x=x: cpu.softmax(x), "eager": lambda t=t: torch.softmax(t, -1)}
         yield "softmax", "BERT-base: 1536 x 128", calls
-        x, y = self.array(128, 3072), self.array(128, 3072)
-        t, u = torch.from_numpy(x), torch.from_numpy(y)
+        x = self.array(128, 3072)
+        t = torch.from_numpy(x)
         calls = {"vtaops": lambda: cpu.activation(x, "gelu"), "eager": lambda: f.gelu(t)}
         yield "gelu", "BERT-base: 128 x 3072", calls
-        calls = {"vtaops": lambda: cpu.add(x, y), "eager": lambda: t + u}
-        yield "add", "BERT-base: 128 x 3072", calls
+        yield self.addition("float32")
         s, w = self.array(1, 80, 3000), self.array(384, 80, 3)
         ts, tw = torch.from_numpy(s), torch.from_numpy(w)
         calls = {
@@ -317,7 +353,7 @@ def limit_to_avx2() -> None:
     """Let vtaops and PyTorch's libraries use AVX2 only, as on an older processor."""
     from vtaops.cpu.target import CpuTarget, thread_count
 
-    target = CpuTarget("haswell", ("avx2", "fma"), (), thread_count())
+    target = CpuTarget("haswell", ("avx2", "fma", "f16c"), (), thread_count())
     CpuTarget.detect = classmethod(lambda cls: target)  # type: ignore[method-assign,assignment]
     os.environ |= {
         "ONEDNN_MAX_CPU_ISA": "AVX2",

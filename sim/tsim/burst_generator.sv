@@ -26,6 +26,7 @@ module burst_generator
 );
     localparam int SHIFT = $clog2(PORT_BYTES);
     localparam int LOG_BURST = $clog2(BURST_BEATS);
+    localparam int LOW = SHIFT + LOG_BURST;  // what of an address tells how a row is cut
 
     logic [ADDR_BITS-1:0]       next_row;    // address of the row behind the one being cut
     logic [ADDR_BITS-SHIFT-1:0] beat;        // next port word
@@ -36,24 +37,31 @@ module burst_generator
     logic [31:0]                row_bytes, stride_bytes;
 
     // The first burst of a row. Computed ahead, like all others, to keep the handshake short. Words
-    // are counted from the aligned block in which the row begins, which needs one addition, and less
-    // one, so that their upper bits tell whether more than a burst is left.
+    // are counted from the aligned block in which the row begins, and less one, so that their upper
+    // bits tell whether more than a burst is left. Only the bits of a block are added; what they
+    // make of the upper ones, by a carry or a borrow, is there by then.
     typedef struct packed {
         logic                  ends_row;
         logic [BEATS_BITS-1:0] beats;
         logic [32:0]           left;
     } cut_t;
 
-    function automatic cut_t first_burst(input logic [SHIFT+LOG_BURST-1:0] address,
-                                           input logic [31:0] nbytes);
-        logic [32:0] words;
-        logic [LOG_BURST-1:0] last;
-        words = (33'(nbytes) + 33'(address) - 33'd1) >> SHIFT;
-        first_burst.ends_row = words[32:LOG_BURST] == '0;
-        last = first_burst.ends_row ? words[LOG_BURST-1:0] : LOG_BURST'(BURST_BEATS - 1);
-        last = last - address[SHIFT+LOG_BURST-1:SHIFT];
-        first_burst.beats    = BEATS_BITS'(last) + 1'b1;
-        first_burst.left     = words;
+    function automatic cut_t first_burst(input logic [LOW-1:0] address,
+                                         input logic [31:0] nbytes);
+        logic [LOW:0]   last;    // of the last byte; -1 is all ones
+        logic [31-LOW:0] blocks;
+        logic           borrow;
+        logic [LOW:0]   to_end;  // bytes from the first word to the end of the row
+        blocks = nbytes[31:LOW];
+        borrow = nbytes[LOW-1:0] == '0 && address == '0;
+        last   = {1'b0, nbytes[LOW-1:0]} - 1'b1 + {1'b0, address};
+        to_end = nbytes[LOW:0] + (LOW+1)'(address[SHIFT-1:0]);
+        first_burst.ends_row = borrow ? blocks == 1 : !last[LOW] && blocks == '0;
+        first_burst.left     = 33'({borrow ? blocks - 1'b1 : last[LOW] ? blocks + 1'b1 : blocks,
+                                    last[LOW-1:SHIFT]});
+        first_burst.beats    = first_burst.ends_row
+            ? BEATS_BITS'((to_end + (LOW+1)'(PORT_BYTES - 1)) >> SHIFT)
+            : BEATS_BITS'(BURST_BEATS) - BEATS_BITS'(address[LOW-1:SHIFT]);
     endfunction
 
     wire fire = req_valid && req_ready;
@@ -91,7 +99,6 @@ module burst_generator
         assign begins      = next_valid && !req_valid;
         assign active      = req_valid;
     end
-    localparam int LOW = SHIFT + LOG_BURST;  // what of an address tells how a row is cut
     wire cut_t cut = first_burst(next.address[LOW-1:0], next.row_bytes);
     cut_t of_next, known;
     always_ff @(posedge clk) known <= cut;

@@ -39,18 +39,28 @@ module compute_decode
     output logic                 holding
 );
     logic head_valid, head_taken, next_valid, next_started;
-    logic [INSN_BITS-1:0] entering, head, next_insn;
+    logic [INSN_BITS-1:0] head, next_insn;
     block_t block;
     /* verilator lint_off UNUSEDSIGNAL */
-    load_t entering_load;
+    load_t in_load;
     /* verilator lint_on UNUSEDSIGNAL */
-    assign entering_load = entering;
+    assign in_load = insn;
+
+    typedef enum logic [1:0] {IN_UOP, IN_ACC, IN_ACC_8BIT} place_t;
+    logic [1:0] in_place, place;
+    assign in_place = in_load.memory == MEM_UOP ? IN_UOP
+                    : in_load.memory == MEM_ACC ? IN_ACC : IN_ACC_8BIT;
+
+    function automatic logic [3:0] log_bytes(input logic [1:0] of);
+        return 4'(of == IN_UOP ? $clog2(UOP_BYTES)
+                  : of == IN_ACC ? $clog2(ACC_BYTES) : $clog2(OUT_BYTES));
+    endfunction
 
     command_queue commands (
-        .clk, .rst, .in_valid(insn_valid), .in_ready(insn_ready), .in_insn(insn), .entering,
-        .origin(entering_load.memory == MEM_UOP ? origins.uop : origins.acc),
-        .log_bytes(4'(entering_load.memory == MEM_UOP ? $clog2(UOP_BYTES)
-                      : entering_load.memory == MEM_ACC ? $clog2(ACC_BYTES) : $clog2(OUT_BYTES))),
+        .clk, .rst, .in_valid(insn_valid), .in_ready(insn_ready), .in_insn(insn),
+        .in_moves(in_load.opcode == OP_LOAD), .in_place,
+        .in_origin(in_place == IN_UOP ? origins.uop : origins.acc),
+        .in_log_bytes(log_bytes(in_place)), .out_place(place), .out_log_bytes(log_bytes(place)),
         .out_valid(head_valid), .out_ready(head_taken), .out_insn(head), .out_block(block));
 
     // Opcode and tokens lie at the same bits in all instructions.

@@ -53,17 +53,12 @@ module compute_operands
     wire [ACC_INDEX_BITS-1:0] dst = uop.dst + offsets1.dst;
     wire [SRC_BITS-1:0]       src = uop.src + offsets1.src;
 
-    // Whether a + b == c, without waiting for the carries: they are those that would give c.
-    function automatic logic adds_up(input logic [ACC_INDEX_BITS-1:0] a, b, c);
-        logic [ACC_INDEX_BITS-1:0] carries;
-        carries = ACC_INDEX_BITS'({(a & b) | ((a | b) & ~c), 1'b0});
-        return (a ^ b ^ c) == carries;
-    endfunction
-
     // The slot in S1 reads what the one in S2 writes; known a cycle ahead: who issues waits for it.
-    wire reads_same = slot1.reads_src
-        ? adds_up(ACC_INDEX_BITS'(uop.src), ACC_INDEX_BITS'(offsets1.src), operands.dst)
-        : adds_up(uop.dst, offsets1.dst, operands.dst);
+    // A micro-op leaves its block RAM late, so it is compared, not added.
+    wire [ACC_INDEX_BITS-1:0] same_src = operands.dst - ACC_INDEX_BITS'(offsets1.src);
+    wire [ACC_INDEX_BITS-1:0] same_dst = operands.dst - offsets1.dst;
+    wire reads_same = slot1.reads_src ? ACC_INDEX_BITS'(uop.src) == same_src
+                                      : uop.dst == same_dst;
 
     always_ff @(posedge clk) begin
         if (rst) occupied <= '0;

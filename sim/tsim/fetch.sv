@@ -49,12 +49,14 @@ module fetch
         .clk, .rst, .in_valid(data_valid), .in_ready(buffer_ready_unused), .in_data(data),
         .out_valid(beat_valid), .out_ready(take_beat), .out_data(beat));
 
-    wire [CREDIT_BITS-1:0] next_unreserved = rst ? CREDIT_BITS'(DEPTH)
-        : unreserved - (req_valid && req_ready ? CREDIT_BITS'(req.beats) : '0)
-                     + CREDIT_BITS'(take_beat);
+    // Whether a beat leaves its place in this cycle is known late: it meets what is compared already.
+    wire [CREDIT_BITS-1:0] remaining =
+        unreserved - (req_valid && req_ready ? CREDIT_BITS'(req.beats) : '0);
+    wire [CREDIT_BITS-1:0] one_more = remaining + 1'b1;
     always_ff @(posedge clk) begin
-        unreserved <= next_unreserved;
-        room       <= CREDIT_BITS'(next_beats) <= next_unreserved;
+        unreserved <= rst ? CREDIT_BITS'(DEPTH) : take_beat ? one_more : remaining;
+        room       <= rst || CREDIT_BITS'(next_beats) <= remaining
+                          || take_beat && CREDIT_BITS'(next_beats) == one_more;
     end
 
     wire take_insn = insn_valid && insn_ready;

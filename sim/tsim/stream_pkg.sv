@@ -54,18 +54,6 @@ package stream_pkg;
         logic [15:0]          rows;
     } block_t;
 
-    // The block of a LOAD or STORE, whose fields lie at the same bits, for elements of 1 << log_bytes.
-    /* verilator lint_off UNUSEDSIGNAL */
-    function automatic block_t block_of(input load_t insn, input logic [ADDR_BITS-1:0] origin,
-                                        input logic [3:0] log_bytes);
-        /* verilator lint_on UNUSEDSIGNAL */
-        block_of.any          = insn.x_size != '0 && insn.y_size != '0;
-        block_of.address      = origin + (ADDR_BITS'(insn.dram_base) << log_bytes);
-        block_of.row_bytes    = 32'(insn.x_size) << log_bytes;
-        block_of.stride_bytes = 32'(insn.x_stride) << log_bytes;
-        block_of.rows         = insn.y_size;
-    endfunction
-
     // What a LOAD writes to a scratchpad in a cycle: elements of a port word, or zeros for an
     // element. The word itself accompanies the stream.
     typedef struct packed {

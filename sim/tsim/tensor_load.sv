@@ -83,12 +83,14 @@ module tensor_load
         .clk, .rst, .in_valid(data_valid), .in_ready(buffer_ready_unused), .in_data(data),
         .out_valid(beat_valid), .out_ready(take_beat), .out_data(word));
 
-    wire [CREDIT_BITS-1:0] next_unreserved = rst ? CREDIT_BITS'(LOAD_BUFFER_BEATS)
-        : unreserved - (req_valid && req_ready ? CREDIT_BITS'(req.beats) : '0)
-                     + CREDIT_BITS'(take_beat);
+    // Whether a beat leaves its place in this cycle is known late: it meets what is compared already.
+    wire [CREDIT_BITS-1:0] remaining =
+        unreserved - (req_valid && req_ready ? CREDIT_BITS'(req.beats) : '0);
+    wire [CREDIT_BITS-1:0] one_more = remaining + 1'b1;
     always_ff @(posedge clk) begin
-        unreserved <= next_unreserved;
-        room       <= CREDIT_BITS'(next_beats) <= next_unreserved;
+        unreserved <= rst ? CREDIT_BITS'(LOAD_BUFFER_BEATS) : take_beat ? one_more : remaining;
+        room       <= rst || CREDIT_BITS'(next_beats) <= remaining
+                          || take_beat && CREDIT_BITS'(next_beats) == one_more;
     end
 
     // --------------------------------------------------------------------------- writing half
@@ -109,6 +111,7 @@ module tensor_load
     logic [4:0]           fits;       // elements from there to the end of the beat
     logic [SLOT_BITS-1:0] row_offset; // the same, at the start of the next row
     logic [PART_BITS-1:0] part;       // position of the next beat in its element
+    logic                 last_beat;  // it completes the element: part == last_part
 
     // In the output scratchpad: the next element, and the first one of the next row.
     logic [SRAM_BITS:0]   source, next_row;
@@ -129,11 +132,13 @@ module tensor_load
     wire is_whole = forwards && is_data;
     wire is_beat = !forwards && is_data;
     wire is_single = !is_data || forwards;  // of one element
-    wire step = allow && (is_zero || is_whole || is_beat && beat_valid);
+    wire ready = is_zero || is_whole || is_beat && beat_valid;
+    wire step = allow && ready;  // `allow` is the last to be known
     logic last_step;  // nothing is left of the run behind it: left <= (is_single ? 1 : fits)
     wire [4:0] count = is_single ? 5'd1 : last_step ? left[4:0] : fits;
-    wire ends_element = is_single || part == last_part;
-    wire ends_run = step && ends_element && last_step;
+    wire ends_element = is_single || last_beat;
+    wire run_ready = ready && ends_element && last_step;
+    wire ends_run = allow && run_ready;
 
     wire [SLOTS-1:0] elements = SLOTS'((32'd1 << count) - 32'd1) << offset;
     assign memory      = insn.memory;
@@ -219,9 +224,9 @@ module tensor_load
         left: queued.x_pad_left <= 4'd1, right: queued.x_pad_right <= 4'd1,
         row: queued_single && queued.x_pad_left == '0 && queued.x_pad_right == '0};
 
-    assign done         = ends_run && last_run || phase == NOP;
+    assign done         = phase == NOP || allow && (run_ready && last_run);
     assign done_insn    = insn;
-    assign queue_pop    = phase == IDLE || done;
+    assign queue_pop    = phase == IDLE || phase == NOP || allow && (run_ready && last_run);
 
     // Whether another row follows the one that begins.
     wire first_new_row = first_of_insn == TOP ? queued.y_pad_top != 4'd1
@@ -240,6 +245,9 @@ module tensor_load
     always_ff @(posedge clk) begin
         if (rst) part <= '0;
         else if (take_beat) part <= ends_element ? '0 : part + 1'b1;
+        if (queue_valid && queue_pop) last_beat <= last_beat_of_element(queued.memory) == '0;
+        else if (take_beat)
+            last_beat <= ends_element ? last_part == '0 : part + 1'b1 == last_part;
     end
 
     wire [SLOT_BITS-1:0] first_offset = SLOT_BITS'(queued.dram_base) & slot_mask(queued.memory);

@@ -24,7 +24,7 @@ def windows(data, kernel, strides, padding, dilation, value=0):
 
 
 def conv2d_reference(data, kernel, strides, padding, dilation, groups=1):
-    kind = np.float64 if data.dtype.kind == "f" else np.int64
+    kind = np.float64 if data.dtype.kind in "fV" else np.int64
     view = windows(data.astype(kind), kernel.shape[2:], strides, padding, dilation)
     split = np.split(view, groups, axis=1)
     weights = np.split(kernel.astype(kind), groups, axis=0)
@@ -36,7 +36,7 @@ def conv2d_reference(data, kernel, strides, padding, dilation, groups=1):
 
 
 def depthwise_reference(data, kernel, strides, padding, dilation):
-    kind = np.float64 if data.dtype.kind == "f" else np.int64
+    kind = np.float64 if data.dtype.kind in "fV" else np.int64
     view = windows(data.astype(kind), kernel.shape[2:], strides, padding, dilation)
     n, _, rows, columns = view.shape[:4]
     return np.einsum("nchwab,cqab->ncqhw", view, kernel.astype(kind)).reshape(n, -1, rows, columns)

@@ -1,7 +1,7 @@
 """Random calls of `vtaops.cpu` against NumPy and SciPy in double precision.
 
 Sizes up to 200 (several whole tiles of every kernel), strided and read-only views, NaN and
-infinities; on this processor and as on poorer ones.
+infinities; float32, float16 or bfloat16; on this processor and as on poorer ones.
 ``python tests/helpers/random_calls.py --count 2000`` runs many of them.
 """
 
@@ -12,6 +12,7 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 from scipy import special
 
@@ -26,12 +27,17 @@ from vtaops.cpu.target import CpuTarget, thread_count
 
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-30, 1e30], "float32")
 
-_AVX512 = ("avx512f", "avx512vl", "avx512bw", "avx512dq")
+INTEGERS = ("int8", "uint8", "int32")
+
+STORED = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+
+_AVX2 = ("avx2", "fma", "f16c")
+_AVX512 = (*_AVX2, "avx512f", "avx512vl", "avx512bw", "avx512dq")
 
 PROCESSORS = (
     CpuTarget("nehalem", (), (), thread_count()),
-    CpuTarget("haswell", ("avx2", "fma"), (), thread_count()),
-    CpuTarget("skylake-avx512", (*_AVX512, "avx2", "fma"), (), thread_count()),
+    CpuTarget("haswell", _AVX2, (), thread_count()),
+    CpuTarget("skylake-avx512", _AVX512, (), thread_count()),
     CpuTarget.detect(),
 )
 """SSE4.2; AVX2; AVX-512 without dot products of bytes; this one."""
@@ -53,10 +59,17 @@ def processor(target):
 
 
 class Draw:
-    """Random arguments from a seed."""
+    """Random arguments from a seed.
+
+    Attributes
+    ----------
+    real : dtype
+        Of all numbers that are no integers.
+    """
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
+        self.real = np.dtype("float32")
 
     def size(self, most: int = 200) -> int:
         """Small sizes, sizes around tiles, and any."""
@@ -80,15 +93,16 @@ class Draw:
     def pick(self, *values):
         return values[self.rng.integers(len(values))]
 
-    def array(self, *shape, dtype="float32", specials=False):
+    def array(self, *shape, dtype="", specials=False):
         """Return an array: plain, a strided view, transposed in memory, reversed, or read-only."""
+        dtype = dtype or self.real
         kind = self.below(5)
         real = tuple(2 * n for n in shape) if kind == 1 and np.prod(shape) < 1e5 else shape
-        if dtype.startswith("float"):
+        if dtype not in INTEGERS:
             values = self.rng.standard_normal(real).astype(dtype)
             if specials:
                 at = self.rng.random(real) < 0.02
-                values[at] = self.rng.choice(SPECIAL, int(at.sum()))
+                values[at] = self.rng.choice(SPECIAL, int(at.sum())).astype(dtype)
         else:
             limits = np.iinfo(dtype)
             values = self.rng.integers(limits.min, limits.max + 1, real).astype(dtype)
@@ -116,19 +130,23 @@ class Draw:
         return height, width, kernel, strides, padding, dilation
 
 
+def _wide(x):
+    return x.astype("float64")
+
+
 def _epilogue(draw, shape, channels):
     """Return fused keywords, and the function of the sums that they mean."""
     fused, steps = {}, []
     at = (1, -1) + (1,) * (len(shape) - 2)
     if draw.below(2):
         bias = fused["bias"] = draw.array(channels)
-        steps.append(lambda t: t + bias.reshape(at))
+        steps.append(lambda t: t + _wide(bias).reshape(at))
     if draw.below(4) == 0:
         scale, shift = fused["scale_shift"] = (draw.array(channels), draw.array(channels))
-        steps.append(lambda t: t * scale.reshape(at) + shift.reshape(at))
+        steps.append(lambda t: t * _wide(scale).reshape(at) + _wide(shift).reshape(at))
     if draw.below(4) == 0:
         residual = fused["residual"] = draw.array(*shape)
-        steps.append(lambda t: t + residual)
+        steps.append(lambda t: t + _wide(residual))
     if draw.below(2):
         name = fused["activation"] = draw.pick(*ACTIVATIONS)
         steps.append(ACTIVATIONS[name])
@@ -166,7 +184,7 @@ def matmul(draw):
     a, b = draw.array(m, k), draw.array(*((n, k) if transposed else (k, n)))
     fused, finish = _epilogue(draw, (m, n), n)
     call = cpu.dense if transposed else cpu.matmul
-    total = a.astype("float64") @ (b.T if transposed else b)
+    total = _wide(a) @ _wide(b.T if transposed else b)
     return call(a, b, **fused), finish(total)
 
 
@@ -174,7 +192,7 @@ def stacked_matmul(draw):
     batch, m, n, k = draw.pick((3,), (2, 2), (1, 3)), draw.size(40), draw.size(40), draw.size(40)
     a = draw.array(*batch, m, k)
     b = draw.array(*draw.pick((*batch, k, n), (k, n)))
-    return cpu.matmul(a, b), a.astype("float64") @ b
+    return cpu.matmul(a, b), _wide(a) @ _wide(b)
 
 
 def int8_matmul(draw):
@@ -215,13 +233,12 @@ def int8_conv2d(draw):
 def depthwise(draw):
     channels, multiplier = draw.size(40), draw.pick(1, 1, 2)
     height, width, kernel, strides, padding, dilation = draw.space(200 if channels < 9 else 50)
-    kind = draw.pick("float32", "float32", "int8", "uint8")
+    kind = draw.pick(draw.real, draw.real, "int8", "uint8")
     x = draw.array(1, channels, height, width, dtype=kind)
-    wide = "float32" if kind == "float32" else "int8"
-    w = draw.array(channels, multiplier, *kernel, dtype=wide)
+    w = draw.array(channels, multiplier, *kernel, dtype="int8" if kind in INTEGERS else kind)
     keywords = {"strides": strides, "padding": padding, "dilation": dilation}
     total, finish = depthwise_reference(x, w, strides, padding, dilation), lambda t: t
-    if kind == "float32":
+    if kind not in INTEGERS:
         fused, finish = _epilogue(draw, total.shape, total.shape[1])
         keywords |= fused
     return cpu.depthwise_conv2d(x, w, **keywords), finish(total)
@@ -233,33 +250,34 @@ def pool(draw):
     x = draw.array(1, draw.size(12), height, width, specials=True)
     keywords = {"strides": strides, "padding": padding}
     if draw.below(2):
-        view = windows(x, kernel, strides, padding, dilation, -np.inf)
+        view = windows(_wide(x), kernel, strides, padding, dilation, -np.inf)
         return cpu.max_pool2d(x, kernel, dilation=dilation, **keywords), view.max(axis=(4, 5))
     include = bool(draw.below(2))
     result = cpu.avg_pool2d(x, kernel, count_include_pad=include, **keywords)
-    total = windows(x.astype("float64"), kernel, strides, padding, (1, 1)).sum(axis=(4, 5))
-    inside = windows(np.ones_like(x), kernel, strides, padding, (1, 1)).sum(axis=(4, 5))
+    total = windows(_wide(x), kernel, strides, padding, (1, 1)).sum(axis=(4, 5))
+    inside = windows(np.ones(x.shape), kernel, strides, padding, (1, 1)).sum(axis=(4, 5))
     return result, total / (kernel[0] * kernel[1] if include else inside)
 
 
 def global_pool(draw):
     x = draw.array(draw.size(4), draw.size(20), draw.size(60), draw.size(60), specials=True)
     if draw.below(2):
-        return cpu.global_max_pool2d(x), x.max(axis=(2, 3), keepdims=True)
-    return cpu.global_avg_pool2d(x), x.astype("float64").mean(axis=(2, 3), keepdims=True)
+        return cpu.global_max_pool2d(x), _wide(x).max(axis=(2, 3), keepdims=True)
+    return cpu.global_avg_pool2d(x), _wide(x).mean(axis=(2, 3), keepdims=True)
 
 
 def softmax(draw):
-    x = draw.array(draw.size(50), draw.size(), specials=draw.below(2)) * np.float32(5)
+    x = draw.array(draw.size(50), draw.size(), specials=draw.below(2))
+    x = x * draw.real.type(5)
     axis = draw.pick(-1, -1, 0)
     with np.errstate(over="ignore", invalid="ignore"):
-        return cpu.softmax(x, axis=axis), special.softmax(x.astype("float64"), axis)
+        return cpu.softmax(x, axis=axis), special.softmax(_wide(x), axis)
 
 
 def arithmetic(draw):
     name = draw.pick("add", "subtract", "multiply", "minimum", "maximum")
     shape = [draw.size(60) for _ in range(draw.below(4))]
-    kind = draw.pick("float32", "float32", "int8", "uint8", "int32", "float64")
+    kind = draw.pick(draw.real, draw.real, "int8", "uint8", "int32", "float64")
     pair = []
     for _ in "ab":
         kept = [1 if draw.below(3) == 0 else extent for extent in shape]
@@ -274,16 +292,16 @@ def overlapping(draw):
     start = draw.below(n + 1)
     out, a, b = buffer[start : start + n], buffer[:n], draw.array(n, n)
     if draw.below(2):
-        expected = a.astype("float64") @ b
+        expected = _wide(a) @ _wide(b)
         return cpu.matmul(a, b, out=out), expected
-    expected = a.astype("float64") + b
+    expected = _wide(a) + _wide(b)
     return cpu.add(a, b, out=out), expected
 
 
 def activation(draw):
     name = draw.pick(*ACTIVATIONS)
-    x = draw.array(draw.size(), draw.size(9), specials=True) * np.float32(4)
-    return cpu.activation(x, name), ACTIVATIONS[name](x.astype("float64"))
+    x = draw.array(draw.size(), draw.size(9), specials=True) * draw.real.type(4)
+    return cpu.activation(x, name), ACTIVATIONS[name](_wide(x))
 
 
 def conv1d(draw):
@@ -291,7 +309,7 @@ def conv1d(draw):
     length = max(length, taps)
     if draw.below(2):
         x, w, flip = draw.array(length), draw.array(taps), bool(draw.below(2))
-        total = np.convolve(x.astype("float64"), w if flip else w[::-1], "valid")
+        total = np.convolve(_wide(x), _wide(w if flip else w[::-1]), "valid")
         return cpu.conv1d(x, w, flip=flip), total
     c, o, padding, stride = draw.size(20), draw.size(40), draw.below(taps // 2 + 1), draw.pick(1, 2)
     x, w = draw.array(2, c, length), draw.array(o, c, taps)
@@ -304,10 +322,10 @@ def batch_norm(draw):
     shape = (draw.size(4), draw.size(60), draw.size(40), draw.size(40))[: draw.pick(2, 3, 4)]
     x, c = draw.array(*shape, specials=True), shape[1]
     gamma, beta, mean = (draw.array(c) for _ in range(3))
-    variance = np.abs(draw.array(c)) + np.float32(0.1)
+    variance = np.abs(draw.array(c)) + draw.real.type(0.1)
     at = (1, -1) + (1,) * (len(shape) - 2)
-    scale = gamma.astype("float64") / np.sqrt(variance.astype("float64") + 1e-5)
-    expected = x * scale.reshape(at) + (beta - mean * scale).reshape(at)
+    scale = _wide(gamma) / np.sqrt(_wide(variance) + 1e-5)
+    expected = _wide(x) * scale.reshape(at) + (_wide(beta) - _wide(mean) * scale).reshape(at)
     return cpu.batch_norm(x, gamma, beta, mean, variance), expected
 
 
@@ -343,7 +361,8 @@ def chained_layers(draw):
         total = view.max(axis=(4, 5)) if kind == "max" else view.mean(axis=(4, 5))
     w, bias = draw.array(o, o, 1, 1), draw.array(o)
     layer = layers.PackedConv2d(w, bias=bias, activation="relu")
-    sums = conv2d_reference(total, w, (1, 1), (0, 0, 0, 0), (1, 1)) + bias.reshape(1, -1, 1, 1)
+    sums = conv2d_reference(total, w, (1, 1), (0, 0, 0, 0), (1, 1))
+    sums = sums + _wide(bias).reshape(1, -1, 1, 1)
     result = layers.PackedAdd()(layer(packed, packed), packed).numpy()
     return result, np.maximum(sums + total, 0) + total
 
@@ -386,7 +405,7 @@ def dense_layer(draw):
         fused, finish = {}, lambda total: total
     residual = fused.pop("residual", None)
     result = layers.PackedDense(w, **fused)(a, residual)
-    return result, finish(a.astype("float64") @ w.T)
+    return result, finish(_wide(a) @ _wide(w.T))
 
 
 FAMILIES = (
@@ -419,17 +438,25 @@ def check(seed: int) -> None:
         If they differ by more than float32 sums may.
     """
     family, draw = FAMILIES[seed % len(FAMILIES)], Draw(seed)
-    with np.errstate(all="ignore"), processor(draw.pick(*PROCESSORS)):
+    target = draw.pick(*PROCESSORS)
+    kinds = [STORED[name] for name in target.storage]
+    draw.real = np.dtype(np.random.default_rng((seed, 1)).choice([np.float32, *kinds]))
+    with np.errstate(all="ignore"), processor(target):
         result, expected = family(draw)
         assert result.shape == np.shape(expected), family.__name__
         if result.dtype.kind in "iu":
             assert np.array_equal(result, expected), family.__name__
             return
-        finite = np.isfinite(expected) & (np.abs(expected) < 3e37)
-        # What overflows float32 alone may be infinite, or NaN where infinities met.
-        plain = ~finite & ~(np.isfinite(expected) & (np.abs(expected) >= 3e37))
+        result, expected, about = _wide(result), _wide(expected), ml_dtypes.finfo(result.dtype)
+        most = min(3e37, float(about.max) * 0.99)
+        finite = np.isfinite(expected) & (np.abs(expected) < most)
+        # What overflows the dtype alone may be infinite, or NaN where infinities met.
+        plain = ~finite & ~np.isfinite(expected)
+        near, far = 1e-3, 1e-3 + float(about.eps) / 2
+        if about.bits == 16 and family in (chained_layers,):  # rounded between layers
+            near = 4 * float(about.eps) * np.abs(expected[finite]).max(initial=1)
         np.testing.assert_allclose(
-            result[finite], expected[finite], rtol=1e-3, atol=1e-3, err_msg=family.__name__
+            result[finite], expected[finite], rtol=far, atol=near, err_msg=family.__name__
         )
         np.testing.assert_array_equal(result[plain], expected[plain], family.__name__)
 

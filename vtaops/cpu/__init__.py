@@ -4,7 +4,8 @@ Each call takes ``out=``, an array to write to, and returns it; only elementwise
 over one of their inputs. The first call of a shape compiles a kernel for this machine (some tenths
 of a second) and stores it; see `vtaops.kernels.KernelCache`.
 `vtaops.cpu.layers` packs weights once, for networks.
-The number of threads is TVM_NUM_THREADS, OMP_NUM_THREADS, or the usable CPUs.
+float16 and bfloat16 arrays, all of a call alike, are computed in float32 and rounded once, to their
+own dtype. The number of threads is TVM_NUM_THREADS, OMP_NUM_THREADS, or the usable CPUs.
 """
 
 from vtaops.cpu.kernel import CACHE, CpuKernel, kernel
@@ -17,6 +18,7 @@ class _Cpu(OperatorCalls):
     """The operators of this CPU."""
 
     joins_rows = True
+    stores_16_bits = True
 
     def kernel(self, op: TensorOp) -> RunnableKernel:
         return kernel(op)

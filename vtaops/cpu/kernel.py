@@ -9,11 +9,14 @@ from functools import lru_cache
 from typing import Any
 from weakref import WeakSet
 
-from vtaops.cpu.schedule import family
+import numpy as np
+
+from vtaops.cpu.schedule import family, storage
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.arrays import Array, as_output, empty
 from vtaops.kernels.cache import KernelCache, sources_of
 from vtaops.kernels.ops import TensorOp
+from vtaops.kernels.ops.storage import StoredOp
 
 Schedule = Callable[[Any, CpuTarget], Any]
 """``schedule(op, target)`` returns a ``tvm.s_tir.Schedule``."""
@@ -55,9 +58,15 @@ class CpuKernel:
         self._schedule = schedule or family(op, target)[0]
         output = op.output
         self._shape, self._dtype = output.shape, output.dtype
-        modules = [type(op).__module__, type(getattr(op, "epilogue", op)).__module__]
-        files = sources_of(*modules, self._schedule.__module__) + sources
+        parts: list[Any] = [op, op.op] if isinstance(op, StoredOp) else [op]
+        parts.append(getattr(parts[-1], "epilogue", op))
+        modules = [type(part).__module__ for part in parts] + [self._schedule.__module__]
+        if isinstance(op, StoredOp):
+            modules.append(storage.__name__)
+        files = sources_of(*modules) + sources
         self.run: Callable[..., Any] = CACHE.get(op, target, self._compile, files)
+        if isinstance(op, StoredOp) and op.dtype == "bfloat16":
+            self.run = _of_bits(self.run)
         if _forked:
             self.run = _outside(self.run)
         _KERNELS.add(self)
@@ -89,6 +98,15 @@ class CpuKernel:
             result = as_output(out, self._shape, self._dtype)
         self.run(*arrays, result)
         return result
+
+
+def _of_bits(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that hands arrays of bfloat16 on as uint16: NumPy's DLPack has no other."""
+
+    def call(*arrays: Array) -> None:
+        run(*[a.view(np.uint16) if a.dtype.kind == "V" else a for a in arrays])
+
+    return call
 
 
 @lru_cache(maxsize=4096)

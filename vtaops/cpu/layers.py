@@ -19,8 +19,16 @@ import numpy as np
 from vtaops.cpu.kernel import kernel
 from vtaops.cpu.target import CpuTarget
 from vtaops.errors import ShapeError
-from vtaops.kernels.arrays import Array, aligned, as_array, dtype_name, empty
-from vtaops.kernels.calls.arguments import FLOAT, INTEGER, PRODUCT, tail
+from vtaops.kernels.arrays import (
+    Array,
+    aligned,
+    allocator,
+    as_array,
+    dtype_name,
+    dtype_of,
+    empty,
+)
+from vtaops.kernels.calls.arguments import ANY, FLOAT, INTEGER, tail
 from vtaops.kernels.calls.convolution import window_of
 from vtaops.kernels.ops import (
     BroadcastOp,
@@ -32,10 +40,14 @@ from vtaops.kernels.ops import (
     TensorOp,
 )
 from vtaops.kernels.ops.common import ACCUMULATOR
+from vtaops.kernels.ops.storage import STORAGE, StoredOp
 from vtaops.layout import Layout
 from vtaops.shapes import as_pair
 
 Shape = tuple[int, ...]
+
+WEIGHTS = ("float32", "int8", *STORAGE)
+"""What layers take as weights."""
 
 _OFFSET = 128
 """What is added to int8 data, since the instruction multiplies unsigned by signed bytes."""
@@ -48,8 +60,9 @@ class Packed:
     Attributes
     ----------
     blocks : numpy.ndarray
-        (batch, blocks, rows, columns, block), float32, or of quantized layers int8, uint8 or int32;
-        channels beyond `channels` are anything. Copied if a kernel could not read it as it is.
+        (batch, blocks, rows, columns, block), float32, float16, bfloat16, or of quantized layers
+        int8, uint8 or int32; channels beyond `channels` are anything. Copied if a kernel could not
+        read it as it is.
     channels : int
         Those that mean something.
 
@@ -65,7 +78,7 @@ class Packed:
     def __post_init__(self) -> None:
         blocks = self.blocks
         if type(blocks) is not np.ndarray or blocks.ndim != 5 or not blocks.flags.carray:
-            readable = as_array(blocks, "blocks", (*PRODUCT, "int32"), rank=5)
+            readable = as_array(blocks, "blocks", (*ANY, "int32"), rank=5)
             object.__setattr__(self, "blocks", readable)
 
     @property
@@ -83,9 +96,7 @@ class Packed:
         return layout.unpack(self.blocks, self.shape)
 
 
-def pack(
-    data: Any, size: int | None = None, dtypes: tuple[str, ...] = (*PRODUCT, "int32")
-) -> Packed:
+def pack(data: Any, size: int | None = None, dtypes: tuple[str, ...] = (*ANY, "int32")) -> Packed:
     """Return NCHW images as layers hand them on; what is packed already stays as it is.
 
     Parameters
@@ -133,13 +144,42 @@ class _Layer:
         found = self._kernels.get(key)
         if found is None:
             op, shape = describe()
-            output, inputs = op.output, [spec.shape for spec in op.inputs]
-            found = self._kernels[key] = kernel(op), inputs, output.shape, output.dtype, shape
-        compiled, inputs, whole, dtype, shape = found
-        result = empty(whole, dtype)
-        compiled.run(*[a.reshape(s) for a, s in zip(arrays, inputs, strict=True)], result)
-        shaped: Array = result.reshape(shape)
-        return shaped
+            op = _stored(op, arrays)
+            output = op.output
+            views = [
+                (at, spec.shape)
+                for at, (spec, array) in enumerate(zip(op.inputs, arrays, strict=True))
+                if spec.shape != array.shape
+            ]
+            view = None if shape == output.shape else output.shape
+            allocate = allocator(output.nbytes)
+            kind = dtype_of(output.dtype)
+            found = self._kernels[key] = kernel(op), views, allocate, shape, kind, view
+        compiled, views, allocate, shape, kind, view = found
+        result: Array = allocate(shape, kind)
+        if views:
+            shaped = list(arrays)
+            for at, needed in views:
+                shaped[at] = shaped[at].reshape(needed)
+            arrays = tuple(shaped)
+        compiled.run(*arrays, result if view is None else result.reshape(view))
+        return result
+
+
+def _stored(op: TensorOp, arrays: tuple[Array, ...]) -> TensorOp:
+    """Return a float32 operator as one between the arrays, of which some may have 16 bits.
+
+    The result is stored as the first is, the data.
+    """
+    kinds = {spec.name: dtype_name(a) for spec, a in zip(op.inputs, arrays, strict=True)}
+    kinds[op.output.name] = dtype_name(arrays[0])
+    names = tuple(name for name, kind in kinds.items() if kind in STORAGE)
+    return StoredOp(op, kinds[names[0]], names) if names else op
+
+
+def _sum_dtype(dtype: str) -> str:
+    """Return the dtype of results without `clip`, and of what is added to them."""
+    return dtype if dtype in STORAGE else ACCUMULATOR[dtype]
 
 
 class PackedConv2d(_Layer):
@@ -148,7 +188,8 @@ class PackedConv2d(_Layer):
     Parameters
     ----------
     weights : array_like
-        (O, C / groups, KH, KW); float32, or int8 for int8 and uint8 data.
+        (O, C / groups, KH, KW); float32, or int8 for int8 and uint8 data. float16 or bfloat16 for
+        float32 data and for data of that dtype: half the memory to read, sums in float32.
     bias : array_like, optional
         (O,); int32 for int8 weights.
     batch_norm : tuple of array_like, optional
@@ -187,12 +228,12 @@ class PackedConv2d(_Layer):
         clip: tuple[int, int] | None = None,
     ) -> None:
         super().__init__()
-        kernel = as_array(weights, "weights", ("float32", "int8"), rank=4)
+        kernel = as_array(weights, "weights", WEIGHTS, rank=4)
         self.window = window_of(kernel.shape[2:], strides, padding, dilation)
         self.out_channels, self.in_channels = kernel.shape[0], kernel.shape[1] * groups
         self.depthwise = groups == self.out_channels and kernel.shape[1] == 1 and groups > 1
         self._bytes = kernel.dtype == np.int8
-        self._dtypes = INTEGER if self._bytes else FLOAT
+        self._dtypes = _data_dtypes(kernel)
         if groups != 1 and not self.depthwise:
             raise ShapeError(
                 f"groups is {groups} for weights {kernel.shape}; a layer takes 1, or as many as "
@@ -204,6 +245,7 @@ class PackedConv2d(_Layer):
         # Dot products multiply shifted bytes; sums within a channel take them as they are.
         self._shifted = self._bytes and not self.depthwise
         offset = _OFFSET if self._shifted else 0
+        stored = kernel.dtype
         kernel, shifts = _ends(kernel, bias, batch_norm, epsilon, (1, 2, 3), offset)
         self._bias = {k: Layout(f"C{size}c").pack(v).reshape(-1) for k, v in shifts.items()}
         self._end = _end(self._bytes, bool(shifts), activation, shift, clip)
@@ -219,7 +261,7 @@ class PackedConv2d(_Layer):
             packed = packed.reshape(*packed.shape[:4], -1, 4, size).swapaxes(-1, -2)
         else:
             packed = Layout(f"OIHW{self._inner}i{size}o").pack(kernel)
-        self._kernel = aligned(packed)
+        self._kernel = aligned(packed.astype(stored, copy=False))
 
     def __call__(self, data: Any, residual: Packed | None = None) -> Packed:
         """Return the convolution, with `residual` added before the activation.
@@ -243,7 +285,7 @@ class PackedConv2d(_Layer):
             packed = pack(data, self._inner if self._shifted else self._block, self._dtypes)
             images, channels = packed.numpy() if self._plain else packed.blocks, packed.channels
         dtype = dtype_name(images)
-        added = None if residual is None else pack(residual, dtypes=(ACCUMULATOR[dtype],))
+        added = None if residual is None else pack(residual, dtypes=(_sum_dtype(dtype),))
         moved = self._shifted and dtype == "int8"
         arrays = [_unsigned(images) if moved else images, self._kernel]
         arrays += [self._bias[dtype]] if self._bias else []
@@ -272,10 +314,11 @@ class PackedConv2d(_Layer):
                 f"{(batch, self.out_channels, rows, columns)}"
             )
         out_blocks = -(-self.out_channels // self._block)
+        computed = dtype if self._bytes else "float32"
         shape = batch, out_blocks, rows, columns, self._block
         if self.depthwise:
             return PackedWindowOp(
-                "depthwise", batch, out_blocks, height, width, window, self._block, end, dtype
+                "depthwise", batch, out_blocks, height, width, window, self._block, end, computed
             ), shape
         if window == SlidingWindow((1, 1)):  # the image as one long row: no tails at the ends
             height, width = 1, height * width
@@ -303,7 +346,7 @@ class PackedDense(_Layer):
     Parameters
     ----------
     weights : array_like
-        (N, K); float32, or int8 for int8 and uint8 data.
+        (N, K); dtypes as of `PackedConv2d`.
     bias, batch_norm, epsilon, activation, shift, clip
         As `PackedConv2d`, of N elements.
 
@@ -325,9 +368,10 @@ class PackedDense(_Layer):
         clip: tuple[int, int] | None = None,
     ) -> None:
         super().__init__()
-        matrix = as_array(weights, "weights", ("float32", "int8"), rank=2)
+        matrix = as_array(weights, "weights", WEIGHTS, rank=2)
         self.outputs, self.inputs = matrix.shape
-        self._bytes = matrix.dtype == np.int8
+        self._bytes, self._dtypes = matrix.dtype == np.int8, _data_dtypes(matrix)
+        stored = matrix.dtype
         matrix, self._bias = _ends(matrix, bias, batch_norm, epsilon, (1,))
         self._end = _end(self._bytes, bool(self._bias), activation, shift, clip)
         target = CpuTarget.detect()
@@ -337,7 +381,7 @@ class PackedDense(_Layer):
         else:
             self._panel = 2 * target.lanes
             layout = f"NK{self._panel}n"
-        self._matrix = aligned(Layout(layout).pack(matrix))
+        self._matrix = aligned(Layout(layout).pack(matrix).astype(stored, copy=False))
 
     def __call__(self, data: Any, residual: Any = None) -> Array:
         """Return ``data @ weights.T``, with what follows it.
@@ -354,17 +398,17 @@ class PackedDense(_Layer):
         ShapeError
             If shapes or dtypes do not fit.
         """
-        x = as_array(data, "data", INTEGER if self._bytes else FLOAT)
+        x = as_array(data, "data", self._dtypes)
         if x.ndim == 0 or x.shape[-1] != self.inputs:
             raise ShapeError(f"data has shape {x.shape}; the weights take (..., {self.inputs})")
         dtype, shape = dtype_name(x), (*x.shape[:-1], self.outputs)
         rows = x.size // self.inputs
         if rows == 0:
-            return empty(shape, self._end.result_dtype(ACCUMULATOR[dtype]))
+            return empty(shape, self._end.result_dtype(_sum_dtype(dtype)))
         arrays = [_unsigned(x) if dtype == "int8" else x, self._matrix]
         arrays += [self._bias[dtype]] if self._bias else []
         if residual is not None:
-            added = as_array(residual, "residual", (ACCUMULATOR[dtype],))
+            added = as_array(residual, "residual", (_sum_dtype(dtype),))
             if added.shape != shape:
                 raise ShapeError(f"residual has shape {added.shape}; the result has {shape}")
             arrays.append(added)
@@ -375,7 +419,7 @@ class PackedDense(_Layer):
             op = MatmulOp(rows, self.outputs, self.inputs, *kinds, True, end, self._panel)
             return op, shape
 
-        return self._run((shape, residual is None), describe, tuple(arrays))
+        return self._run((shape, dtype, residual is None), describe, tuple(arrays))
 
 
 class _Pool(_Layer):
@@ -398,7 +442,7 @@ class _Pool(_Layer):
 
     def __call__(self, data: Any) -> Packed:
         """Return the pooling of (N, C, H, W) data, packed or not."""
-        packed = pack(data, dtypes=FLOAT)
+        packed = pack(data, dtypes=FLOAT + STORAGE)
         batch, blocks, height, width, size = packed.blocks.shape
 
         def describe() -> tuple[TensorOp, Shape]:
@@ -406,7 +450,8 @@ class _Pool(_Layer):
             op = PackedWindowOp(self.kind, batch, blocks, height, width, window, size)
             return op, op.output.shape
 
-        return Packed(self._run(packed.blocks.shape, describe, (packed.blocks,)), packed.channels)
+        key = packed.blocks.shape, packed.blocks.dtype
+        return Packed(self._run(key, describe, (packed.blocks,)), packed.channels)
 
     def _window(self, height: int, width: int) -> SlidingWindow:
         return self.window
@@ -441,7 +486,8 @@ class PackedAdd(_Layer):
 
     def __call__(self, a: Any, b: Any) -> Packed:
         """Return ``a + b``, each packed or not."""
-        left, right = pack(a, dtypes=FLOAT), pack(b, dtypes=FLOAT)
+        left = pack(a, dtypes=FLOAT + STORAGE)
+        right = pack(b, dtypes=(dtype_name(left.blocks),))
         if left.shape != right.shape:
             raise ShapeError(f"shapes {left.shape} and {right.shape} differ; they must be equal")
 
@@ -449,7 +495,8 @@ class PackedAdd(_Layer):
             size = (left.blocks.size,)
             return BroadcastOp("add", size, size), left.blocks.shape
 
-        sums = self._run(left.blocks.shape, describe, (left.blocks, right.blocks))
+        key = left.blocks.shape, left.blocks.dtype
+        sums = self._run(key, describe, (left.blocks, right.blocks))
         return Packed(sums, left.channels)
 
 
@@ -480,14 +527,26 @@ def _ends(
         )
     given = [] if bias is None else [bias]
     given += [] if batch_norm is None else list(batch_norm)
-    vectors = [as_array(value, "bias or batch_norm", FLOAT, rank=1) for value in given]
+    kinds = FLOAT + STORAGE
+    vectors: list[Any] = [
+        as_array(value, "bias or batch_norm", kinds, rank=1).astype(np.float32, copy=False)
+        for value in given
+    ]
+    weights = weights.astype(np.float32, copy=False)
     _check_vectors(weights, vectors)
     if batch_norm is None:
-        return weights, {"float32": vectors[0]} if vectors else {}
+        return weights, dict.fromkeys(kinds, vectors[0]) if vectors else {}
     gamma, beta, mean, variance = vectors[-4:]
     scale = gamma / np.sqrt(variance + np.float32(epsilon))
     shift: Any = vectors[0] if bias is not None else np.float32(0)
-    return weights * np.expand_dims(scale, over), {"float32": (shift - mean) * scale + beta}
+    added = (shift - mean) * scale + beta
+    return weights * np.expand_dims(scale, over), dict.fromkeys(kinds, added)
+
+
+def _data_dtypes(weights: Array) -> tuple[str, ...]:
+    """Return what data weights meet."""
+    kind = dtype_name(weights)
+    return INTEGER if kind == "int8" else tuple(dict.fromkeys((kind, *FLOAT)))
 
 
 def _check_vectors(weights: Array, vectors: list[Array]) -> None:

@@ -11,7 +11,7 @@ from functools import cache, cached_property
 from typing import Any
 
 _FEATURES = (
-    "avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512vnni", "avxvnni", "avx2", "fma",
+    "avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512vnni", "avxvnni", "avx2", "fma", "f16c",
     "neon", "i8mm", "amx-tile", "amx-int8",
 )  # fmt: skip
 """The features that change a schedule, or that a hypervisor may hide from a CPU that has them."""
@@ -112,6 +112,12 @@ class CpuTarget:
     def amx(self) -> bool:
         """Whether tiles of bytes are multiplied by AMX."""
         return {"avx512f", "amx-tile", "amx-int8"} <= set(self.features)
+
+    @property
+    def storage(self) -> tuple[str, ...]:
+        """The dtypes of 16 bits that it converts: bfloat16 by shifts, float16 by F16C."""
+        converts = {"f16c", "neon"} & set(self.features)
+        return ("float16", "bfloat16") if converts else ("bfloat16",)
 
     @cached_property
     def tvm(self) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
 
@@ -29,6 +30,15 @@ _LARGE = 1 << 16
 _NAMES = {
     np.dtype(name): name for name in ("float32", "float64", "int8", "uint8", "int32", "float16")
 }
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    """Return the dtype of a name; bfloat16 is that of ml_dtypes, which NumPy does not know."""
+    if name != "bfloat16":
+        return np.dtype(name)
+    from ml_dtypes import bfloat16
+
+    return cast("np.dtype[Any]", np.dtype(bfloat16))
 
 
 def dtype_name(array: Array) -> str:
@@ -72,7 +82,12 @@ def ready(value: Any) -> Any:
         array = value if type(value) is np.ndarray else _convert(value, "")
     except ShapeError:
         return value
-    return _readable(array) if array.dtype.kind in "fiu" else value
+    return _readable(array) if array.dtype.kind in "fiu" or is_bfloat16(array) else value
+
+
+def is_bfloat16(array: Array) -> bool:
+    """Whether elements are of ml_dtypes' bfloat16."""
+    return array.dtype.kind == "V" and dtype_name(array) == "bfloat16"
 
 
 def _readable(array: Array) -> Array:
@@ -118,19 +133,22 @@ def as_given(result: Array, given: Any, out: Any = None) -> Array:
     convert = getattr(library, "from_dlpack", None)
     if convert is None or isinstance(given, np.generic):
         return result
+    if is_bfloat16(result):
+        kind = getattr(library, "bfloat16", None)
+        return result if kind is None else cast("Array", convert(result.view(np.uint16)).view(kind))
     return cast("Array", convert(result))
 
 
-def is_large(nbytes: int) -> bool:
-    """Whether an array of so many bytes is aligned to a cache line by `empty`."""
-    return nbytes >= _LARGE
+def allocator(nbytes: int) -> Callable[..., Array]:
+    """Return what does as `empty` for arrays of so many bytes, given a dtype, at once."""
+    return empty if nbytes >= _LARGE else np.empty
 
 
-def empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+def empty(shape: tuple[int, ...], dtype: np.dtype[Any] | str) -> Array:
     """Return an uninitialised array, aligned to a cache line if it is large."""
-    kind = np.dtype(dtype)
+    kind = dtype_of(dtype) if isinstance(dtype, str) else dtype
     nbytes = math.prod(shape) * kind.itemsize
-    return _aligned(shape, kind, nbytes) if is_large(nbytes) else np.empty(shape, kind)
+    return _aligned(shape, kind, nbytes) if nbytes >= _LARGE else np.empty(shape, kind)
 
 
 def aligned(array: Array) -> Array:
@@ -173,7 +191,33 @@ def _from_tensor(value: Any, name: str, shared: bool) -> Array:
         raise ShapeError(
             f"{name} lies on DLPack device type {int(device)}; copy it to the CPU first"
         )
-    return np.from_dlpack(detached)
+    try:
+        return np.from_dlpack(detached)
+    except (BufferError, RuntimeError):
+        return _from_bfloat16(detached)
+
+
+def _from_bfloat16(value: Any) -> Array:
+    """Return a tensor of bfloat16 on the CPU as an array of the same memory.
+
+    Raises
+    ------
+    RuntimeError
+        If it is of another dtype.
+    """
+    import tvm_ffi
+
+    tensor = tvm_ffi.from_dlpack(value)
+    if str(tensor.dtype) != "bfloat16":
+        raise RuntimeError(f"dtype {tensor.dtype} is unknown")
+    shape, strides = tuple(tensor.shape), [2 * step for step in tensor.strides]
+    if 0 in shape:
+        return np.empty(shape, dtype_of("bfloat16"))
+    last = sum((extent - 1) * step for extent, step in zip(shape, strides, strict=True))
+    memory = (ctypes.c_uint8 * (last + 2)).from_address(tensor.data_ptr())
+    memory.owner = tensor  # kept as long as the array is
+    found: Array = np.ndarray(shape, dtype_of("bfloat16"), memory, strides=strides)
+    return found
 
 
 def _writeable_alias(array: Array) -> Array:

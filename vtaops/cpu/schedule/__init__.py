@@ -17,6 +17,7 @@ from vtaops.cpu.schedule import (
     reduction,
     window,
 )
+from vtaops.cpu.schedule.storage import of_stored
 from vtaops.cpu.target import CpuTarget
 from vtaops.errors import UnsupportedError
 from vtaops.kernels.ops import (
@@ -34,6 +35,7 @@ from vtaops.kernels.ops import (
     TensorOp,
     UnaryOp,
 )
+from vtaops.kernels.ops.storage import StoredOp
 
 Schedule = Callable[..., Any]
 """``schedule(op, target, tile=None)`` returns a ``tvm.s_tir.Schedule``."""
@@ -51,6 +53,8 @@ def family(op: TensorOp, target: CpuTarget) -> tuple[Schedule, Tiles | None]:
         If there is no CPU schedule for this kind of operator.
     """
     match op:
+        case StoredOp():
+            return of_stored(family(op.op, target)[0]), None
         case MatmulOp(dtype_a="float32"):
             return matmul.schedule_matmul, matmul.tiles
         case MatmulOp():

@@ -10,11 +10,14 @@ import numpy as np
 from vtaops.errors import ShapeError
 from vtaops.kernels.arrays import Array, as_array
 from vtaops.kernels.ops.epilogue import INTEGER_ACTIVATIONS, Epilogue
+from vtaops.kernels.ops.storage import STORAGE
 
 FLOAT = ("float32",)
 INTEGER = ("int8", "uint8")
 PRODUCT = FLOAT + INTEGER
 """Data dtypes of matrix products and convolutions."""
+ANY = PRODUCT + STORAGE
+"""What a call may turn in shape before its kernel is asked for, which may refuse it."""
 
 
 @dataclass(frozen=True)

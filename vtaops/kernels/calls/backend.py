@@ -10,14 +10,24 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from math import prod
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
 from vtaops.errors import ShapeError
-from vtaops.kernels.arrays import Array, as_given, as_output, empty, is_large, ready
+from vtaops.kernels.arrays import (
+    Array,
+    allocator,
+    as_given,
+    as_output,
+    dtype_name,
+    dtype_of,
+    empty,
+    ready,
+)
 from vtaops.kernels.calls.arguments import frozen
 from vtaops.kernels.ops import BroadcastOp, NormalizeOp, TensorOp, UnaryOp
+from vtaops.kernels.ops.storage import STORAGE, StoredOp, stored
 
 _MOST_PLANS = 4096
 """Plans after which all are forgotten: shapes that change with every call must not fill memory."""
@@ -79,12 +89,13 @@ class CallPlan:
         shapes = tuple(spec.shape for spec in work.op.inputs)
         self._kernel = kernel
         self._shape = output.shape if work.shape is None else work.shape
-        self._dtype = np.dtype(output.dtype)
+        self._dtype = dtype_of(output.dtype)
         self._result = output.shape
-        self._allocate: Callable[..., Array] = empty if is_large(output.nbytes) else np.empty
+        self._allocate = allocator(output.nbytes)
         same = self._shape == output.shape and shapes == tuple(a.shape for a in work.arrays)
         self._views = None if same else shapes
-        elementwise = isinstance(work.op, BroadcastOp | UnaryOp | NormalizeOp)
+        computed = work.op.op if isinstance(work.op, StoredOp) else work.op
+        elementwise = isinstance(computed, BroadcastOp | UnaryOp | NormalizeOp)
         self._in_place = [elementwise and shape == output.shape for shape in shapes]
 
     def run(self, arrays: tuple[Array, ...], out: Any) -> Array:
@@ -130,6 +141,9 @@ class CallPlan:
 
 class Backend(ABC):
     """A device that has kernels."""
+
+    stores_16_bits: ClassVar[bool] = False
+    """Whether operators of float32 take arrays of float16 and bfloat16 as well."""
 
     def __init__(self) -> None:
         self._plans: dict[tuple[Any, ...], CallPlan] = {}
@@ -181,7 +195,7 @@ class Backend(ABC):
         given = (*arrays, *_fused_arrays(fused)) if fused else arrays
         key = _key(describe, given, parameters, fused)
         if key is None:
-            arrays, fused = tuple(map(ready, arrays)), _ready_fused(fused)
+            arrays, fused = tuple(map(ready, arrays)), _map_fused(ready, fused)
             given = (*arrays, *_fused_arrays(fused))
             key = _key(describe, given, parameters, fused)
         try:
@@ -193,7 +207,7 @@ class Backend(ABC):
             plan = self._plans.get(key) if key and _hashable(key) else None
         if plan is not None:
             return plan.run(given, out)
-        work = describe(*arrays, *map(frozen, parameters), **fused)
+        work = self._describe(describe, arrays, tuple(map(frozen, parameters)), fused)
         if prod(work.op.output.shape) == 0:
             shape, dtype = work.shape or work.op.output.shape, work.op.output.dtype
             return empty(shape, dtype) if out is None else as_output(out, shape, dtype)
@@ -205,6 +219,39 @@ class Backend(ABC):
                 self._plans.clear()
             self._plans[key] = plan
         return result
+
+    def _describe(
+        self,
+        describe: Callable[..., KernelCall],
+        arrays: tuple[Any, ...],
+        parameters: tuple[Any, ...],
+        fused: dict[str, Any],
+    ) -> KernelCall:
+        """Return what `describe` does; for arrays of 16 bits, as of float32 between such arrays.
+
+        Raises
+        ------
+        ShapeError
+            If some arrays are of 16 bits, and others of another dtype.
+        """
+        given = [a for a in (*arrays, *_fused_arrays(fused)) if isinstance(a, np.ndarray)]
+        kinds = {dtype_name(array) for array in given}
+        if not (self.stores_16_bits and kinds & set(STORAGE)):
+            return describe(*arrays, *parameters, **fused)
+        if len(kinds) > 1:
+            raise ShapeError(f"arrays have dtypes {', '.join(sorted(kinds))}; give all the same")
+        found = {}
+
+        def stand_in(value: Any) -> Any:
+            if not isinstance(value, np.ndarray):
+                return value
+            wide = np.empty(value.shape, np.float32)
+            found[id(wide)] = value, wide
+            return wide
+
+        work = describe(*map(stand_in, arrays), *parameters, **_map_fused(stand_in, fused))
+        actual = tuple(found[id(array)][0] for array in work.arrays)
+        return KernelCall(stored(work.op, kinds.pop()), actual, work.shape)
 
     @abstractmethod
     def kernel(self, op: TensorOp) -> RunnableKernel:
@@ -268,15 +315,15 @@ def _fused_arrays(fused: dict[str, Any]) -> list[Any]:
     return found
 
 
-def _ready_fused(fused: dict[str, Any]) -> dict[str, Any]:
-    """Return the fused operations with their arrays as a kernel can read them."""
+def _map_fused(convert: Callable[[Any], Any], fused: dict[str, Any]) -> dict[str, Any]:
+    """Return the fused operations with their arrays converted."""
     found = dict(fused)
     for name in _FUSED_ARRAYS:
         value = fused.get(name)
         if isinstance(value, tuple | list):
-            found[name] = tuple(map(ready, value))
+            found[name] = tuple(map(convert, value))
         elif value is not None:
-            found[name] = ready(value)
+            found[name] = convert(value)
     return found
 
 

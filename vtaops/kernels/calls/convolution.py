@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from vtaops.errors import ShapeError
 from vtaops.kernels.arrays import Array, as_array, as_given, as_output, dtype_name
-from vtaops.kernels.calls.arguments import FLOAT, PRODUCT, check_shapes, frozen, tail
+from vtaops.kernels.calls.arguments import ANY, FLOAT, PRODUCT, check_shapes, frozen, tail
 from vtaops.kernels.calls.backend import Backend, KernelCall
 from vtaops.kernels.ops import Conv1dOp, Conv2dOp, DepthwiseOp, SlidingWindow
 from vtaops.kernels.ops.common import ACCUMULATOR
@@ -179,7 +179,7 @@ class ConvolutionCalls(Backend):
         **fused
             For NCW data; as `conv2d`.
         """
-        x = as_array(data, "data", PRODUCT)
+        x = as_array(data, "data", ANY)
         if x.ndim == 3:
             steps = (strides, dilation, groups)
             result = self._conv1d_ncw(x, kernel, steps, padding, out, fused)
@@ -199,13 +199,13 @@ class ConvolutionCalls(Backend):
     ) -> Array:
         """Convolve NCW data as images of one row."""
         strides, dilation, groups = steps
-        w = as_array(kernel, "kernel", PRODUCT, rank=3)
+        w = as_array(kernel, "kernel", ANY, rank=3)
         if isinstance(padding, str):
             window = window_of((1, w.shape[2]), (1, strides), padding, (1, dilation))
             padding = window.padding[1::2]
         before, behind = as_pair("padding", frozen(padding))
         if fused.get("residual") is not None:
-            residual = as_array(fused["residual"], "residual", ("float32", "int32"), rank=3)
+            residual = as_array(fused["residual"], "residual", (*ANY, "int32"), rank=3)
             fused = {**fused, "residual": residual[:, :, None, :]}
         result = self.conv2d(
             x[:, :, None, :],

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from vtaops.errors import ShapeError
-from vtaops.kernels.arrays import Array, as_array, as_given, as_output, dtype_name, empty
-from vtaops.kernels.calls.arguments import PRODUCT, check_shapes, tail
+from vtaops.kernels.arrays import Array, as_array, as_given, as_output, dtype_name
+from vtaops.kernels.calls.arguments import ANY, PRODUCT, check_shapes, tail
 from vtaops.kernels.calls.backend import Backend, KernelCall
 from vtaops.kernels.ops import MatmulOp
 from vtaops.kernels.ops.common import ACCUMULATOR
@@ -67,11 +67,11 @@ class ProductCalls(Backend):
         parameters = (True, self.product_dtypes)
         if np.ndim(data) == 2:
             return self.call(_product, (data, weight), out, parameters, fused)
-        x = as_array(data, "data", self.product_dtypes)
+        x = as_array(data, "data", ANY)
         if x.ndim == 0:
             raise ShapeError("data is a scalar; dense needs at least one axis")
         if fused.get("residual") is not None:
-            residual = as_array(fused["residual"], "residual", ("float32", "int32"))
+            residual = as_array(fused["residual"], "residual", (*ANY, "int32"))
             fused = {**fused, "residual": residual.reshape(-1, residual.shape[-1])}
         rows = self.call(_product, (x.reshape(-1, x.shape[-1]), weight), None, parameters, fused)
         result = np.asarray(rows).reshape(*x.shape[:-1], rows.shape[-1])
@@ -81,8 +81,7 @@ class ProductCalls(Backend):
 
     def _stacked(self, a: Any, b: Any, out: Any, fused: dict[str, Any]) -> Array:
         """Multiply stacks of matrices."""
-        left = as_array(a, "a", self.product_dtypes)
-        right = as_array(b, "b", self.product_dtypes)
+        left, right = as_array(a, "a", ANY), as_array(b, "b", ANY)
         if min(left.ndim, right.ndim) < 2:
             raise ShapeError(f"a has shape {left.shape} and b {right.shape}; each needs two axes")
         if fused.get("residual") is not None:
@@ -99,7 +98,10 @@ class ProductCalls(Backend):
             rights = np.broadcast_to(right, stack + right.shape[-2:]).reshape(-1, *right.shape[-2:])
             parts = [self.matmul(x, y, **fused) for x, y in zip(lefts, rights, strict=True)]
             shape = (*stack, left.shape[-2], right.shape[-1])
-            result = np.stack(parts).reshape(shape) if parts else empty(shape, "float32")
+            if not parts:
+                none, some = np.empty((0, left.shape[-1]), left.dtype), right.shape[-2:]
+                parts = [self.matmul(none, np.empty(some, right.dtype), **fused)]
+            result = np.stack(parts).reshape(shape)
         if out is not None:
             as_output(out, result.shape, result.dtype.name)[...] = result
         return as_given(result, a, out)

@@ -112,10 +112,15 @@ module blocks
     logic                  requesting, writing;
     load_t load_insn_fields;
     assign load_insn_fields = load_insn;
+    wire [3:0] load_log_bytes = log_element_bytes(load_insn_fields.memory);
     tensor_load #(.SLOTS(UOP_SLOTS)) loader (
         .clk, .rst, .start_valid(load_valid), .start_ready(load_ready), .start_insn(load_insn),
-        .start_block(block_of(load_insn, '0, log_element_bytes(load_insn_fields.memory))), .req_valid(load_req_valid), .req_ready(load_req_ready),
-        .req(load_burst), .data_valid(load_data_valid), .data(load_data), .allow(load_allow),
+        .start_block('{any: load_insn_fields.x_size != '0 && load_insn_fields.y_size != '0,
+                       address: ADDR_BITS'(load_insn_fields.dram_base) << load_log_bytes,
+                       row_bytes: 32'(load_insn_fields.x_size) << load_log_bytes,
+                       stride_bytes: 32'(load_insn_fields.x_stride) << load_log_bytes,
+                       rows: load_insn_fields.y_size}),
+        .req_valid(load_req_valid), .req_ready(load_req_ready), .req(load_burst), .data_valid(load_data_valid), .data(load_data), .allow(load_allow),
         .write(load_write), .word(load_wr_data), .memory(load_memory), .first(load_first),
         .out_index(load_out_index),
         .done(load_done), .done_insn(load_done_insn), .loaded, .requesting, .writing,

@@ -67,6 +67,8 @@ module tensor_load_proof
             assert (!writing || beyond == dut.index + (SRAM_BITS+1)'(SLOTS));
             assert (!writing || dut.last_run == (dut.after_run == 4'd0));
             assert (!writing || dut.new_row == (dut.rows != 16'd1));
+            assert (dut.is_beat || dut.part == '0);
+            assert (!writing || dut.last_beat == (dut.part == dut.last_part));
             // IDLE, NOP, DATA, or one of the four that write zeros.
             assert (dut.phase[3:1] == '0 || dut.phase == 4'b1000 || dut.phase[3:2] == 2'b01);
         end

@@ -1,0 +1,221 @@
+"""Arguments of 16 bits around a scheduled kernel of float32, whichever operator it is.
+
+A number is widened where it is read, or rounded where it is written. What is read often, or in a
+way that cannot be rewritten (an intrinsic's), is widened ahead into a buffer of float32 instead.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import wraps
+from math import prod
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.ir.expr import TensorLoad, TensorRegion
+from tvm.s_tir import MatchBufferRegion, SBlock, SBlockRealize, Schedule
+from tvm_ffi import StructuralKey, structural_mutate, structural_visit, structural_walk
+
+from vtaops.cpu.schedule.prologue import loop
+from vtaops.cpu.schedule.tiles import PARALLEL_ELEMENTS
+from vtaops.cpu.target import CpuTarget
+from vtaops.errors import UnsupportedError
+from vtaops.kernels.ops.storage import StoredOp, bits_dtype, rounded, widened
+
+_FEW_READS = 4
+"""Reads of each number up to which it is widened anew; more cost more than a copy."""
+
+_IN_REGISTERS = (tirx.ForKind.UNROLLED, tirx.ForKind.VECTORIZED)
+
+
+def of_stored(schedule: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the schedule of an operator's `StoredOp` from that of the operator.
+
+    Raises
+    ------
+    UnsupportedError
+        When it is called for a CPU that cannot convert numbers of the dtype.
+    """
+
+    @wraps(schedule)
+    def around(op: StoredOp, target: CpuTarget) -> Any:
+        if op.dtype not in target.storage:
+            raise UnsupportedError(
+                f"{target.mcpu} has no instruction that converts {op.dtype} (F16C on x86); it "
+                f"takes {', '.join(('float32', *target.storage))}"
+            )
+        return _around(schedule(op.op, target).mod["main"], op)
+
+    return around
+
+
+def _around(main: Any, op: StoredOp) -> Any:
+    """Return the schedule whose arguments are those of `op`, from the kernel of ``op.op``."""
+    found = _Uses(main.body)
+    block = main.body.block
+    outside: list[Any] = []
+    local: list[Any] = []
+    before: list[Any] = []
+    after: list[Any] = []
+    direct: dict[Any, Any] = {}
+    specs = (*op.inputs, op.output)
+    for spec, buffer in zip(specs, main.params, strict=True):
+        outside.append(buffer)
+        if spec.name not in op.names:
+            continue
+        outside[-1] = stored = tirx.decl_buffer(
+            spec.shape, bits_dtype(op.dtype), spec.name, data_alignment=2
+        )
+        few = spec.name == op.packed or found.reads[buffer] <= _FEW_READS * prod(spec.shape)
+        output = spec is specs[-1]
+        if buffer not in found.opaque and few and not (output and found.reads[buffer]):
+            direct[buffer] = stored
+        elif output:
+            local.append(buffer)
+            after.append(_copy(f"round_{spec.name}", buffer, stored, rounded, op.dtype))
+        else:
+            local.append(buffer)
+            before.append(_copy(f"widen_{spec.name}", stored, buffer, widened, op.dtype))
+    steps = [*before, _converted(block.body, direct, op.dtype), *after]
+    root = SBlock(
+        iter_vars=[],
+        reads=[],
+        writes=[],
+        name_hint="root",
+        body=tirx.SeqStmt(steps) if len(steps) > 1 else steps[0],
+        alloc_buffers=[*block.alloc_buffers, *local],
+    )
+    body = SBlockRealize([], tirx.const(True, "bool"), root)
+    function = tirx.PrimFunc(outside, body, main.ret_type, main.attrs)
+    return Schedule(tvm.IRModule({"main": function}))
+
+
+def _copy(name: str, source: Any, target: Any, convert: Callable[..., Any], dtype: str) -> Any:
+    """Return the loops that convert one buffer to another."""
+    extents = [int(extent) for extent in source.shape]
+    at = [tirx.Var(f"v{axis}", "int32") for axis in range(len(extents))]
+    steps = [tirx.Var(f"i{axis}", "int32") for axis in range(len(extents))]
+    here = [tvm.ir.Range.from_min_extent(v, 1) for v in at]
+    block = SBlock(
+        iter_vars=[
+            tirx.IterVar(tvm.ir.Range(0, n), v, tirx.IterVar.DataPar)
+            for n, v in zip(extents, at, strict=True)
+        ],
+        reads=[tirx.BufferRegion(source, here)],
+        writes=[tirx.BufferRegion(target, here)],
+        name_hint=name,
+        body=tirx.BufferStore(target, convert(tirx.BufferLoad(source, at), dtype), at),
+    )
+    shared = next((a for a, n in enumerate(extents[:-1]) if n > 1), None)
+    nest = SBlockRealize(steps, tirx.const(True, "bool"), block)
+    for axis in reversed(range(len(extents))):
+        threads = axis == shared and prod(extents) >= PARALLEL_ELEMENTS
+        nest = loop(steps[axis], extents[axis], nest, "PARALLEL" if threads else "SERIAL")
+    return nest
+
+
+def _converted(body: Any, direct: dict[Any, Any], dtype: str) -> Any:
+    """Return the statement with some buffers of float32 replaced by stored ones."""
+
+    def load(node: Any, mutator: Any) -> Any:
+        if node.source not in direct:
+            return mutator.default_mutate(node)
+        at = [mutator.mutate(index) for index in node.indices]
+        return widened(tirx.BufferLoad(direct[node.source], at), dtype)
+
+    def store(node: Any, mutator: Any) -> Any:
+        if node.buffer not in direct:
+            return mutator.default_mutate(node)
+        at = [mutator.mutate(index) for index in node.indices]
+        value = rounded(mutator.mutate(node.value), dtype)
+        return tirx.BufferStore(direct[node.buffer], value, at)
+
+    def region(node: Any, mutator: Any) -> Any:
+        if node.source not in direct:
+            return mutator.default_mutate(node)
+        return tirx.BufferRegion(direct[node.source], node.region)
+
+    kinds = (TensorLoad, load), (tirx.BufferStore, store), (TensorRegion, region)
+    return structural_mutate(body, kinds)
+
+
+class _Uses:
+    """How a kernel uses its buffers.
+
+    Attributes
+    ----------
+    reads : Counter
+        Numbers that are read, by buffer. What stays in a register while an unrolled loop or the
+        lanes of a vector use it counts once.
+    opaque : set
+        Buffers that are handed to intrinsics or read in vectors.
+    """
+
+    def __init__(self, body: Any) -> None:
+        self.reads: Counter[Any] = Counter()
+        self.opaque: set[Any] = set()
+        self._loops: list[Any] = []
+        self._read: set[Any] = set()
+        self._bound: dict[Any, set[Any]] = {}
+        structural_visit(
+            body,
+            (
+                (tirx.For, self._for),
+                (SBlockRealize, self._realize),
+                (MatchBufferRegion, self._match),
+                (TensorLoad, self._load),
+                (tirx.BufferStore, self._store),
+            ),
+        )
+
+    def _for(self, node: Any, visitor: Any) -> Any:
+        self._loops.append(node)
+        visitor.visit(node.body)
+        self._loops.pop()
+
+    def _realize(self, node: Any, visitor: Any) -> Any:
+        for axis, value in zip(node.block.iter_vars, node.iter_values, strict=True):
+            self._bound[axis.var] = self._variables(value)
+        self._read.clear()
+        visitor.visit(node.block)
+
+    def _match(self, node: Any, visitor: Any) -> Any:
+        self.opaque.add(node.source.source)
+
+    def _load(self, node: Any, visitor: Any) -> Any:
+        self._check_indices(node.source, node.indices)
+        used = self._variables(node.indices)
+        place = node.source, StructuralKey(node.indices)
+        if place not in self._read:
+            self._read.add(place)
+            self.reads[node.source] += prod(
+                int(step.extent)
+                for step in self._loops
+                if step.kind not in _IN_REGISTERS or step.loop_var in used
+            )
+        visitor.default_visit(node)
+
+    def _store(self, node: Any, visitor: Any) -> Any:
+        self._check_indices(node.buffer, node.indices)
+        visitor.default_visit(node)
+
+    def _check_indices(self, buffer: Any, indices: Any) -> None:
+        across = any(isinstance(index, tirx.Ramp) for index in indices)
+        if self._loops and not across:
+            innermost = self._loops[-1].loop_var
+            along, *others = (innermost in self._variables(i) for i in reversed(indices))
+            across = any(others) and not along
+        if across:
+            self.opaque.add(buffer)
+
+    def _variables(self, value: Any) -> set[Any]:
+        """Return the loop variables that an expression depends on."""
+        found: set[Any] = set()
+
+        def add(var: Any) -> None:
+            found.update(self._bound.get(var, {var}))
+
+        structural_walk(value, (tirx.Var, add))
+        return found
