@@ -30,10 +30,10 @@ def cpu_times(name: str, op: Any, budget: float) -> dict[str, float]:
     import numpy as np
 
     from vtaops.cpu.schedule import schedule
-    from vtaops.cpu.schedule.stages import schedule_default
     from vtaops.cpu.search import search
     from vtaops.cpu.target import CpuTarget
     from vtaops.kernels.build import compile_schedule
+    from vtaops.kernels.stages import schedule_default
     from vtaops.kernels.timing import median_seconds, random_arrays
 
     target = CpuTarget.detect()

@@ -72,10 +72,10 @@ def main(
     from rich.table import Table
 
     from vtaops.cpu.schedule import schedule
-    from vtaops.cpu.schedule.stages import schedule_default
     from vtaops.cpu.search import meta_schedule, search
     from vtaops.cpu.target import CpuTarget
     from vtaops.kernels.build import compile_schedule
+    from vtaops.kernels.stages import schedule_default
     from vtaops.kernels.timing import median_seconds, random_arrays
 
     target = CpuTarget.detect()

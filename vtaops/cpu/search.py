@@ -95,7 +95,7 @@ def meta_schedule(
         ) from error
     from tvm.s_tir import meta_schedule as ms
 
-    from vtaops.cpu.schedule.stages import schedule_default
+    from vtaops.kernels.stages import schedule_default
 
     target = target or CpuTarget.detect()
     module = schedule_default(op, target).mod

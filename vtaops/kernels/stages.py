@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vtaops.errors import ScheduleError
+from vtaops.kernels.build import create_schedule
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,11 @@ class Stage:
     name: str
     explanation: str
     schedule: Callable[[Any, Any], Any]
+
+
+def schedule_default(op: Any, _: Any) -> Any:
+    """Return the plain declaration, unscheduled."""
+    return create_schedule(op.declare())
 
 
 def find_stage(stages: tuple[Stage, ...], name: str) -> Stage:

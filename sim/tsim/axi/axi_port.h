@@ -182,9 +182,10 @@ struct Port {
     if (model.m_axi_awvalid && model.m_axi_awready)
       addresses.push_back({model.m_axi_awaddr, model.m_axi_awlen + 1u, dram.cycle});
     const bool expected = manner != kAddressFirst || !addresses.empty();
-    model.m_axi_wready = model.m_axi_wvalid && words.size() < kQueuedBursts && expected &&
-                         !dram.stalls() && dram.spend();
-    if (model.m_axi_wready) {
+    // Ready also before there is a word: a handshake takes both.
+    model.m_axi_wready = words.size() < kQueuedBursts && expected &&
+                         (!model.m_axi_wvalid || (!dram.stalls() && dram.spend()));
+    if (model.m_axi_wvalid && model.m_axi_wready) {
       Word word;
       std::memcpy(word.data.data(), &model.m_axi_wdata, PORT_BYTES);
       word.strobe = model.m_axi_wstrb;

@@ -77,7 +77,7 @@ def schedule_packed_conv2d(op: PackedConv2dOp, target: CpuTarget) -> Any:
     names = [name for name in tensors if name != "data"]
 
     def body(ins: Any, outs: Any) -> Any:
-        buffers = {name: _Buffer(buffer) for name, buffer in zip(names, ins[1:], strict=True)}
+        buffers = dict(zip(names, ins[1:], strict=True))
         return _loops(op, window, tiles, ins[0], buffers, outs[0])
 
     inputs = [image, *(tensors[name] for name in names)]
@@ -88,19 +88,6 @@ def schedule_packed_conv2d(op: PackedConv2dOp, target: CpuTarget) -> Any:
     s.unroll(block)
     parallel_if(s, s.fuse(*outer[:3]), op.flops >= PARALLEL_FLOPS)
     return s
-
-
-@dataclass(frozen=True)
-class _Buffer:
-    """A buffer that is read as te tensors are."""
-
-    buffer: Any
-
-    def __getitem__(self, index: Any) -> Expr:
-        return self.buffer[index]
-
-    def __call__(self, *index: Expr) -> Expr:
-        return self.buffer[index]
 
 
 def _gathered(
@@ -122,7 +109,7 @@ def _loops(
     window: SlidingWindow,
     tiles: _Tiles,
     image: Any,
-    tensors: dict[str, _Buffer],
+    tensors: dict[str, Any],
     result: Any,
 ) -> Any:
     """Return the loops over all results; each iteration of the outer one configures the tiles."""
@@ -140,7 +127,7 @@ def _loops(
     shape = (tiles.down, tiles.across, tiles.blocks, tiles.pixels, _LANES)
     sums = tirx.decl_buffer(shape, "int32", "sums")
     work = [
-        *_products(window, tiles, image, tensors["kernel"].buffer, sums, at),
+        *_products(window, tiles, image, tensors["kernel"], sums, at),
         _finish(op, tiles, tensors, sums, result, at),
     ]
     body = [
@@ -202,7 +189,7 @@ def _products(
 def _finish(
     op: PackedConv2dOp,
     tiles: _Tiles,
-    tensors: dict[str, _Buffer],
+    tensors: dict[str, Any],
     sums: Any,
     result: Any,
     at: tuple[Expr, Expr, Expr, Expr],

@@ -29,6 +29,7 @@ from vtaops.cpu.schedule.tiles import (
     hold_in_registers,
     parallel_if,
     store_vectors,
+    write_back,
 )
 from vtaops.cpu.schedule.transpose import transpose_squares
 from vtaops.cpu.target import CpuTarget
@@ -156,19 +157,12 @@ class PaddedCopy:
     @property
     def height(self) -> int:
         """Rows of the copy."""
-        (kernel, _), (stride, _), (dilation, _) = self._sizes
-        return (self.rows - 1) * stride + (kernel - 1) * dilation + 1
+        return self.window.reach(self.rows, self.columns)[0]
 
     @property
     def width(self) -> int:
         """Columns of one phase of the copy."""
-        (_, kernel), (_, stride), (_, dilation) = self._sizes
-        total = (self.columns - 1) * stride + (kernel - 1) * dilation + 1
-        return ceil_div(total, self.phases)
-
-    @property
-    def _sizes(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
-        return self.window.kernel, self.window.strides, self.window.dilation
+        return ceil_div(self.window.reach(self.rows, self.columns)[1], self.phases)
 
     def needed(self, height: int, width: int) -> bool:
         """Whether the data cannot be read in place."""
@@ -203,11 +197,10 @@ class PaddedCopy:
         `at` is (row, column, kh, kw); `image` is the copy or, if it is not needed, the data.
         """
         row, column, kh, kw = at
-        _, (vertical, horizontal), (down, right) = self._sizes
-        i = row * vertical + kh * down
+        i, j = self.window.pixel(row, column, kh, kw)
         if self.phases == 1:
-            return image[n, c, i, column * horizontal + kw * right]
-        offset = kw * right
+            return image[n, c, i, j]
+        offset = kw * self.window.dilation[1]
         return image[n, c, offset % self.phases, i, column + offset // self.phases]
 
 
@@ -225,20 +218,12 @@ def _schedule_column_lanes(op: Conv2dOp, target: CpuTarget, tile: ConvTile) -> A
     worth = op.flops >= PARALLEL_FLOPS
     product, result = s.get_sblock("total"), s.get_sblock("result")
     exact = columns % tile.columns == op.group_out % block == 0
-    # With tails the tile is copied out of the registers in whole vectors before it is cut.
-    copy = None if exact else s.cache_write(product, 0, "global")
     n, c, i, j, ic, kh, kw = s.get_loops(product)
     c, channels = s.split(c, [None, block])
     j, vector, lane = s.split(j, [None, tile.columns // target.lanes, target.lanes])
     s.reorder(n, c, i, j, ic, kh, kw, channels, vector, lane)
     outer = s.fuse(n, c, i)
-    if copy is not None:
-        s.reverse_compute_at(copy, j, preserve_unit_loops=True)
-        store_vectors(s, copy, 2, target.lanes)
-    s.reverse_compute_at(result, j, preserve_unit_loops=True)
-    if exact:
-        s.reorder(*(s.get_loops(result)[k] for k in (-2, -3, -1)))
-        store_vectors(s, result, 2, target.lanes)
+    write_back(s, product, result, j, target.lanes, exact, dims=3)
     parallel_if(s, outer, worth)
     if op.window.kernel[1] <= 7:
         s.unroll(kw)
@@ -376,7 +361,9 @@ def _declare(op: Conv2dOp, tile: ConvTile) -> tuple[Prologue, Any]:
     by_phase = op.window.strides[1] > 1
     padding = PaddedCopy(op.window, rows, round_up(columns, tile.columns), by_phase)
     tensors = op.placeholders()
-    image = _stage(padding, tensors["data"], op)
+    image = tensors["data"]
+    if padding.needed(op.height, op.width):
+        image = padding.declare(image, zero(op.dtype))
     packed = _pack_kernel(op, tensors["kernel"], block, 1, blocks)
     channel = te.reduce_axis((0, op.group_in), name="ic")
     kh, kw = window_axes(op.window)
@@ -392,12 +379,6 @@ def _declare(op: Conv2dOp, tile: ConvTile) -> tuple[Prologue, Any]:
     total = te.compute(shape, dot, name="total")
     ahead = Prologue(tensors)
     return ahead, ahead.create_schedule(_write_back(op, ahead, total))
-
-
-def _stage(padding: PaddedCopy, data: Tensor, op: Conv2dOp) -> Tensor:
-    if padding.needed(op.height, op.width):
-        return padding.declare(data, zero(op.dtype))
-    return data
 
 
 def _pack_kernel(op: Conv2dOp, kernel: Tensor, block: int, inner: int, blocks: int) -> Tensor:

@@ -184,30 +184,17 @@ def schedule_row_sums(op: MatmulOp) -> Any:
     done = op.k // _STEPS * _STEPS
     outer = te.reduce_axis((0, op.k // _STEPS), name="outer")
     step = te.reduce_axis((0, _STEPS), name="step")
-    rest = te.reduce_axis((0, op.k - done), name="rest")
 
     def steps(i: Expr, j: Expr) -> Expr:
         k = outer * _STEPS + step
         return te.sum(a[i, k] * b[k, j], axis=[outer, step])
 
-    def last_steps(i: Expr, j: Expr) -> Expr:
-        return te.sum(a[i, done + rest] * b[done + rest, j], axis=rest)
-
-    total = te.compute((op.m, op.n), steps, name="product")
-    behind = te.compute((op.m, op.n), last_steps, name="tail") if done < op.k else None
-    ahead = Prologue(tensors)
-    finish = ahead.epilogue(op.epilogue)
-
-    def element(i: Expr, j: Expr) -> Expr:
-        value = total[i, j] if behind is None else total[i, j] + behind[i, j]
-        return finish(value, j, i, j)
-
-    s = ahead.create_schedule(te.compute((op.m, op.n), element, name="C"))
+    ahead, s = _with_rest(op, tensors, te.compute((op.m, op.n), steps, name="product"), done)
     i, j = s.get_loops(s.get_sblock("C"))
     stretch, j = s.split(j, [None, min(_STRETCH, op.n)])
     s.reorder(stretch, i, j)
     parallel_if(s, stretch, op.flops >= PARALLEL_FLOPS)
-    if behind is not None:
+    if done < op.k:
         block = s.get_sblock("tail")
         s.compute_at(block, stretch, preserve_unit_loops=True)
         i, j, k = s.get_loops(block)[-3:]
@@ -232,7 +219,6 @@ def schedule_row_dots(op: MatmulOp, target: CpuTarget) -> Any:
     step = te.reduce_axis((0, steps), name="step")
     fold = te.reduce_axis((0, lanes // quarter), name="fold")
     last = te.reduce_axis((0, quarter), name="last")
-    rest = te.reduce_axis((0, op.k - steps * lanes), name="rest")
     partial = te.compute(
         (op.m, op.n, lanes),
         lambda i, j, v: te.sum(a[i, step * lanes + v] * b[j, step * lanes + v], axis=step),
@@ -246,24 +232,8 @@ def schedule_row_dots(op: MatmulOp, target: CpuTarget) -> Any:
     joined = te.compute(
         (op.m, op.n), lambda i, j: te.sum(folded[i, j, last], axis=last), name="joined"
     )
-    names = ["joined", "folded", "partial"]
-    tail = None
-    if op.k % lanes:
-        done = steps * lanes
-        tail = te.compute(
-            (op.m, op.n),
-            lambda i, j: te.sum(a[i, done + rest] * b[j, done + rest], axis=rest),
-            name="tail",
-        )
-        names.insert(0, "tail")
-    ahead = Prologue(tensors)
-    finish = ahead.epilogue(op.epilogue)
-
-    def element(i: Expr, j: Expr) -> Expr:
-        value = joined[i, j] if tail is None else joined[i, j] + tail[i, j]
-        return finish(value, j, i, j)
-
-    s = ahead.create_schedule(te.compute((op.m, op.n), element, name="C"))
+    names = [*["tail"] * (op.k % lanes > 0), "joined", "folded", "partial"]
+    ahead, s = _with_rest(op, tensors, joined, steps * lanes)
     i, j = s.get_loops(s.get_sblock("C"))
     i, row = s.split(i, [None, rows])
     j, column = s.split(j, [None, columns])
@@ -281,3 +251,30 @@ def schedule_row_dots(op: MatmulOp, target: CpuTarget) -> Any:
     s.reorder(step, row, column, lane)
     hold_in_registers(s, block, step, lane, column, row)
     return ahead.attach(s)
+
+
+def _with_rest(
+    op: MatmulOp, tensors: dict[str, Tensor], total: Tensor, done: int
+) -> tuple[Prologue, Any]:
+    """Return the product, not yet scheduled, whose first `done` steps are `total`.
+
+    The others, where there are any, are the stage ``tail``.
+    """
+    a, b = tensors["A"], tensors["B"]
+    rest = te.reduce_axis((0, op.k - done), name="rest")
+
+    def last_steps(i: Expr, j: Expr) -> Expr:
+        right = (j, done + rest) if op.transposed_b else (done + rest, j)
+        return te.sum(a[i, done + rest] * b(*right), axis=rest)
+
+    parts = [total]
+    if done < op.k:
+        parts.append(te.compute((op.m, op.n), last_steps, name="tail"))
+    ahead = Prologue(tensors)
+    finish = ahead.epilogue(op.epilogue)
+
+    def element(i: Expr, j: Expr) -> Expr:
+        value = parts[0][i, j] if len(parts) == 1 else parts[0][i, j] + parts[1][i, j]
+        return finish(value, j, i, j)
+
+    return ahead, ahead.create_schedule(te.compute((op.m, op.n), element, name="C"))

@@ -186,8 +186,7 @@ def window_width(op: PackedWindowOp, target: CpuTarget) -> int:
 def _staged_rows(op: PackedWindowOp, padding: PaddedCopy) -> int:
     """Return the rows of the result whose padded image fits into `_STAGED_BYTES`."""
     row = 4 * op.block * padding.width
-    span = (op.window.kernel[0] - 1) * op.window.dilation[0] + 1
-    fitting = (_STAGED_BYTES // row - span) // op.window.strides[0] + 1
+    fitting = (_STAGED_BYTES // row - op.window.reach(1, 1)[0]) // op.window.strides[0] + 1
     fitting = min(max(fitting, 1), padding.rows)
     return min(range(fitting, 0, -1), key=lambda r: -(-padding.rows // r))
 

@@ -20,7 +20,7 @@ from vtaops.cpu.schedule.tiles import (
     hold_in_registers,
     parallel_if,
     split_vector,
-    store_vectors,
+    write_back,
 )
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.ops.common import Expr, ceil_div, round_up, zero
@@ -171,18 +171,10 @@ def schedule_pointwise(op: Conv2dOp, target: CpuTarget, strip: Strip | None = No
 def _schedule_product(s: Any, strip: Strip, outer: Any, exact: bool) -> None:
     """Compute the sums of a strip, and what follows them, behind its dense buffer."""
     total, result = s.get_sblock("total"), s.get_sblock("result")
-    # With tails the tile is copied out of the registers in whole vectors before it is cut.
-    copy = None if exact else s.cache_write(total, 0, "global")
     s.reverse_compute_at(total, outer, preserve_unit_loops=True)
     o, p, c = s.get_loops(total)[-3:]
     o, channel = s.split(o, [None, strip.channels])
     p, vector, lane = s.split(p, [None, strip.vectors, strip.lanes])
     s.reorder(o, p, c, channel, vector, lane)
-    if copy is not None:
-        s.reverse_compute_at(copy, p, preserve_unit_loops=True)
-        store_vectors(s, copy, 2, strip.lanes)
-    s.reverse_compute_at(result, p, preserve_unit_loops=True)
-    if exact:
-        s.reorder(*(s.get_loops(result)[k] for k in (-2, -3, -1)))
-        store_vectors(s, result, 2, strip.lanes)
+    write_back(s, total, result, p, strip.lanes, exact, dims=3)
     hold_in_registers(s, total, c, lane, vector, channel)

@@ -28,14 +28,9 @@ from vtaops.kernels.ops import (
     PoolOp,
 )
 from vtaops.kernels.ops.common import largest_divisor, pad_image, window_axes, zero
-from vtaops.kernels.stages import Stage
+from vtaops.kernels.stages import Stage, schedule_default
 
 _BLOCK = 32
-
-
-def schedule_default(op: Any, _: CpuTarget) -> Any:
-    """Return the plain declaration, unscheduled."""
-    return create_schedule(op.declare())
 
 
 # --- matmul -----------------------------------------------------------------------------------
@@ -49,10 +44,6 @@ def _matmul_reorder(op: MatmulOp, target: CpuTarget, threads: bool = False) -> A
     if threads:
         s.parallel(i)
     return s
-
-
-def _matmul_parallel(op: MatmulOp, target: CpuTarget) -> Any:
-    return _matmul_reorder(op, target, threads=True)
 
 
 def _matmul_blocked(op: MatmulOp, target: CpuTarget, cached: bool = False) -> Any:
@@ -70,10 +61,6 @@ def _matmul_blocked(op: MatmulOp, target: CpuTarget, cached: bool = False) -> An
     if stored is not None:
         s.reverse_compute_at(stored, outer)
     return s
-
-
-def _matmul_cached(op: MatmulOp, target: CpuTarget) -> Any:
-    return _matmul_blocked(op, target, cached=True)
 
 
 def _matmul_registers(op: MatmulOp, target: CpuTarget) -> Any:
@@ -95,7 +82,11 @@ MATMUL = (
         "k before j: neighbouring steps read neighbouring elements of B, and j is vectorised.",
         _matmul_reorder,
     ),
-    Stage("parallel", "The rows of C are shared among the threads.", _matmul_parallel),
+    Stage(
+        "parallel",
+        "The rows of C are shared among the threads.",
+        lambda op, target: _matmul_reorder(op, target, threads=True),
+    ),
     Stage(
         "blocked",
         "Blocks of 32 x 32 elements of C, sums in steps of 4: operands are reused from the cache.",
@@ -104,7 +95,7 @@ MATMUL = (
     Stage(
         "cached",
         "A block of C is summed in a small local array and stored once (write cache).",
-        _matmul_cached,
+        lambda op, target: _matmul_blocked(op, target, cached=True),
     ),
     Stage(
         "registers",
@@ -149,10 +140,6 @@ def _conv2d_blocked(op: Conv2dOp, target: CpuTarget, cached: bool = False) -> An
     if stored is not None:
         s.reverse_compute_at(stored, j)
     return s
-
-
-def _conv2d_cached(op: Conv2dOp, target: CpuTarget) -> Any:
-    return _conv2d_blocked(op, target, cached=True)
 
 
 def _conv2d_packed(op: Conv2dOp, target: CpuTarget) -> Any:
@@ -229,7 +216,7 @@ CONV2D = (
     Stage(
         "cached",
         "A block is summed in a small local array and stored once (write cache).",
-        _conv2d_cached,
+        lambda op, target: _conv2d_blocked(op, target, cached=True),
     ),
     Stage(
         "registers",
@@ -274,10 +261,6 @@ def _depthwise_cached(op: DepthwiseOp, target: CpuTarget, vectors: bool = False)
     return s
 
 
-def _depthwise_vectors(op: DepthwiseOp, target: CpuTarget) -> Any:
-    return _depthwise_cached(op, target, vectors=True)
-
-
 DEPTHWISE = (
     Stage("default", "Six loops as declared, the padded image beforehand.", schedule_default),
     Stage("parallel", "Channels are shared among the threads.", _depthwise_parallel),
@@ -289,7 +272,7 @@ DEPTHWISE = (
     Stage(
         "vectorized",
         "Columns innermost, in vectors; one tap of the kernel at a time.",
-        _depthwise_vectors,
+        lambda op, target: _depthwise_cached(op, target, vectors=True),
     ),
     Stage(
         "tuned",
@@ -327,22 +310,6 @@ def _conv1d_fused(op: Conv1dOp, target: CpuTarget) -> Any:
     return s
 
 
-def _conv1d_reorder(op: Conv1dOp, target: CpuTarget) -> Any:
-    return _conv1d_split(op, target, 2)
-
-
-def _conv1d_unroll(op: Conv1dOp, target: CpuTarget) -> Any:
-    return _conv1d_split(op, target, 3)
-
-
-def _conv1d_vectorize(op: Conv1dOp, target: CpuTarget) -> Any:
-    return _conv1d_split(op, target, 4)
-
-
-def _conv1d_caching(op: Conv1dOp, target: CpuTarget) -> Any:
-    return _conv1d_split(op, target, 5)
-
-
 CONV1D = (
     Stage(
         "default",
@@ -355,15 +322,15 @@ CONV1D = (
         "reorder",
         "Taps outside, results inside: neighbours are read together, but each partial sum now goes "
         "through memory.",
-        _conv1d_reorder,
+        lambda op, target: _conv1d_split(op, target, 2),
     ),
-    Stage("unroll", "The taps are unrolled.", _conv1d_unroll),
-    Stage("vectorize", "Results in vectors.", _conv1d_vectorize),
+    Stage("unroll", "The taps are unrolled.", lambda op, target: _conv1d_split(op, target, 3)),
+    Stage("vectorize", "Results in vectors.", lambda op, target: _conv1d_split(op, target, 4)),
     Stage(
         "caching",
         "Samples and taps of a block are copied to a small array first. A processor has a cache "
         "already: the copies are work.",
-        _conv1d_caching,
+        lambda op, target: _conv1d_split(op, target, 5),
     ),
     Stage(
         "fused",

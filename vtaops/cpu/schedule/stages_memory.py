@@ -17,12 +17,7 @@ from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.build import create_schedule
 from vtaops.kernels.ops import BroadcastOp, NormalizeOp, PoolOp
 from vtaops.kernels.ops.common import Expr
-from vtaops.kernels.stages import Stage
-
-
-def _plain(op: Any, _: CpuTarget) -> Any:
-    return create_schedule(op.declare())
-
+from vtaops.kernels.stages import Stage, schedule_default
 
 # --- addition ---------------------------------------------------------------------------------
 
@@ -36,10 +31,6 @@ def _add_parallel(op: BroadcastOp, target: CpuTarget, vectors: bool = False) -> 
     return s
 
 
-def _add_vectorized(op: BroadcastOp, target: CpuTarget) -> Any:
-    return _add_parallel(op, target, vectors=True)
-
-
 def _add_columns_outside(op: BroadcastOp, target: CpuTarget) -> Any:
     s = create_schedule(op.declare())
     row, column = s.get_loops(s.get_sblock("C"))
@@ -50,9 +41,13 @@ def _add_columns_outside(op: BroadcastOp, target: CpuTarget) -> Any:
 
 
 VECTOR_ADD = (
-    Stage("default", "One loop as declared; LLVM vectorises it by itself.", _plain),
+    Stage("default", "One loop as declared; LLVM vectorises it by itself.", schedule_default),
     Stage("parallel", "The elements are shared among the threads.", _add_parallel),
-    Stage("vectorized", "In vectors; the threads share the vectors.", _add_vectorized),
+    Stage(
+        "vectorized",
+        "In vectors; the threads share the vectors.",
+        lambda op, target: _add_parallel(op, target, vectors=True),
+    ),
     Stage(
         "tuned",
         "A few long chunks per thread, and no threads at all for short vectors.",
@@ -61,13 +56,17 @@ VECTOR_ADD = (
 )
 
 BROADCAST_ADD = (
-    Stage("default", "Two loops as declared, the rows outside.", _plain),
+    Stage("default", "Two loops as declared, the rows outside.", schedule_default),
     Stage(
         "bad",
         "Columns outside, so that A needs no broadcast in a vector; but B is read with a stride.",
         _add_columns_outside,
     ),
-    Stage("good", "Rows outside, shared among the threads; columns in vectors.", _add_vectorized),
+    Stage(
+        "good",
+        "Rows outside, shared among the threads; columns in vectors.",
+        lambda op, target: _add_parallel(op, target, vectors=True),
+    ),
     Stage("tuned", "The same, without threads where there is little to do.", schedule_elementwise),
 )
 
@@ -103,7 +102,7 @@ def _pool_staged(op: PoolOp, target: CpuTarget) -> Any:
 
 
 POOL = (
-    Stage("default", "Six loops as declared, the padded image beforehand.", _plain),
+    Stage("default", "Six loops as declared, the padded image beforehand.", schedule_default),
     Stage(
         "inlined",
         "Rows are shared among the threads, columns in vectors; padding has become a condition.",
@@ -152,17 +151,13 @@ def _norm_passes(op: NormalizeOp, target: CpuTarget, fused: bool = False) -> Any
     return s
 
 
-def _norm_fused(op: NormalizeOp, target: CpuTarget) -> Any:
-    return _norm_passes(op, target, fused=True)
-
-
 BATCH_NORM = (
     Stage("default", "Four passes over the data, one per operation of the formula.", _norm_passes),
     Stage(
         "fused",
         "One pass: all is computed per element. Channels are shared among the threads, pixels in "
         "vectors.",
-        _norm_fused,
+        lambda op, target: _norm_passes(op, target, fused=True),
     ),
     Stage(
         "tuned",

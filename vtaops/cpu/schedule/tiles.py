@@ -80,6 +80,23 @@ def store_vectors(s: Any, block: Any, dims: int, lanes: int) -> None:
         s.unroll(loop)
 
 
+def write_back(
+    s: Any, total: Any, result: Any, loop: Any, lanes: int, exact: bool, dims: int = 2
+) -> None:
+    """Write a tile of the sums `total`, whose tiles are inside `loop`, through `result`.
+
+    Where tiles are not `exact` it is copied out of the registers in whole vectors and then cut.
+    `dims` are the innermost loops of the result, as `store_vectors` has them.
+    """
+    if not exact:
+        copy = s.cache_write(total, 0, "global")
+        s.reverse_compute_at(copy, loop, preserve_unit_loops=True)
+        store_vectors(s, copy, 2, lanes)
+    s.reverse_compute_at(result, loop, preserve_unit_loops=True)
+    if exact:
+        store_vectors(s, result, dims, lanes)
+
+
 def hold_in_registers(s: Any, block: Any, outer: Any, *tile: Any, intrinsic: str = "") -> None:
     """Keep a tile of sums in registers, from zero to the last product.
 

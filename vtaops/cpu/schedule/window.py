@@ -15,7 +15,7 @@ from tvm import te
 
 from vtaops.cpu.schedule.convolution import PaddedCopy, stage_phases
 from vtaops.cpu.schedule.prologue import Prologue
-from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, hold_in_registers, parallel_if, store_vectors
+from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, hold_in_registers, parallel_if, write_back
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.build import create_schedule
 from vtaops.kernels.ops.common import Expr, lowest, reduce_largest, round_up, window_axes, zero
@@ -138,17 +138,10 @@ def _schedule_window(
     total, result = s.get_sblock("total"), s.get_sblock("result")
     rows, columns = op.out_size
     exact = rows % tile.rows == columns % tile.columns == 0
-    # With tails the tile is copied out of the registers in whole vectors before it is cut.
-    copy = None if exact else s.cache_write(total, 0, "global")
     i, row = s.split(i, [None, tile.rows])
     j, vector, lane = s.split(j, [None, tile.columns // target.lanes, target.lanes])
     s.reorder(*([] if q is None else [q]), i, j, kh, kw, row, vector, lane)
-    if copy is not None:
-        s.reverse_compute_at(copy, j, preserve_unit_loops=True)
-        store_vectors(s, copy, 2, target.lanes)
-    s.reverse_compute_at(result, j, preserve_unit_loops=True)
-    if exact:
-        store_vectors(s, result, 2, target.lanes)
+    write_back(s, total, result, j, target.lanes, exact)
     parallel_if(s, channel, op.flops >= PARALLEL_FLOPS)
     if op.window.kernel[0] * op.window.kernel[1] <= _UNROLLED_TAPS:
         s.unroll(kw)

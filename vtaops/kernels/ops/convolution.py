@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 
 from tvm import te, tirx
 
@@ -31,6 +33,9 @@ class WindowedSum(TensorOp):
     dtype: str
     epilogue: Epilogue
 
+    def __post_init__(self) -> None:
+        self.window.output(self.height, self.width)
+
     @property
     def accumulator(self) -> str:
         """The dtype of the sums."""
@@ -49,6 +54,33 @@ class WindowedSum(TensorOp):
     @abstractmethod
     def _shape(self) -> tuple[int, ...]:
         """Shape of the result."""
+
+    def channel(self, *index: Expr) -> Expr:
+        """Return the channel of an element of the result."""
+        return index[1]
+
+    def _arguments(
+        self, data: tuple[int, ...], kernel: tuple[int, ...], channels: int
+    ) -> tuple[TensorSpec, ...]:
+        """Return data and kernel of such shapes, and what the epilogue of the channels takes."""
+        return (
+            TensorSpec("data", data, self.dtype),
+            TensorSpec("kernel", kernel, "float32" if self.dtype == "float32" else "int8"),
+            *self.epilogue.inputs(channels, self._shape, self.accumulator),
+        )
+
+    def _finished(self, tensors: dict[str, Tensor], tap: Callable[..., Expr]) -> list[Tensor]:
+        """Declare the sum `tap` and the epilogue behind it; without one the sum is the result."""
+        if self.epilogue.empty:
+            return [*tensors.values(), te.compute(self._shape, tap, name="result")]
+        total = te.compute(self._shape, tap, name="total")
+        finish = self.epilogue.bind(tensors, self.accumulator)
+        result = te.compute(
+            self._shape,
+            lambda *index: finish(total(*index), self.channel(*index), *index),
+            name="result",
+        )
+        return [*tensors.values(), result]
 
 
 @dataclass(frozen=True)
@@ -93,7 +125,7 @@ class Conv2dOp(WindowedSum):
                 f"groups is {self.groups}; it must divide {self.in_channels} input and "
                 f"{self.out_channels} output channels"
             )
-        self.window.output(self.height, self.width)
+        super().__post_init__()
 
     @property
     def group_in(self) -> int:
@@ -108,11 +140,8 @@ class Conv2dOp(WindowedSum):
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         kernel = (self.out_channels, self.group_in, *self.window.kernel)
-        return (
-            TensorSpec("data", (self.batch, self.in_channels, self.height, self.width), self.dtype),
-            TensorSpec("kernel", kernel, "float32" if self.dtype == "float32" else "int8"),
-            *self.epilogue.inputs(self.out_channels, self._shape, self.accumulator),
-        )
+        data = (self.batch, self.in_channels, self.height, self.width)
+        return self._arguments(data, kernel, self.out_channels)
 
     @property
     def _shape(self) -> tuple[int, ...]:
@@ -122,9 +151,7 @@ class Conv2dOp(WindowedSum):
 
     @property
     def flops(self) -> int:
-        rows, columns = self.out_size
-        taps = self.group_in * self.window.kernel[0] * self.window.kernel[1]
-        return 2 * self.batch * self.out_channels * rows * columns * taps
+        return 2 * prod(self._shape) * self.group_in * prod(self.window.kernel)
 
     def declare(self) -> list[Tensor]:
         tensors = self.placeholders()
@@ -140,7 +167,7 @@ class Conv2dOp(WindowedSum):
             weight = tensors["kernel"][c, channel, kh, kw].astype(self.accumulator)
             return te.sum(pixel * weight, axis=[channel, kh, kw])
 
-        return _finish(tensors, self._shape, tap, self)
+        return self._finished(tensors, tap)
 
 
 @dataclass(frozen=True)
@@ -170,9 +197,6 @@ class DepthwiseOp(WindowedSum):
     dtype: str = "float32"
     epilogue: Epilogue = NOTHING
 
-    def __post_init__(self) -> None:
-        self.window.output(self.height, self.width)
-
     @property
     def out_channels(self) -> int:
         """Channels of the result."""
@@ -181,11 +205,8 @@ class DepthwiseOp(WindowedSum):
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         kernel = (self.channels, self.multiplier, *self.window.kernel)
-        return (
-            TensorSpec("data", (self.batch, self.channels, self.height, self.width), self.dtype),
-            TensorSpec("kernel", kernel, "float32" if self.dtype == "float32" else "int8"),
-            *self.epilogue.inputs(self.out_channels, self._shape, self.accumulator),
-        )
+        data = (self.batch, self.channels, self.height, self.width)
+        return self._arguments(data, kernel, self.out_channels)
 
     @property
     def _shape(self) -> tuple[int, ...]:
@@ -193,9 +214,7 @@ class DepthwiseOp(WindowedSum):
 
     @property
     def flops(self) -> int:
-        rows, columns = self.out_size
-        taps = self.window.kernel[0] * self.window.kernel[1]
-        return 2 * self.batch * self.out_channels * rows * columns * taps
+        return 2 * prod(self._shape) * prod(self.window.kernel)
 
     def declare(self) -> list[Tensor]:
         tensors = self.placeholders()
@@ -208,7 +227,7 @@ class DepthwiseOp(WindowedSum):
             weight = tensors["kernel"][source, q, kh, kw].astype(self.accumulator)
             return te.sum(pixel * weight, axis=[kh, kw])
 
-        return _finish(tensors, self._shape, tap, self)
+        return self._finished(tensors, tap)
 
 
 @dataclass(frozen=True)
@@ -287,17 +306,3 @@ def inside_or(image: Tensor, index: tuple[Expr, ...], axes: tuple[int, ...], val
     """Return ``image[index]`` where the index lies inside the image along `axes`, else `value`."""
     bounds = [index[a] >= 0 for a in axes] + [index[a] < image.shape[a] for a in axes]
     return tirx.if_then_else(tirx.all(*bounds), image(*index), value)
-
-
-def _finish(
-    tensors: dict[str, Tensor], shape: tuple[int, ...], tap: Expr, op: Conv2dOp | DepthwiseOp
-) -> list[Tensor]:
-    """Declare the sum `tap` and the epilogue behind it; without one the sum is the result."""
-    if op.epilogue.empty:
-        return [*tensors.values(), te.compute(shape, tap, name="result")]
-    total = te.compute(shape, tap, name="total")
-    finish = op.epilogue.bind(tensors, op.accumulator)
-    result = te.compute(
-        shape, lambda n, c, i, j: finish(total[n, c, i, j], c, n, c, i, j), name="result"
-    )
-    return [*tensors.values(), result]

@@ -133,7 +133,7 @@ class Epilogue:
                 value = value if scaled else value * tensors["scale"][channel]
                 value = value + tensors["shift"][channel]
             if self.residual:
-                value = value + tensors["residual"](*index)
+                value = value + tensors["residual"][index]
             if self.shift is not None:
                 value = value >> tirx.const(self.shift, dtype)
             return self._limit(value, dtype)

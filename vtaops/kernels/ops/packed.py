@@ -27,8 +27,17 @@ from vtaops.kernels.ops.convolution import WindowedSum, inside_or
 from vtaops.kernels.ops.epilogue import NOTHING, Epilogue
 
 
+class _Blocked(WindowedSum):
+    """Sums over windows whose results lie in blocks of channels."""
+
+    block: int
+
+    def channel(self, *index: Expr) -> Expr:
+        return index[1] * self.block + index[4]
+
+
 @dataclass(frozen=True)
-class PackedConv2dOp(WindowedSum):
+class PackedConv2dOp(_Blocked):
     """2-D convolution of NCHW[b]c data, channels in blocks.
 
     Attributes
@@ -85,7 +94,7 @@ class PackedConv2dOp(WindowedSum):
             raise ShapeError(f"gathered is {self.gathered}; it must divide {self.in_blocks} blocks")
         if self.plain and self.dtype != "float32":
             raise ShapeError(f"plain data are {self.dtype}; give float32, or pack them")
-        self.window.output(self.height, self.width)
+        super().__post_init__()
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -94,19 +103,12 @@ class PackedConv2dOp(WindowedSum):
         if self.dtype != "float32":
             inner = (size // 4, self.block, 4)
         kernel = (self.out_blocks, self.in_blocks // self.gathered, *self.window.kernel, *inner)
-        channels = self.out_blocks * self.block
-        return (
-            TensorSpec("data", self._data_shape, self.dtype),
-            TensorSpec("kernel", kernel, "float32" if self.dtype == "float32" else "int8"),
-            *self.epilogue.inputs(channels, self._shape, self.accumulator),
-        )
-
-    @property
-    def _data_shape(self) -> tuple[int, ...]:
-        size = (self.height, self.width)
+        data: tuple[int, ...] = (
+            self.batch, self.in_blocks, self.height, self.width, self.in_block
+        )  # fmt: skip
         if self.plain:
-            return (self.batch, self.in_blocks * self.in_block, *size)
-        return (self.batch, self.in_blocks, *size, self.in_block)
+            data = (self.batch, self.in_blocks * self.in_block, self.height, self.width)
+        return self._arguments(data, kernel, self.out_blocks * self.block)
 
     @property
     def _shape(self) -> tuple[int, ...]:
@@ -145,18 +147,11 @@ class PackedConv2dOp(WindowedSum):
             product = pixel.astype(self.accumulator) * weight.astype(self.accumulator)
             return te.sum(product, axis=[outer, kh, kw, inner])
 
-        total = te.compute(self._shape, tap, name="total")
-        finish = self.epilogue.bind(tensors, self.accumulator)
-        result = te.compute(
-            self._shape,
-            lambda n, c, i, j, b: finish(total[n, c, i, j, b], c * self.block + b, n, c, i, j, b),
-            name="result",
-        )
-        return [*tensors.values(), result]
+        return self._finished(tensors, tap)
 
 
 @dataclass(frozen=True)
-class PackedWindowOp(WindowedSum):
+class PackedWindowOp(_Blocked):
     """Windows within each channel of NCHW[b]c data: a depthwise convolution, or a pooling.
 
     Attributes
@@ -194,18 +189,15 @@ class PackedWindowOp(WindowedSum):
     def __post_init__(self) -> None:
         if self.kind != "depthwise" and self.dtype != "float32":
             raise ShapeError(f"data of a pooling are {self.dtype}; give float32")
-        self.window.output(self.height, self.width)
+        super().__post_init__()
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         shape = (self.batch, self.blocks, self.height, self.width, self.block)
-        data = TensorSpec("data", shape, self.dtype)
         if self.kind != "depthwise":
-            return (data,)
-        weights = "float32" if self.dtype == "float32" else "int8"
-        kernel = TensorSpec("kernel", (self.blocks, *self.window.kernel, self.block), weights)
-        ends = self.epilogue.inputs(self.blocks * self.block, self._shape, self.accumulator)
-        return (data, kernel, *ends)
+            return (TensorSpec("data", shape, self.dtype),)
+        kernel = (self.blocks, *self.window.kernel, self.block)
+        return self._arguments(shape, kernel, self.blocks * self.block)
 
     @property
     def _shape(self) -> tuple[int, ...]:
@@ -233,7 +225,7 @@ class PackedWindowOp(WindowedSum):
         finish = self.finish(tensors)
         result = te.compute(
             self._shape,
-            lambda n, c, i, j, b: finish(total[n, c, i, j, b], c * self.block + b, n, c, i, j, b),
+            lambda *index: finish(total(*index), self.channel(*index), *index),
             name="result",
         )
         return [*tensors.values(), result]

@@ -10,17 +10,17 @@ from vtaops.kernels.ops.common import (
     Expr,
     SlidingWindow,
     Tensor,
-    TensorOp,
     TensorSpec,
     pad_image,
     window_axes,
     zero,
 )
+from vtaops.kernels.ops.convolution import WindowedSum
 from vtaops.kernels.ops.epilogue import NOTHING, Epilogue
 
 
 @dataclass(frozen=True)
-class SeparableOp(TensorOp):
+class SeparableOp(WindowedSum):
     """Depthwise convolution of NCHW data, an activation, and a 1x1 convolution; float32.
 
     Attributes
@@ -49,19 +49,12 @@ class SeparableOp(TensorOp):
     multiplier: int = 1
     between: Epilogue = NOTHING
     epilogue: Epilogue = NOTHING
-
-    def __post_init__(self) -> None:
-        self.window.output(self.height, self.width)
+    dtype = "float32"  # no field: there is no other
 
     @property
     def middle_channels(self) -> int:
         """Channels between the two convolutions."""
         return self.channels * self.multiplier
-
-    @property
-    def out_size(self) -> tuple[int, int]:
-        """Rows and columns of the result."""
-        return self.window.output(self.height, self.width)
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -73,10 +66,6 @@ class SeparableOp(TensorOp):
             TensorSpec("pointwise", (self.out_channels, self.middle_channels), "float32"),
             *self.epilogue.inputs(self.out_channels, self._shape, "float32"),
         )
-
-    @property
-    def output(self) -> TensorSpec:
-        return TensorSpec("result", self._shape, "float32")
 
     @property
     def _shape(self) -> tuple[int, ...]:
@@ -106,15 +95,7 @@ class SeparableOp(TensorOp):
             shape, lambda *index: act(middle(*index), index[1], *index), name="active"
         )
         c = te.reduce_axis((0, self.middle_channels), name="c")
-        total = te.compute(
-            self._shape,
+        return self._finished(
+            tensors,
             lambda n, o, i, j: te.sum(active[n, c, i, j] * tensors["pointwise"][o, c], axis=c),
-            name="total",
         )
-        finish = self.epilogue.bind(tensors)
-        result = te.compute(
-            self._shape,
-            lambda n, o, i, j: finish(total[n, o, i, j], o, n, o, i, j),
-            name="result",
-        )
-        return [*tensors.values(), result]
