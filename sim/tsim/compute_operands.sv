@@ -37,7 +37,9 @@ module compute_operands
     micro_op_t uop;
     /* verilator lint_on UNUSEDSIGNAL */
     wire enters = issue_valid && issue_ready;
-    logic held;
+    logic may_hold;    // the slot in S1 moved into S2 behind a MUL: held if it reads the same
+    logic [1:0] same;  // it does: the halves of the two indices are equal
+    wire held = may_hold && &same;
     assign issue_ready = !held;
     assign moves       = occupied[1] && !held;
     assign out_valid   = occupied[2] && !held;
@@ -54,16 +56,18 @@ module compute_operands
     wire [SRC_BITS-1:0]       src = uop.src + offsets1.src;
 
     // The slot in S1 reads what the one in S2 writes; known a cycle ahead: who issues waits for it.
-    // A micro-op leaves its block RAM late, so it is compared, not added.
-    wire [ACC_INDEX_BITS-1:0] same_src = operands.dst - ACC_INDEX_BITS'(offsets1.src);
-    wire [ACC_INDEX_BITS-1:0] same_dst = operands.dst - offsets1.dst;
-    wire reads_same = slot1.reads_src ? ACC_INDEX_BITS'(uop.src) == same_src
-                                      : uop.dst == same_dst;
+    // A micro-op leaves its block RAM late, so it is compared, not added, and by halves.
+    localparam logic [ACC_INDEX_BITS-1:0] LOW = ACC_INDEX_BITS'((1 << ACC_INDEX_BITS / 2) - 1);
+    wire [ACC_INDEX_BITS-1:0] named = slot1.reads_src ? ACC_INDEX_BITS'(uop.src) : uop.dst;
+    wire [ACC_INDEX_BITS-1:0] written =
+        operands.dst - (slot1.reads_src ? ACC_INDEX_BITS'(offsets1.src) : offsets1.dst);
+    wire [ACC_INDEX_BITS-1:0] differ = named ^ written;
 
     always_ff @(posedge clk) begin
         if (rst) occupied <= '0;
         else if (!held) occupied <= {occupied[1], enters};
-        held <= !rst && moves && slot1.data && out_valid && out_slot.multiplies && reads_same;
+        may_hold <= !rst && moves && slot1.data && out_valid && out_slot.multiplies;
+        same <= {(differ & ~LOW) == '0, (differ & LOW) == '0};
         if (enters) slot1 <= slot;
         if (enters && slot.data) offsets1 <= offsets;
         if (moves) begin
