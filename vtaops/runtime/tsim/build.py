@@ -53,7 +53,13 @@ _VERILATOR_OPTIONS = (
     "-Wno-style",
     "-Wno-WIDTHCONCAT",  # zeros for a tile of more than 8192 bits
 )
-_CXX_OPTIONS = ("-std=c++17", "-fPIC", "-DVERILATOR=1", "-DVL_TIME_CONTEXT")
+_CXX_OPTIONS = (
+    "-std=c++17",
+    "-fPIC",
+    "-fno-semantic-interposition",  # calls within the library may be inlined: 6 % faster
+    "-DVERILATOR=1",
+    "-DVL_TIME_CONTEXT",
+)
 _LARGE_MODEL = 2_000_000
 """Bytes of C++ above which a model is compiled with -O1: 10 % slower, in half the time."""
 
