@@ -10,7 +10,7 @@ namespace timing {
 // that the configuration gives.
 struct Machine {
   int64_t dram_latency, request_latency, buffer_latency, dispatch_latency;
-  int64_t load_window, outstanding, chunk_beats, chunk_bursts, burst_beats, fetch_bursts;
+  int64_t load_window, outstanding, burst_beats, fetch_bursts;
   int64_t command_depth, loads_in_flight, stores_in_flight;
   int64_t load_fill, gemm_interval, alu_interval, alu_tensor_interval, compute_fill, mul_hold;
   int64_t store_fill, store_words, store_drain, write_bursts, saved_beats;

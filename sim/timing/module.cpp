@@ -21,8 +21,6 @@ timing::Machine machine_of(const nb::dict& values) {
   VTA_TAKE(dispatch_latency);
   VTA_TAKE(load_window);
   VTA_TAKE(outstanding);
-  VTA_TAKE(chunk_beats);
-  VTA_TAKE(chunk_bursts);
   VTA_TAKE(burst_beats);
   VTA_TAKE(fetch_bursts);
   VTA_TAKE(command_depth);

@@ -23,8 +23,6 @@ class Port {
  public:
   Port(const Machine& machine, bool keep)
       : limited(machine.beat_cycles > 0.5),  // else both directions have all they can use
-        most_beats(limited ? machine.burst_beats : machine.chunk_beats),
-        most_bursts(limited ? 1 : machine.chunk_bursts),
         keep_(keep),
         beat_cycles_(machine.beat_cycles),
         most_left_(static_cast<Time>(machine.saved_beats - 1)),
@@ -63,8 +61,7 @@ class Port {
     return grant;
   }
 
-  const bool limited;                     // the DRAM is slower than the port
-  const int64_t most_beats, most_bursts;  // that are granted at once
+  const bool limited;  // the DRAM is slower than the port
   std::array<int64_t, kProcesses> beats_of{};
   // Cycles that the requests of each client waited because others were served.
   std::array<Time, kProcesses> contention{};

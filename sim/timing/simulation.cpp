@@ -180,9 +180,7 @@ class LoadEngine {
       request_ = std::max(request_, last_request_ + 1);
       free = request_;
     }
-    done_ = requested_ = padded_ = chunk_ = 0;
-    chunks_ = std::max(ceil_div(work.beats[index], s_.port.most_beats),
-                       ceil_div(work.bursts[index], s_.port.most_bursts));
+    done_ = padded_ = burst_ = 0;
     asked_ = false;
   }
 
@@ -191,30 +189,28 @@ class LoadEngine {
     const Machine& p = s_.p;
     const int64_t beats = s_.work.beats[index_], bursts = s_.work.bursts[index_];
     const int64_t zeros = s_.work.zeros[index_];
-    for (; chunk_ < chunks_; ++chunk_) {
-      const int64_t size = beats * (chunk_ + 1) / chunks_ - done_;
-      const int64_t count = bursts * (chunk_ + 1) / chunks_ - requested_;
-      const int64_t pads = zeros * (chunk_ + 1) / chunks_ - padded_;
+    for (; burst_ < bursts; ++burst_) {
+      const int64_t size = beats * (burst_ + 1) / bursts - done_;
+      const int64_t pads = zeros * (burst_ + 1) / bursts - padded_;
       if (!asked_) {
         wait_for_places(to_write_, beats_in_flight_ += size, p.load_window);
-        wait_for_places(to_arrive_, bursts_in_flight_ += count, p.outstanding);
+        wait_for_places(to_arrive_, ++bursts_in_flight_, p.outstanding);
       }
       const Time ready = request_ + static_cast<Time>(p.request_latency + p.dram_latency);
       asked_ = !asked_ && ready >= s_.loop.horizon();
       if (asked_) return ready;
       const Grant grant = s_.port.grant(client_, kRead, ready, size, static_cast<int64_t>(index_));
       done_ += size;
-      requested_ += count;
       padded_ += pads;
       const int64_t written = size + pads;
       end = written_by(std::max(end, grant.start + static_cast<Time>(p.buffer_latency)), written);
       end = std::max(end, grant.end + static_cast<Time>(p.buffer_latency));
       s_.worked(index_, end - static_cast<Time>(written), end);
       to_write_.push_back({size, end});
-      to_arrive_.push_back({count, grant.end});
-      request_ += static_cast<Time>(count ? count : 1);
+      to_arrive_.push_back({1, grant.end});
+      request_ += 1;
     }
-    if (chunks_) last_request_ = request_ - 1;
+    if (bursts) last_request_ = request_ - 1;
     if (zeros > padded_) write(zeros);  // no data at all: only padding
     return kNever;
   }
@@ -223,8 +219,8 @@ class LoadEngine {
   Time free = 0;  // when the next load from DRAM may start: the one before has begun to request
 
  private:
-  // Chunks that hold places: bursts until their data arrive, beats until they are written.
-  struct Chunk {
+  // What a burst holds: its own place until its data arrive, those of its beats until they are written.
+  struct Held {
     int64_t places;
     Time until;
   };
@@ -248,7 +244,7 @@ class LoadEngine {
     s_.worked(index_, begin, end);
   }
 
-  void wait_for_places(std::deque<Chunk>& held, int64_t& in_flight, int64_t most) {
+  void wait_for_places(std::deque<Held>& held, int64_t& in_flight, int64_t most) {
     for (; in_flight > most; held.pop_front()) {
       in_flight -= held.front().places;
       request_ = std::max(request_, held.front().until);
@@ -257,12 +253,12 @@ class LoadEngine {
 
   Shared& s_;
   const Process client_;
-  std::deque<Chunk> to_arrive_, to_write_;
+  std::deque<Held> to_arrive_, to_write_;
   int64_t bursts_in_flight_ = 0, beats_in_flight_ = 0;
   Time last_request_ = -1;
   // Of the load in hand:
   std::size_t index_ = 0;
-  int64_t chunk_ = 0, chunks_ = 0, done_ = 0, requested_ = 0, padded_ = 0;
+  int64_t burst_ = 0, done_ = 0, padded_ = 0;
   int64_t written_ = 0;  // cycles of writes
   Time request_ = 0;
   Pause pause_;
@@ -527,22 +523,21 @@ class Store : InOrder {
           if (const Channel* missing = take()) return {missing};
           enter();
           s_.places[kStoreUnit].send(start_);
-          chunk_ = 0;
-          chunks_ = std::max(ceil_div(work.beats[index_], s_.port.most_beats),
-                             ceil_div(work.bursts[index_], s_.port.most_bursts));
-          if (!s_.port.limited) chunks_ = std::min<int64_t>(chunks_, 1);  // nobody else writes
+          part_ = 0;
+          parts_ = work.bursts[index_];
+          if (!s_.port.limited) parts_ = std::min<int64_t>(parts_, 1);  // nobody else writes
           asked_ = false;
           state_ = kMove;
           continue;
         }
         case kMove: {
-          for (; chunk_ < chunks_; ++chunk_) {
-            const Time request = static_cast<Time>(work.bursts[index_] * chunk_ / chunks_);
+          for (; part_ < parts_; ++part_) {
+            const Time request = static_cast<Time>(work.bursts[index_] * part_ / parts_);
             const Time queued = std::max(start_ + 1 + request, accepted_[0]);
             asked_ = !asked_ && s_.port.limited && queued >= s_.loop.horizon();
             if (asked_) return {nullptr, queued};
             const int64_t beats = work.beats[index_];
-            write(beats * (chunk_ + 1) / chunks_ - beats * chunk_ / chunks_);
+            write(beats * (part_ + 1) / parts_ - beats * part_ / parts_);
           }
           complete();
           continue;
@@ -603,7 +598,7 @@ class Store : InOrder {
   Last<Time> completions_;  // of stores in flight
   Last<Time> accepted_;     // when the DRAM had the last bursts, as many as it queues
   Last<Time> words_;        // when the last were sent, one more than fit in front of the port
-  int64_t chunk_ = 0, chunks_ = 0;
+  int64_t part_ = 0, parts_ = 0;  // bursts of the store, or all at once
   bool asked_ = false;
   Time sent_ = 0, drained_ = 0, complete_ = 0;
 };

@@ -132,9 +132,8 @@ def run_layer(name: str) -> dict[str, Any]:
     if name == "table":
         arrays.append(generator.integers(-128, 128, 256).astype(np.int8))
         value = arrays[-1][value.astype(int) + 128]
-    fine = TimingParameters(chunk_bursts=1, chunk_beats=16)  # grants a burst at a time
     differs = []
-    cycles = {"timing model": program.cycles(), "by single bursts": program.cycles(fine)}
+    cycles = {"timing model": program.cycles()}
     for device in (Fsim(LARGE, seed=1), Tsim(LARGE)):
         with device:
             if not np.array_equal(program.run(device, *arrays), value):

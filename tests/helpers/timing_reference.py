@@ -65,7 +65,7 @@ class Job:
     start: int
     top: int
     zeros: int
-    chunks: list
+    bursts: list  # their beats, and zeros
     allowed: object
     carries_only_tokens: bool = False
     pieces: list = field(default_factory=list)
@@ -84,15 +84,13 @@ class Engine:
         self.current_beats = 0
 
     def start(self, t, beats, bursts, top, zeros, allowed, nop=False):
-        count = max(-(-beats // self.p.chunk_beats), -(-bursts // self.p.chunk_bursts))
         shares = [
-            [total * (k + 1) // count - total * k // count for k in range(count)]
-            for total in (beats, bursts, zeros)
+            [total * (k + 1) // bursts - total * k // bursts for k in range(bursts)]
+            for total in (beats, zeros)
         ]
-        chunks = list(zip(*shares, strict=True))
-        job = Job(t, top, 0 if chunks else zeros, chunks, allowed, nop)
+        job = Job(t, top, 0 if bursts else zeros, list(zip(*shares, strict=True)), allowed, nop)
         job.pieces = [(top, 0, False)] if top else []
-        job.pieces += [(size + pads, size, True) for size, _, pads in chunks]
+        job.pieces += [(size + pads, size, True) for size, pads in job.bursts]
         job.pieces += [(job.zeros + nop, 0, False)] if job.zeros + nop else []
         job.words = []
         self.jobs.append(job)
@@ -100,7 +98,7 @@ class Engine:
 
     def all_requested(self, t):
         """Whether the last request is made, in this cycle at the latest."""
-        return all(j.requested == len(j.chunks) for j in self.jobs) and self.next_request - 1 <= t
+        return all(j.requested == len(j.bursts) for j in self.jobs) and self.next_request - 1 <= t
 
     def unfinished(self, t):
         return sum(job.end is None or job.end > t for job in self.jobs)
@@ -112,28 +110,28 @@ class Engine:
     def tick_requests(self, t):
         self.in_flight -= sum(beats for cycle, beats in self.freed if cycle == t)
         for job in self.jobs:
-            if job.requested == len(job.chunks):
+            if job.requested == len(job.bursts):
                 continue
-            size, bursts, _ = job.chunks[job.requested]
+            size, _ = job.bursts[job.requested]
             if (
                 t > job.start
                 and t >= self.next_request
                 and self.in_flight + size <= self.p.load_window
-                and self.bursts_in_flight(t) + bursts <= self.p.outstanding
+                and self.bursts_in_flight(t) < self.p.outstanding
             ):
                 ready = t + self.p.request_latency + self.p.dram_latency
                 job.words.append(self.port.request(ready, self.client, size))
                 job.requested += 1
                 self.in_flight += size
-                self.next_request = t + max(bursts, 1)
+                self.next_request = t + 1
             return
 
     def bursts_in_flight(self, t):
-        """Bursts of chunks that have been requested and not arrived before this cycle."""
+        """Bursts that have been requested and not arrived before this cycle."""
         return sum(
-            bursts
+            1
             for job in self.jobs
-            for (size, bursts, _), words in zip(job.chunks, job.words, strict=False)
+            for (size, _), words in zip(job.bursts, job.words, strict=False)
             if len(words) < size or words[-1] >= t
         )
 
@@ -146,10 +144,10 @@ class Engine:
             if t < job.start + self.p.load_fill:
                 return
             if reads:
-                chunk = len(job.chunks) - sum(piece[2] for piece in job.pieces)
-                if chunk >= job.requested or not job.words[chunk]:
+                burst = len(job.bursts) - sum(piece[2] for piece in job.pieces)
+                if burst >= job.requested or not job.words[burst]:
                     return
-                if job.words[chunk][0] + self.p.buffer_latency > t:
+                if job.words[burst][0] + self.p.buffer_latency > t:
                     return
             self.left, self.current_beats = cycles, beats
         if not job.allowed(t, job.written):

@@ -98,8 +98,6 @@ machines = st.builds(
     dram_latency=st.integers(0, 60),
     load_window=st.sampled_from([32, 64, 256]),
     outstanding=st.sampled_from([4, 32]),
-    chunk_beats=st.sampled_from([8, 32]),
-    chunk_bursts=st.sampled_from([1, 4]),
     burst_beats=st.sampled_from([4, 16]),
     command_depth=st.sampled_from([3, 514]),
     compute_depth=st.integers(1, 6),
@@ -264,8 +262,7 @@ def test_the_port_is_that_of_the_board_unless_given():
         {"gemm_interval": 0},
         {"command_depth": 2.5},
         {"stores_in_flight": 1},
-        {"chunk_beats": 512},
-        {"chunk_bursts": 33},
+        {"burst_beats": 512},
     ],
     ids=str,
 )

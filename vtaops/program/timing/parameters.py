@@ -42,10 +42,6 @@ class TimingParameters:
     outstanding : int
         Bursts that one load engine has in flight (``RtlParameters.outstanding``, which in the RTL
         bounds all clients together).
-    chunk_beats, chunk_bursts : int
-        Most beats, and bursts, that the model grants at once: the grain of its arbitration. The RTL
-        arbitrates single bursts; coarser is hardly faster to simulate, and off by up to 10 % where
-        several clients stream at once. With a limited bandwidth the grain is one burst.
     burst_beats : int
         Beats of the longest burst, and of an aligned block that a burst does not leave
         (``RtlParameters.burst_beats``, ``burst_generator.sv``).
@@ -101,8 +97,6 @@ class TimingParameters:
     buffer_latency: int = 2
     load_window: int = 256
     outstanding: int = 32
-    chunk_beats: int = 64
-    chunk_bursts: int = 1
     burst_beats: int = 16
     fetch_bursts: int = 4
     command_depth: int = 514
@@ -137,16 +131,11 @@ class TimingParameters:
                 )
         if self.port_bytes is not None and self.port_bytes not in (8, 16, 32, 64):
             raise ConfigError(f"port_bytes is {self.port_bytes}; it must be 8, 16, 32 or 64")
-        for chunk, limit in (
-            ("chunk_beats", "load_window"),
-            ("burst_beats", "load_window"),
-            ("chunk_bursts", "outstanding"),
-        ):
-            if getattr(self, chunk) > getattr(self, limit):
-                raise ConfigError(
-                    f"{chunk} is {getattr(self, chunk)}; it must not exceed {limit} "
-                    f"({getattr(self, limit)})"
-                )
+        if self.burst_beats > self.load_window:
+            raise ConfigError(
+                f"burst_beats is {self.burst_beats}; it must not exceed load_window "
+                f"({self.load_window})"
+            )
 
     def port_width(self, config: HardwareConfig) -> int:
         """Return the bytes of a beat on `config`."""
