@@ -7,6 +7,7 @@ changed RTL is compared with the right one, whose results are those of the inter
 from __future__ import annotations
 
 import hashlib
+import itertools
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -293,6 +294,15 @@ def ignored_bits(opened: Opened, config: HardwareConfig) -> list[Any]:
                       y_size=1),
             ]))  # fmt: skip
             found += [digest(device.read(target, target.nbytes)), seen(device)]
+        if "forward" not in config.extensions:
+            encoding, slots = Encoding.of(config), Encoding.of(EXTENDED).slots[Load]
+            (forward,) = (slot.offset for slot in slots if slot.name == "forward")
+            first = place(device, np.zeros(1 << 12, np.uint8)).address // config.inp.element_bytes
+            load = Load(
+                memory=Memory.INP, dram_base=first, y_size=3, x_size=5, x_stride=5, push_next=1
+            )
+            words = [encoding.encode(load) | 1 << forward, encoding.encode(Finish(pop_prev=1))]
+            found.append([outcome(device, lambda: launch_words(device, words)), seen(device)])
     return found
 
 
@@ -354,11 +364,27 @@ def high_addresses(opened: Opened, config: HardwareConfig) -> list[Any]:
         device.alloc(1 << 31)
         found += [digest(program.run(device, *arrays)), *seen(device)]
         region = place(device, random.image)
-        origin = region.address - REGION
-        begin(device, instructions(HazardousProgram, config, 5), (origin,) * 5)
+        code, origins = with_origins(config, instructions(HazardousProgram, config, 5))
+        begin(device, code, tuple(region.address - REGION + origin for origin in origins))
         device.advance(LIMIT)
         found += [state(device), digest(device.read(region, region.nbytes)), region.address]
     return found
+
+
+def with_origins(
+    config: HardwareConfig, code: list[Instruction]
+) -> tuple[list[Instruction], list[int]]:
+    """Return a stream whose indices count from an origin of each memory, and these, negative."""
+    of = {Memory.UOP: 0, Memory.INP: 1, Memory.WGT: 2, Memory.POST: 2, Memory.TABLE: 2}
+    of |= {Memory.ACC: 3, Memory.ACC_8BIT: 3, Memory.OUT: 4}
+
+    def moved(insn: Instruction) -> Instruction:
+        if not isinstance(insn, Load | Store) or getattr(insn, "forward", 0):
+            return insn
+        ahead = 4096 * of[insn.memory] // config.dram_element_bytes(insn.memory)
+        return replace(insn, dram_base=insn.dram_base + ahead)
+
+    return [moved(insn) for insn in code], [-4096 * k for k in range(5)]
 
 
 def reset_at_work(opened: Opened, config: HardwareConfig) -> list[Any]:
@@ -595,6 +621,13 @@ def refused(opened: Opened, config: HardwareConfig) -> list[Any]:
     ]
     found: list[Any] = []
     with opened() as device:
+        if "table" in config.extensions:  # a table has no zeros around it
+            streams.append([Load(memory=Memory.TABLE, x_size=1, y_pad_top=1), finish])
+        long = place(device, np.zeros(1 << 19, np.uint8)).address
+        for memory in (Memory.INP, Memory.UOP):  # a row of more than 2**15 elements
+            first = long // config.dram_element_bytes(memory)
+            row = Load(memory=memory, dram_base=first, y_size=1, x_size=(1 << 15) + 1)
+            streams.append([row, finish])
         target = place(device, np.zeros(4096, np.uint8))
         base = target.address // config.out.element_bytes
         for extra in (1, 2):
@@ -613,6 +646,22 @@ def refused(opened: Opened, config: HardwareConfig) -> list[Any]:
         launch(device, [finish])
         found.append(seen(device))
         found.append([device.read_register(4 * i) for i in range(14)])
+    return found
+
+
+def narrow_rows(opened: Opened, config: HardwareConfig) -> list[Any]:
+    """LOADs of rows of one element, with zeros on all or some sides."""
+    found: list[Any] = []
+    with opened() as device:
+        first = place(device, np.arange(64, dtype=np.uint8)).address // config.inp.element_bytes
+        for pads in itertools.product((0, 2), repeat=4):
+            names = ("x_pad_left", "x_pad_right", "y_pad_top", "y_pad_bottom")
+            load = Load(
+                memory=Memory.INP, dram_base=first, x_size=1, y_size=1, push_next=1,
+                **dict(zip(names, pads, strict=True)),
+            )  # fmt: skip
+            launch(device, [load, Finish(pop_prev=1)])
+            found.append(seen(device))
     return found
 
 
@@ -742,7 +791,7 @@ def trials(config: HardwareConfig, axi: bool, count: int = 6) -> dict[str, Calla
         )
     directed = [held_load, micro_op_in_use, waiting_accumulators, refused, overflow, odd_addresses]
     directed += [watched, high_addresses, reset_at_work, behind_finish, ignored_bits, far_rows]
-    directed += [long_loops, far_factors, reloaded]
+    directed += [long_loops, far_factors, reloaded, narrow_rows]
     if "post" in config.extensions:
         directed += [forgotten_settings, post_bounds, post_rows]
     if axi:
