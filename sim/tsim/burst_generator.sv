@@ -80,29 +80,36 @@ module burst_generator
     block_t next;
     /* verilator lint_on UNUSEDSIGNAL */
     logic next_valid, begins;
+    cut_t of_next;
     if (AHEAD != 0) begin : g_ahead
         logic   pending;
         block_t waiting;
+        cut_t   waiting_cut;
+        wire cut_t start_cut = first_burst(start_block.address[LOW-1:0], start_block.row_bytes);
         assign start_ready = !pending;
         assign next_valid  = pending || start_valid;
         assign next        = pending ? waiting : start_block;
+        assign of_next     = pending ? waiting_cut : start_cut;
         assign begins      = next_valid && (!req_valid || ends_block);
         assign active      = req_valid || pending;
         always_ff @(posedge clk) begin
             pending <= !rst && next_valid && !begins;
-            if (!pending) waiting <= start_block;
+            if (!pending) begin
+                waiting     <= start_block;
+                waiting_cut <= start_cut;
+            end
         end
     end else begin : g_single
+        wire cut_t cut = first_burst(start_block.address[LOW-1:0], start_block.row_bytes);
+        cut_t known;
+        always_ff @(posedge clk) known <= cut;
+        assign of_next     = KNOWN != 0 ? known : cut;
         assign start_ready = !req_valid;
         assign next_valid  = start_valid;
         assign next        = start_block;
         assign begins      = next_valid && !req_valid;
         assign active      = req_valid;
     end
-    wire cut_t cut = first_burst(next.address[LOW-1:0], next.row_bytes);
-    cut_t of_next, known;
-    always_ff @(posedge clk) known <= cut;
-    assign of_next = KNOWN != 0 ? known : cut;
     wire [LOW-1:0] behind_first = next.address[LOW-1:0] + next.stride_bytes[LOW-1:0];
     logic [LOW-1:0] behind_next;  // of the row behind next_row
     assign next_beats = begins ? of_next.beats : !fire ? beats

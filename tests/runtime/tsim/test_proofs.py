@@ -137,7 +137,7 @@ def test_properties_hold_always(block, parameters, tmp_path):
         ("burst_generator", "left[32:LOG_BURST+1] == '0", "left[32:LOG_BURST+2] == '0"),
         ("burst_generator", "behind_next + stride_bytes[LOW-1:0]", "behind_next"),
         ("burst_generator", "next_valid && (!req_valid || ends_block)", "next_valid && !active"),
-        ("burst_generator", "if (!pending) waiting", "if (start_valid) waiting"),
+        ("burst_generator", "if (!pending) begin", "if (start_valid) begin"),
         ("dram_port", "any && room &&", "any &&"),
         ("dram_port", "(!rd_req_valid || rd_req_ready)", "1'b1"),
         ("dram_port", "wire retire = rd_valid && rd_last", "wire retire = rd_valid"),

@@ -68,13 +68,6 @@ module burst_generator_proof
         return b.row_bytes != '0 && b.row_bytes < 32'd1 << 24 && b.rows != '0;
     endfunction
 
-    if (AHEAD != 0) begin : g_ahead
-        always_comb if (started) begin
-            assert (dut.g_ahead.pending == pending);
-            assert (!pending || dut.g_ahead.waiting == waiting);
-        end
-    end
-
     logic was_pending;
     block_t block_before;
     burst_t was;
@@ -83,6 +76,28 @@ module burst_generator_proof
         was         <= req;
         was_next_beats <= next_beats;
         block_before <= start_block;
+    end
+
+    if (AHEAD != 0) begin : g_ahead
+        always_comb if (started) begin
+            assert (dut.g_ahead.pending == pending);
+            assert (!pending || dut.g_ahead.waiting == waiting);
+            if (pending) begin
+                assert (dut.g_ahead.waiting_cut.left
+                        == 33'((33'(waiting.row_bytes) + 33'(32'(waiting.address) % BURST_BYTES)
+                                - 33'd1) / PORT_BYTES));
+                assert (dut.g_ahead.waiting_cut.ends_row
+                        == (dut.g_ahead.waiting_cut.left < 33'(BURST_BEATS)));
+                assert (32'(dut.g_ahead.waiting_cut.beats)
+                        == (dut.g_ahead.waiting_cut.ends_row
+                            ? 32'(dut.g_ahead.waiting_cut.left) + 1 : BURST_BEATS)
+                           - 32'(waiting.address) % BURST_BYTES / PORT_BYTES);
+            end
+        end
+    end else begin : g_single
+        always_comb
+            if (started && KNOWN != 0 && start_block == block_before)
+                assert (dut.g_single.known == dut.g_single.cut);
     end
 
     always_comb begin
@@ -105,7 +120,6 @@ module burst_generator_proof
             assert (!was_pending || req_valid && req == was);
         end
         // How the block keeps the same facts.
-        if (started && KNOWN != 0 && start_block == block_before) assert (dut.known == dut.cut);
         if (started && req_valid) begin
             assert (dut.next_row == row + address_t'(stride_bytes) && dut.rows_left == rows_left);
             assert (32'(dut.behind_next)
