@@ -294,15 +294,20 @@ def ignored_bits(opened: Opened, config: HardwareConfig) -> list[Any]:
                       y_size=1),
             ]))  # fmt: skip
             found += [digest(device.read(target, target.nbytes)), seen(device)]
-        if "forward" not in config.extensions:
-            encoding, slots = Encoding.of(config), Encoding.of(EXTENDED).slots[Load]
-            (forward,) = (slot.offset for slot in slots if slot.name == "forward")
-            first = place(device, np.zeros(1 << 12, np.uint8)).address // config.inp.element_bytes
-            load = Load(
-                memory=Memory.INP, dram_base=first, y_size=3, x_size=5, x_stride=5, push_next=1
-            )
-            words = [encoding.encode(load) | 1 << forward, encoding.encode(Finish(pop_prev=1))]
-            found.append([outcome(device, lambda: launch_words(device, words)), seen(device)])
+        # A LOAD has the bit of `forward` only for inputs, and with the extension.
+        memory = Memory.UOP if "forward" in config.extensions else Memory.INP
+        encoding, slots = Encoding.of(config), Encoding.of(EXTENDED).slots[Load]
+        (forward,) = (slot.offset for slot in slots if slot.name == "forward")
+        unit = config.dram_element_bytes(memory)
+        first = place(device, np.zeros(1 << 12, np.uint8)).address // unit
+        load = Load(memory=memory, dram_base=first, y_size=3, x_size=5, x_stride=5)
+        if memory == Memory.INP:
+            code = [replace(load, push_next=1), Finish(pop_prev=1)]
+        else:
+            code = [load, Finish()]
+        words = [encoding.encode(insn) for insn in code]
+        words[0] |= 1 << forward
+        found.append([outcome(device, lambda: launch_words(device, words)), seen(device)])
     return found
 
 
