@@ -13,7 +13,7 @@ from helpers.kernel_reference import conv2d_reference, depthwise_reference
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from vtaops import cpu, cuda
+from vtaops import cuda
 from vtaops.cuda.emulate import IN_ORDER, REVERSED, Emulated, KernelFault, compiler, profile
 from vtaops.cuda.resources import find_nvcc, known_archs
 from vtaops.cuda.schedule import elementwise, matmul, matmul_tensor
