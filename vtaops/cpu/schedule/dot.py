@@ -25,7 +25,7 @@ from vtaops.kernels.ops.common import Expr
 
 _OFFSET = 128
 
-_DESCRIPTION = """
+_HEAD = """
 # from tvm.script import tirx as T
 @T.prim_func(s_tir=True)
 def dot(A: T.Buffer((4,), "uint8", offset_factor=1, align=1),
@@ -34,25 +34,25 @@ def dot(A: T.Buffer((4,), "uint8", offset_factor=1, align=1),
     with T.sblock("root"):
         T.reads(C[0:{lanes}], A[0:4], B[0:{lanes}, 0:4])
         T.writes(C[0:{lanes}])
-        for i in T.serial({lanes}):
+"""
+"""What the product is called with, reads and writes: of its description and its implementation."""
+
+_DESCRIPTION = (
+    _HEAD
+    + """        for i in T.serial({lanes}):
             for k in T.serial(4):
                 with T.sblock("update"):
                     vi, vk = T.axis.remap("SR", [i, k])
                     C[vi] = C[vi] + T.cast(A[vk], "int32") * T.cast(B[vi, vk], "int32")
 """
+)
 
-_IMPLEMENTATION = """
-# from tvm.script import tirx as T
-@T.prim_func(s_tir=True)
-def dot(A: T.Buffer((4,), "uint8", offset_factor=1, align=1),
-        B: T.Buffer(({lanes}, 4), "int8", offset_factor=1, align=1),
-        C: T.Buffer(({lanes},), "int32", offset_factor=1, align=4)) -> None:
-    with T.sblock("root"):
-        T.reads(C[0:{lanes}], A[0:4], B[0:{lanes}, 0:4])
-        T.writes(C[0:{lanes}])
-        four = T.broadcast(T.reinterpret(A.vload([0], "uint8x4"), dtype="int32"), {lanes})
+_IMPLEMENTATION = (
+    _HEAD
+    + """        four = T.broadcast(T.reinterpret(A.vload([0], "uint8x4"), dtype="int32"), {lanes})
         {compute}
 """
+)
 
 _AT_ONCE = """
         C[T.ramp(T.int32(0), 1, {lanes})] = T.call_llvm_pure_intrin(

@@ -68,6 +68,16 @@ module burst_generator_proof
         return b.row_bytes != '0 && b.row_bytes < 32'd1 << 24 && b.rows != '0;
     endfunction
 
+    // Whether that is how the first burst is cut from the row of so many bytes at an address.
+    function automatic logic cuts(input address_t address, input logic [31:0] nbytes,
+                                  input logic [32:0] left, input logic ends,
+                                  input logic [BEATS_BITS-1:0] beats);
+        return left == 33'((33'(nbytes) + 33'(32'(address) % BURST_BYTES) - 33'd1) / PORT_BYTES)
+            && ends == (left < 33'(BURST_BEATS))
+            && 32'(beats) == (ends ? 32'(left) + 1 : BURST_BEATS)
+                             - 32'(address) % BURST_BYTES / PORT_BYTES;
+    endfunction
+
     logic was_pending;
     block_t block_before;
     burst_t was;
@@ -83,15 +93,8 @@ module burst_generator_proof
             assert (dut.g_ahead.pending == pending);
             assert (!pending || dut.g_ahead.waiting == waiting);
             if (pending) begin
-                assert (dut.g_ahead.waiting_cut.left
-                        == 33'((33'(waiting.row_bytes) + 33'(32'(waiting.address) % BURST_BYTES)
-                                - 33'd1) / PORT_BYTES));
-                assert (dut.g_ahead.waiting_cut.ends_row
-                        == (dut.g_ahead.waiting_cut.left < 33'(BURST_BEATS)));
-                assert (32'(dut.g_ahead.waiting_cut.beats)
-                        == (dut.g_ahead.waiting_cut.ends_row
-                            ? 32'(dut.g_ahead.waiting_cut.left) + 1 : BURST_BEATS)
-                           - 32'(waiting.address) % BURST_BYTES / PORT_BYTES);
+                assert (cuts(waiting.address, waiting.row_bytes, dut.g_ahead.waiting_cut.left,
+                             dut.g_ahead.waiting_cut.ends_row, dut.g_ahead.waiting_cut.beats));
             end
         end
     end else begin : g_single
@@ -124,12 +127,8 @@ module burst_generator_proof
             assert (dut.next_row == row + address_t'(stride_bytes) && dut.rows_left == rows_left);
             assert (32'(dut.behind_next)
                     == 32'(dut.next_row + address_t'(stride_bytes)) % BURST_BYTES);
-            assert (dut.of_row.left == 33'((33'(row_bytes) + 33'(32'(dut.next_row) % BURST_BYTES)
-                                            - 33'd1) / PORT_BYTES));
-            assert (dut.of_row.ends_row == (dut.of_row.left < 33'(BURST_BEATS)));
-            assert (32'(dut.of_row.beats)
-                    == (dut.of_row.ends_row ? 32'(dut.of_row.left) + 1 : BURST_BEATS)
-                       - 32'(dut.next_row) % BURST_BYTES / PORT_BYTES);
+            assert (cuts(dut.next_row, row_bytes, dut.of_row.left, dut.of_row.ends_row,
+                         dut.of_row.beats));
             assert (dut.row_bytes == row_bytes && dut.stride_bytes == stride_bytes);
             assert (row_bytes != '0 && row_bytes < 32'd1 << 24);
             assert (dut.ends_row == ends_row && ends_row == (dut.left < 33'(BURST_BEATS)));
