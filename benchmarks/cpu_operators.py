@@ -438,7 +438,8 @@ def main(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the rows here; those in it are kept.")
     ] = None,
-    beside: Annotated[Path | None, typer.Option(help="Rows to show beside these.")] = None,
+    name: Annotated[str, typer.Option(help="What the tables call these rows.")] = "",
+    beside: Annotated[list[Path] | None, typer.Option(help="Rows to show beside these.")] = None,
     markdown_file: Annotated[
         Path | None, typer.Option("--markdown", help="Write the tables here.")
     ] = None,
@@ -451,7 +452,7 @@ def main(
     if avx2:
         limit_to_avx2()
     state: dict[str, Any] = {
-        "isa": "AVX2" if avx2 else "all instructions",
+        "isa": name or ("AVX2" if avx2 else "all instructions"),
         "date": str(date.today()),
         "processor": processor(),
         "instructions": instruction_sets(),
@@ -469,7 +470,7 @@ def main(
             print(f"{operator:20} {layer:45} {shown}", file=sys.stderr, flush=True)
             if json_file:
                 json_file.write_text(json.dumps(state, indent=1))
-    text = markdown([state, *([json.loads(beside.read_text())] if beside else [])])
+    text = markdown([state, *(json.loads(file.read_text()) for file in beside or [])])
     print(text)
     if markdown_file:
         markdown_file.write_text(text)

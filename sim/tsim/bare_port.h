@@ -7,7 +7,10 @@
 #include <deque>
 
 #include "Vvta.h"
+#include "Vvta___024root.h"
 #include "dram.h"
+
+#define TSIM_LAST_CLOCK __Vtrigprevexpr___TOP__clk__0
 
 struct Port {
   Vvta model;

@@ -16,7 +16,10 @@
 #include <string>
 
 #include "Vvta_axi.h"
+#include "Vvta_axi___024root.h"
 #include "dram.h"
+
+#define TSIM_LAST_CLOCK __Vtrigprevexpr___TOP__aclk__0
 
 struct Port {
   static constexpr uint64_t kNever = UINT64_MAX;
