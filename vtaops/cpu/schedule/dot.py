@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import tvm
 from tvm import tirx
 from tvm.s_tir import TensorIntrin
+from tvm.script import tirx as script
 
 from vtaops.cpu.schedule.prologue import Prologue
 from vtaops.cpu.target import CpuTarget
@@ -37,51 +38,14 @@ def dot(A: T.Buffer((4,), "uint8", offset_factor=1, align=1),
 """
 """What the product is called with, reads and writes: of its description and its implementation."""
 
-_DESCRIPTION = (
-    _HEAD
-    + """        for i in T.serial({lanes}):
+_LOOPS = """        for i in T.serial({lanes}):
             for k in T.serial(4):
                 with T.sblock("update"):
                     vi, vk = T.axis.remap("SR", [i, k])
                     C[vi] = C[vi] + T.cast(A[vk], "int32") * T.cast(B[vi, vk], "int32")
 """
-)
 
-_IMPLEMENTATION = (
-    _HEAD
-    + """        four = T.broadcast(T.reinterpret(A.vload([0], "uint8x4"), dtype="int32"), {lanes})
-        {compute}
-"""
-)
-
-_AT_ONCE = """
-        C[T.ramp(T.int32(0), 1, {lanes})] = T.call_llvm_pure_intrin(
-            T.llvm_lookup_intrinsic_id("{name}"),
-            C.vload([0], dtype="int32x{lanes}"),
-            T.reinterpret(four, dtype="uint8x{bytes}"),
-            B.vload([0, 0], dtype="int8x{bytes}"),
-            dtype="int32x{lanes}")
-"""
-
-_WIDENED = """
-        data = T.reinterpret(four, dtype="uint16x{pairs}")
-        weights = T.reinterpret(B.vload([0, 0], dtype="int8x{bytes}"), dtype="int16x{pairs}")
-        low, high = T.broadcast(T.uint16(255), {pairs}), T.broadcast(T.uint16(8), {pairs})
-        eight = T.broadcast(T.int16(8), {pairs})
-        C[T.ramp(T.int32(0), 1, {lanes})] = (
-            C.vload([0], dtype="int32x{lanes}")
-            + T.call_llvm_pure_intrin(
-                T.llvm_lookup_intrinsic_id("{name}"),
-                T.reinterpret(T.bitwise_and(data, low), dtype="int16x{pairs}"),
-                T.shift_right(T.shift_left(weights, eight), eight),
-                dtype="int32x{lanes}")
-            + T.call_llvm_pure_intrin(
-                T.llvm_lookup_intrinsic_id("{name}"),
-                T.reinterpret(T.shift_right(data, high), dtype="int16x{pairs}"),
-                T.shift_right(weights, eight),
-                dtype="int32x{lanes}"))
-"""
-"""Bytes 0 and 2 of each four, then bytes 1 and 3: nothing moves from one lane to another."""
+_VECTOR = "        C[T.ramp(T.int32(0), 1, {lanes})] = vector(A, B, C)"
 
 _INSTRUCTIONS = {
     ("vpdpbusd", 16): "llvm.x86.avx512.vpdpbusd.512",
@@ -97,13 +61,37 @@ _INSTRUCTIONS = {
 def dot_intrinsic(instruction: str, lanes: int) -> str:
     """Register the dot product of `lanes` int32 sums and return its name."""
     name = f"vtaops_dot_u8s8_{instruction}_{lanes}"
-    sizes = {"lanes": lanes, "pairs": 2 * lanes, "bytes": 4 * lanes}
-    compute = _WIDENED if instruction == "pmaddwd" else _AT_ONCE
-    compute = compute.format(**sizes, name=_INSTRUCTIONS[instruction, lanes]).strip()
-    description = tvm.script.from_source(_DESCRIPTION.format(**sizes))
-    implementation = tvm.script.from_source(_IMPLEMENTATION.format(**sizes, compute=compute))
+    vector = partial(_vector, instruction, lanes)
+    description = tvm.script.from_source((_HEAD + _LOOPS).format(lanes=lanes))
+    known = {"T": script, "vector": vector}
+    implementation = tvm.script.from_source((_HEAD + _VECTOR).format(lanes=lanes), known)
     TensorIntrin.register(name, description, implementation)
     return name
+
+
+def _vector(instruction: str, lanes: int, data: Any, weights: Any, sums: Any) -> Expr:
+    """Return a vector of sums with its products added.
+
+    A name in TVMScript would be a place in memory, for which LLVM spilled sums.
+    """
+    total = sums.vload([0], f"int32x{lanes}")
+    four = tirx.Broadcast(tirx.reinterpret("int32", data.vload([0], "uint8x4")), lanes)
+    weight = weights.vload([0, 0], f"int8x{4 * lanes}")
+    name = _INSTRUCTIONS[instruction, lanes]
+    product = partial(tirx.call_llvm_pure_intrin, f"int32x{lanes}", name)
+    if instruction != "pmaddwd":
+        return product(total, tirx.reinterpret(f"uint8x{4 * lanes}", four), weight)
+    # Bytes 0 and 2 of each four, then bytes 1 and 3: nothing moves from one lane to another.
+    pairs = 2 * lanes
+    low = tirx.reinterpret(f"uint16x{pairs}", four) & _all(255, "uint16", pairs)
+    high = tirx.reinterpret(f"uint16x{pairs}", four) >> _all(8, "uint16", pairs)
+    low, high = (tirx.reinterpret(f"int16x{pairs}", half) for half in (low, high))
+    weight, eight = tirx.reinterpret(f"int16x{pairs}", weight), _all(8, "int16", pairs)
+    return total + product(low, weight << eight >> eight) + product(high, weight >> eight)
+
+
+def _all(value: int, dtype: str, lanes: int) -> Expr:
+    return tirx.Broadcast(tirx.const(value, dtype), lanes)
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget) -> Any:
 
 def _matmul_tile(op: MatmulOp, lanes: int, sums: int) -> tuple[int, int]:
     """Return (rows, vectors) of the register tile with least waste, of at most `sums`."""
-    candidates = [(8, 2), (4, 4), (12, 2), (8, 1), (4, 2), (4, 1), (2, 1), (1, 1)]
+    candidates = [(8, 2), (4, 4), (12, 2), (4, 2), (8, 1), (4, 1), (2, 1), (1, 1)]
     candidates = [tile for tile in candidates if prod(tile) <= sums]
     if op.panel:
         candidates = [tile for tile in candidates if ceil_div(op.n, lanes) % tile[1] == 0]

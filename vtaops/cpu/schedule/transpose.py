@@ -7,11 +7,13 @@ would gather element by element.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import tvm
+from tvm import tirx
 from tvm.s_tir import TensorIntrin
+from tvm.script import tirx as script
 
 _SQUARE = """
 # from tvm.script import tirx as T
@@ -38,24 +40,32 @@ _DESCRIPTION = """
 @cache
 def transposition(lanes: int) -> str:
     """Register ``B[i, j] = A[j, i]`` for `lanes` by `lanes` elements and return its name."""
-    lines = [f'x{i} = A.vload([{i}, 0], dtype="float32x{lanes}")' for i in range(lanes)]
-    names = [f"x{i}" for i in range(lanes)]
-    distance = lanes // 2
-    while distance:
-        for i in (i for i in range(lanes) if not i & distance):
-            pair = f"[{names[i]}, {names[i | distance]}]"
-            low = [j if not j & distance else lanes + (j ^ distance) for j in range(lanes)]
-            high = [j | distance if not j & distance else lanes + j for j in range(lanes)]
-            for row, chosen in ((i, low), (i | distance, high)):
-                names[row] = f"x{row}_{distance}"
-                lines.append(f"{names[row]} = T.Shuffle({pair}, {chosen})")
-        distance //= 2
-    lines += [f"B[{i}, T.ramp(0, 1, {lanes})] = {name}" for i, name in enumerate(names)]
     name = f"vtaops_transpose_{lanes}"
     loops = _SQUARE.format(n=lanes, body=_DESCRIPTION.format(n=lanes).strip())
+    stores = [f"B[{i}, T.ramp(0, 1, {lanes})] = rows[{i}]" for i in range(lanes)]
+    lines = ["rows = T.meta_var(columns(A))", *stores]
     shuffles = _SQUARE.format(n=lanes, body="\n        ".join(lines))
-    TensorIntrin.register(name, tvm.script.from_source(loops), tvm.script.from_source(shuffles))
+    known = {"T": script, "columns": partial(_columns, lanes)}
+    shuffles = tvm.script.from_source(shuffles, known)
+    TensorIntrin.register(name, tvm.script.from_source(loops), shuffles)
     return name
+
+
+def _columns(lanes: int, square: Any) -> list[Any]:
+    """Return the columns of a square as vectors, each a tree of shuffles that LLVM computes once.
+
+    A name in TVMScript would be a place in memory.
+    """
+    rows = [square.vload([i, 0], f"float32x{lanes}") for i in range(lanes)]
+    distance = lanes // 2
+    while distance:
+        low = [j if not j & distance else lanes + (j ^ distance) for j in range(lanes)]
+        high = [j | distance if not j & distance else lanes + j for j in range(lanes)]
+        for i in (i for i in range(lanes) if not i & distance):
+            pair = [rows[i], rows[i | distance]]
+            rows[i], rows[i | distance] = tirx.Shuffle(pair, low), tirx.Shuffle(pair, high)
+        distance //= 2
+    return rows
 
 
 def transpose_squares(s: Any, row: Any, column: Any, lanes: int) -> None:
