@@ -9,8 +9,8 @@ from typing import Any
 from tvm import te
 
 from vtaops.cpu.schedule.convolution import (
+    FIRST_CACHE,
     PaddedCopy,
-    accumulators,
     images_and_channels,
     schedule_copies,
 )
@@ -27,9 +27,6 @@ from vtaops.cpu.target import CpuTarget
 from vtaops.errors import UnsupportedError
 from vtaops.kernels.ops.common import Expr, ceil_div, round_up, window_axes
 from vtaops.kernels.ops.packed import PackedConv2dOp, PackedWindowOp, pad_blocked, without_gaps
-
-_STAGED_BYTES = 1 << 15
-"""Bytes of a padded image that are copied at a time: they stay in the first-level cache."""
 
 _EXACT_TAPS = 256
 """Taps up to which sums of products of bytes are exact in float32: 2**8 times 255 times 128."""
@@ -179,14 +176,14 @@ def widths(op: PackedWindowOp, target: CpuTarget) -> Iterator[int]:
 
 def window_width(op: PackedWindowOp, target: CpuTarget) -> int:
     """Return the columns of a register tile: few of them idle."""
-    limit = min(accumulators(target) // ceil_div(op.block, target.lanes), op.out_size[1])
+    limit = min(target.registers // 2 // ceil_div(op.block, target.lanes), op.out_size[1])
     return min(range(limit, 0, -1), key=lambda w: ceil_div(op.out_size[1], w) * (w + 1))
 
 
 def _staged_rows(op: PackedWindowOp, padding: PaddedCopy) -> int:
-    """Return the rows of the result whose padded image fits into `_STAGED_BYTES`."""
+    """Return the rows of the result whose padded image fits into the first-level cache."""
     row = 4 * op.block * padding.width
-    fitting = (_STAGED_BYTES // row - op.window.reach(1, 1)[0]) // op.window.strides[0] + 1
+    fitting = (FIRST_CACHE // row - op.window.reach(1, 1)[0]) // op.window.strides[0] + 1
     fitting = min(max(fitting, 1), padding.rows)
     return min(range(fitting, 0, -1), key=lambda r: -(-padding.rows // r))
 
