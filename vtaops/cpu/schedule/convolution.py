@@ -103,7 +103,7 @@ def choose_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
 def tiles(op: Conv2dOp, target: CpuTarget) -> Iterator[ConvTile]:
     """Yield the tiles to choose from."""
     products = Products.of(op.dtype, target)
-    for channels in (2, 4, 8, 12, 16) if products.group == 1 else ():
+    for channels in (2, 4, 6, 8, 12, 16) if products.group == 1 else ():
         for vectors in (1, 2, 4):
             if channels * vectors <= products.sums and op.group_out % channels == 0:
                 yield ConvTile("columns", channels, vectors * target.lanes)
