@@ -101,8 +101,8 @@ def schedule_pointwise(op: Conv2dOp, target: CpuTarget, tile: PointwiseTile | No
         row, at = (column // width, column % width) if rows > 1 else (0, column)
         value = data[n, c, row, at]
         # Behind the last pixel of a channel lies the next channel: any value will do there, its
-        # results are cut off. So only the last channel has to be asked for its end.
-        inside = tirx.any(column < pixels, c < op.in_channels - 1)
+        # results are cut off. So only the last channels have to be asked for their ends.
+        inside = tirx.any(column < pixels, c < op.in_channels - ceil_div(count * panel, pixels) + 1)
         return value if whole else tirx.if_then_else(inside, value, zero("float32"))
 
     dense = te.compute((op.batch, count, op.in_channels, panel), pixel, name="dense")
