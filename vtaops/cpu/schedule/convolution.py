@@ -28,6 +28,7 @@ from vtaops.cpu.schedule.tiles import (
     blocks_by_columns,
     hold_in_registers,
     parallel_if,
+    rows_of_tile,
     store_vectors,
     write_back,
 )
@@ -54,8 +55,14 @@ Of short sums, for which it weighs more, and of long ones.
 _LONG_SUM = 64
 """Products from which on a sum is long."""
 
+FIRST_CACHE = 1 << 15
+"""Bytes that the first-level cache keeps."""
+
 KEPT_BYTES = 1 << 21
 """Bytes that the second-level cache keeps."""
+
+_NARROW = 1.15
+"""What a tile costs that is one vector wide: a weight is fetched for each multiply-add."""
 
 _WOVEN = 4
 """Planes that LLVM weaves together with shuffles; pixels of more are gathered."""
@@ -93,15 +100,10 @@ def choose_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
     return _column_tile(op, target)
 
 
-def accumulators(target: CpuTarget) -> int:
-    """Return how many sums a tile holds: LLVM keeps the broadcast pixels in registers as well."""
-    return target.registers // 2
-
-
 def tiles(op: Conv2dOp, target: CpuTarget) -> Iterator[ConvTile]:
     """Yield the tiles to choose from."""
     products = Products.of(op.dtype, target)
-    for channels in (2, 4, 8, 12, 16) if products.group == 1 else ():
+    for channels in (2, 4, 6, 8, 12, 16) if products.group == 1 else ():
         for vectors in (1, 2, 4):
             if channels * vectors <= products.sums and op.group_out % channels == 0:
                 yield ConvTile("columns", channels, vectors * target.lanes)
@@ -114,9 +116,11 @@ def tiles(op: Conv2dOp, target: CpuTarget) -> Iterator[ConvTile]:
 
 def _column_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
     lanes, columns = target.lanes, op.out_size[1]
-    vectors = min((v for v in (2, 4, 1)), key=lambda v: (round_up(columns, v * lanes), abs(v - 2)))
-    limit = accumulators(target) // vectors
-    channels = largest_divisor(op.group_out, limit) if op.groups > 1 else min(limit, op.group_out)
+    costs = {v: round_up(columns, v * lanes) * (_NARROW if v == 1 else 1) for v in (2, 4, 1)}
+    vectors = min(costs, key=lambda v: costs[v])
+    channels = rows_of_tile(op.group_out, vectors, target)
+    if op.groups > 1:
+        channels = largest_divisor(op.group_out, channels)
     return ConvTile("columns", channels, vectors * lanes)
 
 
@@ -221,9 +225,12 @@ def _schedule_column_lanes(op: Conv2dOp, target: CpuTarget, tile: ConvTile) -> A
     n, c, i, j, ic, kh, kw = s.get_loops(product)
     c, channels = s.split(c, [None, block])
     j, vector, lane = s.split(j, [None, tile.columns // target.lanes, target.lanes])
-    s.reorder(n, c, i, j, ic, kh, kw, channels, vector, lane)
-    outer = s.fuse(n, c, i)
-    write_back(s, product, result, j, target.lanes, exact, dims=3)
+    pixels = op.in_channels * prod(op.window.reach(1, tile.columns))
+    # The pixels under a tile stay in the first-level cache for all channels, or the weights do.
+    *outside, inside = (i, j, c) if 4 * pixels <= FIRST_CACHE else (c, i, j)
+    s.reorder(n, *outside, inside, ic, kh, kw, channels, vector, lane)
+    outer = s.fuse(n, *outside)
+    write_back(s, product, result, inside, target.lanes, exact, dims=3)
     parallel_if(s, outer, worth)
     if op.window.kernel[1] <= 7:
         s.unroll(kw)

@@ -212,7 +212,8 @@ def schedule_row_sums(op: MatmulOp) -> Any:
 def schedule_row_dots(op: MatmulOp, target: CpuTarget) -> Any:
     """Return the scheduled kernel of a float32 product with B as (N, K): no packing at all."""
     lanes, quarter = target.lanes, 4
-    rows, columns = largest_divisor(op.m, 4), largest_divisor(op.n, 4)
+    columns = largest_divisor(op.n, 4)
+    rows = largest_divisor(op.m, min(4, target.registers // 2 // columns))
     steps = op.k // lanes
     tensors = op.placeholders()
     a, b = tensors["A"], tensors["B"]

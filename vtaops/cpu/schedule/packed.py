@@ -9,8 +9,9 @@ from typing import Any
 from tvm import te
 
 from vtaops.cpu.schedule.convolution import (
+    FIRST_CACHE,
+    KEPT_BYTES,
     PaddedCopy,
-    accumulators,
     images_and_channels,
     schedule_copies,
 )
@@ -26,13 +27,14 @@ from vtaops.cpu.schedule.tiles import (
 from vtaops.cpu.target import CpuTarget
 from vtaops.errors import UnsupportedError
 from vtaops.kernels.ops.common import Expr, ceil_div, round_up, window_axes
+from vtaops.kernels.ops.convolution import WindowedSum
 from vtaops.kernels.ops.packed import PackedConv2dOp, PackedWindowOp, pad_blocked, without_gaps
-
-_STAGED_BYTES = 1 << 15
-"""Bytes of a padded image that are copied at a time: they stay in the first-level cache."""
 
 _EXACT_TAPS = 256
 """Taps up to which sums of products of bytes are exact in float32: 2**8 times 255 times 128."""
+
+_BAND_BYTES = 1 << 17
+"""Bytes of a band of rows of a padded image, and of weights beside which it stays in the cache."""
 
 _UNROLLED = 1 << 10
 """Multiply-adds up to which the taps of a window are unrolled."""
@@ -73,7 +75,8 @@ def schedule_packed_conv2d(
     padding = PaddedCopy(window, rows, round_up(columns, width), by_phase=False)
     tensors = op.placeholders()
     image, kernel = tensors["data"], tensors["kernel"]
-    if op.plain or max(apart) > 1 or padding.needed(op.height, op.width):
+    copied = op.plain or max(apart) > 1 or padding.needed(op.height, op.width)
+    if copied:
         image = pad_blocked(op, image, (padding.height, padding.width), apart)
     outer_ic = te.reduce_axis((0, steps), name="ico")
     inner_ic = te.reduce_axis((0, inner // group), name="ici")
@@ -105,16 +108,21 @@ def schedule_packed_conv2d(
     j, pixels = s.split(j, [None, width])
     whole = op.block % products.lanes == 0
     b, lane = s.split(b, [None, products.lanes if whole else op.block])
-    outside = images_and_channels(op, n, c)
-    s.reorder(*outside, i, j, ico, kh, kw, ici, pixels, channels, b, lane, *byte)
-    outer = s.fuse(*outside, i)
+    band = _band_rows(op, padding, target) if copied else 0
+    i, row = s.split(i, [None, band or 1])
+    outside = (n, i, c) if band else (*images_and_channels(op, n, c), i)
+    s.reorder(*outside, row, j, ico, kh, kw, ici, pixels, channels, b, lane, *byte)
+    outer = s.fuse(*outside[: 2 if band else 3])
     _store_with(s, stored, j, columns % width == 0, target)
     parallel_if(s, outer, worth)
     if byte:
         s.unroll(ici)
     intrinsic = products.intrinsic if whole else ""
     hold_in_registers(s, product, ico, lane, b, channels, pixels, intrinsic=intrinsic)
-    schedule_copies(s, worth)
+    if band:
+        _copy_inside(s, outer)
+    else:
+        schedule_copies(s, worth)
     return ahead.attach(s)
 
 
@@ -154,7 +162,8 @@ def schedule_packed_window(op: PackedWindowOp, target: CpuTarget, width: int | N
     s = ahead.create_schedule(result)
     sums, stored = s.get_sblock("total"), s.get_sblock("result")
     n, c, i, j, b, kh, kw = s.get_loops(sums)
-    i, row = s.split(i, [None, _staged_rows(op, padding)])
+    height = FIRST_CACHE // (4 * op.block * padding.width)
+    i, row = s.split(i, [None, _staged_rows(op, padding, height)])
     j, pixels = s.split(j, [None, width])
     s.reorder(n, c, i, row, j, kh, kw, pixels, b)
     outer = s.fuse(n, c, i)
@@ -165,9 +174,7 @@ def schedule_packed_window(op: PackedWindowOp, target: CpuTarget, width: int | N
         s.unroll(kh)
     hold_in_registers(s, sums, kh, b, pixels)
     if copied:
-        padded = s.get_sblock("padded")
-        s.compute_at(padded, outer, preserve_unit_loops=True)
-        s.vectorize(s.get_loops(padded)[-1])
+        _copy_inside(s, outer)
     return ahead.attach(s)
 
 
@@ -179,16 +186,35 @@ def widths(op: PackedWindowOp, target: CpuTarget) -> Iterator[int]:
 
 def window_width(op: PackedWindowOp, target: CpuTarget) -> int:
     """Return the columns of a register tile: few of them idle."""
-    limit = min(accumulators(target) // ceil_div(op.block, target.lanes), op.out_size[1])
+    limit = min(target.registers // 2 // ceil_div(op.block, target.lanes), op.out_size[1])
     return min(range(limit, 0, -1), key=lambda w: ceil_div(op.out_size[1], w) * (w + 1))
 
 
-def _staged_rows(op: PackedWindowOp, padding: PaddedCopy) -> int:
-    """Return the rows of the result whose padded image fits into `_STAGED_BYTES`."""
-    row = 4 * op.block * padding.width
-    fitting = (_STAGED_BYTES // row - op.window.reach(1, 1)[0]) // op.window.strides[0] + 1
+def _band_rows(op: PackedConv2dOp, padding: PaddedCopy, target: CpuTarget) -> int:
+    """Return the rows of the result that are computed from one band of the padded image.
+
+    0: from a copy of the whole image. It stays in the cache, or the weights, which each band reads,
+    do not, or threads would wait for the last band.
+    """
+    image, weights = (spec.nbytes for spec in op.inputs[:2])
+    if 4 * image < KEPT_BYTES or weights > _BAND_BYTES:
+        return 0
+    rows = _staged_rows(op, padding, _BAND_BYTES * op.batch * op.height // image)
+    return rows if op.batch * ceil_div(padding.rows, rows) >= 2 * target.cores else 0
+
+
+def _staged_rows(op: WindowedSum, padding: PaddedCopy, height: int) -> int:
+    """Return the rows of the result, in parts of equal size, that need at most `height` rows."""
+    fitting = (height - op.window.reach(1, 1)[0]) // op.window.strides[0] + 1
     fitting = min(max(fitting, 1), padding.rows)
     return min(range(fitting, 0, -1), key=lambda r: -(-padding.rows // r))
+
+
+def _copy_inside(s: Any, loop: Any) -> None:
+    """Copy the padded rows that are needed inside a loop."""
+    padded = s.get_sblock("padded")
+    s.compute_at(padded, loop, preserve_unit_loops=True)
+    s.vectorize(s.get_loops(padded)[-1])
 
 
 def _store_with(s: Any, stored: Any, loop: Any, exact: bool, target: CpuTarget) -> None:

@@ -1,9 +1,9 @@
 """CPU schedule of 1x1 convolutions: a matrix product of the kernel and the image.
 
-The image is cut into *strips* of pixels. The channels of a strip are copied into a dense buffer
-that stays in the second-level cache; then all output channels are computed from it, tiles of
-channels by pixels in registers. Without the copy every block of output channels would read the
-whole image again, whose channels lie so far apart that they meet in few sets of the cache.
+The image is cut into *panels* as wide as a register tile. The channels of a panel are copied into
+a dense buffer that stays in the nearest caches; then all output channels are computed from it, some
+at a time in registers. Without the copy every block of output channels would read the whole image
+again, whose channels lie so far apart that they meet in few sets of the cache.
 """
 
 from __future__ import annotations
@@ -19,21 +19,13 @@ from vtaops.cpu.schedule.tiles import (
     PARALLEL_FLOPS,
     hold_in_registers,
     parallel_if,
+    rows_of_tile,
     split_vector,
     write_back,
 )
 from vtaops.cpu.target import CpuTarget
-from vtaops.kernels.ops.common import Expr, ceil_div, round_up, zero
+from vtaops.kernels.ops.common import Expr, ceil_div, zero
 from vtaops.kernels.ops.convolution import Conv2dOp
-
-_STRIP_BYTES = 1 << 20
-"""Most bytes of a strip: the second-level cache holds a part of the kernel as well."""
-
-_STRIP_PIXELS = 512
-"""Pixels above which a longer strip gains nothing."""
-
-_STRIP_OVERHEAD = 8
-"""What a strip costs beside its pixels, in pixels."""
 
 _CUTTING = 1.25
 """What it costs to cut tails off: their elements are stored one by one."""
@@ -43,32 +35,11 @@ _NARROW = 1.4
 
 
 @dataclass(frozen=True)
-class Strip:
-    """The tile of a 1x1 convolution.
+class PointwiseTile:
+    """Register tile of a 1x1 convolution: output channels by vectors of pixels."""
 
-    Attributes
-    ----------
-    pixels : int
-        Results of one output channel in one strip.
-    channels, vectors : int
-        Register tile: output channels by vectors of pixels.
-    lanes : int
-        float32 lanes of a vector.
-    """
-
-    pixels: int
     channels: int
     vectors: int
-    lanes: int
-
-    @property
-    def extent(self) -> int:
-        """Pixels of a strip that are computed: whole tiles."""
-        return round_up(self.pixels, self.vectors * self.lanes)
-
-    def exact(self, pixels: int) -> bool:
-        """Whether images of so many pixels are whole strips, and strips whole tiles."""
-        return self.pixels == self.extent and pixels % self.pixels == 0
 
 
 def suits(op: Conv2dOp, target: CpuTarget) -> bool:
@@ -84,44 +55,38 @@ def pixels_of(op: Conv2dOp) -> int:
     return op.output.shape[3]
 
 
-def choose_strip(op: Conv2dOp, target: CpuTarget) -> Strip:
-    """Return the strip that costs the busiest thread least."""
+def choose_tile(op: Conv2dOp, target: CpuTarget) -> PointwiseTile:
+    """Return the tile that costs the busiest thread least."""
     threads = target.cores if op.flops >= PARALLEL_FLOPS else 1
-    most = max(_STRIP_BYTES // (4 * op.in_channels), 4 * target.lanes)
-    longest = min(_STRIP_PIXELS, most, pixels_of(op))
-    sizes = {longest, *range(target.lanes, longest, target.lanes)}
 
-    def strip(size: int, vectors: int) -> Strip:
-        limit = target.registers // 2 // vectors
-        return Strip(size, min(limit, op.out_channels), vectors, target.lanes)
+    def cost(vectors: int) -> float:
+        width = vectors * target.lanes
+        panels = op.batch * ceil_div(pixels_of(op), width)
+        cut = _CUTTING if pixels_of(op) % width else 1.0
+        return ceil_div(panels, threads) * width * cut * (_NARROW if vectors == 1 else 1.0)
 
-    def cost(found: Strip) -> float:
-        strips = op.batch * ceil_div(pixels_of(op), found.pixels)
-        time: float = ceil_div(strips, threads) * (found.extent + _STRIP_OVERHEAD)
-        if not found.exact(pixels_of(op)):
-            time *= _CUTTING
-        return time * (_NARROW if found.vectors == 1 else 1.0)
-
-    return min((strip(size, v) for size in sorted(sizes) for v in (2, 4, 1)), key=cost)
+    vectors = min((2, 4, 1), key=cost)
+    return PointwiseTile(rows_of_tile(op.out_channels, vectors, target), vectors)
 
 
-def tiles(op: Conv2dOp, target: CpuTarget) -> Iterator[Strip]:
-    """Yield the strips to choose from."""
+def tiles(op: Conv2dOp, target: CpuTarget) -> Iterator[PointwiseTile]:
+    """Yield the tiles to choose from."""
     for vectors in (1, 2, 4):
-        for channels in (2, 4, 8, 12, 16):
+        for channels in (2, 4, 6, 8, 12, 16):
             if channels * vectors <= target.accumulators and channels <= op.out_channels:
-                tile = vectors * target.lanes
-                for pixels in sorted({min(count * tile, pixels_of(op)) for count in (2, 7, 14)}):
-                    yield Strip(pixels, channels, vectors, target.lanes)
+                yield PointwiseTile(channels, vectors)
 
 
-def schedule_pointwise(op: Conv2dOp, target: CpuTarget, strip: Strip | None = None) -> Any:
+def schedule_pointwise(op: Conv2dOp, target: CpuTarget, tile: PointwiseTile | None = None) -> Any:
     """Return the scheduled kernel of a float32 convolution that `suits`."""
-    strip = strip or choose_strip(op, target)
-    count, blocks = ceil_div(pixels_of(op), strip.pixels), ceil_div(op.out_channels, strip.channels)
+    tile = tile or choose_tile(op, target)
+    panel, pixels = tile.vectors * target.lanes, pixels_of(op)
+    count, blocks = ceil_div(pixels, panel), ceil_div(op.out_channels, tile.channels)
+    whole, fitting = pixels % panel == 0, op.out_channels % tile.channels == 0
+    worth = op.flops >= PARALLEL_FLOPS
     ahead = Prologue(op.placeholders())
     tensors = ahead.factors(op.epilogue)
-    data, kernel, whole = tensors["data"], tensors["kernel"], strip.exact(pixels_of(op))
+    data, kernel = tensors["data"], tensors["kernel"]
 
     (rows, width), (down, across) = op.out_size, op.window.strides
     strided = (down, across) != (1, 1)
@@ -132,49 +97,43 @@ def schedule_pointwise(op: Conv2dOp, target: CpuTarget, strip: Strip | None = No
         )
 
     def pixel(n: Expr, t: Expr, c: Expr, p: Expr) -> Expr:
-        column = t * strip.pixels + p
+        column = t * panel + p
         row, at = (column // width, column % width) if rows > 1 else (0, column)
         value = data[n, c, row, at]
-        return value if whole else tirx.if_then_else(column < pixels_of(op), value, zero("float32"))
+        # Behind the last pixel of a channel lies the next channel: any value will do there, its
+        # results are cut off. So only the last channels have to be asked for their ends.
+        inside = tirx.any(column < pixels, c < op.in_channels - ceil_div(count * panel, pixels) + 1)
+        return value if whole else tirx.if_then_else(inside, value, zero("float32"))
 
-    strips = (op.batch, count, op.in_channels, strip.extent)
-    dense = te.compute(strips, pixel, name="dense")
+    dense = te.compute((op.batch, count, op.in_channels, panel), pixel, name="dense")
     c = te.reduce_axis((0, op.in_channels), name="c")
 
     def product(n: Expr, t: Expr, o: Expr, p: Expr) -> Expr:
         # Behind the last channel any will do: its results are cut off.
-        channel = o if op.out_channels % strip.channels == 0 else tirx.min(o, op.out_channels - 1)
+        channel = o if fitting else tirx.min(o, op.out_channels - 1)
         return te.sum(dense[n, t, c, p] * kernel[channel, c, 0, 0], axis=c)
 
-    sums = (op.batch, count, blocks * strip.channels, strip.extent)
+    sums = (op.batch, count, blocks * tile.channels, panel)
     total = te.compute(sums, product, name="total")
     finish = op.epilogue.bind(tensors)
     result = te.compute(
         op.output.shape,
-        lambda n, o, i, q: finish(total[n, q // strip.pixels, o, q % strip.pixels], o, n, o, i, q),
+        lambda n, o, i, q: finish(total[n, q // panel, o, q % panel], o, n, o, i, q),
         name="result",
     )
     s = ahead.create_schedule(result)
-    n, t, _, p = s.get_loops(s.get_sblock("dense"))
+    product_block, copy = s.get_sblock("total"), s.get_sblock("dense")
+    n, t, o, p, c = s.get_loops(product_block)
+    o, channel = s.split(o, [None, tile.channels])
+    vector, lane = s.split(p, [None, target.lanes])
+    s.reorder(o, c, channel, vector, lane)
     outer = s.fuse(n, t)
-    parallel_if(s, outer, op.flops >= PARALLEL_FLOPS)
+    parallel_if(s, outer, worth)
     if strided:
-        parallel_if(
-            s, s.fuse(*s.get_loops(s.get_sblock("thinned"))[:2]), op.flops >= PARALLEL_FLOPS
-        )
+        parallel_if(s, s.fuse(*s.get_loops(s.get_sblock("thinned"))[:2]), worth)
+    s.compute_at(copy, outer, preserve_unit_loops=True)
     if whole:
-        s.unroll(split_vector(s, p, strip.lanes)[0])
-    _schedule_product(s, strip, outer, whole and op.out_channels % strip.channels == 0)
+        s.unroll(split_vector(s, s.get_loops(copy)[-1], target.lanes)[0])
+    write_back(s, product_block, s.get_sblock("result"), o, target.lanes, whole and fitting, dims=3)
+    hold_in_registers(s, product_block, c, lane, vector, channel)
     return ahead.attach(s)
-
-
-def _schedule_product(s: Any, strip: Strip, outer: Any, exact: bool) -> None:
-    """Compute the sums of a strip, and what follows them, behind its dense buffer."""
-    total, result = s.get_sblock("total"), s.get_sblock("result")
-    s.reverse_compute_at(total, outer, preserve_unit_loops=True)
-    o, p, c = s.get_loops(total)[-3:]
-    o, channel = s.split(o, [None, strip.channels])
-    p, vector, lane = s.split(p, [None, strip.vectors, strip.lanes])
-    s.reorder(o, p, c, channel, vector, lane)
-    write_back(s, total, result, p, strip.lanes, exact, dims=3)
-    hold_in_registers(s, total, c, lane, vector, channel)

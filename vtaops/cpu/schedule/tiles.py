@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.ops.common import ceil_div, largest_divisor
 
 PARALLEL_FLOPS = 1 << 21
@@ -50,6 +51,16 @@ def blocks_by_columns(
     counts = [count for count in range(1, most + 1) if not (divide and blocks % count)]
     widths = [(c, w) for c in counts for w in range(1, min(limit // c, columns) + 1)]
     return min(widths, key=cost)
+
+
+def rows_of_tile(rows: int, vectors: int, target: CpuTarget) -> int:
+    """Return the rows, of so many vectors each, of a tile whose lanes are columns.
+
+    As many sums as half of the registers hold: LLVM keeps what is broadcast in registers as well.
+    Of 16 registers 12, where no row is left over then: 8 just hide a multiply-add's latency.
+    """
+    most = min(target.accumulators, 16) // vectors
+    return most if rows % most == 0 else min(target.registers // 2 // vectors, rows)
 
 
 def parallel_if(schedule: Any, loop: Any, worth: bool) -> None:

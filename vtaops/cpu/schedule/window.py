@@ -13,7 +13,7 @@ from typing import Any
 
 from tvm import te
 
-from vtaops.cpu.schedule.convolution import PaddedCopy, stage_phases
+from vtaops.cpu.schedule.convolution import FIRST_CACHE, PaddedCopy, stage_phases
 from vtaops.cpu.schedule.prologue import Prologue
 from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, hold_in_registers, parallel_if, write_back
 from vtaops.cpu.target import CpuTarget
@@ -24,9 +24,6 @@ from vtaops.kernels.ops.pooling import PoolOp
 
 _UNROLLED_TAPS = 49
 """Windows up to 7x7 are unrolled; larger ones stay loops, for the sake of compile time."""
-
-_FIRST_CACHE = 1 << 15
-"""Bytes that the first-level cache keeps."""
 
 
 @dataclass(frozen=True)
@@ -161,5 +158,5 @@ def _by_rows(op: DepthwiseOp | PoolOp, tile: WindowTile) -> bool:
     Rows under two tiles are copied twice: they must be few.
     """
     copied = op.window.reach(tile.rows, 1)[0]
-    large = 8 * op.height * op.width > _FIRST_CACHE
+    large = 8 * op.height * op.width > FIRST_CACHE
     return large and copied <= 2 * tile.rows * op.window.strides[0]
