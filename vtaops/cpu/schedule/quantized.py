@@ -5,14 +5,15 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from tvm import te, tirx
+from tvm import te
 
 from vtaops.cpu.schedule.dot import Products, unshifted, unsigned
 from vtaops.cpu.schedule.prologue import Prologue, Vectors
 from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, hold_in_registers, parallel_if, store_vectors
 from vtaops.cpu.target import CpuTarget
 from vtaops.errors import UnsupportedError
-from vtaops.kernels.ops.common import Expr, ceil_div, round_up
+from vtaops.kernels.ops.common import Expr, ceil_div, round_up, zero
+from vtaops.kernels.ops.convolution import inside_or
 from vtaops.kernels.ops.matmul import MatmulOp
 
 
@@ -31,17 +32,15 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget) -> Any:
     a, b = tensors["A"], tensors["B"]
 
     def left_element(i: Expr, s: Expr) -> Expr:
-        inside = tirx.all(i < op.m, s < op.k)
-        return tirx.if_then_else(inside, unsigned(a[i, s], op.dtype_a), tirx.const(0, "uint8"))
+        return unsigned(inside_or(a, (i, s), (0, 1), zero(op.dtype_a)), op.dtype_a)
 
     in_place = op.dtype_a == "uint8" and (m, k) == (op.m, op.k)
     left = a if in_place else te.compute((m, k), left_element, name="pack_a")
 
     def right_element(p: Expr, s: Expr, j: Expr, g: Expr) -> Expr:
         column, step = p * lanes + j, s * group + g
-        inside = tirx.all(column < op.n, step < op.k)
-        value = b[column, step] if op.transposed_b else b[step, column]
-        return tirx.if_then_else(inside, value, tirx.const(0, "int8"))
+        index = (column, step) if op.transposed_b else (step, column)
+        return inside_or(b, index, (0, 1), zero("int8"))
 
     right = b
     if not op.panel:
@@ -62,8 +61,7 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget) -> Any:
 
     finish = ahead.epilogue(op.epilogue, "int32")
     finish = unshifted(finish, ahead, op.dtype_a, op.n, weight, (op.k,), op.transposed_b)
-    result = te.compute((op.m, op.n), lambda i, j: finish(total[i, j], j, i, j), name="C")
-    s = ahead.create_schedule(result)
+    s = ahead.create_schedule(op.finished(total, finish))
     worth = op.flops >= PARALLEL_FLOPS
     block = s.get_sblock("product")
     i, j, step, byte = s.get_loops(block)

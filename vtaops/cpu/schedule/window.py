@@ -80,8 +80,7 @@ def schedule_depthwise(op: DepthwiseOp, target: CpuTarget, tile: WindowTile | No
 
     shape = (op.batch, op.channels, op.multiplier, padding.rows, padding.columns)
     total = te.compute(shape, tap, name="total")
-    bind = op.epilogue.bind_scaled if scaled else op.epilogue.bind
-    finish = bind(tensors, op.accumulator)
+    finish = op.epilogue.bind(tensors, op.accumulator, scaled=scaled)
 
     def sums(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
         return total[n, c // op.multiplier, c % op.multiplier, i, j]

@@ -100,7 +100,9 @@ class Epilogue:
         """Whether results are multiplied by a vector."""
         return self.scale_shift or self.batch_norm is not None
 
-    def bind(self, arguments: dict[str, Tensor], dtype: str = "float32") -> Callable[..., Expr]:
+    def bind(
+        self, arguments: dict[str, Tensor], dtype: str = "float32", *, scaled: bool = False
+    ) -> Callable[..., Expr]:
         """Return ``f(accumulator, channel, *index)``, the expression of one result element.
 
         Parameters
@@ -110,18 +112,9 @@ class Epilogue:
             among them, a batch normalisation has been folded into them already.
         dtype : str
             Accumulator dtype.
+        scaled : bool
+            Accumulators are multiplied by "scale" already.
         """
-        return self._bind(arguments, dtype, scaled=False)
-
-    def bind_scaled(
-        self, arguments: dict[str, Tensor], dtype: str = "float32"
-    ) -> Callable[..., Expr]:
-        """Return the same for accumulators that are multiplied by "scale" already."""
-        return self._bind(arguments, dtype, scaled=True)
-
-    def _bind(
-        self, arguments: dict[str, Tensor], dtype: str, *, scaled: bool
-    ) -> Callable[..., Expr]:
         tensors = dict(arguments)
         if self.batch_norm is not None and "scale" not in tensors:
             tensors["scale"], tensors["shift"] = fold_batch_norm(tensors, self.batch_norm)
