@@ -204,8 +204,18 @@ def test_unsigned_depthwise_and_rows_of_any_rank():
     x, w = random((1, 5, 11, 13), "uint8"), random((5, 1, 3, 3), "int8")
     expected = depthwise_reference(x.astype("int64"), w, (1, 1), (0,) * 4, (1, 1))
     assert np.array_equal(cpu.conv2d(x, w, groups=5), expected)
-    x, w = random((2, 3, 20)), random((7, 20), at=1)
-    np.testing.assert_allclose(cpu.dense(x, w), x @ w.T, rtol=1e-4, atol=1e-4)
+    x, w, added = random((2, 3, 20)), random((7, 20), at=1), random((2, 3, 7), at=2)
+    out = np.empty_like(added)
+    for _ in range(2):  # the second call finds a plan
+        assert cpu.dense(x, w, residual=added, out=out) is out
+        np.testing.assert_allclose(out, x @ w.T + added, rtol=1e-4, atol=1e-4)
+        sums = cpu.matmul(x, w.T.copy(), residual=added)
+        np.testing.assert_allclose(sums, x @ w.T + added, rtol=1e-4, atol=1e-4)
+        row = cpu.conv1d(x, w[:, :3, None], residual=np.ones((2, 7, 20), "float32"))
+        expected = np.einsum("oc,ncw->now", w[:, :3], x) + 1
+        np.testing.assert_allclose(row, expected, rtol=1e-4, atol=1e-4)
+    with pytest.raises(ShapeError, match=r"residual has shape \(6, 7\); it must be \(2, 3, 7\)"):
+        cpu.dense(x, w, residual=added.reshape(6, 7))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")

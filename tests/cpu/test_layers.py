@@ -87,7 +87,7 @@ def test_layers_follow_the_size_of_their_images():
         (lambda w: layers.PackedConv2d(w, groups=2), "groups is 2"),
         (
             lambda w: layers.PackedConv2d(w, bias=np.ones(3, "float32")),
-            r"shape \(3,\); give \(4,\)",
+            r"bias has shape \(3,\); it must be \(4,\)",
         ),
         (lambda w: layers.PackedConv2d(w, batch_norm=(np.ones(4, "float32"),)), "1 vectors"),
         (lambda w: layers.PackedConv2d(w, activation="swoosh"), "swoosh"),

@@ -109,9 +109,9 @@ def test_a_processor_without_f16c_refuses_float16_alone():
     old = replace(CpuTarget.detect(), mcpu="nehalem", features=(), missing=())
     op = BroadcastOp("add", (32,), (32,))
     with pytest.raises(UnsupportedError, match="nehalem has no instruction that converts float16"):
-        CpuKernel(stored(op, "float16"), old)
+        CpuKernel(stored(op, ["float16"] * 2), old)
     x, out = np.arange(32).astype("uint16"), np.empty(32, "uint16")
-    CpuKernel(stored(op, "bfloat16"), old).run(x, x, out)
+    CpuKernel(stored(op, ["bfloat16"] * 2), old).run(x, x, out)
     assert (out == (2 * x.view(ml_dtypes.bfloat16)).view("uint16")).all()
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -19,16 +20,9 @@ import numpy as np
 from vtaops.cpu.kernel import kernel
 from vtaops.cpu.target import CpuTarget
 from vtaops.errors import ShapeError
-from vtaops.kernels.arrays import (
-    Array,
-    aligned,
-    allocator,
-    as_array,
-    dtype_name,
-    dtype_of,
-    empty,
-)
-from vtaops.kernels.calls.arguments import ANY, FLOAT, INTEGER, tail
+from vtaops.kernels.arrays import Array, aligned, as_array, dtype_name, empty
+from vtaops.kernels.calls.arguments import ANY, FLOAT, INTEGER, check_shapes, tail
+from vtaops.kernels.calls.backend import CallPlan, KernelCall
 from vtaops.kernels.calls.convolution import window_of
 from vtaops.kernels.ops import (
     BroadcastOp,
@@ -40,7 +34,7 @@ from vtaops.kernels.ops import (
     TensorOp,
 )
 from vtaops.kernels.ops.common import ACCUMULATOR
-from vtaops.kernels.ops.storage import STORAGE, StoredOp
+from vtaops.kernels.ops.storage import STORAGE, stored
 from vtaops.layout import Layout
 from vtaops.shapes import as_pair
 
@@ -130,51 +124,24 @@ def block() -> int:
 class _Layer:
     """A kernel for each shape that came along, and its packed weights."""
 
+    _describe: Callable[..., tuple[TensorOp, Shape]]
+    """Checks what a call depends on, and returns its operator and the shape of its result."""
+
     def __init__(self) -> None:
-        self._kernels: dict[Any, tuple[Any, ...]] = {}
+        self._plans: dict[Any, CallPlan] = {}
 
-    def _run(
-        self, key: Any, describe: Callable[[], tuple[TensorOp, Shape]], arrays: tuple[Array, ...]
-    ) -> Array:
-        """Run an operator on arrays that have as many elements as its inputs.
+    def _run(self, key: tuple[Any, ...], *arrays: Array) -> Array:
+        """Run the operator that ``_describe(*key)`` returns, which is asked once for each key.
 
-        `key` names the operator; `describe` checks the arguments, once, and returns it with the
-        shape in which its result is wanted. A call takes some microseconds beside its kernel.
+        The arrays have as many elements as its inputs. A call takes some microseconds beside its
+        kernel.
         """
-        found = self._kernels.get(key)
-        if found is None:
-            op, shape = describe()
-            op = _stored(op, arrays)
-            output = op.output
-            views = [
-                (at, spec.shape)
-                for at, (spec, array) in enumerate(zip(op.inputs, arrays, strict=True))
-                if spec.shape != array.shape
-            ]
-            view = None if shape == output.shape else output.shape
-            allocate = allocator(output.nbytes)
-            kind = dtype_of(output.dtype)
-            found = self._kernels[key] = kernel(op), views, allocate, shape, kind, view
-        compiled, views, allocate, shape, kind, view = found
-        result: Array = allocate(shape, kind)
-        if views:
-            shaped = list(arrays)
-            for at, needed in views:
-                shaped[at] = shaped[at].reshape(needed)
-            arrays = tuple(shaped)
-        compiled.run(*arrays, result if view is None else result.reshape(view))
-        return result
-
-
-def _stored(op: TensorOp, arrays: tuple[Array, ...]) -> TensorOp:
-    """Return a float32 operator as one between the arrays, of which some may have 16 bits.
-
-    The result is stored as the first is, the data.
-    """
-    kinds = {spec.name: dtype_name(a) for spec, a in zip(op.inputs, arrays, strict=True)}
-    kinds[op.output.name] = dtype_name(arrays[0])
-    names = tuple(name for name, kind in kinds.items() if kind in STORAGE)
-    return StoredOp(op, kinds[names[0]], names) if names else op
+        plan = self._plans.get(key)
+        if plan is None:
+            op, shape = self._describe(*key)
+            op = stored(op, [*map(dtype_name, arrays)])
+            plan = self._plans[key] = CallPlan(KernelCall(op, arrays, shape), kernel(op))
+        return plan.run(arrays, None)
 
 
 def _sum_dtype(dtype: str) -> str:
@@ -232,8 +199,7 @@ class PackedConv2d(_Layer):
         self.window = window_of(kernel.shape[2:], strides, padding, dilation)
         self.out_channels, self.in_channels = kernel.shape[0], kernel.shape[1] * groups
         self.depthwise = groups == self.out_channels and kernel.shape[1] == 1 and groups > 1
-        self._bytes = kernel.dtype == np.int8
-        self._dtypes = _data_dtypes(kernel)
+        self._bytes, self._dtypes = kernel.dtype == np.int8, _data_dtypes(kernel)
         if groups != 1 and not self.depthwise:
             raise ShapeError(
                 f"groups is {groups} for weights {kernel.shape}; a layer takes 1, or as many as "
@@ -244,11 +210,10 @@ class PackedConv2d(_Layer):
         self._plain = not (self.depthwise or self._bytes) and self.in_channels < size
         # Dot products multiply shifted bytes; sums within a channel take them as they are.
         self._shifted = self._bytes and not self.depthwise
-        offset = _OFFSET if self._shifted else 0
-        stored = kernel.dtype
-        kernel, shifts = _ends(kernel, bias, batch_norm, epsilon, (1, 2, 3), offset)
+        offset, dtype = _OFFSET if self._shifted else 0, kernel.dtype
+        ends = {"activation": activation, "shift": shift, "clip": clip}
+        kernel, shifts, self._end = _folded(kernel, offset, bias, batch_norm, epsilon, **ends)
         self._bias = {k: Layout(f"C{size}c").pack(v).reshape(-1) for k, v in shifts.items()}
-        self._end = _end(self._bytes, bool(shifts), activation, shift, clip)
         self._inner, self._gathered = self.in_channels if self._plain else size, 1
         if self.depthwise:
             packed = Layout(f"CHW{size}c").pack(kernel[:, 0])
@@ -261,7 +226,7 @@ class PackedConv2d(_Layer):
             packed = packed.reshape(*packed.shape[:4], -1, 4, size).swapaxes(-1, -2)
         else:
             packed = Layout(f"OIHW{self._inner}i{size}o").pack(kernel)
-        self._kernel = aligned(packed.astype(stored, copy=False))
+        self._kernel = aligned(packed.astype(dtype, copy=False))
 
     def __call__(self, data: Any, residual: Packed | None = None) -> Packed:
         """Return the convolution, with `residual` added before the activation.
@@ -292,12 +257,8 @@ class PackedConv2d(_Layer):
         beside = None
         if added is not None:
             arrays, beside = [*arrays, added.blocks], added.shape
-
-        def describe() -> tuple[TensorOp, Shape]:
-            return self._describe(images.shape, dtype, channels, beside)
-
         key = images.shape, dtype, channels, beside
-        return Packed(self._run(key, describe, tuple(arrays)), self.out_channels)
+        return Packed(self._run(key, *arrays), self.out_channels)
 
     def _describe(
         self, images: Shape, dtype: str, channels: int, added: Shape | None
@@ -371,9 +332,9 @@ class PackedDense(_Layer):
         matrix = as_array(weights, "weights", WEIGHTS, rank=2)
         self.outputs, self.inputs = matrix.shape
         self._bytes, self._dtypes = matrix.dtype == np.int8, _data_dtypes(matrix)
-        stored = matrix.dtype
-        matrix, self._bias = _ends(matrix, bias, batch_norm, epsilon, (1,))
-        self._end = _end(self._bytes, bool(self._bias), activation, shift, clip)
+        dtype, ends = matrix.dtype, {"activation": activation, "shift": shift, "clip": clip}
+        folded = _folded(matrix, _OFFSET, bias, batch_norm, epsilon, **ends)
+        matrix, self._bias, self._end = folded
         target = CpuTarget.detect()
         if self._bytes:
             self._panel = target.dot_lanes or target.lanes
@@ -381,7 +342,7 @@ class PackedDense(_Layer):
         else:
             self._panel = 2 * target.lanes
             layout = f"NK{self._panel}n"
-        self._matrix = aligned(Layout(layout).pack(matrix).astype(stored, copy=False))
+        self._matrix = aligned(Layout(layout).pack(matrix).astype(dtype, copy=False))
 
     def __call__(self, data: Any, residual: Any = None) -> Array:
         """Return ``data @ weights.T``, with what follows it.
@@ -402,8 +363,7 @@ class PackedDense(_Layer):
         if x.ndim == 0 or x.shape[-1] != self.inputs:
             raise ShapeError(f"data has shape {x.shape}; the weights take (..., {self.inputs})")
         dtype, shape = dtype_name(x), (*x.shape[:-1], self.outputs)
-        rows = x.size // self.inputs
-        if rows == 0:
+        if 0 in shape[:-1]:
             return empty(shape, self._end.result_dtype(_sum_dtype(dtype)))
         arrays = [_unsigned(x) if dtype == "int8" else x, self._matrix]
         arrays += [self._bias[dtype]] if self._bias else []
@@ -412,14 +372,12 @@ class PackedDense(_Layer):
             if added.shape != shape:
                 raise ShapeError(f"residual has shape {added.shape}; the result has {shape}")
             arrays.append(added)
+        return self._run((shape, dtype, residual is not None), *arrays)
 
-        def describe() -> tuple[TensorOp, Shape]:
-            kinds = ("uint8", "int8") if self._bytes else ("float32", "float32")
-            end = replace(self._end, residual=residual is not None)
-            op = MatmulOp(rows, self.outputs, self.inputs, *kinds, True, end, self._panel)
-            return op, shape
-
-        return self._run((shape, dtype, residual is None), describe, tuple(arrays))
+    def _describe(self, shape: Shape, _: str, added: bool) -> tuple[TensorOp, Shape]:
+        kinds = ("uint8", "int8") if self._bytes else ("float32", "float32")
+        end, size = replace(self._end, residual=added), (self.outputs, self.inputs)
+        return MatmulOp(prod(shape[:-1]), *size, *kinds, True, end, self._panel), shape
 
 
 class _Pool(_Layer):
@@ -435,23 +393,19 @@ class _Pool(_Layer):
         super().__init__()
         size = as_pair("kernel_size", kernel_size)
         self.window = window_of(size, size if strides is None else strides, padding, 1)
-        if any(2 * p > size[axis % 2] for axis, p in enumerate(self.window.padding)):
-            raise ShapeError(
-                f"padding is {self.window.padding}; pooling allows at most half the window {size}"
-            )
+        self.window.check_for_pooling()
 
     def __call__(self, data: Any) -> Packed:
         """Return the pooling of (N, C, H, W) data, packed or not."""
         packed = pack(data, dtypes=FLOAT + STORAGE)
-        batch, blocks, height, width, size = packed.blocks.shape
-
-        def describe() -> tuple[TensorOp, Shape]:
-            window = self._window(height, width)
-            op = PackedWindowOp(self.kind, batch, blocks, height, width, window, size)
-            return op, op.output.shape
-
         key = packed.blocks.shape, packed.blocks.dtype
-        return Packed(self._run(key, describe, (packed.blocks,)), packed.channels)
+        return Packed(self._run(key, packed.blocks), packed.channels)
+
+    def _describe(self, shape: Shape, _: Any) -> tuple[TensorOp, Shape]:
+        batch, blocks, height, width, size = shape
+        window = self._window(height, width)
+        op = PackedWindowOp(self.kind, batch, blocks, height, width, window, size)
+        return op, op.output.shape
 
     def _window(self, height: int, width: int) -> SlidingWindow:
         return self.window
@@ -490,82 +444,57 @@ class PackedAdd(_Layer):
         right = pack(b, dtypes=(dtype_name(left.blocks),))
         if left.shape != right.shape:
             raise ShapeError(f"shapes {left.shape} and {right.shape} differ; they must be equal")
-
-        def describe() -> tuple[TensorOp, Shape]:
-            size = (left.blocks.size,)
-            return BroadcastOp("add", size, size), left.blocks.shape
-
         key = left.blocks.shape, left.blocks.dtype
-        sums = self._run(key, describe, (left.blocks, right.blocks))
-        return Packed(sums, left.channels)
+        return Packed(self._run(key, left.blocks, right.blocks), left.channels)
+
+    def _describe(self, shape: Shape, _: Any) -> tuple[TensorOp, Shape]:
+        size = (prod(shape),)
+        return BroadcastOp("add", size, size), shape
 
 
-def _ends(
+def _folded(
     weights: Array,
+    offset: int,
     bias: Any,
     batch_norm: Any,
     epsilon: float,
-    over: tuple[int, ...],
-    offset: int = _OFFSET,
-) -> tuple[Array, dict[str, Array]]:
-    """Return the weights, and what is added to their sums for data of each dtype, if anything.
+    **ends: Any,
+) -> tuple[Array, dict[str, Array], Epilogue]:
+    """Return the weights, what is added to their sums for data of each dtype, and what follows.
 
-    A normalisation is folded into them (Ioffe & Szegedy, 2015). int8 data are shifted by `offset`,
-    and the bias takes off what that adds; `over` are the axes of the sums.
+    A normalisation is folded into the first two (Ioffe & Szegedy, 2015). int8 data are shifted by
+    `offset`, and the bias takes off what that adds.
     """
-    if weights.dtype == np.int8:
-        if batch_norm is not None:
-            raise ShapeError("batch_norm needs float32 weights; int8 has shift and clip")
-        given = np.zeros(weights.shape[:1], np.int32) if bias is None else bias
-        plain = as_array(given, "bias", ("int32",), rank=1)
-        _check_vectors(weights, [plain])
+    integer, kinds, over = weights.dtype == np.int8, FLOAT + STORAGE, (*range(1, weights.ndim),)
+
+    def wide(value: Any, name: str = "batch_norm") -> Array:
+        return as_array(value, name, kinds, rank=1).astype(np.float32, copy=False)
+
+    if not integer:
+        weights = weights.astype(np.float32, copy=False)
+        bias = None if bias is None else wide(bias, "bias")
+        batch_norm = None if batch_norm is None else [*map(wide, batch_norm)]
+    kind = "int32" if integer else "float32"
+    end = tail(accumulator=kind, bias=bias, batch_norm=batch_norm, epsilon=epsilon, **ends)
+    check_shapes(end.epilogue.inputs(len(weights), (), ""), end.arrays)
+    added: dict[str, Any] = dict.fromkeys(kinds, end.arrays[0]) if end.arrays else {}
+    if integer:
+        plain: Any = end.arrays[0] if end.arrays else np.zeros(len(weights), np.int32)
         moved = weights.sum(axis=over, dtype=np.int32) * np.int32(offset)
-        return weights, {"uint8": plain, "int8": plain - moved}
-    if batch_norm is not None and len(batch_norm) != 4:
-        raise ShapeError(
-            f"batch_norm has {len(batch_norm)} vectors; give gamma, beta, mean, variance"
-        )
-    given = [] if bias is None else [bias]
-    given += [] if batch_norm is None else list(batch_norm)
-    kinds = FLOAT + STORAGE
-    vectors: list[Any] = [
-        as_array(value, "bias or batch_norm", kinds, rank=1).astype(np.float32, copy=False)
-        for value in given
-    ]
-    weights = weights.astype(np.float32, copy=False)
-    _check_vectors(weights, vectors)
-    if batch_norm is None:
-        return weights, dict.fromkeys(kinds, vectors[0]) if vectors else {}
-    gamma, beta, mean, variance = vectors[-4:]
-    scale = gamma / np.sqrt(variance + np.float32(epsilon))
-    shift: Any = vectors[0] if bias is not None else np.float32(0)
-    added = (shift - mean) * scale + beta
-    return weights * np.expand_dims(scale, over), dict.fromkeys(kinds, added)
+        added = {"uint8": plain, "int8": plain - moved}
+    elif batch_norm is not None:
+        gamma, beta, mean, variance = batch_norm
+        scale = gamma / np.sqrt(variance + np.float32(epsilon))
+        weights = weights * np.expand_dims(scale, over)
+        shifted = (np.float32(0) if bias is None else bias) - mean
+        added = dict.fromkeys(kinds, shifted * scale + beta)
+    return weights, added, replace(end.epilogue, bias=bool(added), batch_norm=None)
 
 
 def _data_dtypes(weights: Array) -> tuple[str, ...]:
     """Return what data weights meet."""
     kind = dtype_name(weights)
     return INTEGER if kind == "int8" else tuple(dict.fromkeys((kind, *FLOAT)))
-
-
-def _check_vectors(weights: Array, vectors: list[Array]) -> None:
-    for vector in vectors:
-        if vector.shape != weights.shape[:1]:
-            raise ShapeError(f"a vector has shape {vector.shape}; give {weights.shape[:1]}")
-
-
-def _end(
-    integer: bool,
-    bias: bool,
-    activation: str | None,
-    shift: int | None,
-    clip: tuple[int, int] | None,
-) -> Epilogue:
-    """Return what follows the sums, checked as the arguments of a call are."""
-    accumulator = "int32" if integer else "float32"
-    checked = tail(accumulator=accumulator, activation=activation, shift=shift, clip=clip)
-    return replace(checked.epilogue, bias=bias)
 
 
 def _unsigned(data: Array) -> Array:

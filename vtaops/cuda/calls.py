@@ -101,7 +101,7 @@ def _separable(
         Epilogue(activation=activation),
         end.epilogue,
     )
-    check_shapes(op, (x, first, second.reshape(outputs, middle), *end.arrays))
+    check_shapes(op.inputs, (x, first, second.reshape(outputs, middle), *end.arrays))
     return KernelCall(op, (x, first, second, *end.arrays))
 
 
@@ -114,7 +114,7 @@ def _conv2d_nchwc(
     n, blocks, height, width, block = x.shape
     op = PackedConv2dOp(n, blocks, height, width, w.shape[0], window, block, dtype, end.epilogue)
     arrays = (x, w, *end.arrays)
-    check_shapes(op, arrays)
+    check_shapes(op.inputs, arrays)
     return KernelCall(op, arrays)
 
 

@@ -44,7 +44,9 @@ class AluTail(Epilogue):
             for name in operands
         )
 
-    def bind(self, arguments: dict[str, Tensor], dtype: str = "int32") -> Callable[..., Expr]:
+    def bind(
+        self, arguments: dict[str, Tensor], dtype: str = "int32", *, scaled: bool = False
+    ) -> Callable[..., Expr]:
         def apply(value: Expr, channel: Expr, *index: Expr) -> Expr:
             for stage in self.stages:
                 operands = [

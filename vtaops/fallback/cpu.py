@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from vtaops.cpu.schedule.convolution import block_names
 from vtaops.cpu.schedule.tiles import PARALLEL_ELEMENTS, parallel_if
 from vtaops.cpu.target import CpuTarget
 from vtaops.fallback.plain import PlainOp, inline_into_result
-from vtaops.kernels.build import create_schedule
+from vtaops.kernels.build import block_names, create_schedule
 from vtaops.ops import AvgPool2d, MaxPool2d
 
 _ROW = 16

@@ -139,6 +139,19 @@ def as_given(result: Array, given: Any, out: Any = None) -> Array:
     return cast("Array", convert(result))
 
 
+def deliver(result: Array, given: Any, out: Any) -> Array:
+    """Return a result that no kernel has written as the caller has it: in `out`, or as `given` is.
+
+    Raises
+    ------
+    ShapeError
+        If `out` does not fit.
+    """
+    if out is not None:
+        as_output(out, result.shape, dtype_name(result))[...] = result
+    return as_given(np.ascontiguousarray(result), given, out)
+
+
 def allocator(nbytes: int) -> Callable[..., Array]:
     """Return what does as `empty` for arrays of so many bytes, given a dtype, at once."""
     return empty if nbytes >= _LARGE else np.empty

@@ -28,6 +28,12 @@ def create_schedule(tensors: list[Any]) -> Schedule:
     return Schedule(tvm.IRModule({_ENTRY: create_function(tensors)}))
 
 
+def block_names(s: Schedule) -> set[str]:
+    """Return the names of the blocks of a schedule."""
+    root = s.get_sblock("root")
+    return {str(s.get(child).name_hint) for child in s.get_child_blocks(root)}
+
+
 def _accept_any_alignment(function: Any) -> Any:
     """Return the PrimFunc with the arguments' alignment set to the size of their elements.
 

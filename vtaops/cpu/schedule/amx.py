@@ -14,7 +14,7 @@ from typing import Any
 from tvm import te, tirx
 
 from vtaops.cpu.schedule.convolution import PaddedCopy
-from vtaops.cpu.schedule.prologue import loop
+from vtaops.cpu.schedule.prologue import loop, nest
 from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, parallel_if
 from vtaops.cpu.target import CpuTarget
 from vtaops.errors import UnsupportedError
@@ -181,9 +181,7 @@ def _products(
         loads.append(_tile("tileloadd64", _WEIGHTS + block, weights, _BYTES))
     body = tirx.SeqStmt([*loads, *multiply])
     extents = (image.shape[1], *window.kernel)
-    for tap, extent in reversed([*zip(taps, extents, strict=True)]):
-        body = loop(tap, extent, body)
-    return [*clear, body, *store]
+    return [*clear, nest(taps, extents, body), *store]
 
 
 def _finish(
@@ -204,9 +202,7 @@ def _finish(
     body = loop(lane, _LANES, tirx.BufferStore(result, value, list(index)), "VECTORIZED")
     if tiles.columns(op.out_size[1]) > op.out_size[1]:
         body = tirx.IfThenElse(index[3] < op.out_size[1], body, None)
-    for at_loop, extent in reversed([*zip(loops, sums.shape, strict=True)][:-1]):
-        body = loop(at_loop, extent, body)
-    return body
+    return nest(loops[:-1], sums.shape[:-1], body)
 
 
 def _tile(name: str, *arguments: Any) -> Any:

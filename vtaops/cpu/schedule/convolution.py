@@ -34,6 +34,7 @@ from vtaops.cpu.schedule.tiles import (
 )
 from vtaops.cpu.schedule.transpose import transpose_squares
 from vtaops.cpu.target import CpuTarget
+from vtaops.kernels.build import block_names
 from vtaops.kernels.ops.common import (
     Expr,
     SlidingWindow,
@@ -420,11 +421,7 @@ def _write_back(op: Conv2dOp, ahead: Prologue, total: Any) -> Tensor:
     over = (op.group_in, *op.window.kernel)
     finish = ahead.epilogue(op.epilogue, op.accumulator)
     finish = unshifted(finish, ahead, op.dtype, op.out_channels, weight, over, along=True)
-    return te.compute(
-        op.output.shape,
-        lambda n, c, i, j: finish(total(n, c, i, j), c, n, c, i, j),
-        name="result",
-    )
+    return op.finished(total, finish)
 
 
 def schedule_copies(s: Any, worth: bool) -> None:
@@ -453,9 +450,3 @@ def stage_phases(s: Any, channel: Any) -> None:
     s.fuse(row, column)
     s.unroll(phase)
     s.compute_at(s.get_sblock("padded"), channel)
-
-
-def block_names(s: Any) -> set[str]:
-    """Return the names of the blocks of a schedule."""
-    root = s.get_sblock("root")
-    return {str(s.get(child).name_hint) for child in s.get_child_blocks(root)}

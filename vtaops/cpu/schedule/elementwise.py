@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from vtaops.cpu.schedule.convolution import block_names
 from vtaops.cpu.schedule.tiles import PARALLEL_ELEMENTS
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.build import create_schedule
@@ -44,7 +43,7 @@ def schedule_normalize(op: NormalizeOp, target: CpuTarget) -> Any:
     s = create_schedule(op.declare())
     n, c, _ = s.get_loops(s.get_sblock("result"))
     channel = s.fuse(n, c)
-    if "bn_scale" in block_names(s):
+    if op.epilogue.batch_norm is not None:
         for name in ("bn_shift", "bn_scale"):
             s.compute_at(s.get_sblock(name), channel)
     if op.flops >= PARALLEL_ELEMENTS:

@@ -17,6 +17,7 @@ from typing import Any
 
 from tvm import te
 
+from vtaops.cpu.schedule.dot import Products
 from vtaops.cpu.schedule.prologue import Prologue
 from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, hold_in_registers, parallel_if, store_vectors
 from vtaops.cpu.schedule.transpose import transpose_squares
@@ -128,7 +129,7 @@ def declare_tiled(
         return te.sum(left_operand[i, k] * value, axis=k)
 
     total = te.compute((rows, columns), product, name="product")
-    return te.compute((op.m, op.n), lambda i, j: finish(total[i, j], j, i, j), name="C")
+    return op.finished(total, finish)
 
 
 def schedule_matmul(op: MatmulOp, target: CpuTarget, tile: MatmulTile | None = None) -> Any:
@@ -147,31 +148,43 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget, tile: MatmulTile | None = N
     tensors = op.placeholders()
     ahead = Prologue(tensors)
     s = ahead.create_schedule(declare_tiled(op, tile, tensors, ahead.epilogue(op.epilogue)))
-    worth = op.flops >= PARALLEL_FLOPS
-    product, result = s.get_sblock("product"), s.get_sblock("C")
-    i, j, k = s.get_loops(product)
-    i, row = s.split(i, [None, tile.rows])
-    j, vector, lane = s.split(j, [None, tile.columns // target.lanes, target.lanes])
-    s.reorder(j, i, k, row, vector, lane)
     squares = tile.pack_b and op.transposed_b and op.n % tile.columns == op.k % target.lanes == 0
-    if squares and op.n // tile.columns >= target.cores:  # a panel stays in the cache while used
+    # A panel stays in the cache while it is used.
+    inside = squares and op.n // tile.columns >= target.cores
+    schedule_tiles(s, op, tile, Products.of(op.dtype_a, target), transposed_inside=inside)
+    return ahead.attach(s)
+
+
+def schedule_tiles(
+    s: Any, op: MatmulOp, tile: MatmulTile, products: Products, *, transposed_inside: bool = False
+) -> None:
+    """Hold tiles of the sums ``product`` in registers, to the result ``C``; pack on all threads.
+
+    With `transposed_inside` each panel of B is packed just before it is used, in squares.
+    """
+    lanes, worth = products.lanes, op.flops >= PARALLEL_FLOPS
+    product, result = s.get_sblock("product"), s.get_sblock("C")
+    i, j, k, *byte = s.get_loops(product)
+    i, row = s.split(i, [None, tile.rows])
+    j, vector, lane = s.split(j, [None, tile.columns // lanes, lanes])
+    s.reorder(j, i, k, row, vector, lane, *byte)
+    if transposed_inside:
         panels = s.get_sblock("pack_b")
         s.compute_at(panels, j, preserve_unit_loops=True)
         step, column = s.get_loops(panels)[-2:]
-        transpose_squares(s, step, column, target.lanes)
-        s.reverse_compute_at(result, i, preserve_unit_loops=True)
-        packed_apart, outer = False, j
+        transpose_squares(s, step, column, lanes)
+        outer, inner = j, i
     else:
-        packed_apart, outer = tile.pack_b, s.fuse(j, i)
-        s.reverse_compute_at(result, outer, preserve_unit_loops=True)
+        outer = inner = s.fuse(j, i)
+    s.reverse_compute_at(result, inner, preserve_unit_loops=True)
     if op.m % tile.rows == op.n % tile.columns == 0:
-        store_vectors(s, result, 2, target.lanes)
+        store_vectors(s, result, 2, lanes)
     parallel_if(s, outer, worth)
-    hold_in_registers(s, product, k, lane, vector, row)
+    hold_in_registers(s, product, k, lane, vector, row, intrinsic=products.intrinsic)
+    packed_apart = tile.pack_b and not transposed_inside
     for name, packed in (("pack_a", tile.pack_a), ("pack_b", packed_apart)):
         if packed:
             parallel_if(s, s.get_loops(s.get_sblock(name))[0], worth)
-    return ahead.attach(s)
 
 
 def schedule_row_sums(op: MatmulOp) -> Any:
@@ -275,7 +288,6 @@ def _with_rest(
     finish = ahead.epilogue(op.epilogue)
 
     def element(i: Expr, j: Expr) -> Expr:
-        value = parts[0][i, j] if len(parts) == 1 else parts[0][i, j] + parts[1][i, j]
-        return finish(value, j, i, j)
+        return parts[0][i, j] if len(parts) == 1 else parts[0][i, j] + parts[1][i, j]
 
-    return ahead, ahead.create_schedule(te.compute((op.m, op.n), element, name="C"))
+    return ahead, ahead.create_schedule(op.finished(element, finish))

@@ -95,12 +95,7 @@ def schedule_packed_conv2d(
     total = te.compute(shape, tap, name="total")
     ahead = Prologue(tensors)
     finish = ahead.epilogue(op.epilogue, op.accumulator)
-    result = te.compute(
-        op.output.shape,
-        lambda n, c, i, j, b: finish(total[n, c, i, j, b], c * op.block + b, n, c, i, j, b),
-        name="result",
-    )
-    s = ahead.create_schedule(result)
+    s = ahead.create_schedule(op.finished(total, finish))
     worth = op.flops >= PARALLEL_FLOPS
     product, stored = s.get_sblock("total"), s.get_sblock("result")
     n, c, i, j, b, ico, kh, kw, ici, *byte = s.get_loops(product)
@@ -153,12 +148,7 @@ def schedule_packed_window(op: PackedWindowOp, target: CpuTarget, width: int | N
     total = te.compute(shape, tap, name="total")
     ahead = Prologue(tensors)
     finish = op.finish(ahead.factors(op.epilogue, op.accumulator))
-
-    def element(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
-        value = total[n, c, i, j, b].astype(op.accumulator)
-        return finish(value, c * op.block + b, n, c, i, j, b)
-
-    result = te.compute(op.output.shape, element, name="result")
+    result = op.finished(lambda *index: total(*index).astype(op.accumulator), finish)
     s = ahead.create_schedule(result)
     sums, stored = s.get_sblock("total"), s.get_sblock("result")
     n, c, i, j, b, kh, kw = s.get_loops(sums)

@@ -7,7 +7,7 @@ put in front and the argument becomes a local buffer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,12 +40,11 @@ class _Stage:
         value = self.value(vectors, index, *steps)
         if not self.over:
             return loop(index, self.length, tirx.BufferStore(target, value, [index]))
-        nest = [(index, self.length), *zip(steps, self.over, strict=True)]
-        if not self.along:
-            nest = [*nest[1:], nest[0]]
         body = tirx.BufferStore(target, target[index] + value, [index])
-        for step, extent in reversed(nest):
-            body = loop(step, extent, body)
+        if self.along:
+            body = loop(index, self.length, nest(steps, self.over, body))
+        else:
+            body = nest(steps, self.over, loop(index, self.length, body))
         first = tirx.Var("i", "int32")
         clear = tirx.BufferStore(target, tirx.const(0, self.dtype), [first])
         return tirx.SeqStmt([loop(first, self.length, clear), body])
@@ -130,19 +129,33 @@ class Prologue:
         local = list(main.params)[inputs : inputs + stages]
         names = [*self._inputs, *(stage.name for stage in self._stages)]
         vectors = dict(zip(names, main.params[: inputs + stages], strict=True))
-        block = main.body.block
-        root = SBlock(
-            iter_vars=[],
-            reads=[],
-            writes=[],
-            name_hint="root",
-            body=tirx.SeqStmt([*(stage.loops(vectors) for stage in self._stages), block.body]),
-            alloc_buffers=[*block.alloc_buffers, *local],
-        )
-        arguments = [*main.params[:inputs], *main.params[inputs + stages :]]
-        body = SBlockRealize([], tirx.const(True, "bool"), root)
-        function = tirx.PrimFunc(arguments, body, main.ret_type, main.attrs)
-        return Schedule(tvm.IRModule({"main": function}))
+        steps = [*(stage.loops(vectors) for stage in self._stages), main.body.block.body]
+        return rebuilt(main, [*main.params[:inputs], *main.params[inputs + stages :]], steps, local)
+
+
+def rebuilt(main: Any, arguments: list[Any], steps: list[Any], local: list[Any]) -> Any:
+    """Return the schedule of a kernel with other arguments, that does `steps` one after the other.
+
+    The buffers `local` are no arguments, but allocated by it.
+    """
+    root = SBlock(
+        iter_vars=[],
+        reads=[],
+        writes=[],
+        name_hint="root",
+        body=tirx.SeqStmt(steps) if len(steps) > 1 else steps[0],
+        alloc_buffers=[*main.body.block.alloc_buffers, *local],
+    )
+    body = SBlockRealize([], tirx.const(True, "bool"), root)
+    function = tirx.PrimFunc(arguments, body, main.ret_type, main.attrs)
+    return Schedule(tvm.IRModule({"main": function}))
+
+
+def nest(indices: Sequence[Any], extents: Sequence[Any], body: Any) -> Any:
+    """Return loops from 0 around a statement, the first of them outside."""
+    for index, extent in reversed([*zip(indices, extents, strict=True)]):
+        body = loop(index, extent, body)
+    return body
 
 
 def loop(index: Any, extent: Any, body: Any, kind: str = "SERIAL") -> Any:

@@ -8,11 +8,12 @@ from typing import Any
 from tvm import te, tirx
 
 from vtaops.cpu.schedule.dot import Products, unshifted, unsigned
+from vtaops.cpu.schedule.matmul import MatmulTile, schedule_tiles
 from vtaops.cpu.schedule.prologue import Prologue, Vectors
-from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, hold_in_registers, parallel_if, store_vectors
 from vtaops.cpu.target import CpuTarget
 from vtaops.errors import UnsupportedError
-from vtaops.kernels.ops.common import Expr, ceil_div, round_up
+from vtaops.kernels.ops.common import Expr, ceil_div, round_up, zero
+from vtaops.kernels.ops.convolution import inside_or
 from vtaops.kernels.ops.matmul import MatmulOp
 
 
@@ -24,27 +25,24 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget) -> Any:
         raise UnsupportedError(f"panels have {op.panel} columns; this processor takes {lanes}")
     if op.dtype_a == "int8" and op.panel:
         raise UnsupportedError("panels of int8 data; shift them to uint8")
-    rows, vectors = _matmul_tile(op, lanes, products.sums)
-    width = vectors * lanes
-    m, n, k = round_up(op.m, rows), round_up(op.n, width), round_up(op.k, group)
+    tile = choose_tile(op, products)
+    m, n, k = round_up(op.m, tile.rows), round_up(op.n, tile.columns), round_up(op.k, group)
     tensors = op.placeholders()
     a, b = tensors["A"], tensors["B"]
 
     def left_element(i: Expr, s: Expr) -> Expr:
         inside = tirx.all(i < op.m, s < op.k)
-        return tirx.if_then_else(inside, unsigned(a[i, s], op.dtype_a), tirx.const(0, "uint8"))
+        return tirx.if_then_else(inside, unsigned(a[i, s], op.dtype_a), zero("uint8"))
 
-    in_place = op.dtype_a == "uint8" and (m, k) == (op.m, op.k)
-    left = a if in_place else te.compute((m, k), left_element, name="pack_a")
+    left = te.compute((m, k), left_element, name="pack_a") if tile.pack_a else a
 
     def right_element(p: Expr, s: Expr, j: Expr, g: Expr) -> Expr:
         column, step = p * lanes + j, s * group + g
-        inside = tirx.all(column < op.n, step < op.k)
-        value = b[column, step] if op.transposed_b else b[step, column]
-        return tirx.if_then_else(inside, value, tirx.const(0, "int8"))
+        index = (column, step) if op.transposed_b else (step, column)
+        return inside_or(b, index, (0, 1), zero("int8"))
 
     right = b
-    if not op.panel:
+    if tile.pack_b:
         right = te.compute((n // lanes, k // group, lanes, group), right_element, name="pack_b")
     step = te.reduce_axis((0, k // group), name="step")
     byte = te.reduce_axis((0, group), name="byte")
@@ -62,32 +60,16 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget) -> Any:
 
     finish = ahead.epilogue(op.epilogue, "int32")
     finish = unshifted(finish, ahead, op.dtype_a, op.n, weight, (op.k,), op.transposed_b)
-    result = te.compute((op.m, op.n), lambda i, j: finish(total[i, j], j, i, j), name="C")
-    s = ahead.create_schedule(result)
-    worth = op.flops >= PARALLEL_FLOPS
-    block = s.get_sblock("product")
-    i, j, step, byte = s.get_loops(block)
-    i, row = s.split(i, [None, rows])
-    j, vector, lane = s.split(j, [None, vectors, lanes])
-    s.reorder(j, i, step, row, vector, lane, byte)
-    outer = s.fuse(j, i)
-    result = s.get_sblock("C")
-    s.reverse_compute_at(result, outer, preserve_unit_loops=True)
-    if (m, n) == (op.m, op.n):
-        store_vectors(s, result, 2, lanes)
-    parallel_if(s, outer, worth)
-    hold_in_registers(s, block, step, lane, vector, row, intrinsic=products.intrinsic)
-    if not in_place:
-        parallel_if(s, s.get_loops(s.get_sblock("pack_a"))[0], worth)
-    if not op.panel:
-        parallel_if(s, s.get_loops(s.get_sblock("pack_b"))[0], worth)
+    s = ahead.create_schedule(op.finished(total, finish))
+    schedule_tiles(s, op, tile, products)
     return ahead.attach(s)
 
 
-def _matmul_tile(op: MatmulOp, lanes: int, sums: int) -> tuple[int, int]:
-    """Return (rows, vectors) of the register tile with least waste, of at most `sums`."""
+def choose_tile(op: MatmulOp, products: Products) -> MatmulTile:
+    """Return the register tile with least waste."""
+    lanes = products.lanes
     candidates = [(8, 2), (4, 4), (12, 2), (4, 2), (8, 1), (4, 1), (2, 1), (1, 1)]
-    candidates = [tile for tile in candidates if prod(tile) <= sums]
+    candidates = [tile for tile in candidates if prod(tile) <= products.sums]
     if op.panel:
         candidates = [tile for tile in candidates if ceil_div(op.n, lanes) % tile[1] == 0]
 
@@ -96,4 +78,6 @@ def _matmul_tile(op: MatmulOp, lanes: int, sums: int) -> tuple[int, int]:
         tiles = ceil_div(op.m, rows) * ceil_div(op.n, vectors * lanes)
         return tiles * (max(rows * vectors / 2, 4.0) + 0.5)
 
-    return min(candidates, key=cost)
+    rows, vectors = min(candidates, key=cost)
+    in_place = op.dtype_a == "uint8" and op.m % rows == op.k % products.group == 0
+    return MatmulTile(rows, vectors * lanes, not in_place, not op.panel)

@@ -6,6 +6,7 @@ of partial results and says how they are joined at the end of the row.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
@@ -29,8 +30,9 @@ _VECTORS = 4
 class RowReduction:
     """A reduction of each row, in stages whose names begin with `name`, which the last one has.
 
-    Partial results of some vectors, then of one, then halves of it added to each other, then what
-    is left of the row behind the last whole vector.
+    Partial results of some vectors ("wide") and what joins them to one, those of the whole vectors
+    behind ("loose"), then halves of the vector added to each other, their width in the name, then
+    what is left of the row ("tail").
 
     Attributes
     ----------
@@ -50,113 +52,69 @@ class RowReduction:
     combine: str
     lanes: int
 
-    @property
-    def _steps(self) -> int:
-        """Steps of `_VECTORS` vectors."""
-        return self.length // (_VECTORS * self.lanes)
-
-    @property
-    def _loose(self) -> int:
-        """Whole vectors behind them."""
-        return self.length // self.lanes - self._steps * _VECTORS
-
-    @property
-    def _halves(self) -> list[int]:
-        """Widths of the stages from one vector to one element."""
-        if self.length < self.lanes:
-            return []
-        return [self.lanes >> k for k in range(self.lanes.bit_length())]
-
     def declare(self, read: Callable[[Expr, Expr], Expr]) -> Tensor:
         """Declare the reduction of ``read(row, column)``: a tensor (rows,)."""
-        parts: list[Callable[[Expr], Expr]] = []
-        if halves := self._halves:
-            narrow = self._one_vector(read)
-            for width in halves[1:]:
-                narrow = self._half(narrow, width)
-            parts.append(lambda r: narrow[r, 0])
-        done = self.length // self.lanes * self.lanes
-        if done < self.length:
-            rest = te.reduce_axis((0, self.length - done), name="rest")
-            tail = te.compute(
-                (self.rows,),
-                lambda r: self._reduce(read(r, done + rest), rest),
-                name=f"{self.name}_tail",
-            )
-            parts.append(lambda r: tail[r])
-        return te.compute(
-            (self.rows,), lambda r: reduce(self._join, [p(r) for p in parts]), name=self.name
-        )
-
-    def _one_vector(self, read: Callable[[Expr, Expr], Expr]) -> Tensor:
-        """Declare the results of the lanes of all whole vectors."""
-        width, shape = _VECTORS * self.lanes, (self.rows, self.lanes)
-        first = self._steps * width
+        lanes, wide = self.lanes, _VECTORS * self.lanes
+        vectors, rest = divmod(self.length, lanes)
+        steps, loose = divmod(vectors, _VECTORS)
         parts: list[Tensor] = []
-        if self._steps:
-            step = te.reduce_axis((0, self._steps), name="step")
-            vector = te.reduce_axis((0, _VECTORS), name="vector")
-            wide = te.compute(
-                (self.rows, width),
-                lambda r, v: self._reduce(read(r, step * width + v), step),
-                name=f"{self.name}_wide",
+        if loose:
+            first = steps * wide
+            parts.append(
+                self._sums("loose", lanes, loose, lambda r, k, v: read(r, first + k * lanes + v))
             )
+        if steps:
+            sums = self._sums("wide", wide, steps, lambda r, k, v: read(r, k * wide + v))
+            joined = self._sums("joined", lanes, _VECTORS, lambda r, k, v: sums[r, k * lanes + v])
+            parts.append(joined)
+        if parts:
+            parts = [self._halved(self._joined(lanes, parts))]
+        if rest:
+            done = vectors * lanes
+            parts.append(self._sums("tail", 1, rest, lambda r, k, _: read(r, done + k)))
+        value = self._join(parts)
+        return te.compute((self.rows,), lambda r: value(r, 0), name=self.name)
 
-            def joined(r: Expr, v: Expr) -> Expr:
-                return self._reduce(wide[r, vector * self.lanes + v], vector)
-
-            parts.append(te.compute(shape, joined, name=f"{self.name}_joined"))
-        if self._loose:
-            loose = te.reduce_axis((0, self._loose), name="loose")
-
-            def last(r: Expr, v: Expr) -> Expr:
-                return self._reduce(read(r, first + loose * self.lanes + v), loose)
-
-            parts.append(te.compute(shape, last, name=f"{self.name}_loose"))
-        return te.compute(
-            shape,
-            lambda r, v: reduce(self._join, [part[r, v] for part in parts]),
-            name=f"{self.name}_{self.lanes}",
-        )
-
-    def _half(self, whole: Tensor, width: int) -> Tensor:
+    def _sums(self, name: str, width: int, steps: int, read: Callable[..., Expr]) -> Tensor:
+        """Declare the reductions of ``read(row, step, place)`` over the steps."""
+        reducer = reduce_largest if self.combine == "max" else te.sum
+        step = te.reduce_axis((0, steps), name="step")
         return te.compute(
             (self.rows, width),
-            lambda r, v: self._join(whole[r, v], whole[r, v + width]),
-            name=f"{self.name}_{width}",
+            lambda r, v: reducer(read(r, step, v), axis=step),
+            name=f"{self.name}_{name}",
         )
 
-    def _join(self, a: Expr, b: Expr) -> Expr:
-        return largest(a, b) if self.combine == "max" else a + b
+    def _joined(self, width: int, parts: list[Any]) -> Tensor:
+        return te.compute((self.rows, width), self._join(parts), name=f"{self.name}_{width}")
 
-    def _reduce(self, value: Expr, axis: Expr) -> Expr:
-        return (reduce_largest if self.combine == "max" else te.sum)(value, axis=axis)
+    def _halved(self, whole: Tensor) -> Tensor:
+        """Declare halves of a vector joined, and halves of these, down to one element."""
+        width = int(whole.shape[1]) // 2
+        if not width:
+            return whole
+        return self._halved(self._joined(width, [whole, lambda r, v: whole[r, v + width]]))
+
+    def _join(self, parts: list[Any]) -> Callable[[Expr, Expr], Expr]:
+        """Return ``f(row, place)``, the elements of some tensors there joined."""
+        join = largest if self.combine == "max" else operator.add
+        return lambda r, v: reduce(join, [part(r, v) for part in parts])
 
     def schedule(self, s: Any, row: Any) -> None:
         """Move the stages into the loop `row` of their consumer and hold the partial results."""
-        names = [self.name]
-        if self.length % self.lanes:
-            names.append(f"{self.name}_tail")
-        names += [f"{self.name}_{width}" for width in reversed(self._halves)]
-        sums = ["_joined"] * (self._steps > 0) + ["_loose"] * (self._loose > 0)
-        names += [self.name + part for part in sums]
-        if self._steps:
-            names.append(f"{self.name}_wide")
-        for name in names:
-            s.compute_at(s.get_sblock(name), row, preserve_unit_loops=True)
-        for width in self._halves[:-1]:
-            s.vectorize(s.get_loops(s.get_sblock(f"{self.name}_{width}"))[-1])
-        for part in sums:
-            block = s.get_sblock(self.name + part)
-            lane, vector = s.get_loops(block)[-2:]
-            s.reorder(vector, lane)
-            hold_in_registers(s, block, vector, lane)
-        if self._steps:
-            wide = s.get_sblock(f"{self.name}_wide")
-            lane, step = s.get_loops(wide)[-2:]
-            vector, lane = s.split(lane, [None, self.lanes])
-            s.reorder(step, vector, lane)
-            hold_in_registers(s, wide, step, lane, vector)
+        root = s.get_sblock("root")
+        for block in reversed(s.get_child_blocks(root)):
+            name, _, stage = str(s.get(block).name_hint).partition("_")
+            if name != self.name:
+                continue
+            s.compute_at(block, row, preserve_unit_loops=True)
+            if stage.isdigit() and int(stage) > 1:
+                s.vectorize(s.get_loops(block)[-1])
+            elif stage in ("wide", "joined", "loose"):
+                lane, step = s.get_loops(block)[-2:]
+                vector, lane = s.split(lane, [None, self.lanes])
+                s.reorder(step, vector, lane)
+                hold_in_registers(s, block, step, lane, vector)
 
 
 def schedule_global_pool(op: GlobalPoolOp, target: CpuTarget) -> Any:

@@ -14,7 +14,7 @@ from vtaops.cpu.schedule.conv1d import schedule_conv1d
 from vtaops.cpu.schedule.convolution import ConvTile, schedule_conv2d
 from vtaops.cpu.schedule.matmul import MatmulTile, schedule_matmul
 from vtaops.cpu.schedule.stages_memory import BATCH_NORM, BROADCAST_ADD, POOL, VECTOR_ADD
-from vtaops.cpu.schedule.tiles import split_vector
+from vtaops.cpu.schedule.tiles import hold_in_registers, split_vector
 from vtaops.cpu.schedule.window import schedule_depthwise
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.build import create_schedule
@@ -187,11 +187,7 @@ def _schedule_packed(s: Any, columns: int) -> Any:
     s.parallel(s.fuse(n, o, i))
     s.reverse_compute_at(copy, j, preserve_unit_loops=True)
     s.vectorize(s.get_loops(copy)[-1])
-    s.vectorize(channel)
-    s.unroll(column)
-    start = s.decompose_reduction(product, block)
-    s.vectorize(s.get_loops(start)[-1])
-    s.unroll(s.get_loops(start)[-2])
+    hold_in_registers(s, product, block, channel, column)
     for name in ("pack_data", "pack_kernel", "result"):
         s.parallel(s.fuse(*s.get_loops(s.get_sblock(name))[:2]))
     return s

@@ -12,13 +12,12 @@ from functools import wraps
 from math import prod
 from typing import Any
 
-import tvm
 from tvm import tirx
 from tvm.ir.expr import TensorLoad, TensorRegion
-from tvm.s_tir import MatchBufferRegion, SBlock, SBlockRealize, Schedule
+from tvm.s_tir import MatchBufferRegion, SBlockRealize
 from tvm_ffi import StructuralKey, structural_mutate, structural_visit, structural_walk
 
-from vtaops.cpu.schedule.prologue import loop
+from vtaops.cpu.schedule.prologue import loop, rebuilt
 from vtaops.cpu.schedule.tiles import PARALLEL_ELEMENTS
 from vtaops.cpu.target import CpuTarget
 from vtaops.errors import UnsupportedError
@@ -54,7 +53,6 @@ def of_stored(schedule: Callable[..., Any]) -> Callable[..., Any]:
 def _around(main: Any, op: StoredOp) -> Any:
     """Return the schedule whose arguments are those of `op`, from the kernel of ``op.op``."""
     found = _Uses(main.body)
-    block = main.body.block
     outside: list[Any] = []
     local: list[Any] = []
     before: list[Any] = []
@@ -74,46 +72,24 @@ def _around(main: Any, op: StoredOp) -> Any:
             direct[buffer] = stored
         elif output:
             local.append(buffer)
-            after.append(_copy(f"round_{spec.name}", buffer, stored, rounded, op.dtype))
+            after.append(_copy(buffer, stored, rounded, op.dtype))
         else:
             local.append(buffer)
-            before.append(_copy(f"widen_{spec.name}", stored, buffer, widened, op.dtype))
-    steps = [*before, _converted(block.body, direct, op.dtype), *after]
-    root = SBlock(
-        iter_vars=[],
-        reads=[],
-        writes=[],
-        name_hint="root",
-        body=tirx.SeqStmt(steps) if len(steps) > 1 else steps[0],
-        alloc_buffers=[*block.alloc_buffers, *local],
-    )
-    body = SBlockRealize([], tirx.const(True, "bool"), root)
-    function = tirx.PrimFunc(outside, body, main.ret_type, main.attrs)
-    return Schedule(tvm.IRModule({"main": function}))
+            before.append(_copy(stored, buffer, widened, op.dtype))
+    steps = [*before, _converted(main.body.block.body, direct, op.dtype), *after]
+    return rebuilt(main, outside, steps, local)
 
 
-def _copy(name: str, source: Any, target: Any, convert: Callable[..., Any], dtype: str) -> Any:
+def _copy(source: Any, target: Any, convert: Callable[..., Any], dtype: str) -> Any:
     """Return the loops that convert one buffer to another."""
     extents = [int(extent) for extent in source.shape]
-    at = [tirx.Var(f"v{axis}", "int32") for axis in range(len(extents))]
-    steps = [tirx.Var(f"i{axis}", "int32") for axis in range(len(extents))]
-    here = [tvm.ir.Range.from_min_extent(v, 1) for v in at]
-    block = SBlock(
-        iter_vars=[
-            tirx.IterVar(tvm.ir.Range(0, n), v, tirx.IterVar.DataPar)
-            for n, v in zip(extents, at, strict=True)
-        ],
-        reads=[tirx.BufferRegion(source, here)],
-        writes=[tirx.BufferRegion(target, here)],
-        name_hint=name,
-        body=tirx.BufferStore(target, convert(tirx.BufferLoad(source, at), dtype), at),
-    )
+    at = [tirx.Var(f"i{axis}", "int32") for axis in range(len(extents))]
+    body = tirx.BufferStore(target, convert(tirx.BufferLoad(source, at), dtype), at)
     shared = next((a for a, n in enumerate(extents[:-1]) if n > 1), None)
-    nest = SBlockRealize(steps, tirx.const(True, "bool"), block)
     for axis in reversed(range(len(extents))):
         threads = axis == shared and prod(extents) >= PARALLEL_ELEMENTS
-        nest = loop(steps[axis], extents[axis], nest, "PARALLEL" if threads else "SERIAL")
-    return nest
+        body = loop(at[axis], extents[axis], body, "PARALLEL" if threads else "SERIAL")
+    return body
 
 
 def _converted(body: Any, direct: dict[Any, Any], dtype: str) -> Any:

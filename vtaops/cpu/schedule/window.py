@@ -77,19 +77,13 @@ def schedule_depthwise(op: DepthwiseOp, target: CpuTarget, tile: WindowTile | No
 
     shape = (op.batch, op.channels, op.multiplier, padding.rows, padding.columns)
     total = te.compute(shape, tap, name="total")
-    bind = op.epilogue.bind_scaled if scaled else op.epilogue.bind
-    finish = bind(tensors, op.accumulator)
-    result = te.compute(
-        op.output.shape,
-        lambda n, c, i, j: finish(
-            total[n, c // op.multiplier, c % op.multiplier, i, j], c, n, c, i, j
-        ),
-        name="result",
-    )
-    s = ahead.create_schedule(result)
-    n, c, q, i, j, kh, kw = s.get_loops(s.get_sblock("total"))
-    channel = s.fuse(n, c)
-    _schedule_window(s, op, tile, target, (channel, q, i, j, kh, kw))
+    finish = op.epilogue.bind(tensors, op.accumulator, scaled=scaled)
+
+    def sums(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
+        return total[n, c // op.multiplier, c % op.multiplier, i, j]
+
+    s = ahead.create_schedule(op.finished(sums, finish))
+    _schedule_window(s, op, tile, target)
     return ahead.attach(s)
 
 
@@ -102,18 +96,17 @@ def schedule_pool(op: PoolOp, target: CpuTarget, tile: WindowTile | None = None)
     kh, kw = window_axes(op.window)
     reduce = reduce_largest if op.kind == "max" else te.sum
     total = te.compute(
-        (op.batch, op.channels, padding.rows, padding.columns),
-        lambda n, c, i, j: reduce(padding.read(image, n, c, (i, j, kh, kw)), axis=[kh, kw]),
+        (op.batch, op.channels, 1, padding.rows, padding.columns),
+        lambda n, c, _, i, j: reduce(padding.read(image, n, c, (i, j, kh, kw)), axis=[kh, kw]),
         name="total",
     )
 
     def finish(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
-        return total[n, c, i, j] if op.kind == "max" else total[n, c, i, j] * op.weight(i, j)
+        value = total[n, c, 0, i, j]
+        return value if op.kind == "max" else value * op.weight(i, j)
 
     s = create_schedule([data, te.compute(op.output.shape, finish, name="result")])
-    n, c, i, j, kh, kw = s.get_loops(s.get_sblock("total"))
-    channel = s.fuse(n, c)
-    _schedule_window(s, op, tile, target, (channel, None, i, j, kh, kw))
+    _schedule_window(s, op, tile, target)
     return s
 
 
@@ -127,24 +120,23 @@ def _padding(op: DepthwiseOp | PoolOp, tile: WindowTile) -> PaddedCopy:
     )
 
 
-def _schedule_window(
-    s: Any, op: DepthwiseOp | PoolOp, tile: WindowTile, target: CpuTarget, loops: tuple[Any, ...]
-) -> None:
-    """Tile the block ``total`` with loops (channel, multiplier or None, i, j, kh, kw)."""
-    channel, q, i, j, kh, kw = loops
+def _schedule_window(s: Any, op: DepthwiseOp | PoolOp, tile: WindowTile, target: CpuTarget) -> None:
+    """Tile the block ``total``, whose third axis are the results of a channel: several or one."""
     total, result = s.get_sblock("total"), s.get_sblock("result")
+    n, c, q, i, j, kh, kw = s.get_loops(total)
+    channel = s.fuse(n, c)
     rows, columns = op.out_size
     exact = rows % tile.rows == columns % tile.columns == 0
     i, row = s.split(i, [None, tile.rows])
     j, vector, lane = s.split(j, [None, tile.columns // target.lanes, target.lanes])
-    s.reorder(*([] if q is None else [q]), i, j, kh, kw, row, vector, lane)
+    s.reorder(q, i, j, kh, kw, row, vector, lane)
     write_back(s, total, result, j, target.lanes, exact)
     parallel_if(s, channel, op.flops >= PARALLEL_FLOPS)
     if op.window.kernel[0] * op.window.kernel[1] <= _UNROLLED_TAPS:
         s.unroll(kw)
         s.unroll(kh)
     hold_in_registers(s, total, kh, lane, vector, row)
-    at = i if _by_rows(op, tile) and (q is None or int(s.get(q).extent) == 1) else channel
+    at = i if _by_rows(op, tile) and int(s.get(q).extent) == 1 else channel
     if op.window.strides[1] > 1:
         s.compute_at(s.get_sblock("phases"), at, preserve_unit_loops=True)
         stage_phases(s, at)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tvm import te
-
 from vtaops.cuda.target import CudaTarget
 from vtaops.errors import ScheduleError
-from vtaops.kernels.build import create_function
-from vtaops.kernels.ops.common import Expr, Tensor
+from vtaops.kernels.build import block_names, create_function
+from vtaops.kernels.ops.common import Tensor
 
 VECTOR = 4
 """float32 elements of the widest load or store (16 bytes)."""
@@ -22,37 +20,6 @@ def create_schedule(tensors: list[Tensor]) -> Any:
     from tvm.s_tir import Schedule
 
     return Schedule(tvm.IRModule({"main": create_function(tensors, aligned=True)}))
-
-
-def declare_result(
-    op: Any, tensors: dict[str, Tensor], total: Tensor, channel: Callable[..., Expr]
-) -> list[Tensor]:
-    """Declare the end of an operator behind sums over whole tiles; return all its arguments.
-
-    Parameters
-    ----------
-    op : TensorOp
-        With an epilogue.
-    tensors : dict
-        The inputs.
-    total : Tensor
-        The sums; as the result, but longer where tiles are filled up.
-    channel : callable
-        ``channel(*index)`` of an element.
-    """
-    finish = op.epilogue.bind(tensors, str(total.dtype))
-    result = te.compute(
-        op.output.shape,
-        lambda *index: finish(total(*index), channel(*index), *index),
-        name="result",
-    )
-    return [*tensors.values(), result]
-
-
-def block_names(s: Any) -> set[str]:
-    """Return the names of the blocks of a schedule."""
-    root = s.get_sblock("root")
-    return {str(s.get(child).name_hint) for child in s.get_child_blocks(root)}
 
 
 def inline(s: Any, *names: str) -> None:

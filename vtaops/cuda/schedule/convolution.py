@@ -15,14 +15,7 @@ from typing import Any
 
 from tvm import te, tirx
 
-from vtaops.cuda.schedule.binding import (
-    bind,
-    check_block,
-    create_schedule,
-    declare_result,
-    fetch,
-    inline,
-)
+from vtaops.cuda.schedule.binding import bind, check_block, create_schedule, fetch, inline
 from vtaops.cuda.target import CudaTarget
 from vtaops.errors import ScheduleError
 from vtaops.kernels.ops.common import Expr, Tensor, round_up, window_axes, zero
@@ -130,7 +123,7 @@ def declare_padded(op: Conv2dOp, tile: ConvTile) -> list[Tensor]:
         return te.sum(value * weights[c, channel, kh, kw].astype(kind), axis=[channel, kh, kw])
 
     total = te.compute((op.batch, channels, rows, columns), tap, name="total")
-    return declare_result(op, tensors, total, lambda n, c, *_: c)
+    return [*tensors.values(), op.finished(total, op.epilogue.bind(tensors, kind))]
 
 
 def schedule_direct(op: Conv2dOp, target: CudaTarget, tile: ConvTile) -> Any:

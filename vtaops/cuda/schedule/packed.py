@@ -18,20 +18,11 @@ import tvm
 from tvm import te
 from tvm.s_tir import TensorIntrin
 
-from vtaops.cuda.schedule.binding import (
-    bind,
-    check_block,
-    create_schedule,
-    declare_result,
-    fetch,
-    fits,
-    inline,
-)
+from vtaops.cuda.schedule.binding import bind, check_block, create_schedule, fetch, fits, inline
 from vtaops.cuda.target import CudaTarget
 from vtaops.errors import ScheduleError
-from vtaops.kernels.ops.common import Expr, Tensor, largest_divisor, round_up, window_axes, zero
-from vtaops.kernels.ops.convolution import inside_or
-from vtaops.kernels.ops.packed import PackedConv2dOp
+from vtaops.kernels.ops.common import Expr, Tensor, largest_divisor, round_up, window_axes
+from vtaops.kernels.ops.packed import PackedConv2dOp, pad_blocked
 
 _GROUP = 4
 """Bytes that one instruction multiplies."""
@@ -139,16 +130,10 @@ def check(op: PackedConv2dOp, tile: PackedTile, target: CudaTarget) -> None:
 def declare_padded(op: PackedConv2dOp, tile: PackedTile) -> list[Tensor]:
     """Declare the convolution over whole patches, with the image padded by an inlined stage."""
     tensors = op.placeholders()
-    data, kernel = tensors["data"], tensors["kernel"]
     rows, columns = (
         round_up(extent, patch) for extent, patch in zip(op.out_size, tile.patch, strict=True)
     )
-    top, left, _, _ = op.window.padding
-    image = te.compute(
-        (op.batch, op.in_blocks, *op.window.reach(rows, columns), op.block),
-        lambda n, c, y, x, b: inside_or(data, (n, c, y - top, x - left, b), (2, 3), zero(op.dtype)),
-        name="padded",
-    )
+    image = pad_blocked(op, tensors["data"], op.window.reach(rows, columns))
     group = 1 if op.dtype == "float32" else _GROUP
     outer = te.reduce_axis((0, op.in_blocks), name="ico")
     inner = te.reduce_axis((0, op.block // group), name="ici")
@@ -159,11 +144,11 @@ def declare_padded(op: PackedConv2dOp, tile: PackedTile) -> list[Tensor]:
     def tap(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
         pixel = image(n, outer, *op.window.pixel(i, j, kh, kw), inner * group + lane)
         at = (inner, b) if group == 1 else (inner, b, lane)
-        weight = kernel(c, outer, kh, kw, *at)
+        weight = tensors["kernel"](c, outer, kh, kw, *at)
         return te.sum(pixel.astype(kind) * weight.astype(kind), axis=[outer, kh, kw, inner, lane])
 
     total = te.compute((op.batch, op.out_blocks, rows, columns, op.block), tap, name="total")
-    return declare_result(op, tensors, total, lambda n, c, i, j, b: c * op.block + b)
+    return [*tensors.values(), op.finished(total, op.epilogue.bind(tensors, kind))]
 
 
 def schedule_packed(op: PackedConv2dOp, target: CudaTarget, tile: PackedTile | None = None) -> Any:

@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
-from vtaops.cuda.schedule.binding import bind, block_names, create_schedule, inline
+from vtaops.cuda.schedule.binding import bind, create_schedule, inline
 from vtaops.cuda.target import CudaTarget
+from vtaops.kernels.build import block_names
 from vtaops.kernels.ops.common import Expr, Tensor, ceil_div, round_up, zero
 from vtaops.kernels.ops.convolution import Conv2dOp
 from vtaops.kernels.ops.matmul import MatmulOp
@@ -203,8 +204,7 @@ def _declare(
         )
     finish = op.epilogue.bind(tensors, kind)
     if isinstance(op, MatmulOp):
-        c = te.compute((p.m, p.n), lambda i, j: finish(total[i, j], j, i, j), name="C")
-        return [*tensors.values(), *workspace, c]
+        return [*tensors.values(), *workspace, op.finished(total, finish)]
     *_, height, width = op.output.shape
     pixels = height * width
 

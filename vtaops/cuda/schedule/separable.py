@@ -15,15 +15,7 @@ from typing import Any
 
 from tvm import te, tirx
 
-from vtaops.cuda.schedule.binding import (
-    bind,
-    check_block,
-    create_schedule,
-    declare_result,
-    fetch,
-    fits,
-    inline,
-)
+from vtaops.cuda.schedule.binding import bind, check_block, create_schedule, fetch, fits, inline
 from vtaops.cuda.schedule.convolution import ConvTile
 from vtaops.cuda.target import CudaTarget
 from vtaops.kernels.ops.common import Expr, Tensor, ceil_div, round_up, window_axes, zero
@@ -115,7 +107,7 @@ def declare_padded(op: SeparableOp, tile: ConvTile) -> list[Tensor]:
         lambda n, o, i, j: te.sum(active[n, c, i, j] * weights[o, c], axis=c),
         name="total",
     )
-    return declare_result(op, tensors, total, lambda n, o, *_: o)
+    return [*tensors.values(), op.finished(total, op.epilogue.bind(tensors))]
 
 
 def schedule_separable(op: SeparableOp, target: CudaTarget, tile: ConvTile | None = None) -> Any:

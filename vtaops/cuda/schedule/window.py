@@ -15,9 +15,10 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from vtaops.cuda.schedule.binding import bind, block_names, create_schedule, fetch, inline
+from vtaops.cuda.schedule.binding import bind, create_schedule, fetch, inline
 from vtaops.cuda.target import CudaTarget
 from vtaops.errors import ScheduleError
+from vtaops.kernels.build import block_names
 from vtaops.kernels.ops.common import round_up
 from vtaops.kernels.ops.convolution import DepthwiseOp
 from vtaops.kernels.ops.pooling import PoolOp

@@ -9,6 +9,7 @@ import numpy as np
 
 from vtaops.errors import ShapeError
 from vtaops.kernels.arrays import Array, as_array
+from vtaops.kernels.ops.common import TensorSpec
 from vtaops.kernels.ops.epilogue import INTEGER_ACTIVATIONS, Epilogue
 from vtaops.kernels.ops.storage import STORAGE
 
@@ -93,15 +94,15 @@ def _vectors(name: str, values: Any, parts: tuple[str, ...]) -> list[tuple[str, 
     return list(zip(parts, values, strict=True))
 
 
-def check_shapes(op: Any, arrays: tuple[Array, ...]) -> None:
-    """Compare the arrays with the inputs of an operator.
+def check_shapes(specs: tuple[TensorSpec, ...], arrays: tuple[Array, ...]) -> None:
+    """Compare arrays with the inputs of an operator, or of its epilogue.
 
     Raises
     ------
     ShapeError
         If a shape differs.
     """
-    for spec, array in zip(op.inputs, arrays, strict=True):
+    for spec, array in zip(specs, arrays, strict=True):
         if spec.shape != array.shape:
             raise ShapeError(f"{spec.name} has shape {array.shape}; it must be {spec.shape}")
 

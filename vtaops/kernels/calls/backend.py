@@ -82,18 +82,19 @@ class CallPlan:
         The kernel of its operator.
     """
 
-    __slots__ = ("_allocate", "_dtype", "_in_place", "_kernel", "_result", "_shape", "_views")
+    __slots__ = ("_allocate", "_dtype", "_in_place", "_kernel", "_shape", "_views")
 
     def __init__(self, work: KernelCall, kernel: RunnableKernel) -> None:
         output = work.op.output
-        shapes = tuple(spec.shape for spec in work.op.inputs)
+        shapes = [spec.shape for spec in work.op.inputs]
         self._kernel = kernel
         self._shape = output.shape if work.shape is None else work.shape
         self._dtype = dtype_of(output.dtype)
-        self._result = output.shape
         self._allocate = allocator(output.nbytes)
-        same = self._shape == output.shape and shapes == tuple(a.shape for a in work.arrays)
-        self._views = None if same else shapes
+        given = [*(array.shape for array in work.arrays), self._shape]
+        needed = [*shapes, output.shape]
+        views = enumerate(zip(given, needed, strict=True))
+        self._views = [(at, shape) for at, (a, shape) in views if a != shape]
         computed = work.op.op if isinstance(work.op, StoredOp) else work.op
         elementwise = isinstance(computed, BroadcastOp | UnaryOp | NormalizeOp)
         self._in_place = [elementwise and shape == output.shape for shape in shapes]
@@ -119,11 +120,13 @@ class CallPlan:
             result = as_output(out, self._shape, self._dtype.name)
         if out is not None and self._disturbs(result, arrays):
             result[...] = self.run(arrays, None)
-        elif self._views is None:
-            self._kernel.run(*arrays, result)
+        elif self._views:
+            shaped = [*arrays, result]
+            for at, shape in self._views:
+                shaped[at] = shaped[at].reshape(shape)
+            self._kernel.run(*shaped)
         else:
-            inputs = [a.reshape(shape) for a, shape in zip(arrays, self._views, strict=True)]
-            self._kernel.run(*inputs, result.reshape(self._result))
+            self._kernel.run(*arrays, result)
         return result
 
     def _disturbs(self, result: Array, arrays: tuple[Array, ...]) -> bool:
@@ -251,7 +254,7 @@ class Backend(ABC):
 
         work = describe(*map(stand_in, arrays), *parameters, **_map_fused(stand_in, fused))
         actual = tuple(found[id(array)][0] for array in work.arrays)
-        return KernelCall(stored(work.op, kinds.pop()), actual, work.shape)
+        return KernelCall(stored(work.op, [*kinds] * len(actual)), actual, work.shape)
 
     @abstractmethod
     def kernel(self, op: TensorOp) -> RunnableKernel:

@@ -7,8 +7,8 @@ from math import prod
 from typing import Any, ClassVar
 
 from vtaops.errors import ShapeError
-from vtaops.kernels.arrays import Array, as_array, as_given, as_output, dtype_name
-from vtaops.kernels.calls.arguments import ANY, FLOAT, PRODUCT, check_shapes, frozen, tail
+from vtaops.kernels.arrays import Array, as_array, dtype_name
+from vtaops.kernels.calls.arguments import FLOAT, PRODUCT, check_shapes, tail
 from vtaops.kernels.calls.backend import Backend, KernelCall
 from vtaops.kernels.ops import Conv1dOp, Conv2dOp, DepthwiseOp, SlidingWindow
 from vtaops.kernels.ops.common import ACCUMULATOR
@@ -179,46 +179,8 @@ class ConvolutionCalls(Backend):
         **fused
             For NCW data; as `conv2d`.
         """
-        x = as_array(data, "data", ANY)
-        if x.ndim == 3:
-            steps = (strides, dilation, groups)
-            result = self._conv1d_ncw(x, kernel, steps, padding, out, fused)
-            return as_given(result, data, out)
-        if (strides, dilation, groups) != (1, 1, 1) or fused:
-            raise ShapeError("strides, dilation, groups and fused operations need data (N, C, W)")
-        return as_given(self.call(_conv1d, (x, kernel), out, (padding, flip)), data, out)
-
-    def _conv1d_ncw(
-        self,
-        x: Array,
-        kernel: Any,
-        steps: tuple[int, int, int],
-        padding: int | tuple[int, ...] | str,
-        out: Any,
-        fused: dict[str, Any],
-    ) -> Array:
-        """Convolve NCW data as images of one row."""
-        strides, dilation, groups = steps
-        w = as_array(kernel, "kernel", ANY, rank=3)
-        if isinstance(padding, str):
-            window = window_of((1, w.shape[2]), (1, strides), padding, (1, dilation))
-            padding = window.padding[1::2]
-        before, behind = as_pair("padding", frozen(padding))
-        if fused.get("residual") is not None:
-            residual = as_array(fused["residual"], "residual", (*ANY, "int32"), rank=3)
-            fused = {**fused, "residual": residual[:, :, None, :]}
-        result = self.conv2d(
-            x[:, :, None, :],
-            w[:, :, None, :],
-            strides=(1, strides),
-            padding=(0, before, 0, behind),
-            dilation=(1, dilation),
-            groups=groups,
-            **fused,
-        )[:, :, 0, :]
-        if out is not None:
-            as_output(out, result.shape, result.dtype.name)[...] = result
-        return result
+        steps = (strides, dilation, groups, self.joins_rows)
+        return self.call(_conv1d, (data, kernel), out, (padding, flip, steps), fused)
 
 
 def operands(
@@ -255,7 +217,7 @@ def _conv2d(
         )
     op = Conv2dOp(n, c, height, width, w.shape[0], window, groups, dtype, end.epilogue)
     arrays = (x, w, *end.arrays)
-    check_shapes(op, arrays)
+    check_shapes(op.inputs, arrays)
     if groups == c > 1 and w.shape[0] % c == 0:
         multiplier = w.shape[0] // c
         depthwise = DepthwiseOp(n, c, height, width, window, multiplier, dtype, end.epilogue)
@@ -278,15 +240,49 @@ def _depthwise_conv2d(
     n, c, height, width = x.shape
     op = DepthwiseOp(n, c, height, width, window, w.shape[1], dtype, end.epilogue)
     arrays = (x, w, *end.arrays)
-    check_shapes(op, arrays)
+    check_shapes(op.inputs, arrays)
     return KernelCall(op, arrays)
 
 
-def _conv1d(data: Any, kernel: Any, padding: Any, flip: bool) -> KernelCall:
-    x = as_array(data, "data", FLOAT, rank=1)
+def _conv1d(
+    data: Any, kernel: Any, padding: Any, flip: bool, steps: tuple[Any, ...], **fused: Any
+) -> KernelCall:
+    x = as_array(data, "data", PRODUCT)
+    if x.ndim == 3:
+        return _conv1d_of_channels(x, kernel, padding, *steps, **fused)
+    if steps[:3] != (1, 1, 1) or fused:
+        raise ShapeError("strides, dilation, groups and fused operations need data (N, C, W)")
+    x = as_array(x, "data", FLOAT, rank=1)
     w = as_array(kernel, "kernel", FLOAT, rank=1)
     ends = as_pair("padding", padding)
     return KernelCall(Conv1dOp(x.shape[0], w.shape[0], ends, flip), (x, w))
+
+
+def _conv1d_of_channels(
+    data: Array,
+    kernel: Any,
+    padding: Any,
+    strides: int,
+    dilation: int,
+    groups: int,
+    joins_rows: bool,
+    residual: Any = None,
+    **fused: Any,
+) -> KernelCall:
+    """Describe the convolution of NCW data as one of images of one row."""
+    x, w, dtype = operands(data, kernel, 3, (3, 3))
+    steps, gaps = (1, strides), (1, dilation)
+    if isinstance(padding, str):
+        padding = window_of((1, w.shape[2]), steps, padding, gaps).padding[1::2]
+    before, behind = as_pair("padding", padding)
+    if residual is not None:
+        residual = as_array(residual, "residual", (ACCUMULATOR[dtype],), rank=3)
+        fused["residual"] = residual[:, :, None]
+    sides = (0, before, 0, behind)
+    work = _conv2d(x[:, :, None], w[:, :, None], steps, sides, gaps, groups, joins_rows, **fused)
+    ends = work.arrays[2:] if residual is None else (*work.arrays[2:-1], residual)
+    n, o, _, length = work.shape or work.op.output.shape
+    return KernelCall(work.op, (x, w, *ends), (n, o, length))
 
 
 def window_of(kernel: tuple[int, ...], strides: Any, padding: Any, dilation: Any) -> SlidingWindow:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from vtaops.errors import ShapeError
-from vtaops.kernels.arrays import Array, as_array, as_given, as_output, dtype_name, empty
+from vtaops.kernels.arrays import Array, as_array, deliver
 from vtaops.kernels.calls.arguments import ANY, FLOAT
 from vtaops.kernels.calls.backend import Backend, KernelCall
 from vtaops.kernels.ops import SoftmaxOp
@@ -35,9 +35,7 @@ class ReductionCalls(Backend):
         if not -x.ndim <= axis < x.ndim:
             raise ShapeError(f"axis is {axis}; data has {x.ndim} axes")
         last = self.call(_softmax, (np.moveaxis(x, axis, -1),), None)
-        result = empty(x.shape, x.dtype) if out is None else as_output(out, x.shape, dtype_name(x))
-        result[...] = np.moveaxis(last, -1, axis)
-        return as_given(result, data, out)
+        return deliver(np.moveaxis(last, -1, axis), data, out)
 
 
 def _softmax(data: Any) -> KernelCall:

@@ -143,6 +143,22 @@ class SlidingWindow:
             found.append(max(start + span - padded, 0) if inside else 0)
         return found[0], found[1]
 
+    def check_for_pooling(self, beyond: tuple[int, int] = (0, 0)) -> None:
+        """Refuse windows that could lie in the padding alone.
+
+        Raises
+        ------
+        ShapeError
+            If the padding, less what reaches over the image (see `beyond`), exceeds half of them.
+        """
+        for axis in (0, 1):
+            behind = self.padding[axis + 2] - beyond[axis]
+            if 2 * max(self.padding[axis], behind) > self._span(axis):
+                raise ShapeError(
+                    f"padding is {self.padding}; pooling allows at most half the window "
+                    f"{self.kernel}"
+                )
+
     def pixel(self, i: Expr, j: Expr, kh: Expr, kw: Expr) -> tuple[Expr, Expr]:
         """Return (row, column) of the padded image under tap (kh, kw) of the window at (i, j)."""
         (sh, sw), (dh, dw) = self.strides, self.dilation

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
@@ -21,24 +20,24 @@ from vtaops.kernels.ops.common import (
     window_axes,
     zero,
 )
-from vtaops.kernels.ops.epilogue import NOTHING, Epilogue
+from vtaops.kernels.ops.epilogue import NOTHING, Epilogue, FusedOp
 
 
-class WindowedSum(TensorOp):
+class WindowedSum(FusedOp):
     """What the 2-D convolutions share: sums of products over windows of an image."""
 
+    batch: int
+    out_channels: int
     height: int
     width: int
     window: SlidingWindow
     dtype: str
-    epilogue: Epilogue
 
     def __post_init__(self) -> None:
         self.window.output(self.height, self.width)
 
     @property
     def accumulator(self) -> str:
-        """The dtype of the sums."""
         return ACCUMULATOR[self.dtype]
 
     @property
@@ -51,13 +50,9 @@ class WindowedSum(TensorOp):
         return TensorSpec("result", self._shape, self.epilogue.result_dtype(self.accumulator))
 
     @property
-    @abstractmethod
     def _shape(self) -> tuple[int, ...]:
         """Shape of the result."""
-
-    def channel(self, *index: Expr) -> Expr:
-        """Return the channel of an element of the result."""
-        return index[1]
+        return (self.batch, self.out_channels, *self.out_size)
 
     def _arguments(
         self, data: tuple[int, ...], kernel: tuple[int, ...], channels: int
@@ -68,19 +63,6 @@ class WindowedSum(TensorOp):
             TensorSpec("kernel", kernel, "float32" if self.dtype == "float32" else "int8"),
             *self.epilogue.inputs(channels, self._shape, self.accumulator),
         )
-
-    def _finished(self, tensors: dict[str, Tensor], tap: Callable[..., Expr]) -> list[Tensor]:
-        """Declare the sum `tap` and the epilogue behind it; without one the sum is the result."""
-        if self.epilogue.empty:
-            return [*tensors.values(), te.compute(self._shape, tap, name="result")]
-        total = te.compute(self._shape, tap, name="total")
-        finish = self.epilogue.bind(tensors, self.accumulator)
-        result = te.compute(
-            self._shape,
-            lambda *index: finish(total(*index), self.channel(*index), *index),
-            name="result",
-        )
-        return [*tensors.values(), result]
 
 
 @dataclass(frozen=True)
@@ -167,7 +149,7 @@ class Conv2dOp(WindowedSum):
             weight = tensors["kernel"][c, channel, kh, kw].astype(self.accumulator)
             return te.sum(pixel * weight, axis=[channel, kh, kw])
 
-        return self._finished(tensors, tap)
+        return self._declared(tensors, tap)
 
 
 @dataclass(frozen=True)
@@ -198,7 +180,7 @@ class DepthwiseOp(WindowedSum):
     epilogue: Epilogue = NOTHING
 
     @property
-    def out_channels(self) -> int:
+    def out_channels(self) -> int:  # type: ignore[override]
         """Channels of the result."""
         return self.channels * self.multiplier
 
@@ -209,25 +191,25 @@ class DepthwiseOp(WindowedSum):
         return self._arguments(data, kernel, self.out_channels)
 
     @property
-    def _shape(self) -> tuple[int, ...]:
-        return (self.batch, self.out_channels, *self.out_size)
-
-    @property
     def flops(self) -> int:
         return 2 * prod(self._shape) * prod(self.window.kernel)
 
     def declare(self) -> list[Tensor]:
         tensors = self.placeholders()
-        padded = pad_image(tensors["data"], self.window, zero(self.dtype))
+        return self._declared(tensors, self.sums(tensors["data"], tensors["kernel"]))
+
+    def sums(self, data: Tensor, kernel: Tensor) -> Callable[..., Expr]:
+        """Return ``f(n, c, i, j)``, the sums over the windows of an image, which is padded."""
+        padded = pad_image(data, self.window, zero(self.dtype))
         kh, kw = window_axes(self.window)
 
         def tap(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
             source, q = c // self.multiplier, c % self.multiplier
             pixel = padded(n, source, *self.window.pixel(i, j, kh, kw)).astype(self.accumulator)
-            weight = tensors["kernel"][source, q, kh, kw].astype(self.accumulator)
+            weight = kernel[source, q, kh, kw].astype(self.accumulator)
             return te.sum(pixel * weight, axis=[kh, kw])
 
-        return self._finished(tensors, tap)
+        return tap
 
 
 @dataclass(frozen=True)

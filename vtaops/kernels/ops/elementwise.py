@@ -10,15 +10,8 @@ from tvm import te
 
 from vtaops.errors import ShapeError
 from vtaops.kernels.ops.activations import ACTIVATIONS
-from vtaops.kernels.ops.common import (
-    Expr,
-    Tensor,
-    TensorOp,
-    TensorSpec,
-    largest,
-    smallest,
-)
-from vtaops.kernels.ops.epilogue import Epilogue
+from vtaops.kernels.ops.common import Expr, Tensor, TensorOp, TensorSpec, largest, smallest
+from vtaops.kernels.ops.epilogue import Epilogue, FusedOp
 
 BINARY: dict[str, Callable[[Expr, Expr], Expr]] = {
     "add": lambda a, b: a + b,
@@ -144,13 +137,14 @@ class UnaryOp(TensorOp):
 
 
 @dataclass(frozen=True)
-class NormalizeOp(TensorOp):
+class NormalizeOp(FusedOp):
     """An epilogue alone: batch norm, or scale and shift, of (batch, channels, pixels) data."""
 
     batch: int
     channels: int
     pixels: int
     epilogue: Epilogue
+    accumulator = "float32"  # no field: there is no other
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -170,9 +164,5 @@ class NormalizeOp(TensorOp):
 
     def declare(self) -> list[Tensor]:
         tensors = self.placeholders()
-        data = tensors["data"]
-        finish = self.epilogue.bind(tensors)
-        result = te.compute(
-            self.output.shape, lambda n, c, p: finish(data[n, c, p], c, n, c, p), name="result"
-        )
+        result = self.finished(tensors["data"], self.epilogue.bind(tensors))
         return [*tensors.values(), result]

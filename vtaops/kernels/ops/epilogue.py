@@ -6,6 +6,7 @@ residual, activation; for int8, bias, arithmetic right shift, clip.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from tvm import te, tirx
 
 from vtaops.errors import ShapeError
 from vtaops.kernels.ops.activations import ACTIVATIONS
-from vtaops.kernels.ops.common import Expr, Tensor, TensorSpec
+from vtaops.kernels.ops.common import Expr, Tensor, TensorOp, TensorSpec
 
 INTEGER_ACTIVATIONS = ("relu", "relu6")
 """Activations of int32 sums."""
@@ -99,7 +100,9 @@ class Epilogue:
         """Whether results are multiplied by a vector."""
         return self.scale_shift or self.batch_norm is not None
 
-    def bind(self, arguments: dict[str, Tensor], dtype: str = "float32") -> Callable[..., Expr]:
+    def bind(
+        self, arguments: dict[str, Tensor], dtype: str = "float32", *, scaled: bool = False
+    ) -> Callable[..., Expr]:
         """Return ``f(accumulator, channel, *index)``, the expression of one result element.
 
         Parameters
@@ -109,18 +112,9 @@ class Epilogue:
             among them, a batch normalisation has been folded into them already.
         dtype : str
             Accumulator dtype.
+        scaled : bool
+            Accumulators are multiplied by "scale" already.
         """
-        return self._bind(arguments, dtype, scaled=False)
-
-    def bind_scaled(
-        self, arguments: dict[str, Tensor], dtype: str = "float32"
-    ) -> Callable[..., Expr]:
-        """Return the same for accumulators that are multiplied by "scale" already."""
-        return self._bind(arguments, dtype, scaled=True)
-
-    def _bind(
-        self, arguments: dict[str, Tensor], dtype: str, *, scaled: bool
-    ) -> Callable[..., Expr]:
         tensors = dict(arguments)
         if self.batch_norm is not None and "scale" not in tensors:
             tensors["scale"], tensors["shift"] = fold_batch_norm(tensors, self.batch_norm)
@@ -151,6 +145,43 @@ class Epilogue:
 
 NOTHING = Epilogue()
 """The epilogue that leaves a result as it is."""
+
+
+_AXES = {2: "ij", 3: "ncp", 4: "ncij", 5: "ncijb"}
+"""Names of the axes of a result, by their number, for the readers of a kernel."""
+
+
+class FusedOp(TensorOp):
+    """An operator that ends in an epilogue."""
+
+    epilogue: Epilogue
+
+    @property
+    @abstractmethod
+    def accumulator(self) -> str:
+        """The dtype of the sums."""
+
+    def channel(self, *index: Expr) -> Expr:
+        """Return the channel of an element of the result."""
+        return index[1]
+
+    def finished(self, total: Callable[..., Expr], finish: Callable[..., Expr]) -> Tensor:
+        """Declare the result: the epilogue `finish`, as bound, of each element of `total`."""
+        return te.compute(
+            self.output.shape,
+            lambda *index: finish(total(*index), self.channel(*index), *index),
+            name=self.output.name,
+            varargs_names=[*_AXES[len(self.output.shape)]],
+        )
+
+    def _declared(self, tensors: dict[str, Tensor], tap: Callable[..., Expr]) -> list[Tensor]:
+        """Return the inputs, and the sum `tap` with its epilogue; without one it is the result."""
+        shape, name = self.output.shape, self.output.name
+        if self.epilogue.empty:
+            return [*tensors.values(), te.compute(shape, tap, name=name)]
+        total = te.compute(shape, tap, name="total")
+        finish = self.epilogue.bind(tensors, self.accumulator)
+        return [*tensors.values(), self.finished(total, finish)]
 
 
 def fold_batch_norm(tensors: dict[str, Tensor], epsilon: float) -> tuple[Tensor, Tensor]:

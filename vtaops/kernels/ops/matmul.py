@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from tvm import te
 
-from vtaops.kernels.ops.common import ACCUMULATOR, Tensor, TensorOp, TensorSpec, ceil_div
-from vtaops.kernels.ops.epilogue import NOTHING, Epilogue
+from vtaops.kernels.ops.common import ACCUMULATOR, Tensor, TensorSpec, ceil_div
+from vtaops.kernels.ops.epilogue import NOTHING, Epilogue, FusedOp
 
 
 @dataclass(frozen=True)
-class MatmulOp(TensorOp):
+class MatmulOp(FusedOp):
     """C[i, j] = sum_k A[i, k] * B[k, j] (or B[j, k]), then an epilogue over the channels j.
 
     Attributes
@@ -41,7 +41,6 @@ class MatmulOp(TensorOp):
 
     @property
     def accumulator(self) -> str:
-        """The dtype of the sums."""
         return ACCUMULATOR[self.dtype_a]
 
     @property
@@ -69,7 +68,6 @@ class MatmulOp(TensorOp):
         tensors = self.placeholders()
         a, b = tensors["A"], tensors["B"]
         k = te.reduce_axis((0, self.k), name="k")
-        shape = (self.m, self.n)
 
         def product(i: Tensor, j: Tensor) -> Tensor:
             if self.panel and self.dtype_b == "int8":
@@ -80,9 +78,4 @@ class MatmulOp(TensorOp):
                 right = b[j, k] if self.transposed_b else b[k, j]
             return te.sum(a[i, k].astype(self.accumulator) * right.astype(self.accumulator), axis=k)
 
-        if self.epilogue.empty:
-            return [*tensors.values(), te.compute(shape, product, name="C")]
-        total = te.compute(shape, product, name="product")
-        finish = self.epilogue.bind(tensors, self.accumulator)
-        result = te.compute(shape, lambda i, j: finish(total[i, j], j, i, j), name="C")
-        return [*tensors.values(), result]
+        return self._declared(tensors, product)

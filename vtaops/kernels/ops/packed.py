@@ -147,7 +147,7 @@ class PackedConv2dOp(_Blocked):
             product = pixel.astype(self.accumulator) * weight.astype(self.accumulator)
             return te.sum(product, axis=[outer, kh, kw, inner])
 
-        return self._finished(tensors, tap)
+        return self._declared(tensors, tap)
 
 
 @dataclass(frozen=True)
@@ -222,13 +222,7 @@ class PackedWindowOp(_Blocked):
             return self.combine(pixel, tensors.get("kernel"), (c, kh, kw, b))
 
         total = te.compute(self._shape, tap, name="total")
-        finish = self.finish(tensors)
-        result = te.compute(
-            self._shape,
-            lambda *index: finish(total(*index), self.channel(*index), *index),
-            name="result",
-        )
-        return [*tensors.values(), result]
+        return [*tensors.values(), self.finished(total, self.finish(tensors))]
 
     def combine(
         self, pixel: Expr, kernel: Tensor | None, tap: tuple[Expr, ...], dtype: str = ""

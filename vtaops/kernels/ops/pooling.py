@@ -7,7 +7,6 @@ from math import prod
 
 from tvm import te, tirx
 
-from vtaops.errors import ShapeError
 from vtaops.kernels.ops.common import (
     Expr,
     SlidingWindow,
@@ -57,14 +56,7 @@ class PoolOp(TensorOp):
 
     def __post_init__(self) -> None:
         self.window.output(self.height, self.width)
-        for axis in (0, 1):
-            span = (self.window.kernel[axis] - 1) * self.window.dilation[axis] + 1
-            behind = self.window.padding[axis + 2] - self.beyond[axis]
-            if 2 * max(self.window.padding[axis], behind) > span:
-                raise ShapeError(
-                    f"padding is {self.window.padding}; pooling allows at most half the window "
-                    f"{self.window.kernel}"
-                )
+        self.window.check_for_pooling(self.beyond)
 
     @property
     def out_size(self) -> tuple[int, int]:

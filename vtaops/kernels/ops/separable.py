@@ -6,16 +6,8 @@ from dataclasses import dataclass
 
 from tvm import te
 
-from vtaops.kernels.ops.common import (
-    Expr,
-    SlidingWindow,
-    Tensor,
-    TensorSpec,
-    pad_image,
-    window_axes,
-    zero,
-)
-from vtaops.kernels.ops.convolution import WindowedSum
+from vtaops.kernels.ops.common import SlidingWindow, Tensor, TensorSpec
+from vtaops.kernels.ops.convolution import DepthwiseOp, WindowedSum
 from vtaops.kernels.ops.epilogue import NOTHING, Epilogue
 
 
@@ -68,10 +60,6 @@ class SeparableOp(WindowedSum):
         )
 
     @property
-    def _shape(self) -> tuple[int, ...]:
-        return (self.batch, self.out_channels, *self.out_size)
-
-    @property
     def flops(self) -> int:
         rows, columns = self.out_size
         taps = self.window.kernel[0] * self.window.kernel[1]
@@ -79,23 +67,17 @@ class SeparableOp(WindowedSum):
 
     def declare(self) -> list[Tensor]:
         tensors = self.placeholders()
-        image = pad_image(tensors["data"], self.window, zero("float32"))
-        kh, kw = window_axes(self.window)
-        rows, columns = self.out_size
-
-        def tap(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
-            source, q = c // self.multiplier, c % self.multiplier
-            pixel = image(n, source, *self.window.pixel(i, j, kh, kw))
-            return te.sum(pixel * tensors["depthwise"][source, q, kh, kw], axis=[kh, kw])
-
-        shape = (self.batch, self.middle_channels, rows, columns)
-        middle = te.compute(shape, tap, name="middle")
+        size = (self.batch, self.channels, self.height, self.width)
+        first = DepthwiseOp(*size, self.window, self.multiplier)
+        shape = first.output.shape
+        sums = first.sums(tensors["data"], tensors["depthwise"])
+        middle = te.compute(shape, sums, name="middle")
         act = self.between.bind({})
         active = te.compute(
             shape, lambda *index: act(middle(*index), index[1], *index), name="active"
         )
         c = te.reduce_axis((0, self.middle_channels), name="c")
-        return self._finished(
+        return self._declared(
             tensors,
             lambda n, o, i, j: te.sum(active[n, c, i, j] * tensors["pointwise"][o, c], axis=c),
         )

@@ -7,6 +7,7 @@ their own for it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tvm import tirx
@@ -70,9 +71,14 @@ class StoredOp(TensorOp):
         return replace(spec, dtype=self.dtype) if spec.name in self.names else spec
 
 
-def stored(op: TensorOp, dtype: str) -> StoredOp:
-    """Return the operator with all its arguments in 16 bits."""
-    return StoredOp(op, dtype, tuple(spec.name for spec in (*op.inputs, op.output)))
+def stored(op: TensorOp, dtypes: Sequence[str]) -> TensorOp:
+    """Return a float32 operator as one between inputs of such dtypes, some of 16 bits perhaps.
+
+    The result is stored as the first of them, the data.
+    """
+    arguments = zip((*op.inputs, op.output), (*dtypes, dtypes[0]), strict=True)
+    kinds = {spec.name: dtype for spec, dtype in arguments if dtype in STORAGE}
+    return StoredOp(op, next(iter(kinds.values())), tuple(kinds)) if kinds else op
 
 
 def bits_dtype(dtype: str) -> str:
