@@ -70,9 +70,9 @@ FLIP_FLOPS: dict[str, dict[str, float]] = {
     "port, tokens, wiring": {"once": 258},
 }
 """Coefficients: kind of block -> quantity -> number, by the first 20 designs of
-docs/area_runs.json, rounded. What they cannot tell apart: `with post` and `post`, whose shares are
-of single modules, as are those of `table`; `slots` is what the registers and multiplexers of a
-lane should take, since no run has any."""
+docs/area_runs.json, rounded. What they cannot tell apart: `with post` and `post`, so a lane takes
+what a single module of one does; `slots` is what the registers and multiplexers of a lane should
+take, since no run has any."""
 
 
 def share(resources: FpgaResources, part: str) -> float:
