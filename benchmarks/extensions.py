@@ -2,18 +2,20 @@
 
     python benchmarks/extensions.py --json docs/images/extensions.json \
         --picture docs/images/extensions.png
+    python benchmarks/extensions.py --together --synthesise --json docs/extensions_together.json
 
 Every extension is taken alone, against plain hardware of the same sizes (`table` against `post`,
-which it needs), and all that `pynq_ext` has together. `forward` and `table` save nothing within a
-layer: what they save in networks is measured by `forward.py` and `tables.py` beside this file.
-Cycles are those of the timing model for the layers C2 to C11 of ResNet-18, its
-maximum pool, and the depthwise layers of MobileNet 1.0, weighted by their occurrences. ResNet-18's
-tilings are those tuned for the plain hardware, the others' the best by the bound for each.
+which it needs), and all that `pynq_ext` has together; with ``--together`` one joins the other.
+`forward` and `table` save nothing within a layer: what they save in networks is measured by
+`forward.py` and `tables.py` beside this file. Cycles are those of the timing model for the layers
+C2 to C11 of ResNet-18, its maximum pool, and the depthwise layers of MobileNet 1.0, weighted by
+their occurrences. ResNet-18's tilings are those tuned for the plain hardware, the others' the best
+by the bound for each.
 
-Area is that of the model (`vtaops.explore.area`), whose coefficients are differences of the units
-that an extension changes, synthesised by Yosys. ``--synthesise`` synthesises these units anew;
-``--rtl`` runs all layers on the RTL, compares each result with NumPy, and counts its cycles. Both
-take minutes for each variant, so what is in the JSON file already is not done again.
+Area is that of the model (`vtaops.explore.area`). ``--synthesise`` has Yosys map each variant,
+module by module as `area_model.py` beside this file does; ``--rtl`` runs all layers on the RTL,
+compares each result with NumPy, and counts its cycles. Both take minutes for each variant, so what
+is in the JSON file already is not done again.
 """
 
 from __future__ import annotations
@@ -38,8 +40,7 @@ from vtaops.explore import area as modelled
 from vtaops.ops import Operator
 from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime import Tsim
-from vtaops.runtime.tsim import RtlParameters
-from vtaops.runtime.tsim.synthesis import CAPACITY, FpgaResources, part_of, synthesize
+from vtaops.runtime.tsim.synthesis import FpgaResources
 from vtaops.schedule import default_tiling
 from vtaops.tuner import tune
 from vtaops.workloads import WORKLOADS
@@ -56,10 +57,8 @@ POOL = MaxPool2d(channels=64, height=112, width=112, kernel=3, strides=2, paddin
 NEEDS = {"table": ("post",)}
 """Extensions that need another."""
 
-UNCHANGED = (
-    "fetch", "load_unit", "store_unit", "registers", "dram_port", "command_queue", "vector_alu",
-)  # fmt: skip
-"""Modules that no extension changes: they stay out of the synthesis."""
+ORDER = ("overwrite", "post", "depthwise", "pool", "forward", "table")
+"""In which they join each other: each has those that it needs before it."""
 
 Row = dict[str, Any]
 
@@ -69,6 +68,12 @@ def variants(config: HardwareConfig) -> dict[str, HardwareConfig]:
     alone = {name: (*NEEDS.get(name, ()), name) for name in config.extensions}
     sets = {"plain": (), **alone, "all": config.extensions}
     return {name: replace(config, extensions=names) for name, names in sets.items()}
+
+
+def together(config: HardwareConfig) -> dict[str, HardwareConfig]:
+    """Return the plain configuration, and one with each extension and all before it, by name."""
+    sets = {name: tuple(sorted(ORDER[: i + 1])) for i, name in enumerate(ORDER)}
+    return {n: replace(config, extensions=names) for n, names in {"plain": (), **sets}.items()}
 
 
 def base(name: str) -> str:
@@ -108,22 +113,23 @@ def cycles(name: str, config: HardwareConfig, device: Tsim | None) -> list[int]:
     return found
 
 
-def synthesised(config: HardwareConfig) -> FpgaResources:
-    """Return the resources of the units that extensions change, on the board's part."""
-    family, _ = CAPACITY[part_of(config)]
-    blocks = synthesize(config, RtlParameters(port_bytes=8), family, without=UNCHANGED)
-    return sum(blocks.values(), FpgaResources())
+def synthesised(config: HardwareConfig, modules: Path) -> FpgaResources:
+    """Return the resources that Yosys counts; `modules` keeps what each module takes."""
+    from area_model import Modules, synthesise
+
+    (run,) = synthesise([Design(config)], Modules(modules), float("inf")).values()
+    return sum(run.values(), FpgaResources())
 
 
 def measure(
     rows: dict[str, Row],
-    config: HardwareConfig,
+    chosen: dict[str, HardwareConfig],
     options: argparse.Namespace,
     save: Callable[[], None],
 ) -> None:
     """Add to the rows what is missing, and `save` after each step."""
     column = 1 if options.rtl else 0
-    for name, variant in variants(config).items():
+    for name, variant in chosen.items():
         row = rows.setdefault(name, {"cycles": {}})
         row["modelled"] = asdict(modelled(Design(variant)))
         save()
@@ -134,7 +140,7 @@ def measure(
                 row["cycles"][each] = cycles(each, variant, device)
                 save()
         if options.synthesise and "synthesised" not in row:
-            row["synthesised"] = asdict(synthesised(variant))
+            row["synthesised"] = asdict(synthesised(variant, options.modules))
             save()
 
 
@@ -169,6 +175,22 @@ def report(rows: dict[str, Row]) -> Table:
             resources = [""] * len(resources)
         table.add_section()
     return table
+
+
+def markdown(rows: dict[str, Row]) -> str:
+    """Return the table of extensions that join each other: what each adds, and all cycles."""
+    lines = [
+        "| | LUT | FF | BRAM36 | DSP | " + " | ".join(NETWORKS) + " |",
+        "|---|" + "--:|" * (4 + len(NETWORKS)),
+    ]
+    before = dict.fromkeys(("lut", "ff", "bram", "dsp"), 0.0)
+    for name, row in rows.items():
+        now = row.get("synthesised", row["modelled"])
+        cells = [f"{now[kind] - less:,.0f}" for kind, less in before.items()]
+        cells += [f"{sum(row['cycles'][n][-1] for n in group):,}" for group in NETWORKS.values()]
+        lines.append(f"| {name if name == 'plain' else f'`{name}`'} | " + " | ".join(cells) + " |")
+        before = {kind: now[kind] for kind in before}
+    return "\n".join(lines)
 
 
 def picture(rows: dict[str, Row], path: Path) -> None:
@@ -209,9 +231,11 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--config", default="pynq_ext", help="the configuration with all of them")
+    parser.add_argument("--together", action="store_true", help="one joins the other, none alone")
     parser.add_argument("--synthesise", action="store_true", help="area by Yosys, not by the model")
     parser.add_argument("--rtl", action="store_true", help="cycles of the RTL, and its results")
     parser.add_argument("--json", type=Path, metavar="FILE", help="figures: read, and written")
+    parser.add_argument("--modules", type=Path, default=Path("area_modules.json"), metavar="FILE")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw them, as .svg or .png")
     options = parser.parse_args()
     rows: dict[str, Row] = {}
@@ -222,9 +246,13 @@ def main() -> None:
         if options.json:
             options.json.write_text(json.dumps(rows, indent=1) + "\n")
 
-    measure(rows, HardwareConfig.load(options.config), options, save)
+    chosen = (together if options.together else variants)(HardwareConfig.load(options.config))
+    measure(rows, chosen, options, save)
     console = Console()
-    console.print(report(rows))
+    if options.together:
+        print(markdown(rows))
+    else:
+        console.print(report(rows))
     pairs = [pair for row in rows.values() for pair in row["cycles"].values() if len(pair) > 1]
     if pairs:
         worst = max(abs(model - rtl) / rtl for model, rtl in pairs)

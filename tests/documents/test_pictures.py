@@ -88,6 +88,14 @@ def test_the_table_of_extensions_is_that_of_the_picture():
         assert [cell.strip() for cell in line.split("|")[2:-1]] == cells
 
 
+def test_the_table_of_extensions_that_join_each_other():
+    rows = json.loads((DOCS / "extensions_together.json").read_text())
+    assert EXTENSIONS.markdown(rows) in (DOCS / "tsim.md").read_text()
+    assert list(rows) == list(EXTENSIONS.together(HardwareConfig.load("pynq_ext")))
+    pool = EXTENSIONS.together(HardwareConfig.load("pynq_ext"))["pool"]
+    assert rows["pool"]["cycles"]["resnet18.pool"] == EXTENSIONS.cycles("resnet18.pool", pool, None)
+
+
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
 def test_the_curves_of_the_lessons(target):
     """All stages at three sizes each; the page has those of the largest."""

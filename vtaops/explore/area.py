@@ -46,33 +46,33 @@ LUTS: dict[str, dict[str, float]] = {
     "GEMM core": {"adders": 0.91, "lanes": 10.6},
     "vector ALU": {"lanes": 461},
     "scratchpads": {"port": 1.2, "parts": 2.7, "banks": 1.04, "lanes": 1, "forward": 5.1},
-    "fetch and dispatch": {"once": 518, "port": 1.4},
-    "load unit": {"once": 1424, "lanes": 2, "with post": 13, "forward": 1},
-    "post-processing": {"with post": 62, "post": 344, "channels": 55, "table": 104},
+    "fetch and dispatch": {"once": 680, "port": 1.2},
+    "load unit": {"once": 1730, "with post": 6, "forward": 1.4},
+    "post-processing": {"with post": 207, "post": 344, "channels": 36.7, "table": 113},
     "compute unit, rest": {
-        **{"once": 1800, "lanes": 267, "port": 2.7, "slots": 64},
-        **{"overwrite": 2, "depthwise": 12, "pool": 36},
+        **{"once": 2124, "lanes": 248, "port": 3.5, "slots": 64},
+        **{"overwrite": 0.9, "depthwise": 23, "pool": 27, "forward": 3.4, "post": 0.7},
     },
-    "store unit": {"once": 879, "port": 0.78, "parts": 64},
+    "store unit": {"once": 1060, "port": 0.73, "parts": 65},
     "registers and counters": {"once": 1397},
-    "port, tokens, wiring": {"once": 433},
+    "port, tokens, wiring": {"once": 417},
 }
 FLIP_FLOPS: dict[str, dict[str, float]] = {
     "GEMM core": {"stages": 1.04},
     "vector ALU": {},
     "scratchpads": {"port": 0.08, "parts": 0.2},
-    "fetch and dispatch": {"once": 418},
-    "load unit": {"once": 1027, "with post": 3, "forward": 6},
+    "fetch and dispatch": {"once": 459},
+    "load unit": {"once": 1079, "with post": 4, "forward": 6},
     "post-processing": {"with post": 175, "post": 99, "channels": 82, "table": 73},
-    "compute unit, rest": {"once": 2060, "lanes": 133.5, "slots": 32, "pool": 33},
-    "store unit": {"once": 642, "port": 1.1},
+    "compute unit, rest": {"once": 2115, "lanes": 133.5, "slots": 32, "pool": 33},
+    "store unit": {"once": 617, "port": 1.1},
     "registers and counters": {"once": 2402},
-    "port, tokens, wiring": {"once": 243},
+    "port, tokens, wiring": {"once": 258},
 }
 """Coefficients: kind of block -> quantity -> number, by the first 20 designs of
-docs/area_runs.json, rounded. What they cannot tell apart: `with post` and `post`, whose shares are
-of single modules, as are those of `table`; `slots` is what the registers and multiplexers of a
-lane should take, since no run has any."""
+docs/area_runs.json, rounded. What they cannot tell apart: `with post` and `post`, so a lane takes
+what a single module of one does; `slots` is what the registers and multiplexers of a lane should
+take, since no run has any."""
 
 
 def share(resources: FpgaResources, part: str) -> float:
