@@ -401,7 +401,7 @@ def markdown(states: list[dict[str, Any]]) -> str:
     lines = []
     for state in states:
         sets = "; ".join(f"{name} {isa}" for name, isa in state["instructions"].items())
-        lines += [f"- **{state['isa']}**, {state['date']}: {sets}.", ""]
+        lines += [f"- **{state['isa']}** ({state['processor']}), {state['date']}: {sets}.", ""]
     kinds = ("same_layout", "best_layout", "layers")
     heads = [f"{state['isa']}: {kind.replace('_', ' ')}" for state in states for kind in kinds]
     tables = [{(row["operator"], row["layer"]): row for row in s["rows"]} for s in states]
