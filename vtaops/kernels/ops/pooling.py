@@ -129,9 +129,9 @@ class PoolOp(TensorOp):
 class GlobalPoolOp(TensorOp):
     """Maximum or average over each image: (rows, pixels) to (rows,), float32.
 
-    Threads of a GPU join their maxima by TVM's own maximum, which passes over NaN and begins at the
-    least finite number: only there are rows of minus infinities that number. TVM would have a
-    reducer that keeps NaN registered, a Python function, and crash at the end of the process.
+    Threads of a GPU join their maxima by TVM's own maximum: it passes over NaN and begins at the
+    least finite number, which is its result for rows of minus infinities. A reducer that keeps NaN
+    would be Python functions registered in TVM, which frees them after Python has ended.
     """
 
     kind: str
