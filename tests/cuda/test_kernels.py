@@ -137,6 +137,29 @@ def test_kernels_equal_numpy(op):
     check(op)
 
 
+@emulated
+def test_a_maximum_keeps_nan_and_minus_infinity():
+    op = PoolOp("max", 1, 3, 9, 11, PADDED)
+    x = inputs_of(op)["data"]
+    x[0, 0, 4, 6], x[0, 1], x[0, 2, 0, 0] = np.nan, -np.inf, np.inf
+    result = np.empty(op.output.shape, "float32")
+    Emulated.of(cuda.CudaKernel(op))({"data": x, "result": result})
+    np.testing.assert_array_equal(result, reference(op, {"data": x}))
+    assert np.isnan(result).sum() == 9
+    assert (result[0, 1] == -np.inf).all()
+
+
+@emulated
+@pytest.mark.parametrize("columns", [64, 7000])
+def test_rows_of_softmax_without_a_finite_maximum_are_nan(columns):
+    op = SoftmaxOp(3, columns)
+    x = inputs_of(op)["data"]
+    x[0, 5], x[1], x[2, 7] = np.nan, -np.inf, np.inf
+    result = np.zeros(op.output.shape, "float32")
+    Emulated.of(cuda.CudaKernel(op))({"data": x, "result": result})
+    assert np.isnan(result).all()
+
+
 class EmulatedCuda(type(cuda.matmul.__self__)):
     """The calls of `vtaops.cuda`, with the emulator for a GPU."""
 
@@ -420,6 +443,7 @@ def test_pipelines_are_assembled_for_old_and_new(op, arch):
         PackedConv2dOp(1, 16, 64, 64, 16, PADDED, dtype="int8"),
         DepthwiseOp(1, 64, 64, 64, PADDED, epilogue=Epilogue(scale_shift=True)),
         SeparableOp(1, 64, 64, 64, PADDED, 128),
+        PoolOp("max", 1, 64, 64, 64, PADDED),
         SoftmaxOp(16, 1000),
     ],
     ids=lambda op: type(op).__name__,

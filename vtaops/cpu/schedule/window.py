@@ -18,7 +18,7 @@ from vtaops.cpu.schedule.prologue import Prologue
 from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, hold_in_registers, parallel_if, write_back
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.build import create_schedule
-from vtaops.kernels.ops.common import Expr, lowest, reduce_largest, round_up, window_axes, zero
+from vtaops.kernels.ops.common import Expr, reduce_largest, round_up, window_axes, zero
 from vtaops.kernels.ops.convolution import DepthwiseOp
 from vtaops.kernels.ops.pooling import PoolOp
 
@@ -92,7 +92,7 @@ def schedule_pool(op: PoolOp, target: CpuTarget, tile: WindowTile | None = None)
     tile = tile or choose_tile(op, target)
     data = op.inputs[0].placeholder()
     padding = _padding(op, tile)
-    image = padding.declare(data, lowest("float32") if op.kind == "max" else op.pad_value)
+    image = padding.declare(data, op.pad_value)
     kh, kw = window_axes(op.window)
     reduce = reduce_largest if op.kind == "max" else te.sum
     total = te.compute(

@@ -19,6 +19,8 @@ using ushort = unsigned short;
 using schar = signed char;
 using half = _Float16;
 
+#define CUDART_INF_F __builtin_inff()  // math_constants.h
+
 template <typename T> static inline T max(T a, T b) { return a < b ? b : a; }
 template <typename T> static inline T min(T a, T b) { return b < a ? b : a; }
 

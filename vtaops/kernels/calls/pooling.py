@@ -78,7 +78,11 @@ class PoolingCalls(Backend):
         return self.call(_pool, (data,), out, parameters)
 
     def global_max_pool2d(self, data: Any, *, out: Any = None) -> Array:
-        """Return the maximum of each image: (N, C, H, W) to (N, C, 1, 1), float32."""
+        """Return the maximum of each image: (N, C, H, W) to (N, C, 1, 1), float32.
+
+        The CPU returns NaN for an image with NaN, and minus infinity for one of nothing else; CUDA
+        passes over NaN and returns the least finite float32 where no pixel is greater.
+        """
         return self.call(_global_pool, (data,), out, ("max",))
 
     def global_avg_pool2d(self, data: Any, *, out: Any = None) -> Array:

@@ -13,7 +13,9 @@ from vtaops.kernels.ops.common import (
     Tensor,
     TensorOp,
     TensorSpec,
+    lowest,
     pad_image,
+    reduce_largest,
     window_axes,
     zero,
 )
@@ -28,7 +30,7 @@ class PoolOp(TensorOp):
     Attributes
     ----------
     kind : str
-        "max" (padding counts as minus infinity) or "avg".
+        "max" (padding counts as minus infinity; NaN if a pixel of the window is) or "avg".
     batch, channels, height, width : int
         Shape of the data.
     window : SlidingWindow
@@ -79,7 +81,7 @@ class PoolOp(TensorOp):
     @property
     def pad_value(self) -> Expr:
         """What surrounds the image."""
-        return tirx.min_value("float32") if self.kind == "max" else zero("float32")
+        return (lowest if self.kind == "max" else zero)("float32")
 
     def weight(self, i: Expr, j: Expr) -> Expr:
         """Return the factor of an average at result row `i`, column `j`."""
@@ -108,7 +110,7 @@ class PoolOp(TensorOp):
         data = self.inputs[0].placeholder()
         padded = pad_image(data, self.window, self.pad_value)
         kh, kw = window_axes(self.window)
-        reduce = te.max if self.kind == "max" else te.sum
+        reduce = reduce_largest if self.kind == "max" else te.sum
         shape = self.output.shape
 
         def pool(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
@@ -125,7 +127,12 @@ class PoolOp(TensorOp):
 
 @dataclass(frozen=True)
 class GlobalPoolOp(TensorOp):
-    """Maximum or average over each image: (rows, pixels) to (rows,), float32."""
+    """Maximum or average over each image: (rows, pixels) to (rows,), float32.
+
+    Threads of a GPU join their maxima by TVM's own maximum: it passes over NaN and begins at the
+    least finite number, which is its result for rows of minus infinities. A reducer that keeps NaN
+    would be Python functions registered in TVM, which frees them after Python has ended.
+    """
 
     kind: str
     rows: int

@@ -98,12 +98,9 @@ def synthesize(
     parameters: RtlParameters,
     family: str,
     *,
-    without: Sequence[str] = (),
     yosys: str | None = None,
 ) -> dict[str, FpgaResources]:
     """Return the resources of each row of `BLOCKS`; takes some minutes.
-
-    Every module is mapped by itself, so the others count the same without some of them.
 
     Parameters
     ----------
@@ -113,8 +110,6 @@ def synthesize(
         Port width, number of multipliers in DSP blocks, and the like.
     family : str
         Yosys's name of the family: ``"xc7"`` or ``"xcup"``.
-    without : sequence of str
-        Modules that stay black boxes, which count nothing.
     yosys : str, optional
         As in `run_yosys`.
 
@@ -123,9 +118,8 @@ def synthesize(
     DeviceError
         If Yosys is missing or fails.
     """
-    boxes = "".join(f"blackbox {module} {module}$*; " for module in without)
     synthesis = f"synth_xilinx -family {family} -top {TOP_MODULE}"
-    commands = f"{boxes}{synthesis}; tee -o statistics.json stat -json"
+    commands = f"{synthesis}; tee -o statistics.json stat -json"
     with tempfile.TemporaryDirectory() as name:
         run_yosys(config, parameters, commands, Path(name), yosys=yosys)
         report = Path(name) / "statistics.json"
