@@ -1,4 +1,7 @@
-"""The kernels of these tests run between pages that nobody may touch."""
+"""The kernels of these tests run between pages that nobody may touch.
+
+One that leaves its arrays ends the process: `pytest -v` shows in which test.
+"""
 
 import pytest
 from helpers.guarded_memory import guarded_kernels
