@@ -2,7 +2,8 @@
 
 Sizes up to 200 (several whole tiles of every kernel), strided and read-only views, NaN and
 infinities; float32, float16 or bfloat16; on this processor and as on poorer ones.
-``python tests/helpers/random_calls.py --count 2000`` runs many of them.
+``python tests/helpers/random_calls.py --count 2000`` runs many of them, between pages that nobody
+may touch: a kernel that leaves its arrays ends the process, and the last number shown is its seed.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from scipy import special
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from helpers.guarded_memory import guarded_kernels
 from helpers.kernel_reference import conv2d_reference, depthwise_reference, windows
 from vtaops import cpu
 from vtaops.cpu import layers
@@ -470,8 +472,10 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     given = parser.parse_args()
     cache._store = lambda executable, path: None  # type: ignore[assignment]
+    guarded_kernels().start()
     failed = 0
     for seed in range(given.first, given.first + given.count):
+        print(seed, end="\r", flush=True)
         try:
             check(seed)
         except Exception as error:
