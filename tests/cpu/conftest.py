@@ -7,7 +7,7 @@ import pytest
 from helpers.guarded_memory import guarded_kernels
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def nothing_outside_arrays():
     with guarded_kernels():
         yield
