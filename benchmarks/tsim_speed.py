@@ -2,7 +2,9 @@
 
     python benchmarks/tsim_speed.py --json tsim_speed.json
 
-Speed: CPU time of one thread for one layer that keeps the GEMM core busy, best of the repetitions.
+Speed: CPU time of one thread for one layer that keeps the GEMM core busy, best of the repetitions
+in each of several processes: where a process lies in memory decides up to a fifth, for as long as
+it lives. Compare medians of many processes, not repetitions in one.
 Builds: wall time in an empty cache: the first model with the runtime of Verilator, then another
 configuration, then a cache hit; nothing else should run on the machine.
 """
@@ -14,7 +16,10 @@ import json
 import os
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 from rich.console import Console
@@ -71,6 +76,12 @@ def simulation_speed(config: HardwareConfig, layer: str, repeat: int) -> dict[st
     }
 
 
+def in_new_process(config: HardwareConfig, layer: str, repeat: int) -> dict[str, float]:
+    """Return `simulation_speed` of a process of its own."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(simulation_speed, config, layer, repeat).result()
+
+
 def main() -> None:
     """Measure both."""
     parser = argparse.ArgumentParser(
@@ -80,20 +91,28 @@ def main() -> None:
     parser.add_argument("--other", default="4x8_i8w8a32_15_16_16_18", help="other configuration")
     parser.add_argument("--layer", default="resnet18.C8", help="layer for the speed")
     parser.add_argument("--repeat", type=int, default=5, help="runs of the layer (default 5)")
+    parser.add_argument("--processes", type=int, default=9, help="fresh processes (default 9)")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     arguments = parser.parse_args()
     config = HardwareConfig.load(arguments.config)
 
-    speed = simulation_speed(config, arguments.layer, arguments.repeat)
+    found = [
+        in_new_process(config, arguments.layer, arguments.repeat)
+        for _ in range(arguments.processes)
+    ]
+    rates = [speed["cycles_per_second"] for speed in found]
+    speed = {
+        **max(found, key=lambda speed: speed["cycles_per_second"]),
+        "median_cycles_per_second": median(rates),
+    }
     builds = build_times(config, HardwareConfig.load(arguments.other))
     table = Table(title=f"tsim, {config.bitstream_id}")
     table.add_column("figure")
     table.add_column("value", justify="right")
-    table.add_column("target", justify="right")
-    rate = f"{speed['cycles_per_second'] / 1e3:,.0f} thousand cycles/s"
-    table.add_row(f"{arguments.layer}, GEMM busy {speed['utilization']:.1%}", rate, "600")
-    for label, target in (("first", "30 s"), ("another", "10 s"), ("cached", "instant")):
-        table.add_row(f"build, {label}", f"{builds[label]:.3f} s", target)
+    rate = f"{median(rates) / 1e3:,.0f} to {max(rates) / 1e3:,.0f} thousand cycles/s"
+    table.add_row(f"{arguments.layer}, GEMM busy {speed['utilization']:.1%}", rate)
+    for label, seconds in builds.items():
+        table.add_row(f"build, {label}", f"{seconds:.3f} s")
     Console().print(table)
     if arguments.json:
         arguments.json.write_text(json.dumps({"speed": speed, "builds": builds}, indent=2) + "\n")
