@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import gcd
 from typing import Any
 
 from tvm import te
@@ -22,7 +23,7 @@ from vtaops.cpu.schedule.prologue import Prologue
 from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, hold_in_registers, parallel_if, store_vectors
 from vtaops.cpu.schedule.transpose import transpose_squares
 from vtaops.cpu.target import CpuTarget
-from vtaops.kernels.ops.common import Expr, Tensor, largest_divisor, round_up, zero
+from vtaops.kernels.ops.common import Expr, Tensor, ceil_div, largest_divisor, round_up, zero
 from vtaops.kernels.ops.convolution import inside_or
 from vtaops.kernels.ops.matmul import MatmulOp
 
@@ -104,13 +105,19 @@ def declare_tiled(
     rows, columns = round_up(op.m, tile.rows), round_up(op.n, tile.columns)
     k = te.reduce_axis((0, op.k), name="k")
 
+    whole = gcd(op.n, tile.columns)
+
+    def within(j: Expr) -> Expr:
+        if op.n == columns:
+            return j
+        return te.min(j // whole, op.n // whole - 1) * whole + j % whole
+
     def right(j: Expr, step: Expr) -> Expr:
         if op.panel:
             return b[j // op.panel, step, j % op.panel]
-        index = (j, step) if op.transposed_b else (step, j)
-        if op.n == columns:
-            return b(*index)
-        return inside_or(b, index, (0 if op.transposed_b else 1,), zero(op.dtype_b))
+        if op.transposed_b:
+            return b[within(j), step]
+        return b[step, j] if op.n == columns else inside_or(b, (step, j), (1,), zero(op.dtype_b))
 
     left_operand = a
     if tile.pack_a:
@@ -148,9 +155,9 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget, tile: MatmulTile | None = N
     tensors = op.placeholders()
     ahead = Prologue(tensors)
     s = ahead.create_schedule(declare_tiled(op, tile, tensors, ahead.epilogue(op.epilogue)))
-    squares = tile.pack_b and op.transposed_b and op.n % tile.columns == op.k % target.lanes == 0
+    squares = tile.pack_b and op.transposed_b and op.n % target.lanes == op.k % target.lanes == 0
     # A panel stays in the cache while it is used.
-    inside = squares and op.n // tile.columns >= target.cores
+    inside = squares and ceil_div(op.n, tile.columns) >= target.cores
     schedule_tiles(s, op, tile, Products.of(op.dtype_a, target), transposed_inside=inside)
     return ahead.attach(s)
 
