@@ -18,6 +18,7 @@ class _Cpu(OperatorCalls):
     """The operators of this CPU."""
 
     joins_rows = True
+    multiplies_stacks = True
     stores_16_bits = True
 
     def kernel(self, op: TensorOp) -> RunnableKernel:

@@ -11,15 +11,18 @@ from weakref import WeakSet
 
 import numpy as np
 
-from vtaops.cpu.schedule import family, storage
+from vtaops.cpu.schedule import family, stack, storage
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.arrays import Array, as_output, empty
 from vtaops.kernels.cache import KernelCache, sources_of
-from vtaops.kernels.ops import TensorOp
+from vtaops.kernels.ops import StackedMatmulOp, TensorOp
 from vtaops.kernels.ops.storage import StoredOp
 
 Schedule = Callable[[Any, CpuTarget], Any]
 """``schedule(op, target)`` returns a ``tvm.s_tir.Schedule``."""
+
+_AROUND = {StackedMatmulOp: stack, StoredOp: storage}
+"""What schedules operators that are made of another one, whose kernel they go around."""
 
 CACHE = KernelCache()
 """The compiled kernels of this process."""
@@ -58,11 +61,12 @@ class CpuKernel:
         self._schedule = schedule or family(op, target)[0]
         output = op.output
         self._shape, self._dtype = output.shape, output.dtype
-        parts: list[Any] = [op, op.op] if isinstance(op, StoredOp) else [op]
+        parts: list[Any] = [op]
+        while hasattr(parts[-1], "op"):
+            parts.append(parts[-1].op)
+        modules = [_AROUND[type(part)].__name__ for part in parts if type(part) in _AROUND]
         parts.append(getattr(parts[-1], "epilogue", op))
-        modules = [type(part).__module__ for part in parts] + [self._schedule.__module__]
-        if isinstance(op, StoredOp):
-            modules.append(storage.__name__)
+        modules += [*(type(part).__module__ for part in parts), self._schedule.__module__]
         files = sources_of(*modules) + sources
         self.run: Callable[..., Any] = CACHE.get(op, target, self._compile, files)
         if isinstance(op, StoredOp) and op.dtype == "bfloat16":

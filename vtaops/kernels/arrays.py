@@ -85,6 +85,18 @@ def ready(value: Any) -> Any:
     return _readable(array) if array.dtype.kind in "fiu" or is_bfloat16(array) else value
 
 
+def turned(value: Any) -> Array | None:
+    """Return the transposed matrices of `value` if they, and not it, lie in memory row by row."""
+    if np.ndim(value) < 2:
+        return None
+    try:
+        array = value if type(value) is np.ndarray else _convert(value, "")
+    except ShapeError:
+        return None
+    across = array.swapaxes(-1, -2)
+    return across if across.flags.c_contiguous and not array.flags.c_contiguous else None
+
+
 def is_bfloat16(array: Array) -> bool:
     """Whether elements are of ml_dtypes' bfloat16."""
     return array.dtype.kind == "V" and dtype_name(array) == "bfloat16"

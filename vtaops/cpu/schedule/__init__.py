@@ -17,6 +17,7 @@ from vtaops.cpu.schedule import (
     reduction,
     window,
 )
+from vtaops.cpu.schedule.stack import of_stack
 from vtaops.cpu.schedule.storage import of_stored
 from vtaops.cpu.target import CpuTarget
 from vtaops.errors import UnsupportedError
@@ -32,6 +33,7 @@ from vtaops.kernels.ops import (
     PackedWindowOp,
     PoolOp,
     SoftmaxOp,
+    StackedMatmulOp,
     TensorOp,
     UnaryOp,
 )
@@ -55,6 +57,8 @@ def family(op: TensorOp, target: CpuTarget) -> tuple[Schedule, Tiles | None]:
     match op:
         case StoredOp():
             return of_stored(family(op.op, target)[0]), None
+        case StackedMatmulOp():
+            return of_stack(family(op.op, target)[0]), None
         case MatmulOp(dtype_a="float32"):
             return matmul.schedule_matmul, matmul.tiles
         case MatmulOp():

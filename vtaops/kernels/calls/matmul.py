@@ -8,11 +8,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from vtaops.errors import ShapeError
-from vtaops.kernels.arrays import Array, as_array, deliver, dtype_name
+from vtaops.kernels.arrays import Array, as_array, as_given, deliver, dtype_name, turned
 from vtaops.kernels.calls.arguments import ANY, PRODUCT, check_shapes, tail
 from vtaops.kernels.calls.backend import Backend, KernelCall
-from vtaops.kernels.ops import MatmulOp
+from vtaops.kernels.ops import MatmulOp, StackedMatmulOp
 from vtaops.kernels.ops.common import ACCUMULATOR
+
+
+_MATMUL, _DENSE = ("a", "b"), ("data", "weight")
+"""Names of the operands."""
 
 
 class ProductCalls(Backend):
@@ -20,6 +24,9 @@ class ProductCalls(Backend):
 
     product_dtypes: ClassVar[tuple[str, ...]] = PRODUCT
     """What the left operand may be; a device may have more."""
+
+    multiplies_stacks: ClassVar[bool] = False
+    """Whether a kernel multiplies stacks of matrices; else a call for each of them does."""
 
     def matmul(self, a: Any, b: Any, *, out: Any = None, **fused: Any) -> Array:
         """Return the matrix product of (M, K) and (K, N) matrices, or of stacks of them.
@@ -29,7 +36,8 @@ class ProductCalls(Backend):
         a, b : array_like
             float32 both, giving float32; or int8 or uint8 `a` and int8 `b`, giving int32. On a GPU
             also float16 both, giving float32. With more axes, the leading ones broadcast, as
-            NumPy's do; where `b` has more, matrix after matrix is multiplied.
+            NumPy's do. A `b` whose transposed matrices lie row by row (``k.swapaxes(-1, -2)``)
+            is read as it lies.
         out : array, optional
             Where to write.
         **fused
@@ -50,7 +58,8 @@ class ProductCalls(Backend):
         """
         if np.ndim(b) > 2:
             return self._stacked(a, b, out, fused)
-        return self.call(_product, (a, b), out, (False, self.product_dtypes), fused)
+        rows = None if type(b) is np.ndarray and b.flags.c_contiguous else turned(b)
+        return self._multiply(a, b, rows, _MATMUL, out, fused)
 
     def dense(self, data: Any, weight: Any, *, out: Any = None, **fused: Any) -> Array:
         """Return data @ weight.T, a fully connected layer; see `matmul` for the keywords.
@@ -66,46 +75,74 @@ class ProductCalls(Backend):
         **fused
             As `matmul`.
         """
-        return self.call(_product, (data, weight), out, (True, self.product_dtypes), fused)
+        return self._multiply(data, None, weight, _DENSE, out, fused)
+
+    def _multiply(
+        self,
+        left: Any,
+        right: Any,
+        rows: Any,
+        names: tuple[str, str],
+        out: Any,
+        fused: dict[str, Any],
+    ) -> Array:
+        """Multiply by `right`, or by what `rows` is the transposed of."""
+        parameters = rows is not None, names, self.product_dtypes
+        operands = (left, right if rows is None else rows)
+        return self.call(_product, operands, out, parameters, fused)
 
     def _stacked(self, a: Any, b: Any, out: Any, fused: dict[str, Any]) -> Array:
-        """Multiply matrix after matrix of two stacks."""
-        left, right = as_array(a, "a", ANY), as_array(b, "b", ANY)
-        if left.ndim < 2:
-            raise ShapeError(f"a has shape {left.shape} and b {right.shape}; each needs two axes")
+        """Multiply two stacks, matrix by matrix."""
+        if np.ndim(a) < 2:
+            raise ShapeError(f"a has shape {np.shape(a)} and b {np.shape(b)}; each needs two axes")
         if fused.get("residual") is not None:
             raise ShapeError("stacks of matrices take no residual; add it to the result")
-        try:
-            stack = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
-        except ValueError as error:
-            raise ShapeError(f"stacks {left.shape} and {right.shape} do not broadcast") from error
-        lefts = np.broadcast_to(left, stack + left.shape[-2:]).reshape(-1, *left.shape[-2:])
-        rights = np.broadcast_to(right, stack + right.shape[-2:]).reshape(-1, *right.shape[-2:])
-        parts = [self.matmul(x, y, **fused) for x, y in zip(lefts, rights, strict=True)]
+        left, right = (a, b) if np.shape(a)[:-2] == np.shape(b)[:-2] else _broadcast(a, b)
+        if self.multiplies_stacks:
+            found = self._multiply(left, right, turned(right), _MATMUL, out, fused)
+            return found if left is a else as_given(found, a, out)
+        left, right = as_array(left, "a", ANY), as_array(right, "b", ANY)
+        matrices = (x.reshape(-1, *x.shape[-2:]) for x in (left, right))
+        parts = [self.matmul(x, y, **fused) for x, y in zip(*matrices, strict=True)]
         if not parts:
-            none, some = np.empty((0, left.shape[-1]), left.dtype), right.shape[-2:]
-            parts = [self.matmul(none, np.empty(some, right.dtype), **fused)]
-        result = np.stack(parts).reshape(*stack, left.shape[-2], right.shape[-1])
-        return deliver(result, a, out)
+            none = np.empty((0, left.shape[-1]), left.dtype)
+            parts = [self.matmul(none, np.empty(right.shape[-2:], right.dtype), **fused)]
+        return deliver(np.stack(parts).reshape(*left.shape[:-1], right.shape[-1]), a, out)
 
 
-def _product(a: Any, b: Any, transposed: bool, dtypes: tuple[str, ...], **fused: Any) -> KernelCall:
-    names = ("data", "weight") if transposed else ("a", "b")
+def _broadcast(a: Any, b: Any) -> tuple[Array, Array]:
+    """Return two stacks of as many matrices."""
+    left, right = as_array(a, "a", ANY), as_array(b, "b", ANY)
+    try:
+        stack = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    except ValueError as error:
+        raise ShapeError(f"stacks {left.shape} and {right.shape} do not broadcast") from error
+    left, right = (np.broadcast_to(x, stack + x.shape[-2:]) for x in (left, right))
+    return np.ascontiguousarray(left), np.ascontiguousarray(right)
+
+
+def _product(
+    a: Any, b: Any, transposed: bool, names: tuple[str, str], dtypes: tuple[str, ...], **fused: Any
+) -> KernelCall:
     left = as_array(a, names[0], dtypes)
-    least = 1 if transposed else 2
-    if left.ndim < least:
-        raise ShapeError(f"{names[0]} has shape {left.shape}; it needs {least} axes or more")
     dtype = dtype_name(left)
     kinds = (dtype, dtype if dtype.startswith("float") else "int8")
-    right = as_array(b, names[1], kinds[1:], rank=2)
-    n, k = right.shape if transposed else right.shape[::-1]
+    right = as_array(b, names[1], kinds[1:], rank=2 if names == _DENSE else max(2, np.ndim(b)))
+    *stack, k, n = (*right.shape[:-2], *right.shape[:-3:-1]) if transposed else right.shape
+    least = 1 if names == _DENSE else 2
+    if left.ndim < least:
+        raise ShapeError(f"{names[0]} has shape {left.shape}; it needs {least} axes or more")
     if left.shape[-1] != k:
+        given = right.shape if names == _DENSE else (*stack, k, n)
         raise ShapeError(
-            f"{names[0]} has shape {left.shape} and {names[1]} {right.shape}; the sums run "
+            f"{names[0]} has shape {left.shape} and {names[1]} {given}; the sums run "
             f"over {left.shape[-1]} and {k} elements, which must be equal"
         )
     end = tail(accumulator=ACCUMULATOR[dtype], **fused)
     shape = (*left.shape[:-1], n)
-    op = MatmulOp(prod(shape[:-1]), n, k, *kinds, transposed, end.epilogue)
-    check_shapes(end.epilogue.inputs(n, shape, op.accumulator), end.arrays)
+    count = prod(stack)
+    rows = left.shape[-2] if stack else prod(shape[:-1])
+    one = MatmulOp(rows, n, k, *kinds, transposed, end.epilogue)
+    check_shapes(end.epilogue.inputs(n, shape, one.accumulator), end.arrays)
+    op = one if count == 1 else StackedMatmulOp(count, one)
     return KernelCall(op, (left, right, *end.arrays), shape)

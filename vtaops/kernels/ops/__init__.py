@@ -8,7 +8,7 @@ from vtaops.kernels.ops.common import SlidingWindow, TensorOp, TensorSpec
 from vtaops.kernels.ops.convolution import Conv1dOp, Conv2dOp, DepthwiseOp
 from vtaops.kernels.ops.elementwise import BroadcastOp, NormalizeOp, UnaryOp
 from vtaops.kernels.ops.epilogue import Epilogue
-from vtaops.kernels.ops.matmul import MatmulOp
+from vtaops.kernels.ops.matmul import MatmulOp, StackedMatmulOp
 from vtaops.kernels.ops.packed import PackedConv2dOp, PackedWindowOp
 from vtaops.kernels.ops.pooling import GlobalPoolOp, PoolOp
 from vtaops.kernels.ops.separable import SeparableOp
@@ -29,6 +29,7 @@ __all__ = [
     "SeparableOp",
     "SlidingWindow",
     "SoftmaxOp",
+    "StackedMatmulOp",
     "TensorOp",
     "TensorSpec",
     "UnaryOp",

@@ -1,12 +1,12 @@
-"""MatmulOp: matrix products, with the right operand as (K, N) or, as in dense layers, (N, K)."""
+"""Matrix products, with the right operand as (K, N) or, as in dense layers, (N, K); stacks of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tvm import te
 
-from vtaops.kernels.ops.common import ACCUMULATOR, Tensor, TensorSpec, ceil_div
+from vtaops.kernels.ops.common import ACCUMULATOR, Tensor, TensorOp, TensorSpec, ceil_div
 from vtaops.kernels.ops.epilogue import NOTHING, Epilogue, FusedOp
 
 
@@ -79,3 +79,51 @@ class MatmulOp(FusedOp):
             return te.sum(a[i, k].astype(self.accumulator) * right.astype(self.accumulator), axis=k)
 
         return self._declared(tensors, product)
+
+
+@dataclass(frozen=True)
+class StackedMatmulOp(TensorOp):
+    """C[s] = A[s] * B[s] for stacks of matrices, each product as `op` has it.
+
+    Attributes
+    ----------
+    count : int
+        Matrices of a stack.
+    op : MatmulOp
+        One product, without a residual: the vectors of its epilogue serve all of them.
+    """
+
+    count: int
+    op: MatmulOp
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        a, b, *vectors = self.op.inputs
+        return (self._stack(a), self._stack(b), *vectors)
+
+    @property
+    def output(self) -> TensorSpec:
+        return self._stack(self.op.output)
+
+    @property
+    def flops(self) -> int:
+        return self.count * self.op.flops
+
+    def declare(self) -> list[Tensor]:
+        op, tensors = self.op, self.placeholders()
+        a, b = tensors["A"], tensors["B"]
+        k = te.reduce_axis((0, op.k), name="k")
+
+        def product(s: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            right = b[s, j, k] if op.transposed_b else b[s, k, j]
+            return te.sum(a[s, i, k].astype(op.accumulator) * right.astype(op.accumulator), axis=k)
+
+        total = te.compute(self.output.shape, product, name="total")
+        finish = op.epilogue.bind(tensors, op.accumulator)
+        result = te.compute(
+            self.output.shape, lambda s, i, j: finish(total[s, i, j], j, s, i, j), name="C"
+        )
+        return [*tensors.values(), result]
+
+    def _stack(self, spec: TensorSpec) -> TensorSpec:
+        return replace(spec, shape=(self.count, *spec.shape))

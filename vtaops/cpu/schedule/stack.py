@@ -1,0 +1,79 @@
+"""Stacks of matrices: the kernel of one product, in a loop over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from tvm import ir, tirx
+from tvm.ir.expr import TensorLoad, TensorRegion
+from tvm.s_tir import SBlock, SBlockRealize
+from tvm_ffi import structural_mutate
+
+from vtaops.cpu.schedule.prologue import loop, rebuilt
+from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS
+from vtaops.cpu.target import CpuTarget
+from vtaops.kernels.ops.matmul import StackedMatmulOp
+
+
+def of_stack(schedule: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the schedule of a `StackedMatmulOp` from that of its products."""
+
+    @wraps(schedule)
+    def around(op: StackedMatmulOp, target: CpuTarget) -> Any:
+        main = schedule(op.op, target).mod["main"]
+        at = tirx.Var("matrix", "int32")
+        arguments, stacks = [], {}
+        for spec, buffer in zip((*op.inputs, op.output), main.params, strict=True):
+            arguments.append(buffer)
+            if len(spec.shape) > len(buffer.shape):
+                arguments[-1] = stacks[buffer] = tirx.decl_buffer(
+                    spec.shape, buffer.dtype, spec.name, data_alignment=buffer.data_alignment
+                )
+        worth, alone = op.flops >= PARALLEL_FLOPS, op.op.flops < PARALLEL_FLOPS
+        across = worth and (alone or op.count >= target.cores)
+        body = _within(main.body.block.body, stacks, at, across)
+        return rebuilt(main, arguments, [_each(at, op.count, body, across)], [])
+
+    return around
+
+
+def _each(at: Any, count: int, body: Any, across: bool) -> Any:
+    """Return the loop over so many matrices, a block for each: blocks see no loop around them."""
+    axis = tirx.IterVar(ir.Range(0, count), at, tirx.IterVar.DataPar)
+    block = SBlock([axis], reads=[], writes=[], name_hint="matrix", body=body)
+    index = tirx.Var("index", "int32")
+    realize = SBlockRealize([index], tirx.const(True, "bool"), block)
+    return loop(index, count, realize, "PARALLEL" if across else "SERIAL")
+
+
+def _within(body: Any, stacks: dict[Any, Any], at: Any, serial: bool) -> Any:
+    """Return the statement on matrix `at` of the stacks that buffers became, on one thread perhaps."""
+
+    def load(node: Any, mutator: Any) -> Any:
+        if node.source not in stacks:
+            return mutator.default_mutate(node)
+        indices = [mutator.mutate(index) for index in node.indices]
+        return tirx.BufferLoad(stacks[node.source], [at, *indices])
+
+    def store(node: Any, mutator: Any) -> Any:
+        if node.buffer not in stacks:
+            return mutator.default_mutate(node)
+        indices = [mutator.mutate(index) for index in node.indices]
+        value = mutator.mutate(node.value)
+        return tirx.BufferStore(stacks[node.buffer], value, [at, *indices])
+
+    def region(node: Any, mutator: Any) -> Any:
+        if node.source not in stacks:
+            return mutator.default_mutate(node)
+        return tirx.BufferRegion(stacks[node.source], [ir.Range(at, at + 1), *node.region])
+
+    def one_thread(node: Any, mutator: Any) -> Any:
+        node = mutator.default_mutate(node)
+        if not serial or node.kind != tirx.ForKind.PARALLEL:
+            return node
+        return tirx.For(node.loop_var, node.min, node.extent, tirx.ForKind.SERIAL, node.body)
+
+    kinds = (TensorLoad, load), (tirx.BufferStore, store), (TensorRegion, region)
+    return structural_mutate(body, (*kinds, (tirx.For, one_thread)))
