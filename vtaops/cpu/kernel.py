@@ -21,7 +21,7 @@ from vtaops.kernels.ops.storage import StoredOp
 Schedule = Callable[[Any, CpuTarget], Any]
 """``schedule(op, target)`` returns a ``tvm.s_tir.Schedule``."""
 
-_AROUND = {StackedMatmulOp: stack, StoredOp: storage}
+_AROUND: dict[type, Any] = {StackedMatmulOp: stack, StoredOp: storage}
 """What schedules operators that are made of another one, whose kernel they go around."""
 
 CACHE = KernelCache()

@@ -24,6 +24,7 @@ from tvm import te, tirx
 from vtaops.cpu.schedule.dot import Products, unshifted, unsigned
 from vtaops.cpu.schedule.prologue import Prologue, Vectors
 from vtaops.cpu.schedule.tiles import (
+    FIRST_CACHE,
     PARALLEL_FLOPS,
     blocks_by_columns,
     hold_in_registers,
@@ -55,9 +56,6 @@ Of short sums, for which it weighs more, and of long ones.
 
 _LONG_SUM = 64
 """Products from which on a sum is long."""
-
-FIRST_CACHE = 1 << 15
-"""Bytes that the first-level cache keeps."""
 
 KEPT_BYTES = 1 << 21
 """Bytes that the second-level cache keeps."""

@@ -16,14 +16,20 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Any
 
-from tvm import te
+from tvm import te, tirx
 
 from vtaops.cpu.schedule.dot import Products
 from vtaops.cpu.schedule.prologue import Prologue
-from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, hold_in_registers, parallel_if, store_vectors
+from vtaops.cpu.schedule.tiles import (
+    FIRST_CACHE,
+    PARALLEL_FLOPS,
+    hold_in_registers,
+    parallel_if,
+    store_vectors,
+)
 from vtaops.cpu.schedule.transpose import transpose_squares
 from vtaops.cpu.target import CpuTarget
-from vtaops.kernels.ops.common import Expr, Tensor, ceil_div, largest_divisor, round_up, zero
+from vtaops.kernels.ops.common import Expr, Tensor, ceil_div, round_up, zero
 from vtaops.kernels.ops.convolution import inside_or
 from vtaops.kernels.ops.matmul import MatmulOp
 
@@ -33,6 +39,12 @@ _FEW_ROWS = 12
 _DOT_ROWS = 20
 """Rows of A up to which rows of a transposed B are read as they lie."""
 
+_LONG_DOT = 16
+"""Vectors of a row below which no tile reaches over the last one.
+
+LLVM unrolls so few, and computes each sum alone, behind the condition that its result exists.
+"""
+
 _STEPS = 8
 """Rows of B that are added to a row of C at a time."""
 
@@ -41,6 +53,13 @@ _STRETCH = 1024
 
 _PACK_BYTES = 1 << 20
 """B is packed above this size: its rows then lie too far apart for the cache and the TLB."""
+
+_REUSES = 32
+"""Rows of A from which on packing pays for any B that fills half of the first-level cache.
+
+Rows of B that lie apart share few sets of it: 256 x 256 takes 0.86 of the time packed, 64 x 64
+1.03.
+"""
 
 
 @dataclass(frozen=True)
@@ -71,7 +90,7 @@ def choose_tile(op: MatmulOp, target: CpuTarget) -> MatmulTile:
     )
     rows, columns = best[0], best[1] * lanes
     padded_b = op.n % columns != 0
-    large = op.k * op.n * 4 > _PACK_BYTES
+    large = op.k * op.n * 4 > (_PACK_BYTES if op.m < _REUSES else FIRST_CACHE // 2)
     pack_b = not op.panel and (op.transposed_b or padded_b or large)
     return MatmulTile(rows, columns, op.m % rows != 0, pack_b)
 
@@ -205,11 +224,21 @@ def schedule_row_sums(op: MatmulOp) -> Any:
     outer = te.reduce_axis((0, op.k // _STEPS), name="outer")
     step = te.reduce_axis((0, _STEPS), name="step")
 
+    rest = te.reduce_axis((0, op.k - done), name="rest")
+
     def steps(i: Expr, j: Expr) -> Expr:
         k = outer * _STEPS + step
         return te.sum(a[i, k] * b[k, j], axis=[outer, step])
 
-    ahead, s = _with_rest(op, tensors, te.compute((op.m, op.n), steps, name="product"), done)
+    def last_steps(i: Expr, j: Expr) -> Expr:
+        return te.sum(a[i, done + rest] * b[done + rest, j], axis=rest)
+
+    parts = [te.compute((op.m, op.n), steps, name="product")]
+    if done < op.k:
+        parts.append(te.compute((op.m, op.n), last_steps, name="tail"))
+    ahead = Prologue(tensors)
+    finish = ahead.epilogue(op.epilogue)
+    s = ahead.create_schedule(op.finished(lambda *at: sum(part(*at) for part in parts), finish))
     i, j = s.get_loops(s.get_sblock("C"))
     stretch, j = s.split(j, [None, min(_STRETCH, op.n)])
     s.reorder(stretch, i, j)
@@ -232,41 +261,55 @@ def schedule_row_sums(op: MatmulOp) -> Any:
 def schedule_row_dots(op: MatmulOp, target: CpuTarget) -> Any:
     """Return the scheduled kernel of a float32 product with B as (N, K): no packing at all."""
     lanes, quarter = target.lanes, 4
-    columns = largest_divisor(op.n, 4)
-    rows = largest_divisor(op.m, min(4, target.registers // 2 // columns))
-    steps = op.k // lanes
+    rows, columns = _dot_tile(op, target)
+    shape = round_up(op.m, rows), round_up(op.n, columns)
     tensors = op.placeholders()
     a, b = tensors["A"], tensors["B"]
-    step = te.reduce_axis((0, steps), name="step")
+    step = te.reduce_axis((0, op.k // lanes), name="step")
     fold = te.reduce_axis((0, lanes // quarter), name="fold")
     last = te.reduce_axis((0, quarter), name="last")
+
+    def products(i: Expr, j: Expr, k: Expr) -> Expr:
+        # What lies behind the last row is cut off in the end.
+        i, j = te.min(i, op.m - 1), te.min(j, op.n - 1)
+        return a[i, k] * b[j, k]
+
     partial = te.compute(
-        (op.m, op.n, lanes),
-        lambda i, j, v: te.sum(a[i, step * lanes + v] * b[j, step * lanes + v], axis=step),
+        (*shape, lanes),
+        lambda i, j, v: te.sum(products(i, j, step * lanes + v), axis=step),
         name="partial",
     )
+
+    def sums(i: Expr, j: Expr, lane: Expr) -> Expr:
+        if op.k % lanes == 0:
+            return partial[i, j, lane]
+        # The last steps, less than a vector, end one that begins with steps that are done already.
+        end, nothing = products(i, j, op.k - lanes + lane), zero("float32")
+        return partial[i, j, lane] + tirx.Select(lane >= lanes - op.k % lanes, end, nothing)
+
     folded = te.compute(
-        (op.m, op.n, quarter),
-        lambda i, j, v: te.sum(partial[i, j, fold * quarter + v], axis=fold),
+        (*shape, quarter),
+        lambda i, j, v: te.sum(sums(i, j, fold * quarter + v), axis=fold),
         name="folded",
     )
-    joined = te.compute(
-        (op.m, op.n), lambda i, j: te.sum(folded[i, j, last], axis=last), name="joined"
-    )
-    names = [*["tail"] * (op.k % lanes > 0), "joined", "folded", "partial"]
-    ahead, s = _with_rest(op, tensors, joined, steps * lanes)
-    i, j = s.get_loops(s.get_sblock("C"))
+    joined = te.compute(shape, lambda i, j: te.sum(folded[i, j, last], axis=last), name="joined")
+    ahead = Prologue(tensors)
+    s = ahead.create_schedule(op.finished(joined, ahead.epilogue(op.epilogue)))
+    i, j, _ = s.get_loops(s.get_sblock("joined"))
     i, row = s.split(i, [None, rows])
     j, column = s.split(j, [None, columns])
     s.reorder(j, i, row, column)
     outer = s.fuse(j, i)
+    s.reverse_compute_at(s.get_sblock("C"), outer, preserve_unit_loops=True)
     parallel_if(s, outer, op.flops >= PARALLEL_FLOPS)
-    for name in names:
+    for name in ("folded", "partial"):
         s.compute_at(s.get_sblock(name), outer, preserve_unit_loops=True)
     block = s.get_sblock("folded")
     row, column, lane, fold = s.get_loops(block)[-4:]
     s.reorder(row, column, fold, lane)
     s.vectorize(lane)
+    for loop in (row, column, fold, *s.get_loops(s.get_sblock("joined"))[-3:]):
+        s.unroll(loop)
     block = s.get_sblock("partial")
     row, column, lane, step = s.get_loops(block)[-4:]
     s.reorder(step, row, column, lane)
@@ -274,27 +317,15 @@ def schedule_row_dots(op: MatmulOp, target: CpuTarget) -> Any:
     return ahead.attach(s)
 
 
-def _with_rest(
-    op: MatmulOp, tensors: dict[str, Tensor], total: Tensor, done: int
-) -> tuple[Prologue, Any]:
-    """Return the product, not yet scheduled, whose first `done` steps are `total`.
+def _dot_tile(op: MatmulOp, target: CpuTarget) -> tuple[int, int]:
+    """Return the rows of A and of B that meet at once: few loads, few of them behind the last."""
 
-    The others, where there are any, are the stage ``tail``.
-    """
-    a, b = tensors["A"], tensors["B"]
-    rest = te.reduce_axis((0, op.k - done), name="rest")
+    def cost(tile: tuple[int, int]) -> float:
+        rows, columns = tile
+        tiles = ceil_div(op.m, rows) * ceil_div(op.n, columns)
+        return tiles * max(rows * columns / 2, (rows + columns) / 2, 4.0)  # 4: see `_cost`
 
-    def last_steps(i: Expr, j: Expr) -> Expr:
-        right = (j, done + rest) if op.transposed_b else (done + rest, j)
-        return te.sum(a[i, done + rest] * b(*right), axis=rest)
-
-    parts = [total]
-    if done < op.k:
-        parts.append(te.compute((op.m, op.n), last_steps, name="tail"))
-    ahead = Prologue(tensors)
-    finish = ahead.epilogue(op.epilogue)
-
-    def element(i: Expr, j: Expr) -> Expr:
-        return parts[0][i, j] if len(parts) == 1 else parts[0][i, j] + parts[1][i, j]
-
-    return ahead, ahead.create_schedule(op.finished(element, finish))
+    sides = [(r, c) for c in (4, 3, 2, 1) for r in (4, 3, 2, 1) if r * c <= target.registers // 2]
+    if op.k < _LONG_DOT * target.lanes:
+        sides = [(r, c) for r, c in sides if op.m % r == op.n % c == 0]
+    return min(sides, key=cost)

@@ -9,7 +9,6 @@ from typing import Any
 from tvm import te
 
 from vtaops.cpu.schedule.convolution import (
-    FIRST_CACHE,
     KEPT_BYTES,
     PaddedCopy,
     images_and_channels,
@@ -18,6 +17,7 @@ from vtaops.cpu.schedule.convolution import (
 from vtaops.cpu.schedule.dot import Products
 from vtaops.cpu.schedule.prologue import Prologue
 from vtaops.cpu.schedule.tiles import (
+    FIRST_CACHE,
     PARALLEL_FLOPS,
     blocks_by_columns,
     hold_in_registers,

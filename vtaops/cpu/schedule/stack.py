@@ -49,7 +49,10 @@ def _each(at: Any, count: int, body: Any, across: bool) -> Any:
 
 
 def _within(body: Any, stacks: dict[Any, Any], at: Any, serial: bool) -> Any:
-    """Return the statement on matrix `at` of the stacks that buffers became, on one thread perhaps."""
+    """Return the statement on matrix `at` of the stacks that buffers became.
+
+    With `serial` all its loops run on one thread.
+    """
 
     def load(node: Any, mutator: Any) -> Any:
         if node.source not in stacks:

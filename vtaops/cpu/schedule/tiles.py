@@ -11,6 +11,9 @@ from typing import Any
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.ops.common import ceil_div, largest_divisor
 
+FIRST_CACHE = 1 << 15
+"""Bytes that the first-level cache keeps."""
+
 PARALLEL_FLOPS = 1 << 21
 """Operations above which starting the threads (some microseconds) pays."""
 

@@ -13,9 +13,15 @@ from typing import Any
 
 from tvm import te
 
-from vtaops.cpu.schedule.convolution import FIRST_CACHE, PaddedCopy, stage_phases
+from vtaops.cpu.schedule.convolution import PaddedCopy, stage_phases
 from vtaops.cpu.schedule.prologue import Prologue
-from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, hold_in_registers, parallel_if, write_back
+from vtaops.cpu.schedule.tiles import (
+    FIRST_CACHE,
+    PARALLEL_FLOPS,
+    hold_in_registers,
+    parallel_if,
+    write_back,
+)
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.build import create_schedule
 from vtaops.kernels.ops.common import Expr, reduce_largest, round_up, window_axes, zero

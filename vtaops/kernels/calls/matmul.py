@@ -14,7 +14,6 @@ from vtaops.kernels.calls.backend import Backend, KernelCall
 from vtaops.kernels.ops import MatmulOp, StackedMatmulOp
 from vtaops.kernels.ops.common import ACCUMULATOR
 
-
 _MATMUL, _DENSE = ("a", "b"), ("data", "weight")
 """Names of the operands."""
 

@@ -1,4 +1,4 @@
-"""Matrix products, with the right operand as (K, N) or, as in dense layers, (N, K); stacks of them."""
+"""Matrix products, also of stacks; the right operand is (K, N) or, as in dense layers, (N, K)."""
 
 from __future__ import annotations
 
