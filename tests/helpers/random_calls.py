@@ -194,10 +194,19 @@ def matmul(draw):
 
 
 def stacked_matmul(draw):
-    batch, m, n, k = draw.pick((3,), (2, 2), (1, 3)), draw.size(40), draw.size(40), draw.size(40)
-    a = draw.array(*batch, m, k)
-    b = draw.array(*draw.pick((*batch, k, n), (k, n)))
-    return cpu.matmul(a, b), _wide(a) @ _wide(b)
+    batch = draw.pick((3,), (2, 2), (1, 3), (1, 1), (17,))
+    m, n, k = draw.size(90), draw.size(90), draw.size(90)
+    kinds = draw.pick((draw.real,) * 2, (draw.real,) * 2, ("int8", "int8"), ("uint8", "int8"))
+    a = draw.array(*batch, m, k, dtype=kinds[0])
+    shared = draw.below(3) == 0
+    b = draw.array(*(() if shared else batch), n, k, dtype=kinds[1]).swapaxes(-1, -2)
+    if draw.below(2):
+        b = np.ascontiguousarray(b)
+    if kinds[1] == "int8":
+        return cpu.matmul(a, b), a.astype("int32") @ b.astype("int32")
+    bias, fused = draw.array(n), draw.pick({}, {"activation": "relu"})
+    total = _wide(a) @ _wide(b) + _wide(bias)
+    return cpu.matmul(a, b, bias=bias, **fused), np.maximum(total, 0) if fused else total
 
 
 def int8_matmul(draw):

@@ -39,7 +39,7 @@ _FEW_ROWS = 12
 _DOT_ROWS = 20
 """Rows of A up to which rows of a transposed B are read as they lie."""
 
-_LONG_DOT = 16
+_LONG_DOT = 20
 """Vectors of a row below which no tile reaches over the last one.
 
 LLVM unrolls so few, and computes each sum alone, behind the condition that its result exists.
