@@ -72,10 +72,13 @@ INT8 = {
 
 PRODUCTS = {
     "BERT-base": [(128, 768, 768), (128, 768, 3072), (1, 768, 768)],
-    "ResNet-50": [(1, 2048, 1000), (16, 2048, 1000)],
+    "ResNet-50": [(1, 2048, 1000), (16, 2048, 1000), (32, 2048, 1000)],
     "awkward": [(31, 127, 61)],
 }
 """Rows, length of the sum, columns of a dense layer."""
+
+STACKS = {"BERT-base": [(12, 128, 64, 128), (12, 128, 128, 64)], "ViT": [(12, 197, 64, 197)]}
+"""Products of attention: heads, rows, length of the sum, columns."""
 
 STORED = ("float16", "bfloat16")
 """dtypes of 16 bits in which some layers are measured as well."""
@@ -127,6 +130,9 @@ class Layers:
         for network, products in PRODUCTS.items():
             for m, k, n in products:
                 yield self.dense(network, m, k, n)
+        for network, stacks in STACKS.items():
+            for count, m, k, n in stacks:
+                yield self.stack(network, count, m, k, n)
         yield from self.others()
         for network, layers in INT8.items():
             for layer in layers:
@@ -207,6 +213,17 @@ class Layers:
             calls["prepacked"] = lambda: onednn(xm)
         kind = "dense" if dtype == "float32" else f"{dtype} dense"
         return kind, f"{network}: {m} x {k} by {n}", calls
+
+    def stack(
+        self, network: str, count: int, m: int, k: int, n: int
+    ) -> tuple[str, str, dict[str, Call]]:
+        """Return a product of stacks of matrices."""
+        from vtaops import cpu
+
+        x, y = self.array(count, m, k), self.array(count, k, n)
+        tx, ty = self.tensor(x), self.tensor(y)
+        calls = {"vtaops": lambda: cpu.matmul(x, y), "eager": lambda: tx @ ty}
+        return "matmul of stacks", f"{network}: {count} x {m} x {k} by {n}", calls
 
     def addition(self, dtype: str) -> tuple[str, str, dict[str, Call]]:
         """Return a sum of two matrices."""

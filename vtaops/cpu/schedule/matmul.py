@@ -29,7 +29,7 @@ from vtaops.cpu.schedule.tiles import (
 )
 from vtaops.cpu.schedule.transpose import transpose_squares
 from vtaops.cpu.target import CpuTarget
-from vtaops.kernels.ops.common import Expr, Tensor, ceil_div, round_up, zero
+from vtaops.kernels.ops.common import Expr, Tensor, ceil_div, largest_divisor, round_up, zero
 from vtaops.kernels.ops.convolution import inside_or
 from vtaops.kernels.ops.matmul import MatmulOp
 
@@ -49,7 +49,10 @@ _STEPS = 8
 """Rows of B that are added to a row of C at a time."""
 
 _STRETCH = 1024
-"""Columns of C that stay in the first-level cache meanwhile."""
+"""Columns of C, at most, that stay in the first-level cache meanwhile.
+
+As many as divide the row, or all of it: a rest costs the vectors, hence eight times the time.
+"""
 
 _PACK_BYTES = 1 << 20
 """B is packed above this size: its rows then lie too far apart for the cache and the TLB."""
@@ -240,7 +243,8 @@ def schedule_row_sums(op: MatmulOp) -> Any:
     finish = ahead.epilogue(op.epilogue)
     s = ahead.create_schedule(op.finished(lambda *at: sum(part(*at) for part in parts), finish))
     i, j = s.get_loops(s.get_sblock("C"))
-    stretch, j = s.split(j, [None, min(_STRETCH, op.n)])
+    whole = largest_divisor(op.n, _STRETCH)
+    stretch, j = s.split(j, [None, whole if whole >= _STRETCH // 4 else op.n])
     s.reorder(stretch, i, j)
     parallel_if(s, stretch, op.flops >= PARALLEL_FLOPS)
     if done < op.k:
