@@ -13,7 +13,6 @@ import json
 import os
 import random
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -233,7 +232,7 @@ def tables(rows: list[Row], worst: int) -> str:
 
 
 def main(
-    seconds: Annotated[float, typer.Option(help="How long to go on.")] = 300,
+    count: Annotated[int, typer.Option("--calls", min=1, help="How many.")] = 300,
     seed: Annotated[int, typer.Option(help="Of the sizes.")] = 0,
     only: Annotated[str, typer.Option(help="Operators whose name contains this.")] = "",
     worst: Annotated[int, typer.Option(help="Rows to show.")] = 20,
@@ -241,7 +240,7 @@ def main(
 ) -> None:
     """Time random calls of vtaops.cpu beside PyTorch's.
 
-    Example: python benchmarks/cpu_random.py --seconds 120 --only dense
+    Example: python benchmarks/cpu_random.py --calls 50 --only dense
     """
     os.environ["TVM_NUM_THREADS"] = "1"
     draw = RandomCalls(seed)
@@ -249,8 +248,7 @@ def main(
     if not chosen:
         raise typer.BadParameter(f"no operator of {', '.join(draw.families())} contains {only!r}")
     rows: list[Row] = []
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    for _ in range(count):
         operator = draw.pick([*chosen])
         name, calls = chosen[operator]()
         rows.append(row_of(operator, name, measure(calls, turns=9, budget=0.04)))

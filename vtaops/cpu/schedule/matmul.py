@@ -87,8 +87,10 @@ def choose_tile(op: MatmulOp, target: CpuTarget) -> MatmulTile:
     """Return the tile for an operator: few padded elements, many busy accumulators."""
     lanes = target.lanes
     vectors = (op.panel // lanes,) if op.panel else (1, 2, 3, 4)
+    # Sums, vectors of B, and an element of A, which only AVX-512 multiplies from memory.
+    free = target.registers - (lanes < 16)
     best = min(
-        ((r, v) for v in vectors for r in range(1, 15) if r * v <= target.accumulators),
+        ((r, v) for v in vectors for r in range(1, 15) if (r + 1) * v <= free),
         key=lambda tile: _cost(op, tile[0], tile[1] * lanes, lanes),
     )
     rows, columns = best[0], best[1] * lanes
@@ -116,7 +118,8 @@ def _cost(op: MatmulOp, rows: int, columns: int, lanes: int) -> float:
     latency = 4.0  # of a multiply-add: fewer accumulators than 8 leave the units waiting
     loads = (rows + vectors) / 2 + 0.5
     packing = 1.03 if op.m % rows else 1.0
-    return packing * tiles * (max(arithmetic, latency, loads) + 0.25)
+    narrow = 1.5 if vectors == 1 else 1.0
+    return narrow * packing * tiles * (max(arithmetic, latency, loads) + 0.25)
 
 
 def declare_tiled(
