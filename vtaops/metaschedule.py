@@ -199,7 +199,7 @@ def _tune(**how: Any) -> None:
 
 @contextmanager
 def without_processors() -> Iterator[None]:
-    """Keep MetaSchedule from importing the tensor intrinsics of CPUs and GPUs: half a minute.
+    """Keep MetaSchedule from importing the tensor intrinsics of CPUs and GPUs: some 20 s.
 
     It does so for each task, and no schedule for VTA uses them. Afterwards they can be imported.
     """

@@ -1,7 +1,7 @@
 """The heap of processes that compile one program after the other: freed memory is kept.
 
 Each program takes and frees megabytes. By default glibc's malloc gives them back to the system and
-gets them again, page by page, which is a sixth of the time of a verdict; Dask's nanny tells its
+gets them again, page by page, which takes a tenth of the time of a sweep; Dask's nanny tells its
 workers to do so at once (``MALLOC_TRIM_THRESHOLD_``), and two processes that do it slow each other.
 """
 

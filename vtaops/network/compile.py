@@ -37,8 +37,8 @@ def compile_model(
     config : HardwareConfig, str or Path
         The configuration, its name, or a JSON file.
     search : "off", "fast" or "thorough"
-        How tilings are found: by a bound on cycles (results of earlier searches are taken too), or
-        by timing some dozen or a hundred compiled programs for each shape.
+        How tilings are found: by an estimate of cycles (results of earlier searches are taken too),
+        or by timing a dozen or some fifty compiled programs for each shape.
     capabilities : Capabilities or str, optional
         What the device can execute; by default what the target of the configuration can.
     verify : bool

@@ -76,7 +76,7 @@ class Session(OperatorMethods, Closing):
     check_overflow : bool
         Whether an overflow of an int32 accumulator is an error (``"fsim"`` only; slower).
     search : "off", "fast" or "thorough"
-        How tilings are found: by a bound on cycles, or by timing some dozen or a hundred compiled
+        How tilings are found: by an estimate of cycles, or by timing a dozen or some fifty compiled
         programs (seconds for each new shape; results are kept on disk).
     fallback : "cpu", "cuda" or None
         Where an operator runs that VTA or the device cannot execute, or that does not fit its
