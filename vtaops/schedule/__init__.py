@@ -1,6 +1,7 @@
 """Schedules for VTA: tilings of operators; and scopes, intrinsics, marks for one's own schedules.
 
-A schedule of one's own is `tvm.s_tir.Schedule` with these names (docs/tutorials/own_operators.md is the guide)::
+A schedule of one's own is `tvm.s_tir.Schedule` with these names; the guide is
+docs/tutorials/own_operators.md::
 
     from vtaops import schedule as vta
 

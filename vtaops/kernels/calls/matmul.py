@@ -14,8 +14,8 @@ from vtaops.kernels.calls.backend import Backend, KernelCall
 from vtaops.kernels.ops import MatmulOp, StackedMatmulOp
 from vtaops.kernels.ops.common import ACCUMULATOR
 
-_MATMUL, _DENSE = ("a", "b"), ("data", "weight")
-"""Names of the operands."""
+_OPERANDS = {"matmul": ("a", "b"), "dense": ("data", "weight")}
+"""Names of the operands of the calls."""
 
 
 class ProductCalls(Backend):
@@ -58,7 +58,8 @@ class ProductCalls(Backend):
         if np.ndim(b) > 2:
             return self._stacked(a, b, out, fused)
         rows = None if type(b) is np.ndarray and b.flags.c_contiguous else turned(b)
-        return self._multiply(a, b, rows, _MATMUL, out, fused)
+        parameters = rows is not None, "matmul", self.product_dtypes
+        return self.call(_product, (a, b if rows is None else rows), out, parameters, fused)
 
     def dense(self, data: Any, weight: Any, *, out: Any = None, **fused: Any) -> Array:
         """Return data @ weight.T, a fully connected layer; see `matmul` for the keywords.
@@ -74,21 +75,8 @@ class ProductCalls(Backend):
         **fused
             As `matmul`.
         """
-        return self._multiply(data, None, weight, _DENSE, out, fused)
-
-    def _multiply(
-        self,
-        left: Any,
-        right: Any,
-        rows: Any,
-        names: tuple[str, str],
-        out: Any,
-        fused: dict[str, Any],
-    ) -> Array:
-        """Multiply by `right`, or by what `rows` is the transposed of."""
-        parameters = rows is not None, names, self.product_dtypes
-        operands = (left, right if rows is None else rows)
-        return self.call(_product, operands, out, parameters, fused)
+        parameters = True, "dense", self.product_dtypes
+        return self.call(_product, (data, weight), out, parameters, fused)
 
     def _stacked(self, a: Any, b: Any, out: Any, fused: dict[str, Any]) -> Array:
         """Multiply two stacks, matrix by matrix."""
@@ -98,7 +86,10 @@ class ProductCalls(Backend):
             raise ShapeError("stacks of matrices take no residual; add it to the result")
         left, right = (a, b) if np.shape(a)[:-2] == np.shape(b)[:-2] else _broadcast(a, b)
         if self.multiplies_stacks:
-            found = self._multiply(left, right, turned(right), _MATMUL, out, fused)
+            rows = turned(right)
+            operands = left, right if rows is None else rows
+            parameters = rows is not None, "matmul", self.product_dtypes
+            found = self.call(_product, operands, out, parameters, fused)
             return found if left is a else as_given(found, a, out)
         left, right = as_array(left, "a", ANY), as_array(right, "b", ANY)
         matrices = (x.reshape(-1, *x.shape[-2:]) for x in (left, right))
@@ -121,18 +112,19 @@ def _broadcast(a: Any, b: Any) -> tuple[Array, Array]:
 
 
 def _product(
-    a: Any, b: Any, transposed: bool, names: tuple[str, str], dtypes: tuple[str, ...], **fused: Any
+    a: Any, b: Any, transposed: bool, call: str, dtypes: tuple[str, ...], **fused: Any
 ) -> KernelCall:
+    names, dense = _OPERANDS[call], call == "dense"
     left = as_array(a, names[0], dtypes)
     dtype = dtype_name(left)
     kinds = (dtype, dtype if dtype.startswith("float") else "int8")
-    right = as_array(b, names[1], kinds[1:], rank=2 if names == _DENSE else max(2, np.ndim(b)))
+    right = as_array(b, names[1], kinds[1:], rank=2 if dense else max(2, np.ndim(b)))
     *stack, k, n = (*right.shape[:-2], *right.shape[:-3:-1]) if transposed else right.shape
-    least = 1 if names == _DENSE else 2
+    least = 1 if dense else 2
     if left.ndim < least:
         raise ShapeError(f"{names[0]} has shape {left.shape}; it needs {least} axes or more")
     if left.shape[-1] != k:
-        given = right.shape if names == _DENSE else (*stack, k, n)
+        given = right.shape if dense else (*stack, k, n)
         raise ShapeError(
             f"{names[0]} has shape {left.shape} and {names[1]} {given}; the sums run "
             f"over {left.shape[-1]} and {k} elements, which must be equal"
