@@ -17,7 +17,7 @@ from vtaops import cpu
 from vtaops.errors import ShapeError
 from vtaops.kernels import KernelCache, cache
 from vtaops.kernels.calls.backend import _check_sizes
-from vtaops.kernels.ops import UnaryOp
+from vtaops.kernels.ops import MatmulOp, StackedMatmulOp, UnaryOp
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -198,6 +198,31 @@ def test_same_padding_puts_the_odd_one_behind():
 def test_mistakes_are_named(call, message):
     with pytest.raises(ShapeError, match=message):
         call(random((1, 3, 8, 8)), random((4, 3, 3, 3)))
+
+
+@pytest.mark.parametrize("target", random_calls.PROCESSORS, ids=lambda target: target.mcpu)
+@pytest.mark.parametrize(("rows", "steps", "columns"), [(33, 48, 40), (5, 200, 7), (3, 40, 33)])
+def test_matrices_that_lie_turned_are_read_as_they_lie(rows, steps, columns, target, monkeypatch):
+    """Transposed views, of stacks too, are products with rows; nothing is copied for them."""
+    x, keys = random((2, 3, rows, steps)), random((2, 3, columns, steps), at=1)
+    taken = []
+    with random_calls.processor(target):
+        plain = cpu._cpu.kernel
+        monkeypatch.setattr(cpu._cpu, "kernel", lambda op: (taken.append(op), plain(op))[1])
+        found = cpu.matmul(x, keys.swapaxes(-1, -2))
+        one = cpu.matmul(x[0, 0], keys[0, 0].T)
+    expected = x @ keys.swapaxes(-1, -2)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(one, expected[0, 0], rtol=1e-4, atol=1e-4)
+    product = MatmulOp(rows, columns, steps, transposed_b=True)
+    assert taken == [StackedMatmulOp(6, product), product]
+
+
+def test_matrices_that_lie_turned_do_not_fit_in_the_shapes_of_the_caller():
+    with pytest.raises(ShapeError, match=r"a has shape \(4, 5\) and b \(6, 7\)"):
+        cpu.matmul(random((4, 5)), random((7, 6)).T)
+    with pytest.raises(ShapeError, match=r"stacks \(2, 4, 5\) and \(3, 5, 7\) do not broadcast"):
+        cpu.matmul(random((2, 4, 5)), random((3, 5, 7)))
 
 
 def test_unsigned_depthwise_and_rows_of_any_rank():
