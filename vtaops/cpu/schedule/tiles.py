@@ -19,7 +19,7 @@ PARALLEL_ELEMENTS = 1 << 16
 
 
 def blocks_by_columns(
-    columns: int, blocks: int, steps: int, limit: int, divide: bool = False, most: int = 6
+    columns: int, blocks: int, steps: int, limit: int, divide: bool = False
 ) -> tuple[int, int]:
     """Return the register tile (blocks, columns) of sums whose lanes are channels.
 
@@ -37,9 +37,6 @@ def blocks_by_columns(
         Vectors that registers hold.
     divide : bool
         Blocks of a tile divide `blocks`.
-    most : int
-        Blocks of a tile, at most: few where the kernel is packed in every call, a row for each
-        result channel.
     """
 
     def cost(tile: tuple[int, int]) -> float:
@@ -48,8 +45,11 @@ def blocks_by_columns(
         step = max(count * width / 2, 4.0, (count + width) / 2 + 0.5) + 0.5 + count / 2
         return tiles * (steps * step + count * width * (4 if columns % width else 1))
 
-    counts = [count for count in range(1, most + 1) if not (divide and blocks % count)]
-    widths = [(c, w) for c in counts for w in range(1, min(limit // c, columns) + 1)]
+    counts = [count for count in range(1, 7) if not (divide and blocks % count)]
+    # Of 16 registers LLVM keeps broadcast pixels in many, if they meet one block only, and spills.
+    widest = {count: limit // count for count in counts}
+    widest[1] = limit if limit > 16 else min(limit, 8)
+    widths = [(c, w) for c in counts for w in range(1, min(widest[c], columns) + 1)]
     return min(widths, key=cost)
 
 
