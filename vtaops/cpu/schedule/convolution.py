@@ -70,7 +70,10 @@ KEPT_BYTES = 1 << 21
 """Bytes that the second-level cache keeps."""
 
 _NARROW = 1.15
-"""What a tile costs that is one vector wide: a weight is fetched for each multiply-add."""
+"""What a tile costs that is one vector wide: a weight, or a pixel, for each multiply-add."""
+
+_WIDE = 1.03
+"""What one costs that is three wide: more pixels under it, fewer channels."""
 
 _WAYS = 8
 """Output channels whose weights are packed at a time: if they meet in a set of the cache, it keeps
@@ -108,8 +111,10 @@ def choose_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
         return by_column
     by_channel = _channel_tile(op, products)
     inner = min(op.group_in, target.lanes)
+    alone = by_channel.channels == target.lanes
     # What idles: lanes at the ends of tiles, and input channels at the end of a block.
     gain = _busy(op, by_column) / _busy(op, by_channel) * round_up(op.group_in, inner) / op.group_in
+    gain *= _NARROW if alone else 1
     steps = op.group_in * prod(op.window.kernel)
     length = sum(steps >= least for least in _SUMS[: 2 if target.registers == 16 else 1])
     strided = length > 0 and op.window.strides[1] > 1
@@ -139,8 +144,8 @@ def tiles(op: Conv2dOp, target: CpuTarget) -> Iterator[ConvTile]:
 
 def _column_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
     lanes, columns = target.lanes, op.out_size[1]
-    costs = {v: round_up(columns, v * lanes) * (_NARROW if v == 1 else 1) for v in (2, 3, 4, 1)}
-    vectors = min(costs, key=lambda v: costs[v])
+    more = {2: 1.0, 3: _WIDE, 4: 1.0, 1: _NARROW}
+    vectors = min(more, key=lambda v: round_up(columns, v * lanes) * more[v])
     channels = rows_of_tile(op.group_out, vectors, target)
     if op.groups > 1:
         channels = largest_divisor(op.group_out, channels)

@@ -46,9 +46,9 @@ def blocks_by_columns(
         return tiles * (steps * step + count * width * (4 if columns % width else 1))
 
     counts = [count for count in range(1, 7) if not (divide and blocks % count)]
-    # Of 16 registers LLVM keeps broadcast pixels in many, if they meet one block only, and spills.
     widest = {count: limit // count for count in counts}
-    widest[1] = limit if limit > 16 else min(limit, 8)
+    if 8 < limit <= 16:  # weights and pixels need the other registers, or LLVM spills sums
+        widest = {count: min(8, (limit + 3) // count - 1) for count in counts}
     widths = [(c, w) for c in counts for w in range(1, min(widest[c], columns) + 1)]
     return min(widths, key=cost)
 
@@ -60,7 +60,7 @@ def rows_of_tile(rows: int, vectors: int, target: CpuTarget) -> int:
     Of 16 registers 12, where no row is left over then: 8 just hide a multiply-add's latency.
     """
     most = min(target.accumulators, 16) // vectors
-    return most if rows % most == 0 else min(target.registers // 2 // vectors, rows)
+    return most if rows % most == 0 else min(ceil_div(target.registers // 2, vectors), rows)
 
 
 def parallel_if(schedule: Any, loop: Any, worth: bool) -> None:
