@@ -37,8 +37,11 @@ _CUTTING = 1.25
 _NARROW = 1.4
 """What a tile costs that is one vector wide: a load of the kernel for each multiply-add."""
 
-_PANEL_BYTES = 1 << 17
-"""Bytes of a panel."""
+_PANEL_BYTES = (1 << 15, 1 << 17)
+"""Bytes of a panel, and of one that has few tiles."""
+
+_PANEL_TILES = 4
+"""Tiles that are few for a panel."""
 
 _FEW = 2
 """Output channels up to which the image is read once, as it lies."""
@@ -106,7 +109,8 @@ def schedule_pointwise(op: Conv2dOp, target: CpuTarget, tile: PointwiseTile | No
     whole, fitting = pixels % width == 0, op.out_channels % tile.channels == 0
     worth = op.flops >= PARALLEL_FLOPS
     # Four panels for each thread, so that none waits long for the others.
-    most = min(_PANEL_BYTES // (4 * width * op.in_channels), op.batch * count // (4 * target.cores))
+    near, far = (size // (4 * width * op.in_channels) for size in _PANEL_BYTES)
+    most = min(max(near, min(far, _PANEL_TILES)), op.batch * count // (4 * target.cores))
     panel = largest_divisor(count, max(most, 1))
     ahead = Prologue(op.placeholders())
     tensors = ahead.factors(op.epilogue)
@@ -158,7 +162,8 @@ def schedule_pointwise(op: Conv2dOp, target: CpuTarget, tile: PointwiseTile | No
         parallel_if(s, s.fuse(*s.get_loops(s.get_sblock("thinned"))[:2]), worth)
     s.compute_at(copy, outer, preserve_unit_loops=True)
     tile_loop, channel_loop, pixel_loop = s.get_loops(copy)[-3:]
-    s.reorder(channel_loop, tile_loop)
+    if rows == 1:  # else rows and columns of pixels are found once for all channels
+        s.reorder(channel_loop, tile_loop)
     if whole:
         s.unroll(split_vector(s, pixel_loop, target.lanes)[0])
     exact = whole and fitting
