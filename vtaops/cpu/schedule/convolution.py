@@ -5,8 +5,8 @@ Two ways for NCHW data, both with a tile of results in vector registers over the
 - *column lanes*: the lanes of a vector are neighbouring columns of one row, as they lie in memory.
   For strides the staged padding also sorts the columns by phase, so that loads stay contiguous.
 - *channel lanes*: the lanes are output channels; the kernel is packed by channel and the tile is
-  transposed when it is written back. For narrow images, where column lanes would idle, and for
-  bytes, four channels of which are multiplied at once.
+  transposed when it is written back. For long sums, for narrow images, where column lanes would
+  idle, and for bytes, four channels of which are multiplied at once.
 
 Padding is a stage of its own: conditions in the inner loop would cost the vectors. Tails of columns
 and channels are padded, and cut off when the tile is written back.
