@@ -96,6 +96,28 @@ def test_conv2d_takes_each_way(ins, outs, size, kernel, stride, padding):
     close(result, conv2d_reference(x, w, (stride, stride), sides, (1, 1)), 1e-3)
 
 
+@pytest.mark.parametrize("outs", [3, 40])
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize(
+    ("size", "kernel", "strides", "padding", "dilation"),
+    [
+        ((1, 1), (5, 3), (1, 1), (2, 1, 2, 1), (1, 1)),
+        ((1, 1), (3, 3), (2, 2), (2, 2, 2, 2), (2, 2)),
+        ((3, 3), (7, 7), (1, 1), (3, 3, 3, 3), (1, 1)),
+        ((2, 30), (7, 5), (1, 2), (6, 4, 6, 4), (2, 2)),
+        ((2, 2), (2, 5), (1, 1), (1, 1, 3, 4), (3, 1)),  # the first row of taps cannot be cut off
+        ((2, 2), (1, 1), (9, 9), (1, 0, 0, 1), (1, 1)),  # padding and nothing else
+    ],
+)
+def test_conv2d_whose_kernel_reaches_into_padding(
+    size, kernel, strides, padding, dilation, dtype, outs
+):
+    """The edges of such a kernel are left out."""
+    x, w = random((2, 5, *size), dtype), random((outs, 5, *kernel), dtype, at=1)
+    result = cpu.conv2d(x, w, strides=strides, padding=padding, dilation=dilation)
+    close(result, conv2d_reference(x, w, strides, padding, dilation))
+
+
 @seed(4)
 @few
 @given(spatial(3), st.integers(1, 2), st.integers(1, 6), st.integers(1, 20), st.booleans())
@@ -138,7 +160,11 @@ def test_grouped_conv2d_with_one_channel_per_group_is_depthwise():
 
 @pytest.mark.parametrize(
     "shape",
-    [(5, 7, 4, 9), (3, 40, 20, 20), (33, 9, 7, 7), (16, 8, 16, 16), (4, 4, 3, 3), (64, 70, 33, 31)],
+    [
+        *((5, 7, 4, 9), (3, 40, 20, 20), (33, 9, 7, 7), (16, 8, 16, 16), (4, 4, 3, 3)),
+        *((64, 70, 33, 31), (7, 20, 40, 48), (6, 5, 45, 50)),  # panels of some tiles
+        *((24, 2, 50, 41), (13, 1, 9, 9), (9, 2, 47, 43)),  # very few output channels
+    ],
 )
 def test_pointwise_conv2d(shape):
     inputs, outputs, height, width = shape

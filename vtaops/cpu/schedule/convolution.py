@@ -5,8 +5,8 @@ Two ways for NCHW data, both with a tile of results in vector registers over the
 - *column lanes*: the lanes of a vector are neighbouring columns of one row, as they lie in memory.
   For strides the staged padding also sorts the columns by phase, so that loads stay contiguous.
 - *channel lanes*: the lanes are output channels; the kernel is packed by channel and the tile is
-  transposed when it is written back. For narrow images, where column lanes would idle, and for
-  bytes, four channels of which are multiplied at once.
+  transposed when it is written back. For long sums, for narrow images, where column lanes would
+  idle, and for bytes, four channels of which are multiplied at once.
 
 Padding is a stage of its own: conditions in the inner loop would cost the vectors. Tails of columns
 and channels are padded, and cut off when the tile is written back.
@@ -15,7 +15,7 @@ and channels are padded, and cut off when the tile is written back.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -48,20 +48,34 @@ from vtaops.kernels.ops.common import (
 )
 from vtaops.kernels.ops.convolution import Conv2dOp, WindowedSum, inside_or
 
-_COLUMN_EFFICIENCY = (0.7, 0.9)
-"""Shares of busy lanes below which channel lanes are better in spite of their transposition.
+Tensors = dict[str, Tensor]
+"""The placeholders of an operator, by name."""
 
-Of short sums, for which it weighs more, and of long ones.
+_SUMS = (64, 200)
+"""Products from which on a sum is not short, and from which on it is long."""
+
+_COLUMN_GAIN = (0.8, 0.9, 1.1)
+"""Busy lanes with column lanes, for each with channel lanes, from which on columns are taken.
+
+Of short sums, for which the transposition of channel lanes weighs more, of others, and of long ones
+(with 16 registers; with 32 as of the others).
 """
 
-_LONG_SUM = 64
-"""Products from which on a sum is long."""
+_STRIDED = 0.2
+"""By how much more, if sums are not short and columns have a stride: they are sorted by phase."""
 
 KEPT_BYTES = 1 << 21
 """Bytes that the second-level cache keeps."""
 
 _NARROW = 1.15
-"""What a tile costs that is one vector wide: a weight is fetched for each multiply-add."""
+"""What a tile costs that is one vector wide: a weight, or a pixel, for each multiply-add."""
+
+_WIDE = 1.03
+"""What one costs that is three wide: more pixels under it, fewer channels."""
+
+_WAYS = 8
+"""Output channels whose weights are packed at a time: if they meet in a set of the cache, it keeps
+as many lines."""
 
 _WOVEN = 4
 """Planes that LLVM weaves together with shuffles; pixels of more are gathered."""
@@ -86,17 +100,30 @@ class ConvTile:
 
 def choose_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
     """Return the tile for an operator."""
-    columns, products = op.out_size[1], Products.of(op.dtype, target)
+    op, _ = without_idle_taps(op)
+    products = Products.of(op.dtype, target)
     if products.group > 1:
         return _channel_tile(op, products)
-    busy = columns / round_up(columns, 2 * target.lanes)
-    whole = op.groups == 1 or op.group_out % target.lanes == 0
-    # Sorting columns by phase costs more than the transposition of the results, if sums are long.
-    long = op.group_in * prod(op.window.kernel) >= _LONG_SUM
-    narrow = busy < _COLUMN_EFFICIENCY[long] or (long and op.window.strides[1] > 1)
-    if whole and op.group_out >= target.lanes and narrow:
-        return _channel_tile(op, products)
-    return _column_tile(op, target)
+    by_column = _column_tile(op, target)
+    if op.group_out < target.lanes or (op.groups > 1 and op.group_out % target.lanes):
+        return by_column
+    by_channel = _channel_tile(op, products)
+    inner = min(op.group_in, target.lanes)
+    alone = by_channel.channels == target.lanes
+    # What idles: lanes at the ends of tiles, and input channels at the end of a block.
+    gain = _busy(op, by_column) / _busy(op, by_channel) * round_up(op.group_in, inner) / op.group_in
+    gain *= _NARROW if alone else 1
+    steps = op.group_in * prod(op.window.kernel)
+    length = sum(steps >= least for least in _SUMS[: 2 if target.registers == 16 else 1])
+    strided = length > 0 and op.window.strides[1] > 1
+    columns = gain >= _COLUMN_GAIN[length] + (_STRIDED if strided else 0)
+    return by_column if columns else by_channel
+
+
+def _busy(op: Conv2dOp, tile: ConvTile) -> float:
+    """Return the share of computed results that are wanted."""
+    padded = round_up(op.out_size[1], tile.columns) * round_up(op.group_out, tile.channels)
+    return op.out_size[1] * op.group_out / padded
 
 
 def tiles(op: Conv2dOp, target: CpuTarget) -> Iterator[ConvTile]:
@@ -115,8 +142,8 @@ def tiles(op: Conv2dOp, target: CpuTarget) -> Iterator[ConvTile]:
 
 def _column_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
     lanes, columns = target.lanes, op.out_size[1]
-    costs = {v: round_up(columns, v * lanes) * (_NARROW if v == 1 else 1) for v in (2, 4, 1)}
-    vectors = min(costs, key=lambda v: costs[v])
+    more = {2: 1.0, 3: _WIDE, 4: 1.0, 1: _NARROW}
+    vectors = min(more, key=lambda v: round_up(columns, v * lanes) * more[v])
     channels = rows_of_tile(op.group_out, vectors, target)
     if op.groups > 1:
         channels = largest_divisor(op.group_out, channels)
@@ -127,9 +154,7 @@ def _channel_tile(op: Conv2dOp, products: Products) -> ConvTile:
     blocks, of_bytes = ceil_div(op.group_out, products.lanes), products.group > 1
     steps = ceil_div(op.group_in, products.group) * prod(op.window.kernel)
     divide = op.groups > 1 and not of_bytes  # no tile reaches into the next group
-    vectors, width = blocks_by_columns(
-        op.out_size[1], blocks, steps, products.sums, divide, most=6 if of_bytes else 2
-    )
+    vectors, width = blocks_by_columns(op.out_size[1], blocks, steps, products.sums, divide)
     return ConvTile("channels", vectors * products.lanes, width)
 
 
@@ -209,15 +234,46 @@ class PaddedCopy:
 
 def schedule_conv2d(op: Conv2dOp, target: CpuTarget, tile: ConvTile | None = None) -> Any:
     """Return the scheduled kernel of an NCHW convolution."""
-    tile = tile or choose_tile(op, target)
+    tile, tensors = tile or choose_tile(op, target), op.placeholders()
+    met, first = without_idle_taps(op)
     if tile.lanes == "columns":
-        return _schedule_column_lanes(op, target, tile)
-    return _schedule_channel_lanes(op, target, tile)
+        return _schedule_column_lanes(met, target, tile, tensors, first)
+    return _schedule_channel_lanes(met, target, tile, tensors, first)
 
 
-def _schedule_column_lanes(op: Conv2dOp, target: CpuTarget, tile: ConvTile) -> Any:
+def without_idle_taps(op: Conv2dOp) -> tuple[Conv2dOp, tuple[int, int]]:
+    """Return the operator without the edges of its kernel that meet padding alone.
+
+    The pair says how many rows and columns of the kernel are cut off at the top and left.
+    """
+    window, edges = op.window, []
+    for axis, extent in enumerate((op.height, op.width)):
+        (above, below), gap = window.padding[axis::2], window.dilation[axis]
+        taps, last = window.kernel[axis], (op.out_size[axis] - 1) * window.strides[axis]
+        before = max(min(ceil_div(above - last, gap), above // gap, taps - 1), 0)
+        behind = min(taps - ceil_div(above + extent, gap), below // gap, taps - 1 - before)
+        edges.append((before, max(behind, 0)))
+    (top, bottom), (left, right) = edges
+    (rows, columns), (down, across), sides = window.kernel, window.dilation, window.padding
+    met = SlidingWindow(
+        (rows - top - bottom, columns - left - right),
+        window.strides,
+        (
+            sides[0] - top * down,
+            sides[1] - left * across,
+            sides[2] - bottom * down,
+            sides[3] - right * across,
+        ),
+        window.dilation,
+    )
+    return replace(op, window=met), (top, left)
+
+
+def _schedule_column_lanes(
+    op: Conv2dOp, target: CpuTarget, tile: ConvTile, tensors: Tensors, first: tuple[int, int]
+) -> Any:
     columns, block = op.out_size[1], tile.channels
-    ahead, s = _declare(op, tile)
+    ahead, s = _declare(op, tile, tensors, first)
     worth = op.flops >= PARALLEL_FLOPS
     product, result = s.get_sblock("total"), s.get_sblock("result")
     exact = columns % tile.columns == op.group_out % block == 0
@@ -238,17 +294,18 @@ def _schedule_column_lanes(op: Conv2dOp, target: CpuTarget, tile: ConvTile) -> A
     return ahead.attach(s)
 
 
-def _schedule_channel_lanes(op: Conv2dOp, target: CpuTarget, tile: ConvTile) -> Any:
+def _schedule_channel_lanes(
+    op: Conv2dOp, target: CpuTarget, tile: ConvTile, tensors: Tensors, first: tuple[int, int]
+) -> Any:
     (rows, columns), products = op.out_size, Products.of(op.dtype, target)
     of_bytes, worth = products.group > 1, op.flops >= PARALLEL_FLOPS
     block, blocks = tile.channels, ceil_div(op.group_out, tile.channels)
     inner = products.group if of_bytes else min(op.group_in, target.lanes)
     inputs = ceil_div(op.group_in, inner)
     padding = PaddedCopy(op.window, rows, round_up(columns, tile.columns), by_phase=False)
-    tensors = op.placeholders()
     image = declare_woven(op, padding, inner, tensors["data"])
     width = products.lanes if of_bytes else block
-    packed = _pack_kernel(op, tensors["kernel"], width, inner, blocks * block // width)
+    packed = _pack_kernel(op, tensors["kernel"], first, width, inner, blocks * block // width)
     ico = te.reduce_axis((0, inputs), name="ico")
     ici = te.reduce_axis((0, inner), name="ici")
     kh, kw = window_axes(op.window)
@@ -271,7 +328,7 @@ def _schedule_channel_lanes(op: Conv2dOp, target: CpuTarget, tile: ConvTile) -> 
         return total[n, i, j, c]
 
     ahead = Prologue(tensors)
-    s = ahead.create_schedule(_write_back(op, ahead, sums))
+    s = ahead.create_schedule(_write_back(op, ahead, sums, first))
     product, result = s.get_sblock("total"), s.get_sblock("result")
     # The tile leaves the registers in whole vectors; only this copy of it is transposed.
     copy = s.cache_write(product, 0, "global")
@@ -293,7 +350,13 @@ def _schedule_channel_lanes(op: Conv2dOp, target: CpuTarget, tile: ConvTile) -> 
     parallel_if(s, outer, worth)
     hold_in_registers(s, product, ico, lane, vector, pixels, intrinsic=products.intrinsic)
     weave(s, worth, target.lanes)
-    parallel_if(s, s.fuse(*s.get_loops(s.get_sblock("pack_kernel"))[:2]), worth)
+    o, ico, kh, kw, *last = s.get_loops(s.get_sblock("pack_kernel"))
+    if not of_bytes:
+        ici, c = last
+        part, c = s.split(c, [None, min(products.lanes, _WAYS)])
+        s.reorder(part, kh, kw, ici, c)
+        s.vectorize(c)
+    parallel_if(s, s.fuse(o, ico), worth)
     return ahead.attach(s)
 
 
@@ -357,7 +420,9 @@ def weave(s: Any, worth: bool, lanes: int) -> None:
         s.vectorize(g)
 
 
-def _declare(op: Conv2dOp, tile: ConvTile) -> tuple[Prologue, Any]:
+def _declare(
+    op: Conv2dOp, tile: ConvTile, tensors: Tensors, first: tuple[int, int]
+) -> tuple[Prologue, Any]:
     """Return the convolution, not yet scheduled, in whole tiles: ``total`` and ``result``.
 
     The image is sorted by phase where columns have a stride.
@@ -366,11 +431,10 @@ def _declare(op: Conv2dOp, tile: ConvTile) -> tuple[Prologue, Any]:
     block, blocks = tile.channels, ceil_div(op.group_out, tile.channels)
     by_phase = op.window.strides[1] > 1
     padding = PaddedCopy(op.window, rows, round_up(columns, tile.columns), by_phase)
-    tensors = op.placeholders()
     image = tensors["data"]
     if padding.needed(op.height, op.width):
         image = padding.declare(image, zero(op.dtype))
-    packed = _pack_kernel(op, tensors["kernel"], block, 1, blocks)
+    packed = _pack_kernel(op, tensors["kernel"], first, block, 1, blocks)
     channel = te.reduce_axis((0, op.group_in), name="ic")
     kh, kw = window_axes(op.window)
 
@@ -384,22 +448,25 @@ def _declare(op: Conv2dOp, tile: ConvTile) -> tuple[Prologue, Any]:
     shape = (op.batch, op.groups * blocks * block, rows, padding.columns)
     total = te.compute(shape, dot, name="total")
     ahead = Prologue(tensors)
-    return ahead, ahead.create_schedule(_write_back(op, ahead, total))
+    return ahead, ahead.create_schedule(_write_back(op, ahead, total, first))
 
 
-def _pack_kernel(op: Conv2dOp, kernel: Tensor, block: int, inner: int, blocks: int) -> Tensor:
+def _pack_kernel(
+    op: Conv2dOp, kernel: Tensor, first: tuple[int, int], block: int, inner: int, blocks: int
+) -> Tensor:
     """Declare the kernel as (groups * blocks, inputs / inner, rows, columns, inner, block).
 
-    Of bytes the last two axes are exchanged.
+    Of bytes the last two axes are exchanged. `first` is the first tap that is used.
     """
     inputs, turned = ceil_div(op.group_in, inner), kernel.dtype == "int8"
+    top, left = first
 
     def weight(o: Expr, outer: Expr, kh: Expr, kw: Expr, *at: Expr) -> Expr:
         i, b = at[::-1] if turned else at
         within, ic = o % blocks * block + b, outer * inner + i
         bounds = [within < op.group_out] if blocks * block > op.group_out else []
         bounds += [ic < op.group_in] if op.group_in % inner else []
-        value = kernel[o // blocks * op.group_out + within, ic, kh, kw]
+        value = kernel[o // blocks * op.group_out + within, ic, top + kh, left + kw]
         if not bounds:
             return value
         return tirx.if_then_else(tirx.all(*bounds), value, zero(kernel.dtype))
@@ -410,11 +477,12 @@ def _pack_kernel(op: Conv2dOp, kernel: Tensor, block: int, inner: int, blocks: i
     )
 
 
-def _write_back(op: Conv2dOp, ahead: Prologue, total: Any) -> Tensor:
-    """Declare the result: the epilogue of ``total(n, c, i, j)``."""
+def _write_back(op: Conv2dOp, ahead: Prologue, total: Any, first: tuple[int, int]) -> Tensor:
+    """Declare the result: the epilogue of ``total(n, c, i, j)``; `first` is the first tap used."""
+    top, left = first
 
     def weight(v: Vectors, o: Expr, ic: Expr, kh: Expr, kw: Expr) -> Expr:
-        return v["kernel"][o, ic, kh, kw]
+        return v["kernel"][o, ic, top + kh, left + kw]
 
     over = (op.group_in, *op.window.kernel)
     finish = ahead.epilogue(op.epilogue, op.accumulator)

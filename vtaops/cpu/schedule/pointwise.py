@@ -1,9 +1,13 @@
 """CPU schedule of 1x1 convolutions: a matrix product of the kernel and the image.
 
-The image is cut into *panels* as wide as a register tile. The channels of a panel are copied into
-a dense buffer that stays in the nearest caches; then all output channels are computed from it, some
-at a time in registers. Without the copy every block of output channels would read the whole image
-again, whose channels lie so far apart that they meet in few sets of the cache.
+The image is cut into *panels* of some register tiles. The channels of a panel are copied into a
+dense buffer that stays in the second-level cache, tile by tile; then all output channels are
+computed from it, some at a time in registers. Without the copy every block of output channels would
+read the whole image again, whose channels lie so far apart that they meet in few sets of the cache.
+The longer a panel, the longer the stretches of the image and of the result that are read and
+written at once.
+
+For very few output channels the image is read once, as it lies.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from vtaops.cpu.schedule.tiles import (
     write_back,
 )
 from vtaops.cpu.target import CpuTarget
-from vtaops.kernels.ops.common import Expr, ceil_div, zero
+from vtaops.kernels.ops.common import Expr, ceil_div, largest_divisor, zero
 from vtaops.kernels.ops.convolution import Conv2dOp
 
 _CUTTING = 1.25
@@ -32,6 +36,21 @@ _CUTTING = 1.25
 
 _NARROW = 1.4
 """What a tile costs that is one vector wide: a load of the kernel for each multiply-add."""
+
+_PANEL_BYTES = (1 << 15, 1 << 17)
+"""Bytes of a panel, and of one that has few tiles."""
+
+_PANEL_TILES = 4
+"""Tiles that are few for a panel."""
+
+_FEW = 2
+"""Output channels up to which the image is read once, as it lies."""
+
+_STRETCH = 1024
+"""Results of a channel that stay in the first-level cache meanwhile."""
+
+_STEPS = 8
+"""Channels that are added to the results at a time."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +80,9 @@ def choose_tile(op: Conv2dOp, target: CpuTarget) -> PointwiseTile:
 
     def cost(vectors: int) -> float:
         width = vectors * target.lanes
-        panels = op.batch * ceil_div(pixels_of(op), width)
+        tiles = op.batch * ceil_div(pixels_of(op), width)
         cut = _CUTTING if pixels_of(op) % width else 1.0
-        return ceil_div(panels, threads) * width * cut * (_NARROW if vectors == 1 else 1.0)
+        return ceil_div(tiles, threads) * width * cut * (_NARROW if vectors == 1 else 1.0)
 
     vectors = min((2, 4, 1), key=cost)
     return PointwiseTile(rows_of_tile(op.out_channels, vectors, target), vectors)
@@ -79,33 +98,42 @@ def tiles(op: Conv2dOp, target: CpuTarget) -> Iterator[PointwiseTile]:
 
 def schedule_pointwise(op: Conv2dOp, target: CpuTarget, tile: PointwiseTile | None = None) -> Any:
     """Return the scheduled kernel of a float32 convolution that `suits`."""
+    pixels = pixels_of(op)
+    if tile is None and op.out_channels <= _FEW and op.window.strides == (1, 1):
+        stretch = largest_divisor(pixels, _STRETCH)
+        if stretch >= min(pixels, _STRETCH // 4):
+            return _schedule_few(op, stretch)
     tile = tile or choose_tile(op, target)
-    panel, pixels = tile.vectors * target.lanes, pixels_of(op)
-    count, blocks = ceil_div(pixels, panel), ceil_div(op.out_channels, tile.channels)
-    whole, fitting = pixels % panel == 0, op.out_channels % tile.channels == 0
+    width = tile.vectors * target.lanes
+    count, blocks = ceil_div(pixels, width), ceil_div(op.out_channels, tile.channels)
+    whole, fitting = pixels % width == 0, op.out_channels % tile.channels == 0
     worth = op.flops >= PARALLEL_FLOPS
+    # Four panels for each thread, so that none waits long for the others.
+    near, far = (size // (4 * width * op.in_channels) for size in _PANEL_BYTES)
+    most = min(max(near, min(far, _PANEL_TILES)), op.batch * count // (4 * target.cores))
+    panel = largest_divisor(count, max(most, 1))
     ahead = Prologue(op.placeholders())
     tensors = ahead.factors(op.epilogue)
     data, kernel = tensors["data"], tensors["kernel"]
 
-    (rows, width), (down, across) = op.out_size, op.window.strides
+    (rows, columns), (down, across) = op.out_size, op.window.strides
     strided = (down, across) != (1, 1)
     if strided:  # a pass of its own: long loops that LLVM makes shuffles of
-        full, thinned = data, (op.batch, op.in_channels, rows, width)
+        full, thinned = data, (op.batch, op.in_channels, rows, columns)
         data = te.compute(
             thinned, lambda n, c, i, j: full[n, c, i * down, j * across], name="thinned"
         )
 
     def pixel(n: Expr, t: Expr, c: Expr, p: Expr) -> Expr:
-        column = t * panel + p
-        row, at = (column // width, column % width) if rows > 1 else (0, column)
+        column = t * width + p
+        row, at = (column // columns, column % columns) if rows > 1 else (0, column)
         value = data[n, c, row, at]
         # Behind the last pixel of a channel lies the next channel: any value will do there, its
         # results are cut off. So only the last channels have to be asked for their ends.
-        inside = tirx.any(column < pixels, c < op.in_channels - ceil_div(count * panel, pixels) + 1)
+        inside = tirx.any(column < pixels, c < op.in_channels - ceil_div(count * width, pixels) + 1)
         return value if whole else tirx.if_then_else(inside, value, zero("float32"))
 
-    dense = te.compute((op.batch, count, op.in_channels, panel), pixel, name="dense")
+    dense = te.compute((op.batch, count, op.in_channels, width), pixel, name="dense")
     c = te.reduce_axis((0, op.in_channels), name="c")
 
     def product(n: Expr, t: Expr, o: Expr, p: Expr) -> Expr:
@@ -113,12 +141,12 @@ def schedule_pointwise(op: Conv2dOp, target: CpuTarget, tile: PointwiseTile | No
         channel = o if fitting else tirx.min(o, op.out_channels - 1)
         return te.sum(dense[n, t, c, p] * kernel[channel, c, 0, 0], axis=c)
 
-    sums = (op.batch, count, blocks * tile.channels, panel)
+    sums = (op.batch, count, blocks * tile.channels, width)
     total = te.compute(sums, product, name="total")
     finish = op.epilogue.bind(tensors)
     result = te.compute(
         op.output.shape,
-        lambda n, o, i, q: finish(total[n, q // panel, o, q % panel], o, n, o, i, q),
+        lambda n, o, i, q: finish(total[n, q // width, o, q % width], o, n, o, i, q),
         name="result",
     )
     s = ahead.create_schedule(result)
@@ -126,14 +154,56 @@ def schedule_pointwise(op: Conv2dOp, target: CpuTarget, tile: PointwiseTile | No
     n, t, o, p, c = s.get_loops(product_block)
     o, channel = s.split(o, [None, tile.channels])
     vector, lane = s.split(p, [None, target.lanes])
-    s.reorder(o, c, channel, vector, lane)
+    t, inside = s.split(t, [None, panel])
+    s.reorder(n, t, o, inside, c, channel, vector, lane)
     outer = s.fuse(n, t)
     parallel_if(s, outer, worth)
     if strided:
         parallel_if(s, s.fuse(*s.get_loops(s.get_sblock("thinned"))[:2]), worth)
     s.compute_at(copy, outer, preserve_unit_loops=True)
+    tile_loop, channel_loop, pixel_loop = s.get_loops(copy)[-3:]
+    if rows == 1:  # else rows and columns of pixels are found once for all channels
+        s.reorder(channel_loop, tile_loop)
     if whole:
-        s.unroll(split_vector(s, s.get_loops(copy)[-1], target.lanes)[0])
-    write_back(s, product_block, s.get_sblock("result"), o, target.lanes, whole and fitting, dims=3)
+        s.unroll(split_vector(s, pixel_loop, target.lanes)[0])
+    exact = whole and fitting
+    write_back(s, product_block, s.get_sblock("result"), inside, target.lanes, exact, dims=3)
     hold_in_registers(s, product_block, c, lane, vector, channel)
+    return ahead.attach(s)
+
+
+def _schedule_few(op: Conv2dOp, stretch: int) -> Any:
+    """Return the scheduled kernel for few output channels, which need no copy of the image.
+
+    Some channels at a time are added to a stretch of the results, which divides the pixels. LLVM
+    makes vectors of it.
+    """
+    steps = largest_divisor(op.in_channels, _STEPS)
+    ahead = Prologue(op.placeholders())
+    tensors = ahead.factors(op.epilogue)
+    data, kernel = tensors["data"], tensors["kernel"]
+    outer = te.reduce_axis((0, op.in_channels // steps), name="outer")
+    step = te.reduce_axis((0, steps), name="step")
+
+    def product(n: Expr, o: Expr, q: Expr) -> Expr:
+        c = outer * steps + step
+        return te.sum(data[n, c, 0, q] * kernel[o, c, 0, 0], axis=[outer, step])
+
+    total = te.compute((op.batch, op.out_channels, pixels_of(op)), product, name="total")
+    finish = op.epilogue.bind(tensors)
+    result = te.compute(
+        op.output.shape, lambda n, o, i, q: finish(total[n, o, q], o, n, o, i, q), name="result"
+    )
+    s = ahead.create_schedule(result)
+    n, o, i, q = s.get_loops(s.get_sblock("result"))
+    q, column = s.split(q, [None, stretch])
+    s.reorder(n, i, q, o, column)
+    place = s.fuse(n, i, q)
+    parallel_if(s, place, op.flops >= PARALLEL_FLOPS)
+    block = s.get_sblock("total")
+    s.compute_at(block, place, preserve_unit_loops=True)
+    *_, o, q, outer, step = s.get_loops(block)
+    s.reorder(outer, o, q, step)
+    s.unroll(step)
+    s.decompose_reduction(block, outer)
     return ahead.attach(s)

@@ -22,7 +22,7 @@ PARALLEL_ELEMENTS = 1 << 16
 
 
 def blocks_by_columns(
-    columns: int, blocks: int, steps: int, limit: int, divide: bool = False, most: int = 6
+    columns: int, blocks: int, steps: int, limit: int, divide: bool = False
 ) -> tuple[int, int]:
     """Return the register tile (blocks, columns) of sums whose lanes are channels.
 
@@ -40,9 +40,6 @@ def blocks_by_columns(
         Vectors that registers hold.
     divide : bool
         Blocks of a tile divide `blocks`.
-    most : int
-        Blocks of a tile, at most: few where the kernel is packed in every call, a row for each
-        result channel.
     """
 
     def cost(tile: tuple[int, int]) -> float:
@@ -51,8 +48,11 @@ def blocks_by_columns(
         step = max(count * width / 2, 4.0, (count + width) / 2 + 0.5) + 0.5 + count / 2
         return tiles * (steps * step + count * width * (4 if columns % width else 1))
 
-    counts = [count for count in range(1, most + 1) if not (divide and blocks % count)]
-    widths = [(c, w) for c in counts for w in range(1, min(limit // c, columns) + 1)]
+    counts = [count for count in range(1, 7) if not (divide and blocks % count)]
+    widest = {count: limit // count for count in counts}
+    if 8 < limit <= 16:  # weights and pixels need the other registers, or LLVM spills sums
+        widest = {count: min(8, (limit + 3) // count - 1) for count in counts}
+    widths = [(c, w) for c in counts for w in range(1, min(widest[c], columns) + 1)]
     return min(widths, key=cost)
 
 
@@ -63,7 +63,7 @@ def rows_of_tile(rows: int, vectors: int, target: CpuTarget) -> int:
     Of 16 registers 12, where no row is left over then: 8 just hide a multiply-add's latency.
     """
     most = min(target.accumulators, 16) // vectors
-    return most if rows % most == 0 else min(target.registers // 2 // vectors, rows)
+    return most if rows % most == 0 else min(ceil_div(target.registers // 2, vectors), rows)
 
 
 def parallel_if(schedule: Any, loop: Any, worth: bool) -> None:
