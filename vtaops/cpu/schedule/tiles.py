@@ -91,6 +91,24 @@ def store_vectors(s: Any, block: Any, dims: int, lanes: int) -> None:
         s.unroll(loop)
 
 
+def write_cut(s: Any, result: Any, lanes: int, *tiles: Any) -> None:
+    """Write a tile of sums back inside the innermost of the loops over `tiles`, in whole vectors.
+
+    The last tile of each of these loops, which may reach beyond the result, has code of its own:
+    the others have no conditions, and it computes no rows that are cut off.
+    """
+    s.reverse_compute_at(result, tiles[-1], preserve_unit_loops=True)
+    row, last = s.get_loops(result)[-2:]
+    width = min(lanes, int(s.get(last).extent))
+    vector, lane = s.split(last, [None, width])
+    if width > 1:
+        s.vectorize(lane)
+    for loop in (row, vector):
+        s.unroll(loop)
+    for loop in (*tiles, vector, lane):
+        s.annotate(loop, "pragma_loop_partition_hint", True)
+
+
 def write_back(
     s: Any, total: Any, result: Any, loop: Any, lanes: int, exact: bool, dims: int = 2
 ) -> None:
