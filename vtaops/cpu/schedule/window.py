@@ -2,7 +2,7 @@
 
 Each channel is padded into a copy that stays in the first-level cache, its columns sorted by phase
 where there is a stride; then tiles of a few rows by one vector of columns are summed in registers,
-so that every row that is loaded serves several results.
+tap by tap down a column of the window, so that every row that is loaded serves several results.
 """
 
 from __future__ import annotations
@@ -132,7 +132,8 @@ def _schedule_window(s: Any, op: DepthwiseOp | PoolOp, tile: WindowTile, target:
     channel = s.fuse(n, c)
     i, row = s.split(i, [None, tile.rows])
     j, vector, lane = s.split(j, [None, tile.columns // target.lanes, target.lanes])
-    # Taps by columns: a row of pixels meets those of all rows while it is in a register.
+    # Down the columns of taps a row of pixels serves all rows of the tile. The columns stay a loop:
+    # in straight code LLVM sums up the last, narrower tile row by row, from the stack.
     s.reorder(q, i, j, kw, kh, row, vector, lane)
     write_cut(s, result, target.lanes, i, j)
     parallel_if(s, channel, op.flops >= PARALLEL_FLOPS)
