@@ -32,6 +32,7 @@ from vtaops.cpu.schedule.tiles import (
     rows_of_tile,
     store_vectors,
     write_back,
+    write_cut,
 )
 from vtaops.cpu.schedule.transpose import transpose_squares
 from vtaops.cpu.target import CpuTarget
@@ -282,10 +283,14 @@ def _schedule_column_lanes(
     j, vector, lane = s.split(j, [None, tile.columns // target.lanes, target.lanes])
     pixels = op.in_channels * prod(op.window.reach(1, tile.columns))
     # The pixels under a tile stay in the first-level cache for all channels, or the weights do.
-    *outside, inside = (i, j, c) if 4 * pixels <= FIRST_CACHE else (c, i, j)
-    s.reorder(n, *outside, inside, ic, kh, kw, channels, vector, lane)
-    outer = s.fuse(n, *outside)
-    write_back(s, product, result, inside, target.lanes, exact, dims=3)
+    outside, inside = ((n, i), (j, c)) if 4 * pixels <= FIRST_CACHE else ((n, c, i), (j,))
+    s.reorder(*outside, *inside, ic, kh, kw, channels, vector, lane)
+    if exact or op.batch * op.out_size[0] < 2 * target.cores:  # threads share more than rows
+        outer = s.fuse(*outside, *inside[:-1])
+        write_back(s, product, result, inside[-1], target.lanes, exact, dims=3)
+    else:
+        outer = s.fuse(*outside)
+        write_cut(s, result, target.lanes, *inside, dims=3)
     parallel_if(s, outer, worth)
     if op.window.kernel[1] <= 7:
         s.unroll(kw)

@@ -22,6 +22,7 @@ from vtaops.cpu.schedule.tiles import (
     blocks_by_columns,
     hold_in_registers,
     parallel_if,
+    part_tiles,
     store_vectors,
 )
 from vtaops.cpu.target import CpuTarget
@@ -213,4 +214,7 @@ def _store_with(s: Any, stored: Any, loop: Any, exact: bool, target: CpuTarget) 
     if exact:
         store_vectors(s, stored, 2, target.lanes)
     else:
-        s.vectorize(s.get_loops(stored)[-1])
+        pixel, channel = s.get_loops(stored)[-2:]
+        s.unroll(pixel)
+        s.vectorize(channel)
+        part_tiles(s, loop)

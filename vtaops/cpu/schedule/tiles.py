@@ -94,6 +94,32 @@ def store_vectors(s: Any, block: Any, dims: int, lanes: int) -> None:
         s.unroll(loop)
 
 
+def part_tiles(s: Any, *loops: Any) -> None:
+    """Give the last tile of loops over tiles, where it reaches beyond the result, its own code.
+
+    The others then have no conditions, and it computes nothing that is cut off.
+    """
+    for loop in loops:
+        s.annotate(loop, "pragma_loop_partition_hint", True)
+
+
+def write_cut(s: Any, result: Any, lanes: int, *tiles: Any, dims: int = 2) -> None:
+    """Write a tile of sums back inside the innermost of the loops over `tiles`, in whole vectors.
+
+    What reaches beyond the result is cut off: see `part_tiles`. `dims` are the innermost loops of
+    the result.
+    """
+    s.reverse_compute_at(result, tiles[-1], preserve_unit_loops=True)
+    *rows, last = s.get_loops(result)[-dims:]
+    width = min(lanes, int(s.get(last).extent))
+    vector, lane = s.split(last, [None, width])
+    if width > 1:
+        s.vectorize(lane)
+    for loop in (*rows, vector):
+        s.unroll(loop)
+    part_tiles(s, *tiles, vector, lane)
+
+
 def write_back(
     s: Any, total: Any, result: Any, loop: Any, lanes: int, exact: bool, dims: int = 2
 ) -> None:

@@ -2,7 +2,7 @@
 
 Each channel is padded into a copy that stays in the first-level cache, its columns sorted by phase
 where there is a stride; then tiles of a few rows by one vector of columns are summed in registers,
-so that every row that is loaded serves several results.
+tap by tap down a column of the window, so that every row that is loaded serves several results.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tvm import te
+from tvm import te, tirx
 
 from vtaops.cpu.schedule.convolution import PaddedCopy, stage_phases
 from vtaops.cpu.schedule.prologue import Prologue
@@ -20,16 +20,21 @@ from vtaops.cpu.schedule.tiles import (
     PARALLEL_FLOPS,
     hold_in_registers,
     parallel_if,
-    write_back,
+    write_cut,
 )
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.build import create_schedule
-from vtaops.kernels.ops.common import Expr, reduce_largest, round_up, window_axes, zero
+from vtaops.kernels.ops.common import Expr, ceil_div, lowest, round_up, window_axes, zero
 from vtaops.kernels.ops.convolution import DepthwiseOp
 from vtaops.kernels.ops.pooling import PoolOp
 
-_UNROLLED_TAPS = 49
-"""Windows up to 7x7 are unrolled; larger ones stay loops, for the sake of compile time."""
+_UNROLLED_TAPS = 16
+"""Rows of taps that are unrolled; more stay a loop, for the sake of compile time."""
+
+_reduce_maximum = te.comm_reducer(
+    lambda a, b: tirx.call_llvm_pure_intrin("float32", "llvm.maximum", a, b), lowest, name="maximum"
+)
+"""NaN if one is; TVM makes no vectors of the question whether a number is NaN."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +46,15 @@ class WindowTile:
 
 
 def choose_tile(op: DepthwiseOp | PoolOp, target: CpuTarget) -> WindowTile:
-    """Return the tile for an operator."""
-    rows, columns = op.out_size
-    if op.window.kernel[0] > 3:
-        most, vectors = 2, 2 if columns > target.lanes else 1
-    else:
-        most, vectors = 4 if op.window.strides[1] > 1 else 8, 1
-    sizes = [r for r in (8, 4, 3, 2, 1) if r <= most]
-    best = min(sizes, key=lambda r: (round_up(rows, r), -r))
-    return WindowTile(best, vectors * target.lanes)
+    """Return the tile for an operator: the sums that hide a multiply-add's latency.
+
+    Eight of them fill 16 registers, with the pixels of as many rows and a weight. Strided ones
+    share fewer rows of pixels.
+    """
+    rows = op.out_size[0]
+    if op.window.strides[0] == 1:
+        return WindowTile(min(8, rows), target.lanes)
+    return WindowTile(ceil_div(rows, ceil_div(rows, 7)), target.lanes)
 
 
 def tiles(op: DepthwiseOp | PoolOp, target: CpuTarget) -> Iterator[WindowTile]:
@@ -100,7 +105,7 @@ def schedule_pool(op: PoolOp, target: CpuTarget, tile: WindowTile | None = None)
     padding = _padding(op, tile)
     image = padding.declare(data, op.pad_value)
     kh, kw = window_axes(op.window)
-    reduce = reduce_largest if op.kind == "max" else te.sum
+    reduce = _reduce_maximum if op.kind == "max" else te.sum
     total = te.compute(
         (op.batch, op.channels, 1, padding.rows, padding.columns),
         lambda n, c, _, i, j: reduce(padding.read(image, n, c, (i, j, kh, kw)), axis=[kh, kw]),
@@ -131,17 +136,16 @@ def _schedule_window(s: Any, op: DepthwiseOp | PoolOp, tile: WindowTile, target:
     total, result = s.get_sblock("total"), s.get_sblock("result")
     n, c, q, i, j, kh, kw = s.get_loops(total)
     channel = s.fuse(n, c)
-    rows, columns = op.out_size
-    exact = rows % tile.rows == columns % tile.columns == 0
     i, row = s.split(i, [None, tile.rows])
     j, vector, lane = s.split(j, [None, tile.columns // target.lanes, target.lanes])
-    s.reorder(q, i, j, kh, kw, row, vector, lane)
-    write_back(s, total, result, j, target.lanes, exact)
+    # Down the columns of taps a row of pixels serves all rows of the tile. The columns stay a loop:
+    # in straight code LLVM sums up the last, narrower tile row by row, from the stack.
+    s.reorder(q, i, j, kw, kh, row, vector, lane)
+    write_cut(s, result, target.lanes, i, j)
     parallel_if(s, channel, op.flops >= PARALLEL_FLOPS)
-    if op.window.kernel[0] * op.window.kernel[1] <= _UNROLLED_TAPS:
-        s.unroll(kw)
+    if op.window.kernel[0] <= _UNROLLED_TAPS:
         s.unroll(kh)
-    hold_in_registers(s, total, kh, lane, vector, row)
+    hold_in_registers(s, total, kw, lane, vector, row)
     at = i if _by_rows(op, tile) and int(s.get(q).extent) == 1 else channel
     if op.window.strides[1] > 1:
         s.compute_at(s.get_sblock("phases"), at, preserve_unit_loops=True)
