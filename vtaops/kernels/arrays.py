@@ -85,16 +85,20 @@ def ready(value: Any) -> Any:
     return _readable(array) if array.dtype.kind in "fiu" or is_bfloat16(array) else value
 
 
-def turned(value: Any) -> Array | None:
-    """Return the transposed matrices of `value` if they, and not it, lie in memory row by row."""
-    if np.ndim(value) < 2:
-        return None
+def as_rows(value: Any) -> tuple[Any, bool]:
+    """Return matrices as they lie in memory, row by row, and whether these are the transposed ones.
+
+    What is no array, or lies in neither way, is returned as it is.
+    """
+    if (type(value) is np.ndarray and value.flags.c_contiguous) or np.ndim(value) < 2:
+        return value, False
     try:
         array = value if type(value) is np.ndarray else _convert(value, "")
     except ShapeError:
-        return None
+        return value, False
     across = array.swapaxes(-1, -2)
-    return across if across.flags.c_contiguous and not array.flags.c_contiguous else None
+    turned = across.flags.c_contiguous and not array.flags.c_contiguous
+    return (across if turned else array), turned
 
 
 def is_bfloat16(array: Array) -> bool:

@@ -23,13 +23,15 @@ from vtaops.cpu.schedule.prologue import Prologue
 from vtaops.cpu.schedule.tiles import (
     FIRST_CACHE,
     PARALLEL_FLOPS,
+    STEPS,
     hold_in_registers,
     parallel_if,
     store_vectors,
+    stretch_of,
 )
 from vtaops.cpu.schedule.transpose import transpose_squares
 from vtaops.cpu.target import CpuTarget
-from vtaops.kernels.ops.common import Expr, Tensor, ceil_div, largest_divisor, round_up, zero
+from vtaops.kernels.ops.common import Expr, Tensor, ceil_div, round_up, zero
 from vtaops.kernels.ops.convolution import inside_or
 from vtaops.kernels.ops.matmul import MatmulOp
 
@@ -43,15 +45,6 @@ _LONG_DOT = 20
 """Vectors of a row below which no tile reaches over the last one.
 
 LLVM unrolls so few, and computes each sum alone, behind the condition that its result exists.
-"""
-
-_STEPS = 8
-"""Rows of B that are added to a row of C at a time."""
-
-_STRETCH = 1024
-"""Columns of C, at most, that stay in the first-level cache meanwhile.
-
-As many as divide the row, or all of it: a rest costs the vectors, hence eight times the time.
 """
 
 _PACK_BYTES = 1 << 20
@@ -174,7 +167,7 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget, tile: MatmulTile | None = N
         and op.k >= 2 * target.lanes
     ):
         return schedule_row_dots(op, target)
-    if tile is None and not (op.panel or op.transposed_b) and op.m <= _FEW_ROWS and op.k >= _STEPS:
+    if tile is None and not (op.panel or op.transposed_b) and op.m <= _FEW_ROWS and op.k >= STEPS:
         return schedule_row_sums(op)
     tile = tile or choose_tile(op, target)
     tensors = op.placeholders()
@@ -226,14 +219,14 @@ def schedule_row_sums(op: MatmulOp) -> Any:
     """
     tensors = op.placeholders()
     a, b = tensors["A"], tensors["B"]
-    done = op.k // _STEPS * _STEPS
-    outer = te.reduce_axis((0, op.k // _STEPS), name="outer")
-    step = te.reduce_axis((0, _STEPS), name="step")
+    done = op.k // STEPS * STEPS
+    outer = te.reduce_axis((0, op.k // STEPS), name="outer")
+    step = te.reduce_axis((0, STEPS), name="step")
 
     rest = te.reduce_axis((0, op.k - done), name="rest")
 
     def steps(i: Expr, j: Expr) -> Expr:
-        k = outer * _STEPS + step
+        k = outer * STEPS + step
         return te.sum(a[i, k] * b[k, j], axis=[outer, step])
 
     def last_steps(i: Expr, j: Expr) -> Expr:
@@ -246,8 +239,7 @@ def schedule_row_sums(op: MatmulOp) -> Any:
     finish = ahead.epilogue(op.epilogue)
     s = ahead.create_schedule(op.finished(lambda *at: sum(part(*at) for part in parts), finish))
     i, j = s.get_loops(s.get_sblock("C"))
-    whole = largest_divisor(op.n, _STRETCH)
-    stretch, j = s.split(j, [None, whole if whole >= _STRETCH // 4 else op.n])
+    stretch, j = s.split(j, [None, stretch_of(op.n)])
     s.reorder(stretch, i, j)
     parallel_if(s, stretch, op.flops >= PARALLEL_FLOPS)
     if done < op.k:

@@ -21,10 +21,13 @@ from tvm import te, tirx
 from vtaops.cpu.schedule.prologue import Prologue
 from vtaops.cpu.schedule.tiles import (
     PARALLEL_FLOPS,
+    STEPS,
+    STRETCH,
     hold_in_registers,
     parallel_if,
     rows_of_tile,
     split_vector,
+    stretch_of,
     write_back,
 )
 from vtaops.cpu.target import CpuTarget
@@ -45,12 +48,6 @@ _PANEL_TILES = 4
 
 _FEW = 2
 """Output channels up to which the image is read once, as it lies."""
-
-_STRETCH = 1024
-"""Results of a channel that stay in the first-level cache meanwhile."""
-
-_STEPS = 8
-"""Channels that are added to the results at a time."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +97,8 @@ def schedule_pointwise(op: Conv2dOp, target: CpuTarget, tile: PointwiseTile | No
     """Return the scheduled kernel of a float32 convolution that `suits`."""
     pixels = pixels_of(op)
     if tile is None and op.out_channels <= _FEW and op.window.strides == (1, 1):
-        stretch = largest_divisor(pixels, _STRETCH)
-        if stretch >= min(pixels, _STRETCH // 4):
+        stretch = stretch_of(pixels)
+        if stretch <= STRETCH:
             return _schedule_few(op, stretch)
     tile = tile or choose_tile(op, target)
     width = tile.vectors * target.lanes
@@ -178,7 +175,7 @@ def _schedule_few(op: Conv2dOp, stretch: int) -> Any:
     Some channels at a time are added to a stretch of the results, which divides the pixels. LLVM
     makes vectors of it.
     """
-    steps = largest_divisor(op.in_channels, _STEPS)
+    steps = largest_divisor(op.in_channels, STEPS)
     ahead = Prologue(op.placeholders())
     tensors = ahead.factors(op.epilogue)
     data, kernel = tensors["data"], tensors["kernel"]

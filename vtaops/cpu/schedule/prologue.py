@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm
-from tvm import te, tirx
+from tvm import ir, te, tirx
+from tvm.ir.expr import TensorLoad, TensorRegion
 from tvm.s_tir import SBlock, SBlockRealize, Schedule
+from tvm_ffi import structural_mutate
 
 from vtaops.kernels.build import create_schedule
 from vtaops.kernels.ops.common import Expr, Tensor
@@ -149,6 +151,51 @@ def rebuilt(main: Any, arguments: list[Any], steps: list[Any], local: list[Any])
     body = SBlockRealize([], tirx.const(True, "bool"), root)
     function = tirx.PrimFunc(arguments, body, main.ret_type, main.attrs)
     return Schedule(tvm.IRModule({"main": function}))
+
+
+def redirected(
+    body: Any,
+    buffers: dict[Any, Any],
+    *,
+    first: tuple[Any, ...] = (),
+    read: Callable[[Any], Any] = lambda value: value,
+    written: Callable[[Any], Any] = lambda value: value,
+) -> Any:
+    """Return the statement with accesses to some buffers turned into accesses to others.
+
+    Parameters
+    ----------
+    body : Stmt
+        The statement.
+    buffers : dict
+        What to access instead, by buffer.
+    first : tuple of PrimExpr
+        Indices in front of those that were.
+    read, written : callable
+        What is done to a value that is read, and to one before it is written.
+    """
+
+    def load(node: Any, mutator: Any) -> Any:
+        if node.source not in buffers:
+            return mutator.default_mutate(node)
+        at = [mutator.mutate(index) for index in node.indices]
+        return read(tirx.BufferLoad(buffers[node.source], [*first, *at]))
+
+    def store(node: Any, mutator: Any) -> Any:
+        if node.buffer not in buffers:
+            return mutator.default_mutate(node)
+        at = [mutator.mutate(index) for index in node.indices]
+        value = written(mutator.mutate(node.value))
+        return tirx.BufferStore(buffers[node.buffer], value, [*first, *at])
+
+    def region(node: Any, mutator: Any) -> Any:
+        if node.source not in buffers:
+            return mutator.default_mutate(node)
+        places = (ir.Range.from_min_extent(index, 1) for index in first)
+        return tirx.BufferRegion(buffers[node.source], [*places, *node.region])
+
+    kinds = (TensorLoad, load), (tirx.BufferStore, store), (TensorRegion, region)
+    return structural_mutate(body, kinds)
 
 
 def nest(indices: Sequence[Any], extents: Sequence[Any], body: Any) -> Any:

@@ -7,11 +7,10 @@ from functools import wraps
 from typing import Any
 
 from tvm import ir, tirx
-from tvm.ir.expr import TensorLoad, TensorRegion
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm_ffi import structural_mutate
 
-from vtaops.cpu.schedule.prologue import loop, rebuilt
+from vtaops.cpu.schedule.prologue import loop, rebuilt, redirected
 from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.ops.matmul import StackedMatmulOp
@@ -33,7 +32,8 @@ def of_stack(schedule: Callable[..., Any]) -> Callable[..., Any]:
                 )
         worth, alone = op.flops >= PARALLEL_FLOPS, op.op.flops < PARALLEL_FLOPS
         across = worth and (alone or op.count >= target.cores)
-        body = _within(main.body.block.body, stacks, at, across)
+        body = redirected(main.body.block.body, stacks, first=(at,))
+        body = _on_one_thread(body) if across else body
         return rebuilt(main, arguments, [_each(at, op.count, body, across)], [])
 
     return around
@@ -48,35 +48,13 @@ def _each(at: Any, count: int, body: Any, across: bool) -> Any:
     return loop(index, count, realize, "PARALLEL" if across else "SERIAL")
 
 
-def _within(body: Any, stacks: dict[Any, Any], at: Any, serial: bool) -> Any:
-    """Return the statement on matrix `at` of the stacks that buffers became.
+def _on_one_thread(body: Any) -> Any:
+    """Return the statement with serial loops instead of parallel ones."""
 
-    With `serial` all its loops run on one thread.
-    """
-
-    def load(node: Any, mutator: Any) -> Any:
-        if node.source not in stacks:
-            return mutator.default_mutate(node)
-        indices = [mutator.mutate(index) for index in node.indices]
-        return tirx.BufferLoad(stacks[node.source], [at, *indices])
-
-    def store(node: Any, mutator: Any) -> Any:
-        if node.buffer not in stacks:
-            return mutator.default_mutate(node)
-        indices = [mutator.mutate(index) for index in node.indices]
-        value = mutator.mutate(node.value)
-        return tirx.BufferStore(stacks[node.buffer], value, [at, *indices])
-
-    def region(node: Any, mutator: Any) -> Any:
-        if node.source not in stacks:
-            return mutator.default_mutate(node)
-        return tirx.BufferRegion(stacks[node.source], [ir.Range(at, at + 1), *node.region])
-
-    def one_thread(node: Any, mutator: Any) -> Any:
+    def serial(node: Any, mutator: Any) -> Any:
         node = mutator.default_mutate(node)
-        if not serial or node.kind != tirx.ForKind.PARALLEL:
+        if node.kind != tirx.ForKind.PARALLEL:
             return node
         return tirx.For(node.loop_var, node.min, node.extent, tirx.ForKind.SERIAL, node.body)
 
-    kinds = (TensorLoad, load), (tirx.BufferStore, store), (TensorRegion, region)
-    return structural_mutate(body, (*kinds, (tirx.For, one_thread)))
+    return structural_mutate(body, ((tirx.For, serial),))

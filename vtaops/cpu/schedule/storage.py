@@ -13,11 +13,11 @@ from math import prod
 from typing import Any
 
 from tvm import tirx
-from tvm.ir.expr import TensorLoad, TensorRegion
+from tvm.ir.expr import TensorLoad
 from tvm.s_tir import MatchBufferRegion, SBlockRealize
-from tvm_ffi import StructuralKey, structural_mutate, structural_visit, structural_walk
+from tvm_ffi import StructuralKey, structural_visit, structural_walk
 
-from vtaops.cpu.schedule.prologue import loop, rebuilt
+from vtaops.cpu.schedule.prologue import loop, rebuilt, redirected
 from vtaops.cpu.schedule.tiles import PARALLEL_ELEMENTS
 from vtaops.cpu.target import CpuTarget
 from vtaops.errors import UnsupportedError
@@ -76,7 +76,13 @@ def _around(main: Any, op: StoredOp) -> Any:
         else:
             local.append(buffer)
             before.append(_copy(stored, buffer, widened, op.dtype))
-    steps = [*before, _converted(main.body.block.body, direct, op.dtype), *after]
+    body = redirected(
+        main.body.block.body,
+        direct,
+        read=lambda value: widened(value, op.dtype),
+        written=lambda value: rounded(value, op.dtype),
+    )
+    steps = [*before, body, *after]
     return rebuilt(main, outside, steps, local)
 
 
@@ -90,31 +96,6 @@ def _copy(source: Any, target: Any, convert: Callable[..., Any], dtype: str) -> 
         threads = axis == shared and prod(extents) >= PARALLEL_ELEMENTS
         body = loop(at[axis], extents[axis], body, "PARALLEL" if threads else "SERIAL")
     return body
-
-
-def _converted(body: Any, direct: dict[Any, Any], dtype: str) -> Any:
-    """Return the statement with some buffers of float32 replaced by stored ones."""
-
-    def load(node: Any, mutator: Any) -> Any:
-        if node.source not in direct:
-            return mutator.default_mutate(node)
-        at = [mutator.mutate(index) for index in node.indices]
-        return widened(tirx.BufferLoad(direct[node.source], at), dtype)
-
-    def store(node: Any, mutator: Any) -> Any:
-        if node.buffer not in direct:
-            return mutator.default_mutate(node)
-        at = [mutator.mutate(index) for index in node.indices]
-        value = rounded(mutator.mutate(node.value), dtype)
-        return tirx.BufferStore(direct[node.buffer], value, at)
-
-    def region(node: Any, mutator: Any) -> Any:
-        if node.source not in direct:
-            return mutator.default_mutate(node)
-        return tirx.BufferRegion(direct[node.source], node.region)
-
-    kinds = (TensorLoad, load), (tirx.BufferStore, store), (TensorRegion, region)
-    return structural_mutate(body, kinds)
 
 
 class _Uses:

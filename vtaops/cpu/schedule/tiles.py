@@ -14,6 +14,12 @@ from vtaops.kernels.ops.common import ceil_div, largest_divisor
 FIRST_CACHE = 1 << 15
 """Bytes that the first-level cache keeps."""
 
+STRETCH = 1024
+"""Columns of a result, at most, that stay in the first-level cache while sums are added to them."""
+
+STEPS = 8
+"""Steps of a sum that are added to a stretch at a time."""
+
 PARALLEL_FLOPS = 1 << 21
 """Operations above which starting the threads (some microseconds) pays."""
 
@@ -54,6 +60,15 @@ def blocks_by_columns(
         widest = {count: min(8, (limit + 3) // count - 1) for count in counts}
     widths = [(c, w) for c in counts for w in range(1, min(widest[c], columns) + 1)]
     return min(widths, key=cost)
+
+
+def stretch_of(columns: int) -> int:
+    """Return the columns that are summed up at a time: as many as divide the row, or all of it.
+
+    A rest costs the vectors, hence eight times the time.
+    """
+    found = largest_divisor(columns, STRETCH)
+    return found if found >= STRETCH // 4 else columns
 
 
 def rows_of_tile(rows: int, vectors: int, target: CpuTarget) -> int:

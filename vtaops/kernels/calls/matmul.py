@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from vtaops.errors import ShapeError
-from vtaops.kernels.arrays import Array, as_array, as_given, deliver, dtype_name, turned
+from vtaops.kernels.arrays import Array, as_array, as_given, as_rows, deliver, dtype_name
 from vtaops.kernels.calls.arguments import ANY, PRODUCT, check_shapes, tail
 from vtaops.kernels.calls.backend import Backend, KernelCall
 from vtaops.kernels.ops import MatmulOp, StackedMatmulOp
@@ -55,11 +55,15 @@ class ProductCalls(Backend):
         ShapeError
             If shapes or dtypes do not fit.
         """
+        given = a
         if np.ndim(b) > 2:
-            return self._stacked(a, b, out, fused)
-        rows = None if type(b) is np.ndarray and b.flags.c_contiguous else turned(b)
-        parameters = rows is not None, "matmul", self.product_dtypes
-        return self.call(_product, (a, b if rows is None else rows), out, parameters, fused)
+            a, b = _stacks(a, b, fused)
+            if not self.multiplies_stacks:
+                return deliver(self._one_by_one(a, b, fused), given, out)
+        b, transposed = as_rows(b)
+        parameters = transposed, "matmul", self.product_dtypes
+        found = self.call(_product, (a, b), out, parameters, fused)
+        return found if a is given else as_given(found, given, out)
 
     def dense(self, data: Any, weight: Any, *, out: Any = None, **fused: Any) -> Array:
         """Return data @ weight.T, a fully connected layer; see `matmul` for the keywords.
@@ -78,30 +82,25 @@ class ProductCalls(Backend):
         parameters = True, "dense", self.product_dtypes
         return self.call(_product, (data, weight), out, parameters, fused)
 
-    def _stacked(self, a: Any, b: Any, out: Any, fused: dict[str, Any]) -> Array:
-        """Multiply two stacks, matrix by matrix."""
-        if np.ndim(a) < 2:
-            raise ShapeError(f"a has shape {np.shape(a)} and b {np.shape(b)}; each needs two axes")
-        if fused.get("residual") is not None:
-            raise ShapeError("stacks of matrices take no residual; add it to the result")
-        left, right = (a, b) if np.shape(a)[:-2] == np.shape(b)[:-2] else _broadcast(a, b)
-        if self.multiplies_stacks:
-            rows = turned(right)
-            operands = left, right if rows is None else rows
-            parameters = rows is not None, "matmul", self.product_dtypes
-            found = self.call(_product, operands, out, parameters, fused)
-            return found if left is a else as_given(found, a, out)
-        left, right = as_array(left, "a", ANY), as_array(right, "b", ANY)
+    def _one_by_one(self, a: Any, b: Any, fused: dict[str, Any]) -> Array:
+        """Multiply matrix after matrix of two stacks of as many."""
+        left, right = as_array(a, "a", ANY), as_array(b, "b", ANY)
         matrices = (x.reshape(-1, *x.shape[-2:]) for x in (left, right))
         parts = [self.matmul(x, y, **fused) for x, y in zip(*matrices, strict=True)]
         if not parts:
             none = np.empty((0, left.shape[-1]), left.dtype)
             parts = [self.matmul(none, np.empty(right.shape[-2:], right.dtype), **fused)]
-        return deliver(np.stack(parts).reshape(*left.shape[:-1], right.shape[-1]), a, out)
+        return np.stack(parts).reshape(*left.shape[:-1], right.shape[-1])
 
 
-def _broadcast(a: Any, b: Any) -> tuple[Array, Array]:
-    """Return two stacks of as many matrices."""
+def _stacks(a: Any, b: Any, fused: dict[str, Any]) -> tuple[Any, Any]:
+    """Return two stacks of as many matrices: the arguments themselves, if they are."""
+    if np.ndim(a) < 2:
+        raise ShapeError(f"a has shape {np.shape(a)} and b {np.shape(b)}; each needs two axes")
+    if fused.get("residual") is not None:
+        raise ShapeError("stacks of matrices take no residual; add it to the result")
+    if np.shape(a)[:-2] == np.shape(b)[:-2]:
+        return a, b
     left, right = as_array(a, "a", ANY), as_array(b, "b", ANY)
     try:
         stack = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
