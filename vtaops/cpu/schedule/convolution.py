@@ -25,6 +25,7 @@ from vtaops.cpu.schedule.dot import Products, unshifted, unsigned
 from vtaops.cpu.schedule.prologue import Prologue, Vectors
 from vtaops.cpu.schedule.tiles import (
     FIRST_CACHE,
+    HIDING,
     PARALLEL_FLOPS,
     blocks_by_columns,
     hold_in_registers,
@@ -144,11 +145,17 @@ def tiles(op: Conv2dOp, target: CpuTarget) -> Iterator[ConvTile]:
 def _column_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
     lanes, columns = target.lanes, op.out_size[1]
     more = {2: 1.0, 3: _WIDE, 4: 1.0, 1: _NARROW}
-    vectors = min(more, key=lambda v: round_up(columns, v * lanes) * more[v])
-    channels = rows_of_tile(op.group_out, vectors, target)
-    if op.groups > 1:
-        channels = largest_divisor(op.group_out, channels)
-    return ConvTile("columns", channels, vectors * lanes)
+
+    def channels(vectors: int) -> int:
+        most = rows_of_tile(op.group_out, vectors, target)
+        return largest_divisor(op.group_out, most) if op.groups > 1 else most
+
+    def cost(vectors: int) -> tuple[float, int]:
+        computed = round_up(columns, vectors * lanes)
+        return computed * max(more[vectors], HIDING / (vectors * channels(vectors))), computed
+
+    vectors = min(more, key=cost)
+    return ConvTile("columns", channels(vectors), vectors * lanes)
 
 
 def _channel_tile(op: Conv2dOp, products: Products) -> ConvTile:
@@ -342,7 +349,10 @@ def _schedule_channel_lanes(
     j, pixels = s.split(j, [None, tile.columns])
     outside = images_and_channels(op, n, c)
     sum_inside = (pixels, vector, lane, ici) if of_bytes else (ici, pixels, vector, lane)
-    s.reorder(*outside, i, j, ico, kh, kw, *sum_inside)
+    # LLVM keeps pixels that two taps of a row share in registers. That pays where they are taken
+    # apart first; else sums are spilled for it.
+    whole = of_bytes and target.dot_instruction != "pmaddwd"
+    s.reorder(*outside, i, j, ico, *((kw, kh) if whole else (kh, kw)), *sum_inside)
     outer = s.fuse(*outside, i)
     s.reverse_compute_at(copy, j, preserve_unit_loops=True)
     store_vectors(s, copy, 2, products.lanes)

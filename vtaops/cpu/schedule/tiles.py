@@ -20,6 +20,9 @@ STRETCH = 1024
 STEPS = 8
 """Steps of a sum that are added to a stretch at a time."""
 
+HIDING = 8
+"""Vectors of sums that hide a multiply-add's latency: two a cycle, four cycles each."""
+
 PARALLEL_FLOPS = 1 << 21
 """Operations above which starting the threads (some microseconds) pays."""
 
