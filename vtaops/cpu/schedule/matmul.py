@@ -2,8 +2,7 @@
 
 A tile of rows x lanes of C stays in vector registers over the whole sum (the write cache; without
 it every step loads and stores C). B is packed into panels as wide as a tile where rows of B would
-collide in the cache, or where N is no multiple of the tile. Tails are padded in the packing and cut
-off when the tile is written back: a predicate in the inner loop would cost the vectors.
+collide in the cache. The last tiles end with C, see `vtaops.cpu.schedule.overlap`.
 
 Few rows do not pay for packing. Where B is (N, K), rows of A meet rows of B: the lanes are steps of
 the sum, joined at its end. Where B is (K, N), some of its rows at a time are added to those of C.
@@ -12,13 +11,13 @@ the sum, joined at its end. Where B is (K, N), some of its rows at a time are ad
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from math import gcd
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import te, tirx
 
 from vtaops.cpu.schedule.dot import Products
+from vtaops.cpu.schedule.overlap import Places, overlapping, placed
 from vtaops.cpu.schedule.prologue import Prologue
 from vtaops.cpu.schedule.tiles import (
     FIRST_CACHE,
@@ -31,15 +30,16 @@ from vtaops.cpu.schedule.tiles import (
 )
 from vtaops.cpu.schedule.transpose import transpose_squares
 from vtaops.cpu.target import CpuTarget
+from vtaops.kernels.build import block_names
 from vtaops.kernels.ops.common import Expr, Tensor, ceil_div, round_up, zero
-from vtaops.kernels.ops.convolution import inside_or
 from vtaops.kernels.ops.matmul import MatmulOp
 
-_FEW_ROWS = 12
-"""Rows of A up to which B is read as it lies, some rows of it at a time."""
+_FEW_ROWS = (1, 12)
+"""Rows of A up to which some rows of B at a time are added up; and if B had to be packed else."""
 
 _DOT_ROWS = 20
-"""Rows of A up to which rows of a transposed B are read as they lie."""
+"""Rows of A up to which rows of a transposed B are read as they lie; of short sums as many as a
+row of B has vectors, for each sum has lanes to join."""
 
 _LONG_DOT = 20
 """Vectors of a row below which no tile reaches over the last one.
@@ -66,13 +66,12 @@ class MatmulTile:
     ----------
     rows, columns : int
         Elements of C held in registers.
-    pack_a, pack_b : bool
-        Copy the operand into the order in which tiles read it.
+    pack_b : bool
+        Copy B into the order in which tiles read it.
     """
 
     rows: int
     columns: int
-    pack_a: bool
     pack_b: bool
 
 
@@ -83,14 +82,13 @@ def choose_tile(op: MatmulOp, target: CpuTarget) -> MatmulTile:
     # Sums, vectors of B, and an element of A, which only AVX-512 multiplies from memory.
     free = target.registers - (lanes < 16)
     best = min(
-        ((r, v) for v in vectors for r in range(1, 15) if (r + 1) * v <= free),
+        ((r, v) for v in vectors for r in range(1, min(op.m, 14) + 1) if (r + 1) * v <= free),
         key=lambda tile: _cost(op, tile[0], tile[1] * lanes, lanes),
     )
     rows, columns = best[0], best[1] * lanes
-    padded_b = op.n % columns != 0
     large = op.k * op.n * 4 > (_PACK_BYTES if op.m < _REUSES else FIRST_CACHE // 2)
-    pack_b = not op.panel and (op.transposed_b or padded_b or large)
-    return MatmulTile(rows, columns, op.m % rows != 0, pack_b)
+    pack_b = not op.panel and (op.transposed_b or op.n < lanes or large)
+    return MatmulTile(rows, columns, pack_b)
 
 
 def tiles(op: MatmulOp, target: CpuTarget) -> Iterator[MatmulTile]:
@@ -99,8 +97,8 @@ def tiles(op: MatmulOp, target: CpuTarget) -> Iterator[MatmulTile]:
         for rows in (2, 4, 6, 8, 12, 14, 16):
             columns = vectors * target.lanes
             if rows * vectors <= target.accumulators:
-                for packed in {op.transposed_b or op.n % columns != 0, True}:
-                    yield MatmulTile(rows, columns, op.m % rows != 0, packed)
+                for packed in {op.transposed_b or op.n < target.lanes, True}:
+                    yield MatmulTile(rows, columns, packed)
 
 
 def _cost(op: MatmulOp, rows: int, columns: int, lanes: int) -> float:
@@ -110,106 +108,119 @@ def _cost(op: MatmulOp, rows: int, columns: int, lanes: int) -> float:
     arithmetic = rows * vectors / 2  # two multiply-adds per cycle
     latency = 4.0  # of a multiply-add: fewer accumulators than 8 leave the units waiting
     loads = (rows + vectors) / 2 + 0.5
-    packing = 1.03 if op.m % rows else 1.0
     narrow = 1.5 if vectors == 1 else 1.0
-    return narrow * packing * tiles * (max(arithmetic, latency, loads) + 0.25)
+    return narrow * tiles * (max(arithmetic, latency, loads) + 0.25)
 
 
 def declare_tiled(
-    op: MatmulOp, tile: MatmulTile, tensors: dict[str, Tensor], finish: Any
+    op: MatmulOp, tile: MatmulTile, tensors: dict[str, Tensor], finish: Any, lanes: int
 ) -> Tensor:
-    """Declare the product with its packing stages; ``product`` is padded to whole tiles."""
+    """Declare the product with its packing stage, for whole tiles; see `_places`.
+
+    Columns that are cut off are any: the last one serves for those that B has not.
+    """
     a, b = tensors["A"], tensors["B"]
     rows, columns = round_up(op.m, tile.rows), round_up(op.n, tile.columns)
     k = te.reduce_axis((0, op.k), name="k")
-
-    whole = gcd(op.n, tile.columns)
-
-    def within(j: Expr) -> Expr:
-        if op.n == columns:
-            return j
-        return te.min(j // whole, op.n // whole - 1) * whole + j % whole
+    places = _places(op, tile, lanes)
 
     def right(j: Expr, step: Expr) -> Expr:
         if op.panel:
             return b[j // op.panel, step, j % op.panel]
-        if op.transposed_b:
-            return b[within(j), step]
-        return b[step, j] if op.n == columns else inside_or(b, (step, j), (1,), zero(op.dtype_b))
+        column = places(0, j)[1] if op.n >= lanes else tirx.min(j, op.n - 1)
+        return b[column, step] if op.transposed_b else b[step, column]
 
-    left_operand = a
-    if tile.pack_a:
-        left_operand = te.compute(
-            (rows, op.k), lambda i, s: inside_or(a, (i, s), (0,), zero(op.dtype_a)), name="pack_a"
-        )
     if tile.pack_b:
+        square = lanes if _in_squares(op, tile, lanes) else 1
         panels = te.compute(
-            (columns // tile.columns, op.k, tile.columns),
-            lambda p, s, j: right(p * tile.columns + j, s),
+            (columns // tile.columns, round_up(op.k, square), tile.columns),
+            lambda p, s, j: right(p * tile.columns + j, placed(s, op.k, square)),
             name="pack_b",
         )
 
     def product(i: Expr, j: Expr) -> Expr:
         value = panels[j // tile.columns, k, j % tile.columns] if tile.pack_b else right(j, k)
-        return te.sum(left_operand[i, k] * value, axis=k)
+        return te.sum(a[places(i, 0)[0], k] * value, axis=k)
 
     total = te.compute((rows, columns), product, name="product")
-    return op.finished(total, finish)
+
+    def element(i: Expr, j: Expr) -> Expr:
+        at = places(i, j)
+        return finish(total[i, j], at[1], *at)
+
+    whole = op.panel == 0 and op.n >= lanes
+    return te.compute((rows, columns if whole else op.n), element, name="C")
+
+
+def _places(op: MatmulOp, tile: MatmulTile, lanes: int) -> Places:
+    """Return where elements of whole tiles lie: the last rows and vectors end with the result.
+
+    Panels that are packed already lie where they do, and less columns than a vector are cut off.
+    """
+    vectors = op.panel == 0 and op.n >= lanes
+
+    def places(i: Expr, j: Expr) -> tuple[Expr, Expr]:
+        return placed(i, op.m, tile.rows), placed(j, op.n, lanes, tile.columns) if vectors else j
+
+    return places
+
+
+def _in_squares(op: MatmulOp, tile: MatmulTile, lanes: int) -> bool:
+    """Whether B is transposed in squares when it is packed."""
+    return tile.pack_b and op.transposed_b and min(op.n, op.k) >= lanes
 
 
 def schedule_matmul(op: MatmulOp, target: CpuTarget, tile: MatmulTile | None = None) -> Any:
     """Return the scheduled kernel of a float32 product."""
-    if (
-        tile is None
-        and not op.panel
-        and op.transposed_b
-        and op.m <= _DOT_ROWS
-        and op.k >= 2 * target.lanes
-    ):
+    dots = min(_DOT_ROWS, op.k // target.lanes)
+    if tile is None and not op.panel and op.transposed_b and op.m <= dots:
         return schedule_row_dots(op, target)
-    if tile is None and not (op.panel or op.transposed_b) and op.m <= _FEW_ROWS and op.k >= STEPS:
+    few = _FEW_ROWS[4 * op.k * op.n > _PACK_BYTES]
+    if tile is None and not (op.panel or op.transposed_b) and op.m <= few and op.k >= STEPS:
         return schedule_row_sums(op)
-    tile = tile or choose_tile(op, target)
+    tile, lanes = tile or choose_tile(op, target), target.lanes
+    tile = replace(tile, rows=min(tile.rows, op.m))
     tensors = op.placeholders()
     ahead = Prologue(tensors)
-    s = ahead.create_schedule(declare_tiled(op, tile, tensors, ahead.epilogue(op.epilogue)))
-    squares = tile.pack_b and op.transposed_b and op.n % target.lanes == op.k % target.lanes == 0
-    # A panel stays in the cache while it is used.
-    inside = squares and ceil_div(op.n, tile.columns) >= target.cores
-    schedule_tiles(s, op, tile, Products.of(op.dtype_a, target), transposed_inside=inside)
-    return ahead.attach(s)
+    s = ahead.create_schedule(declare_tiled(op, tile, tensors, ahead.epilogue(op.epilogue), lanes))
+    squares = _in_squares(op, tile, lanes)
+    schedule_tiles(s, op, tile, Products.of(op.dtype_a, target), target.cores if squares else 0)
+    s = overlapping(ahead.attach(s), "C", _places(op, tile, lanes), op.output.shape)
+    if squares and op.k % lanes:
+        s = overlapping(s, "pack_b", lambda p, k, j: (p, placed(k, op.k, lanes), j))
+    return s
 
 
 def schedule_tiles(
-    s: Any, op: MatmulOp, tile: MatmulTile, products: Products, *, transposed_inside: bool = False
+    s: Any, op: MatmulOp, tile: MatmulTile, products: Products, squares: int = 0
 ) -> None:
     """Hold tiles of the sums ``product`` in registers, to the result ``C``; pack on all threads.
 
-    With `transposed_inside` each panel of B is packed just before it is used, in squares.
+    B is packed in squares for so many threads, if any: panel by panel just before each is used,
+    where there is one for every thread and it has whole squares.
     """
     lanes, worth = products.lanes, op.flops >= PARALLEL_FLOPS
     product, result = s.get_sblock("product"), s.get_sblock("C")
     i, j, k, *byte = s.get_loops(product)
+    extents = [[int(s.get(at).extent) for at in loops] for loops in ((i, j), s.get_loops(result))]
     i, row = s.split(i, [None, tile.rows])
     j, vector, lane = s.split(j, [None, tile.columns // lanes, lanes])
     s.reorder(j, i, k, row, vector, lane, *byte)
-    if transposed_inside:
-        panels = s.get_sblock("pack_b")
-        s.compute_at(panels, j, preserve_unit_loops=True)
-        step, column = s.get_loops(panels)[-2:]
-        transpose_squares(s, step, column, lanes)
-        outer, inner = j, i
-    else:
-        outer = inner = s.fuse(j, i)
+    near = squares and op.k % lanes == 0 and ceil_div(op.n, tile.columns) >= squares
+    outer, inner = (j, i) if near else [s.fuse(j, i)] * 2
     s.reverse_compute_at(result, inner, preserve_unit_loops=True)
-    if op.m % tile.rows == op.n % tile.columns == 0:
+    if extents[0] == extents[1]:
         store_vectors(s, result, 2, lanes)
     parallel_if(s, outer, worth)
     hold_in_registers(s, product, k, lane, vector, row, intrinsic=products.intrinsic)
-    packed_apart = tile.pack_b and not transposed_inside
-    for name, packed in (("pack_a", tile.pack_a), ("pack_b", packed_apart)):
-        if packed:
-            parallel_if(s, s.get_loops(s.get_sblock(name))[0], worth)
+    for block in map(s.get_sblock, block_names(s) & {"pack_a", "pack_b"}):
+        if near:
+            s.compute_at(block, j, preserve_unit_loops=True)
+        else:
+            parallel_if(s, s.get_loops(block)[0], worth)
+        if squares:
+            step, column = s.get_loops(block)[-2:]
+            transpose_squares(s, step, column, lanes)
 
 
 def schedule_row_sums(op: MatmulOp) -> Any:

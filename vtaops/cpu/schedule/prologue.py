@@ -157,7 +157,7 @@ def redirected(
     body: Any,
     buffers: dict[Any, Any],
     *,
-    first: tuple[Any, ...] = (),
+    at: Callable[[Sequence[Any]], Sequence[Any]] = lambda index: index,
     read: Callable[[Any], Any] = lambda value: value,
     written: Callable[[Any], Any] = lambda value: value,
 ) -> Any:
@@ -169,8 +169,8 @@ def redirected(
         The statement.
     buffers : dict
         What to access instead, by buffer.
-    first : tuple of PrimExpr
-        Indices in front of those that were.
+    at : callable
+        The index, from that which was.
     read, written : callable
         What is done to a value that is read, and to one before it is written.
     """
@@ -178,21 +178,24 @@ def redirected(
     def load(node: Any, mutator: Any) -> Any:
         if node.source not in buffers:
             return mutator.default_mutate(node)
-        at = [mutator.mutate(index) for index in node.indices]
-        return read(tirx.BufferLoad(buffers[node.source], [*first, *at]))
+        index = at([mutator.mutate(index) for index in node.indices])
+        return read(tirx.BufferLoad(buffers[node.source], index))
 
     def store(node: Any, mutator: Any) -> Any:
         if node.buffer not in buffers:
             return mutator.default_mutate(node)
-        at = [mutator.mutate(index) for index in node.indices]
+        index = at([mutator.mutate(index) for index in node.indices])
         value = written(mutator.mutate(node.value))
-        return tirx.BufferStore(buffers[node.buffer], value, [*first, *at])
+        return tirx.BufferStore(buffers[node.buffer], value, index)
 
     def region(node: Any, mutator: Any) -> Any:
         if node.source not in buffers:
             return mutator.default_mutate(node)
-        places = (ir.Range.from_min_extent(index, 1) for index in first)
-        return tirx.BufferRegion(buffers[node.source], [*places, *node.region])
+        index = at([side.min for side in node.region])
+        extents = [side.extent for side in node.region]
+        extents = [1] * (len(index) - len(extents)) + extents
+        sides = map(ir.Range.from_min_extent, index, extents)
+        return tirx.BufferRegion(buffers[node.source], [*sides])
 
     kinds = (TensorLoad, load), (tirx.BufferStore, store), (TensorRegion, region)
     return structural_mutate(body, kinds)

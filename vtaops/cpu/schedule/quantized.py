@@ -34,7 +34,8 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget) -> Any:
         inside = tirx.all(i < op.m, s < op.k)
         return tirx.if_then_else(inside, unsigned(a[i, s], op.dtype_a), zero("uint8"))
 
-    left = te.compute((m, k), left_element, name="pack_a") if tile.pack_a else a
+    in_place = op.dtype_a == "uint8" and op.m % tile.rows == op.k % group == 0
+    left = te.compute((m, k), left_element, name="pack_a") if not in_place else a
 
     def right_element(p: Expr, s: Expr, j: Expr, g: Expr) -> Expr:
         column, step = p * lanes + j, s * group + g
@@ -79,5 +80,4 @@ def choose_tile(op: MatmulOp, products: Products) -> MatmulTile:
         return tiles * (max(rows * vectors / 2, 4.0) + 0.5)
 
     rows, vectors = min(candidates, key=cost)
-    in_place = op.dtype_a == "uint8" and op.m % rows == op.k % products.group == 0
-    return MatmulTile(rows, vectors * lanes, not in_place, not op.panel)
+    return MatmulTile(rows, vectors * lanes, not op.panel)

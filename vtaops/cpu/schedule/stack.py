@@ -32,7 +32,7 @@ def of_stack(schedule: Callable[..., Any]) -> Callable[..., Any]:
                 )
         worth, alone = op.flops >= PARALLEL_FLOPS, op.op.flops < PARALLEL_FLOPS
         across = worth and (alone or op.count >= target.cores)
-        body = redirected(main.body.block.body, stacks, first=(at,))
+        body = redirected(main.body.block.body, stacks, at=lambda index: [at, *index])
         body = _on_one_thread(body) if across else body
         return rebuilt(main, arguments, [_each(at, op.count, body, across)], [])
 

@@ -67,12 +67,12 @@ def _matmul_registers(op: MatmulOp, target: CpuTarget) -> Any:
     rows, columns = largest_divisor(op.m, 8), largest_divisor(op.n, 2 * target.lanes)
     if columns % target.lanes:
         return schedule_matmul(op, target)
-    return schedule_matmul(op, target, MatmulTile(rows, columns, pack_a=False, pack_b=False))
+    return schedule_matmul(op, target, MatmulTile(rows, columns, pack_b=False))
 
 
 def _matmul_packed(op: MatmulOp, target: CpuTarget) -> Any:
     rows, columns = largest_divisor(op.m, 8), 2 * target.lanes
-    return schedule_matmul(op, target, MatmulTile(rows, columns, pack_a=False, pack_b=True))
+    return schedule_matmul(op, target, MatmulTile(rows, columns, pack_b=True))
 
 
 MATMUL = (
