@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tvm import te, tirx
+from tvm import te
 
+from vtaops.cpu.schedule.overlap import overlapping, placed
 from vtaops.cpu.schedule.prologue import Prologue
 from vtaops.cpu.schedule.tiles import (
     PARALLEL_FLOPS,
@@ -31,11 +32,8 @@ from vtaops.cpu.schedule.tiles import (
     write_back,
 )
 from vtaops.cpu.target import CpuTarget
-from vtaops.kernels.ops.common import Expr, ceil_div, largest_divisor, zero
+from vtaops.kernels.ops.common import Expr, ceil_div, largest_divisor, round_up
 from vtaops.kernels.ops.convolution import Conv2dOp
-
-_CUTTING = 1.25
-"""What it costs to cut tails off: their elements are stored one by one."""
 
 _NARROW = 1.4
 """What a tile costs that is one vector wide: a load of the kernel for each multiply-add."""
@@ -78,8 +76,7 @@ def choose_tile(op: Conv2dOp, target: CpuTarget) -> PointwiseTile:
     def cost(vectors: int) -> float:
         width = vectors * target.lanes
         tiles = op.batch * ceil_div(pixels_of(op), width)
-        cut = _CUTTING if pixels_of(op) % width else 1.0
-        return ceil_div(tiles, threads) * width * cut * (_NARROW if vectors == 1 else 1.0)
+        return ceil_div(tiles, threads) * width * (_NARROW if vectors == 1 else 1.0)
 
     vectors = min((2, 4, 1), key=cost)
     return PointwiseTile(rows_of_tile(op.out_channels, vectors, target), vectors)
@@ -102,8 +99,7 @@ def schedule_pointwise(op: Conv2dOp, target: CpuTarget, tile: PointwiseTile | No
             return _schedule_few(op, stretch)
     tile = tile or choose_tile(op, target)
     width = tile.vectors * target.lanes
-    count, blocks = ceil_div(pixels, width), ceil_div(op.out_channels, tile.channels)
-    whole, fitting = pixels % width == 0, op.out_channels % tile.channels == 0
+    count, channels = ceil_div(pixels, width), round_up(op.out_channels, tile.channels)
     worth = op.flops >= PARALLEL_FLOPS
     # Four panels for each thread, so that none waits long for the others.
     near, far = (size // (4 * width * op.in_channels) for size in _PANEL_BYTES)
@@ -116,36 +112,34 @@ def schedule_pointwise(op: Conv2dOp, target: CpuTarget, tile: PointwiseTile | No
     (rows, columns), (down, across) = op.out_size, op.window.strides
     strided = (down, across) != (1, 1)
     if strided:  # a pass of its own: long loops that LLVM makes shuffles of
-        full, thinned = data, (op.batch, op.in_channels, rows, columns)
+        full, thinned = data, (op.batch, op.in_channels, 1, pixels)
         data = te.compute(
-            thinned, lambda n, c, i, j: full[n, c, i * down, j * across], name="thinned"
+            thinned,
+            lambda n, c, i, q: full[n, c, q // columns * down, q % columns * across],
+            name="thinned",
         )
 
+    def places(n: Expr, o: Expr, i: Expr, q: Expr) -> tuple[Expr, ...]:
+        channel = placed(o, op.out_channels, tile.channels)
+        return n, channel, i, placed(q, pixels, target.lanes, width)
+
     def pixel(n: Expr, t: Expr, c: Expr, p: Expr) -> Expr:
-        column = t * width + p
-        row, at = (column // columns, column % columns) if rows > 1 else (0, column)
-        value = data[n, c, row, at]
-        # Behind the last pixel of a channel lies the next channel: any value will do there, its
-        # results are cut off. So only the last channels have to be asked for their ends.
-        inside = tirx.any(column < pixels, c < op.in_channels - ceil_div(count * width, pixels) + 1)
-        return value if whole else tirx.if_then_else(inside, value, zero("float32"))
+        return data[n, c, 0, places(n, c, 0, t * width + p)[-1]]
 
     dense = te.compute((op.batch, count, op.in_channels, width), pixel, name="dense")
     c = te.reduce_axis((0, op.in_channels), name="c")
 
     def product(n: Expr, t: Expr, o: Expr, p: Expr) -> Expr:
-        # Behind the last channel any will do: its results are cut off.
-        channel = o if fitting else tirx.min(o, op.out_channels - 1)
-        return te.sum(dense[n, t, c, p] * kernel[channel, c, 0, 0], axis=c)
+        return te.sum(dense[n, t, c, p] * kernel[places(n, o, 0, p)[1], c, 0, 0], axis=c)
 
-    sums = (op.batch, count, blocks * tile.channels, width)
-    total = te.compute(sums, product, name="total")
+    total = te.compute((op.batch, count, channels, width), product, name="total")
     finish = op.epilogue.bind(tensors)
-    result = te.compute(
-        op.output.shape,
-        lambda n, o, i, q: finish(total[n, q // width, o, q % width], o, n, o, i, q),
-        name="result",
-    )
+
+    def element(n: Expr, o: Expr, i: Expr, q: Expr) -> Expr:
+        at = places(n, o, i, q)
+        return finish(total[n, q // width, o, q % width], at[1], *at)
+
+    result = te.compute((op.batch, channels, 1, count * width), element, name="result")
     s = ahead.create_schedule(result)
     product_block, copy = s.get_sblock("total"), s.get_sblock("dense")
     n, t, o, p, c = s.get_loops(product_block)
@@ -156,17 +150,16 @@ def schedule_pointwise(op: Conv2dOp, target: CpuTarget, tile: PointwiseTile | No
     outer = s.fuse(n, t)
     parallel_if(s, outer, worth)
     if strided:
-        parallel_if(s, s.fuse(*s.get_loops(s.get_sblock("thinned"))[:2]), worth)
+        *planes, _, q = s.get_loops(s.get_sblock("thinned"))
+        s.split(q, [rows, columns])
+        parallel_if(s, s.fuse(*planes), worth)
     s.compute_at(copy, outer, preserve_unit_loops=True)
     tile_loop, channel_loop, pixel_loop = s.get_loops(copy)[-3:]
-    if rows == 1:  # else rows and columns of pixels are found once for all channels
-        s.reorder(channel_loop, tile_loop)
-    if whole:
-        s.unroll(split_vector(s, pixel_loop, target.lanes)[0])
-    exact = whole and fitting
-    write_back(s, product_block, s.get_sblock("result"), inside, target.lanes, exact, dims=3)
+    s.reorder(channel_loop, tile_loop)
+    s.unroll(split_vector(s, pixel_loop, target.lanes)[0])
+    write_back(s, product_block, s.get_sblock("result"), inside, target.lanes, True, dims=3)
     hold_in_registers(s, product_block, c, lane, vector, channel)
-    return ahead.attach(s)
+    return overlapping(ahead.attach(s), "result", places, op.output.shape)
 
 
 def _schedule_few(op: Conv2dOp, stretch: int) -> Any:
