@@ -78,17 +78,19 @@ class MatmulTile:
 def choose_tile(op: MatmulOp, target: CpuTarget) -> MatmulTile:
     """Return the tile for an operator: few padded elements, many busy accumulators."""
     lanes = target.lanes
-    vectors = (op.panel // lanes,) if op.panel else (1, 2, 3, 4)
-    # Sums, vectors of B, and an element of A, which only AVX-512 multiplies from memory.
+    vectors = [count * max(op.panel // lanes, 1) for count in (1, 2, 3, 4)]
+    # Sums, vectors of B that serve several rows, and an element of A, which only AVX-512 multiplies
+    # from memory.
     free = target.registers - (lanes < 16)
+    rows = range(1, min(op.m, 14) + 1)
     best = min(
-        ((r, v) for v in vectors for r in range(1, min(op.m, 14) + 1) if (r + 1) * v <= free),
+        ((r, v) for v in vectors for r in rows if (r + (r > 1)) * v <= free),
         key=lambda tile: _cost(op, tile[0], tile[1] * lanes, lanes),
     )
-    rows, columns = best[0], best[1] * lanes
+    columns = best[1] * lanes
     large = op.k * op.n * 4 > (_PACK_BYTES if op.m < _REUSES else FIRST_CACHE // 2)
     pack_b = not op.panel and (op.transposed_b or op.n < lanes or large)
-    return MatmulTile(rows, columns, pack_b)
+    return MatmulTile(best[0], columns, pack_b)
 
 
 def tiles(op: MatmulOp, target: CpuTarget) -> Iterator[MatmulTile]:
@@ -107,7 +109,7 @@ def _cost(op: MatmulOp, rows: int, columns: int, lanes: int) -> float:
     tiles = round_up(op.m, rows) // rows * (round_up(op.n, columns) // columns)
     arithmetic = rows * vectors / 2  # two multiply-adds per cycle
     latency = 4.0  # of a multiply-add: fewer accumulators than 8 leave the units waiting
-    loads = (rows + vectors) / 2 + 0.5
+    loads = max((rows + vectors) / 2 + 0.5, vectors)  # of B one a cycle, from the next cache
     narrow = 1.5 if vectors == 1 else 1.0
     return narrow * tiles * (max(arithmetic, latency, loads) + 0.25)
 
@@ -126,7 +128,10 @@ def declare_tiled(
 
     def right(j: Expr, step: Expr) -> Expr:
         if op.panel:
-            return b[j // op.panel, step, j % op.panel]
+            panel = j // op.panel
+            if columns > round_up(op.n, op.panel):
+                panel = tirx.min(panel, ceil_div(op.n, op.panel) - 1)
+            return b[panel, step, j % op.panel]
         column = places(0, j)[1] if op.n >= lanes else tirx.min(j, op.n - 1)
         return b[column, step] if op.transposed_b else b[step, column]
 
