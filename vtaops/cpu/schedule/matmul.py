@@ -41,12 +41,6 @@ _DOT_ROWS = 20
 """Rows of A up to which rows of a transposed B are read as they lie; of short sums as many as a
 row of B has vectors, for each sum has lanes to join."""
 
-_LONG_DOT = 20
-"""Vectors of a row below which no tile reaches over the last one.
-
-LLVM unrolls so few, and computes each sum alone, behind the condition that its result exists.
-"""
-
 _PACK_BYTES = 1 << 20
 """B is packed above this size: its rows then lie too far apart for the cache and the TLB."""
 
@@ -284,10 +278,12 @@ def schedule_row_dots(op: MatmulOp, target: CpuTarget) -> Any:
     fold = te.reduce_axis((0, lanes // quarter), name="fold")
     last = te.reduce_axis((0, quarter), name="last")
 
+    def places(i: Expr, j: Expr) -> tuple[Expr, Expr]:
+        return placed(i, op.m, rows), placed(j, op.n, columns)
+
     def products(i: Expr, j: Expr, k: Expr) -> Expr:
-        # What lies behind the last row is cut off in the end.
-        i, j = te.min(i, op.m - 1), te.min(j, op.n - 1)
-        return a[i, k] * b[j, k]
+        row, column = places(i, j)
+        return a[row, k] * b[column, k]
 
     partial = te.compute(
         (*shape, lanes),
@@ -309,7 +305,13 @@ def schedule_row_dots(op: MatmulOp, target: CpuTarget) -> Any:
     )
     joined = te.compute(shape, lambda i, j: te.sum(folded[i, j, last], axis=last), name="joined")
     ahead = Prologue(tensors)
-    s = ahead.create_schedule(op.finished(joined, ahead.epilogue(op.epilogue)))
+    finish = ahead.epilogue(op.epilogue)
+
+    def element(i: Expr, j: Expr) -> Expr:
+        at = places(i, j)
+        return finish(joined[i, j], at[1], *at)
+
+    s = ahead.create_schedule(te.compute(shape, element, name="C"))
     i, j, _ = s.get_loops(s.get_sblock("joined"))
     i, row = s.split(i, [None, rows])
     j, column = s.split(j, [None, columns])
@@ -329,18 +331,22 @@ def schedule_row_dots(op: MatmulOp, target: CpuTarget) -> Any:
     row, column, lane, step = s.get_loops(block)[-4:]
     s.reorder(step, row, column, lane)
     hold_in_registers(s, block, step, lane, column, row)
-    return ahead.attach(s)
+    return overlapping(ahead.attach(s), "C", places, op.output.shape)
 
 
 def _dot_tile(op: MatmulOp, target: CpuTarget) -> tuple[int, int]:
-    """Return the rows of A and of B that meet at once: few loads, few of them behind the last."""
+    """Return the rows of A and of B that meet at once: few loads, few of them twice."""
 
-    def cost(tile: tuple[int, int]) -> float:
+    def cost(tile: tuple[int, int]) -> tuple[float, int]:
         rows, columns = tile
-        tiles = ceil_div(op.m, rows) * ceil_div(op.n, columns)
-        return tiles * max(rows * columns / 2, (rows + columns) / 2, 4.0)  # 4: see `_cost`
+        tiles, loads = ceil_div(op.m, rows) * ceil_div(op.n, columns), rows + columns
+        return tiles * max(rows * columns / 2, loads / 2, 4.0), tiles * loads  # 4: see `_cost`
 
-    sides = [(r, c) for c in (4, 3, 2, 1) for r in (4, 3, 2, 1) if r * c <= target.registers // 2]
-    if op.k < _LONG_DOT * target.lanes:
-        sides = [(r, c) for r, c in sides if op.m % r == op.n % c == 0]
+    most = target.registers // 2
+    sides = [
+        (rows, columns)
+        for columns in range(min(op.n, 4), 0, -1)
+        for rows in range(min(op.m, 4), 0, -1)
+        if rows * columns <= most
+    ]
     return min(sides, key=cost)
