@@ -142,21 +142,20 @@ def declare_tiled(
         return te.sum(a[places(i, 0)[0], k] * value, axis=k)
 
     total = te.compute((rows, columns), product, name="product")
+    return op.finished(total, finish, (rows, columns if _vectors_end(op, lanes) else op.n), places)
 
-    def element(i: Expr, j: Expr) -> Expr:
-        at = places(i, j)
-        return finish(total[i, j], at[1], *at)
 
-    whole = op.panel == 0 and op.n >= lanes
-    return te.compute((rows, columns if whole else op.n), element, name="C")
+def _vectors_end(op: MatmulOp, lanes: int) -> bool:
+    """Whether the last vectors end with the result; else they are cut off.
+
+    So are panels that are packed already, which lie where they do, and less columns than a vector.
+    """
+    return op.panel == 0 and op.n >= lanes
 
 
 def _places(op: MatmulOp, tile: MatmulTile, lanes: int) -> Places:
-    """Return where elements of whole tiles lie: the last rows and vectors end with the result.
-
-    Panels that are packed already lie where they do, and less columns than a vector are cut off.
-    """
-    vectors = op.panel == 0 and op.n >= lanes
+    """Return where elements of whole tiles lie; the last rows end with the result, too."""
+    vectors = _vectors_end(op, lanes)
 
     def places(i: Expr, j: Expr) -> tuple[Expr, Expr]:
         return placed(i, op.m, tile.rows), placed(j, op.n, lanes, tile.columns) if vectors else j
@@ -305,13 +304,7 @@ def schedule_row_dots(op: MatmulOp, target: CpuTarget) -> Any:
     )
     joined = te.compute(shape, lambda i, j: te.sum(folded[i, j, last], axis=last), name="joined")
     ahead = Prologue(tensors)
-    finish = ahead.epilogue(op.epilogue)
-
-    def element(i: Expr, j: Expr) -> Expr:
-        at = places(i, j)
-        return finish(joined[i, j], at[1], *at)
-
-    s = ahead.create_schedule(te.compute(shape, element, name="C"))
+    s = ahead.create_schedule(op.finished(joined, ahead.epilogue(op.epilogue), shape, places))
     i, j, _ = s.get_loops(s.get_sblock("joined"))
     i, row = s.split(i, [None, rows])
     j, column = s.split(j, [None, columns])

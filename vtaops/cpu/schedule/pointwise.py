@@ -133,14 +133,12 @@ def schedule_pointwise(op: Conv2dOp, target: CpuTarget, tile: PointwiseTile | No
         return te.sum(dense[n, t, c, p] * kernel[places(n, o, 0, p)[1], c, 0, 0], axis=c)
 
     total = te.compute((op.batch, count, channels, width), product, name="total")
-    finish = op.epilogue.bind(tensors)
 
-    def element(n: Expr, o: Expr, i: Expr, q: Expr) -> Expr:
-        at = places(n, o, i, q)
-        return finish(total[n, q // width, o, q % width], at[1], *at)
+    def sums(n: Expr, o: Expr, i: Expr, q: Expr) -> Expr:
+        return total[n, q // width, o, q % width]
 
-    result = te.compute((op.batch, channels, 1, count * width), element, name="result")
-    s = ahead.create_schedule(result)
+    tiled = (op.batch, channels, 1, count * width)
+    s = ahead.create_schedule(op.finished(sums, op.epilogue.bind(tensors), tiled, places))
     product_block, copy = s.get_sblock("total"), s.get_sblock("dense")
     n, t, o, p, c = s.get_loops(product_block)
     o, channel = s.split(o, [None, tile.channels])

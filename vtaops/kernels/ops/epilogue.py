@@ -7,7 +7,7 @@ residual, activation; for int8, bias, arithmetic right shift, clip.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tvm import te, tirx
@@ -165,11 +165,25 @@ class FusedOp(TensorOp):
         """Return the channel of an element of the result."""
         return index[1]
 
-    def finished(self, total: Callable[..., Expr], finish: Callable[..., Expr]) -> Tensor:
-        """Declare the result: the epilogue `finish`, as bound, of each element of `total`."""
+    def finished(
+        self,
+        total: Callable[..., Expr],
+        finish: Callable[..., Expr],
+        tiled: tuple[int, ...] = (),
+        places: Callable[..., Sequence[Expr]] = lambda *index: index,
+    ) -> Tensor:
+        """Declare the result: the epilogue `finish`, as bound, of each element of `total`.
+
+        Of the shape `tiled` if it is given: whole tiles, whose elements lie at ``places(*index)``.
+        """
+
+        def element(*index: Expr) -> Expr:
+            at = places(*index)
+            return finish(total(*index), self.channel(*at), *at)
+
         return te.compute(
-            self.output.shape,
-            lambda *index: finish(total(*index), self.channel(*index), *index),
+            tiled or self.output.shape,
+            element,
             name=self.output.name,
             varargs_names=[*_AXES[len(self.output.shape)]],
         )
