@@ -68,7 +68,7 @@ def test_activations_to_the_last_digits(name):
     np.testing.assert_allclose(cpu.activation(x, name), expected, rtol=2e-6, atol=error)
 
 
-@pytest.mark.parametrize("columns", [5, 16, 67, 128, 1000])
+@pytest.mark.parametrize("columns", [5, 9, 16, 40, 67, 128, 1000])
 def test_softmax_of_masked_rows(columns):
     x = random((4, columns)) * 20
     x[0, 1::2] = -np.inf

@@ -18,12 +18,27 @@ from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, hold_in_registers, paralle
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.build import create_schedule
 from vtaops.kernels.ops.activations import exponential
-from vtaops.kernels.ops.common import Expr, Tensor, largest, reduce_largest
+from vtaops.kernels.ops.common import Expr, Tensor, lowest
 from vtaops.kernels.ops.pooling import GlobalPoolOp
 from vtaops.kernels.ops.softmax import SoftmaxOp
 
 _VECTORS = 4
 """Vectors of partial results: enough to hide the latency of an addition."""
+
+_SHORT = 16
+"""Elements below which LLVM makes scalars of a row that is declared as one vector."""
+
+
+def maximum(a: Expr, b: Expr) -> Expr:
+    """Return the greater of two float32; NaN if one is.
+
+    TVM makes no vectors of the question whether a number is NaN.
+    """
+    return tirx.call_llvm_pure_intrin("float32", "llvm.maximum", a, b)
+
+
+reduce_maximum = te.comm_reducer(maximum, lowest, name="maximum")
+"""``reduce_maximum(value, axis)``: the te reduction by `maximum`."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +71,11 @@ class RowReduction:
         """Declare the reduction of ``read(row, column)``: a tensor (rows,)."""
         lanes, wide = self.lanes, _VECTORS * self.lanes
         vectors, rest = divmod(self.length, lanes)
+        if self.length < min(2 * lanes, _SHORT):
+            vectors, rest = 0, self.length
         steps, loose = divmod(vectors, _VECTORS)
+        if steps < 2:
+            steps, loose = 0, vectors
         parts: list[Tensor] = []
         if loose:
             first = steps * wide
@@ -77,7 +96,7 @@ class RowReduction:
 
     def _sums(self, name: str, width: int, steps: int, read: Callable[..., Expr]) -> Tensor:
         """Declare the reductions of ``read(row, step, place)`` over the steps."""
-        reducer = reduce_largest if self.combine == "max" else te.sum
+        reducer = reduce_maximum if self.combine == "max" else te.sum
         step = te.reduce_axis((0, steps), name="step")
         return te.compute(
             (self.rows, width),
@@ -97,7 +116,7 @@ class RowReduction:
 
     def _join(self, parts: list[Any]) -> Callable[[Expr, Expr], Expr]:
         """Return ``f(row, place)``, the elements of some tensors there joined."""
-        join = largest if self.combine == "max" else operator.add
+        join = maximum if self.combine == "max" else operator.add
         return lambda r, v: reduce(join, [part(r, v) for part in parts])
 
     def schedule(self, s: Any, row: Any) -> None:

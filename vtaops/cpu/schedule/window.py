@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tvm import te, tirx
+from tvm import te
 
 from vtaops.cpu.schedule.convolution import PaddedCopy, stage_phases
 from vtaops.cpu.schedule.prologue import Prologue
+from vtaops.cpu.schedule.reduction import reduce_maximum
 from vtaops.cpu.schedule.tiles import (
     FIRST_CACHE,
     PARALLEL_FLOPS,
@@ -24,17 +25,12 @@ from vtaops.cpu.schedule.tiles import (
 )
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.build import create_schedule
-from vtaops.kernels.ops.common import Expr, ceil_div, lowest, round_up, window_axes, zero
+from vtaops.kernels.ops.common import Expr, ceil_div, round_up, window_axes, zero
 from vtaops.kernels.ops.convolution import DepthwiseOp
 from vtaops.kernels.ops.pooling import PoolOp
 
 _UNROLLED_TAPS = 16
 """Rows of taps that are unrolled; more stay a loop, for the sake of compile time."""
-
-_reduce_maximum = te.comm_reducer(
-    lambda a, b: tirx.call_llvm_pure_intrin("float32", "llvm.maximum", a, b), lowest, name="maximum"
-)
-"""NaN if one is; TVM makes no vectors of the question whether a number is NaN."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +101,7 @@ def schedule_pool(op: PoolOp, target: CpuTarget, tile: WindowTile | None = None)
     padding = _padding(op, tile)
     image = padding.declare(data, op.pad_value)
     kh, kw = window_axes(op.window)
-    reduce = _reduce_maximum if op.kind == "max" else te.sum
+    reduce = reduce_maximum if op.kind == "max" else te.sum
     total = te.compute(
         (op.batch, op.channels, 1, padding.rows, padding.columns),
         lambda n, c, _, i, j: reduce(padding.read(image, n, c, (i, j, kh, kw)), axis=[kh, kw]),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from math import prod
+from operator import methodcaller
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -90,11 +91,11 @@ class CallPlan:
         self._kernel = kernel
         self._shape = output.shape if work.shape is None else work.shape
         self._dtype = dtype_of(output.dtype)
-        self._allocate = allocator(output.nbytes)
+        self._allocate = allocator(self._shape, self._dtype)
         given = [*(array.shape for array in work.arrays), self._shape]
         needed = [*shapes, output.shape]
         views = enumerate(zip(given, needed, strict=True))
-        self._views = [(at, shape) for at, (a, shape) in views if a != shape]
+        self._views = [(at, _view(shape)) for at, (a, shape) in views if a != shape]
         computed = work.op.op if isinstance(work.op, StoredOp) else work.op
         elementwise = isinstance(computed, BroadcastOp | UnaryOp | NormalizeOp)
         self._in_place = [elementwise and shape == output.shape for shape in shapes]
@@ -108,7 +109,7 @@ class CallPlan:
             If `out` does not fit.
         """
         if out is None:
-            result = self._allocate(self._shape, self._dtype)
+            result = self._allocate()
         elif (
             type(out) is np.ndarray
             and out.dtype is self._dtype
@@ -117,13 +118,13 @@ class CallPlan:
         ):
             result = out
         else:
-            result = as_output(out, self._shape, self._dtype.name)
+            result = as_output(out, self._shape, self._kernel.op.output.dtype)
         if out is not None and self._disturbs(result, arrays):
             result[...] = self.run(arrays, None)
         elif self._views:
             shaped = [*arrays, result]
-            for at, shape in self._views:
-                shaped[at] = shaped[at].reshape(shape)
+            for at, view in self._views:
+                shaped[at] = view(shaped[at])
             self._kernel.run(*shaped)
         else:
             self._kernel.run(*arrays, result)
@@ -134,12 +135,17 @@ class CallPlan:
 
         Elementwise operators may replace an input: each element is read before it is written.
         """
-        for array, in_place in zip(arrays, self._in_place, strict=True):
+        for at, array in enumerate(arrays):
             if np.may_share_memory(array, result):
-                same = array.ctypes.data == result.ctypes.data
-                if not (in_place and same):
+                same = array is result or array.ctypes.data == result.ctypes.data
+                if not (self._in_place[at] and same):
                     return True
         return False
+
+
+def _view(shape: tuple[int, ...]) -> Callable[[Array], Array]:
+    """Return what returns a view of that shape on a C-contiguous array, as quickly as NumPy can."""
+    return np.ndarray.ravel if len(shape) == 1 else methodcaller("reshape", shape)
 
 
 class Backend(ABC):
@@ -149,7 +155,7 @@ class Backend(ABC):
     """Whether operators of float32 take arrays of float16 and bfloat16 as well."""
 
     def __init__(self) -> None:
-        self._plans: dict[tuple[Any, ...], CallPlan] = {}
+        self._plans: dict[tuple[Any, ...] | None, CallPlan] = {}
 
     def call(
         self,
@@ -184,40 +190,36 @@ class Backend(ABC):
         ShapeError
             If `out` does not fit, or whatever `describe` refuses.
         """
-        result = self._call(describe, arrays, out, parameters, fused or {})
-        return as_given(result, arrays[0], out)
-
-    def _call(
-        self,
-        describe: Callable[..., KernelCall],
-        arrays: tuple[Any, ...],
-        out: Any,
-        parameters: tuple[Any, ...],
-        fused: dict[str, Any],
-    ) -> Array:
+        first, fused = arrays[0], fused or {}
         given = (*arrays, *_fused_arrays(fused)) if fused else arrays
         key = _key(describe, given, parameters, fused)
         if key is None:
             arrays, fused = tuple(map(ready, arrays)), _map_fused(ready, fused)
-            given = (*arrays, *_fused_arrays(fused))
+            given = (*arrays, *_fused_arrays(fused)) if fused else arrays
             key = _key(describe, given, parameters, fused)
         try:
-            plan = self._plans.get(key) if key else None
+            plan = self._plans.get(key)
         except TypeError:  # what cannot be part of a key, a list or an array
             parameters = tuple(map(frozen, parameters))
             fused = {n: v if n in _FUSED_ARRAYS else frozen(v) for n, v in fused.items()}
             key = _key(describe, given, parameters, fused)
-            plan = self._plans.get(key) if key and _hashable(key) else None
+            key = key if _hashable(key) else None
+            plan = self._plans.get(key)
         if plan is not None:
-            return plan.run(given, out)
+            return as_given(plan.run(given, out), first, out)
         work = self._describe(describe, arrays, tuple(map(frozen, parameters)), fused)
+        result = self._run_first(work, out, key if _same_objects(given, work.arrays) else None)
+        return as_given(result, first, out)
+
+    def _run_first(self, work: KernelCall, out: Any, key: tuple[Any, ...] | None) -> Array:
+        """Run a call that has no plan yet, and keep its plan if it has a key."""
         if prod(work.op.output.shape) == 0:
             shape, dtype = work.shape or work.op.output.shape, work.op.output.dtype
             return empty(shape, dtype) if out is None else as_output(out, shape, dtype)
         _check_sizes(work.op)
         plan = CallPlan(work, self.kernel(work.op))
         result = plan.run(work.arrays, out)
-        if key and _hashable(key) and _same_objects(given, work.arrays):
+        if key is not None:
             if len(self._plans) >= _MOST_PLANS:
                 self._plans.clear()
             self._plans[key] = plan
@@ -287,18 +289,17 @@ def _key(
     fused: dict[str, Any],
 ) -> tuple[Any, ...] | None:
     """Return what decides the plan of a call; None if a kernel cannot read an array as it is."""
-    key = [describe, parameters]
+    key: tuple[Any, ...] = (describe, parameters)
     for array in arrays:
         if type(array) is not np.ndarray or not array.flags.carray:
             return None
         key += (array.shape, array.dtype)
-    if fused:
-        key += fused
-        key += [value is None if n in _FUSED_ARRAYS else value for n, value in fused.items()]
-    return tuple(key)
+    for name, value in fused.items():
+        key += (name, value is None if name in _FUSED_ARRAYS else value)
+    return key
 
 
-def _hashable(key: tuple[Any, ...]) -> bool:
+def _hashable(key: tuple[Any, ...] | None) -> bool:
     try:
         hash(key)
     except TypeError:
@@ -311,23 +312,20 @@ def _fused_arrays(fused: dict[str, Any]) -> list[Any]:
     found: list[Any] = []
     for name in _FUSED_ARRAYS:
         value = fused.get(name)
-        if isinstance(value, tuple | list):
-            found += value
-        elif value is not None:
-            found.append(value)
+        if value is not None:
+            found += value if isinstance(value, (tuple, list)) else (value,)
     return found
 
 
 def _map_fused(convert: Callable[[Any], Any], fused: dict[str, Any]) -> dict[str, Any]:
     """Return the fused operations with their arrays converted."""
-    found = dict(fused)
-    for name in _FUSED_ARRAYS:
-        value = fused.get(name)
-        if isinstance(value, tuple | list):
-            found[name] = tuple(map(convert, value))
-        elif value is not None:
-            found[name] = convert(value)
-    return found
+
+    def mapped(value: Any) -> Any:
+        if isinstance(value, (tuple, list)):
+            return tuple(map(convert, value))
+        return None if value is None else convert(value)
+
+    return {n: mapped(v) if n in _FUSED_ARRAYS else v for n, v in fused.items()}
 
 
 def _same_objects(given: tuple[Any, ...], used: tuple[Array, ...]) -> bool:

@@ -56,7 +56,7 @@ class ProductCalls(Backend):
             If shapes or dtypes do not fit.
         """
         given = a
-        if np.ndim(b) > 2:
+        if (b.ndim if type(b) is np.ndarray else np.ndim(b)) > 2:
             a, b = _stacks(a, b, fused)
             if not self.multiplies_stacks:
                 return deliver(self._one_by_one(a, b, fused), given, out)
