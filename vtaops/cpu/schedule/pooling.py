@@ -145,7 +145,7 @@ def _schedule_planes(s: Any, block: Any, lane: Any) -> Any:
     down = s.get_sblock("down")
     i, j = s.get_loops(s.get_sblock("result"))[-2:]
     s.reorder(i, j, lane)
-    # In straight code LLVM transposes neighbouring results, and stores them planes.
+    # In straight code LLVM transposes neighbouring results, and stores them together.
     s.unroll(j)
     s.vectorize(lane)
     s.compute_at(down, i, preserve_unit_loops=True)
