@@ -13,6 +13,7 @@ from vtaops.cpu.schedule import (
     matmul,
     packed,
     pointwise,
+    pooling,
     quantized,
     reduction,
     window,
@@ -76,7 +77,7 @@ def family(op: TensorOp, target: CpuTarget) -> tuple[Schedule, Tiles | None]:
         case DepthwiseOp():
             return window.schedule_depthwise, window.tiles
         case PoolOp():
-            return window.schedule_pool, window.tiles
+            return pooling.schedule_pool, pooling.tiles
         case GlobalPoolOp():
             return reduction.schedule_global_pool, None
         case SoftmaxOp():

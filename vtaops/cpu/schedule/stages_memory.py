@@ -11,8 +11,8 @@ from typing import Any
 from tvm import te, tirx
 
 from vtaops.cpu.schedule.elementwise import schedule_elementwise, schedule_normalize
+from vtaops.cpu.schedule.pooling import schedule_pool
 from vtaops.cpu.schedule.tiles import split_vector
-from vtaops.cpu.schedule.window import schedule_pool
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.build import create_schedule
 from vtaops.kernels.ops import BroadcastOp, NormalizeOp, PoolOp
@@ -115,7 +115,7 @@ POOL = (
     ),
     Stage(
         "tuned",
-        "A whole channel is padded at once; tiles of several rows stay in registers.",
+        "Down the columns of a window first, then along; small images several at once.",
         schedule_pool,
     ),
 )

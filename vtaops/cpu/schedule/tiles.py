@@ -90,6 +90,22 @@ def parallel_if(schedule: Any, loop: Any, worth: bool) -> None:
         schedule.parallel(loop)
 
 
+def share(s: Any, loop: Any, worth: bool, target: CpuTarget) -> Any:
+    """Run a loop on all threads if that is worth it, in some long chunks; return the inner loop.
+
+    TVM allocates a thread's buffers once for each iteration of the parallel loop.
+    """
+    if not worth:
+        return loop
+    chunks = largest_divisor(int(s.get(loop).extent), 4 * target.cores)
+    if chunks < target.cores:
+        s.parallel(loop)
+        return loop
+    chunk, inner = s.split(loop, [chunks, None])
+    s.parallel(chunk)
+    return inner
+
+
 def split_vector(s: Any, loop: Any, lanes: int) -> tuple[Any, Any]:
     """Split a vector off a loop and return both parts; the vector's length divides the loop."""
     outer, inner = s.split(loop, [None, largest_divisor(int(s.get(loop).extent), lanes)])

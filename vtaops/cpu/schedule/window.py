@@ -1,4 +1,4 @@
-"""CPU schedules of depthwise convolution and pooling: windows that stay within one channel.
+"""CPU schedules of depthwise convolution: windows that stay within one channel.
 
 Each channel is padded into a copy that stays in the first-level cache, its columns sorted by phase
 where there is a stride; then tiles of a few rows by one vector of columns are summed in registers,
@@ -15,7 +15,6 @@ from tvm import te
 
 from vtaops.cpu.schedule.convolution import PaddedCopy, stage_phases
 from vtaops.cpu.schedule.prologue import Prologue
-from vtaops.cpu.schedule.reduction import reduce_maximum
 from vtaops.cpu.schedule.tiles import (
     FIRST_CACHE,
     PARALLEL_FLOPS,
@@ -24,10 +23,8 @@ from vtaops.cpu.schedule.tiles import (
     write_cut,
 )
 from vtaops.cpu.target import CpuTarget
-from vtaops.kernels.build import create_schedule
 from vtaops.kernels.ops.common import Expr, ceil_div, round_up, window_axes, zero
 from vtaops.kernels.ops.convolution import DepthwiseOp
-from vtaops.kernels.ops.pooling import PoolOp
 
 _UNROLLED_TAPS = 16
 """Rows of taps that are unrolled; more stay a loop, for the sake of compile time."""
@@ -41,7 +38,7 @@ class WindowTile:
     columns: int
 
 
-def choose_tile(op: DepthwiseOp | PoolOp, target: CpuTarget) -> WindowTile:
+def choose_tile(op: DepthwiseOp, target: CpuTarget) -> WindowTile:
     """Return the tile for an operator: the sums that hide a multiply-add's latency.
 
     Eight of them fill 16 registers, with the pixels of as many rows and a weight. Strided ones
@@ -53,7 +50,7 @@ def choose_tile(op: DepthwiseOp | PoolOp, target: CpuTarget) -> WindowTile:
     return WindowTile(ceil_div(rows, ceil_div(rows, 7)), target.lanes)
 
 
-def tiles(op: DepthwiseOp | PoolOp, target: CpuTarget) -> Iterator[WindowTile]:
+def tiles(op: DepthwiseOp, target: CpuTarget) -> Iterator[WindowTile]:
     """Yield the tiles to choose from."""
     for vectors in (1, 2, 4):
         for rows in (1, 2, 4, 8):
@@ -94,30 +91,7 @@ def schedule_depthwise(op: DepthwiseOp, target: CpuTarget, tile: WindowTile | No
     return ahead.attach(s)
 
 
-def schedule_pool(op: PoolOp, target: CpuTarget, tile: WindowTile | None = None) -> Any:
-    """Return the scheduled kernel of a pooling."""
-    tile = tile or choose_tile(op, target)
-    data = op.inputs[0].placeholder()
-    padding = _padding(op, tile)
-    image = padding.declare(data, op.pad_value)
-    kh, kw = window_axes(op.window)
-    reduce = reduce_maximum if op.kind == "max" else te.sum
-    total = te.compute(
-        (op.batch, op.channels, 1, padding.rows, padding.columns),
-        lambda n, c, _, i, j: reduce(padding.read(image, n, c, (i, j, kh, kw)), axis=[kh, kw]),
-        name="total",
-    )
-
-    def finish(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
-        value = total[n, c, 0, i, j]
-        return value if op.kind == "max" else value * op.weight(i, j)
-
-    s = create_schedule([data, te.compute(op.output.shape, finish, name="result")])
-    _schedule_window(s, op, tile, target)
-    return s
-
-
-def _padding(op: DepthwiseOp | PoolOp, tile: WindowTile) -> PaddedCopy:
+def _padding(op: DepthwiseOp, tile: WindowTile) -> PaddedCopy:
     rows, columns = op.out_size
     return PaddedCopy(
         op.window,
@@ -127,7 +101,7 @@ def _padding(op: DepthwiseOp | PoolOp, tile: WindowTile) -> PaddedCopy:
     )
 
 
-def _schedule_window(s: Any, op: DepthwiseOp | PoolOp, tile: WindowTile, target: CpuTarget) -> None:
+def _schedule_window(s: Any, op: DepthwiseOp, tile: WindowTile, target: CpuTarget) -> None:
     """Tile the block ``total``, whose third axis are the results of a channel: several or one."""
     total, result = s.get_sblock("total"), s.get_sblock("result")
     n, c, q, i, j, kh, kw = s.get_loops(total)
@@ -150,7 +124,7 @@ def _schedule_window(s: Any, op: DepthwiseOp | PoolOp, tile: WindowTile, target:
         s.compute_at(s.get_sblock("padded"), at)
 
 
-def _by_rows(op: DepthwiseOp | PoolOp, tile: WindowTile) -> bool:
+def _by_rows(op: DepthwiseOp, tile: WindowTile) -> bool:
     """Whether a channel is copied some rows at a time, since its copies exceed the cache.
 
     Rows under two tiles are copied twice: they must be few.
