@@ -30,7 +30,6 @@ _AVX512 = (*_AVX2, "avx512f", "avx512vl", "avx512bw", "avx512dq")
 
 PROCESSORS = {
     "haswell": _AVX2,
-    "znver3": _AVX2,
     "alderlake": (*_AVX2, "avxvnni"),
     "skylake-avx512": _AVX512,
     "icelake-server": (*_AVX512, "avx512vnni"),
@@ -88,7 +87,7 @@ def loops(assembly: str) -> Iterator[list[str]]:
         inside = [(a, b) for a, b in found if first <= a and b <= last and (a, b) != (first, last)]
         own = range(first + 1, last + 1)
         kept = (at for at in own if not any(a <= at <= b for a, b in inside))
-        yield [lines[at] for at in kept if re.match(r"\s+[a-z]", lines[at])]
+        yield [lines[at] for at in kept if re.match(r"\s+[a-z{]", lines[at])]
 
 
 def multiply_adds(instructions: list[str]) -> int:
