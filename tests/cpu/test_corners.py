@@ -201,6 +201,23 @@ def test_mistakes_are_named(call, message):
 
 
 @pytest.mark.parametrize("target", random_calls.PROCESSORS, ids=lambda target: target.mcpu)
+@pytest.mark.parametrize(("rows", "steps", "columns"), [(25, 127, 50), (31, 33, 9), (5, 19, 17)])
+def test_last_tiles_end_with_the_result(rows, steps, columns, target):
+    """Rows, sums and columns that are no multiples of anything; what follows them is in place."""
+    x, w, bias = random((rows, steps)), random((columns, steps), at=1), random((columns,), at=2)
+    residual = random((rows, columns), at=3)
+    expected = np.maximum(x @ w.T + bias + residual, 0)
+    with random_calls.processor(target):
+        dense = cpu.dense(x, w, bias=bias, residual=residual, activation="relu")
+        product = cpu.matmul(x, w.T.copy(), bias=bias, residual=residual, activation="relu")
+        image, more = x.T[None, :, None], residual.T[None, :, None]  # a row of pixels
+        kernel = w[:, :, None, None]
+        pixels = cpu.conv2d(image, kernel, bias=bias, residual=more, activation="relu")
+    for found in (dense, product, pixels[0, :, 0].T):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("target", random_calls.PROCESSORS, ids=lambda target: target.mcpu)
 @pytest.mark.parametrize(("rows", "steps", "columns"), [(33, 48, 40), (5, 200, 7), (3, 40, 33)])
 def test_matrices_that_lie_turned_are_read_as_they_lie(rows, steps, columns, target, monkeypatch):
     """Transposed views, of stacks too, are products with rows; nothing is copied for them."""

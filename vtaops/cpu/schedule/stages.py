@@ -64,14 +64,19 @@ def _matmul_blocked(op: MatmulOp, target: CpuTarget, cached: bool = False) -> An
 
 
 def _matmul_registers(op: MatmulOp, target: CpuTarget) -> Any:
-    rows, columns = largest_divisor(op.m, 8), largest_divisor(op.n, 2 * target.lanes)
+    rows, columns = _register_rows(op, target), largest_divisor(op.n, 2 * target.lanes)
     if columns % target.lanes:
         return schedule_matmul(op, target)
     return schedule_matmul(op, target, MatmulTile(rows, columns, pack_b=False))
 
 
+def _register_rows(op: MatmulOp, target: CpuTarget) -> int:
+    """Return the rows of two vectors that registers hold."""
+    return largest_divisor(op.m, min(8, target.accumulators // 2))
+
+
 def _matmul_packed(op: MatmulOp, target: CpuTarget) -> Any:
-    rows, columns = largest_divisor(op.m, 8), 2 * target.lanes
+    rows, columns = _register_rows(op, target), 2 * target.lanes
     return schedule_matmul(op, target, MatmulTile(rows, columns, pack_b=True))
 
 
