@@ -126,7 +126,7 @@ def declare_tiled(
             if columns > round_up(op.n, op.panel):
                 panel = tirx.min(panel, ceil_div(op.n, op.panel) - 1)
             return b[panel, step, j % op.panel]
-        column = places(0, j)[1] if op.n >= lanes else tirx.min(j, op.n - 1)
+        column = places(0, j)[1] if _vectors_end(op, lanes) else tirx.min(j, op.n - 1)
         return b[column, step] if op.transposed_b else b[step, column]
 
     if tile.pack_b:

@@ -29,7 +29,7 @@ _SHORT = 16
 """Elements below which LLVM makes scalars of a row that is declared as one vector."""
 
 
-def maximum(a: Expr, b: Expr) -> Expr:
+def _maximum(a: Expr, b: Expr) -> Expr:
     """Return the greater of two float32; NaN if one is.
 
     TVM makes no vectors of the question whether a number is NaN.
@@ -37,8 +37,8 @@ def maximum(a: Expr, b: Expr) -> Expr:
     return tirx.call_llvm_pure_intrin("float32", "llvm.maximum", a, b)
 
 
-reduce_maximum = te.comm_reducer(maximum, lowest, name="maximum")
-"""``reduce_maximum(value, axis)``: the te reduction by `maximum`."""
+_reduce_maximum = te.comm_reducer(_maximum, lowest, name="maximum")
+"""``_reduce_maximum(value, axis)``: the te reduction by `_maximum`."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class RowReduction:
 
     def _sums(self, name: str, width: int, steps: int, read: Callable[..., Expr]) -> Tensor:
         """Declare the reductions of ``read(row, step, place)`` over the steps."""
-        reducer = reduce_maximum if self.combine == "max" else te.sum
+        reducer = _reduce_maximum if self.combine == "max" else te.sum
         step = te.reduce_axis((0, steps), name="step")
         return te.compute(
             (self.rows, width),
@@ -116,7 +116,7 @@ class RowReduction:
 
     def _join(self, parts: list[Any]) -> Callable[[Expr, Expr], Expr]:
         """Return ``f(row, place)``, the elements of some tensors there joined."""
-        join = maximum if self.combine == "max" else operator.add
+        join = _maximum if self.combine == "max" else operator.add
         return lambda r, v: reduce(join, [part(r, v) for part in parts])
 
     def schedule(self, s: Any, row: Any) -> None:
