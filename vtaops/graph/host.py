@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.errors import ProgramError
+from vtaops.base.errors import ProgramError
 
 Array = npt.NDArray[np.generic]
 
