@@ -3,9 +3,9 @@
     python benchmarks/search_metaschedule.py --layer resnet18.C8 --trials 128
 
 MetaSchedule samples and mutates the splits of the same schedule (perfect divisions, two tiles of
-each operand, weights kept); `vtaops.compiler.metaschedule` counts the cycles of each candidate by the timing
-model, in place of compiling and measuring. Candidates that overflow a scratchpad fail, as they do
-for MetaSchedule on any device. Needs the extra ``tune``.
+each operand, weights kept); `vtaops.compiler.metaschedule` counts the cycles of each candidate by
+the timing model, in place of compiling and measuring. Candidates that overflow a scratchpad fail,
+as they do for MetaSchedule on any device. Needs the extra ``tune``.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from tvm import relax
 
 import vtaops
 from vtaops.graph import evaluate
-from vtaops.relax import import_model, partition_for_vta, to_relax
+from vtaops.network.partition import partition_for_vta
+from vtaops.relax import import_model, to_relax
 
 
 def small_network(rng):

@@ -134,7 +134,7 @@ def main():
     arguments = parser.parse_args()
 
     import vtaops
-    from vtaops.report.networks import summary
+    from vtaops.model.tables import summary
 
     model = vtaops.compile_model(
         quantized(arguments.size, scales=arguments.scales), arguments.config

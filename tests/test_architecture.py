@@ -1,219 +1,81 @@
-"""The rules of the house: imports go one way, and boards need no TVM."""
+"""The rules of the house: imports go one way, boards need no TVM, and the house stays small."""
 
 import ast
 import subprocess
 import sys
 from pathlib import Path
 
+import house
 import pytest
 
 import vtaops
+from vtaops.base.doors import DOORS, door
+from vtaops.base.moved import MOVED
 
-PACKAGE = Path(vtaops.__file__).parent
-
-# A room may import the rooms before it in its row (and the rows it lists), never the other way.
 ALLOWED = {
-    "errors": set(),
-    "names": {"errors"},
-    "_data": set(),
-    "files": set(),
-    "cache": set(),
-    "config": {"files", "names", "errors", "_data"},
-    "capabilities": {"config", "errors"},
-    "alu": {"capabilities"},
-    "isa": {"alu", "config", "errors"},
-    "shapes": {"errors"},
-    "views": {"config", "errors"},
-    "layout": {"views", "config", "errors"},
-    "program": {"alu", "isa", "layout", "views", "capabilities", "config", "files", "errors"},
-    "graph": {"errors"},
-    "runtime": {
-        "files",
-        "program",
-        "capabilities",
-        "isa",
-        "layout",
-        "config",
-        "cache",
-        "errors",
-        "_data",
-    },
-    "model": {"files", "graph", "runtime", "program", "views", "capabilities", "config", "errors"},
-    "board": {
-        "files",
-        "runtime",
-        "program",
-        "capabilities",
-        "isa",
-        "config",
-        "cache",
-        "errors",
-        "_data",
-    },
-    "ops": {
-        "names",
-        "program",
-        "alu",
-        "shapes",
-        "capabilities",
-        "isa",
-        "layout",
-        "views",
-        "config",
-        "errors",
-    },
-    "schedule": {"ops", "program", "isa", "layout", "config", "errors"},
-    "kernels": {"layout", "shapes", "cache", "errors"},
-    "cpu": {"kernels", "layout", "shapes", "errors"},
-    "cuda": {"kernels", "cache", "errors"},
-    "lessons": {"cpu", "cuda", "kernels", "errors"},
-    "fallback": {"cpu", "cuda", "kernels", "ops", "shapes", "program", "isa", "config", "errors"},
-    "lowering": {"schedule", "ops", "program", "isa", "layout", "views", "config", "errors"},
-    "compiler": {
-        "lowering",
-        "capabilities",
-        "schedule",
-        "ops",
-        "views",
-        "program",
-        "config",
-        "errors",
-    },
-    "metaschedule": {"compiler", "program", "config", "errors"},
-    "tuner": {"compiler", "capabilities", "schedule", "ops", "config", "cache", "files", "errors"},
-    "network": {
-        "tuner",
-        "compiler",
-        "lowering",
-        "schedule",
-        "ops",
-        "model",
-        "graph",
-        "program",
-        "capabilities",
-        "layout",
-        "views",
-        "config",
-        "errors",
-    },
-    "explore": {
-        "network",
-        "tuner",
-        "compiler",
-        "workloads",
-        "schedule",
-        "ops",
-        "graph",
-        "runtime",
-        "program",
-        "capabilities",
-        "config",
-        "cache",
-        "errors",
-    },
-    "reference": {"ops", "shapes", "program", "views", "config", "errors"},
-    "workloads": {"schedule", "ops", "names", "errors"},
-    "onnx_files": {"files", "errors"},
-    "pictures": {"errors"},
-    "quantization": {"onnx_files", "pictures", "files", "errors"},
-    "relax": {"graph", "quantization", "onnx_files", "files", "errors"},
-    "farm": {"rpc", "runtime", "program", "config", "errors"},
-    "report": {"model", "program", "isa", "config", "errors"},
-    "rpc": {"board", "files", "runtime", "program", "config", "errors"},
-    "selftest": {
-        "session",
-        "workloads",
-        "reference",
-        "ops",
-        "runtime",
-        "program",
-        "capabilities",
-        "isa",
-        "config",
-        "errors",
-    },
-    "session": {
-        "names",
-        "shapes",
-        "fallback",
-        "capabilities",
-        "tuner",
-        "compiler",
-        "runtime",
-        "schedule",
-        "ops",
-        "program",
-        "config",
-        "errors",
-    },
+    "base": "",
+    "graph": "base",
+    "kernels": "base",
+    "machine": "base",
+    "quantization": "base",
+    "cpu": "base kernels machine",
+    "cuda": "base kernels",
+    "program": "base machine",
+    "relax": "base graph quantization",
+    "hardware": "base machine program",
+    "lessons": "base kernels cpu cuda",
+    "ops": "base machine program",
+    "fallback": "base kernels machine cpu cuda program ops",
+    "runtime": "base machine program hardware",
+    "schedule": "base machine program ops",
+    "board": "base machine program hardware runtime",
+    "lowering": "base machine program ops schedule",
+    "model": "base graph machine program runtime",
+    "compiler": "base machine program ops schedule lowering",
+    "report": "base machine program hardware model",
+    "network": "base graph machine program relax ops schedule lowering model compiler",
+    "session": "base machine program hardware ops fallback runtime schedule compiler report",
+    "explore": "base graph machine program hardware ops schedule compiler network",
 }
-TOP = {"__init__", "cli"}
-TVM_FREE = (
-    "files",
-    "errors",
-    "_data",
-    "cache",
-    "config",
-    "capabilities",
-    "alu",
-    "isa",
-    "shapes",
-    "views",
-    "layout",
-    "program",
-    "graph",
-    "runtime",
-    "model",
-    "board",
-)
+"""What a room may import, from the ground up; the command line imports everything."""
+
+TVM_FREE = {"base", "machine", "program", "hardware", "graph", "runtime", "model", "board"}
+WITH_TVM = {"vtaops.board.rpc", "vtaops.board.farm"}
+"""Files of rooms without TVM that need it: they run on the side of the host."""
 
 
-def room_of(path):
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+def test_imports_go_one_way():
+    """Also inside functions and for types; what goes upwards goes through the doors."""
+    upwards = house.doors() | house.LAZY_UPWARDS
+    wrong = [
+        f"{found.file} imports {found.name} of {found.module}"
+        for found in house.inner_imports()
+        for room, other in [(house.room_of(found.file), house.room_of(found.module))]
+        if room not in ("", "cli", other)
+        and other not in ALLOWED[room].split()
+        and not (found.lazy and (room, other) in upwards)
+    ]
+    assert wrong == []
 
 
-def imports(path, *, inside_functions):
-    """Yield the absolute modules that a file imports at run time."""
-    tree = ast.parse(path.read_text())
-    functions = {
-        child
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef)
-        for child in ast.walk(node)
-    }
-    typing_only = {
-        child
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-        for child in ast.walk(node)
-    }
-    for node in ast.walk(tree):
-        if node in typing_only or (node in functions and not inside_functions):
-            continue
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            if node.module == "vtaops":
-                yield from (f"vtaops.{alias.name}" for alias in node.names)
-            else:
-                yield node.module
+def test_the_doors_open():
+    assert all(callable(door(method)) for method in DOORS)
 
 
-FILES = sorted(PACKAGE.rglob("*.py"))
+def test_the_house_stays_small():
+    figures = house.figures()
+    assert {name: figures[name] for name in figures if figures[name] > house.LIMITS[name]} == {}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_go_one_way(path):
-    """At module level; the convenience methods of operators and programs call forward lazily."""
-    room = room_of(path)
-    if room in TOP:
-        return
-    assert room in ALLOWED, f"give the room {room} its place in ALLOWED"
-    for module in imports(path, inside_functions=False):
-        parts = module.split(".")
-        if parts[0] == "vtaops" and len(parts) > 1 and parts[1] not in (room, "_fsim", "_timing"):
-            assert parts[1] in ALLOWED[room], f"{room} imports {module}"
+def test_modules_are_found_by_their_old_paths():
+    code = "\n".join(
+        f"import {old}, {new}; assert {old} is {new}"
+        for old, new in MOVED.items()
+        if not new.startswith("vtaops.board.rpc")
+    )
+    assert python(code, "-W", "ignore::DeprecationWarning").stderr == ""
+    told = python("from vtaops.errors import VTAError", "-W", "error::DeprecationWarning")
+    assert "vtaops.errors has moved to vtaops.base.errors" in told.stderr
 
 
 TWINS = {
@@ -227,25 +89,29 @@ TWINS = {
 
 def test_a_class_has_a_name_of_its_own():
     files = {}
-    for path in FILES:
-        for node in ast.parse(path.read_text()).body:
+    for module, path in house.modules().items():
+        for node in house.tree(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                files.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+                files.setdefault(node.name, []).append(module)
     shared = {name: paths for name, paths in files.items() if len(paths) > 1}
     assert {name: paths for name, paths in shared.items() if name not in TWINS} == {}
     assert shared.keys() == TWINS.keys()
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_rooms_of_the_board_never_import_tvm(path):
-    if room_of(path) in TVM_FREE:
-        found = list(imports(path, inside_functions=True))
-        assert not [module for module in found if module.split(".")[0] in ("tvm", "tvm_ffi")]
+def test_rooms_of_the_board_never_import_tvm():
+    found = {
+        module
+        for module, path in house.modules().items()
+        if house.room_of(module) in TVM_FREE
+        for name, _, _ in house.imports(path)
+        if name.split(".")[0] in ("tvm", "tvm_ffi")
+    }
+    assert found <= WITH_TVM
 
 
-def python(code):
+def python(code, *options):
     """Run code in a new interpreter, away from the source tree."""
-    command = [sys.executable, "-c", code]
+    command = [sys.executable, *options, "-c", code]
     here = Path(__file__).parent
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=here)
 
@@ -282,6 +148,6 @@ def test_public_names_resolve():
     assert set(vtaops.__all__) <= set(dir(vtaops))
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_every_file_says_what_it_owns(path):
-    assert ast.get_docstring(ast.parse(path.read_text()))
+def test_every_file_says_what_it_owns():
+    silent = [m for m, path in house.modules().items() if not ast.get_docstring(house.tree(path))]
+    assert silent == []

@@ -1,9 +1,9 @@
 """vtaops: the VTA tensor accelerator on today's Apache TVM.
 
 The names of ``__init__.pyi`` are the public interface. They are imported on first use, so that
-``vtaops.machine.isa``, ``vtaops.program`` and ``vtaops.runtime`` work where TVM is not installed (on a
-board), and importing the package costs nothing. The logger ``vtaops`` tells at the level INFO what
-takes long: compilations, searches for tilings, builds of models.
+``vtaops.machine.isa``, ``vtaops.program`` and ``vtaops.runtime`` work where TVM is not installed
+(on a board), and importing the package costs nothing. The logger ``vtaops`` tells at the level INFO
+what takes long: compilations, searches for tilings, builds of models.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from vtaops.base.moved import MOVED, find_moved_modules
+
 __version__ = "0.1.0"
 
+find_moved_modules()
 logging.getLogger("vtaops").addHandler(logging.NullHandler())  # speaks where the user asks it to
 
 
@@ -28,16 +31,21 @@ def _read_exports() -> dict[str, str]:
 
 _EXPORTS = _read_exports()
 
-_ROOMS = {name for name, module in _EXPORTS.items() if module == __name__}
+_ROOMS = {
+    name: MOVED.get(f"vtaops.{name}", f"vtaops.{name}")
+    for name, module in _EXPORTS.items()
+    if module == __name__ or f"vtaops.{name}" in MOVED
+}
+"""The modules among them."""
 
-__all__ = sorted({*_EXPORTS, "__version__"} - _ROOMS)
+__all__ = sorted({*_EXPORTS, "__version__"} - _ROOMS.keys())
 
 
 def __getattr__(name: str) -> Any:
     if name not in _EXPORTS:
         raise AttributeError(f"module 'vtaops' has no attribute {name!r}")
     if name in _ROOMS:
-        return import_module(f"vtaops.{name}")
+        return import_module(_ROOMS[name])
     found = getattr(import_module(_EXPORTS[name]), name)
     globals()[name] = found
     return found

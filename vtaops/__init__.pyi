@@ -22,9 +22,9 @@ from vtaops.base.errors import ShapeError as ShapeError
 from vtaops.base.errors import UnsupportedError as UnsupportedError
 from vtaops.base.errors import VerificationError as VerificationError
 from vtaops.base.errors import VTAError as VTAError
+from vtaops.compiler import build as build
+from vtaops.compiler import compile as compile
 from vtaops.compiler import metaschedule as metaschedule
-from vtaops.compiler.driver import build as build
-from vtaops.compiler.driver import compile as compile
 from vtaops.graph import Graph as Graph
 from vtaops.machine.config import HardwareConfig as HardwareConfig
 from vtaops.model import Model as Model

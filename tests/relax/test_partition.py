@@ -11,7 +11,8 @@ from tvm import relax
 
 import vtaops
 from vtaops.graph import evaluate
-from vtaops.relax import get_patterns, import_model, partition_for_vta, to_relax
+from vtaops.network.partition import get_patterns, partition_for_vta
+from vtaops.relax import import_model, to_relax
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "byoc.py"
 

@@ -23,6 +23,8 @@ from vtaops import Conv2d, Tiling, cli
 from vtaops.base.errors import ShapeError, UnsupportedError, VTAError
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Gemm, Load
+from vtaops.model.tables import network_comparison
+from vtaops.model.tables import text as network_text
 from vtaops.program.timing import KINDS, WAITS
 from vtaops.program.traffic import compulsory_nbytes, transfers
 from vtaops.report import (
@@ -40,8 +42,6 @@ from vtaops.report import (
     write_text,
 )
 from vtaops.report.network_pictures import memory_map, network_page, network_roofline
-from vtaops.report.networks import network_comparison
-from vtaops.report.networks import text as network_text
 from vtaops.report.style import KIND_COLORS, LANES, TOKEN_COLORS, WAIT_COLORS
 
 SVG = "{http://www.w3.org/2000/svg}"

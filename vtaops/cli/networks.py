@@ -62,7 +62,7 @@ def compile_network(
 
     Example: vtaops compile network.q.onnx -o network.vtam
     """
-    from vtaops.report.networks import summary
+    from vtaops.model.tables import summary
 
     if _is_compiled(model):
         raise UnsupportedError(f"{model} is compiled already")
@@ -80,7 +80,7 @@ def ops(model: SourceArgument, config: ConfigOption = None, as_json: JsonOption 
 
     Example: vtaops ops network.q.onnx --config ultra96
     """
-    from vtaops.report.networks import plan_table
+    from vtaops.model.tables import plan_table
 
     if _is_compiled(model):
         compiled = _compiled(model, config)
@@ -124,7 +124,8 @@ def profile(
 
     Example: vtaops profile network.vtam -o network.html
     """
-    from vtaops.report import network_pictures, networks, save_figure, write_text
+    from vtaops.model import tables
+    from vtaops.report import network_pictures, save_figure, write_text
 
     compiled = _compiled(model, config)
     known = _quality(quality) if quality else {}
@@ -138,13 +139,13 @@ def profile(
         if as_json:
             typer.echo(json.dumps([report.as_dict(), other.as_dict()], indent=2))
         else:
-            Console().print(networks.network_comparison(report, other))
+            Console().print(tables.network_comparison(report, other))
     elif as_json:
         typer.echo(json.dumps(report.as_dict(), indent=2))
     else:
         console = Console()
-        console.print(networks.network_table(report, console.width))
-        typer.echo(networks.summary(report))
+        console.print(tables.network_table(report, console.width))
+        typer.echo(tables.summary(report))
     if output is None:
         return
     if output.suffix == ".html":

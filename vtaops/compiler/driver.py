@@ -1,6 +1,6 @@
 """compile: the whole way from an operator description to a verified Program.
 
-`emit` goes half the way, for programs of several operators: `vtaops.lowering.linking.link` joins what it
+`emit` goes half the way, for programs of several operators: `vtaops.lowering.link` joins what it
 returns.
 """
 

@@ -40,7 +40,7 @@ COMPILED = {"fast": 12, "thorough": 48}
 TUNER_VERSION = 3
 """Results of another version are not used."""
 
-SHIPPED = Path(__file__).parent / "schedule" / "tuned.json"
+SHIPPED = Path(__file__).parent.parent / "schedule" / "tuned.json"
 """Results for the named layers, made by ``benchmarks/search.py --write-shipped``."""
 
 

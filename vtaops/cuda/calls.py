@@ -48,9 +48,9 @@ class GpuCalls(OperatorCalls):
     ) -> Array:
         """Return the 2-D convolution of NCHW[b]c data, float32 or int8.
 
-        The products of int8 data are those of an instruction (dp4a). `vtaops.machine.layout.Layout` packs
-        and unpacks: ``Layout("NCHW16c")`` the data, ``Layout("OIHW16i16o")`` a float32 kernel; an
-        int8 kernel is packed by `pack_int8_kernel`.
+        The products of int8 data are those of an instruction (dp4a). `vtaops.machine.layout.Layout`
+        packs and unpacks: ``Layout("NCHW16c")`` the data, ``Layout("OIHW16i16o")`` a float32
+        kernel; an int8 kernel is packed by `pack_int8_kernel`.
 
         Parameters
         ----------

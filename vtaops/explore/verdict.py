@@ -33,10 +33,10 @@ from vtaops.schedule import Tiling, blocked_shape, check_tiling
 _PACKAGE = Path(__file__).parent.parent
 
 _DECISIVE = (
-    *("alu", "capabilities", "config", "isa", "layout", "views", "shapes", "compiler"),
-    *("ops", "schedule", "lowering", "program"),
+    "base/shapes.py",
+    *("machine", "ops", "schedule", "lowering", "program", "compiler/driver.py"),
 )
-"""Rooms that a verdict depends on."""
+"""Rooms and files that a verdict depends on."""
 
 
 @cache
@@ -49,7 +49,8 @@ def model_version() -> str:
     """
     digest = hashlib.sha256(f"{version('apache-tvm')} {_timing.sources}".encode())
     for room in _DECISIVE:
-        for path in sorted([*_PACKAGE.glob(f"{room}.py"), *(_PACKAGE / room).rglob("*.py")]):
+        found = _PACKAGE / room
+        for path in [found] if found.is_file() else sorted(found.rglob("*.py")):
             digest.update(path.relative_to(_PACKAGE).as_posix().encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

@@ -1,7 +1,8 @@
 """Lowering: scheduled TIR to fragments (`emit`), and fragments to a Program (`link`)."""
 
-from vtaops.lowering.emission.emit import Fragment, emit
+from vtaops.lowering.emission.emit import emit
 from vtaops.lowering.linking.link import Part, Place, assemble, bind, link, whole
+from vtaops.lowering.operation import Fragment
 from vtaops.lowering.options import Border, Capacity, LoweringOptions
 from vtaops.lowering.parsing.convolution import convolution_tree
 from vtaops.schedule.flatten import flatten

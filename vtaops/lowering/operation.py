@@ -1,4 +1,4 @@
-"""Operation: an instruction on its way into a program, with what it touches.
+"""Operation: an instruction on its way into a program, with what it touches; Fragment: several.
 
 Emission creates operations, the placement of micro-ops and the insertion of tokens refine them, and
 assembly encodes them.
@@ -12,8 +12,10 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from vtaops.lowering.options import LoweringOptions
+from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import Instruction, Post
-from vtaops.program import NO_BUFFER
+from vtaops.program import NO_BUFFER, Buffer, OperatorRecord
 
 Elements = npt.NDArray[np.int64]
 """Distinct element numbers."""
@@ -91,3 +93,28 @@ class Operation:
     micro_ops: npt.NDArray[np.int64] | None = None
     operator: int = 0
     post: Post | None = None
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """The operations of one operator.
+
+    Attributes
+    ----------
+    config : HardwareConfig
+        For which hardware.
+    operations : tuple of Operation
+        In program order; relocations count `buffers`.
+    buffers : tuple of Buffer
+        The arguments and constants of the operator, with the borders of `options`.
+    options : LoweringOptions
+        How it was emitted.
+    record : OperatorRecord
+        Which operator it is; without name and spans.
+    """
+
+    config: HardwareConfig
+    operations: tuple[Operation, ...]
+    buffers: tuple[Buffer, ...]
+    options: LoweringOptions
+    record: OperatorRecord

@@ -7,8 +7,8 @@ simulators are all computed from these classes; nothing about bit positions is w
 Packing rule: fields follow each other from bit 0, as C bitfields do in upstream's headers; a field
 that would cross the boundary of a 64-bit word starts at that boundary. Widths that depend on the
 configuration are named after the logarithm of a scratchpad depth: U (micro-ops), I (input),
-W (weight), A (accumulator). Fields of an extension (`vtaops.machine.config.EXTENSIONS`) exist where the
-configuration names it, at a place of their own.
+W (weight), A (accumulator). Fields of an extension (`vtaops.machine.config.EXTENSIONS`) exist where
+the configuration names it, at a place of their own.
 
 Imports no TVM: a board installs this file.
 """

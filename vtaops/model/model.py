@@ -114,8 +114,8 @@ class Model:
         arrays : array_like
             One for each input of the graph, in order: float32 where the network takes float32.
         session : Session, optional
-            Where, also a session of `vtaops.board.rpc`; by default fsim of the model's configuration.
-            Programs and weights stay in the memory of its device.
+            Where, also a session of `vtaops.board.rpc`; by default fsim of the model's
+            configuration. Programs and weights stay in the memory of its device.
         progress : callable, optional
             Called with a text before each stage.
 

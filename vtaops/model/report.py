@@ -1,6 +1,6 @@
 """The report of a model: layer by layer what runs where, and where the cycles and the bytes go.
 
-Data only; `vtaops.report.networks` makes tables and pictures of it. The cycles of a layer are those
+Data only; `tables` prints it. The cycles of a layer are those
 from the completion of all layers before it to its own completion, so they add up to the whole.
 Imports no TVM.
 """
@@ -121,7 +121,7 @@ class ModelReport:
         }
 
     def __str__(self) -> str:
-        from vtaops.report.networks import text
+        from vtaops.model.tables import text
 
         return text(self)
 

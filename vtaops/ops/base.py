@@ -15,6 +15,7 @@ import numpy as np
 import tvm
 from tvm import te
 
+from vtaops.base.doors import door
 from vtaops.base.errors import ArgumentError, ShapeError
 from vtaops.base.names import settle
 from vtaops.machine.capabilities import Feature
@@ -23,7 +24,7 @@ from vtaops.ops.postprocess import Stage
 from vtaops.program import Buffer
 
 if TYPE_CHECKING:
-    from vtaops.schedule import Tiling
+    from vtaops.schedule.tiling import Tiling
 
 LARGEST = (1 << 31) - 1
 """Largest number that a parameter may have."""
@@ -62,7 +63,8 @@ def _example(kind: str, known: dict[str, Any]) -> str:
 class Operator(metaclass=Described):
     """Base class of operator descriptions: frozen dataclasses made by keywords.
 
-    Shapes have no defaults, but for a batch of one image. `vtaops.base.names.SPELLINGS` are accepted.
+    Shapes have no defaults, but for a batch of one image. `vtaops.base.names.SPELLINGS` are
+    accepted.
     """
 
     def __post_init__(self) -> None:
@@ -131,9 +133,7 @@ class Operator(metaclass=Described):
         ScheduleError
             If the tiling does not fit the operator or the scratchpads.
         """
-        from vtaops.schedule import schedule
-
-        return schedule(self, config, tiling)
+        return door("Operator.schedule")(self, config, tiling)
 
     def lower(self, config: HardwareConfig, tiling: Tiling | None = None) -> tvm.IRModule:
         """Return the schedule as flat TIR: loops, copies and intrinsics on scratchpads.
@@ -143,9 +143,7 @@ class Operator(metaclass=Described):
         ScheduleError
             As `schedule`.
         """
-        from vtaops.schedule import flatten
-
-        return flatten(self.schedule(config, tiling))
+        return door("Operator.lower")(self.schedule(config, tiling))
 
 
 def _short(field: Field[Any], value: Any) -> Any:

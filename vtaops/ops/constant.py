@@ -1,8 +1,9 @@
 """Constants by products: a bias as the weights of a constant input tile.
 
-The tile holds -128, and 1 in the last lane (`vtaops.machine.views.constant_values`), so a row of int8
-weights makes any constant below 2**18 for blocks of 16 (`vtaops.machine.views.constant_digits`). The
-product costs one cycle a tile, a bias on the vector ALU two.
+The tile holds -128, and 1 in the last lane (`vtaops.machine.views.constant_values`), so a row of
+int8 weights makes any constant below 2**18 for blocks of 16
+(`vtaops.machine.views.constant_digits`). The product costs one cycle a tile, a bias on the vector
+ALU two.
 """
 
 from __future__ import annotations

@@ -110,8 +110,8 @@ class Conv2d(SumOfProducts):
         Bounds of the convolution's own result before the addition.
     bias_tiles : bool
         Whether the bias comes as weights (out_channels, block) of a constant input tile
-        (`vtaops.machine.views.constant_digits`), instead of `bias`: one tile product instead of an ALU pass
-        of two cycles.
+        (`vtaops.machine.views.constant_digits`), instead of `bias`: one tile product instead of an
+        ALU pass of two cycles.
     scales : bool
         Whether an int32 vector (out_channels,) of fixed-point scales requantises the sums instead
         of `shift`: ``clip(((sum * multiplier + half) >> shift) + zero_point)``, the product exact,

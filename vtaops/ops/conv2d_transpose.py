@@ -310,7 +310,8 @@ class Conv2dTranspose(SumOfProducts):
     def _declare_kernel(self, kernel: te.Tensor) -> te.Tensor:
         """Declare the weights, padded to the same number of taps for every phase.
 
-        The padding is void: it is neither loaded nor multiplied (see `vtaops.lowering.emission.voids`).
+        The padding is void: it is neither loaded nor multiplied (see
+        `vtaops.lowering.emission.voids`).
         """
         o, i, kh, kw, *tile = (int(extent) for extent in kernel.shape)
         height, width = self.rows.taps * self.rows.stride, self.columns.taps * self.columns.stride

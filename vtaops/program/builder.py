@@ -82,7 +82,7 @@ class ProgramBuilder:
         self.relocations.append(buffer)
         return len(self.instructions) - 1
 
-    # Short forms. `flags` are the fields of `vtaops.machine.isa` that are not given otherwise: tokens.
+    # Short forms. `flags` are the fields of `vtaops.machine.isa` that are not given otherwise.
 
     def load_micro_ops(self, first: int, count: int, sram: int = 0, **flags: int) -> int:
         """LOAD `count` micro-ops of the table, from its row `first`, to the micro-op memory."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from vtaops.base.doors import door
 from vtaops.base.errors import ProgramError, ShapeError
 from vtaops.machine.capabilities import FULL, Capabilities
 from vtaops.machine.config import MICRO_OP_BYTES, HardwareConfig, Memory
@@ -424,9 +425,8 @@ class Program:
         verify(self, capabilities=capabilities or FULL)
 
     def _repr_html_(self) -> str:
-        from vtaops.report.html import program_html
-
-        return program_html(self)
+        html: str = door("Program._repr_html_")(self)
+        return html
 
     def save(self, path: str | Path) -> None:
         """Write the program to a file."""
@@ -466,6 +466,4 @@ class Program:
         DeviceError
             If the device fails.
         """
-        from vtaops.runtime.executor import run
-
-        return run(self, device, *arrays)
+        return door("Program.run")(self, device, *arrays)

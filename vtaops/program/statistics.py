@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
+from vtaops.base.doors import door
 from vtaops.machine.config import HardwareConfig, Memory
 from vtaops.machine.isa import Alu, Depthwise, Encoding, Gemm, Load, Pool, Store, rows_of
 from vtaops.program.program import Program
@@ -62,9 +63,8 @@ class Statistics:
         return sum(value for name, value in self.as_dict().items() if name.endswith("_nbytes"))
 
     def _repr_html_(self) -> str:
-        from vtaops.report.html import statistics_html
-
-        return statistics_html(self)
+        html: str = door("Statistics._repr_html_")(self)
+        return html
 
 
 _LOAD_COUNTERS = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from vtaops.machine.isa import tokens_text
 from vtaops.program import Program, Statistics
@@ -13,9 +12,6 @@ from vtaops.program.disassembly import instruction_text
 from vtaops.program.timing import Timeline
 from vtaops.report.interactive import interactive
 from vtaops.report.statistics import MEANING
-
-if TYPE_CHECKING:
-    from vtaops.session import Placement
 
 _SHOWN = 24  # instructions of a program
 _FRAME_HEIGHT = 480
@@ -40,26 +36,18 @@ def program_html(program: Program) -> str:
     rest = len(program) - _SHOWN
     return (
         f"<p>{head}</p>"
-        + _table(("buffer", "role", "shape", "dtype", "layout", "bytes"), buffers)
+        + html_table(("buffer", "role", "shape", "dtype", "layout", "bytes"), buffers)
         + "<details><summary>instructions</summary>"
-        + _table(("", "unit", "instruction", "tokens"), islice(listing, _SHOWN), monospace=True)
+        + html_table(("", "unit", "instruction", "tokens"), islice(listing, _SHOWN), monospace=True)
         + (f"<p>and {rest:,} more</p>" if rest > 0 else "")
         + "</details>"
     )
 
 
-def session_html(title: str, placements: Sequence[Placement], statistics: Statistics | None) -> str:
-    """Return what ran in a session and where, and what its device counted if it is open."""
-    rows = ((p.operator, p.where, str(p.runs), p.reason) for p in placements)
-    ran = _table(("operator", "where", "runs", "why not on VTA"), rows, right=2)
-    counted = "" if statistics is None else statistics_html(statistics)
-    return f"<p>{escape(title)}</p>{ran}{counted}"
-
-
 def statistics_html(statistics: Statistics) -> str:
     """Return the counters as a table with their meaning."""
     rows = ((name, f"{value:,}", MEANING[name]) for name, value in statistics.as_dict().items())
-    return _table(("statistic", "value", "meaning"), rows, right=1)
+    return html_table(("statistic", "value", "meaning"), rows, right=1)
 
 
 def timeline_html(timeline: Timeline) -> str:
@@ -71,13 +59,15 @@ def timeline_html(timeline: Timeline) -> str:
     )
 
 
-def _table(
+def html_table(
     head: Sequence[str],
     rows: Iterable[Sequence[str]],
     *,
     right: int = -1,
     monospace: bool = False,
 ) -> str:
+    """Return a table; the column `right` is aligned to the right."""
+
     def cell(tag: str, column: int, text: str) -> str:
         align = "right" if column == right else "left"
         return f'<{tag} style="text-align:{align}">{escape(text)}</{tag}>'

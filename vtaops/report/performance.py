@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from vtaops.runtime.tsim import TsimPerformance
+    from vtaops.hardware.performance import TsimPerformance
 
 _ROWS = (
     ("load", "busy", "load_busy", "writes a scratchpad"),

@@ -15,6 +15,7 @@ docs/tutorials/own_operators.md::
 from vtaops.schedule.blocked import blocked_shape, check_tiling
 from vtaops.schedule.candidates import TIMED, default_tiling, worth_timing
 from vtaops.schedule.dispatch import schedule
+from vtaops.schedule.flatten import flatten
 from vtaops.schedule.intrinsics import (
     ACC_SCOPE,
     DMA_COPY,
@@ -45,6 +46,7 @@ __all__ = [
     "check_tiling",
     "default_tiling",
     "dma_copy",
+    "flatten",
     "gemm",
     "inp_scope",
     "reset",

@@ -1,8 +1,8 @@
 """Tilings of operators whose tiles take turns: side by side in the scratchpads, in one order.
 
-Operators that follow each other run together (`vtaops.lowering.passes.interleave`) if all of them go
-through their tensors in one order: row by row, or channel by channel. The second then needs but a
-part of what the first has done, and the sooner it gets that, the shorter are beginning and end,
+Operators that follow each other run together (`vtaops.lowering.passes.interleave`) if all of them
+go through their tensors in one order: row by row, or channel by channel. The second then needs but
+a part of what the first has done, and the sooner it gets that, the shorter are beginning and end,
 where one works alone: so bands of rows are low.
 
 With the extension `forward` they may also go hand in hand: a tile of the one is what the tile of

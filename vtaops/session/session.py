@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -254,9 +255,12 @@ class Session(OperatorMethods, Closing):
         return f"<Session on {self.device!r}, {self.config.name}: {state}>"
 
     def _repr_html_(self) -> str:
-        from vtaops.report.html import session_html
+        from vtaops.report.html import html_table, statistics_html
 
-        return session_html(repr(self), self.placements, None if self._closed else self.stats)
+        rows = ((p.operator, p.where, str(p.runs), p.reason) for p in self.placements)
+        ran = html_table(("operator", "where", "runs", "why not on VTA"), rows, right=2)
+        counted = "" if self._closed else statistics_html(self.stats)
+        return f"<p>{escape(repr(self))}</p>{ran}{counted}"
 
     # ---------------------------------------------------------------- statistics
 

@@ -6,14 +6,12 @@ fragments to a program. Equal operators with equal tilings share a fragment.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import tvm
 
 from vtaops.base.errors import ShapeError
 from vtaops.lowering.emission.images import bordered
 from vtaops.lowering.emission.walk import walk
-from vtaops.lowering.operation import Operation
+from vtaops.lowering.operation import Fragment
 from vtaops.lowering.options import DEFAULT_OPTIONS, LoweringOptions
 from vtaops.lowering.parsing.accumulate import accumulate_in_place
 from vtaops.lowering.parsing.nests import Tree, parse
@@ -23,32 +21,6 @@ from vtaops.lowering.passes.post import post_process_outputs
 from vtaops.lowering.passes.windows import join_taps
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import Buffer, OperatorRecord
-
-
-@dataclass(frozen=True)
-class Fragment:
-    """The operations of one operator.
-
-    Attributes
-    ----------
-    config : HardwareConfig
-        For which hardware.
-    operations : tuple of Operation
-        In program order; relocations count `buffers`.
-    buffers : tuple of Buffer
-        The arguments and constants of the operator, with the borders of `options`.
-    options : LoweringOptions
-        How it was emitted.
-    record : OperatorRecord
-        Which operator it is; without name and spans.
-    """
-
-    config: HardwareConfig
-    operations: tuple[Operation, ...]
-    buffers: tuple[Buffer, ...]
-    options: LoweringOptions
-    record: OperatorRecord
-
 
 UNDESCRIBED = OperatorRecord()
 

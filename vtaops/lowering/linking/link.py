@@ -20,10 +20,9 @@ import numpy as np
 
 from vtaops.base.errors import ProgramError
 from vtaops.base.garbage import collection_paused
-from vtaops.lowering.emission.emit import Fragment
 from vtaops.lowering.linking.micro_ops import place_micro_ops
 from vtaops.lowering.linking.tokens import insert_tokens
-from vtaops.lowering.operation import Elements, Operation, Touch
+from vtaops.lowering.operation import Elements, Fragment, Operation, Touch
 from vtaops.lowering.passes.forward import forwarded
 from vtaops.lowering.passes.interleave import interleaved
 from vtaops.lowering.passes.prefetch import weights_ahead

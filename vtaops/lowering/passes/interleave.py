@@ -18,8 +18,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.lowering.emission.emit import Fragment
-from vtaops.lowering.operation import Operation, Touch
+from vtaops.lowering.operation import Fragment, Operation, Touch
 from vtaops.machine.config import POST_ROWS, Memory
 from vtaops.machine.isa import Instruction, Load, Post, Store, Unit
 

@@ -13,8 +13,7 @@ from itertools import groupby
 
 import numpy as np
 
-from vtaops.lowering.emission.emit import Fragment
-from vtaops.lowering.operation import Elements, Operation
+from vtaops.lowering.operation import Elements, Fragment, Operation
 from vtaops.lowering.passes.interleave import ALIGNMENT, shifted, used
 from vtaops.machine.config import HardwareConfig, Memory
 from vtaops.machine.isa import Alu, Gemm, Load, Pool, Unit

@@ -12,8 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from vtaops.base.errors import ScheduleError
-from vtaops.lowering.emission.emit import Fragment
-from vtaops.lowering.operation import Operation, Touch
+from vtaops.lowering.operation import Fragment, Operation, Touch
 from vtaops.machine.config import TABLE_VALUES, Memory
 from vtaops.machine.isa import Load, LoopInstruction, Post, Store
 from vtaops.machine.layout import Layout

@@ -1,10 +1,10 @@
 """Products of the taps of a row join to products of windows (extension ``depthwise``).
 
 A grouped convolution is declared tap by tap: each tap of the kernel is a diagonal weight tile and
-multiplies one input tile. Where the weights are packed as `vtaops.machine.views.Windows`, neighbouring taps
-of a row lie in one weight tile, and one step of the hardware multiplies the input tiles of all. So
-the loop over the columns of the kernel becomes one over windows, in the products and in the copy of
-the weights.
+multiplies one input tile. Where the weights are packed as `vtaops.machine.views.Windows`,
+neighbouring taps of a row lie in one weight tile, and one step of the hardware multiplies the input
+tiles of all. So the loop over the columns of the kernel becomes one over windows, in the products
+and in the copy of the weights.
 """
 
 from __future__ import annotations

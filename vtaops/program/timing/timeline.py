@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from vtaops.base.doors import door
 from vtaops.base.errors import ProgramError
 from vtaops.machine.config import INSTRUCTION_BYTES
 from vtaops.machine.isa import Unit
@@ -317,9 +318,8 @@ class Timeline:
         return f"Timeline({len(self.program)} instructions, {self.cycles} cycles)"
 
     def _repr_html_(self) -> str:
-        from vtaops.report.html import timeline_html
-
-        return timeline_html(self)
+        html: str = door("Timeline._repr_html_")(self)
+        return html
 
     # --------------------------------------------------------------------- partitions
 

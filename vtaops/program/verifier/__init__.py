@@ -1,9 +1,9 @@
 """The verifier: a proof, for one program, that every correct device runs it to the same result.
 
 Owns the rules that make a program safe (`Rule`) and their proof. It works on the encoded words
-alone, through `vtaops.machine.isa`, and shares no code with the compiler that it checks. `format` has the
-rules of single instructions, `tokens` those of synchronisation, `machine` those of memories, with
-the elements that loops touch (`operands`) and who used them when (`history`).
+alone, through `vtaops.machine.isa`, and shares no code with the compiler that it checks. `format`
+has the rules of single instructions, `tokens` those of synchronisation, `machine` those of
+memories, with the elements that loops touch (`operands`) and who used them when (`history`).
 
 A *correct device* has three units. Each executes its own instructions in program order, and each
 instruction as the ISA defines it, as if its iterations ran one after the other. An instruction

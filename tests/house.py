@@ -1,0 +1,253 @@
+"""The figures of the house, and the limits that tests hold it to: ``python tests/house.py``.
+
+A room is a folder or file right below ``vtaops/``. An arrow says that a file of one room imports
+one of another, at its top, inside a function or for types alone; the doors of `vtaops.base.doors`
+count as arrows too. A room stands one floor above the highest room that it imports.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+PACKAGE = Path(__file__).parent.parent / "vtaops"
+NATIVE = {"vtaops._fsim", "vtaops._timing"}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One name that one module takes from another."""
+
+    file: str
+    module: str
+    name: str
+    lazy: bool
+    """Inside a function, or for type checkers only."""
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Return the files of the package by the names of their modules."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    """Return the syntax tree of a file."""
+    return ast.parse(path.read_text())
+
+
+def room_of(module: str) -> str:
+    """Return the room of a module; that of the package itself is empty."""
+    return (module + ".").split(".")[1]
+
+
+def imports(path: Path) -> Iterator[tuple[str, str, bool]]:
+    """Yield the absolute module, the name and whether it is lazy, of all that a file imports."""
+    lazy = set()
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or (
+            isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        ):
+            lazy |= set(ast.walk(node))
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "", node in lazy) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield from ((str(node.module), alias.name, node in lazy) for alias in node.names)
+
+
+@cache
+def inner_imports() -> tuple[Import, ...]:
+    """Return the imports between modules of the package."""
+    found = []
+    for file, path in modules().items():
+        for module, name, lazy in imports(path):
+            target = f"{module}.{name}" if f"{module}.{name}" in modules() else module
+            if target.partition(".")[0] == "vtaops" and target not in NATIVE:
+                assert target in modules(), f"{file} imports {target}"
+                found.append(Import(file, target, name, lazy))
+    return tuple(found)
+
+
+def doors() -> set[tuple[str, str]]:
+    """Return the arrows of the doors, from the files that call them."""
+    from vtaops.base.doors import DOORS
+
+    found = set()
+    for file, path in modules().items():
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "door":
+                (method,) = node.args
+                assert isinstance(method, ast.Constant)
+                found.add((room_of(file), room_of(DOORS[method.value].partition(":")[0])))
+    return found
+
+
+def arrows() -> set[tuple[str, str]]:
+    """Return (room, room that it imports) for all rooms but the package's own files."""
+    found = {(room_of(i.file), room_of(i.module)) for i in inner_imports()} | doors()
+    return {(a, b) for a, b in found if a and b and a != b}
+
+
+def floors(taken: set[tuple[str, str]]) -> dict[str, int]:
+    """Return the floor of each room by arrows without circles."""
+    below = defaultdict(set)
+    for room, other in taken:
+        below[room].add(other)
+
+    @cache
+    def floor(room: str) -> int:
+        return 1 + max((floor(other) for other in below[room]), default=0)
+
+    return {room: floor(room) for room in {room for arrow in taken for room in arrow}}
+
+
+def circles(edges: Iterable[tuple[str, str]]) -> list[list[str]]:
+    """Return the sets of nodes that reach each other, largest first (Tarjan)."""
+    after = defaultdict(set)
+    for a, b in edges:
+        after[a].add(b)
+    number: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found = []
+
+    def visit(node: str) -> None:
+        number[node] = low[node] = len(number)
+        stack.append(node)
+        for other in sorted(after[node]):
+            if other not in number:
+                visit(other)
+            if other in stack:
+                low[node] = min(low[node], low[other])
+        if low[node] == number[node]:
+            at = stack.index(node)
+            found.append(sorted(stack[at:]))
+            del stack[at:]
+
+    for node in sorted(after):
+        if node not in number:
+            visit(node)
+    return sorted((circle for circle in found if len(circle) > 1), key=len, reverse=True)
+
+
+def code_lines(path: Path) -> int:
+    """Return the lines of a file without docstrings, comments and blanks."""
+    prose = {
+        line
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    silent = {
+        tokenize.COMMENT,
+        tokenize.NL,
+        tokenize.NEWLINE,
+        tokenize.INDENT,
+        tokenize.DEDENT,
+        tokenize.ENDMARKER,
+    }
+    code = {
+        line
+        for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline)
+        if token.type not in silent
+        for line in range(token.start[0], token.end[0] + 1)
+    }
+    return len(code - prose)
+
+
+_BRANCHES = (ast.If, ast.IfExp, ast.For, ast.While, ast.ExceptHandler, ast.Assert, ast.match_case)
+
+
+def complexity(function: ast.AST) -> int:
+    """Return McCabe's complexity of a function: branches, loops, operands of and and or, cases."""
+    total = 1
+    for node in ast.walk(function):
+        if isinstance(node, _BRANCHES):
+            total += 1
+        elif isinstance(node, ast.BoolOp):
+            total += len(node.values) - 1
+        elif isinstance(node, ast.comprehension):
+            total += 1 + len(node.ifs)
+    return total
+
+
+def complexities() -> dict[str, int]:
+    """Return the complexity of each function and method, those inside others in the outer one."""
+    found = {}
+    for module, path in modules().items():
+        waiting: list[tuple[str, ast.AST]] = [(module, tree(path))]
+        while waiting:
+            prefix, node = waiting.pop()
+            for child in ast.iter_child_nodes(node):
+                if isinstance(child, ast.FunctionDef):
+                    found[f"{prefix}.{child.name}"] = complexity(child)
+                elif isinstance(child, ast.ClassDef | ast.If):
+                    name = f"{prefix}.{child.name}" if isinstance(child, ast.ClassDef) else prefix
+                    waiting.append((name, child))
+    return found
+
+
+def figures() -> dict[str, int]:
+    """Return every figure that has a limit."""
+    taken = arrows()
+    upwards = doors() | LAZY_UPWARDS
+    storeys = floors(taken - upwards)
+    rings = circles((i.file, i.module) for i in inner_imports() if i.file != i.module)
+    hard = complexities().values()
+    return {
+        "rooms": len({room_of(module) for module in modules()} - {""}),
+        "floors": max(storeys.values()),
+        "arrows": len(taken),
+        "arrows upwards": len(upwards),
+        "files in the largest circle": len(rings[0]) if rings else 0,
+        "lines of code": sum(map(code_lines, modules().values())),
+        "functions of a complexity over 15": sum(value > 15 for value in hard),
+        "functions of a complexity over 10": sum(value > 10 for value in hard),
+    }
+
+
+LAZY_UPWARDS = {("ops", "schedule"), ("program", "runtime"), ("ops", "compiler")}
+"""Rooms whose types name those of a later room: the doors' parameters."""
+
+LIMITS = {
+    "rooms": 28,
+    "floors": 11,
+    "arrows": 135,
+    "arrows upwards": 3,
+    "files in the largest circle": 15,
+    "lines of code": 33_500,
+    "functions of a complexity over 15": 0,
+    "functions of a complexity over 10": 70,
+}
+
+
+def main() -> None:
+    """Print the figures beside their limits."""
+    for name, value in figures().items():
+        print(
+            f"{name:36}{value:8,}{LIMITS[name]:8,}{'' if value <= LIMITS[name] else '  too many'}"
+        )
+    for circle in circles((i.file, i.module) for i in inner_imports()):
+        print("circle:", *circle)
+    for name, value in sorted(complexities().items(), key=lambda item: -item[1]):
+        if value > 15:
+            print(f"complexity {value}: {name}")
+
+
+if __name__ == "__main__":
+    main()

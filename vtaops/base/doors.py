@@ -1,0 +1,27 @@
+"""Doors: the calls that go from a room to one that is built on it.
+
+Imports go one way, from later rooms to earlier ones. A few methods offer what a later room does:
+`Program.run` is the runtime's. They call it through this table, by name and at the time of the
+call; no other import runs upwards (``tests/test_architecture.py``).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+DOORS = {
+    "Operator.schedule": "vtaops.schedule.dispatch:schedule",
+    "Operator.lower": "vtaops.schedule.flatten:flatten",
+    "Program.run": "vtaops.runtime.executor:run",
+    "Program._repr_html_": "vtaops.report.html:program_html",
+    "Statistics._repr_html_": "vtaops.report.html:statistics_html",
+    "Timeline._repr_html_": "vtaops.report.html:timeline_html",
+}
+"""The method that offers it, and the function that does it."""
+
+
+def door(method: str) -> Any:
+    """Return the function behind a door."""
+    module, _, name = DOORS[method].partition(":")
+    return getattr(import_module(module), name)
