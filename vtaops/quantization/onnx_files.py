@@ -192,6 +192,47 @@ def producers(model: ModelProto) -> dict[str, NodeProto]:
     return {name: node for node in model.graph.node for name in node.output}
 
 
+class Connections:
+    """How the nodes of a graph are connected.
+
+    Attributes
+    ----------
+    constants : dict of str to ndarray
+        The constant tensors.
+    readers : dict of str to list of NodeProto
+        The nodes that read each tensor.
+    writers : dict of str to NodeProto
+        The node that writes each tensor.
+    outputs : set of str
+        The outputs of the model.
+    """
+
+    def __init__(self, model: ModelProto) -> None:
+        self.constants = initializers(model)
+        self.readers = consumers(model)
+        self.writers = producers(model)
+        self.outputs = {value.name for value in model.graph.output}
+
+    def only_reader(self, name: str) -> NodeProto | None:
+        """Return the one node that reads a tensor; None if there are others, or it is an output."""
+        found = self.readers.get(name, [])
+        return found[0] if len(found) == 1 and name not in self.outputs else None
+
+    def chain(self, name: str, *kinds: str) -> list[NodeProto] | None:
+        """Return nodes of these kinds, of which each alone reads the next and the first made `name`.
+
+        None if there is no such chain.
+        """
+        found: list[NodeProto] = []
+        for kind in kinds:
+            node = self.writers.get(name)
+            if node is None or node.op_type != kind or self.only_reader(name) is None:
+                return None
+            found.append(node)
+            name = node.input[0]
+        return found
+
+
 def attributes(node: NodeProto) -> dict[str, Any]:
     """Return the attributes of a node as Python values."""
     onnx = require("onnx")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vtaops.base.errors import ModelError
-from vtaops.quantization.onnx_files import consumers, float_tensors, initializers, require
+from vtaops.quantization.onnx_files import Connections, float_tensors, initializers, require
 from vtaops.quantization.probe import Probe, runtime_errors
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from vtaops.quantization.samples import Sample
 
-MOVES = {
+MOVES = (
     "MaxPool",
     "AveragePool",
     "Reshape",
@@ -36,7 +36,7 @@ MOVES = {
     "Split",
     "Resize",
     "Pad",
-}
+)
 """Operators that ONNX Runtime's quantiser leaves on the grid of their input."""
 
 SATURATING = frozenset({"Relu", "Clip"})
@@ -142,14 +142,11 @@ def shared_ranges(
 
 def saturated(model: ModelProto) -> dict[str, str]:
     """Return the inputs of a Relu or Clip that nobody else reads, each with the output."""
-    readers = consumers(model)
-    outputs = {value.name for value in model.graph.output}
+    tensors = Connections(model)
     return {
         node.input[0]: node.output[0]
         for node in model.graph.node
-        if node.op_type in SATURATING
-        and len(readers[node.input[0]]) == 1
-        and node.input[0] not in outputs
+        if node.op_type in SATURATING and tensors.only_reader(node.input[0]) is not None
     }
 
 
