@@ -23,6 +23,7 @@ from vtaops.errors import ModelError as ModelError
 from vtaops.errors import ProgramError as ProgramError
 from vtaops.errors import ScheduleError as ScheduleError
 from vtaops.errors import ShapeError as ShapeError
+from vtaops.errors import TrustError as TrustError
 from vtaops.errors import UnsupportedError as UnsupportedError
 from vtaops.errors import VerificationError as VerificationError
 from vtaops.errors import VTAError as VTAError
