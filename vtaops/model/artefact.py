@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import struct
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -38,7 +39,7 @@ import numpy as np
 from vtaops.capabilities import find
 from vtaops.config import HardwareConfig
 from vtaops.errors import ProgramError, VTAError
-from vtaops.files import NETWORK, read_file
+from vtaops.files import NETWORK, open_file, read_open
 from vtaops.graph import (
     Graph,
     GraphOperator,
@@ -105,7 +106,9 @@ def load(path: str | Path, *, trusted: bool = False) -> Model:
         If the file cannot be read, or is not exactly what `save` writes.
     """
     try:
-        return loads(read_file(path, NETWORK), trusted=trusted)
+        with open_file(path) as file:  # what is no model is not read
+            _check_preamble(file.read(_PREAMBLE.size), os.fstat(file.fileno()).st_size)
+            return loads(read_open(file, NETWORK), trusted=trusted)
     except OSError as error:
         raise ProgramError(f"cannot read {path}: {error}") from error
     except ProgramError as error:
@@ -170,18 +173,8 @@ def _aligned(size: int) -> int:
 
 
 def _checked(data: bytes, trusted: bool) -> tuple[dict[str, Any], _Reader]:
-    if data[: len(MAGIC)] != MAGIC:
-        raise ProgramError("this is no model: its first bytes are not VTAMODEL")
-    if len(data) < _PREAMBLE.size + _DIGEST_BYTES:
-        raise ProgramError(f"the model is truncated: it ends after {len(data)} bytes")
-    _, version, length, total = _PREAMBLE.unpack_from(data)
-    if version != FORMAT_VERSION:
-        raise ProgramError(
-            f"the file has version {version} of the format; this vtaops reads {FORMAT_VERSION}"
-        )
-    if len(data) != total:
-        raise ProgramError(f"the file has {len(data)} bytes instead of {total}: it is truncated")
-    if hashlib.sha256(data[:-_DIGEST_BYTES]).digest() != data[-_DIGEST_BYTES:]:
+    length = _check_preamble(data, len(data))
+    if hashlib.sha256(memoryview(data)[:-_DIGEST_BYTES]).digest() != data[-_DIGEST_BYTES:]:
         raise ProgramError("the file is corrupted: its SHA-256 does not match")
     try:
         header = json.loads(data[_PREAMBLE.size : _PREAMBLE.size + length])
@@ -190,6 +183,22 @@ def _checked(data: bytes, trusted: bool) -> tuple[dict[str, Any], _Reader]:
         reason = _short(error)
         raise ProgramError(f"the header of the model is inconsistent: {reason}") from error
     return header, _Reader(data, _aligned(_PREAMBLE.size + length), table, trusted)
+
+
+def _check_preamble(data: bytes, nbytes: int) -> int:
+    """Check the first bytes of a file of `nbytes`; return the length of the header."""
+    if data[: len(MAGIC)] != MAGIC:
+        raise ProgramError("this is no model: its first bytes are not VTAMODEL")
+    if nbytes < _PREAMBLE.size + _DIGEST_BYTES:
+        raise ProgramError(f"the model is truncated: it ends after {nbytes} bytes")
+    _, version, length, total = _PREAMBLE.unpack_from(data)
+    if version != FORMAT_VERSION:
+        raise ProgramError(
+            f"the file has version {version} of the format; this vtaops reads {FORMAT_VERSION}"
+        )
+    if nbytes != total:
+        raise ProgramError(f"the file has {nbytes} bytes instead of {total}: it is truncated")
+    return int(length)
 
 
 # ---------------------------------------------------------------------------------- blobs

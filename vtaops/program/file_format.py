@@ -39,7 +39,7 @@ import numpy.typing as npt
 from vtaops import views
 from vtaops.config import INSTRUCTION_BYTES, MICRO_OP_BYTES, HardwareConfig
 from vtaops.errors import ProgramError, VTAError
-from vtaops.files import open_file
+from vtaops.files import open_file, read_open
 from vtaops.layout import Layout
 from vtaops.program.program import Buffer, OperatorRecord, Program, Role
 
@@ -203,7 +203,7 @@ def _read_declared(file: BinaryIO) -> bytes:
     _check_preamble(start, size)
     if size > MAX_FILE_BYTES:
         raise ProgramError(f"the program has {size} bytes; at most {MAX_FILE_BYTES} are read")
-    return start + file.read()
+    return read_open(file, MAX_FILE_BYTES)
 
 
 def _check_preamble(data: bytes, available: int) -> int:
