@@ -70,8 +70,8 @@ def gpu_table(lesson: str, op: Any, results: dict[str, Any] | None) -> list[str]
         Of `cuda_operators.py --json`.
     """
     from vtaops import cuda
+    from vtaops.base.errors import UnsupportedError
     from vtaops.cuda import emulate
-    from vtaops.errors import UnsupportedError
     from vtaops.lessons import COUNTS, LessonRow, count_cells, lessons
 
     name = f"stages_{lesson}"

@@ -22,7 +22,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from vtaops.config import EXTENSIONS
+from vtaops.machine.config import EXTENSIONS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from helpers.all_sides import LAYERS, run_case

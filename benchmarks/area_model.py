@@ -29,11 +29,10 @@ from typing import Any
 import numpy as np
 
 from vtaops import HardwareConfig
-from vtaops.errors import ConfigError
+from vtaops.base.errors import ConfigError
 from vtaops.explore import Design, area
 from vtaops.explore.area import kind, quantities
-from vtaops.runtime.tsim import RtlParameters
-from vtaops.runtime.tsim.synthesis import (
+from vtaops.hardware.synthesis import (
     BLOCKS,
     FpgaResources,
     block_of,
@@ -41,6 +40,7 @@ from vtaops.runtime.tsim.synthesis import (
     resources,
     run_yosys,
 )
+from vtaops.runtime.tsim import RtlParameters
 
 SHIPPED = ("tiny", "pynq", "pynq_ext")
 GEOMETRIES = (

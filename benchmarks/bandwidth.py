@@ -31,14 +31,14 @@ from rich.table import Table
 
 import vtaops
 from vtaops import Conv2d, HardwareConfig, Program
+from vtaops.compiler.tuner import tune
 from vtaops.ops import Operator
+from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.program.timing import TimingParameters
-from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime import Tsim
 from vtaops.schedule import Tiling
 from vtaops.schedule.candidates import ranked
-from vtaops.tuner import tune
-from vtaops.workloads import WORKLOADS
+from vtaops.schedule.workloads import WORKLOADS
 
 LAYERS = {f"C{n}": WORKLOADS[f"resnet18.C{n}"] for n in range(2, 12)}
 RESIDUALS = {"C2": 2, "C5": 2, "C8": 2, "C11": 2}

@@ -24,11 +24,11 @@ from vtaops import HardwareConfig, Session
 from vtaops.board import BitFile
 from vtaops.board.server import BoardServer
 from vtaops.board.virtual import VirtualBoard
-from vtaops.reference import random_arguments
+from vtaops.ops.reference import random_arguments
 from vtaops.runtime import LoadedProgram
 from vtaops.runtime.pynq import Accelerator
 from vtaops.runtime.remote import RemoteDevice
-from vtaops.workloads import find
+from vtaops.schedule.workloads import find
 
 LAYERS = ("resnet18.C2", "resnet18.C8", "resnet18.C11")
 MEBIBYTES = 16

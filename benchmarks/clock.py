@@ -42,9 +42,9 @@ from rich.console import Console
 from rich.table import Table
 
 from vtaops import HardwareConfig
+from vtaops.hardware.rtl import AXI_TOP_MODULE, axi_sources
+from vtaops.hardware.synthesis import execute_tool, run_yosys
 from vtaops.runtime.tsim import RtlParameters
-from vtaops.runtime.tsim.rtl import AXI_TOP_MODULE, axi_sources
-from vtaops.runtime.tsim.synthesis import execute_tool, run_yosys
 
 HARNESS = "clock_harness"
 PORT = re.compile(r"^\s*(input|output)\s+wire\s+(?:\[([^\]:]+):0\])?\s*(\w+)", re.MULTILINE)

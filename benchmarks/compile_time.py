@@ -20,10 +20,10 @@ from rich.progress import track
 from rich.table import Table
 
 from vtaops import HardwareConfig
-from vtaops.lowering import LoweringOptions, emit, flatten, link, whole
+from vtaops.lowering import LoweringOptions, emit, link, whole
 from vtaops.ops import Operator
-from vtaops.schedule import Tiling, default_tiling
-from vtaops.workloads import WORKLOADS
+from vtaops.schedule import Tiling, default_tiling, flatten
+from vtaops.schedule.workloads import WORKLOADS
 
 STAGES = ("tiling", "declare", "schedule", "flatten", "emit", "link", "verify")
 

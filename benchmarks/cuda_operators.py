@@ -123,11 +123,11 @@ def stages(lesson: str, op: Any) -> tuple[Any, ...]:
 
 def candidates(op: Any, limit: int) -> tuple[Any, ...]:
     """Return the chosen kernel of an operator and up to `limit` - 1 others, drawn at random."""
+    from vtaops.base.errors import UnsupportedError
     from vtaops.cuda.export import Candidate
     from vtaops.cuda.kernel import CudaKernel
     from vtaops.cuda.search import tile_space
     from vtaops.cuda.target import CudaTarget
-    from vtaops.errors import UnsupportedError
 
     found = [Candidate("chosen", CudaKernel(op))]
     try:

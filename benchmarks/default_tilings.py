@@ -22,11 +22,11 @@ from rich.console import Console
 from rich.table import Table
 
 from vtaops import HardwareConfig
-from vtaops.capabilities import of_target
-from vtaops.compiler import timed_tiling
-from vtaops.errors import ConfigError
+from vtaops.base.errors import ConfigError
+from vtaops.compiler.driver import timed_tiling
 from vtaops.explore import Design, Engine, Network, Question, ResultStore, sweep
-from vtaops.workloads import WORKLOADS
+from vtaops.machine.capabilities import of_target
+from vtaops.schedule.workloads import WORKLOADS
 
 LAYERS = [name for name in WORKLOADS if name.startswith(("resnet18.", "mobilenet."))]
 

@@ -28,7 +28,7 @@ from vtaops import HardwareConfig, Program, compile_model
 from vtaops.program.accesses import count_accesses
 from vtaops.program.energy import energy_of, memory_energies
 from vtaops.schedule import default_tiling
-from vtaops.workloads import WORKLOADS
+from vtaops.schedule.workloads import WORKLOADS
 
 LAYERS = [f"C{number}" for number in range(1, 12)]
 NETWORKS = ("resnet18", "mobilenet_v1", "mobilenet_v2")

@@ -35,15 +35,15 @@ from rich.table import Table
 
 import vtaops
 from vtaops import HardwareConfig, MaxPool2d
+from vtaops.compiler.tuner import tune
 from vtaops.explore import Design
 from vtaops.explore import area as modelled
+from vtaops.hardware.synthesis import FpgaResources
 from vtaops.ops import Operator
-from vtaops.reference import evaluate, random_arguments
+from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.runtime import Tsim
-from vtaops.runtime.tsim.synthesis import FpgaResources
 from vtaops.schedule import default_tiling
-from vtaops.tuner import tune
-from vtaops.workloads import WORKLOADS
+from vtaops.schedule.workloads import WORKLOADS
 
 NETWORKS = {
     "ResNet-18, C2 to C11": [f"resnet18.C{number}" for number in range(2, 12)],

@@ -33,7 +33,7 @@ from vtaops import (
     fallback,
 )
 from vtaops.ops import Operator
-from vtaops.reference import evaluate, random_arguments
+from vtaops.ops.reference import evaluate, random_arguments
 
 CASES: dict[str, Operator] = {
     "means without padding": AvgPool2d(

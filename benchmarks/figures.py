@@ -26,9 +26,9 @@ from typing import Any
 
 import vtaops
 from vtaops import HardwareConfig
+from vtaops.compiler.tuner import recall
 from vtaops.explore import Design, area
-from vtaops.tuner import recall
-from vtaops.workloads import find
+from vtaops.schedule.workloads import find
 
 ROOT = Path(__file__).parents[1]
 LEDGER = ROOT / "docs" / "figures.json"

@@ -27,7 +27,7 @@ from rich.table import Table
 from vtaops import Conv2d, Program, _fsim, compile
 from vtaops.runtime import Fsim, LoadedProgram
 from vtaops.runtime.fsim import available_kernels
-from vtaops.workloads import WORKLOADS
+from vtaops.schedule.workloads import WORKLOADS
 
 TILE_MACS = 256
 LAYERS = [f"C{k}" for k in range(2, 12)]

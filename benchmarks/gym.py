@@ -18,7 +18,7 @@ from pathlib import Path
 from vtaops import Conv2d, HardwareConfig, VTAError
 from vtaops.explore import SEARCHES, Design, Engine, Problem, ResultStore
 from vtaops.ops import Operator
-from vtaops.workloads import find
+from vtaops.schedule.workloads import find
 
 LAYERS = ("resnet18.C2", "resnet18.C8", "resnet18.C10", "mobilenet.D9")
 RANDOM = ("evolutionary", "random")

@@ -170,7 +170,7 @@ def by_onnxruntime(model: Any, data: dict[str, Any]) -> Any:
     import onnx
     from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
-    from vtaops import onnx_files
+    from vtaops.quantization import onnx_files
 
     class Reader(CalibrationDataReader):  # type: ignore[misc]
         """The images, one after the other."""

@@ -25,13 +25,13 @@ from rich.console import Console
 from rich.table import Table
 
 from vtaops import HardwareConfig, Program, Tiling
-from vtaops.capabilities import of_target
-from vtaops.compiler import emit
+from vtaops.compiler.driver import emit
 from vtaops.lowering import Fragment, Part, link, whole
+from vtaops.machine.capabilities import of_target
 from vtaops.network.memory import Lifetime, place
 from vtaops.ops import Operator
+from vtaops.ops.reference import evaluate
 from vtaops.program import Buffer, Role
-from vtaops.reference import evaluate
 from vtaops.runtime.fsim import Fsim
 from vtaops.session.operators import OperatorMethods
 

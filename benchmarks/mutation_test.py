@@ -32,13 +32,13 @@ from rich.progress import track
 from rich.table import Table
 
 import vtaops
-from vtaops.compiler import emit
-from vtaops.config import EXTENSIONS, MICRO_OP_BYTES
-from vtaops.errors import VTAError
+from vtaops.base.errors import VTAError
+from vtaops.compiler.driver import emit
 from vtaops.graph import Dense, Graph, LookupTable, Requantization
-from vtaops.isa import Encoding, Instruction, MicroOp, Unit, array_to_words, words_to_array
 from vtaops.lowering import Border, Part, Place, link
-from vtaops.lowering.interleave import beside
+from vtaops.lowering.passes.interleave import beside
+from vtaops.machine.config import EXTENSIONS, MICRO_OP_BYTES
+from vtaops.machine.isa import Encoding, Instruction, MicroOp, Unit, array_to_words, words_to_array
 from vtaops.program import MICRO_OPS, Buffer, Program, Role
 from vtaops.program.random_programs import random_program
 from vtaops.runtime.executor import relocate

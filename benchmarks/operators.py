@@ -24,10 +24,10 @@ from rich.table import Table
 
 import vtaops
 from vtaops import HardwareConfig, UnsupportedError
-from vtaops.reference import evaluate, random_arguments
+from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.runtime.fsim import Fsim
 from vtaops.schedule import default_tiling
-from vtaops.workloads import WORKLOADS, Workload
+from vtaops.schedule.workloads import WORKLOADS, Workload
 
 
 def least_bytes(workload: Workload, config: HardwareConfig) -> int:

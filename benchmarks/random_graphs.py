@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vtaops import HardwareConfig
-from vtaops.config import EXTENSIONS
+from vtaops.machine.config import EXTENSIONS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from helpers.random_graphs import check, random_graph

@@ -24,9 +24,9 @@ from rich.table import Table
 
 import vtaops
 from vtaops import HardwareConfig
-from vtaops.errors import ScheduleError
+from vtaops.base.errors import ScheduleError
 from vtaops.ops import Operator
-from vtaops.reference import evaluate, random_arguments
+from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.runtime import Fsim
 from vtaops.schedule import Tiling, default_tiling
 

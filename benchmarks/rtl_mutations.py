@@ -56,9 +56,10 @@ from helpers.rtl_trials import (
 from rich.console import Console
 from rich.table import Table
 
-from vtaops.config import HardwareConfig
-from vtaops.errors import DeviceError
-from vtaops.runtime.tsim import RtlParameters, build
+from vtaops.base.errors import DeviceError
+from vtaops.hardware import build
+from vtaops.machine.config import HardwareConfig
+from vtaops.runtime.tsim import RtlParameters
 from vtaops.runtime.tsim import device as device_module
 from vtaops.runtime.tsim.model import _library
 

@@ -24,10 +24,10 @@ from rich.table import Table
 
 import vtaops
 from vtaops import HardwareConfig
+from vtaops.compiler.tuner import COMPILED, SHIPPED, search, tuning_key
 from vtaops.schedule import blocked_shape
 from vtaops.schedule.candidates import candidates, dram_bytes
-from vtaops.tuner import COMPILED, SHIPPED, search, tuning_key
-from vtaops.workloads import WORKLOADS, Workload
+from vtaops.schedule.workloads import WORKLOADS, Workload
 
 # Milliseconds on Pynq at 100 MHz: TVM's published tuning log for VTA (tophub, vta_v0.10).
 PUBLISHED_MS = {

@@ -3,7 +3,7 @@
     python benchmarks/search_metaschedule.py --layer resnet18.C8 --trials 128
 
 MetaSchedule samples and mutates the splits of the same schedule (perfect divisions, two tiles of
-each operand, weights kept); `vtaops.metaschedule` counts the cycles of each candidate by the timing
+each operand, weights kept); `vtaops.compiler.metaschedule` counts the cycles of each candidate by the timing
 model, in place of compiling and measuring. Candidates that overflow a scratchpad fail, as they do
 for MetaSchedule on any device. Needs the extra ``tune``.
 """
@@ -23,16 +23,17 @@ from rich.table import Table
 from tvm.s_tir import Schedule
 
 from vtaops import Conv2d, HardwareConfig, VTAError
-from vtaops.lowering import Capacity, LoweringOptions, emit, flatten, link, whole
-from vtaops.metaschedule import tune
+from vtaops.compiler.metaschedule import tune
+from vtaops.compiler.tuner import search
+from vtaops.lowering import Capacity, LoweringOptions, emit, link, whole
 from vtaops.program import Program
+from vtaops.schedule import flatten
 from vtaops.schedule.steps import (
     attach_loads,
     attach_output_stages,
     tensorize,
 )
-from vtaops.tuner import search
-from vtaops.workloads import find
+from vtaops.schedule.workloads import find
 
 OPTIONS = LoweringOptions(Capacity(inp=2, wgt=2, acc=2), skip_padding=True)
 

@@ -305,7 +305,7 @@ def draw_tiles(out: Path) -> Path:
     from matplotlib import pyplot
 
     import vtaops
-    from vtaops.isa import Load, Memory, Store
+    from vtaops.machine.isa import Load, Memory, Store
 
     op, config, tiling = tutorial()
     decoded = vtaops.compile(op, config, tiling).decode()

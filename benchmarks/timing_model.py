@@ -24,7 +24,7 @@ import vtaops
 from vtaops import HardwareConfig, Program
 from vtaops.program.timing import TimingParameters, simulate
 from vtaops.schedule import default_tiling
-from vtaops.workloads import WORKLOADS, find
+from vtaops.schedule.workloads import WORKLOADS, find
 
 
 def open_tsim(config: HardwareConfig, parameters: TimingParameters) -> Any:

@@ -20,11 +20,11 @@ from rich.table import Table
 
 import vtaops
 from vtaops import HardwareConfig
-from vtaops.reference import evaluate, random_arguments
+from vtaops.compiler.tuner import tune
+from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.runtime import Tsim
 from vtaops.schedule import Tiling
-from vtaops.tuner import tune
-from vtaops.workloads import WORKLOADS, Workload
+from vtaops.schedule.workloads import WORKLOADS, Workload
 
 LOST = {
     "load": "compute_stall_load_token",

@@ -27,12 +27,12 @@ from rich.table import Table
 
 import vtaops
 from vtaops import HardwareConfig
-from vtaops.reference import random_arguments
+from vtaops.hardware.build import build_model
+from vtaops.ops.reference import random_arguments
 from vtaops.runtime import LoadedProgram, Tsim
 from vtaops.runtime.tsim import RtlParameters
-from vtaops.runtime.tsim.build import build_model
 from vtaops.schedule import default_tiling
-from vtaops.workloads import find
+from vtaops.schedule.workloads import find
 
 
 def build_times(first: HardwareConfig, second: HardwareConfig) -> dict[str, float]:

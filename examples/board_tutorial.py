@@ -7,7 +7,7 @@ On a board, or on this machine, which simulates one then:
 
 The same over TVM's RPC, where the board starts without a bitstream (vtaops bitstream fetch):
 
-    python -m vtaops.rpc --device virtual &
+    python -m vtaops.board.rpc --device virtual &
     python examples/board_tutorial.py rpc://127.0.0.1 --bitstream FILE.bit
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 
 import vtaops
 from vtaops import Conv2d, Program, Statistics, Tiling
-from vtaops.reference import evaluate
+from vtaops.ops.reference import evaluate
 from vtaops.runtime import Fsim, LoadedProgram
 from vtaops.runtime.remote import RemoteDevice
 
@@ -52,8 +52,8 @@ def over_pynq(
 def over_rpc(
     address: str, bitstream: Path | None, program: Program, arrays: list[np.ndarray]
 ) -> tuple[np.ndarray, Statistics]:
-    """Run on a board that `python -m vtaops.rpc` serves; return result and counters."""
-    from vtaops.rpc import DEFAULT_PORT, connect
+    """Run on a board that `python -m vtaops.board.rpc` serves; return result and counters."""
+    from vtaops.board.rpc import DEFAULT_PORT, connect
 
     host, _, port = address.removeprefix("rpc://").partition(":")
     with connect(host, int(port or DEFAULT_PORT), program.config) as remote:

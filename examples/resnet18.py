@@ -20,7 +20,7 @@ from rich.table import Table
 
 from vtaops import HardwareConfig, Session, Tiling
 from vtaops.ops import Operator
-from vtaops.reference import evaluate
+from vtaops.ops.reference import evaluate
 from vtaops.session import Placement
 from vtaops.session.operators import OperatorMethods
 

@@ -94,7 +94,7 @@ def quantized(size=736, pages=8, scales="pow2"):
 
 def float_detector(size=736):
     """Return the float network as a function from tensor to probabilities."""
-    from vtaops import onnx_files
+    from vtaops.quantization import onnx_files
     from vtaops.quantization.probe import Probe
 
     probe = Probe(onnx_files.load(weights(), {"x": (1, 3, size, size)}), exact=False)

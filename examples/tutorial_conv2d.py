@@ -7,7 +7,7 @@ import numpy as np
 
 import vtaops
 from vtaops import Conv2d, HardwareConfig, Tiling
-from vtaops.reference import evaluate
+from vtaops.ops.reference import evaluate
 from vtaops.runtime.fsim import Fsim
 
 # The ninth convolution of ResNet-18.

@@ -257,7 +257,7 @@ def test_programs_run_where_tvm_is_not_installed(tmp_path):
 import sys
 sys.modules["tvm"] = sys.modules["tvm_ffi"] = None  # importing them fails
 import numpy as np
-import vtaops, vtaops.isa, vtaops.program, vtaops.runtime
+import vtaops, vtaops.machine.isa, vtaops.program, vtaops.runtime
 from vtaops.runtime.fsim import Fsim
 program = vtaops.Program.load({str(file)!r})
 program.verify()

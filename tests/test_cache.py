@@ -14,8 +14,8 @@ import pytest
 from helpers.tsim_support import needs_tools
 
 from vtaops import DeviceError
-from vtaops.cache import cache_directory, intact, keep, obtain
-from vtaops.runtime.tsim import build
+from vtaops.base.cache import cache_directory, intact, keep, obtain
+from vtaops.hardware import build
 
 CONTENT = b"machine code" * 100
 

@@ -17,7 +17,7 @@ from vtaops import (
     Tiling,
     UnsupportedError,
 )
-from vtaops.capabilities import (
+from vtaops.machine.capabilities import (
     CHISEL,
     FSIM,
     FULL,
@@ -28,12 +28,12 @@ from vtaops.capabilities import (
     find,
     of_target,
 )
-from vtaops.config import Memory
-from vtaops.isa import Alu, AluOp, Load
+from vtaops.machine.config import Memory
+from vtaops.machine.isa import Alu, AluOp, Load
+from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.program import Role
 from vtaops.program.builder import one_row
 from vtaops.program.verifier import TOKEN_CAPACITY, Rule
-from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime import LoadedProgram
 from vtaops.runtime.fsim import Fsim
 from vtaops.runtime.instruction_check import check_instructions

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vtaops import ConfigError, HardwareConfig
-from vtaops.config import EXTENSIONS, TARGETS, Memory
+from vtaops.machine.config import EXTENSIONS, TARGETS, Memory
 
 # What upstream's vta_config.json holds for the Pynq board.
 UPSTREAM_PYNQ = {

@@ -12,13 +12,13 @@ from helpers.boards import CONFIG, free_port, serving, serving_rpc
 from typer.testing import CliRunner
 
 import vtaops
+from vtaops.base.errors import DeviceError
 from vtaops.board import Fault
+from vtaops.board.farm import BoardFarm, PynqBoard, tracker_boards
 from vtaops.cli import app
-from vtaops.errors import DeviceError
-from vtaops.farm import BoardFarm, PynqBoard, tracker_boards
-from vtaops.reference import evaluate
-from vtaops.runtime.registers import RegisterMap
-from vtaops.workloads import find
+from vtaops.hardware.registers import RegisterMap
+from vtaops.ops.reference import evaluate
+from vtaops.schedule.workloads import find
 
 OPS = [vtaops.Gemm(m=m, n=32, k=48, shift=7) for m in (1, 2, 3, 5, 8, 13)]
 PROGRAMS = [vtaops.compile(op, CONFIG) for op in OPS]

@@ -13,13 +13,13 @@ import pytest
 
 import vtaops
 from vtaops import ConfigError, DeviceError, HardwareConfig, ModelError, Program, ProgramError
+from vtaops.base.errors import StoreError
+from vtaops.base.files import read_array, read_file
 from vtaops.board.bitfile import read_bit_file
 from vtaops.board.catalogue import Catalogue
-from vtaops.errors import StoreError
 from vtaops.explore import ResultStore
-from vtaops.files import read_array, read_file
 from vtaops.model.artefact import FORMAT_VERSION, MAGIC, dumps, load
-from vtaops.pictures import read_picture
+from vtaops.quantization.pictures import read_picture
 from vtaops.quantization.samples import load_samples
 from vtaops.runtime.wire import read_secret
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vtaops import EncodingError, HardwareConfig
-from vtaops.config import Memory
-from vtaops.isa import (
+from vtaops.machine.config import Memory
+from vtaops.machine.isa import (
     INSTRUCTIONS,
     Alu,
     AluOp,

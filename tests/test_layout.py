@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from vtaops import HardwareConfig, ShapeError
-from vtaops.layout import (
+from vtaops.machine.layout import (
     Layout,
     bias_layout,
     data_layout,

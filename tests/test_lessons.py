@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from helpers.kernel_reference import conv2d_reference, depthwise_reference, windows
 
+from vtaops.base.errors import ScheduleError, UnsupportedError
 from vtaops.cpu.schedule.stages import STAGES
 from vtaops.cpu.target import CpuTarget
 from vtaops.cuda.emulate import compiler
-from vtaops.errors import ScheduleError, UnsupportedError
 from vtaops.kernels.build import compile_schedule
 from vtaops.kernels.ops import (
     BroadcastOp,

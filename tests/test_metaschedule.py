@@ -12,8 +12,8 @@ from tvm.s_tir import meta_schedule as ms
 
 import vtaops
 from vtaops import HardwareConfig, ScheduleError
+from vtaops.compiler.metaschedule import HOST, Builder, Runner, seconds_of, tune, without_processors
 from vtaops.lowering import Capacity
-from vtaops.metaschedule import HOST, Builder, Runner, seconds_of, tune, without_processors
 from vtaops.runtime import Fsim
 
 TINY = HardwareConfig.load("tiny")

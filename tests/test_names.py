@@ -18,11 +18,11 @@ from vtaops import (
     MaxPool2d,
     Session,
     Tiling,
-    errors,
     ops,
 )
-from vtaops.names import suggestion
-from vtaops.workloads import WORKLOADS, find
+from vtaops.base import errors
+from vtaops.base.names import suggestion
+from vtaops.schedule.workloads import WORKLOADS, find
 
 IMAGE = {"height": 5, "width": 6}
 DESCRIPTIONS = (

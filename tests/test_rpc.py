@@ -11,9 +11,9 @@ from helpers.tsim_support import needs_tools
 
 import vtaops
 from vtaops import ConfigError, DeviceError, ShapeError, UnsupportedError
+from vtaops.board.rpc import RpcSession, connect
 from vtaops.graph import Convolution, Graph, MaxPool, Requantization
-from vtaops.reference import random_arguments
-from vtaops.rpc import RpcSession, connect
+from vtaops.ops.reference import random_arguments
 
 
 @pytest.fixture(scope="module")

@@ -6,14 +6,14 @@ from helpers.checks import broken_rule
 from helpers.upstream import UpstreamSimulator
 
 from vtaops import Conv2d, DeviceError
-from vtaops.config import Memory
-from vtaops.isa import Alu, AluOp, Load
+from vtaops.machine.config import Memory
+from vtaops.machine.isa import Alu, AluOp, Load
+from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.program import ProgramBuilder, Role
 from vtaops.program.verifier import Rule
-from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime import LoadedProgram
-from vtaops.selftest import make, planned_checks
 from vtaops.session import Session
+from vtaops.session.selftest import make, planned_checks
 
 
 @pytest.mark.parametrize("config", ["tiny", "pynq", "4x8_i8w8a32_15_16_16_18"])

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import vtaops
-from vtaops import Conv2d, Gemm, HardwareConfig, Session, Tiling, tuner
-from vtaops.capabilities import FULL
-from vtaops.compiler import _flat, timed_tiling
+from vtaops import Conv2d, Gemm, HardwareConfig, Session, Tiling
+from vtaops.compiler import tuner
+from vtaops.compiler.driver import _flat, timed_tiling
+from vtaops.machine.capabilities import FULL
 from vtaops.schedule import (
     TIMED,
     blocked_shape,
@@ -28,7 +29,7 @@ from vtaops.schedule.candidates import (
     estimated,
     least_cycles,
 )
-from vtaops.workloads import WORKLOADS, find
+from vtaops.schedule.workloads import WORKLOADS, find
 
 CONFIG = HardwareConfig.load("pynq")
 OP = Conv2d(in_channels=32, out_channels=48, height=9, width=10, kernel=3, padding=1)

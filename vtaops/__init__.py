@@ -1,7 +1,7 @@
 """vtaops: the VTA tensor accelerator on today's Apache TVM.
 
 The names of ``__init__.pyi`` are the public interface. They are imported on first use, so that
-``vtaops.isa``, ``vtaops.program`` and ``vtaops.runtime`` work where TVM is not installed (on a
+``vtaops.machine.isa``, ``vtaops.program`` and ``vtaops.runtime`` work where TVM is not installed (on a
 board), and importing the package costs nothing. The logger ``vtaops`` tells at the level INFO what
 takes long: compilations, searches for tilings, builds of models.
 """

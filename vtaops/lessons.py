@@ -16,7 +16,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vtaops.errors import UnsupportedError
+from vtaops.base.errors import UnsupportedError
 from vtaops.kernels.stages import Stage, find_stage
 
 if TYPE_CHECKING:

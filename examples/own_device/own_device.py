@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from vtaops import HardwareConfig, Statistics
-from vtaops.capabilities import FSIM
-from vtaops.errors import DeviceError
-from vtaops.isa import Encoding
+from vtaops.base.errors import DeviceError
+from vtaops.machine.capabilities import FSIM
+from vtaops.machine.isa import Encoding
 from vtaops.program.interpreter import Interpreter
 
 PAGE = 4096

@@ -1,5 +1,5 @@
 // Decoding of instructions and micro-ops. Bit positions are not written here: the table of fields
-// comes from vtaops/isa.py when a device is constructed.
+// comes from vtaops/machine/isa.py when a device is constructed.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ constexpr const char* kUnitNames[kUnits] = {"load", "compute", "store"};
 constexpr std::size_t kInstructionBytes = 16;
 constexpr std::size_t kMicroOpBytes = 4;
 
-// All fields of all instructions, under the names of vtaops/isa.py; those that an instruction does
+// All fields of all instructions, under the names of vtaops/machine/isa.py; those that an instruction does
 // not have are 0.
 struct Instruction {
   int64_t opcode = 0;
@@ -59,7 +59,7 @@ class Encoding {
  public:
   // Offset of the lowest bit, width, and whether the value is signed.
   using Slot = std::tuple<unsigned, unsigned, bool>;
-  // Class name of vtaops/isa.py ("Load", ..., "MicroOp") -> field name -> slot. Instructions of
+  // Class name of vtaops/machine/isa.py ("Load", ..., "MicroOp") -> field name -> slot. Instructions of
   // extensions that the device lacks are not in it.
   using Table = std::map<std::string, std::map<std::string, Slot>>;
 

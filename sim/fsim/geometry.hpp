@@ -1,5 +1,5 @@
 // Geometry: the sizes of tiles and scratchpads of one VTA instance. The values are those that
-// vtaops/config.py derives; lanes are int8 (input, weight, output) and int32 (accumulator).
+// vtaops/machine/config.py derives; lanes are int8 (input, weight, output) and int32 (accumulator).
 #pragma once
 
 #include <cstddef>

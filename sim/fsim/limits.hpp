@@ -1,4 +1,4 @@
-// Limits: what an implementation of VTA lacks. The names are those of vtaops/capabilities.py; by
+// Limits: what an implementation of VTA lacks. The names are those of vtaops/machine/capabilities.py; by
 // default nothing is missing and STORE reads the accumulators, as in upstream's simulator.
 #pragma once
 

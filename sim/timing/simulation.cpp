@@ -7,7 +7,7 @@
 namespace timing {
 namespace {
 
-enum Unit { kLoadUnit, kComputeUnit, kStoreUnit, kUnits };  // vtaops.isa.Unit
+enum Unit { kLoadUnit, kComputeUnit, kStoreUnit, kUnits };  // vtaops.machine.isa.Unit
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 

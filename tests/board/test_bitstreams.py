@@ -16,9 +16,9 @@ from vtaops import ConfigError, DeviceError
 from vtaops.board.bitfile import BitFile, check_part, die, parse_bit_file, read_bit_file
 from vtaops.board.catalogue import UNKNOWN, Catalogue, Entry
 from vtaops.cli import app
-from vtaops.config import ISA_VERSION, TARGETS
-from vtaops.runtime.registers import HlsRegisters, RegisterMap
-from vtaops.selftest import PUBLISHED_MS
+from vtaops.hardware.registers import HlsRegisters, RegisterMap
+from vtaops.machine.config import ISA_VERSION, TARGETS
+from vtaops.session.selftest import PUBLISHED_MS
 
 UPSTREAM = "0b24cdf9001d349512ab5fb34a0639056c87c8438dc3bce45be892ae43faf568"
 
@@ -255,7 +255,7 @@ def test_flash_refuses_another_part_before_it_sends_anything(run, tmp_path):
 
 
 def test_the_acceptance_test_passes_and_notices_a_wrong_board(run, monkeypatch):
-    monkeypatch.setattr("vtaops.selftest._fits", lambda name: name == "resnet18.C10")
+    monkeypatch.setattr("vtaops.session.selftest._fits", lambda name: name == "resnet18.C10")
     with serving(design=RegisterMap.RTL) as server:
         command = ("board", "test", "--board", server.address, "--no-speed", "--json")
         command += ("--operators", 4, "--programs", 3, "--seed", 5)
@@ -279,7 +279,7 @@ def test_the_acceptance_test_passes_and_notices_a_wrong_board(run, monkeypatch):
 
 
 def test_what_upstreams_bitstream_lacks_is_skipped(run, monkeypatch):
-    monkeypatch.setattr("vtaops.selftest._fits", lambda name: False)
+    monkeypatch.setattr("vtaops.session.selftest._fits", lambda name: False)
     with serving() as server:
         command = ("board", "test", "--board", server.address, "--no-speed", "--operators", 0)
         output = run(*command, "--programs", 6)
@@ -288,7 +288,7 @@ def test_what_upstreams_bitstream_lacks_is_skipped(run, monkeypatch):
 
 
 def test_registers_that_do_not_hold_what_was_written_are_named(run, monkeypatch):
-    monkeypatch.setattr("vtaops.selftest._fits", lambda name: False)
+    monkeypatch.setattr("vtaops.session.selftest._fits", lambda name: False)
     values = HlsRegisters.values
     monkeypatch.setattr(HlsRegisters, "values", lambda self: {**values(self), "fetch count": 1})
     with serving() as server:
@@ -304,7 +304,7 @@ def test_a_board_that_dies_ends_the_test(run, monkeypatch):
             server.close()
             device.info()
 
-        monkeypatch.setattr("vtaops.selftest._memory", die)
+        monkeypatch.setattr("vtaops.session.selftest._memory", die)
         command = ("board", "test", "--board", server.address, "--no-speed", "--timeout", 2)
         output = run(*command, code=1)
     assert "FAILED  memory, 1 bytes: " in output
@@ -313,8 +313,8 @@ def test_a_board_that_dies_ends_the_test(run, monkeypatch):
 
 
 def test_the_report_ends_with_the_speed_of_layers(run, monkeypatch):
-    monkeypatch.setattr("vtaops.selftest._fits", lambda name: False)
-    monkeypatch.setattr("vtaops.selftest.PUBLISHED_MS", {"resnet18.C10": 1.081})
+    monkeypatch.setattr("vtaops.session.selftest._fits", lambda name: False)
+    monkeypatch.setattr("vtaops.session.selftest.PUBLISHED_MS", {"resnet18.C10": 1.081})
     with serving() as server:
         command = ("board", "test", "--board", server.address, "--operators", 0, "--programs", 0)
         report = json.loads(run(*command, "--json"))
@@ -325,7 +325,7 @@ def test_the_report_ends_with_the_speed_of_layers(run, monkeypatch):
 @needs_tools
 def test_cycles_are_shown_where_the_logic_counts_them(run, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")  # where the model of the RTL may have been built
-    monkeypatch.setattr("vtaops.selftest.PUBLISHED_MS", {"resnet18.C10": 1.081})
+    monkeypatch.setattr("vtaops.session.selftest.PUBLISHED_MS", {"resnet18.C10": 1.081})
     with serving(design=RegisterMap.RTL, simulator="tsim") as server:
         command = ("board", "bench", "--board", server.address, "--repeats", 1)
         (layer,) = json.loads(run(*command, "--json"))["layers"]
@@ -339,7 +339,7 @@ def test_cycles_are_shown_where_the_logic_counts_them(run, monkeypatch):
 
 
 def test_bench_says_that_it_is_simulated(run, monkeypatch):
-    monkeypatch.setattr("vtaops.selftest.PUBLISHED_MS", {"resnet18.C10": 1.081})
+    monkeypatch.setattr("vtaops.session.selftest.PUBLISHED_MS", {"resnet18.C10": 1.081})
     with serving() as server:
         command = ("board", "bench", "--board", server.address, "--repeats", 2)
         report = json.loads(run(*command, "--json"))

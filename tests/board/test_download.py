@@ -15,8 +15,8 @@ from vtaops import DeviceError
 from vtaops.board.catalogue import Catalogue, Entry
 from vtaops.board.download import download
 from vtaops.cli import app
-from vtaops.config import ISA_VERSION
-from vtaops.runtime.registers import RegisterMap
+from vtaops.hardware.registers import RegisterMap
+from vtaops.machine.config import ISA_VERSION
 
 CONTENT = bit_file().to_bytes()
 DIGEST = hashlib.sha256(CONTENT).hexdigest()

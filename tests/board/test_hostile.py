@@ -18,14 +18,14 @@ from helpers.tsim_support import needs_tools
 from hypothesis import given, settings
 
 from vtaops import DeviceError, DeviceTimeout, Session, VTAError
+from vtaops.base.errors import ConfigError
 from vtaops.board.server import Limits
-from vtaops.capabilities import Capabilities
-from vtaops.config import Memory
-from vtaops.errors import ConfigError
-from vtaops.isa import Gemm
+from vtaops.hardware.registers import RegisterMap
+from vtaops.machine.capabilities import Capabilities
+from vtaops.machine.config import Memory
+from vtaops.machine.isa import Gemm
 from vtaops.program import Program, ProgramBuilder, Role
 from vtaops.runtime import LoadedProgram
-from vtaops.runtime.registers import RegisterMap
 from vtaops.runtime.remote import RemoteDevice
 from vtaops.runtime.wire import (
     PROTOCOL_VERSION,

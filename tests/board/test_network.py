@@ -113,7 +113,7 @@ def test_the_tutorial_over_our_protocol(bitstream):
 
 def test_the_tutorial_over_tvms_rpc(bitstream):
     here = Host()
-    command = ("-m", "vtaops.rpc", "--device", "virtual", "--port", free_port())
+    command = ("-m", "vtaops.board.rpc", "--device", "virtual", "--port", free_port())
     with serving(here, *command) as address:
         address = f"rpc://{address}"
         check_tutorial(here.run(sys.executable, TUTORIAL, address, "--bitstream", bitstream))
@@ -185,7 +185,7 @@ def test_the_tutorial_from_another_host(hosts, bitstream, secret):
 
 def test_the_tutorial_over_tvms_rpc_from_another_host(hosts, bitstream):
     board, client = hosts
-    command = ("-m", "vtaops.rpc", "--device", "virtual", "--host", BOARD)
+    command = ("-m", "vtaops.board.rpc", "--device", "virtual", "--host", BOARD)
     with serving(board, *command) as address:
         assert address.startswith(f"{BOARD}:")
         check_tutorial(

@@ -20,7 +20,7 @@ from helpers.boards import ARRAYS, CONFIG, EXPECTED, OP, bit_file
 
 import vtaops
 from vtaops.board.__main__ import main
-from vtaops.runtime.registers import RegisterMap
+from vtaops.hardware.registers import RegisterMap
 
 PYTHON = os.environ.get("VTAOPS_PYNQ_PYTHON", "")
 needs_pynq = pytest.mark.skipif(not PYTHON, reason="VTAOPS_PYNQ_PYTHON names no environment")
@@ -33,7 +33,7 @@ from vtaops import DeviceTimeout, HardwareConfig, Program
 from vtaops.board.pynq_remote import PynqRemote
 from vtaops.runtime import LoadedProgram
 from vtaops.runtime.pynq import Accelerator, PynqDevice
-from vtaops.runtime.registers import RegisterMap
+from vtaops.hardware.registers import RegisterMap
 
 port, design, folder = int(sys.argv[1]), RegisterMap(sys.argv[2]), Path(sys.argv[3])
 interface = PynqRemote("127.0.0.1", port)

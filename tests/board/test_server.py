@@ -23,14 +23,14 @@ from hypothesis import strategies as st
 
 import vtaops
 from vtaops import ConfigError, DeviceError, DeviceTimeout, Session
+from vtaops.base.errors import BufferLost, UnsupportedError
 from vtaops.board import Fault
 from vtaops.board.__main__ import main
 from vtaops.board.server import BlobCache, BoardServer, Limits
-from vtaops.errors import BufferLost, UnsupportedError
-from vtaops.reference import random_arguments
+from vtaops.hardware.registers import RegisterMap
+from vtaops.ops.reference import random_arguments
 from vtaops.runtime.device import performance_of
 from vtaops.runtime.pynq import Accelerator
-from vtaops.runtime.registers import RegisterMap
 from vtaops.runtime.remote import RemoteBuffer, RemoteDevice
 from vtaops.runtime.wire import (
     CHUNK_BYTES,

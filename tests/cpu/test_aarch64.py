@@ -10,7 +10,7 @@ from scipy import special
 
 from vtaops.cuda import pack_int8_kernel
 from vtaops.kernels.ops import MatmulOp, PackedConv2dOp, SlidingWindow
-from vtaops.layout import Layout
+from vtaops.machine.layout import Layout
 
 pytestmark = pytest.mark.skipif(bool(aarch64.lacking()), reason=aarch64.lacking())
 

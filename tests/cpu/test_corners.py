@@ -14,7 +14,7 @@ from helpers.kernel_reference import conv2d_reference, depthwise_reference, rand
 from scipy import special
 
 from vtaops import cpu
-from vtaops.errors import ShapeError
+from vtaops.base.errors import ShapeError
 from vtaops.kernels import KernelCache, cache
 from vtaops.kernels.calls.backend import _check_sizes
 from vtaops.kernels.ops import MatmulOp, StackedMatmulOp, UnaryOp

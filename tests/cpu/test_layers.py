@@ -10,9 +10,9 @@ import pytest
 from helpers.kernel_reference import depthwise_reference, random
 
 from vtaops import cpu
+from vtaops.base.errors import ShapeError
 from vtaops.cpu import layers
 from vtaops.cpu.schedule.convolution import KEPT_BYTES
-from vtaops.errors import ShapeError
 
 
 def close(result, expected):

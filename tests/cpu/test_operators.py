@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from scipy import signal, special
 
 from vtaops import cpu, cuda
+from vtaops.base.errors import ShapeError, UnsupportedError
 from vtaops.cpu import layers
-from vtaops.errors import ShapeError, UnsupportedError
 from vtaops.kernels import cache
 from vtaops.kernels.ops import PackedConv2dOp, SlidingWindow
-from vtaops.layout import Layout
+from vtaops.machine.layout import Layout
 
 few = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

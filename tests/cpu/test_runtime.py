@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from vtaops import cpu
+from vtaops.base.errors import ShapeError, UnsupportedError
 from vtaops.cpu.kernel import CpuKernel
 from vtaops.cpu.schedule import schedule
 from vtaops.cpu.target import CpuTarget
-from vtaops.errors import ShapeError, UnsupportedError
 from vtaops.kernels import KernelCache, cache, cache_directory
 from vtaops.kernels.build import compile_schedule, create_schedule
 from vtaops.kernels.ops import Conv2dOp, MatmulOp, PackedConv2dOp, SlidingWindow

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from vtaops.base.errors import UnsupportedError
 from vtaops.cpu.search import meta_schedule, search
-from vtaops.errors import UnsupportedError
 from vtaops.kernels.ops import (
     Conv1dOp,
     Conv2dOp,

@@ -11,10 +11,10 @@ from helpers import random_calls
 from helpers.kernel_reference import conv2d_reference
 
 from vtaops import cpu
+from vtaops.base.errors import ShapeError, UnsupportedError
 from vtaops.cpu import layers
 from vtaops.cpu.kernel import CpuKernel
 from vtaops.cpu.target import CpuTarget
-from vtaops.errors import ShapeError, UnsupportedError
 from vtaops.kernels import cache
 from vtaops.kernels.ops import BroadcastOp
 from vtaops.kernels.ops.storage import stored

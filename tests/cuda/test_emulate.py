@@ -10,11 +10,11 @@ import pytest
 from helpers.kernel_cases import inputs_of, matches, reference
 
 from vtaops import cuda
+from vtaops.base.errors import UnsupportedError
 from vtaops.cuda.emulate import CARDS, REVERSED, Emulated, KernelFault, card, compiler, profile
 from vtaops.cuda.schedule.matmul import MatmulTile, schedule_matmul
 from vtaops.cuda.schedule.matmul_tensor import TensorTile, schedule_tensor
 from vtaops.cuda.target import Launch
-from vtaops.errors import UnsupportedError
 from vtaops.kernels.ops import BroadcastOp, MatmulOp
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="the emulator needs a C++ compiler")

@@ -16,6 +16,7 @@ import typer
 from helpers.kernel_cases import inputs_of, matches, reference
 from helpers.pictures import shows_something
 
+from vtaops.base.errors import UnsupportedError
 from vtaops.cuda.emulate import Emulated, compiler
 from vtaops.cuda.export import Candidate, Case, export
 from vtaops.cuda.gpu import device_present
@@ -24,7 +25,6 @@ from vtaops.cuda.resources import find_nvcc
 from vtaops.cuda.schedule.matmul import MatmulTile, schedule_matmul
 from vtaops.cuda.schedule.window import WindowTile, schedule_window
 from vtaops.cuda.target import Launch, entry_points
-from vtaops.errors import UnsupportedError
 from vtaops.kernels.ops import (
     BroadcastOp,
     Conv2dOp,

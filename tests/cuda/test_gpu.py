@@ -12,11 +12,11 @@ import tvm
 import tvm_ffi
 
 from vtaops import cuda
+from vtaops.base.errors import DeviceError, ShapeError
 from vtaops.cuda import gpu
 from vtaops.cuda.emulate import Emulated, compiler
 from vtaops.cuda.kernel import CudaKernel
 from vtaops.cuda.target import CudaTarget
-from vtaops.errors import DeviceError, ShapeError
 from vtaops.kernels.build import compile_schedule, create_schedule
 from vtaops.kernels.cache import KernelCache
 from vtaops.kernels.calls.backend import KernelCall

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from vtaops import cuda
+from vtaops.base.errors import DeviceError, ScheduleError, ShapeError, UnsupportedError
 from vtaops.cuda.emulate import IN_ORDER, REVERSED, Emulated, KernelFault, compiler, profile
 from vtaops.cuda.resources import find_nvcc, known_archs
 from vtaops.cuda.schedule import elementwise, matmul, matmul_tensor
@@ -23,7 +24,6 @@ from vtaops.cuda.schedule.stages import STAGES
 from vtaops.cuda.schedule.window import WindowTile, schedule_window
 from vtaops.cuda.search import tile_space
 from vtaops.cuda.target import CudaTarget
-from vtaops.errors import DeviceError, ScheduleError, ShapeError, UnsupportedError
 from vtaops.kernels.ops import (
     BroadcastOp,
     Conv1dOp,

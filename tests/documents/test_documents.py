@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 import vtaops
 from vtaops import HardwareConfig
 from vtaops.cli import app
-from vtaops.isa import layout_table
+from vtaops.machine.isa import layout_table
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = {
@@ -203,7 +203,13 @@ def test_commands_named_in_the_text_exist(document):
 @pytest.mark.parametrize("document", [name for name in RUN if "tutorials/" in name])
 def test_the_tutorials_need_no_internal_import(document):
     """What a student types: the package, its rooms by name, layouts and buffers."""
-    public = {"vtaops", "vtaops.layout", "vtaops.lowering", "vtaops.program", "vtaops.rpc"}
+    public = {
+        "vtaops",
+        "vtaops.machine.layout",
+        "vtaops.lowering",
+        "vtaops.program",
+        "vtaops.board.rpc",
+    }
     text = DOCUMENTS[document]
     used = re.findall(r"^(?:from|import) (vtaops[\w.]*)", text, re.MULTILINE)
     assert used

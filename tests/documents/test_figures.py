@@ -12,7 +12,7 @@ from helpers.scripts import load_script
 
 import vtaops
 from vtaops import HardwareConfig
-from vtaops.workloads import find
+from vtaops.schedule.workloads import find
 
 FIGURES = load_script("benchmarks/figures.py")
 DOCS = Path(__file__).parents[2] / "docs"

@@ -14,7 +14,7 @@ from vtaops import HardwareConfig
 from vtaops.explore import Design, Engine, Network, sweep
 from vtaops.lessons import lessons
 from vtaops.report import RooflinePoint
-from vtaops.workloads import find
+from vtaops.schedule.workloads import find
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

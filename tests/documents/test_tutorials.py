@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import vtaops
-from vtaops.reference import evaluate, random_arguments
+from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.runtime.fsim import Fsim
-from vtaops.workloads import WORKLOADS
+from vtaops.schedule.workloads import WORKLOADS
 
 # inp, wgt, acc, out bytes, GEMM and ALU counts as published; micro-op bytes must not exceed theirs.
 PUBLISHED = {

@@ -18,8 +18,7 @@ import pytest
 
 import vtaops
 from vtaops import Conv2d, Gemm, HardwareConfig, Tiling
-from vtaops.config import EXTENSIONS
-from vtaops.errors import ConfigError, DeviceError, ScheduleError, ShapeError, StoreError
+from vtaops.base.errors import ConfigError, DeviceError, ScheduleError, ShapeError, StoreError
 from vtaops.explore import (
     Design,
     Engine,
@@ -41,11 +40,12 @@ from vtaops.explore import (
 from vtaops.explore.area import area_by_block
 from vtaops.explore.store import LEASE_SECONDS
 from vtaops.explore.tables import table_bytes, verdict_rows
+from vtaops.machine.config import EXTENSIONS
 from vtaops.program.accesses import count_accesses
 from vtaops.program.energy import SRAM_64_BITS_PJ, sram_pj_per_byte
 from vtaops.schedule import default_tiling
 from vtaops.schedule.candidates import least_cycles
-from vtaops.workloads import Workload
+from vtaops.schedule.workloads import Workload
 
 PYNQ = Design(HardwareConfig.load("pynq"))
 TINY = Design(HardwareConfig.load("tiny"))

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from vtaops import cli
-from vtaops.errors import VTAError
+from vtaops.base.errors import VTAError
 
 RUNNER = CliRunner()
 VARY = ("--vary", "LOG_ACC_BUFF_SIZE=15,22", "--vary", "EXTENSIONS=,overwrite")

@@ -7,7 +7,7 @@ from helpers.onnx_models import images, small_network
 
 import vtaops
 from vtaops import HardwareConfig
-from vtaops.errors import ModelError, ShapeError
+from vtaops.base.errors import ModelError, ShapeError
 from vtaops.explore import Design, Engine, Network, sweep
 from vtaops.graph import Dense, Graph, Matmul, Requantization
 from vtaops.ops import AvgPool2d, BatchMatmul

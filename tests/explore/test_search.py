@@ -8,7 +8,7 @@ import pytest
 
 import vtaops
 from vtaops import Conv2d, Gemm, HardwareConfig, Tiling
-from vtaops.errors import ConfigError, DeviceError, StoreError
+from vtaops.base.errors import ConfigError, DeviceError, StoreError
 from vtaops.explore import (
     SEARCHES,
     Design,
@@ -23,7 +23,7 @@ from vtaops.explore import (
     sweep,
 )
 from vtaops.schedule import default_tiling
-from vtaops.workloads import Workload
+from vtaops.schedule.workloads import Workload
 
 PYNQ = Design(HardwareConfig.load("pynq"))
 SMALL = Conv2d(in_channels=16, out_channels=32, height=6, width=7, kernel=3, padding=1)

@@ -10,7 +10,7 @@ import vtaops
 from vtaops import AvgPool2d, Conv2d, Conv2dTranspose, Gemm, cuda, fallback
 from vtaops.cuda.emulate import Emulated, compiler
 from vtaops.fallback import host
-from vtaops.reference import evaluate, random_arguments
+from vtaops.ops.reference import evaluate, random_arguments
 
 ALL = {**FAMILIES, "conv2d": random_conv2d, "gemm": random_gemm}
 

@@ -22,21 +22,21 @@ from helpers.random_cases import FAMILIES, random_conv2d, random_gemm, random_sc
 from helpers.random_streams import ConcurrentProgram, RandomProgram
 from helpers.reference_isa import launch, place
 from vtaops import Conv2d, HardwareConfig, MaxPool2d, Program
-from vtaops.compiler import emit
-from vtaops.config import EXTENSIONS
-from vtaops.errors import VTAError
-from vtaops.isa import Depthwise, Gemm, Instruction, Load, Pool, Post
-from vtaops.lowering.tables import with_table
+from vtaops.base.errors import VTAError
+from vtaops.compiler.driver import emit
+from vtaops.lowering.passes.tables import with_table
+from vtaops.machine.config import EXTENSIONS
+from vtaops.machine.isa import Depthwise, Gemm, Instruction, Load, Pool, Post
 from vtaops.network.fragments import chained
 from vtaops.ops import Operator
+from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.program.interpreter import interpret
 from vtaops.program.random_programs import random_inputs, random_program
 from vtaops.program.timing import TimingParameters
-from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime import Device, Fsim
 from vtaops.runtime.tsim import Tsim
 from vtaops.schedule.turns import tilings_hand_in_hand
-from vtaops.workloads import find
+from vtaops.schedule.workloads import find
 
 CONFIG = replace(HardwareConfig.load("tiny"), extensions=tuple(EXTENSIONS))
 MOST_STEPS = 12_000

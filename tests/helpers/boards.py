@@ -15,9 +15,9 @@ from vtaops import Conv2d, HardwareConfig
 from vtaops.board import BitFile, Faults
 from vtaops.board.server import BoardServer
 from vtaops.board.virtual import VirtualBoard
-from vtaops.reference import evaluate, random_arguments
+from vtaops.hardware.registers import RegisterMap
+from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.runtime.pynq import Accelerator
-from vtaops.runtime.registers import RegisterMap
 
 CONFIG = HardwareConfig.load("pynq")
 OP = Conv2d(in_channels=32, out_channels=32, height=7, width=7, kernel=3, padding=1, shift=6)
@@ -62,7 +62,15 @@ def free_port():
 @contextmanager
 def serving_rpc(device, *options):
     """Serve a device over TVM's RPC in a process of its own; yields the port."""
-    command = [sys.executable, "-m", "vtaops.rpc", "--device", device, "--port", str(free_port())]
+    command = [
+        sys.executable,
+        "-m",
+        "vtaops.board.rpc",
+        "--device",
+        device,
+        "--port",
+        str(free_port()),
+    ]
     command += options
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, start_new_session=True

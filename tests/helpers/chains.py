@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 
 from vtaops import AvgPool2d, Conv2d, Gemm, HardwareConfig
-from vtaops.compiler import emit
-from vtaops.config import EXTENSIONS
-from vtaops.lowering.interleave import LAG, beside
+from vtaops.compiler.driver import emit
+from vtaops.lowering.passes.interleave import LAG, beside
+from vtaops.machine.config import EXTENSIONS
 from vtaops.network.fragments import chained, parameter_rows
-from vtaops.reference import evaluate, random_arguments
+from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.runtime import Fsim
 
 PYNQ = HardwareConfig.load("pynq_ext")

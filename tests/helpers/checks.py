@@ -4,8 +4,8 @@ import numpy as np
 
 import vtaops
 from vtaops import VerificationError
+from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.program.verifier import Rule, verify
-from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime.fsim import Fsim
 
 

@@ -32,19 +32,19 @@ from helpers import hostile_onnx, hostile_tflite
 from helpers.fuzz import INTEGERS, JSON, mutated
 from vtaops import Conv2d, Elementwise, Gemm, HardwareConfig, MaxPool2d, Program, VTAError
 from vtaops import graph as graphs
-from vtaops._data import data_directory
+from vtaops.base.data import data_directory
+from vtaops.base.errors import ConfigError, DeviceError, ProgramError, StoreError
 from vtaops.board.bitfile import blank_bit_file, parse_bit_file
 from vtaops.board.catalogue import Catalogue
-from vtaops.config import EXTENSIONS, TARGETS
-from vtaops.errors import ConfigError, DeviceError, ProgramError, StoreError
+from vtaops.compiler.tuner import Tuned, keep, recall
 from vtaops.explore import Design, Engine, Ranking, ResultStore
 from vtaops.explore.tables import verdict_rows
-from vtaops.isa import Encoding, Load
+from vtaops.machine.config import EXTENSIONS, TARGETS
+from vtaops.machine.isa import Encoding, Load
 from vtaops.model import artefact
 from vtaops.program.file_format import FORMAT_VERSION, MAGIC, dumps, loads
 from vtaops.runtime.fsim import Fsim
 from vtaops.schedule import default_tiling
-from vtaops.tuner import Tuned, keep, recall
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -18,7 +18,7 @@ from tvm import te, tirx
 from helpers.own_schedules import _body, _numpy
 from vtaops import HardwareConfig
 from vtaops import schedule as vta
-from vtaops.isa import AluOp
+from vtaops.machine.isa import AluOp
 
 LOADS = {"inp": vta.inp_scope, "wgt": vta.wgt_scope, "acc": vta.acc_scope}
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from vtaops import HardwareConfig, Program
-from vtaops.config import Memory
-from vtaops.isa import (
+from vtaops.machine.config import Memory
+from vtaops.machine.isa import (
     AluOp,
     Encoding,
     Gemm,

@@ -17,8 +17,8 @@ from vtaops import (
     MaxPool2d,
     Tiling,
 )
-from vtaops.config import EXTENSIONS
-from vtaops.errors import ScheduleError, ShapeError
+from vtaops.base.errors import ScheduleError, ShapeError
+from vtaops.machine.config import EXTENSIONS
 from vtaops.ops import Operator
 from vtaops.ops.diagonal import WIDEST
 from vtaops.schedule import blocked_shape, check_tiling

@@ -9,8 +9,10 @@ import numpy.typing as npt
 
 from helpers.reference_isa import launch, place, serialise
 from vtaops import HardwareConfig
-from vtaops.config import EXTENSIONS, POST_ROWS, TABLES, WINDOW_TILES, Memory
-from vtaops.isa import (
+from vtaops.lowering.linking.tokens import insert_tokens
+from vtaops.lowering.operation import Operation, Touch
+from vtaops.machine.config import EXTENSIONS, POST_ROWS, TABLES, WINDOW_TILES, Memory
+from vtaops.machine.isa import (
     Alu,
     AluOp,
     Depthwise,
@@ -22,8 +24,6 @@ from vtaops.isa import (
     Post,
     Store,
 )
-from vtaops.lowering.operation import Operation, Touch
-from vtaops.lowering.tokens import insert_tokens
 from vtaops.program.interpreter import Interpreter
 from vtaops.runtime.tsim import Tsim
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.config import Memory
-from vtaops.isa import Encoding, Finish, Instruction, Load, Unit, words_to_array
+from vtaops.machine.config import Memory
+from vtaops.machine.isa import Encoding, Finish, Instruction, Load, Unit, words_to_array
 from vtaops.runtime import Device, DeviceBuffer
 
 # ------------------------------------------------------------------------ running streams

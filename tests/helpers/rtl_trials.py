@@ -21,8 +21,9 @@ from helpers.random_streams import REGION, ConcurrentProgram, HazardousProgram, 
 from helpers.reference_isa import launch, launch_words, place, serialise
 from helpers.waveforms import accesses_of
 from vtaops import DeviceTimeout, HardwareConfig, VTAError
-from vtaops.config import EXTENSIONS, POST_ROWS, TARGETS, Memory
-from vtaops.isa import (
+from vtaops.hardware.registers import RtlRegisters
+from vtaops.machine.config import EXTENSIONS, POST_ROWS, TARGETS, Memory
+from vtaops.machine.isa import (
     Alu,
     AluOp,
     Depthwise,
@@ -39,7 +40,6 @@ from vtaops.program import Program
 from vtaops.program.interpreter import interpret
 from vtaops.program.random_programs import random_inputs, random_program
 from vtaops.runtime import Tsim
-from vtaops.runtime.registers import RtlRegisters
 from vtaops.runtime.tsim import RtlParameters
 from vtaops.runtime.tsim.model import Result
 

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import vtaops
 from helpers.random_cases import FAMILIES, random_conv2d, random_gemm
 from vtaops import HardwareConfig, Tiling, VTAError
-from vtaops.errors import ConfigError
+from vtaops.base.errors import ConfigError
 from vtaops.ops import Operator
 from vtaops.schedule import blocked_shape
 from vtaops.schedule.blocked import BlockedShape

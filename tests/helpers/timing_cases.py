@@ -10,7 +10,7 @@ import numpy as np
 
 import vtaops
 from vtaops import HardwareConfig, Program
-from vtaops.errors import VTAError
+from vtaops.base.errors import VTAError
 from vtaops.program.timing import TimingParameters
 from vtaops.runtime.tsim import Tsim
 from vtaops.schedule import default_tiling

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from vtaops import Program
-from vtaops.config import Memory
-from vtaops.isa import Alu, Finish, Gemm, Load, Store, Unit
+from vtaops.machine.config import Memory
+from vtaops.machine.isa import Alu, Finish, Gemm, Load, Store, Unit
 
 FETCH, LOAD, COMPUTE = range(3)
 

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import pytest
 
 from vtaops import DeviceError
-from vtaops.runtime.tsim.build import find_tools
+from vtaops.hardware.build import find_tools
 
 
 def _missing() -> str:

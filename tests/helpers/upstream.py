@@ -11,11 +11,11 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from vtaops.alu import AluOp
-from vtaops.capabilities import FSIM
-from vtaops.config import PAGE_BYTES, HardwareConfig, Memory
-from vtaops.errors import DeviceError
-from vtaops.isa import Alu, Encoding, Load, Store
+from vtaops.base.errors import DeviceError
+from vtaops.machine.alu import AluOp
+from vtaops.machine.capabilities import FSIM
+from vtaops.machine.config import PAGE_BYTES, HardwareConfig, Memory
+from vtaops.machine.isa import Alu, Encoding, Load, Store
 from vtaops.program import Statistics
 from vtaops.program.interpreter import Interpreter
 

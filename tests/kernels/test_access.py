@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from vtaops.base.errors import UnsupportedError
 from vtaops.cpu.schedule.stages import STAGES
 from vtaops.cpu.target import CpuTarget
-from vtaops.errors import UnsupportedError
 from vtaops.kernels import access
 from vtaops.kernels.access import plot_accesses, trace
 from vtaops.kernels.ops import Conv1dOp, MatmulOp

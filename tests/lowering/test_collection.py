@@ -5,7 +5,7 @@ import gc
 import pytest
 
 import vtaops
-from vtaops.lowering.collection import collection_paused
+from vtaops.base.garbage import collection_paused
 
 
 @collection_paused()

@@ -7,9 +7,9 @@ import pytest
 from helpers.random_cases import CONFIGS, random_conv2d, random_extensions, random_tiling
 
 from vtaops import Conv2d, Gemm, HardwareConfig, Tiling
-from vtaops.capabilities import of_target
-from vtaops.errors import ScheduleError, ShapeError
+from vtaops.base.errors import ScheduleError, ShapeError
 from vtaops.lowering import LoweringOptions, convolution_tree, emit, link, whole
+from vtaops.machine.capabilities import of_target
 
 PYNQ = HardwareConfig.load("pynq")
 

@@ -16,11 +16,11 @@ from helpers.random_cases import (
 
 import vtaops
 from vtaops import Conv2d, Elementwise, Gemm, HardwareConfig, ShapeError, Tiling, UnsupportedError
-from vtaops.config import EXTENSIONS, POST_ROWS, Memory
 from vtaops.fallback import run as run_on_host
-from vtaops.isa import Alu, Load, Post
-from vtaops.isa import Gemm as Product
-from vtaops.reference import evaluate, random_arguments
+from vtaops.machine.config import EXTENSIONS, POST_ROWS, Memory
+from vtaops.machine.isa import Alu, Load, Post
+from vtaops.machine.isa import Gemm as Product
+from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.runtime import Fsim
 
 PYNQ = HardwareConfig.load("pynq_ext")

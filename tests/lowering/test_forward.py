@@ -7,7 +7,7 @@ import pytest
 from helpers.chains import PYNQ, SMALL, TINY, chain, check, check_on, linked
 from helpers.random_cases import random_tiling
 
-from vtaops.isa import Load, Store
+from vtaops.machine.isa import Load, Store
 from vtaops.runtime.tsim import Tsim
 from vtaops.schedule.turns import tilings_hand_in_hand
 

@@ -8,9 +8,9 @@ from helpers.chains import PYNQ, SMALL, TINY, chain, check, classifier, linked
 from helpers.random_cases import random_tiling
 
 from vtaops import Tiling
-from vtaops.compiler import emit
-from vtaops.isa import Post, Store
-from vtaops.lowering.interleave import beside
+from vtaops.compiler.driver import emit
+from vtaops.lowering.passes.interleave import beside
+from vtaops.machine.isa import Post, Store
 from vtaops.schedule import blocked_shape
 from vtaops.schedule.turns import tilings_in_turns, tilings_of_classifier
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from vtaops import Conv2d, ProgramError, ShapeError, VerificationError, compile
-from vtaops.capabilities import HLS_2020
-from vtaops.compiler import emit
+from vtaops.compiler.driver import emit
 from vtaops.lowering import Border, Part, Place, link, whole
+from vtaops.machine.capabilities import HLS_2020
+from vtaops.ops.reference import evaluate
 from vtaops.program import Role
 from vtaops.program.file_format import dumps, loads
 from vtaops.program.interpreter import interpret
-from vtaops.reference import evaluate
 from vtaops.runtime.fsim import Fsim
 
 SIGNED = (-128, 127)

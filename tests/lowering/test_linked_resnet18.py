@@ -8,8 +8,8 @@ import pytest
 from helpers.tsim_support import needs_tools
 
 from vtaops import HardwareConfig, VerificationError
-from vtaops.capabilities import HLS_2020
 from vtaops.lowering import link, whole
+from vtaops.machine.capabilities import HLS_2020
 from vtaops.runtime.fsim import Fsim
 from vtaops.runtime.tsim import Tsim
 

@@ -11,20 +11,20 @@ from hypothesis import strategies as st
 
 import vtaops
 from vtaops import Conv2d, HardwareConfig, Program
-from vtaops.config import Memory
-from vtaops.isa import Alu, Finish, Gemm, Load, Store, Unit
-from vtaops.layout import Layout
 from vtaops.lowering.copies import MAX_PAD, SKIP, ZERO, cover
-from vtaops.lowering.micro_ops import place_micro_ops
-from vtaops.lowering.microcode import PIPELINE_DISTANCE, AffineLoop, kernels
-from vtaops.lowering.nests import parse
+from vtaops.lowering.emission.microcode import PIPELINE_DISTANCE, AffineLoop, kernels
+from vtaops.lowering.emission.scratchpads import Addresses, Capacity
+from vtaops.lowering.linking.micro_ops import place_micro_ops
+from vtaops.lowering.linking.tokens import insert_tokens
 from vtaops.lowering.operation import Operation, Touch, distinct
-from vtaops.lowering.scratchpads import Addresses, Capacity
-from vtaops.lowering.tokens import insert_tokens
+from vtaops.lowering.parsing.nests import parse
+from vtaops.machine.config import Memory
+from vtaops.machine.isa import Alu, Finish, Gemm, Load, Store, Unit
+from vtaops.machine.layout import Layout
+from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.program import Buffer, Role
 from vtaops.program.accesses import count_accesses
 from vtaops.program.interpreter import interpret
-from vtaops.reference import evaluate, random_arguments
 from vtaops.schedule import blocked_shape
 
 
@@ -321,7 +321,7 @@ def test_footprint_is_what_lowering_allocates(config, seed):
 
 
 def test_program_refuses_inconsistent_arrays():
-    from vtaops.errors import ProgramError
+    from vtaops.base.errors import ProgramError
 
     config = HardwareConfig.load("tiny")
     buffer = Buffer("x", Role.OUTPUT, (8,), "int8", Layout("C8c"))

@@ -9,8 +9,8 @@ from helpers.random_cases import random_extensions, random_pool2d, random_tiling
 
 import vtaops
 from vtaops import HardwareConfig, MaxPool2d, ScheduleError
-from vtaops.isa import Alu, Gemm, Pool
-from vtaops.reference import evaluate, random_arguments
+from vtaops.machine.isa import Alu, Gemm, Pool
+from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.runtime import Fsim
 from vtaops.schedule import blocked_shape, intrinsics
 

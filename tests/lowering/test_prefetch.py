@@ -9,12 +9,12 @@ import pytest
 from helpers.random_cases import random_tiling
 
 from vtaops import Conv2d, HardwareConfig
-from vtaops.compiler import emit
-from vtaops.isa import Load, Memory
+from vtaops.compiler.driver import emit
 from vtaops.lowering import Part, link
-from vtaops.lowering.prefetch import apart
+from vtaops.lowering.passes.prefetch import apart
+from vtaops.machine.isa import Load, Memory
+from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.program import Role
-from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime import Fsim
 
 PYNQ = HardwareConfig.load("pynq")

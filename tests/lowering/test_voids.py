@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from vtaops import HardwareConfig, ShapeError, views
-from vtaops.layout import Layout, bias_layout, diagonal_layout, flat_layout
-from vtaops.lowering.voids import boxes
+from vtaops import HardwareConfig, ShapeError
+from vtaops.lowering.emission.voids import boxes
+from vtaops.machine import views
+from vtaops.machine.layout import Layout, bias_layout, diagonal_layout, flat_layout
+from vtaops.machine.views import BlockDiagonal, Columns, Flat, KernelColumns, Plus
 from vtaops.ops.groups import grouped_view
-from vtaops.views import BlockDiagonal, Columns, Flat, KernelColumns, Plus
 
 
 @given(hnp.arrays(np.bool_, hnp.array_shapes(min_dims=1, max_dims=4, max_side=5)))

@@ -9,8 +9,8 @@ from helpers.random_cases import random_extensions, random_tiling
 
 import vtaops
 from vtaops import Conv2d, HardwareConfig, ScheduleError, ShapeError, Tiling
-from vtaops.isa import Depthwise
-from vtaops.reference import evaluate, random_arguments
+from vtaops.machine.isa import Depthwise
+from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.runtime import Fsim
 
 PYNQ = HardwareConfig.load("pynq_ext")

@@ -9,7 +9,7 @@ import pytest
 from helpers.random_graphs import random_graph, random_inputs
 
 import vtaops
-from vtaops.errors import ConfigError, ProgramError, ShapeError
+from vtaops.base.errors import ConfigError, ProgramError, ShapeError
 from vtaops.graph import Convolution, MaxPool, Requantization
 from vtaops.model.artefact import dumps, loads
 from vtaops.runtime import Fsim, LoadedProgram

@@ -8,12 +8,12 @@ from helpers.random_graphs import random_graph, random_inputs
 from helpers.tsim_support import needs_tools
 
 import vtaops
-from vtaops.config import EXTENSIONS, HardwareConfig, Memory
-from vtaops.errors import ScheduleError
+from vtaops.base.errors import ScheduleError
 from vtaops.graph import Graph, Requantization, evaluate
 from vtaops.graph import operators as ops
-from vtaops.isa import Load, Post
-from vtaops.lowering.tables import with_table
+from vtaops.lowering.passes.tables import with_table
+from vtaops.machine.config import EXTENSIONS, HardwareConfig, Memory
+from vtaops.machine.isa import Load, Post
 from vtaops.network.functions import functions_as_tables
 from vtaops.runtime import Fsim, Tsim
 
@@ -123,4 +123,4 @@ def test_tables_on_our_rtl(name):
 def test_what_is_not_post_processed_has_no_table():
     pool = vtaops.MaxPool2d(channels=8, height=4, width=4, kernel=2)
     with pytest.raises(ScheduleError, match="maps what is post-processed"):
-        with_table(vtaops.compiler.emit(pool, TINY))
+        with_table(vtaops.compiler.driver.emit(pool, TINY))

@@ -17,9 +17,9 @@ from vtaops.graph import (
     Requantization,
     Slice,
 )
+from vtaops.machine.views import Patches, constant_digits, constant_values
 from vtaops.network import plan_model
 from vtaops.program import Role
-from vtaops.views import Patches, constant_digits, constant_values
 
 RNG = np.random.default_rng(7)
 

@@ -9,8 +9,8 @@ from helpers.onnx_models import Builder
 
 import vtaops
 from vtaops import HardwareConfig, ProgramError
-from vtaops.config import EXTENSIONS
 from vtaops.graph import Dense, Graph, Matmul, Requantization, Transpose
+from vtaops.machine.config import EXTENSIONS
 from vtaops.network import plan_model
 
 RNG = np.random.default_rng(11)

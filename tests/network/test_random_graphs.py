@@ -6,7 +6,7 @@ import pytest
 from helpers.random_graphs import check, random_graph
 
 from vtaops import HardwareConfig
-from vtaops.config import EXTENSIONS
+from vtaops.machine.config import EXTENSIONS
 from vtaops.network import plan_model
 
 CASES = [

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 import vtaops
 from vtaops import HardwareConfig
-from vtaops.config import EXTENSIONS
 from vtaops.graph import (
     Add,
     AveragePool,
@@ -22,6 +21,7 @@ from vtaops.graph import (
     Requantize,
     TransposedConvolution,
 )
+from vtaops.machine.config import EXTENSIONS
 
 CHANNELS = 9
 IMAGE = (1, CHANNELS, 5, 4)

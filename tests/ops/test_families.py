@@ -23,7 +23,7 @@ from vtaops import (
     Session,
     Tiling,
 )
-from vtaops.reference import evaluate, random_arguments
+from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.runtime.fsim import Fsim
 from vtaops.schedule import default_tiling
 

@@ -9,7 +9,7 @@ from helpers.checks import check
 from helpers.random_cases import CONFIGS, random_conv2d, random_gemm, random_tiling
 
 from vtaops import Conv2d, Gemm, HardwareConfig
-from vtaops.reference import evaluate, random_arguments
+from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.schedule import default_tiling
 
 

@@ -13,8 +13,8 @@ from helpers.tilings import any_tiling_fits, random_case
 
 import vtaops
 from vtaops import Conv2d, Conv2dTranspose, HardwareConfig, Tiling
-from vtaops.errors import ScheduleError
-from vtaops.reference import evaluate, random_arguments
+from vtaops.base.errors import ScheduleError
+from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.runtime.fsim import Fsim
 from vtaops.schedule import default_tiling
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from vtaops import Conv2d, Conv2dTranspose, DepthwiseConv2dAlu, DeviceError, Gemm, Session
-from vtaops.errors import ShapeError
+from vtaops.base.errors import ShapeError
 from vtaops.fallback import run as run_on_host
 from vtaops.ops import Operator
+from vtaops.ops.reference import evaluate
 from vtaops.program import Role
-from vtaops.reference import evaluate
 
 MAX, MIN = (1 << 31) - 1, -(1 << 31)
 SHIFTS = (0, 1, 8, 15, 16, 24, 30, 31)

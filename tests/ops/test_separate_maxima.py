@@ -10,9 +10,9 @@ from helpers.random_cases import random_tiling
 
 import vtaops
 from vtaops import HardwareConfig, MaxPool2d, ShapeError
-from vtaops.isa import Alu, AluOp
+from vtaops.machine.isa import Alu, AluOp
 from vtaops.ops.maxima import AxisTaps
-from vtaops.reference import evaluate, random_arguments
+from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.runtime import Fsim
 from vtaops.schedule import default_tiling
 

@@ -10,7 +10,7 @@ from helpers.tsim_support import needs_tools
 from helpers.waveforms import accesses_of
 
 from vtaops import HardwareConfig
-from vtaops.config import EXTENSIONS
+from vtaops.machine.config import EXTENSIONS
 from vtaops.program import Program
 from vtaops.program.accesses import count_accesses
 from vtaops.program.random_programs import random_inputs, random_program

@@ -24,8 +24,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vtaops import HardwareConfig, Program, ProgramError
-from vtaops.config import Memory
-from vtaops.layout import Layout
+from vtaops.machine.config import Memory
+from vtaops.machine.layout import Layout
 from vtaops.program import Buffer, Role
 from vtaops.program.file_format import (
     FORMAT_VERSION,

@@ -15,8 +15,8 @@ import pytest
 from helpers.reference_isa import launch, launch_words, place, serialise
 
 from vtaops import HardwareConfig
-from vtaops.config import Memory
-from vtaops.isa import Alu, AluOp, Encoding, Finish, Gemm, Instruction, Load, Store, Unit
+from vtaops.machine.config import Memory
+from vtaops.machine.isa import Alu, AluOp, Encoding, Finish, Gemm, Instruction, Load, Store, Unit
 from vtaops.program import Statistics
 from vtaops.runtime import Fsim
 from vtaops.runtime.fsim import available_kernels

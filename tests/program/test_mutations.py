@@ -12,7 +12,7 @@ import pytest
 from helpers.program_builder import PROGRAMS, PYNQ, TINY
 
 from vtaops import VerificationError, VTAError
-from vtaops.config import EXTENSIONS
+from vtaops.machine.config import EXTENSIONS
 
 _BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

@@ -9,9 +9,9 @@ from helpers.boards import programmed
 from helpers.tsim_support import needs_tools
 
 from vtaops import HardwareConfig, ShapeError, UnsupportedError
-from vtaops.capabilities import CHISEL, FULL, HLS_2020, PORTABLE
-from vtaops.config import EXTENSIONS, Memory
-from vtaops.isa import Alu, AluOp, Encoding, Gemm, Load, Store, words_to_array
+from vtaops.machine.capabilities import CHISEL, FULL, HLS_2020, PORTABLE
+from vtaops.machine.config import EXTENSIONS, Memory
+from vtaops.machine.isa import Alu, AluOp, Encoding, Gemm, Load, Store, words_to_array
 from vtaops.program.interpreter import Interpreter, interpret
 from vtaops.program.random_programs import PIPELINE_STEPS, random_inputs, random_program
 from vtaops.runtime import Fsim, Tsim

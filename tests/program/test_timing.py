@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import vtaops
 from vtaops import Conv2d, Tiling
-from vtaops.config import Memory
-from vtaops.errors import ConfigError, DeadlockError, ProgramError
-from vtaops.isa import Alu, Finish, Gemm, Load, Store, Unit
+from vtaops.base.errors import ConfigError, DeadlockError, ProgramError
+from vtaops.machine.config import Memory
+from vtaops.machine.isa import Alu, Finish, Gemm, Load, Store, Unit
 from vtaops.program import NO_BUFFER
 from vtaops.program.timing import IDLE, WAITS, TimingParameters, simulate
 

@@ -34,8 +34,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vtaops import HardwareConfig, VerificationError
-from vtaops.config import EXTENSIONS, Memory
-from vtaops.isa import (
+from vtaops.machine.config import EXTENSIONS, Memory
+from vtaops.machine.isa import (
     Alu,
     AluOp,
     Depthwise,
@@ -1123,10 +1123,10 @@ def test_the_verifier_shares_no_code_with_the_compiler():
     own = "vtaops.program.verifier."
     ours = {name for name in imported if name.startswith("vtaops") and not name.startswith(own)}
     assert ours == {
-        "vtaops.capabilities",
-        "vtaops.config",
-        "vtaops.errors",
-        "vtaops.isa",
+        "vtaops.machine.capabilities",
+        "vtaops.machine.config",
+        "vtaops.base.errors",
+        "vtaops.machine.isa",
         "vtaops.program.features",
         "vtaops.program.program",
     }

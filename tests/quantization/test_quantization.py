@@ -12,10 +12,10 @@ from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
 import vtaops
-from vtaops import ModelError, UnsupportedError, onnx_files
+from vtaops import ModelError, UnsupportedError
 from vtaops.cli import app
 from vtaops.graph import LookupTable, evaluate
-from vtaops.quantization import run_quantization
+from vtaops.quantization import onnx_files, run_quantization
 from vtaops.quantization.activations import functions
 from vtaops.quantization.equalize import equalize
 from vtaops.quantization.prepare import prepare

@@ -16,10 +16,11 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 from tvm import relax
 
 import vtaops
-from vtaops import ModelError, UnsupportedError, onnx_files
+from vtaops import ModelError, UnsupportedError
 from vtaops.graph import Graph, evaluate
 from vtaops.graph.executor import evaluate_all
 from vtaops.graph.operators import Host
+from vtaops.quantization import onnx_files
 from vtaops.quantization.probe import Probe
 from vtaops.relax import import_model
 from vtaops.relax.host import RelaxFunction

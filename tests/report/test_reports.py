@@ -20,9 +20,9 @@ from typer.testing import CliRunner
 
 import vtaops
 from vtaops import Conv2d, Tiling, cli
-from vtaops.config import Memory
-from vtaops.errors import ShapeError, UnsupportedError, VTAError
-from vtaops.isa import Gemm, Load
+from vtaops.base.errors import ShapeError, UnsupportedError, VTAError
+from vtaops.machine.config import Memory
+from vtaops.machine.isa import Gemm, Load
 from vtaops.program.timing import KINDS, WAITS
 from vtaops.program.traffic import compulsory_nbytes, transfers
 from vtaops.report import (

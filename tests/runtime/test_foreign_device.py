@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import vtaops
 from vtaops import DeviceError, Session, UnsupportedError, cli
-from vtaops.capabilities import HLS_2020, PORTABLE
+from vtaops.machine.capabilities import HLS_2020, PORTABLE
 from vtaops.runtime import Fsim, open_device
 
 PACKAGE = Path(__file__).parents[2] / "examples" / "own_device"

@@ -17,9 +17,9 @@ from helpers.random_streams import CONFIGS, REGION, RandomProgram
 from helpers.reference_isa import launch, launch_words, place, serialise
 
 from vtaops import ConfigError, DeadlockError, DeviceError, DeviceTimeout
-from vtaops.capabilities import FULL
-from vtaops.config import Memory
-from vtaops.isa import (
+from vtaops.machine.capabilities import FULL
+from vtaops.machine.config import Memory
+from vtaops.machine.isa import (
     Alu,
     AluOp,
     Encoding,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from vtaops import HardwareConfig
-from vtaops.isa import Encoding
+from vtaops.machine.isa import Encoding
 from vtaops.runtime.fsim import _sizes, _slots
 
 SOURCES = Path(__file__).parents[2] / "sim" / "fsim"

@@ -10,19 +10,19 @@ from helpers.program_builder import PROGRAMS
 
 import vtaops
 from vtaops import DeviceError, DeviceTimeout, HardwareConfig, Session, UnsupportedError
+from vtaops.base.errors import BufferLost
 from vtaops.board import Fault
 from vtaops.board.virtual import VirtualBoard
-from vtaops.capabilities import FULL, HLS_2020, PORTABLE
-from vtaops.config import TARGETS, Memory
-from vtaops.errors import BufferLost
-from vtaops.isa import Alu, AluOp, Encoding, Finish, Load, words_to_array
-from vtaops.reference import evaluate, random_arguments
+from vtaops.hardware.registers import HlsRegisters, RegisterMap, RtlRegisters, control_registers
+from vtaops.machine.capabilities import FULL, HLS_2020, PORTABLE
+from vtaops.machine.config import TARGETS, Memory
+from vtaops.machine.isa import Alu, AluOp, Encoding, Finish, Load, words_to_array
+from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.runtime import LoadedProgram
 from vtaops.runtime.device import performance_of
 from vtaops.runtime.fsim import Fsim
 from vtaops.runtime.instruction_check import check_instructions
 from vtaops.runtime.pynq import Accelerator, PynqDevice
-from vtaops.runtime.registers import HlsRegisters, RegisterMap, RtlRegisters, control_registers
 from vtaops.runtime.tsim import Tsim
 
 DESIGNS = list(RegisterMap)

@@ -15,10 +15,10 @@ from tvm import te, tirx
 import vtaops
 from vtaops import HardwareConfig, ScheduleError, ShapeError, VerificationError
 from vtaops import schedule as vta
-from vtaops.layout import data_layout, kernel_layout
 from vtaops.lowering import Capacity
+from vtaops.machine.layout import data_layout, kernel_layout
+from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.program import Buffer, Role
-from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime import Fsim, Tsim
 from vtaops.schedule import default_tiling
 

@@ -21,7 +21,7 @@ from vtaops.ops.postprocess import Rounding
 from vtaops.schedule import Tiling
 from vtaops.session.operators import Clip
 from vtaops.session.session import Session
-from vtaops.shapes import Padding, Pair, Sides
+from vtaops.base.shapes import Padding, Pair, Sides
 
 def default_session() -> Session: ...
 '''

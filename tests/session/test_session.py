@@ -9,7 +9,7 @@ import pytest
 
 import vtaops
 from vtaops import Conv2d, Gemm, Session, Tiling
-from vtaops.reference import evaluate, random_arguments
+from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.schedule import default_tiling
 
 RNG = np.random.default_rng(0)
@@ -315,7 +315,7 @@ def test_programs_leave_a_full_device_by_need():
 
         def alloc(self, nbytes):
             if nbytes > self.left:
-                raise vtaops.errors.NoRoom(f"no room for {nbytes} bytes")
+                raise vtaops.base.errors.NoRoom(f"no room for {nbytes} bytes")
             self.left -= nbytes
             return super().alloc(nbytes)
 
@@ -328,7 +328,7 @@ def test_programs_leave_a_full_device_by_need():
             for m in range(1, 11):
                 x = np.ones((m, 64), np.int8)
                 assert (session.gemm(x, np.ones((64, 64), np.int8), shift=0) == 64).all()
-        with pytest.raises(vtaops.errors.NoRoom):
+        with pytest.raises(vtaops.base.errors.NoRoom):
             session.gemm(np.ones((1, 640), np.int8), np.ones((64, 640), np.int8))
         assert (session.gemm(x, np.ones((64, 64), np.int8), shift=0) == 64).all()
 

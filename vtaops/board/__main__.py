@@ -12,14 +12,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vtaops.base.errors import DeviceError, VTAError
 from vtaops.board.bitfile import blank_bit_file, read_bit_file
 from vtaops.board.faults import OF_THE_LOGIC, Fault, Faults
 from vtaops.board.pynq_remote import DEFAULT_PORT as PYNQ_REMOTE_PORT
 from vtaops.board.server import BoardServer
-from vtaops.config import HardwareConfig
-from vtaops.errors import DeviceError, VTAError
+from vtaops.hardware.registers import RegisterMap
+from vtaops.machine.config import HardwareConfig
 from vtaops.runtime.pynq import DEFAULT_CLOCK_MHZ, Accelerator, PynqInterface
-from vtaops.runtime.registers import RegisterMap
 from vtaops.runtime.wire import DEFAULT_PORT, read_secret
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ from pathlib import Path
 
 import numpy as np
 
-from vtaops.errors import DeviceError
-from vtaops.files import read_file
+from vtaops.base.errors import DeviceError
+from vtaops.base.files import read_file
 
 MAX_BYTES = 64 << 20
 """No bitstream of the boards is larger; more is not read."""

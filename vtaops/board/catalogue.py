@@ -23,14 +23,14 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-from vtaops._data import data_directory
+from vtaops.base.cache import cache_directory
+from vtaops.base.data import data_directory
+from vtaops.base.errors import ConfigError, DeviceError
+from vtaops.base.files import is_file, read_file
 from vtaops.board.bitfile import MAX_BYTES, BitFile, check_part, read_bit_file
 from vtaops.board.download import HTTPS_ONLY, Progress, download
-from vtaops.cache import cache_directory
-from vtaops.config import ISA_VERSION, TARGETS, HardwareConfig
-from vtaops.errors import ConfigError, DeviceError
-from vtaops.files import is_file, read_file
-from vtaops.runtime.registers import RegisterMap
+from vtaops.hardware.registers import RegisterMap
+from vtaops.machine.config import ISA_VERSION, TARGETS, HardwareConfig
 
 UNKNOWN = "unknown"
 """Checksum of a bitstream that nobody has vouched for."""
@@ -48,7 +48,7 @@ class Entry:
     id : str
         Its name in commands.
     board : str
-        Key of `vtaops.config.TARGETS`.
+        Key of `vtaops.machine.config.TARGETS`.
     config : str
         Name or JSON file of the hardware configuration.
     hw_version : str

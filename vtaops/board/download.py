@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-from vtaops.errors import DeviceError
+from vtaops.base.errors import DeviceError
 
 HTTPS_ONLY = frozenset({"https"})
 """What a download may use: the name of the server is proven, redirections included."""

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from vtaops.base.errors import DeviceError
 from vtaops.board.bitfile import read_bit_file
-from vtaops.errors import DeviceError
 
 DEFAULT_PORT = 7967
 """The only port that ``pynq`` connects to by itself."""

@@ -29,9 +29,9 @@ from typing import Any
 
 import numpy as np
 
+from vtaops.base.errors import ConfigError, DeviceError, NoRoom, VTAError
 from vtaops.board.bitfile import MAX_BYTES, BitFile, check_part, parse_bit_file
 from vtaops.board.faults import Fault, Faults, FaultyConnection
-from vtaops.errors import ConfigError, DeviceError, NoRoom, VTAError
 from vtaops.runtime.pynq import Accelerator, PynqBuffer, PynqDevice
 from vtaops.runtime.wire import (
     CHUNK_BYTES,

@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from vtaops.base.errors import ConfigError, DeadlockError, DeviceError, DeviceTimeout
 from vtaops.board.bitfile import BitFile, check_part, parse_bit_file
 from vtaops.board.faults import Fault, Faults
-from vtaops.capabilities import FSIM, HLS_2020, Capabilities
-from vtaops.config import INSTRUCTION_BYTES, HardwareConfig
-from vtaops.errors import ConfigError, DeadlockError, DeviceError, DeviceTimeout
-from vtaops.isa import Encoding, Finish, rows_of, words_to_array
+from vtaops.hardware.registers import REGISTER_PAGE, HlsRegisters, RegisterMap, RtlRegisters
+from vtaops.machine.capabilities import FSIM, HLS_2020, Capabilities
+from vtaops.machine.config import INSTRUCTION_BYTES, HardwareConfig
+from vtaops.machine.isa import Encoding, Finish, rows_of, words_to_array
 from vtaops.runtime import open_device
 from vtaops.runtime.device import performance_of
-from vtaops.runtime.registers import REGISTER_PAGE, HlsRegisters, RegisterMap, RtlRegisters
 
 if TYPE_CHECKING:
     from vtaops.runtime.device import Device, DeviceBuffer

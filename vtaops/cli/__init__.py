@@ -20,6 +20,7 @@ except ModuleNotFoundError as error:  # on a board, which has NumPy alone
     ) from error
 
 from vtaops import __version__
+from vtaops.base.errors import VTAError
 from vtaops.cli import (
     board,
     devices,
@@ -32,7 +33,6 @@ from vtaops.cli import (
     rtl,
     run,
 )
-from vtaops.errors import VTAError
 
 
 class RunFirst(TyperGroup):

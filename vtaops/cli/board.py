@@ -15,13 +15,13 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.table import Table
 
+from vtaops.base.errors import DeviceError
 from vtaops.cli.options import ConfigOption, JsonOption, list_table
-from vtaops.errors import DeviceError
 
 if TYPE_CHECKING:
-    from vtaops.farm import FarmResult
+    from vtaops.board.farm import FarmResult
     from vtaops.runtime.remote import RemoteDevice
-    from vtaops.selftest import Throughput
+    from vtaops.session.selftest import Throughput
 
 bitstream_app = typer.Typer(help="The bitstreams that are known.", no_args_is_help=True)
 board_app = typer.Typer(help="Look at a board, test it, measure it.", no_args_is_help=True)
@@ -124,7 +124,7 @@ def add(
     Example: vtaops bitstream add 1x16_i8w8a32_15_15_18_17.bit --id pynq-hls-1x16
     """
     from vtaops.board.catalogue import UNKNOWN, Catalogue, Entry
-    from vtaops.runtime.registers import RegisterMap
+    from vtaops.hardware.registers import RegisterMap
 
     catalogue = Catalogue()
     if name in catalogue.entries:
@@ -248,7 +248,7 @@ def board_test(
 
     Example: vtaops board test --board 192.168.2.99 --programs 1000 --seed 7
     """
-    from vtaops.selftest import Check, make, planned_checks
+    from vtaops.session.selftest import Check, make, planned_checks
 
     checks: list[Check] = []
     with _open(board, timeout) as device:
@@ -326,11 +326,11 @@ def board_farm(
     Example: vtaops board farm 192.168.2.99 192.168.2.100 --layer resnet18.C2 --layer resnet18.C8
     """
     import vtaops
-    from vtaops.config import HardwareConfig
-    from vtaops.farm import BoardFarm, tracker_boards
+    from vtaops.board.farm import BoardFarm, tracker_boards
+    from vtaops.machine.config import HardwareConfig
     from vtaops.runtime.wire import parse_address
-    from vtaops.selftest import PUBLISHED_MS
-    from vtaops.workloads import find
+    from vtaops.schedule.workloads import find
+    from vtaops.session.selftest import PUBLISHED_MS
 
     device = HardwareConfig.load(config)
     opened: Any = boards or []
@@ -421,7 +421,7 @@ class _Figures:
 
 
 def _measure(device: RemoteDevice, repeats: int) -> _Figures:
-    from vtaops.selftest import PUBLISHED_MS, measure
+    from vtaops.session.selftest import PUBLISHED_MS, measure
 
     virtual = "Virtual" in str(device.info()["interface"])
     with Progress(console=Console(stderr=True), transient=True) as progress:

@@ -62,7 +62,7 @@ def check_device(
     Example: vtaops device test fsim --config tiny
     """
     from vtaops.runtime import open_device
-    from vtaops.selftest import make, planned_checks
+    from vtaops.session.selftest import make, planned_checks
 
     device = open_device(name, config)
     try:

@@ -23,11 +23,11 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from vtaops.cache import cache_directory
+from vtaops.base.cache import cache_directory
+from vtaops.base.errors import ConfigError, StoreError, UnsupportedError, VTAError
+from vtaops.base.files import exists, is_file
 from vtaops.cli.options import JsonOption, list_table
-from vtaops.config import HardwareConfig
-from vtaops.errors import ConfigError, StoreError, UnsupportedError, VTAError
-from vtaops.files import exists, is_file
+from vtaops.machine.config import HardwareConfig
 from vtaops.program.timing import TimingParameters
 
 if TYPE_CHECKING:
@@ -310,7 +310,7 @@ def _axis(text: str) -> tuple[str, list[int | float | str]]:
 
 def _fitting(designs: Sequence[Design], part: str) -> list[Design]:
     from vtaops.explore import area, share
-    from vtaops.runtime.tsim.synthesis import CAPACITY
+    from vtaops.hardware.synthesis import CAPACITY
 
     if part not in CAPACITY:
         raise ConfigError(f"no part {part!r}; known are {', '.join(CAPACITY)}")

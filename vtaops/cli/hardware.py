@@ -14,9 +14,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from vtaops.base.errors import EncodingError
 from vtaops.cli.options import ConfigArgument, JsonOption
-from vtaops.config import HardwareConfig
-from vtaops.errors import EncodingError
+from vtaops.machine.config import HardwareConfig
 
 PANEL = "Hardware"
 
@@ -38,7 +38,7 @@ def isa(
 
     Example: vtaops isa pynq --decode 0x0000900200000862001c00400820022a
     """
-    from vtaops.isa import Encoding, disassemble, layout_table, tokens_text
+    from vtaops.machine.isa import Encoding, disassemble, layout_table, tokens_text
 
     hardware = HardwareConfig.load(config)
     if not decode:
@@ -80,8 +80,8 @@ def build_tsim(
 
     Example: vtaops build-tsim tiny --port-bytes 16
     """
+    from vtaops.hardware.build import build_model
     from vtaops.runtime.tsim import RtlParameters
-    from vtaops.runtime.tsim.build import build_model
 
     hardware = HardwareConfig.load(config)
     parameters = RtlParameters(port_bytes=port_bytes or hardware.board.bus_bits // 8)
@@ -108,8 +108,8 @@ def synth_report(
 
     Example: vtaops synth-report pynq --dsp-multipliers 96
     """
+    from vtaops.hardware.synthesis import CAPACITY, FpgaResources, part_of, synthesize
     from vtaops.runtime.tsim import RtlParameters
-    from vtaops.runtime.tsim.synthesis import CAPACITY, FpgaResources, part_of, synthesize
 
     hardware = HardwareConfig.load(config)
     parameters = RtlParameters(

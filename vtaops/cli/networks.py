@@ -15,12 +15,12 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from vtaops.base.errors import ModelError, UnsupportedError
+from vtaops.base.files import exists, read_array, read_file
 from vtaops.cli.options import DeviationOption, JsonOption, MeanOption, read_preparation
 from vtaops.cli.quantize import NETWORKS
 from vtaops.cli.run import run_app
-from vtaops.errors import ModelError, UnsupportedError
-from vtaops.files import exists, read_array, read_file
-from vtaops.pictures import Preparation, read_picture
+from vtaops.quantization.pictures import Preparation, read_picture
 
 if TYPE_CHECKING:
     from vtaops.graph import Tensor
@@ -311,7 +311,7 @@ def _compiled(path: Path, config: str | None, search: str = "off", trusted: bool
 
 
 def _loaded(path: Path, config: str | None, trusted: bool) -> Model:
-    from vtaops.config import HardwareConfig
+    from vtaops.machine.config import HardwareConfig
     from vtaops.model import load_model
 
     model = load_model(path, trusted=trusted)

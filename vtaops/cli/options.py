@@ -18,10 +18,10 @@ from rich import box
 from rich.table import Table
 from typer.core import TyperGroup
 
-from vtaops.config import HardwareConfig
-from vtaops.errors import ModelError, ShapeError, UnsupportedError
-from vtaops.files import exists
-from vtaops.pictures import Preparation
+from vtaops.base.errors import ModelError, ShapeError, UnsupportedError
+from vtaops.base.files import exists
+from vtaops.machine.config import HardwareConfig
+from vtaops.quantization.pictures import Preparation
 
 if TYPE_CHECKING:
     from vtaops.runtime import Device

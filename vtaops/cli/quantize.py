@@ -14,9 +14,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from vtaops.base.errors import ModelError
+from vtaops.base.files import exists
 from vtaops.cli.options import DeviationOption, MeanOption, read_preparation
-from vtaops.errors import ModelError
-from vtaops.files import exists
 
 if TYPE_CHECKING:
     from vtaops.quantization import Quality

@@ -15,9 +15,9 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from vtaops.base.errors import ShapeError, UnsupportedError
 from vtaops.cli.options import CsvOption, JsonOption
-from vtaops.config import HardwareConfig
-from vtaops.errors import ShapeError, UnsupportedError
+from vtaops.machine.config import HardwareConfig
 from vtaops.program import Program
 from vtaops.program.timing import TimingParameters
 
@@ -153,7 +153,7 @@ def roofline(
 
     Example: vtaops roofline -o roofline.svg --json > roofline.json
     """
-    from vtaops.compiler import compile
+    from vtaops.compiler.driver import compile
     from vtaops.report import RooflinePoint, save_figure
     from vtaops.report import roofline as draw
 
@@ -207,8 +207,8 @@ def _named_programs(
     configs: list[str] | None,
 ) -> Iterator[tuple[str, Program]]:
     from vtaops.cli.run import parse_tiling
-    from vtaops.compiler import compile
-    from vtaops.workloads import find
+    from vtaops.compiler.driver import compile
+    from vtaops.schedule.workloads import find
 
     if not files and not layers:
         raise ShapeError("give a program file, or a named layer with --layer")
@@ -230,7 +230,7 @@ def _named_programs(
 
 
 def _workloads(names: list[str] | None) -> list[Any]:
-    from vtaops.workloads import WORKLOADS, find
+    from vtaops.schedule.workloads import WORKLOADS, find
 
     if names:
         return [find(name) for name in names]

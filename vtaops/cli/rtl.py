@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from vtaops.cli.hardware import PANEL
-from vtaops.config import HardwareConfig
+from vtaops.machine.config import HardwareConfig
 
 
 def register(app: typer.Typer) -> None:
@@ -38,7 +38,8 @@ def rtl(
 
     Example: vtaops rtl pynq --output vta && cd vta && vivado -mode batch -source build.tcl
     """
-    from vtaops.runtime.tsim import RtlParameters, vivado
+    from vtaops.hardware import vivado
+    from vtaops.runtime.tsim import RtlParameters
 
     hardware = HardwareConfig.load(config)
     multipliers = vivado.dsp_multipliers(hardware) if dsp_multipliers < 0 else dsp_multipliers

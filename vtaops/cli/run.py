@@ -21,6 +21,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.syntax import Syntax
 
+from vtaops.base.errors import ShapeError
+from vtaops.base.files import read_array
+from vtaops.base.names import suggestion
 from vtaops.cli.options import (
     ConfigOption,
     JsonOption,
@@ -31,15 +34,12 @@ from vtaops.cli.options import (
     list_table,
     with_run_options,
 )
-from vtaops.config import HardwareConfig
-from vtaops.errors import ShapeError
-from vtaops.files import read_array
-from vtaops.names import suggestion
+from vtaops.machine.config import HardwareConfig
 from vtaops.program import Program, Role, Statistics
 
 if TYPE_CHECKING:
+    from vtaops.hardware.performance import TsimPerformance
     from vtaops.ops import Operator
-    from vtaops.runtime.performance import TsimPerformance
 
 DEFAULTS = RunOptions()
 
@@ -211,8 +211,8 @@ def tune(
 
     Example: vtaops tune --layer resnet18.C8 --layer resnet18.C10
     """
-    from vtaops.tuner import COMPILED, Effort, Tuned, keep, recall, search
-    from vtaops.workloads import find
+    from vtaops.compiler.tuner import COMPILED, Effort, Tuned, keep, recall, search
+    from vtaops.schedule.workloads import find
 
     hardware, chosen = HardwareConfig.load(config), cast(Effort, effort)
     workloads = [find(name) for name in layer]
@@ -267,7 +267,7 @@ def layers() -> None:
 
     Example: vtaops layers
     """
-    from vtaops.workloads import WORKLOADS
+    from vtaops.schedule.workloads import WORKLOADS
 
     table = list_table("Named layers")
     for column in ("name", "operator", "multiply-adds", "occurs"):
@@ -282,11 +282,11 @@ def layers() -> None:
 
 
 def _run(layer: str, explicit: Callable[[], Operator], kind: type, options: RunOptions) -> None:
-    from vtaops.compiler import compile
-    from vtaops.reference import evaluate
+    from vtaops.compiler.driver import compile
+    from vtaops.ops.reference import evaluate
     from vtaops.runtime.device import performance_of
+    from vtaops.schedule.workloads import find
     from vtaops.session import Session
-    from vtaops.workloads import find
 
     op, tiling = explicit() if not layer else find(layer).op, parse_tiling(options.tiling)
     if layer:
@@ -324,7 +324,7 @@ def _arguments(
     op: Operator, config: HardwareConfig, options: RunOptions
 ) -> tuple[npt.NDArray[Any], ...]:
     """Return the arrays of an operator: those of the files, and random ones for the rest."""
-    from vtaops.reference import random_arguments
+    from vtaops.ops.reference import random_arguments
 
     arrays = list(random_arguments(op, np.random.default_rng(options.seed)))
     taken = [b for b in op.buffers(config) if b.role in (Role.INPUT, Role.PARAMETER)]

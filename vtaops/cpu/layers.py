@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from vtaops.base.errors import ShapeError
+from vtaops.base.shapes import as_pair
 from vtaops.cpu.kernel import kernel
 from vtaops.cpu.target import CpuTarget
-from vtaops.errors import ShapeError
 from vtaops.kernels.arrays import Array, aligned, as_array, dtype_name, empty
 from vtaops.kernels.calls.arguments import ANY, FLOAT, INTEGER, check_shapes, tail
 from vtaops.kernels.calls.backend import CallPlan, KernelCall
@@ -35,8 +36,7 @@ from vtaops.kernels.ops import (
 )
 from vtaops.kernels.ops.common import ACCUMULATOR
 from vtaops.kernels.ops.storage import STORAGE, stored
-from vtaops.layout import Layout
-from vtaops.shapes import as_pair
+from vtaops.machine.layout import Layout
 
 Shape = tuple[int, ...]
 

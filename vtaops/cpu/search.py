@@ -10,8 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from vtaops.base.errors import UnsupportedError
 from vtaops.cpu.target import CpuTarget
-from vtaops.errors import UnsupportedError
 from vtaops.kernels.ops import TensorOp
 from vtaops.kernels.trials import Progress, Trial, try_all
 

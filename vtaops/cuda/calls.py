@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vtaops.errors import ShapeError
+from vtaops.base.errors import ShapeError
 from vtaops.kernels.arrays import Array, as_array
 from vtaops.kernels.calls import OperatorCalls
 from vtaops.kernels.calls.arguments import FLOAT, check_shapes, tail
@@ -48,7 +48,7 @@ class GpuCalls(OperatorCalls):
     ) -> Array:
         """Return the 2-D convolution of NCHW[b]c data, float32 or int8.
 
-        The products of int8 data are those of an instruction (dp4a). `vtaops.layout.Layout` packs
+        The products of int8 data are those of an instruction (dp4a). `vtaops.machine.layout.Layout` packs
         and unpacks: ``Layout("NCHW16c")`` the data, ``Layout("OIHW16i16o")`` a float32 kernel; an
         int8 kernel is packed by `pack_int8_kernel`.
 

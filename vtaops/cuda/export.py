@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from vtaops.base.errors import UnsupportedError, VTAError
 from vtaops.cuda.kernel import CudaKernel
 from vtaops.cuda.resources import assemble
 from vtaops.cuda.target import entry_points
-from vtaops.errors import UnsupportedError, VTAError
 from vtaops.kernels.ops import TensorOp
 
 ARCHS = ("sm_80", "sm_90")

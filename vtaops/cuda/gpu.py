@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from vtaops.base.errors import DeviceError, ShapeError
 from vtaops.cuda.target import CudaTarget
-from vtaops.errors import DeviceError, ShapeError
 from vtaops.kernels.calls.backend import KernelCall
 from vtaops.kernels.ops import BroadcastOp, NormalizeOp, UnaryOp
 

@@ -11,8 +11,8 @@ from dataclasses import astuple, dataclass
 from functools import cache
 from pathlib import Path
 
+from vtaops.base.errors import UnsupportedError
 from vtaops.cuda.target import WARP
-from vtaops.errors import UnsupportedError
 from vtaops.kernels.ops.common import ceil_div
 
 _REPORT = re.compile(

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from vtaops.base.errors import UnsupportedError
 from vtaops.cuda.kernel import CudaKernel
 from vtaops.cuda.schedule import family
 from vtaops.cuda.target import CudaTarget
-from vtaops.errors import UnsupportedError
 from vtaops.kernels.ops import TensorOp
 from vtaops.kernels.trials import Progress, Trial, try_all
 

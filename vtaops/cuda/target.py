@@ -11,7 +11,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import Any
 
-from vtaops.errors import UnsupportedError
+from vtaops.base.errors import UnsupportedError
 
 WARP = 32
 """Threads that run in step."""

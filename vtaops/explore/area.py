@@ -8,7 +8,10 @@ each). All of it is of the 7 series, before placing and routing.
 
 from __future__ import annotations
 
-from vtaops.config import (
+from vtaops.explore.design import Design
+from vtaops.hardware.rtl import WINDOW_BANKS, RtlParameters, reads_windows
+from vtaops.hardware.synthesis import BLOCKS, CAPACITY, FpgaResources
+from vtaops.machine.config import (
     EXTENSIONS,
     INSTRUCTION_BYTES,
     WINDOW_TILES,
@@ -16,10 +19,7 @@ from vtaops.config import (
     Memory,
     Scratchpad,
 )
-from vtaops.explore.design import Design
 from vtaops.program.timing.pipeline import TREE_LEVELS_PER_STAGE
-from vtaops.runtime.tsim.rtl import WINDOW_BANKS, RtlParameters, reads_windows
-from vtaops.runtime.tsim.synthesis import BLOCKS, CAPACITY, FpgaResources
 
 _RAM_WORDS, _RAM_BITS = 512, 32  # of half a block RAM of 36 Kbit, read and written at once
 _PRODUCT_BITS = 16
@@ -83,7 +83,7 @@ def share(resources: FpgaResources, part: str) -> float:
     resources : FpgaResources
         What is needed.
     part : str
-        An FPGA of `vtaops.runtime.tsim.synthesis.CAPACITY`.
+        An FPGA of `vtaops.hardware.synthesis.CAPACITY`.
     """
     _, capacity = CAPACITY[part]
     names = ("lut", "ff", "dsp", "bram")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
-from vtaops.errors import DeviceError, UnsupportedError
+from vtaops.base.errors import DeviceError, UnsupportedError
 
 if TYPE_CHECKING:
     from distributed import Client

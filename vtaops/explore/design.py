@@ -13,8 +13,8 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-from vtaops.config import HardwareConfig
-from vtaops.errors import ConfigError
+from vtaops.base.errors import ConfigError
+from vtaops.machine.config import HardwareConfig
 from vtaops.program.timing import TimingParameters
 
 MACHINE_AXES = {

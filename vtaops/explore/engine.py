@@ -21,7 +21,7 @@ from concurrent.futures import (
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from vtaops.errors import DeviceError
+from vtaops.base.errors import DeviceError
 from vtaops.explore.heap import keep_freed_memory
 from vtaops.explore.shortlist import Ranking, Shortlist, shortlists
 from vtaops.explore.store import Record, ResultStore

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from vtaops.errors import ConfigError
+from vtaops.base.errors import ConfigError
 from vtaops.explore.design import Design
 from vtaops.explore.engine import Engine
 from vtaops.explore.network import Network

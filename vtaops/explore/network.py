@@ -13,14 +13,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from vtaops.errors import ShapeError
+from vtaops.base.errors import ShapeError
 from vtaops.explore.design import Design
 from vtaops.graph import Graph
 from vtaops.network import as_graph, plan_model
 from vtaops.network.compile import target_of
 from vtaops.network.plan import operators
 from vtaops.ops import Operator
-from vtaops.workloads import WORKLOADS, Workload, find
+from vtaops.schedule.workloads import WORKLOADS, Workload, find
 
 
 @dataclass(frozen=True, eq=False)

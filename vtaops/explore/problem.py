@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, get_args
 
-from vtaops.errors import ScheduleError, VTAError
+from vtaops.base.errors import ScheduleError, VTAError
 from vtaops.explore.design import Design
 from vtaops.explore.energy import energy
 from vtaops.explore.engine import Engine

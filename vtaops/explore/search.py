@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vtaops.errors import ConfigError, StoreError, UnsupportedError
+from vtaops.base.errors import ConfigError, StoreError, UnsupportedError
 from vtaops.explore.design import Design, Space
 from vtaops.explore.engine import Engine
 from vtaops.explore.front import beats, check_objectives, costs, front, least_costs

@@ -11,14 +11,14 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any, Literal, get_args
 
-from vtaops.errors import ScheduleError, StoreError, VTAError
+from vtaops.base.errors import ScheduleError, StoreError, VTAError
+from vtaops.compiler.tuner import COMPILED
 from vtaops.explore.design import Design
 from vtaops.explore.verdict import Question, array_of, is_count, key_of, name_of, operator_dict
 from vtaops.ops import Operator
 from vtaops.schedule import TIMED as TIMED_BY_DEFAULT
 from vtaops.schedule import Tiling
 from vtaops.schedule.candidates import TilingList, depths_of
-from vtaops.tuner import COMPILED
 
 Effort = Literal["bound", "first", "default", "fast", "thorough"]
 EFFORTS: tuple[str, ...] = get_args(Effort)

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from vtaops.errors import StoreError
+from vtaops.base.errors import StoreError
 
 LEASE_SECONDS = 600.0
 """A claim whose owner has not been heard of for so long is free."""

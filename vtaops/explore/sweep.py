@@ -19,11 +19,11 @@ from vtaops.explore.engine import Engine
 from vtaops.explore.network import Network
 from vtaops.explore.shortlist import Effort, Ranking, Shortlist, check_effort
 from vtaops.explore.verdict import Question, Verdict
+from vtaops.hardware.synthesis import FpgaResources
 from vtaops.ops import Operator
 from vtaops.program.energy import Energy
-from vtaops.runtime.tsim.synthesis import FpgaResources
 from vtaops.schedule import Tiling
-from vtaops.workloads import Workload
+from vtaops.schedule.workloads import Workload
 
 LATENCY_BOUND = 0.8
 """A point of which neither the array nor the port is in use for this share waits for latencies."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from vtaops.errors import StoreError, UnsupportedError
+from vtaops.base.errors import StoreError, UnsupportedError
 from vtaops.explore.store import ResultStore
 from vtaops.explore.verdict import Verdict
 

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import vtaops._timing as _timing
-from vtaops.capabilities import of_target
-from vtaops.compiler import compile
-from vtaops.config import HardwareConfig
-from vtaops.errors import ConfigError, StoreError, VTAError
+from vtaops.base.errors import ConfigError, StoreError, VTAError
+from vtaops.compiler.driver import compile
 from vtaops.explore.design import Design
+from vtaops.machine.capabilities import of_target
+from vtaops.machine.config import HardwareConfig
 from vtaops.ops import Operator
 from vtaops.program import Program
 from vtaops.program.accesses import count_accesses

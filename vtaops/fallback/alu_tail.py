@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from vtaops.isa import AluOp
 from vtaops.kernels.ops.common import Expr, Tensor, TensorSpec
 from vtaops.kernels.ops.epilogue import Epilogue
+from vtaops.machine.isa import AluOp
 from vtaops.ops.postprocess import VECTORS, ScaleStage, Stage, lane_meaning, scale_meaning
 
 _WRAPPING = frozenset({AluOp.ADD, AluOp.MUL})

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops import cpu, cuda
-from vtaops.errors import ShapeError
+from vtaops.base.errors import ShapeError
+from vtaops.base.shapes import as_pair, four_sides
 from vtaops.fallback.alu_tail import AluTail
 from vtaops.fallback.cpu import schedule_plain as schedule_on_cpu
 from vtaops.fallback.cuda import schedule_plain as schedule_on_cuda
@@ -26,7 +27,6 @@ from vtaops.kernels.calls.backend import RunnableKernel
 from vtaops.kernels.ops import Conv2dOp, DepthwiseOp, MatmulOp, SlidingWindow, TensorOp
 from vtaops.ops import Conv2d, Conv2dTranspose, DepthwiseConv2dAlu, Gemm, Operator
 from vtaops.program import Buffer, Role
-from vtaops.shapes import as_pair, four_sides
 
 Host = Literal["cpu", "cuda"]
 

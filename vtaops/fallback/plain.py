@@ -12,8 +12,8 @@ from typing import Any
 
 from tvm.tirx import IterVar
 
-from vtaops.config import HardwareConfig
 from vtaops.kernels.ops.common import Tensor, TensorOp, TensorSpec
+from vtaops.machine.config import HardwareConfig
 from vtaops.ops.base import Operator
 
 

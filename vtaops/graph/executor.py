@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.errors import ShapeError, UnsupportedError
+from vtaops.base.errors import ShapeError, UnsupportedError
 from vtaops.graph import operators as ops
 from vtaops.graph.graph import Graph, Node
 from vtaops.graph.operators import GraphOperator, window_outputs

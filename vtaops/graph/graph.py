@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from vtaops.errors import ShapeError
+from vtaops.base.errors import ShapeError
 from vtaops.graph.operators import GraphOperator
 from vtaops.graph.tensor import Tensor
 

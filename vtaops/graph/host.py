@@ -12,7 +12,7 @@ from importlib import import_module
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.errors import ProgramError, TrustError
+from vtaops.base.errors import ProgramError, TrustError
 
 Array = npt.NDArray[np.generic]
 

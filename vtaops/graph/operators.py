@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.errors import ShapeError
+from vtaops.base.errors import ShapeError
 from vtaops.graph.host import HostFunction
 from vtaops.graph.requantization import Requantization, fixed_point, integers, is_power_of_two
 from vtaops.graph.tensor import DTYPES, Tensor

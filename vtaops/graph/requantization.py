@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.errors import ShapeError
+from vtaops.base.errors import ShapeError
 
 MULTIPLIER_BITS = 16
 """Width of a fixed-point multiplier: unsigned."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from vtaops.errors import ShapeError
+from vtaops.base.errors import ShapeError
 
 DTYPES = ("int8", "uint8", "int32", "int64", "float32", "bool")
 

@@ -16,7 +16,7 @@ from typing import Any
 from tvm import s_tir, tirx
 from tvm.ir.transform import Sequential
 
-from vtaops.errors import UnsupportedError
+from vtaops.base.errors import UnsupportedError
 
 _LIMIT = 1_000_000
 """Accesses after which a trace is given up: the size is too large for a diagram."""

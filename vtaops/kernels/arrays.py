@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.errors import ShapeError
+from vtaops.base.errors import ShapeError
 
 Array = npt.NDArray[np.generic]
 

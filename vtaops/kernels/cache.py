@@ -3,7 +3,7 @@
 The key of a kernel is the hash of its operator, its target, the version of TVM and the source text
 of the modules that declare, schedule and compile it. So a file is never stale, and what has no part
 in a kernel does not touch it. The oldest files go when there are too many. A damaged file is
-compiled anew (`vtaops.cache`).
+compiled anew (`vtaops.base.cache`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from vtaops import cache as disk
+from vtaops.base import cache as disk
 
 _PACKAGE = Path(__file__).parent.parent
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from vtaops.errors import ScheduleError
+from vtaops.base.errors import ScheduleError
 from vtaops.kernels.build import create_schedule
 
 

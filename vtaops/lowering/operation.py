@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.isa import Instruction, Post
+from vtaops.machine.isa import Instruction, Post
 from vtaops.program import NO_BUFFER
 
 Elements = npt.NDArray[np.int64]

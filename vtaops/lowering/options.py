@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vtaops.config import POST_ROWS, HardwareConfig
+from vtaops.machine.config import POST_ROWS, HardwareConfig
 from vtaops.schedule import Tiling
 
 

@@ -36,10 +36,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from vtaops.capabilities import find
-from vtaops.config import HardwareConfig
-from vtaops.errors import ProgramError, VTAError
-from vtaops.files import NETWORK, open_file, read_open
+from vtaops.base.errors import ProgramError, VTAError
+from vtaops.base.files import NETWORK, open_file, read_open
 from vtaops.graph import (
     Graph,
     GraphOperator,
@@ -49,6 +47,8 @@ from vtaops.graph import (
     operators,
 )
 from vtaops.graph.host import StoredFunction
+from vtaops.machine.capabilities import find
+from vtaops.machine.config import HardwareConfig
 from vtaops.model.checks import check_graph, check_stages, check_types
 from vtaops.model.model import Model
 from vtaops.model.region import Argument, HostStage, Region, Row, RowSums, Stage

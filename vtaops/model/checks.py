@@ -15,12 +15,12 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from vtaops.errors import ProgramError
+from vtaops.base.errors import ProgramError
 from vtaops.graph import Graph, Node, Tensor
 from vtaops.graph.operators import Host
+from vtaops.machine.views import lanes_for
 from vtaops.model.region import Argument, HostStage, Region, RowSums, Stage
 from vtaops.program import Buffer
-from vtaops.views import lanes_for
 
 MAX_ELEMENTS = 1 << 28
 """No tensor of a model has more: it would not fit the DRAM of a board."""

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy.typing as npt
 
-from vtaops.capabilities import Capabilities
-from vtaops.config import HardwareConfig
-from vtaops.errors import TrustError
+from vtaops.base.errors import TrustError
 from vtaops.graph import Graph, Host, evaluate
 from vtaops.graph.executor import Array, checked_inputs, evaluate_node
 from vtaops.graph.host import StoredFunction
+from vtaops.machine.capabilities import Capabilities
+from vtaops.machine.config import HardwareConfig
 from vtaops.model.region import HostStage, Region, Row, Stage
 from vtaops.program import Program, Statistics
 from vtaops.runtime import ResidentPrograms, open_device
@@ -116,7 +116,7 @@ class Model:
         arrays : array_like
             One for each input of the graph, in order: float32 where the network takes float32.
         session : Session, optional
-            Where, also a session of `vtaops.rpc`; by default fsim of the model's configuration.
+            Where, also a session of `vtaops.board.rpc`; by default fsim of the model's configuration.
             Programs and weights stay in the memory of its device.
         progress : callable, optional
             Called with a text before each stage.

@@ -13,8 +13,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from vtaops.machine.views import constant_digits, constant_values, in_units
 from vtaops.program import Program
-from vtaops.views import constant_digits, constant_values, in_units
 
 Array = npt.NDArray[Any]
 

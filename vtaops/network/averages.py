@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from vtaops.errors import ShapeError
+from vtaops.base.errors import ShapeError
 from vtaops.graph.operators import AveragePool
 from vtaops.network.scaling import uniform
 from vtaops.network.storage import Sides

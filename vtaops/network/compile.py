@@ -6,10 +6,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from vtaops.capabilities import Capabilities, find, of_target
-from vtaops.config import HardwareConfig
-from vtaops.errors import ScheduleError, ShapeError
+from vtaops.base.errors import ScheduleError, ShapeError
+from vtaops.compiler.tuner import COMPILED
 from vtaops.graph import Graph
+from vtaops.machine.capabilities import Capabilities, find, of_target
+from vtaops.machine.config import HardwareConfig
 from vtaops.model import HostStage, Model, Stage
 from vtaops.network.fragments import Fragments, Search
 from vtaops.network.functions import functions_as_tables
@@ -17,7 +18,6 @@ from vtaops.network.plan import Plan, plan
 from vtaops.network.products import are_products, compile_products
 from vtaops.network.regions import compile_region
 from vtaops.network.rules import Target
-from vtaops.tuner import COMPILED
 
 
 def compile_model(

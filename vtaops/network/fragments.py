@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
 
-from vtaops.compiler import emit
-from vtaops.config import POST_ROWS, HardwareConfig
+from vtaops.compiler.driver import emit
+from vtaops.compiler.tuner import Effort, recall, tune
 from vtaops.lowering import Border, Fragment, Part, link
-from vtaops.lowering.interleave import LAG, beside
-from vtaops.lowering.tables import TABLE, with_table
+from vtaops.lowering.passes.interleave import LAG, beside
+from vtaops.lowering.passes.tables import TABLE, with_table
+from vtaops.machine.config import POST_ROWS, HardwareConfig
 from vtaops.network.rules import Target
 from vtaops.network.storage import MappedOperator
 from vtaops.ops import AvgPool2d, Conv2d, Gemm, Operator
@@ -23,7 +24,6 @@ from vtaops.schedule.turns import (
     tilings_in_turns,
     tilings_of_classifier,
 )
-from vtaops.tuner import Effort, recall, tune
 
 Search = Literal["off"] | Effort
 
@@ -54,7 +54,7 @@ class Turns:
         Of each step, side by side in the scratchpads.
     lag : int
         Groups of operations between a tile and one that reads it
-        (`vtaops.lowering.interleave.interleaved`).
+        (`vtaops.lowering.passes.interleave.interleaved`).
     """
 
     fragments: list[Fragment]

@@ -18,11 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from vtaops.errors import ShapeError
+from vtaops.base.errors import ShapeError
 from vtaops.graph import Graph, Node, Tensor
 from vtaops.graph import operators as ops
 from vtaops.graph.operators import GraphOperator
-from vtaops.layout import data_layout
+from vtaops.machine.layout import data_layout
+from vtaops.machine.views import Patches, constant_digits
 from vtaops.network import rules
 from vtaops.network.averages import parts
 from vtaops.network.endings import Ending
@@ -51,7 +52,6 @@ from vtaops.ops import (
     Operator,
 )
 from vtaops.ops.elementwise import Function
-from vtaops.views import Patches, constant_digits
 
 
 class Mapper:

@@ -23,6 +23,7 @@ from typing import Any
 from vtaops.graph import Graph, Node, Tensor
 from vtaops.graph.operators import Matmul
 from vtaops.lowering import Part, Place, link
+from vtaops.machine.views import lanes_for
 from vtaops.model import Argument, Region, RowSums
 from vtaops.network.fragments import Fragments
 from vtaops.network.rules import Target
@@ -30,7 +31,6 @@ from vtaops.network.scaling import uniform
 from vtaops.network.storage import MappedOperator
 from vtaops.ops import BatchMatmul
 from vtaops.program import Buffer
-from vtaops.views import lanes_for
 
 
 @dataclass(frozen=True)

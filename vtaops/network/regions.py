@@ -6,9 +6,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from vtaops.graph import Graph, Node, Tensor
-from vtaops.layout import Layout, data_layout
 from vtaops.lowering import Fragment, Part, Place, link
-from vtaops.lowering.prefetch import apart
+from vtaops.lowering.passes.prefetch import apart
+from vtaops.machine.layout import Layout, data_layout
 from vtaops.model import Argument, Region
 from vtaops.network.fragments import Fragments, find_groups
 from vtaops.network.mapping import Mapper

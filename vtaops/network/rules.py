@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.capabilities import Capabilities, Feature
-from vtaops.config import HardwareConfig
-from vtaops.errors import ShapeError
+from vtaops.base.errors import ShapeError
 from vtaops.graph import Graph, Node, Requantization, Tensor
 from vtaops.graph import operators as ops
 from vtaops.graph.operators import GraphOperator
+from vtaops.machine.capabilities import Capabilities, Feature
+from vtaops.machine.config import HardwareConfig
 from vtaops.network.averages import parts
 from vtaops.network.storage import fits_device, image_shape
 from vtaops.ops.diagonal import WIDEST

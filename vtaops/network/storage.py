@@ -151,7 +151,7 @@ class MappedOperator:
     uses : dict of str to Use
         Its tensors, by the names of its buffers.
     weights : dict of str to ndarray
-        Its other arguments; a ``"table"`` maps its results (`vtaops.lowering.tables`).
+        Its other arguments; a ``"table"`` maps its results (`vtaops.lowering.passes.tables`).
     """
 
     node: str

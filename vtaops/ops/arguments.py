@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.errors import ShapeError
+from vtaops.base.errors import ShapeError
 from vtaops.ops.diagonal import WIDEST, digits
 
 Int8Array = npt.NDArray[np.int8]

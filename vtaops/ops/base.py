@@ -15,10 +15,10 @@ import numpy as np
 import tvm
 from tvm import te
 
-from vtaops.capabilities import Feature
-from vtaops.config import HardwareConfig
-from vtaops.errors import ArgumentError, ShapeError
-from vtaops.names import settle
+from vtaops.base.errors import ArgumentError, ShapeError
+from vtaops.base.names import settle
+from vtaops.machine.capabilities import Feature
+from vtaops.machine.config import HardwareConfig
 from vtaops.ops.postprocess import Stage
 from vtaops.program import Buffer
 
@@ -62,7 +62,7 @@ def _example(kind: str, known: dict[str, Any]) -> str:
 class Operator(metaclass=Described):
     """Base class of operator descriptions: frozen dataclasses made by keywords.
 
-    Shapes have no defaults, but for a batch of one image. `vtaops.names.SPELLINGS` are accepted.
+    Shapes have no defaults, but for a batch of one image. `vtaops.base.names.SPELLINGS` are accepted.
     """
 
     def __post_init__(self) -> None:
@@ -143,7 +143,7 @@ class Operator(metaclass=Described):
         ScheduleError
             As `schedule`.
         """
-        from vtaops.lowering import flatten
+        from vtaops.schedule import flatten
 
         return flatten(self.schedule(config, tiling))
 

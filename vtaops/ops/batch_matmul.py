@@ -9,10 +9,11 @@ from typing import Any
 import numpy.typing as npt
 from tvm import te
 
-from vtaops.alu import AluOp
-from vtaops.config import HardwareConfig
-from vtaops.errors import ShapeError
-from vtaops.layout import Layout
+from vtaops.base.errors import ShapeError
+from vtaops.base.shapes import require_at_least
+from vtaops.machine.alu import AluOp
+from vtaops.machine.config import HardwareConfig
+from vtaops.machine.layout import Layout
 from vtaops.ops.arguments import Arguments, int8_array
 from vtaops.ops.base import Operator
 from vtaops.ops.diagonal import declare_copy
@@ -29,7 +30,6 @@ from vtaops.ops.postprocess import (
 )
 from vtaops.ops.scaling import UniformScale
 from vtaops.program import Buffer, Role
-from vtaops.shapes import require_at_least
 
 COARSE_BITS = 7
 """Products of the coarse columns count ``2**COARSE_BITS`` times."""

@@ -1,7 +1,7 @@
 """Constants by products: a bias as the weights of a constant input tile.
 
-The tile holds -128, and 1 in the last lane (`vtaops.views.constant_values`), so a row of int8
-weights makes any constant below 2**18 for blocks of 16 (`vtaops.views.constant_digits`). The
+The tile holds -128, and 1 in the last lane (`vtaops.machine.views.constant_values`), so a row of int8
+weights makes any constant below 2**18 for blocks of 16 (`vtaops.machine.views.constant_digits`). The
 product costs one cycle a tile, a bias on the vector ALU two.
 """
 
@@ -11,11 +11,11 @@ from typing import Any
 
 from tvm import te
 
-from vtaops.config import HardwareConfig
-from vtaops.layout import kernel_layout, matrix_layout
+from vtaops.machine.config import HardwareConfig
+from vtaops.machine.layout import kernel_layout, matrix_layout
+from vtaops.machine.views import constant_values
 from vtaops.ops.postprocess import Lane
 from vtaops.program import Buffer, Role
-from vtaops.views import constant_values
 
 
 def constant_buffers(channels: int, config: HardwareConfig) -> list[Buffer]:

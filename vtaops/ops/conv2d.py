@@ -9,11 +9,22 @@ from typing import Any
 import numpy.typing as npt
 from tvm import te, tirx
 
-from vtaops.capabilities import Feature
-from vtaops.config import HardwareConfig
-from vtaops.errors import ShapeError
-from vtaops.isa import AluOp
-from vtaops.layout import Layout, data_layout, kernel_layout
+from vtaops.base.errors import ShapeError
+from vtaops.base.shapes import (
+    SIDES,
+    Padding,
+    Pair,
+    as_pair,
+    check_padded,
+    four_sides,
+    require_at_least,
+    resolve_padding,
+)
+from vtaops.machine.capabilities import Feature
+from vtaops.machine.config import HardwareConfig
+from vtaops.machine.isa import AluOp
+from vtaops.machine.layout import Layout, data_layout, kernel_layout
+from vtaops.machine.views import BlockDiagonal, Columns, KernelColumns, Windows
 from vtaops.ops.arguments import Arguments, factor_digits, int8_array, vectors
 from vtaops.ops.base import plain
 from vtaops.ops.constant import constant_buffers, declare_constant
@@ -46,17 +57,6 @@ from vtaops.ops.postprocess import (
 )
 from vtaops.ops.products import SumOfProducts
 from vtaops.program import Buffer, Role
-from vtaops.shapes import (
-    SIDES,
-    Padding,
-    Pair,
-    as_pair,
-    check_padded,
-    four_sides,
-    require_at_least,
-    resolve_padding,
-)
-from vtaops.views import BlockDiagonal, Columns, KernelColumns, Windows
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -110,7 +110,7 @@ class Conv2d(SumOfProducts):
         Bounds of the convolution's own result before the addition.
     bias_tiles : bool
         Whether the bias comes as weights (out_channels, block) of a constant input tile
-        (`vtaops.views.constant_digits`), instead of `bias`: one tile product instead of an ALU pass
+        (`vtaops.machine.views.constant_digits`), instead of `bias`: one tile product instead of an ALU pass
         of two cycles.
     scales : bool
         Whether an int32 vector (out_channels,) of fixed-point scales requantises the sums instead
@@ -121,7 +121,7 @@ class Conv2d(SumOfProducts):
         With scales: what is added after the shift.
     fold_columns : bool
         Whether the host hands over the columns of the kernel as input channels, so that a first
-        layer of few channels fills its tiles (see `vtaops.views.Columns`); for one group.
+        layer of few channels fills its tiles (see `vtaops.machine.views.Columns`); for one group.
 
     Raises
     ------

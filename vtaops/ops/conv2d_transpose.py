@@ -9,15 +9,8 @@ from typing import Any
 import numpy.typing as npt
 from tvm import te, tirx
 
-from vtaops.config import HardwareConfig
-from vtaops.errors import ShapeError
-from vtaops.isa import AluOp
-from vtaops.layout import Layout, data_layout
-from vtaops.ops.arguments import Arguments, int8_array, vectors
-from vtaops.ops.postprocess import INT8, AluStage, Rounding, Stage
-from vtaops.ops.products import SumOfProducts
-from vtaops.program import Buffer, Role
-from vtaops.shapes import (
+from vtaops.base.errors import ShapeError
+from vtaops.base.shapes import (
     SIDES,
     Pair,
     Sides,
@@ -26,6 +19,13 @@ from vtaops.shapes import (
     four_sides,
     require_at_least,
 )
+from vtaops.machine.config import HardwareConfig
+from vtaops.machine.isa import AluOp
+from vtaops.machine.layout import Layout, data_layout
+from vtaops.ops.arguments import Arguments, int8_array, vectors
+from vtaops.ops.postprocess import INT8, AluStage, Rounding, Stage
+from vtaops.ops.products import SumOfProducts
+from vtaops.program import Buffer, Role
 
 
 @dataclass(frozen=True)
@@ -310,7 +310,7 @@ class Conv2dTranspose(SumOfProducts):
     def _declare_kernel(self, kernel: te.Tensor) -> te.Tensor:
         """Declare the weights, padded to the same number of taps for every phase.
 
-        The padding is void: it is neither loaded nor multiplied (see `vtaops.lowering.voids`).
+        The padding is void: it is neither loaded nor multiplied (see `vtaops.lowering.emission.voids`).
         """
         o, i, kh, kw, *tile = (int(extent) for extent in kernel.shape)
         height, width = self.rows.taps * self.rows.stride, self.columns.taps * self.columns.stride

@@ -12,17 +12,17 @@ from typing import Any
 import numpy.typing as npt
 from tvm import te, tirx
 
-from vtaops.capabilities import Feature
-from vtaops.config import HardwareConfig
-from vtaops.errors import ShapeError
-from vtaops.isa import AluOp
-from vtaops.layout import Layout, data_layout
+from vtaops.base.errors import ShapeError
+from vtaops.base.shapes import Padding, Pair, require_at_least
+from vtaops.machine.capabilities import Feature
+from vtaops.machine.config import HardwareConfig
+from vtaops.machine.isa import AluOp
+from vtaops.machine.layout import Layout, data_layout
 from vtaops.ops.arguments import Arguments, int8_array, vectors
 from vtaops.ops.postprocess import INT8, AluStage, Lane, Rounding, lane_meaning
 from vtaops.ops.products import SumOfProducts
 from vtaops.ops.window import ImageWindow
 from vtaops.program import Buffer, Role
-from vtaops.shapes import Padding, Pair, require_at_least
 
 CYCLES_OF_A_TAP = 6
 """Widen a tile on the way in (2, at 8 bytes a cycle), multiply (2), add (2); the GEMM core: 1."""

@@ -14,9 +14,9 @@ from typing import Any
 
 from tvm import te
 
-from vtaops.config import HardwareConfig
-from vtaops.errors import ShapeError
-from vtaops.layout import diagonal_layout
+from vtaops.base.errors import ShapeError
+from vtaops.machine.config import HardwareConfig
+from vtaops.machine.layout import diagonal_layout
 from vtaops.ops.postprocess import Lane
 from vtaops.program import Buffer, Role
 

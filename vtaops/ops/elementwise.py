@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 from tvm import te
 
-from vtaops.alu import PORTABLE_SHIFT, AluOp
-from vtaops.capabilities import Feature
-from vtaops.config import HardwareConfig
-from vtaops.errors import ShapeError
-from vtaops.layout import Layout, data_layout, flat_layout, matrix_layout
+from vtaops.base.errors import ShapeError
+from vtaops.base.shapes import require_at_least
+from vtaops.machine.alu import PORTABLE_SHIFT, AluOp
+from vtaops.machine.capabilities import Feature
+from vtaops.machine.config import HardwareConfig
+from vtaops.machine.layout import Layout, data_layout, flat_layout, matrix_layout
 from vtaops.ops.arguments import Arguments, int8_array
 from vtaops.ops.base import Operator
 from vtaops.ops.diagonal import (
@@ -43,7 +44,6 @@ from vtaops.ops.postprocess import (
 )
 from vtaops.ops.scaling import UniformScale
 from vtaops.program import Buffer, Role
-from vtaops.shapes import require_at_least
 
 Function = Literal["identity", "add", "sub", "multiply", "minimum", "maximum"]
 

@@ -8,14 +8,14 @@ from typing import Any
 import numpy.typing as npt
 from tvm import te
 
-from vtaops.config import HardwareConfig
-from vtaops.errors import ShapeError
-from vtaops.layout import matrix_layout, weight_layout
+from vtaops.base.errors import ShapeError
+from vtaops.base.shapes import require_at_least
+from vtaops.machine.config import HardwareConfig
+from vtaops.machine.layout import matrix_layout, weight_layout
 from vtaops.ops.arguments import Arguments, int8_array, vectors
 from vtaops.ops.postprocess import INT8, Rounding
 from vtaops.ops.products import SumOfProducts
 from vtaops.program import Buffer, Role
-from vtaops.shapes import require_at_least
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

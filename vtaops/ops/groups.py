@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vtaops.config import WINDOW_TILES, HardwareConfig
-from vtaops.errors import ShapeError
-from vtaops.views import BlockDiagonal, Windows
+from vtaops.base.errors import ShapeError
+from vtaops.machine.config import WINDOW_TILES, HardwareConfig
+from vtaops.machine.views import BlockDiagonal, Windows
 
 
 @dataclass(frozen=True)

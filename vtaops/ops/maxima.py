@@ -14,8 +14,8 @@ from typing import Any
 
 from tvm import te
 
-from vtaops.alu import AluOp
-from vtaops.config import HardwareConfig
+from vtaops.machine.alu import AluOp
+from vtaops.machine.config import HardwareConfig
 from vtaops.ops.diagonal import declare_product_at
 from vtaops.ops.postprocess import AluStage, Lane, declare_stages
 from vtaops.ops.window import ImageWindow

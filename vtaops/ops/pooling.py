@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 import numpy.typing as npt
 from tvm import te, tirx
 
-from vtaops.config import HardwareConfig
-from vtaops.errors import ShapeError
-from vtaops.layout import data_layout
+from vtaops.base.errors import ShapeError
+from vtaops.base.shapes import Padding, Pair, require_at_least
+from vtaops.machine.config import HardwareConfig
+from vtaops.machine.layout import data_layout
 from vtaops.ops.arguments import Arguments, int8_array
 from vtaops.ops.base import Operator
 from vtaops.ops.diagonal import declare_product, declare_scale, scale_buffer
@@ -30,7 +31,6 @@ from vtaops.ops.postprocess import (
 from vtaops.ops.scaling import UniformScale
 from vtaops.ops.window import ImageWindow
 from vtaops.program import Buffer, Role
-from vtaops.shapes import Padding, Pair, require_at_least
 
 Pool = TypeVar("Pool", bound="_Pool2d")
 
@@ -161,7 +161,7 @@ class MaxPool2d(_Pool2d):
             return None
         apart = self.apart
         if apart is None:
-            from vtaops.tuner import is_faster_apart
+            from vtaops.compiler.tuner import is_faster_apart
 
             apart = is_faster_apart(self, config)
         return separate if apart else None

@@ -20,8 +20,8 @@ from typing import Any, Literal, get_args
 
 from tvm import te, tirx
 
-from vtaops.alu import PORTABLE_SHIFT, AluOp
-from vtaops.errors import ShapeError
+from vtaops.base.errors import ShapeError
+from vtaops.machine.alu import PORTABLE_SHIFT, AluOp
 
 Lane = Callable[..., Any]
 """Maps the indices of a lane to its value."""

@@ -7,9 +7,9 @@ from typing import Any
 
 from tvm import te
 
-from vtaops.config import HardwareConfig
-from vtaops.errors import ShapeError
-from vtaops.layout import bias_layout, vector_layout
+from vtaops.base.errors import ShapeError
+from vtaops.machine.config import HardwareConfig
+from vtaops.machine.layout import bias_layout, vector_layout
 from vtaops.ops.base import Operator
 from vtaops.ops.diagonal import declare_copy
 from vtaops.ops.postprocess import (

@@ -11,9 +11,9 @@ from typing import Any
 
 from tvm import te
 
-from vtaops.config import HardwareConfig
-from vtaops.errors import ShapeError
-from vtaops.layout import vector_layout
+from vtaops.base.errors import ShapeError
+from vtaops.machine.config import HardwareConfig
+from vtaops.machine.layout import vector_layout
 from vtaops.ops.diagonal import declare_copy
 from vtaops.ops.postprocess import MAX_SCALE_SHIFT, MULTIPLIER_BITS, Lane, ScaleStage
 from vtaops.program import Buffer, Role

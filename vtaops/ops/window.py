@@ -8,8 +8,8 @@ from typing import Any
 import tvm
 from tvm import te, tirx
 
-from vtaops.errors import ShapeError
-from vtaops.shapes import (
+from vtaops.base.errors import ShapeError
+from vtaops.base.shapes import (
     SIDES,
     Padding,
     Pair,

@@ -15,8 +15,18 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.config import INSTRUCTION_BYTES, WINDOW_TILES, HardwareConfig, Memory
-from vtaops.isa import Alu, Depthwise, Encoding, Gemm, Load, LoopInstruction, Pool, Post, Store
+from vtaops.machine.config import INSTRUCTION_BYTES, WINDOW_TILES, HardwareConfig, Memory
+from vtaops.machine.isa import (
+    Alu,
+    Depthwise,
+    Encoding,
+    Gemm,
+    Load,
+    LoopInstruction,
+    Pool,
+    Post,
+    Store,
+)
 from vtaops.program.program import Program
 
 Ints = npt.NDArray[np.int64]

@@ -11,9 +11,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from vtaops.config import HardwareConfig, Memory
-from vtaops.isa import Alu, AluOp, Encoding, Finish, Gemm, Instruction, Load, Store, words_to_array
-from vtaops.layout import Layout
+from vtaops.machine.config import HardwareConfig, Memory
+from vtaops.machine.isa import (
+    Alu,
+    AluOp,
+    Encoding,
+    Finish,
+    Gemm,
+    Instruction,
+    Load,
+    Store,
+    words_to_array,
+)
+from vtaops.machine.layout import Layout
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Buffer, Program, Role
 
 
@@ -72,7 +82,7 @@ class ProgramBuilder:
         self.relocations.append(buffer)
         return len(self.instructions) - 1
 
-    # Short forms. `flags` are the fields of `vtaops.isa` that are not given otherwise: tokens.
+    # Short forms. `flags` are the fields of `vtaops.machine.isa` that are not given otherwise: tokens.
 
     def load_micro_ops(self, first: int, count: int, sram: int = 0, **flags: int) -> int:
         """LOAD `count` micro-ops of the table, from its row `first`, to the micro-op memory."""

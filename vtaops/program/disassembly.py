@@ -1,6 +1,6 @@
 """The text of a program, for people: what it is, its buffers, its instructions, its micro-ops.
 
-Owns the arrangement only; the words for one instruction come from `vtaops.isa.disassemble`.
+Owns the arrangement only; the words for one instruction come from `vtaops.machine.isa.disassemble`.
 Lines fit a terminal of 120 columns unless names or token lists are unusually long.
 
 Imports no TVM: a board installs this file.
@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from vtaops import isa
-from vtaops.errors import EncodingError
+from vtaops.base.errors import EncodingError
+from vtaops.machine import isa
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program
 
 _TEXT_COLUMNS = 84

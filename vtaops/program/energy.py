@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from vtaops.config import MICRO_OP_BYTES, TABLES, HardwareConfig, Scratchpad
+from vtaops.machine.config import MICRO_OP_BYTES, TABLES, HardwareConfig, Scratchpad
 from vtaops.program.accesses import Accesses
 from vtaops.program.statistics import Statistics
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.alu import AluOp
-from vtaops.capabilities import Capabilities, Feature
-from vtaops.config import HardwareConfig, Memory
-from vtaops.isa import Alu, Depthwise, Encoding, Gemm, Load, Pool, rows_of
+from vtaops.machine.alu import AluOp
+from vtaops.machine.capabilities import Capabilities, Feature
+from vtaops.machine.config import HardwareConfig, Memory
+from vtaops.machine.isa import Alu, Depthwise, Encoding, Gemm, Load, Pool, rows_of
 
 Rows = npt.NDArray[np.intp]
 

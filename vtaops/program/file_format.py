@@ -36,11 +36,11 @@ from typing import Any, BinaryIO, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from vtaops import views
-from vtaops.config import INSTRUCTION_BYTES, MICRO_OP_BYTES, HardwareConfig
-from vtaops.errors import ProgramError, VTAError
-from vtaops.files import open_file, read_open
-from vtaops.layout import Layout
+from vtaops.base.errors import ProgramError, VTAError
+from vtaops.base.files import open_file, read_open
+from vtaops.machine import views
+from vtaops.machine.config import INSTRUCTION_BYTES, MICRO_OP_BYTES, HardwareConfig
+from vtaops.machine.layout import Layout
 from vtaops.program.program import Buffer, OperatorRecord, Program, Role
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)

@@ -2,7 +2,7 @@
 
 `Interpreter` executes decoded instructions one after the other, without tokens, in the words of the
 manual rather than for speed. It shares no code with the simulators; it takes from the rest of
-vtaops only the sizes of a configuration and the classes of `vtaops.isa`.
+vtaops only the sizes of a configuration and the classes of `vtaops.machine.isa`.
 
 Imports no TVM: a board installs this file.
 """
@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.alu import AluOp, wrapped
-from vtaops.config import PAGE_BYTES, POST_ROWS, WINDOW_TILES, HardwareConfig, Memory
-from vtaops.errors import ShapeError
-from vtaops.isa import (
+from vtaops.base.errors import ShapeError
+from vtaops.machine.alu import AluOp, wrapped
+from vtaops.machine.config import PAGE_BYTES, POST_ROWS, WINDOW_TILES, HardwareConfig, Memory
+from vtaops.machine.isa import (
     Alu,
     Depthwise,
     Encoding,

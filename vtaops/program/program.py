@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.capabilities import FULL, Capabilities
-from vtaops.config import MICRO_OP_BYTES, HardwareConfig, Memory
-from vtaops.errors import ProgramError, ShapeError
-from vtaops.isa import Encoding, Instruction, array_to_words, rows_of
-from vtaops.layout import Layout
+from vtaops.base.errors import ProgramError, ShapeError
+from vtaops.machine.capabilities import FULL, Capabilities
+from vtaops.machine.config import MICRO_OP_BYTES, HardwareConfig, Memory
+from vtaops.machine.isa import Encoding, Instruction, array_to_words, rows_of
+from vtaops.machine.layout import Layout
 
 if TYPE_CHECKING:
     from vtaops.program.statistics import Statistics

@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.capabilities import FULL, Capabilities, Feature
-from vtaops.config import POST_ROWS, TABLES, WINDOW_TILES, HardwareConfig, Memory
-from vtaops.errors import UnsupportedError
-from vtaops.isa import Alu, AluOp, Depthwise, Gemm, Load, Pool, Post, Store
+from vtaops.base.errors import UnsupportedError
+from vtaops.machine.capabilities import FULL, Capabilities, Feature
+from vtaops.machine.config import POST_ROWS, TABLES, WINDOW_TILES, HardwareConfig, Memory
+from vtaops.machine.isa import Alu, AluOp, Depthwise, Gemm, Load, Pool, Post, Store
 from vtaops.program.builder import ProgramBuilder
 from vtaops.program.program import Program, Role
 

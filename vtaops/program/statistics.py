@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.config import HardwareConfig, Memory
-from vtaops.isa import Alu, Depthwise, Encoding, Gemm, Load, Pool, Store, rows_of
+from vtaops.machine.config import HardwareConfig, Memory
+from vtaops.machine.isa import Alu, Depthwise, Encoding, Gemm, Load, Pool, Store, rows_of
 from vtaops.program.program import Program
 
 

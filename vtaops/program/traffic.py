@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.config import Memory
-from vtaops.isa import Load, Store
+from vtaops.machine.config import Memory
+from vtaops.machine.isa import Load, Store
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program
 
 Ints = npt.NDArray[np.int64]

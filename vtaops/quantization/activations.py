@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vtaops.onnx_files import consumers, initializers
+from vtaops.quantization.onnx_files import consumers, initializers
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vtaops.onnx_files import attributes, consumers, initializers, replace_initializer
+from vtaops.quantization.onnx_files import attributes, consumers, initializers, replace_initializer
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vtaops.onnx_files import attributes, initializers, producers, replace_initializer
+from vtaops.quantization.onnx_files import attributes, initializers, producers, replace_initializer
 from vtaops.quantization.probe import Probe
 
 if TYPE_CHECKING:

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vtaops.onnx_files import (
+from vtaops.quantization.activations import Function, functions
+from vtaops.quantization.onnx_files import (
     attributes,
     float_tensors,
     initializers,
     replace_initializer,
     require,
 )
-from vtaops.quantization.activations import Function, functions
 from vtaops.quantization.probe import Probe
 from vtaops.quantization.scales import saturated
 

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from vtaops.errors import ModelError
-from vtaops.onnx_files import (
+from vtaops.base.errors import ModelError
+from vtaops.quantization.activations import functions
+from vtaops.quantization.correction import correct_biases
+from vtaops.quantization.equalize import equalize
+from vtaops.quantization.onnx_files import (
     consumers,
     graph_inputs,
     initializers,
@@ -21,10 +24,7 @@ from vtaops.onnx_files import (
     producers,
     require,
 )
-from vtaops.pictures import Preparation
-from vtaops.quantization.activations import functions
-from vtaops.quantization.correction import correct_biases
-from vtaops.quantization.equalize import equalize
+from vtaops.quantization.pictures import Preparation
 from vtaops.quantization.prepare import prepare
 from vtaops.quantization.quality import Quality, compare
 from vtaops.quantization.residuals import join_residuals

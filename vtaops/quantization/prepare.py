@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vtaops.errors import ModelError
-from vtaops.onnx_files import (
+from vtaops.base.errors import ModelError
+from vtaops.quantization.affine import fold_affine
+from vtaops.quantization.onnx_files import (
     attributes,
     consumers,
     initializers,
     replace_initializer,
     require,
 )
-from vtaops.quantization.affine import fold_affine
 from vtaops.quantization.probe import runtime_errors
 from vtaops.quantization.scales import SATURATING
 

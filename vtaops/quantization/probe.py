@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vtaops.errors import ModelError, VTAError
-from vtaops.onnx_files import require
+from vtaops.base.errors import ModelError, VTAError
+from vtaops.quantization.onnx_files import require
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vtaops.onnx_files import float_tensors, producers
+from vtaops.quantization.onnx_files import float_tensors, producers
 from vtaops.quantization.probe import Probe
 from vtaops.quantization.scales import saturated
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vtaops.onnx_files import Arrays, consumers, initializers, producers
+from vtaops.quantization.onnx_files import Arrays, consumers, initializers, producers
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from vtaops.errors import ModelError
-from vtaops.files import exists, open_file
-from vtaops.pictures import SUFFIXES, Preparation, is_picture, read_picture
+from vtaops.base.errors import ModelError
+from vtaops.base.files import exists, open_file
+from vtaops.quantization.pictures import SUFFIXES, Preparation, is_picture, read_picture
 
 Array = np.ndarray[Any, Any]
 Shape = Sequence[int | None]

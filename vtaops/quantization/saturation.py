@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vtaops.onnx_files import Arrays, consumers, initializers, producers
+from vtaops.quantization.onnx_files import Arrays, consumers, initializers, producers
 from vtaops.quantization.scales import SATURATING, Range
 
 if TYPE_CHECKING:

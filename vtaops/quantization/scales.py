@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vtaops.errors import ModelError
-from vtaops.onnx_files import consumers, float_tensors, initializers, require
+from vtaops.base.errors import ModelError
+from vtaops.quantization.onnx_files import consumers, float_tensors, initializers, require
 from vtaops.quantization.probe import Probe, runtime_errors
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vtaops import onnx_files
 from vtaops.graph import Add, AveragePool, Convolution, Graph, Host, Node, evaluate
+from vtaops.quantization import onnx_files
 from vtaops.quantization.probe import Probe
 from vtaops.relax.importing import import_model
 

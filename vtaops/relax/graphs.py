@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from vtaops.errors import UnsupportedError
+from vtaops.base.errors import UnsupportedError
 from vtaops.graph import Dequantize, Graph, Host, Quantize, Tensor
 from vtaops.relax.host import RelaxFunction, host_module
 from vtaops.relax.names import NO_NAMES, TensorNames

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.errors import ProgramError, UnsupportedError
+from vtaops.base.errors import ProgramError, UnsupportedError
 from vtaops.graph.host import HostFunction
 from vtaops.relax.values import Value
 

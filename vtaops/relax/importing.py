@@ -9,9 +9,9 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vtaops import onnx_files
-from vtaops.errors import ModelError, UnsupportedError, VTAError
+from vtaops.base.errors import ModelError, UnsupportedError, VTAError
 from vtaops.graph import Graph
+from vtaops.quantization import onnx_files
 from vtaops.relax.graphs import to_graph
 from vtaops.relax.names import tensor_names
 from vtaops.relax.qoperators import to_pairs

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vtaops.onnx_files import initializers
+from vtaops.quantization.onnx_files import initializers
 from vtaops.relax.values import Body, Value
 
 if TYPE_CHECKING:

@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vtaops.errors import ModelError, UnsupportedError
-from vtaops.onnx_files import attributes, checked, initializers, replace_initializer, require
+from vtaops.base.errors import ModelError, UnsupportedError
+from vtaops.quantization.onnx_files import (
+    attributes,
+    checked,
+    initializers,
+    replace_initializer,
+    require,
+)
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

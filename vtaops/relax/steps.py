@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from vtaops.errors import ModelError, ShapeError
+from vtaops.base.errors import ModelError, ShapeError
 from vtaops.graph import GraphOperator, Requantization, Tensor
 from vtaops.relax.values import Value, real
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from vtaops.errors import ShapeError
+from vtaops.base.errors import ShapeError
 from vtaops.graph import Convolution, Dense, GraphOperator, Requantization, TransposedConvolution
 from vtaops.relax.steps import NotTranslated, ResultRange, Source, Step, step
 from vtaops.relax.values import Array, Value, integers, real

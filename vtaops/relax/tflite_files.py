@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vtaops.errors import ModelError, UnsupportedError
-from vtaops.files import NETWORK, read_file
-from vtaops.onnx_files import require
+from vtaops.base.errors import ModelError, UnsupportedError
+from vtaops.base.files import NETWORK, read_file
+from vtaops.quantization.onnx_files import require
 
 IDENTIFIER = b"TFL3"
 

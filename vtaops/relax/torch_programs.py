@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from vtaops.errors import ModelError, UnsupportedError
+from vtaops.base.errors import ModelError, UnsupportedError
 
 RANGES = {"int8": (-128, 127), "uint8": (0, 255), "int32": (-(1 << 31), (1 << 31) - 1)}
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from vtaops.errors import ModelError, UnsupportedError
+from vtaops.base.errors import ModelError, UnsupportedError
 
 Array = np.ndarray[Any, Any]
 

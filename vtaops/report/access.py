@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.config import WINDOW_TILES, Memory
-from vtaops.errors import ShapeError
-from vtaops.isa import Depthwise, Encoding, Gemm, Load, LoopInstruction, Pool
+from vtaops.base.errors import ShapeError
+from vtaops.machine.config import WINDOW_TILES, Memory
+from vtaops.machine.isa import Depthwise, Encoding, Gemm, Load, LoopInstruction, Pool
 from vtaops.program import MICRO_OPS, NO_BUFFER, Program
 from vtaops.program.timing import Timeline
 from vtaops.program.traffic import Transfer, transfers

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vtaops.isa import tokens_text
+from vtaops.machine.isa import tokens_text
 from vtaops.program.disassembly import instruction_text
 from vtaops.program.timing import IDLE, WAITS, Timeline
 from vtaops.report.style import LANES

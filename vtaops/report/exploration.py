@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rich import box
 from rich.table import Table
 
-from vtaops.errors import ShapeError
+from vtaops.base.errors import ShapeError
 from vtaops.report.files import new_figure
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vtaops.errors import UnsupportedError, VTAError
+from vtaops.base.errors import UnsupportedError, VTAError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,7 +7,7 @@ from html import escape
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from vtaops.isa import tokens_text
+from vtaops.machine.isa import tokens_text
 from vtaops.program import Program, Statistics
 from vtaops.program.disassembly import instruction_text
 from vtaops.program.timing import Timeline

@@ -12,7 +12,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from vtaops.isa import tokens_text
+from vtaops.machine.isa import tokens_text
 from vtaops.model.report import layer_cycles
 from vtaops.program import Program
 from vtaops.program.disassembly import instruction_text

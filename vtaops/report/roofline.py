@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vtaops.errors import ShapeError
+from vtaops.base.errors import ShapeError
 from vtaops.program.timing import Timeline
 from vtaops.report.files import new_figure
 

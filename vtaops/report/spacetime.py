@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from vtaops.errors import ShapeError
+from vtaops.base.errors import ShapeError
 from vtaops.program.timing import IDLE, WAITS, Timeline
 from vtaops.report.files import new_figure
 from vtaops.report.style import KIND_COLORS, LANES, TOKEN_COLORS, WAIT_COLORS

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from rich.table import Table
 
-from vtaops.isa import Unit
+from vtaops.machine.isa import Unit
 from vtaops.program import Program, Statistics
 from vtaops.program.timing import WAITS, Timeline
 from vtaops.program.traffic import compulsory_nbytes

@@ -6,8 +6,8 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vtaops.config import HardwareConfig
-from vtaops.errors import DeviceError, UnsupportedError
+from vtaops.base.errors import DeviceError, UnsupportedError
+from vtaops.machine.config import HardwareConfig
 from vtaops.runtime.device import Device, DeviceBuffer, check_device
 from vtaops.runtime.executor import LoadedProgram
 from vtaops.runtime.residents import ResidentPrograms

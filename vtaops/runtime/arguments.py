@@ -7,7 +7,7 @@ from typing import SupportsFloat
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.errors import DeviceError
+from vtaops.base.errors import DeviceError
 
 
 def as_integer(what: str, value: object, low: int, high: int) -> int:

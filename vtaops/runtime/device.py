@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.capabilities import Capabilities, of_target
-from vtaops.config import HardwareConfig
-from vtaops.errors import DeviceError, UnsupportedError
+from vtaops.base.errors import DeviceError, UnsupportedError
+from vtaops.machine.capabilities import Capabilities, of_target
+from vtaops.machine.config import HardwareConfig
 from vtaops.program.statistics import Statistics
 
 if TYPE_CHECKING:
-    from vtaops.runtime.performance import TsimPerformance
+    from vtaops.hardware.performance import TsimPerformance
 
 Self = TypeVar("Self", bound="Closing")
 
@@ -145,7 +145,7 @@ def check_device(device: object) -> None:
     if not isinstance(getattr(device, "capabilities", None), Capabilities | None):
         raise DeviceError(
             f"{type(device).__name__}.capabilities is {device.capabilities!r}; "  # type: ignore[attr-defined]
-            f"it must be a vtaops.capabilities.Capabilities, or not be there"
+            f"it must be a vtaops.machine.capabilities.Capabilities, or not be there"
         )
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.config import MICRO_OP_BYTES, Memory
-from vtaops.errors import BufferLost, ConfigError, DeviceError, ShapeError, UnsupportedError
-from vtaops.isa import Encoding, Load, Store, rows_of
+from vtaops.base.errors import BufferLost, ConfigError, DeviceError, ShapeError, UnsupportedError
+from vtaops.machine.config import MICRO_OP_BYTES, Memory
+from vtaops.machine.isa import Encoding, Load, Store, rows_of
 from vtaops.program.features import first_lack
 from vtaops.program.program import NO_BUFFER, Program, Role
 from vtaops.runtime.device import CachingDevice, Closing, Device, DeviceBuffer, capabilities_of

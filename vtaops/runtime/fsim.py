@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 import vtaops._fsim as _fsim
-from vtaops.capabilities import FSIM, Capabilities, find
-from vtaops.config import POST_ROWS, TABLES, WINDOW_TILES, HardwareConfig
-from vtaops.errors import DeadlockError, DeviceError, DeviceTimeout, EncodingError, NoRoom
-from vtaops.isa import OPCODE_BITS, WORD_BITS, Encoding, MicroOp, disassemble
+from vtaops.base.errors import DeadlockError, DeviceError, DeviceTimeout, EncodingError, NoRoom
+from vtaops.machine.capabilities import FSIM, Capabilities, find
+from vtaops.machine.config import POST_ROWS, TABLES, WINDOW_TILES, HardwareConfig
+from vtaops.machine.isa import OPCODE_BITS, WORD_BITS, Encoding, MicroOp, disassemble
 from vtaops.program.statistics import Statistics
 from vtaops.runtime.arguments import as_bytes, as_integer, as_seconds
 from vtaops.runtime.device import Closing, DeviceBuffer

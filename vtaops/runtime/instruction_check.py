@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.capabilities import Capabilities
-from vtaops.config import HardwareConfig
-from vtaops.errors import UnsupportedError
+from vtaops.base.errors import UnsupportedError
+from vtaops.machine.capabilities import Capabilities
+from vtaops.machine.config import HardwareConfig
 from vtaops.program.features import first_lack
 
 

@@ -22,18 +22,25 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.capabilities import FULL, HLS_2020, Capabilities
-from vtaops.config import INSTRUCTION_BYTES, PAGE_BYTES, HardwareConfig, Memory
-from vtaops.errors import BufferLost, DeviceError, DeviceTimeout, NoRoom, UnsupportedError, VTAError
-from vtaops.isa import Encoding, Load, words_to_array
+from vtaops.base.errors import (
+    BufferLost,
+    DeviceError,
+    DeviceTimeout,
+    NoRoom,
+    UnsupportedError,
+    VTAError,
+)
+from vtaops.hardware.registers import ControlRegisters, Mmio, RegisterMap, control_registers
+from vtaops.machine.capabilities import FULL, HLS_2020, Capabilities
+from vtaops.machine.config import INSTRUCTION_BYTES, PAGE_BYTES, HardwareConfig, Memory
+from vtaops.machine.isa import Encoding, Load, words_to_array
 from vtaops.program.statistics import Statistics, count_instructions
 from vtaops.runtime.arguments import as_bytes, as_integer, as_seconds
 from vtaops.runtime.device import Closing, DeviceBuffer
 from vtaops.runtime.instruction_check import check_instructions
-from vtaops.runtime.registers import ControlRegisters, Mmio, RegisterMap, control_registers
 
 if TYPE_CHECKING:
-    from vtaops.runtime.performance import TsimPerformance
+    from vtaops.hardware.performance import TsimPerformance
 
 ADDRESS_LIMIT = 1 << 32
 """Registers hold 32-bit addresses."""
@@ -490,7 +497,7 @@ class PynqDevice(Closing):
         """
         if self._accelerator.register_map is RegisterMap.HLS:
             raise UnsupportedError("upstream's HLS design counts no cycles; our RTL does")
-        from vtaops.runtime.performance import TsimPerformance
+        from vtaops.hardware.performance import TsimPerformance
 
         return self._performance or TsimPerformance()
 

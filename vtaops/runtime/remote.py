@@ -19,9 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.capabilities import Capabilities
-from vtaops.config import HardwareConfig
-from vtaops.errors import (
+from vtaops.base.errors import (
     BufferLost,
     ConfigError,
     DeadlockError,
@@ -31,6 +29,8 @@ from vtaops.errors import (
     UnsupportedError,
     VTAError,
 )
+from vtaops.machine.capabilities import Capabilities
+from vtaops.machine.config import HardwareConfig
 from vtaops.program.statistics import Statistics
 from vtaops.runtime.arguments import as_bytes, as_integer, as_seconds
 from vtaops.runtime.device import Closing, DeviceBuffer
@@ -48,7 +48,7 @@ from vtaops.runtime.wire import (
 )
 
 if TYPE_CHECKING:
-    from vtaops.runtime.performance import TsimPerformance
+    from vtaops.hardware.performance import TsimPerformance
 
 ADDRESS_LIMIT = 1 << 32
 """Programs hold 32-bit addresses."""
@@ -246,7 +246,7 @@ class RemoteDevice(Closing):
         UnsupportedError
             If the logic is upstream's HLS design.
         """
-        from vtaops.runtime.performance import TsimPerformance
+        from vtaops.hardware.performance import TsimPerformance
 
         answer, _ = self._request("performance")
         names = list(TsimPerformance.__dataclass_fields__)

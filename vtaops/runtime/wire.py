@@ -39,8 +39,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vtaops.errors import DeviceError, DeviceTimeout
-from vtaops.files import read_file
+from vtaops.base.errors import DeviceError, DeviceTimeout
+from vtaops.base.files import read_file
 
 PROTOCOL_VERSION = 1
 DEFAULT_PORT = 9191

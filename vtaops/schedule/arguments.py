@@ -7,8 +7,8 @@ from typing import Any
 
 from tvm import tirx
 
-from vtaops.errors import ScheduleError
-from vtaops.layout import Layout
+from vtaops.base.errors import ScheduleError
+from vtaops.machine.layout import Layout
 from vtaops.program import Buffer, Role
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
-from vtaops.config import HardwareConfig
+from vtaops.machine.config import HardwareConfig
 from vtaops.ops import BatchMatmul
 from vtaops.schedule import intrinsics
 from vtaops.schedule.intrinsics import ACC_SCOPE, INP_SCOPE, WGT_SCOPE

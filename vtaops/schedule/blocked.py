@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.config import WINDOW_TILES, HardwareConfig, Scratchpad
-from vtaops.errors import ScheduleError
-from vtaops.isa import AluOp
+from vtaops.base.errors import ScheduleError
+from vtaops.machine.config import WINDOW_TILES, HardwareConfig, Scratchpad
+from vtaops.machine.isa import AluOp
 from vtaops.ops import (
     AvgPool2d,
     BatchMatmul,
@@ -499,7 +499,7 @@ def _pooled(
 def _passes(op: Operator, config: HardwareConfig) -> int:
     """Return the passes of the ALU over the results: those that post-processing does not spare.
 
-    An addition of products is no pass (`vtaops.lowering.accumulate`).
+    An addition of products is no pass (`vtaops.lowering.parsing.accumulate`).
     """
     stages = [*op.stages]
     if "post" in config.extensions and stages and _is_last(stages[-1]):

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.config import INSTRUCTION_BYTES, HardwareConfig
-from vtaops.errors import ScheduleError
+from vtaops.base.errors import ScheduleError
+from vtaops.machine.config import INSTRUCTION_BYTES, HardwareConfig
 from vtaops.ops import Operator
 from vtaops.program.timing import TimingParameters
 from vtaops.schedule.blocked import Axis, BlockedShape, blocked_shape

@@ -16,9 +16,9 @@ from tvm import tirx
 from tvm.ir import Call
 from tvm.s_tir import SBlock, SBlockRealize
 
-from vtaops.config import HardwareConfig
-from vtaops.errors import ScheduleError
-from vtaops.isa import AluOp
+from vtaops.base.errors import ScheduleError
+from vtaops.machine.config import HardwareConfig
+from vtaops.machine.isa import AluOp
 from vtaops.schedule.intrinsics import (
     ACC_SCOPE,
     ALU_CALL,

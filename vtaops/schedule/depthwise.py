@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tvm.s_tir import Schedule
 
-from vtaops.config import HardwareConfig
-from vtaops.isa import AluOp
+from vtaops.machine.config import HardwareConfig
+from vtaops.machine.isa import AluOp
 from vtaops.ops import DepthwiseConv2dAlu
 from vtaops.ops.depthwise import MULTIPLY
 from vtaops.schedule.intrinsics import ACC_SCOPE, alu_reduction

@@ -6,8 +6,8 @@ from functools import singledispatch
 
 from tvm.s_tir import Schedule
 
-from vtaops.config import HardwareConfig
-from vtaops.errors import ScheduleError
+from vtaops.base.errors import ScheduleError
+from vtaops.machine.config import HardwareConfig
 from vtaops.ops import (
     AvgPool2d,
     BatchMatmul,

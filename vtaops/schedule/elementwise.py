@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm.s_tir import Schedule
 
-from vtaops.config import HardwareConfig
+from vtaops.machine.config import HardwareConfig
 from vtaops.ops import Elementwise
 from vtaops.schedule.intrinsics import INP_SCOPE
 from vtaops.schedule.steps import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm.s_tir import Schedule
 
-from vtaops.config import HardwareConfig
+from vtaops.machine.config import HardwareConfig
 from vtaops.ops import Gemm
 from vtaops.schedule.steps import attach_loads, attach_output_stages, bind_threads, tensorize
 from vtaops.schedule.tiling import Tiling

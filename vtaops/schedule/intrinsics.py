@@ -24,9 +24,9 @@ from tvm.s_tir import TensorIntrin
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812  (the name TVMScript is written with)
 
-from vtaops.config import HardwareConfig
-from vtaops.errors import ScheduleError
-from vtaops.isa import AluOp
+from vtaops.base.errors import ScheduleError
+from vtaops.machine.config import HardwareConfig
+from vtaops.machine.isa import AluOp
 from vtaops.ops.postprocess import lane_meaning, scale_meaning
 
 INP_SCOPE = "local.inp_buffer"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
-from vtaops.config import HardwareConfig
-from vtaops.errors import UnsupportedError
-from vtaops.isa import AluOp
+from vtaops.base.errors import UnsupportedError
+from vtaops.machine.config import HardwareConfig
+from vtaops.machine.isa import AluOp
 from vtaops.ops import AvgPool2d, MaxPool2d
 from vtaops.ops.maxima import SeparateMaxima
 from vtaops.ops.pooling import LEAST

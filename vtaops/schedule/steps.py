@@ -12,8 +12,8 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.s_tir.schedule.schedule import ScheduleError as TvmScheduleError
 from tvm_ffi import structural_equal
 
-from vtaops.config import HardwareConfig
-from vtaops.errors import ScheduleError
+from vtaops.base.errors import ScheduleError
+from vtaops.machine.config import HardwareConfig
 from vtaops.ops.postprocess import VECTORS, ScaleStage, Stage
 from vtaops.schedule import intrinsics
 from vtaops.schedule.intrinsics import ACC_SCOPE, BIAS_SCOPE, INP_SCOPE, SCALE_SCOPE, WGT_SCOPE
@@ -102,7 +102,7 @@ def attach_product(s: Schedule, name: str, loop: LoopRV) -> None:
     """Compute the diagonal product ``res_{name}``, and load both its operands, inside `loop`.
 
     The product is not tensorized: TVM cannot do that where tiles overlap, as those of pooling
-    windows do. Lowering recognises it as it stands (`vtaops.lowering.nests`).
+    windows do. Lowering recognises it as it stands (`vtaops.lowering.parsing.nests`).
     """
     attach_factor(s, name, loop)
     place(s, f"{name}_buf", loop, INP_SCOPE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
-from vtaops.errors import ScheduleError
+from vtaops.base.errors import ScheduleError
 
 Operand = Literal["wgt", "inp"]
 PaddingRule = Literal["multiply", "skip"]

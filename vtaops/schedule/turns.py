@@ -1,6 +1,6 @@
 """Tilings of operators whose tiles take turns: side by side in the scratchpads, in one order.
 
-Operators that follow each other run together (`vtaops.lowering.interleave`) if all of them go
+Operators that follow each other run together (`vtaops.lowering.passes.interleave`) if all of them go
 through their tensors in one order: row by row, or channel by channel. The second then needs but a
 part of what the first has done, and the sooner it gets that, the shorter are beginning and end,
 where one works alone: so bands of rows are low.
@@ -19,7 +19,7 @@ from typing import Literal
 
 import numpy as np
 
-from vtaops.config import POST_ROWS, HardwareConfig
+from vtaops.machine.config import POST_ROWS, HardwareConfig
 from vtaops.ops import Operator
 from vtaops.program.timing import TimingParameters
 from vtaops.schedule.blocked import BlockedShape, blocked_shape

@@ -4,12 +4,12 @@ from typing import Literal
 
 import numpy.typing as npt
 
+from vtaops.base.shapes import Padding, Pair, Sides
 from vtaops.ops.arguments import Int8Array
 from vtaops.ops.postprocess import Rounding
 from vtaops.schedule import Tiling
 from vtaops.session.operators import Clip
 from vtaops.session.session import Session
-from vtaops.shapes import Padding, Pair, Sides
 
 def default_session() -> Session: ...
 def conv2d(

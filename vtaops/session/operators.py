@@ -15,9 +15,10 @@ from typing import Any, Literal, TypeVar
 
 import numpy.typing as npt
 
-from vtaops.config import HardwareConfig
-from vtaops.errors import ArgumentError, ShapeError, UnsupportedError
-from vtaops.names import settle
+from vtaops.base.errors import ArgumentError, ShapeError, UnsupportedError
+from vtaops.base.names import settle
+from vtaops.base.shapes import Padding, Pair, Sides, require_at_least
+from vtaops.machine.config import HardwareConfig
 from vtaops.ops import (
     AvgPool2d,
     BatchMatmul,
@@ -33,7 +34,6 @@ from vtaops.ops.arguments import Arguments, Int8Array, int8_array
 from vtaops.ops.base import plain
 from vtaops.ops.postprocess import INT8, Rounding
 from vtaops.schedule import Tiling
-from vtaops.shapes import Padding, Pair, Sides, require_at_least
 
 Clip = tuple[int, int] | None
 Methods = TypeVar("Methods", bound="OperatorMethods")

@@ -15,12 +15,13 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.capabilities import Capabilities, find, of_target
-from vtaops.compiler import check_arguments, compile
-from vtaops.config import HardwareConfig
-from vtaops.errors import DeviceError, NoRoom, ScheduleError, UnsupportedError
+from vtaops.base.errors import DeviceError, NoRoom, ScheduleError, UnsupportedError
+from vtaops.compiler.driver import check_arguments, compile
+from vtaops.compiler.tuner import COMPILED, Effort, Tuned, tune
 from vtaops.fallback import Host
 from vtaops.fallback import run as run_on_host
+from vtaops.machine.capabilities import Capabilities, find, of_target
+from vtaops.machine.config import HardwareConfig
 from vtaops.ops import Operator
 from vtaops.program import Program, Statistics
 from vtaops.program.features import first_lack
@@ -29,7 +30,6 @@ from vtaops.runtime.device import Closing, capabilities_of, check_device
 from vtaops.runtime.executor import DEFAULT_TIMEOUT
 from vtaops.schedule import Tiling
 from vtaops.session.operators import OperatorMethods
-from vtaops.tuner import COMPILED, Effort, Tuned, tune
 
 Int8Array = npt.NDArray[np.int8]
 Place = Literal["vta"] | Host

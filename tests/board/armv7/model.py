@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from vtaops.config import PAGE_BYTES, HardwareConfig
-from vtaops.isa import Encoding
+from vtaops.machine.config import PAGE_BYTES, HardwareConfig
+from vtaops.machine.isa import Encoding
 from vtaops.model import load_model
 from vtaops.program.interpreter import Interpreter
 from vtaops.program.statistics import Statistics

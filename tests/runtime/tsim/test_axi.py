@@ -18,19 +18,20 @@ from helpers.tsim_support import needs_tools
 
 import vtaops
 from vtaops import ConfigError, DeviceError, DeviceTimeout, Session
+from vtaops.base.errors import BufferLost
 from vtaops.board.virtual import VirtualBoard
-from vtaops.config import INSTRUCTION_BYTES, TARGETS, Memory
-from vtaops.errors import BufferLost
-from vtaops.isa import Encoding, Finish, Gemm, Load, Store, words_to_array
+from vtaops.hardware import build
+from vtaops.hardware.registers import RegisterMap, RtlRegisters
+from vtaops.hardware.rtl import FAULTS, axi_sources, sources
+from vtaops.machine.config import INSTRUCTION_BYTES, TARGETS, Memory
+from vtaops.machine.isa import Encoding, Finish, Gemm, Load, Store, words_to_array
+from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.program import Program
-from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime import Fsim, open_device
 from vtaops.runtime.executor import LoadedProgram
 from vtaops.runtime.pynq import Accelerator, PynqDevice
-from vtaops.runtime.registers import RegisterMap, RtlRegisters
-from vtaops.runtime.tsim import RtlParameters, Tsim, build, systemverilog_package
+from vtaops.runtime.tsim import RtlParameters, Tsim, systemverilog_package
 from vtaops.runtime.tsim import device as tsim_device
-from vtaops.runtime.tsim.rtl import FAULTS, axi_sources, sources
 
 pytestmark = needs_tools
 

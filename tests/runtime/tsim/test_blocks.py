@@ -12,11 +12,11 @@ import pytest
 from helpers.tsim_support import needs_tools
 
 from vtaops import HardwareConfig
-from vtaops.config import Memory
-from vtaops.isa import AluOp, Encoding, Load, words_to_array
+from vtaops.hardware.build import build_library
+from vtaops.hardware.rtl import RtlParameters, sources, systemverilog_package
+from vtaops.machine.config import Memory
+from vtaops.machine.isa import AluOp, Encoding, Load, words_to_array
 from vtaops.program.timing.pipeline import tree_stages
-from vtaops.runtime.tsim.build import build_library
-from vtaops.runtime.tsim.rtl import RtlParameters, sources, systemverilog_package
 
 pytestmark = needs_tools
 

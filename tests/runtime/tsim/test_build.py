@@ -11,16 +11,17 @@ from helpers.random_streams import CONFIGS
 from helpers.tsim_support import needs_tools, needs_yosys
 
 from vtaops import ConfigError, DeviceError, HardwareConfig
-from vtaops.isa import Encoding, Instruction, MicroOp
-from vtaops.runtime.performance import COUNTERS
-from vtaops.runtime.tsim import RtlParameters, Tsim, build, synthesis
-from vtaops.runtime.tsim.rtl import FAULTS, sources, systemverilog_package
-from vtaops.runtime.tsim.synthesis import (
+from vtaops.hardware import build, synthesis
+from vtaops.hardware.performance import COUNTERS
+from vtaops.hardware.rtl import FAULTS, sources, systemverilog_package
+from vtaops.hardware.synthesis import (
     FpgaResources,
     part_of,
     resources_by_block,
     run_yosys,
 )
+from vtaops.machine.isa import Encoding, Instruction, MicroOp
+from vtaops.runtime.tsim import RtlParameters, Tsim
 
 # ------------------------------------------------------------------------ the package
 

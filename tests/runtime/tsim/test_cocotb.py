@@ -12,11 +12,11 @@ import pytest
 from helpers.rtl_trials import PARAMETERS, PLAIN, drawn
 from helpers.tsim_support import needs_tools
 
-from vtaops.config import MICRO_OP_BYTES, PAGE_BYTES, Memory
-from vtaops.isa import Encoding, Finish, Load, Store, words_to_array
+from vtaops.hardware.build import find_tools
+from vtaops.hardware.rtl import AXI_TOP_MODULE, axi_sources, sources, systemverilog_package
+from vtaops.machine.config import MICRO_OP_BYTES, PAGE_BYTES, Memory
+from vtaops.machine.isa import Encoding, Finish, Load, Store, words_to_array
 from vtaops.runtime.executor import relocate
-from vtaops.runtime.tsim.build import find_tools
-from vtaops.runtime.tsim.rtl import AXI_TOP_MODULE, axi_sources, sources, systemverilog_package
 
 MISSING = [name for name in ("cocotb", "cocotbext") if find_spec(name) is None]
 MISSING += [name for name in ("perl", "make") if shutil.which(name) is None]

@@ -36,17 +36,17 @@ from vtaops import (
     UnsupportedError,
     cli,
 )
-from vtaops.config import EXTENSIONS, Memory
 from vtaops.graph import evaluate as evaluate_graph
-from vtaops.isa import Alu, AluOp, Encoding, Finish, Gemm, Load, Store
+from vtaops.hardware.registers import RtlRegisters
+from vtaops.machine.config import EXTENSIONS, Memory
+from vtaops.machine.isa import Alu, AluOp, Encoding, Finish, Gemm, Load, Store
+from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.program import Role
 from vtaops.program.timing import TimingParameters
 from vtaops.program.timing.hazards import held_micro_ops
 from vtaops.program.timing.pipeline import compute_depth
-from vtaops.reference import evaluate, random_arguments
 from vtaops.runtime import Device, Fsim, open_device
 from vtaops.runtime.executor import LoadedProgram
-from vtaops.runtime.registers import RtlRegisters
 from vtaops.runtime.tsim import RtlParameters, Tsim
 
 pytestmark = needs_tools
@@ -494,7 +494,7 @@ def test_each_memory_has_an_origin_of_its_own():
             Store(memory=Memory.OUT, x_size=2, y_size=1),
         ]  # fmt: skip
         words = [Encoding.of(config).encode(insn) for insn in serialise(stream)]
-        code = place(device, vtaops.isa.words_to_array(words))
+        code = place(device, vtaops.machine.isa.words_to_array(words))
         for number, memory in enumerate(placed):
             device.write_register(0x10 + 4 * number, placed[memory].address)
         device.write_register(RtlRegisters.COUNT, len(words))
@@ -665,7 +665,7 @@ def test_instructions_may_start_anywhere():
     encoding = Encoding.of(CONFIGS["tiny"])
     nop = encoding.encode(Load(memory=Memory.UOP))
     words = [5, 5, 5, *[nop] * 9, encoding.encode(FINISH)]
-    image = vtaops.isa.words_to_array(words)
+    image = vtaops.machine.isa.words_to_array(words)
     for port_bytes in (8, 64):
         with Tsim("tiny", port_bytes=port_bytes) as device:
             buffer = place(device, image)

@@ -13,9 +13,9 @@ import pytest
 from helpers.tsim_support import needs_yosys
 
 from vtaops import DeviceError, HardwareConfig
+from vtaops.hardware.rtl import axi_sources, sources
+from vtaops.hardware.synthesis import READ_SLANG, execute_yosys
 from vtaops.runtime.tsim import RtlParameters, systemverilog_package
-from vtaops.runtime.tsim.rtl import axi_sources, sources
-from vtaops.runtime.tsim.synthesis import READ_SLANG, execute_yosys
 
 pytestmark = needs_yosys
 

@@ -16,7 +16,7 @@ import pytest
 from helpers.rtl_trials import EXTENDED, PARAMETERS, PLAIN, LimitedTsim, drawn, seen
 from helpers.tsim_support import needs_tools
 
-from vtaops.runtime.tsim import build
+from vtaops.hardware import build
 from vtaops.runtime.tsim import device as device_module
 
 pytestmark = needs_tools

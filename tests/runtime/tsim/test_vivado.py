@@ -11,9 +11,10 @@ from typer.testing import CliRunner
 
 from vtaops import ConfigError, HardwareConfig, cli
 from vtaops.board.catalogue import Catalogue
-from vtaops.config import TARGETS
-from vtaops.runtime.tsim import RtlParameters, vivado
-from vtaops.runtime.tsim.rtl import axi_sources, sources
+from vtaops.hardware import vivado
+from vtaops.hardware.rtl import axi_sources, sources
+from vtaops.machine.config import TARGETS
+from vtaops.runtime.tsim import RtlParameters
 
 try:
     import tkinter

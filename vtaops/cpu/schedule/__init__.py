@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from vtaops.base.errors import UnsupportedError
 from vtaops.cpu.schedule import (
     amx,
     conv1d,
@@ -21,7 +22,6 @@ from vtaops.cpu.schedule import (
 from vtaops.cpu.schedule.stack import of_stack
 from vtaops.cpu.schedule.storage import of_stored
 from vtaops.cpu.target import CpuTarget
-from vtaops.errors import UnsupportedError
 from vtaops.kernels.ops import (
     BroadcastOp,
     Conv1dOp,

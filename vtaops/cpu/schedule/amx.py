@@ -13,11 +13,11 @@ from typing import Any
 
 from tvm import te, tirx
 
+from vtaops.base.errors import UnsupportedError
 from vtaops.cpu.schedule.convolution import PaddedCopy
 from vtaops.cpu.schedule.prologue import loop, nest
 from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, parallel_if
 from vtaops.cpu.target import CpuTarget
-from vtaops.errors import UnsupportedError
 from vtaops.kernels.build import create_schedule
 from vtaops.kernels.ops.common import Expr, SlidingWindow, Tensor, ceil_div
 from vtaops.kernels.ops.convolution import inside_or

@@ -8,6 +8,7 @@ from typing import Any
 
 from tvm import te
 
+from vtaops.base.errors import UnsupportedError
 from vtaops.cpu.schedule.convolution import (
     KEPT_BYTES,
     PaddedCopy,
@@ -26,7 +27,6 @@ from vtaops.cpu.schedule.tiles import (
     store_vectors,
 )
 from vtaops.cpu.target import CpuTarget
-from vtaops.errors import UnsupportedError
 from vtaops.kernels.ops.common import Expr, ceil_div, round_up, window_axes
 from vtaops.kernels.ops.convolution import WindowedSum
 from vtaops.kernels.ops.packed import PackedConv2dOp, PackedWindowOp, pad_blocked, without_gaps

@@ -7,11 +7,11 @@ from typing import Any
 
 from tvm import te, tirx
 
+from vtaops.base.errors import UnsupportedError
 from vtaops.cpu.schedule.dot import Products, unshifted, unsigned
 from vtaops.cpu.schedule.matmul import MatmulTile, schedule_tiles
 from vtaops.cpu.schedule.prologue import Prologue, Vectors
 from vtaops.cpu.target import CpuTarget
-from vtaops.errors import UnsupportedError
 from vtaops.kernels.ops.common import Expr, ceil_div, round_up, zero
 from vtaops.kernels.ops.convolution import inside_or
 from vtaops.kernels.ops.matmul import MatmulOp

@@ -17,10 +17,10 @@ from tvm.ir.expr import TensorLoad
 from tvm.s_tir import MatchBufferRegion, SBlockRealize
 from tvm_ffi import StructuralKey, structural_visit, structural_walk
 
+from vtaops.base.errors import UnsupportedError
 from vtaops.cpu.schedule.prologue import loop, rebuilt, redirected
 from vtaops.cpu.schedule.tiles import PARALLEL_ELEMENTS
 from vtaops.cpu.target import CpuTarget
-from vtaops.errors import UnsupportedError
 from vtaops.kernels.ops.storage import StoredOp, bits_dtype, rounded, widened
 
 _FEW_READS = 4

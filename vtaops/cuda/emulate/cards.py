@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vtaops.base.errors import UnsupportedError
 from vtaops.cuda.target import CudaTarget
-from vtaops.errors import UnsupportedError
 
 
 @dataclass(frozen=True)

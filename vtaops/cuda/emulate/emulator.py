@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.cache import cache_directory, obtain
+from vtaops.base.cache import cache_directory, obtain
+from vtaops.base.errors import UnsupportedError, VTAError
 from vtaops.cuda.kernel import CudaKernel
 from vtaops.cuda.target import Launch, entry_points
-from vtaops.errors import UnsupportedError, VTAError
 
 HERE = Path(__file__).parent
 IN_ORDER, REVERSED = 0, 1

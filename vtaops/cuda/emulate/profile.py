@@ -12,12 +12,12 @@ from math import prod
 
 import numpy as np
 
+from vtaops.base.errors import UnsupportedError
 from vtaops.cuda.emulate.cards import Card
 from vtaops.cuda.emulate.emulator import Emulated, Traffic
 from vtaops.cuda.kernel import CudaKernel
 from vtaops.cuda.resources import Resources, find_nvcc, known_archs, occupancy, resources
 from vtaops.cuda.target import WARP
-from vtaops.errors import UnsupportedError
 from vtaops.kernels.access import ArrayAccess
 from vtaops.kernels.ops import TensorOp
 

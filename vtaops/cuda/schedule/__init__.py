@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from vtaops.base.errors import UnsupportedError
 from vtaops.cuda.schedule import (
     conv1d,
     elementwise,
@@ -16,7 +17,6 @@ from vtaops.cuda.schedule import (
     window,
 )
 from vtaops.cuda.target import CudaTarget
-from vtaops.errors import UnsupportedError
 from vtaops.kernels.ops import (
     BroadcastOp,
     Conv1dOp,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from vtaops.base.errors import ScheduleError
 from vtaops.cuda.target import CudaTarget
-from vtaops.errors import ScheduleError
 from vtaops.kernels.build import block_names, create_function
 from vtaops.kernels.ops.common import Tensor
 

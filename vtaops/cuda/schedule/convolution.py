@@ -15,9 +15,9 @@ from typing import Any
 
 from tvm import te, tirx
 
+from vtaops.base.errors import ScheduleError
 from vtaops.cuda.schedule.binding import bind, check_block, create_schedule, fetch, inline
 from vtaops.cuda.target import CudaTarget
-from vtaops.errors import ScheduleError
 from vtaops.kernels.ops.common import Expr, Tensor, round_up, window_axes, zero
 from vtaops.kernels.ops.convolution import Conv2dOp, inside_or
 

@@ -14,6 +14,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
+from vtaops.base.errors import ScheduleError
 from vtaops.cuda.schedule.binding import VECTOR, bind, check_block, fetch, fits, inline, pipeline
 from vtaops.cuda.schedule.product import (
     Product,
@@ -24,7 +25,6 @@ from vtaops.cuda.schedule.product import (
     schedule_declared,
 )
 from vtaops.cuda.target import WARP, CudaTarget
-from vtaops.errors import ScheduleError
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from vtaops.base.errors import ScheduleError
 from vtaops.cuda.schedule import tensorcore
 from vtaops.cuda.schedule.binding import bind, check_block, fetch, fits, inline, pipeline
 from vtaops.cuda.schedule.product import (
@@ -25,7 +26,6 @@ from vtaops.cuda.schedule.product import (
     schedule_declared,
 )
 from vtaops.cuda.target import WARP, CudaTarget
-from vtaops.errors import ScheduleError
 
 _PAD = 16
 """Elements by which rows of shared memory are longer: their starts lie in different banks.

@@ -18,9 +18,9 @@ import tvm
 from tvm import te
 from tvm.s_tir import TensorIntrin
 
+from vtaops.base.errors import ScheduleError
 from vtaops.cuda.schedule.binding import bind, check_block, create_schedule, fetch, fits, inline
 from vtaops.cuda.target import CudaTarget
-from vtaops.errors import ScheduleError
 from vtaops.kernels.ops.common import Expr, Tensor, largest_divisor, round_up, window_axes
 from vtaops.kernels.ops.packed import PackedConv2dOp, pad_blocked
 

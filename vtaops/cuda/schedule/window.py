@@ -15,9 +15,9 @@ from itertools import product
 from math import prod
 from typing import Any
 
+from vtaops.base.errors import ScheduleError
 from vtaops.cuda.schedule.binding import bind, create_schedule, fetch, inline
 from vtaops.cuda.target import CudaTarget
-from vtaops.errors import ScheduleError
 from vtaops.kernels.build import block_names
 from vtaops.kernels.ops.common import round_up
 from vtaops.kernels.ops.convolution import DepthwiseOp

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vtaops.errors import ShapeError
+from vtaops.base.errors import ShapeError
 from vtaops.kernels.arrays import Array, as_array
 from vtaops.kernels.ops.common import TensorSpec
 from vtaops.kernels.ops.epilogue import INTEGER_ACTIVATIONS, Epilogue

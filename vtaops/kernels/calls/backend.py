@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from vtaops.errors import ShapeError
+from vtaops.base.errors import ShapeError
 from vtaops.kernels.arrays import (
     Array,
     allocator,

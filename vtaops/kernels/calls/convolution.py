@@ -6,13 +6,13 @@ from dataclasses import replace
 from math import prod
 from typing import Any, ClassVar
 
-from vtaops.errors import ShapeError
+from vtaops.base.errors import ShapeError
+from vtaops.base.shapes import as_pair, resolve_padding
 from vtaops.kernels.arrays import Array, as_array, dtype_name
 from vtaops.kernels.calls.arguments import FLOAT, PRODUCT, check_shapes, tail
 from vtaops.kernels.calls.backend import Backend, KernelCall
 from vtaops.kernels.ops import Conv1dOp, Conv2dOp, DepthwiseOp, SlidingWindow
 from vtaops.kernels.ops.common import ACCUMULATOR
-from vtaops.shapes import as_pair, resolve_padding
 
 _VECTOR = 16
 """Results from which on a row of them fills a vector of any processor."""

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from vtaops.errors import ShapeError
+from vtaops.base.errors import ShapeError
 from vtaops.kernels.arrays import Array, as_array, as_given, as_rows, deliver, dtype_name
 from vtaops.kernels.calls.arguments import ANY, PRODUCT, check_shapes, tail
 from vtaops.kernels.calls.backend import Backend, KernelCall

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from vtaops.base.shapes import as_pair, four_sides
 from vtaops.kernels.arrays import Array, as_array
 from vtaops.kernels.calls.arguments import FLOAT
 from vtaops.kernels.calls.backend import Backend, KernelCall
 from vtaops.kernels.ops import GlobalPoolOp, PoolOp, SlidingWindow
-from vtaops.shapes import as_pair, four_sides
 
 
 class PoolingCalls(Backend):

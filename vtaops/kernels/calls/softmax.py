@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vtaops.errors import ShapeError
+from vtaops.base.errors import ShapeError
 from vtaops.kernels.arrays import Array, as_array, deliver
 from vtaops.kernels.calls.arguments import ANY, FLOAT
 from vtaops.kernels.calls.backend import Backend, KernelCall

@@ -12,7 +12,7 @@ from typing import Any
 
 from tvm import te, tirx
 
-from vtaops.errors import ShapeError
+from vtaops.base.errors import ShapeError
 
 Expr = Any
 """A TIR expression. TVM gives no useful static types."""

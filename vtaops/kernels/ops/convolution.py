@@ -8,7 +8,7 @@ from math import prod
 
 from tvm import te, tirx
 
-from vtaops.errors import ShapeError
+from vtaops.base.errors import ShapeError
 from vtaops.kernels.ops.common import (
     ACCUMULATOR,
     Expr,

@@ -8,7 +8,7 @@ from math import prod
 
 from tvm import te
 
-from vtaops.errors import ShapeError
+from vtaops.base.errors import ShapeError
 from vtaops.kernels.ops.activations import ACTIVATIONS
 from vtaops.kernels.ops.common import Expr, Tensor, TensorOp, TensorSpec, largest, smallest
 from vtaops.kernels.ops.epilogue import Epilogue, FusedOp

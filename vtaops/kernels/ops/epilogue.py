@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tvm import te, tirx
 
-from vtaops.errors import ShapeError
+from vtaops.base.errors import ShapeError
 from vtaops.kernels.ops.activations import ACTIVATIONS
 from vtaops.kernels.ops.common import Expr, Tensor, TensorOp, TensorSpec
 

@@ -12,7 +12,7 @@ from math import gcd, prod
 
 from tvm import te, tirx
 
-from vtaops.errors import ShapeError
+from vtaops.base.errors import ShapeError
 from vtaops.kernels.ops.common import (
     Expr,
     SlidingWindow,

@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.config import Memory
-from vtaops.errors import ProgramError
-from vtaops.isa import Alu, AluOp, Encoding, Load, LoopInstruction, Unit, rows_of
+from vtaops.base.errors import ProgramError
+from vtaops.machine.config import Memory
+from vtaops.machine.isa import Alu, AluOp, Encoding, Load, LoopInstruction, Unit, rows_of
 from vtaops.program.program import Program
 
 Ints = npt.NDArray[np.int64]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
-from vtaops.config import HardwareConfig
-from vtaops.errors import ConfigError
+from vtaops.base.errors import ConfigError
+from vtaops.machine.config import HardwareConfig
 from vtaops.program.timing.pipeline import compute_depth
 
 
@@ -24,7 +24,7 @@ class TimingParameters:
     ----------
     port_bytes : int or None
         Bytes of a beat, for reads and for writes. None: the bus of the configuration's board
-        (``vtaops.config.TARGETS``).
+        (``vtaops.machine.config.TARGETS``).
     bandwidth : float or None
         Bytes per cycle of the DRAM, reads and writes together. None: no limit but a beat per cycle
         in each direction.

@@ -1,12 +1,12 @@
 """The depth of the compute pipeline of our RTL, which its geometry decides.
 
 The one truth for both sides: the timing model counts with it, and the generated package of the RTL
-(`vtaops.runtime.tsim.rtl`) carries it to ``compute_execute.sv`` and ``gemm_core.sv``.
+(`vtaops.hardware.rtl`) carries it to ``compute_execute.sv`` and ``gemm_core.sv``.
 """
 
 from __future__ import annotations
 
-from vtaops.config import HardwareConfig
+from vtaops.machine.config import HardwareConfig
 
 TREE_LEVELS_PER_STAGE = 2
 """Levels of the adder tree between two registers (``gemm_core.sv``)."""

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 import vtaops._timing as _timing
-from vtaops.config import INSTRUCTION_BYTES, HardwareConfig, Memory
-from vtaops.errors import ConfigError, DeadlockError
-from vtaops.isa import Unit
+from vtaops.base.errors import ConfigError, DeadlockError
+from vtaops.machine.config import INSTRUCTION_BYTES, HardwareConfig, Memory
+from vtaops.machine.isa import Unit
 from vtaops.program.program import Program
 from vtaops.program.timing.parameters import TimingParameters
 from vtaops.program.timing.pipeline import output_delay

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from vtaops.config import INSTRUCTION_BYTES
-from vtaops.errors import ProgramError
-from vtaops.isa import Unit
+from vtaops.base.errors import ProgramError
+from vtaops.machine.config import INSTRUCTION_BYTES
+from vtaops.machine.isa import Unit
 from vtaops.program.program import Program
 from vtaops.program.timing.parameters import TimingParameters
 from vtaops.program.timing.simulation import (

@@ -10,9 +10,20 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.config import HardwareConfig, Memory
-from vtaops.errors import ProgramError
-from vtaops.isa import Alu, Encoding, Finish, Gemm, Instruction, Load, Post, Store, Unit, rows_of
+from vtaops.base.errors import ProgramError
+from vtaops.machine.config import HardwareConfig, Memory
+from vtaops.machine.isa import (
+    Alu,
+    Encoding,
+    Finish,
+    Gemm,
+    Instruction,
+    Load,
+    Post,
+    Store,
+    Unit,
+    rows_of,
+)
 from vtaops.program.program import Program
 from vtaops.program.timing.hazards import held_micro_ops
 
@@ -53,7 +64,7 @@ class Work:
     Attributes
     ----------
     unit
-        `vtaops.isa.Unit` that executes it.
+        `vtaops.machine.isa.Unit` that executes it.
     kind
         Index into `KINDS`.
     beats, bursts

@@ -1,7 +1,7 @@
 """The verifier: a proof, for one program, that every correct device runs it to the same result.
 
 Owns the rules that make a program safe (`Rule`) and their proof. It works on the encoded words
-alone, through `vtaops.isa`, and shares no code with the compiler that it checks. `format` has the
+alone, through `vtaops.machine.isa`, and shares no code with the compiler that it checks. `format` has the
 rules of single instructions, `tokens` those of synchronisation, `machine` those of memories, with
 the elements that loops touch (`operands`) and who used them when (`history`).
 
@@ -53,7 +53,7 @@ Imports no TVM: a board installs it.
 
 from __future__ import annotations
 
-from vtaops.capabilities import FULL, Capabilities
+from vtaops.machine.capabilities import FULL, Capabilities
 from vtaops.program.program import Program
 from vtaops.program.verifier.format import (
     check_capabilities,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.isa import Unit
+from vtaops.machine.isa import Unit
 from vtaops.program.program import Program, Role
 from vtaops.program.verifier.history import Elements, History, element_at
 from vtaops.program.verifier.rules import ProofStep, Rule

@@ -7,10 +7,10 @@ from dataclasses import fields, replace
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.capabilities import Capabilities
-from vtaops.config import Memory
-from vtaops.errors import EncodingError
-from vtaops.isa import (
+from vtaops.base.errors import EncodingError
+from vtaops.machine.capabilities import Capabilities
+from vtaops.machine.config import Memory
+from vtaops.machine.isa import (
     Alu,
     Encoding,
     Finish,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.isa import Unit
+from vtaops.machine.isa import Unit
 from vtaops.program.verifier.rules import ProofStep, Rule
 from vtaops.program.verifier.tokens import Clock
 

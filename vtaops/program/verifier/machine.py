@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.config import MICRO_OP_BYTES, POST_ROWS, WINDOW_TILES, HardwareConfig, Memory
-from vtaops.isa import (
+from vtaops.machine.config import MICRO_OP_BYTES, POST_ROWS, WINDOW_TILES, HardwareConfig, Memory
+from vtaops.machine.isa import (
     Alu,
     Depthwise,
     Encoding,

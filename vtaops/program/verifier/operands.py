@@ -9,7 +9,7 @@ from operator import attrgetter
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.isa import Alu, Depthwise, Gemm, Instruction, LoopInstruction, Pool
+from vtaops.machine.isa import Alu, Depthwise, Gemm, Instruction, LoopInstruction, Pool
 from vtaops.program.verifier.history import Elements
 from vtaops.program.verifier.rules import ProofStep, Rule
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NoReturn
 
-from vtaops.errors import VerificationError
-from vtaops.isa import Instruction, Unit, disassemble, tokens_text
+from vtaops.base.errors import VerificationError
+from vtaops.machine.isa import Instruction, Unit, disassemble, tokens_text
 
 TOKEN_CAPACITY = 255
 """Tokens that a queue holds on every known device: Chisel counts in 8 bits (reference 2.5)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from vtaops.isa import Unit
+from vtaops.machine.isa import Unit
 from vtaops.program.verifier.rules import ProofStep, Rule
 
 Clock = tuple[int, int, int]

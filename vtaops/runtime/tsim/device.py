@@ -12,9 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.capabilities import FULL
-from vtaops.config import INSTRUCTION_BYTES, PAGE_BYTES, HardwareConfig
-from vtaops.errors import (
+from vtaops.base.errors import (
     ConfigError,
     DeadlockError,
     DeviceError,
@@ -22,14 +20,16 @@ from vtaops.errors import (
     NoRoom,
     UnsupportedError,
 )
+from vtaops.hardware.build import TRACE_FORMATS, build_model
+from vtaops.hardware.performance import TsimPerformance
+from vtaops.hardware.registers import RtlRegisters
+from vtaops.hardware.rtl import FAULTS, RtlParameters
+from vtaops.machine.capabilities import FULL
+from vtaops.machine.config import INSTRUCTION_BYTES, PAGE_BYTES, HardwareConfig
 from vtaops.program.statistics import Statistics
 from vtaops.runtime.arguments import as_bytes, as_integer, as_seconds
 from vtaops.runtime.device import Closing, DeviceBuffer
-from vtaops.runtime.performance import TsimPerformance
-from vtaops.runtime.registers import RtlRegisters
-from vtaops.runtime.tsim.build import TRACE_FORMATS, build_model
 from vtaops.runtime.tsim.model import DRAM_BYTES, NO_LIMIT, Result, RtlModel
-from vtaops.runtime.tsim.rtl import FAULTS, RtlParameters
 
 DEFAULT_LATENCY = 32
 """Cycles from a read request to its first word: about what the DRAM controller of a Zynq-7000 takes

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.errors import DeviceError
+from vtaops.base.errors import DeviceError
 
 DRAM_BYTES = 1 << 32
 NO_LIMIT = (1 << 64) - 1

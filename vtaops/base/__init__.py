@@ -1,0 +1,1 @@
+"""What every room stands on: errors, names, files, caches, shapes. Imports nothing of vtaops."""

@@ -1,0 +1,389 @@
+"""BoardFarm: programs measured on several boards at once, every result checked on the simulator.
+
+Programs queue; each board takes the next one as soon as it is free. A board that dies, or that
+computes wrongly, is left out and reported, and its program goes to another board. A program that
+fails on two boards is given up, so that no program can take a whole farm down.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.base.errors import DeviceError, UnsupportedError, VTAError
+from vtaops.board.rpc import RpcSession
+from vtaops.hardware.performance import TsimPerformance, launch_seconds
+from vtaops.machine.config import HardwareConfig
+from vtaops.program import Program
+from vtaops.runtime import LoadedProgram
+from vtaops.runtime.device import performance_of
+from vtaops.runtime.executor import run
+from vtaops.runtime.fsim import Fsim
+from vtaops.runtime.remote import RemoteDevice
+
+MOST_ATTEMPTS = 2
+"""Boards that a program is tried on."""
+
+Arrays = Sequence[npt.NDArray[np.generic]]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """How a program ran on a board.
+
+    Attributes
+    ----------
+    outputs : tuple of numpy.ndarray
+        What it computed.
+    seconds : float
+        Median of the launches as the host sees them, with a message each way.
+    performance : TsimPerformance or None
+        What the logic counted in one launch, where it counts.
+    """
+
+    outputs: tuple[npt.NDArray[np.generic], ...]
+    seconds: float
+    performance: TsimPerformance | None
+
+
+class _WrongResult(DeviceError):
+    """A board computed something else than the simulator."""
+
+
+@dataclass(frozen=True)
+class FarmResult:
+    """What became of a program.
+
+    Attributes
+    ----------
+    board : str
+        The board that measured it; empty if none did.
+    measurement : Measurement or None
+        How it ran there; its outputs are those of the simulator.
+    failures : dict of str to str
+        Boards on which it failed before, and how.
+    """
+
+    board: str
+    measurement: Measurement | None
+    failures: dict[str, str]
+
+
+class Board(Protocol):
+    """What a farm needs of a board: `PynqBoard`, `RpcBoard`, or one of your own."""
+
+    def measure(
+        self, program: Program, arrays: Arrays, *, repeats: int, timeout: float
+    ) -> Measurement:
+        """Run a program; a `DeviceError` tells that it failed."""
+        ...
+
+    def close(self) -> None:
+        """End the connection."""
+        ...
+
+
+class PynqBoard:
+    """A board that serves at ``pynq://host:port``."""
+
+    def __init__(self, address: str, config: HardwareConfig | None = None) -> None:
+        self._device = RemoteDevice(address, config)
+
+    def measure(
+        self, program: Program, arrays: Arrays, *, repeats: int, timeout: float
+    ) -> Measurement:
+        """Run a program; the launches that are timed move no arrays."""
+        with LoadedProgram(program, self._device) as loaded:
+            self._device.reset_stats()
+            outputs = _tuple(loaded.run(*arrays, timeout=timeout))
+            performance = performance_of(self._device)
+            seconds = launch_seconds(lambda: loaded.launch(timeout=timeout), repeats)
+        return Measurement(outputs, seconds, performance)
+
+    def close(self) -> None:
+        """End the connection."""
+        self._device.close()
+
+
+class RpcBoard:
+    """A board behind TVM's RPC; its times contain the transfers of the arrays."""
+
+    def __init__(self, session: Any, config: HardwareConfig | None = None) -> None:
+        self._session = RpcSession(session, config)
+
+    def measure(
+        self, program: Program, arrays: Arrays, *, repeats: int, timeout: float
+    ) -> Measurement:
+        """Run a program."""
+        runs = self._session.load(program)
+        self._session.reset_stats()
+        outputs = _tuple(runs(*arrays, timeout=timeout))
+        performance = _performance(self._session)
+        seconds = launch_seconds(lambda: runs(*arrays, timeout=timeout), repeats)
+        return Measurement(outputs, seconds, performance)
+
+    def close(self) -> None:
+        """End the session; a tracker may hand the board out again."""
+        self._session.session = None
+
+
+def tracker_boards(
+    host: str, port: int, key: str, count: int, config: HardwareConfig | None = None
+) -> dict[str, Callable[[], Board]]:
+    """Return boards of TVM's tracker, for `BoardFarm`.
+
+    Parameters
+    ----------
+    host, port : str, int
+        Where the tracker is.
+    key : str
+        Name under which the boards registered.
+    count : int
+        How many to ask for.
+    config : HardwareConfig, optional
+        What they must have.
+
+    Raises
+    ------
+    DeviceError
+        When a board is opened: if the tracker cannot be reached, or has no board to give.
+    """
+
+    def requested() -> Board:
+        import tvm
+
+        try:
+            session = tvm.rpc.connect_tracker(host, port).request(key, session_timeout=0)
+        except Exception as error:
+            raise DeviceError(
+                f"no board {key!r} from the tracker {host}:{port}: {error}"
+            ) from error
+        return RpcBoard(session, config)
+
+    return {f"{key}-{number}": requested for number in range(count)}
+
+
+Boards = Iterable[str] | dict[str, Callable[[], Board]]
+"""Addresses ``pynq://host:port``, or names and what opens the board."""
+
+
+class BoardFarm:
+    """Several boards that measure programs; see this file.
+
+    Parameters
+    ----------
+    boards : iterable of str, or dict of str to callable
+        Addresses ``pynq://host:port``; or by name what opens a board (`tracker_boards`).
+    config : HardwareConfig, optional
+        What boards given as addresses must have.
+
+    Attributes
+    ----------
+    lost : dict of str to str
+        Boards that are left out, and why.
+
+    Raises
+    ------
+    DeviceError
+        If there is no board.
+    """
+
+    def __init__(self, boards: Boards, config: HardwareConfig | None = None) -> None:
+        if not isinstance(boards, dict):
+            boards = {address: partial(PynqBoard, address, config) for address in boards}
+        if not boards:
+            raise DeviceError("a farm of no boards; give at least one address")
+        self._boards = boards
+        self.lost: dict[str, str] = {}
+
+    def measure(
+        self,
+        programs: Iterable[Program],
+        *,
+        repeats: int = 5,
+        timeout: float = 60.0,
+        seed: int = 0,
+        on_outcome: Callable[[int, FarmResult], None] | None = None,
+    ) -> list[FarmResult]:
+        """Measure programs on random inputs.
+
+        Parameters
+        ----------
+        programs : iterable of Program
+            The programs.
+        repeats : int
+            Launches that are timed.
+        timeout : float
+            Seconds that a launch may take; after that the program has failed.
+        seed : int
+            Seed of the inputs.
+        on_outcome : callable, optional
+            Told of each outcome with a measurement, and of the number of its program, as it comes.
+
+        Returns
+        -------
+        list of FarmResult
+            One for each program, in order; what no board could measure has no measurement.
+        """
+        queue = _Queue([_Job(n, program, seed + n) for n, program in enumerate(programs)])
+
+        def told(job: _Job) -> None:
+            if on_outcome is not None:
+                on_outcome(job.number, job.outcome)
+
+        ask = partial(_measured, repeats=repeats, timeout=timeout)
+        alive = [name for name in self._boards if name not in self.lost]
+        with ThreadPoolExecutor(max(1, len(alive))) as threads:
+            working = [threads.submit(self._work, name, queue, ask, told) for name in alive]
+            try:
+                for board in as_completed(working):
+                    board.result()
+            finally:
+                queue.stop()
+        return [job.outcome for job in queue.jobs]
+
+    def _work(
+        self,
+        name: str,
+        queue: _Queue,
+        ask: Callable[[Board, _Job], Measurement],
+        told: Callable[[_Job], None],
+    ) -> None:
+        """Let a board measure until nothing is left for it, or it is lost."""
+        board = self._opened(name)
+        try:
+            while board is not None and (job := queue.take(name)) is not None:
+                with queue.returning(job):
+                    board = self._tried(name, board, job, ask)
+                    if job.measurement is not None:
+                        told(job)
+        finally:
+            if board is not None:
+                board.close()
+
+    def _tried(
+        self, name: str, board: Board, job: _Job, ask: Callable[[Board, _Job], Measurement]
+    ) -> Board | None:
+        """Let a board try a job; return the board to go on with, if it is not lost."""
+        try:
+            job.measurement = ask(board, job)
+            job.board = name
+            return board
+        except VTAError as error:
+            job.failures[name] = str(error)
+            board.close()
+            if isinstance(error, _WrongResult):
+                self.lost[name] = str(error)
+                return None
+            return self._opened(name)  # what failed may have left it in any state
+
+    def _opened(self, name: str) -> Board | None:
+        try:
+            return self._boards[name]()
+        except VTAError as error:
+            self.lost[name] = f"cannot be opened: {error}"
+            return None
+
+
+def _measured(board: Board, job: _Job, repeats: int, timeout: float) -> Measurement:
+    """Measure a program; raises `_WrongResult` if its outputs are not the simulator's."""
+    arrays, expected = job.expectation
+    found = board.measure(job.program, arrays, repeats=repeats, timeout=timeout)
+    for buffer, got, right in zip(job.program.outputs, found.outputs, expected, strict=True):
+        wrong = int(np.count_nonzero(got != right))
+        if wrong:
+            raise _WrongResult(
+                f"{wrong} of {right.size} values of {buffer.name} differ from the simulator's"
+            )
+    return found
+
+
+@dataclass
+class _Job:
+    """A program, and what became of it so far."""
+
+    number: int
+    program: Program
+    seed: int
+    is_taken: bool = False
+    board: str = ""
+    measurement: Measurement | None = None
+    failures: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def expectation(self) -> tuple[Arrays, Arrays]:
+        """Random inputs, and what the simulator makes of them."""
+        rng = np.random.default_rng(self.seed)
+        arrays = []
+        for buffer in self.program.inputs:
+            limits = np.iinfo(buffer.dtype)
+            values = rng.integers(limits.min, limits.max, buffer.shape, buffer.dtype, endpoint=True)
+            arrays.append(values)
+        with Fsim(self.program.config) as simulator:
+            return arrays, _tuple(run(self.program, simulator, *arrays))
+
+    @property
+    def outcome(self) -> FarmResult:
+        return FarmResult(self.board, self.measurement, dict(self.failures))
+
+    def suits(self, board: str) -> bool:
+        """Whether a board may try."""
+        is_open = self.measurement is None and not self.is_taken
+        return is_open and board not in self.failures and len(self.failures) < MOST_ATTEMPTS
+
+
+class _Queue:
+    """Jobs that boards take; one that a board failed at may be another's."""
+
+    def __init__(self, jobs: list[_Job]) -> None:
+        self.jobs = jobs
+        self._changed = threading.Condition()
+        self._is_stopped = False
+
+    def take(self, board: str) -> _Job | None:
+        """Return a job for a board, once there is one; None if there will be none."""
+        with self._changed:
+            while not self._is_stopped:
+                for job in self.jobs:
+                    if job.suits(board):
+                        job.is_taken = True
+                        return job
+                if not any(job.is_taken for job in self.jobs):
+                    return None
+                self._changed.wait()
+            return None
+
+    @contextmanager
+    def returning(self, job: _Job) -> Iterator[None]:
+        """Give a job back at the end, measured or not."""
+        try:
+            yield
+        finally:
+            with self._changed:
+                job.is_taken = False
+                self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Give out nothing any more."""
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify_all()
+
+
+def _tuple(outputs: Any) -> tuple[npt.NDArray[np.generic], ...]:
+    return outputs if isinstance(outputs, tuple) else (outputs,)
+
+
+def _performance(session: RpcSession) -> TsimPerformance | None:
+    try:
+        return session.performance()
+    except UnsupportedError:
+        return None

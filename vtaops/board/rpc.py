@@ -1,0 +1,502 @@
+"""VTA over TVM's own RPC: for those who already work with TVM's sessions and trackers.
+
+The server is TVM's, with functions of ours registered by name; the tutorials' order stays: connect,
+program the FPGA, upload a program, run. TVM's RPC has no authentication, lets whoever connects run
+any code, and has no wheels for Zynq-7000; `vtaops.board.server` is made for boards.
+
+    python -m vtaops.board.rpc --device fsim --port 9091
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import re
+import socket
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+import tvm_ffi
+from tvm import rpc
+from tvm.rpc import server as tvm_server
+
+from vtaops.base import errors
+from vtaops.base.errors import ConfigError, DeviceError, UnsupportedError, VTAError
+from vtaops.base.files import read_file
+from vtaops.board.bitfile import MAX_BYTES, check_part, parse_bit_file
+from vtaops.board.server import is_loopback
+from vtaops.hardware.performance import TsimPerformance
+from vtaops.hardware.registers import RegisterMap
+from vtaops.machine.config import HardwareConfig
+from vtaops.program import Program, Statistics
+from vtaops.program.file_format import dumps, loads
+from vtaops.runtime import Device, LoadedProgram, open_device
+from vtaops.runtime.device import CountingDevice
+from vtaops.runtime.pynq import Accelerator, PynqDevice
+
+DEFAULT_PORT = 9091
+BOARDS = ("pynq", "virtual")
+"""Devices whose logic is programmed: the board that this runs on, and one that is simulated."""
+
+_ERROR = re.compile(r"vtaops error (\w+): (.*?) \[end of error\]", re.DOTALL)
+
+
+# -------------------------------------------------------------------------------- server
+
+
+class _Server:
+    """What the functions of one session work on; a session is a process of its own.
+
+    Parameters
+    ----------
+    name : str
+        One of `BOARDS`, or a device that `open_device` knows.
+    config : HardwareConfig
+        Its configuration.
+    register_map : RegisterMap
+        Design of the bitstream of a board.
+    """
+
+    def __init__(self, name: str, config: HardwareConfig, register_map: RegisterMap) -> None:
+        self._name, self._config, self._register_map = name, config, register_map
+        self._accelerator: Accelerator | None = None
+        self._device: Device | None = None
+        self._programs: list[tuple[LoadedProgram, int]] = []
+
+    def register(self) -> None:
+        """Register the functions with TVM."""
+        for function in (
+            self.info,
+            self.program_fpga,
+            self.load_program,
+            self.run_program,
+            self.stats,
+            self.performance,
+            self.reset_stats,
+        ):
+            name = f"vtaops.board.rpc.{function.__name__}"
+            tvm_ffi.register_global_func(name, _marked(function), override=True)
+
+    def info(self) -> str:
+        """Return what a client compares, as JSON."""
+        config = self._config
+        return json.dumps(
+            {
+                "device": self._name,
+                "config": config.to_dict(),
+                "config_name": config.name,
+                "fingerprint": config.fingerprint,
+                "pid": os.getpid(),
+            }
+        )
+
+    def program_fpga(self, bitstream: bytes) -> None:
+        """Program the logic with the bytes of a ``.bit`` file."""
+        check_part(parse_bit_file(bytes(bitstream)), self._config.board.device)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "vtaops.bit"
+            path.write_bytes(bytes(bitstream))
+            self._board().program(path)
+
+    def load_program(self, content: bytes, names: str, *tensors: Any) -> int:
+        """Place a program on the device with the images of some inputs; return its number."""
+        images = (tensor.numpy() for tensor in tensors)
+        parameters = dict(zip(json.loads(names), images, strict=True))
+        program = loads(bytes(content))
+        loaded = LoadedProgram(program, self._opened(), parameters)
+        self._programs.append((loaded, len(program.inputs) - len(parameters)))
+        return len(self._programs) - 1
+
+    def run_program(self, number: int, timeout: float, *tensors: Any) -> None:
+        """Run a program; the last tensors, one for each output, take the results."""
+        loaded, count = self._programs[number]
+        arrays = [tensor.numpy() for tensor in tensors[:count]]
+        results = loaded.run(*arrays, timeout=timeout)
+        if len(loaded.program.outputs) == 1:
+            results = (results,)
+        for tensor, result in zip(tensors[count:], results, strict=True):
+            tensor.copyfrom(result)
+
+    def stats(self) -> str:
+        """Return the counters, as JSON."""
+        return json.dumps(self._opened().stats().as_dict())
+
+    def performance(self) -> str:
+        """Return the cycles, as JSON."""
+        device = self._opened()
+        if not isinstance(device, CountingDevice):
+            raise UnsupportedError(f"device {self._name!r} counts no cycles")
+        return json.dumps(device.performance().as_dict())
+
+    def reset_stats(self) -> None:
+        """Set the counters to zero."""
+        self._opened().reset_stats()
+
+    def _opened(self) -> Device:
+        if self._device is None:
+            board = self._name in BOARDS
+            self._device = (
+                PynqDevice(self._board()) if board else open_device(self._name, self._config)
+            )
+        return self._device
+
+    def _board(self) -> Accelerator:
+        if self._name not in BOARDS:
+            raise DeviceError(f"device {self._name!r} has no logic to program")
+        if self._accelerator is None:
+            interface = None
+            if self._name == "virtual":
+                from vtaops.board.virtual import VirtualBoard
+
+                interface = VirtualBoard(self._config, self._register_map)
+            self._accelerator = Accelerator(self._config, self._register_map, interface)
+        return self._accelerator
+
+
+def _marked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let errors keep their kind: TVM transports their text only."""
+
+    def call(*arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except VTAError as error:
+            text = f"vtaops error {type(error).__name__}: {error} [end of error]"
+            raise RuntimeError(text) from None
+
+    return call
+
+
+def start_server(
+    device: str = "fsim",
+    config: HardwareConfig | str | Path = "pynq",
+    *,
+    register_map: RegisterMap = RegisterMap.HLS,
+    host: str = "127.0.0.1",
+    port: int = DEFAULT_PORT,
+    tracker: tuple[str, int] | None = None,
+    key: str = "vta",
+) -> int:
+    """Serve from threads of this process, to its end; sessions are processes of their own.
+
+    Parameters
+    ----------
+    device : str
+        ``"pynq"``, ``"virtual"``, or what `vtaops.runtime.open_device` knows.
+    config : HardwareConfig, str or Path
+        Its configuration.
+    register_map : RegisterMap
+        Design of a board's bitstream.
+    host, port : str, int
+        Where to listen; the next free port of the hundred from `port` on is taken. Whoever can
+        connect can run any code: an address other than this machine's own is warned of.
+    tracker : (str, int), optional
+        Address of a tracker to register with.
+    key : str
+        Name under which a tracker hands out this server.
+
+    Returns
+    -------
+    int
+        The port.
+    """
+    if not isinstance(config, HardwareConfig):
+        config = HardwareConfig.load(config)
+    if not is_loopback(host):
+        warnings.warn(
+            f"TVM's RPC at {host} lets whoever can connect run any code on this machine; keep it "
+            f"on 127.0.0.1 behind an SSH tunnel, or serve with python -m vtaops.board",
+            stacklevel=2,
+        )
+    _Server(device, config, register_map).register()
+    _survive_crashes()
+    state = tvm_server.PopenRPCServerState(
+        host, port, port + 100, tracker_addr=tracker, key=key, custom_addr=host, silent=True
+    )
+    return int(state.port)
+
+
+def _survive_crashes() -> None:
+    """Keep TVM's listening thread alive when a session crashes: it would end, its port open."""
+    if hasattr(tvm_server._serving, "survives"):
+        return
+    serving = tvm_server._serving
+
+    def survivor(stream: Any, address: Any, options: Any, library: Any) -> None:
+        folder = Path.cwd()
+        try:
+            serving(stream, address, options, library)
+        except RuntimeError as error:
+            logging.getLogger("vtaops.board.rpc").warning(
+                "session of %s crashed: %s", address, error
+            )
+            os.chdir(folder)
+            stream.close()
+
+    survivor.survives = True  # type: ignore[attr-defined]
+    tvm_server._serving = survivor
+
+
+# -------------------------------------------------------------------------------- client
+
+
+class RpcSession:
+    """A session of TVM's RPC with the functions of this file.
+
+    Use it as a context manager, or drop it: TVM ends the session with the last reference.
+
+    Parameters
+    ----------
+    session : tvm.rpc.RPCSession
+        From `connect`, ``tvm.rpc.connect`` or a tracker.
+    config : HardwareConfig, str or Path, optional
+        What the device must have.
+
+    Attributes
+    ----------
+    sent_bytes, received_bytes : int
+        Programs and tensors that travelled so far.
+
+    Raises
+    ------
+    ConfigError
+        If the device has another configuration.
+    DeviceError
+        If the server is not one of `start_server`.
+    """
+
+    def __init__(self, session: Any, config: HardwareConfig | str | Path | None = None) -> None:
+        self.session = session
+        self.sent_bytes = 0
+        self.received_bytes = 0
+        self._residents: RpcPrograms | None = None
+        self._info = json.loads(self._call("info"))
+        self.config = HardwareConfig.from_dict(self._info["config"], self._info["config_name"])
+        wanted = HardwareConfig.load(config) if isinstance(config, str | Path) else config
+        for expected in (self._info["fingerprint"], wanted and wanted.fingerprint):
+            if expected not in (None, self.config.fingerprint):
+                raise ConfigError(
+                    f"the server has configuration {self.config.bitstream_id} "
+                    f"({self._info['fingerprint']}), not {expected}"
+                )
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What the server tells about itself."""
+        return dict(self._info)
+
+    def program_fpga(self, bitstream: str | Path) -> None:
+        """Program the logic of a board with a ``.bit`` file.
+
+        Raises
+        ------
+        DeviceError
+            If it cannot be read, is for another part, or the device has no logic to program.
+        """
+        try:
+            content = read_file(bitstream, MAX_BYTES)
+        except OSError as error:
+            raise DeviceError(f"cannot read {bitstream}: {error}") from error
+        self._call("program_fpga", content)
+
+    @property
+    def residents(self) -> RpcPrograms:
+        """Programs that this session keeps on the device: ``model.run(image, session=remote)``."""
+        if self._residents is None:
+            self._residents = RpcPrograms(self)
+        return self._residents
+
+    def load(
+        self, program: Program, parameters: Mapping[str, npt.NDArray[Any]] | None = None
+    ) -> Callable[..., npt.NDArray[np.generic] | Any]:
+        """Upload a program; returns a function of its inputs that runs it, as `Program.run` does.
+
+        Parameters
+        ----------
+        program : Program
+            The program.
+        parameters : mapping, optional
+            DRAM images of inputs that are the same in all runs, by the names of their buffers:
+            they travel now, and the function takes the other inputs.
+
+        Raises
+        ------
+        ConfigError
+            If it was compiled for another configuration.
+        DeviceError
+            If the device has no room.
+        """
+        fixed = parameters or {}
+        content = dumps(program)
+        images = self._upload(fixed.values())
+        number = self._call("load_program", content, json.dumps(list(fixed)), *images)
+        self.sent_bytes += len(content)
+
+        def run(*arrays: npt.ArrayLike, timeout: float = 60.0) -> npt.NDArray[np.generic] | Any:
+            place = self.session.cpu(0)
+            tensors = self._upload(arrays)
+            outputs = [tvm.runtime.empty(b.shape, b.dtype, place) for b in program.outputs]
+            self._call("run_program", number, float(timeout), *tensors, *outputs)
+            results = tuple(output.numpy() for output in outputs)
+            self.received_bytes += sum(result.nbytes for result in results)
+            return results[0] if len(results) == 1 else results
+
+        return run
+
+    def _upload(self, arrays: Iterable[npt.ArrayLike]) -> list[Any]:
+        """Return arrays as tensors in the memory of the server."""
+        found = [np.ascontiguousarray(array) for array in arrays]
+        try:
+            place = self.session.cpu(0)
+            tensors = [tvm.runtime.tensor(array, device=place) for array in found]
+        except Exception as error:
+            raise DeviceError(f"TVM's RPC failed in an upload: {_last_line(error)}") from error
+        self.sent_bytes += sum(array.nbytes for array in found)
+        return tensors
+
+    def stats(self) -> Statistics:
+        """Return the counters of the device."""
+        return Statistics(**json.loads(self._call("stats")))
+
+    def performance(self) -> TsimPerformance:
+        """Return cycles and where they went, counted by the logic since `reset_stats`.
+
+        Raises
+        ------
+        UnsupportedError
+            If the device counts none.
+        """
+        return TsimPerformance(**json.loads(self._call("performance")))
+
+    def reset_stats(self) -> None:
+        """Set the counters to zero."""
+        self._call("reset_stats")
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        try:
+            return self.session.get_function(f"vtaops.board.rpc.{name}")(*arguments)
+        except Exception as error:
+            found = _ERROR.search(str(error))
+            if found is None:
+                raise DeviceError(f"TVM's RPC failed in {name}: {_last_line(error)}") from error
+            raise getattr(errors, found[1], DeviceError)(found[2]) from error
+
+    def __enter__(self) -> RpcSession:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.session = None
+
+
+class RpcPrograms:
+    """Programs in the memory of a server, with the interface of `ResidentPrograms`.
+
+    Parameters
+    ----------
+    session : RpcSession
+        The session.
+    """
+
+    def __init__(self, session: RpcSession) -> None:
+        self._session = session
+        self._loaded: dict[int, tuple[Program, Callable[..., Any]]] = {}
+
+    def run(
+        self,
+        program: Program,
+        arrays: Sequence[npt.ArrayLike],
+        parameters: Mapping[str, npt.NDArray[Any]] | None = None,
+    ) -> tuple[npt.NDArray[Any], ...]:
+        """Run a program, which is uploaded at its first run; return all outputs."""
+        key = id(program)  # kept alive by the table itself
+        if key not in self._loaded:
+            self._loaded[key] = program, self._session.load(program, parameters)
+        result = self._loaded[key][1](*arrays)
+        return result if isinstance(result, tuple) else (result,)
+
+
+def connect(
+    host: str,
+    port: int = DEFAULT_PORT,
+    config: HardwareConfig | str | Path | None = None,
+    *,
+    key: str = "vta",
+    timeout: float = 10.0,
+    session_timeout: float = 0,
+) -> RpcSession:
+    """Open a session.
+
+    Parameters
+    ----------
+    host, port : str, int
+        Address of the server.
+    config : HardwareConfig, str or Path, optional
+        What the device must have.
+    key : str
+        As the server was started.
+    timeout : float
+        Seconds until the server must accept; TVM itself would wait for ever.
+    session_timeout : float
+        Seconds after which the server ends the session; 0: never.
+
+    Raises
+    ------
+    ConfigError
+        If the device has another configuration.
+    DeviceError
+        If the server cannot be reached.
+    """
+    try:
+        with socket.create_connection((host, port), timeout):
+            pass
+        session = rpc.connect(host, port, key, session_timeout=session_timeout)
+    except Exception as error:
+        raise DeviceError(f"no RPC server at {host}:{port}: {_last_line(error)}") from error
+    return RpcSession(session, config)
+
+
+def _last_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[-1] if lines else type(error).__name__
+
+
+def main() -> None:
+    """Serve until the process is interrupted."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", default="fsim", help="pynq, virtual, fsim, tsim")
+    parser.add_argument("--config", default="pynq")
+    parser.add_argument("--register-map", default="hls", choices=[d.value for d in RegisterMap])
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=DEFAULT_PORT)
+    parser.add_argument("--tracker", help="HOST:PORT of a tracker to register with")
+    parser.add_argument("--key", default="vta", help="name under which a tracker hands this out")
+    options = parser.parse_args()
+    tracker = None
+    if options.tracker:
+        name, _, number = options.tracker.rpartition(":")
+        tracker = name, int(number)
+    port = start_server(
+        options.device,
+        options.config,
+        register_map=RegisterMap(options.register_map),
+        host=options.host,
+        port=options.port,
+        tracker=tracker,
+        key=options.key,
+    )
+    print(f"serving {options.device} at {options.host}:{port}", flush=True)
+    threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()

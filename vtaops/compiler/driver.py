@@ -1,0 +1,387 @@
+"""compile: the whole way from an operator description to a verified Program.
+
+`emit` goes half the way, for programs of several operators: `vtaops.lowering.linking.link` joins what it
+returns.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from time import perf_counter
+
+import tvm
+
+from vtaops.base.errors import ScheduleError, ShapeError, UnsupportedError, VTAError
+from vtaops.base.garbage import collection_paused
+from vtaops.lowering import (
+    Border,
+    Capacity,
+    Fragment,
+    LoweringOptions,
+    convolution_tree,
+    link,
+    whole,
+)
+from vtaops.lowering import emit as emit_module
+from vtaops.lowering.options import ONE_TILE_EACH
+from vtaops.machine.capabilities import PRESETS, Capabilities, Feature, find, of_target
+from vtaops.machine.config import POST_ROWS, HardwareConfig
+from vtaops.machine.views import Windows
+from vtaops.ops import Operator
+from vtaops.ops.postprocess import ScaleStage
+from vtaops.program import Buffer, OperatorRecord, Program, Role
+from vtaops.schedule import TIMED, Tiling, check_tiling, default_tiling, flatten
+from vtaops.schedule.arguments import packed_arguments
+from vtaops.schedule.candidates import TilingList
+from vtaops.schedule.checks import check as check_schedule
+
+_log = logging.getLogger(__name__)
+
+ADDRESSES = 1 << 32
+"""Bytes of DRAM that instructions can name."""
+
+
+@collection_paused()
+def compile(
+    op: Operator,
+    config: HardwareConfig | str | Path = "pynq",
+    tiling: Tiling | None = None,
+    *,
+    capabilities: Capabilities | str | None = None,
+    keep_weights: bool = False,
+    verify: bool = True,
+) -> Program:
+    """Compile an operator for a hardware configuration.
+
+    Parameters
+    ----------
+    op : Operator
+        For example ``vtaops.Conv2d(...)``.
+    config : HardwareConfig, str or Path
+        The configuration, its name, or a JSON file.
+    tiling : Tiling, optional
+        Blocking and virtual threads; by default `timed_tiling`.
+    capabilities : Capabilities or str, optional
+        What the device can execute, or a name: full, fsim, hls-2020, chisel, portable; by default
+        what the target of the configuration can.
+    keep_weights : bool
+        Whether products with one weight tile follow each other, which reads it once: for less
+        energy, at the cost of more micro-ops, whose load takes some cycles.
+    verify : bool
+        Whether to prove the result free of races, deadlocks and accesses out of bounds.
+
+    Returns
+    -------
+    Program
+        Ready to save, or to run on any device of this configuration.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such configuration.
+    ScheduleError
+        If the tiling does not suit the operator or overflows a scratchpad.
+    UnsupportedError
+        If VTA, or this device, cannot run the operator.
+    VerificationError
+        If the compiler has produced a wrong program: a defect of vtaops.
+    """
+    check_arguments(op, tiling)
+    begin = perf_counter()
+    able = _capabilities(config, capabilities)
+    if tiling is None:
+        config = _hardware(config)
+        _check_supported(op, config, able)
+        tiling = timed_tiling(op, config, able)
+    fragment = emit(op, config, tiling, capabilities=able, keep_weights=keep_weights)
+    program = link([whole(fragment)], fragment.buffers, {"capabilities": able.name})
+    if verify:
+        program.verify(able)
+    seconds = perf_counter() - begin
+    level = logging.INFO if verify else logging.DEBUG  # a search compiles many and verifies none
+    _log.log(level, "compiled %s: %d instructions in %.2f s", op.summary, len(program), seconds)
+    return program
+
+
+@collection_paused()
+def emit(
+    op: Operator,
+    config: HardwareConfig | str | Path = "pynq",
+    tiling: Tiling | None = None,
+    *,
+    capabilities: Capabilities | str | None = None,
+    borders: Mapping[str, Border] | None = None,
+    rows: int = POST_ROWS,
+    keep_weights: bool = False,
+) -> Fragment:
+    """Return the operations of an operator, to be joined with those of others to a program.
+
+    Parameters
+    ----------
+    op, config, tiling, capabilities
+        As `compile`.
+    borders : mapping, optional
+        For buffers of the operator, by name: what surrounds their image in DRAM.
+    rows : int
+        Rows of post-processing parameters that it should use at most.
+    keep_weights : bool
+        As `compile`.
+
+    Raises
+    ------
+    ConfigError, ScheduleError, UnsupportedError
+        As `compile`.
+    ShapeError
+        If a border is asked for around something that is no image of the operator.
+    """
+    check_arguments(op, tiling)
+    hardware = _hardware(config)
+    able = _capabilities(hardware, capabilities)
+    _check_supported(op, hardware, able)
+    chosen = tiling or default_tiling(op, hardware)
+    record = OperatorRecord(
+        kind=type(op).__name__,
+        parameters=asdict(op),
+        tiling=asdict(chosen),
+        macs=op.macs,
+    )
+    depth = able.micro_op_depth(hardware)
+    options = LoweringOptions.of(chosen, alu_passes=bool(op.stages), micro_op_depth=depth)
+    options = replace(
+        options,
+        borders=tuple(sorted((borders or {}).items())),
+        capacity=replace(options.capacity, rows=rows),
+        keep_weights=keep_weights,
+    )
+    check_tiling(op, hardware, chosen)
+    function = convolution_tree(op, hardware, chosen) or _lowered(op, hardware, chosen)
+    return emit_module(function, op.buffers(hardware), hardware, options, record)
+
+
+NEAR = 1.01
+"""How near to the least a default tiling is looked for."""
+
+TIMED_INSTRUCTIONS = 1 << 16
+"""Instructions after which no more tilings are timed: programs so long differ less."""
+
+
+@lru_cache(maxsize=1024)
+def timed_tiling(op: Operator, config: HardwareConfig, able: Capabilities) -> Tiling:
+    """Return the default tiling of an operator that runs alone.
+
+    Of a convolution, the fastest by the timing model of the best by the estimate of each of a few
+    sizes of tiles (`vtaops.schedule.worth_timing`), or the first that is so near to what no tiling
+    goes below that others are not worth their time; of what TVM lowers, which takes long, the best
+    by the estimate.
+
+    Raises
+    ------
+    ScheduleError
+        If no tile of the operator fits.
+    """
+    first = default_tiling(op, config)
+    if convolution_tree(op, config, first) is None:
+        return first
+    tilings = TilingList(op, config)
+    enough = NEAR * tilings.least_cycles(config)
+    best, fewest, instructions = first, math.inf, 0
+    for tiling, _ in tilings.worth_timing(TIMED, config):
+        try:
+            program = compile(op, config, tiling, capabilities=able, verify=False)
+            cycles = program.cycles()
+        except VTAError:  # not for this device; where none is, compiling the first says why
+            continue
+        instructions += len(program)
+        if cycles < fewest:
+            best, fewest = tiling, cycles
+        if fewest <= enough or instructions >= TIMED_INSTRUCTIONS:
+            break
+    return best
+
+
+@dataclass(frozen=True)
+class _Array:
+    """A configuration, equal to those that differ in what no schedule depends on: scratchpads."""
+
+    config: HardwareConfig = field(compare=False)
+    log_batch: int
+    log_block: int
+    extensions: tuple[str, ...]
+
+
+def _lowered(op: Operator, config: HardwareConfig, tiling: Tiling) -> tvm.IRModule:
+    """Return `Operator.lower`; tilings that hold more or fewer tiles at once share it."""
+    array = _Array(config, config.log_batch, config.log_block, config.extensions)
+    return _flat(op, array, replace(tiling, inp_tiles=1, wgt_tiles=1, acc_tiles=1))
+
+
+@lru_cache(maxsize=32)
+def _flat(op: Operator, array: _Array, tiling: Tiling) -> tvm.IRModule:
+    return op.lower(array.config, tiling)
+
+
+def build(
+    schedule: tvm.s_tir.Schedule | tvm.IRModule,
+    config: HardwareConfig | str | Path = "pynq",
+    *,
+    buffers: Sequence[Buffer] | None = None,
+    capacity: Capacity = ONE_TILE_EACH,
+    capabilities: Capabilities | str | None = None,
+    verify: bool = True,
+) -> Program:
+    """Build a schedule of one's own: of any te declaration on packed tensors, with our intrinsics.
+
+    Parameters
+    ----------
+    schedule : tvm.s_tir.Schedule or tvm.IRModule
+        One function ``main``, whose blocks are copies between DRAM and a scratchpad, or tensorized
+        with `vtaops.schedule.gemm`, `reset` and `alu`.
+    config : HardwareConfig, str or Path
+        The configuration that its tiles are made for.
+    buffers : sequence of Buffer, optional
+        How the host sees each argument, in order: with a layout, `Program.run` packs and unpacks.
+        By default arguments are packed tensors, as declared. For the schedule of an operator,
+        ``op.buffers(config)``; weights that are packed as windows (extension ``depthwise``) are
+        declared tap by tap.
+    capacity : Capacity
+        Tiles of each operand that a virtual thread holds at once; a load whose tile is still there
+        is left out.
+    capabilities : Capabilities or str, optional
+        What the device can execute; by default what the target of the configuration can.
+    verify : bool
+        Whether to prove the result free of races, deadlocks and accesses out of bounds.
+
+    Examples
+    --------
+    >>> program = vtaops.build(s, "pynq")
+    >>> result = program.run(vtaops.runtime.Fsim("pynq"), data_packed, kernel_packed)
+
+    Raises
+    ------
+    ScheduleError
+        If a block is no instruction of VTA, a scratchpad overflows, or a copy crosses lanes: naming
+        the block, and what to write instead.
+    ShapeError
+        If `buffers` are not those of the function.
+    VerificationError
+        If the program needs what the device lacks, or reads what nothing wrote.
+    """
+    hardware, able = _hardware(config), _capabilities(config, capabilities)
+    module = _module(schedule)
+    check_schedule(module["main"], hardware)
+    declared = packed_arguments(module["main"])
+    given = declared if buffers is None else _checked_buffers(tuple(buffers), declared)
+    try:
+        flat = flatten(module)
+    except VTAError:
+        raise
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ScheduleError(f"TVM cannot lower the schedule: {str(error).strip()}") from error
+    options = LoweringOptions(capacity, able.micro_op_depth(hardware))
+    fragment = emit_module(flat, given, hardware, options, OperatorRecord(kind="schedule"))
+    program = link([whole(fragment)], fragment.buffers, {"capabilities": able.name})
+    if verify:
+        program.verify(able)
+    return program
+
+
+def _module(schedule: tvm.s_tir.Schedule | tvm.IRModule) -> tvm.IRModule:
+    module = schedule.mod if isinstance(schedule, tvm.s_tir.Schedule) else schedule
+    if not isinstance(module, tvm.IRModule):
+        raise ScheduleError(f"the schedule is {schedule!r}; give a Schedule or an IRModule")
+    names = [str(variable.name_hint) for variable in module.get_global_vars()]
+    if names != ["main"]:
+        raise ScheduleError(f"the module has the functions {names}; it must have one, main")
+    return module
+
+
+def _checked_buffers(given: tuple[Buffer, ...], declared: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
+    if len(given) != len(declared):
+        names = ", ".join(buffer.name for buffer in declared)
+        raise ShapeError(f"{len(given)} buffers given; the function has {len(declared)}: {names}")
+    for own, wanted in zip(given, declared, strict=True):
+        shape, takes = _declared_shape(own), wanted.packed_shape
+        # Operators without axes are declared on a row of tiles.
+        row = len(takes) == 3 and (math.prod(takes), takes[-1]) == (math.prod(shape), shape[-1])
+        if (takes != shape and not row) or own.dtype != wanted.dtype:
+            raise ShapeError(
+                f"buffer {own.name} is {own.dtype}{list(shape)} when packed; the "
+                f"function takes {wanted.dtype}{list(takes)} for {wanted.name}"
+            )
+        if (own.role is Role.OUTPUT) != (wanted.role is Role.OUTPUT):
+            raise ShapeError(
+                f"buffer {own.name} is an {own.role.value}; the function uses {wanted.name} as "
+                f"{wanted.role.value}"
+            )
+    return tuple(
+        replace(own, name=wanted.name) for own, wanted in zip(given, declared, strict=True)
+    )
+
+
+def _declared_shape(buffer: Buffer) -> tuple[int, ...]:
+    """Return the shape that te knows: weights of windows are declared tap by tap."""
+    if not isinstance(buffer.layout.view, Windows):
+        return buffer.packed_shape
+    return *buffer.packed_shape[:3], buffer.shape[3], *buffer.packed_shape[4:]
+
+
+def _hardware(config: HardwareConfig | str | Path) -> HardwareConfig:
+    return config if isinstance(config, HardwareConfig) else HardwareConfig.load(config)
+
+
+def _capabilities(
+    config: HardwareConfig | str | Path, capabilities: Capabilities | str | None
+) -> Capabilities:
+    return of_target(_hardware(config)) if capabilities is None else find(capabilities)
+
+
+def check_arguments(op: Operator, tiling: Tiling | None) -> None:
+    """Refuse what is no operator, or no tiling.
+
+    Raises
+    ------
+    ShapeError, ScheduleError
+        Naming what was given.
+    """
+    if not isinstance(op, Operator):
+        raise ShapeError(
+            f"the operator is {op!r}; give a description such as vtaops.Gemm(m=1, n=8, k=8)"
+        )
+    if not isinstance(tiling, Tiling | None):
+        raise ScheduleError(f"the tiling is {tiling!r}; give a vtaops.Tiling")
+    _check_sizes(op)
+
+
+@lru_cache(maxsize=1024)
+def _check_sizes(op: Operator) -> None:
+    """Refuse tensors that no memory of a device holds; their shapes depend on no configuration."""
+    for buffer in op.buffers(HardwareConfig()):
+        if buffer.nbytes > ADDRESSES:
+            raise ShapeError(
+                f"{buffer.name} of {op.summary} has shape {buffer.shape} and takes {buffer.nbytes} "
+                f"bytes; VTA addresses {ADDRESSES}"
+            )
+
+
+def _check_supported(op: Operator, config: HardwareConfig, able: Capabilities) -> None:
+    for feature in op.features:
+        if not able.has(feature):
+            raise UnsupportedError(
+                f"{op.summary} needs {feature.value!r}, which {able.name} lacks; it runs on "
+                f"{', '.join(c.name for c in PRESETS.values() if c.has(feature))}"
+            )
+    scaled = any(isinstance(stage, ScaleStage) for stage in op.stages)
+    if scaled and "post" not in config.extensions:
+        raise UnsupportedError(
+            f"{op.summary} has fixed-point scales; {config.name} has no extension 'post', which "
+            f"multiplies by them"
+        )
+    if config.batch > 1 and not able.has(Feature.ALU_BATCH):
+        raise UnsupportedError(
+            f"{able.name} has an ALU for tiles of one row; {config.name} has {config.batch}"
+        )

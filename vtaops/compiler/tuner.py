@@ -1,0 +1,256 @@
+"""Search for the tiling of an operator that takes the fewest cycles by the timing model.
+
+All tilings that fit are ranked by an analytic bound (`schedule.candidates`); the best are compiled
+and timed. Results are deterministic and kept: in a table that travels with the package for the
+named layers, and in a cache on disk for everything else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields, replace
+from functools import lru_cache
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Literal
+
+from vtaops.base.cache import cache_directory
+from vtaops.base.errors import ScheduleError
+from vtaops.base.files import read_file
+from vtaops.compiler.driver import compile
+from vtaops.machine.capabilities import Capabilities
+from vtaops.machine.config import HardwareConfig
+from vtaops.ops import MaxPool2d, Operator
+from vtaops.schedule import Tiling, check_tiling, worth_timing
+
+Effort = Literal["fast", "thorough"]
+
+_log = logging.getLogger(__name__)
+
+COMPILED = {"fast": 12, "thorough": 48}
+"""Tilings that are compiled and timed."""
+
+TUNER_VERSION = 3
+"""Results of another version are not used."""
+
+SHIPPED = Path(__file__).parent / "schedule" / "tuned.json"
+"""Results for the named layers, made by ``benchmarks/search.py --write-shipped``."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """Result of a search.
+
+    Attributes
+    ----------
+    tiling : Tiling
+        The best tiling that was timed.
+    cycles : int
+        Its cycles by the timing model.
+    compiled : int
+        Tilings that were compiled and timed.
+    source : str
+        ``"search"``, ``"cache"`` or ``"shipped"``.
+    """
+
+    tiling: Tiling
+    cycles: int
+    compiled: int
+    source: str
+
+
+_COMPARED_ROWS = 64
+"""Rows and columns of results of which two ways to compute them are compared."""
+
+_COMPARED_BLOCKS = 4
+"""The same for blocks of channels."""
+
+
+@lru_cache(maxsize=1024)
+def is_faster_apart(op: MaxPool2d, config: HardwareConfig) -> bool:
+    """Whether a pool takes fewer cycles with its maxima along one axis after the other.
+
+    Both ways are compiled with their default tilings, for a part of the image where it is large:
+    rows and columns beyond are like those before.
+    """
+    (kh, kw), (sh, sw) = op.window.kernel, op.window.stride
+    part = replace(
+        op,
+        batch=min(op.batch, config.batch),
+        channels=min(op.channels, _COMPARED_BLOCKS * config.block_in),
+        height=min(op.height, _COMPARED_ROWS * sh + kh),
+        width=min(op.width, _COMPARED_ROWS * sw + kw),
+    )
+    cycles = []
+    for apart in (False, True):
+        try:
+            way = compile(replace(part, apart=apart), config, verify=False)
+            cycles.append(float(way.cycles()))
+        except ScheduleError:  # no tile fits
+            cycles.append(math.inf)
+    return cycles[1] < cycles[0]
+
+
+def tune(
+    op: Operator,
+    config: HardwareConfig,
+    effort: Effort = "fast",
+    *,
+    use_cache: bool = True,
+    capabilities: Capabilities | None = None,
+    progress: Callable[[Tuned], None] | None = None,
+) -> Tuned:
+    """Return the best tiling of an operator.
+
+    Parameters
+    ----------
+    op : Operator
+        The operator.
+    config : HardwareConfig
+        The configuration.
+    effort : "fast" or "thorough"
+        How many tilings are compiled; a thorough result also answers a fast search.
+    use_cache : bool
+        Whether to look for a result of an earlier search, and to keep this one.
+    capabilities : Capabilities, optional
+        What the device can execute; by default what the target of the configuration can.
+    progress : callable, optional
+        Called with the best so far after each of the ``COMPILED[effort]`` tilings.
+
+    Raises
+    ------
+    ScheduleError
+        If no tile of the operator fits, or `effort` is unknown.
+    """
+    if use_cache:
+        known = recall(op, config, effort)
+        if known is not None:
+            _log.info("tiling of %s: %d cycles, from %s", op.summary, known.cycles, known.source)
+            return known
+    begin = perf_counter()
+    for best in search(op, config, effort, capabilities):
+        if progress is not None:
+            progress(best)
+    _log.info(
+        "tiling of %s: %d cycles, the best of %d compiled in %.1f s",
+        op.summary, best.cycles, best.compiled, perf_counter() - begin,
+    )  # fmt: skip
+    if use_cache:
+        keep(op, config, effort, best)
+    return best
+
+
+def search(
+    op: Operator,
+    config: HardwareConfig,
+    effort: Effort,
+    capabilities: Capabilities | None = None,
+) -> Iterator[Tuned]:
+    """Compile and time what is `worth_timing`; yield the best after each.
+
+    Raises
+    ------
+    ScheduleError
+        If no tile of the operator fits, or `effort` is unknown.
+    """
+    _check_effort(effort)
+    best: Tuned | None = None
+    tilings = worth_timing(op, config, COMPILED[effort], uneven=effort == "thorough")
+    for count, tiling in enumerate(tilings, start=1):
+        program = compile(op, config, tiling, capabilities=capabilities, verify=False)
+        cycles = program.cycles()
+        if best is None or cycles < best.cycles:
+            best = Tuned(tiling, cycles, count, "search")
+        yield replace(best, compiled=count)
+
+
+# ------------------------------------------------------------------------ what is known
+
+
+def tuning_key(op: Operator, config: HardwareConfig) -> str:
+    """Return the text that identifies a search: operator, configuration, bus, version."""
+    stated = {
+        f.name: getattr(op, f.name)
+        for f in fields(op)
+        if getattr(op, f.name) != f.default  # so that a new parameter changes no key
+    }
+    return json.dumps(
+        {
+            "operator": type(op).__name__,
+            **stated,
+            "config": config.fingerprint,
+            "bus_bits": config.board.bus_bits,
+            "tuner": TUNER_VERSION,
+        },
+        sort_keys=True,
+    )
+
+
+def recall(op: Operator, config: HardwareConfig, effort: Effort) -> Tuned | None:
+    """Return a known result of at least this effort: shipped ones are thorough.
+
+    Raises
+    ------
+    ScheduleError
+        If `effort` is unknown.
+    """
+    _check_effort(effort)
+    key = tuning_key(op, config)
+    if key in _shipped():
+        return _tuned(_shipped()[key], "shipped")
+    for known in ("thorough",) if effort == "thorough" else ("thorough", "fast"):
+        path = _cache_path(key, known)
+        try:
+            found = _tuned(json.loads(read_file(path).decode("utf-8")), "cache")
+            check_tiling(op, config, found.tiling)
+            return found
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            OverflowError,
+            RecursionError,
+            ScheduleError,
+        ):
+            continue  # not there, damaged, or of another operator: search again
+    return None
+
+
+def keep(op: Operator, config: HardwareConfig, effort: Effort, tuned: Tuned) -> None:
+    """Keep a result on disk; a cache that cannot be written is no error."""
+    path = _cache_path(tuning_key(op, config), effort)
+    record = {"tiling": asdict(tuned.tiling), "cycles": tuned.cycles, "compiled": tuned.compiled}
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
+        temporary.write_text(json.dumps(record))
+        temporary.replace(path)
+
+
+def _check_effort(effort: str) -> None:
+    if effort not in COMPILED:
+        raise ScheduleError(f"search effort is {effort!r}; it must be one of {list(COMPILED)}")
+
+
+def _tuned(record: dict[str, Any], source: str) -> Tuned:
+    return Tuned(Tiling(**record["tiling"]), int(record["cycles"]), int(record["compiled"]), source)
+
+
+def _cache_path(key: str, effort: str) -> Path:
+    digest = hashlib.sha256(key.encode()).hexdigest()[:32]
+    return cache_directory("tilings") / f"{digest}-{effort}.json"
+
+
+@lru_cache(maxsize=1)
+def _shipped() -> dict[str, dict[str, Any]]:
+    """Return the results that travel with the package, by key."""
+    table: dict[str, dict[str, Any]] = json.loads(SHIPPED.read_text()) if SHIPPED.exists() else {}
+    return table

@@ -1,0 +1,261 @@
+"""The control registers of VTA in hardware: offsets, and how a run is started and observed.
+
+Two designs exist: upstream's four HLS cores, each with its own page, and the one control block of
+our RTL. Both are reached through objects with the interface of ``pynq.MMIO``.
+
+Imports no TVM: a board installs this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from vtaops.hardware.performance import TsimPerformance
+
+REGISTER_PAGE = 0x1000
+"""Distance between the register pages of two cores, and length of each."""
+
+
+class Mmio(Protocol):
+    """A page of registers: the part of ``pynq.MMIO`` that is used here."""
+
+    def read(self, offset: int) -> int:
+        """Return the 32-bit register at a byte offset."""
+
+    def write(self, offset: int, data: int) -> None:
+        """Set the 32-bit register at a byte offset."""
+
+
+_STOP_POLLS = 1000  # the transfers under way take microseconds, as does each poll
+
+MapPage = Callable[[int, int], Mmio]
+"""Maps a page of registers: (physical byte address, length in bytes) -> Mmio."""
+
+
+class RegisterMap(str, Enum):
+    """The designs, by the name that manifests and commands use."""
+
+    HLS = "hls"
+    """Upstream's HLS cores: fetch, load, compute, store."""
+    RTL = "rtl"
+    """The control block of our RTL (``sim/tsim/registers.sv``)."""
+
+
+class ControlRegisters(Protocol):
+    """How to start a run and to see its end."""
+
+    @property
+    def finish_is_sticky(self) -> bool:
+        """Whether `finished` still tells of the previous run until the compute unit starts."""
+
+    def start(self, insn_address: int, count: int) -> None:
+        """Start `count` instructions at a physical byte address."""
+
+    def finished(self) -> bool:
+        """Whether FINISH has executed."""
+
+    def stop(self) -> None:
+        """Let the transfers that are under way end and forget the run, where that is possible."""
+
+    def failure(self) -> str:
+        """Return what the hardware says is wrong; empty if nothing, or if it cannot tell."""
+
+    def values(self) -> dict[str, int]:
+        """Return the registers that may be read at any time, for people."""
+
+    @staticmethod
+    def after_run(insn_address: int, count: int) -> dict[str, int]:
+        """Return what `values` holds, at least, when a run has finished."""
+
+    def performance(self) -> TsimPerformance | None:
+        """Return the performance counters since the logic was programmed; None if it has none."""
+
+
+class HlsRegisters:
+    """Upstream's HLS cores: four pages with the block protocol of Vivado HLS at offset 0.
+
+    A run: instruction count and address to the fetch core; 0 to the five bases of DRAM, because
+    instructions carry absolute addresses; start the fetch core once, and the other three with
+    automatic restart. The compute core holds a done flag, which it clears when it starts an
+    instruction and sets at FINISH.
+
+    Parameters
+    ----------
+    map_page : MapPage
+        Maps a page.
+    base : int
+        Physical byte address of the first of the four pages.
+    """
+
+    CONTROL = 0x00
+    START, DONE, IDLE, AUTO_RESTART = 0x01, 0x02, 0x04, 0x80
+    FETCH_COUNT, FETCH_ADDRESS = 0x10, 0x18
+    LOAD_INP, LOAD_WGT = 0x10, 0x18
+    COMPUTE_DONE, COMPUTE_UOP, COMPUTE_BIAS = 0x18, 0x20, 0x28
+    STORE_OUT = 0x10
+
+    finish_is_sticky = True
+
+    def __init__(self, map_page: MapPage, base: int) -> None:
+        pages = [map_page(base + core * REGISTER_PAGE, REGISTER_PAGE) for core in range(4)]
+        self._fetch, self._load, self._compute, self._store = pages
+
+    def start(self, insn_address: int, count: int) -> None:
+        self._fetch.write(self.FETCH_COUNT, count)
+        self._fetch.write(self.FETCH_ADDRESS, insn_address)
+        for page, origin in (
+            (self._load, self.LOAD_INP),
+            (self._load, self.LOAD_WGT),
+            (self._compute, self.COMPUTE_UOP),
+            (self._compute, self.COMPUTE_BIAS),
+            (self._store, self.STORE_OUT),
+        ):
+            page.write(origin, 0)
+        self._fetch.write(self.CONTROL, self.START)
+        for page in (self._load, self._compute, self._store):
+            page.write(self.CONTROL, self.START | self.AUTO_RESTART)
+
+    def finished(self) -> bool:
+        return self._compute.read(self.COMPUTE_DONE) == 1
+
+    def stop(self) -> None:
+        """Do nothing: these cores cannot be stopped."""
+
+    def failure(self) -> str:
+        return ""  # these cores report nothing
+
+    def values(self) -> dict[str, int]:
+        return {
+            "fetch count": self._fetch.read(self.FETCH_COUNT),
+            "fetch address": self._fetch.read(self.FETCH_ADDRESS),
+            "compute done": self._compute.read(self.COMPUTE_DONE),
+        }
+
+    @staticmethod
+    def after_run(insn_address: int, count: int) -> dict[str, int]:
+        return {"fetch count": count, "fetch address": insn_address, "compute done": 1}
+
+    def performance(self) -> TsimPerformance | None:
+        return None
+
+
+class RtlRegisters:
+    """The control block of our RTL in its AXI shell: one page; see ``sim/tsim/registers.sv``.
+
+    Parameters
+    ----------
+    map_page : MapPage
+        Maps a page.
+    base : int
+        Physical byte address of the page.
+    """
+
+    CONTROL, COUNT, ADDRESS, ORIGINS = 0x00, 0x08, 0x0C, (0x10, 0x14, 0x18, 0x1C, 0x20)
+    CYCLES_LOW, CYCLES_HIGH, FAULTS, TOKENS = 0x04, 0x30, 0x28, 0x2C
+    COUNTERS = 0x80  # pairs of low and high halves, in the order of `TsimPerformance`
+    LAUNCH, FINISHED, QUIET = 0x1, 0x2, 0x4
+    UNCOUNTED = 0x10  # there are no performance counters
+    STOP, STOPPING = 0x2, 0x8  # of the AXI shell (``sim/tsim/axi/axi_shell.sv``)
+    WAITS = (
+        "load waits for a token of compute",
+        "compute waits for a token of load",
+        "compute waits for a token of store",
+        "store waits for a token of compute",
+    )
+
+    finish_is_sticky = False  # a launch clears the flag at once
+
+    def __init__(self, map_page: MapPage, base: int) -> None:
+        self._page = map_page(base, REGISTER_PAGE)
+
+    def start(self, insn_address: int, count: int) -> None:
+        self._page.write(self.COUNT, count)
+        self._page.write(self.ADDRESS, insn_address)
+        for origin in self.ORIGINS:
+            self._page.write(origin, 0)
+        self._page.write(self.CONTROL, self.LAUNCH)
+
+    def finished(self) -> bool:
+        return bool(self._page.read(self.CONTROL) & self.FINISHED)
+
+    def stop(self) -> None:
+        self._page.write(self.CONTROL, self.STOP)
+        for _ in range(_STOP_POLLS):
+            if not self._page.read(self.CONTROL) & self.STOPPING:
+                return
+
+    def failure(self) -> str:
+        faults = self._page.read(self.FAULTS)
+        if faults:
+            from vtaops.hardware.rtl import FAULTS  # where the RTL is generated from
+
+            causes = [cause for bit, cause in enumerate(FAULTS.values()) if faults >> bit & 1]
+            return f"the hardware reports a fault: {'; '.join(causes)}"
+        waits = self._page.read(self.TOKENS)
+        if self._page.read(self.CONTROL) & (self.FINISHED | self.QUIET) == self.QUIET and waits:
+            named = [name for bit, name in enumerate(self.WAITS) if waits >> bit & 1]
+            return "; ".join(named)
+        return ""
+
+    def values(self) -> dict[str, int]:
+        names = {
+            "control": self.CONTROL,
+            "count": self.COUNT,
+            "address": self.ADDRESS,
+            "cycles low": self.CYCLES_LOW,
+            "cycles high": self.CYCLES_HIGH,
+            "faults": self.FAULTS,
+            "tokens": self.TOKENS,
+        }
+        return {name: self._page.read(offset) for name, offset in names.items()}
+
+    @staticmethod
+    def after_run(insn_address: int, count: int) -> dict[str, int]:
+        control = RtlRegisters.FINISHED | RtlRegisters.QUIET
+        return {
+            "control": control,
+            "count": count,
+            "address": insn_address,
+            "faults": 0,
+            "tokens": 0,
+        }
+
+    def performance(self) -> TsimPerformance | None:
+        if self._page.read(self.CONTROL) & self.UNCOUNTED:
+            return None
+        return self.read_performance(self._page.read)
+
+    @classmethod
+    def counters(cls) -> dict[str, tuple[int, int]]:
+        """Return the offsets of low and high half of each performance counter, by its name."""
+        from vtaops.hardware.performance import COUNTERS
+
+        offsets = {"cycles": (cls.CYCLES_LOW, cls.CYCLES_HIGH)}
+        for index, name in enumerate(COUNTERS):
+            low = cls.COUNTERS + 8 * index
+            offsets[name] = low, low + 4
+        return offsets
+
+    @classmethod
+    def read_performance(cls, read: Callable[[int], int]) -> TsimPerformance:
+        """Return the performance counters; `read` returns the register at a byte offset."""
+        from vtaops.hardware.performance import TsimPerformance
+
+        halves = cls.counters().items()
+        return TsimPerformance(
+            **{name: read(low) | read(high) << 32 for name, (low, high) in halves}
+        )
+
+
+DESIGNS: dict[RegisterMap, type[HlsRegisters] | type[RtlRegisters]] = {
+    RegisterMap.HLS: HlsRegisters,
+    RegisterMap.RTL: RtlRegisters,
+}
+
+
+def control_registers(kind: RegisterMap, map_page: MapPage, base: int) -> ControlRegisters:
+    """Return the registers of a design at a physical byte address."""
+    return DESIGNS[kind](map_page, base)

@@ -1,0 +1,406 @@
+"""The SystemVerilog package of the RTL: everything that depends on a configuration, generated.
+
+Bit positions come from `vtaops.machine.isa.Encoding`, sizes from `HardwareConfig`; the modules in
+``sim/tsim`` import the package and contain no such number. Also owns the parameters of the RTL that
+are no part of the ISA (port width, queue depths).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from vtaops.base.data import data_directory
+from vtaops.base.errors import ConfigError
+from vtaops.hardware.performance import COUNTERS
+from vtaops.machine.config import (
+    EXTENSIONS,
+    INSTRUCTION_BYTES,
+    WINDOW_PARTS,
+    WINDOW_TILES,
+    HardwareConfig,
+    Memory,
+)
+from vtaops.machine.isa import (
+    EXTENSION_INSTRUCTIONS,
+    INSTRUCTIONS,
+    MICRO_OP_BITS,
+    OPCODE_BITS,
+    WORD_BITS,
+    AluOp,
+    Encoding,
+    Gemm,
+    Instruction,
+    Load,
+    MicroOp,
+    Opcode,
+    Post,
+    slots_of,
+)
+from vtaops.program.timing.pipeline import compute_depth, post_stages, tree_stages
+
+TOP_MODULE = "vta"
+AXI_TOP_MODULE = "vta_axi"
+AXI_BURST_BEATS = 256
+PACKAGE = "vta_pkg"
+
+FAULTS = {
+    "dispatch": "the opcode or the memory of an instruction is not one of the ISA",
+    "load": "LOAD writes beyond the end of its scratchpad, or pads a table",
+    "compute": "LOAD UOP or LOAD ACC writes beyond the end of its scratchpad",
+    "store": "STORE reads beyond the end of the output scratchpad",
+    "token_overflow": "a token queue overflowed",
+    "early_finish": "FINISH executed before all other instructions were complete",
+    "memory_error": "the memory answered an access with an error",
+}
+"""The bits of the fault register from the lowest: name in the RTL -> meaning."""
+
+EVENT_BITS = 5
+"""Width of what a counter advances by in a cycle: at most the 16 elements of a port word."""
+
+
+@dataclass(frozen=True)
+class RtlParameters:
+    """Parameters of the RTL that programs do not depend on.
+
+    Attributes
+    ----------
+    port_bytes : int
+        Width of the DRAM port: 8, 16, 32 or 64 bytes per cycle, in each direction.
+    burst_beats : int
+        Longest burst, in port words (a power of two; AXI3 allows 16).
+    outstanding : int
+        Read bursts that may be in flight.
+    load_buffer_beats : int
+        Port words that a load unit can have in flight; at least the latency of the DRAM in
+        cycles, or loads cannot use the whole bandwidth.
+    command_depth : int
+        Instructions that wait in front of each unit.
+    token_capacity : int
+        Tokens that a token queue holds.
+    address_bits : int
+        Width of a DRAM byte address.
+    dsp_multipliers : int or None
+        How many DSP blocks of an FPGA the GEMM core's multipliers may take; the products that
+        find no place are built from LUTs. None: as many as there are multipliers.
+    packed_multipliers : bool
+        Whether a DSP block forms two products, those of one input with the weights of two
+        neighbouring output channels (``gemm_core.sv``); otherwise each takes its own.
+    performance_counters : bool
+        Whether there are the performance counters of `TsimPerformance`; cycles, faults and tokens
+        are counted in any case. Without them a device cannot say where its cycles went.
+
+    Raises
+    ------
+    ConfigError
+        If a value cannot be built.
+    """
+
+    port_bytes: int = 8
+    burst_beats: int = 16
+    outstanding: int = 32
+    load_buffer_beats: int = 256
+    command_depth: int = 512
+    token_capacity: int = 1024
+    address_bits: int = 40
+    dsp_multipliers: int | None = None
+    packed_multipliers: bool = True
+    performance_counters: bool = True
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            value, kind = getattr(self, f.name), bool if f.type == "bool" else int
+            if type(value) is not kind and not (f.name == "dsp_multipliers" and value is None):
+                raise ConfigError(f"{f.name} is {value!r}; it must be of type {kind.__name__}")
+        if self.port_bytes not in (8, 16, 32, 64):
+            raise ConfigError(f"port_bytes is {self.port_bytes}; it must be 8, 16, 32 or 64")
+        for name in ("burst_beats", "load_buffer_beats", "command_depth"):
+            value = getattr(self, name)
+            if value < 2 or value & (value - 1):
+                raise ConfigError(f"{name} is {value}; it must be a power of two of at least 2")
+        if self.burst_beats * self.port_bytes > 4096:
+            raise ConfigError(
+                f"a burst of {self.burst_beats} x {self.port_bytes} bytes exceeds the 4096 bytes "
+                "that an AXI burst may span"
+            )
+        if self.load_buffer_beats < 2 * self.burst_beats:
+            raise ConfigError(
+                f"load_buffer_beats is {self.load_buffer_beats}; two bursts need "
+                f"{2 * self.burst_beats}"
+            )
+        for name, low, high in (("outstanding", 1, 256), ("token_capacity", 1, 1 << 16)):
+            if not low <= getattr(self, name) <= high:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be in {low}..{high}")
+        if self.dsp_multipliers is not None and self.dsp_multipliers < 0:
+            raise ConfigError(f"dsp_multipliers is {self.dsp_multipliers}; it must not be negative")
+        if not 32 <= self.address_bits <= 48:
+            raise ConfigError(f"address_bits is {self.address_bits}; it must be in 32..48")
+
+
+def sources() -> list[Path]:
+    """Return the SystemVerilog files of the RTL, packages first, without the generated one."""
+    files = data_directory("sim/tsim").glob("*.sv")
+    return sorted(files, key=lambda path: (not path.stem.endswith("_pkg"), path.name))
+
+
+def axi_sources() -> list[Path]:
+    """Return the files of the AXI shell around the RTL: SystemVerilog, and its Verilog top."""
+    folder = data_directory("sim/tsim/axi")
+    return [*sorted(folder.glob("*.sv")), folder / f"{AXI_TOP_MODULE}.v"]
+
+
+def check_axi(parameters: RtlParameters) -> None:
+    """Refuse parameters that the AXI shell cannot be built with.
+
+    Raises
+    ------
+    ConfigError
+        If a burst is longer than AXI4 allows.
+    """
+    if parameters.burst_beats > AXI_BURST_BEATS:
+        raise ConfigError(
+            f"burst_beats is {parameters.burst_beats}; an AXI4 burst has at most {AXI_BURST_BEATS} "
+            "words"
+        )
+
+
+def harness(axi: bool = False) -> list[Path]:
+    """Return the C++ files that drive the model and are its DRAM; the first includes the others."""
+    folder = data_directory("sim/tsim")
+    port = "axi/axi_port.h" if axi else "bare_port.h"
+    return [folder / name for name in ("harness.cpp", "dram.h", port)]
+
+
+def systemverilog_package(config: HardwareConfig, parameters: RtlParameters) -> str:
+    """Return the text of the package ``vta_pkg`` for one configuration.
+
+    Parameters
+    ----------
+    config : HardwareConfig
+        The configuration; gives geometry and field widths.
+    parameters : RtlParameters
+        Port width, queue depths and the like.
+
+    Raises
+    ------
+    ConfigError
+        If the port is too wide for a scratchpad of this configuration.
+    """
+    _check_depths(config, parameters)
+    sections = (
+        [f"// Generated for {config.bitstream_id} by vtaops.hardware.rtl: do not edit."],
+        ["/* verilator lint_off UNUSEDPARAM */", f"package {PACKAGE};"],
+        _constants(config, parameters),
+        *(_struct(config, cls) for cls in (*INSTRUCTIONS, *EXTENSION_INSTRUCTIONS.values())),
+        _post_slot(config),
+        _record("events_t", dict.fromkeys(COUNTERS, EVENT_BITS)),
+        _record("faults_t", dict.fromkeys(FAULTS, 1)),
+        _micro_op(config),
+        _memory_functions(config, parameters),
+        ["endpackage", "/* verilator lint_on UNUSEDPARAM */", ""],
+    )
+    return "\n".join(line for section in sections for line in section)
+
+
+def _check_depths(config: HardwareConfig, parameters: RtlParameters) -> None:
+    for pad, element in (
+        (config.uop, config.uop.element_bytes),
+        (config.inp, config.inp.element_bytes),
+        (config.wgt, config.wgt.element_bytes),
+        (config.acc, config.out.element_bytes),  # LOAD ACC_8BIT and STORE move output elements
+    ):
+        slots = parameters.port_bytes // element
+        if pad.depth <= slots:
+            raise ConfigError(
+                f"a port word of {parameters.port_bytes} bytes holds {slots} elements of "
+                f"{pad.memory.name}, whose scratchpad has only {pad.depth}; choose a narrower port"
+            )
+    if reads_windows(config) and config.inp.depth <= WINDOW_BANKS:
+        raise ConfigError(
+            f"the input scratchpad has {config.inp.depth} elements; with the extension 'depthwise' "
+            f"or 'pool' it has {WINDOW_BANKS} banks and needs more (increase LOG_INP_BUFF_SIZE)"
+        )
+
+
+WINDOW_BANKS = 4
+"""Banks of the input scratchpad, a power of two, where windows of three tiles are read."""
+
+
+def reads_windows(config: HardwareConfig) -> bool:
+    """Return whether three input tiles are read at once."""
+    return not {"depthwise", "pool"}.isdisjoint(config.extensions)
+
+
+def _log2(value: int) -> int:
+    return value.bit_length() - 1
+
+
+def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
+    port = parameters.port_bytes
+    widest = max(config.scratchpad(memory).element_bytes for memory in config.memories)
+    multipliers = config.macs_per_cycle
+    if parameters.packed_multipliers:
+        multipliers = config.batch * config.block_in * -(-config.block_out // 2)
+    if parameters.dsp_multipliers is not None:
+        multipliers = min(multipliers, parameters.dsp_multipliers)
+    values = {
+        "BATCH": config.batch,
+        "BLOCK_IN": config.block_in,
+        "BLOCK_OUT": config.block_out,
+        "INP_WIDTH": 1 << config.log_inp_width,
+        "WGT_WIDTH": 1 << config.log_wgt_width,
+        "ACC_WIDTH": 1 << config.log_acc_width,
+        "OUT_WIDTH": 1 << config.log_inp_width,
+        "ACC_LANES": config.acc.lanes,
+        "SRC_BITS": max(config.acc.log_depth, config.inp.log_depth),
+        "PORT_BYTES": port,
+        "PORT_BITS": port * 8,
+        "BURST_BEATS": parameters.burst_beats,
+        "BEATS_BITS": _log2(parameters.burst_beats) + 1,
+        "OUTSTANDING": parameters.outstanding,
+        "LOAD_BUFFER_BEATS": parameters.load_buffer_beats,
+        "COMMAND_DEPTH": parameters.command_depth,
+        "TOKEN_CAPACITY": parameters.token_capacity,
+        "ADDR_BITS": parameters.address_bits,
+        "DSP_MULTIPLIERS": multipliers,
+        "PACKED_MULTIPLIERS": int(parameters.packed_multipliers),
+        "TREE_STAGES": tree_stages(config),
+        "GEMM_STAGES": tree_stages(config) + 2,
+        "COMPUTE_DEPTH": compute_depth(config),
+        "POST_STAGES": post_stages(config),
+        "POST_MULTIPLIER_BITS": 16,
+        "POST_ROW_BITS": config.post.log_depth - 1,
+        "READ_CLIENTS": 3,
+        "CLIENT_BITS": 2,
+        "INSN_BITS": INSTRUCTION_BYTES * 8,
+        "INSN_BYTES": INSTRUCTION_BYTES,
+        "SRAM_BITS": 16,
+        "PART_BITS": max(1, _log2(max(widest // port, 2))),
+        **_extension_bits(config),
+        "HAS_COUNTERS": int(parameters.performance_counters),
+        "COUNTERS": len(COUNTERS),
+        "EVENT_BITS": EVENT_BITS,
+    }
+    pads = (
+        *(config.uop, config.inp, config.wgt, config.acc, config.out),
+        *(config.post, config.table),
+    )
+    for memory in pads:
+        name = memory.memory.name
+        values[f"{name}_BYTES"] = memory.element_bytes
+        values[f"{name}_BITS"] = memory.element_bytes * 8
+        values[f"{name}_DEPTH"] = memory.depth
+        values[f"{name}_INDEX_BITS"] = memory.log_depth
+        # Elements and parts of an element that one port word holds.
+        values[f"{name}_SLOTS"] = max(1, port // memory.element_bytes)
+        values[f"{name}_PARTS"] = max(1, memory.element_bytes // port)
+    values["WORD_SLOTS"] = max(values[f"{memory.memory.name}_SLOTS"] for memory in pads)
+    windows = "depthwise" in config.extensions
+    values |= {
+        "WINDOW_PARTS": WINDOW_PARTS,
+        # Input tiles that are read at once, banks for that, tiles that the GEMM core multiplies.
+        "INP_READS": WINDOW_TILES if reads_windows(config) else 1,
+        "INP_BANKS": max(values["INP_SLOTS"], WINDOW_BANKS if reads_windows(config) else 1),
+        "INP_GROUPS": WINDOW_PARTS if windows else 1,
+    }
+    lines = [f"    localparam int {name} = {value};" for name, value in values.items()]
+    lines += [f"    localparam logic [2:0] OP_{op.name} = 3'd{op.value};" for op in Opcode]
+    lines += [f"    localparam logic [2:0] MEM_{m.name} = 3'd{m.value};" for m in Memory]
+    lines += [f"    localparam logic [2:0] ALU_{op.name} = 3'd{op.value};" for op in AluOp]
+    lines.append(f"    localparam logic [2:0] ALU_LAST = 3'd{max(AluOp)};")
+    return lines
+
+
+def _extension_bits(config: HardwareConfig) -> dict[str, int]:
+    """Return whether the configuration has each extension, and where its bits of words lie."""
+    slots = Encoding.of(config).slots
+    bit = {
+        slot.name: slot.offset for cls in (Gemm, Load, Post) if cls in slots for slot in slots[cls]
+    }
+    return {
+        **{f"HAS_{name.upper()}": int(name in config.extensions) for name in EXTENSIONS},
+        "OVERWRITE_BIT": bit.get("overwrite", 0),
+        "FORWARD_BIT": bit.get("forward", 0),
+        "USE_TABLE_BIT": bit.get("use_table", 0),
+        "TABLE_INDEX_BIT": bit.get("table_index", 0),
+    }
+
+
+def _members(fields: list[tuple[int, int, str]], total: int) -> list[str]:
+    """Return the members of a packed struct, most significant first, gaps filled."""
+    lines: list[str] = []
+    position = 0
+    for offset, width, name in [*fields, (total, 0, "")]:
+        if offset > position:
+            lines.append(f"        logic [{offset - position - 1}:0] unused_{position};")
+        if width:
+            lines.append(f"        logic [{width - 1}:0] {name};")
+        position = offset + width
+    return lines[::-1]
+
+
+def _struct(config: HardwareConfig, cls: type[Instruction]) -> list[str]:
+    slots = slots_of(cls, config)
+    places = sorted((slot.offset, slot.width, slot.name) for slot in slots)
+    fields = [(0, OPCODE_BITS, "opcode"), *places]
+    name = f"{cls.__name__.lower()}_t"
+    return ["    typedef struct packed {", *_members(fields, 2 * WORD_BITS), f"    }} {name};"]
+
+
+def _record(name: str, widths: dict[str, int]) -> list[str]:
+    """Return a packed struct whose first member takes the lowest bits."""
+    members = [f"        logic [{width - 1}:0] {member};" for member, width in widths.items()]
+    return ["    typedef struct packed {", *members[::-1], f"    }} {name};"]
+
+
+def _post_slot(config: HardwareConfig) -> list[str]:
+    """Return what of POST accompanies a step of the compute pipeline: all but the factors."""
+    common = {f.name for f in fields(Instruction)} | {"row_factor_out", "row_factor_in"}
+    slots = [slot for slot in slots_of(Post, config) if slot.name not in common]
+    table = {"use_table": 1, "table_index": config.table.log_depth}  # 0 without the extension
+    return _record("post_slot_t", {**{slot.name: slot.width for slot in slots}, **table})
+
+
+def _micro_op(config: HardwareConfig) -> list[str]:
+    slots = Encoding.of(config).slots[MicroOp]
+    fields = [(s.offset, s.width, s.name) for s in slots]
+    return ["    typedef struct packed {", *_members(fields, MICRO_OP_BITS), "    } micro_op_t;"]
+
+
+def _memory_functions(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
+    """Return functions of a memory identifier: how its elements lie in DRAM and in SRAM."""
+    port = parameters.port_bytes
+    element = {memory: config.dram_element_bytes(memory) for memory in config.memories}
+    part_bits = "PART_BITS"
+    tables = (
+        ("logic [3:0]", "log_element_bytes", "4", {m: _log2(element[m]) for m in element}),
+        (
+            "logic [3:0]",
+            "log_elements_per_beat",
+            "4",
+            {m: _log2(max(1, port // element[m])) for m in element},
+        ),
+        (
+            f"logic [{part_bits}-1:0]",
+            "last_beat_of_element",
+            part_bits,
+            {m: max(1, element[m] // port) - 1 for m in element},
+        ),
+        (
+            "logic [16:0]",
+            "scratchpad_depth",
+            "17",
+            {m: config.scratchpad(m).depth for m in element},
+        ),
+    )
+    lines: list[str] = []
+    for result, name, width, values in tables:
+        lines += [
+            f"    function automatic {result} {name}(input logic [2:0] memory);",
+            "        case (memory)",
+            *(f"            MEM_{m.name}: {name} = {width}'({v});" for m, v in values.items()),
+            f"            default: {name} = {width}'(0);",
+            "        endcase",
+            "    endfunction",
+        ]
+    return lines

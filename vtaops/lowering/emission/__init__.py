@@ -1,0 +1,1 @@
+"""From a tree of loops to the operations of one operator, a Fragment."""

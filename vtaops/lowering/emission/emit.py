@@ -1,0 +1,99 @@
+"""emit: from scheduled TIR to a fragment, the operations of one operator.
+
+A fragment knows its own buffers only, has no tokens, and its micro-ops have no place: `link` joins
+fragments to a program. Equal operators with equal tilings share a fragment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tvm
+
+from vtaops.base.errors import ShapeError
+from vtaops.lowering.emission.images import bordered
+from vtaops.lowering.emission.walk import walk
+from vtaops.lowering.operation import Operation
+from vtaops.lowering.options import DEFAULT_OPTIONS, LoweringOptions
+from vtaops.lowering.parsing.accumulate import accumulate_in_place
+from vtaops.lowering.parsing.nests import Tree, parse
+from vtaops.lowering.parsing.preserve import preserve_operands
+from vtaops.lowering.passes.overwrite import overwrite_instead_of_reset
+from vtaops.lowering.passes.post import post_process_outputs
+from vtaops.lowering.passes.windows import join_taps
+from vtaops.machine.config import HardwareConfig
+from vtaops.program import Buffer, OperatorRecord
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """The operations of one operator.
+
+    Attributes
+    ----------
+    config : HardwareConfig
+        For which hardware.
+    operations : tuple of Operation
+        In program order; relocations count `buffers`.
+    buffers : tuple of Buffer
+        The arguments and constants of the operator, with the borders of `options`.
+    options : LoweringOptions
+        How it was emitted.
+    record : OperatorRecord
+        Which operator it is; without name and spans.
+    """
+
+    config: HardwareConfig
+    operations: tuple[Operation, ...]
+    buffers: tuple[Buffer, ...]
+    options: LoweringOptions
+    record: OperatorRecord
+
+
+UNDESCRIBED = OperatorRecord()
+
+
+def emit(
+    function: tvm.IRModule | Tree,
+    buffers: tuple[Buffer, ...],
+    config: HardwareConfig,
+    options: LoweringOptions = DEFAULT_OPTIONS,
+    record: OperatorRecord = UNDESCRIBED,
+) -> Fragment:
+    """Return the operations of a flat function.
+
+    Parameters
+    ----------
+    function : IRModule or Tree
+        Result of `flatten`, the parameters of whose ``main`` are the packed `buffers`; or the tree
+        that it is parsed to.
+    buffers : tuple of Buffer
+        Arguments of the operator.
+    config : HardwareConfig
+        Configuration to compile for.
+    options : LoweringOptions
+        What schedule and device ask for.
+    record : OperatorRecord
+        Description of the operator.
+
+    Raises
+    ------
+    ScheduleError
+        If a scratchpad overflows.
+    ShapeError
+        If a border is asked for around something that is no image of the operator.
+    """
+    borders = dict(options.borders)
+    names = [buffer.name for buffer in buffers]
+    unknown = sorted(borders.keys() - set(names))
+    if unknown:
+        raise ShapeError(f"a border for {unknown[0]!r}; the operator has {', '.join(names)}")
+    tree = function if isinstance(function, Tree) else parse(function["main"], config)
+    tree = preserve_operands(accumulate_in_place(tree))
+    tree = join_taps(tree, buffers, config)
+    operations = list(walk(tree, buffers, config, options))
+    operations = overwrite_instead_of_reset(operations, config)
+    if "post" in config.extensions:
+        operations = post_process_outputs(operations, config)
+    outer = (bordered(b, borders[b.name]) if b.name in borders else b for b in buffers)
+    return Fragment(config, tuple(operations), tuple(outer), options, record)

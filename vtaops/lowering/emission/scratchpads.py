@@ -1,0 +1,282 @@
+"""Addresses of tile buffers in the scratchpads: one context for each virtual thread.
+
+Each buffer has one or several places; tiles take turns in them, and a load whose tile is still in
+one of them is left out. The ALU works in place, so the result of an ALU stage shares the address
+of its first operand; a chain of stages is one tile.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.base.errors import ScheduleError
+from vtaops.lowering.options import Capacity
+from vtaops.lowering.parsing.accumulate import JOIN_CALL
+from vtaops.lowering.parsing.expressions import Expression
+from vtaops.lowering.parsing.nests import (
+    CallNest,
+    CopyNest,
+    LeafNest,
+    Loop,
+    LoopNode,
+    Node,
+    ThreadNode,
+    TileBuffer,
+    Tree,
+)
+from vtaops.machine.config import POST_ROWS, HardwareConfig
+from vtaops.schedule.intrinsics import ALU_CALL, REQUANTIZE_CALL
+
+Index = TypeVar("Index", int, npt.NDArray[np.int64])
+
+
+ROWS = {"bias": 0, "scale": POST_ROWS}
+"""The halves of the parameters of POST: their first tile."""
+
+
+def lanes_of(scratchpad: str, config: HardwareConfig) -> int:
+    """Return the scalars of an element of a scratchpad."""
+    lanes: int = getattr(config, "post" if scratchpad in ROWS else scratchpad).lanes
+    return lanes
+
+
+def depth_of(scratchpad: str, config: HardwareConfig) -> int:
+    """Return the elements of a scratchpad."""
+    depth: int = POST_ROWS if scratchpad in ROWS else getattr(config, scratchpad).depth
+    return depth
+
+
+def leaves(nodes: Iterable[Node]) -> Iterator[LeafNest]:
+    """Iterate over all leaf nests of a tree, in program order."""
+    for node in nodes:
+        if isinstance(node, LoopNode | ThreadNode):
+            yield from leaves(node.body)
+        else:
+            yield node
+
+
+def thread_count(tree: Tree) -> int:
+    """Return the number of virtual threads."""
+    return _threads(tree.body)
+
+
+def _threads(nodes: list[Node]) -> int:
+    inner = (
+        max(_threads(node.body), node.loop.extent if isinstance(node, ThreadNode) else 1)
+        for node in nodes
+        if isinstance(node, LoopNode | ThreadNode)
+    )
+    return max(inner, default=1)
+
+
+@dataclass(frozen=True)
+class DenseTile:
+    """How the elements of a buffer are packed: row-major over the loops that fill it.
+
+    TVM's compaction gives a buffer the bounding box of all its tiles, which can be wider than a
+    tile where tiles overhang the operator. Scratchpads are small, so the gaps are squeezed out.
+
+    Attributes
+    ----------
+    strides : tuple of int
+        TVM's strides of the loops in elements, decreasing.
+    packed : tuple of int
+        The strides without gaps.
+    elements : int
+        Elements of the tile.
+    """
+
+    strides: tuple[int, ...]
+    packed: tuple[int, ...]
+    elements: int
+
+    @staticmethod
+    def filled_by(loops: list[Loop], index: Expression, lanes: int) -> DenseTile:
+        """Return the packing of a buffer that a leaf nest fills at scalar `index`."""
+        origin = dict.fromkeys(index.names, 0)
+        base = index(origin)
+        steps = {loop: index({**origin, loop.name: 1}) - base for loop in loops}
+        outer_first = sorted(
+            ((step // lanes, loop.extent) for loop, step in steps.items() if step >= lanes),
+            reverse=True,
+        )
+        packed: list[int] = []
+        elements = 1
+        for _, extent in reversed(outer_first):
+            packed.insert(0, elements)
+            elements *= extent
+        return DenseTile(tuple(stride for stride, _ in outer_first), tuple(packed), elements)
+
+    def place(self, element: Index) -> Index:
+        """Return the packed position of an element (or of many) of TVM's buffer."""
+        if self.strides == self.packed:
+            return element
+        position, rest = element * 0, element
+        for stride, step in zip(self.strides, self.packed, strict=True):
+            position, rest = position + rest // stride * step, rest % stride
+        return position
+
+
+class _Region:
+    """The places of one buffer in one thread's context; the least recently used is taken next."""
+
+    def __init__(self, first: int, elements: int, places: int) -> None:
+        self.elements = elements * places
+        self._addresses = [first + place * elements for place in range(places)]
+        self._contents: OrderedDict[Hashable, int] = OrderedDict()
+        self.current = self._addresses[0]
+
+    def fill(self, content: Hashable) -> bool:
+        """Make room for `content` and return True; return False if it is still there."""
+        fresh = content not in self._contents
+        if fresh:
+            if len(self._contents) < len(self._addresses):
+                address = self._addresses[len(self._contents)]
+            else:
+                _, address = self._contents.popitem(last=False)
+            self._contents[content] = address
+        self._contents.move_to_end(content)
+        self.current = self._contents[content]
+        return fresh
+
+
+class Addresses:
+    """Where the tiles of every buffer lie, for each virtual thread.
+
+    Parameters
+    ----------
+    tree : Tree
+        The parsed function.
+    config : HardwareConfig
+        Sizes of the scratchpads.
+    capacity : Capacity
+        Tiles that a thread holds of each operand.
+
+    Attributes
+    ----------
+    used : dict
+        Elements that are occupied of each scratchpad.
+
+    Raises
+    ------
+    ScheduleError
+        If a scratchpad overflows.
+    """
+
+    def __init__(self, tree: Tree, config: HardwareConfig, capacity: Capacity) -> None:
+        self._tiles: dict[str, DenseTile] = {}
+        self._memory = {buffer.name: buffer.scratchpad for buffer in tree.allocations}
+        places: dict[str, int] = {}
+        for leaf in leaves(tree.body):
+            buffer, index = _filled(leaf)
+            if buffer.scratchpad and buffer.name not in self._tiles:
+                lanes = lanes_of(buffer.scratchpad, config)
+                tile = DenseTile.filled_by(leaf.loops, index, lanes)
+                self._tiles[buffer.name] = tile
+                places[buffer.name] = _places(leaf, tile, lanes, capacity, thread_count(tree))
+        self.used = {"inp": 0, "wgt": 0, "acc": 0, **dict.fromkeys(ROWS, 0)}
+        self._regions: dict[tuple[str, int], _Region] = {}
+        self._root = _roots(tree)
+        self._tile_count = 0
+        for buffer in tree.allocations:
+            if self._root.get(buffer.name, buffer.name) == buffer.name:
+                self._allocate(buffer, places[buffer.name], thread_count(tree))
+        for name, elements in self.used.items():
+            depth = depth_of(name, config)
+            if elements > depth:
+                raise ScheduleError(
+                    f"the schedule needs {elements} elements of the {name} scratchpad, which has "
+                    f"{depth}: {elements - depth} too many "
+                    f"({self._occupants(name)})"
+                )
+
+    def _occupants(self, scratchpad: str) -> str:
+        """Return what lies in a scratchpad, the largest first; for messages."""
+        sizes: dict[str, int] = {}
+        for (name, _), region in self._regions.items():
+            if self._memory[name] == scratchpad:
+                sizes[name] = sizes.get(name, 0) + region.elements
+        largest = sorted(sizes.items(), key=lambda item: -item[1])
+        return ", ".join(f"{name.split('_local.')[0]} {size}" for name, size in largest)
+
+    def _allocate(self, buffer: TileBuffer, places: int, threads: int) -> None:
+        """Give every thread its places for a buffer, side by side."""
+        elements = self._tiles[buffer.name].elements
+        for thread in range(threads):
+            first = self.used[buffer.scratchpad]
+            self._regions[buffer.name, thread] = _Region(first, elements, places)
+            self.used[buffer.scratchpad] += elements * places
+
+    def _region(self, buffer: str, thread: int) -> _Region:
+        return self._regions[self.root(buffer), thread]
+
+    def root(self, buffer: str) -> str:
+        """Return the buffer whose place a buffer shares; itself, if it has one of its own."""
+        return self._root.get(buffer, buffer)
+
+    def fill(self, buffer: str, thread: int, content: Hashable | None = None) -> bool:
+        """Begin a tile of a buffer: take its next place.
+
+        Returns False, and takes the old place, if `content` is known and still there.
+        """
+        if content is None:
+            content = self._tile_count
+            self._tile_count += 1
+        return self._region(buffer, thread).fill(content)
+
+    def base(self, buffer: str, thread: int) -> int:
+        """Return the address of the current tile of a buffer."""
+        return self._region(buffer, thread).current
+
+    def is_overwritten(self, buffer: str) -> bool:
+        """Whether an ALU stage works in place on what is loaded into a buffer."""
+        return buffer in self._root.values()
+
+    def size(self, buffer: str) -> int:
+        """Return the elements of the tile of a buffer."""
+        return self._tiles[buffer].elements
+
+    def place(self, buffer: str, element: Index) -> Index:
+        """Return the position of an element (or of many) within the tile of a buffer."""
+        return self._tiles[buffer].place(element)
+
+
+def _filled(leaf: LeafNest) -> tuple[TileBuffer, Expression]:
+    """Return the buffer that a leaf writes, and at which scalar."""
+    if isinstance(leaf, CopyNest):
+        return leaf.dst, leaf.dst_index
+    assert isinstance(leaf, CallNest)
+    return leaf.operands[0].buffer, leaf.operands[0].offset
+
+
+def _places(leaf: LeafNest, tile: DenseTile, lanes: int, capacity: Capacity, threads: int) -> int:
+    """Return how many tiles of the buffer that a leaf fills a thread holds at once."""
+    buffer, _ = _filled(leaf)
+    if buffer.scratchpad in ROWS:  # all of them, or as many as there is room for
+        assert isinstance(leaf, CopyNest)
+        assert leaf.src is not None
+        tiles = -(-leaf.src.scalars // (lanes * tile.elements))
+        return max(1, min(tiles, capacity.rows // (threads * tile.elements)))
+    # A bias lies in the accumulator memory too; only accumulations take turns.
+    loaded_acc = buffer.scratchpad == "acc" and isinstance(leaf, CopyNest)
+    places: int = 1 if loaded_acc else getattr(capacity, buffer.scratchpad)
+    return places
+
+
+def _roots(tree: Tree) -> dict[str, str]:
+    """Map the result of each ALU stage to the accumulation that it works on in place."""
+    roots: dict[str, str] = {}
+    for leaf in leaves(tree.body):
+        if isinstance(leaf, CallNest) and leaf.call in (ALU_CALL, JOIN_CALL, REQUANTIZE_CALL):
+            result, source, *joined = (operand.buffer.name for operand in leaf.operands)
+            root = roots.get(source, source)
+            for name in [result, *(joined if leaf.call == JOIN_CALL else [])]:
+                if name != root:
+                    roots[name] = root
+    return roots

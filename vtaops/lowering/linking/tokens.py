@@ -1,0 +1,160 @@
+"""Exact and minimal synchronisation: which instructions exchange tokens.
+
+Walk the instructions in program order. An instruction must wait for the last earlier instruction
+of another unit that touches a common element, if one of the two writes it (RAW, WAR, WAW); a token
+from that instruction is inserted unless the order already follows from program order and earlier
+tokens. For each unit, ``known`` holds the latest instruction of every unit that it has waited for,
+directly or through others (a vector clock), so "already follows" is one comparison.
+
+Why this is exact: instructions of one unit execute in order, so waiting for the last conflicting
+one covers all earlier ones. Why it is minimal: an order that a token enforces ends at the
+instruction that pops it, and every token inserted later ends later, so none can make an earlier
+one superfluous. Why it cannot deadlock: every token is pushed by an instruction that precedes its
+pop in program order.
+
+Load and store units are no neighbours; an order between them (operators chained through DRAM) is
+relayed by a no-operation on the compute unit.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.lowering.operation import Operation
+from vtaops.machine.config import Memory
+from vtaops.machine.isa import Finish, Instruction, Load, Unit
+
+NONE = -1
+
+_UNITS = tuple(Unit)
+_PAIRS = tuple(permutations(_UNITS, 2))
+
+Positions = npt.NDArray[np.int64]
+
+_Use = tuple[str, Unit, bool]
+"""A memory, a unit that uses it, and whether it writes."""
+
+Clock = list[int]
+"""For each unit the position of its latest instruction known to be complete, or NONE."""
+
+
+def insert_tokens(operations: list[Operation]) -> list[Operation]:
+    """Return the operations with token flags set, relays added, and FINISH as the last one."""
+    inserter = _Inserter(operations)
+    for operation in operations:
+        inserter.append(operation, inserter.conflicts(operation))
+    last = operations[-1].operator if operations else 0
+    inserter.append(Operation(Finish(), operator=last), inserter.last_of_units())
+    return inserter.finished()
+
+
+class _Inserter:
+    def __init__(self, operations: list[Operation]) -> None:
+        self._operations: list[Operation] = []
+        self._known: list[Clock] = [[NONE] * len(Unit) for _ in Unit]
+        self._clock_after: list[Clock] = []
+        self._flags: dict[int, set[str]] = defaultdict(set)
+        # For each way of using a memory: the last instruction that so used each of its elements.
+        self._last: dict[_Use, Positions] = {}
+        sizes: dict[str, int] = defaultdict(int)
+        uses: set[_Use] = set()
+        # Operations share touches; each is looked at once.
+        touches = {id(t): (o.instruction.unit, t) for o in operations for t in o.touches}
+        for unit, touch in touches.values():
+            sizes[touch.space] = max(sizes[touch.space], touch.end)
+            uses.add((touch.space, unit, touch.write))
+        for use in uses:
+            self._last[use] = np.full(sizes[use[0]], NONE, dtype=np.int64)
+        self._rivals = {use: _rivals(use, uses) for use in uses}
+
+    def conflicts(self, operation: Operation) -> Clock:
+        """Return for each other unit the last instruction that `operation` must wait for."""
+        own = operation.instruction.unit
+        need = [NONE] * len(_UNITS)
+        for touch in operation.touches:
+            for rival in self._rivals[touch.space, own, touch.write]:
+                latest = int(self._last[rival][touch.index].max())
+                need[rival[1]] = max(need[rival[1]], latest)
+        return need
+
+    def last_of_units(self) -> Clock:
+        """Return the last instruction of the load and the store unit."""
+        need = [NONE] * len(Unit)
+        for position, operation in enumerate(self._operations):
+            need[operation.instruction.unit] = position
+        need[Unit.COMPUTE] = NONE
+        return need
+
+    def append(self, operation: Operation, need: Clock) -> int:
+        """Add an operation that waits for the instructions `need`; return its position."""
+        unit = operation.instruction.unit
+        known = self._known[unit]
+        need = [n if n > known[v] else NONE for v, n in enumerate(need)]
+        opposite = {Unit.LOAD: Unit.STORE, Unit.STORE: Unit.LOAD}.get(unit)
+        if opposite is not None and need[opposite] != NONE:
+            need = self._relay(need, opposite, operation.operator)
+        self._drop_implied(need)
+        position = len(self._operations)
+        for source in _UNITS:
+            if need[source] != NONE:
+                self._token(need[source], source, position, unit)
+        known[unit] = position
+        self._clock_after.append(list(known))
+        self._operations.append(operation)
+        self._record(operation, position)
+        return position
+
+    def _relay(self, need: Clock, opposite: Unit, operator: int) -> Clock:
+        """Wait for the opposite end of the chain through a no-operation of the compute unit."""
+        waiting = [NONE] * len(Unit)
+        waiting[opposite] = need[opposite]
+        relay = self.append(Operation(Load(memory=Memory.UOP), operator=operator), waiting)
+        direct = list(need)
+        direct[opposite] = NONE
+        direct[Unit.COMPUTE] = relay
+        return direct
+
+    def _drop_implied(self, need: Clock) -> None:
+        """Forget a wait that another wait of the same instruction implies."""
+        for via, other in _PAIRS:
+            waits = need[via] != NONE != need[other]
+            if waits and self._clock_after[need[via]][other] >= need[other]:
+                need[other] = NONE
+
+    def _token(self, pusher: int, source: Unit, popper: int, unit: Unit) -> None:
+        toward_next = unit > source
+        self._flags[pusher].add("push_next" if toward_next else "push_prev")
+        self._flags[popper].add("pop_prev" if toward_next else "pop_next")
+        known = self._known[unit]
+        for v, seen in enumerate(self._clock_after[pusher]):
+            known[v] = max(known[v], seen)
+
+    def _record(self, operation: Operation, position: int) -> None:
+        unit = operation.instruction.unit
+        for touch in operation.touches:
+            self._last[touch.space, unit, touch.write][touch.index] = position
+
+    def finished(self) -> list[Operation]:
+        """Return all operations with their flags."""
+        flagged: dict[tuple[int, frozenset[str]], Instruction] = {}
+        kept = []  # so that no two instructions have one identity
+        for position, flags in self._flags.items():
+            operation = self._operations[position]
+            plain = operation.instruction
+            key = id(plain), frozenset(flags)
+            if key not in flagged:  # operations share instructions
+                flagged[key] = replace(plain, **dict.fromkeys(flags, 1))
+                kept.append(plain)
+            operation.instruction = flagged[key]
+        return self._operations
+
+
+def _rivals(use: _Use, uses: set[_Use]) -> list[_Use]:
+    """Return the uses by other units that conflict with a use: one of the two writes."""
+    space, unit, write = use
+    return [u for u in uses if u[0] == space and u[1] is not unit and (write or u[2])]

@@ -1,0 +1,121 @@
+"""Expression: an integer expression of TIR as a Python function, for NumPy evaluation.
+
+Lowering evaluates index expressions over whole loop nests at once instead of matching their form;
+that is exact for every shape, whatever divisions and bounds TVM has left in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from vtaops.base.errors import ScheduleError
+
+_INFIX = {
+    "Add": "+",
+    "Sub": "-",
+    "Mul": "*",
+    "FloorDiv": "//",
+    "FloorMod": "%",
+    "LT": "<",
+    "LE": "<=",
+    "GT": ">",
+    "GE": ">=",
+    "EQ": "==",
+    "NE": "!=",
+    "And": "&",
+    "Or": "|",
+}
+_ALL_BITS = (1 << 64) - 1  # of a hash: the address of the variable
+_CALLS = {"Min": "minimum", "Max": "maximum"}
+_GLOBALS = {"minimum": np.minimum, "maximum": np.maximum}
+
+
+Values = dict[str, int]
+"""Values of the outer loops, by name."""
+
+
+class Expression:
+    """A TIR expression over loop variables.
+
+    Parameters
+    ----------
+    expr : PrimExpr
+        The expression.
+    fixed : mapping of str to int
+        Variables that have one value for good.
+
+    Attributes
+    ----------
+    names : frozenset of str
+        The loop variables that occur in it.
+    affine : bool
+        Whether it is known to be a sum of multiples of them and a constant.
+    """
+
+    __slots__ = ("_code", "affine", "names")
+
+    def __init__(self, expr: Any, fixed: Mapping[str, int] = MappingProxyType({})) -> None:
+        names: set[str] = set()
+        self._code = compile(_source(expr, names, fixed), "<tir>", "eval")
+        self.names = frozenset(names)
+        self.affine = _is_affine(expr)
+
+    @classmethod
+    def written(cls, source: str, names: Iterable[str], affine: bool) -> Expression:
+        """Return the expression of a text in Python; see the attributes."""
+        made = cls.__new__(cls)
+        made._code = compile(source, "<index>", "eval")
+        made.names, made.affine = frozenset(names), affine
+        return made
+
+    def __call__(self, values: Mapping[str, Any]) -> Any:
+        """Evaluate with integers or broadcastable integer arrays for the loop variables."""
+        return eval(self._code, _GLOBALS, values)
+
+
+def name_of(variable: tirx.Var) -> str:
+    """Return a name that no other variable has; TVM gives nested loops equal ones."""
+    return f"{variable.name}_{hash(variable) & _ALL_BITS:x}"
+
+
+def conjuncts(condition: Any) -> list[Expression]:
+    """Return the terms of a conjunction."""
+    if isinstance(condition, tirx.And):
+        return conjuncts(condition.a) + conjuncts(condition.b)
+    return [Expression(condition)]
+
+
+def _is_affine(expr: Any) -> bool:
+    if isinstance(expr, tirx.IntImm | tirx.Var):
+        return True
+    if isinstance(expr, tirx.Cast):
+        return _is_affine(expr.value)
+    if isinstance(expr, tirx.Mul):
+        return any(isinstance(factor, tirx.IntImm) for factor in (expr.a, expr.b)) and (
+            _is_affine(expr.a) and _is_affine(expr.b)
+        )
+    return isinstance(expr, tirx.Add | tirx.Sub) and _is_affine(expr.a) and _is_affine(expr.b)
+
+
+def _source(expr: Any, names: set[str], fixed: Mapping[str, int]) -> str:
+    kind = type(expr).__name__
+    if isinstance(expr, tirx.IntImm):
+        return str(int(expr.value))
+    if isinstance(expr, tirx.Var):
+        name = name_of(expr)
+        if name in fixed:
+            return str(fixed[name])
+        names.add(name)
+        return name
+    if isinstance(expr, tirx.Cast):
+        return _source(expr.value, names, fixed)
+    if kind in _INFIX:
+        return f"({_source(expr.a, names, fixed)} {_INFIX[kind]} {_source(expr.b, names, fixed)})"
+    if kind in _CALLS:
+        return f"{_CALLS[kind]}({_source(expr.a, names, fixed)}, {_source(expr.b, names, fixed)})"
+    raise ScheduleError(f"TIR expression {kind}: {expr}")

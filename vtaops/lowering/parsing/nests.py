@@ -1,0 +1,312 @@
+"""Flat TIR as a small tree of loops, virtual threads and leaf nests, with compiled expressions.
+
+A leaf nest is a perfect nest around one statement: a copy between DRAM and a scratchpad, or an
+intrinsic call. Owns the reading of TIR; the rooms behind it see no TVM object.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import Call
+
+from vtaops.base.errors import ScheduleError
+from vtaops.lowering.parsing.expressions import Expression, conjuncts, name_of
+from vtaops.machine.config import HardwareConfig
+from vtaops.machine.isa import AluOp, Unit
+from vtaops.schedule.intrinsics import (
+    ACC_SCOPE,
+    ALU_CALL,
+    BIAS_SCOPE,
+    DMA_COPY,
+    GEMM_CALL,
+    INP_SCOPE,
+    REQUANTIZE_CALL,
+    SCALE_SCOPE,
+    WGT_SCOPE,
+)
+
+PRODUCT_CALL = "vta.product"
+"""``acc = inp @ wgt.T``: a tile product of one step together with its reset."""
+
+SCRATCHPAD_OF_SCOPE = {
+    INP_SCOPE: "inp",
+    WGT_SCOPE: "wgt",
+    ACC_SCOPE: "acc",
+    BIAS_SCOPE: "bias",
+    SCALE_SCOPE: "scale",
+}
+
+
+@dataclass(frozen=True)
+class TileBuffer:
+    """A buffer that a leaf touches: in DRAM, or compacted in a scratchpad.
+
+    Attributes
+    ----------
+    name : str
+        Unique name.
+    scratchpad : str
+        ``"inp"``, ``"wgt"``, ``"acc"``, ``"bias"`` and ``"scale"`` (the halves of the parameters of
+        POST), or ``""`` for DRAM.
+    scalars : int
+        Its size.
+    dtype : str
+        Type of its scalars.
+    """
+
+    name: str
+    scratchpad: str
+    scalars: int
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop variable and its extent; it counts from 0."""
+
+    name: str
+    extent: int
+
+
+@dataclass(eq=False)
+class LeafNest:
+    """A perfect loop nest around one statement, executed where all `guards` hold."""
+
+    loops: list[Loop]
+    guards: list[Expression]
+
+    @property
+    def unit(self) -> Unit:
+        """The unit that executes it."""
+        return Unit.COMPUTE
+
+
+@dataclass(eq=False)
+class CopyNest(LeafNest):
+    """``dst[dst_index] = src[src_index] if inside else padding``, one scalar for each iteration.
+
+    Without a source it writes padding alone: a tile that lies in the padding as a whole.
+    """
+
+    dst: TileBuffer
+    dst_index: Expression
+    src: TileBuffer | None
+    src_index: Expression
+    inside: Expression | None
+    padding: int = 0
+
+    @property
+    def unit(self) -> Unit:
+        if not self.dst.scratchpad:
+            return Unit.STORE
+        return Unit.COMPUTE if self.dst.scratchpad == "acc" else Unit.LOAD
+
+
+@dataclass(frozen=True)
+class TileOperand:
+    """An operand of an intrinsic: the tile that starts at scalar `offset` of `buffer`."""
+
+    buffer: TileBuffer
+    offset: Expression
+
+
+@dataclass(eq=False)
+class CallNest(LeafNest):
+    """One intrinsic call; see `vtaops.schedule.intrinsics` for names and operands."""
+
+    call: str
+    operands: list[TileOperand]
+    alu_op: int | None = None
+    imm: int | None = None
+    scaling: tuple[int, ...] = ()
+    """Of a requantisation: zero point and bounds."""
+
+
+@dataclass
+class LoopNode:
+    """A loop around several statements; the walk runs it."""
+
+    loop: Loop
+    body: list[Node]
+
+
+@dataclass
+class ThreadNode:
+    """Virtual threads: every statement of the body is executed once for each thread."""
+
+    loop: Loop
+    body: list[Node]
+
+
+Node = LoopNode | ThreadNode | LeafNest
+
+
+@dataclass
+class Tree:
+    """A parsed function.
+
+    Attributes
+    ----------
+    body : list of Node
+        Its statements.
+    allocations : list of TileBuffer
+        Its scratchpad buffers in order of allocation.
+    """
+
+    body: list[Node] = field(default_factory=list)
+    allocations: list[TileBuffer] = field(default_factory=list)
+
+
+def parse(function: tirx.PrimFunc, config: HardwareConfig) -> Tree:
+    """Read the flat TIR of a scheduled operator."""
+    tree = Tree()
+    tree.body = _statements(function.body, tree, config)
+    return tree
+
+
+def _statements(stmt: Any, tree: Tree, config: HardwareConfig) -> list[Node]:
+    if isinstance(stmt, tirx.SeqStmt):
+        return [node for child in stmt.seq for node in _statements(child, tree, config)]
+    if isinstance(stmt, tirx.DeclBuffer):
+        return []
+    if isinstance(stmt, tirx.AllocBuffer):
+        tree.allocations.append(_tile_buffer(stmt.buffer))
+        return []
+    if isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == "thread_extent":
+        loop = Loop(name_of(stmt.node.var), int(stmt.value))
+        return [ThreadNode(loop, _statements(stmt.body, tree, config))]
+    leaf = _leaf(stmt, config)
+    if leaf is not None:
+        return [leaf]
+    if isinstance(stmt, tirx.For):
+        loop = Loop(name_of(stmt.loop_var), int(stmt.extent))
+        return [LoopNode(loop, _statements(stmt.body, tree, config))]
+    raise ScheduleError(f"VTA has no instruction for this {type(stmt).__name__}:\n{stmt}")
+
+
+def _leaf(stmt: Any, config: HardwareConfig) -> LeafNest | None:
+    """Return the leaf nest that `stmt` is, or None if it holds several statements."""
+    loops: list[Loop] = []
+    guards: list[Expression] = []
+    while isinstance(stmt, tirx.For | tirx.IfThenElse):
+        if isinstance(stmt, tirx.For):
+            if loops and DMA_COPY in stmt.annotations:
+                return None  # a transfer for each iteration of the loops outside of the mark
+            loops.append(Loop(name_of(stmt.loop_var), int(stmt.extent)))
+            stmt = stmt.body
+        else:
+            guards += conjuncts(stmt.condition)
+            stmt = stmt.then_case
+    if isinstance(stmt, tirx.SeqStmt):
+        return _product(stmt, loops, guards, config)
+    if isinstance(stmt, tirx.BufferStore) and isinstance(stmt.value, tirx.Max):
+        return _maximum(stmt, loops, guards, config)
+    if isinstance(stmt, tirx.BufferStore):
+        return _copy(stmt, loops, guards)
+    if isinstance(stmt, tirx.Evaluate):
+        return _call(stmt.value, loops, guards)
+    return None
+
+
+def _copy(stmt: Any, loops: list[Loop], guards: list[Expression]) -> CopyNest:
+    value, inside, padding = stmt.value, None, 0
+    if isinstance(value, tirx.Cast):
+        value = value.value
+    if isinstance(value, Call):  # if_then_else(inside, load, padding)
+        condition, value, outside = value.args
+        inside, padding = Expression(condition), int(outside.value)
+    (dst_index,) = stmt.indices
+    if isinstance(value, tirx.IntImm):
+        padding = int(value.value)
+        source, src_index, inside = None, dst_index, Expression(tirx.const(0, "int32"))
+    elif hasattr(value, "source"):
+        source, (src_index,) = _tile_buffer(value.source), value.indices
+    else:
+        raise ScheduleError(f"this is no copy, and not tensorized:\n{stmt}")
+    return CopyNest(
+        loops=loops,
+        guards=guards,
+        dst=_tile_buffer(stmt.buffer),
+        dst_index=Expression(dst_index),
+        src=source,
+        src_index=Expression(src_index),
+        inside=inside,
+        padding=padding,
+    )
+
+
+def _product(
+    stmt: Any, loops: list[Loop], guards: list[Expression], config: HardwareConfig
+) -> CallNest | None:
+    """Read a product of one step that TVM could not tensorize.
+
+    ``if k == 0: acc[i, c] = 0`` and then ``acc[i, c] += inp[i, k] * wgt[c, k]``, in loops whose
+    innermost run over the lanes of a tile; those fall away.
+    """
+    if len(stmt.seq) != 2 or not isinstance(stmt.seq[1], tirx.BufferStore):
+        return None
+    store, value = stmt.seq[1], stmt.seq[1].value
+    if not isinstance(value, tirx.Add) or not isinstance(value.b, tirx.Mul):
+        return None
+    lanes = loops[-2 - int(config.batch > 1) :]  # TVM drops the loop over the rows of a tile of one
+    at_first_lane = dict.fromkeys((loop.name for loop in lanes), 0)
+    accesses = [(store.buffer, store.indices[0])]
+    for factor in (value.b.a, value.b.b):
+        load = factor.value  # inside a cast to int32
+        accesses.append((load.source, load.indices[0]))
+    operands = [
+        TileOperand(_tile_buffer(buffer), Expression(index, at_first_lane))
+        for buffer, index in accesses
+    ]
+    assert [o.buffer.scratchpad for o in operands] == ["acc", "inp", "wgt"]
+    return CallNest(loops[: -len(lanes)], guards, call=PRODUCT_CALL, operands=operands)
+
+
+def _maximum(
+    stmt: Any, loops: list[Loop], guards: list[Expression], config: HardwareConfig
+) -> CallNest:
+    """Read a maximum of two tiles that TVM could not tensorize, because tiles overlap."""
+    lanes = loops[-1 - int(config.batch > 1) :]
+    at_first_lane = dict.fromkeys((loop.name for loop in lanes), 0)
+    accesses = [(stmt.buffer, stmt.indices[0])]
+    accesses += [(load.source, load.indices[0]) for load in (stmt.value.a, stmt.value.b)]
+    operands = [
+        TileOperand(_tile_buffer(buffer), Expression(index, at_first_lane))
+        for buffer, index in accesses
+    ]
+    return CallNest(
+        loops[: -len(lanes)], guards, call=ALU_CALL, operands=operands, alu_op=int(AluOp.MAX)
+    )
+
+
+def _call(call: Any, loops: list[Loop], guards: list[Expression]) -> CallNest:
+    name, *arguments = call.args
+    nest = CallNest(loops, guards, call=str(name.value), operands=[])
+    if nest.call == ALU_CALL:
+        nest.alu_op = int(arguments.pop(0))
+    if nest.call == REQUANTIZE_CALL:
+        nest.scaling = tuple(int(number) for number in arguments[:3])
+        del arguments[:3]
+    if isinstance(arguments[-1], tirx.IntImm):
+        nest.imm = int(arguments.pop())
+    nest.operands = [_operand(pointer) for pointer in arguments]
+    if nest.call == GEMM_CALL:
+        assert [o.buffer.scratchpad for o in nest.operands] == ["acc", "inp", "wgt"]
+    return nest
+
+
+def _operand(pointer: Any) -> TileOperand:
+    """Read ``tvm_access_ptr(type, buffer.data, offset, extent, mask)``."""
+    _, data, offset, _, _ = pointer.args
+    return TileOperand(_tile_buffer(data.args[0]), Expression(offset))
+
+
+def _tile_buffer(buffer: Any) -> TileBuffer:
+    scalars = 1
+    for extent in buffer.shape:
+        scalars *= int(extent)
+    scratchpad = SCRATCHPAD_OF_SCOPE.get(buffer.scope(), "")
+    return TileBuffer(buffer.name, scratchpad, scalars, str(buffer.dtype))

@@ -1,0 +1,77 @@
+"""Values that are read again keep their tile: the ALU works in place, and overwrites its operand.
+
+Where a stage reads a tile that something else reads too (a leaky ReLU takes the maximum of ``x``
+and ``x >> 3``), the stage works on a copy: a tile of zeros, to which the ALU adds the operand. What
+the library declares itself reads each value once, so nothing is copied there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from vtaops.lowering.parsing.nests import CallNest, CopyNest, LoopNode, Node, ThreadNode, Tree
+from vtaops.machine.isa import AluOp
+from vtaops.schedule.intrinsics import ALU_CALL, RESET_CALL
+
+
+def preserve_operands(tree: Tree) -> Tree:
+    """Copy the operands of ALU stages that are read by others too, or filled further outside."""
+    return Tree(_rewritten(tree.body, _readers(tree.body)), tree.allocations)
+
+
+def _rewritten(nodes: list[Node], readers: Counter[str]) -> list[Node]:
+    found: list[Node] = []
+    filled: set[str] = set()
+    for node in nodes:
+        if isinstance(node, LoopNode | ThreadNode):
+            found.append(type(node)(node.loop, _rewritten(node.body, readers)))
+            filled |= _written(node.body)
+        elif isinstance(node, CallNest) and _overwrites(node):
+            source = node.operands[1].buffer.name
+            copied = readers[source] > 1 or source not in filled
+            found += _on_a_copy(node) if copied else [node]
+            filled |= _written([node])
+        else:
+            found.append(node)
+            filled |= _written([node])
+    return found
+
+
+def _overwrites(leaf: CallNest) -> bool:
+    """Whether a call is an ALU stage: its result takes the tile of its first operand."""
+    names = [operand.buffer.name for operand in leaf.operands]
+    return leaf.call == ALU_CALL and names[0] != names[1]
+
+
+def _on_a_copy(leaf: CallNest) -> list[Node]:
+    result, source, *rest = leaf.operands
+    reset = replace(leaf, call=RESET_CALL, operands=[result], alu_op=None, imm=None)
+    copy = replace(leaf, operands=[result, result, source], alu_op=int(AluOp.ADD), imm=None)
+    return [reset, copy, replace(leaf, operands=[result, result, *rest])]
+
+
+def _readers(nodes: list[Node]) -> Counter[str]:
+    """Count the leaves that read each buffer."""
+    count: Counter[str] = Counter()
+    for node in nodes:
+        if isinstance(node, LoopNode | ThreadNode):
+            count.update(_readers(node.body))
+        elif isinstance(node, CopyNest) and node.src is not None:
+            count[node.src.name] += 1
+        elif isinstance(node, CallNest):
+            names = {operand.buffer.name for operand in node.operands[1:]}
+            count.update(names - {node.operands[0].buffer.name})
+    return count
+
+
+def _written(nodes: list[Node]) -> set[str]:
+    found: set[str] = set()
+    for node in nodes:
+        if isinstance(node, LoopNode | ThreadNode):
+            found |= _written(node.body)
+        elif isinstance(node, CopyNest):
+            found.add(node.dst.name)
+        elif isinstance(node, CallNest):
+            found.add(node.operands[0].buffer.name)
+    return found

@@ -1,0 +1,205 @@
+"""Resets fall away: the first product of each accumulator overwrites it (extension ``overwrite``).
+
+A reset is dropped where products follow that reach each of its accumulators before anything else
+does. All steps of neighbouring products commute. So among those, some steps that together reach
+every accumulator once (of a convolution: one tap of the kernel) become instructions that overwrite,
+and go first; the others accumulate as before.
+
+The same holds for maxima (extension ``pool``), which begin with a reset and the addition of the
+least int8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.lowering.operation import Elements, Operation, Touch, distinct
+from vtaops.machine.config import HardwareConfig
+from vtaops.machine.isa import Alu, AluOp, Gemm, Pool
+
+LEAST = -128
+"""The least int8."""
+
+Mask = npt.NDArray[np.bool_]
+Parts = dict[int, list[Operation]]
+"""What replaces operations, by their place in the program."""
+
+
+Product = Gemm | Pool
+"""What can overwrite; those of one kind commute."""
+
+
+def overwrite_instead_of_reset(
+    operations: list[Operation], config: HardwareConfig
+) -> list[Operation]:
+    """Return the operations with as few resets as possible.
+
+    Parameters
+    ----------
+    operations : list of Operation
+        In program order, micro-ops not yet placed.
+    config : HardwareConfig
+        What they are for; without the extensions they stay as they are.
+    """
+    parts: Parts = {place: [operation] for place, operation in enumerate(operations)}
+    for place, operation in enumerate(operations):
+        instruction = operation.instruction
+        if not isinstance(instruction, Gemm) or not instruction.reset:
+            continue
+        least = _least_added(operations, place) if "pool" in config.extensions else None
+        if least is not None:
+            first = _first_products(operations, parts, place, least + 1, config.acc.depth, Pool)
+        elif "overwrite" in config.extensions:
+            first = _first_products(operations, parts, place, place + 1, config.acc.depth, Gemm)
+        else:
+            continue
+        if first is not None:
+            parts.update({place: [], **first})
+            if least is not None:
+                parts[least] = []
+    return [part for place in range(len(operations)) for part in parts[place]]
+
+
+def _least_added(operations: list[Operation], reset: int) -> int | None:
+    """Return the place where a number that no int8 is below is added to what was reset."""
+    elements = _written(operations[reset])
+    for place in range(reset + 1, len(operations)):
+        operation, i = operations[place], operations[place].instruction
+        touched = [touch.elements for touch in operation.touches if touch.space == "acc"]
+        if any(np.isin(elements, other).any() for other in touched):
+            adds = isinstance(i, Alu) and i.alu_op == AluOp.ADD and i.use_imm and i.imm <= LEAST
+            return place if adds and np.array_equal(_written(operation), elements) else None
+    return None
+
+
+def _first_products(
+    operations: list[Operation],
+    parts: Parts,
+    reset: int,
+    place: int,
+    acc_depth: int,
+    kind: type[Product],
+) -> Parts | None:
+    """Return what replaces the products, from `place`, that first reach what a reset reaches.
+
+    None if something else reaches one of these accumulators first, or nothing does.
+    """
+    pending = np.zeros(acc_depth, np.bool_)
+    pending[_written(operations[reset])] = True
+    found: Parts = {}
+    while place < len(operations):
+        group = []
+        while place < len(operations) and _is_product(operations[place], kind):
+            if pending[_written(operations[place])].any():
+                group.append(place)
+            place += 1
+        if group:
+            if any(len(parts[p]) > 1 for p in group):  # taken apart for another reset
+                return None
+            replacement = _overwriting(operations, group, pending)
+            if replacement is None:
+                return None
+            found.update(replacement)
+            if not pending.any():
+                return found
+        elif place < len(operations):
+            reached = [t.elements for t in operations[place].touches if t.space == "acc"]
+            if any(pending[elements].any() for elements in reached):
+                return None
+            place += 1
+    return None
+
+
+def _is_product(operation: Operation, kind: type[Product]) -> bool:
+    return isinstance(operation.instruction, kind) and not operation.instruction.reset
+
+
+def _product(operation: Operation) -> tuple[Product, Elements]:
+    """Return the instruction and the micro-ops of a product."""
+    assert isinstance(operation.instruction, Product)
+    assert operation.micro_ops is not None
+    return operation.instruction, operation.micro_ops
+
+
+def _written(operation: Operation) -> Elements:
+    return next(t.elements for t in operation.touches if t.space == "acc" and t.write)
+
+
+def _overwriting(operations: list[Operation], group: list[int], pending: Mask) -> Parts | None:
+    """Return a group of products with those steps first, and overwriting, that reach `pending`.
+
+    They are taken out of `pending`.
+    """
+    reached, covered = np.zeros_like(pending), np.zeros_like(pending)
+    heads: list[Operation] = []
+    parts: Parts = {}
+    for place in sorted(group, key=lambda p: -len(_written(operations[p]))):
+        reached[_written(operations[place])] = True
+        head, parts[place] = _split(operations[place], pending & ~covered)
+        for operation in head:
+            heads.append(operation)
+            covered[_elements(operation)] = True
+    if (reached & pending & ~covered).any():
+        return None
+    parts[group[0]] = [*heads, *parts[group[0]]]
+    pending &= ~covered
+    return parts
+
+
+def _split(operation: Operation, pending: Mask) -> tuple[list[Operation], list[Operation]]:
+    """Return the steps of a product that can overwrite `pending` accumulators, and the others."""
+    i, rows = _product(operation)
+    for loop, factor in (("out", i.dst_factor_out), ("in", i.dst_factor_in)):
+        extent = getattr(i, f"iter_{loop}")
+        if factor == 0 and extent > 1:  # a sum over this loop: its first iteration overwrites
+            head, rest = _split(_iterations(operation, loop, 0, 1), pending)
+            if not head:
+                return [], [operation]
+            return head, [*rest, _iterations(operation, loop, 1, extent)]
+    steps, fresh = _steps(i), pending.copy()
+    stop = i.uop_begin
+    once = len(distinct(steps)) == len(steps)  # reaches no accumulator twice
+    while once and stop < i.uop_end:
+        elements = rows[stop, 0] + steps
+        if not fresh[elements].all():
+            break
+        fresh[elements] = False
+        stop += 1
+    head = [_with(operation, replace(i, uop_end=stop, overwrite=1))] if stop > i.uop_begin else []
+    rest = [_with(operation, replace(i, uop_begin=stop))] if stop < i.uop_end else []
+    return head, rest
+
+
+def _steps(i: Product) -> Elements:
+    """Return what the iterations of the two loops add to the destination."""
+    outer = np.arange(i.iter_out)[:, np.newaxis] * i.dst_factor_out
+    return (outer + np.arange(i.iter_in) * i.dst_factor_in).reshape(-1)
+
+
+def _elements(operation: Operation) -> Elements:
+    """Return the accumulators that the micro-ops of a product reach."""
+    i, rows = _product(operation)
+    elements: Elements = (rows[i.uop_begin : i.uop_end, 0, np.newaxis] + _steps(i)).reshape(-1)
+    return elements
+
+
+def _iterations(operation: Operation, loop: str, first: int, stop: int) -> Operation:
+    """Return a product with the iterations first..stop of one of its loops."""
+    i, rows = _product(operation)
+    steps = [getattr(i, f"{operand}_factor_{loop}", 0) for operand in ("dst", "src", "wgt")]
+    extent: dict[str, Any] = {f"iter_{loop}": stop - first}
+    part = _with(operation, replace(i, **extent))
+    part.micro_ops = rows + first * np.array(steps, np.int64) if first else rows
+    return part
+
+
+def _with(operation: Operation, instruction: Product) -> Operation:
+    """Return a product with a part of its steps, and of the accumulators that it touches."""
+    part = replace(operation, instruction=instruction)
+    reached = Touch("acc", distinct(_elements(part)), write=True)
+    part.touches = (reached, *(t for t in operation.touches if t.space != "acc"))
+    return part

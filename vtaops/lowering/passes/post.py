@@ -1,0 +1,449 @@
+"""Passes of the ALU fall away: what they do happens on the way to the output (extension ``post``).
+
+Bias, shift, rounding and clip are passes over the accumulators of a tile just before it is stored.
+Where what wrote the accumulators last can be told to post-process (GEMM, or another ALU
+instruction), the passes are dropped; where it cannot, they become one. The accumulators then keep
+their sums, so they must not be read again before they are written.
+
+A bias leaves the accumulators altogether: its tiles are loaded into the parameter memory instead,
+a row for each. A requantisation with a scale for each channel (`Operation.post`) is no pass to
+begin with; its rows are in the parameter memory already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.base.errors import ScheduleError
+from vtaops.lowering.operation import Elements, Operation, Touch, distinct
+from vtaops.machine.config import POST_ROWS, HardwareConfig, Memory
+from vtaops.machine.isa import Alu, AluOp, Gemm, Load, LoopInstruction, Pool, Post, Store
+
+MAX_SHIFT = 31
+"""Longest shift that passes over 32-bit accumulators do."""
+
+Setting = tuple[Post, Operation]
+"""An operation, and how it is post-processed."""
+
+# The setting counts as memory, so that nothing changes its place across a POST.
+_SETTING_WRITTEN = Touch("setting", np.zeros(1, np.int64), write=True)
+_SETTING_READ = replace(_SETTING_WRITTEN, write=False)
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """Consecutive passes over one set of accumulators: their places, and what does the same.
+
+    `bias` is the place of the addition that begins it, if it adds a bias; `scaled` says that POST
+    alone can do it.
+    """
+
+    places: tuple[int, ...]
+    elements: Elements
+    post: Post
+    bias: int | None = None
+    scaled: bool = False
+
+
+def post_process_outputs(operations: list[Operation], config: HardwareConfig) -> list[Operation]:
+    """Return the operations with as few passes before the stores as possible.
+
+    Parameters
+    ----------
+    operations : list of Operation
+        In program order, micro-ops not yet placed.
+    config : HardwareConfig
+        What they are for.
+    """
+    biases = _biases(operations, config)
+    result = _Fold(operations, config, biases).result() if biases else None
+    return result or _Fold(operations, config, {}).result() or operations
+
+
+class _Fold:
+    """Decides which instructions post-process (`settings`, by place) and which are `dropped`.
+
+    `biases` has the place of each addition of a bias, and of the LOAD that it adds.
+    """
+
+    def __init__(
+        self, operations: list[Operation], config: HardwareConfig, biases: dict[int, int]
+    ) -> None:
+        self.operations = list(operations)
+        self.acc_depth = config.acc.depth
+        self.biases = biases
+        self.settings: dict[int, list[Setting]] = {}
+        self.dropped: set[int] = set()
+        self.touched = [_accumulators(operation) for operation in operations]
+        self.rows = _rows(operations, {*biases.values()})
+
+    def result(self) -> list[Operation] | None:
+        """Return the operations that are left, with POST; None if a bias stays where it is."""
+        for place in range(len(self.operations)):
+            chain = self._chain(place)
+            if chain is None:
+                continue
+            if self._is_stored_only(chain):
+                self._take(chain)
+            elif chain.scaled:
+                raise ScheduleError("what is scaled for each channel can be stored, and no more")
+        if not self.biases.keys() <= self.dropped or self.rows is None:
+            return None
+        for load in {*self.biases.values()}:
+            self.operations[load] = _load_of_rows(self.operations[load], self.rows)
+        return self._assembled()
+
+    # ------------------------------------------------------------------------ the passes
+
+    def _chain(self, place: int) -> _Chain | None:
+        """Return the longest chain of passes that begins at `place`, if POST can do the same."""
+        scaled = self.operations[place].post
+        if scaled is not None:
+            elements = _written(self.operations[place])
+            return _Chain((place,), elements, scaled, scaled=True)
+        bias = place if place in self.biases else None
+        if place in self.dropped or (bias is None and _pass_of(self.operations[place]) is None):
+            return None
+        elements = _written(self.operations[place])
+        passes, places = [], [place] if bias is not None else []
+        for k in self._touching(elements, place + len(places)):
+            found = _pass_of(self.operations[k])
+            if found is None or not np.array_equal(_written(self.operations[k]), elements):
+                break
+            passes.append(found)
+            places.append(k)
+        post = _post_of(passes)
+        return None if post is None else _Chain(tuple(places), elements, post, bias)
+
+    def _is_stored_only(self, chain: _Chain) -> bool:
+        """Whether the accumulators of a chain are only stored until they are written anew."""
+        left = self._mask(chain.elements)
+        for k in self._touching(chain.elements, chain.places[-1] + 1):
+            operation = self.operations[k]
+            is_store = isinstance(operation.instruction, Store)
+            if not is_store and any(left[e].any() for e in _reads(operation)):
+                return False
+            for elements in _writes(operation):
+                left[elements] = False
+            if not left.any():
+                return True
+        return True
+
+    def _take(self, chain: _Chain) -> None:
+        """Let what wrote the accumulators post-process, or else one pass."""
+        writers = self._last_writers(chain)
+        settings = None if writers is None else self._settings(chain, writers)
+        first, *others = chain.places
+        if settings is None and chain.scaled:
+            settings = self._settings(chain, [first])
+            assert settings is not None  # its rows are affine in its loops, as it stands
+        elif settings is None:
+            if chain.bias is not None or not others:
+                return
+            settings = {first: [(chain.post, _adding_nothing(self.operations[first]))]}
+        self.settings.update(settings)
+        self.dropped.update({first, *others} - settings.keys())
+
+    def _last_writers(self, chain: _Chain) -> list[int] | None:
+        """Return the places of what writes the accumulators of a chain last; None: something else.
+
+        What lies between and writes them too is included, so that the setting changes seldom.
+        """
+        left = self._mask(chain.elements)
+        inside = left.copy()
+        found: list[int] = []
+        for k in range(chain.places[0] - 1, -1, -1):
+            if k in self.dropped or not any(inside[e].any() for e in self.touched[k]):
+                continue
+            i = self.operations[k].instruction
+            if k in self.settings or not isinstance(i, LoopInstruction) or i.reset:
+                return None
+            written = _written(self.operations[k])
+            if not inside[written].all():
+                return None
+            found.append(k)
+            left[written] = False
+            if not left.any():
+                return found
+        return None
+
+    # -------------------------------------------------------------------------- settings
+
+    def _settings(self, chain: _Chain, writers: list[int]) -> dict[int, list[Setting]] | None:
+        """Return how the last writers of a chain post-process; None if a bias cannot be reached."""
+        if chain.scaled:
+            first = 0  # rows are rows
+            vector, post = self.operations[chain.places[0]], chain.post
+        elif chain.bias is None:
+            return {k: [(chain.post, self.operations[k])] for k in writers}
+        else:
+            vector, load = self.operations[chain.bias], self.biases[chain.bias]
+            if self.rows is None or load > min(writers):
+                return None
+            key = _key(self.operations[load])
+            first, post = self.rows[key] - key[0], replace(chain.post, use_bias=1)
+        row_of = np.zeros(self.acc_depth, np.int64)
+        row_of[_steps(vector, 0)] = _steps(vector, 1) + first
+        settings = {}
+        for k in writers:
+            writer = self.operations[k]
+            if writer.post is not None:
+                writer = _adding_nothing(writer)
+            parts = _by_rows(writer, row_of, post)
+            if parts is None:
+                return None
+            settings[k] = parts
+        return settings
+
+    def _assembled(self) -> list[Operation]:
+        """Return the operations that are left, with POST where its setting must change.
+
+        Nothing is set at the beginning and at the end, where other operators follow.
+        """
+        stored = self._stored_from()
+        result: list[Operation] = []
+        now = Post()
+
+        def set_to(wanted: Post) -> None:
+            nonlocal now
+            if wanted != now:
+                result.append(Operation(wanted, touches=(_SETTING_WRITTEN,)))
+            now = wanted
+
+        for place, operation in enumerate(self.operations):
+            if place in self.dropped:
+                continue
+            if not isinstance(operation.instruction, LoopInstruction):
+                result.append(operation)
+                continue
+            # What is not stored may leave anything, but should read no row.
+            keeps = place not in stored and not now.reads_row
+            for wanted, part in self.settings.get(place, [(now if keeps else Post(), operation)]):
+                set_to(wanted)
+                result.append(replace(part, touches=(*part.touches, _SETTING_READ)))
+        set_to(Post())
+        return result
+
+    def _stored_from(self) -> set[int]:
+        """Return the places of all that writes what is stored, without post-processing."""
+        last = np.full(self.acc_depth, -1)
+        found: set[int] = set()
+        for place, operation in enumerate(self.operations):
+            if place in self.dropped:
+                continue
+            for elements in _writes(operation):
+                last[elements] = place
+            if isinstance(operation.instruction, Store):
+                for elements in _reads(operation):
+                    found.update(_places(last[elements]))
+        return found - self.settings.keys()
+
+    def _touching(self, elements: Elements, start: int) -> Iterator[int]:
+        """Iterate over the places, from `start`, of what touches some accumulators."""
+        mask = self._mask(elements)
+        for k in range(start, len(self.operations)):
+            if k not in self.dropped and any(mask[e].any() for e in self.touched[k]):
+                yield k
+
+    def _mask(self, elements: Elements) -> npt.NDArray[np.bool_]:
+        mask = np.zeros(self.acc_depth, np.bool_)
+        mask[elements] = True
+        return mask
+
+
+# ------------------------------------------------------------------------------ biases
+
+
+def _biases(operations: list[Operation], config: HardwareConfig) -> dict[int, int]:
+    """Return the additions of vectors: for their places, the place of the LOAD that they add.
+
+    Empty if anything else uses one of these LOADs, or if a tile has several rows: then a tile of
+    accumulators is no row of parameters.
+    """
+    if config.batch > 1:
+        return {}
+    loaded = np.full(config.acc.depth, -1)  # place of the LOAD ACC, -1 after another writer
+    found: dict[int, int] = {}
+    others: set[int] = set()
+    for place, operation in enumerate(operations):
+        i = operation.instruction
+        sources = {p for e in _reads(operation) for p in _places(loaded[e])}
+        if isinstance(i, Alu) and i.alu_op == AluOp.ADD and not i.use_imm and len(sources) == 1:
+            source, added = sources.pop(), _steps(operation, 1)
+            if (loaded[added] == source).all() and (loaded[_written(operation)] == -1).all():
+                found[place] = source
+            else:
+                others.add(source)
+        others |= sources
+        is_vector = isinstance(i, Load) and i.memory == Memory.ACC and _is_dense(i)
+        for elements in _writes(operation):
+            loaded[elements] = place if is_vector else -1
+    return {place: load for place, load in found.items() if load not in others}
+
+
+def _places(found: Elements) -> list[int]:
+    """Return the places that occur in an array; -1 is none."""
+    places: list[int] = distinct(found + 1).tolist()
+    return [place - 1 for place in places if place]
+
+
+def _is_dense(i: Load) -> bool:
+    return not (i.y_pad_top or i.y_pad_bottom or i.x_pad_left or i.x_pad_right)
+
+
+def _rows(operations: list[Operation], loads: set[int]) -> dict[tuple[int, int], int] | None:
+    """Return the first row for each place of loaded vectors (`_key`); None if there are too few."""
+    rows: dict[tuple[int, int], int] = {}
+    used = 0
+    for load in sorted(loads):
+        key = _key(operations[load])
+        if key not in rows:
+            rows[key] = used
+            used += key[1]
+    return rows if used <= POST_ROWS else None
+
+
+def _key(load: Operation) -> tuple[int, int]:
+    """Return first tile and number of tiles of a LOAD."""
+    assert isinstance(load.instruction, Load)
+    return load.instruction.sram_base, load.instruction.sram_size
+
+
+def _load_of_rows(load: Operation, rows: dict[tuple[int, int], int]) -> Operation:
+    """Return a LOAD ACC of vectors as a LOAD of rows of parameters."""
+    assert isinstance(load.instruction, Load)
+    row = rows[_key(load)]
+    written = Touch("post", row + np.arange(_key(load)[1]), write=True)
+    others = (touch for touch in load.touches if touch.space != "acc")
+    instruction = replace(load.instruction, memory=Memory.POST, sram_base=row)
+    return replace(load, instruction=instruction, touches=(written, *others))
+
+
+def _by_rows(operation: Operation, row_of: Elements, post: Post) -> list[Setting] | None:
+    """Return an operation in parts that each read the rows of their accumulators.
+
+    The row of a step is affine in the hardware loops, so micro-ops of different rows need a part
+    each. None if it is not affine.
+    """
+    i, table = operation.instruction, operation.micro_ops
+    assert isinstance(i, LoopInstruction)
+    assert table is not None
+    grid = row_of[_steps(operation, 0)].reshape(i.iter_out, i.iter_in, -1)
+    out = int(grid[1, 0, 0] - grid[0, 0, 0]) if i.iter_out > 1 else 0
+    inner = int(grid[0, 1, 0] - grid[0, 0, 0]) if i.iter_in > 1 else 0
+    steps = np.arange(i.iter_out)[:, None] * out + np.arange(i.iter_in) * inner
+    if min(out, inner) < 0 or (grid != grid[0, 0] + steps[:, :, None]).any():
+        return None
+    own = table[i.uop_begin : i.uop_end]
+    order = np.argsort(grid[0, 0], kind="stable")
+    whole = own[order] if (np.diff(order) < 0).any() else None  # as it is, if it is in order
+    parts: list[Setting] = []
+    firsts, counts = np.unique(grid[0, 0], return_counts=True)
+    ends = np.cumsum(counts).tolist()
+    for row, end, count in zip(firsts.tolist(), ends, counts.tolist(), strict=True):
+        begin = end - count + (i.uop_begin if whole is None else 0)
+        instruction = replace(i, uop_begin=begin, uop_end=begin + count)
+        rows = distinct(row + steps)
+        halves = [rows] * post.use_bias + [rows + POST_ROWS] * post.use_scale
+        read = Touch("post", np.concatenate(halves), write=False)
+        part = replace(operation, instruction=instruction, touches=(*operation.touches, read))
+        if whole is not None:
+            part.micro_ops = whole
+        parts.append((replace(post, row=row, row_factor_out=out, row_factor_in=inner), part))
+    return parts
+
+
+def _steps(operation: Operation, column: int) -> Elements:
+    """Return the destination (0) or source (1) of each step of an operation, in order."""
+    i, table = operation.instruction, operation.micro_ops
+    assert isinstance(i, LoopInstruction)
+    assert table is not None
+    factors = (
+        (i.dst_factor_out, i.dst_factor_in) if column == 0 else (i.src_factor_out, i.src_factor_in)
+    )
+    loops = np.arange(i.iter_out)[:, None] * factors[0] + np.arange(i.iter_in) * factors[1]
+    own = table[i.uop_begin : i.uop_end, column]
+    elements: Elements = (loops[:, :, None] + own).reshape(-1)
+    return elements
+
+
+# ------------------------------------------------------------------- what operations touch
+
+
+def _accumulators(operation: Operation) -> list[Elements]:
+    return [touch.elements for touch in operation.touches if touch.space == "acc"]
+
+
+def _writes(operation: Operation) -> list[Elements]:
+    return [touch.elements for touch in operation.touches if touch.space == "acc" and touch.write]
+
+
+def _written(operation: Operation) -> Elements:
+    return _writes(operation)[0]
+
+
+def _reads(operation: Operation) -> list[Elements]:
+    """Return the accumulators whose values an operation uses; a STORE those that it stores."""
+    i = operation.instruction
+    begins = isinstance(i, Gemm | Pool) and (i.reset or i.overwrite)
+    in_place = isinstance(i, LoopInstruction) and not begins
+    return [
+        touch.elements
+        for touch in operation.touches
+        if touch.space == "acc" and (in_place or not touch.write)
+    ]
+
+
+# ------------------------------------------------------------------------ passes and POST
+
+
+def _adding_nothing(operation: Operation) -> Operation:
+    """Return a pass that changes no accumulator: what it writes is post-processed."""
+    alu, table = operation.instruction, operation.micro_ops
+    assert isinstance(alu, Alu)
+    assert table is not None
+    nothing = replace(
+        alu,
+        alu_op=AluOp.ADD,
+        use_imm=1,
+        imm=0,
+        src_factor_out=alu.dst_factor_out,
+        src_factor_in=alu.dst_factor_in,
+    )
+    in_place = table[:, [0, 0, 2]] * np.array([1, 1, 0])
+    return replace(operation, instruction=nothing, micro_ops=in_place, post=None)
+
+
+def _pass_of(operation: Operation) -> tuple[AluOp, int] | None:
+    """Return operation and operand of a pass with an immediate."""
+    i = operation.instruction
+    return (AluOp(i.alu_op), i.imm) if isinstance(i, Alu) and i.use_imm else None
+
+
+def _post_of(passes: list[tuple[AluOp, int]]) -> Post | None:
+    """Return the POST that does what passes do: a right shift that may round, then a clip.
+
+    Rounding is ``(x + half) >> shift``, or ``((x >> (shift - 1)) + 1) >> 1``
+    (`vtaops.ops.postprocess.shift_stages`). The sum with half wraps in the ALU where it exceeds
+    32 bits, and does not here.
+    """
+    if [op for op, _ in passes[-2:]] != [AluOp.MAX, AluOp.MIN]:
+        return None
+    (*shifts, (_, low), (_, high)) = passes
+    if not -128 <= low <= high <= 127:
+        return None
+    shift = half = 0
+    for op, imm in shifts:
+        if op is AluOp.SHR and imm >= 0:
+            shift += imm
+        elif op is AluOp.ADD and not half and imm > 0:
+            half = imm << shift
+        else:
+            return None
+    if half not in (0, (1 << shift) >> 1) or shift > MAX_SHIFT:
+        return None
+    return Post(enable=1, round_half=int(half > 0), multiplier=1, shift=shift, low=low, high=high)

@@ -1,0 +1,67 @@
+"""A function of what an operator stores: a table behind its post-processing (extension ``table``).
+
+The table is no part of the operator: its results are computed, rounded and clipped as ever, and
+mapped on their way to the output memory. So any operator whose results are post-processed can have
+one. The fragment gains a parameter, the table, and loads it once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from vtaops.base.errors import ScheduleError
+from vtaops.lowering.emission.emit import Fragment
+from vtaops.lowering.operation import Operation, Touch
+from vtaops.machine.config import TABLE_VALUES, Memory
+from vtaops.machine.isa import Load, LoopInstruction, Post, Store
+from vtaops.machine.layout import Layout
+from vtaops.program import Buffer, Role
+
+TABLE = "table"
+"""The buffer of the table: int8 (256,), the results for -128, -127, ..., 127."""
+
+_WRITTEN = Touch("table", np.zeros(1, np.int64), write=True)
+_READ = replace(_WRITTEN, write=False)
+
+
+def with_table(fragment: Fragment) -> Fragment:
+    """Return a fragment whose results are mapped by a table, its last buffer.
+
+    Raises
+    ------
+    ScheduleError
+        If something is stored that is not post-processed.
+    """
+    _check_all_processed(fragment)
+    layout = Layout(f"C1n{TABLE_VALUES}c")
+    table = Buffer(TABLE, Role.PARAMETER, (TABLE_VALUES,), "int8", layout)
+    load = Load(memory=Memory.TABLE, y_size=1, x_size=1, x_stride=1)
+    operations = [Operation(load, len(fragment.buffers), (_WRITTEN,))]
+    enabled = False
+    for operation in fragment.operations:
+        i = operation.instruction
+        if isinstance(i, Post):
+            enabled = bool(i.enable)
+            operation = replace(operation, instruction=replace(i, use_table=i.enable))
+        elif enabled and isinstance(i, LoopInstruction) and not i.reset:
+            operation = replace(operation, touches=(*operation.touches, _READ))
+        operations.append(operation)
+    buffers = (*fragment.buffers, table)
+    return replace(fragment, operations=tuple(operations), buffers=buffers)
+
+
+def _check_all_processed(fragment: Fragment) -> None:
+    processed = np.zeros(fragment.config.acc.depth, np.bool_)
+    enabled = False
+    for operation in fragment.operations:
+        if isinstance(operation.instruction, Post):
+            enabled = bool(operation.instruction.enable)
+        for touch in operation.touches:
+            if touch.space != "acc":
+                continue
+            if touch.write:
+                processed[touch.elements] = enabled
+            elif isinstance(operation.instruction, Store) and not processed[touch.elements].all():
+                raise ScheduleError("a table maps what is post-processed; this operator's is not")

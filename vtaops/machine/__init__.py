@@ -1,0 +1,1 @@
+"""The machine: configuration, instruction set, ALU operations, capabilities, data layouts."""

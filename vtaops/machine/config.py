@@ -1,0 +1,576 @@
+"""HardwareConfig: the parameters that one VTA instance is built with.
+
+Reads the JSON configurations of upstream VTA (same keys), derives the geometry of tiles and
+scratchpads from them, and refuses what the instruction set cannot express. Immutable; every other
+room takes its sizes from here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field, fields
+from enum import IntEnum
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from vtaops.base.data import data_directory
+from vtaops.base.errors import ConfigError
+from vtaops.base.files import is_file, read_file
+from vtaops.base.names import suggestion
+
+ISA_VERSION = "0.0.2"
+"""Version of the instruction set that vtaops encodes (3-bit memory and ALU opcodes)."""
+
+INSTRUCTION_BYTES = 16
+MICRO_OP_BYTES = 4
+PAGE_BYTES = 4096
+"""DRAM allocations are aligned to this; no tile may be larger."""
+
+
+class Memory(IntEnum):
+    """Memory identifiers of LOAD and STORE instructions."""
+
+    UOP = 0
+    WGT = 1
+    INP = 2
+    ACC = 3
+    OUT = 4
+    ACC_8BIT = 5
+    POST = 6
+    TABLE = 7
+
+
+EXTENSIONS = {
+    "post": "what is written to the output memory is scaled, rounded and clipped on the way",
+    "overwrite": "a GEMM may overwrite its accumulators, so that no pass resets them",
+    "depthwise": "a product of windows of three tiles, for convolutions of few channels a group",
+    "pool": "the greatest of up to three neighbouring input tiles in a step, for maximum pools",
+    "forward": "a LOAD may take input tiles from the output memory instead of from DRAM",
+    "table": "a table of 256 values maps what is post-processed: any function of an int8 (post)",
+}
+"""What our hardware can have beyond upstream's instruction set, by the names that the key
+EXTENSIONS lists: docs/isa.md describes each."""
+
+POST_ROWS = 32
+"""Rows of post-processing parameters, each for the channels of a tile: a bias and a scale tile."""
+
+TABLES = 2
+"""Tables of the extension ``table``: one that works, and one that is loaded meanwhile."""
+
+TABLE_VALUES = 256
+"""Values of a table: one for each int8."""
+
+WINDOW_TILES = 3
+"""Neighbouring input tiles that one step of the extension ``depthwise`` reads, and at most one of
+``pool``."""
+
+WINDOW_PARTS = 4
+"""Parts of a weight row: one for each tile of a window, and one that is not used. A step mixes
+``block_in / WINDOW_PARTS`` channels."""
+
+
+@dataclass(frozen=True)
+class BoardTarget:
+    """What is fixed by the board (or simulator) that carries a VTA instance.
+
+    Attributes
+    ----------
+    clock_mhz : int
+        Frequency of the programmable logic.
+    bus_bits : int
+        Width of the AXI data bus, in bits.
+    device : str
+        Part number of the FPGA; empty for a simulator.
+    register_base : int
+        Physical byte address of the first page of control registers; 0 for a simulator.
+    """
+
+    clock_mhz: int
+    bus_bits: int
+    device: str
+    register_base: int = 0
+
+
+TARGETS = {
+    "sim": BoardTarget(100, 64, ""),
+    "tsim": BoardTarget(100, 64, ""),
+    "pynq": BoardTarget(100, 64, "xc7z020clg484-1", 0x43C0_0000),
+    "ultra96": BoardTarget(333, 128, "xczu3eg-sbva484-1-e", 0xA000_0000),
+    "zcu104": BoardTarget(333, 128, "xczu7ev-ffvc1156-2-e", 0xA000_0000),
+}
+"""Targets by the value of the TARGET key. Frequencies, buses and addresses are those of upstream's
+boards."""
+
+
+@dataclass(frozen=True)
+class Scratchpad:
+    """One on-chip memory, addressed in whole elements (tiles).
+
+    Attributes
+    ----------
+    memory : Memory
+        Its identifier in LOAD and STORE instructions.
+    shape : tuple of int
+        Shape of one element; ``()`` for a micro-op.
+    dtype : str
+        NumPy dtype of the lanes.
+    element_bytes : int
+        Bytes of one element, in SRAM and in DRAM.
+    depth : int
+        Number of elements.
+    """
+
+    memory: Memory
+    shape: tuple[int, ...]
+    dtype: str
+    element_bytes: int
+    depth: int
+
+    @property
+    def log_depth(self) -> int:
+        """Base-2 logarithm of the depth: the width of an index into this scratchpad, in bits."""
+        return self.depth.bit_length() - 1
+
+    @property
+    def lanes(self) -> int:
+        """Number of lanes (scalars) of one element."""
+        count = 1
+        for extent in self.shape:
+            count *= extent
+        return count
+
+
+def _key(attribute: str) -> str:
+    return attribute.upper()
+
+
+_IGNORED_KEYS = frozenset({"HW_FREQ", "HW_CLK_TARGET"})
+"""Keys of upstream's historic configurations that have had no effect since 2019."""
+
+
+@dataclass(frozen=True, repr=False)
+class HardwareConfig:
+    """Parameters of one VTA instance, as in upstream's ``vta_config.json``.
+
+    All ``log_*`` values are base-2 logarithms; widths are in bits, buffer sizes in bytes.
+    Construct it with keywords, with `from_dict`, or by name with `load`.
+
+    Attributes
+    ----------
+    target : str
+        ``TARGET``: one of `TARGETS`.
+    hw_ver : str
+        ``HW_VER``: version of the hardware design; part of the path of a bitstream only.
+    log_inp_width, log_wgt_width, log_acc_width : int
+        Widths of an input, weight and accumulator lane: 3, 3, 5 (int8 x int8 -> int32).
+    log_batch, log_block : int
+        Rows of a tile, and input and output channels of a tile.
+    log_uop_buff_size, log_inp_buff_size, log_wgt_buff_size, log_acc_buff_size : int
+        Sizes of the scratchpads.
+    extensions : tuple of str
+        ``EXTENSIONS``: names of `EXTENSIONS` that the hardware has, kept in alphabetical order;
+        upstream's configurations have none. A program for one set runs on no other.
+    name : str
+        Name of the configuration (file name without suffix); not compared.
+
+    Raises
+    ------
+    ConfigError
+        If a value is out of range or violates a packing rule of the ISA; the message states the
+        inequality with its numbers.
+    """
+
+    target: str = "sim"
+    hw_ver: str = ISA_VERSION
+    log_inp_width: int = 3
+    log_wgt_width: int = 3
+    log_acc_width: int = 5
+    log_batch: int = 0
+    log_block: int = 4
+    log_uop_buff_size: int = 15
+    log_inp_buff_size: int = 15
+    log_wgt_buff_size: int = 18
+    log_acc_buff_size: int = 17
+    extensions: tuple[str, ...] = ()
+    name: str = field(default="custom", compare=False)
+
+    def __post_init__(self) -> None:
+        self._check_extensions()
+        object.__setattr__(self, "extensions", tuple(sorted(self.extensions)))
+        self._check_types()
+        self._check_needs()
+        self._check_arithmetic()
+        self._check_geometry()
+        self._check_packing()
+
+    # ------------------------------------------------------------------ reading
+
+    @classmethod
+    def load(cls, source: str | Path) -> HardwareConfig:
+        """Load a configuration by name (``"pynq"``) or from a JSON file.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such configuration, the file is not JSON, or its content is refused.
+        """
+        if not isinstance(source, str | Path):
+            raise ConfigError(f"a configuration is {source!r}; give its name or a .json file")
+        path = Path(source)
+        if path.suffix != ".json" or not is_file(path):
+            directory = data_directory("hw_configs")
+            path = directory / f"{source}.json"
+            if not is_file(path):
+                known, hint = ", ".join(cls.names()), suggestion(source, cls.names())
+                raise ConfigError(
+                    f"no hardware configuration {str(source)!r}{hint}: give one of {known}, "
+                    f"or the path of an existing .json file"
+                )
+        try:
+            values = json.loads(read_file(path).decode("utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise ConfigError(f"cannot read {path} as JSON: {error}") from error
+        if not isinstance(values, dict):
+            raise ConfigError(
+                f"{path} holds a JSON {type(values).__name__}; a configuration is an object"
+            )
+        return cls.from_dict(values, name=path.stem)
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """Names of the configurations that vtaops ships."""
+        return sorted(path.stem for path in data_directory("hw_configs").glob("*.json"))
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any], name: str = "custom") -> HardwareConfig:
+        """Build a configuration from upstream's keys (``LOG_BLOCK``, ``TARGET``, ...).
+
+        Missing keys take upstream's defaults. Keys that upstream derives (``LOG_BLOCK_IN``,
+        ``LOG_BLOCK_OUT``, ``LOG_OUT_WIDTH``, ``LOG_OUT_BUFF_SIZE``) must agree with the rest.
+
+        Raises
+        ------
+        ConfigError
+            For an unknown key, a contradiction, or a configuration that cannot exist.
+        """
+        attributes = {_key(f.name): f.name for f in fields(cls) if f.name != "name"}
+        given = {attributes[key]: value for key, value in values.items() if key in attributes}
+        config = cls(**given, name=name)
+        derived = {
+            "LOG_BLOCK_IN": config.log_block,
+            "LOG_BLOCK_OUT": config.log_block,
+            "LOG_OUT_WIDTH": config.log_inp_width,
+            "LOG_OUT_BUFF_SIZE": config.log_acc_buff_size
+            + config.log_inp_width
+            - config.log_acc_width,
+        }
+        for key, value in values.items():
+            if key in derived and value != derived[key]:
+                raise ConfigError(f"{key} is {value!r}, but the other keys imply {derived[key]}")
+            if key not in attributes and key not in derived and key not in _IGNORED_KEYS:
+                hint = suggestion(key, attributes)
+                raise ConfigError(
+                    f"unknown key {key!r} in configuration {name!r}{hint}; known keys: "
+                    f"{', '.join(attributes)}"
+                )
+        return config
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return upstream's keys and values; the inverse of `from_dict`."""
+        values = {_key(f.name): getattr(self, f.name) for f in fields(self) if f.name != "name"}
+        names = values.pop("EXTENSIONS")
+        return values | ({"EXTENSIONS": list(names)} if names else {})
+
+    def facts(self) -> dict[str, str]:
+        """Return what people want to know of it: by property, as text."""
+        board = self.board
+        found = {
+            "target": f"{self.target}, {board.clock_mhz} MHz, {board.bus_bits}-bit bus",
+            "bitstream id": self.bitstream_id,
+            "fingerprint": self.fingerprint,
+            "multiply-adds a cycle": str(self.macs_per_cycle),
+        }
+        for pad in (self.uop, self.inp, self.wgt, self.acc, self.out):
+            shape = "x".join(map(str, pad.shape)) or "1"
+            found[f"{pad.memory.name.lower()} scratchpad"] = (
+                f"{pad.depth} elements of {shape} {pad.dtype} ({pad.element_bytes} bytes)"
+            )
+        return found | ({"extensions": ", ".join(self.extensions)} if self.extensions else {})
+
+    def __repr__(self) -> str:
+        depths = "/".join(str(pad.depth) for pad in (self.uop, self.inp, self.wgt, self.acc))
+        added = f", extensions {'+'.join(self.extensions)}" if self.extensions else ""
+        tile = f"{self.batch}x{self.block_in}x{self.block_out}"
+        return (
+            f"<HardwareConfig {self.name}: {self.target} at {self.board.clock_mhz} MHz, tiles of "
+            f"{tile}, uop/inp/wgt/acc of {depths} elements{added}>"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{escape(name)}</th>"
+            f"<td style='text-align:left'>{escape(value)}</td></tr>"
+            for name, value in self.facts().items()
+        )
+        return f"<p><b>{escape(self.name)}</b></p><table>{rows}</table>"
+
+    # ----------------------------------------------------------------- geometry
+
+    @property
+    def batch(self) -> int:
+        """Rows of an input, accumulator or output tile."""
+        return 1 << self.log_batch
+
+    @property
+    def block_in(self) -> int:
+        """Input channels of a tile."""
+        return 1 << self.log_block
+
+    @property
+    def block_out(self) -> int:
+        """Output channels of a tile (upstream's rule: equal to `block_in`)."""
+        return 1 << self.log_block
+
+    @cached_property
+    def uop(self) -> Scratchpad:
+        """The micro-op memory."""
+        return self._scratchpad(Memory.UOP, (), "uint32", self.log_uop_buff_size)
+
+    @cached_property
+    def inp(self) -> Scratchpad:
+        """The input memory: tiles of (batch, block_in) int8."""
+        shape = (self.batch, self.block_in)
+        return self._scratchpad(Memory.INP, shape, "int8", self.log_inp_buff_size)
+
+    @cached_property
+    def wgt(self) -> Scratchpad:
+        """The weight memory: tiles of (block_out, block_in) int8."""
+        shape = (self.block_out, self.block_in)
+        return self._scratchpad(Memory.WGT, shape, "int8", self.log_wgt_buff_size)
+
+    @cached_property
+    def acc(self) -> Scratchpad:
+        """The accumulator memory: tiles of (batch, block_out) int32."""
+        shape = (self.batch, self.block_out)
+        return self._scratchpad(Memory.ACC, shape, "int32", self.log_acc_buff_size)
+
+    @cached_property
+    def out(self) -> Scratchpad:
+        """The output memory: tiles of (batch, block_out) int8, indexed like the accumulators."""
+        shape = (self.batch, self.block_out)
+        size = self.log_acc_buff_size + self.log_inp_width - self.log_acc_width
+        return self._scratchpad(Memory.OUT, shape, "int8", size)
+
+    @cached_property
+    def post(self) -> Scratchpad:
+        """The memory of the extension ``post``: tiles of (1, block_out) int32.
+
+        The first half holds biases, the second scales: multiplier (16 bits) and shift (6 bits).
+        """
+        size = self.block_out * 4 * 2 * POST_ROWS
+        return self._scratchpad(Memory.POST, (1, self.block_out), "int32", size.bit_length() - 1)
+
+    @cached_property
+    def table(self) -> Scratchpad:
+        """The memory of the extension ``table``: tables of 256 int8, for -128, -127, ..., 127."""
+        size = TABLES * TABLE_VALUES
+        return self._scratchpad(Memory.TABLE, (1, TABLE_VALUES), "int8", size.bit_length() - 1)
+
+    @property
+    def memories(self) -> tuple[Memory, ...]:
+        """The memories that LOAD and STORE can name."""
+        needed = {Memory.POST: "post", Memory.TABLE: "table"}
+        return tuple(m for m in Memory if m not in needed or needed[m] in self.extensions)
+
+    def scratchpad(self, memory: Memory) -> Scratchpad:
+        """Return the scratchpad that a LOAD or STORE of `memory` addresses (ACC_8BIT: `acc`)."""
+        by_memory = {
+            Memory.UOP: self.uop,
+            Memory.WGT: self.wgt,
+            Memory.INP: self.inp,
+            Memory.ACC: self.acc,
+            Memory.OUT: self.out,
+            Memory.ACC_8BIT: self.acc,
+            Memory.POST: self.post,
+            Memory.TABLE: self.table,
+        }
+        return by_memory[memory]
+
+    def dram_element_bytes(self, memory: Memory) -> int:
+        """Bytes of one DRAM element of `memory`: the unit of ``dram_base`` and ``x_stride``."""
+        if memory == Memory.ACC_8BIT:
+            return self.acc.lanes
+        return self.scratchpad(memory).element_bytes
+
+    @property
+    def window_channels(self) -> int:
+        """Neighbouring channels that the extension ``depthwise`` mixes: a group has at most these.
+
+        Output channel j of a step reads the input channels of j's group of them, in each tile of
+        the window.
+        """
+        return self.block_in // WINDOW_PARTS
+
+    @property
+    def macs_per_cycle(self) -> int:
+        """Multiply-accumulates of one GEMM micro-op, which the array does in one cycle."""
+        return self.batch * self.block_in * self.block_out
+
+    @property
+    def board(self) -> BoardTarget:
+        """What the target fixes: clock, bus width, part."""
+        return TARGETS[self.target]
+
+    # ----------------------------------------------------------------- identity
+
+    @property
+    def bitstream_id(self) -> str:
+        """Upstream's name of the bitstream, for example ``1x16_i8w8a32_15_15_18_17``.
+
+        Extensions follow, for example ``1x16_i8w8a32_15_15_18_17_overwrite``.
+        """
+        return (
+            f"{self.batch}x{self.block_in}"
+            f"_i{1 << self.log_inp_width}w{1 << self.log_wgt_width}a{1 << self.log_acc_width}"
+            f"_{self.log_uop_buff_size}_{self.log_inp_buff_size}"
+            f"_{self.log_wgt_buff_size}_{self.log_acc_buff_size}"
+            + "".join(f"_{name}" for name in self.extensions)
+        )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits over all that a program depends on.
+
+        Two configurations with equal fingerprints run the same programs; target and hardware
+        version do not count, so a program compiled for a board also runs on the simulators.
+        """
+        text = f"vta isa {ISA_VERSION} {self.bitstream_id}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    # ------------------------------------------------------------------- checks
+
+    def _scratchpad(
+        self, memory: Memory, shape: tuple[int, ...], dtype: str, log_bytes: int
+    ) -> Scratchpad:
+        bits = {"uint32": 32, "int8": 8, "int32": 32}[dtype]
+        element_bytes = bits // 8
+        for extent in shape:
+            element_bytes *= extent
+        depth = (1 << max(log_bytes, 0)) // element_bytes  # OUT of a tiny ACC: refused later
+        return Scratchpad(memory, shape, dtype, element_bytes, depth)
+
+    def _check_types(self) -> None:
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if f.name == "extensions":
+                continue
+            if f.name in ("target", "hw_ver", "name"):
+                if not isinstance(value, str):
+                    raise ConfigError(f"{_key(f.name)} is {value!r}; it must be a string")
+            elif isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 30:
+                raise ConfigError(f"{_key(f.name)} is {value!r}; it must be an integer in 0..30")
+        if self.target not in TARGETS:
+            raise ConfigError(f"TARGET is {self.target!r}; it must be one of {', '.join(TARGETS)}")
+
+    def _check_extensions(self) -> None:
+        names = self.extensions
+        if not isinstance(names, list | tuple) or any(
+            name not in list(EXTENSIONS) for name in names
+        ):
+            raise ConfigError(
+                f"EXTENSIONS is {names!r}; it must be a list of some of {', '.join(EXTENSIONS)}"
+            )
+        if len(set(names)) < len(names):
+            raise ConfigError(f"EXTENSIONS is {names!r}; it names one more than once")
+
+    def _check_needs(self) -> None:
+        if "table" in self.extensions and "post" not in self.extensions:
+            raise ConfigError(
+                f"EXTENSIONS is {list(self.extensions)}; 'table' maps what 'post' makes, so it "
+                f"needs 'post' too"
+            )
+
+    def _check_arithmetic(self) -> None:
+        for key, value, bits in (
+            ("LOG_INP_WIDTH", self.log_inp_width, 8),
+            ("LOG_WGT_WIDTH", self.log_wgt_width, 8),
+            ("LOG_ACC_WIDTH", self.log_acc_width, 32),
+        ):
+            if 1 << value != bits:
+                raise ConfigError(
+                    f"{key} is {value} ({1 << value} bits); vtaops computes int8 x int8 -> int32, "
+                    f"so it must be {bits.bit_length() - 1}"
+                )
+
+    def _check_geometry(self) -> None:
+        if "depthwise" in self.extensions and self.window_channels < 2:
+            raise ConfigError(
+                f"the extension 'depthwise' mixes a quarter of a tile's channels, at least 2; "
+                f"tiles of {self.block_in} are too narrow (increase LOG_BLOCK to 3)"
+            )
+        for memory in (self.inp, self.wgt, self.acc, self.out):
+            label, size = memory.memory.name, memory.element_bytes
+            if size > PAGE_BYTES:
+                raise ConfigError(
+                    f"one {label} element has {size} bytes; it must not exceed the page size of "
+                    f"{PAGE_BYTES} bytes (reduce LOG_BATCH or LOG_BLOCK)"
+                )
+            if size * 8 < self.board.bus_bits:
+                raise ConfigError(
+                    f"one {label} element has {size * 8} bits; it must fill the "
+                    f"{self.board.bus_bits}-bit bus of target {self.target!r} "
+                    f"(increase LOG_BATCH or LOG_BLOCK)"
+                )
+        for memory in (self.uop, self.inp, self.wgt, self.acc):
+            label = memory.memory.name
+            if memory.depth < 2:
+                raise ConfigError(
+                    f"LOG_{label}_BUFF_SIZE leaves {memory.depth} elements of "
+                    f"{memory.element_bytes} bytes; a scratchpad holds at least 2"
+                )
+            if memory.depth > 1 << 16:
+                raise ConfigError(
+                    f"LOG_{label}_BUFF_SIZE gives {memory.depth} elements; the 16-bit sram_base "
+                    f"of LOAD and STORE reaches 65536"
+                )
+
+    def _check_packing(self) -> None:
+        u, i, w, a = (m.log_depth for m in (self.uop, self.inp, self.wgt, self.acc))
+        rules = (
+            (37 + 2 * u, 64, f"37 + 2U = 37 + 2*{u}", "GEMM word 0", "LOG_UOP_BUFF_SIZE"),
+            (
+                2 * (a + i + w),
+                64,
+                f"2(A + I + W) = 2*({a} + {i} + {w})",
+                "GEMM word 1",
+                "a buffer size",
+            ),
+            (4 * a + 20, 64, f"4A + 20 = 4*{a} + 20", "ALU word 1", "LOG_ACC_BUFF_SIZE"),
+            (
+                a + max(a, i) + w,
+                32,
+                f"A + max(A, I) + W = {a} + {max(a, i)} + {w}",
+                "a micro-op",
+                "a buffer size",
+            ),
+        )
+        if "overwrite" in self.extensions:
+            end = 37 + 2 * u
+            for width in (a, a, i, i, w, w):  # factors that fit into word 0
+                if end + width > 64:
+                    break
+                end += width
+            if end == 64:
+                raise ConfigError(
+                    f"the extension 'overwrite' needs bit 63 of GEMM, which a factor takes "
+                    f"(U = {u}, A = {a}, I = {i}, W = {w}); change a buffer size"
+                )
+        for value, limit, formula, word, remedy in rules:
+            if value > limit:
+                raise ConfigError(
+                    f"{formula} = {value} bits exceed the {limit} bits of {word}; reduce {remedy} "
+                    f"(U, I, W, A are the logarithms of the scratchpad depths)"
+                )

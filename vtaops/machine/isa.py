@@ -1,0 +1,703 @@
+"""The VTA instruction set as one table: the fields of the dataclasses below.
+
+Each class is an instruction (or the micro-op); each of its attributes is a field, in bit order,
+with its width and meaning. Encoder, decoder, disassembler, documentation and the constants of the
+simulators are all computed from these classes; nothing about bit positions is written elsewhere.
+
+Packing rule: fields follow each other from bit 0, as C bitfields do in upstream's headers; a field
+that would cross the boundary of a 64-bit word starts at that boundary. Widths that depend on the
+configuration are named after the logarithm of a scratchpad depth: U (micro-ops), I (input),
+W (weight), A (accumulator). Fields of an extension (`vtaops.machine.config.EXTENSIONS`) exist where the
+configuration names it, at a place of their own.
+
+Imports no TVM: a board installs this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from enum import IntEnum
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.base.errors import EncodingError
+from vtaops.machine.alu import AluOp as AluOp  # of the table of operations
+from vtaops.machine.config import POST_ROWS, TABLES, HardwareConfig, Memory
+
+WORD_BITS = 64
+INSTRUCTION_WORDS = 2
+MICRO_OP_BITS = 32
+
+
+class Opcode(IntEnum):
+    """Operation codes (3 bits); those from POST on exist with the extensions of their names."""
+
+    LOAD = 0
+    STORE = 1
+    GEMM = 2
+    FINISH = 3
+    ALU = 4
+    POST = 5
+    DEPTHWISE = 6
+    POOL = 7
+
+
+class Unit(IntEnum):
+    """The three units that execute instructions concurrently, each in program order."""
+
+    LOAD = 0
+    COMPUTE = 1
+    STORE = 2
+
+
+Width = int | str
+
+
+def bits(
+    width: Width,
+    doc: str,
+    *,
+    signed: bool = False,
+    extension: str | None = None,
+    at: int | None = None,
+) -> Any:
+    """Declare a field of `width` bits: a number, or a name of `field_widths`.
+
+    A field of an `extension` exists only in configurations that have it; it comes after all others
+    of its class and lies `at` a fixed bit, if it is given.
+    """
+    metadata = {"width": width, "doc": doc, "signed": signed, "extension": extension, "at": at}
+    return field(default=0, metadata=metadata)
+
+
+# --------------------------------------------------------------------------- the table
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """Fields common to all instructions; bits 0..2 hold the opcode.
+
+    "Previous" and "next" are the neighbours in the chain load - compute - store.
+    """
+
+    opcode: ClassVar[Opcode]
+
+    pop_prev: int = bits(1, "wait for a token of the previous unit before executing")
+    pop_next: int = bits(1, "wait for a token of the next unit before executing")
+    push_prev: int = bits(1, "send a token to the previous unit after completion")
+    push_next: int = bits(1, "send a token to the next unit after completion")
+
+    @property
+    def unit(self) -> Unit:
+        """The unit that executes this instruction."""
+        return Unit.COMPUTE
+
+
+@dataclass(frozen=True, slots=True)
+class _MemoryInstruction(Instruction):
+    memory: int = bits(
+        3,
+        "memory identifier: UOP 0, WGT 1, INP 2, ACC 3, OUT 4, ACC_8BIT 5; of extensions POST 6, "
+        "TABLE 7",
+    )
+    sram_base: int = bits(16, "first SRAM element")
+    dram_base: int = bits(32, "first DRAM element: byte address / element bytes")
+    y_size: int = bits(16, "rows")
+    x_size: int = bits(16, "elements of a row; 0 makes a no-operation that only carries tokens")
+    x_stride: int = bits(16, "DRAM elements from one row to the next")
+    y_pad_top: int = bits(4, "rows of zeros before the first row")
+    y_pad_bottom: int = bits(4, "rows of zeros after the last row")
+    x_pad_left: int = bits(4, "zero elements before each row")
+    x_pad_right: int = bits(4, "zero elements after each row")
+
+    @property
+    def is_nop(self) -> bool:
+        """Whether this instruction moves nothing and only carries tokens."""
+        return self.x_size == 0
+
+    @property
+    def sram_row(self) -> int:
+        """SRAM elements of one row, padding included."""
+        return self.x_pad_left + self.x_size + self.x_pad_right
+
+    @property
+    def sram_size(self) -> int:
+        """SRAM elements that are written (LOAD) or read (STORE), padding included."""
+        if self.is_nop:
+            return 0
+        return (self.y_pad_top + self.y_size + self.y_pad_bottom) * self.sram_row
+
+
+@dataclass(frozen=True, slots=True)
+class Load(_MemoryInstruction):
+    """Copy a 2-D block from DRAM to consecutive SRAM elements, surrounding it with zeros.
+
+    INP, WGT, POST and TABLE run on the load unit; UOP, ACC and ACC_8BIT on the compute unit.
+    """
+
+    opcode: ClassVar[Opcode] = Opcode.LOAD
+
+    forward: int = bits(
+        1,
+        "INP: the source is the output memory; dram_base and x_stride count its elements",
+        extension="forward",
+        at=63,
+    )
+
+    @property
+    def unit(self) -> Unit:
+        on_load_unit = (Memory.INP, Memory.WGT, Memory.POST, Memory.TABLE)
+        return Unit.LOAD if self.memory in on_load_unit else Unit.COMPUTE
+
+
+@dataclass(frozen=True, slots=True)
+class Store(_MemoryInstruction):
+    """Copy consecutive elements of the output memory to a 2-D block in DRAM; pads must be 0."""
+
+    opcode: ClassVar[Opcode] = Opcode.STORE
+
+    @property
+    def unit(self) -> Unit:
+        return Unit.STORE
+
+
+@dataclass(frozen=True, slots=True)
+class _LoopInstruction(Instruction):
+    reset: int = bits(1, "GEMM: write zeros instead of accumulating; others: 0")
+    uop_begin: int = bits("U", "first micro-op")
+    uop_end: int = bits("U+1", "one past the last micro-op")
+    iter_out: int = bits(14, "extent of the outer hardware loop")
+    iter_in: int = bits(14, "extent of the inner hardware loop")
+    dst_factor_out: int = bits("A", "destination elements per step of the outer loop")
+    dst_factor_in: int = bits("A", "destination elements per step of the inner loop")
+
+    @property
+    def iterations(self) -> int:
+        """Micro-op executions of the whole instruction (what the counters count)."""
+        return self.iter_out * self.iter_in * max(0, self.uop_end - self.uop_begin)
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm(_LoopInstruction):
+    """For each iteration and micro-op: ``acc[dst] += inp[src] @ wgt[wgt].T``, int32 with wrap.
+
+    With `reset` it writes zeros; with `overwrite` it writes the product, whatever was there.
+    """
+
+    opcode: ClassVar[Opcode] = Opcode.GEMM
+
+    src_factor_out: int = bits("I", "input elements per step of the outer loop")
+    src_factor_in: int = bits("I", "input elements per step of the inner loop")
+    wgt_factor_out: int = bits("W", "weight elements per step of the outer loop")
+    wgt_factor_in: int = bits("W", "weight elements per step of the inner loop")
+    overwrite: int = bits(
+        1,
+        "write the product instead of adding it; not together with reset",
+        extension="overwrite",
+        at=63,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Depthwise(Gemm):
+    """A GEMM on windows: channels mix within their group, in three tiles from ``inp[src]`` on.
+
+    ``acc[dst][b][j] += sum over t, c of inp[src + t][b][g + c] * wgt[wgt][j][t * G + c]``, where t
+    is 0..2, G a quarter of the channels of a tile, g the first of the G channels that j belongs to,
+    and c is 0..G-1. The last quarter of a weight row is not used. The fields are those of GEMM.
+    """
+
+    opcode: ClassVar[Opcode] = Opcode.DEPTHWISE
+
+
+@dataclass(frozen=True, slots=True)
+class Alu(_LoopInstruction):
+    """For each iteration and micro-op: ``acc[dst] = op(acc[dst], acc[src] or imm)``, lane-wise."""
+
+    opcode: ClassVar[Opcode] = Opcode.ALU
+
+    src_factor_out: int = bits("A", "source elements per step of the outer loop")
+    src_factor_in: int = bits("A", "source elements per step of the inner loop")
+    alu_op: int = bits(3, "operation: " + ", ".join(f"{op.name} {op.value}" for op in AluOp))
+    use_imm: int = bits(1, "the second operand is the immediate, not acc[src]")
+    imm: int = bits(16, "immediate operand, sign-extended to 32 bits", signed=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Pool(_LoopInstruction):
+    """For each iteration and micro-op: ``acc[dst] = max(acc[dst], inp[src], inp[src + 1], ...)``.
+
+    Lane-wise, of `tiles` neighbouring input tiles; int8 to int32. With `overwrite` it writes the
+    greatest of the tiles, whatever was there. Micro-ops are those of GEMM.
+    """
+
+    opcode: ClassVar[Opcode] = Opcode.POOL
+
+    src_factor_out: int = bits("I", "input elements per step of the outer loop")
+    src_factor_in: int = bits("I", "input elements per step of the inner loop")
+    tiles: int = bits(2, "input tiles of a step: 1..3")
+    overwrite: int = bits(1, "the accumulator does not take part")
+
+
+LoopInstruction = Gemm | Alu | Pool
+"""The instructions that run micro-ops in two hardware loops."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finish(Instruction):
+    """Tell the host that the program is complete; runs on the compute unit."""
+
+    opcode: ClassVar[Opcode] = Opcode.FINISH
+
+
+@dataclass(frozen=True, slots=True)
+class Post(Instruction):
+    """Set what happens to all that later GEMM and ALU instructions write to the output memory.
+
+    While it is enabled, each lane is ``clip((((acc + bias) * multiplier + half) >> shift) +
+    zero_point, low, high)``; half is ``1 << (shift - 1)`` if it rounds and shifts, else 0. The sum
+    wraps at 32 bits, the product is exact; the accumulators themselves are not changed. The row of
+    parameters in iteration (o, i) is ``row + o * row_factor_out + i * row_factor_in``. At the start
+    of a program it is not enabled; then the low bits of the accumulators are written. With
+    `use_table` the result is not the clipped value v, but entry ``v + 128`` of a table.
+    """
+
+    opcode: ClassVar[Opcode] = Opcode.POST
+
+    enable: int = bits(1, "post-process; 0: write the low bits, all other fields are 0")
+    use_bias: int = bits(1, "add the biases of the row, one for each channel; else 0")
+    use_scale: int = bits(1, "take multiplier and shift of the row, one for each channel")
+    round_half: int = bits(1, "add half an output step before the shift")
+    multiplier: int = bits(16, "factor of all channels, without use_scale; unsigned")
+    shift: int = bits(6, "arithmetic right shift of all channels, without use_scale")
+    zero_point: int = bits(8, "is added after the shift", signed=True)
+    low: int = bits(8, "lower bound of the result", signed=True)
+    high: int = bits(8, "upper bound of the result", signed=True)
+    row: int = bits("P", "first row of the parameters")
+    row_factor_out: int = bits("P", "rows per step of the outer loop")
+    row_factor_in: int = bits("P", "rows per step of the inner loop")
+    use_table: int = bits(1, "the result is what a table has for it", extension="table")
+    table_index: int = bits("T", "the table", extension="table")
+
+    @property
+    def reads_row(self) -> bool:
+        """Whether it takes parameters from the memory."""
+        return bool(self.enable and (self.use_bias or self.use_scale))
+
+
+@dataclass(frozen=True, slots=True)
+class MicroOp:
+    """One step of a GEMM or ALU instruction: the elements it touches before the loop offsets."""
+
+    dst: int = bits("A", "accumulator element")
+    src: int = bits("S", "input element (GEMM, POOL) or accumulator element (ALU)")
+    wgt: int = bits("W", "weight element; ignored but by GEMM")
+
+
+INSTRUCTIONS: tuple[type[Instruction], ...] = (Load, Store, Gemm, Finish, Alu)
+"""Upstream's instructions, by opcode."""
+
+EXTENSION_INSTRUCTIONS: dict[str, type[Instruction]] = {
+    "post": Post,
+    "depthwise": Depthwise,
+    "pool": Pool,
+}
+"""Instructions that exist with an extension."""
+
+
+def instructions_of(config: HardwareConfig) -> tuple[type[Instruction], ...]:
+    """Return the instructions of a configuration, by opcode."""
+    added = (cls for name, cls in EXTENSION_INSTRUCTIONS.items() if name in config.extensions)
+    return (*INSTRUCTIONS, *added)
+
+
+OPCODE_BITS = 3
+
+_ENUMERATED: tuple[tuple[str, type[IntEnum]], ...] = (("memory", Memory), ("alu_op", AluOp))
+"""Fields whose values have names; others are not of the ISA."""
+
+
+def field_widths(config: HardwareConfig) -> dict[str, int]:
+    """Return the named field widths of a configuration, in bits."""
+    u, i, w, a = (m.log_depth for m in (config.uop, config.inp, config.wgt, config.acc))
+    p, t = POST_ROWS.bit_length() - 1, TABLES.bit_length() - 1
+    return {"U": u, "U+1": u + 1, "I": i, "W": w, "A": a, "S": max(a, i), "P": p, "T": t}
+
+
+# ------------------------------------------------------------- computed from the table
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where one field lies: `width` bits from bit `offset` (bit 0 is the least significant)."""
+
+    name: str
+    offset: int
+    width: int
+    signed: bool
+    doc: str
+
+    @property
+    def range(self) -> range:
+        """The values that the field can hold."""
+        if self.signed:
+            return range(-(1 << (self.width - 1)), 1 << (self.width - 1))
+        return range(1 << self.width)
+
+    @property
+    def span(self) -> str:
+        """Its bits as text, for example ``"7..9"``."""
+        last = self.offset + self.width - 1
+        return f"{self.offset}..{last}" if self.width > 1 else f"{self.offset}"
+
+
+def slots_of(cls: type[Instruction] | type[MicroOp], config: HardwareConfig) -> Iterator[Slot]:
+    """Return where the fields of a class lie, also of an instruction that is not in `config`."""
+    unit_bits = WORD_BITS if issubclass(cls, Instruction) else MICRO_OP_BITS
+    widths = field_widths(config)
+    offset = OPCODE_BITS if issubclass(cls, Instruction) else 0
+    for f in fields(cls):
+        if f.metadata["extension"] not in (None, *config.extensions):
+            continue
+        named = f.metadata["width"]
+        width = widths[named] if isinstance(named, str) else named
+        offset = f.metadata["at"] or offset
+        if offset // unit_bits != (offset + width - 1) // unit_bits:
+            offset += unit_bits - offset % unit_bits
+        yield Slot(f.name, offset, width, f.metadata["signed"], f.metadata["doc"])
+        offset += width
+
+
+class Encoding:
+    """Bit layout of all instructions and of the micro-op for one configuration.
+
+    Use `Encoding.of`, which shares one object per configuration.
+
+    Attributes
+    ----------
+    slots : dict
+        Instruction class (or `MicroOp`) -> its fields in bit order.
+    """
+
+    def __init__(self, config: HardwareConfig) -> None:
+        self.config = config
+        self.instructions = instructions_of(config)
+        self._by_opcode = {int(cls.opcode): cls for cls in self.instructions}
+        self.slots: dict[type, tuple[Slot, ...]] = {
+            cls: tuple(slots_of(cls, config)) for cls in (*self.instructions, MicroOp)
+        }
+        self._absent: dict[str, set[IntEnum]] = {
+            "memory": {m for m in Memory if m not in config.memories},
+            "alu_op": set(),
+        }
+
+    @staticmethod
+    @lru_cache(maxsize=64)
+    def of(config: HardwareConfig) -> Encoding:
+        """Return the encoding of `config`."""
+        return Encoding(config)
+
+    def encode(self, instruction: Instruction) -> int:
+        """Return the 128-bit word of an instruction.
+
+        Raises
+        ------
+        EncodingError
+            If a field does not fit; the message names it, its value and its range.
+        """
+        cls = type(instruction)
+        self._refuse_absent([instruction], cls)
+        word = int(instruction.opcode)
+        for slot in self.slots[cls]:
+            value = getattr(instruction, slot.name)
+            if value not in slot.range:
+                raise EncodingError(_out_of_range(cls.__name__.upper(), slot, value))
+            word |= (int(value) & ((1 << slot.width) - 1)) << slot.offset
+        return word
+
+    def decode(self, word: int) -> Instruction:
+        """Return the instruction of a 128-bit word; bits outside its fields are ignored.
+
+        Raises
+        ------
+        EncodingError
+            If opcode, memory identifier or ALU operation is not one of the ISA.
+        """
+        opcode = word & ((1 << OPCODE_BITS) - 1)
+        if opcode not in self._by_opcode:
+            added = "".join(f", {known}" for known in self._by_opcode if known >= len(INSTRUCTIONS))
+            raise EncodingError(
+                f"word {word:032x} has opcode {opcode}; "
+                f"valid opcodes are 0..{len(INSTRUCTIONS) - 1}{added}"
+            )
+        cls = self._by_opcode[opcode]
+        values = {slot.name: _extract(word, slot) for slot in self.slots[cls]}
+        for name, kind in _ENUMERATED:
+            present = [member for member in kind if member not in self._absent[name]]
+            if name in values and values[name] >= len(present):
+                raise EncodingError(
+                    f"word {word:032x} has {name} {values[name]}; valid values are "
+                    + ", ".join(f"{member.name} {member.value}" for member in present)
+                )
+        return cls(**values)
+
+    def encode_all(self, instructions: Sequence[Instruction]) -> npt.NDArray[np.uint64]:
+        """Return the words of many instructions, shape (n, 2): low half, high half.
+
+        Raises
+        ------
+        EncodingError
+            As `encode`.
+        """
+        words = np.zeros((len(instructions), INSTRUCTION_WORDS), np.uint64)
+        for cls in {type(i) for i in instructions}:
+            rows = [row for row, i in enumerate(instructions) if type(i) is cls]
+            if rows:
+                words[rows] = self._encode_rows(cls, [instructions[row] for row in rows])
+        return words
+
+    def _encode_rows(
+        self, cls: type[Instruction], instructions: list[Instruction]
+    ) -> npt.NDArray[np.uint64]:
+        self._refuse_absent(instructions, cls)
+        slots = self.slots[cls]
+        values = np.array([*map(attrgetter(*(s.name for s in slots)), instructions)], np.int64)
+        words = np.zeros((len(values), INSTRUCTION_WORDS), np.uint64)
+        words[:, 0] = int(cls.opcode)
+        for slot, column in zip(slots, values.T, strict=True):
+            bad = np.flatnonzero((column < slot.range.start) | (column >= slot.range.stop))
+            if bad.size:
+                raise EncodingError(_out_of_range(cls.__name__.upper(), slot, int(column[bad[0]])))
+            half, shift = divmod(slot.offset, WORD_BITS)
+            mask = (1 << slot.width) - 1
+            words[:, half] |= (column & mask).astype(np.uint64) << np.uint64(shift)
+        return words
+
+    def _refuse_absent(self, instructions: list[Instruction], cls: type[Instruction]) -> None:
+        """Refuse instructions, and values of fields, whose extension the configuration lacks."""
+        if cls not in self.instructions:
+            raise EncodingError(
+                f"{cls.__name__.upper()} is no instruction of the configuration "
+                f"{self.config.name!r}, whose extensions are {self.config.extensions}"
+            )
+        for f in fields(cls):
+            extension = f.metadata["extension"]
+            if extension in (None, *self.config.extensions):
+                continue
+            if any(getattr(i, f.name) for i in instructions):
+                raise EncodingError(
+                    f"{cls.__name__.upper()} field {f.name} is not 0; the configuration "
+                    f"{self.config.name!r} lacks the extension {extension!r}"
+                )
+
+    def decode_all(self, words: npt.NDArray[np.uint64]) -> list[Instruction]:
+        """Return the instructions of words, shape (n, 2); the inverse of `encode_all`.
+
+        Raises
+        ------
+        EncodingError
+            As `decode`.
+        """
+        found: dict[int, Instruction] = {}
+        opcodes = words[:, 0] & np.uint64((1 << OPCODE_BITS) - 1)
+        for opcode in np.unique(opcodes).tolist():
+            rows = np.flatnonzero(opcodes == opcode)
+            first = array_to_words(words[rows[:1]])[0]
+            cls = type(self.decode(first))
+            columns = self.columns(words[rows], cls)
+            for name, kind in _ENUMERATED:
+                count = len(kind) - len(self._absent[name])
+                bad = np.flatnonzero(columns[name] >= count) if name in columns else rows[:0]
+                if bad.size:
+                    self.decode(array_to_words(words[rows[bad[:1]]])[0])  # raises
+            decoded = map(cls, *(column.tolist() for column in columns.values()))
+            found.update(zip(rows.tolist(), decoded, strict=True))
+        return [found[row] for row in range(len(words))]
+
+    def reserved_bits(self, cls: type[Instruction]) -> int:
+        """Return the bits of a word that belong to no field."""
+        used = (1 << OPCODE_BITS) - 1
+        for slot in self.slots[cls]:
+            used |= ((1 << slot.width) - 1) << slot.offset
+        return ((1 << INSTRUCTION_WORDS * WORD_BITS) - 1) & ~used
+
+    def columns(
+        self, words: npt.NDArray[np.uint64], cls: type[Instruction]
+    ) -> dict[str, npt.NDArray[np.int64]]:
+        """Decode many words of one instruction class at once.
+
+        Parameters
+        ----------
+        words : ndarray of uint64, shape (n, 2)
+            Low and high half of each instruction; all must be instructions of `cls`.
+        cls : type
+            The instruction class.
+
+        Returns
+        -------
+        dict
+            Field name -> int64 array of n values.
+        """
+        return {slot.name: _extract_column(words, slot) for slot in self.slots[cls]}
+
+    def encode_micro_ops(self, table: npt.ArrayLike) -> npt.NDArray[np.uint32]:
+        """Encode rows of (dst, src, wgt).
+
+        Raises
+        ------
+        EncodingError
+            If an index does not fit its field.
+        """
+        rows = np.asarray(table, dtype=np.int64).reshape(-1, 3)
+        words = np.zeros(len(rows), dtype=np.int64)
+        for slot, column in zip(self.slots[MicroOp], rows.T, strict=True):
+            bad = np.flatnonzero((column < 0) | (column >= 1 << slot.width))
+            if bad.size:
+                raise EncodingError(_out_of_range("micro-op", slot, int(column[bad[0]])))
+            words |= column << slot.offset
+        return words.astype(np.uint32)
+
+    def decode_micro_ops(self, words: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """Decode uint32 words to rows of (dst, src, wgt); the inverse of `encode_micro_ops`."""
+        values = np.asarray(words, dtype=np.uint32).astype(np.int64).reshape(-1)
+        columns = [
+            (values >> slot.offset) & ((1 << slot.width) - 1) for slot in self.slots[MicroOp]
+        ]
+        return np.stack(columns, axis=1)
+
+
+def _out_of_range(owner: str, slot: Slot, value: int) -> str:
+    return (
+        f"{owner} field {slot.name} is {value}; its {slot.width} bits hold "
+        f"{slot.range.start}..{slot.range.stop - 1}"
+    )
+
+
+def _extract(word: int, slot: Slot) -> int:
+    value = (word >> slot.offset) & ((1 << slot.width) - 1)
+    return value - (1 << slot.width) if slot.signed and value >> (slot.width - 1) else value
+
+
+def _extract_column(words: npt.NDArray[np.uint64], slot: Slot) -> npt.NDArray[np.int64]:
+    half, shift = divmod(slot.offset, WORD_BITS)
+    mask = np.uint64((1 << slot.width) - 1)
+    values: npt.NDArray[np.int64] = ((words[:, half] >> np.uint64(shift)) & mask).astype(np.int64)
+    if slot.signed:
+        values -= (values >> (slot.width - 1)) << slot.width
+    return values
+
+
+def rows_of(words: npt.NDArray[np.uint64], cls: type[Instruction]) -> npt.NDArray[np.intp]:
+    """Return which rows of an array of instructions, shape (n, 2), are instructions of `cls`."""
+    opcodes = words[:, 0] & np.uint64((1 << OPCODE_BITS) - 1)
+    return np.flatnonzero(opcodes == np.uint64(cls.opcode))
+
+
+def words_to_array(words: list[int]) -> npt.NDArray[np.uint64]:
+    """Return 128-bit integers as an array of shape (n, 2): low half, high half."""
+    raw = b"".join(word.to_bytes(16, "little") for word in words)
+    return np.frombuffer(raw, dtype="<u8").reshape(-1, INSTRUCTION_WORDS).astype(np.uint64)
+
+
+def array_to_words(array: npt.NDArray[np.uint64]) -> list[int]:
+    """Return the 128-bit integers of an array of shape (n, 2); the inverse of `words_to_array`."""
+    return [int(low) | int(high) << WORD_BITS for low, high in array.tolist()]
+
+
+# --------------------------------------------------------------------- for people to read
+
+
+def tokens_text(instruction: Instruction) -> str:
+    """Return the token flags that are set, for example ``"pop_prev push_next"``."""
+    names = ("pop_prev", "pop_next", "push_prev", "push_next")
+    return " ".join(name for name in names if getattr(instruction, name))
+
+
+def disassemble(instruction: Instruction) -> str:
+    """Return one line of text for an instruction, without its tokens."""
+    if isinstance(instruction, _MemoryInstruction):
+        return _disassemble_memory(instruction)
+    if isinstance(instruction, Gemm):
+        kind = "RESET" if instruction.reset else instruction.opcode.name
+        wgt = f" wgt +{instruction.wgt_factor_out},+{instruction.wgt_factor_in}"
+        src = "" if instruction.reset else _src_text(instruction) + wgt
+        overwrite = " overwrite" if instruction.overwrite else ""
+        return f"{kind:<10}{_loops_text(instruction)}{src}{overwrite}"
+    if isinstance(instruction, Alu):
+        operand = f" imm {instruction.imm}" if instruction.use_imm else _src_text(instruction)
+        return f"{AluOp(instruction.alu_op).name:<10}{_loops_text(instruction)}{operand}"
+    if isinstance(instruction, Pool):
+        overwrite = " overwrite" if instruction.overwrite else ""
+        operand = f"{_src_text(instruction)} tiles {instruction.tiles}{overwrite}"
+        return f"{'POOL':<10}{_loops_text(instruction)}{operand}"
+    if isinstance(instruction, Post):
+        return _disassemble_post(instruction)
+    return "FINISH"
+
+
+def _disassemble_post(i: Post) -> str:
+    if not i.enable:
+        return f"{'POST':<10}off"
+    scale = "* scale" if i.use_scale else f"* {i.multiplier} >> {i.shift}"
+    row = f" row {i.row} +{i.row_factor_out},+{i.row_factor_in}" if i.reads_row else ""
+    return (
+        f"{'POST':<10}{'+ bias ' if i.use_bias else ''}{scale}"
+        f"{' rounded' if i.round_half else ''} + {i.zero_point} clip {i.low}..{i.high}{row}"
+        f"{f' table {i.table_index}' if i.use_table else ''}"
+    )
+
+
+def _disassemble_memory(instruction: _MemoryInstruction) -> str:
+    memory = Memory(instruction.memory).name
+    head = f"{instruction.opcode.name + ' ' + memory + ' ':<10}"
+    if instruction.is_nop:
+        return f"{head}nop"
+    source = "out" if isinstance(instruction, Load) and instruction.forward else "dram"
+    text = (
+        f"{head}sram {instruction.sram_base} {source} {instruction.dram_base} "
+        f"{instruction.y_size}x{instruction.x_size} stride {instruction.x_stride}"
+    )
+    pads = [
+        f"{side} {getattr(instruction, f'{axis}_pad_{side}')}"
+        for axis, side in (("y", "top"), ("y", "bottom"), ("x", "left"), ("x", "right"))
+        if getattr(instruction, f"{axis}_pad_{side}")
+    ]
+    return text + (f" pad {' '.join(pads)}" if pads else "")
+
+
+def _loops_text(instruction: _LoopInstruction) -> str:
+    return (
+        f"uop {instruction.uop_begin}..{instruction.uop_end} "
+        f"loops {instruction.iter_out}x{instruction.iter_in} "
+        f"dst +{instruction.dst_factor_out},+{instruction.dst_factor_in}"
+    )
+
+
+def _src_text(instruction: LoopInstruction) -> str:
+    return f" src +{instruction.src_factor_out},+{instruction.src_factor_in}"
+
+
+def layout_table(config: HardwareConfig) -> str:
+    """Return the bit layout of every instruction and of the micro-op as Markdown tables."""
+    lines: list[str] = []
+    for cls, slots in Encoding.of(config).slots.items():
+        summary = (cls.__doc__ or "").strip().splitlines()[0]
+        lines += [
+            f"### {cls.__name__}",
+            "",
+            summary,
+            "",
+            "| bits | field | meaning |",
+            "|---|---|---|",
+        ]
+        if issubclass(cls, Instruction):
+            lines.append(f"| 0..{OPCODE_BITS - 1} | opcode | {int(cls.opcode)} |")
+        for slot in slots:
+            lines.append(f"| {slot.span} | {slot.name} | {slot.doc} |")
+        lines.append("")
+    return "\n".join(lines)

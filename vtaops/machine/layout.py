@@ -1,0 +1,260 @@
+"""Data layouts: how NumPy tensors become the tiled tensors that VTA reads, and back.
+
+A layout is written as TVM does: upper-case letters are the axes of the logical tensor, in packed
+order; a number with a lower-case letter is an inner block of the axis of the same letter. NCHW data
+for a 1x16 array is ``NCHW1n16c``: shape (N/1, C/16, H, W, 1, 16). An inner block without an outer
+axis of its letter replicates: ``C1n16c`` repeats a vector (C,) over the rows of a tile.
+
+Extents that are no multiple of their block are padded with zeros; `unpack` cuts the padding off.
+Imports no TVM: a board installs this file.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.base.errors import ShapeError
+from vtaops.machine.config import HardwareConfig
+from vtaops.machine.views import BlockDiagonal, Flat, Plus, View
+
+_TOKEN = re.compile(r"([A-Z])|([1-9][0-9]*)([a-z])")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A blocked layout such as ``NCHW1n16c`` (see the module's docstring for the notation).
+
+    Parameters
+    ----------
+    text : str
+        The layout. All upper-case axes come first, then the inner blocks.
+    logical : str
+        Order of the axes in the logical tensor; empty: their order in `text`.
+    view : View, optional
+        How the logical tensor is rearranged before it is cut into tiles.
+
+    Raises
+    ------
+    ShapeError
+        If the text is not a layout.
+    """
+
+    text: str
+    logical: str = ""
+    view: View | None = None
+
+    def __post_init__(self) -> None:
+        outer, blocks = self.outer, [letter for letter, _ in self.blocks]
+        spelled = "".join(outer) + "".join(f"{size}{letter}" for letter, size in self.blocks)
+        if spelled != self.text or not outer or len({*outer}) < len(outer):
+            raise ShapeError(
+                f"{self.text!r} is not a layout: give distinct upper-case axes, then inner blocks, "
+                f"for example NCHW1n16c"
+            )
+        if len({*blocks}) < len(blocks) or sorted(self.axes) != sorted(outer):
+            raise ShapeError(
+                f"layout {self.text!r} with logical order {self.logical!r} is inconsistent"
+            )
+
+    @cached_property
+    def outer(self) -> tuple[str, ...]:
+        """The upper-case axes, in packed order."""
+        return tuple(m[1] for m in _TOKEN.finditer(self.text) if m[1])
+
+    @cached_property
+    def blocks(self) -> tuple[tuple[str, int], ...]:
+        """The inner blocks (lower-case letter, size), in packed order."""
+        return tuple((m[3], int(m[2])) for m in _TOKEN.finditer(self.text) if m[3])
+
+    @property
+    def axes(self) -> str:
+        """The axes of the tensor that is cut, in its order."""
+        return self.logical or "".join(self.outer)
+
+    def accepts_rank(self, rank: int) -> bool:
+        """Whether logical tensors of `rank` have this layout."""
+        expected = self.view.rank if self.view else len(self.axes)
+        return expected is None or rank == expected
+
+    def _block(self, axis: str) -> int:
+        return dict(self.blocks).get(axis.lower(), 1)
+
+    def packed_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of the packed tensor of a logical tensor of `shape`."""
+        viewed = self._viewed(shape)
+        if len(viewed) != len(self.axes):
+            raise ShapeError(
+                f"a tensor of shape {shape} has rank {len(viewed)} in layout {self.text}, which "
+                f"has the axes {self.axes}"
+            )
+        extents = dict(zip(self.axes, viewed, strict=True))
+        outer = tuple(-(-extents[axis] // self._block(axis)) for axis in self.outer)
+        return outer + tuple(size for _, size in self.blocks)
+
+    def pack(self, array: npt.ArrayLike) -> npt.NDArray[np.generic]:
+        """Return the packed, C-contiguous copy of a logical tensor.
+
+        Raises
+        ------
+        ShapeError
+            If the rank is not that of the layout, or an extent is 0.
+        """
+        data: npt.NDArray[np.generic] = np.asarray(array)
+        self._check_shape(data.shape)
+        if self.view is not None:
+            data = self.view.apply(data)
+        padding = [(0, -extent % self._block(axis)) for axis, extent in self._extents(data.shape)]
+        if any(after for _, after in padding):
+            data = np.pad(data, padding)
+        # Split every blocked axis in two, move the pieces to their places, then replicate.
+        split: list[int] = []
+        position: dict[str, int] = {}
+        for axis, extent in self._extents(data.shape):
+            position[axis] = len(split)
+            split.append(extent // self._block(axis))
+            if axis.lower() in dict(self.blocks):
+                position[axis.lower()] = len(split)
+                split.append(self._block(axis))
+        letters = [*self.outer, *(letter for letter, _ in self.blocks)]
+        order = [position[letter] for letter in letters if letter in position]
+        data = data.reshape(split).transpose(order)
+        for index, letter in enumerate(letters):
+            if letter not in position:
+                data = np.repeat(np.expand_dims(data, index), dict(self.blocks)[letter], axis=index)
+        return np.array(data, order="C")
+
+    def unpack(
+        self, array: npt.NDArray[np.generic], shape: tuple[int, ...]
+    ) -> npt.NDArray[np.generic]:
+        """Return a copy of the logical tensor of `shape` from its packed form; inverse of `pack`.
+
+        Raises
+        ------
+        ShapeError
+            If the packed shape does not belong to `shape`.
+        """
+        self._check_shape(shape)
+        if array.shape != self.packed_shape(shape):
+            raise ShapeError(
+                f"packed array has shape {array.shape}; layout {self.text} of {shape} "
+                f"has shape {self.packed_shape(shape)}"
+            )
+        letters = [*self.outer, *(letter for letter, _ in self.blocks)]
+        data: npt.NDArray[np.generic] = array
+        for index in reversed(range(len(letters))):
+            if letters[index].upper() not in self.outer:
+                data = data[(slice(None),) * index + (0,)]
+                del letters[index]
+        order = [
+            letters.index(letter)
+            for axis in self.axes
+            for letter in (axis, axis.lower())
+            if letter in letters
+        ]
+        padded = [
+            -(-extent // self._block(axis)) * self._block(axis)
+            for axis, extent in self._extents(self._viewed(shape))
+        ]
+        data = data.transpose(order).reshape(padded)
+        data = np.array(data[tuple(slice(extent) for extent in self._viewed(shape))], order="C")
+        return data if self.view is None else self.view.invert(data, shape)
+
+    def _viewed(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return shape if self.view is None else self.view.shape(shape)
+
+    def _extents(self, shape: tuple[int, ...]) -> list[tuple[str, int]]:
+        return list(zip(self.axes, shape, strict=True))
+
+    def _check_shape(self, shape: tuple[int, ...]) -> None:
+        if not self.accepts_rank(len(shape)):
+            raise ShapeError(
+                f"array has rank {len(shape)} (shape {shape}); layout {self.text} needs rank "
+                f"{len(self.axes)} with axes {self.axes}"
+            )
+        if 0 in shape:
+            raise ShapeError(f"array of shape {shape} is empty; every extent must be at least 1")
+
+
+def data_layout(config: HardwareConfig, view: View | None = None) -> Layout:
+    """Layout of input and output images: NCHW in tiles of (batch, block) pixels-channels."""
+    return Layout(f"NCHW{config.batch}n{config.block_in}c", view=view)
+
+
+def flat_layout(config: HardwareConfig) -> Layout:
+    """Layout of a tensor of any rank: its scalars in C order, in tiles of batch times block."""
+    return Layout(f"L{config.inp.lanes}l", view=Flat())
+
+
+def kernel_layout(config: HardwareConfig, view: View | None = None) -> Layout:
+    """Layout of convolution weights: OIHW in tiles of (block_out, block_in)."""
+    return Layout(f"OIHW{config.block_out}o{config.block_in}i", view=view)
+
+
+def diagonal_layout(config: HardwareConfig) -> Layout:
+    """Layout of a vector (block, 1, 1, 1) of scales as one diagonal weight tile."""
+    block = config.block_in
+    return kernel_layout(config, BlockDiagonal(groups=block, merged=block, inputs=block))
+
+
+def matrix_layout(config: HardwareConfig) -> Layout:
+    """Layout of the left operand and the result of a matrix product: (M, K) or (M, N)."""
+    return Layout(f"MC{config.batch}m{config.block_in}c")
+
+
+def weight_layout(config: HardwareConfig) -> Layout:
+    """Layout of the right operand of a matrix product, transposed: (N, K)."""
+    return Layout(f"OI{config.block_out}o{config.block_in}i")
+
+
+def bias_layout(config: HardwareConfig, plus: int = 0) -> Layout:
+    """Layout of a bias (channels,): each accumulator tile repeats it over the batch rows.
+
+    `plus` is added to every channel on the way (see `vtaops.machine.views.Plus`).
+    """
+    return Layout(f"C{config.batch}n{config.block_out}c", view=Plus(plus) if plus else None)
+
+
+def vector_layout(config: HardwareConfig) -> Layout:
+    """Layout of a vector (channels,) as rows of post-processing parameters."""
+    return Layout(f"C1n{config.block_out}c")
+
+
+def pack_data(array: npt.ArrayLike, config: HardwareConfig) -> npt.NDArray[np.int8]:
+    """Pack an int8 NCHW tensor to NCHWnc: (N/batch, C/block, H, W, batch, block).
+
+    Raises
+    ------
+    ShapeError
+        If the array is not int8 of rank 4, or is empty.
+    """
+    return data_layout(config).pack(_require_int8(array, "data")).astype(np.int8, copy=False)
+
+
+def unpack_data(
+    array: npt.NDArray[np.int8], shape: tuple[int, int, int, int], config: HardwareConfig
+) -> npt.NDArray[np.int8]:
+    """Return the NCHW tensor of `shape` from its packed form; the inverse of `pack_data`."""
+    return data_layout(config).unpack(array, shape).astype(np.int8, copy=False)
+
+
+def pack_kernel(array: npt.ArrayLike, config: HardwareConfig) -> npt.NDArray[np.int8]:
+    """Pack an int8 OIHW tensor to OIHWoi: (O/block, I/block, H, W, block_out, block_in).
+
+    Raises
+    ------
+    ShapeError
+        If the array is not int8 of rank 4, or is empty.
+    """
+    return kernel_layout(config).pack(_require_int8(array, "kernel")).astype(np.int8, copy=False)
+
+
+def _require_int8(array: npt.ArrayLike, name: str) -> npt.NDArray[np.int8]:
+    data = np.asarray(array)
+    if data.dtype != np.int8:
+        raise ShapeError(f"{name} has dtype {data.dtype}; VTA computes on int8")
+    return data

@@ -1,0 +1,418 @@
+"""Views: rearrangements of a logical tensor before it is cut into tiles.
+
+A layout cuts tensors into tiles; a view says what is cut. Grouped weights become block-diagonal
+matrices, the columns of a narrow kernel become channels, an array of any rank becomes one axis.
+Views are part of a program's buffers, so whoever runs the program (a board too) packs its arguments
+with NumPy alone. Imports no TVM.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.base.errors import ShapeError
+from vtaops.machine.config import WINDOW_PARTS, WINDOW_TILES
+
+Array = npt.NDArray[np.generic]
+Shape = tuple[int, ...]
+
+
+class View(ABC):
+    """A mapping of logical tensors to the tensors that a layout cuts into tiles."""
+
+    rank: int | None
+    """Rank of the logical tensor; None: any."""
+
+    @abstractmethod
+    def shape(self, shape: Shape) -> Shape:
+        """Return the shape of the view of a logical tensor of `shape`."""
+
+    @abstractmethod
+    def apply(self, array: Array) -> Array:
+        """Return the view of a logical tensor."""
+
+    def invert(self, array: Array, shape: Shape) -> Array:
+        """Return the logical tensor of `shape` from its view.
+
+        Raises
+        ------
+        ShapeError
+            If the view cannot be inverted: it is meant for arguments, not for results.
+        """
+        raise ShapeError(f"the view {self} of a tensor of shape {shape} cannot be inverted")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the view as JSON data; see `from_dict`."""
+        return {"kind": type(self).__name__, **asdict(self)}  # type: ignore[call-overload]
+
+
+@dataclass(frozen=True)
+class Flat(View):
+    """A tensor of any rank as one axis, in C order."""
+
+    rank = None
+
+    def shape(self, shape: Shape) -> Shape:
+        return (math.prod(shape),)
+
+    def apply(self, array: Array) -> Array:
+        return array.reshape(-1)
+
+    def invert(self, array: Array, shape: Shape) -> Array:
+        return array.reshape(shape)
+
+
+@dataclass(frozen=True)
+class Plus(View):
+    """A vector with a number added: the half of an output step that rounds half up.
+
+    Attributes
+    ----------
+    value : int
+        What is added.
+    """
+
+    value: int
+    rank = 1
+
+    def __post_init__(self) -> None:
+        _check_numbers(self, value=(-(1 << 31), (1 << 31) - 1))
+
+    def shape(self, shape: Shape) -> Shape:
+        return shape
+
+    def apply(self, array: Array) -> Array:
+        """Return the sums.
+
+        Raises
+        ------
+        ShapeError
+            If one of them leaves the range of the array's dtype.
+        """
+        sums = array.astype(np.int64) + self.value
+        added = sums.astype(array.dtype)
+        if (added != sums).any():
+            worst = sums[added != sums][0] - self.value
+            raise ShapeError(
+                f"a bias of {worst} cannot be rounded: with half a step of the shift, "
+                f"{self.value}, it leaves {array.dtype}; give a smaller one, or rounding='truncate'"
+            )
+        return added
+
+    def invert(self, array: Array, shape: Shape) -> Array:
+        return (array.astype(np.int64) - self.value).astype(array.dtype)
+
+
+@dataclass(frozen=True)
+class BlockDiagonal(View):
+    """Grouped weights OIHW as the non-zero part of a block-diagonal matrix.
+
+    Output channel ``o`` of group ``o // (outputs / groups)`` reads only the input channels of its
+    group. As few groups as fill whole tiles, `merged`, share the tiles of one dense product; the
+    view has shape (outputs, `inputs`, KH, KW) with zeros between the groups. Depthwise weights
+    (one input channel a group) become diagonal tiles.
+
+    Attributes
+    ----------
+    groups : int
+        Number of groups.
+    merged : int
+        Neighbouring groups that share their tiles.
+    inputs : int
+        Input channels of the merged groups, rounded up to whole tiles.
+    """
+
+    groups: int
+    merged: int
+    inputs: int
+    rank = 4
+
+    def __post_init__(self) -> None:
+        possible = (1, LARGEST)
+        _check_numbers(self, groups=possible, merged=possible, inputs=possible)
+
+    def shape(self, shape: Shape) -> Shape:
+        outputs, channels, height, width = shape
+        if outputs % self.groups or min(self.merged, self.groups) * channels > self.inputs:
+            raise ShapeError(f"{self} is no view of weights of shape {shape}")
+        return outputs, self.inputs, height, width
+
+    def apply(self, array: Array) -> Array:
+        outputs, channels = array.shape[:2]
+        dense = np.zeros(self.shape(array.shape), array.dtype)
+        output = np.arange(outputs)
+        group = output // (outputs // self.groups)
+        columns = (group % self.merged * channels)[:, None] + np.arange(channels)
+        dense[output[:, None], columns] = array
+        return dense
+
+
+@dataclass(frozen=True)
+class Columns(View):
+    """Images NCHW with the columns of a convolution window as channels.
+
+    A first layer has 3 channels, which leave most lanes of a tile empty. The view holds, for each
+    output column, the ``size`` pixels that the window covers, as ``size * C`` channels (channels
+    innermost): shape (N, size * C, H, outputs). The convolution is then ``size`` times shorter.
+
+    Attributes
+    ----------
+    size, stride, dilation : int
+        Width of the window, its step, and the distance of its columns, in pixels.
+    before, after : int
+        Zero columns at the left and the right of the image.
+    """
+
+    size: int
+    stride: int
+    dilation: int
+    before: int
+    after: int
+    rank = 4
+
+    def __post_init__(self) -> None:
+        steps, sides = (1, LARGEST), (0, LARGEST)
+        _check_numbers(self, size=steps, stride=steps, dilation=steps, before=sides, after=sides)
+
+    def _outputs(self, width: int) -> int:
+        extent = (self.size - 1) * self.dilation + 1
+        padded = width + self.before + self.after
+        if not extent <= padded <= LARGEST:
+            raise ShapeError(f"{self} spans {extent} of {padded} columns; at most {LARGEST} can be")
+        return (padded - extent) // self.stride + 1
+
+    def shape(self, shape: Shape) -> Shape:
+        n, c, h, w = shape
+        return n, self.size * c, h, self._outputs(w)
+
+    def apply(self, array: Array) -> Array:
+        outputs = self._outputs(array.shape[3])
+        padded = np.pad(array, ((0, 0), (0, 0), (0, 0), (self.before, self.after)))
+        last = (outputs - 1) * self.stride + 1
+        columns = [
+            padded[..., dx * self.dilation : dx * self.dilation + last : self.stride]
+            for dx in range(self.size)
+        ]
+        return np.concatenate(columns, axis=1)
+
+
+@dataclass(frozen=True)
+class Patches(View):
+    """Images NCHW with all pixels of a convolution window as channels, and some constants.
+
+    The view holds, for each output pixel, the ``rows * columns`` pixels that the window covers, as
+    ``rows * columns * C`` channels (channels innermost), then `constants` channels: -128, but 1 in
+    the last. So a first layer is a convolution of one tap, which fills its tiles, and adds its bias
+    by weights of the constants (`constant_digits`). Shape: (N, channels, output rows, columns).
+
+    Attributes
+    ----------
+    rows, columns : int
+        The window.
+    row_step, column_step : int
+        Its steps.
+    row_dilation, column_dilation : int
+        The distances of its pixels.
+    top, left, bottom, right : int
+        Zeros around the image.
+    constants : int
+        Channels that hold constants.
+    """
+
+    rows: int
+    columns: int
+    row_step: int
+    column_step: int
+    row_dilation: int
+    column_dilation: int
+    top: int
+    left: int
+    bottom: int
+    right: int
+    constants: int
+    rank = 4
+
+    def _outputs(self, height: int, width: int) -> tuple[int, int]:
+        span = (self.rows - 1) * self.row_dilation + 1
+        wide = (self.columns - 1) * self.column_dilation + 1
+        return (
+            (height + self.top + self.bottom - span) // self.row_step + 1,
+            (width + self.left + self.right - wide) // self.column_step + 1,
+        )
+
+    def shape(self, shape: Shape) -> Shape:
+        n, c, h, w = shape
+        return n, self.rows * self.columns * c + self.constants, *self._outputs(h, w)
+
+    def apply(self, array: Array) -> Array:
+        n, c, h, w = array.shape
+        oh, ow = self._outputs(h, w)
+        sides = ((0, 0), (0, 0), (self.top, self.bottom), (self.left, self.right))
+        padded = np.pad(array, sides)
+        found = np.empty((n, self.rows * self.columns * c + self.constants, oh, ow), array.dtype)
+        for dy in range(self.rows):
+            for dx in range(self.columns):
+                y, x = dy * self.row_dilation, dx * self.column_dilation
+                first = (dy * self.columns + dx) * c
+                found[:, first : first + c] = padded[
+                    :,
+                    :,
+                    y : y + (oh - 1) * self.row_step + 1 : self.row_step,
+                    x : x + (ow - 1) * self.column_step + 1 : self.column_step,
+                ]
+        if self.constants:
+            found[:, -self.constants :] = np.array(constant_values(self.constants))[:, None, None]
+        return found
+
+
+def constant_values(lanes: int) -> list[int]:
+    """Return what constant lanes hold: -128, but 1 in the last."""
+    return [-128] * (lanes - 1) + [1]
+
+
+def constant_digits(values: npt.NDArray[np.int64], lanes: int) -> npt.NDArray[np.int8] | None:
+    """Return weights (values, lanes) whose products with `constant_values` sum to `values`.
+
+    None if there are too few lanes: they reach ``128 * 127 * (lanes - 1)``.
+    """
+    units, last = in_units(values)
+    left = -units
+    digits = np.empty((len(values), lanes), np.int8)
+    for lane in range(lanes - 1):
+        digits[:, lane] = np.clip(left, -128, 127)
+        left = left - digits[:, lane]
+    digits[:, -1] = last
+    return None if lanes < 1 or left.any() else digits
+
+
+def in_units(values: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return values as units of 128 and a rest of -63..64."""
+    units = (values + 63) // 128
+    return units, values - 128 * units
+
+
+def lanes_for(bound: int) -> int:
+    """Return how many lanes of digits hold all values of at most `bound` in magnitude."""
+    return 1 + -(-((bound + 64) // 128) // 127)
+
+
+@dataclass(frozen=True)
+class KernelColumns(View):
+    """Weights OIHW with their columns as input channels, to match `Columns`."""
+
+    rank = 4
+
+    def shape(self, shape: Shape) -> Shape:
+        o, i, h, w = shape
+        return o, w * i, h, 1
+
+    def apply(self, array: Array) -> Array:
+        o, i, h, w = array.shape
+        folded: Array = array.transpose(0, 3, 1, 2).reshape(o, w * i, h, 1)
+        return folded
+
+
+@dataclass(frozen=True)
+class Windows(View):
+    """Grouped weights OIHW as rows of windows, for products of the extension ``depthwise``.
+
+    A window covers ``WINDOW_TILES`` neighbouring columns of the kernel; wider kernels take several,
+    `step` columns apart. Input channel ``t * channels + c`` of window s holds column ``s * step +
+    t`` of the c-th of the `channels` that the output channel's part of a tile mixes; columns that a
+    window before holds, and channels of other groups, are zeros. Shape: (outputs, ``WINDOW_PARTS *
+    channels``, KH, windows).
+
+    Attributes
+    ----------
+    channels : int
+        Channels that a window mixes; groups of fewer share them.
+    step : int
+        Columns from one window to the next, 1..``WINDOW_TILES``.
+    """
+
+    channels: int
+    step: int
+    rank = 4
+
+    def __post_init__(self) -> None:
+        _check_numbers(self, channels=(1, LARGEST), step=(1, WINDOW_TILES))
+
+    @staticmethod
+    def step_over(columns: int) -> int:
+        """Return the longest step with which windows cover a kernel of `columns`, at least three.
+
+        Windows of odd kernels overlap by one column at most.
+        """
+        steps = range(WINDOW_TILES, 0, -1)
+        return next(step for step in steps if (columns - WINDOW_TILES) % step == 0)
+
+    def shape(self, shape: Shape) -> Shape:
+        outputs, inputs, height, width = shape
+        if self.channels % inputs or (width - WINDOW_TILES) % self.step or width < WINDOW_TILES:
+            raise ShapeError(f"{self} is no view of weights of shape {shape}")
+        windows = (width - WINDOW_TILES) // self.step + 1
+        return outputs, WINDOW_PARTS * self.channels, height, windows
+
+    def apply(self, array: Array) -> Array:
+        outputs, inputs = array.shape[:2]
+        found = np.zeros(self.shape(array.shape), array.dtype)
+        output = np.arange(outputs)
+        first = output % self.channels // inputs * inputs  # of the output's group
+        for window in range(found.shape[3]):
+            covered = WINDOW_TILES - self.step if window else 0
+            for tile in range(covered, WINDOW_TILES):
+                column = window * self.step + tile
+                for channel in range(inputs):
+                    lane = tile * self.channels + first + channel
+                    found[output, lane, :, window] = array[:, channel, :, column]
+        return found
+
+
+LARGEST = 1 << 20
+"""Largest number in a view of an image."""
+
+
+def _check_numbers(view: View, **ranges: tuple[int, int]) -> None:
+    """Refuse numbers outside of their ranges: a file may hold any.
+
+    Raises
+    ------
+    ShapeError
+        Naming the number and its range.
+    """
+    for name, (low, high) in ranges.items():
+        value = getattr(view, name)
+        if not low <= value <= high:
+            text = str(value) if abs(value) < 1 << 64 else "huge"
+            raise ShapeError(f"{name} of a {type(view).__name__} is {text}; it is {low}..{high}")
+
+
+_KINDS: dict[str, type[View]] = {
+    cls.__name__: cls
+    for cls in (Flat, Plus, BlockDiagonal, Columns, Patches, KernelColumns, Windows)
+}
+
+
+def from_dict(values: dict[str, Any]) -> View:
+    """Return the view that `View.to_dict` described.
+
+    Raises
+    ------
+    ShapeError
+        If there is no such view or its numbers are missing, unknown or no integers.
+    """
+    kind = str(values.get("kind"))
+    numbers = {key: value for key, value in values.items() if key != "kind"}
+    if kind not in _KINDS or any(type(value) is not int for value in numbers.values()):
+        raise ShapeError(f"{values!r} is no view; kinds are {', '.join(_KINDS)}")
+    try:
+        view: View = _KINDS[kind](**numbers)
+    except TypeError as error:
+        raise ShapeError(f"{values!r} is no view of kind {kind}: {error}") from error
+    return view

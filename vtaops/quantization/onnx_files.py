@@ -1,0 +1,273 @@
+"""ONNX models as they come from files: read, check, made static.
+
+Owns what every reader of a model needs first, and the few questions that are asked of a graph. The
+package `onnx` (extra `models`) is imported on the first call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vtaops.base.errors import ModelError, UnsupportedError, VTAError
+from vtaops.base.files import NETWORK, is_file
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto, ValueInfoProto
+
+OPSET = 13
+"""Oldest opset that carries scales per channel; older models are converted to it."""
+
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+
+def load(
+    source: str | Path | ModelProto, shapes: Mapping[str, Sequence[int]] | None = None
+) -> ModelProto:
+    """Read a model, check it and give every input a static shape.
+
+    Parameters
+    ----------
+    source
+        Path of an ONNX file, or the model itself (which is copied, never changed).
+    shapes
+        Shapes of inputs whose dimensions are symbolic. A symbolic first dimension that is not
+        named here is the batch and becomes 1.
+
+    Raises
+    ------
+    ModelError
+        If there is no such file, the file is no ONNX model, a shape stays symbolic, or a name in
+        `shapes` is no input.
+    UnsupportedError
+        If the model computes in float16, bfloat16 or float64, or calls domains unknown here.
+    """
+    onnx = require("onnx")
+    model = onnx.ModelProto()
+    if isinstance(source, onnx.ModelProto):
+        model.CopyFrom(source)
+    else:
+        model = _read(Path(source))
+    make_static(model, shapes or {})
+    _list_inputs_only(model)
+    model = checked(model)
+    _refuse_other_floats(model)
+    return model
+
+
+def checked(model: ModelProto) -> ModelProto:
+    """Return a valid model with its shapes inferred, in an opset that vtaops reads.
+
+    Raises
+    ------
+    ModelError
+        If it is not valid.
+    """
+    onnx = require("onnx")
+    try:
+        onnx.checker.check_model(model)
+        if _opset(model) < OPSET:
+            model = onnx.version_converter.convert_version(model, OPSET)
+        inferred: ModelProto = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    except Exception as error:  # the C++ below raises what it likes
+        raise ModelError(f"not a valid ONNX model: {_first_line(error)}") from error
+    return inferred
+
+
+def require(package: str) -> Any:
+    """Import one of the packages of the extra `models`, or say how to install it."""
+    from importlib import import_module
+
+    try:
+        if package == "onnx":
+            for part in ("checker", "shape_inference", "version_converter"):
+                import_module(f"onnx.{part}")
+        return import_module(package)
+    except ImportError as error:
+        name = package.split(".")[0]
+        message = f"model files need the package {name}: pip install 'vtaops[models]'"
+        raise VTAError(message) from error
+
+
+def make_static(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:
+    """Replace symbolic dimensions of the inputs in place (see `load`)."""
+    inputs = {value.name: value for value in graph_inputs(model)}
+    if unknown := sorted(set(shapes) - set(inputs)):
+        raise ModelError(f"no input {unknown[0]!r}; the model's inputs: {', '.join(inputs)}")
+    for name, value in inputs.items():
+        dims = value.type.tensor_type.shape.dim
+        if (given := shapes.get(name)) is not None:
+            _set_dims(name, dims, given)
+        written = shape_text(value)
+        for axis, dim in enumerate(dims):
+            if not dim.HasField("dim_value") or dim.dim_value <= 0:
+                if axis:
+                    raise ModelError(
+                        f"input {name!r} has the dynamic shape {written}; VTA's programs "
+                        f"are compiled for one shape: pass shapes={{{name!r}: (...)}} to "
+                        "vtaops.quantize or vtaops.relax.import_model; "
+                        "`vtaops quantize` takes those of its data"
+                    )
+                dim.dim_value = 1
+    # Whatever the exporter wrote about inner shapes may still be symbolic; inference fills it in.
+    del model.graph.value_info[:]
+    for value in model.graph.output:
+        for dim in value.type.tensor_type.shape.dim:
+            if not dim.HasField("dim_value"):
+                dim.Clear()
+
+
+def graph_inputs(model: ModelProto) -> list[ValueInfoProto]:
+    """Return the inputs that are no weights (old models list these among their inputs)."""
+    weights = {tensor.name for tensor in model.graph.initializer}
+    return [value for value in model.graph.input if value.name not in weights]
+
+
+def input_shapes(model: ModelProto) -> dict[str, tuple[int, ...]]:
+    """Return the static shapes of the inputs by name."""
+    return {
+        value.name: tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
+        for value in graph_inputs(model)
+    }
+
+
+def input_dtypes(model: ModelProto) -> dict[str, np.dtype[Any]]:
+    """Return the dtypes of the inputs by name."""
+    onnx = require("onnx")
+    return {
+        value.name: onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        for value in graph_inputs(model)
+    }
+
+
+def shape_text(value: ValueInfoProto) -> str:
+    """Return a shape with its symbolic dimensions by name: (N, 3, 224, 224)."""
+    dims = value.type.tensor_type.shape.dim
+    return f"({', '.join(str(d.dim_value or d.dim_param or '?') for d in dims)})"
+
+
+def initializers(model: ModelProto) -> Arrays:
+    """Return the constant tensors of the graph by name.
+
+    Raises
+    ------
+    ModelError
+        If one of them holds more than its shape, or less.
+    """
+    onnx = require("onnx")
+    found = {}
+    for tensor in model.graph.initializer:
+        try:
+            found[tensor.name] = onnx.numpy_helper.to_array(tensor)
+        except (TypeError, ValueError, NotImplementedError) as error:
+            raise ModelError(f"the tensor {tensor.name!r} is malformed: {error}") from error
+    return found
+
+
+def replace_initializer(model: ModelProto, name: str, value: np.ndarray[Any, Any]) -> None:
+    """Give a constant tensor another value, or add it to the graph."""
+    onnx = require("onnx")
+    tensor = onnx.numpy_helper.from_array(np.ascontiguousarray(value), name)
+    for old in model.graph.initializer:
+        if old.name == name:
+            old.CopyFrom(tensor)
+            return
+    model.graph.initializer.append(tensor)
+
+
+def consumers(model: ModelProto) -> dict[str, list[NodeProto]]:
+    """Return the nodes that read each tensor."""
+    found: dict[str, list[NodeProto]] = {}
+    for node in model.graph.node:
+        for name in node.input:
+            found.setdefault(name, []).append(node)
+    return found
+
+
+def producers(model: ModelProto) -> dict[str, NodeProto]:
+    """Return the node that writes each tensor."""
+    return {name: node for node in model.graph.node for name in node.output}
+
+
+def attributes(node: NodeProto) -> dict[str, Any]:
+    """Return the attributes of a node as Python values."""
+    onnx = require("onnx")
+    return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+
+
+def float_tensors(model: ModelProto) -> list[str]:
+    """Return the float32 tensors that nodes of the graph write, in their order."""
+    onnx = require("onnx")
+    types = {
+        value.name: value.type.tensor_type.elem_type
+        for value in (*model.graph.value_info, *model.graph.output)
+    }
+    written = (name for node in model.graph.node for name in node.output)
+    return [name for name in written if types.get(name) == onnx.TensorProto.FLOAT]
+
+
+def _read(path: Path) -> ModelProto:
+    onnx = require("onnx")
+    if not is_file(path):
+        raise ModelError(f"there is no model file {path}")
+    if path.stat().st_size > NETWORK:
+        raise ModelError(f"{path} has more than {NETWORK} bytes, which no ONNX file has")
+    try:
+        model: ModelProto = onnx.load(str(path))
+    except Exception as error:  # protobuf and the file system raise what they like
+        raise ModelError(f"{path} is no ONNX model: {_first_line(error)}") from error
+    if not model.graph.node:
+        raise ModelError(f"{path} is no ONNX model: its graph has no nodes")
+    return model
+
+
+def _list_inputs_only(model: ModelProto) -> None:
+    """Old models list their weights among the inputs, where they count as no constants."""
+    kept = graph_inputs(model)
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    model.ir_version = max(model.ir_version, 8)
+
+
+def _set_dims(name: str, dims: Any, given: Sequence[int]) -> None:
+    if len(given) != len(dims):
+        raise ModelError(f"input {name!r} has {len(dims)} dimensions, not {tuple(given)}")
+    for dim, size in zip(dims, given, strict=True):
+        if dim.HasField("dim_value") and dim.dim_value not in (0, size):
+            raise ModelError(f"input {name!r}: {dim.dim_value} is fixed in the model, not {size}")
+        dim.dim_value = int(size)
+
+
+def _opset(model: ModelProto) -> int:
+    return min(
+        (entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")),
+        default=OPSET,
+    )
+
+
+def _other_floats(model: ModelProto) -> Iterator[tuple[str, int]]:
+    for tensor in model.graph.initializer:
+        yield tensor.name, tensor.data_type
+    for value in (*model.graph.input, *model.graph.value_info, *model.graph.output):
+        yield value.name, value.type.tensor_type.elem_type
+
+
+def _refuse_other_floats(model: ModelProto) -> None:
+    for value in model.graph.input:
+        if not value.type.tensor_type.elem_type:
+            raise UnsupportedError(f"input {value.name!r} is no tensor")
+    types = require("onnx").TensorProto
+    names = {types.FLOAT16: "float16", types.BFLOAT16: "bfloat16", types.DOUBLE: "float64"}
+    for name, kind in _other_floats(model):
+        if kind in names:
+            raise UnsupportedError(
+                f"tensor {name!r} is {names[kind]}; vtaops reads float32 models and models "
+                "quantised to 8 bits: convert it to float32 first"
+            )
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,302 @@
+"""The acceptance test of a device: does it compute what NumPy computes, and how fast.
+
+Works on any `Device`; meant for a board that has just been set up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.base.errors import UnsupportedError, VTAError
+from vtaops.hardware.performance import launch_seconds
+from vtaops.hardware.registers import DESIGNS, RegisterMap
+from vtaops.machine.capabilities import Capabilities
+from vtaops.machine.config import HardwareConfig, Memory
+from vtaops.machine.isa import AluOp
+from vtaops.ops import Conv2d, Gemm, Operator
+from vtaops.ops.reference import evaluate, random_arguments
+from vtaops.program import Program, ProgramBuilder, Role
+from vtaops.program.interpreter import interpret
+from vtaops.program.random_programs import random_inputs, random_program
+from vtaops.runtime import Device, LoadedProgram
+from vtaops.runtime.device import capabilities_of, performance_of
+from vtaops.runtime.remote import RemoteDevice
+from vtaops.schedule.workloads import WORKLOADS, find
+from vtaops.session import Session
+
+PUBLISHED_MS = {
+    "resnet18.C2": 5.699,
+    "resnet18.C3": 2.966,
+    "resnet18.C4": 1.349,
+    "resnet18.C5": 5.183,
+    "resnet18.C6": 2.669,
+    "resnet18.C7": 1.029,
+    "resnet18.C8": 4.934,
+    "resnet18.C9": 3.994,
+    "resnet18.C10": 1.081,
+    "resnet18.C11": 7.348,
+}
+"""Milliseconds on a Pynq-Z1 at 100 MHz, of the logs that TVM's tophub published for VTA."""
+
+MEMORY_BYTES = (1, 4096, 1 << 20, (3 << 20) + 5)
+"""Sizes of the memory test."""
+
+
+PlannedCheck = tuple[str, Callable[[], str]]
+"""What is checked, and how: the function returns what went wrong, or nothing."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """Outcome of one check.
+
+    Attributes
+    ----------
+    name : str
+        What was checked.
+    passed : bool or None
+        None: the device cannot do this, and says so.
+    detail : str
+        What went wrong, or a remark.
+    """
+
+    name: str
+    passed: bool | None
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """How fast a layer runs.
+
+    Attributes
+    ----------
+    layer : str
+        Its name.
+    milliseconds : float
+        Median of a launch, as the host sees it.
+    gops : float
+        Billions of multiplications and additions in a second.
+    published_ms, published_gops : float
+        What TVM's logs say for a Pynq-Z1.
+    cycles : int or None
+        From launch to FINISH, where the logic counts them.
+    utilization : float or None
+        Share of them in which the compute unit issued micro-ops.
+    """
+
+    layer: str
+    milliseconds: float
+    gops: float
+    published_ms: float
+    published_gops: float
+    cycles: int | None = None
+    utilization: float | None = None
+
+
+def planned_checks(
+    device: Device,
+    *,
+    operators: int = 20,
+    programs: int = 50,
+    seed: int = 0,
+    layers: bool = True,
+) -> list[PlannedCheck]:
+    """Return the checks of a device, to be made in order; see `make`.
+
+    Parameters
+    ----------
+    device : Device
+        The device.
+    operators, programs : int
+        Number of operators of random shape, and of random programs: instructions that no compiler
+        chose, judged by `vtaops.program.interpreter`.
+    seed : int
+        Seed of all random numbers.
+    layers : bool
+        Whether the layers of ResNet-18 and of the tutorials are among them.
+    """
+    rng = np.random.default_rng(seed)
+    session = Session(device)  # not closed: the device is the caller's
+    planned: list[PlannedCheck] = [
+        (f"memory, {nbytes} bytes", partial(_memory, device, nbytes, rng))
+        for nbytes in MEMORY_BYTES
+    ]
+    if isinstance(device, RemoteDevice):
+        planned.append(("registers after a run", partial(_registers, device, rng)))
+    for op in AluOp:
+        for immediate in (True, False):
+            name = f"ALU {op.name} with {'an immediate' if immediate else 'a tile'}"
+            planned.append((name, partial(_alu, device, op, immediate, rng)))
+    plain = (Gemm(m=16, n=64, k=64, shift=4, clip=(0, 127)), Gemm(m=3, n=17, k=40, clip=(0, 127)))
+    named: list[tuple[str, Operator]] = [(gemm.summary, gemm) for gemm in plain]
+    named += [(w.name, w.op) for w in WORKLOADS.values() if layers and _fits(w.name)]
+    drawn = _random_operators(np.random.default_rng(seed), operators)
+    named += [
+        (f"random operator {index}: {operator.summary}", operator) for index, operator in drawn
+    ]
+    for name, operator in named:
+        planned.append((name, partial(_operator, session, operator, rng)))
+    capabilities = capabilities_of(device)
+    for index in range(programs):
+        name = f"random program {index} of seed {seed}"
+        planned.append((name, partial(_random_program, device, capabilities, seed, index)))
+    return planned
+
+
+def make(planned: PlannedCheck) -> Check:
+    """Make one check."""
+    name, call = planned
+    try:
+        problem = call()
+    except UnsupportedError as error:
+        return Check(name, None, str(error))
+    except VTAError as error:
+        return Check(name, False, f"{type(error).__name__}: {error}")
+    return Check(name, not problem, problem)
+
+
+def measure(device: Device, *, repeats: int = 5, seed: int = 0) -> Iterator[Throughput]:
+    """Run the layers of ResNet-18 that VTA runs; yields figures as they come.
+
+    A launch is timed from the host, so a remote device includes the network.
+    """
+    rng = np.random.default_rng(seed)
+    session = Session(device)
+    for name in PUBLISHED_MS:
+        op = find(name).op
+        program = session.program(op)
+        with LoadedProgram(program, device) as loaded:
+            loaded.run(*random_arguments(op, rng))
+            device.reset_stats()
+            loaded.launch()
+            counted = performance_of(device)
+            seconds = launch_seconds(loaded.launch, repeats)
+        operations = 2 * op.macs
+        yield Throughput(
+            name,
+            1e3 * seconds,
+            operations / seconds / 1e9,
+            PUBLISHED_MS[name],
+            operations / PUBLISHED_MS[name] / 1e6,
+            counted.cycles if counted else None,
+            counted.compute_utilization if counted else None,
+        )
+
+
+# ------------------------------------------------------------------------------ details
+
+
+def _fits(name: str) -> bool:
+    return name in PUBLISHED_MS or name.startswith("tutorial.")
+
+
+def _memory(device: Device, nbytes: int, rng: np.random.Generator) -> str:
+    data = rng.integers(0, 256, nbytes, dtype=np.uint8)
+    buffer = device.alloc(nbytes)
+    try:
+        if device.read(buffer, nbytes).any():
+            return "new memory is not zero"
+        device.write(buffer, data)
+        return _difference(device.read(buffer, nbytes), data)
+    finally:
+        device.free(buffer)
+
+
+def _registers(device: RemoteDevice, rng: np.random.Generator) -> str:
+    """Run a program, then compare what the control registers say with what it was."""
+    program = _alu_program(device.config, AluOp.ADD, 1)
+    with LoadedProgram(program, device) as loaded:
+        loaded.run(*random_inputs(program, rng))
+        facts = device.info()
+        found, design = facts["registers"], DESIGNS[RegisterMap(facts["register_map"])]
+        expected = design.after_run(loaded.instruction_address, len(program))
+    wrong = [
+        f"{name} is {found.get(name)}, not {value}"
+        for name, value in expected.items()
+        if found.get(name) != value
+    ]
+    return "; ".join(wrong)
+
+
+def _random_program(device: Device, capabilities: Capabilities, seed: int, index: int) -> str:
+    rng = np.random.default_rng([seed, index])
+    program = random_program(device.config, rng, capabilities)
+    arrays = random_inputs(program, rng)
+    return _difference(program.run(device, *arrays), interpret(program, *arrays))
+
+
+def _operator(session: Session, op: Operator, rng: np.random.Generator) -> str:
+    arrays = random_arguments(op, rng)
+    return _difference(session.run(op, *arrays), evaluate(op, arrays))
+
+
+def _difference(found: npt.NDArray[np.generic], expected: npt.NDArray[np.generic]) -> str:
+    wrong = int(np.count_nonzero(found != expected))
+    return f"{wrong} of {expected.size} values differ from NumPy" if wrong else ""
+
+
+def _random_operators(rng: np.random.Generator, count: int) -> Iterator[tuple[int, Operator]]:
+    for index in range(count):
+        small = [int(v) for v in rng.integers(1, 48, 3)]
+        shift = int(rng.integers(0, 12))
+        if index % 2:
+            yield index, Gemm(m=small[0], n=small[1], k=small[2], shift=shift, clip=(0, 127))
+            continue
+        kernel = int(rng.integers(1, 4))
+        yield (
+            index,
+            Conv2d(
+                in_channels=small[0],
+                out_channels=small[1],
+                height=int(rng.integers(kernel, 20)),
+                width=int(rng.integers(kernel, 20)),
+                kernel=kernel,
+                strides=int(rng.integers(1, 3)),
+                padding=int(rng.integers(0, 2)),
+                shift=shift,
+                clip=(0, 127),
+            ),
+        )
+
+
+_TILES = 8  # that one ALU check works on
+
+
+def _alu(device: Device, op: AluOp, immediate: bool, rng: np.random.Generator) -> str:
+    """Apply one operation to accumulators; compare the low 8 bits that are stored."""
+    config = device.config
+    shape = (_TILES, *config.acc.shape)
+    left = rng.integers(-(1 << 20), 1 << 20, shape).astype(np.int32)
+    small = op is AluOp.SHR  # shifts that all hardware has
+    right = rng.integers(0 if small else -100, 16 if small else 100, shape).astype(np.int32)
+    value = 5 if small else -37
+    if immediate:
+        right = np.full(shape, value, np.int32)
+    with LoadedProgram(_alu_program(config, op, value if immediate else None), device) as loaded:
+        found = loaded.run(left, right)
+    expected = op.meaning(left.astype(np.int64), right.astype(np.int64))
+    return _difference(found, expected.astype(np.int8))
+
+
+def _alu_program(config: HardwareConfig, op: AluOp, immediate: int | None) -> Program:
+    """Return ``out = op(left, right or immediate)`` on `_TILES` tiles."""
+    b = ProgramBuilder(config)
+    left = b.tiles("left", Role.INPUT, _TILES, Memory.ACC)
+    right = b.tiles("right", Role.INPUT, _TILES, Memory.ACC)
+    out = b.tiles("out", Role.OUTPUT, _TILES)
+    uop = b.micro_ops((0, _TILES, 0))
+    b.load_micro_ops(uop, 1)
+    b.load(Memory.ACC, left, 0, 0, _TILES)
+    b.load(Memory.ACC, right, _TILES, 0, _TILES)
+    b.alu(op, 0, _TILES, immediate, push_next=1)
+    b.store(out, 0, 0, _TILES, pop_prev=1, push_prev=1)
+    b.finish(pop_next=1)
+    program = b.build()
+    program.verify()
+    return program
