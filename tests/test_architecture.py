@@ -114,7 +114,7 @@ ALLOWED = {
     "reference": {"ops", "shapes", "program", "views", "config", "errors"},
     "workloads": {"schedule", "ops", "names", "errors"},
     "onnx_files": {"files", "errors"},
-    "pictures": {"errors"},
+    "pictures": {"files", "errors"},
     "quantization": {"onnx_files", "pictures", "files", "errors"},
     "relax": {"graph", "quantization", "onnx_files", "files", "errors"},
     "farm": {"rpc", "runtime", "program", "config", "errors"},
