@@ -219,9 +219,9 @@ class Connections:
         return found[0] if len(found) == 1 and name not in self.outputs else None
 
     def chain(self, name: str, *kinds: str) -> list[NodeProto] | None:
-        """Return nodes of these kinds, of which each alone reads the next and the first made `name`.
+        """Return the node that writes a tensor, the one that writes its input, and so on.
 
-        None if there is no such chain.
+        None if they are not of these kinds, or something else reads one of their results.
         """
         found: list[NodeProto] = []
         for kind in kinds:
