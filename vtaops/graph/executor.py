@@ -15,13 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError, UnsupportedError
+from vtaops.base.shapes import Array, Sides
 from vtaops.graph import operators as ops
 from vtaops.graph.graph import Graph, Node
 from vtaops.graph.operators import GraphOperator, window_outputs
 from vtaops.graph.requantization import along
 from vtaops.graph.tensor import Tensor
-
-Array = npt.NDArray[Any]
 
 
 def evaluate(graph: Graph, *arrays: npt.ArrayLike) -> tuple[Array, ...]:
@@ -198,7 +197,7 @@ def _over_windows(
     data: Array,
     kernel: ops.Pair,
     strides: ops.Pair,
-    padding: ops.Sides,
+    padding: Sides,
     value: int,
 ) -> Array:
     """Reduce every window of an image padded with `value`: first the columns, then the rows."""

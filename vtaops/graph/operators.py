@@ -19,12 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.shapes import Sides
 from vtaops.graph.host import HostFunction
 from vtaops.graph.requantization import Requantization, fixed_point, integers, is_power_of_two
 from vtaops.graph.tensor import DTYPES, Tensor
 
 Pair = tuple[int, int]
-Sides = tuple[int, int, int, int]
 Shape = tuple[int, ...]
 
 ACCUMULATOR = 1 << 31

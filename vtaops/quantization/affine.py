@@ -5,10 +5,11 @@ Exact in float; on integers each of them would be a rounding of its own.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vtaops.base.shapes import Array
 from vtaops.quantization.onnx_files import (
     Arrays,
     Connections,
@@ -19,7 +20,6 @@ from vtaops.quantization.onnx_files import (
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
-    Array = np.ndarray[Any, Any]
 
 AFFINE = frozenset({"Mul", "Div", "Add", "Sub"})
 

@@ -15,10 +15,11 @@ function makes, whose table costs nothing, until its values are.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vtaops.base.shapes import Array
 from vtaops.quantization.activations import Function, functions
 from vtaops.quantization.onnx_files import (
     attributes,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
     from vtaops.quantization.samples import Sample
 
-    Array = np.ndarray[Any, Any]
 
 HOMOGENEOUS = frozenset(
     {"Relu", "LeakyRelu", "MaxPool", "AveragePool", "GlobalAveragePool", "Resize", "Identity"}

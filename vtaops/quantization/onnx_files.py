@@ -14,6 +14,7 @@ import numpy as np
 
 from vtaops.base.errors import ModelError, UnsupportedError, VTAError
 from vtaops.base.files import NETWORK, is_file
+from vtaops.base.shapes import Array
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, ValueInfoProto
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 OPSET = 13
 """Oldest opset that carries scales per channel; older models are converted to it."""
 
-Arrays = dict[str, np.ndarray[Any, Any]]
+Arrays = dict[str, Array]
 
 
 def load(
@@ -167,7 +168,7 @@ def initializers(model: ModelProto) -> Arrays:
     return found
 
 
-def replace_initializer(model: ModelProto, name: str, value: np.ndarray[Any, Any]) -> None:
+def replace_initializer(model: ModelProto, name: str, value: Array) -> None:
     """Give a constant tensor another value, or add it to the graph."""
     onnx = require("onnx")
     tensor = onnx.numpy_helper.from_array(np.ascontiguousarray(value), name)

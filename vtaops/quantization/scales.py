@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vtaops.base.errors import ModelError
+from vtaops.base.shapes import Array
 from vtaops.quantization.onnx_files import Connections, float_tensors, initializers, require
 from vtaops.quantization.probe import Probe, runtime_errors
 
@@ -60,7 +61,7 @@ class Grid:
         low, high = (-127, 127) if self.symmetric else (-128, 127)
         return (low - self.zero_point) * self.scale, (high - self.zero_point) * self.scale
 
-    def rounded(self, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def rounded(self, x: Array) -> Array:
         """Return the nearest values of the grid."""
         low, high = self.range
         return np.clip(np.rint(x / self.scale) * self.scale, low, high)
@@ -242,7 +243,7 @@ def no_finer_than_sums(
     return found
 
 
-def power_of_two_weight_scale(weight: np.ndarray[Any, Any], least: float = 0.0) -> float:
+def power_of_two_weight_scale(weight: Array, least: float = 0.0) -> float:
     """Return the power of two with the least squared error on a weight tensor.
 
     Parameters
