@@ -64,7 +64,7 @@ def convolution_tree(op: Operator, config: HardwareConfig, tiling: Tiling) -> Tr
         not plain
         or op.residual
         or (grouped and (blocks.ic, blocks.oc) != (1, 1))
-        or (op.gathers_rows and op.kernel_size[0] > 1)
+        or (op.gathers_rows and op.window.kernel[0] > 1)
         or tiling.threads > 1
         or tiling.taps != "all"
     ):
@@ -184,8 +184,8 @@ class _Convolution:
     @staticmethod
     def of(op: Conv2d, config: HardwareConfig, tiling: Tiling, grouped: bool) -> _Convolution:
         blocks = op.blocks(config)
-        (height, width), (sh, sw), (dh, dw) = op.out_size, op.stride, op.dilations
-        (kh, kw), (top, left, *_) = op.kernel_size, op.pads
+        (height, width), (sh, sw), (dh, dw) = op.out_size, op.window.strides, op.window.dilation
+        (kh, kw), (top, left, *_) = op.window.kernel, op.pads
         padded = op.padded_size
         channels = _Axis("oc", blocks.count * blocks.oc, tiling.oc // config.block_out)
         y, x = _Axis("y", height, tiling.h), _Axis("x", width, tiling.w)
@@ -263,7 +263,7 @@ class _Convolution:
 
     @property
     def _taps(self) -> int:
-        return self.op.kernel_size[0] * self.op.kernel_size[1]
+        return self.op.window.count
 
     @property
     def _kernel(self) -> TileBuffer:
@@ -276,7 +276,7 @@ class _Convolution:
         op = self.op
         shapes = {buffer.name: buffer.packed_shape for buffer in op.buffers(self.config)}
         view = grouped_view(op.groups, op.in_channels, op.out_channels, self.config)
-        filters = (op.out_channels, op.in_channels // op.groups, *op.kernel_size)
+        filters = (op.out_channels, op.in_channels // op.groups, *op.window.kernel)
         # Tap by tap, also where windows are packed.
         return shapes | {"kernel": kernel_layout(self.config, view).packed_shape(filters)}
 
@@ -379,7 +379,7 @@ class _Convolution:
     @property
     def _kernel_taps(self) -> dict[Loop, int]:
         """The loops over the rows and columns of the kernel, each with its step in the weights."""
-        (kh, kw), lanes = self.op.kernel_size, self._lanes[1]
+        (kh, kw), lanes = self.op.window.kernel, self._lanes[1]
         return {Loop("dy", kh): kw * lanes, Loop("dx", kw): lanes}
 
     def _vector(self, name: str) -> CopyNest:
