@@ -113,3 +113,8 @@ def require_at_least(minimum: int, **values: int) -> None:
     for name, value in values.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
             raise ShapeError(f"{name} is {value!r}; it must be an integer of at least {minimum}")
+
+
+def ceil_div(value: int, divisor: int) -> int:
+    """Return `value` / `divisor`, rounded up."""
+    return -(-value // divisor)
