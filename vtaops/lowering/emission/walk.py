@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from vtaops.lowering.emission.computation import Computation
-from vtaops.lowering.emission.scratchpads import Addresses, leaves
+from vtaops.lowering.emission.scratchpads import Addresses
 from vtaops.lowering.emission.transfers import Transfers
 from vtaops.lowering.emission.voids import Padding
 from vtaops.lowering.operation import Operation
@@ -24,8 +24,8 @@ from vtaops.lowering.parsing.nests import (
     Loop,
     LoopNode,
     Node,
-    ThreadNode,
     Tree,
+    leaves,
 )
 from vtaops.lowering.passes.dead_loads import without_dead_loads
 from vtaops.machine.config import HardwareConfig
@@ -85,9 +85,10 @@ class _Walk:
                 yield from self._leaves(list(group), values, threads)
                 continue
             for node in group:
-                if isinstance(node, ThreadNode):
+                assert isinstance(node, LoopNode)
+                if node.threads:
                     yield from self.run(node.body, values, node.loop)
-                elif isinstance(node, LoopNode):
+                else:
                     for step in range(node.loop.extent):
                         yield from self.run(node.body, {**values, node.loop.name: step}, threads)
 

@@ -6,7 +6,9 @@ intrinsic call. Owns the reading of TIR; the rooms behind it see no TVM object.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 from tvm import tirx
@@ -71,21 +73,24 @@ class Loop:
     extent: int
 
 
+@dataclass(frozen=True)
+class TileOperand:
+    """An operand of an intrinsic: the tile that starts at scalar `offset` of `buffer`."""
+
+    buffer: TileBuffer
+    offset: Expression
+
+
 @dataclass(eq=False)
-class LeafNest:
+class _Nest:
     """A perfect loop nest around one statement, executed where all `guards` hold."""
 
     loops: list[Loop]
     guards: list[Expression]
 
-    @property
-    def unit(self) -> Unit:
-        """The unit that executes it."""
-        return Unit.COMPUTE
-
 
 @dataclass(eq=False)
-class CopyNest(LeafNest):
+class CopyNest(_Nest):
     """``dst[dst_index] = src[src_index] if inside else padding``, one scalar for each iteration.
 
     Without a source it writes padding alone: a tile that lies in the padding as a whole.
@@ -100,21 +105,24 @@ class CopyNest(LeafNest):
 
     @property
     def unit(self) -> Unit:
+        """The unit that executes it."""
         if not self.dst.scratchpad:
             return Unit.STORE
         return Unit.COMPUTE if self.dst.scratchpad == "acc" else Unit.LOAD
 
+    @property
+    def written(self) -> TileOperand:
+        """What it writes."""
+        return TileOperand(self.dst, self.dst_index)
 
-@dataclass(frozen=True)
-class TileOperand:
-    """An operand of an intrinsic: the tile that starts at scalar `offset` of `buffer`."""
-
-    buffer: TileBuffer
-    offset: Expression
+    @property
+    def read(self) -> set[str]:
+        """The names of the buffers that it reads, apart from the one that it writes."""
+        return {self.src.name} if self.src else set()
 
 
 @dataclass(eq=False)
-class CallNest(LeafNest):
+class CallNest(_Nest):
     """One intrinsic call; see `vtaops.schedule.intrinsics` for names and operands."""
 
     call: str
@@ -124,24 +132,33 @@ class CallNest(LeafNest):
     scaling: tuple[int, ...] = ()
     """Of a requantisation: zero point and bounds."""
 
+    @property
+    def unit(self) -> Unit:
+        return Unit.COMPUTE
+
+    @property
+    def written(self) -> TileOperand:
+        return self.operands[0]
+
+    @property
+    def read(self) -> set[str]:
+        names = {operand.buffer.name for operand in self.operands[1:]}
+        return names - {self.written.buffer.name}
+
 
 @dataclass
 class LoopNode:
-    """A loop around several statements; the walk runs it."""
+    """A loop around several statements."""
 
     loop: Loop
     body: list[Node]
+    threads: bool = False
+    """Whether its iterations are virtual threads: each statement is executed for all of them."""
 
 
-@dataclass
-class ThreadNode:
-    """Virtual threads: every statement of the body is executed once for each thread."""
-
-    loop: Loop
-    body: list[Node]
-
-
-Node = LoopNode | ThreadNode | LeafNest
+LeafNest = CopyNest | CallNest
+Node = LoopNode | LeafNest
+Rewrite = Callable[[list[Node]], list[Node]]
 
 
 @dataclass
@@ -158,6 +175,30 @@ class Tree:
 
     body: list[Node] = field(default_factory=list)
     allocations: list[TileBuffer] = field(default_factory=list)
+
+    def rewritten(self, rewrite: Rewrite) -> Tree:
+        """Return the function with each of its lists of statements rewritten, innermost first."""
+        return Tree(_rewritten(self.body, rewrite), self.allocations)
+
+
+def _rewritten(nodes: list[Node], rewrite: Rewrite) -> list[Node]:
+    return rewrite(
+        [
+            replace(node, body=_rewritten(node.body, rewrite))
+            if isinstance(node, LoopNode)
+            else node
+            for node in nodes
+        ]
+    )
+
+
+def leaves(nodes: Iterable[Node]) -> Iterator[LeafNest]:
+    """Iterate over all leaf nests of a tree, in program order."""
+    for node in nodes:
+        if isinstance(node, LoopNode):
+            yield from leaves(node.body)
+        else:
+            yield node
 
 
 def parse(function: tirx.PrimFunc, config: HardwareConfig) -> Tree:
@@ -177,7 +218,7 @@ def _statements(stmt: Any, tree: Tree, config: HardwareConfig) -> list[Node]:
         return []
     if isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == "thread_extent":
         loop = Loop(name_of(stmt.node.var), int(stmt.value))
-        return [ThreadNode(loop, _statements(stmt.body, tree, config))]
+        return [LoopNode(loop, _statements(stmt.body, tree, config), threads=True)]
     leaf = _leaf(stmt, config)
     if leaf is not None:
         return [leaf]
@@ -251,35 +292,39 @@ def _product(
     store, value = stmt.seq[1], stmt.seq[1].value
     if not isinstance(value, tirx.Add) or not isinstance(value.b, tirx.Mul):
         return None
-    lanes = loops[-2 - int(config.batch > 1) :]  # TVM drops the loop over the rows of a tile of one
-    at_first_lane = dict.fromkeys((loop.name for loop in lanes), 0)
     accesses = [(store.buffer, store.indices[0])]
     for factor in (value.b.a, value.b.b):
         load = factor.value  # inside a cast to int32
         accesses.append((load.source, load.indices[0]))
-    operands = [
-        TileOperand(_tile_buffer(buffer), Expression(index, at_first_lane))
-        for buffer, index in accesses
-    ]
-    assert [o.buffer.scratchpad for o in operands] == ["acc", "inp", "wgt"]
-    return CallNest(loops[: -len(lanes)], guards, call=PRODUCT_CALL, operands=operands)
+    nest = _of_tiles(PRODUCT_CALL, accesses, loops, guards, 2 + (config.batch > 1))
+    assert [o.buffer.scratchpad for o in nest.operands] == ["acc", "inp", "wgt"]
+    return nest
 
 
 def _maximum(
     stmt: Any, loops: list[Loop], guards: list[Expression], config: HardwareConfig
 ) -> CallNest:
     """Read a maximum of two tiles that TVM could not tensorize, because tiles overlap."""
-    lanes = loops[-1 - int(config.batch > 1) :]
-    at_first_lane = dict.fromkeys((loop.name for loop in lanes), 0)
     accesses = [(stmt.buffer, stmt.indices[0])]
     accesses += [(load.source, load.indices[0]) for load in (stmt.value.a, stmt.value.b)]
+    nest = _of_tiles(ALU_CALL, accesses, loops, guards, 1 + (config.batch > 1))
+    nest.alu_op = int(AluOp.MAX)
+    return nest
+
+
+def _of_tiles(
+    call: str, accesses: list[Any], loops: list[Loop], guards: list[Expression], lanes: int
+) -> CallNest:
+    """Return the call on tiles that does what the `lanes` innermost loops do to their lanes.
+
+    TVM drops the loop over the rows of a tile of one.
+    """
+    at_first_lane = dict.fromkeys((loop.name for loop in loops[-lanes:]), 0)
     operands = [
         TileOperand(_tile_buffer(buffer), Expression(index, at_first_lane))
         for buffer, index in accesses
     ]
-    return CallNest(
-        loops[: -len(lanes)], guards, call=ALU_CALL, operands=operands, alu_op=int(AluOp.MAX)
-    )
+    return CallNest(loops[:-lanes], guards, call=call, operands=operands)
 
 
 def _call(call: Any, loops: list[Loop], guards: list[Expression]) -> CallNest:
@@ -305,8 +350,5 @@ def _operand(pointer: Any) -> TileOperand:
 
 
 def _tile_buffer(buffer: Any) -> TileBuffer:
-    scalars = 1
-    for extent in buffer.shape:
-        scalars *= int(extent)
     scratchpad = SCRATCHPAD_OF_SCOPE.get(buffer.scope(), "")
-    return TileBuffer(buffer.name, scratchpad, scalars, str(buffer.dtype))
+    return TileBuffer(buffer.name, scratchpad, prod(map(int, buffer.shape)), str(buffer.dtype))
