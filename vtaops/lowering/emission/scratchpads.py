@@ -42,12 +42,6 @@ ROWS = {"bias": 0, "scale": POST_ROWS}
 """The halves of the parameters of POST: their first tile."""
 
 
-def lanes_of(scratchpad: str, config: HardwareConfig) -> int:
-    """Return the scalars of an element of a scratchpad."""
-    lanes: int = getattr(config, "post" if scratchpad in ROWS else scratchpad).lanes
-    return lanes
-
-
 def thread_count(nodes: Iterable[Node]) -> int:
     """Return the number of virtual threads."""
     loops = [node for node in nodes if isinstance(node, LoopNode)]
@@ -150,6 +144,7 @@ class Addresses:
     """
 
     def __init__(self, tree: Tree, config: HardwareConfig, capacity: Capacity) -> None:
+        self._config = config
         self._tiles: dict[str, DenseTile] = {}
         self._memory = {buffer.name: buffer.scratchpad for buffer in tree.allocations}
         threads = thread_count(tree.body)
@@ -157,7 +152,7 @@ class Addresses:
         for leaf in leaves(tree.body):
             buffer = leaf.written.buffer
             if buffer.scratchpad and buffer.name not in self._tiles:
-                lanes = lanes_of(buffer.scratchpad, config)
+                lanes = self.lanes(buffer)
                 tile = DenseTile.filled_by(leaf.loops, leaf.written.offset, lanes)
                 self._tiles[buffer.name] = tile
                 places[buffer.name] = _places(leaf, tile, lanes, capacity, threads)
@@ -218,6 +213,12 @@ class Addresses:
         """Whether an ALU stage works in place on what is loaded into a buffer."""
         return buffer in self._root.values()
 
+    def lanes(self, buffer: TileBuffer) -> int:
+        """Return the scalars of an element of a buffer on chip."""
+        memory = "post" if buffer.scratchpad in ROWS else buffer.scratchpad
+        lanes: int = getattr(self._config, memory).lanes
+        return lanes
+
     def size(self, buffer: str) -> int:
         """Return the elements of the tile of a buffer."""
         return self._tiles[buffer].elements
@@ -233,7 +234,7 @@ def _places(leaf: LeafNest, tile: DenseTile, lanes: int, capacity: Capacity, thr
     if buffer.scratchpad in ROWS:  # all of them, or as many as there is room for
         assert isinstance(leaf, CopyNest)
         assert leaf.src is not None
-        tiles = -(-leaf.src.scalars // (lanes * tile.elements))
+        tiles = -(-leaf.src.buffer.scalars // (lanes * tile.elements))
         return max(1, min(tiles, capacity.rows // (threads * tile.elements)))
     # A bias lies in the accumulator memory too; only accumulations take turns.
     loaded_acc = buffer.scratchpad == "acc" and isinstance(leaf, CopyNest)

@@ -79,10 +79,6 @@ class _Linear(dict[str, int]):
         """The loop variables."""
         return [name for name in self if name]
 
-    @property
-    def expression(self) -> Expression:
-        return Expression.written(str(self), self.names, True)
-
     def below(self, limit: int) -> Expression:
         """Return the condition that it is less than `limit`."""
         return Expression.written(f"{self} < {limit}", self.names, False)
@@ -196,13 +192,16 @@ class _Tensor:
     def buffer(self) -> nests.TileBuffer:
         return nests.TileBuffer(self.name, self.scratchpad, prod(self.shape), self.dtype)
 
-    def at(self, *positions: Loop | _Linear) -> Expression:
-        """Return the scalar at a position, row-major; axes that are left out are at 0."""
+    def at(self, *positions: Loop | _Linear) -> TileOperand:
+        """Return what lies at a position, row-major; axes that are left out are at 0."""
         place, step = _Linear(), prod(self.shape)
         for position, extent in zip(positions, self.shape, strict=False):
             step //= extent
-            place += (_Linear.of(position) if isinstance(position, Loop) else position) * step
-        return place.expression
+            terms = _Linear.of(position) if isinstance(position, Loop) else position
+            for name, factor in terms.items():
+                place[name] = place.get(name, 0) + factor * step
+        offset = Expression.written(str(place), place.names, True)
+        return TileOperand(self.buffer, offset)
 
 
 class _Convolution:
@@ -217,6 +216,8 @@ class _Convolution:
         self.batch = Loop("image", -(-op.batch // config.batch))
         self.oc = _Axis("oc", blocks.count * blocks.oc, tiling.oc // config.block_out)
         self.y, self.x = _Axis("y", height, tiling.h), _Axis("x", width, tiling.w)
+        self.inside = [axis.inside for axis in (self.oc, self.y, self.x)]
+        self.guards = [guard for axis in (self.oc, self.y, self.x) for guard in axis.guards]
         self.ic = _Axis("ic", blocks.ic, tiling.ic // config.block_in)
         # Of groups, each block of output channels has its own block of input channels.
         self.inputs = self.oc if blocks.count > 1 else self.ic
@@ -277,14 +278,6 @@ class _Convolution:
 
     # -------------------------------------------------------------------------- leaves
 
-    @property
-    def _inside(self) -> list[Loop]:
-        return [self.oc.inside, self.y.inside, self.x.inside]
-
-    @property
-    def _guards(self) -> list[Expression]:
-        return [*self.oc.guards, *self.y.guards, *self.x.guards]
-
     def _load_data(self) -> CopyNest:
         rows, columns, channels = self.rows, self.columns, self.inputs
         inside = rows.in_image + columns.in_image
@@ -311,31 +304,25 @@ class _Convolution:
 
     def _store(self, value: _Tensor) -> CopyNest:
         place: _Place = [self.batch, self.oc.position, self.y.position, self.x.position]
-        return _copy(self._inside, self._guards, self._dram("res"), place, value, self._inside)
+        return _copy(self.inside, self.guards, self._dram("res"), place, value, self.inside)
 
     def _gemm(self) -> CallNest:
-        oc, y, x, ic, dy, dx = *self._inside, self.ic.inside, self.dy, self.dx
+        oc, y, x, ic, dy, dx = *self.inside, self.ic.inside, self.dy, self.dx
         read = self.data.at(self.inputs.inside, self.rows.under(dy), self.columns.under(dx))
         return CallNest(
             loops=_long([oc, y, ic, dy, dx, x]),
-            guards=[*self._guards, *self.ic.guards],
+            guards=[*self.guards, *self.ic.guards],
             call=GEMM_CALL,
-            operands=[
-                TileOperand(self.result.buffer, self.result.at(oc, y, x)),
-                TileOperand(self.data.buffer, read),
-                TileOperand(self.kernel.buffer, self.kernel.at(oc, ic, dy, dx)),
-            ],
+            operands=[self.result.at(oc, y, x), read, self.kernel.at(oc, ic, dy, dx)],
         )
 
     def _call(self, call: str, *tensors: _Tensor, stage: AluStage | None = None) -> CallNest:
         """Return a reset or a stage of the ALU; of a vector, all pixels read one element."""
         return CallNest(
-            loops=_long(self._inside),
-            guards=self._guards,
+            loops=_long(self.inside),
+            guards=self.guards,
             call=call,
-            operands=[
-                TileOperand(t.buffer, t.at(*self._inside[: len(t.shape) - 1])) for t in tensors
-            ],
+            operands=[t.at(*self.inside[: len(t.shape) - 1]) for t in tensors],
             alu_op=int(stage.op) if stage else None,
             imm=stage.imm if stage else None,
         )
@@ -366,12 +353,4 @@ def _copy(
 ) -> CopyNest:
     """Return the copy of the element at `of` of a tensor to the one at `to`, lane by lane."""
     lane = Loop("lane", dst.shape[-1])
-    return CopyNest(
-        loops=_long([*loops, lane]),
-        guards=guards,
-        dst=dst.buffer,
-        dst_index=dst.at(*to, lane),
-        src=src.buffer,
-        src_index=src.at(*of, lane),
-        inside=inside,
-    )
+    return CopyNest(_long([*loops, lane]), guards, dst.at(*to, lane), src.at(*of, lane), inside)

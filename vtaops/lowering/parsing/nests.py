@@ -6,7 +6,7 @@ intrinsic call. Owns the reading of TIR; the rooms behind it see no TVM object.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -15,7 +15,7 @@ from tvm import tirx
 from tvm.ir import Call
 
 from vtaops.base.errors import ScheduleError
-from vtaops.lowering.parsing.expressions import Expression, conjuncts, name_of
+from vtaops.lowering.parsing.expressions import NOTHING_FIXED, Expression, conjuncts, name_of
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp, Unit
 from vtaops.schedule.intrinsics import (
@@ -91,34 +91,49 @@ class _Nest:
 
 @dataclass(eq=False)
 class CopyNest(_Nest):
-    """``dst[dst_index] = src[src_index] if inside else padding``, one scalar for each iteration.
+    """``dst = src if inside else padding``, one scalar for each iteration.
 
     Without a source it writes padding alone: a tile that lies in the padding as a whole.
     """
 
-    dst: TileBuffer
-    dst_index: Expression
-    src: TileBuffer | None
-    src_index: Expression
-    inside: Expression | None
+    dst: TileOperand
+    src: TileOperand | None
+    inside: Expression | None = None
     padding: int = 0
+
+    @property
+    def loads(self) -> bool:
+        """Whether it writes a scratchpad."""
+        return bool(self.dst.buffer.scratchpad)
+
+    @property
+    def on_chip(self) -> TileOperand:
+        """The side in a scratchpad."""
+        side = self.dst if self.loads else self.src
+        assert side is not None
+        return side
+
+    @property
+    def dram(self) -> TileOperand | None:
+        """The side in DRAM."""
+        return self.src if self.loads else self.dst
 
     @property
     def unit(self) -> Unit:
         """The unit that executes it."""
-        if not self.dst.scratchpad:
+        if not self.loads:
             return Unit.STORE
-        return Unit.COMPUTE if self.dst.scratchpad == "acc" else Unit.LOAD
+        return Unit.COMPUTE if self.dst.buffer.scratchpad == "acc" else Unit.LOAD
 
     @property
     def written(self) -> TileOperand:
         """What it writes."""
-        return TileOperand(self.dst, self.dst_index)
+        return self.dst
 
     @property
     def read(self) -> set[str]:
         """The names of the buffers that it reads, apart from the one that it writes."""
-        return {self.src.name} if self.src else set()
+        return {self.src.buffer.name} if self.src else set()
 
 
 @dataclass(eq=False)
@@ -253,30 +268,20 @@ def _leaf(stmt: Any, config: HardwareConfig) -> LeafNest | None:
 
 
 def _copy(stmt: Any, loops: list[Loop], guards: list[Expression]) -> CopyNest:
-    value, inside, padding = stmt.value, None, 0
+    value, inside, padding, src = stmt.value, None, 0, None
     if isinstance(value, tirx.Cast):
         value = value.value
     if isinstance(value, Call):  # if_then_else(inside, load, padding)
         condition, value, outside = value.args
         inside, padding = Expression(condition), int(outside.value)
-    (dst_index,) = stmt.indices
     if isinstance(value, tirx.IntImm):
-        padding = int(value.value)
-        source, src_index, inside = None, dst_index, Expression(tirx.const(0, "int32"))
+        inside, padding = None, int(value.value)
     elif hasattr(value, "source"):
-        source, (src_index,) = _tile_buffer(value.source), value.indices
+        src = _operand(value.source, value.indices[0])
     else:
         raise ScheduleError(f"this is no copy, and not tensorized:\n{stmt}")
-    return CopyNest(
-        loops=loops,
-        guards=guards,
-        dst=_tile_buffer(stmt.buffer),
-        dst_index=Expression(dst_index),
-        src=source,
-        src_index=Expression(src_index),
-        inside=inside,
-        padding=padding,
-    )
+    dst = _operand(stmt.buffer, stmt.indices[0])
+    return CopyNest(loops, guards, dst=dst, src=src, inside=inside, padding=padding)
 
 
 def _product(
@@ -320,10 +325,7 @@ def _of_tiles(
     TVM drops the loop over the rows of a tile of one.
     """
     at_first_lane = dict.fromkeys((loop.name for loop in loops[-lanes:]), 0)
-    operands = [
-        TileOperand(_tile_buffer(buffer), Expression(index, at_first_lane))
-        for buffer, index in accesses
-    ]
+    operands = [_operand(buffer, index, at_first_lane) for buffer, index in accesses]
     return CallNest(loops[:-lanes], guards, call=call, operands=operands)
 
 
@@ -337,16 +339,16 @@ def _call(call: Any, loops: list[Loop], guards: list[Expression]) -> CallNest:
         del arguments[:3]
     if isinstance(arguments[-1], tirx.IntImm):
         nest.imm = int(arguments.pop())
-    nest.operands = [_operand(pointer) for pointer in arguments]
+    for pointer in arguments:  # tvm_access_ptr(type, buffer.data, offset, extent, mask)
+        _, data, offset, _, _ = pointer.args
+        nest.operands.append(_operand(data.args[0], offset))
     if nest.call == GEMM_CALL:
         assert [o.buffer.scratchpad for o in nest.operands] == ["acc", "inp", "wgt"]
     return nest
 
 
-def _operand(pointer: Any) -> TileOperand:
-    """Read ``tvm_access_ptr(type, buffer.data, offset, extent, mask)``."""
-    _, data, offset, _, _ = pointer.args
-    return TileOperand(_tile_buffer(data.args[0]), Expression(offset))
+def _operand(buffer: Any, index: Any, fixed: Mapping[str, int] = NOTHING_FIXED) -> TileOperand:
+    return TileOperand(_tile_buffer(buffer), Expression(index, fixed))
 
 
 def _tile_buffer(buffer: Any) -> TileBuffer:

@@ -22,7 +22,6 @@ from vtaops.lowering.parsing.nests import (
     LeafNest,
     Loop,
     Node,
-    TileOperand,
     Tree,
     leaves,
 )
@@ -80,19 +79,20 @@ def _copies(node: Node, buffer: str) -> bool:
 
 
 def _copy(leaf: CopyNest, kernel: _Kernel) -> CopyNest:
-    loop = _columns(leaf, leaf.dst_index, kernel)
+    assert leaf.src is not None
+    loop = _columns(leaf, leaf.dst.offset, kernel)
     return replace(
         leaf,
         loops=_over_windows(leaf, loop, kernel),
-        dst_index=_Strided(leaf.dst_index, loop.name, kernel),
-        src_index=_Packed(leaf.src_index, loop.name, kernel),
+        dst=replace(leaf.dst, offset=_Strided(leaf.dst.offset, loop.name, kernel)),
+        src=replace(leaf.src, offset=_Packed(leaf.src.offset, loop.name, kernel)),
     )
 
 
 def _product(leaf: CallNest, kernel: _Kernel) -> CallNest:
     loop = _columns(leaf, leaf.operands[2].offset, kernel)
     operands = [
-        TileOperand(operand.buffer, _Strided(operand.offset, loop.name, kernel))
+        replace(operand, offset=_Strided(operand.offset, loop.name, kernel))
         for operand in leaf.operands
     ]
     loops = _over_windows(leaf, loop, kernel)
