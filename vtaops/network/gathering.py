@@ -66,9 +66,9 @@ def gathered(op: Conv2d, weight: Array, constant: Array, config: HardwareConfig)
 
 def _as_patches(op: Conv2d, block: int) -> tuple[Conv2d, Patches]:
     """Return the convolution of one tap that reads `Patches`, and those."""
-    pixels = op.in_channels * op.kernel_size[0] * op.kernel_size[1]
+    pixels = op.in_channels * op.window.count
     spare = -pixels % block
-    view = Patches(*op.kernel_size, *op.stride, *op.dilations, *op.pads, constants=spare)
+    view = Patches.of(op.window, constants=spare)
     oh, ow = op.out_size
     one_tap: dict[str, Any] = {"kernel": 1, "strides": 1, "padding": 0, "dilation": 1}
     return replace(op, in_channels=pixels + spare, height=oh, width=ow, **one_tap), view
@@ -76,7 +76,7 @@ def _as_patches(op: Conv2d, block: int) -> tuple[Conv2d, Patches]:
 
 def _cost(op: Conv2d, config: HardwareConfig) -> float:
     """Estimate the cycles of a first layer: its products, or its image over the bus."""
-    (oh, ow), (kh, kw) = op.out_size, op.kernel_size
+    (oh, ow), (kh, kw) = op.out_size, op.window.kernel
     blocks = ceil_div(op.in_channels, config.block_in)
     outputs = ceil_div(op.out_channels, config.block_out)
     nbytes = blocks * op.height * op.width * config.inp.element_bytes

@@ -398,7 +398,7 @@ class Mapper(Places):
     @_map.register
     def _(self, op: ops.AveragePool, node: Node) -> None:
         data = self.places[node.inputs[0].name]
-        kernel = op.window(node.inputs[0])
+        kernel = op.window(node.inputs[0]).kernel
         if op.exclude_padding and any(op.padding):
             self._average_in_parts(node, op)
             return
@@ -455,7 +455,7 @@ class Mapper(Places):
         assert shift is not None
         offset = op.requantization.zero_point << max(0, shift)
         offset -= zero * op.factor * pool.window.count
-        (h, w), division = pool.window.out_size, (op.factor, shift)
+        (h, w), division = pool.out_size, (op.factor, shift)
         if shift < 0 or (offset and h * w > pool.window.count):
             return None
         if pool.factor == division and not offset:
