@@ -6,7 +6,7 @@ is added to the sums, zero points included, becomes one bias (``docs/quantizatio
 padding must hold a zero point other than 0, the operator reads it from a border in DRAM and pads
 nothing itself.
 
-Relies on `vtaops.network.rules`: a node comes here only if it has no obstacle.
+Relies on `vtaops.network.rules`: a node comes here only if no reason keeps it on the host.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Mapper(Places):
     graph : Graph
         The network.
     nodes : sequence of Node
-        What the region executes, in order; none has an obstacle.
+        What the region executes, in order; VTA can execute each.
     target : Target
         The hardware.
 
@@ -178,7 +178,7 @@ class Mapper(Places):
 
     @singledispatchmethod
     def _map(self, op: GraphOperator, node: Node) -> None:
-        raise AssertionError(f"{op.kind} has no mapping, but no obstacle either")
+        raise AssertionError(f"{op.kind} has no mapping, and no reason against it")
 
     @_map.register
     def _(self, op: ops.Convolution, node: Node) -> None:
