@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, TypeVar
 
 import numpy.typing as npt
@@ -15,7 +16,7 @@ from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import data_layout
 from vtaops.ops.arguments import Arguments, int8_array
 from vtaops.ops.diagonal import declare_product, declare_scale, scale_buffer
-from vtaops.ops.maxima import SeparateMaxima
+from vtaops.ops.maxima import CYCLES, SeparateMaxima
 from vtaops.ops.postprocess import (
     INT8,
     AluStage,
@@ -128,8 +129,9 @@ class MaxPool2d(_Pool2d):
         One number, (height, width), or (top, left, bottom, right).
     apart : bool or None
         Whether the ALU takes maxima along the columns, then along the rows (no window may lie in
-        the padding as a whole row or column), and not of all pixels of a window; None: what takes
-        fewer cycles by the timing model.
+        the padding as a whole row or column), and not of all pixels of a window; None: the compiler
+        takes what needs fewer cycles by the timing model, the declaration by itself what has
+        fewer passes.
 
     Raises
     ------
@@ -156,17 +158,21 @@ class MaxPool2d(_Pool2d):
         """Whether no product brings the pixels to the accumulators."""
         return "pool" in config.extensions
 
+    def can_separate(self, config: HardwareConfig) -> bool:
+        """Whether maxima can be taken along one axis after the other."""
+        possible = SeparateMaxima.of(self.window, (self.height, self.width)) is not None
+        return possible and config.block_in > 1 and not self.reads_inputs(config)
+
     def separate(self, config: HardwareConfig) -> SeparateMaxima | None:
         """Return how maxima are taken along one axis after the other; None: they are not."""
         separate = SeparateMaxima.of(self.window, (self.height, self.width))
-        if self.reads_inputs(config) or config.block_in == 1 or separate is None:
+        if separate is None or not self.can_separate(config):
             return None
-        apart = self.apart
-        if apart is None:
-            from vtaops.compiler.tuner import is_faster_apart
-
-            apart = is_faster_apart(self, config)
-        return separate if apart else None
+        if self.apart is None:
+            pixels, results = prod(self.window.reach(*self.out_size)), prod(self.out_size)
+            together = CYCLES * (pixels + results * (self.window.count + 1))
+            return separate if separate.cycles(*self.out_size) < together else None
+        return separate if self.apart else None
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
         data, scale, result = self._buffers(1, config)
