@@ -14,8 +14,6 @@ from vtaops.kernels.ops.epilogue import Epilogue
 from vtaops.machine.isa import AluOp
 from vtaops.ops.postprocess import VECTORS, ScaleStage, Stage, lane_meaning, scale_meaning
 
-_WRAPPING = frozenset({AluOp.ADD, AluOp.MUL})
-
 
 @dataclass(frozen=True)
 class AluTail(Epilogue):
@@ -66,7 +64,7 @@ class AluTail(Epilogue):
 
 def _pass(op: AluOp, first: Expr, second: Expr) -> Expr:
     """Return what a pass computes; int32 that overflows is undefined in LLVM, int64 does not."""
-    if op not in _WRAPPING:
+    if not op.wraps:
         return lane_meaning(op, first, second)
     other = second if isinstance(second, int) else second.astype("int64")
     return lane_meaning(op, first.astype("int64"), other).astype("int32")

@@ -47,7 +47,8 @@ from vtaops.program import Buffer, Role
 
 Function = Literal["identity", "add", "sub", "multiply", "minimum", "maximum"]
 
-_OPERATIONS = {
+_OPERATIONS: dict[Function, AluOp] = {
+    "identity": AluOp.ADD,  # of the digits of a wide factor
     "add": AluOp.ADD,
     "sub": AluOp.ADD,
     "multiply": AluOp.MUL,
@@ -220,8 +221,7 @@ class Elementwise(Operator):
             if wide and not name.endswith("_high"):
                 found.append(AluStage("res_wide", AluOp.SHR, -DIGIT_BITS))
                 wide = False
-            operation = _OPERATIONS.get(self.function, AluOp.ADD)
-            found.append(AluStage(f"res_with_{name}", operation, None, name))
+            found.append(AluStage(f"res_with_{name}", _OPERATIONS[self.function], None, name))
         if wide:
             found.append(AluStage("res_wide", AluOp.SHR, -DIGIT_BITS))
         if self.scaling:

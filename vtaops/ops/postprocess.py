@@ -300,11 +300,4 @@ def _clipped(value: Any, low: int, high: int) -> Any:
 
 def lane_meaning(op: AluOp, first: Any, second: Any) -> Any:
     """Return what an ALU operation computes on one lane, as a TIR expression."""
-    if op is AluOp.SHR:
-        left = isinstance(second, int) and second < 0
-        return first << -second if left else first >> second
-    if op is AluOp.ADD:
-        return first + second
-    if op is AluOp.MUL:
-        return first * second
-    return (tirx.max if op is AluOp.MAX else tirx.min)(first, second)
+    return op.expression(tirx, first, second)
