@@ -15,14 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError, UnsupportedError
+from vtaops.base.shapes import Array
 from vtaops.base.window import Window
 from vtaops.graph import operators as ops
 from vtaops.graph.graph import Graph, Node
 from vtaops.graph.operators import GraphOperator
 from vtaops.graph.requantization import along
 from vtaops.graph.tensor import Tensor
-
-Array = npt.NDArray[Any]
 
 
 def evaluate(graph: Graph, *arrays: npt.ArrayLike) -> tuple[Array, ...]:

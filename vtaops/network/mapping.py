@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.shapes import Array, Sides
 from vtaops.graph import Graph, Node, Tensor
 from vtaops.graph import operators as ops
 from vtaops.graph.operators import GraphOperator
@@ -31,10 +32,8 @@ from vtaops.network.rules import Target
 from vtaops.network.scaling import as_int32, uniform
 from vtaops.network.storage import (
     NO_SIDES,
-    Array,
     Lanes,
     MappedOperator,
-    Sides,
     StoredImage,
     TensorPlace,
     Use,
