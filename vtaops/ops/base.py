@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABCMeta, abstractmethod
 from collections.abc import Sequence
 from dataclasses import MISSING, Field, dataclass, fields
+from inspect import Signature, signature
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,6 +38,11 @@ class Described(ABCMeta):
     """Makes descriptions from keywords; what is wrong with a call is said in a sentence."""
 
     if not TYPE_CHECKING:  # else editors and pyright would not see the parameters of dataclasses
+
+        @property
+        def __signature__(cls) -> Signature:
+            _, *parameters = signature(cls.__init__).parameters.values()
+            return Signature(parameters, return_annotation=cls)
 
         def __call__(cls, *args: Any, **given: Any) -> Any:
             known = {f.name: f.default for f in fields(cls)}
