@@ -33,7 +33,7 @@ from vtaops.machine.capabilities import PRESETS, Capabilities, Feature, find, of
 from vtaops.machine.config import POST_ROWS, HardwareConfig
 from vtaops.machine.views import Windows
 from vtaops.ops import MaxPool2d, Operator
-from vtaops.ops.postprocess import ScaleStage
+from vtaops.ops.epilogue import ScaleStage
 from vtaops.program import Buffer, OperatorRecord, Program, Role
 from vtaops.schedule import TIMED, Tiling, check_tiling, default_tiling, flatten
 from vtaops.schedule.arguments import packed_arguments

@@ -14,7 +14,7 @@ from tvm_ffi import structural_equal
 
 from vtaops.base.errors import ScheduleError
 from vtaops.machine.config import HardwareConfig
-from vtaops.ops.postprocess import VECTORS, ScaleStage, Stage
+from vtaops.ops.epilogue import VECTORS, ScaleStage, Stage
 from vtaops.schedule import intrinsics
 from vtaops.schedule.intrinsics import ACC_SCOPE, BIAS_SCOPE, INP_SCOPE, SCALE_SCOPE, WGT_SCOPE
 from vtaops.schedule.tiling import Tiling

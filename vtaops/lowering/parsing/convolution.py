@@ -19,8 +19,8 @@ from vtaops.lowering.parsing.nests import CallNest, CopyNest, Loop, LoopNode, No
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import kernel_layout
 from vtaops.ops import Conv2d, Operator
+from vtaops.ops.epilogue import VECTORS, AluStage
 from vtaops.ops.groups import grouped_view
-from vtaops.ops.postprocess import VECTORS, AluStage
 from vtaops.schedule import Tiling
 from vtaops.schedule.intrinsics import ALU_CALL, GEMM_CALL, RESET_CALL
 

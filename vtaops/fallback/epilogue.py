@@ -1,4 +1,4 @@
-"""AluTail: the passes of the vector ALU as the epilogue of a sum on any processor.
+"""AluEpilogue: the passes of the vector ALU as the epilogue of a sum on any processor.
 
 The stages are those that an operator of the VTA lists for its accumulators, so both compute the
 same, overflows included: sums and products wrap.
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from vtaops.kernels.ops.common import Expr, Tensor, TensorSpec
 from vtaops.kernels.ops.epilogue import Epilogue
 from vtaops.machine.isa import AluOp
-from vtaops.ops.postprocess import VECTORS, ScaleStage, Stage, lane_meaning, scale_meaning
+from vtaops.ops.epilogue import VECTORS, ScaleStage, Stage, lane_meaning, scale_meaning
 
 
 @dataclass(frozen=True)
-class AluTail(Epilogue):
+class AluEpilogue(Epilogue):
     """Passes of the vector ALU, then the low 8 bits.
 
     Attributes
