@@ -17,10 +17,8 @@ import numpy.typing as npt
 
 from vtaops import cpu, cuda
 from vtaops.base.errors import ShapeError
-from vtaops.fallback.cpu import schedule_plain as schedule_on_cpu
-from vtaops.fallback.cuda import schedule_plain as schedule_on_cuda
 from vtaops.fallback.epilogue import AluEpilogue
-from vtaops.fallback.plain import ONE_LANE, PlainOp
+from vtaops.fallback.plain import ONE_LANE, PlainOp, schedule_on_cpu, schedule_on_cuda
 from vtaops.kernels.arrays import Array
 from vtaops.kernels.calls.backend import RunnableKernel
 from vtaops.kernels.ops import Conv2dOp, DepthwiseOp, MatmulOp, TensorOp
