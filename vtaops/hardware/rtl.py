@@ -110,7 +110,7 @@ class RtlParameters:
     def __post_init__(self) -> None:
         for f in fields(self):
             value, kind = getattr(self, f.name), bool if f.type == "bool" else int
-            if type(value) is not kind and not (f.name == "dsp_multipliers" and value is None):
+            if type(value) is not kind and value is not f.default:
                 raise ConfigError(f"{f.name} is {value!r}; it must be of type {kind.__name__}")
         if self.port_bytes not in (8, 16, 32, 64):
             raise ConfigError(f"port_bytes is {self.port_bytes}; it must be 8, 16, 32 or 64")
@@ -128,13 +128,15 @@ class RtlParameters:
                 f"load_buffer_beats is {self.load_buffer_beats}; two bursts need "
                 f"{2 * self.burst_beats}"
             )
-        for name, low, high in (("outstanding", 1, 256), ("token_capacity", 1, 1 << 16)):
-            if not low <= getattr(self, name) <= high:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be in {low}..{high}")
-        if self.dsp_multipliers is not None and self.dsp_multipliers < 0:
-            raise ConfigError(f"dsp_multipliers is {self.dsp_multipliers}; it must not be negative")
-        if not 32 <= self.address_bits <= 48:
-            raise ConfigError(f"address_bits is {self.address_bits}; it must be in 32..48")
+        for name, low, high in (
+            ("outstanding", 1, 256),
+            ("token_capacity", 1, 1 << 16),
+            ("address_bits", 32, 48),
+            ("dsp_multipliers", 0, 1 << 24),
+        ):
+            value = getattr(self, name)
+            if value is not None and not low <= value <= high:
+                raise ConfigError(f"{name} is {value}; it must be in {low}..{high}")
 
 
 def sources() -> list[Path]:
@@ -162,6 +164,44 @@ def check_axi(parameters: RtlParameters) -> None:
             f"burst_beats is {parameters.burst_beats}; an AXI4 burst has at most {AXI_BURST_BEATS} "
             "words"
         )
+
+
+@dataclass(frozen=True)
+class RtlDesign:
+    """The RTL of one configuration.
+
+    Attributes
+    ----------
+    files : dict
+        File name -> content, packages first.
+    top : str
+        The top module.
+    values : dict
+        Values of its parameters.
+    """
+
+    files: dict[str, bytes]
+    top: str
+    values: dict[str, int]
+
+
+def rtl_design(config: HardwareConfig, parameters: RtlParameters, axi: bool) -> RtlDesign:
+    """Return the RTL of a configuration, on demand in its AXI shell.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be built with these parameters.
+    """
+    files = {f"{PACKAGE}.sv": systemverilog_package(config, parameters).encode()}
+    if axi:
+        check_axi(parameters)
+    for path in (*sources(), *(axi_sources() if axi else [])):
+        files[path.name] = path.read_bytes()
+    if not axi:
+        return RtlDesign(files, TOP_MODULE, {})
+    values = {"PORT_BYTES": parameters.port_bytes, "ADDRESS_BITS": parameters.address_bits}
+    return RtlDesign(files, AXI_TOP_MODULE, values)
 
 
 def harness(axi: bool = False) -> list[Path]:
