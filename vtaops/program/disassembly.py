@@ -63,7 +63,11 @@ def _buffers(program: Program) -> str:
 # ---------------------------------------------------------------------------- instructions
 
 
-def _instructions(program: Program) -> list[str]:
+def instruction_rows(program: Program) -> list[tuple[str, str, str]]:
+    """Return for each instruction its unit, its text with the name of its buffer, its tokens.
+
+    A word that is none has ``"?"`` for a unit, and the reason for a text.
+    """
     encoding = isa.Encoding.of(program.config)
     rows = []
     words = isa.array_to_words(program.instructions)
@@ -73,8 +77,13 @@ def _instructions(program: Program) -> list[str]:
         except EncodingError as error:
             rows.append(("?", str(error), ""))
             continue
-        text = instruction_text(program, i, relocation)
+        text = _instruction_text(program, i, relocation)
         rows.append((i.unit.name.lower(), text, isa.tokens_text(i)))
+    return rows
+
+
+def _instructions(program: Program) -> list[str]:
+    rows = instruction_rows(program)
     width = min(_TEXT_COLUMNS, max((len(text) for _, text, _ in rows), default=0))
     digits = max(4, len(str(len(rows))))
     return [
@@ -83,8 +92,7 @@ def _instructions(program: Program) -> list[str]:
     ]
 
 
-def instruction_text(program: Program, instruction: isa.Instruction, relocation: int) -> str:
-    """Return one line for an instruction, with the name of the buffer that it addresses."""
+def _instruction_text(program: Program, instruction: isa.Instruction, relocation: int) -> str:
     text = isa.disassemble(instruction)
     if relocation == NO_BUFFER or not isinstance(instruction, isa.Load | isa.Store):
         return text
