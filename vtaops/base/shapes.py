@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
+
+import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
+
+Array = npt.NDArray[Any]
+"""An array of any type and shape."""
 
 Pair = int | tuple[int, int]
 """(height, width); one integer stands for both."""
