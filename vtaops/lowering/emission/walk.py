@@ -47,7 +47,7 @@ def walk(
         operations = [*_Walk(transfers, Computation(context)).run(tree.body, {}, None)]
         if not transfers.left_out or options.alu_passes:
             break
-    return without_dead_loads(operations, config)
+    return without_dead_loads(operations)
 
 
 class _Walk:
