@@ -159,7 +159,6 @@ class Addresses:
         self.used = {"inp": 0, "wgt": 0, "acc": 0, **dict.fromkeys(ROWS, 0)}
         self._regions: dict[tuple[str, int], _Region] = {}
         self._root = _roots(tree)
-        self._tile_count = 0
         for buffer in tree.allocations:
             if self.root(buffer.name) == buffer.name:
                 self._allocate(buffer, places[buffer.name], threads)
@@ -200,10 +199,8 @@ class Addresses:
 
         Returns False, and takes the old place, if `content` is known and still there.
         """
-        if content is None:
-            content = self._tile_count
-            self._tile_count += 1
-        return self._region(buffer, thread).fill(content)
+        fresh = object() if content is None else content
+        return self._region(buffer, thread).fill(fresh)
 
     def base(self, buffer: str, thread: int) -> int:
         """Return the address of the current tile of a buffer."""

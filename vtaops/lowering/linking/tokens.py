@@ -64,11 +64,7 @@ class _Inserter:
 
     def last_of_units(self) -> Clock:
         """Return the last instruction of the load and the store unit."""
-        need = [NONE] * len(Unit)
-        for position, operation in enumerate(self._operations):
-            need[operation.instruction.unit] = position
-        need[Unit.COMPUTE] = NONE
-        return need
+        return [NONE if u is Unit.COMPUTE else self._known[u][u] for u in _UNITS]
 
     def append(self, operation: Operation, need: Clock) -> int:
         """Add an operation that waits for the instructions `need`; return its position."""
