@@ -41,7 +41,7 @@ def convolution_tree(op: Operator, config: HardwareConfig, tiling: Tiling) -> ne
         any(not _is_plain(stage) for stage in op.stages)
         or op.residual
         or (grouped and (blocks.ic, blocks.oc) != (1, 1))
-        or (op.gathers_rows and op.kernel_size[0] > 1)
+        or (op.gathers_rows and op.window.kernel[0] > 1)
         or tiling.threads > 1
         or tiling.taps != "all"
     ):
@@ -209,7 +209,7 @@ class _Convolution:
 
     def __init__(self, op: Conv2d, config: HardwareConfig, tiling: Tiling) -> None:
         blocks, (height, width), padded = op.blocks(config), op.out_size, op.padded_size
-        (kh, kw), (sh, sw), (dh, dw) = op.kernel_size, op.stride, op.dilations
+        (kh, kw), (sh, sw), (dh, dw) = op.window.kernel, op.window.strides, op.window.dilation
         top, left, *_ = op.pads
         self.stages = op.stages
         self.channels_outermost = tiling.keep == "wgt"
@@ -230,7 +230,7 @@ class _Convolution:
 
         self.shapes = {buffer.name: buffer.packed_shape for buffer in op.buffers(config)}
         view = grouped_view(op.groups, op.in_channels, op.out_channels, config)
-        filters = (op.out_channels, op.in_channels // op.groups, *op.kernel_size)
+        filters = (op.out_channels, op.in_channels // op.groups, *op.window.kernel)
         # Tap by tap, also where windows are packed.
         self.shapes["kernel"] = kernel_layout(config, view).packed_shape(filters)
         self.acc_lanes = config.acc.lanes
