@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ScheduleError
+from vtaops.base.shapes import ceil_div
 from vtaops.lowering.options import Capacity
 from vtaops.lowering.parsing.accumulate import JOIN_CALL
 from vtaops.lowering.parsing.expressions import Expression
@@ -231,7 +232,7 @@ def _places(leaf: LeafNest, tile: DenseTile, lanes: int, capacity: Capacity, thr
     if buffer.scratchpad in ROWS:  # all of them, or as many as there is room for
         assert isinstance(leaf, CopyNest)
         assert leaf.src is not None
-        tiles = -(-leaf.src.buffer.scalars // (lanes * tile.elements))
+        tiles = ceil_div(leaf.src.buffer.scalars, lanes * tile.elements)
         return max(1, min(tiles, capacity.rows // (threads * tile.elements)))
     # A bias lies in the accumulator memory too; only accumulations take turns.
     loaded_acc = buffer.scratchpad == "acc" and isinstance(leaf, CopyNest)

@@ -48,7 +48,7 @@ class Transfers:
 
     def __init__(self, context: Context, tree: Tree, buffers: tuple[Buffer, ...]) -> None:
         self._addresses = context.addresses
-        self._padding = context.padding
+        self._context = context
         self._buffers = {buffer.name: index for index, buffer in enumerate(buffers)}
         stored = {b.name for b in buffers if b.role in (Role.OUTPUT, Role.SCRATCH)}
         copies = [leaf for leaf in leaves(tree.body) if isinstance(leaf, CopyNest)]
@@ -93,9 +93,11 @@ class Transfers:
         name = leaf.dst.buffer.name
         if copy.padding is not None:
             written = _writes_padding(leaf)
-            padding = self._padding.zeros if written else self._padding.voids
+            padding = self._context.zeros if written else self._context.voids
             padding.begin(name, thread, copy.padding)
-            self.left_out |= written and not self._padding.skip and bool(copy.padding.any())
+            self.left_out |= (
+                written and not self._context.options.skip_padding and bool(copy.padding.any())
+            )
         # What the operator itself writes to DRAM may have changed since the last load, and
         # accumulators that the ALU works on in place no longer hold what was loaded.
         changes = leaf.read & self._changing or self._addresses.is_overwritten(name)
@@ -151,14 +153,13 @@ class Transfers:
     def _padding_of(self, leaf: CopyNest, grid: Grid, start: int) -> Mask:
         """Return which elements of a tile are padding that its products leave out."""
         mask = np.zeros(self._addresses.size(leaf.dst.buffer.name), np.bool_)
-        if self._padding.skip or not _writes_padding(leaf):
+        if self._context.options.skip_padding or not _writes_padding(leaf):
             mask[start : start + grid.size] = (grid == ZERO).ravel()
         elif (grid == ZERO).any():  # only what a LOAD without a row of data would have to write
             for access in self._cover(leaf, grid, pads=True):
                 if access.y_size == 0:
                     first = start + access.sram_base
                     mask[first : first + access.x_size] = True
-        mask.flags.writeable = False
         return mask
 
     def _grid(self, leaf: CopyNest, values: Values) -> tuple[Grid, int]:
