@@ -51,9 +51,7 @@ class Transfers:
         self._context = context
         self._buffers = {buffer.name: index for index, buffer in enumerate(buffers)}
         stored = {b.name for b in buffers if b.role in (Role.OUTPUT, Role.SCRATCH)}
-        copies = [leaf for leaf in leaves(tree.body) if isinstance(leaf, CopyNest)]
-        loaded = {name for leaf in copies if leaf.loads for name in leaf.read}
-        self._changing = stored & loaded
+        self._changing = stored & {name for leaf in leaves(tree.body) for name in leaf.read}
         borders = dict(context.options.borders)
         self._images = {b.name: (b, borders[b.name]) for b in buffers if b.name in borders}
         self.left_out = False
@@ -65,11 +63,8 @@ class Transfers:
 
     def emit(self, leaf: CopyNest, values: Values, thread: int) -> Iterator[Operation]:
         """Return the instructions of a copy for the current values of the outer loops."""
-        on_chip, dram = leaf.on_chip.buffer, leaf.dram.buffer if leaf.dram else None
-        memory = _LOAD_OF_SCRATCHPAD[on_chip.scratchpad] if leaf.loads else Memory.OUT
-        if memory == Memory.ACC and dram and dram.dtype == "int8":
-            memory = Memory.ACC_8BIT
-        relocation = self._buffers[dram.name] if dram else NO_BUFFER
+        on_chip, memory = leaf.on_chip.buffer, _memory(leaf)
+        relocation = self._buffers[leaf.dram.buffer.name] if leaf.dram else NO_BUFFER
         copy, shift = self._copy(leaf, values)
         content = (relocation, copy.number, shift)
         if leaf.loads and not self._begin_tile(leaf, copy, content, thread):
@@ -224,6 +219,15 @@ class _Copy:
     lowest: int | None
     accesses: list[BlockTransfer]
     padding: Mask | None
+
+
+def _memory(leaf: CopyNest) -> Memory:
+    """Return the memory that the instructions of a copy name."""
+    if not leaf.loads:
+        return Memory.OUT
+    if leaf.dst.buffer.scratchpad == "acc" and leaf.dram and leaf.dram.buffer.dtype == "int8":
+        return Memory.ACC_8BIT
+    return _LOAD_OF_SCRATCHPAD[leaf.dst.buffer.scratchpad]
 
 
 def _writes_padding(leaf: CopyNest) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from vtaops.lowering.operation import Operation, Touch
 from vtaops.lowering.passes.post import set_to
@@ -74,38 +74,50 @@ def interleaved(streams: Sequence[Sequence[Operation]], lag: int = LAG) -> list[
 # ---------------------------------------------------------------------------------- order
 
 
-def _order(streams: list[list[Group]], lag: int) -> Iterator[tuple[int, Group]]:
+@dataclass
+class _Stream:
+    """The groups of an operator, and how far it is; `begun` is its start, in parts of the whole."""
+
+    number: int
+    groups: list[Group]
+    needs: list[list[int]]
+    done: int = 0
+    begun: float = 0.0
+    waits: bool = True
+
+    @property
+    def progress(self) -> float:
+        return self.begun + self.done / len(self.groups)
+
+    def may_run(self, streams: Sequence[_Stream], lag: int) -> bool:
+        """Whether its next group is `lag` groups behind all that it needs."""
+        return all(
+            last < other.done and (last + lag < other.done or other.done == len(other.groups))
+            for other, last in zip(streams, self.needs[self.done], strict=False)
+        )
+
+
+def _order(groups: list[list[Group]], lag: int) -> Iterator[tuple[int, Group]]:
     """Yield the groups in turns: all operators at one pace, as their needs allow.
 
     Who had to wait goes on from there at the common pace: catching up would leave the units to one
     operator. `lag` groups lie between one that another needs and that.
     """
-    needs = _needs(streams)
-    done = [0] * len(streams)
-    begun = [0.0] * len(streams)  # behind the first operator, in parts of the whole
-    waits = [True] * len(streams)
-
-    def progress(number: int) -> float:
-        return begun[number] + done[number] / len(streams[number])
-
-    def may_run(number: int) -> bool:
-        needed = needs[number][done[number]]
-        return all(
-            last < done[k] and (last + lag < done[k] or done[k] == len(streams[k]))
-            for k, last in enumerate(needed)
-        )
-
-    for _ in range(sum(map(len, streams))):
-        left = [number for number in range(len(streams)) if done[number] < len(streams[number])]
-        now = min((progress(number) for number in left if not waits[number]), default=0.0)
-        for number in left:
-            free = may_run(number)
-            if free and waits[number]:
-                begun[number] += max(0.0, now - progress(number))
-            waits[number] = not free
-        chosen = min((n for n in left if not waits[n]), key=lambda n: (progress(n), -n))
-        yield chosen, streams[chosen][done[chosen]]
-        done[chosen] += 1
+    streams = [
+        _Stream(k, own, needs)
+        for k, (own, needs) in enumerate(zip(groups, _needs(groups), strict=True))
+    ]
+    for _ in range(sum(map(len, groups))):
+        left = [stream for stream in streams if stream.done < len(stream.groups)]
+        now = min((stream.progress for stream in left if not stream.waits), default=0.0)
+        for stream in left:
+            waited, stream.waits = stream.waits, not stream.may_run(streams, lag)
+            if waited and not stream.waits:
+                stream.begun += max(0.0, now - stream.progress)
+        ready = [stream for stream in left if not stream.waits]
+        chosen = min(ready, key=lambda stream: (stream.progress, -stream.number))
+        yield chosen.number, chosen.groups[chosen.done]
+        chosen.done += 1
 
 
 def _needs(streams: list[list[Group]]) -> list[list[list[int]]]:

@@ -48,19 +48,23 @@ def overwrite_instead_of_reset(
     """
     parts: Parts = {place: [operation] for place, operation in enumerate(operations)}
     for place, operation in enumerate(operations):
-        if not isinstance(operation.instruction, Gemm) or not operation.instruction.reset:
-            continue
-        least = _least_added(operations, place) if "pool" in config.extensions else None
-        if least is None and "overwrite" not in config.extensions:
-            continue
-        dropped, kind = ([place], Gemm) if least is None else ([place, least], Pool)
-        pending = np.zeros(config.acc.depth, np.bool_)
-        pending[operation.written] = True
-        first = _first_products(operations, parts, pending, dropped[-1] + 1, kind)
-        if first is not None:
-            parts.update(first)
-            parts.update({k: [] for k in dropped})
+        if isinstance(operation.instruction, Gemm) and operation.instruction.reset:
+            parts.update(_without_reset(operations, parts, place, config))
     return [part for place in range(len(operations)) for part in parts[place]]
+
+
+def _without_reset(
+    operations: list[Operation], parts: Parts, reset: int, config: HardwareConfig
+) -> Parts:
+    """Return what replaces a reset and what follows it; nothing if it stays."""
+    least = _least_added(operations, reset) if "pool" in config.extensions else None
+    if least is None and "overwrite" not in config.extensions:
+        return {}
+    dropped, kind = ([reset], Gemm) if least is None else ([reset, least], Pool)
+    pending = np.zeros(config.acc.depth, np.bool_)
+    pending[operations[reset].written] = True
+    first = _first_products(operations, parts, pending, dropped[-1] + 1, kind)
+    return {**first, **{place: [] for place in dropped}} if first is not None else {}
 
 
 def _least_added(operations: list[Operation], reset: int) -> int | None:

@@ -54,8 +54,8 @@ def alternating(fragments: Sequence[Fragment], groups: Collection[range]) -> lis
         Those that run together: they stay side by side.
     """
     config = fragments[0].config
-    head = {number: group[0] for group in groups for number in group}
-    runs = [[*run] for _, run in groupby(range(len(fragments)), lambda k: head.get(k, k))]
+    heads = heads_of(groups)
+    runs = [[*run] for _, run in groupby(range(len(fragments)), lambda k: heads.get(k, k))]
     sizes = [_used(fragment) for fragment in fragments]
     places = {}
     for space in ("wgt", "table", *(("inp", "acc") if "forward" in config.extensions else ())):
@@ -66,6 +66,11 @@ def alternating(fragments: Sequence[Fragment], groups: Collection[range]) -> lis
         for number, run in enumerate(runs)
         for k in run
     ]
+
+
+def heads_of(groups: Collection[range]) -> dict[int, int]:
+    """Return for each member of a group the first of it."""
+    return {number: group[0] for group in groups for number in group}
 
 
 def _alternating(sizes: Sequence[int], space: str, depth: int) -> list[int]:

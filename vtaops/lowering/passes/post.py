@@ -12,6 +12,7 @@ begin with; its rows are in the parameter memory already.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -95,8 +96,7 @@ class _Fold:
             elif chain is not None and chain.scaled:
                 raise ScheduleError("a per-channel result can only be stored")
             if place not in self.dropped:
-                for touch in operation.writes:
-                    self.uses.note(touch, place)
+                self.uses.note_writes(operation, place)
         if not self.biases.keys() <= self.dropped or self.rows is None:
             return None
         for load in {*self.biases.values()}:
@@ -243,8 +243,7 @@ def _stored_from(operations: dict[int, Operation]) -> set[int]:
         if isinstance(operation.instruction, Store):
             for elements in operation.accumulators:
                 found |= uses.writers("acc", elements)
-        for touch in operation.writes:
-            uses.note(touch, place)
+        uses.note_writes(operation, place)
     return found
 
 
@@ -273,8 +272,7 @@ def _biases(operations: list[Operation], config: HardwareConfig) -> dict[int, in
             for touch in operation.reads:
                 if touch.space == "acc":
                     others |= uses.writers("acc", touch.elements)
-        for touch in operation.writes:
-            uses.note(touch, place)
+        uses.note_writes(operation, place)
     return {place: load for place, load in found.items() if load not in others}
 
 
@@ -305,18 +303,19 @@ def _rows(operations: list[Operation], loads: set[int]) -> dict[tuple[int, int],
 
 def _key(load: Operation) -> tuple[int, int]:
     """Return first tile and number of tiles of a LOAD."""
-    assert isinstance(load.instruction, Load)
-    return load.instruction.sram_base, load.instruction.sram_size
+    return int(load.written[0]), len(load.written)
 
 
 def _load_of_rows(load: Operation, rows: dict[tuple[int, int], int]) -> Operation:
     """Return a LOAD ACC of vectors as a LOAD of rows of parameters."""
     assert isinstance(load.instruction, Load)
     row = rows[_key(load)]
-    written = Touch("post", row + np.arange(_key(load)[1]), write=True)
-    others = (touch for touch in load.touches if touch.space != "acc")
     instruction = replace(load.instruction, memory=Memory.POST, sram_base=row)
-    return replace(load, instruction=instruction, touches=(written, *others))
+    return replace(
+        load,
+        instruction=instruction,
+        touches=(Touch("post", row + np.arange(len(load.written)), write=True),),
+    )
 
 
 def _by_rows(operation: Operation, row_of: Elements, post: Post) -> list[Setting] | None:
@@ -338,11 +337,10 @@ def _by_rows(operation: Operation, row_of: Elements, post: Post) -> list[Setting
     order = np.argsort(grid[0, 0], kind="stable")
     whole = own[order] if (np.diff(order) < 0).any() else None  # as it is, if it is in order
     parts: list[Setting] = []
-    firsts, counts = np.unique(grid[0, 0], return_counts=True)
-    ends = np.cumsum(counts).tolist()
-    for row, end, count in zip(firsts.tolist(), ends, counts.tolist(), strict=True):
-        begin = end - count + (i.uop_begin if whole is None else 0)
-        instruction = replace(i, uop_begin=begin, uop_end=begin + count)
+    end = i.uop_begin if whole is None else 0
+    for row, count in sorted(Counter(grid[0, 0].tolist()).items()):
+        begin, end = end, end + count
+        instruction = replace(i, uop_begin=begin, uop_end=end)
         rows = distinct(row + steps)
         halves = [rows] * post.use_bias + [rows + POST_ROWS] * post.use_scale
         read = Touch("post", np.concatenate(halves), write=False)

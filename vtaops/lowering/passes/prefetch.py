@@ -14,6 +14,7 @@ from itertools import groupby
 import numpy as np
 
 from vtaops.lowering.operation import Elements, Operation
+from vtaops.lowering.passes.placement import heads_of
 from vtaops.lowering.passes.uses import LastUses
 from vtaops.machine.config import HardwareConfig, Memory
 from vtaops.machine.isa import Alu, Gemm, Load, Pool, Unit
@@ -40,13 +41,13 @@ def weights_ahead(
     config : HardwareConfig
         The hardware.
     """
-    head = {number: group[0] for group in groups for number in group}
+    heads = heads_of(groups)
     slack = [_computed(o) - _loaded(o, config) for o in operations]
     loads_before = np.cumsum([o.instruction.unit is Unit.LOAD for o in operations])
     uses = LastUses()  # of weights, by the operators before
     order = 2 * np.arange(len(operations))
     begin = 0
-    for _, run in groupby(operations, lambda o: head.get(o.operator, o.operator)):
+    for _, run in groupby(operations, lambda o: heads.get(o.operator, o.operator)):
         own = [*run]
         loads = _first_weights(own, begin, config)
         last_uses = [uses.conflict(operations[k].touches[0]) for k in loads]

@@ -47,15 +47,19 @@ class LastUses:
         """Remember that what is at `place`, behind all that was noted before, touches elements."""
         self._last.of((touch.space, touch.write), touch.end)[touch.index] = place
 
+    def note_writes(self, operation: Operation, place: int) -> None:
+        """Remember what the operation at `place` writes."""
+        for touch in operation.writes:
+            self.note(touch, place)
+
     def last_writes(self, space: str, elements: Elements) -> Elements:
         """Return where each of some elements was written last."""
         return self._last.of((space, True), int(elements.max(initial=-1)) + 1)[elements]
 
     def writers(self, space: str, elements: Elements) -> set[int]:
         """Return the places where some elements were written last; without -1."""
-        return {place - 1 for place in distinct(self.last_writes(space, elements) + 1).tolist()} - {
-            -1
-        }
+        last = distinct(self.last_writes(space, elements) + 1) - 1
+        return {*last.tolist()} - {-1}
 
     def conflict(self, touch: Touch) -> int:
         """Return the last place that what touches elements must stay behind; -1 if none.
