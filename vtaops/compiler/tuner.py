@@ -180,15 +180,7 @@ def recall(op: Operator, config: HardwareConfig, effort: Effort) -> Tuned | None
             found = _tuned(json.loads(read_file(path).decode("utf-8")), "cache")
             check_tiling(settled(op, config), config, found.tiling)
             return found
-        except (
-            OSError,
-            ValueError,
-            KeyError,
-            TypeError,
-            OverflowError,
-            RecursionError,
-            ScheduleError,
-        ):
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             continue  # not there, damaged, or of another operator: search again
     return None
 

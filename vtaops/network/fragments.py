@@ -10,7 +10,8 @@ from typing import Literal
 from vtaops.compiler.driver import emit, settled
 from vtaops.compiler.tuner import Effort, recall, tune
 from vtaops.lowering import Border, Fragment, Part, link
-from vtaops.lowering.passes.interleave import LAG, beside
+from vtaops.lowering.passes.interleave import LAG
+from vtaops.lowering.passes.placement import beside
 from vtaops.lowering.passes.tables import TABLE, with_table
 from vtaops.machine.config import POST_ROWS, HardwareConfig
 from vtaops.network.rules import Target

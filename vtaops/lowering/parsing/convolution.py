@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+from vtaops.base.shapes import ceil_div
 from vtaops.lowering.parsing import nests
 from vtaops.lowering.parsing.expressions import Expression
 from vtaops.lowering.parsing.nests import CallNest, CopyNest, Loop, LoopNode, Node, TileOperand
@@ -98,7 +99,7 @@ class _Axis:
 
     @property
     def tiles(self) -> Loop:
-        return Loop(f"{self.name}_tile", -(-self.extent // self.size))
+        return Loop(f"{self.name}_tile", ceil_div(self.extent, self.size))
 
     @property
     def inside(self) -> Loop:
@@ -213,7 +214,7 @@ class _Convolution:
         top, left, *_ = op.pads
         self.stages = op.stages
         self.channels_outermost = tiling.keep == "wgt"
-        self.batch = Loop("image", -(-op.batch // config.batch))
+        self.batch = Loop("image", ceil_div(op.batch, config.batch))
         self.oc = _Axis("oc", blocks.count * blocks.oc, tiling.oc // config.block_out)
         self.y, self.x = _Axis("y", height, tiling.h), _Axis("x", width, tiling.w)
         self.inside = [axis.inside for axis in (self.oc, self.y, self.x)]
