@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.boards import CONFIG, free_port, serving, serving_rpc
 from typer.testing import CliRunner
 
 import vtaops
+from trials.boards import CONFIG, free_port, serving, serving_rpc
 from vtaops.base.errors import DeviceError
 from vtaops.board import Fault
 from vtaops.board.farm import BoardFarm, PynqBoard, tracker_boards

@@ -52,4 +52,4 @@ cp "$here/pynq.py" site
 server=$!
 trap 'kill $server' EXIT
 until grep -q serving server.log; do kill -0 $server; sleep 0.2; done
-PYTHONPATH=$here/../.. python3 "$here/client.py" "$(grep -o 'pynq://.*' server.log)"
+PYTHONPATH=$here/../../.. python3 "$here/client.py" "$(grep -o 'pynq://.*' server.log)"

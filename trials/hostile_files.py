@@ -28,8 +28,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 import vtaops
-from helpers import hostile_onnx, hostile_tflite
-from helpers.fuzz import INTEGERS, JSON, mutated
+from trials import hostile_onnx, hostile_tflite
+from trials.fuzz import INTEGERS, JSON, mutated
 from vtaops import Conv2d, Elementwise, Gemm, HardwareConfig, MaxPool2d, Program, VTAError
 from vtaops import graph as graphs
 from vtaops.base.data import data_directory
