@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import sys
 from functools import wraps
@@ -20,7 +19,8 @@ def titles() -> dict[str, str]:
     found = {}
     for path in sorted(Path(__file__).parent.glob("*.py")):
         if path.stem not in NOT_RUN:
-            found[path.stem] = (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n")[0]
+            with path.open() as file:
+                found[path.stem] = file.readline().strip().strip('"')
     return found
 
 
