@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -148,9 +149,9 @@ def _change_relocation(program: Program, rng: np.random.Generator) -> Mutant:
 
 def _flip_bit(program: Program, rng: np.random.Generator) -> Mutant:
     index, bit = int(rng.integers(len(program))), int(rng.integers(128))
-    word = array_to_words(program.instructions)[index] ^ 1 << bit
+    (word,) = array_to_words(program.instructions[index : index + 1])
     change = f"instruction {index}: bit {bit} flipped"
-    return Mutant("word bit", change, with_words(program, {index: word}))
+    return Mutant("word bit", change, with_words(program, {index: word ^ 1 << bit}))
 
 
 def _remove(program: Program, rng: np.random.Generator) -> Mutant:
@@ -194,10 +195,9 @@ def _move_token(program: Program, rng: np.random.Generator) -> Mutant | None:
 
 def with_words(program: Program, words: dict[int, int]) -> Program:
     """Return a copy with some instructions replaced by other 128-bit words."""
-    changed = array_to_words(program.instructions)
-    for index, word in words.items():
-        changed[index] = word
-    return replace(program, instructions=words_to_array(changed))
+    changed = program.instructions.copy()
+    changed[[*words]] = words_to_array([*words.values()])
+    return replace(program, instructions=changed)
 
 
 def with_fields(
@@ -222,16 +222,29 @@ def _rearranged(program: Program, order: npt.NDArray[np.intp]) -> Program:
 
 def without_each_token(program: Program) -> Iterator[Mutant]:
     """Yield the program without one token, its push and its pop, for every token."""
+    for queue in tokens(program):
+        for remove in queue:
+            yield remove()
+
+
+def tokens(program: Program) -> list[list[Callable[[], Mutant]]]:
+    """Return for each queue what makes, for each of its tokens, the program without it."""
     instructions = program.decode()
+
+    def without(push: str, pop: str, a: int, b: int) -> Mutant:
+        changes = {a: {push: 0}, b: {pop: 0}}
+        change = f"{push} of instruction {a} and {pop} of {b} removed"
+        return Mutant("token", change, with_fields(program, instructions, changes))
+
+    queues = []
     for sender, receiver in ((0, 1), (1, 0), (1, 2), (2, 1)):
         push = "push_next" if sender < receiver else "push_prev"
         pop = "pop_prev" if sender < receiver else "pop_next"
         pushes = _places(instructions, Unit(sender), push)
         pops = _places(instructions, Unit(receiver), pop)
-        for a, b in zip(pushes, pops, strict=True):
-            changes = {a: {push: 0}, b: {pop: 0}}
-            change = f"{push} of instruction {a} and {pop} of {b} removed"
-            yield Mutant("token", change, with_fields(program, instructions, changes))
+        pairs = zip(pushes, pops, strict=True)
+        queues.append([partial(without, push, pop, a, b) for a, b in pairs])
+    return queues
 
 
 def _places(instructions: list[Instruction], unit: Unit, flag: str) -> list[int]:

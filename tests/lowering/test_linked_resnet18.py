@@ -5,7 +5,7 @@ import pytest
 from helpers.tsim_support import needs_tools
 
 from trials.linked_resnet18 import linked_resnet18
-from trials.mutations import without_each_token
+from trials.mutations import tokens
 from vtaops import HardwareConfig, VerificationError
 from vtaops.lowering import link, whole
 from vtaops.machine.capabilities import HLS_2020
@@ -52,16 +52,12 @@ def _alone(fragment):
 def test_tokens_of_the_network_are_needed(network):
     """Without one, drawn at random from each queue, it is unsafe; the benchmark removes each."""
     program, _, _, _ = network
-    instructions, queues = program.decode(), {}
-    for mutant in without_each_token(program):
-        push, _, _, sender, *_ = mutant.change.split()
-        queues.setdefault((instructions[int(sender)].unit, push), []).append(mutant)
-    assert len(queues) == 4
     rng = np.random.default_rng(0)
-    for queue in queues.values():
+    for queue in tokens(program):
         for number in rng.choice(len(queue), 2, replace=False):
+            mutant = queue[number]()
             with pytest.raises(VerificationError, match=r"rule 'race'|rule 'completion'"):
-                queue[number].program.verify()
+                mutant.program.verify()
 
 
 def test_the_network_uses_extensions(network):
