@@ -20,7 +20,7 @@ def titles() -> dict[str, str]:
     for path in sorted(Path(__file__).parent.glob("*.py")):
         if path.stem not in NOT_RUN:
             with path.open() as file:
-                found[path.stem] = file.readline().strip().strip('"')
+                found[path.stem] = file.readline().partition('"""')[2].removesuffix('"""\n').strip()
     return found
 
 
