@@ -1,6 +1,7 @@
 """ResNet-18's offloaded layers beside published figures, and over the bandwidth of the DRAM.
 
-    python -m benchmarks bandwidth --rtl --json docs/bandwidth.json --picture bandwidth.png
+    python -m benchmarks bandwidth --rtl --json benchmarks/results/bandwidth.json \
+        --picture bandwidth.png
 
 Cycles of C2 to C11, weighted by their occurrences, by the timing model:
 

@@ -1,6 +1,7 @@
 """What a run costs in energy, by memory: counted accesses times published energies. An estimate.
 
-    python -m benchmarks energy --json docs/images/energy.json --picture docs/images/energy.png
+    python -m benchmarks energy --json benchmarks/results/energy.json \
+        --picture docs/images/energy.png
 
 Reads and writes of every memory, DRAM bytes, products and ALU passes are exact, counted from the
 programs (`vtaops.program.accesses`, which a test compares with the RTL); the energies are those of

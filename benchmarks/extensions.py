@@ -1,8 +1,9 @@
 """What each extension costs and saves: look-up tables, and cycles of networks' layers.
 
-    python -m benchmarks extensions --json docs/images/extensions.json \
+    python -m benchmarks extensions --json benchmarks/results/extensions.json \
         --picture docs/images/extensions.png
-    python -m benchmarks extensions --together --synthesise --json docs/extensions_together.json
+    python -m benchmarks extensions --together --synthesise \
+        --json benchmarks/results/extensions_together.json
 
 Every extension is taken alone, against plain hardware of the same sizes (`table` against `post`,
 which it needs), and all that `pynq_ext` has together; with ``--together`` one joins the other.

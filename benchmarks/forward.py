@@ -1,6 +1,7 @@
 """What the extension `forward` is worth where DRAM is slow: whole networks over its bandwidth.
 
-    python -m benchmarks forward --json docs/forward.json --picture docs/images/forward.png
+    python -m benchmarks forward --json benchmarks/results/forward.json \
+        --picture docs/images/forward.png
 
 The networks of ``benchmarks/networks.py`` with free scales, compiled for `pynq_ext` and for the
 same hardware without its way from the output memory to the input memory. One program of each is

@@ -112,14 +112,14 @@ def lessons(target: str = "cpu") -> dict[str, Lesson]:
         NormalizeOp,
         PoolOp,
         SeparableOp,
-        SlidingWindow,
+        Window,
     )
 
     if target not in ("cpu", "cuda"):
         raise UnsupportedError(f"there are no lessons for {target!r}; targets are cpu and cuda")
     stages: dict[type | str, tuple[Stage, ...]]
     stages = import_module(f"vtaops.{target}.schedule.stages").STAGES
-    window = SlidingWindow((3, 3), padding=(1, 1, 1, 1))
+    window = Window((3, 3), padding=(1, 1, 1, 1))
     normal = Epilogue(batch_norm=1e-5)
 
     def pool(kind: str) -> Callable[[int], TensorOp]:

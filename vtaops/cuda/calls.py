@@ -11,8 +11,8 @@ from vtaops.kernels.arrays import Array, as_array
 from vtaops.kernels.calls import OperatorCalls
 from vtaops.kernels.calls.arguments import FLOAT, check_shapes, tail
 from vtaops.kernels.calls.backend import KernelCall
-from vtaops.kernels.calls.convolution import operands, window_of
-from vtaops.kernels.ops import Epilogue, PackedConv2dOp, SeparableOp
+from vtaops.kernels.calls.convolution import operands
+from vtaops.kernels.ops import Epilogue, PackedConv2dOp, SeparableOp, Window
 from vtaops.kernels.ops.common import ACCUMULATOR
 
 
@@ -95,7 +95,7 @@ def _separable(
         c,
         height,
         width,
-        window_of(first.shape[2:], strides, padding, dilation),
+        Window.of(first.shape[2:], strides, padding, dilation),
         outputs,
         first.shape[1],
         Epilogue(activation=activation),
@@ -109,7 +109,7 @@ def _conv2d_nchwc(
     data: Any, kernel: Any, strides: Any, padding: Any, dilation: Any, **fused: Any
 ) -> KernelCall:
     x, w, dtype = operands(data, kernel, rank=5, kernel_ranks=(6, 7))
-    window = window_of(w.shape[2:4], strides, padding, dilation)
+    window = Window.of(w.shape[2:4], strides, padding, dilation)
     end = tail(accumulator=ACCUMULATOR[dtype], **fused)
     n, blocks, height, width, block = x.shape
     op = PackedConv2dOp(n, blocks, height, width, w.shape[0], window, block, dtype, end.epilogue)

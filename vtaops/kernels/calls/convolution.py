@@ -7,11 +7,11 @@ from math import prod
 from typing import Any, ClassVar
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.shapes import as_pair, resolve_padding
+from vtaops.base.shapes import as_pair
 from vtaops.kernels.arrays import Array, as_array, dtype_name
 from vtaops.kernels.calls.arguments import FLOAT, PRODUCT, check_shapes, tail
 from vtaops.kernels.calls.backend import Backend, KernelCall
-from vtaops.kernels.ops import Conv1dOp, Conv2dOp, DepthwiseOp, SlidingWindow
+from vtaops.kernels.ops import Conv1dOp, Conv2dOp, DepthwiseOp, Window
 from vtaops.kernels.ops.common import ACCUMULATOR
 
 _VECTOR = 16
@@ -207,7 +207,7 @@ def _conv2d(
     **fused: Any,
 ) -> KernelCall:
     x, w, dtype = operands(data, kernel)
-    window = window_of(w.shape[2:], strides, padding, dilation)
+    window = Window.of(w.shape[2:], strides, padding, dilation)
     end = tail(accumulator=ACCUMULATOR[dtype], **fused)
     n, c, height, width = x.shape
     if not isinstance(groups, int) or groups < 1 or w.shape[1] * groups != c:
@@ -235,7 +235,7 @@ def _depthwise_conv2d(
     data: Any, kernel: Any, strides: Any, padding: Any, dilation: Any, **fused: Any
 ) -> KernelCall:
     x, w, dtype = operands(data, kernel)
-    window = window_of(w.shape[2:], strides, padding, dilation)
+    window = Window.of(w.shape[2:], strides, padding, dilation)
     end = tail(accumulator=ACCUMULATOR[dtype], **fused)
     n, c, height, width = x.shape
     op = DepthwiseOp(n, c, height, width, window, w.shape[1], dtype, end.epilogue)
@@ -273,7 +273,7 @@ def _conv1d_of_channels(
     x, w, dtype = operands(data, kernel, 3, (3, 3))
     steps, gaps = (1, strides), (1, dilation)
     if isinstance(padding, str):
-        padding = window_of((1, w.shape[2]), steps, padding, gaps).padding[1::2]
+        padding = Window.of((1, w.shape[2]), steps, padding, gaps).padding[1::2]
     before, behind = as_pair("padding", padding)
     if residual is not None:
         residual = as_array(residual, "residual", (ACCUMULATOR[dtype],), rank=3)
@@ -283,17 +283,3 @@ def _conv1d_of_channels(
     ends = work.arrays[2:] if residual is None else (*work.arrays[2:-1], residual)
     n, o, _, length = work.shape or work.op.output.shape
     return KernelCall(work.op, (x, w, *ends), (n, o, length))
-
-
-def window_of(kernel: tuple[int, ...], strides: Any, padding: Any, dilation: Any) -> SlidingWindow:
-    """Return the window of a call's parameters.
-
-    Raises
-    ------
-    ShapeError
-        If they are no integers, or padding is "same" with a stride.
-    """
-    steps, gaps = as_pair("strides", strides), as_pair("dilation", dilation)
-    extent = (kernel[0] - 1) * gaps[0] + 1, (kernel[1] - 1) * gaps[1] + 1
-    sides = resolve_padding(padding, extent, steps)
-    return SlidingWindow((kernel[0], kernel[1]), steps, sides, gaps)

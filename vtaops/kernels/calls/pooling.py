@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from vtaops.base.shapes import as_pair, four_sides
+from vtaops.base.shapes import four_sides
 from vtaops.kernels.arrays import Array, as_array
 from vtaops.kernels.calls.arguments import FLOAT
 from vtaops.kernels.calls.backend import Backend, KernelCall
-from vtaops.kernels.ops import GlobalPoolOp, PoolOp, SlidingWindow
+from vtaops.kernels.ops import GlobalPoolOp, PoolOp, Window
 
 
 class PoolingCalls(Backend):
@@ -101,13 +101,13 @@ def _pool(
     include_padding: bool = True,
 ) -> KernelCall:
     x = as_array(data, "data", FLOAT, rank=4)
-    size = as_pair("kernel_size", kernel_size)
-    steps = size if strides is None else as_pair("strides", strides)
-    window = SlidingWindow(size, steps, four_sides(padding), as_pair("dilation", dilation))
+    steps = kernel_size if strides is None else strides
+    window = Window.of(kernel_size, steps, four_sides(padding), dilation, ceil_mode)
     n, c, height, width = x.shape
-    beyond = window.beyond(height, width) if ceil_mode else (0, 0)
+    beyond = window.beyond(height, width)
     top, left, bottom, right = window.padding
-    window = replace(window, padding=(top, left, bottom + beyond[0], right + beyond[1]))
+    sides = top, left, bottom + beyond[0], right + beyond[1]
+    window = replace(window, padding=sides, ceil=False)
     return KernelCall(PoolOp(kind, n, c, height, width, window, include_padding, beyond), (x,))
 
 
