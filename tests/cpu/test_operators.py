@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.kernel_reference import conv2d_reference, depthwise_reference, random, windows
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from scipy import signal, special
 
+from trials.kernel_reference import conv2d_reference, depthwise_reference, random, windows
 from vtaops import cpu, cuda
 from vtaops.base.errors import ShapeError, UnsupportedError
 from vtaops.cpu import layers

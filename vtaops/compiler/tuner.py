@@ -40,7 +40,7 @@ TUNER_VERSION = 3
 """Results of another version are not used."""
 
 SHIPPED = Path(__file__).parent.parent / "schedule" / "tuned.json"
-"""Results for the named layers, made by ``benchmarks/search.py --write-shipped``."""
+"""Results for the named layers, made by ``python -m benchmarks search --write-shipped``."""
 
 
 @dataclass(frozen=True)

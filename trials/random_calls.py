@@ -2,26 +2,18 @@
 
 Sizes up to 200 (several whole tiles of every kernel), strided and read-only views, NaN and
 infinities; float32, float16 or bfloat16; on this processor and as on poorer ones.
-``python tests/helpers/random_calls.py --count 2000`` runs many of them, between pages that nobody
-may touch: a kernel that leaves its arrays ends the process, and the last number shown is its seed.
+``python -m benchmarks random_calls --count 2000`` runs many of them, between guard pages.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 from contextlib import contextmanager
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 from scipy import special
 
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent.parent))
-
-from helpers.guarded_memory import guarded_kernels
-from helpers.kernel_reference import conv2d_reference, depthwise_reference, windows
+from trials.kernel_reference import conv2d_reference, depthwise_reference, windows
 from vtaops import cpu
 from vtaops.cpu import layers
 from vtaops.cpu.kernel import kernel
@@ -473,33 +465,3 @@ def check(seed: int) -> None:
             result[finite], expected[finite], rtol=far, atol=near, err_msg=family.__name__
         )
         np.testing.assert_array_equal(result[plain], expected[plain], family.__name__)
-
-
-def main() -> None:
-    """Run many calls; print those that fail."""
-    from vtaops.kernels import cache
-
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=2000)
-    parser.add_argument("--first", type=int, default=0)
-    given = parser.parse_args()
-    cache._store = lambda executable, path: None  # type: ignore[assignment]
-    guarded_kernels().start()
-    failed = 0
-    for seed in range(given.first, given.first + given.count):
-        print(seed, end="\r", flush=True)
-        try:
-            check(seed)
-        except Exception as error:
-            failed += 1
-            name = FAMILIES[seed % len(FAMILIES)].__name__
-            target = Draw(seed).pick(*PROCESSORS).mcpu
-            said = f"{type(error).__name__} {str(error)[:400]}"
-            print(f"seed {seed} ({name}, {target}): {said}", flush=True)
-        if seed % 100 == 99:
-            print(f"{seed + 1 - given.first} calls, {failed} failed", flush=True)
-    sys.exit(failed > 0)
-
-
-if __name__ == "__main__":
-    main()
