@@ -1,7 +1,12 @@
 """Files of any size and kind: readers end in their own errors, and read no more than fits."""
 
+import json
+import os
 import resource
 import struct
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +18,9 @@ from vtaops.base.files import read_array, read_file
 from vtaops.board.bitfile import read_bit_file
 from vtaops.board.catalogue import Catalogue
 from vtaops.explore import ResultStore
-from vtaops.model.artefact import load
+from vtaops.model.artefact import FORMAT_VERSION, MAGIC, dumps, load
+from vtaops.quantization.pictures import read_picture
+from vtaops.quantization.samples import load_samples
 from vtaops.runtime.wire import read_secret
 
 READERS = {
@@ -27,6 +34,15 @@ READERS = {
     "network.tflite": (vtaops.compile_model, ModelError),
     "secret": (read_secret, DeviceError),
 }
+
+
+OTHERS = {
+    "array.npy": (read_array, OSError),
+    "samples.npy": (lambda path: load_samples(path, {"x": (1, 3)}), ModelError),
+    "picture.png": (lambda path: read_picture(path, "x", (1, 3, 4, 4)), ModelError),
+    "document": (read_file, OSError),
+}
+"""What reads other files than those of one format."""
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -110,6 +126,95 @@ def test_what_fits_is_read_and_devices_are_not_read_for_ever(tmp_path):
     path = tmp_path / "x"
     path.write_bytes(b"12345")
     assert read_file(path, 5) == b"12345"
-    for file, most in ((path, 4), ("/dev/zero", 1000)):
-        with pytest.raises(OSError, match="more than"):
-            read_file(file, most)
+    for file, reason in ((path, "5 bytes, more than 4"), ("/dev/zero", "regular")):
+        with pytest.raises(OSError, match=reason):
+            read_file(file, 4)
+
+
+def refuse(kind, folder):
+    """Read something that is no regular file with every reader; the test runs it in a process."""
+    for name, (read, error) in (READERS | OTHERS).items():
+        path = folder / name
+        if kind == "pipe":
+            os.mkfifo(path)
+        else:
+            path.symlink_to(kind)
+        try:
+            read(path)
+        except error:
+            print("refused", name)
+        path.unlink()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "/dev/zero", "/dev/tty"])
+def test_pipes_and_devices_are_refused_at_once(kind, tmp_path):
+    """In a process of its own, since what is wrong here waits for ever, or fills the memory."""
+    code = f"from pathlib import Path; import test_files as t; t.refuse({kind!r}, Path('.'))"
+    path = os.pathsep.join(sys.path)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=120,
+        env=os.environ | {"PYTHONPATH": f"{Path(__file__).parent}{os.pathsep}{path}"},
+    )
+    assert done.returncode == 0, done.stderr
+    expected = {*READERS, *OTHERS} - {"additions.json"}  # where there is no file there are none
+    assert {line.split()[1] for line in done.stdout.splitlines()} - {"additions.json"} == expected
+
+
+LOADING = """
+import json, resource, sys
+from pathlib import Path
+import vtaops.model
+from vtaops import ProgramError
+pages = int(Path("/proc/self/statm").read_text().split()[0])
+most = pages * resource.getpagesize() + (512 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (most, most))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    found = vtaops.model.load_model(sys.argv[1]).name
+except ProgramError as error:
+    found = str(error)
+print(json.dumps([found, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before]))
+"""
+
+
+def loaded_in_little_memory(path):
+    """Load a model with 512 MB beyond the imports; return its name or error, and the KiB taken."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOADING, str(path)], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_model_takes_the_memory_of_its_file(tmp_path):
+    graph = vtaops.Graph("small")
+    x = graph.input("x", (1, 8, 4, 4))
+    graph.output(graph.add(vtaops.graph.MaxPool((2, 2), (2, 2)), x))
+    path = tmp_path / "small.vtam"
+    path.write_bytes(dumps(vtaops.compile_model(graph, "tiny")))
+    found, kibibytes = loaded_in_little_memory(path)
+    assert found == "small"
+    assert kibibytes < 32 << 10
+
+
+@pytest.mark.parametrize("start", [b"", MAGIC, struct.pack("<8sIIQ", MAGIC, FORMAT_VERSION, 9, 9)])
+def test_what_is_no_model_is_not_read(start, tmp_path):
+    path = tmp_path / "large.vtam"
+    path.write_bytes(start)
+    os.truncate(path, 1 << 30)  # sparse
+    error, kibibytes = loaded_in_little_memory(path)
+    assert "large.vtam" in error
+    assert "No memory" not in error
+    assert kibibytes < 32 << 10
+
+
+def test_a_model_that_does_not_fit_in_memory_is_refused(tmp_path):
+    path = tmp_path / "large.vtam"
+    path.write_bytes(struct.pack("<8sIIQ", MAGIC, FORMAT_VERSION, 9, 1 << 30))
+    os.truncate(path, 1 << 30)
+    error, _ = loaded_in_little_memory(path)
+    assert f"No memory for {1 << 30} bytes" in error

@@ -47,6 +47,10 @@ class VerificationError(ProgramError):
     """A program that the verifier rejects: running it could fail or give an arbitrary result."""
 
 
+class TrustError(VTAError):
+    """A file whose machine code would have to run, and that nobody has said to be trusted."""
+
+
 class StoreError(VTAError, ValueError):
     """A store of results that is no store, is damaged, or cannot be written."""
 

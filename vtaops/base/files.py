@@ -1,8 +1,14 @@
-"""Files that are read whole, within a bound: a sparse file may be larger than any memory."""
+"""Files that are read whole, within a bound: a sparse file may be larger than any memory.
+
+Only regular files are read: a pipe would wait for ever, a device has no end. Memory is taken for
+the bytes that there are, not for those that there may be.
+"""
 
 from __future__ import annotations
 
 import errno
+import os
+import stat
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -16,17 +22,26 @@ NETWORK = 2 << 30
 
 
 def open_file(path: str | Path) -> BinaryIO:
-    """Open a file for reading.
+    """Open a regular file for reading.
 
     Raises
     ------
     OSError
-        If it cannot be opened, or no file can have such a name.
+        If it cannot be opened, is a pipe or a device, or no file can have such a name.
     """
     try:
-        return Path(path).open("rb")
+        file = open(path, "rb", opener=_at_once)  # noqa: SIM115
     except ValueError as error:  # a byte 0
         raise OSError(errno.EINVAL, f"No name of a file: {error}", str(path)) from error
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "Not a regular file, but a pipe or a device", str(path))
+    return file
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open without waiting for whoever writes a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def read_file(path: str | Path, most: int = DOCUMENT) -> bytes:
@@ -38,14 +53,25 @@ def read_file(path: str | Path, most: int = DOCUMENT) -> bytes:
         If it cannot be read, or holds more.
     """
     with open_file(path) as file:
-        if file.seekable() and file.seek(0, 2) > most:
-            raise OSError(errno.EFBIG, f"File has more than {most} bytes", str(path))
-        if file.seekable():
-            file.seek(0)
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise OSError(errno.EFBIG, f"File has more than {most} bytes", str(path))
-    return content
+        return read_open(file, most)
+
+
+def read_open(file: BinaryIO, most: int) -> bytes:
+    """Return the content of an open file of at most `most` bytes, from its first byte.
+
+    Raises
+    ------
+    OSError
+        If it cannot be read, holds more, or more than fits in memory.
+    """
+    size = os.fstat(file.fileno()).st_size
+    if size > most:
+        raise OSError(errno.EFBIG, f"File has {size} bytes, more than {most}", file.name)
+    file.seek(0)
+    try:
+        return file.read(size)
+    except (MemoryError, OverflowError) as error:  # overflow: Python of 32 bits
+        raise OSError(errno.ENOMEM, f"No memory for {size} bytes", file.name) from error
 
 
 def read_array(path: str | Path) -> np.ndarray[Any, np.dtype[Any]]:

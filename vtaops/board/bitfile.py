@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 
 from vtaops.base.errors import DeviceError
-from vtaops.base.files import open_file
+from vtaops.base.files import read_file
 
 MAX_BYTES = 64 << 20
 """No bitstream of the boards is larger; more is not read."""
@@ -141,8 +141,7 @@ def read_bit_file(path: Path) -> BitFile:
         If it cannot be read, or as for `parse_bit_file`.
     """
     try:
-        with open_file(path) as file:
-            return parse_bit_file(file.read(MAX_BYTES + 1))
+        return parse_bit_file(read_file(path, MAX_BYTES))
     except OSError as error:
         raise DeviceError(f"cannot read {path}: {error}") from error
     except DeviceError as error:

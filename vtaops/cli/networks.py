@@ -180,6 +180,9 @@ def run_model(
     profiled: Annotated[
         bool, typer.Option("--profile", help="Show what the device counted, and the time.")
     ] = False,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Run machine code for this host that a .vtam may hold.")
+    ] = False,
 ) -> None:
     """Run a network on inputs.
 
@@ -195,7 +198,7 @@ def run_model(
     preparation = read_preparation(mean, deviation)
     if preparation and all(path.suffix == ".npy" for path in inputs or []):
         raise ModelError("--mean and --deviation prepare pictures; no --input is one")
-    compiled = _compiled(model, config)
+    compiled = _compiled(model, config, trusted=trust)
     tensors = compiled.graph.inputs
     arrays = [read_input(t, p, preparation) for t, p in zip(tensors, inputs or [], strict=False)]
     if inputs and len(inputs) != len(tensors):
@@ -291,7 +294,7 @@ def _source(path: Path) -> Path:
     return path
 
 
-def _compiled(path: Path, config: str | None, search: str = "off") -> Model:
+def _compiled(path: Path, config: str | None, search: str = "off", trusted: bool = False) -> Model:
     """Return a model: compiled now, or read from its file.
 
     Raises
@@ -300,7 +303,7 @@ def _compiled(path: Path, config: str | None, search: str = "off") -> Model:
         If the file was compiled for another configuration than the one that is asked for.
     """
     if _is_compiled(path):
-        return _loaded(path, config)
+        return _loaded(path, config, trusted)
     source, chosen = _source(path), config or DEFAULT_CONFIG
     from vtaops.network import compile_model  # loads TVM: seconds
 
@@ -308,11 +311,11 @@ def _compiled(path: Path, config: str | None, search: str = "off") -> Model:
         return compile_model(source, chosen, search=search)  # type: ignore[arg-type]
 
 
-def _loaded(path: Path, config: str | None) -> Model:
+def _loaded(path: Path, config: str | None, trusted: bool) -> Model:
     from vtaops.machine.config import HardwareConfig
     from vtaops.model import load_model
 
-    model = load_model(path)
+    model = load_model(path, trusted=trusted)
     if config and HardwareConfig.load(config).fingerprint != model.config.fingerprint:
         raise UnsupportedError(
             f"{path} is compiled for {model.config.name}, not for {config}; another configuration "

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from importlib import import_module
-from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.base.errors import ProgramError
+from vtaops.base.errors import ProgramError, TrustError
 
 Array = npt.NDArray[np.generic]
 
 _HOMES = {"relax": ("vtaops.relax.host", "RelaxFunction")}
-"""For each kind of function: the module and the class that read it from a file."""
+"""For each kind of function: the module and the class whose `from_bytes` reads it again."""
 
 
 class HostFunction(ABC):
@@ -30,7 +29,7 @@ class HostFunction(ABC):
         Which class reads it from bytes.
     """
 
-    kind: ClassVar[str]
+    kind: str
 
     @abstractmethod
     def __call__(self, *arrays: Array) -> tuple[Array, ...]:
@@ -38,30 +37,56 @@ class HostFunction(ABC):
 
     @abstractmethod
     def to_bytes(self) -> bytes:
-        """Return what `from_bytes` of the class needs to make it again."""
-
-    @classmethod
-    @abstractmethod
-    def from_bytes(cls, data: bytes) -> HostFunction:
-        """Return the function that `to_bytes` described.
-
-        Raises
-        ------
-        ProgramError
-            If the bytes describe none.
-        """
+        """Return what the class of its kind needs to make it again (`from_bytes`)."""
 
 
-def load_function(kind: str, data: bytes) -> HostFunction:
-    """Return a function from a file.
+class StoredFunction(HostFunction):
+    """A function as a file holds it: machine code, which only its first call loads.
+
+    Parameters
+    ----------
+    kind : str
+        Which class reads it.
+    data : bytes
+        What that class wrote.
+    trusted : bool
+        Whether it may be loaded. Loading alone runs code: the constructors of a library.
 
     Raises
     ------
     ProgramError
-        If there is no such kind, or the bytes describe none.
+        If there is no such kind.
     """
-    if kind not in _HOMES:
-        raise ProgramError(f"{kind!r} is no kind of host function; kinds: {', '.join(_HOMES)}")
-    module, name = _HOMES[kind]
-    cls: type[HostFunction] = getattr(import_module(module), name)
-    return cls.from_bytes(data)
+
+    def __init__(self, kind: str, data: bytes, *, trusted: bool) -> None:
+        if kind not in _HOMES:
+            raise ProgramError(f"{kind!r} is no kind of host function; kinds: {', '.join(_HOMES)}")
+        self.kind = kind
+        self.trusted = trusted
+        self._data = data
+        self._function: HostFunction | None = None
+
+    def __call__(self, *arrays: Array) -> tuple[Array, ...]:
+        """Return the results.
+
+        Raises
+        ------
+        TrustError
+            If it may not be loaded.
+        ProgramError
+            If its bytes describe no function of this processor.
+        """
+        if self._function is None:
+            self._function = self._load()
+        return self._function(*arrays)
+
+    def to_bytes(self) -> bytes:
+        """Return the bytes of the file; loads nothing."""
+        return self._data
+
+    def _load(self) -> HostFunction:
+        if not self.trusted:
+            raise TrustError(f"a host function of {len(self._data)} bytes is not trusted")
+        module, name = _HOMES[self.kind]
+        function: HostFunction = getattr(import_module(module), name).from_bytes(self._data)
+        return function

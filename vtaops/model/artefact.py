@@ -17,16 +17,18 @@ H                     header: JSON, ASCII, keys sorted: graph, plan, stages, tab
 ====================  ==========================================================================
 
 Equal models give equal bytes. Arrays are views of the bytes that were read, so a model loads as
-fast as its file is read and hashed. A file with functions for the host holds machine code: load
-only what you trust.
+fast as its file is read and hashed. Functions of the host are machine code. Reading a file never
+loads them: the first run that calls one does, if whoever loaded the model trusts it
+(``docs/trust.md``).
 
-Imports no TVM, unless the model has functions of TVM.
+Imports no TVM.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import struct
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -35,7 +37,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from vtaops.base.errors import ProgramError, VTAError
-from vtaops.base.files import NETWORK, read_file
+from vtaops.base.files import NETWORK, open_file, read_open
 from vtaops.graph import (
     Graph,
     GraphOperator,
@@ -44,7 +46,7 @@ from vtaops.graph import (
     Tensor,
     operators,
 )
-from vtaops.graph.host import load_function
+from vtaops.graph.host import StoredFunction
 from vtaops.machine.capabilities import find
 from vtaops.machine.config import HardwareConfig
 from vtaops.model.checks import check_graph, check_stages, check_types
@@ -87,8 +89,16 @@ def save(model: Model, path: str | Path) -> None:
     write_whole(dumps(model), path)
 
 
-def load(path: str | Path) -> Model:
-    """Read a model from a file.
+def load(path: str | Path, *, trusted: bool = False) -> Model:
+    """Read a model from a file; runs nothing of it.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+    trusted : bool
+        Whether machine code in the file may run on this host, with the rights of this process. A
+        model that has some, for float operators, raises `TrustError` at its first run without it.
 
     Raises
     ------
@@ -96,7 +106,9 @@ def load(path: str | Path) -> Model:
         If the file cannot be read, or is not exactly what `save` writes.
     """
     try:
-        return loads(read_file(path, NETWORK))
+        with open_file(path) as file:  # what is no model is not read
+            _check_preamble(file.read(_PREAMBLE.size), os.fstat(file.fileno()).st_size)
+            return loads(read_open(file, NETWORK), trusted=trusted)
     except OSError as error:
         raise ProgramError(f"cannot read {path}: {error}") from error
     except ProgramError as error:
@@ -126,8 +138,8 @@ def dumps(model: Model) -> bytes:
     return bytes(data) + hashlib.sha256(data).digest()
 
 
-def loads(data: bytes) -> Model:
-    """Return the model of a file's bytes.
+def loads(data: bytes, *, trusted: bool = False) -> Model:
+    """Return the model of a file's bytes; `trusted` as for `load`.
 
     Raises
     ------
@@ -135,7 +147,7 @@ def loads(data: bytes) -> Model:
         Saying whether the file is foreign, of another version, truncated, corrupted or
         inconsistent.
     """
-    header, blobs = _checked(data)
+    header, blobs = _checked(data, trusted)
     try:
         config = HardwareConfig.from_dict(header["config"], name=header["config_name"])
         if config.fingerprint != header["fingerprint"]:
@@ -160,19 +172,9 @@ def _aligned(size: int) -> int:
     return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
-def _checked(data: bytes) -> tuple[dict[str, Any], _Reader]:
-    if data[: len(MAGIC)] != MAGIC:
-        raise ProgramError("this is no model: its first bytes are not VTAMODEL")
-    if len(data) < _PREAMBLE.size + _DIGEST_BYTES:
-        raise ProgramError(f"the model is truncated: it ends after {len(data)} bytes")
-    _, version, length, total = _PREAMBLE.unpack_from(data)
-    if version != FORMAT_VERSION:
-        raise ProgramError(
-            f"the file has version {version} of the format; this vtaops reads {FORMAT_VERSION}"
-        )
-    if len(data) != total:
-        raise ProgramError(f"the file has {len(data)} bytes instead of {total}: it is truncated")
-    if hashlib.sha256(data[:-_DIGEST_BYTES]).digest() != data[-_DIGEST_BYTES:]:
+def _checked(data: bytes, trusted: bool) -> tuple[dict[str, Any], _Reader]:
+    length = _check_preamble(data, len(data))
+    if hashlib.sha256(memoryview(data)[:-_DIGEST_BYTES]).digest() != data[-_DIGEST_BYTES:]:
         raise ProgramError("the file is corrupted: its SHA-256 does not match")
     try:
         header = json.loads(data[_PREAMBLE.size : _PREAMBLE.size + length])
@@ -180,7 +182,23 @@ def _checked(data: bytes) -> tuple[dict[str, Any], _Reader]:
     except _MALFORMED as error:
         reason = _short(error)
         raise ProgramError(f"the header of the model is inconsistent: {reason}") from error
-    return header, _Reader(data, _aligned(_PREAMBLE.size + length), table)
+    return header, _Reader(data, _aligned(_PREAMBLE.size + length), table, trusted)
+
+
+def _check_preamble(data: bytes, nbytes: int) -> int:
+    """Check the first bytes of a file of `nbytes`; return the length of the header."""
+    if data[: len(MAGIC)] != MAGIC:
+        raise ProgramError("this is no model: its first bytes are not VTAMODEL")
+    if nbytes < _PREAMBLE.size + _DIGEST_BYTES:
+        raise ProgramError(f"the model is truncated: it ends after {nbytes} bytes")
+    _, version, length, total = _PREAMBLE.unpack_from(data)
+    if version != FORMAT_VERSION:
+        raise ProgramError(
+            f"the file has version {version} of the format; this vtaops reads {FORMAT_VERSION}"
+        )
+    if nbytes != total:
+        raise ProgramError(f"the file has {nbytes} bytes instead of {total}: it is truncated")
+    return int(length)
 
 
 # ---------------------------------------------------------------------------------- blobs
@@ -210,14 +228,19 @@ class _Blobs:
 class _Reader:
     """The blobs of a file."""
 
-    def __init__(self, data: bytes, start: int, table: list[tuple[int, int]]) -> None:
+    def __init__(
+        self, data: bytes, start: int, table: list[tuple[int, int]], trusted: bool
+    ) -> None:
         self._view = memoryview(data)[start:-_DIGEST_BYTES]
+        self._trusted = trusted
         self._table = table
         if any(o < 0 or n < 0 or o + n > len(self._view) for o, n in table):
             raise ProgramError("the table of the model points beyond the file")
 
     def bytes_of(self, number: int) -> memoryview:
         """Return a blob."""
+        if type(number) is not int or not 0 <= number < len(self._table):
+            raise ProgramError(f"there is no blob {_shown(number)}; there are {len(self._table)}")
         offset, nbytes = self._table[number]
         return self._view[offset : offset + nbytes]
 
@@ -228,6 +251,11 @@ class _Reader:
         flat = np.frombuffer(self.bytes_of(entry["array"]), entry["dtype"])
         array: np.ndarray[Any, Any] = flat.reshape(entry["shape"])
         return array
+
+    def function(self, entry: dict[str, Any]) -> StoredFunction:
+        """Return a function of the host, not loaded."""
+        data = bytes(self.bytes_of(entry["blob"]))
+        return StoredFunction(entry["function"], data, trusted=self._trusted)
 
 
 # ----------------------------------------------------------------------------------- graph
@@ -265,7 +293,12 @@ def _read_graph(entry: dict[str, Any], blobs: _Reader) -> Graph:
         cls = getattr(operators, node["operator"])
         if not issubclass(cls, GraphOperator):
             raise ProgramError(f"{node['operator']!r} is no operator")
-        parameters = {name: _read_value(v, blobs) for name, v in node["parameters"].items()}
+        parameters = {
+            name: blobs.function(value)
+            if (cls, name) == (operators.Host, "function")
+            else _read_value(value, blobs)
+            for name, value in node["parameters"].items()
+        }
         check_types(cls, parameters)
         graph.add_many(
             cls(**parameters),
@@ -295,8 +328,12 @@ def _tuples(value: Any) -> Any:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ProgramError(f"a name is {repr(value)[:80]}; it must be a string")
+        raise ProgramError(f"a name is {_shown(value)}; it must be a string")
     return value
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:80]
 
 
 def _short(error: BaseException) -> str:
@@ -328,7 +365,7 @@ def _read_value(entry: Any, blobs: _Reader) -> Any:
         return Requantization(*(_read_value(item, blobs) for item in entry["requantization"]))
     if "tensor" in entry:
         return _read_plain(Tensor, entry["tensor"])
-    return load_function(entry["function"], bytes(blobs.bytes_of(entry["blob"])))
+    raise ProgramError(f"a parameter is {_shown(entry)}; only the node Host has a function")
 
 
 # ---------------------------------------------------------------------------------- stages

@@ -16,7 +16,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import numpy as np
 
 from vtaops.base.errors import ProgramError
-from vtaops.graph import Graph, Tensor
+from vtaops.graph import Graph, Node, Tensor
+from vtaops.graph.operators import Host
 from vtaops.machine.views import lanes_for
 from vtaops.model.region import Argument, HostStage, Region, RowSums, Stage
 from vtaops.program import Buffer
@@ -100,10 +101,17 @@ def check_stages(graph: Graph, stages: Iterable[Stage], fingerprint: str) -> Non
         else:
             if stage.program.config.fingerprint != fingerprint:
                 raise ProgramError("a program of the model is for another configuration")
+            _refuse_host_functions(nodes[name] for name in stage.nodes)
             _require(known, (argument.tensor for argument in stage.inputs))
             _check_region(graph, stage)
             known |= {argument.tensor for argument in stage.outputs}
     _require(known, (tensor.name for tensor in graph.outputs))
+
+
+def _refuse_host_functions(nodes: Iterable[Node]) -> None:
+    for node in nodes:
+        if isinstance(node.op, Host):
+            raise ProgramError(f"{node.name} is a function of the host; a stage has it on VTA")
 
 
 def _require(known: set[str], names: Iterable[str]) -> None:

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy.typing as npt
 
-from vtaops.graph import Graph, evaluate
+from vtaops.base.errors import TrustError
+from vtaops.graph import Graph, Host, evaluate
 from vtaops.graph.executor import Array, checked_inputs, evaluate_node
+from vtaops.graph.host import StoredFunction
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig
 from vtaops.model.region import HostStage, Region, Row, Stage
@@ -132,7 +134,10 @@ class Model:
             If the device has another configuration.
         DeviceError
             If the device fails; the next run loads what it has lost.
+        TrustError
+            If it comes from a file with machine code, and was loaded without ``trusted=True``.
         """
+        self._require_trust()
         values = checked_inputs(self.graph.inputs, arrays)
         residents = self._residents() if session is None else session.residents
         for stage in self.stages:
@@ -147,9 +152,35 @@ class Model:
         return results[0] if len(results) == 1 else results
 
     def reference(self, *arrays: npt.ArrayLike) -> Any:
-        """Return what `run` must return, computed by NumPy from the graph."""
+        """Return what `run` must return, computed by NumPy from the graph.
+
+        Raises
+        ------
+        ShapeError, TrustError
+            As `run`.
+        """
+        self._require_trust()
         results = evaluate(self.graph, *arrays)
         return results[0] if len(results) == 1 else results
+
+    def _require_trust(self) -> None:
+        """Refuse machine code of a file before anything runs."""
+        hosts = [node.op for node in self.graph.nodes if isinstance(node.op, Host)]
+        stored = [
+            (op.function, op.operators)
+            for op in hosts
+            if isinstance(op.function, StoredFunction) and not op.function.trusted
+        ]
+        if not stored:
+            return
+        nbytes = sum(len(function.to_bytes()) for function, _ in stored)
+        computed = ", ".join(sorted({name for _, names in stored for name in names})) or "unnamed"
+        raise TrustError(
+            f"the file of {self.name!r} holds machine code for this host: {len(stored)} functions "
+            f"of {nbytes:,} bytes in all, which it says compute {computed[:200]!r}. They would run "
+            f"with your rights. If you trust whoever made the file: load_model(path, "
+            f"trusted=True), or vtaops run FILE --trust"
+        )
 
     def _residents(self) -> ResidentPrograms:
         with self._lock:

@@ -283,7 +283,19 @@ def scale_meaning(acc: Any, vectors: Sequence[Any], zero_point: int, clip: tuple
     shift = (scale >> MULTIPLIER_BITS).astype("int64")
     half = (tirx.const(1, "int64") << shift) >> tirx.const(1, "int64")
     value = ((total * multiplier + half) >> shift) + zero_point
-    return tirx.min(tirx.max(value, clip[0]), clip[1]).astype("int32")
+    return _clipped(value, *clip).astype("int32")
+
+
+def _clipped(value: Any, low: int, high: int) -> Any:
+    """Return a value within bounds.
+
+    Of a clip to one value TVM's simplifier would leave a constant: a block that reads nothing, and
+    that no intrinsic matches. Comparisons it leaves alone.
+    """
+    if low < high:
+        return tirx.min(tirx.max(value, low), high)
+    bound = tirx.const(low, "int64")
+    return tirx.Select(value < low, bound, tirx.Select(value > high, bound, value))
 
 
 def lane_meaning(op: AluOp, first: Any, second: Any) -> Any:

@@ -37,7 +37,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ProgramError, VTAError
-from vtaops.base.files import open_file
+from vtaops.base.files import open_file, read_open
 from vtaops.machine import views
 from vtaops.machine.config import INSTRUCTION_BYTES, MICRO_OP_BYTES, HardwareConfig
 from vtaops.machine.layout import Layout
@@ -203,7 +203,7 @@ def _read_declared(file: BinaryIO) -> bytes:
     _check_preamble(start, size)
     if size > MAX_FILE_BYTES:
         raise ProgramError(f"the program has {size} bytes; at most {MAX_FILE_BYTES} are read")
-    return start + file.read()
+    return read_open(file, MAX_FILE_BYTES)
 
 
 def _check_preamble(data: bytes, available: int) -> int:

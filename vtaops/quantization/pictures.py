@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import ModelError
+from vtaops.base.files import open_file
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 """What a folder's pictures end with, in small letters."""
@@ -96,7 +97,7 @@ def read_picture(
     if height is None or width is None:
         raise ModelError(f"{name} has no fixed height and width, which pictures are scaled to")
     try:
-        with Image.open(path) as file:
+        with open_file(path) as stream, Image.open(stream) as file:
             picture = file.convert("L" if channels == 1 else "RGB").resize((width, height))
     except Exception as error:  # Pillow's, of damaged files and of pictures that fill the memory
         raise ModelError(f"cannot read {path}: {error}") from error

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from vtaops.base.errors import ModelError
-from vtaops.base.files import exists
+from vtaops.base.files import exists, open_file
 from vtaops.quantization.pictures import SUFFIXES, Preparation, is_picture, read_picture
 
 Array = np.ndarray[Any, Any]
@@ -116,7 +116,7 @@ def _read(file: Path, shapes: Mapping[str, Shape], preparation: Preparation | No
         name = _only(shapes, str(file))
         return {name: read_picture(file, name, shapes[name], preparation)}
     try:
-        with file.open("rb") as stream:
+        with open_file(file) as stream:
             data = np.load(stream)
             if not isinstance(data, np.ndarray):
                 with data:

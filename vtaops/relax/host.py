@@ -51,6 +51,13 @@ class RelaxFunction(HostFunction):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RelaxFunction:
+        """Return the function of a shared library, which is loaded: its constructors run.
+
+        Raises
+        ------
+        ProgramError
+            If the system or TVM cannot load it.
+        """
         import tvm
 
         with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Runs the server of a board under an emulated armv7l (qemu-user) with Debian's Python and NumPy, and a
-# client of this machine against it. Needs a Debian with apt and dpkg, qemu-arm (package qemu-user), and
-# a python3 that has vtaops; downloads about 25 MB from Debian. 20 s.
+# client of this machine against it; then a model's file from here, on the interpreter there. Needs a
+# Debian with apt and dpkg, qemu-arm (package qemu-user), and a python3 that has vtaops; downloads about
+# 25 MB from Debian. 30 s.
 #
 #     tests/board/armv7/run.sh [FOLDER]         # default: a new temporary folder
 #
@@ -53,3 +54,5 @@ server=$!
 trap 'kill $server' EXIT
 until grep -q serving server.log; do kill -0 $server; sleep 0.2; done
 PYTHONPATH=$here/../.. python3 "$here/client.py" "$(grep -o 'pynq://.*' server.log)"
+PYTHONPATH=$here/../.. python3 "$here/model.py" write .
+./emulated "$here/model.py" run .
