@@ -47,6 +47,23 @@ Tiles = Callable[[Any, CpuTarget], Iterable[Any]]
 """``tiles(op, target)`` yields the tiles that a schedule can take."""
 
 
+_FAMILIES: dict[type, tuple[Schedule, Tiles | None]] = {
+    MatmulOp: (matmul.schedule_matmul, matmul.tiles),
+    Conv2dOp: (convolution.schedule_conv2d, convolution.tiles),
+    PackedConv2dOp: (packed.schedule_packed_conv2d, packed.tiles),
+    PackedWindowOp: (packed.schedule_packed_window, packed.widths),
+    DepthwiseOp: (window.schedule_depthwise, window.tiles),
+    PoolOp: (pooling.schedule_pool, pooling.tiles),
+    GlobalPoolOp: (reduction.schedule_global_pool, None),
+    SoftmaxOp: (reduction.schedule_softmax, None),
+    Conv1dOp: (conv1d.schedule_conv1d, conv1d.tiles),
+    BroadcastOp: (elementwise.schedule_elementwise, None),
+    UnaryOp: (elementwise.schedule_elementwise, None),
+    NormalizeOp: (elementwise.schedule_normalize, None),
+}
+"""The schedules by the kind of operator; `family` knows the special cases."""
+
+
 def family(op: TensorOp, target: CpuTarget) -> tuple[Schedule, Tiles | None]:
     """Return how an operator is scheduled for a CPU, and the tiles to choose from, if there are.
 
@@ -60,35 +77,15 @@ def family(op: TensorOp, target: CpuTarget) -> tuple[Schedule, Tiles | None]:
             return of_stored(family(op.op, target)[0]), None
         case StackedMatmulOp():
             return of_stack(family(op.op, target)[0]), None
-        case MatmulOp(dtype_a="float32"):
-            return matmul.schedule_matmul, matmul.tiles
-        case MatmulOp():
+        case MatmulOp() if op.dtype_a != "float32":
             return quantized.schedule_matmul, None
         case Conv2dOp(dtype="float32") if pointwise.suits(op, target):
             return pointwise.schedule_pointwise, pointwise.tiles
-        case Conv2dOp():
-            return convolution.schedule_conv2d, convolution.tiles
         case PackedConv2dOp() if op.gathered > 1:
             return amx.schedule_packed_conv2d, None
-        case PackedConv2dOp():
-            return packed.schedule_packed_conv2d, packed.tiles
-        case PackedWindowOp():
-            return packed.schedule_packed_window, packed.widths
-        case DepthwiseOp():
-            return window.schedule_depthwise, window.tiles
-        case PoolOp():
-            return pooling.schedule_pool, pooling.tiles
-        case GlobalPoolOp():
-            return reduction.schedule_global_pool, None
-        case SoftmaxOp():
-            return reduction.schedule_softmax, None
-        case Conv1dOp():
-            return conv1d.schedule_conv1d, conv1d.tiles
-        case BroadcastOp() | UnaryOp():
-            return elementwise.schedule_elementwise, None
-        case NormalizeOp():
-            return elementwise.schedule_normalize, None
-    raise UnsupportedError(f"there is no CPU schedule for {type(op).__name__}")
+    if type(op) not in _FAMILIES:
+        raise UnsupportedError(f"there is no CPU schedule for {type(op).__name__}")
+    return _FAMILIES[type(op)]
 
 
 def schedule(op: TensorOp, target: CpuTarget) -> Any:

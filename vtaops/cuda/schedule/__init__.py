@@ -40,6 +40,23 @@ Tiles = Callable[[Any, CudaTarget], Iterable[Any]]
 """``tiles(op, target)`` yields the tiles that a schedule can take."""
 
 
+_FAMILIES: dict[type, tuple[Schedule, Tiles | None]] = {
+    MatmulOp: (matmul.schedule_matmul, matmul.tiles),
+    Conv2dOp: (matmul.schedule_matmul, matmul.tiles),
+    PackedConv2dOp: (packed.schedule_packed, packed.tiles),
+    DepthwiseOp: (window.schedule_window, window.tiles),
+    PoolOp: (window.schedule_window, window.tiles),
+    SeparableOp: (separable.schedule_separable, separable.tiles),
+    Conv1dOp: (conv1d.schedule_conv1d, conv1d.tiles),
+    GlobalPoolOp: (reduction.schedule_global_pool, None),
+    SoftmaxOp: (reduction.schedule_softmax, None),
+    BroadcastOp: (elementwise.schedule_elementwise, None),
+    UnaryOp: (elementwise.schedule_elementwise, None),
+    NormalizeOp: (elementwise.schedule_elementwise, None),
+}
+"""The schedules by the kind of operator, on GPUs without tensor cores for its dtype."""
+
+
 def family(op: TensorOp, target: CudaTarget) -> tuple[Schedule, Tiles | None]:
     """Return how an operator is scheduled for a GPU, and the tiles to choose from, if there are.
 
@@ -48,26 +65,11 @@ def family(op: TensorOp, target: CudaTarget) -> tuple[Schedule, Tiles | None]:
     UnsupportedError
         If there is no CUDA schedule for this kind of operator.
     """
-    match op:
-        case MatmulOp() | Conv2dOp() if matmul_tensor.suits(op, target):
-            return matmul_tensor.schedule_tensor, matmul_tensor.tiles
-        case MatmulOp() | Conv2dOp():
-            return matmul.schedule_matmul, matmul.tiles
-        case PackedConv2dOp():
-            return packed.schedule_packed, packed.tiles
-        case DepthwiseOp() | PoolOp():
-            return window.schedule_window, window.tiles
-        case SeparableOp():
-            return separable.schedule_separable, separable.tiles
-        case Conv1dOp():
-            return conv1d.schedule_conv1d, conv1d.tiles
-        case GlobalPoolOp():
-            return reduction.schedule_global_pool, None
-        case SoftmaxOp():
-            return reduction.schedule_softmax, None
-        case BroadcastOp() | UnaryOp() | NormalizeOp():
-            return elementwise.schedule_elementwise, None
-    raise UnsupportedError(f"there is no CUDA schedule for {type(op).__name__}")
+    if isinstance(op, MatmulOp | Conv2dOp) and matmul_tensor.suits(op, target):
+        return matmul_tensor.schedule_tensor, matmul_tensor.tiles
+    if type(op) not in _FAMILIES:
+        raise UnsupportedError(f"there is no CUDA schedule for {type(op).__name__}")
+    return _FAMILIES[type(op)]
 
 
 def schedule(op: TensorOp, target: CudaTarget) -> Any:

@@ -136,7 +136,6 @@ def schedule_direct(op: Conv2dOp, target: CudaTarget, tile: ConvTile) -> Any:
     """
     check(op, tile, target)
     s = create_schedule(declare_padded(op, tile))
-    inline(s, "bn_shift", "bn_scale")
     total, result = s.get_sblock("total"), s.get_sblock("result")
     virtual, threads, each = tile.channels
     n, c, i, j, ic, kh, kw = s.get_loops(total)

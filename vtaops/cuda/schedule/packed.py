@@ -162,7 +162,6 @@ def schedule_packed(op: PackedConv2dOp, target: CudaTarget, tile: PackedTile | N
     tile = tile or choose_tile(op, target)
     check(op, tile, target)
     s = create_schedule(declare_padded(op, tile))
-    inline(s, "bn_shift", "bn_scale")
     total, result = s.get_sblock("total"), s.get_sblock("result")
     n, c, i, j, b, ico, kh, kw, ici, lane = s.get_loops(total)
     bc, c = s.split(c, [None, tile.blocks])

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
-from vtaops.cuda.schedule.binding import bind, create_schedule, inline
+from vtaops.cuda.schedule.binding import bind, create_schedule
 from vtaops.cuda.target import CudaTarget
 from vtaops.kernels.build import block_names
 from vtaops.kernels.ops.common import Expr, Tensor, ceil_div, round_up, zero
@@ -129,7 +129,6 @@ def schedule_declared(
         pad_b is (columns, steps), as B lies in memory.
     """
     s = create_schedule(_declare(op, block, step, parts, transposed))
-    inline(s, "bn_shift", "bn_scale")
     if "result" in block_names(s):
         s.reverse_compute_inline(s.get_sblock("result"))
     return s
