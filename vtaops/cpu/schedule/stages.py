@@ -25,9 +25,10 @@ from vtaops.kernels.ops import (
     DepthwiseOp,
     MatmulOp,
     NormalizeOp,
+    PackedConv2dOp,
     PoolOp,
 )
-from vtaops.kernels.ops.common import largest_divisor, pad_image, window_axes, zero
+from vtaops.kernels.ops.common import largest_divisor, pad_image, zero
 from vtaops.kernels.stages import Stage, schedule_default
 
 _BLOCK = 32
@@ -163,18 +164,10 @@ def _conv2d_packed(op: Conv2dOp, target: CpuTarget) -> Any:
         lambda o, c, kh, kw, ci, co: tensors["kernel"][o * outer + co, c * inner + ci, kh, kw],
         name="pack_kernel",
     )
-    block = te.reduce_axis((0, op.in_channels // inner), name="ic_outer")
-    lane = te.reduce_axis((0, inner), name="ic_inner")
-    kh, kw = window_axes(op.window)
-    total = te.compute(
-        (op.batch, op.out_channels // outer, *op.out_size, outer),
-        lambda n, o, i, j, co: te.sum(
-            image(n, block, *op.window.pixel(i, j, kh, kw), lane)
-            * kernel[o, block, kh, kw, lane, co],
-            axis=[block, kh, kw, lane],
-        ),
-        name="total",
-    )
+    blocks = op.batch, op.in_channels // inner, op.height, op.width, op.out_channels // outer
+    packed = PackedConv2dOp(*blocks, op.window, outer, in_block=inner)
+    sums = packed.sums(op.window, image, kernel, in_groups=False)
+    total = te.compute(packed.output.shape, sums, name="total")
     result = te.compute(
         op.output.shape, lambda n, o, i, j: total[n, o // outer, i, j, o % outer], name="result"
     )

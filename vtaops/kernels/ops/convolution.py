@@ -262,26 +262,23 @@ class Conv1dOp(TensorOp):
 
     def declare(self) -> list[Tensor]:
         tensors = self.placeholders()
+        sums = self.sums(tensors, self.out_length, copied=any(self.padding))
+        return [*tensors.values(), te.compute((self.out_length,), sums, name="result")]
+
+    def sums(
+        self, tensors: dict[str, Tensor], length: int, *, copied: bool
+    ) -> Callable[[Expr], Expr]:
+        """Return ``f(i)``, the sums of `length` results; of a copy with zeros around the signal."""
         data, kernel = tensors["data"], tensors["kernel"]
-        before, behind = self.padding
-        padded = data
-        if any(self.padding):
-            padded = te.compute(
-                (self.length + before + behind,),
-                lambda i: inside_or(data, (i - before,), (0,), zero("float32")),
+        if copied:
+            data = te.compute(
+                (length + self.kernel - 1,),
+                lambda i: inside_or(tensors["data"], (i - self.padding[0],), (0,), zero("float32")),
                 name="padded",
             )
         k = te.reduce_axis((0, self.kernel), name="k")
-        result = te.compute(
-            (self.out_length,),
-            lambda i: te.sum(padded[i + k] * kernel[self.tap(k)], axis=k),
-            name="result",
-        )
-        return [data, kernel, result]
-
-    def tap(self, k: Expr) -> Expr:
-        """Return the index into the kernel of the sample `k` places behind the result."""
-        return self.kernel - 1 - k if self.flip else k
+        tap = self.kernel - 1 - k if self.flip else k
+        return lambda i: te.sum(data[i + k] * kernel[tap], axis=k)
 
 
 def inside_or(image: Tensor, index: tuple[Expr, ...], axes: tuple[int, ...], value: Expr) -> Expr:
