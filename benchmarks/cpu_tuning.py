@@ -15,14 +15,14 @@ import typer
 
 def operators() -> dict[str, Any]:
     """Return the operators that are tuned."""
-    from vtaops.kernels.ops import Conv2dOp, DepthwiseOp, MatmulOp, PackedConv2dOp, SlidingWindow
+    from vtaops.kernels.ops import Conv2dOp, DepthwiseOp, MatmulOp, PackedConv2dOp, Window
 
-    window = SlidingWindow((3, 3), padding=(1, 1, 1, 1))
+    window = Window((3, 3), padding=(1, 1, 1, 1))
     return {
         "matmul": MatmulOp(512, 512, 512),
         "conv2d": Conv2dOp(1, 64, 64, 64, 64, window),
         "conv2d_nchwc": PackedConv2dOp(1, 4, 64, 64, 4, window),
-        "pointwise": Conv2dOp(1, 128, 1, 56 * 56, 128, SlidingWindow((1, 1))),
+        "pointwise": Conv2dOp(1, 128, 1, 56 * 56, 128, Window((1, 1))),
         "depthwise": DepthwiseOp(1, 64, 64, 64, window),
     }
 

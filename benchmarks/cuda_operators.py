@@ -41,12 +41,12 @@ def operators() -> Iterator[tuple[str, str, Any]]:
         PackedConv2dOp,
         PoolOp,
         SeparableOp,
-        SlidingWindow,
         SoftmaxOp,
+        Window,
     )
 
     def same(k: int) -> Any:
-        return SlidingWindow((k, k), padding=(k // 2,) * 4)
+        return Window((k, k), padding=(k // 2,) * 4)
 
     # The rows of the last table of Hu's article, then its smaller images and its fusion.
     for k, multiplier in ((3, 1), (5, 1), (3, 2), (5, 2)):
@@ -94,10 +94,10 @@ def report_operators() -> dict[str, tuple[Any, Any]]:
         Epilogue,
         MatmulOp,
         SeparableOp,
-        SlidingWindow,
+        Window,
     )
 
-    window, relu = SlidingWindow((3, 3), padding=(1, 1, 1, 1)), Epilogue(activation="relu")
+    window, relu = Window((3, 3), padding=(1, 1, 1, 1)), Epilogue(activation="relu")
     return {
         "conv1d": (Conv1dOp(1 << 14, 33, (16, 16)), Conv1dOp(64, 5, (2, 2))),
         "matmul": (MatmulOp(512, 512, 512), MatmulOp(16, 16, 16)),

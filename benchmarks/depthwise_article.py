@@ -21,10 +21,10 @@ Row = tuple[str, float, Any, Any]
 def tables() -> Iterator[tuple[str, list[Row]]]:
     """Yield the title and the rows of each table."""
     from vtaops.cuda.schedule.window import WindowTile
-    from vtaops.kernels.ops import DepthwiseOp, SlidingWindow
+    from vtaops.kernels.ops import DepthwiseOp, Window
 
     def op(size: int, kernel: int = 3, multiplier: int = 1) -> Any:
-        window = SlidingWindow((kernel, kernel), padding=(kernel // 2,) * 4)
+        window = Window((kernel, kernel), padding=(kernel // 2,) * 4)
         return DepthwiseOp(1, 256, size, size, window, multiplier)
 
     def tile(threads: tuple[int, int], vthreads: tuple[int, int] = (1, 1), size: int = 32) -> Any:

@@ -51,9 +51,9 @@ def draw_window(out: Path) -> Path:
     from matplotlib import pyplot
 
     from vtaops.cuda.schedule.window import WindowTile, schedule_window
-    from vtaops.kernels.ops import DepthwiseOp, SlidingWindow
+    from vtaops.kernels.ops import DepthwiseOp, Window
 
-    window = SlidingWindow((3, 3), padding=(1, 1, 1, 1))
+    window = Window((3, 3), padding=(1, 1, 1, 1))
     small, large = DepthwiseOp(1, 1, 32, 32, window), DepthwiseOp(1, 1, 64, 64, window)
 
     def with_tile(threads: tuple[int, int], vthreads: tuple[int, int] = (1, 1)) -> Any:
@@ -106,10 +106,10 @@ def draw_banks(out: Path) -> Path:
     from matplotlib import pyplot
 
     from vtaops.cuda.schedule.stages import CONV2D
-    from vtaops.kernels.ops import Conv2dOp, SlidingWindow
+    from vtaops.kernels.ops import Conv2dOp, Window
     from vtaops.kernels.stages import find_stage
 
-    op = Conv2dOp(1, 4, 4, 64, 16, SlidingWindow((3, 3), padding=(1, 1, 1, 1)))
+    op = Conv2dOp(1, 4, 4, 64, 16, Window((3, 3), padding=(1, 1, 1, 1)))
     figure, panels = pyplot.subplots(1, 3, figsize=(11, 4), sharey=True, layout="constrained")
     for panel, name in zip(panels, ("rows", "vthread", "wide"), strict=True):
         _, emulated, steps = traced(op, find_stage(CONV2D, name).schedule)
@@ -170,9 +170,9 @@ def draw_reuse(out: Path) -> Path:
 
     from vtaops.cuda import CudaKernel, emulate
     from vtaops.cuda.schedule.window import WindowTile, schedule_window
-    from vtaops.kernels.ops import DepthwiseOp, SlidingWindow
+    from vtaops.kernels.ops import DepthwiseOp, Window
 
-    op = DepthwiseOp(1, 1, 18, 18, SlidingWindow((3, 3)))
+    op = DepthwiseOp(1, 1, 18, 18, Window((3, 3)))
     figure, panels = pyplot.subplots(1, 2, figsize=(9, 4), layout="constrained")
     for panel, each in zip(panels, (1, 2), strict=True):
         tile = WindowTile((16, 16), (16 // each, 16 // each), registers=True)
@@ -245,9 +245,9 @@ def draw_fusion(out: Path) -> Path:
 
 def fusion() -> dict[str, dict[str, Any]]:
     """Return the operators of the article's fusion, by how they are joined."""
-    from vtaops.kernels.ops import DepthwiseOp, Epilogue, NormalizeOp, SlidingWindow
+    from vtaops.kernels.ops import DepthwiseOp, Epilogue, NormalizeOp, Window
 
-    window = SlidingWindow((3, 3), padding=(1, 1, 1, 1))
+    window = Window((3, 3), padding=(1, 1, 1, 1))
     relu = Epilogue(scale_shift=True, activation="relu")
     alone = DepthwiseOp(1, 256, 96, 96, window)
     return {

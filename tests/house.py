@@ -82,7 +82,7 @@ def inner_imports() -> tuple[Import, ...]:
 
 
 def doors() -> set[tuple[str, str]]:
-    """Return the arrows of the doors, from the files that call them."""
+    """Return the arrows of the doors between rooms, from the files that call them."""
     from vtaops.base.doors import DOORS
 
     found = set()
@@ -92,7 +92,7 @@ def doors() -> set[tuple[str, str]]:
                 (method,) = node.args
                 assert isinstance(method, ast.Constant)
                 found.add((room_of(file), room_of(DOORS[method.value].partition(":")[0])))
-    return found
+    return {(room, other) for room, other in found if room != other}
 
 
 def arrows() -> set[tuple[str, str]]:

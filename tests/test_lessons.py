@@ -22,7 +22,7 @@ from vtaops.kernels.ops import (
     MatmulOp,
     NormalizeOp,
     PoolOp,
-    SlidingWindow,
+    Window,
 )
 from vtaops.kernels.stages import find_stage
 from vtaops.kernels.timing import random_arrays
@@ -37,7 +37,7 @@ from vtaops.lessons import (
     run_lesson,
 )
 
-PADDED = SlidingWindow((3, 3), padding=(1, 1, 1, 1))
+PADDED = Window((3, 3), padding=(1, 1, 1, 1))
 
 REFERENCES = {
     MatmulOp(64, 48, 40): lambda a, b: a.astype(np.float64) @ b,

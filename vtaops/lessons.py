@@ -120,7 +120,7 @@ def lessons(target: str = "cpu") -> dict[str, Lesson]:
 
 _STAGES = {"cpu": CPU_STAGES, "cuda": CUDA_STAGES}
 
-_WINDOW = ops.SlidingWindow((3, 3), padding=(1, 1, 1, 1))
+_WINDOW = ops.Window((3, 3), padding=(1, 1, 1, 1))
 _NORMAL = ops.Epilogue(batch_norm=1e-5)
 
 _OPERATORS: dict[str, tuple[Callable[[int], ops.TensorOp], int, str]] = {

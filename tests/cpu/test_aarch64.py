@@ -9,7 +9,7 @@ from helpers.kernel_reference import conv2d_reference, depthwise_reference, rand
 from scipy import special
 
 from vtaops.cuda import pack_int8_kernel
-from vtaops.kernels.ops import MatmulOp, PackedConv2dOp, SlidingWindow
+from vtaops.kernels.ops import MatmulOp, PackedConv2dOp, Window
 from vtaops.machine.layout import Layout
 
 pytestmark = pytest.mark.skipif(bool(aarch64.lacking()), reason=aarch64.lacking())
@@ -67,9 +67,7 @@ def test_conv2d_with_everything_fused(plain):
 
 def packed_conv2d(backend, x, kernel):
     """Return what a kernel makes of images with eight channels in a block."""
-    op = PackedConv2dOp(
-        1, 1, *x.shape[2:], 1, SlidingWindow((3, 3), padding=(1,) * 4), 8, x.dtype.name
-    )
+    op = PackedConv2dOp(1, 1, *x.shape[2:], 1, Window((3, 3), padding=(1,) * 4), 8, x.dtype.name)
     data, result = Layout("NCHW8c"), np.zeros(op.output.shape, op.output.dtype)
     backend.kernel(op).run(data.pack(x), kernel, result)
     return data.unpack(result, x.shape)

@@ -15,7 +15,7 @@ from vtaops import cpu, cuda
 from vtaops.base.errors import ShapeError, UnsupportedError
 from vtaops.cpu import layers
 from vtaops.kernels import cache
-from vtaops.kernels.ops import PackedConv2dOp, SlidingWindow
+from vtaops.kernels.ops import PackedConv2dOp, Window
 from vtaops.machine.layout import Layout
 
 few = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -380,7 +380,7 @@ def test_matmul_fuses_bias_and_relu():
 def test_packed_blocks_may_be_narrower_or_wider_than_a_vector(block, dtype):
     weights, tolerance = ("int8", 0) if dtype == "uint8" else (dtype, 1e-3)
     x, w = random((1, 64, 20, 20), dtype), random((32, 64, 3, 3), weights, at=1)
-    op = PackedConv2dOp(1, 64 // block, 20, 20, 32 // block, SlidingWindow((3, 3)), block, dtype)
+    op = PackedConv2dOp(1, 64 // block, 20, 20, 32 // block, Window((3, 3)), block, dtype)
     kernel = Layout(f"OIHW{block}i{block}o").pack(w)
     if dtype == "uint8":
         kernel = cuda.pack_int8_kernel(w, block)

@@ -19,7 +19,7 @@ from vtaops.cpu.schedule import schedule
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels import KernelCache, cache, cache_directory
 from vtaops.kernels.build import compile_schedule, create_schedule
-from vtaops.kernels.ops import Conv2dOp, MatmulOp, PackedConv2dOp, SlidingWindow
+from vtaops.kernels.ops import Conv2dOp, MatmulOp, PackedConv2dOp, Window
 
 OP = MatmulOp(3, 5, 7)
 
@@ -167,7 +167,7 @@ def test_threads_follow_the_environment(monkeypatch):
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_schedules_suit_smaller_processors(target, dtype):
     """A kernel for a poorer x86-64 runs here as well; one for aarch64 must at least schedule."""
-    op = Conv2dOp(1, 5, 9, 11, 18, SlidingWindow((3, 3), padding=(1, 1, 1, 1)), dtype=dtype)
+    op = Conv2dOp(1, 5, 9, 11, 18, Window((3, 3), padding=(1, 1, 1, 1)), dtype=dtype)
     scheduled = schedule(op, target)
     if target.mcpu == "cortex-a72" or not x86():
         assert "sblock" in scheduled.mod.script()
@@ -184,8 +184,8 @@ def test_schedules_suit_smaller_processors(target, dtype):
 BYTES = {
     "matmul": MatmulOp(13, 37, 70, "int8", "int8"),
     "unsigned": MatmulOp(5, 64, 9, "uint8", "int8", transposed_b=True),
-    "conv2d": Conv2dOp(1, 21, 9, 11, 18, SlidingWindow((3, 3), padding=(1, 1, 1, 1)), dtype="int8"),
-    "packed": PackedConv2dOp(1, 2, 7, 9, 2, SlidingWindow((3, 3)), dtype="uint8"),
+    "conv2d": Conv2dOp(1, 21, 9, 11, 18, Window((3, 3), padding=(1, 1, 1, 1)), dtype="int8"),
+    "packed": PackedConv2dOp(1, 2, 7, 9, 2, Window((3, 3)), dtype="uint8"),
 }
 
 
@@ -218,7 +218,7 @@ AMX = CpuTarget(
     1,
 )
 GATHERED = PackedConv2dOp(
-    2, 8, 5, 21, 3, SlidingWindow((3, 2), (1, 2), (1, 0, 0, 1)), dtype="uint8", gathered=4
+    2, 8, 5, 21, 3, Window((3, 2), (1, 2), (1, 0, 0, 1)), dtype="uint8", gathered=4
 )
 
 

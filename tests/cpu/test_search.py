@@ -13,11 +13,11 @@ from vtaops.kernels.ops import (
     MatmulOp,
     PackedConv2dOp,
     PoolOp,
-    SlidingWindow,
     SoftmaxOp,
+    Window,
 )
 
-PADDED = SlidingWindow((3, 3), padding=(1, 1, 1, 1))
+PADDED = Window((3, 3), padding=(1, 1, 1, 1))
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ PADDED = SlidingWindow((3, 3), padding=(1, 1, 1, 1))
         MatmulOp(30, 40, 20),
         Conv1dOp(300, 5),
         Conv2dOp(1, 3, 10, 20, 16, PADDED),
-        Conv2dOp(1, 4, 1, 500, 4, SlidingWindow((1, 1))),
+        Conv2dOp(1, 4, 1, 500, 4, Window((1, 1))),
         PackedConv2dOp(1, 1, 10, 10, 2, PADDED),
         DepthwiseOp(1, 2, 20, 20, PADDED),
         PoolOp("max", 1, 2, 20, 20, PADDED),

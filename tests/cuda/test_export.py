@@ -34,15 +34,15 @@ from vtaops.kernels.ops import (
     PackedConv2dOp,
     PoolOp,
     SeparableOp,
-    SlidingWindow,
     SoftmaxOp,
+    Window,
 )
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import cuda_operators
 import cuda_run
 
-SAME = SlidingWindow((3, 3), padding=(1, 1, 1, 1))
+SAME = Window((3, 3), padding=(1, 1, 1, 1))
 RELU = Epilogue(activation="relu")
 OPERATORS = {
     "matmul": MatmulOp(20, 33, 17, epilogue=Epilogue(bias=True, activation="relu")),
@@ -124,7 +124,7 @@ def test_an_exported_kernel_runs_by_its_description(folder, number):
 
 @pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc")
 def test_kernels_that_spill_are_not_exported(tmp_path):
-    op = DepthwiseOp(1, 1, 32, 32, SlidingWindow((5, 5), padding=(2, 2, 2, 2)))
+    op = DepthwiseOp(1, 1, 32, 32, Window((5, 5), padding=(2, 2, 2, 2)))
     crowded = partial(schedule_window, tile=WindowTile((32, 32), (1, 32)))
     case = Case("depthwise", "small", op, (Candidate("crowded", CudaKernel(op, schedule=crowded)),))
     export([case], tmp_path, ("sm_90",))

@@ -35,16 +35,16 @@ from vtaops.kernels.ops import (
     PackedConv2dOp,
     PoolOp,
     SeparableOp,
-    SlidingWindow,
     SoftmaxOp,
     UnaryOp,
+    Window,
 )
 from vtaops.kernels.trials import tile_space
 
 ARCHS = [arch for arch in known_archs() if arch in ("sm_61", "sm_75", "sm_80", "sm_90")]
 emulated = pytest.mark.skipif(compiler() is None, reason="the emulator needs a C++ compiler")
-PADDED = SlidingWindow((3, 3), padding=(1, 1, 1, 1))
-STRIDED = SlidingWindow((3, 2), (2, 3), (1, 0, 2, 1), (1, 2))
+PADDED = Window((3, 3), padding=(1, 1, 1, 1))
+STRIDED = Window((3, 2), (2, 3), (1, 0, 2, 1), (1, 2))
 FUSED = Epilogue(batch_norm=1e-5, residual=True, activation="relu")
 FUSED_INT8 = Epilogue(bias=True, shift=3, clip=(-128, 127))
 
@@ -101,8 +101,8 @@ OPERATORS = [
     Conv2dOp(2, 6, 9, 11, 10, STRIDED, 2, epilogue=FUSED),
     Conv2dOp(1, 3, 8, 8, 7, PADDED, dtype="int8"),
     Conv2dOp(1, 13, 9, 11, 67, PADDED, epilogue=FUSED),
-    Conv2dOp(1, 16, 1, 100, 40, SlidingWindow((1, 1))),
-    Conv2dOp(3, 32, 4, 6, 20, SlidingWindow((1, 1)), dtype="int8", epilogue=FUSED_INT8),
+    Conv2dOp(1, 16, 1, 100, 40, Window((1, 1))),
+    Conv2dOp(3, 32, 4, 6, 20, Window((1, 1)), dtype="int8", epilogue=FUSED_INT8),
     PackedConv2dOp(1, 2, 7, 11, 3, PADDED, 16, epilogue=FUSED),
     PackedConv2dOp(1, 2, 7, 11, 2, STRIDED, 8, "int8", Epilogue(bias=True, shift=3, clip=(0, 99))),
     PackedConv2dOp(2, 2, 5, 6, 2, PADDED, 4, "uint8"),
@@ -111,7 +111,7 @@ OPERATORS = [
     SeparableOp(1, 6, 9, 11, PADDED, 10),
     SeparableOp(2, 20, 9, 11, STRIDED, 37, 2, Epilogue(activation="relu"), FUSED),
     PoolOp("max", 1, 2, 33, 20, PADDED),
-    PoolOp("avg", 1, 2, 12, 20, SlidingWindow((2, 2), (2, 2))),
+    PoolOp("avg", 1, 2, 12, 20, Window((2, 2), (2, 2))),
     GlobalPoolOp("avg", 5, 49),
     GlobalPoolOp("max", 9, 700),
     GlobalPoolOp("avg", 2, 3000),
@@ -312,7 +312,7 @@ def test_blocks_fit_the_gpu(op):
     assert "__launch_bounds__" in kernel.source()
 
 
-ONE = SlidingWindow((1, 1))
+ONE = Window((1, 1))
 EXTENTS_OF_ONE = [
     Conv2dOp(1, 1, 1, 1, 1, ONE),
     Conv2dOp(1, 5, 1, 1, 1, ONE, epilogue=FUSED),

@@ -44,9 +44,9 @@ def written_by(accesses, size):
         row = a.x_pad_left + a.x_size + a.x_pad_right
         block = np.full((a.y_pad_top + a.y_size + a.y_pad_bottom, row), ZERO)
         for y in range(a.y_size):
-            elements = a.dram + y * a.x_stride + np.arange(a.x_size)
+            elements = a.dram_base + y * a.x_stride + np.arange(a.x_size)
             block[a.y_pad_top + y, a.x_pad_left : a.x_pad_left + a.x_size] = elements
-        sram[a.sram : a.sram + block.size] = block.ravel()
+        sram[a.sram_base : a.sram_base + block.size] = block.ravel()
     return sram
 
 

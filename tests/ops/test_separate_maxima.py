@@ -102,14 +102,15 @@ def test_side_pixels_cover_the_taps(seed):
     """What the results and the pixels at their sides are, against the windows themselves."""
     rng = random.Random(seed)
     op = random_pool(rng)
-    for axis, extent in enumerate(op.window.padded_size):
-        taps, stride = AxisTaps.of(op.window, axis), op.window.stride[axis]
+    size = op.height, op.width
+    for axis, extent in enumerate(op.padded_size):
+        taps, stride = AxisTaps.of(op.window, size, axis), op.window.strides[axis]
         assert sorted([taps.place, *taps.sides]) == [*range(op.window.kernel[axis])]
-        results = op.window.out_size[axis]
+        results = op.out_size[axis]
         sides = [taps.start + i * taps.step for i in range(taps.pixels(results))]
         assert all(0 <= pixel < extent for pixel in sides)
         for result in range(results):
             for tap in taps.sides:
                 assert sides[taps.side(tap, result)] == result * stride + tap
-            first = op.window.pads[axis]
-            assert first <= result * stride + taps.place < first + op.window.size[axis]
+            first = op.pads[axis]
+            assert first <= result * stride + taps.place < first + size[axis]

@@ -324,7 +324,7 @@ def changed(path, value):
         (["buffers", 0, "role"], "owner", "role 'owner'; roles are input, parameter, output"),
         (["buffers", 0, "dtype"], "int9", "dtype 'int9'; dtypes are"),
         (["buffers", 0, "dtype"], "V1000000000", "dtype 'V1000000000'; dtypes are"),
-        (["buffers", 0, "shape"], [24, 1], r"shape \(24, 1\), but its layout is TAB1a8b"),
+        (["buffers", 0, "shape"], [24, 1], r"shape \(24, 1\) does not fit the layout TAB1a8b"),
         (["buffers", 0, "shape"], [24, 1, -8], "extents are integers from 1 on"),
         (["buffers", 0, "shape"], [24, 1, 8.0], "extents are integers from 1 on"),
         (["buffers", 0, "shape"], [24, 1, True], "extents are integers from 1 on"),

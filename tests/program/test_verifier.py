@@ -1126,6 +1126,7 @@ def test_the_verifier_shares_no_code_with_the_compiler():
         "vtaops.machine.capabilities",
         "vtaops.machine.config",
         "vtaops.base.errors",
+        "vtaops.base.shapes",
         "vtaops.machine.isa",
         "vtaops.program.features",
         "vtaops.program.program",

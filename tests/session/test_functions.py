@@ -1,4 +1,4 @@
-"""The functions of the package: their stub says what the methods of `Session` say."""
+"""The stubs of the operators: they say what the signatures of methods and functions say."""
 
 import inspect
 from pathlib import Path
@@ -6,61 +6,95 @@ from pathlib import Path
 import pytest
 
 from vtaops import Session
-from vtaops.session import functions
+from vtaops.session import functions, operators
 
-STUB = Path(functions.__file__).with_suffix(".pyi")
 HEAD = '''\
-"""The signatures of `functions.py` for type checkers; tests/session/test_functions.py writes it."""
+"""The signatures of `{module}.py` for type checkers; tests/session/test_functions.py writes it."""
 
+'''
+METHODS = """\
+from abc import ABC, abstractmethod
 from typing import Literal
 
 import numpy.typing as npt
 
+from vtaops.base.shapes import Padding, Pair, Sides
+from vtaops.machine.config import HardwareConfig
+from vtaops.ops import Operator
 from vtaops.ops.arguments import Int8Array
 from vtaops.ops.postprocess import Rounding
 from vtaops.schedule import Tiling
-from vtaops.session.operators import Clip
-from vtaops.session.session import Session
+
+class OperatorMethods(ABC):
+    @property
+    @abstractmethod
+    def config(self) -> HardwareConfig: ...
+    @abstractmethod
+    def run(
+        self, op: Operator, *arrays: npt.ArrayLike, tiling: Tiling | None = None
+    ) -> Int8Array: ...
+"""
+FUNCTIONS = """\
+from collections.abc import Callable
+from typing import Literal
+
+import numpy.typing as npt
+
 from vtaops.base.shapes import Padding, Pair, Sides
+from vtaops.ops.arguments import Int8Array
+from vtaops.ops.postprocess import Rounding
+from vtaops.schedule import Tiling
+from vtaops.session.session import Session
+
+OPERATORS: dict[str, Callable[..., Int8Array]]
 
 def default_session() -> Session: ...
-'''
+"""
+NAMES = [name for name in vars(functions) if not name.startswith("_") and hasattr(Session, name)]
 
 
-def names():
-    return [n for n in vars(functions) if not n.startswith("_") and hasattr(Session, n)]
+def stubs():
+    """Return the texts of the stubs by their files."""
+    methods = "".join(f"    {declared(name, getattr(Session, name))}" for name in NAMES)
+    plain = "".join(declared(name, getattr(functions, name)) for name in NAMES)
+    texts = {operators: METHODS + methods, functions: FUNCTIONS + plain}
+    files = {module: Path(module.__file__) for module in texts}
+    return {
+        files[module].with_suffix(".pyi"): HEAD.format(module=files[module].stem) + text
+        for module, text in texts.items()
+    }
 
 
-def stub():
-    lines = [HEAD]
-    for name in names():
-        signature = inspect.signature(getattr(functions, name))
-        given = [
-            p.replace(annotation=_Verbatim(p.annotation)) for p in signature.parameters.values()
-        ]
-        own = inspect.Signature(given, return_annotation=_Verbatim(signature.return_annotation))
-        lines.append(f"def {name}{own}: ...\n")
-    return "".join(lines)
+def declared(name, function):
+    signature = inspect.signature(function)
+    given = [p.replace(annotation=Verbatim(p.annotation)) for p in signature.parameters.values()]
+    own = inspect.Signature(given, return_annotation=Verbatim(signature.return_annotation))
+    return f"def {name}{own}: ...\n"
 
 
-class _Verbatim:
+class Verbatim:
     """An annotation that prints as it was written, without quotes."""
 
+    def __new__(cls, text):
+        return text if text is inspect.Parameter.empty else super().__new__(cls)
+
     def __init__(self, text):
-        self.text = text if isinstance(text, str) else "Session | None"
+        self.text = text
 
     def __repr__(self):
         return self.text
 
 
-def test_the_stub_is_that_of_the_methods():
+@pytest.mark.parametrize("file", stubs(), ids=lambda file: file.name)
+def test_the_stubs_are_those_of_the_descriptions(file):
     def plain(text):  # ruff has formatted the file
         return "".join(text.replace('"', "'").replace(",", " ").replace(")", " ").split())
 
-    assert plain(STUB.read_text()) == plain(stub()), "run: python tests/session/test_functions.py"
+    expected = plain(stubs()[file])
+    assert plain(file.read_text()) == expected, "run: python tests/session/test_functions.py"
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", NAMES)
 def test_each_function_is_documented_and_takes_a_session(name):
     function = getattr(functions, name)
     assert inspect.getdoc(function)
@@ -70,4 +104,5 @@ def test_each_function_is_documented_and_takes_a_session(name):
 
 
 if __name__ == "__main__":
-    STUB.write_text(stub())
+    for file, text in stubs().items():
+        file.write_text(text)

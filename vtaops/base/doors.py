@@ -1,8 +1,9 @@
-"""Doors: the calls that go from a room to one that is built on it.
+"""Doors: the calls that go from a room, or a file, to one that is built on it.
 
 Imports go one way, from later rooms to earlier ones. A few methods offer what a later room does:
-`Program.run` is the runtime's. They call it through this table, by name and at the time of the
-call; no other import runs upwards (``tests/test_architecture.py``).
+`Program.run` is the runtime's; and those of `Program` what the other files of its room do. They
+call it through this table, by name and at the time of the call; no other import runs upwards
+(``tests/test_architecture.py``).
 """
 
 from __future__ import annotations
@@ -13,6 +14,11 @@ from typing import Any
 DOORS = {
     "Operator.schedule": "vtaops.schedule.dispatch:schedule",
     "Operator.lower": "vtaops.schedule.flatten:flatten",
+    "Program.disassemble": "vtaops.program.disassembly:disassemble",
+    "Program.timeline": "vtaops.program.timing:simulate",
+    "Program.verify": "vtaops.program.verifier:verify",
+    "Program.save": "vtaops.program.file_format:save",
+    "Program.load": "vtaops.program.file_format:load",
     "Program.run": "vtaops.runtime.executor:run",
     "Program._repr_html_": "vtaops.report.html:program_html",
     "Statistics._repr_html_": "vtaops.report.html:statistics_html",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import stat
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -72,6 +73,29 @@ def read_open(file: BinaryIO, most: int) -> bytes:
         return file.read(size)
     except (MemoryError, OverflowError) as error:  # overflow: Python of 32 bits
         raise OSError(errno.ENOMEM, f"No memory for {size} bytes", file.name) from error
+
+
+def write_file(path: str | Path, content: bytes) -> None:
+    """Write a file, whole or not at all: a reader never sees half of it.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written, or no file can have such a name.
+    """
+    try:
+        target = Path(path)
+        temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+        try:
+            with temporary.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except ValueError as error:  # a byte 0, or no name at all
+        raise OSError(errno.EINVAL, f"No name of a file: {error}", str(path)) from error
 
 
 def read_array(path: str | Path) -> np.ndarray[Any, np.dtype[Any]]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
+
+import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
+
+Array = npt.NDArray[Any]
+"""An array of any type and shape."""
 
 Pair = int | tuple[int, int]
 """(height, width); one integer stands for both."""
@@ -113,3 +118,8 @@ def require_at_least(minimum: int, **values: int) -> None:
     for name, value in values.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
             raise ShapeError(f"{name} is {value!r}; it must be an integer of at least {minimum}")
+
+
+def ceil_div(value: int, divisor: int) -> int:
+    """Return `value` / `divisor`, rounded up."""
+    return -(-value // divisor)

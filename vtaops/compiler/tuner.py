@@ -80,7 +80,7 @@ def is_faster_apart(op: MaxPool2d, config: HardwareConfig) -> bool:
     Both ways are compiled with their default tilings, for a part of the image where it is large:
     rows and columns beyond are like those before.
     """
-    (kh, kw), (sh, sw) = op.window.kernel, op.window.stride
+    (kh, kw), (sh, sw) = op.window.kernel, op.window.strides
     part = replace(
         op,
         batch=min(op.batch, config.batch),

@@ -11,8 +11,8 @@ own dtype. The number of threads is TVM_NUM_THREADS, OMP_NUM_THREADS, or the usa
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from vtaops.base.shapes import Array
 from vtaops.cpu.kernel import CACHE, CpuKernel, kernel
-from vtaops.kernels.arrays import Array
 from vtaops.kernels.calls import OperatorCalls
 from vtaops.kernels.calls.backend import RunnableKernel
 from vtaops.kernels.ops import TensorOp

@@ -18,21 +18,20 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.shapes import as_pair
+from vtaops.base.shapes import Array
 from vtaops.cpu.kernel import kernel
 from vtaops.cpu.target import CpuTarget
-from vtaops.kernels.arrays import Array, aligned, as_array, dtype_name, empty
+from vtaops.kernels.arrays import aligned, as_array, dtype_name, empty
 from vtaops.kernels.calls.arguments import ANY, FLOAT, INTEGER, check_shapes, tail
 from vtaops.kernels.calls.backend import CallPlan, KernelCall
-from vtaops.kernels.calls.convolution import window_of
 from vtaops.kernels.ops import (
     BroadcastOp,
     Epilogue,
     MatmulOp,
     PackedConv2dOp,
     PackedWindowOp,
-    SlidingWindow,
     TensorOp,
+    Window,
 )
 from vtaops.kernels.ops.common import ACCUMULATOR
 from vtaops.kernels.ops.storage import STORAGE, stored
@@ -196,7 +195,7 @@ class PackedConv2d(_Layer):
     ) -> None:
         super().__init__()
         kernel = as_array(weights, "weights", WEIGHTS, rank=4)
-        self.window = window_of(kernel.shape[2:], strides, padding, dilation)
+        self.window = Window.of(kernel.shape[2:], strides, padding, dilation)
         self.out_channels, self.in_channels = kernel.shape[0], kernel.shape[1] * groups
         self.depthwise = groups == self.out_channels and kernel.shape[1] == 1 and groups > 1
         self._bytes, self._dtypes = kernel.dtype == np.int8, _data_dtypes(kernel)
@@ -268,7 +267,7 @@ class PackedConv2d(_Layer):
         height, width = images[2:4]
         if channels != self.in_channels:
             raise ShapeError(f"data has {channels} channels; the weights take {self.in_channels}")
-        rows, columns = window.output(height, width)
+        rows, columns = window.out_size(height, width)
         if added not in (None, (batch, self.out_channels, rows, columns)):
             raise ShapeError(
                 f"residual has shape {added}; the result has "
@@ -281,7 +280,7 @@ class PackedConv2d(_Layer):
             return PackedWindowOp(
                 "depthwise", batch, out_blocks, height, width, window, self._block, end, computed
             ), shape
-        if window == SlidingWindow((1, 1)):  # the image as one long row: no tails at the ends
+        if window == Window((1, 1)):  # the image as one long row: no tails at the ends
             height, width = 1, height * width
         return PackedConv2dOp(
             batch,
@@ -391,8 +390,8 @@ class _Pool(_Layer):
         padding: int | tuple[int, ...] = 0,
     ) -> None:
         super().__init__()
-        size = as_pair("kernel_size", kernel_size)
-        self.window = window_of(size, size if strides is None else strides, padding, 1)
+        steps = kernel_size if strides is None else strides
+        self.window = Window.of(kernel_size, steps, padding)
         self.window.check_for_pooling()
 
     def __call__(self, data: Any) -> Packed:
@@ -407,7 +406,7 @@ class _Pool(_Layer):
         op = PackedWindowOp(self.kind, batch, blocks, height, width, window, size)
         return op, op.output.shape
 
-    def _window(self, height: int, width: int) -> SlidingWindow:
+    def _window(self, height: int, width: int) -> Window:
         return self.window
 
 
@@ -431,8 +430,8 @@ class PackedGlobalAvgPool2d(_Pool):
     def __init__(self) -> None:
         super().__init__(1)
 
-    def _window(self, height: int, width: int) -> SlidingWindow:
-        return SlidingWindow((height, width))
+    def _window(self, height: int, width: int) -> Window:
+        return Window((height, width))
 
 
 class PackedAdd(_Layer):

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from vtaops.base.shapes import Array
 from vtaops.cuda.calls import GpuCalls, pack_int8_kernel
 from vtaops.cuda.gpu import GpuCall, device_present, lies_on_gpu
 from vtaops.cuda.kernel import CACHE, CudaKernel, kernel
 from vtaops.cuda.resources import Resources, occupancy, resources
-from vtaops.kernels.arrays import Array
 from vtaops.kernels.calls.arguments import PRODUCT
 from vtaops.kernels.calls.backend import KernelCall
 from vtaops.kernels.ops import TensorOp

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import ShapeError
-from vtaops.kernels.arrays import Array, as_array
+from vtaops.base.shapes import Array
+from vtaops.kernels.arrays import as_array
 from vtaops.kernels.calls import OperatorCalls
 from vtaops.kernels.calls.arguments import FLOAT, check_shapes, tail
 from vtaops.kernels.calls.backend import KernelCall, operator
-from vtaops.kernels.calls.convolution import operands, window_of
-from vtaops.kernels.ops import Epilogue, PackedConv2dOp, SeparableOp
+from vtaops.kernels.calls.convolution import operands
+from vtaops.kernels.ops import Epilogue, PackedConv2dOp, SeparableOp, Window
 from vtaops.kernels.ops.common import ACCUMULATOR
 
 
@@ -46,7 +47,7 @@ class GpuCalls(OperatorCalls):
             c,
             height,
             width,
-            window_of(first.shape[2:], strides, padding, dilation),
+            Window.of(first.shape[2:], strides, padding, dilation),
             outputs,
             first.shape[1],
             Epilogue(activation=activation),
@@ -90,7 +91,7 @@ class GpuCalls(OperatorCalls):
             (N, O / b, rows, columns, b).
         """
         x, w, dtype = operands(data, kernel, rank=5, kernel_ranks=(6, 7))
-        window = window_of(w.shape[2:4], strides, padding, dilation)
+        window = Window.of(w.shape[2:4], strides, padding, dilation)
         end = tail(accumulator=ACCUMULATOR[dtype], **fused)
         n, blocks, height, width, block = x.shape
         op = PackedConv2dOp(

@@ -17,14 +17,13 @@ import numpy.typing as npt
 
 from vtaops import cpu, cuda
 from vtaops.base.errors import ShapeError
-from vtaops.base.shapes import as_pair, four_sides
+from vtaops.base.shapes import Array
 from vtaops.fallback.alu_tail import AluTail
 from vtaops.fallback.cpu import schedule_plain as schedule_on_cpu
 from vtaops.fallback.cuda import schedule_plain as schedule_on_cuda
 from vtaops.fallback.plain import ONE_LANE, PlainOp
-from vtaops.kernels.arrays import Array
 from vtaops.kernels.calls.backend import RunnableKernel
-from vtaops.kernels.ops import Conv2dOp, DepthwiseOp, MatmulOp, SlidingWindow, TensorOp
+from vtaops.kernels.ops import Conv2dOp, DepthwiseOp, MatmulOp, TensorOp
 from vtaops.ops import Conv2d, Conv2dTranspose, DepthwiseConv2dAlu, Gemm, Operator
 from vtaops.program import Buffer, Role
 
@@ -87,16 +86,14 @@ def host_op(op: Operator, host: Host = "cpu") -> TensorOp:
             return MatmulOp(op.m, op.n, op.k, "int8", "int8", True, AluTail(stages=(*op.stages,)))
         case Conv2d() if not (op.residual and op.scales):
             tail = AluTail(stages=(*op.stages,), residual_scale=op.residual_scale)
-            window = SlidingWindow(op.kernel_size, op.stride, op.pads, op.dilations)
             image = op.batch, op.in_channels, op.height, op.width
             if op.groups == op.in_channels > 1:
                 multiplier = op.out_channels // op.groups
-                return DepthwiseOp(*image, window, multiplier, "int8", tail)
-            return Conv2dOp(*image, op.out_channels, window, op.groups, "int8", tail)
+                return DepthwiseOp(*image, op.window, multiplier, "int8", tail)
+            return Conv2dOp(*image, op.out_channels, op.window, op.groups, "int8", tail)
         case DepthwiseConv2dAlu():
-            window = SlidingWindow(op.window.kernel, op.window.stride, op.window.pads)
             image = op.batch, op.channels, op.height, op.width
-            return DepthwiseOp(*image, window, 1, "int8", AluTail(stages=(*op.stages,)))
+            return DepthwiseOp(*image, op.window, 1, "int8", AluTail(stages=(*op.stages,)))
     return PlainOp(op)
 
 
@@ -124,8 +121,7 @@ def _as_convolution(op: Conv2dTranspose, images: list[Array]) -> tuple[Conv2d, l
     On VTA no such zero is multiplied; the dot products of a CPU are faster with them than loops
     over the phases without.
     """
-    (kh, kw), (sh, sw) = as_pair("kernel", op.kernel), as_pair("strides", op.strides)
-    top, left, _, _ = four_sides(op.padding)
+    (kh, kw), (sh, sw), (top, left, *_) = op.window.kernel, op.window.strides, op.pads
     data, kernel, *rest = images
     height, width = op.out_size[0] + kh - 1, op.out_size[1] + kw - 1
     rows = np.arange(op.height) * sh + kh - 1 - top

@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError, UnsupportedError
+from vtaops.base.shapes import Array
+from vtaops.base.window import Window
 from vtaops.graph import operators as ops
 from vtaops.graph.graph import Graph, Node
-from vtaops.graph.operators import GraphOperator, window_outputs
+from vtaops.graph.operators import GraphOperator
 from vtaops.graph.requantization import along
 from vtaops.graph.tensor import Tensor
-
-Array = npt.NDArray[Any]
 
 
 def evaluate(graph: Graph, *arrays: npt.ArrayLike) -> tuple[Array, ...]:
@@ -116,18 +116,14 @@ def _convolve(op: ops.Convolution, data: Array) -> Array:
     top, left, bottom, right = op.padding
     padded = np.pad(data, ((0, 0), (0, 0), (top, bottom), (left, right))).astype(np.float64)
     outputs, inputs, kh, kw = op.weight.shape
-    (sh, sw), (dh, dw) = op.strides, op.dilation
-    oh, ow = window_outputs(data.shape[2:], (kh, kw), op.strides, op.padding, op.dilation)
+    oh, ow = op.window.out_size(*data.shape[2:])
     n, groups = len(data), op.groups
     weight = op.weight.astype(np.float64).reshape(groups, outputs // groups, inputs, kh, kw)
     acc = np.zeros((n, groups, outputs // groups, oh * ow))
-    for dy in range(kh):
-        for dx in range(kw):
-            rows = slice(dy * dh, dy * dh + (oh - 1) * sh + 1, sh)
-            columns = slice(dx * dw, dx * dw + (ow - 1) * sw + 1, sw)
-            pixels = padded[:, :, rows, columns].reshape(n, groups, inputs, oh * ow)
-            taps = weight[..., dy, dx]
-            acc += taps * pixels if inputs == 1 else taps @ pixels
+    for dy, dx, seen in op.window.taps(oh, ow):
+        pixels = padded[seen].reshape(n, groups, inputs, oh * ow)
+        taps = weight[..., dy, dx]
+        acc += taps * pixels if inputs == 1 else taps @ pixels
     return acc.astype(np.int64).reshape(n, outputs, oh, ow)
 
 
@@ -135,20 +131,15 @@ def _convolve(op: ops.Convolution, data: Array) -> Array:
 def _(op: ops.TransposedConvolution, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
     data = _real(tensors[0], arrays[0]).astype(np.float64)
     n, _, height, width = data.shape
-    _, outputs, kh, kw = op.weight.shape
-    (sh, sw), (top, left, *_) = op.strides, op.padding
+    outputs, (top, left, *_) = op.weight.shape[1], op.padding
     *_, oh, ow = op.results(tensors)[0].shape
     # Every pixel adds its scaled kernel to the result; then the padding is cut off.
-    rows = max((height - 1) * sh + kh, top + oh)
-    columns = max((width - 1) * sw + kw, left + ow)
-    whole = np.zeros((n, outputs, rows, columns))
+    rows, columns = op.window.reach(height, width)
+    whole = np.zeros((n, outputs, max(rows, top + oh), max(columns, left + ow)))
     pixels = data.reshape(n, data.shape[1], -1)
-    for dy in range(kh):
-        for dx in range(kw):
-            taps = op.weight[:, :, dy, dx].T.astype(np.float64)
-            added = (taps @ pixels).reshape(n, outputs, height, width)
-            last = dy + (height - 1) * sh + 1, dx + (width - 1) * sw + 1
-            whole[:, :, dy : last[0] : sh, dx : last[1] : sw] += added
+    for dy, dx, seen in op.window.taps(height, width):
+        taps = op.weight[:, :, dy, dx].T.astype(np.float64)
+        whole[seen] += (taps @ pixels).reshape(n, outputs, height, width)
     acc = whole[:, :, top : top + oh, left : left + ow].astype(np.int64)
     if op.bias is not None:
         acc += op.bias.astype(np.int64)[:, None, None]
@@ -175,38 +166,31 @@ def _(op: ops.Matmul, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
 
 @_evaluate.register
 def _(op: ops.MaxPool, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
-    return _over_windows(np.maximum, arrays[0], op.kernel, op.strides, op.padding, -128)
+    return _over_windows(np.maximum, arrays[0], op.window, -128)
 
 
 @_evaluate.register
 def _(op: ops.AveragePool, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
-    kernel, data = op.window(tensors[0]), _real(tensors[0], arrays[0])
-    total = _over_windows(np.add, data, kernel, op.strides, op.padding, 0)
+    window, data = op.window(tensors[0]), _real(tensors[0], arrays[0])
+    total = _over_windows(np.add, data, window, 0)
     if not op.exclude_padding:
         return op.requantization.apply(total * op.factor)
-    counts = np.multiply.outer(*op.counts(data.shape[2:], kernel))
+    counts = np.multiply.outer(*op.counts(tensors[0]))
     result = np.empty(total.shape, np.int8)
     for count in np.unique(counts):
-        factor, scaling = op.of_count(int(count), kernel[0] * kernel[1])
+        factor, scaling = op.of_count(int(count), window.count)
         windows = counts == count
         result[..., windows] = scaling.apply(total[..., windows] * factor)
     return result
 
 
-def _over_windows(
-    function: np.ufunc,
-    data: Array,
-    kernel: ops.Pair,
-    strides: ops.Pair,
-    padding: ops.Sides,
-    value: int,
-) -> Array:
+def _over_windows(function: np.ufunc, data: Array, window: Window, value: int) -> Array:
     """Reduce every window of an image padded with `value`: first the columns, then the rows."""
-    top, left, bottom, right = padding
-    size = window_outputs(data.shape[2:], kernel, strides, padding)
+    top, left, bottom, right = window.padding
+    size = window.out_size(*data.shape[2:])
     data = np.pad(data, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=value)
     for axis in (3, 2):
-        taps, step, count = kernel[axis - 2], strides[axis - 2], size[axis - 2]
+        taps, step, count = window.kernel[axis - 2], window.strides[axis - 2], size[axis - 2]
         first = [slice(None)] * 4
         parts = []
         for tap in range(taps):

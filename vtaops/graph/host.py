@@ -9,12 +9,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from importlib import import_module
 
-import numpy as np
-import numpy.typing as npt
-
 from vtaops.base.errors import ProgramError, TrustError
-
-Array = npt.NDArray[np.generic]
+from vtaops.base.shapes import Array
 
 _HOMES = {"relax": ("vtaops.relax.host", "RelaxFunction")}
 """For each kind of function: the module and the class whose `from_bytes` reads it again."""

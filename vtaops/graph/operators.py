@@ -19,12 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.shapes import Sides
+from vtaops.base.window import Window
 from vtaops.graph.host import HostFunction
 from vtaops.graph.requantization import Requantization, fixed_point, integers, is_power_of_two
 from vtaops.graph.tensor import DTYPES, Tensor
 
 Pair = tuple[int, int]
-Sides = tuple[int, int, int, int]
 Shape = tuple[int, ...]
 
 ACCUMULATOR = 1 << 31
@@ -128,16 +129,21 @@ class Convolution(Requantized):
         name = "depthwise_convolution" if depthwise else "convolution"
         return name if self.residual_factor is None else f"{name}+residual"
 
+    @property
+    def window(self) -> Window:
+        """The window over the image."""
+        return Window(self.weight.shape[2:], self.strides, self.padding, self.dilation)
+
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         data = inputs[0]
         n, c, h, w = _image(data)
-        o, i, kh, kw = self.weight.shape
+        o, i, *_ = self.weight.shape
         if i * self.groups != c:
             raise ShapeError(
                 f"{data.name} has {c} channels; weights {self.weight.shape} in {self.groups} "
                 f"groups read {i * self.groups}"
             )
-        shape = (n, o, *window_outputs((h, w), (kh, kw), self.strides, self.padding, self.dilation))
+        shape = (n, o, *self.window.out_size(h, w))
         expected = 1 if self.residual_factor is None else 2
         if len(inputs) != expected:
             raise ShapeError(f"{self.kind} takes {expected} inputs; {len(inputs)} given")
@@ -180,14 +186,17 @@ class TransposedConvolution(Requantized):
         for name, length in (("strides", 2), ("padding", 4), ("output_padding", 2)):
             _check_window(self, name, length)
 
+    @property
+    def window(self) -> Window:
+        """The window over the result."""
+        return Window(self.weight.shape[2:], self.strides, self.padding)
+
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         n, c, h, w = _image(inputs[0])
-        i, o, kh, kw = self.weight.shape
+        i, o, *_ = self.weight.shape
         if i != c:
             raise ShapeError(f"{inputs[0].name} has {c} channels; the weights read {i}")
-        (sh, sw), (top, left, bottom, right) = self.strides, self.padding
-        rows = (h - 1) * sh - top - bottom + kh + self.output_padding[0]
-        columns = (w - 1) * sw - left - right + kw + self.output_padding[1]
+        rows, columns = self.window.transposed_size(h, w, self.output_padding)
         if rows < 1 or columns < 1:
             raise ShapeError(f"nothing is left of the result: {rows} x {columns} pixels")
         weight = self.weight.transpose(1, 0, 2, 3)
@@ -272,10 +281,14 @@ class MaxPool(GraphOperator):
         for name, length in (("kernel", 2), ("strides", 2), ("padding", 4)):
             _check_window(self, name, length)
 
+    @property
+    def window(self) -> Window:
+        """The window over the image."""
+        return Window(self.kernel, self.strides, self.padding)
+
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         n, c, h, w = _image(inputs[0])
-        size = window_outputs((h, w), self.kernel, self.strides, self.padding)
-        return (replace(inputs[0], shape=(n, c, *size)),)
+        return (replace(inputs[0], shape=(n, c, *self.window.out_size(h, w))),)
 
 
 @dataclass(frozen=True, eq=False)
@@ -338,9 +351,9 @@ class AveragePool(Requantized):
         scaling = Requantization.from_ratio(wanted, zero_point, clip)
         return AveragePool(factor=factor, requantization=scaling, **window)
 
-    def window(self, data: Tensor) -> Pair:
+    def window(self, data: Tensor) -> Window:
         """Return the window on a tensor."""
-        return self.kernel or (data.shape[2], data.shape[3])
+        return Window(self.kernel or (data.shape[2], data.shape[3]), self.strides, self.padding)
 
     def of_count(self, count: int, size: int) -> tuple[int, Requantization]:
         """Return factor and requantisation of windows of which `count` of `size` pixels are real.
@@ -366,28 +379,29 @@ class AveragePool(Requantized):
         found = fixed_point(math.ldexp(int(multiplier) * size / count, -int(shift)))
         return self.factor, replace(scaling, multiplier=found[0], shift=found[1])
 
-    def counts(self, size: Pair, kernel: Pair) -> tuple[npt.NDArray[np.int64], ...]:
+    def counts(self, data: Tensor) -> tuple[npt.NDArray[np.int64], ...]:
         """Return the real pixels of windows along the height and the width of an image."""
-        outputs = window_outputs(size, kernel, self.strides, self.padding)
+        window, size = self.window(data), data.shape[2:]
+        outputs = window.out_size(size[0], size[1])
         found = []
         for axis in (0, 1):
             first = np.arange(outputs[axis]) * self.strides[axis] - self.padding[axis]
-            last = np.minimum(first + kernel[axis], size[axis])
+            last = np.minimum(first + window.kernel[axis], size[axis])
             found.append(np.maximum(last - np.maximum(first, 0), 0))
         return tuple(found)
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         n, c, h, w = _image(inputs[0])
-        kernel = self.window(inputs[0])
-        size = window_outputs((h, w), kernel, self.strides, self.padding)
+        window = self.window(inputs[0])
+        size = window.out_size(h, w)
         factor = self.factor
         if self.exclude_padding:
             if max(self.requantization.multiplier.size, self.requantization.shift.size) > 1:
                 raise ShapeError("a mean that excludes its padding has one scale for all channels")
-            rows, columns = self.counts((h, w), kernel)
+            rows, columns = self.counts(inputs[0])
             real = np.unique(np.multiply.outer(np.unique(rows), np.unique(columns)))
-            factor = max(self.of_count(int(count), math.prod(kernel))[0] for count in real)
-        check_accumulator(self.kind, np.array(math.prod(kernel) * factor * _reach(inputs[0])))
+            factor = max(self.of_count(int(count), window.count)[0] for count in real)
+        check_accumulator(self.kind, np.array(window.count * factor * _reach(inputs[0])))
         return self.result((n, c, *size))
 
 
@@ -733,26 +747,6 @@ def narrow(ratio: float) -> tuple[int, int]:
     while factor % 2 == 0 and shift:
         factor, shift = factor // 2, shift - 1
     return factor, shift
-
-
-def window_outputs(
-    size: Pair, kernel: Pair, strides: Pair, padding: Sides, dilation: Pair = (1, 1)
-) -> Pair:
-    """Return the output size (height, width) of a sliding window.
-
-    Raises
-    ------
-    ShapeError
-        If the window exceeds the padded image.
-    """
-    found = []
-    for axis, name in enumerate(("height", "width")):
-        extent = size[axis] + padding[axis] + padding[axis + 2]
-        span = (kernel[axis] - 1) * dilation[axis] + 1
-        if span > extent:
-            raise ShapeError(f"the window spans {span} pixels in {name}, the image has {extent}")
-        found.append((extent - span) // strides[axis] + 1)
-    return found[0], found[1]
 
 
 def check_accumulator(kind: str, bound: npt.NDArray[Any]) -> None:

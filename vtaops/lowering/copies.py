@@ -27,10 +27,10 @@ Grid = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class BlockTransfer:
-    """One LOAD or STORE; `sram` counts from the start of the grid, `dram` from the buffer's."""
+    """The fields of a LOAD or STORE; `sram_base` counts from the start of the grid."""
 
-    sram: int
-    dram: int
+    sram_base: int
+    dram_base: int
     y_size: int
     x_size: int
     x_stride: int
@@ -67,7 +67,7 @@ def _cover(grid: Grid, sram: int, pads: bool) -> Iterator[BlockTransfer]:
     first, last = int(used[0]), int(used[-1]) + 1
     single = _single_access(flat, grid.shape, first, last, pads)
     if single is not None:
-        yield replace(single, sram=single.sram + sram)
+        yield replace(single, sram_base=single.sram_base + sram)
     elif grid.ndim > 1:
         size = grid[0].size
         for index, part in enumerate(grid):
@@ -76,7 +76,7 @@ def _cover(grid: Grid, sram: int, pads: bool) -> Iterator[BlockTransfer]:
         for begin, end in _runs(flat):
             run = _single_access(flat, flat.shape, begin, end, pads)
             assert run is not None
-            yield replace(run, sram=run.sram + sram)
+            yield replace(run, sram_base=run.sram_base + sram)
 
 
 def _single_access(
@@ -93,9 +93,9 @@ def _single_access(
             if (end - begin) % width == 0:
                 access = _rectangle(flat[begin:end].reshape(-1, width), pads)
                 if access is not None:
-                    return replace(access, sram=begin)
+                    return replace(access, sram_base=begin)
     access = _rectangle(flat[first:last].reshape(1, -1), pads)
-    return access and replace(access, sram=first)
+    return access and replace(access, sram_base=first)
 
 
 def _rectangle(rows: Grid, pads: bool) -> BlockTransfer | None:

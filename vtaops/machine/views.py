@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.window import Window
 from vtaops.machine.config import WINDOW_PARTS, WINDOW_TILES
 
 Array = npt.NDArray[np.generic]
@@ -180,26 +181,25 @@ class Columns(View):
         steps, sides = (1, LARGEST), (0, LARGEST)
         _check_numbers(self, size=steps, stride=steps, dilation=steps, before=sides, after=sides)
 
-    def _outputs(self, width: int) -> int:
-        extent = (self.size - 1) * self.dilation + 1
-        padded = width + self.before + self.after
-        if not extent <= padded <= LARGEST:
-            raise ShapeError(f"{self} spans {extent} of {padded} columns; at most {LARGEST} can be")
-        return (padded - extent) // self.stride + 1
+    @staticmethod
+    def of(window: Window) -> Columns:
+        """Return the view of the images that a window slides over."""
+        _, left, _, right = window.padding
+        return Columns(window.kernel[1], window.strides[1], window.dilation[1], left, right)
+
+    @property
+    def _window(self) -> Window:
+        sides = 0, self.before, 0, self.after
+        return Window((1, self.size), (1, self.stride), sides, (1, self.dilation))
 
     def shape(self, shape: Shape) -> Shape:
         n, c, h, w = shape
-        return n, self.size * c, h, self._outputs(w)
+        if w + self.before + self.after > LARGEST:
+            raise ShapeError(f"{self} pads an image of {w} columns; at most {LARGEST} can be")
+        return n, self.size * c, *self._window.out_size(h, w)
 
     def apply(self, array: Array) -> Array:
-        outputs = self._outputs(array.shape[3])
-        padded = np.pad(array, ((0, 0), (0, 0), (0, 0), (self.before, self.after)))
-        last = (outputs - 1) * self.stride + 1
-        columns = [
-            padded[..., dx * self.dilation : dx * self.dilation + last : self.stride]
-            for dx in range(self.size)
-        ]
-        return np.concatenate(columns, axis=1)
+        return _pixels_of_taps(array, self._window, self.shape(array.shape))
 
 
 @dataclass(frozen=True)
@@ -238,37 +238,39 @@ class Patches(View):
     constants: int
     rank = 4
 
-    def _outputs(self, height: int, width: int) -> tuple[int, int]:
-        span = (self.rows - 1) * self.row_dilation + 1
-        wide = (self.columns - 1) * self.column_dilation + 1
-        return (
-            (height + self.top + self.bottom - span) // self.row_step + 1,
-            (width + self.left + self.right - wide) // self.column_step + 1,
+    @staticmethod
+    def of(window: Window, constants: int) -> Patches:
+        """Return the view of the images that a window slides over."""
+        return Patches(
+            *window.kernel, *window.strides, *window.dilation, *window.padding, constants
         )
+
+    @property
+    def _window(self) -> Window:
+        sides = self.top, self.left, self.bottom, self.right
+        steps, gaps = (self.row_step, self.column_step), (self.row_dilation, self.column_dilation)
+        return Window((self.rows, self.columns), steps, sides, gaps)
 
     def shape(self, shape: Shape) -> Shape:
         n, c, h, w = shape
-        return n, self.rows * self.columns * c + self.constants, *self._outputs(h, w)
+        channels = self.rows * self.columns * c + self.constants
+        return n, channels, *self._window.out_size(h, w)
 
     def apply(self, array: Array) -> Array:
-        n, c, h, w = array.shape
-        oh, ow = self._outputs(h, w)
-        sides = ((0, 0), (0, 0), (self.top, self.bottom), (self.left, self.right))
-        padded = np.pad(array, sides)
-        found = np.empty((n, self.rows * self.columns * c + self.constants, oh, ow), array.dtype)
-        for dy in range(self.rows):
-            for dx in range(self.columns):
-                y, x = dy * self.row_dilation, dx * self.column_dilation
-                first = (dy * self.columns + dx) * c
-                found[:, first : first + c] = padded[
-                    :,
-                    :,
-                    y : y + (oh - 1) * self.row_step + 1 : self.row_step,
-                    x : x + (ow - 1) * self.column_step + 1 : self.column_step,
-                ]
+        found = _pixels_of_taps(array, self._window, self.shape(array.shape))
         if self.constants:
             found[:, -self.constants :] = np.array(constant_values(self.constants))[:, None, None]
         return found
+
+
+def _pixels_of_taps(array: Array, window: Window, shape: Shape) -> Array:
+    """Return the pixels of each tap of a window as channels; what is left of `shape` is void."""
+    top, left, bottom, right = window.padding
+    padded = np.pad(array, ((0, 0), (0, 0), (top, bottom), (left, right)))
+    found, channels = np.empty(shape, array.dtype), array.shape[1]
+    for tap, (_, _, seen) in enumerate(window.taps(*shape[2:])):
+        found[:, tap * channels : (tap + 1) * channels] = padded[seen]
+    return found
 
 
 def constant_values(lanes: int) -> list[int]:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy.typing as npt
 
 from vtaops.base.errors import TrustError
+from vtaops.base.shapes import Array
 from vtaops.graph import Graph, Host, evaluate
-from vtaops.graph.executor import Array, checked_inputs, evaluate_node
+from vtaops.graph.executor import checked_inputs, evaluate_node
 from vtaops.graph.host import StoredFunction
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from vtaops.base.shapes import Array
 from vtaops.machine.views import constant_digits, constant_values, in_units
 from vtaops.program import Program
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)

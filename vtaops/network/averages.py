@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.shapes import Sides
 from vtaops.graph.operators import AveragePool
 from vtaops.network.scaling import uniform
-from vtaops.network.storage import Sides
 from vtaops.ops import AvgPool2d
 
 

@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from vtaops.base.shapes import Array
 from vtaops.graph import Requantization
 from vtaops.network import rules
-from vtaops.network.storage import Array, Lanes, on_lanes
+from vtaops.network.storage import Lanes, on_lanes
 from vtaops.ops import Conv2d, Conv2dTranspose, Gemm
 from vtaops.ops.diagonal import digits
 from vtaops.ops.postprocess import MULTIPLIER_BITS

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.shapes import Array, Sides
 from vtaops.graph import Graph, Node, Tensor
 from vtaops.graph import operators as ops
 from vtaops.graph.operators import GraphOperator
@@ -31,10 +32,8 @@ from vtaops.network.rules import Target
 from vtaops.network.scaling import as_int32, uniform
 from vtaops.network.storage import (
     NO_SIDES,
-    Array,
     Lanes,
     MappedOperator,
-    Sides,
     StoredImage,
     TensorPlace,
     Use,
@@ -465,9 +464,9 @@ class Mapper:
 
     def _as_patches(self, op: Conv2d) -> tuple[Conv2d, Patches]:
         """Return the convolution of one tap that reads `Patches`, and those."""
-        pixels = op.in_channels * op.kernel_size[0] * op.kernel_size[1]
+        pixels = op.in_channels * op.window.count
         spare = -pixels % self.block
-        view = Patches(*op.kernel_size, *op.stride, *op.dilations, *op.pads, constants=spare)
+        view = Patches.of(op.window, constants=spare)
         oh, ow = op.out_size
         patches = replace(
             op,
@@ -483,7 +482,7 @@ class Mapper:
 
     def _input_cost(self, op: Conv2d) -> float:
         """Estimate the cycles of a first layer: its products, or its image over the bus."""
-        (oh, ow), (kh, kw) = op.out_size, op.kernel_size
+        (oh, ow), (kh, kw) = op.out_size, op.window.kernel
         blocks = -(-op.in_channels // self.block)
         outputs = -(-op.out_channels // self.config.block_out)
         nbytes = blocks * op.height * op.width * self.config.inp.element_bytes
@@ -560,7 +559,7 @@ class Mapper:
     @_map.register
     def _(self, op: ops.AveragePool, node: Node) -> None:
         data = self.places[node.inputs[0].name]
-        kernel = op.window(node.inputs[0])
+        kernel = op.window(node.inputs[0]).kernel
         if op.exclude_padding and any(op.padding):
             self._average_in_parts(node, op)
             return
@@ -627,7 +626,7 @@ class Mapper:
         offset = (
             op.requantization.zero_point << max(0, shift)
         ) - zero * op.factor * pool.window.count
-        (h, w), division = pool.window.out_size, (op.factor, shift)
+        (h, w), division = pool.out_size, (op.factor, shift)
         if shift < 0 or (offset and h * w > pool.window.count):
             return None
         if pool.factor != division or offset:

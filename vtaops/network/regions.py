@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from vtaops.base.shapes import Array
 from vtaops.graph import Graph, Node, Tensor
 from vtaops.lowering import Fragment, Part, Place, link
 from vtaops.lowering.passes.prefetch import apart
@@ -14,7 +15,7 @@ from vtaops.network.fragments import Fragments, find_groups
 from vtaops.network.mapping import Mapper
 from vtaops.network.memory import Lifetime, place
 from vtaops.network.rules import Target
-from vtaops.network.storage import Array, MappedOperator, StoredImage
+from vtaops.network.storage import MappedOperator, StoredImage
 from vtaops.program import Buffer, Role
 
 _ROLES = {"input": Role.INPUT, "output": Role.OUTPUT, "scratch": Role.SCRATCH}

@@ -136,7 +136,7 @@ def _(op: ops.AveragePool, node: Node, graph: Graph, target: Target) -> str:
         except ShapeError as error:
             return f"in parts of equal windows: {error}"
         return ""
-    size = op.window(node.inputs[0])
+    size = op.window(node.inputs[0]).kernel
     weight = np.full((1, 1, *size), op.factor, np.int8)
     return _sum_obstacle(weight, None, op.requantization, node, target)
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from vtaops.base.shapes import Array, Sides
 from vtaops.graph import Tensor
 from vtaops.lowering import Border
 from vtaops.ops import Operator
@@ -24,8 +24,6 @@ from vtaops.program import Buffer
 
 Image = tuple[int, int, int, int]
 Lanes = tuple[int, ...]
-Sides = tuple[int, int, int, int]
-Array = npt.NDArray[Any]
 
 NO_SIDES: Sides = (0, 0, 0, 0)
 

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy.typing as npt
 from tvm import te, tirx
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.shapes import (
-    SIDES,
-    Padding,
-    Pair,
-    as_pair,
-    check_padded,
-    four_sides,
-    require_at_least,
-    resolve_padding,
-)
+from vtaops.base.shapes import Padding, Pair, require_at_least
+from vtaops.base.window import Size
 from vtaops.machine.capabilities import Feature
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
@@ -56,11 +49,12 @@ from vtaops.ops.postprocess import (
     shift_stages,
 )
 from vtaops.ops.products import SumOfProducts
+from vtaops.ops.window import WindowOperator
 from vtaops.program import Buffer, Role
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Conv2d(SumOfProducts):
+class Conv2d(WindowOperator, SumOfProducts):
     """``out = int8(clip((conv(data, kernel) + bias) >> shift))`` on NCHW data and OIHW weights.
 
     Any channel count is accepted; channels and batch are padded with zeros to whole tiles.
@@ -160,25 +154,7 @@ class Conv2d(SumOfProducts):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("kernel", "strides", "dilation"):
-            object.__setattr__(self, name, as_pair(name, getattr(self, name)))
-        sides = resolve_padding(self.padding, self.kernel_extent, self.stride)
-        object.__setattr__(self, "padding", sides)
-        require_at_least(
-            1,
-            batch=self.batch,
-            in_channels=self.in_channels,
-            out_channels=self.out_channels,
-            height=self.height,
-            width=self.width,
-            kernel_h=self.kernel_size[0],
-            kernel_w=self.kernel_size[1],
-            stride_h=self.stride[0],
-            stride_w=self.stride[1],
-            dilation_h=self.dilations[0],
-            dilation_w=self.dilations[1],
-        )
-        require_at_least(0, **dict(zip(SIDES, self.pads, strict=True)))
+        require_at_least(1, in_channels=self.in_channels, out_channels=self.out_channels)
         check_postprocessing(self.residual_shift, self.residual_clip)
         check_scale("residual_scale", self.residual_scale)
         own = self.residual_scale, self.residual_shift, self.residual_clip
@@ -193,14 +169,6 @@ class Conv2d(SumOfProducts):
             raise ShapeError("bias_tiles replaces the bias, and what rounds is part of it")
         if self.fold_columns and self.groups != 1:
             raise ShapeError(f"fold_columns needs one group; groups is {self.groups}")
-        check_padded(self.padded_size)
-        for axis, extent, needed in zip(
-            ("height", "width"), self.padded_size, self.kernel_extent, strict=True
-        ):
-            if needed > extent:
-                raise ShapeError(
-                    f"the kernel spans {needed} pixels in {axis}, the padded input has {extent}"
-                )
 
     # ------------------------------------------------------------------- arrays
 
@@ -274,58 +242,37 @@ class Conv2d(SumOfProducts):
     # ------------------------------------------------------------------- shapes
 
     @property
-    def kernel_size(self) -> tuple[int, int]:
+    def kernel_size(self) -> Size:
         """Kernel (height, width)."""
-        return as_pair("kernel", self.kernel)
+        return self.window.kernel
 
     @property
-    def stride(self) -> tuple[int, int]:
+    def stride(self) -> Size:
         """Strides (height, width)."""
-        return as_pair("strides", self.strides)
+        return self.window.strides
 
     @property
-    def dilations(self) -> tuple[int, int]:
+    def dilations(self) -> Size:
         """Dilation (height, width)."""
-        return as_pair("dilation", self.dilation)
+        return self.window.dilation
 
     @property
-    def pads(self) -> tuple[int, int, int, int]:
-        """Padding (top, left, bottom, right)."""
-        return four_sides(self.padding)
-
-    @property
-    def kernel_extent(self) -> tuple[int, int]:
+    def kernel_extent(self) -> Size:
         """Pixels that the kernel spans, dilation included (height, width)."""
-        (kh, kw), (dh, dw) = self.kernel_size, self.dilations
-        return (kh - 1) * dh + 1, (kw - 1) * dw + 1
-
-    @property
-    def padded_size(self) -> tuple[int, int]:
-        """Input size with padding (height, width)."""
-        top, left, bottom, right = self.pads
-        return self.height + top + bottom, self.width + left + right
-
-    @property
-    def out_size(self) -> tuple[int, int]:
-        """Output size (height, width)."""
-        (ph, pw), (eh, ew), (sh, sw) = self.padded_size, self.kernel_extent, self.stride
-        return (ph - eh) // sh + 1, (pw - ew) // sw + 1
+        return self.window.extent
 
     @property
     def gathers_rows(self) -> bool:
         """Whether the stride skips input rows; then only the rows that are read are loaded."""
-        return self.stride[0] > self.kernel_extent[0]
+        return self.window.strides[0] > self.window.extent[0]
 
     @property
     def summary(self) -> str:
-        (kh, kw), (sh, sw) = self.kernel_size, self.stride
-        batch = f"{self.batch}x" if self.batch > 1 else ""
         extras = f", {self.groups} groups" if self.groups > 1 else ""
         extras += " * multiplier" if self.multiplier else ""
         extras += " + residual" if self.residual else ""
-        stride = "" if sh == sw == 1 else f" /{sh}" if sh == sw else f" /{sh}x{sw}"
-        image = f"{batch}{self.in_channels}x{self.height}x{self.width}"
-        return f"conv2d {image} -> {self.out_channels}, {kh}x{kw}{stride}{extras}"
+        image = self._image_text(self.in_channels)
+        return f"conv2d {image} -> {self.out_channels}, {self.window.text}{extras}"
 
     @property
     def features(self) -> frozenset[Feature]:
@@ -333,8 +280,8 @@ class Conv2d(SumOfProducts):
 
     @property
     def macs(self) -> int:
-        (oh, ow), (kh, kw) = self.out_size, self.kernel_size
-        return self.batch * self.out_channels * oh * ow * self.in_channels // self.groups * kh * kw
+        sums = self.batch * self.out_channels * prod(self.out_size)
+        return sums * self.in_channels // self.groups * self.window.count
 
     @property
     def stages(self) -> Sequence[Stage]:
@@ -363,14 +310,14 @@ class Conv2d(SumOfProducts):
 
     def windows(self, config: HardwareConfig) -> Windows | None:
         """Return how the weights are packed for products of windows, if it can be computed so."""
-        (_, columns), (_, distance) = self.kernel_size, self.dilations
+        (_, columns), (_, distance) = self.window.kernel, self.window.dilation
         if distance > 1:
             return None
         return window_view(self.groups, self.in_channels, self.out_channels, columns, config)
 
     def folded_if_shorter(self, config: HardwareConfig) -> Conv2d:
         """Return the operator with its columns folded if that halves the tile products."""
-        block, columns = config.block_in, self.kernel_size[1]
+        block, columns = config.block_in, self.window.kernel[1]
         plain = -(-self.in_channels // block) * columns
         folded = -(-self.in_channels * columns // block)
         return replace(self, fold_columns=self.groups == 1 and folded * 2 <= plain)
@@ -383,18 +330,18 @@ class Conv2d(SumOfProducts):
         top, _, bottom, _ = self.pads
         return replace(
             self,
-            in_channels=self.in_channels * self.kernel_size[1],
+            in_channels=self.in_channels * self.window.kernel[1],
             width=self.out_size[1],
-            kernel=(self.kernel_size[0], 1),
-            strides=(self.stride[0], 1),
-            dilation=(self.dilations[0], 1),
+            kernel=(self.window.kernel[0], 1),
+            strides=(self.window.strides[0], 1),
+            dilation=(self.window.dilation[0], 1),
             padding=(top, 0, bottom, 0),
             fold_columns=False,
         )
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
         n, i, o = self.batch, self.in_channels, self.out_channels
-        image, filters = (n, i, self.height, self.width), (o, i // self.groups, *self.kernel_size)
+        image, filters = (n, i, self.height, self.width), (o, i // self.groups, *self.window.kernel)
         result = (n, o, *self.out_size)
         data, kernel = self._layouts(config)
         found = [
@@ -423,9 +370,7 @@ class Conv2d(SumOfProducts):
         if not self.fold_columns:
             view = self.windows(config) or self._grouped(config)
             return data_layout(config), kernel_layout(config, view)
-        _, left, _, right = self.pads
-        columns = Columns(self.kernel_size[1], self.stride[1], self.dilations[1], left, right)
-        return data_layout(config, columns), kernel_layout(config, KernelColumns())
+        return data_layout(config, Columns.of(self.window)), kernel_layout(config, KernelColumns())
 
     def _grouped(self, config: HardwareConfig) -> BlockDiagonal | None:
         return grouped_view(self.groups, self.in_channels, self.out_channels, config)
@@ -437,7 +382,7 @@ class Conv2d(SumOfProducts):
             return self.unfolded.tensors(config)
         shapes = {buffer.name: buffer.packed_shape for buffer in self.buffers(config)}
         if self.windows(config):  # declared tap by tap; lowering joins those of a window
-            filters = (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
+            filters = (self.out_channels, self.in_channels // self.groups, *self.window.kernel)
             shapes["kernel"] = kernel_layout(config, self._grouped(config)).packed_shape(filters)
         blocks = self.blocks(config)
         data = te.placeholder(shapes["data"], "int8", name="data")
@@ -445,7 +390,7 @@ class Conv2d(SumOfProducts):
         data_buf = self._declare_input(data, blocks.count * blocks.ic)
         kernel_buf = te.compute(kernel.shape, lambda *i: kernel(*i), name="kernel_buf")
 
-        (kh, kw), (sh, sw), (dh, dw) = self.kernel_size, self.stride, self.dilations
+        (kh, kw), (sh, sw), (dh, dw) = self.window.kernel, self.window.strides, self.window.dilation
         row_step, row_tap = (kh, 1) if self.gathers_rows else (sh, dh)
         ic = te.reduce_axis((0, blocks.ic), name="ic")
         dy = te.reduce_axis((0, kh), name="dy")
@@ -502,7 +447,7 @@ class Conv2d(SumOfProducts):
         read more than there are.
         """
         n, c, _, _, *tile = (int(extent) for extent in data.shape)
-        (kh, _), (sh, _), (dh, _) = self.kernel_size, self.stride, self.dilations
+        (kh, _), (sh, _), (dh, _) = self.window.kernel, self.window.strides, self.window.dilation
         top, left, _, _ = self.pads
         rows, columns = self.padded_size
         if self.gathers_rows:

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy.typing as npt
 from tvm import te, tirx
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.shapes import (
-    SIDES,
-    Pair,
-    Sides,
-    as_pair,
-    check_padded,
-    four_sides,
-    require_at_least,
-)
+from vtaops.base.shapes import Pair, Sides, as_pair, check_padded, four_sides, require_at_least
+from vtaops.base.window import Size, Window
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
 from vtaops.machine.layout import Layout, data_layout
 from vtaops.ops.arguments import Arguments, int8_array, vectors
 from vtaops.ops.postprocess import INT8, AluStage, Rounding, Stage
 from vtaops.ops.products import SumOfProducts
+from vtaops.ops.window import WindowOperator
 from vtaops.program import Buffer, Role
 
 
@@ -84,7 +79,7 @@ class Phases:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Conv2dTranspose(SumOfProducts):
+class Conv2dTranspose(WindowOperator, SumOfProducts):
     """``out = int8(clip((conv_transpose(data, kernel) + bias) >> shift))``, NCHW and IOHW.
 
     The output has ``(height - 1) * stride - top - bottom + kernel + output_padding`` rows.
@@ -130,28 +125,15 @@ class Conv2dTranspose(SumOfProducts):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("kernel", "strides", "output_padding"):
-            object.__setattr__(self, name, as_pair(name, getattr(self, name)))
-        object.__setattr__(self, "padding", four_sides(self.padding))
-        (kh, kw), (sh, sw) = as_pair("kernel", self.kernel), as_pair("strides", self.strides)
-        require_at_least(
-            1,
-            batch=self.batch,
-            in_channels=self.in_channels,
-            out_channels=self.out_channels,
-            height=self.height,
-            width=self.width,
-            kernel_h=kh,
-            kernel_w=kw,
-            stride_h=sh,
-            stride_w=sw,
-        )
+        require_at_least(1, in_channels=self.in_channels, out_channels=self.out_channels)
+
+    def _check_size(self) -> None:
         added = as_pair("output_padding", self.output_padding)
+        object.__setattr__(self, "output_padding", added)
         require_at_least(0, output_padding_h=added[0], output_padding_w=added[1])
-        require_at_least(0, **dict(zip(SIDES, four_sides(self.padding), strict=True)))
         check_padded(self.out_size)
         for axis, extra, step, outputs in zip(
-            ("height", "width"), added, (sh, sw), self.out_size, strict=True
+            ("height", "width"), added, self.window.strides, self.out_size, strict=True
         ):
             if extra >= step:
                 raise ShapeError(
@@ -201,43 +183,42 @@ class Conv2dTranspose(SumOfProducts):
         )
         return op, (images, filters, *vectors(op.out_channels, bias=bias, scales=scales))
 
-    @property
-    def out_size(self) -> tuple[int, int]:
+    @cached_property
+    def window(self) -> Window:
+        """The kernel over the result."""
+        return Window.of(self.kernel, self.strides, four_sides(self.padding))
+
+    @cached_property
+    def out_size(self) -> Size:
         """Output size (height, width)."""
-        top, left, bottom, right = four_sides(self.padding)
-        (kh, kw), (sh, sw) = as_pair("kernel", self.kernel), as_pair("strides", self.strides)
         added = as_pair("output_padding", self.output_padding)
-        return (
-            (self.height - 1) * sh - top - bottom + kh + added[0],
-            (self.width - 1) * sw - left - right + kw + added[1],
-        )
+        return self.window.transposed_size(self.height, self.width, added)
 
     @property
     def rows(self) -> Phases:
         """How output rows read input rows."""
-        kernel, stride = as_pair("kernel", self.kernel)[0], as_pair("strides", self.strides)[0]
-        return Phases(self.height, kernel, stride, four_sides(self.padding)[0], self.out_size[0])
+        return self._phases(0)
 
     @property
     def columns(self) -> Phases:
         """How output columns read input columns."""
-        kernel, stride = as_pair("kernel", self.kernel)[1], as_pair("strides", self.strides)[1]
-        return Phases(self.width, kernel, stride, four_sides(self.padding)[1], self.out_size[1])
+        return self._phases(1)
+
+    def _phases(self, axis: int) -> Phases:
+        kernel, stride = self.window.kernel[axis], self.window.strides[axis]
+        extent = (self.height, self.width)[axis]
+        return Phases(extent, kernel, stride, self.pads[axis], self.out_size[axis])
 
     @property
     def summary(self) -> str:
-        (kh, kw), (sh, sw) = as_pair("kernel", self.kernel), as_pair("strides", self.strides)
-        batch = f"{self.batch}x" if self.batch > 1 else ""
-        stride = f"/{sh}" if sh == sw else f"/{sh}x{sw}"
-        image = f"{batch}{self.in_channels}x{self.height}x{self.width}"
-        return f"conv2d_transpose {image} -> {self.out_channels}, {kh}x{kw} {stride}"
+        image = self._image_text(self.in_channels)
+        return f"conv2d_transpose {image} -> {self.out_channels}, {self.window.text}"
 
     @property
     def macs(self) -> int:
         """Multiply-accumulates of input pixels with taps (those that padding cuts off included)."""
-        kh, kw = as_pair("kernel", self.kernel)
         pixels = self.batch * self.height * self.width
-        return pixels * self.in_channels * self.out_channels * kh * kw
+        return pixels * self.in_channels * self.out_channels * self.window.count
 
     @property
     def stages(self) -> Sequence[Stage]:
@@ -250,7 +231,7 @@ class Conv2dTranspose(SumOfProducts):
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
         n, i, o = self.batch, self.in_channels, self.out_channels
         weights = Layout(f"OIHW{config.block_out}o{config.block_in}i", "IOHW")
-        filters = (i, o, *as_pair("kernel", self.kernel))
+        filters = (i, o, *self.window.kernel)
         image = (n, i, self.height, self.width)
         return (
             Buffer("data", Role.INPUT, image, "int8", data_layout(config)),

@@ -7,6 +7,7 @@ in a sixth of the cycles; this is the other way, for devices with MUL and 8-bit 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy.typing as npt
@@ -21,7 +22,7 @@ from vtaops.machine.layout import Layout, data_layout
 from vtaops.ops.arguments import Arguments, int8_array, vectors
 from vtaops.ops.postprocess import INT8, AluStage, Lane, Rounding, lane_meaning
 from vtaops.ops.products import SumOfProducts
-from vtaops.ops.window import ImageWindow
+from vtaops.ops.window import WindowOperator
 from vtaops.program import Buffer, Role
 
 CYCLES_OF_A_TAP = 6
@@ -32,7 +33,7 @@ MULTIPLY = AluStage("res_product", AluOp.MUL, None, "kernel")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class DepthwiseConv2dAlu(SumOfProducts):
+class DepthwiseConv2dAlu(WindowOperator, SumOfProducts):
     """``out = int8(clip((depthwise(data, kernel) + bias) >> shift))``, on the vector ALU.
 
     Parameters
@@ -66,10 +67,7 @@ class DepthwiseConv2dAlu(SumOfProducts):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_at_least(1, batch=self.batch, channels=self.channels)
-        object.__setattr__(self, "padding", self.window.pads)
-        object.__setattr__(self, "kernel", self.window.kernel)
-        object.__setattr__(self, "strides", self.window.stride)
+        require_at_least(1, channels=self.channels)
 
     @classmethod
     def of(
@@ -108,25 +106,17 @@ class DepthwiseConv2dAlu(SumOfProducts):
         return op, (images, filters, *vectors(op.channels, bias=bias))
 
     @property
-    def window(self) -> ImageWindow:
-        """The window over the image."""
-        return ImageWindow.of((self.height, self.width), self.kernel, self.strides, self.padding)
-
-    @property
     def features(self) -> frozenset[Feature]:
-        padding = {Feature.ACC_PADDING} if any(self.window.pads) else set()
+        padding = {Feature.ACC_PADDING} if any(self.pads) else set()
         return frozenset({Feature.MUL, Feature.ACC_8BIT} | padding)
 
     @property
     def macs(self) -> int:
-        height, width = self.window.out_size
-        return self.batch * self.channels * height * width * self.window.count
+        return self.batch * self.channels * prod(self.out_size) * self.window.count
 
     @property
     def summary(self) -> str:
-        batch = f"{self.batch}x" if self.batch > 1 else ""
-        image = f"{batch}{self.channels}x{self.height}x{self.width}"
-        return f"depthwise_conv2d {image}, {self.window.text} on the ALU"
+        return f"depthwise_conv2d {self._image_text(self.channels)}, {self.window.text} on the ALU"
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
         layout, rows = data_layout(config), (self.batch, self.channels)
@@ -137,7 +127,7 @@ class DepthwiseConv2dAlu(SumOfProducts):
             Buffer("data", Role.INPUT, (*rows, self.height, self.width), "int8", layout),
             Buffer("kernel", Role.PARAMETER, filters, "int8", weights),
             *self.vector_buffers(self.channels, config),
-            Buffer("res", Role.OUTPUT, (*rows, *self.window.out_size), "int8", layout),
+            Buffer("res", Role.OUTPUT, (*rows, *self.out_size), "int8", layout),
         )
 
     def tensors(self, config: HardwareConfig) -> list[te.Tensor]:
@@ -170,12 +160,12 @@ class DepthwiseConv2dAlu(SumOfProducts):
 
     def _pixel_of_tap(self, data: te.Tensor) -> Lane:
         """Return the pixel that a tap reads, widened; every tap has a copy to multiply in place."""
-        (sh, sw), (top, left, _, _) = self.window.stride, self.window.pads
+        (sh, sw), (top, left, _, _) = self.window.strides, self.pads
 
         def body(b, ci, dy, dx, i, j, *lane):  # type: ignore[no-untyped-def]
             y, x = i * sh + dy - top, j * sw + dx - left
             pixel = data(b, ci, y, x, *lane)
-            if any(self.window.pads):
+            if any(self.pads):
                 inside = tirx.all(y >= 0, y < self.height, x >= 0, x < self.width)
                 pixel = tirx.if_then_else(inside, pixel, tirx.const(0, "int8"))
             return pixel.astype("int32")

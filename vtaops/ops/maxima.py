@@ -14,11 +14,11 @@ from typing import Any
 
 from tvm import te
 
+from vtaops.base.window import Size, Window
 from vtaops.machine.alu import AluOp
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops.diagonal import declare_product_at
 from vtaops.ops.postprocess import AluStage, Lane, declare_stages
-from vtaops.ops.window import ImageWindow
 
 Count = Any
 """An integer, or an array of integers."""
@@ -53,12 +53,12 @@ class AxisTaps:
     window: int = 0
 
     @staticmethod
-    def of(window: ImageWindow, axis: int) -> AxisTaps | None:
-        """Return the taps along an axis; None where every tap of some window is padding."""
-        kernel, stride = window.kernel[axis], window.stride[axis]
-        before = window.pads[axis]
-        last = (window.out_size[axis] - 1) * stride + kernel
-        after = max(0, last - before - window.size[axis])
+    def of(window: Window, size: Size, axis: int) -> AxisTaps | None:
+        """Return the taps along an axis of an image; None if some window has padding alone."""
+        kernel, stride = window.kernel[axis], window.strides[axis]
+        before = window.padding[axis]
+        last = (window.out_size(*size)[axis] - 1) * stride + kernel
+        after = max(0, last - before - size[axis])
         inside = range(before, kernel - after)
         if not inside:
             return None
@@ -100,12 +100,12 @@ class SeparateMaxima:
     stride: tuple[int, int]
 
     @staticmethod
-    def of(window: ImageWindow) -> SeparateMaxima | None:
-        """Return the maxima of a window; None where some windows have no tap in the image."""
-        rows, columns = (AxisTaps.of(window, axis) for axis in (0, 1))
+    def of(window: Window, size: Size) -> SeparateMaxima | None:
+        """Return the maxima over an image; None where some windows have no tap in it."""
+        rows, columns = (AxisTaps.of(window, size, axis) for axis in (0, 1))
         if rows is None or columns is None:
             return None
-        return SeparateMaxima(rows, columns, window.stride)
+        return SeparateMaxima(rows, columns, window.strides)
 
     def tiles(self, height: Count, width: Count) -> Count:
         """Return the accumulator tiles of a tile of results."""

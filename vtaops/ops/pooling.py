@@ -14,7 +14,6 @@ from vtaops.base.shapes import Padding, Pair, require_at_least
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import data_layout
 from vtaops.ops.arguments import Arguments, int8_array
-from vtaops.ops.base import Operator
 from vtaops.ops.diagonal import declare_product, declare_scale, scale_buffer
 from vtaops.ops.maxima import SeparateMaxima
 from vtaops.ops.postprocess import (
@@ -29,7 +28,7 @@ from vtaops.ops.postprocess import (
     offset_stages,
 )
 from vtaops.ops.scaling import UniformScale
-from vtaops.ops.window import ImageWindow
+from vtaops.ops.window import WindowOperator
 from vtaops.program import Buffer, Role
 
 Pool = TypeVar("Pool", bound="_Pool2d")
@@ -39,7 +38,7 @@ LEAST = -128
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class _Pool2d(Operator):
+class _Pool2d(WindowOperator):
     """What both pools share: the shapes."""
 
     batch: int = 1
@@ -52,11 +51,7 @@ class _Pool2d(Operator):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_at_least(1, batch=self.batch, channels=self.channels)
-        window = self.window
-        object.__setattr__(self, "padding", window.pads)
-        object.__setattr__(self, "kernel", window.kernel)
-        object.__setattr__(self, "strides", window.stride)
+        require_at_least(1, channels=self.channels)
 
     @classmethod
     def of(
@@ -83,27 +78,34 @@ class _Pool2d(Operator):
         return cls(batch=n, channels=c, height=height, width=width, **given), (images,)
 
     @property
-    def window(self) -> ImageWindow:
-        """The window over the image."""
-        strides = self.kernel if self.strides is None else self.strides
-        return ImageWindow.of((self.height, self.width), self.kernel, strides, self.padding)
-
-    @property
     def macs(self) -> int:
         return 0
 
     def _summary(self, kind: str) -> str:
-        batch = f"{self.batch}x" if self.batch > 1 else ""
-        return f"{kind} {batch}{self.channels}x{self.height}x{self.width}, {self.window.text}"
+        return f"{kind} {self._image_text(self.channels)}, {self.window.text}"
 
     def _buffers(self, scale: int, config: HardwareConfig) -> tuple[Buffer, ...]:
         layout, rows = data_layout(config), (self.batch, self.channels)
-        image, result = (*rows, self.height, self.width), (*rows, *self.window.out_size)
+        image, result = (*rows, self.height, self.width), (*rows, *self.out_size)
         return (
             Buffer("data", Role.INPUT, image, "int8", layout),
             scale_buffer("data_scale", scale, config),
             Buffer("res", Role.OUTPUT, result, "int8", layout),
         )
+
+    def _declare_padded(self, data: te.Tensor, value: int) -> te.Tensor:
+        """Declare the stage ``data_buf``: packed images with `value` around them."""
+        n, c, height, width, *tile = (int(extent) for extent in data.shape)
+        top, left, _, _ = self.pads
+
+        def body(b, ci, y, x, *lanes):  # type: ignore[no-untyped-def]
+            pixel = data(b, ci, y - top, x - left, *lanes)
+            if not any(self.pads):
+                return pixel
+            inside = tirx.all(y >= top, y < height + top, x >= left, x < width + left)
+            return tirx.if_then_else(inside, pixel, tirx.const(value, "int8"))
+
+        return te.compute((n, c, *self.padded_size, *tile), body, name="data_buf")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -139,7 +141,7 @@ class MaxPool2d(_Pool2d):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.apart and SeparateMaxima.of(self.window) is None:
+        if self.apart and SeparateMaxima.of(self.window, (self.height, self.width)) is None:
             raise ShapeError(f"apart is {self.apart}; of some windows every tap is padding")
 
     @property
@@ -156,7 +158,7 @@ class MaxPool2d(_Pool2d):
 
     def separate(self, config: HardwareConfig) -> SeparateMaxima | None:
         """Return how maxima are taken along one axis after the other; None: they are not."""
-        separate = SeparateMaxima.of(self.window)
+        separate = SeparateMaxima.of(self.window, (self.height, self.width))
         if self.reads_inputs(config) or config.block_in == 1 or separate is None:
             return None
         apart = self.apart
@@ -173,7 +175,7 @@ class MaxPool2d(_Pool2d):
     def tensors(self, config: HardwareConfig) -> list[te.Tensor]:
         data_buffer, *_, result = self.buffers(config)
         data = te.placeholder(data_buffer.packed_shape, "int8", name="data")
-        data_buf = self.window.declare_padded(data, LEAST)
+        data_buf = self._declare_padded(data, LEAST)
         arguments, pixels = [data], data_buf
         if not self.reads_inputs(config):
             scale, scale_buf = declare_scale("data_scale", config)
@@ -182,7 +184,7 @@ class MaxPool2d(_Pool2d):
                 greatest = separate.declare(data_buf, scale_buf, result.packed_shape, config)
                 return [*arguments, declare_postprocessing(greatest, self.stages, {})]
             pixels = declare_product("res_data", data_buf, scale_buf, config)
-        (kh, kw), (sh, sw) = self.window.kernel, self.window.stride
+        (kh, kw), (sh, sw) = self.window.kernel, self.window.strides
         dy, dx = te.reduce_axis((0, kh), name="dy"), te.reduce_axis((0, kw), name="dx")
         maximum = te.comm_reducer(
             lambda a, b: tirx.max(a, b), lambda dtype: tirx.const(LEAST, dtype), name="maximum"
@@ -298,7 +300,7 @@ class AvgPool2d(_Pool2d):
     @property
     def divides(self) -> bool:
         """Whether windows have different numbers of pixels: no shift does that, VTA cannot."""
-        return any(self.window.pads) and not self.count_include_pad
+        return any(self.pads) and not self.count_include_pad
 
     @property
     def stages(self) -> Sequence[Stage]:
@@ -317,9 +319,9 @@ class AvgPool2d(_Pool2d):
     def tensors(self, config: HardwareConfig) -> list[te.Tensor]:
         data_buffer, *_, result = self.buffers(config)
         data = te.placeholder(data_buffer.packed_shape, "int8", name="data")
-        data_buf = self.window.declare_padded(data, 0)
+        data_buf = self._declare_padded(data, 0)
         scale, scale_buf = declare_scale("data_scale", config)
-        (kh, kw), (sh, sw) = self.window.kernel, self.window.stride
+        (kh, kw), (sh, sw) = self.window.kernel, self.window.strides
         dy, dx = te.reduce_axis((0, kh), name="dy"), te.reduce_axis((0, kw), name="dx")
         lane = te.reduce_axis((0, config.block_in), name="lane")
         total = te.compute(
@@ -339,10 +341,16 @@ class AvgPool2d(_Pool2d):
         """Declare the sums over the number of pixels of their windows, rounded."""
 
         def body(b, c, y, x, *lane):  # type: ignore[no-untyped-def]
-            count = tirx.max(self.window.pixels(0, y) * self.window.pixels(1, x), 1)
+            count = tirx.max(self._pixels(0, y) * self._pixels(1, x), 1)
             value = total(b, c, y, x, *lane)
             if self.rounding == "half_up":
                 return tirx.floordiv(2 * value + count, 2 * count)
             return tirx.floordiv(value, count)
 
         return te.compute(total.shape, body, name="res_mean")
+
+    def _pixels(self, axis: int, position: Any) -> Any:
+        """Return how many pixels of the image a window has along an axis, as a TIR expression."""
+        first = position * self.window.strides[axis] - self.pads[axis]
+        last = tirx.min(first + self.window.kernel[axis], (self.height, self.width)[axis])
+        return tirx.max(last - tirx.max(first, 0), 0)

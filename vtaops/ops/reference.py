@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import UnsupportedError
-from vtaops.base.shapes import as_pair, four_sides
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.views import constant_values
 from vtaops.ops import (
@@ -90,15 +89,12 @@ def _(op: Conv2d, arrays: list[Float]) -> Int8Array:
 def _convolve(op: Conv2d, data: Float, kernel: Float) -> Float:
     top, left, bottom, right = op.pads
     padded = np.pad(data, ((0, 0), (0, 0), (top, bottom), (left, right)))
-    (oh, ow), (sh, sw), (dh, dw) = op.out_size, op.stride, op.dilations
+    oh, ow = op.out_size
     acc = np.zeros((op.batch, op.groups, op.out_channels // op.groups, oh * ow))
-    for dy in range(op.kernel_size[0]):
-        for dx in range(op.kernel_size[1]):
-            rows = slice(dy * dh, dy * dh + (oh - 1) * sh + 1, sh)
-            columns = slice(dx * dw, dx * dw + (ow - 1) * sw + 1, sw)
-            pixels = padded[:, :, rows, columns].reshape(op.batch, op.groups, -1, oh * ow)
-            taps = kernel[:, :, dy, dx].reshape(op.groups, -1, kernel.shape[1])
-            acc += taps @ pixels
+    for dy, dx, seen in op.window.taps(oh, ow):
+        pixels = padded[seen].reshape(op.batch, op.groups, -1, oh * ow)
+        taps = kernel[:, :, dy, dx].reshape(op.groups, -1, kernel.shape[1])
+        acc += taps @ pixels
     return acc.reshape(op.batch, op.out_channels, oh, ow)
 
 
@@ -116,20 +112,14 @@ def _(op: BatchMatmul, arrays: list[Float]) -> Int8Array:
 @_evaluate.register
 def _(op: Conv2dTranspose, arrays: list[Float]) -> Int8Array:
     data, kernel, *vectors = arrays
-    (sh, sw), (oh, ow) = as_pair("strides", op.strides), op.out_size
-    _, channels, kh, kw = kernel.shape
-    top, left = four_sides(op.padding)[:2]
+    (oh, ow), (top, left, *_), channels = op.out_size, op.pads, op.out_channels
     # Every pixel adds its scaled kernel to the output; then the padding is cut off.
-    rows = max((op.height - 1) * sh + kh, top + oh)
-    columns = max((op.width - 1) * sw + kw, left + ow)
-    whole = np.zeros((op.batch, channels, rows, columns))
+    rows, columns = op.window.reach(op.height, op.width)
+    whole = np.zeros((op.batch, channels, max(rows, top + oh), max(columns, left + ow)))
     pixels = data.reshape(op.batch, op.in_channels, -1)
-    for dy in range(kh):
-        for dx in range(kw):
-            values = (kernel[:, :, dy, dx].T @ pixels).reshape(op.batch, channels, *data.shape[2:])
-            whole[:, :, dy : dy + op.height * sh : sh, dx : dx + op.width * sw : sw][
-                :, :, : op.height, : op.width
-            ] += values
+    for dy, dx, seen in op.window.taps(op.height, op.width):
+        values = (kernel[:, :, dy, dx].T @ pixels).reshape(op.batch, channels, *data.shape[2:])
+        whole[seen] += values
     acc = whole[:, :, top : top + oh, left : left + ow]
     if op.bias:
         acc = acc + vectors[0][:, None, None]
@@ -177,7 +167,7 @@ def _(op: AvgPool2d, arrays: list[Float]) -> Int8Array:
     if op.scaling:
         scale = np.array(op.multiplier | op.shift << 16, np.float64)
         return _scaled(total + op.constant, scale, op.zero_point, op.clip)
-    if op.count_include_pad or not any(op.window.pads):
+    if op.count_include_pad or not any(op.pads):
         multiplier, shift = op.factor
         value = _shifted(_int32(total * multiplier + op.offset), shift, op.rounding)
     else:
@@ -189,8 +179,8 @@ def _(op: AvgPool2d, arrays: list[Float]) -> Int8Array:
 
 def _windows(op: MaxPool2d | AvgPool2d | DepthwiseConv2dAlu, data: Float, padding: float) -> Float:
     """Return the windows of a padded image: shape (N, C, OH, OW, KH, KW)."""
-    top, left, bottom, right = op.window.pads
-    (kh, kw), (sh, sw) = op.window.kernel, op.window.stride
+    top, left, bottom, right = op.pads
+    (kh, kw), (sh, sw) = op.window.kernel, op.window.strides
     sides = ((0, 0), (0, 0), (top, bottom), (left, right))
     padded = np.pad(data, sides, constant_values=padding)
     windows: Float = np.lib.stride_tricks.sliding_window_view(padded, (kh, kw), axis=(2, 3))

@@ -10,41 +10,20 @@ Imports no TVM: a board installs this room.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from vtaops.base.counts import Counts
 from vtaops.machine.config import INSTRUCTION_BYTES, WINDOW_TILES, HardwareConfig, Memory
-from vtaops.machine.isa import (
-    Alu,
-    Depthwise,
-    Encoding,
-    Gemm,
-    Load,
-    LoopInstruction,
-    Pool,
-    Post,
-    Store,
-)
+from vtaops.machine.isa import Alu, Depthwise, Gemm, Load, LoopInstruction, Pool, Post, Store
 from vtaops.program.program import Program
-
-Ints = npt.NDArray[np.int64]
-
-WRITTEN_BY = {
-    Memory.UOP: "uop",
-    Memory.WGT: "wgt",
-    Memory.INP: "inp",
-    Memory.ACC: "acc",
-    Memory.ACC_8BIT: "acc",
-    Memory.POST: "post",
-    Memory.TABLE: "table",
-}
-"""Whose elements a LOAD writes."""
+from vtaops.program.traffic import Ints, walk
 
 
 @dataclass(frozen=True)
-class Accesses:
+class Accesses(Counts):
     """Elements of each memory that are read and written.
 
     Attributes
@@ -83,10 +62,6 @@ class Accesses:
     dram_read_bytes: int = 0
     dram_written_bytes: int = 0
 
-    def as_dict(self) -> dict[str, int]:
-        """Return the counts by name."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
-
 
 def count_accesses(program: Program, *, read_enables: bool = True) -> Accesses:
     """Return what one run of `program` reads and writes.
@@ -109,91 +84,77 @@ class _Counter:
     def __init__(self, program: Program, read_enables: bool) -> None:
         config = program.config
         self._program, self._config, self._enables = program, config, read_enables
-        self._encoding = Encoding.of(config)
-        self._counts = dict.fromkeys(Accesses().as_dict(), 0)
-        self._micro_ops = np.zeros(config.uop.depth, np.uint32)
-        self._decoded: dict[tuple[int, int], Ints] = {}
+        self._counts = Counter[str]()
         self._inputs = _Held(config.inp.depth)
         self._weights = _Held(config.wgt.depth)
         self._post = Post()
 
     def run(self) -> Accesses:
         """Return the counts."""
-        self._count("dram_read_bytes", len(self._program) * INSTRUCTION_BYTES)
-        for instruction in self._program.decode():
+        counts = self._counts
+        counts["dram_read_bytes"] = len(self._program) * INSTRUCTION_BYTES
+        for _, instruction, micro_ops in walk(self._program):
             match instruction:
                 case Load() if not instruction.is_nop:
                     self._load(instruction)
                 case Store() if not instruction.is_nop:
-                    moved = instruction.x_size * instruction.y_size
-                    self._count("out_reads", moved)
-                    self._count("dram_written_bytes", moved * self._config.out.element_bytes)
+                    counts["out_reads"] += instruction.sram_size
+                    counts["dram_written_bytes"] += (
+                        instruction.sram_size * self._config.out.element_bytes
+                    )
                 case Post():
                     self._post = instruction
                 case Gemm() | Alu() | Pool() if instruction.iterations:
-                    self._loop(instruction)
+                    self._results(instruction)
+                    self._operands(instruction, micro_ops)
         if "forward" in self._config.extensions:
-            self._counts["copy_writes"] = self._counts["out_writes"]
+            counts["copy_writes"] = counts["out_writes"]
         if not self._enables:
-            self._counts["out_reads"] *= max(1, self._config.out.element_bytes // _PORT_BYTES)
-        return Accesses(**self._counts)
-
-    def _count(self, name: str, count: int) -> None:
-        self._counts[name] += count
+            counts["out_reads"] *= max(1, self._config.out.element_bytes // _PORT_BYTES)
+        return Accesses(**counts)
 
     def _load(self, i: Load) -> None:
-        size = i.sram_size
-        memory = Memory(i.memory)
-        self._count(f"{WRITTEN_BY[memory]}_writes", size)
-        if not i.forward:
-            moved = i.x_size * i.y_size * self._config.dram_element_bytes(memory)
-            self._count("dram_read_bytes", moved)
-        if memory == Memory.UOP:
-            table = self._program.micro_ops[i.dram_base : i.dram_base + i.x_size]
-            self._micro_ops[i.sram_base : i.sram_base + len(table)] = table
-            self._decoded.clear()
-        elif memory == Memory.INP:
-            self._inputs.write(i.sram_base, size)
-            if i.forward:
-                self._count("copy_reads", i.x_size * i.y_size)
+        memory, moved = Memory(i.memory), i.x_size * i.y_size
+        self._counts[f"{self._config.scratchpad(memory).memory.name.lower()}_writes"] += i.sram_size
+        if i.forward:
+            self._counts["copy_reads"] += moved
+        else:
+            self._counts["dram_read_bytes"] += moved * self._config.dram_element_bytes(memory)
+        if memory == Memory.INP:
+            self._inputs.write(i.sram_base, i.sram_size)
         elif memory == Memory.WGT:
-            self._weights.write(i.sram_base, size)
+            self._weights.write(i.sram_base, i.sram_size)
         elif memory in (Memory.ACC, Memory.ACC_8BIT):
-            self._count("out_writes", size)
+            self._counts["out_writes"] += i.sram_size
 
-    def _loop(self, i: LoopInstruction) -> None:
-        steps = i.iterations
-        tensor = isinstance(i, Alu) and not i.use_imm
-        self._count("uop_reads", 2 * steps if tensor else steps)
-        self._count("acc_writes", steps)
-        self._count("out_writes", steps)
-        if self._post.enable:
-            self._count("post_reads", steps * (self._post.use_bias + self._post.use_scale))
-            self._count("table_reads", steps * self._post.use_table)
-        reset = isinstance(i, Gemm) and bool(i.reset)
-        takes_zero = reset or (isinstance(i, Gemm | Pool) and bool(i.overwrite))
+    def _results(self, i: LoopInstruction) -> None:
+        """Count the micro-ops of an instruction, its accumulators and their post-processing."""
+        steps, post = i.iterations, self._post
+        sources = 2 if isinstance(i, Alu) and not i.use_imm else 1
+        takes_zero = bool(i.reset) or (isinstance(i, Gemm | Pool) and bool(i.overwrite))
+        self._counts["uop_reads"] += sources * steps
+        self._counts["acc_writes"] += steps
+        self._counts["out_writes"] += steps
         if not (takes_zero and self._enables):
-            self._count("acc_reads", 2 * steps if tensor else steps)
-        if isinstance(i, Alu) or reset:
+            self._counts["acc_reads"] += sources * steps
+        if post.enable:
+            self._counts["post_reads"] += steps * (post.use_bias + post.use_scale)
+            self._counts["table_reads"] += steps * post.use_table
+
+    def _operands(self, i: LoopInstruction, micro_ops: Ints) -> None:
+        """Count the input and weight tiles that an instruction reads."""
+        if isinstance(i, Alu) or i.reset:
             return
         if not self._enables:
-            self._count("inp_reads", steps * input_banks_read(self._config))
-            self._count("wgt_reads", steps)
+            self._counts["inp_reads"] += i.iterations * input_banks_read(self._config)
+            self._counts["wgt_reads"] += i.iterations
             return
-        rows = self._rows(i)
         tiles = WINDOW_TILES if isinstance(i, Depthwise | Pool) else 1
         factors = (i.src_factor_out, i.src_factor_in)
-        self._count("inp_reads", self._inputs.read(i, rows[:, 1], factors, tiles))
+        self._counts["inp_reads"] += self._inputs.read(i, micro_ops[:, 1], factors, tiles)
         if isinstance(i, Gemm):
             factors = (i.wgt_factor_out, i.wgt_factor_in)
-            self._count("wgt_reads", self._weights.read(i, rows[:, 2], factors, 1))
-
-    def _rows(self, i: LoopInstruction) -> Ints:
-        key = i.uop_begin, i.uop_end
-        if key not in self._decoded:
-            words = self._micro_ops[i.uop_begin : i.uop_end]
-            self._decoded[key] = self._encoding.decode_micro_ops(words)
-        return self._decoded[key]
+            self._counts["wgt_reads"] += self._weights.read(i, micro_ops[:, 2], factors, 1)
 
 
 _PORT_BYTES = 8  # of the hardware before: its width decided how often STORE read an element

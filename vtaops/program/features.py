@@ -9,7 +9,7 @@ Imports no TVM: a board installs this file.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from vtaops.machine.alu import AluOp
 from vtaops.machine.capabilities import Capabilities, Feature
 from vtaops.machine.config import HardwareConfig, Memory
-from vtaops.machine.isa import Alu, Depthwise, Encoding, Gemm, Load, Pool, rows_of
+from vtaops.machine.isa import Alu, Encoding, Load, LoopInstruction, rows_of
 
 Rows = npt.NDArray[np.intp]
 
@@ -33,22 +33,6 @@ _TEXT = {
     Feature.EMPTY_ROWS: "loads no row, only padding",
     Feature.ALU_BATCH: "works on tiles of several rows in the ALU",
 }
-
-
-@dataclass(frozen=True)
-class Lack:
-    """An instruction that a device does not execute as the instruction set defines it.
-
-    Attributes
-    ----------
-    index : int
-        The instruction.
-    reason : str
-        What the device lacks.
-    """
-
-    index: int
-    reason: str
 
 
 def needs(config: HardwareConfig, words: npt.NDArray[np.uint64]) -> Iterator[tuple[Feature, Rows]]:
@@ -87,41 +71,51 @@ def needs(config: HardwareConfig, words: npt.NDArray[np.uint64]) -> Iterator[tup
         yield Feature.ALU_BATCH, rows
 
 
-def first_lack(
+def first_unsupported(
     config: HardwareConfig, words: npt.NDArray[np.uint64], capabilities: Capabilities
-) -> Lack | None:
-    """Return the first instruction that a device with `capabilities` lacks something for.
+) -> tuple[int, str] | None:
+    """Return the first instruction that a device does not execute as the instruction set defines.
 
-    Parameters are those of `needs`, and the capabilities. None if there is no such instruction.
+    Parameters
+    ----------
+    config : HardwareConfig
+        The configuration that the instructions are encoded for.
+    words : ndarray of uint64, shape (n, 2)
+        Low and high half of each instruction.
+    capabilities : Capabilities
+        What the device has.
+
+    Returns
+    -------
+    (int, str) or None
+        Its index, and the reason as the rest of a sentence ("multiplies ..."); None if there is
+        no such instruction.
     """
     name = capabilities.name
-    lacks = [
-        Lack(int(rows[0]), f"{_TEXT[feature]}: {name} lacks {feature.value!r}")
+    found = [
+        (int(rows[0]), f"{_TEXT[feature]}: {name} lacks {feature.value!r}")
         for feature, rows in needs(config, words)
         if rows.size and not capabilities.has(feature)
     ]
     depth = capabilities.micro_op_depth(config)
     if depth < config.uop.depth:
         ends = _micro_op_ends(config, words)
-        rows = np.flatnonzero(ends > depth)
-        if rows.size:
-            index = int(rows[0])
+        for index in np.flatnonzero(ends > depth)[:1].tolist():
             reason = f"uses micro-op {ends[index] - 1}: {name} holds {depth} micro-ops"
-            lacks.append(Lack(index, reason))
-    return min(lacks, key=lambda lack: lack.index, default=None)
+            found.append((index, reason))
+    return min(found, key=itemgetter(0), default=None)
 
 
 def _micro_op_ends(config: HardwareConfig, words: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     """Return for each instruction the end of the range that it uses of the micro-op memory."""
     encoding = Encoding.of(config)
     ends = np.zeros(len(words), np.int64)
-    for cls in (Gemm, Alu, Depthwise, Pool):
-        if cls not in encoding.instructions:
-            continue
+    for cls in encoding.instructions:
         rows = rows_of(words, cls)
-        ends[rows] = encoding.columns(words[rows], cls)["uop_end"]
-    rows = rows_of(words, Load)
-    f = encoding.columns(words[rows], Load)
-    fills = (f["memory"] == Memory.UOP) & (f["x_size"] > 0)
-    ends[rows[fills]] = (f["sram_base"] + f["x_size"])[fills]
+        f = encoding.columns(words[rows], cls)
+        if issubclass(cls, LoopInstruction):
+            ends[rows] = f["uop_end"]
+        elif cls is Load:
+            fills = (f["memory"] == Memory.UOP) & (f["x_size"] > 0)
+            ends[rows] = np.where(fills, f["sram_base"] + f["x_size"], 0)
     return ends

@@ -27,7 +27,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ProgramError, VTAError
-from vtaops.base.files import open_file, read_open
+from vtaops.base.files import open_file, read_open, write_file
 from vtaops.machine import views
 from vtaops.machine.config import INSTRUCTION_BYTES, MICRO_OP_BYTES, HardwareConfig
 from vtaops.machine.layout import Layout
@@ -109,19 +108,10 @@ def write_whole(data: bytes, path: str | Path) -> None:
     ProgramError
         If it cannot be written.
     """
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
-        try:
-            with temporary.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except (OSError, ValueError) as error:  # a name with a byte 0
-        raise ProgramError(f"cannot write {target}: {error}") from error
+        write_file(path, data)
+    except OSError as error:
+        raise ProgramError(f"cannot write {path}: {error}") from error
 
 
 def load(path: str | Path) -> Program:
@@ -367,35 +357,49 @@ def _buffers(entries: list[Any]) -> tuple[Buffer, ...]:
 def _buffer(entry: Any, owner: str) -> Buffer:
     optional = {key: kind for key, kind in _OPTIONAL_BUFFER_KEYS.items() if key in _keys(entry)}
     fields = _typed(entry, {**_BUFFER_KEYS, **optional}, owner)
-    shape, dtype, text = tuple(fields["shape"]), fields["dtype"], fields["layout"]
-    if not fields["name"].isprintable() or not fields["name"]:
-        raise ProgramError(f"{owner} has the name {_short(fields['name'])}; it must be printable")
-    if fields["role"] not in _ROLES:
-        known = ", ".join(_ROLES)
-        raise ProgramError(f"{owner} has role {_short(fields['role'])}; roles are {known}")
-    if dtype not in _DTYPES:
-        known = ", ".join(sorted(_DTYPES))
-        raise ProgramError(f"{owner} has dtype {_short(dtype)}; dtypes are {known}")
-    if any(type(extent) is not int or not 1 <= extent <= _MAX_NBYTES for extent in shape):
-        raise ProgramError(f"{owner} has shape {_short(shape)}; extents are integers from 1 on")
-    if max(len(text), len(fields["logical"])) > _MAX_LAYOUT_CHARACTERS:
-        raise ProgramError(f"{owner} has a layout of more than {_MAX_LAYOUT_CHARACTERS} characters")
+    _check_values(fields, owner)
+    shape, text = tuple(fields["shape"]), fields["layout"]
     try:
         view = views.from_dict(fields["view"]) if "view" in fields else None
         layout = Layout(text, fields["logical"], view)
-    except VTAError as error:
-        raise ProgramError(f"{owner}: {error}") from error
-    if not layout.accepts_rank(len(shape)):
-        raise ProgramError(f"{owner} has shape {_short(shape)}, but its layout is {text}")
-    value = tuple(fields.get("value", ()))
-    if any(type(scalar) is not int for scalar in value):
-        raise ProgramError(f"{owner} has a value of other things than integers: {_short(value)}")
-    placed = {key: fields[key] for key in ("offset", "fill") if key in fields}
-    try:
-        buffer = Buffer(fields["name"], Role(fields["role"]), shape, dtype, layout, value, **placed)
+        if not layout.accepts_rank(len(shape)):
+            raise ProgramError(f"the shape {_short(shape)} does not fit the layout {text}")
+        buffer = Buffer(
+            fields["name"],
+            Role(fields["role"]),
+            shape,
+            fields["dtype"],
+            layout,
+            tuple(fields.get("value", ())),
+            fields.get("offset"),
+            fields.get("fill"),
+        )
         nbytes = buffer.nbytes
     except VTAError as error:
         raise ProgramError(f"{owner}: {error}") from error
     if nbytes + (buffer.offset or 0) > _MAX_NBYTES:
-        raise ProgramError(f"{owner} has {buffer.nbytes} bytes; DRAM ends at {_MAX_NBYTES}")
+        raise ProgramError(f"{owner} has {nbytes} bytes; DRAM ends at {_MAX_NBYTES}")
     return buffer
+
+
+def _check_values(fields: dict[str, Any], owner: str) -> None:
+    """Refuse values that no buffer has, before anything is made of them."""
+    name, role, dtype, shape = (fields[key] for key in ("name", "role", "dtype", "shape"))
+    others = [scalar for scalar in fields.get("value", []) if type(scalar) is not int]
+    longest = max(len(fields["layout"]), len(fields["logical"]))
+    for right, reason in (
+        (name and name.isprintable(), f"has the name {_short(name)}; it must be printable"),
+        (role in _ROLES, f"has role {_short(role)}; roles are {', '.join(_ROLES)}"),
+        (dtype in _DTYPES, f"has dtype {_short(dtype)}; dtypes are {', '.join(sorted(_DTYPES))}"),
+        (
+            all(type(extent) is int and 1 <= extent <= _MAX_NBYTES for extent in shape),
+            f"has shape {_short(tuple(shape))}; extents are integers from 1 on",
+        ),
+        (
+            longest <= _MAX_LAYOUT_CHARACTERS,
+            f"has a layout of more than {_MAX_LAYOUT_CHARACTERS} characters",
+        ),
+        (not others, f"has a value of other things than integers: {_short(others[:1])}"),
+    ):
+        if not right:
+            raise ProgramError(f"{owner} {reason}")

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.shapes import ceil_div
 from vtaops.machine.alu import AluOp, wrapped
 from vtaops.machine.config import PAGE_BYTES, POST_ROWS, WINDOW_TILES, HardwareConfig, Memory
 from vtaops.machine.isa import (
@@ -86,6 +88,11 @@ class Interpreter:
         self.executed = 0
         self.first_overflow: tuple[int, int, int] | None = None
 
+    def place(self, address: int, image: npt.NDArray[np.generic]) -> None:
+        """Write the bytes of an array to the DRAM."""
+        flat = np.ascontiguousarray(image).reshape(-1).view(np.uint8)
+        self.dram[address : address + flat.size] = flat
+
     def execute(self, instruction: Instruction) -> None:
         """Execute one instruction; its tokens do not matter."""
         match instruction:
@@ -121,8 +128,7 @@ class Interpreter:
         for o in range(insn.iter_out):
             for i in range(insn.iter_in):
                 row = post.row + o * post.row_factor_out + i * post.row_factor_in
-                for _ in range(insn.uop_begin, insn.uop_end):
-                    yield row
+                yield from [row] * (insn.uop_end - insn.uop_begin)
 
     # ------------------------------------------------------------------------ LOAD, STORE
 
@@ -263,40 +269,42 @@ def interpret(program: Program, *arrays: npt.ArrayLike) -> npt.NDArray[np.generi
     ShapeError
         If number, shapes or dtypes are not those of the program.
     """
-    config = program.config
     if len(arrays) != len(program.inputs):
         raise ShapeError(f"{len(arrays)} arrays given; the program takes {len(program.inputs)}")
-    alone = [0 if b.offset is not None else b.nbytes for b in program.buffers]
-    pages = [-(-n // PAGE_BYTES) for n in (*alone, program.micro_ops.nbytes, program.arena_nbytes)]
-    *addresses, arena = [PAGE_BYTES * (1 + sum(pages[:index])) for index in range(len(pages))]
-    for index, buffer in enumerate(program.buffers):
-        if buffer.offset is not None:
-            addresses[index] = arena + buffer.offset
-    machine = Interpreter(config, PAGE_BYTES * (1 + sum(pages)))
-
-    def place(address: int, image: npt.NDArray[np.generic]) -> None:
-        flat = np.ascontiguousarray(image).reshape(-1).view(np.uint8)
-        machine.dram[address : address + flat.size] = flat
-
-    place(addresses[-1], program.micro_ops)
+    *addresses, micro_ops, end = _addresses(program)
+    machine = Interpreter(program.config, end)
+    machine.place(micro_ops, program.micro_ops)
     given = dict(zip((buffer.name for buffer in program.inputs), arrays, strict=True))
-    for buffer, address in zip(program.buffers, addresses[:-1], strict=True):
+    for buffer, address in zip(program.buffers, addresses, strict=True):
         if buffer.name in given:
-            place(address, buffer.pack(given[buffer.name]))
+            machine.place(address, buffer.pack(given[buffer.name]))
         elif buffer in program.constants:
-            place(address, buffer.constant_image())
+            machine.place(address, buffer.constant_image())
         elif buffer.fill is not None:
-            place(address, buffer.fill_image())
+            machine.place(address, buffer.fill_image())
     for instruction, relocation in zip(program, program.relocations.tolist(), strict=True):
         if isinstance(instruction, Load | Store) and relocation != NO_BUFFER:
-            address = addresses[-1 if relocation == MICRO_OPS else relocation]
-            unit = config.dram_element_bytes(Memory(instruction.memory))
+            address = micro_ops if relocation == MICRO_OPS else addresses[relocation]
+            unit = program.config.dram_element_bytes(Memory(instruction.memory))
             base = instruction.dram_base + address // unit
             instruction = replace(instruction, dram_base=base)
         machine.execute(instruction)
     results = tuple(
         buffer.unpack(machine.dram[address : address + buffer.nbytes])
-        for buffer, address in zip(program.buffers, addresses[:-1], strict=True)
+        for buffer, address in zip(program.buffers, addresses, strict=True)
         if buffer in program.outputs
     )
     return results[0] if len(results) == 1 else results
+
+
+def _addresses(program: Program) -> list[int]:
+    """Return where each buffer, then the micro-ops lie, each in pages of its own; and the end."""
+    alone = [0 if b.offset is not None else b.nbytes for b in program.buffers]
+    sizes = [*alone, program.micro_ops.nbytes, program.arena_nbytes]
+    pages = [ceil_div(nbytes, PAGE_BYTES) for nbytes in sizes]
+    *starts, end = (PAGE_BYTES * first for first in accumulate(pages, initial=1))
+    places = [
+        starts[-1] + buffer.offset if buffer.offset is not None else start
+        for buffer, start in zip(program.buffers, starts, strict=False)
+    ]
+    return [*places, starts[-2], end]

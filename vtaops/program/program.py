@@ -1,8 +1,8 @@
 """Program: compiled operators as data, which any device runs.
 
 Owns the representation only. Instructions address DRAM relative to the buffers that the program
-declares; `vtaops.runtime` places those buffers and adds their addresses. The file format, the
-verifier, statistics and disassembly are the neighbouring files of this room.
+declares; `vtaops.runtime` places those buffers and adds their addresses. What one does with a
+program stands in files of its own, which import this one; the methods reach them through doors.
 
 Imports no TVM: a board installs this room.
 """
@@ -23,13 +23,14 @@ import numpy.typing as npt
 from vtaops.base.doors import door
 from vtaops.base.errors import ProgramError, ShapeError
 from vtaops.machine.capabilities import FULL, Capabilities
-from vtaops.machine.config import MICRO_OP_BYTES, HardwareConfig, Memory
+from vtaops.machine.config import MICRO_OP_BYTES, HardwareConfig
 from vtaops.machine.isa import Encoding, Instruction, array_to_words, rows_of
 from vtaops.machine.layout import Layout
+from vtaops.program.statistics import Statistics, count_instructions
 
 if TYPE_CHECKING:
-    from vtaops.program.statistics import Statistics
-    from vtaops.program.timing import Timeline, TimingParameters
+    from vtaops.program.timing.parameters import TimingParameters
+    from vtaops.program.timing.timeline import Timeline
     from vtaops.runtime.device import Device
 
 NO_BUFFER = -1
@@ -106,10 +107,13 @@ class Buffer:
                 f"{self.name} ({self.role.value}, shape {self.shape}) has a value of "
                 f"{len(self.value)} scalars; it must have {expected}"
             )
-        if self.value and np.dtype(self.dtype).kind in "iu":
-            numbers = np.iinfo(self.dtype)
-            if not numbers.min <= min(self.value) <= max(self.value) <= numbers.max:
-                raise ProgramError(f"{self.name} has a value that no {self.dtype} is")
+        integers = self.value if np.dtype(self.dtype).kind in "iu" else ()
+        if integers and not (self._holds(min(integers)) and self._holds(max(integers))):
+            raise ProgramError(f"{self.name} has a value that no {self.dtype} is")
+
+    def _holds(self, scalar: int) -> bool:
+        numbers = np.iinfo(self.dtype)
+        return bool(numbers.min <= scalar <= numbers.max)
 
     def _check_scratch(self) -> None:
         if self.role is not Role.SCRATCH:
@@ -123,12 +127,8 @@ class Buffer:
             )
         if self.offset is not None and self.offset < 0:
             raise ProgramError(f"{self.name} has the offset {self.offset}; it must not be negative")
-        if self.fill is not None:
-            numbers = np.iinfo(self.dtype)
-            if not numbers.min <= self.fill <= numbers.max:
-                raise ProgramError(
-                    f"{self.name} is filled with {self.fill}, which no {self.dtype} is"
-                )
+        if self.fill is not None and not self._holds(self.fill):
+            raise ProgramError(f"{self.name} is filled with {self.fill}, which no {self.dtype} is")
 
     @cached_property
     def packed_shape(self) -> tuple[int, ...]:
@@ -138,10 +138,7 @@ class Buffer:
     @cached_property
     def nbytes(self) -> int:
         """Size in DRAM, in bytes."""
-        count = np.dtype(self.dtype).itemsize
-        for extent in self.packed_shape:
-            count *= extent
-        return count
+        return math.prod(self.packed_shape) * np.dtype(self.dtype).itemsize
 
     def constant_image(self) -> npt.NDArray[np.generic]:
         """Return the DRAM image of a `CONSTANT`."""
@@ -213,6 +210,21 @@ class OperatorRecord:
         """Return it as plain data, ready for JSON."""
         return {**vars(self), "spans": [list(span) for span in self.spans]}
 
+    def check(self, count: int) -> None:
+        """Refuse spans that a program of `count` instructions cannot have.
+
+        Raises
+        ------
+        ProgramError
+            Naming the operator.
+        """
+        edges = [edge for span in self.spans for edge in span]
+        if edges != sorted(set(edges)) or not all(0 <= edge <= count for edge in edges):
+            raise ProgramError(
+                f"operator {self.name!r} has the instructions {self.spans}; spans are "
+                f"ascending, disjoint, and end at {count}"
+            )
+
 
 @dataclass(frozen=True, eq=False)
 class Program:
@@ -277,12 +289,7 @@ class Program:
                 f"the program has {len(self.buffers)} buffers"
             )
         for operator in self.operators:
-            edges = [edge for span in operator.spans for edge in span]
-            if edges != sorted(set(edges)) or not all(0 <= edge <= count for edge in edges):
-                raise ProgramError(
-                    f"operator {operator.name!r} has the instructions {operator.spans}; spans are "
-                    f"ascending, disjoint, and end at {count}"
-                )
+            operator.check(count)
 
     # ------------------------------------------------------------------- access
 
@@ -337,13 +344,12 @@ class Program:
         alone = sum(buffer.nbytes for buffer in self.buffers if buffer.offset is None)
         return own + alone + self.arena_nbytes
 
-    # ---------------------------- what one does with a program; each is a room's own work
+    # ------------------------------ what one does with a program; each has a file of its own
 
     def disassemble(self) -> str:
         """Return the program as text, one instruction a line."""
-        from vtaops.program.disassembly import disassemble
-
-        return disassemble(self)
+        text: str = door("Program.disassemble")(self)
+        return text
 
     def check_words(self) -> None:
         """Refuse words that are no instructions: a file may hold any.
@@ -355,11 +361,10 @@ class Program:
         """
         encoding = Encoding.of(self.config)
         known = np.zeros(len(self), np.bool_)
-        for cls in encoding.slots:
-            if issubclass(cls, Instruction):
-                rows = rows_of(self.instructions, cls)
-                memory = encoding.columns(self.instructions[rows], cls).get("memory")
-                known[rows] = True if memory is None else np.isin(memory, [*Memory])
+        for cls in encoding.instructions:
+            rows = rows_of(self.instructions, cls)
+            memory = encoding.columns(self.instructions[rows], cls).get("memory")
+            known[rows] = memory is None or np.isin(memory, self.config.memories)
         if not known.all():
             row = int(np.flatnonzero(~known)[0])
             low, high = (int(half) for half in self.instructions[row])
@@ -375,10 +380,8 @@ class Program:
         ProgramError
             If a word is no instruction.
         """
-        from vtaops.program.statistics import count
-
         self.check_words()
-        return count(self)
+        return count_instructions(self.config, self.instructions)
 
     def cycles(self, timing: TimingParameters | None = None) -> int:
         """Return the cycles of a run, by the timing model, without running.
@@ -395,17 +398,15 @@ class Program:
         ProgramError
             If a word is no instruction.
         """
-        from vtaops.program.timing import simulate
-
         self.check_words()
-        return simulate(self, timing, events=False).cycles
+        timeline: Timeline = door("Program.timeline")(self, timing, events=False)
+        return timeline.cycles
 
     def timeline(self, timing: TimingParameters | None = None) -> Timeline:
         """Return what each unit does in every cycle, by the timing model; as `cycles`."""
-        from vtaops.program.timing import simulate
-
         self.check_words()
-        return simulate(self, timing)
+        timeline: Timeline = door("Program.timeline")(self, timing)
+        return timeline
 
     def verify(self, capabilities: Capabilities | None = None) -> None:
         """Prove that the program is safe and deterministic on every device of its configuration.
@@ -420,9 +421,7 @@ class Program:
         VerificationError
             Naming the instruction and the rule that it breaks.
         """
-        from vtaops.program.verifier import verify
-
-        verify(self, capabilities=capabilities or FULL)
+        door("Program.verify")(self, capabilities=capabilities or FULL)
 
     def _repr_html_(self) -> str:
         html: str = door("Program._repr_html_")(self)
@@ -430,9 +429,7 @@ class Program:
 
     def save(self, path: str | Path) -> None:
         """Write the program to a file."""
-        from vtaops.program.file_format import save
-
-        save(self, path)
+        door("Program.save")(self, path)
 
     @staticmethod
     def load(path: str | Path) -> Program:
@@ -443,9 +440,8 @@ class Program:
         ProgramError
             If the file is not a program, of another version, truncated or corrupted.
         """
-        from vtaops.program.file_format import load
-
-        return load(path)
+        program: Program = door("Program.load")(path)
+        return program
 
     def run(self, device: Device, *arrays: npt.ArrayLike) -> npt.NDArray[np.generic] | Any:
         """Run the program once and return its output, or a tuple if it has several.

@@ -6,19 +6,19 @@ in their own code, and the tests compare.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from vtaops.base.counts import Counts
 from vtaops.base.doors import door
 from vtaops.machine.config import HardwareConfig, Memory
-from vtaops.machine.isa import Alu, Depthwise, Encoding, Gemm, Load, Pool, Store, rows_of
-from vtaops.program.program import Program
+from vtaops.machine.isa import Encoding, Gemm, Load, LoopInstruction, Store, rows_of
 
 
 @dataclass(frozen=True)
-class Statistics:
+class Statistics(Counts):
     """What a device did, in upstream's names.
 
     Attributes
@@ -43,24 +43,14 @@ class Statistics:
     gemm_counter: int = 0
     alu_counter: int = 0
 
-    def as_dict(self) -> dict[str, int]:
-        """Return the counters by name."""
-        return asdict(self)
-
-    def __add__(self, other: Statistics) -> Statistics:
-        return Statistics(
-            **{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
-        )
-
-    def __sub__(self, other: Statistics) -> Statistics:
-        return Statistics(
-            **{f.name: getattr(self, f.name) - getattr(other, f.name) for f in fields(self)}
-        )
-
     @property
     def dram_nbytes(self) -> int:
         """All bytes between DRAM and the scratchpads."""
         return sum(value for name, value in self.as_dict().items() if name.endswith("_nbytes"))
+
+    def array_share(self, cycles: int) -> float:
+        """Return the share of `cycles` in which the GEMM array forms a tile product."""
+        return self.gemm_counter / max(1, cycles)
 
     def _repr_html_(self) -> str:
         html: str = door("Statistics._repr_html_")(self)
@@ -74,11 +64,6 @@ _LOAD_COUNTERS = {
     Memory.ACC_8BIT: "acc_load_nbytes",
     Memory.UOP: "uop_load_nbytes",
 }
-
-
-def count(program: Program) -> Statistics:
-    """Return the counters that one run of `program` will show."""
-    return count_instructions(program.config, program.instructions)
 
 
 def count_instructions(config: HardwareConfig, words: npt.NDArray[np.uint64]) -> Statistics:
@@ -106,11 +91,12 @@ def count_instructions(config: HardwareConfig, words: npt.NDArray[np.uint64]) ->
     moved = stores["x_size"] * stores["y_size"]
     counters["out_store_nbytes"] = int(moved.sum()) * config.out.element_bytes
 
-    for cls in (Gemm, Alu, Depthwise, Pool):
-        if cls not in encoding.instructions:
-            continue
-        counter = "gemm_counter" if issubclass(cls, Gemm) else "alu_counter"
-        f = encoding.columns(words[rows_of(words, cls)], cls)
-        steps = f["iter_out"] * f["iter_in"] * np.maximum(f["uop_end"] - f["uop_begin"], 0)
-        counters[counter] += int(steps[(f["reset"] == 0) | (not issubclass(cls, Gemm))].sum())
+    for cls in encoding.instructions:
+        if issubclass(cls, LoopInstruction):
+            f = encoding.columns(words[rows_of(words, cls)], cls)
+            steps = f["iter_out"] * f["iter_in"] * np.maximum(f["uop_end"] - f["uop_begin"], 0)
+            if issubclass(cls, Gemm):
+                counters["gemm_counter"] += int(steps[f["reset"] == 0].sum())
+            else:
+                counters["alu_counter"] += int(steps.sum())
     return Statistics(**counters)

@@ -1,7 +1,9 @@
-"""What a program reads and writes in DRAM and in the scratchpads, instruction by instruction.
+"""What the instructions of a program touch: DRAM, scratchpads, and what their micro-ops address.
 
-Owns the translation of LOAD and STORE into ranges of bytes and elements; the reports draw and count
-them.
+Owns the walk over a program that follows the micro-op memory, and the translation of LOAD and STORE
+into ranges of bytes and elements; others count, time and draw them.
+
+Imports no TVM: a board installs this room.
 """
 
 from __future__ import annotations
@@ -12,11 +14,50 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from vtaops.base.shapes import ceil_div
 from vtaops.machine.config import Memory
-from vtaops.machine.isa import Load, Store
+from vtaops.machine.isa import Encoding, Instruction, Load, LoopInstruction, Store
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program
 
 Ints = npt.NDArray[np.int64]
+
+
+def walk(program: Program) -> Iterator[tuple[int, Instruction, Ints]]:
+    """Yield the index of each instruction, the instruction, and the micro-ops that it runs.
+
+    Micro-ops are rows (dst, src, wgt) as the LOADs before have left them in the micro-op memory;
+    those that none has loaded are zeros. Instructions without iterations have none.
+    """
+    table = Encoding.of(program.config).decode_micro_ops(program.micro_ops)
+    memory = np.zeros((program.config.uop.depth, 3), np.int64)
+    for index, i in enumerate(program.decode()):
+        begin = end = 0
+        if isinstance(i, Load) and i.memory == Memory.UOP:
+            loaded = table[i.dram_base : i.dram_base + i.x_size]
+            memory[i.sram_base : i.sram_base + len(loaded)] = loaded
+        elif isinstance(i, LoopInstruction) and i.iterations:
+            begin, end = i.uop_begin, i.uop_end
+        yield index, i, memory.take(range(begin, end), axis=0, mode="wrap")
+
+
+def elements(i: LoopInstruction, operand: str, column: Ints) -> Ints:
+    """Return the elements of one operand in all steps of an instruction, in order.
+
+    Parameters
+    ----------
+    i : Gemm, Alu or Pool
+        The instruction.
+    operand : {"dst", "src", "wgt"}
+        Which of its operands.
+    column : ndarray of int64
+        Its element in each micro-op.
+    """
+    outer, inner = (
+        np.arange(getattr(i, f"iter_{loop}")) * getattr(i, f"{operand}_factor_{loop}")
+        for loop in ("out", "in")
+    )
+    every: Ints = np.add.outer(np.add.outer(outer, inner), column).reshape(-1)
+    return every
 
 
 @dataclass(frozen=True)
@@ -61,7 +102,7 @@ def transfers(program: Program) -> Iterator[Transfer]:
 
     Loads from the output memory are none: they do not cross the port.
     """
-    for index, instruction in enumerate(program):
+    for index, instruction in enumerate(program.decode()):
         if not isinstance(instruction, Load | Store) or instruction.is_nop:
             continue
         if isinstance(instruction, Load) and instruction.forward:
@@ -87,24 +128,21 @@ def compulsory_nbytes(program: Program) -> int:
     Every byte of DRAM that the program reads, and every byte that it writes, counted once: what
     would cross the port if the scratchpads were unlimited. Micro-ops are included.
     """
-    touched: dict[tuple[int, bool], npt.NDArray[np.bool_]] = {}
+    sizes = [buffer.nbytes for buffer in program.buffers]
     total = 0
+    touched: dict[tuple[int, bool], npt.NDArray[np.bool_]] = {}
     for transfer in transfers(program):
         if transfer.buffer == NO_BUFFER:  # an absolute address: nothing to compare it with
             total += transfer.nbytes
             continue
         key = transfer.buffer, transfer.write
         if key not in touched:
-            touched[key] = np.zeros(_words(program, transfer.buffer), bool)
+            table = transfer.buffer == MICRO_OPS
+            size = program.micro_ops.nbytes if table else sizes[transfer.buffer]
+            touched[key] = np.zeros(ceil_div(size, _WORD_BYTES), bool)
         row = np.arange(transfer.row_nbytes // _WORD_BYTES)
         touched[key][(transfer.row_start // _WORD_BYTES)[:, None] + row] = True
     return total + _WORD_BYTES * sum(int(words.sum()) for words in touched.values())
 
 
 _WORD_BYTES = 4  # every DRAM element is a multiple of it
-
-
-def _words(program: Program, buffer: int) -> int:
-    if buffer == MICRO_OPS:
-        return len(program.micro_ops)
-    return -(-program.buffers[buffer].nbytes // _WORD_BYTES)

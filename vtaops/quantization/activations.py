@@ -8,15 +8,14 @@ factors and terms behind convolutions) is none of these.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from vtaops.quantization.onnx_files import consumers, initializers
+from vtaops.base.shapes import Array
+from vtaops.quantization.onnx_files import Connections
 
 if TYPE_CHECKING:
-    import numpy as np
     from onnx import ModelProto, NodeProto
 
-    Array = np.ndarray[Any, Any]
 
 LINEAR = frozenset({"Add", "Sub", "Mul", "Div", "Relu", "Clip", "LeakyRelu"})
 """Elementwise operators that alone make no function of this kind."""
@@ -39,41 +38,41 @@ def functions(model: ModelProto) -> list[Function]:
     A function ends where something else reads its result. It begins at the farthest tensor of
     which that is a function, as long as nobody else reads what lies between.
     """
-    constants, readers = initializers(model), consumers(model)
-    outputs = {value.name for value in model.graph.output}
-    scalars = {name for name, value in constants.items() if _is_factor(value)}
-    writers: dict[str, NodeProto] = {}
-    cuts: dict[str, list[str]] = {}
-    for node in model.graph.node:
-        if node.op_type not in LINEAR | CURVED:
-            continue
-        tensors = [name for name in dict.fromkeys(node.input) if name and name not in scalars]
-        before = _common([cuts.get(name, [name]) for name in tensors])
-        if before and not any(name in constants for name in tensors):
-            writers[node.output[0]] = node
-            cuts[node.output[0]] = [node.output[0], *before]
-    order = {node.name: index for index, node in enumerate(model.graph.node)}
+    tensors = Connections(model)
+    scalars = {name for name, value in tensors.constants.items() if _is_factor(value)}
+    arguments = _arguments(model, tensors, scalars)
     found: list[Function] = []
     taken: set[str] = set()
     for node in reversed(model.graph.node):
-        name = node.output[0] if node.output else ""
-        if name not in cuts or node.name in taken:
+        end = node.output[0] if node.output else ""
+        if end not in arguments or node.name in taken:
             continue
-        best: list[NodeProto] = []
-        begin = name
-        for root in cuts[name][1:]:
-            nodes = _between(root, name, writers, scalars)
-            inside = {each.name for each in nodes}
-            hidden = [each.output[0] for each in nodes if each is not node]
-            if all(
-                each not in outputs and all(r.name in inside for r in readers[each])
-                for each in hidden
-            ):
-                best, begin = nodes, root
-        if _is_curved(best, scalars):
-            names = sorted((each.name for each in best), key=order.__getitem__)
-            found.append(Function(begin, name, tuple(names)))
-            taken.update(names)
+        root, inner = end, set[str]()
+        for candidate in arguments[end][1:]:
+            between = _between(candidate, end, tensors.writers, scalars)
+            if _is_closed(between, end, tensors):
+                root, inner = candidate, between
+        nodes = [tensors.writers[name] for name in inner]
+        if _is_curved(nodes, scalars):
+            names = {each.name for each in nodes}
+            ordered = tuple(each.name for each in model.graph.node if each.name in names)
+            found.append(Function(root, end, ordered))
+            taken |= names
+    return found
+
+
+def _arguments(model: ModelProto, tensors: Connections, scalars: set[str]) -> dict[str, list[str]]:
+    """Return for each result of an elementwise node the tensors of which it is a function.
+
+    The nearest is first: the result itself.
+    """
+    found: dict[str, list[str]] = {}
+    for node in model.graph.node:
+        if node.op_type in LINEAR | CURVED:
+            read = [name for name in dict.fromkeys(node.input) if name and name not in scalars]
+            before = _common([found.get(name, [name]) for name in read])
+            if before and tensors.constants.keys().isdisjoint(read):
+                found[node.output[0]] = [node.output[0], *before]
     return found
 
 
@@ -84,27 +83,32 @@ def _is_factor(value: Array) -> bool:
 
 def _common(lists: list[list[str]]) -> list[str]:
     """Return the tensors of which all are functions, the nearest first."""
-    if not lists:
-        return []
-    first, *others = lists
+    first, *others = lists or [[]]
     for index, name in enumerate(first):
         if all(name in other for other in others):
             return first[index:]
     return []
 
 
-def _between(
-    root: str, end: str, writers: dict[str, NodeProto], scalars: set[str]
-) -> list[NodeProto]:
-    """Return the nodes that make `end` of `root`."""
-    found: dict[str, NodeProto] = {}
+def _between(root: str, end: str, writers: dict[str, NodeProto], scalars: set[str]) -> set[str]:
+    """Return the tensors that are computed on the way from `root` to `end`, with `end`."""
+    found: set[str] = set()
     stack = [end]
     while stack:
         name = stack.pop()
-        if name != root and name not in found and name not in scalars and name:
-            found[name] = writers[name]
+        if name and name != root and name not in found | scalars:
+            found.add(name)
             stack.extend(writers[name].input)
-    return list(found.values())
+    return found
+
+
+def _is_closed(names: set[str], end: str, tensors: Connections) -> bool:
+    """Whether nothing but what makes these tensors reads them; `end` may have other readers."""
+    inside = {tensors.writers[name].name for name in names}
+    return all(
+        name not in tensors.outputs and all(r.name in inside for r in tensors.readers[name])
+        for name in names - {end}
+    )
 
 
 def _is_curved(nodes: list[NodeProto], scalars: set[str]) -> bool:

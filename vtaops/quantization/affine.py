@@ -5,67 +5,74 @@ Exact in float; on integers each of them would be a rounding of its own.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vtaops.quantization.onnx_files import attributes, consumers, initializers, replace_initializer
+from vtaops.base.shapes import Array
+from vtaops.quantization.onnx_files import (
+    Arrays,
+    Connections,
+    attributes,
+    replace_initializer,
+)
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
-    Array = np.ndarray[Any, Any]
 
 AFFINE = frozenset({"Mul", "Div", "Add", "Sub"})
 
 
 def fold_affine(model: ModelProto) -> int:
     """Fold such operators into convolutions in place; return how many."""
-    constants, readers = initializers(model), consumers(model)
-    outputs = {value.name for value in model.graph.output}
-    folded = []
+    tensors = Connections(model)
+    folded: list[NodeProto] = []
     for node in model.graph.node:
-        if node.op_type not in ("Conv", "ConvTranspose") or node.input[1] not in constants:
+        found = _weight_and_bias(node, tensors.constants)
+        if found is None:
             continue
-        if node.op_type == "ConvTranspose" and attributes(node).get("group", 1) != 1:
-            continue
+        weight, bias = found
         axis = int(node.op_type == "ConvTranspose")
-        weight = constants[node.input[1]].astype(np.float64)
-        bias = np.zeros(weight.shape[axis])
-        if len(node.input) == 3:
-            if node.input[2] not in constants:
-                continue
-            bias = constants[node.input[2]].astype(np.float64)
-        if bias.shape != (weight.shape[axis],):
-            continue  # no convolution; ONNX Runtime refuses it when it runs
-        chain: list[NodeProto] = []
-        name = node.output[0]
-        while len(readers.get(name, ())) == 1 and name not in outputs:
-            (reader,) = readers[name]
-            found = _factor_and_term(reader, name, constants, len(bias))
-            if found is None:
+        name, chain = node.output[0], len(folded)
+        while (reader := tensors.only_reader(name)) is not None:
+            function = _factor_and_term(reader, name, tensors.constants, len(bias))
+            if function is None:
                 break
-            factor, term = found
+            factor, term = function
             weight = weight * np.expand_dims(factor, tuple({0, 1, 2, 3} - {axis}))
             bias = bias * factor + term
-            chain.append(reader)
+            folded.append(reader)
             name = reader.output[0]
-        if not chain:
-            continue
-        names = [f"{name}_weight", f"{name}_bias"]
-        for each, value in zip(names, (weight, bias), strict=True):
-            replace_initializer(model, each, value.astype(np.float32))
-        del node.input[1:]
-        node.input.extend(names)
-        node.output[0] = name
-        folded += chain
+        if len(folded) > chain:
+            names = [f"{name}_weight", f"{name}_bias"]
+            for each, value in zip(names, (weight, bias), strict=True):
+                replace_initializer(model, each, value.astype(np.float32))
+            node.input[1:] = names
+            node.output[0] = name
     for node in folded:
         model.graph.node.remove(node)
     return len(folded)
 
 
+def _weight_and_bias(node: NodeProto, constants: Arrays) -> tuple[Array, Array] | None:
+    """Return what a convolution multiplies by and adds, float64; None if it is none of constants.
+
+    What has a bias of another length is no convolution; ONNX Runtime refuses it when it runs.
+    """
+    transposed = node.op_type == "ConvTranspose"
+    if not (node.op_type == "Conv" or (transposed and attributes(node).get("group", 1) == 1)):
+        return None
+    if any(name not in constants for name in node.input[1:]):
+        return None
+    weight, *given = (constants[name].astype(np.float64) for name in node.input[1:])
+    channels = weight.shape[int(transposed)]
+    bias = given[0] if given else np.zeros(channels)
+    return (weight, bias) if bias.shape == (channels,) else None
+
+
 def _factor_and_term(
-    node: NodeProto, name: str, constants: dict[str, Array], channels: int
+    node: NodeProto, name: str, constants: Arrays, channels: int
 ) -> tuple[Array, Array] | None:
     """Return what a node does to a tensor as ``factor * x + term`` for each channel, or None."""
     if node.op_type not in AFFINE:

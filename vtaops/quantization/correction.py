@@ -7,10 +7,11 @@ average by E mean(x), which joins the bias. Borders are counted as if the image 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vtaops.base.shapes import Array
 from vtaops.quantization.onnx_files import attributes, initializers, producers, replace_initializer
 from vtaops.quantization.probe import Probe
 
@@ -54,7 +55,7 @@ def correct_biases(model: ModelProto, quantized: ModelProto, samples: Sequence[S
     return len(layers)
 
 
-def dequantized_constants(model: ModelProto) -> dict[str, np.ndarray[Any, Any]]:
+def dequantized_constants(model: ModelProto) -> dict[str, Array]:
     """Return the constants of a QDQ model as float64, by the name they had in the float model."""
     constants = initializers(model)
     found = {}
@@ -75,10 +76,10 @@ def dequantized_constants(model: ModelProto) -> dict[str, np.ndarray[Any, Any]]:
 
 def _channel_means(
     model: ModelProto, names: Sequence[str], samples: Sequence[Sample]
-) -> dict[str, np.ndarray[Any, Any]]:
+) -> dict[str, Array]:
     written = producers(model)
     probe = Probe(model, sorted({n for n in names if n in written}), exact=False)
-    sums: dict[str, np.ndarray[Any, Any]] = {}
+    sums: dict[str, Array] = {}
     for sample in samples:
         for name, value in {**sample, **probe.run(sample)}.items():
             if name in names:

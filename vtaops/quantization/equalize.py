@@ -15,10 +15,11 @@ function makes, whose table costs nothing, until its values are.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vtaops.base.shapes import Array
 from vtaops.quantization.activations import Function, functions
 from vtaops.quantization.onnx_files import (
     attributes,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
     from vtaops.quantization.samples import Sample
 
-    Array = np.ndarray[Any, Any]
 
 HOMOGENEOUS = frozenset(
     {"Relu", "LeakyRelu", "MaxPool", "AveragePool", "GlobalAveragePool", "Resize", "Identity"}
@@ -131,34 +131,35 @@ class _Network:
         self._pinned.extend(self._of(name).tolist())
 
     def _tie(self, node: NodeProto) -> None:
+        """Join the channels that a node reads and makes if it passes factors on; else pin them."""
         data = [name for name in node.input if name and name not in self.constants]
+        tensors = [self._of(name) for name in (*data, *node.output)]
         if self.absorbs(node):
-            for name in (*data, *node.output):
-                self._of(name)
             return
-        sizes = {len(self._of(name)) for name in (*data, *node.output)}
-        same = len(sizes) == 1 and len({len(self._shapes.get(n, ())) for n in data}) == 1
-        if (node.op_type in HOMOGENEOUS and same and len(data) == 1) or (
-            node.op_type == "Add" and same and len(data) == 2 and self._are_alike(data)
-        ):
-            for name in data:
-                self._join(self._of(name), self._of(node.output[0]))
-        elif node.op_type == "Mul" and self._is_gate(data):
-            gate = min(data, key=lambda name: int(np.prod(self._shapes[name])))
-            self._pin(gate)
-            for name in data:
-                if name != gate:
-                    self._join(self._of(name), self._of(node.output[0]))
-        elif node.op_type == "Concat" and attributes(node).get("axis") == 1 and 0 not in sizes:
-            self._join(np.concatenate([self._of(name) for name in data]), self._of(node.output[0]))
-        elif node.op_type == "Flatten" and self._shapes.get(data[0], ())[2:] == (1, 1):
-            self._join(self._of(data[0]), self._of(node.output[0]))
-        else:
+        passed = self._passed(node, data, {len(channels) for channels in tensors})
+        for channels in passed:
+            self._join(channels, self._of(node.output[0]))
+        if not passed:
             for name in (*data, *node.output):
                 self._pin(name)
 
-    def _are_alike(self, names: Sequence[str]) -> bool:
-        return len({self._shapes.get(name) for name in names}) == 1
+    def _passed(self, node: NodeProto, data: Sequence[str], sizes: set[int]) -> list[Array]:
+        """Return the channels whose factors the result of a node has, in the order of its own."""
+        read = [self._of(name) for name in data]
+        shapes = [self._shapes.get(name, ()) for name in data]
+        if node.op_type in HOMOGENEOUS and len(data) == len(sizes) == 1:
+            return read
+        if node.op_type == "Add" and len(data) == 2 and len({*shapes}) == len(sizes) == 1:
+            return read
+        if node.op_type == "Mul" and self._is_gate(data):
+            gate, whole = sorted(data, key=lambda name: int(np.prod(self._shapes[name])))
+            self._pin(gate)
+            return [self._of(whole)]
+        if node.op_type == "Concat" and attributes(node).get("axis") == 1 and 0 not in sizes:
+            return [np.concatenate(read)]
+        if node.op_type == "Flatten" and shapes[0][2:] == (1, 1):
+            return read
+        return []
 
     def _is_gate(self, names: Sequence[str]) -> bool:
         """Whether one of two tensors has one pixel, which multiplies all pixels of the other."""

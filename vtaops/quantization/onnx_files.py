@@ -14,6 +14,7 @@ import numpy as np
 
 from vtaops.base.errors import ModelError, UnsupportedError, VTAError
 from vtaops.base.files import NETWORK, is_file
+from vtaops.base.shapes import Array
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, ValueInfoProto
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 OPSET = 13
 """Oldest opset that carries scales per channel; older models are converted to it."""
 
-Arrays = dict[str, np.ndarray[Any, Any]]
+Arrays = dict[str, Array]
 
 
 def load(
@@ -167,7 +168,7 @@ def initializers(model: ModelProto) -> Arrays:
     return found
 
 
-def replace_initializer(model: ModelProto, name: str, value: np.ndarray[Any, Any]) -> None:
+def replace_initializer(model: ModelProto, name: str, value: Array) -> None:
     """Give a constant tensor another value, or add it to the graph."""
     onnx = require("onnx")
     tensor = onnx.numpy_helper.from_array(np.ascontiguousarray(value), name)
@@ -190,6 +191,47 @@ def consumers(model: ModelProto) -> dict[str, list[NodeProto]]:
 def producers(model: ModelProto) -> dict[str, NodeProto]:
     """Return the node that writes each tensor."""
     return {name: node for node in model.graph.node for name in node.output}
+
+
+class Connections:
+    """How the nodes of a graph are connected.
+
+    Attributes
+    ----------
+    constants : dict of str to ndarray
+        The constant tensors.
+    readers : dict of str to list of NodeProto
+        The nodes that read each tensor.
+    writers : dict of str to NodeProto
+        The node that writes each tensor.
+    outputs : set of str
+        The outputs of the model.
+    """
+
+    def __init__(self, model: ModelProto) -> None:
+        self.constants = initializers(model)
+        self.readers = consumers(model)
+        self.writers = producers(model)
+        self.outputs = {value.name for value in model.graph.output}
+
+    def only_reader(self, name: str) -> NodeProto | None:
+        """Return the one node that reads a tensor; None if there are others, or it is an output."""
+        found = self.readers.get(name, [])
+        return found[0] if len(found) == 1 and name not in self.outputs else None
+
+    def chain(self, name: str, *kinds: str) -> list[NodeProto] | None:
+        """Return the node that writes a tensor, the one that writes its input, and so on.
+
+        None if they are not of these kinds, or something else reads one of their results.
+        """
+        found: list[NodeProto] = []
+        for kind in kinds:
+            node = self.writers.get(name)
+            if node is None or node.op_type != kind or self.only_reader(name) is None:
+                return None
+            found.append(node)
+            name = node.input[0]
+        return found
 
 
 def attributes(node: NodeProto) -> dict[str, Any]:

@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from vtaops.base.errors import ModelError
 from vtaops.base.files import open_file
+from vtaops.base.shapes import Array
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 """What a folder's pictures end with, in small letters."""
@@ -42,7 +42,7 @@ class Preparation:
         if min(self.deviation) <= 0:
             raise ModelError(f"the deviation {self.deviation} must be greater than 0")
 
-    def apply(self, pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def apply(self, pixels: Array) -> Array:
         """Return float32 numbers for pixels 0..255 whose last axis is the channels'.
 
         Raises
@@ -65,7 +65,7 @@ def is_picture(path: Path) -> bool:
 
 def read_picture(
     path: Path, name: str, shape: Sequence[int | None], preparation: Preparation | None = None
-) -> np.ndarray[Any, Any]:
+) -> Array:
     """Return a picture as an input of a network, scaled to its height and width.
 
     Parameters

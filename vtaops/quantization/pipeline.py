@@ -15,13 +15,11 @@ from vtaops.quantization.activations import functions
 from vtaops.quantization.correction import correct_biases
 from vtaops.quantization.equalize import equalize
 from vtaops.quantization.onnx_files import (
-    consumers,
+    Connections,
     graph_inputs,
-    initializers,
     input_dtypes,
     input_shapes,
     load,
-    producers,
     require,
 )
 from vtaops.quantization.pictures import Preparation
@@ -31,6 +29,7 @@ from vtaops.quantization.residuals import join_residuals
 from vtaops.quantization.samples import Calibration, Sample, first_shapes, load_samples
 from vtaops.quantization.saturation import drop_idle_activations
 from vtaops.quantization.scales import (
+    MOVES,
     Grid,
     calibrated_ranges,
     free_grids,
@@ -56,18 +55,8 @@ QUANTIZED = [
     "Add",
     "Mul",
     "Concat",
-    "MaxPool",
-    "AveragePool",
     "GlobalAveragePool",
-    "Reshape",
-    "Flatten",
-    "Squeeze",
-    "Unsqueeze",
-    "Transpose",
-    "Resize",
-    "Pad",
-    "Slice",
-    "Split",
+    *MOVES,
 ]
 """ONNX operators whose tensors are quantised: those that VTA runs, or that move data."""
 
@@ -295,13 +284,14 @@ def _weights(model: ModelProto, grids: dict[str, Grid]) -> dict[str, list[dict[s
 
 def _check_powers_of_two(model: ModelProto) -> None:
     """Every scale is 2^k: what the caller asked for and hardware relies on."""
-    constants, writers, readers = initializers(model), producers(model), consumers(model)
+    tensors = Connections(model)
     for node in model.graph.node:
         if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
-            scale = constants[node.input[1]]
+            scale = tensors.constants[node.input[1]]
             mantissa, _ = np.frexp(scale)
             if not (mantissa == 0.5).all():
-                near = writers.get(node.input[0]) or (readers.get(node.output[0]) or [node])[0]
+                readers = tensors.readers.get(node.output[0], [node])
+                near = tensors.writers.get(node.input[0]) or readers[0]
                 raise ModelError(
                     f"the scale of {node.input[0]!r} is {scale}, no power of two, beside the "
                     f"node {near.name!r} ({near.op_type})"

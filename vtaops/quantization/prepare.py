@@ -17,8 +17,8 @@ import numpy as np
 from vtaops.base.errors import ModelError
 from vtaops.quantization.affine import fold_affine
 from vtaops.quantization.onnx_files import (
+    Connections,
     attributes,
-    consumers,
     initializers,
     replace_initializer,
     require,
@@ -130,12 +130,11 @@ def _rank(model: ModelProto, name: str) -> int:
 def _activate_parts(model: ModelProto) -> None:
     """Move activations in front of the concatenations whose only readers they are."""
     make = require("onnx").helper.make_node
-    readers, shown = consumers(model), {value.name for value in model.graph.output}
+    tensors = Connections(model)
     nodes = list(model.graph.node)
     for concat in [node for node in nodes if node.op_type == "Concat"]:
-        (joined,) = concat.output
-        activation, *others = readers.get(joined, [concat])
-        if activation.op_type not in SATURATING or others or joined in shown:
+        activation = tensors.only_reader(concat.output[0])
+        if activation is None or activation.op_type not in SATURATING:
             continue
         parts = [f"{activation.output[0]}_part{i}" for i in range(len(concat.input))]
         place = nodes.index(concat)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vtaops.base.errors import ModelError, VTAError
+from vtaops.base.shapes import Array
 from vtaops.quantization.onnx_files import require
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Probe:
                 shown.SerializeToString(), options, providers=["CPUExecutionProvider"]
             )
 
-    def run(self, sample: dict[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
+    def run(self, sample: dict[str, Array]) -> dict[str, Array]:
         """Return the tensors for one sample."""
         if not self.names:  # ONNX Runtime would give all outputs
             return {}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vtaops.base.shapes import Array
 from vtaops.quantization.onnx_files import float_tensors, producers
 from vtaops.quantization.probe import Probe
 from vtaops.quantization.scales import saturated
@@ -64,9 +65,7 @@ def compare(model: ModelProto, quantized: ModelProto, samples: Sequence[Sample])
     ours = Probe(model, list(dict.fromkeys([*images, *outputs])), exact=False)
     theirs = Probe(quantized, list(dict.fromkeys([*images.values(), *outputs])))
     sums = {name: np.zeros(2) for name in images}
-    rows: dict[str, list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]] = {
-        name: [] for name in outputs
-    }
+    rows: dict[str, list[tuple[Array, Array]]] = {name: [] for name in outputs}
     for sample in samples:
         exact, rounded = ours.run(sample), theirs.run(sample)
         for name, image in images.items():
@@ -94,7 +93,7 @@ def _images(model: ModelProto, quantized: ModelProto) -> dict[str, str]:
     return found
 
 
-def _powers(exact: np.ndarray[Any, Any], rounded: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _powers(exact: Array, rounded: Array) -> Array:
     signal = np.square(exact, dtype=np.float64).sum()
     return np.array([signal, np.square(exact.astype(np.float64) - rounded).sum()])
 
@@ -105,9 +104,7 @@ def _decibels(signal: float, noise: float) -> float:
     return float(10 * np.log10(max(signal, 1e-300) / noise))
 
 
-def _output(
-    name: str, pairs: Sequence[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]
-) -> OutputQuality:
+def _output(name: str, pairs: Sequence[tuple[Array, Array]]) -> OutputQuality:
     exact = np.concatenate([pair[0] for pair in pairs])
     rounded = np.concatenate([pair[1] for pair in pairs])
     scores = exact.reshape(len(exact), -1)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vtaops.quantization.onnx_files import Arrays, consumers, initializers, producers
+from vtaops.quantization.onnx_files import Connections
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -25,60 +25,35 @@ def join_residuals(model: ModelProto) -> int:
     A pair stays where somebody else reads it, or where the residual's step would need a factor of
     the sums that hardware has not: below 64 and no whole number, or above 2^15.
     """
-    readers, writers, constants = consumers(model), producers(model), initializers(model)
+    tensors = Connections(model)
     order = {node.output[0]: index for index, node in enumerate(model.graph.node)}
-    outputs = {value.name for value in model.graph.output}
-    joined, dead = 0, []
+    dead = []
     for node in model.graph.node:
         if node.op_type != "Add":
             continue
-        pairs = [_pair(name, readers, writers, outputs) for name in node.input]
-        found = [
-            (order[pair[0].output[0]], index, pair)
-            for index, pair in enumerate(pairs)
-            if pair is not None and _fits(pair[0], node.input[1 - index], writers, constants)
-        ]
+        found = []
+        for index, name in enumerate(node.input):
+            chain = tensors.chain(name, "DequantizeLinear", "QuantizeLinear", "Conv")
+            if chain and _fits(chain[-1], node.input[1 - index], tensors):
+                found.append((order[chain[-1].output[0]], index, chain))
         if found:
-            _, index, (convolution, *pair) = max(found, key=lambda each: each[:2])
+            _, index, (*pair, convolution) = max(found, key=lambda each: each[:2])
             node.input[index] = convolution.output[0]
-            dead.extend(pair)
-            joined += 1
+            dead += pair
     for node in dead:
         model.graph.node.remove(node)
-    return joined
+    return len(dead) // 2
 
 
-def _pair(
-    name: str,
-    readers: dict[str, list[NodeProto]],
-    writers: dict[str, NodeProto],
-    outputs: set[str],
-) -> tuple[NodeProto, NodeProto, NodeProto] | None:
-    """Return convolution, quantize and dequantize that end in a tensor, if nobody else reads."""
-    chain = []
-    for kind in ("DequantizeLinear", "QuantizeLinear", "Conv"):
-        node = writers.get(name)
-        if node is None or node.op_type != kind:
-            return None
-        if len(readers[name]) != 1 or name in outputs:
-            return None
-        chain.append(node)
-        name = node.input[0]
-    dequantize, quantize, convolution = chain
-    return convolution, quantize, dequantize
-
-
-def _fits(
-    convolution: NodeProto, residual: str, writers: dict[str, NodeProto], constants: Arrays
-) -> bool:
+def _fits(convolution: NodeProto, residual: str, tensors: Connections) -> bool:
     """Whether the residual's scale over that of the sums is a factor that hardware has."""
     scales = []
     for name in (residual, *convolution.input[:2]):
-        node = writers.get(name)
+        node = tensors.writers.get(name)
         if node is None or node.op_type != "DequantizeLinear":
             return False
-        scales.append(constants[node.input[1]].astype(np.float64))
-    if residual in constants or writers[residual].input[0] in constants:
+        scales.append(tensors.constants[node.input[1]].astype(np.float64))
+    if not tensors.constants.keys().isdisjoint((residual, tensors.writers[residual].input[0])):
         return False
     factor = scales[0] / (scales[1] * scales[2])
     whole = np.rint(factor) == factor

@@ -13,9 +13,9 @@ import numpy as np
 
 from vtaops.base.errors import ModelError
 from vtaops.base.files import exists, open_file
+from vtaops.base.shapes import Array
 from vtaops.quantization.pictures import SUFFIXES, Preparation, is_picture, read_picture
 
-Array = np.ndarray[Any, Any]
 Shape = Sequence[int | None]
 Sample = dict[str, Array]
 _NO_PICTURES = "a mean and a deviation prepare pictures; the calibration data hold none"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vtaops.quantization.onnx_files import Arrays, consumers, initializers, producers
+from vtaops.quantization.onnx_files import Arrays, Connections
 from vtaops.quantization.scales import SATURATING, Range
 
 if TYPE_CHECKING:
@@ -25,19 +25,19 @@ def drop_idle_activations(model: ModelProto) -> int:
     Such an activation stands between two pairs of one grid that has no value which it would change,
     and nobody else reads what it reads. It goes with the pair before it.
     """
-    readers, writers, constants = consumers(model), producers(model), initializers(model)
-    shown = {value.name for value in model.graph.output}
+    tensors = Connections(model)
     dead = []
     for node in model.graph.node:
-        pair = _pair_before(node, writers) if node.op_type in SATURATING else None
-        again = readers.get(node.output[0], [])
+        if node.op_type not in SATURATING:
+            continue
+        pair = tensors.chain(node.input[0], "DequantizeLinear", "QuantizeLinear")
+        again = tensors.readers.get(node.output[0], [])
         if pair is None or [reader.op_type for reader in again] != ["QuantizeLinear"]:
             continue
-        entering = pair[0].input[0]
-        inner = (entering, pair[0].output[0], pair[1].output[0])
-        alone = all(len(readers[name]) == 1 and name not in shown for name in inner)
-        if alone and entering in writers and _idle(node, pair[0], again[0], constants):
-            names = writers[entering].output
+        entering = pair[1].input[0]
+        alone = entering in tensors.writers and tensors.only_reader(entering) is not None
+        if alone and _is_idle(node, pair[1], again[0], tensors.constants):
+            names = tensors.writers[entering].output
             names[list(names).index(entering)] = node.output[0]
             dead += [*pair, node]
     for node in dead:
@@ -45,18 +45,7 @@ def drop_idle_activations(model: ModelProto) -> int:
     return len(dead) // 3
 
 
-def _pair_before(node: NodeProto, writers: dict[str, NodeProto]) -> list[NodeProto] | None:
-    """Return the quantize and the dequantize that a node reads from."""
-    pair: list[NodeProto] = []
-    for kind in ("DequantizeLinear", "QuantizeLinear"):
-        found = writers.get(node.input[0])
-        if found is None or found.op_type != kind:
-            return None
-        pair, node = [found, *pair], found
-    return pair
-
-
-def _idle(activation: NodeProto, before: NodeProto, after: NodeProto, constants: Arrays) -> bool:
+def _is_idle(activation: NodeProto, before: NodeProto, after: NodeProto, constants: Arrays) -> bool:
     """Whether both grids are one, within what the activation lets through."""
     ends = [_ends(pair, constants) for pair in (before, after)]
     low, high = _bounds(activation, constants)

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vtaops.base.errors import ModelError
-from vtaops.quantization.onnx_files import consumers, float_tensors, initializers, require
+from vtaops.base.shapes import Array
+from vtaops.quantization.onnx_files import Connections, float_tensors, initializers, require
 from vtaops.quantization.probe import Probe, runtime_errors
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from vtaops.quantization.samples import Sample
 
-MOVES = {
+MOVES = (
     "MaxPool",
     "AveragePool",
     "Reshape",
@@ -36,7 +37,7 @@ MOVES = {
     "Split",
     "Resize",
     "Pad",
-}
+)
 """Operators that ONNX Runtime's quantiser leaves on the grid of their input."""
 
 SATURATING = frozenset({"Relu", "Clip"})
@@ -60,7 +61,7 @@ class Grid:
         low, high = (-127, 127) if self.symmetric else (-128, 127)
         return (low - self.zero_point) * self.scale, (high - self.zero_point) * self.scale
 
-    def rounded(self, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def rounded(self, x: Array) -> Array:
         """Return the nearest values of the grid."""
         low, high = self.range
         return np.clip(np.rint(x / self.scale) * self.scale, low, high)
@@ -142,14 +143,11 @@ def shared_ranges(
 
 def saturated(model: ModelProto) -> dict[str, str]:
     """Return the inputs of a Relu or Clip that nobody else reads, each with the output."""
-    readers = consumers(model)
-    outputs = {value.name for value in model.graph.output}
+    tensors = Connections(model)
     return {
         node.input[0]: node.output[0]
         for node in model.graph.node
-        if node.op_type in SATURATING
-        and len(readers[node.input[0]]) == 1
-        and node.input[0] not in outputs
+        if node.op_type in SATURATING and tensors.only_reader(node.input[0]) is not None
     }
 
 
@@ -245,7 +243,7 @@ def no_finer_than_sums(
     return found
 
 
-def power_of_two_weight_scale(weight: np.ndarray[Any, Any], least: float = 0.0) -> float:
+def power_of_two_weight_scale(weight: Array, least: float = 0.0) -> float:
     """Return the power of two with the least squared error on a weight tensor.
 
     Parameters

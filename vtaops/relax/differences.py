@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vtaops.base.shapes import Array
 from vtaops.graph import Add, AveragePool, Convolution, Graph, Host, Node, evaluate
 from vtaops.quantization import onnx_files
 from vtaops.quantization.probe import Probe
@@ -23,7 +24,6 @@ from vtaops.relax.importing import import_model
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
-    Array = np.ndarray[Any, Any]
 
 MULTIPLIER_ERROR = 2.0**-16
 """Greatest relative error of a multiplier of 16 bits (docs/quantization.md)."""

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from vtaops.relax.values import Array, Value, real
+from vtaops.base.shapes import Array
+from vtaops.relax.values import Value, real
 
 _erf = np.vectorize(math.erf, otypes=[np.float32])
 

@@ -13,9 +13,10 @@ from typing import Any
 
 from vtaops.base.errors import UnsupportedError
 from vtaops.graph import Dequantize, Graph, Host, Quantize, Tensor
+from vtaops.quantization.scales import Grid
 from vtaops.relax.host import RelaxFunction, host_module
 from vtaops.relax.names import NO_NAMES, TensorNames
-from vtaops.relax.steps import Affine, Leaf, NotTranslated, ResultRange, Source, grid_of
+from vtaops.relax.steps import Leaf, NotTranslated, ResultRange, Source, grid_of
 from vtaops.relax.translate import EIGHT_BITS, RULES, natural_grid, translate, translate_root
 from vtaops.relax.values import Body, Value, read
 
@@ -70,7 +71,7 @@ class ValuePlan:
 
     def __init__(self, body: Body) -> None:
         self.sources: dict[Value, Source] = {}
-        self.quantized: dict[Value, Affine] = {}
+        self.quantized: dict[Value, Grid] = {}
         self.host: dict[Value, None] = {}
         self.reasons: dict[Value, str] = {}
         self._phases: dict[Value, int] = {}
@@ -101,10 +102,11 @@ class ValuePlan:
         try:
             grid = natural_grid(value)
             if grid is not None:
-                if value.op == "quantize":
-                    self.sources[value] = translate(value.args[0], ResultRange(grid))
-                else:
-                    self.sources[value] = translate_root(value, ResultRange(grid))
+                target = ResultRange(grid)
+                quantized = value.op == "quantize"
+                self.sources[value] = (
+                    translate(value.args[0], target) if quantized else translate_root(value, target)
+                )
                 return list(_leaves(self.sources[value]))
             reason = self._why(value)
         except NotTranslated as error:
@@ -154,7 +156,7 @@ def _joined(reasons: Iterable[str]) -> str:
     return "; ".join(others)
 
 
-def _grid_or_none(value: Value) -> Affine | None:
+def _grid_or_none(value: Value) -> Grid | None:
     try:
         return grid_of(value)
     except NotTranslated:
@@ -162,8 +164,6 @@ def _grid_or_none(value: Value) -> Affine | None:
 
 
 def _leaves(source: Source) -> Iterable[Value]:
-    if isinstance(source, Leaf):
-        return (source.value,)
     return (leaf.value for leaf in source.leaves())
 
 
@@ -190,11 +190,11 @@ class _Emitter:
         grids = {
             leaf.value: leaf.grid
             for source in self._plan.sources.values()
-            for leaf in ([source] if isinstance(source, Leaf) else source.leaves())
+            for leaf in source.leaves()
             if leaf.value.op == "input"
         }
         for value in self._body.inputs:
-            grid = grids.get(value, Affine(1.0, 0))
+            grid = grids.get(value, Grid(1.0))
             tensor = self.graph.input(
                 value.name, value.shape, value.dtype, scale=grid.scale, zero_point=grid.zero_point
             )
@@ -234,37 +234,35 @@ class _Emitter:
             raise UnsupportedError("an output of the model is a constant")
         if value.dtype != "uint8" or value in self._floats:
             return self._float(value)
-        function = RelaxFunction(host_module(self._mod, [value], [], [value]))
-        outputs = (Tensor("-", value.shape, "uint8"),)
-        op = Host(function, outputs, ("astype",), "the model's output is uint8")
+        module, results = host_module(self._mod, [value], [], [value]), (_tensor(value),)
+        op = Host(RelaxFunction(module), results, ("astype",), "the model's output is uint8")
         return self.graph.add(op, self._float(value))
 
     def _host(self, phase: int) -> None:
         """Add the one function of a phase that the host computes."""
-        plan = self._plan
-        group = [
-            v
-            for v in self._body.bindings
-            if v in plan.host and plan.phase(v) == phase and not v.fixed
-        ]
+        plan, bindings = self._plan, self._body.bindings
+        group = [v for v in bindings if v in plan.host and plan.phase(v) == phase and not v.fixed]
         if not group:
             return
         inside = set(group)
+        read = dict.fromkeys(argument for v in group for argument in v.args)
+        inputs = [v for v in read if v not in inside and not v.fixed]
         outputs = [v for v in group if self._read_outside(v, inside)]
-        bindings = _with_constants(self._body.bindings, group)
-        inputs = list(
-            dict.fromkeys(a for v in group for a in v.args if a not in inside and not a.fixed)
-        )
-        function = RelaxFunction(host_module(self._mod, inputs, bindings, outputs))
-        shapes = tuple(Tensor("-", v.shape, _dtype(v)) for v in outputs)
-        reasons = _joined(plan.reasons[v] for v in group)
-        operators = tuple(dict.fromkeys(v.op for v in group))
-        op = Host(function, shapes, operators, reasons)
-        made = [self._name(v) for v in outputs]
+        op = self._function(inputs, group, outputs, _joined(plan.reasons[v] for v in group))
+        names = list(map(self._name, outputs))
         tensors = self.graph.add_many(
-            op, *(self._float(v) for v in inputs), names=made if all(made) else None
+            op, *map(self._float, inputs), names=names if all(names) else None
         )
         self._floats.update(zip(outputs, tensors, strict=True))
+
+    def _function(
+        self, inputs: list[Value], group: list[Value], outputs: list[Value], reason: str
+    ) -> Host:
+        bindings = _with_constants(self._body.bindings, group)
+        results = tuple(map(_tensor, outputs))
+        operators = tuple(dict.fromkeys(v.op for v in group))
+        module = host_module(self._mod, inputs, bindings, outputs)
+        return Host(RelaxFunction(module), results, operators, reason)
 
     def _read_outside(self, value: Value, inside: set[Value]) -> bool:
         plan = self._plan
@@ -286,7 +284,8 @@ def _with_constants(bindings: Sequence[Value], group: Sequence[Value]) -> list[V
     return [value for value in bindings if value in wanted]
 
 
-def _dtype(value: Value) -> str:
+def _tensor(value: Value) -> Tensor:
+    """Return what the host makes of a value."""
     if value.dtype == "tuple":
         raise UnsupportedError(f"{value.op} returns a tuple that is used as a whole")
-    return value.dtype
+    return Tensor("-", value.shape, value.dtype)

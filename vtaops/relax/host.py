@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+import tvm
+from tvm import relax
 
 from vtaops.base.errors import ProgramError, UnsupportedError
+from vtaops.base.shapes import Array
 from vtaops.graph.host import HostFunction
+from vtaops.relax.messages import last_line
 from vtaops.relax.values import Value
-
-Array = npt.NDArray[np.generic]
 
 
 class RelaxFunction(HostFunction):
@@ -34,9 +35,6 @@ class RelaxFunction(HostFunction):
         self._call: Any = None
 
     def __call__(self, *arrays: Array) -> tuple[Array, ...]:
-        import tvm
-        from tvm import relax
-
         if self._call is None:
             self._call = relax.VirtualMachine(self._compiled(), tvm.cpu())["main"]
         tensors = [tvm.runtime.tensor(np.ascontiguousarray(array)) for array in arrays]
@@ -58,8 +56,6 @@ class RelaxFunction(HostFunction):
         ProgramError
             If the system or TVM cannot load it.
         """
-        import tvm
-
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "host.so"
             path.write_bytes(data)
@@ -72,15 +68,12 @@ class RelaxFunction(HostFunction):
         return found
 
     def _compiled(self) -> Any:
-        import tvm
-
         if self._library is None:
             try:
                 self._library = tvm.compile(self._mod, target="llvm")
             except Exception as error:  # TVM's errors share no base class but Exception
-                reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
                 raise UnsupportedError(
-                    f"TVM cannot compile a part of the model for the host: {reason}"
+                    f"TVM cannot compile a part of the model for the host: {last_line(error)}"
                 ) from error
         return self._library
 
@@ -101,9 +94,6 @@ def host_module(
     outputs
         Values returned, as a tuple.
     """
-    import tvm
-    from tvm import relax
-
     wanted = {value.var for value in bindings}
     (main,) = [f for f in mod.functions.values() if isinstance(f, relax.Function)]
     kept = [
@@ -122,8 +112,6 @@ def host_module(
 
 def _parameters(inputs: Sequence[Value]) -> tuple[list[Any], list[Any]]:
     """Return parameters, and what turns the graph's int8 into uint8 where the model has that."""
-    from tvm import relax
-
     parameters, conversions = [], []
     builder = relax.BlockBuilder()
     for value in inputs:
@@ -133,15 +121,15 @@ def _parameters(inputs: Sequence[Value]) -> tuple[list[Any], list[Any]]:
         last = relax.Var(f"{value.name}_int8", relax.TensorType(value.shape, "int8"))
         parameters.append(last)
         for convert in _TO_UINT8:
-            call = builder.normalize(convert(relax, last))
+            call = builder.normalize(convert(last))
             end = convert is _TO_UINT8[-1]
             last = value.var if end else relax.Var(f"{value.name}_wide", call.ty)
             conversions.append(relax.VarBinding(last, call))
     return parameters, conversions
 
 
-_TO_UINT8: tuple[Callable[[Any, Any], Any], ...] = (
-    lambda relax, x: relax.op.astype(x, "int16"),
-    lambda relax, x: relax.op.add(x, relax.const(128, "int16")),
-    lambda relax, x: relax.op.astype(x, "uint8"),
+_TO_UINT8: tuple[Callable[[Any], Any], ...] = (
+    lambda x: relax.op.astype(x, "int16"),
+    lambda x: relax.op.add(x, relax.const(128, "int16")),
+    lambda x: relax.op.astype(x, "uint8"),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
@@ -9,12 +10,18 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import tvm
+from tvm import relax
+
 from vtaops.base.errors import ModelError, UnsupportedError, VTAError
 from vtaops.graph import Graph
 from vtaops.quantization import onnx_files
+from vtaops.relax.channels_first import channels_first
 from vtaops.relax.graphs import to_graph
+from vtaops.relax.messages import last_line
 from vtaops.relax.names import tensor_names
 from vtaops.relax.qoperators import to_pairs
+from vtaops.relax.tflite_files import from_tflite_file
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -61,9 +68,6 @@ def to_relax(source: Any, *, shapes: Shapes | None = None) -> Any:
     between `relax.quantize` and `relax.dequantize`. Parameters and errors: as `import_model`.
     """
     if isinstance(source, str | Path) and Path(source).suffix == ".tflite":
-        from vtaops.relax.channels_first import channels_first
-        from vtaops.relax.tflite_files import from_tflite_file
-
         module = normalize(from_tflite_file(Path(source), shapes))
         try:
             return normalize(channels_first(module))
@@ -95,24 +99,19 @@ def _is_onnx(source: Any) -> bool:
 
 def normalize(mod: Any) -> Any:
     """Return a Relax module without tuples passed around, dead code and dataflow blocks."""
-    import tvm
-    from tvm import relax
-
-    passes = (
+    passes = [
         relax.transform.DecomposeOpsForInference(),
         relax.transform.CanonicalizeBindings(),
         relax.transform.DeadCodeElimination(),
         relax.transform.ToNonDataflow(),
-    )
+    ]
     try:
-        return tvm.transform.Sequential(list(passes))(mod)
+        return tvm.transform.Sequential(passes)(mod)
     except Exception as error:  # TVM's errors share no base class but Exception
         raise ModelError(f"not a valid Relax module: {last_line(error)}") from error
 
 
 def _from_onnx(model: ModelProto) -> Any:
-    import logging
-
     from tvm.relax.frontend.onnx import from_onnx
 
     logging.getLogger("onnx_frontend").setLevel(logging.ERROR)
@@ -126,11 +125,3 @@ def _from_onnx(model: ModelProto) -> Any:
         raise UnsupportedError(
             f"TVM's front end cannot read this ONNX model{where}: {last_line(error)}"
         ) from error
-
-
-def last_line(error: BaseException) -> str:
-    """Return a message, or its last line if it is long, without TVM's operators in full."""
-    text = re.sub(r'ir\.Op\(span.*?name="([^"]+)".*?support_level=\d+\)', r"\1", str(error))
-    lines = text.strip().splitlines() or [type(error).__name__]
-    whole = " ".join(text.split())
-    return whole if len(whole) <= 200 else lines[-1]

@@ -7,6 +7,7 @@ of each operator: dequantise the operands, compute, quantise the result.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,7 +38,9 @@ def to_pairs(model: ModelProto) -> ModelProto:
         If such a node is malformed.
     """
     onnx = require("onnx")
-    if not any(node.domain or node.op_type in _REWRITES for node in model.graph.node):
+    if not any(
+        node.domain or node.op_type in _REWRITES | _COMPOSITIONS for node in model.graph.node
+    ):
         return model
     result = onnx.ModelProto()
     result.CopyFrom(model)
@@ -61,9 +64,12 @@ class _Writer:
         self.nodes: list[NodeProto] = []
 
     def rewrite(self, node: NodeProto) -> None:
-        if node.op_type in _REWRITES:
+        if node.op_type in _REWRITES | _COMPOSITIONS:
             try:
-                _REWRITES[node.op_type](self, node)
+                if node.op_type in _COMPOSITIONS:
+                    self.compose(node, _COMPOSITIONS[node.op_type])
+                else:
+                    _REWRITES[node.op_type](self, node)
             except (IndexError, TypeError, ValueError) as error:
                 raise ModelError(f"{node.op_type} {_name(node)} is malformed: {error}") from error
             return
@@ -84,34 +90,36 @@ class _Writer:
         self.nodes.append(make(kind, list(inputs), list(outputs), name=name, **attrs))
         return outputs[0]
 
-    def dequantized(self, node: NodeProto, first: int, axis: int = 1) -> str:
-        """Dequantise the operand whose value, scale and zero point start at input `first`."""
-        inputs = node.input[first : first + 3]
-        output = f"{node.output[0]}_operand{first}"
-        return self.add("DequantizeLinear", inputs, [output], axis=axis)
+    def compose(self, node: NodeProto, parts: Composition) -> None:
+        """Add a float operator between pairs for an operator on integers."""
+        given = attributes(node)
+        if given.get("channels_last", 0):
+            raise UnsupportedError(f"{node.op_type} {node.output[0]!r} with channels last")
+        operands = []
+        for number, first in enumerate(parts.operands or range(2, len(node.input), 3)):
+            axis = parts.weight_axis(given) if number == 1 else 1
+            inputs, output = node.input[first : first + 3], f"{node.output[0]}_operand{first}"
+            operands.append(self.add("DequantizeLinear", inputs, [output], axis=axis))
+        if parts.bias and len(node.input) > parts.bias and node.input[parts.bias]:
+            operands.append(self._bias(node, parts.bias, given.get("alpha", 1.0)))
+        grid = node.input[parts.result : parts.result + 2]
+        kept = {name: value for name, value in given.items() if name not in _NOT_KEPT}
+        if len(grid) < 2 or not grid[0]:  # QGemm without output scale: the result is float
+            self.add(parts.kind, operands, node.output, **kept)
+            return
+        result = self.add(parts.kind, operands, [f"{node.output[0]}_float"], **kept)
+        self.add("QuantizeLinear", [result, *grid], node.output)
 
-    def bias(self, node: NodeProto, index: int, scales: tuple[int, int], factor: float = 1) -> str:
-        """Dequantise an int32 bias, whose scale is the product of two others."""
-        first, second = (self._constant(node, at) for at in scales)
-        scale, zero = f"{node.output[0]}_bias_scale", f"{node.output[0]}_bias_zero"
-        with np.errstate(
-            over="ignore", invalid="ignore"
-        ):  # who reads a scale sees that it is not finite
+    def _bias(self, node: NodeProto, index: int, factor: float) -> str:
+        """Dequantise an int32 bias, whose scale is the product of those of data and weights."""
+        first, second = (self._constant(node, at) for at in (1, 4))
+        with np.errstate(over="ignore", invalid="ignore"):  # who reads a scale checks it
             product = (first * second * np.float32(factor)).astype(np.float32)
+        scale, zero = f"{node.output[0]}_bias_scale", f"{node.output[0]}_bias_zero"
         for name, value in ((scale, product), (zero, np.zeros_like(product, np.int32))):
             replace_initializer(self.model, name, value)
-        output = f"{node.output[0]}_bias"
         inputs = [node.input[index], scale, zero]
-        return self.add("DequantizeLinear", inputs, [output], axis=0)
-
-    def quantized(self, node: NodeProto, kind: str, inputs: Sequence[str], at: int) -> None:
-        """Add the float operator and quantise its result by the inputs `at` and `at` + 1."""
-        scale = node.input[at : at + 2]
-        if len(scale) < 2 or not scale[0]:  # QGemm without output scale: the result is float
-            self.add(kind, inputs, node.output, **_kept(node))
-            return
-        result = self.add(kind, inputs, [f"{node.output[0]}_float"], **_kept(node))
-        self.add("QuantizeLinear", [result, *scale], node.output)
+        return self.add("DequantizeLinear", inputs, [f"{node.output[0]}_bias"], axis=0)
 
     def _constant(self, node: NodeProto, index: int) -> Any:
         name = node.input[index]
@@ -124,48 +132,34 @@ def _name(node: NodeProto) -> str:
     return repr(node.name or next(iter(node.output), ""))
 
 
-def _kept(node: NodeProto) -> dict[str, Any]:
-    """Return the attributes that the float operator has too."""
-    own = {"channels_last", "opset"}
-    return {name: value for name, value in attributes(node).items() if name not in own}
+_NOT_KEPT = {"channels_last", "opset"}
+"""Attributes that float operators do not have."""
 
 
-def _conv(writer: _Writer, node: NodeProto) -> None:
-    operands = [writer.dequantized(node, 0), writer.dequantized(node, 3, axis=0)]
-    if len(node.input) > 8:
-        operands.append(writer.bias(node, 8, (1, 4)))
-    writer.quantized(node, "Conv", operands, 6)
+@dataclass(frozen=True)
+class Composition:
+    """An operator on integers: a float operator between pairs.
 
+    Attributes
+    ----------
+    kind : str
+        The float operator.
+    operands : tuple of int
+        The inputs at which value, scale and zero point of each operand start; none: every third
+        input from 2 on.
+    result : int
+        The input at which scale and zero point of the result start.
+    weight_axis : callable
+        Gives the axis of the channels of the second operand, of the node's attributes.
+    bias : int
+        The input that is the bias; 0: there is none.
+    """
 
-def _matmul(writer: _Writer, node: NodeProto) -> None:
-    operands = [writer.dequantized(node, 0), writer.dequantized(node, 3, axis=-1)]
-    writer.quantized(node, "MatMul", operands, 6)
-
-
-def _gemm(writer: _Writer, node: NodeProto) -> None:
-    found = attributes(node)
-    axis = 0 if found.get("transB", 0) else 1
-    operands = [writer.dequantized(node, 0), writer.dequantized(node, 3, axis=axis)]
-    if node.input[6]:
-        operands.append(writer.bias(node, 6, (1, 4), found.get("alpha", 1.0)))
-    writer.quantized(node, "Gemm", operands, 7)
-
-
-def _binary(writer: _Writer, node: NodeProto) -> None:
-    operands = [writer.dequantized(node, 0), writer.dequantized(node, 3)]
-    writer.quantized(node, node.op_type.removeprefix("QLinear"), operands, 6)
-
-
-def _unary(writer: _Writer, node: NodeProto) -> None:
-    if attributes(node).get("channels_last", 0):
-        raise UnsupportedError(f"{node.op_type} {node.output[0]!r} with channels last")
-    kind = node.op_type.removeprefix("QLinear")
-    writer.quantized(node, kind, [writer.dequantized(node, 0)], 3)
-
-
-def _concat(writer: _Writer, node: NodeProto) -> None:
-    operands = [writer.dequantized(node, first) for first in range(2, len(node.input), 3)]
-    writer.quantized(node, "Concat", operands, 0)
+    kind: str
+    operands: tuple[int, ...]
+    result: int
+    weight_axis: Callable[[dict[str, Any]], int] = lambda _: 1
+    bias: int = 0
 
 
 def _integer_product(writer: _Writer, node: NodeProto) -> None:
@@ -212,21 +206,25 @@ def _sum(writer: _Writer, node: NodeProto) -> None:
         left = result
 
 
+_COMPOSITIONS = {
+    "QLinearConv": Composition("Conv", (0, 3), 6, lambda _: 0, bias=8),
+    "QLinearMatMul": Composition("MatMul", (0, 3), 6, lambda _: -1),
+    "QGemm": Composition("Gemm", (0, 3), 7, lambda given: 1 - given.get("transB", 0), bias=6),
+    "QLinearAdd": Composition("Add", (0, 3), 6),
+    "QLinearMul": Composition("Mul", (0, 3), 6),
+    "QLinearGlobalAveragePool": Composition("GlobalAveragePool", (0,), 3),
+    "QLinearAveragePool": Composition("AveragePool", (0,), 3),
+    "QLinearLeakyRelu": Composition("LeakyRelu", (0,), 3),
+    "QLinearSigmoid": Composition("Sigmoid", (0,), 3),
+    "QLinearSoftmax": Composition("Softmax", (0,), 3),
+    "QLinearConcat": Composition("Concat", (), 0),
+}
+"""Operators on integers, one row each."""
+
 _REWRITES: dict[str, Callable[[_Writer, NodeProto], None]] = {
     "Pad": _pad,
     "Sum": _sum,
-    "QLinearConv": _conv,
-    "QLinearMatMul": _matmul,
-    "QGemm": _gemm,
-    "QLinearAdd": _binary,
-    "QLinearMul": _binary,
-    "QLinearGlobalAveragePool": _unary,
-    "QLinearAveragePool": _unary,
-    "QLinearLeakyRelu": _unary,
-    "QLinearSigmoid": _unary,
-    "QLinearSoftmax": _unary,
-    "QLinearConcat": _concat,
     "MatMulInteger": _integer_product,
     "ConvInteger": _integer_product,
 }
-"""How each operator on integers is rewritten."""
+"""How other operators are rewritten."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from vtaops.base.errors import ModelError, ShapeError
 from vtaops.graph import GraphOperator, Requantization, Tensor
+from vtaops.quantization.scales import Grid
 from vtaops.relax.values import Value, real
 
 
@@ -19,18 +20,10 @@ class NotTranslated(Exception):
 
 
 @dataclass(frozen=True)
-class Affine:
-    """Scale and zero point of int8 values (uint8 values are those less 128)."""
-
-    scale: float
-    zero_point: int
-
-
-@dataclass(frozen=True)
 class ResultRange:
     """The grid that a result shall have, and the bounds that it is clipped to."""
 
-    grid: Affine
+    grid: Grid
     low: int = -128
     high: int = 127
 
@@ -66,13 +59,17 @@ class Leaf:
     """An int8 (or uint8) value of the Relax graph."""
 
     value: Value
-    grid: Affine
+    grid: Grid
 
     @property
     def tensor(self) -> Tensor:
         """What operators see of it."""
         shape, grid = self.value.shape, self.grid
         return Tensor(self.value.name, shape, "int8", grid.scale, grid.zero_point)
+
+    def leaves(self) -> Iterator[Leaf]:
+        """Yield itself."""
+        yield self
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,10 +84,7 @@ class Step:
     def leaves(self) -> Iterator[Leaf]:
         """Yield the quantised values that it reads."""
         for source in self.inputs:
-            if isinstance(source, Leaf):
-                yield source
-            else:
-                yield from source.leaves()
+            yield from source.leaves()
 
 
 Source = Step | Leaf
@@ -111,7 +105,7 @@ def step(op: GraphOperator, *inputs: Source, scale: float) -> Step:
     return Step(op, inputs, scale, replace(tensor, name="-", scale=scale))
 
 
-def grid_of(value: Value) -> Affine:
+def grid_of(value: Value) -> Grid:
     """Return the grid of a `quantize` or `dequantize`.
 
     Raises
@@ -134,4 +128,4 @@ def grid_of(value: Value) -> Affine:
             "and finite"
         )
     offset = 128 if kind == "uint8" else 0
-    return Affine(step, int(zero.reshape(())) - offset)
+    return Grid(step, int(zero.reshape(())) - offset)

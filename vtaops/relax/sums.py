@@ -8,21 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from vtaops.base.errors import ShapeError
-from vtaops.graph import Convolution, Dense, GraphOperator, Requantization, TransposedConvolution
+from vtaops.base.shapes import Array
+from vtaops.graph import Convolution, Dense, TransposedConvolution
+from vtaops.graph.operators import MAX_FACTOR
 from vtaops.relax.steps import NotTranslated, ResultRange, Source, Step, step
-from vtaops.relax.values import Array, Value, integers, real
+from vtaops.relax.values import Value, integers, pair, real, sides
 
 LEAST_FACTOR = 64
 """A residual's factor that is no power of two is rounded: below, by more than 1 in 128."""
 
-MAX_FACTOR = 1 << 15
-
-Make = Callable[[Array | None, Requantization, Array | None], GraphOperator]
+Product = Convolution | TransposedConvolution | Dense
 Operand = Callable[[Value], tuple[Source, float]]
 
 
@@ -32,8 +33,8 @@ class Sum:
 
     Attributes
     ----------
-    make
-        Makes the operator from bias, requantisation and residual factor.
+    product
+        The operator without bias, requantisation and residual factor.
     data
         What the weights multiply.
     scale
@@ -46,7 +47,7 @@ class Sum:
         A tensor that is added, and its scale over that of the sums.
     """
 
-    make: Make
+    product: partial[Product]
     data: Source
     scale: Array
     channels: int
@@ -64,7 +65,8 @@ class Sum:
         bias = steps.astype(np.int32) if steps.any() else None
         inputs = [self.data] if self.residual is None else [self.data, self.residual]
         try:
-            op = self.make(bias, requantization, self.factor)
+            given = {} if self.factor is None else {"residual_factor": self.factor}
+            op = self.product(bias=bias, requantization=requantization, **given)
         except ShapeError as error:
             raise NotTranslated(str(error)) from error
         return step(op, *inputs, scale=target.grid.scale)
@@ -116,6 +118,8 @@ def _with_residual(found: Sum, value: Value, other: Value, operand: Operand) -> 
     residual, scale = operand(other)
     if residual.tensor.shape != value.shape:
         raise NotTranslated(f"a tensor of {residual.tensor.shape} is added to one of {value.shape}")
+    if found.product.func is not Convolution:
+        raise NotTranslated(f"a residual on the product {found.product.func.__name__}")
     exact = scale / found.scale
     factor = np.rint(exact)
     coarse = (exact != factor) & (factor < LEAST_FACTOR)
@@ -147,19 +151,6 @@ def _weights(value: Value, axis: int) -> tuple[Array, Array]:
     return data.astype(np.int8), each[0] if (each == each[0]).all() else each
 
 
-def _sides(padding: Any) -> tuple[int, int, int, int]:
-    sides = [int(side) for side in padding]
-    if len(sides) == 2:
-        sides = sides * 2
-    top, left, bottom, right = sides if len(sides) == 4 else sides * 4
-    return top, left, bottom, right
-
-
-def _pair(numbers: Any) -> tuple[int, int]:
-    found = [int(number) for number in numbers]
-    return (found[0], found[-1])
-
-
 def _check_layout(value: Value, kernel: str) -> None:
     layouts = (str(value.attrs.data_layout), str(value.attrs.kernel_layout))
     if layouts != ("NCHW", kernel):
@@ -171,37 +162,32 @@ def _convolution(value: Value, operand: Operand) -> Sum:
     attrs = value.attrs
     weight, weight_scale = _weights(value.args[1], 0)
     data, data_scale = operand(value.args[0])
-
-    def make(bias: Array | None, scaling: Requantization, factor: Array | None) -> GraphOperator:
-        return Convolution(
-            weight,
-            bias,
-            scaling,
-            _pair(attrs.strides),
-            _sides(attrs.padding),
-            _pair(attrs.dilation),
-            int(attrs.groups),
-            factor,
-        )
-
-    return _sum(make, data, data_scale * weight_scale, len(weight), 1)
+    product = partial(
+        Convolution,
+        weight,
+        strides=pair(attrs.strides),
+        padding=sides(attrs.padding),
+        dilation=pair(attrs.dilation),
+        groups=int(attrs.groups),
+    )
+    return _sum(product, data, data_scale * weight_scale, len(weight), 1)
 
 
 def _transposed_convolution(value: Value, operand: Operand) -> Sum:
     _check_layout(value, "IOHW")
     attrs = value.attrs
-    if int(attrs.groups) != 1 or _pair(attrs.dilation) != (1, 1):
+    if int(attrs.groups) != 1 or pair(attrs.dilation) != (1, 1):
         raise NotTranslated("a transposed convolution with groups or dilation")
     weight, weight_scale = _weights(value.args[1], 1)
     data, data_scale = operand(value.args[0])
-
-    def make(bias: Array | None, scaling: Requantization, factor: Array | None) -> GraphOperator:
-        if factor is not None:
-            raise NotTranslated("a residual on a transposed convolution")
-        padding, extra = _sides(attrs.padding), _pair(attrs.output_padding)
-        return TransposedConvolution(weight, bias, scaling, _pair(attrs.strides), padding, extra)
-
-    return _sum(make, data, data_scale * weight_scale, weight.shape[1], 1)
+    product = partial(
+        TransposedConvolution,
+        weight,
+        strides=pair(attrs.strides),
+        padding=sides(attrs.padding),
+        output_padding=pair(attrs.output_padding),
+    )
+    return _sum(product, data, data_scale * weight_scale, weight.shape[1], 1)
 
 
 def _dense(value: Value, operand: Operand) -> Sum:
@@ -209,17 +195,12 @@ def _dense(value: Value, operand: Operand) -> Sum:
         raise NotTranslated(f"constant weights of shape {value.args[1].shape}")
     weight, weight_scale = _weights(value.args[1], 1)
     data, data_scale = operand(value.args[0])
-
-    def make(bias: Array | None, scaling: Requantization, factor: Array | None) -> GraphOperator:
-        if factor is not None:
-            raise NotTranslated("a residual on a dense layer")
-        return Dense(np.ascontiguousarray(weight.T), bias, scaling)
-
-    return _sum(make, data, data_scale * weight_scale, weight.shape[1], len(value.shape) - 1)
+    product = partial(Dense, np.ascontiguousarray(weight.T))
+    return _sum(product, data, data_scale * weight_scale, weight.shape[1], len(value.shape) - 1)
 
 
-def _sum(make: Make, data: Source, scale: Any, channels: int, axis: int) -> Sum:
-    return Sum(make, data, np.asarray(scale), channels, axis, np.zeros(channels))
+def _sum(product: partial[Any], data: Source, scale: Any, channels: int, axis: int) -> Sum:
+    return Sum(product, data, np.asarray(scale), channels, axis, np.zeros(channels))
 
 
 PRODUCTS: dict[str, Callable[[Value, Operand], Sum]] = {
@@ -259,9 +240,5 @@ def scaled(
             raise NotTranslated("a factor that is no int8 once its zero point is taken off")
         weight = values.astype(np.int8)
         scale = scale[0] if (scale == scale[0]).all() else scale
-    kernel = weight.reshape(-1, 1, 1, 1)
-
-    def make(bias: Array | None, scaling: Requantization, residual: Array | None) -> GraphOperator:
-        return Convolution(kernel, bias, scaling, groups=channels, residual_factor=residual)
-
-    return _sum(make, data, data_scale * scale, channels, 1)
+    product = partial(Convolution, weight.reshape(-1, 1, 1, 1), groups=channels)
+    return _sum(product, data, data_scale * scale, channels, 1)

@@ -11,6 +11,7 @@ from typing import Any
 from vtaops.base.errors import ModelError, UnsupportedError
 from vtaops.base.files import NETWORK, read_file
 from vtaops.quantization.onnx_files import require
+from vtaops.relax.messages import last_line
 
 IDENTIFIER = b"TFL3"
 
@@ -37,8 +38,6 @@ def from_tflite_file(path: Path, shapes: Mapping[str, Sequence[int]] | None = No
         raise ModelError(f"{path} is no TFLite model: it has no identifier TFL3")
     tflite = require("tflite")
     from tvm.relax.frontend.tflite import from_tflite
-
-    from vtaops.relax.importing import last_line
 
     whole = tflite.Model.GetRootAsModel(content, 0)
     try:
@@ -78,19 +77,24 @@ def _contradiction(model: Any) -> str:
     known = constants | set(_numbers(graph.InputsAsNumpy()))
     for number in range(graph.OperatorsLength()):
         operator = graph.Operators(number)
-        code = operator.OpcodeIndex()
-        if code >= model.OperatorCodesLength():
-            return f"its operator {number} has the code {code} of {model.OperatorCodesLength()}"
-        inputs = {read for read in _numbers(operator.InputsAsNumpy()) if read != -1}
-        outputs = set(_numbers(operator.OutputsAsNumpy()))
-        for tensor in sorted(inputs | outputs):
-            if not 0 <= tensor < count:
-                return f"its operator {number} names the tensor {tensor}; it has {count}"
-        if inputs - known:
-            return f"its operator {number} reads the tensor {min(inputs - known)} before it is made"
-        known |= outputs
+        if wrong := _wrong_operator(operator, model.OperatorCodesLength(), count, known):
+            return f"its operator {number} {wrong}"
+        known |= set(_numbers(operator.OutputsAsNumpy()))
     outside = [n for n in _numbers(graph.OutputsAsNumpy()) if n not in known]
     return f"nothing makes its output, the tensor {outside[0]}" if outside else ""
+
+
+def _wrong_operator(operator: Any, codes: int, tensors: int, known: set[int]) -> str:
+    """Return what is wrong about an operator of a graph in which some tensors are `known`."""
+    code = operator.OpcodeIndex()
+    if code >= codes:
+        return f"has the code {code} of {codes}"
+    inputs = {read for read in _numbers(operator.InputsAsNumpy()) if read != -1}
+    for tensor in sorted(inputs.union(_numbers(operator.OutputsAsNumpy()))):
+        if not 0 <= tensor < tensors:
+            return f"names the tensor {tensor}; it has {tensors}"
+    unknown = inputs - known
+    return f"reads the tensor {min(unknown)} before it is made" if unknown else ""
 
 
 def _wrong_tensor(tensor: Any, size: int) -> str:

@@ -1,6 +1,6 @@
 """Programs of `torch.export`, float or quantised by torchao's PT2E flow.
 
-TVM's front end does not know the operators that PT2E inserts; four small conversions teach it.
+TVM's front end does not know the operators that PT2E inserts; one conversion teaches it.
 """
 
 from __future__ import annotations
@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from tvm import relax
 
 from vtaops.base.errors import ModelError, UnsupportedError
+from vtaops.relax.messages import last_line
 
 RANGES = {"int8": (-128, 127), "uint8": (0, 255), "int32": (-(1 << 31), (1 << 31) - 1)}
 
@@ -42,72 +44,38 @@ def from_torch(program: Any) -> Any:
             run_ep_decomposition=not quantized,
         )
     except Exception as error:  # TVM's errors share no base class but Exception
-        reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
+        reason = last_line(error)
         raise UnsupportedError(f"TVM's front end cannot read this program: {reason}") from error
 
 
-def _quantize(node: Any, importer: Any) -> Any:
-    """x, scale, zero point, least and greatest integer, dtype."""
-    from tvm import relax
+def _convert(node: Any, importer: Any) -> Any:
+    """Convert a quantize or dequantize, for a tensor or for each channel.
 
-    x, scale, zero, low, high, kind = importer.retrieve_args(node)[:6]
+    Its arguments: x, scale, zero point, [axis], least and greatest integer, dtype.
+    """
+    name, emit = str(node.target), importer.block_builder.emit
+    per_channel, dequantizes = "per_channel" in name, "dequantize" in name
+    x, scale, zero, *axes, low, high, kind = importer.retrieve_args(node)[: 6 + per_channel]
     dtype = str(kind).removeprefix("torch.")
-    emit = importer.block_builder.emit
-    if (low, high) != RANGES[dtype]:
-        x = emit(relax.op.clip(x, (low - zero) * scale, (high - zero) * scale))
-    arguments = _parameter(scale, "float32"), _parameter(zero, dtype)
-    return emit(relax.op.quantize(x, *arguments, axis=0, out_dtype=dtype))
-
-
-def _dequantize(node: Any, importer: Any) -> Any:
-    from tvm import relax
-
-    x, scale, zero, *_, kind = importer.retrieve_args(node)[:6]
-    arguments = _parameter(scale, "float32"), _parameter(zero, str(kind).removeprefix("torch."))
-    return importer.block_builder.emit(
-        relax.op.dequantize(x, *arguments, axis=0, out_dtype="float32")
-    )
-
-
-def _quantize_channels(node: Any, importer: Any) -> Any:
-    """x, scales, zero points, axis, least and greatest integer, dtype."""
-    from tvm import relax
-
-    x, scales, zeros, axis, _, _, kind = importer.retrieve_args(node)[:7]
-    dtype = str(kind).removeprefix("torch.")
-    parameters = _tensors(importer, scales, zeros, dtype)
-    return importer.block_builder.emit(
-        relax.op.quantize(x, *parameters, axis=axis, out_dtype=dtype)
-    )
-
-
-def _dequantize_channels(node: Any, importer: Any) -> Any:
-    from tvm import relax
-
-    x, scales, zeros, axis, _, _, kind = importer.retrieve_args(node)[:7]
-    parameters = _tensors(importer, scales, zeros, str(kind).removeprefix("torch."))
-    return importer.block_builder.emit(
-        relax.op.dequantize(x, *parameters, axis=axis, out_dtype="float32")
-    )
-
-
-def _parameter(value: Any, dtype: str) -> Any:
-    from tvm import relax
-
-    return relax.const(np.array(value, dtype), dtype)
-
-
-def _tensors(importer: Any, scales: Any, zeros: Any, dtype: str) -> tuple[Any, Any]:
-    from tvm import relax
-
-    emit = importer.block_builder.emit
-    return emit(relax.op.astype(scales, "float32")), emit(relax.op.astype(zeros, dtype))
+    if per_channel:
+        (axis,) = axes
+        grid = emit(relax.op.astype(scale, "float32")), emit(relax.op.astype(zero, dtype))
+    else:
+        axis = 0
+        if not dequantizes and (low, high) != RANGES[dtype]:
+            x = emit(relax.op.clip(x, (low - zero) * scale, (high - zero) * scale))
+        grid = (
+            relax.const(np.array(scale, "float32"), "float32"),
+            relax.const(np.array(zero, dtype), dtype),
+        )
+    if dequantizes:
+        return emit(relax.op.dequantize(x, *grid, axis=axis, out_dtype="float32"))
+    return emit(relax.op.quantize(x, *grid, axis=axis, out_dtype=dtype))
 
 
 _CONVERSIONS = {
-    "quantize_per_tensor.default": _quantize,
-    "dequantize_per_tensor.default": _dequantize,
-    "quantize_per_channel.default": _quantize_channels,
-    "dequantize_per_channel.default": _dequantize_channels,
+    f"{direction}_per_{part}.default": _convert
+    for direction in ("quantize", "dequantize")
+    for part in ("tensor", "channel")
 }
 """The operators of `quantized_decomposed`, as TVM's front end takes conversions."""

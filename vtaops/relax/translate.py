@@ -13,28 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from vtaops.graph import (
-    Add,
-    AveragePool,
-    ChannelShuffle,
-    Concat,
-    GraphOperator,
-    LeakyRelu,
-    LookupTable,
-    Matmul,
-    MaxPool,
-    Multiply,
-    Pad,
-    Requantize,
-    Reshape,
-    Slice,
-    Transpose,
-    Upsample,
-)
+from vtaops.graph import operators as ops
+from vtaops.quantization.scales import Grid
 from vtaops.relax.functions import ELEMENTWISE, affine_of, apply, argument_of, names
-from vtaops.relax.steps import Affine, Leaf, NotTranslated, ResultRange, Source, Step, grid_of, step
+from vtaops.relax.steps import Leaf, NotTranslated, ResultRange, Source, Step, grid_of, step
 from vtaops.relax.sums import is_sum, read_sum, scaled
-from vtaops.relax.values import Value, real
+from vtaops.relax.values import Value, pair, real, sides
 
 EIGHT_BITS = frozenset({"int8", "uint8"})
 
@@ -77,7 +61,7 @@ def translate_root(value: Value, target: ResultRange) -> Source:
         return _table(value, argument, target)
 
 
-def natural_grid(value: Value) -> Affine | None:
+def natural_grid(value: Value) -> Grid | None:
     """Return the grid on which a value lies already, if it is a quantised one moved about.
 
     Raises
@@ -129,7 +113,7 @@ def _dequantize(value: Value, target: ResultRange) -> Source:
     if grid == target.grid and (target.low, target.high) == (-128, 127):
         return source
     ratio = grid.scale / target.grid.scale
-    return step(Requantize(target.requantization(ratio)), source, scale=target.grid.scale)
+    return step(ops.Requantize(target.requantization(ratio)), source, scale=target.grid.scale)
 
 
 def _sum(value: Value, target: ResultRange) -> Source:
@@ -149,7 +133,7 @@ def _add(value: Value, target: ResultRange) -> Source:
     (a, a_scale), (b, b_scale) = operand(first), operand(second)
     unit = target.grid.scale
     bounds = (target.low, target.high)
-    op = Add.from_ratios(a_scale / unit, sign * b_scale / unit, target.grid.zero_point, bounds)
+    op = ops.Add.from_ratios(a_scale / unit, sign * b_scale / unit, target.grid.zero_point, bounds)
     return step(op, a, b, scale=unit)
 
 
@@ -175,7 +159,7 @@ def _multiply(value: Value, target: ResultRange) -> Source:
             data, scale = operand(tensor)
             if factor.size == 1 and factor.reshape(()) > 0:
                 ratio = scale * float(factor.reshape(())) / target.grid.scale
-                requantize = Requantize(target.requantization(ratio))
+                requantize = ops.Requantize(target.requantization(ratio))
                 return step(requantize, data, scale=target.grid.scale)
             if len(tensor.shape) != 4:
                 raise NotTranslated("a constant multiplies something that is no image")
@@ -183,7 +167,7 @@ def _multiply(value: Value, target: ResultRange) -> Source:
     first, second, _ = _broadcast(value)
     (a, a_scale), (b, b_scale) = operand(first), operand(second)
     ratio = a_scale * b_scale / target.grid.scale
-    return step(Multiply(target.requantization(ratio)), a, b, scale=target.grid.scale)
+    return step(ops.Multiply(target.requantization(ratio)), a, b, scale=target.grid.scale)
 
 
 def _affine(value: Value, tensor: Value, factor: Any, term: Any, target: ResultRange) -> Source:
@@ -207,19 +191,19 @@ def _matmul(value: Value, target: ResultRange) -> Source:
         return _sum(value, target)
     (a, a_scale), (b, b_scale) = operand(value.args[0]), operand(value.args[1])
     ratio = a_scale * b_scale / target.grid.scale
-    return step(Matmul(target.requantization(ratio)), a, b, scale=target.grid.scale)
+    return step(ops.Matmul(target.requantization(ratio)), a, b, scale=target.grid.scale)
 
 
 def _average_pool(value: Value, target: ResultRange) -> Source:
     attrs = value.attrs
     if str(attrs.layout) != "NCHW" or tuple(map(int, attrs.dilation)) != (1, 1):
         raise NotTranslated("an average pool with dilation or in another layout than NCHW")
-    kernel, strides = _pair(attrs.pool_size), _pair(attrs.strides)
+    kernel, strides = pair(attrs.pool_size), pair(attrs.strides)
     padding, more = _pool_padding(value)
     if more and attrs.count_include_pad:
         raise NotTranslated("an average pool that rounds up and counts its padding")
     if kernel == strides == (1, 1) and attrs.count_include_pad:
-        return _moved(Pad(padding), translate(value.args[0], target))
+        return _moved(ops.Pad(padding), translate(value.args[0], target))
     excluded = not attrs.count_include_pad and any(padding)
     return _average(
         value.args[0],
@@ -238,7 +222,7 @@ def _mean(value: Value, target: ResultRange) -> Source:
     if len(image.shape) != 4 or axes != [2, 3]:
         raise NotTranslated(f"a mean over the axes {axes} of {len(image.shape)}")
     pooled = _average(image, target, image.shape[2] * image.shape[3])
-    return pooled if value.attrs.keepdims else _moved(Reshape(value.shape), pooled)
+    return pooled if value.attrs.keepdims else _moved(ops.Reshape(value.shape), pooled)
 
 
 def _adaptive_pool(value: Value, target: ResultRange) -> Source:
@@ -253,7 +237,7 @@ def _average(image: Value, target: ResultRange, count: int, **window: Any) -> So
         raise NotTranslated("a mean over no pixels")
     data, scale = operand(image)
     ratio = scale / target.grid.scale
-    op = AveragePool.from_ratio(
+    op = ops.AveragePool.from_ratio(
         ratio,
         count,
         shifts_only=_is_power_of_two(ratio),
@@ -273,7 +257,7 @@ def _leaky(value: Value, target: ResultRange) -> Source:
     units = [64] if _is_power_of_two(ratio) else range(1, 128)
     unit = min(units, key=lambda n: (abs(round(slope * n) / n - slope), -n))
     scaling = target.requantization(ratio / unit)
-    op = LeakyRelu(unit, round(slope * unit), scaling)
+    op = ops.LeakyRelu(unit, round(slope * unit), scaling)
     return step(op, data, scale=target.grid.scale)
 
 
@@ -286,7 +270,7 @@ def _table(value: Value, argument: Value, target: ResultRange) -> Source:
         raise NotTranslated(f"{value.op} is not finite on all 256 values")
     table = np.clip(steps + target.grid.zero_point, target.low, target.high).astype(np.int8)
     name = "-".join(dict.fromkeys(part.removeprefix("nn.") for part in names(value, argument)))
-    op = LookupTable(table, target.grid.zero_point, name)
+    op = ops.LookupTable(table, target.grid.zero_point, name)
     return step(op, translate(argument.args[0], ResultRange(grid)), scale=target.grid.scale)
 
 
@@ -317,7 +301,7 @@ def _bound(value: Value, target: ResultRange) -> Source:
 # ---------------------------------------------------------------------- what moves
 
 
-def _moved(op: GraphOperator, source: Source) -> Step:
+def _moved(op: ops.GraphOperator, source: Source) -> Step:
     return step(op, source, scale=source.tensor.scale)
 
 
@@ -326,7 +310,7 @@ def _max_pool(value: Value, target: ResultRange) -> Source:
     if str(attrs.layout) != "NCHW" or tuple(map(int, attrs.dilation)) != (1, 1):
         raise NotTranslated("a max pool with dilation or in another layout than NCHW")
     padding, _ = _pool_padding(value)
-    op = MaxPool(_pair(attrs.pool_size), _pair(attrs.strides), padding)
+    op = ops.MaxPool(pair(attrs.pool_size), pair(attrs.strides), padding)
     return _moved(op, translate(value.args[0], target))
 
 
@@ -334,8 +318,8 @@ def _reshape(value: Value, target: ResultRange) -> Source:
     shuffled = _shuffle(value)
     if shuffled is not None:
         image, groups = shuffled
-        return _moved(ChannelShuffle(groups), translate(image, target))
-    return _moved(Reshape(value.shape), translate(value.args[0], target))
+        return _moved(ops.ChannelShuffle(groups), translate(image, target))
+    return _moved(ops.Reshape(value.shape), translate(value.args[0], target))
 
 
 def _shuffle(value: Value) -> tuple[Value, int] | None:
@@ -363,7 +347,7 @@ def _through_pairs(value: Value) -> Value:
 
 
 def _permute(value: Value, target: ResultRange) -> Source:
-    return _moved(Transpose(_axes(value)), translate(value.args[0], target))
+    return _moved(ops.Transpose(_axes(value)), translate(value.args[0], target))
 
 
 def _axes(value: Value) -> tuple[int, ...]:
@@ -376,7 +360,7 @@ def _axes(value: Value) -> tuple[int, ...]:
 def _concat(value: Value, target: ResultRange) -> Source:
     parts = [translate(part, target) for part in value.args]
     axis = int(value.attrs.axis or 0)
-    return step(Concat(axis % len(value.shape)), *parts, scale=target.grid.scale)
+    return step(ops.Concat(axis % len(value.shape)), *parts, scale=target.grid.scale)
 
 
 def _get_item(value: Value, target: ResultRange) -> Source:
@@ -391,7 +375,7 @@ def _get_item(value: Value, target: ResultRange) -> Source:
     else:
         size = -(-extent // int(sections))
         cuts = [*range(0, extent, size), extent]
-    return _moved(Slice(axis, cuts[index], cuts[index + 1]), translate(source, target))
+    return _moved(ops.Slice(axis, cuts[index], cuts[index + 1]), translate(source, target))
 
 
 def _strided_slice(value: Value, target: ResultRange) -> Source:
@@ -405,7 +389,7 @@ def _strided_slice(value: Value, target: ResultRange) -> Source:
         if stride < 1:
             raise NotTranslated("a slice that runs backwards")
         if (start, stop, stride) != (0, extent, 1):
-            found = _moved(Slice(axis, start, stop, stride), found)
+            found = _moved(ops.Slice(axis, start, stop, stride), found)
     return found
 
 
@@ -416,7 +400,7 @@ def _resize(value: Value, target: ResultRange) -> Source:
     whole = tuple(f * size for f, size in zip(factors, image.shape[2:], strict=True))
     if not nearest or whole != value.shape[2:] or not all(map(_repeats, factors, [attrs] * 2)):
         raise NotTranslated("a resize that does not repeat each pixel a whole number of times")
-    return _moved(Upsample((factors[0], factors[1])), translate(image, target))
+    return _moved(ops.Upsample((factors[0], factors[1])), translate(image, target))
 
 
 def _repeats(factor: int, attrs: Any) -> bool:
@@ -448,35 +432,32 @@ def _pad(value: Value, target: ResultRange) -> Source:
     if len(widths) != 8 or any(widths[:4]) or float(amount) or str(attrs.pad_mode) != "constant":
         raise NotTranslated("a pad that is not of zeros around an image")
     top, bottom, left, right = widths[4:]
-    return _moved(Pad((top, left, bottom, right)), translate(value.args[0], target))
+    return _moved(ops.Pad((top, left, bottom, right)), translate(value.args[0], target))
 
 
 def _pool_padding(value: Value) -> tuple[tuple[int, int, int, int], bool]:
     """Return the padding with what rounding up adds, and whether it adds any."""
     attrs = value.attrs
-    sides = [int(side) for side in attrs.padding]
-    top, left, bottom, right = sides if len(sides) == 4 else sides * (4 // len(sides))
-    kernel, strides = _pair(attrs.pool_size), _pair(attrs.strides)
-    needed = [
-        (out - 1) * stride + size - extent
-        for out, stride, size, extent in zip(
-            value.shape[2:], strides, kernel, value.args[0].shape[2:], strict=True
+    top, left, bottom, right = sides(attrs.padding)
+    out, strides, kernel, image = (
+        np.array(numbers)
+        for numbers in (
+            value.shape[2:],
+            pair(attrs.strides),
+            pair(attrs.pool_size),
+            value.args[0].shape[2:],
         )
-    ]
-    more = needed[0] > top + bottom or needed[1] > left + right
-    return (top, left, max(bottom, needed[0] - top), max(right, needed[1] - left)), more
-
-
-def _pair(numbers: Any) -> tuple[int, int]:
-    found = [int(number) for number in numbers]
-    return found[0], found[-1]
+    )
+    rows, columns = ((out - 1) * strides + kernel - image).tolist()
+    more = rows > top + bottom or columns > left + right
+    return (top, left, max(bottom, rows - top), max(right, columns - left)), more
 
 
 def _is_power_of_two(ratio: float) -> bool:
     return math.frexp(ratio)[0] == 0.5
 
 
-RULES: dict[str, Rule] = {
+COMPUTING: dict[str, Rule] = {
     "dequantize": _dequantize,
     "nn.conv2d": _sum,
     "nn.conv2d_transpose": _sum,
@@ -487,12 +468,15 @@ RULES: dict[str, Rule] = {
     "mean": _mean,
     "nn.avg_pool2d": _average_pool,
     "nn.adaptive_avg_pool2d": _adaptive_pool,
-    "nn.max_pool2d": _max_pool,
-    "nn.relu": _relu,
     "clip": _clip,
     "minimum": _bound,
     "maximum": _bound,
     "nn.leakyrelu": _leaky,
+}
+
+MOVING: dict[str, Rule] = {
+    "nn.max_pool2d": _max_pool,
+    "nn.relu": _relu,
     "reshape": _reshape,
     "flatten": _reshape,
     "squeeze": _reshape,
@@ -505,24 +489,10 @@ RULES: dict[str, Rule] = {
     "image.resize2d": _resize,
     "nn.pad": _pad,
 }
+"""Operators whose results need no rounding if what they read lies on a grid."""
+
+RULES = COMPUTING | MOVING
 """How each operator of Relax becomes integer operators."""
 
-KEEPING_GRIDS = frozenset(
-    {
-        "nn.max_pool2d",
-        "nn.relu",
-        "reshape",
-        "flatten",
-        "squeeze",
-        "expand_dims",
-        "nn.batch_flatten",
-        "permute_dims",
-        "concat",
-        "get_item",
-        "split",
-        "strided_slice",
-        "image.resize2d",
-        "nn.pad",
-    }
-)
-"""Operators whose results need no rounding if what they read lies on a grid."""
+KEEPING_GRIDS = MOVING.keys() | {"split"}
+"""Operators whose results lie on the grid of what they read."""

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import tvm
+from tvm import relax
 
 from vtaops.base.errors import ModelError, UnsupportedError
-
-Array = np.ndarray[Any, Any]
+from vtaops.base.shapes import Array
+from vtaops.graph.requantization import along
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,8 +86,6 @@ def read(mod: Any, function: str = "main") -> Body:
     UnsupportedError
         If it holds control flow or calls other Relax functions.
     """
-    from tvm import relax
-
     names = {variable.name_hint: variable for variable in mod.get_global_vars()}
     if function not in names or not isinstance(mod[function], relax.Function):
         raise ModelError(f"the module has no Relax function {function!r}; it has {sorted(names)}")
@@ -103,8 +103,6 @@ class _Reader:
         self._bindings: list[Value] = []
 
     def body(self, function: Any) -> Body:
-        from tvm import relax
-
         inputs = []
         for parameter in function.params:
             shape, dtype = _type(parameter.ty, parameter.name)
@@ -118,30 +116,26 @@ class _Reader:
                 self._bind(binding)
         last = function.body.body
         single = not isinstance(last, relax.Tuple) and not isinstance(last.ty, relax.TupleType)
-        outputs = (self._tensor(last),) if single else tuple(self._fields(last))
+        outputs = (self._tensor(last),) if single else self._tensors(last)
         for value in outputs:
             value.readers.append(None)
         return Body(tuple(inputs), tuple(self._bindings), outputs, single)
 
     def _bind(self, binding: Any) -> None:
-        from tvm import relax
-
         variable, expression = binding.var, binding.value
-        if isinstance(expression, (relax.Tuple, relax.Var)):
-            self._values[variable] = self._tuple(expression)
+        if not isinstance(expression, relax.TupleGetItem) and not hasattr(expression, "op"):
+            self._values[variable] = self._tensor(expression)
             return
         shape, dtype = _type(variable.ty, variable.name)
         if isinstance(expression, relax.TupleGetItem):
-            whole = self._tensor(expression.tuple_value)
+            whole, index = self._tensor(expression.tuple_value), int(expression.index)
             if whole.op == "tuple":
-                self._values[variable] = whole.args[expression.index]
+                self._values[variable] = whole.args[index]
                 return
-            op, args, extra, attrs = self._item(whole, expression.index)
-        elif hasattr(expression, "op"):
-            op, args, extra, attrs = self._call(expression)
+            found: Found = "get_item", (whole,), (index,), None
         else:
-            self._values[variable] = self._tensor(expression)
-            return
+            found = self._call(expression)
+        op, args, extra, attrs = found
         fixed = all(argument.fixed for argument in args)
         value = Value(
             variable.name, op, args, shape, dtype, extra, attrs, var=variable, fixed=fixed
@@ -153,21 +147,7 @@ class _Reader:
         for argument in args:
             argument.readers.append(value)
 
-    @staticmethod
-    def _item(whole: Value, index: int) -> Found:
-        return "get_item", (whole,), (int(index),), None
-
-    def _tuple(self, expression: Any) -> Value:
-        from tvm import relax
-
-        if isinstance(expression, relax.Tuple):
-            fields = tuple(self._tensor(field) for field in expression.fields)
-            return Value("tuple", "tuple", fields, (), "tuple")
-        return self._tensor(expression)
-
     def _call(self, call: Any) -> Found:
-        import tvm
-
         name = getattr(call.op, "name", None)
         if name is None:
             raise UnsupportedError(
@@ -175,7 +155,7 @@ class _Reader:
                 "reads one function: inline the others (relax.transform.InlinePrivateFunctions)"
             )
         if name == "relax.call_tir" and isinstance(call.args[0], tvm.ir.GlobalVar):
-            args = tuple(self._fields(call.args[1]))
+            args = self._tensors(call.args[1])
             function = call.args[0].name_hint
             return _tir_name(function, self._mod[function]), args, (), self._mod[function]
         args_: list[Value] = []
@@ -185,31 +165,22 @@ class _Reader:
         return name.removeprefix("relax."), tuple(args_), tuple(extra), call.attrs
 
     def _argument(self, argument: Any, args: list[Value], extra: list[Any]) -> None:
-        from tvm import relax
-
-        if isinstance(argument, relax.Tuple) and not _holds_tensors(argument):
-            extra.append(tuple(_number(field) for field in argument.fields))
+        fields = argument.fields if isinstance(argument, relax.Tuple) else [argument]
+        if any(map(_is_tensor, fields)):
+            args.extend(self._tensors(argument))
         elif isinstance(argument, relax.Tuple):
-            args.extend(self._tensor(field) for field in argument.fields)
+            extra.append(tuple(map(_number, fields)))
         elif isinstance(argument, relax.ShapeExpr):
-            extra.append(tuple(_number(extent) for extent in argument.values))
-        elif _is_tensor(argument):
-            whole = self._tensor(argument)
-            args.extend(whole.args if whole.op == "tuple" else (whole,))
+            extra.append(tuple(map(_number, argument.values)))
         else:
             extra.append(_number(argument))
 
-    def _fields(self, expression: Any) -> list[Value]:
-        from tvm import relax
-
-        if isinstance(expression, relax.Tuple):
-            return [self._tensor(field) for field in expression.fields]
+    def _tensors(self, expression: Any) -> tuple[Value, ...]:
+        """Return a tensor, or the tensors of a tuple."""
         whole = self._tensor(expression)
-        return list(whole.args) if whole.op == "tuple" else [whole]
+        return whole.args if whole.op == "tuple" else (whole,)
 
     def _tensor(self, expression: Any) -> Value:
-        from tvm import relax
-
         if isinstance(expression, relax.Var):
             if expression not in self._values:
                 raise ModelError(
@@ -217,7 +188,8 @@ class _Reader:
                 )
             return self._values[expression]
         if isinstance(expression, relax.Tuple):
-            return self._tuple(expression)
+            fields = tuple(map(self._tensor, expression.fields))
+            return Value("tuple", "tuple", fields, (), "tuple")
         if hasattr(expression, "value"):
             array = expression.value.numpy()
             kind = str(array.dtype)
@@ -250,13 +222,7 @@ def _tir_name(name: str, function: Any) -> str:
 
 
 def _is_tensor(expression: Any) -> bool:
-    from tvm import relax
-
     return isinstance(expression, relax.Var) or hasattr(getattr(expression, "value", 0), "numpy")
-
-
-def _holds_tensors(expression: Any) -> bool:
-    return any(_is_tensor(field) for field in expression.fields)
 
 
 def _number(expression: Any) -> Any:
@@ -284,7 +250,20 @@ def _type(annotation: Any, name: str) -> tuple[tuple[int, ...], str]:
     return extents, str(getattr(dtype, "dtype", dtype))
 
 
-# ------------------------------------------------------------------- constants
+# ------------------------------------------------------- constants and attributes
+
+
+def pair(numbers: Any) -> tuple[int, int]:
+    """Return two numbers of TVM, or one twice."""
+    found = [int(number) for number in numbers]
+    return found[0], found[-1]
+
+
+def sides(padding: Any) -> tuple[int, int, int, int]:
+    """Return the padding of TVM, of one, two or four numbers, as (top, left, bottom, right)."""
+    found = [int(side) for side in padding]
+    top, left, bottom, right = found * (4 // len(found))
+    return top, left, bottom, right
 
 
 def real(value: Value) -> Array | None:
@@ -332,11 +311,7 @@ def integers(value: Value) -> tuple[Array, Array] | None:
 
 
 def _along(axis: int, data: Array, parameters: Array) -> Array:
-    if parameters.size == 1:
-        return parameters.reshape(())
-    shape = [1] * data.ndim
-    shape[axis] = -1
-    return parameters.reshape(shape)
+    return along(axis, data.ndim, parameters.reshape(()) if parameters.size == 1 else parameters)
 
 
 def _reshaped(value: Value, x: Array) -> Array:

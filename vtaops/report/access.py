@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
 from vtaops.machine.config import WINDOW_TILES, Memory
-from vtaops.machine.isa import Depthwise, Encoding, Gemm, Load, LoopInstruction, Pool
-from vtaops.program import MICRO_OPS, NO_BUFFER, Program
-from vtaops.program.timing import Timeline
-from vtaops.program.traffic import Transfer, transfers
+from vtaops.machine.isa import Depthwise, Gemm, LoopInstruction, Pool
+from vtaops.program import MICRO_OPS, NO_BUFFER
+from vtaops.program.timing import Event, Timeline
+from vtaops.program.traffic import Ints, Transfer, elements, transfers, walk
 from vtaops.report.files import new_figure
 from vtaops.report.style import KIND_COLORS
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 _SCRATCHPADS = {
@@ -98,9 +97,7 @@ def _panels(timeline: Timeline, window: tuple[int, int]) -> dict[object, _Panel]
 
     for transfer in transfers(program):
         event = timeline.events[transfer.index]
-        if event.end <= window[0] or event.start >= window[1]:
-            continue
-        if transfer.buffer == MICRO_OPS:
+        if transfer.buffer == MICRO_OPS or not _overlaps(event, window):
             continue
         span = (event.start, event.end)
         panels[transfer.buffer].lines.setdefault(event.kind, []).append(_rows(transfer, span))
@@ -137,27 +134,13 @@ def _micro_op_accesses(
 
     A window of input tiles has a column for each tile.
     """
-    program = timeline.program
-    resident = _MicroOpMemory(program)
-    for index, instruction in enumerate(program):
-        resident.follow(index, instruction)
-        if not isinstance(instruction, LoopInstruction) or not instruction.iterations:
-            continue
+    for index, instruction, micro_ops in walk(timeline.program):
         event = timeline.events[index]
-        if event.end <= window[0] or event.start >= window[1]:
+        if not isinstance(instruction, LoopInstruction) or not _overlaps(event, window):
             continue
-        uops = resident.table[instruction.uop_begin : instruction.uop_end]
         cycles = np.linspace(event.start, event.end, instruction.iterations, endpoint=False)
-        addresses = {"acc": _addresses(instruction, uops[:, 0], "dst")}
-        if isinstance(instruction, Gemm | Pool) and not instruction.reset:
-            addresses["inp"] = _addresses(instruction, uops[:, 1], "src")
-            if isinstance(instruction, Gemm):
-                addresses["wgt"] = _addresses(instruction, uops[:, 2], "wgt")
-            if isinstance(instruction, Depthwise | Pool):
-                count = instruction.tiles if isinstance(instruction, Pool) else WINDOW_TILES
-                tiles = [addresses["inp"] + tile for tile in range(count)]
-                addresses["inp"] = np.stack(tiles, axis=1)
         inside = (cycles >= window[0]) & (cycles < window[1])
+        addresses = _addresses(instruction, micro_ops)
         yield (
             event.kind,
             cycles[inside],
@@ -165,33 +148,22 @@ def _micro_op_accesses(
         )
 
 
-def _addresses(instruction: LoopInstruction, base: Ints, operand: str) -> Ints:
-    outer = np.arange(instruction.iter_out) * getattr(instruction, f"{operand}_factor_out")
-    inner = np.arange(instruction.iter_in) * getattr(instruction, f"{operand}_factor_in")
-    grid: Ints = (outer[:, None, None] + inner[:, None] + base).ravel()
-    return grid
+def _addresses(instruction: LoopInstruction, micro_ops: Ints) -> dict[str, Ints]:
+    """Return the elements of each scratchpad that the steps of an instruction address."""
+    dst, src, wgt = micro_ops.T
+    found = {"acc": elements(instruction, "dst", dst)}
+    if isinstance(instruction, Gemm | Pool) and not instruction.reset:
+        found["inp"] = elements(instruction, "src", src)
+        if isinstance(instruction, Gemm):
+            found["wgt"] = elements(instruction, "wgt", wgt)
+        if isinstance(instruction, Depthwise | Pool):
+            count = instruction.tiles if isinstance(instruction, Pool) else WINDOW_TILES
+            found["inp"] = np.add.outer(found["inp"], np.arange(count))
+    return found
 
 
-class _MicroOpMemory:
-    """The micro-ops that LOAD UOP instructions have brought into the micro-op scratchpad."""
-
-    def __init__(self, program: Program) -> None:
-        self._source = Encoding.of(program.config).decode_micro_ops(program.micro_ops)
-        self._relocations = program.relocations
-        self.table = np.zeros((program.config.uop.depth, 3), np.int64)
-
-    def follow(self, index: int, instruction: object) -> None:
-        """Execute the instruction if it is a LOAD UOP from the table of the program."""
-        if not isinstance(instruction, Load) or instruction.memory != Memory.UOP:
-            return
-        if instruction.is_nop or self._relocations[index] != MICRO_OPS:
-            return
-        place = instruction.sram_base
-        for row in range(instruction.y_size):
-            first = instruction.dram_base + row * instruction.x_stride
-            rows = self._source[first : first + instruction.x_size]
-            self.table[place : place + len(rows)] = rows
-            place += instruction.sram_row
+def _overlaps(event: Event, window: tuple[int, int]) -> bool:
+    return event.end > window[0] and event.start < window[1]
 
 
 def _draw(axes: Axes, panel: _Panel) -> None:

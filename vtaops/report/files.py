@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-import os
-import tempfile
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vtaops.base.errors import UnsupportedError, VTAError
+from vtaops.base.files import write_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,21 +25,10 @@ def write_bytes(path: str | Path, content: bytes) -> None:
     VTAError
         If the folder does not exist or cannot be written.
     """
-    target = Path(path)
     try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        write_file(path, content)
     except OSError as error:
-        raise VTAError(f"cannot write {str(target)!r}: {error.strerror}") from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(temporary).chmod(0o666 & ~mask)
-        Path(temporary).replace(target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        raise VTAError(f"cannot write {str(path)!r}: {error.strerror}") from error
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -74,8 +63,6 @@ def new_figure(width: float, height: float) -> Figure:
 
 def figure_bytes(figure: Figure, suffix: str, dpi: int = 150) -> bytes:
     """Return a figure in the format of `suffix` (one of `FIGURE_SUFFIXES`), reproducibly."""
-    import io
-
     import matplotlib
 
     if suffix not in FIGURE_SUFFIXES:

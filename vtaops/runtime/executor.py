@@ -17,7 +17,7 @@ import numpy.typing as npt
 from vtaops.base.errors import BufferLost, ConfigError, DeviceError, ShapeError, UnsupportedError
 from vtaops.machine.config import MICRO_OP_BYTES, Memory
 from vtaops.machine.isa import Encoding, Load, Store, rows_of
-from vtaops.program.features import first_lack
+from vtaops.program.features import first_unsupported
 from vtaops.program.program import NO_BUFFER, Program, Role
 from vtaops.runtime.device import CachingDevice, Closing, Device, DeviceBuffer, capabilities_of
 
@@ -111,9 +111,9 @@ class LoadedProgram(Closing):
                 f"({device.config.fingerprint}); compile it for the device's configuration"
             )
         program.check_words()
-        lack = first_lack(program.config, program.instructions, capabilities_of(device))
-        if lack:
-            raise UnsupportedError(f"instruction {lack.index} of the program {lack.reason}")
+        found = first_unsupported(program.config, program.instructions, capabilities_of(device))
+        if found:
+            raise UnsupportedError(f"instruction {found[0]} of the program {found[1]}")
         self.program = program
         self.device = device
         self._images = dict(images or {})

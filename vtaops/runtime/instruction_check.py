@@ -14,7 +14,7 @@ import numpy.typing as npt
 from vtaops.base.errors import UnsupportedError
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig
-from vtaops.program.features import first_lack
+from vtaops.program.features import first_unsupported
 
 
 def check_instructions(
@@ -36,9 +36,9 @@ def check_instructions(
     UnsupportedError
         Naming an instruction that is not supported, and why.
     """
-    lack = first_lack(config, words, capabilities)
-    if lack is not None:
+    found = first_unsupported(config, words, capabilities)
+    if found is not None:
         raise UnsupportedError(
-            f"instruction {lack.index} {lack.reason}, so this hardware does not support it; "
+            f"instruction {found[0]} {found[1]}, so this hardware does not support it; "
             f"compile the program for it"
         )

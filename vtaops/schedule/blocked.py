@@ -30,7 +30,7 @@ from vtaops.ops.conv2d_transpose import Phases
 from vtaops.ops.depthwise import CYCLES_OF_A_TAP
 from vtaops.ops.maxima import SeparateMaxima
 from vtaops.ops.postprocess import VECTORS, AluStage, ScaleStage, Stage
-from vtaops.ops.window import ImageWindow
+from vtaops.ops.window import WindowOperator
 from vtaops.schedule.tiling import Taps, Tiling
 
 Count = Any
@@ -318,14 +318,12 @@ def blocked_shape(op: Operator, config: HardwareConfig) -> BlockedShape:
 def _(op: Conv2d, config: HardwareConfig) -> BlockedShape:
     op = op.unfolded
     blocks = op.blocks(config)
-    top, left, _, _ = op.pads
-    (kh, kw), (sh, sw), (dh, dw) = op.kernel_size, op.stride, op.dilations
-    (padded_h, padded_w), (out_h, out_w) = op.padded_size, op.out_size
-    inside_h = _inside(op.height, top, padded_h)
-    rows = Axis(out_h, sh, op.kernel_extent[0], inside_h, tuple(range(0, kh * dh, dh)))
+    (kh, kw), (sh, _), (dh, dw) = op.window.kernel, op.window.strides, op.window.dilation
+    rows, columns = _sliding(op)
+    rows = replace(rows, taps=tuple(range(0, kh * dh, dh)))
     if op.gathers_rows:  # only the rows that are read are loaded, one after the other
-        read = [inside_h[y * sh + tap * dh] for y in range(out_h) for tap in range(kh)]
-        rows = Axis(out_h, kh, kh, tuple(read), tuple(range(kh)))
+        read = [rows.real[y * sh + tap * dh] for y in range(rows.extent) for tap in range(kh)]
+        rows = Axis(rows.extent, kh, kh, tuple(read), tuple(range(kh)))
     windows = op.windows(config)
     steps = kw if windows is None else (kw - WINDOW_TILES) // windows.step + 1
     return BlockedShape(
@@ -333,13 +331,7 @@ def _(op: Conv2d, config: HardwareConfig) -> BlockedShape:
         oc=_blocks(op.out_channels, config.block_out),
         ic=blocks.ic,
         rows=rows,
-        columns=Axis(
-            out_w,
-            sw,
-            op.kernel_extent[1],
-            _inside(op.width, left, padded_w),
-            tuple(range(0, kw * dw, dw)) if windows is None else (),
-        ),
+        columns=columns if windows else replace(columns, taps=tuple(range(0, kw * dw, dw))),
         taps=kh * steps,
         alu_passes=_passes(op, config),
         resets=_resets(config),
@@ -417,8 +409,7 @@ def _(op: Conv2dTranspose, config: HardwareConfig) -> BlockedShape:
 def _(op: DepthwiseConv2dAlu, config: HardwareConfig) -> BlockedShape:
     # Steps, not tiles, read the pixels: those of one tap.
     rows, columns = (
-        replace(axis, window=1, taps=tuple(range(axis.window)), cut=True)
-        for axis in _sliding(op.window)
+        replace(axis, window=1, taps=tuple(range(axis.window)), cut=True) for axis in _sliding(op)
     )
     blocks = _blocks(op.channels, config.block_out)
     taps = op.window.count
@@ -478,7 +469,7 @@ def _pooled(
     op: MaxPool2d | AvgPool2d, config: HardwareConfig, alu_passes: int, staged: bool
 ) -> BlockedShape:
     """Return the blocked shape of a pool: every channel block reads itself."""
-    rows, columns = _sliding(op.window)
+    rows, columns = _sliding(op)
     blocks = _blocks(op.channels, config.block_out)
     return BlockedShape(
         batch=_blocks(op.batch, config.batch),
@@ -536,23 +527,18 @@ def _line(extent: int) -> Axis:
     return Axis(extent, 1, 1, (True,) * extent)
 
 
-def _sliding(window: ImageWindow) -> tuple[Axis, Axis]:
-    """Return the axes (rows, columns) of a sliding window."""
+def _sliding(op: WindowOperator) -> tuple[Axis, Axis]:
+    """Return the axes (rows, columns) of a sliding window, without taps."""
     rows, columns = (
         Axis(
-            window.out_size[axis],
-            window.stride[axis],
-            window.kernel[axis],
-            _inside(window.size[axis], before, window.padded_size[axis]),
+            op.out_size[axis],
+            op.window.strides[axis],
+            op.window.extent[axis],
+            tuple(before <= pixel < before + size for pixel in range(op.padded_size[axis])),
         )
-        for axis, before in enumerate(window.pads[:2])
+        for axis, (size, before) in enumerate(zip((op.height, op.width), op.pads[:2], strict=True))
     )
     return rows, columns
-
-
-def _inside(size: int, before: int, padded: int) -> tuple[bool, ...]:
-    """Return for each pixel of a padded axis whether it lies in the image."""
-    return tuple(before <= pixel < before + size for pixel in range(padded))
 
 
 def _phases(axis: Phases) -> Axis:

@@ -1,29 +1,7 @@
 """Session: operators on arrays; a device and the programs on it."""
 
-from vtaops.session.functions import (
-    add,
-    avg_pool2d,
-    batch_matmul,
-    clip,
-    conv2d,
-    conv2d_transpose,
-    default_session,
-    dense,
-    depthwise_conv2d,
-    gemm,
-    global_avg_pool2d,
-    matmul,
-    max_pool2d,
-    maximum,
-    minimum,
-    multiply,
-    relu,
-    requantize,
-    shift_left,
-    shift_right,
-    sub,
-    subtract,
-)
+from vtaops.session.functions import *  # noqa: F403
+from vtaops.session.functions import OPERATORS, default_session
 from vtaops.session.operators import OperatorMethods
 from vtaops.session.session import LOADED_PROGRAMS, Placement, Session
 
@@ -32,26 +10,6 @@ __all__ = [
     "OperatorMethods",
     "Placement",
     "Session",
-    "add",
-    "avg_pool2d",
-    "batch_matmul",
-    "clip",
-    "conv2d",
-    "conv2d_transpose",
     "default_session",
-    "dense",
-    "depthwise_conv2d",
-    "gemm",
-    "global_avg_pool2d",
-    "matmul",
-    "max_pool2d",
-    "maximum",
-    "minimum",
-    "multiply",
-    "relu",
-    "requantize",
-    "shift_left",
-    "shift_right",
-    "sub",
-    "subtract",
+    *OPERATORS,
 ]

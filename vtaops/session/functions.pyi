@@ -1,5 +1,6 @@
 """The signatures of `functions.py` for type checkers; tests/session/test_functions.py writes it."""
 
+from collections.abc import Callable
 from typing import Literal
 
 import numpy.typing as npt
@@ -8,10 +9,65 @@ from vtaops.base.shapes import Padding, Pair, Sides
 from vtaops.ops.arguments import Int8Array
 from vtaops.ops.postprocess import Rounding
 from vtaops.schedule import Tiling
-from vtaops.session.operators import Clip
 from vtaops.session.session import Session
 
+OPERATORS: dict[str, Callable[..., Int8Array]]
+
 def default_session() -> Session: ...
+def add(
+    data: npt.ArrayLike,
+    other: npt.ArrayLike,
+    *,
+    scale: int = 1,
+    other_scale: int = 1,
+    shift: int = 0,
+    clip: tuple[int, int] | None = (-128, 127),
+    rounding: Rounding = "truncate",
+    multiplier: int = 0,
+    zero_point: int = 0,
+    constant: int = 0,
+    tiling: Tiling | None = None,
+    session: Session | None = None,
+) -> Int8Array: ...
+def avg_pool2d(
+    data: npt.ArrayLike,
+    kernel: Pair,
+    *,
+    strides: Pair | None = None,
+    padding: Padding = 0,
+    count_include_pad: bool = True,
+    rounding: Rounding = "half_up",
+    clip: tuple[int, int] | None = (-128, 127),
+    division: tuple[int, int] | None = None,
+    offset: int = 0,
+    multiplier: int = 0,
+    shift: int = 0,
+    zero_point: int = 0,
+    constant: int = 0,
+    tiling: Tiling | None = None,
+    session: Session | None = None,
+) -> Int8Array: ...
+def batch_matmul(
+    data: npt.ArrayLike,
+    other: npt.ArrayLike,
+    *,
+    coarse: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+    shift: int = 8,
+    clip: tuple[int, int] | None = (-128, 127),
+    rounding: Rounding = "truncate",
+    multiplier: int = 0,
+    zero_point: int = 0,
+    tiling: Tiling | None = None,
+    session: Session | None = None,
+) -> Int8Array: ...
+def clip(
+    data: npt.ArrayLike,
+    low: int,
+    high: int,
+    *,
+    tiling: Tiling | None = None,
+    session: Session | None = None,
+) -> Int8Array: ...
 def conv2d(
     data: npt.ArrayLike,
     kernel: npt.ArrayLike,
@@ -22,31 +78,16 @@ def conv2d(
     groups: int = 1,
     bias: npt.ArrayLike | None = None,
     shift: int = 8,
-    clip: Clip = (-128, 127),
+    clip: tuple[int, int] | None = (-128, 127),
     rounding: Rounding = "truncate",
     multiplier: npt.ArrayLike | None = None,
     residual: npt.ArrayLike | None = None,
     residual_scale: int = 1,
     residual_shift: int = 0,
-    residual_clip: Clip = None,
-    residual_factor: npt.ArrayLike | None = None,
+    residual_clip: tuple[int, int] | None = None,
     scales: npt.ArrayLike | None = None,
     zero_point: int = 0,
-    tiling: Tiling | None = None,
-    session: Session | None = None,
-) -> Int8Array: ...
-def depthwise_conv2d(
-    data: npt.ArrayLike,
-    kernel: npt.ArrayLike,
-    *,
-    strides: Pair = 1,
-    padding: Padding = 0,
-    dilation: Pair = 1,
-    bias: npt.ArrayLike | None = None,
-    shift: int = 8,
-    clip: Clip = (-128, 127),
-    rounding: Rounding = "truncate",
-    unit: Literal["gemm", "alu"] = "gemm",
+    residual_factor: npt.ArrayLike | None = None,
     tiling: Tiling | None = None,
     session: Session | None = None,
 ) -> Int8Array: ...
@@ -59,20 +100,7 @@ def conv2d_transpose(
     output_padding: Pair = 0,
     bias: npt.ArrayLike | None = None,
     shift: int = 8,
-    clip: Clip = (-128, 127),
-    rounding: Rounding = "truncate",
-    scales: npt.ArrayLike | None = None,
-    zero_point: int = 0,
-    tiling: Tiling | None = None,
-    session: Session | None = None,
-) -> Int8Array: ...
-def gemm(
-    data: npt.ArrayLike,
-    weight: npt.ArrayLike,
-    *,
-    bias: npt.ArrayLike | None = None,
-    shift: int = 8,
-    clip: Clip = (-128, 127),
+    clip: tuple[int, int] | None = (-128, 127),
     rounding: Rounding = "truncate",
     scales: npt.ArrayLike | None = None,
     zero_point: int = 0,
@@ -85,10 +113,46 @@ def dense(
     *,
     bias: npt.ArrayLike | None = None,
     shift: int = 8,
-    clip: Clip = (-128, 127),
+    clip: tuple[int, int] | None = (-128, 127),
     rounding: Rounding = "truncate",
     scales: npt.ArrayLike | None = None,
     zero_point: int = 0,
+    tiling: Tiling | None = None,
+    session: Session | None = None,
+) -> Int8Array: ...
+def depthwise_conv2d(
+    data: npt.ArrayLike,
+    kernel: npt.ArrayLike,
+    *,
+    dilation: Pair = 1,
+    unit: Literal["gemm", "alu"] = "gemm",
+    strides: Pair = 1,
+    padding: Padding = 0,
+    bias: npt.ArrayLike | None = None,
+    shift: int = 8,
+    clip: tuple[int, int] | None = (-128, 127),
+    rounding: Rounding = "truncate",
+    tiling: Tiling | None = None,
+    session: Session | None = None,
+) -> Int8Array: ...
+def gemm(
+    data: npt.ArrayLike,
+    weight: npt.ArrayLike,
+    *,
+    bias: npt.ArrayLike | None = None,
+    shift: int = 8,
+    clip: tuple[int, int] | None = (-128, 127),
+    rounding: Rounding = "truncate",
+    scales: npt.ArrayLike | None = None,
+    zero_point: int = 0,
+    tiling: Tiling | None = None,
+    session: Session | None = None,
+) -> Int8Array: ...
+def global_avg_pool2d(
+    data: npt.ArrayLike,
+    *,
+    rounding: Rounding = "half_up",
+    clip: tuple[int, int] | None = (-128, 127),
     tiling: Tiling | None = None,
     session: Session | None = None,
 ) -> Int8Array: ...
@@ -98,22 +162,9 @@ def matmul(
     *,
     bias: npt.ArrayLike | None = None,
     shift: int = 8,
-    clip: Clip = (-128, 127),
+    clip: tuple[int, int] | None = (-128, 127),
     rounding: Rounding = "truncate",
     scales: npt.ArrayLike | None = None,
-    zero_point: int = 0,
-    tiling: Tiling | None = None,
-    session: Session | None = None,
-) -> Int8Array: ...
-def batch_matmul(
-    data: npt.ArrayLike,
-    other: npt.ArrayLike,
-    *,
-    coarse: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
-    shift: int = 8,
-    clip: Clip = (-128, 127),
-    rounding: Rounding = "truncate",
-    multiplier: int = 0,
     zero_point: int = 0,
     tiling: Tiling | None = None,
     session: Session | None = None,
@@ -127,44 +178,56 @@ def max_pool2d(
     tiling: Tiling | None = None,
     session: Session | None = None,
 ) -> Int8Array: ...
-def avg_pool2d(
-    data: npt.ArrayLike,
-    kernel: Pair,
-    *,
-    strides: Pair | None = None,
-    padding: Padding = 0,
-    count_include_pad: bool = True,
-    rounding: Rounding = "half_up",
-    division: tuple[int, int] | None = None,
-    offset: int = 0,
-    shift: int = 0,
-    multiplier: int = 0,
-    zero_point: int = 0,
-    constant: int = 0,
-    clip: Clip = (-128, 127),
-    tiling: Tiling | None = None,
-    session: Session | None = None,
-) -> Int8Array: ...
-def global_avg_pool2d(
-    data: npt.ArrayLike,
-    *,
-    rounding: Rounding = "half_up",
-    clip: Clip = (-128, 127),
-    tiling: Tiling | None = None,
-    session: Session | None = None,
-) -> Int8Array: ...
-def add(
+def maximum(
     data: npt.ArrayLike,
     other: npt.ArrayLike,
     *,
-    scale: int = 1,
-    other_scale: int = 1,
+    tiling: Tiling | None = None,
+    session: Session | None = None,
+) -> Int8Array: ...
+def minimum(
+    data: npt.ArrayLike,
+    other: npt.ArrayLike,
+    *,
+    tiling: Tiling | None = None,
+    session: Session | None = None,
+) -> Int8Array: ...
+def multiply(
+    data: npt.ArrayLike,
+    other: npt.ArrayLike,
+    *,
     shift: int = 0,
-    clip: Clip = (-128, 127),
+    clip: tuple[int, int] | None = (-128, 127),
     rounding: Rounding = "truncate",
-    multiplier: int = 0,
-    zero_point: int = 0,
-    constant: int = 0,
+    tiling: Tiling | None = None,
+    session: Session | None = None,
+) -> Int8Array: ...
+def relu(
+    data: npt.ArrayLike, *, tiling: Tiling | None = None, session: Session | None = None
+) -> Int8Array: ...
+def requantize(
+    data: npt.ArrayLike,
+    *,
+    rounding: Rounding = "half_up",
+    scale: int = 1,
+    shift: int = 0,
+    clip: tuple[int, int] | None = (-128, 127),
+    tiling: Tiling | None = None,
+    session: Session | None = None,
+) -> Int8Array: ...
+def shift_left(
+    data: npt.ArrayLike,
+    bits: int,
+    *,
+    clip: tuple[int, int] | None = (-128, 127),
+    tiling: Tiling | None = None,
+    session: Session | None = None,
+) -> Int8Array: ...
+def shift_right(
+    data: npt.ArrayLike,
+    bits: int,
+    *,
+    rounding: Rounding = "truncate",
     tiling: Tiling | None = None,
     session: Session | None = None,
 ) -> Int8Array: ...
@@ -175,7 +238,7 @@ def sub(
     scale: int = 1,
     other_scale: int = 1,
     shift: int = 0,
-    clip: Clip = (-128, 127),
+    clip: tuple[int, int] | None = (-128, 127),
     rounding: Rounding = "truncate",
     multiplier: int = 0,
     zero_point: int = 0,
@@ -190,72 +253,11 @@ def subtract(
     scale: int = 1,
     other_scale: int = 1,
     shift: int = 0,
-    clip: Clip = (-128, 127),
+    clip: tuple[int, int] | None = (-128, 127),
     rounding: Rounding = "truncate",
     multiplier: int = 0,
     zero_point: int = 0,
     constant: int = 0,
-    tiling: Tiling | None = None,
-    session: Session | None = None,
-) -> Int8Array: ...
-def multiply(
-    data: npt.ArrayLike,
-    other: npt.ArrayLike,
-    *,
-    shift: int = 0,
-    clip: Clip = (-128, 127),
-    rounding: Rounding = "truncate",
-    tiling: Tiling | None = None,
-    session: Session | None = None,
-) -> Int8Array: ...
-def minimum(
-    data: npt.ArrayLike,
-    other: npt.ArrayLike,
-    *,
-    tiling: Tiling | None = None,
-    session: Session | None = None,
-) -> Int8Array: ...
-def maximum(
-    data: npt.ArrayLike,
-    other: npt.ArrayLike,
-    *,
-    tiling: Tiling | None = None,
-    session: Session | None = None,
-) -> Int8Array: ...
-def requantize(
-    data: npt.ArrayLike,
-    *,
-    scale: int = 1,
-    shift: int = 0,
-    clip: Clip = (-128, 127),
-    rounding: Rounding = "half_up",
-    tiling: Tiling | None = None,
-    session: Session | None = None,
-) -> Int8Array: ...
-def relu(
-    data: npt.ArrayLike, *, tiling: Tiling | None = None, session: Session | None = None
-) -> Int8Array: ...
-def clip(
-    data: npt.ArrayLike,
-    low: int,
-    high: int,
-    *,
-    tiling: Tiling | None = None,
-    session: Session | None = None,
-) -> Int8Array: ...
-def shift_right(
-    data: npt.ArrayLike,
-    bits: int,
-    *,
-    rounding: Rounding = "truncate",
-    tiling: Tiling | None = None,
-    session: Session | None = None,
-) -> Int8Array: ...
-def shift_left(
-    data: npt.ArrayLike,
-    bits: int,
-    *,
-    clip: Clip = (-128, 127),
     tiling: Tiling | None = None,
     session: Session | None = None,
 ) -> Int8Array: ...

@@ -1,23 +1,20 @@
 """OperatorMethods: every operator on NumPy arrays, with the shapes read from the arrays.
 
 Owns the user's way to write an operator: arrays in, int8 array out, parameters by keyword. Whoever
-can run an operator description (`Session`) inherits these methods; they know no device. The classes
-of `vtaops.ops` read the arrays (`Conv2d.of`); signatures and documentation stand here.
+can run an operator description (`Session`) inherits these methods; they know no device. Parameters
+and defaults are those of the descriptions in `vtaops.ops` (see `vtaops.session.signatures`);
+``operators.pyi`` shows them to type checkers and editors.
 """
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from functools import partial, wraps
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy.typing as npt
 
-from vtaops.base.errors import ArgumentError, ShapeError, UnsupportedError
-from vtaops.base.names import settle
-from vtaops.base.shapes import Padding, Pair, Sides, require_at_least
+from vtaops.base.errors import ShapeError, UnsupportedError
+from vtaops.base.shapes import Pair, require_at_least
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops import (
     AvgPool2d,
@@ -30,42 +27,19 @@ from vtaops.ops import (
     MaxPool2d,
     Operator,
 )
-from vtaops.ops.arguments import Arguments, Int8Array, int8_array
+from vtaops.ops.arguments import Int8Array, int8_array
 from vtaops.ops.base import plain
-from vtaops.ops.postprocess import INT8, Rounding
+from vtaops.ops.postprocess import Rounding
 from vtaops.schedule import Tiling
-
-Clip = tuple[int, int] | None
-Methods = TypeVar("Methods", bound="OperatorMethods")
+from vtaops.session.signatures import Call, operator_method
 
 
-def _spelled(method: Callable[..., Int8Array]) -> Callable[..., Int8Array]:
-    """Return a method that takes keywords in either spelling, and explains what it cannot take."""
-    signature = inspect.signature(method)
-    known = [*signature.parameters][1:]
-
-    @wraps(method)
-    def explaining(*args: Any, **given: Any) -> Int8Array:
-        settled = settle(method.__name__, known, given)
-        try:
-            signature.bind(*args, **settled)
-        except TypeError as error:
-            raise ArgumentError(
-                f"{method.__name__}: {error}; it takes {', '.join(known)}"
-            ) from None
-        return method(*args, **settled)
-
-    return explaining
+def _bits(bits: int) -> int:
+    bits = plain(bits)
+    require_at_least(0, bits=bits)
+    return bits
 
 
-def _all_spelled(methods: type[Methods]) -> type[Methods]:
-    for name, method in list(vars(methods).items()):
-        if inspect.isfunction(method) and not name.startswith("_") and name != "run":
-            setattr(methods, name, _spelled(method))
-    return methods
-
-
-@_all_spelled
 class OperatorMethods(ABC):
     """The operators as methods; every one ends in `run`.
 
@@ -87,29 +61,8 @@ class OperatorMethods(ABC):
 
     # -------------------------------------------------------- convolutions and products
 
-    def conv2d(
-        self,
-        data: npt.ArrayLike,
-        kernel: npt.ArrayLike,
-        *,
-        strides: Pair = 1,
-        padding: Padding = 0,
-        dilation: Pair = 1,
-        groups: int = 1,
-        bias: npt.ArrayLike | None = None,
-        shift: int = 8,
-        clip: Clip = INT8,
-        rounding: Rounding = "truncate",
-        multiplier: npt.ArrayLike | None = None,
-        residual: npt.ArrayLike | None = None,
-        residual_scale: int = 1,
-        residual_shift: int = 0,
-        residual_clip: Clip = None,
-        residual_factor: npt.ArrayLike | None = None,
-        scales: npt.ArrayLike | None = None,
-        zero_point: int = 0,
-        tiling: Tiling | None = None,
-    ) -> Int8Array:
+    @operator_method(Conv2d)
+    def conv2d(self, data: npt.ArrayLike, kernel: npt.ArrayLike, **parameters: Any) -> Call:
         """Convolve: ``int8(clip((conv(data, kernel) + bias) >> shift))``.
 
         Parameters
@@ -169,23 +122,18 @@ class OperatorMethods(ABC):
         DeviceError
             If the device fails.
         """
-        return self._call(Conv2d.of, locals())
+        return Conv2d.of(data, kernel, **parameters)
 
+    @operator_method(DepthwiseConv2dAlu)
     def depthwise_conv2d(
         self,
         data: npt.ArrayLike,
         kernel: npt.ArrayLike,
         *,
-        strides: Pair = 1,
-        padding: Padding = 0,
         dilation: Pair = 1,
-        bias: npt.ArrayLike | None = None,
-        shift: int = 8,
-        clip: Clip = INT8,
-        rounding: Rounding = "truncate",
         unit: Literal["gemm", "alu"] = "gemm",
-        tiling: Tiling | None = None,
-    ) -> Int8Array:
+        **parameters: Any,
+    ) -> Call:
         """Convolve every channel with filters of its own.
 
         Parameters
@@ -204,33 +152,19 @@ class OperatorMethods(ABC):
         -------
         int8 array, shape (N, C * M, OH, OW)
         """
-        given = locals()
-        del given["unit"]
         if unit == "gemm":
-            given["groups"] = int8_array("data", data, "NCHW").shape[1]
-            return self._call(Conv2d.of, given)
+            groups = int8_array("data", data, "NCHW").shape[1]
+            return Conv2d.of(data, kernel, dilation=dilation, groups=groups, **parameters)
         if unit != "alu":
             raise ShapeError(f"unit is {unit!r}; it must be 'gemm' or 'alu'")
-        if plain(given.pop("dilation")) not in (1, (1, 1)):
+        if plain(dilation) not in (1, (1, 1)):
             raise UnsupportedError(f"dilation is {dilation}; on the ALU it must be 1")
-        return self._call(DepthwiseConv2dAlu.of, given)
+        return DepthwiseConv2dAlu.of(data, kernel, **parameters)
 
+    @operator_method(Conv2dTranspose)
     def conv2d_transpose(
-        self,
-        data: npt.ArrayLike,
-        kernel: npt.ArrayLike,
-        *,
-        strides: Pair = 1,
-        padding: int | tuple[int, int] | Sides = 0,
-        output_padding: Pair = 0,
-        bias: npt.ArrayLike | None = None,
-        shift: int = 8,
-        clip: Clip = INT8,
-        rounding: Rounding = "truncate",
-        scales: npt.ArrayLike | None = None,
-        zero_point: int = 0,
-        tiling: Tiling | None = None,
-    ) -> Int8Array:
+        self, data: npt.ArrayLike, kernel: npt.ArrayLike, **parameters: Any
+    ) -> Call:
         """Transposed convolution: every pixel adds its scaled kernel to the output.
 
         Parameters
@@ -252,21 +186,10 @@ class OperatorMethods(ABC):
         -------
         int8 array, shape (N, O, OH, OW)
         """
-        return self._call(Conv2dTranspose.of, locals())
+        return Conv2dTranspose.of(data, kernel, **parameters)
 
-    def gemm(
-        self,
-        data: npt.ArrayLike,
-        weight: npt.ArrayLike,
-        *,
-        bias: npt.ArrayLike | None = None,
-        shift: int = 8,
-        clip: Clip = INT8,
-        rounding: Rounding = "truncate",
-        scales: npt.ArrayLike | None = None,
-        zero_point: int = 0,
-        tiling: Tiling | None = None,
-    ) -> Int8Array:
+    @operator_method(Gemm)
+    def gemm(self, data: npt.ArrayLike, weight: npt.ArrayLike, **parameters: Any) -> Call:
         """Multiply matrices: ``int8(clip((data @ weight.T + bias) >> shift))``.
 
         Parameters
@@ -284,23 +207,12 @@ class OperatorMethods(ABC):
         -------
         int8 array, shape (M, N)
         """
-        return self._call(Gemm.of, locals())
+        return Gemm.of(data, weight, **parameters)
 
     dense = gemm
 
-    def matmul(
-        self,
-        data: npt.ArrayLike,
-        other: npt.ArrayLike,
-        *,
-        bias: npt.ArrayLike | None = None,
-        shift: int = 8,
-        clip: Clip = INT8,
-        rounding: Rounding = "truncate",
-        scales: npt.ArrayLike | None = None,
-        zero_point: int = 0,
-        tiling: Tiling | None = None,
-    ) -> Int8Array:
+    @operator_method(Gemm)
+    def matmul(self, data: npt.ArrayLike, other: npt.ArrayLike, **parameters: Any) -> Call:
         """Multiply matrices as written: ``int8(clip((data @ other + bias) >> shift))``.
 
         Parameters
@@ -316,23 +228,10 @@ class OperatorMethods(ABC):
         -------
         int8 array, shape (M, N)
         """
-        given = locals()
-        given["weight"] = int8_array("other", given.pop("other"), "KN").T
-        return self._call(Gemm.of, given)
+        return Gemm.of(data, int8_array("other", other, "KN").T, **parameters)
 
-    def batch_matmul(
-        self,
-        data: npt.ArrayLike,
-        other: npt.ArrayLike,
-        *,
-        coarse: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
-        shift: int = 8,
-        clip: Clip = INT8,
-        rounding: Rounding = "truncate",
-        multiplier: int = 0,
-        zero_point: int = 0,
-        tiling: Tiling | None = None,
-    ) -> Int8Array:
+    @operator_method(BatchMatmul)
+    def batch_matmul(self, data: npt.ArrayLike, other: npt.ArrayLike, **parameters: Any) -> Call:
         """Multiply pairs of matrices: ``int8(clip((data[b] @ other[b].T) >> shift))``.
 
         Parameters
@@ -352,19 +251,12 @@ class OperatorMethods(ABC):
         -------
         int8 array, shape (B, M, N)
         """
-        return self._call(BatchMatmul.of, locals())
+        return BatchMatmul.of(data, other, **parameters)
 
     # -------------------------------------------------------------------------- pooling
 
-    def max_pool2d(
-        self,
-        data: npt.ArrayLike,
-        kernel: Pair,
-        *,
-        strides: Pair | None = None,
-        padding: Padding = 0,
-        tiling: Tiling | None = None,
-    ) -> Int8Array:
+    @operator_method(MaxPool2d)
+    def max_pool2d(self, data: npt.ArrayLike, kernel: Pair, **parameters: Any) -> Call:
         """Take the greatest pixel of each window; padding never wins.
 
         Parameters
@@ -384,26 +276,10 @@ class OperatorMethods(ABC):
         -------
         int8 array, shape (N, C, OH, OW)
         """
-        return self._call(MaxPool2d.of, locals())
+        return MaxPool2d.of(data, kernel, **parameters)
 
-    def avg_pool2d(
-        self,
-        data: npt.ArrayLike,
-        kernel: Pair,
-        *,
-        strides: Pair | None = None,
-        padding: Padding = 0,
-        count_include_pad: bool = True,
-        rounding: Rounding = "half_up",
-        division: tuple[int, int] | None = None,
-        offset: int = 0,
-        shift: int = 0,
-        multiplier: int = 0,
-        zero_point: int = 0,
-        constant: int = 0,
-        clip: Clip = INT8,
-        tiling: Tiling | None = None,
-    ) -> Int8Array:
+    @operator_method(AvgPool2d)
+    def avg_pool2d(self, data: npt.ArrayLike, kernel: Pair, **parameters: Any) -> Call:
         """Take the mean of each window in fixed point; see `AvgPool2d` for its rounding.
 
         Parameters
@@ -426,43 +302,22 @@ class OperatorMethods(ABC):
         -------
         int8 array, shape (N, C, OH, OW)
         """
-        return self._call(AvgPool2d.of, locals())
+        return AvgPool2d.of(data, kernel, **parameters)
 
-    def global_avg_pool2d(
-        self,
-        data: npt.ArrayLike,
-        *,
-        rounding: Rounding = "half_up",
-        clip: Clip = INT8,
-        tiling: Tiling | None = None,
-    ) -> Int8Array:
+    @operator_method(AvgPool2d, "rounding", "clip")
+    def global_avg_pool2d(self, data: npt.ArrayLike, **parameters: Any) -> Call:
         """Take the mean of each channel: `avg_pool2d` with a window as large as the image.
 
         Returns
         -------
         int8 array, shape (N, C, 1, 1)
         """
-        given = locals()
-        height, width = int8_array("data", data, "NCHW").shape[2:]
-        return self._call(AvgPool2d.of, {**given, "kernel": (height, width)})
+        return AvgPool2d.of(data, int8_array("data", data, "NCHW").shape[2:], **parameters)
 
     # ----------------------------------------------------------------------- elementwise
 
-    def add(
-        self,
-        data: npt.ArrayLike,
-        other: npt.ArrayLike,
-        *,
-        scale: int = 1,
-        other_scale: int = 1,
-        shift: int = 0,
-        clip: Clip = INT8,
-        rounding: Rounding = "truncate",
-        multiplier: int = 0,
-        zero_point: int = 0,
-        constant: int = 0,
-        tiling: Tiling | None = None,
-    ) -> Int8Array:
+    @operator_method(Elementwise)
+    def add(self, data: npt.ArrayLike, other: npt.ArrayLike, **parameters: Any) -> Call:
         """Add: ``int8(clip((data * scale + other * other_scale) >> shift))``.
 
         Parameters
@@ -486,112 +341,53 @@ class OperatorMethods(ABC):
         -------
         int8 array of that shape
         """
-        return self._call(partial(Elementwise.of, "add"), locals())
+        return Elementwise.of("add", data, other, **parameters)
 
-    def sub(
-        self,
-        data: npt.ArrayLike,
-        other: npt.ArrayLike,
-        *,
-        scale: int = 1,
-        other_scale: int = 1,
-        shift: int = 0,
-        clip: Clip = INT8,
-        rounding: Rounding = "truncate",
-        multiplier: int = 0,
-        zero_point: int = 0,
-        constant: int = 0,
-        tiling: Tiling | None = None,
-    ) -> Int8Array:
+    @operator_method(Elementwise)
+    def sub(self, data: npt.ArrayLike, other: npt.ArrayLike, **parameters: Any) -> Call:
         """Subtract: ``int8(clip((data * scale - other * other_scale) >> shift))``; as `add`."""
-        return self._call(partial(Elementwise.of, "sub"), locals())
+        return Elementwise.of("sub", data, other, **parameters)
 
     subtract = sub
 
-    def multiply(
-        self,
-        data: npt.ArrayLike,
-        other: npt.ArrayLike,
-        *,
-        shift: int = 0,
-        clip: Clip = INT8,
-        rounding: Rounding = "truncate",
-        tiling: Tiling | None = None,
-    ) -> Int8Array:
+    @operator_method(Elementwise, "shift", "clip", "rounding")
+    def multiply(self, data: npt.ArrayLike, other: npt.ArrayLike, **parameters: Any) -> Call:
         """Multiply elements: ``int8(clip((data * other) >> shift))``; as `add`; needs MUL."""
-        return self._call(partial(Elementwise.of, "multiply"), locals())
+        return Elementwise.of("multiply", data, other, **parameters)
 
-    def minimum(
-        self, data: npt.ArrayLike, other: npt.ArrayLike, *, tiling: Tiling | None = None
-    ) -> Int8Array:
+    @operator_method()
+    def minimum(self, data: npt.ArrayLike, other: npt.ArrayLike) -> Call:
         """Take the lesser of each pair of elements; as `add`."""
-        return self._call(partial(Elementwise.of, "minimum"), locals(), clip=None)
+        return Elementwise.of("minimum", data, other, clip=None)
 
-    def maximum(
-        self, data: npt.ArrayLike, other: npt.ArrayLike, *, tiling: Tiling | None = None
-    ) -> Int8Array:
+    @operator_method()
+    def maximum(self, data: npt.ArrayLike, other: npt.ArrayLike) -> Call:
         """Take the greater of each pair of elements; as `add`."""
-        return self._call(partial(Elementwise.of, "maximum"), locals(), clip=None)
+        return Elementwise.of("maximum", data, other, clip=None)
 
+    @operator_method(Elementwise, "scale", "shift", "clip")
     def requantize(
-        self,
-        data: npt.ArrayLike,
-        *,
-        scale: int = 1,
-        shift: int = 0,
-        clip: Clip = INT8,
-        rounding: Rounding = "half_up",
-        tiling: Tiling | None = None,
-    ) -> Int8Array:
+        self, data: npt.ArrayLike, *, rounding: Rounding = "half_up", **parameters: Any
+    ) -> Call:
         """Rescale: ``int8(clip((data * scale) >> shift))``; as `add`, for one tensor."""
-        return self._call(_identity, locals())
+        return Elementwise.of("identity", data, rounding=rounding, **parameters)
 
-    def relu(self, data: npt.ArrayLike, *, tiling: Tiling | None = None) -> Int8Array:
+    @operator_method()
+    def relu(self, data: npt.ArrayLike) -> Call:
         """Replace negative elements by 0; a tensor of any rank."""
-        return self._call(_identity, locals(), clip=(0, 127))
+        return Elementwise.of("identity", data, clip=(0, 127))
 
-    def clip(
-        self, data: npt.ArrayLike, low: int, high: int, *, tiling: Tiling | None = None
-    ) -> Int8Array:
+    @operator_method()
+    def clip(self, data: npt.ArrayLike, low: int, high: int) -> Call:
         """Bound the elements of a tensor of any rank to ``low..high``."""
-        return self._call(_identity, {"data": data, "tiling": tiling}, clip=(low, high))
+        return Elementwise.of("identity", data, clip=(low, high))
 
-    def shift_right(
-        self,
-        data: npt.ArrayLike,
-        bits: int,
-        *,
-        rounding: Rounding = "truncate",
-        tiling: Tiling | None = None,
-    ) -> Int8Array:
+    @operator_method(Elementwise, "rounding")
+    def shift_right(self, data: npt.ArrayLike, bits: int, **parameters: Any) -> Call:
         """Shift the elements of a tensor of any rank right by 0..31 bits, with their sign."""
-        bits = plain(bits)
-        require_at_least(0, bits=bits)
-        given = {"data": data, "rounding": rounding, "tiling": tiling}
-        return self._call(_identity, given, shift=bits, clip=None)
+        return Elementwise.of("identity", data, shift=_bits(bits), clip=None, **parameters)
 
-    def shift_left(
-        self, data: npt.ArrayLike, bits: int, *, clip: Clip = INT8, tiling: Tiling | None = None
-    ) -> Int8Array:
+    @operator_method(Elementwise, "clip")
+    def shift_left(self, data: npt.ArrayLike, bits: int, **parameters: Any) -> Call:
         """Shift the elements of a tensor of any rank to the left by 0..15 bits, and clip."""
-        bits = plain(bits)
-        require_at_least(0, bits=bits)
-        given = {"data": data, "clip": clip, "tiling": tiling}
-        return self._call(_identity, given, shift=-bits)
-
-    def _call(
-        self,
-        of: Callable[..., tuple[Operator, Arguments]],
-        given: dict[str, Any],
-        **more: Any,
-    ) -> Int8Array:
-        """Run the operator that `of` makes of the arguments of a method (its ``locals()``)."""
-        given = {name: value for name, value in given.items() if name != "self"}
-        tiling = given.pop("tiling")
-        op, arrays = of(**given, **more)
-        if isinstance(op, Conv2d) and tiling is None:
-            op = op.folded_if_shorter(self.config)
-        return self.run(op, *arrays, tiling=tiling)
-
-
-_identity = partial(Elementwise.of, "identity")
+        return Elementwise.of("identity", data, shift=-_bits(bits), **parameters)

@@ -25,7 +25,7 @@ from vtaops.machine.capabilities import Capabilities, find, of_target
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops import Operator
 from vtaops.program import Program, Statistics
-from vtaops.program.features import first_lack
+from vtaops.program.features import first_unsupported
 from vtaops.runtime import Device, LoadedProgram, ResidentPrograms, open_device
 from vtaops.runtime.device import Closing, capabilities_of, check_device
 from vtaops.runtime.executor import DEFAULT_TIMEOUT
@@ -199,8 +199,8 @@ class Session(OperatorMethods, Closing):
         (the published bitstreams of the Pynq lack MUL).
         """
         program, target = self.program(op, tiling), of_target(self.config)
-        lack = first_lack(program.config, program.instructions, target)
-        return f"instruction {lack.index} {lack.reason}" if lack else ""
+        found = first_unsupported(program.config, program.instructions, target)
+        return f"instruction {found[0]} {found[1]}" if found else ""
 
     def _load(self, op: Operator, tiling: Tiling | None) -> LoadedProgram:
         key = op, tiling

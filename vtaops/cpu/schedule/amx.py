@@ -19,7 +19,7 @@ from vtaops.cpu.schedule.prologue import loop, nest
 from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, parallel_if
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.build import create_schedule
-from vtaops.kernels.ops.common import Expr, SlidingWindow, Tensor, ceil_div
+from vtaops.kernels.ops.common import Expr, Tensor, Window, ceil_div
 from vtaops.kernels.ops.convolution import inside_or
 from vtaops.kernels.ops.packed import PackedConv2dOp, without_gaps
 
@@ -106,7 +106,7 @@ def _gathered(
 
 def _loops(
     op: PackedConv2dOp,
-    window: SlidingWindow,
+    window: Window,
     tiles: _Tiles,
     image: Any,
     tensors: dict[str, Any],
@@ -152,7 +152,7 @@ def _configure(settings: Any, pixels: int) -> list[Any]:
 
 
 def _products(
-    window: SlidingWindow,
+    window: Window,
     tiles: _Tiles,
     image: Any,
     kernel: Any,

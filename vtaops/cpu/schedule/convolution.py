@@ -40,8 +40,8 @@ from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.build import block_names
 from vtaops.kernels.ops.common import (
     Expr,
-    SlidingWindow,
     Tensor,
+    Window,
     ceil_div,
     largest_divisor,
     round_up,
@@ -172,7 +172,7 @@ class PaddedCopy:
 
     Attributes
     ----------
-    window : SlidingWindow
+    window : Window
         The sliding window.
     rows, columns : int
         Results that are computed, tails included.
@@ -180,7 +180,7 @@ class PaddedCopy:
         Columns of equal remainder modulo the stride lie together.
     """
 
-    window: SlidingWindow
+    window: Window
     rows: int
     columns: int
     by_phase: bool
@@ -263,7 +263,7 @@ def without_idle_taps(op: Conv2dOp) -> tuple[Conv2dOp, tuple[int, int]]:
         edges.append((before, max(behind, 0)))
     (top, bottom), (left, right) = edges
     (rows, columns), (down, across), sides = window.kernel, window.dilation, window.padding
-    met = SlidingWindow(
+    met = Window(
         (rows - top - bottom, columns - left - right),
         window.strides,
         (

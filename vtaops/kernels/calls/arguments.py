@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import ShapeError
-from vtaops.kernels.arrays import Array, as_array
+from vtaops.base.shapes import Array
+from vtaops.kernels.arrays import as_array
 from vtaops.kernels.ops.common import TensorSpec
 from vtaops.kernels.ops.epilogue import INTEGER_ACTIVATIONS, NOTHING, VECTORS, Epilogue
 from vtaops.kernels.ops.storage import STORAGE

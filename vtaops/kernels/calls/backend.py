@@ -19,8 +19,8 @@ from typing import Any, ClassVar, NamedTuple, ParamSpec, Protocol
 import numpy as np
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.shapes import Array
 from vtaops.kernels.arrays import (
-    Array,
     allocator,
     as_given,
     as_output,

@@ -7,11 +7,11 @@ from math import prod
 from typing import Any
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.shapes import as_pair, resolve_padding
-from vtaops.kernels.arrays import Array, as_array, dtype_name
+from vtaops.base.shapes import Array, as_pair
+from vtaops.kernels.arrays import as_array, dtype_name
 from vtaops.kernels.calls.arguments import FLOAT, PRODUCT, check_shapes, tail
 from vtaops.kernels.calls.backend import Backend, KernelCall, operator
-from vtaops.kernels.ops import Conv1dOp, Conv2dOp, DepthwiseOp, SlidingWindow
+from vtaops.kernels.ops import Conv1dOp, Conv2dOp, DepthwiseOp, Window
 from vtaops.kernels.ops.common import ACCUMULATOR
 
 _VECTOR = 16
@@ -69,7 +69,7 @@ class ConvolutionCalls(Backend):
             If shapes, dtypes or parameters do not fit.
         """
         x, w, dtype = operands(data, kernel)
-        window = window_of(w.shape[2:], strides, padding, dilation)
+        window = Window.of(w.shape[2:], strides, padding, dilation)
         return _convolution(x, w, dtype, window, groups, self.joins_rows, **fused)
 
     @operator(2)
@@ -103,7 +103,7 @@ class ConvolutionCalls(Backend):
             (N, C * M, rows, columns); channel c * M + q is channel c under kernel [c, q].
         """
         x, w, dtype = operands(data, kernel)
-        window = window_of(w.shape[2:], strides, padding, dilation)
+        window = Window.of(w.shape[2:], strides, padding, dilation)
         end = tail(accumulator=ACCUMULATOR[dtype], **fused)
         n, c, height, width = x.shape
         op = DepthwiseOp(n, c, height, width, window, w.shape[1], dtype, end.epilogue)
@@ -215,7 +215,7 @@ def _convolution(
     x: Array,
     w: Array,
     dtype: str,
-    window: SlidingWindow,
+    window: Window,
     groups: int,
     joins_rows: bool,
     **fused: Any,
@@ -258,28 +258,14 @@ def _conv1d_of_channels(
     """Describe the convolution of NCW data as one of images of one row."""
     x, w, dtype = operands(data, kernel, 3, (3, 3))
     if isinstance(padding, str):
-        padding = window_of((1, w.shape[2]), strides, padding, dilation).padding[1::2]
+        padding = Window.of((1, w.shape[2]), strides, padding, dilation).padding[1::2]
     before, behind = as_pair("padding", padding)
     if residual is not None:
         residual = as_array(residual, "residual", (ACCUMULATOR[dtype],), rank=3)
         fused["residual"] = residual[:, :, None]
-    window = window_of((1, w.shape[2]), strides, (0, before, 0, behind), dilation)
+    window = Window.of((1, w.shape[2]), strides, (0, before, 0, behind), dilation)
     image, rows = x[:, :, None], w[:, :, None]
     work = _convolution(image, rows, dtype, window, groups, joins_rows, **fused)
     ends = work.arrays[2:] if residual is None else (*work.arrays[2:-1], residual)
     n, o, _, length = work.shape or work.op.output.shape
     return KernelCall(work.op, (x, w, *ends), (n, o, length))
-
-
-def window_of(kernel: tuple[int, ...], strides: Any, padding: Any, dilation: Any) -> SlidingWindow:
-    """Return the window of a call's parameters.
-
-    Raises
-    ------
-    ShapeError
-        If they are no integers, or padding is "same" with a stride.
-    """
-    steps, gaps = as_pair("strides", strides), as_pair("dilation", dilation)
-    extent = (kernel[0] - 1) * gaps[0] + 1, (kernel[1] - 1) * gaps[1] + 1
-    sides = resolve_padding(padding, extent, steps)
-    return SlidingWindow((kernel[0], kernel[1]), steps, sides, gaps)

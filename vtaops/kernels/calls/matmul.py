@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import ShapeError
-from vtaops.kernels.arrays import Array, as_array, as_given, as_rows, deliver, dtype_name
+from vtaops.base.shapes import Array
+from vtaops.kernels.arrays import as_array, as_given, as_rows, deliver, dtype_name
 from vtaops.kernels.calls.arguments import ANY, check_shapes, tail
 from vtaops.kernels.calls.backend import Backend, KernelCall
 from vtaops.kernels.ops import MatmulOp, StackedMatmulOp

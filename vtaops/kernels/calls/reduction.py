@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.shapes import as_pair, four_sides
-from vtaops.kernels.arrays import Array, as_array, deliver
+from vtaops.base.shapes import Array, four_sides
+from vtaops.kernels.arrays import as_array, deliver
 from vtaops.kernels.calls.arguments import ANY, FLOAT
 from vtaops.kernels.calls.backend import Backend, KernelCall, operator
-from vtaops.kernels.ops import GlobalPoolOp, PoolOp, SlidingWindow, SoftmaxOp
+from vtaops.kernels.ops import GlobalPoolOp, PoolOp, SoftmaxOp, Window
 
 
 class ReductionCalls(Backend):
@@ -55,7 +55,9 @@ class ReductionCalls(Backend):
         ShapeError
             If shapes, dtypes or parameters do not fit.
         """
-        return _pool("max", data, kernel_size, strides, padding, dilation, ceil_mode)
+        steps = kernel_size if strides is None else strides
+        window = Window.of(kernel_size, steps, four_sides(padding), dilation, ceil_mode)
+        return _pool("max", data, window)
 
     @operator(1)
     def avg_pool2d(
@@ -78,8 +80,9 @@ class ReductionCalls(Backend):
         count_include_pad : bool
             Divide by the pixels of the window that lie in the padded image, else in the image.
         """
-        flags = ceil_mode, bool(count_include_pad)
-        return _pool("avg", data, kernel_size, strides, padding, 1, *flags)
+        steps = kernel_size if strides is None else strides
+        window = Window.of(kernel_size, steps, four_sides(padding), ceil=ceil_mode)
+        return _pool("avg", data, window, bool(count_include_pad))
 
     @operator(1)
     def global_max_pool2d(self, data: Any, *, out: Any = None) -> KernelCall:
@@ -116,24 +119,13 @@ class ReductionCalls(Backend):
         return deliver(np.moveaxis(last, -1, axis), data, out)
 
 
-def _pool(
-    kind: str,
-    data: Any,
-    kernel_size: Any,
-    strides: Any,
-    padding: Any,
-    dilation: Any,
-    ceil_mode: bool,
-    include_padding: bool = True,
-) -> KernelCall:
+def _pool(kind: str, data: Any, window: Window, include_padding: bool = True) -> KernelCall:
     x = as_array(data, "data", FLOAT, rank=4)
-    size = as_pair("kernel_size", kernel_size)
-    steps = size if strides is None else as_pair("strides", strides)
-    window = SlidingWindow(size, steps, four_sides(padding), as_pair("dilation", dilation))
     n, c, height, width = x.shape
-    beyond = window.beyond(height, width) if ceil_mode else (0, 0)
+    beyond = window.beyond(height, width)
     top, left, bottom, right = window.padding
-    window = replace(window, padding=(top, left, bottom + beyond[0], right + beyond[1]))
+    sides = top, left, bottom + beyond[0], right + beyond[1]
+    window = replace(window, padding=sides, ceil=False)
     return KernelCall(PoolOp(kind, n, c, height, width, window, include_padding, beyond), (x,))
 
 

@@ -4,7 +4,7 @@ Says nothing about how: `vtaops.cpu.schedule` and `vtaops.cuda.schedule` do. The
 tensors of any layout and dtype; the operators of the VTA itself are in `vtaops.ops`.
 """
 
-from vtaops.kernels.ops.common import SlidingWindow, TensorOp, TensorSpec
+from vtaops.kernels.ops.common import TensorOp, TensorSpec, Window
 from vtaops.kernels.ops.convolution import Conv1dOp, Conv2dOp, DepthwiseOp
 from vtaops.kernels.ops.elementwise import BroadcastOp, NormalizeOp, UnaryOp
 from vtaops.kernels.ops.epilogue import Epilogue
@@ -27,10 +27,10 @@ __all__ = [
     "PackedWindowOp",
     "PoolOp",
     "SeparableOp",
-    "SlidingWindow",
     "SoftmaxOp",
     "StackedMatmulOp",
     "TensorOp",
     "TensorSpec",
     "UnaryOp",
+    "Window",
 ]

@@ -12,7 +12,8 @@ from typing import Any
 
 from tvm import te, tirx
 
-from vtaops.base.errors import ShapeError
+from vtaops.base.shapes import ceil_div as ceil_div
+from vtaops.base.window import Window as Window
 
 Expr = Any
 """A TIR expression. TVM gives no useful static types."""
@@ -80,107 +81,7 @@ class TensorOp(ABC):
         return {spec.name: spec.placeholder() for spec in self.inputs}
 
 
-@dataclass(frozen=True)
-class SlidingWindow:
-    """A window that slides over the rows and columns of an image.
-
-    Attributes
-    ----------
-    kernel, strides, dilation : (int, int)
-        Vertical and horizontal, in pixels.
-    padding : (int, int, int, int)
-        Pixels added at the top, left, bottom and right.
-
-    Raises
-    ------
-    ShapeError
-        If a size, stride or dilation is below 1, or a padding is negative.
-    """
-
-    kernel: tuple[int, int]
-    strides: tuple[int, int] = (1, 1)
-    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
-    dilation: tuple[int, int] = (1, 1)
-
-    def __post_init__(self) -> None:
-        for name in ("kernel", "strides", "dilation"):
-            if min(getattr(self, name)) < 1:
-                raise ShapeError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        if min(self.padding) < 0:
-            raise ShapeError(f"padding is {self.padding}; it must not be negative")
-
-    def output(self, height: int, width: int) -> tuple[int, int]:
-        """Return the rows and columns of the result for an image of `height` by `width` pixels.
-
-        Raises
-        ------
-        ShapeError
-            If the window does not fit into the padded image.
-        """
-        top, left, bottom, right = self.padding
-        rows = self._positions(height + top + bottom, 0)
-        columns = self._positions(width + left + right, 1)
-        if rows < 1 or columns < 1:
-            raise ShapeError(
-                f"a window of {self.kernel} with dilation {self.dilation} does not fit into an "
-                f"image of {height}x{width} padded by {self.padding}; enlarge image or padding"
-            )
-        return rows, columns
-
-    def beyond(self, height: int, width: int) -> tuple[int, int]:
-        """Return the rows and columns by which one more window would reach over the padded image.
-
-        None where it would begin behind the image and its padding at the top or left, or where the
-        windows end with the image (PyTorch's ``ceil_mode``).
-        """
-        found = []
-        for axis, extent in enumerate((height, width)):
-            padded = extent + self.padding[axis] + self.padding[axis + 2]
-            stride = self.strides[axis]
-            span = self._span(axis)
-            start = ceil_div(padded - span, stride) * stride
-            inside = start < extent + self.padding[axis]
-            found.append(max(start + span - padded, 0) if inside else 0)
-        return found[0], found[1]
-
-    def check_for_pooling(self, beyond: tuple[int, int] = (0, 0)) -> None:
-        """Refuse windows that could lie in the padding alone.
-
-        Raises
-        ------
-        ShapeError
-            If the padding, less what reaches over the image (see `beyond`), exceeds half of them.
-        """
-        for axis in (0, 1):
-            behind = self.padding[axis + 2] - beyond[axis]
-            if 2 * max(self.padding[axis], behind) > self._span(axis):
-                raise ShapeError(
-                    f"padding is {self.padding}; pooling allows at most half the window "
-                    f"{self.kernel}"
-                )
-
-    def pixel(self, i: Expr, j: Expr, kh: Expr, kw: Expr) -> tuple[Expr, Expr]:
-        """Return (row, column) of the padded image under tap (kh, kw) of the window at (i, j)."""
-        (sh, sw), (dh, dw) = self.strides, self.dilation
-        return i * sh + kh * dh, j * sw + kw * dw
-
-    def reach(self, rows: int, columns: int) -> tuple[int, int]:
-        """Return the rows and columns of pixels under the windows of so many results."""
-        down, across = (
-            (extent - 1) * self.strides[axis] + self._span(axis)
-            for axis, extent in enumerate((rows, columns))
-        )
-        return down, across
-
-    def _span(self, axis: int) -> int:
-        return (self.kernel[axis] - 1) * self.dilation[axis] + 1
-
-    def _positions(self, extent: int, axis: int) -> int:
-        span = self._span(axis)
-        return (extent - span) // self.strides[axis] + 1
-
-
-def pad_image(image: Tensor, window: SlidingWindow, value: Expr, name: str = "padded") -> Tensor:
+def pad_image(image: Tensor, window: Window, value: Expr, name: str = "padded") -> Tensor:
     """Declare an image (..., rows, columns) surrounded by `value` as the window asks."""
     top, left, bottom, right = window.padding
     if not any(window.padding):
@@ -238,17 +139,12 @@ def zero(dtype: str) -> Expr:
     return tirx.const(0, dtype)
 
 
-def window_axes(window: SlidingWindow) -> tuple[Expr, Expr]:
+def window_axes(window: Window) -> tuple[Expr, Expr]:
     """Return the reduction axes (row, column) of a window."""
     return (
         te.reduce_axis((0, window.kernel[0]), name="kh"),
         te.reduce_axis((0, window.kernel[1]), name="kw"),
     )
-
-
-def ceil_div(value: int, divisor: int) -> int:
-    """Return `value` / `divisor`, rounded up."""
-    return -(-value // divisor)
 
 
 def largest_divisor(extent: int, limit: int) -> int:

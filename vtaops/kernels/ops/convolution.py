@@ -12,10 +12,10 @@ from vtaops.base.errors import ShapeError
 from vtaops.kernels.ops.common import (
     ACCUMULATOR,
     Expr,
-    SlidingWindow,
     Tensor,
     TensorOp,
     TensorSpec,
+    Window,
     pad_image,
     window_axes,
     zero,
@@ -30,11 +30,11 @@ class WindowedSum(FusedOp):
     out_channels: int
     height: int
     width: int
-    window: SlidingWindow
+    window: Window
     dtype: str
 
     def __post_init__(self) -> None:
-        self.window.output(self.height, self.width)
+        self.window.out_size(self.height, self.width)
 
     @property
     def accumulator(self) -> str:
@@ -43,7 +43,7 @@ class WindowedSum(FusedOp):
     @property
     def out_size(self) -> tuple[int, int]:
         """Rows and columns of the result."""
-        return self.window.output(self.height, self.width)
+        return self.window.out_size(self.height, self.width)
 
     @property
     def output(self) -> TensorSpec:
@@ -73,7 +73,7 @@ class Conv2dOp(WindowedSum):
     ----------
     batch, in_channels, height, width, out_channels : int
         Shapes of the data and the result.
-    window : SlidingWindow
+    window : Window
         Kernel size, strides, padding, dilation.
     groups : int
         Groups of channels that do not mix; the kernel has in_channels / groups inputs.
@@ -95,7 +95,7 @@ class Conv2dOp(WindowedSum):
     height: int
     width: int
     out_channels: int
-    window: SlidingWindow
+    window: Window
     groups: int = 1
     dtype: str = "float32"
     epilogue: Epilogue = NOTHING
@@ -160,7 +160,7 @@ class DepthwiseOp(WindowedSum):
     ----------
     batch, channels, height, width : int
         Shape of the data.
-    window : SlidingWindow
+    window : Window
         Kernel size, strides, padding, dilation.
     multiplier : int
         Results per channel, M; the kernel is (channels, M, rows, columns).
@@ -174,7 +174,7 @@ class DepthwiseOp(WindowedSum):
     channels: int
     height: int
     width: int
-    window: SlidingWindow
+    window: Window
     multiplier: int = 1
     dtype: str = "float32"
     epilogue: Epilogue = NOTHING

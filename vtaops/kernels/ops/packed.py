@@ -15,9 +15,9 @@ from tvm import te, tirx
 from vtaops.base.errors import ShapeError
 from vtaops.kernels.ops.common import (
     Expr,
-    SlidingWindow,
     Tensor,
     TensorSpec,
+    Window,
     lowest,
     reduce_largest,
     window_axes,
@@ -44,7 +44,7 @@ class PackedConv2dOp(_Blocked):
     ----------
     batch, in_blocks, height, width, out_blocks : int
         Data (batch, in_blocks, height, width, in_block), result (batch, out_blocks, ..., block).
-    window : SlidingWindow
+    window : Window
         Kernel size, strides, padding, dilation.
     block : int
         Channels in one block.
@@ -73,7 +73,7 @@ class PackedConv2dOp(_Blocked):
     height: int
     width: int
     out_blocks: int
-    window: SlidingWindow
+    window: Window
     block: int = 16
     dtype: str = "float32"
     epilogue: Epilogue = NOTHING
@@ -138,13 +138,13 @@ class PackedConv2dOp(_Blocked):
         return self._declared(tensors, tap)
 
     def sums(
-        self, window: SlidingWindow, image: Tensor, kernel: Tensor, in_groups: bool
+        self, window: Window, image: Tensor, kernel: Tensor, in_groups: bool
     ) -> Callable[..., Expr]:
         """Return ``f(n, c, i, j, b)``, the sums over the windows of an image that is padded.
 
         Parameters
         ----------
-        window : SlidingWindow
+        window : Window
             How to read the image, see `without_gaps`.
         image, kernel : te tensor
             In blocks, as of the operator.
@@ -180,7 +180,7 @@ class PackedWindowOp(_Blocked):
         infinity) or "avg" (over the window with its padding).
     batch, blocks, height, width : int
         Data (batch, blocks, height, width, block).
-    window : SlidingWindow
+    window : Window
         Kernel size, strides, padding, dilation.
     block : int
         Channels in one block.
@@ -200,7 +200,7 @@ class PackedWindowOp(_Blocked):
     blocks: int
     height: int
     width: int
-    window: SlidingWindow
+    window: Window
     block: int = 16
     epilogue: Epilogue = NOTHING
     dtype: str = "float32"
@@ -268,14 +268,14 @@ class PackedWindowOp(_Blocked):
         return lambda value, *_: value * factor
 
 
-def without_gaps(window: SlidingWindow) -> tuple[SlidingWindow, tuple[int, int]]:
+def without_gaps(window: Window) -> tuple[Window, tuple[int, int]]:
     """Return the window and the strides of a copy of the image that it should read instead.
 
     A 1x1 window with strides skips most pixels: the copy has only those that it reads.
     """
     if window.kernel != (1, 1):
         return window, (1, 1)
-    return SlidingWindow((1, 1), padding=window.padding), window.strides
+    return Window((1, 1), padding=window.padding), window.strides
 
 
 def pad_blocked(

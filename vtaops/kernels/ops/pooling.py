@@ -9,10 +9,10 @@ from tvm import te, tirx
 
 from vtaops.kernels.ops.common import (
     Expr,
-    SlidingWindow,
     Tensor,
     TensorOp,
     TensorSpec,
+    Window,
     lowest,
     pad_image,
     reduce_largest,
@@ -33,7 +33,7 @@ class PoolOp(TensorOp):
         "max" (padding counts as minus infinity; NaN if a pixel of the window is) or "avg".
     batch, channels, height, width : int
         Shape of the data.
-    window : SlidingWindow
+    window : Window
         Kernel size, strides, padding, dilation.
     count_padding : bool
         An average divides by the window with its padding; else by the pixels inside the image.
@@ -52,18 +52,18 @@ class PoolOp(TensorOp):
     channels: int
     height: int
     width: int
-    window: SlidingWindow
+    window: Window
     count_padding: bool = True
     beyond: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
-        self.window.output(self.height, self.width)
+        self.window.out_size(self.height, self.width)
         self.window.check_for_pooling(self.beyond)
 
     @property
     def out_size(self) -> tuple[int, int]:
         """Rows and columns of the result."""
-        return self.window.output(self.height, self.width)
+        return self.window.out_size(self.height, self.width)
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:

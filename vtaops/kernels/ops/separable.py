@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tvm import te
 
-from vtaops.kernels.ops.common import SlidingWindow, Tensor, TensorSpec
+from vtaops.kernels.ops.common import Tensor, TensorSpec, Window
 from vtaops.kernels.ops.convolution import DepthwiseOp, WindowedSum
 from vtaops.kernels.ops.epilogue import NOTHING, Epilogue
 
@@ -19,7 +19,7 @@ class SeparableOp(WindowedSum):
     ----------
     batch, channels, height, width : int
         Shape of the data.
-    window : SlidingWindow
+    window : Window
         Of the depthwise convolution.
     out_channels : int
         Of the 1x1 convolution.
@@ -36,7 +36,7 @@ class SeparableOp(WindowedSum):
     channels: int
     height: int
     width: int
-    window: SlidingWindow
+    window: Window
     out_channels: int
     multiplier: int = 1
     between: Epilogue = NOTHING

@@ -60,12 +60,12 @@ def emit(
     unknown = sorted(borders.keys() - set(names))
     if unknown:
         raise ShapeError(f"a border for {unknown[0]!r}; the operator has {', '.join(names)}")
+    outer = tuple(bordered(b, borders[b.name]) if b.name in borders else b for b in buffers)
     tree = function if isinstance(function, Tree) else parse(function["main"], config)
     tree = preserve_operands(accumulate_in_place(tree))
     tree = join_taps(tree, buffers, config)
-    operations = list(walk(tree, buffers, config, options))
+    operations = walk(tree, buffers, config, options)
     operations = overwrite_instead_of_reset(operations, config)
     if "post" in config.extensions:
         operations = post_process_outputs(operations, config)
-    outer = (bordered(b, borders[b.name]) if b.name in borders else b for b in buffers)
-    return Fragment(config, tuple(operations), tuple(outer), options, record)
+    return Fragment(config, tuple(operations), outer, options, record)

@@ -14,16 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ScheduleError
+from vtaops.lowering.emission.context import Context
 from vtaops.lowering.emission.microcode import AffineLoop, MicroKernel, Strides, kernels
-from vtaops.lowering.emission.scratchpads import Addresses, lanes_of
 from vtaops.lowering.operation import Elements, Operation, Touch, distinct
 from vtaops.lowering.parsing.expressions import Expression, Values
 from vtaops.lowering.parsing.nests import CallNest, TileOperand
 from vtaops.lowering.passes.windows import WINDOW_CALL
-from vtaops.machine.config import WINDOW_TILES, HardwareConfig
+from vtaops.machine.config import WINDOW_TILES
 from vtaops.machine.isa import Alu, AluOp, Depthwise, Gemm, LoopInstruction, Pool, Post
 from vtaops.schedule.intrinsics import (
-    ALU_CALL,
     GEMM_CALL,
     POOL_CALL,
     REQUANTIZE_CALL,
@@ -41,14 +40,8 @@ class EvaluatedNest:
     ----------
     leaf : CallNest
         The call.
-    config : HardwareConfig
-        For which hardware.
-    addresses : Addresses
-        Where the tiles lie.
-    micro_op_depth : int
-        Most micro-ops of one instruction.
-    keep_weights : bool
-        As `kernels`.
+    context : Context
+        Hardware, options and tiles.
 
     Attributes
     ----------
@@ -58,19 +51,11 @@ class EvaluatedNest:
         Guards on several loops at once, which cut iterations out of a box.
     """
 
-    def __init__(
-        self,
-        leaf: CallNest,
-        config: HardwareConfig,
-        addresses: Addresses,
-        micro_op_depth: int,
-        keep_weights: bool = False,
-    ) -> None:
+    def __init__(self, leaf: CallNest, context: Context) -> None:
         self.leaf = leaf
-        self._config = config
-        self._addresses = addresses
-        self._micro_op_depth = micro_op_depth
-        self._keep_weights = keep_weights
+        self._addresses = context.addresses
+        self._micro_op_depth = context.options.depth(context.config)
+        self._keep_weights = context.options.keep_weights
         own = {loop.name for loop in leaf.loops}
         self.partial_guards = [g for g in leaf.guards if len(g.names & own) > 1]
         self._guard_names = _outer_names(leaf.guards, own)
@@ -146,10 +131,12 @@ class EvaluatedNest:
         depth, keep = self._micro_op_depth, self._keep_weights
         found = list(kernels((dst, src, wgt), loops, depth, keep_weights=keep))
         operations = [_operation(self.leaf, kernel) for kernel in found]
-        if self.leaf.call == REQUANTIZE_CALL:
-            operations = [replace(o, post=_post(self.leaf)) for o in operations]
         if self.leaf.call == RESET_CALL and self.leaf.imm is not None:
-            operations += [_add_immediate(kernel, self.leaf.imm) for kernel in found]
+            addition = {"alu_op": AluOp.ADD, "use_imm": 1, "imm": self.leaf.imm}
+            operations += [
+                replace(reset, instruction=Alu(**_loop_fields(kernel, 1), **addition))
+                for reset, kernel in zip(operations, found, strict=True)
+            ]
         return operations
 
     def _pools(self, origin: Strides, loops: list[AffineLoop]) -> list[Operation]:
@@ -157,70 +144,58 @@ class EvaluatedNest:
         along = next((loop for loop in loops if loop.strides[:2] == (0, 1)), AffineLoop(1, origin))
         others = [loop for loop in loops if loop is not along]
         dst, src, wgt = origin
-        operations = []
-        for first in range(0, along.extent, WINDOW_TILES):
-            tiles = min(WINDOW_TILES, along.extent - first)
-            for kernel in kernels((dst, src + first, wgt), others, self._micro_op_depth):
-                operations.append(_operation(self.leaf, kernel, tiles))
-        return operations
+        return [
+            _operation(self.leaf, kernel, min(WINDOW_TILES, along.extent - first))
+            for first in range(0, along.extent, WINDOW_TILES)
+            for kernel in kernels((dst, src + first, wgt), others, self._micro_op_depth)
+        ]
 
     def _evaluated_positions(self, operand: TileOperand, box: Box, values: Values) -> Elements:
-        lanes = lanes_of(operand.buffer.scratchpad, self._config)
+        lanes = self._addresses.lanes(operand.buffer)
         scalars = self.evaluate(operand.offset, box, values)
         return self._addresses.place(operand.buffer.name, scalars // lanes)
 
     def _guarded_box(self, values: Values) -> Box | None:
         """Return the box of the guards on one loop or none; those on several cut it later."""
-        leaf = self.leaf
-        box = [range(loop.extent) for loop in leaf.loops]
-        for guard in leaf.guards:
-            inner = [i for i, loop in enumerate(leaf.loops) if loop.name in guard.names]
-            if not inner:
-                if not guard(values):
-                    return None
+        box = {loop.name: range(loop.extent) for loop in self.leaf.loops}
+        for guard in self.leaf.guards:
+            inner = guard.names & box.keys()
+            if not inner and not guard(values):
+                return None
+            if len(inner) != 1:
                 continue
-            if len(inner) > 1:
-                continue
-            (index,) = inner
-            loop = leaf.loops[index]
-            holds = np.flatnonzero(guard({**values, loop.name: np.arange(loop.extent)}))
+            (name,) = inner
+            span = box[name]
+            holds = span.start + np.flatnonzero(guard({**values, name: np.array(span)}))
             if not holds.size:
                 return None
             if holds[-1] - holds[0] + 1 != holds.size:
                 raise ScheduleError(
-                    f"a condition on {loop.name} holds for scattered iterations; VTA's loops run "
-                    f"over a range"
+                    f"a condition on {name} holds for scattered iterations; VTA's loops run over a "
+                    f"range"
                 )
-            span = range(max(box[index].start, holds[0]), min(box[index].stop, holds[-1] + 1))
-            if not span:
-                return None
-            box[index] = span
-        return box
+            box[name] = range(int(holds[0]), int(holds[-1]) + 1)
+        return list(box.values())
 
     def _cut(self, box: Box, values: Values) -> Iterator[Box]:
         for index, span in enumerate(box):
             line = [s if i == index else s[:1] for i, s in enumerate(box)]
-            if len(span) > 2 and any(
-                np.diff(self._evaluated_positions(operand, line, values).ravel(), 2).any()
-                for operand in self.leaf.operands
-            ):
+            positions = (self._evaluated_positions(o, line, values) for o in self.leaf.operands)
+            if len(span) > 2 and any(np.diff(p.ravel(), 2).any() for p in positions):
                 for step in span:
-                    part = [s if i != index else range(step, step + 1) for i, s in enumerate(box)]
+                    part = [*box[:index], range(step, step + 1), *box[index + 1 :]]
                     yield from self._cut(part, values)
                 return
         yield box
 
     def _affine(
-        self,
-        operand: TileOperand | None,
-        box: Box,
-        values: Values,
+        self, operand: TileOperand | None, box: Box, values: Values
     ) -> tuple[int, list[int]]:
         """Return the first place of an operand in its tile and what one step of each loop adds."""
         loops = self.leaf.loops
         if operand is None:
             return 0, [0] * len(loops)
-        lanes = lanes_of(operand.buffer.scratchpad, self._config)
+        lanes = self._addresses.lanes(operand.buffer)
         first = {loop.name: span.start for loop, span in zip(loops, box, strict=True)}
         last = {loop.name: span[-1] for loop, span in zip(loops, box, strict=True)}
 
@@ -273,37 +248,35 @@ def _roles(leaf: CallNest) -> tuple[TileOperand | None, TileOperand | None, Tile
 
 
 def _operation(leaf: CallNest, kernel: MicroKernel, tiles: int = 1) -> Operation:
-    outer, inner = kernel.outer, kernel.inner
-    loops = _loop_fields(kernel)
-    source = {"src_factor_out": outer.strides[1], "src_factor_in": inner.strides[1]}
+    """Return the instruction of a kernel; `tiles` are the neighbouring inputs of a maximum."""
+    post = _post(leaf) if leaf.call == REQUANTIZE_CALL else None
     touches = [Touch("acc", _touched(kernel, 0), write=True)]
     instruction: LoopInstruction
     if leaf.call in (GEMM_CALL, WINDOW_CALL):
-        weights = {"wgt_factor_out": outer.strides[2], "wgt_factor_in": inner.strides[2]}
         windows = leaf.call == WINDOW_CALL
-        instruction = (Depthwise if windows else Gemm)(**loops, **source, **weights)
-        pixels = _touched(kernel, 1)
-        if windows:
-            pixels = distinct(pixels[:, None] + np.arange(WINDOW_TILES))
-        touches.append(Touch("inp", pixels, write=False))
+        instruction = (Depthwise if windows else Gemm)(**_loop_fields(kernel, 3))
+        touches.append(_inputs(kernel, WINDOW_TILES if windows else 1))
         touches.append(Touch("wgt", _touched(kernel, 2), write=False))
     elif leaf.call == POOL_CALL:
-        instruction = Pool(**loops, **source, tiles=tiles)
-        pixels = distinct(_touched(kernel, 1)[:, None] + np.arange(tiles))
-        touches.append(Touch("inp", pixels, write=False))
-    elif leaf.call == ALU_CALL:
-        assert leaf.alu_op is not None
-        use_imm = int(leaf.imm is not None)
-        instruction = Alu(
-            **loops, **source, alu_op=AluOp(leaf.alu_op), use_imm=use_imm, imm=leaf.imm or 0
-        )
-        if not use_imm:
-            touches.append(Touch("acc", _touched(kernel, 1), write=False))
-    elif leaf.call == REQUANTIZE_CALL:
-        instruction = Alu(**loops, **source, alu_op=AluOp.ADD, use_imm=1)
+        instruction = Pool(**_loop_fields(kernel, 2), tiles=tiles)
+        touches.append(_inputs(kernel, tiles))
+    elif leaf.call == RESET_CALL:
+        instruction = Gemm(**_loop_fields(kernel, 1), reset=1)
     else:
-        instruction = Gemm(**loops, reset=1)
-    return Operation(instruction, touches=tuple(touches), micro_ops=kernel.micro_ops)
+        in_place = int(post is not None or leaf.imm is not None)
+        alu_op = AluOp.ADD if leaf.alu_op is None else leaf.alu_op
+        instruction = Alu(
+            **_loop_fields(kernel, 2), alu_op=alu_op, use_imm=in_place, imm=leaf.imm or 0
+        )
+        if not in_place:
+            touches.append(Touch("acc", _touched(kernel, 1), write=False))
+    return Operation(instruction, touches=tuple(touches), micro_ops=kernel.micro_ops, post=post)
+
+
+def _inputs(kernel: MicroKernel, tiles: int) -> Touch:
+    """Return the input tiles that a kernel reads, `tiles` neighbours in each step."""
+    first = _touched(kernel, 1)
+    return Touch("inp", distinct(first[:, None] + np.arange(tiles)), write=False)
 
 
 def _post(leaf: CallNest) -> Post:
@@ -334,22 +307,17 @@ def _moved(operation: Operation, tiles: Strides) -> Operation:
     return replace(operation, touches=tuple(touches), micro_ops=rows)
 
 
-def _loop_fields(kernel: MicroKernel) -> dict[str, int]:
-    """Return the fields that GEMM and ALU instructions share."""
-    return {
+def _loop_fields(kernel: MicroKernel, operands: int) -> dict[str, int]:
+    """Return the fields of the hardware loops, with the steps of the first `operands` operands."""
+    fields = {
         "uop_end": len(kernel.micro_ops),
         "iter_out": kernel.outer.extent,
         "iter_in": kernel.inner.extent,
-        "dst_factor_out": kernel.outer.strides[0],
-        "dst_factor_in": kernel.inner.strides[0],
     }
-
-
-def _add_immediate(kernel: MicroKernel, imm: int) -> Operation:
-    """Return the addition of an immediate to the accumulators that a kernel resets."""
-    instruction = Alu(**_loop_fields(kernel), alu_op=AluOp.ADD, use_imm=1, imm=imm)
-    touches = (Touch("acc", _touched(kernel, 0), write=True),)
-    return Operation(instruction, touches=touches, micro_ops=kernel.micro_ops)
+    for column, operand in enumerate(("dst", "src", "wgt")[:operands]):
+        fields[f"{operand}_factor_out"] = kernel.outer.strides[column]
+        fields[f"{operand}_factor_in"] = kernel.inner.strides[column]
+    return fields
 
 
 def _touched(kernel: MicroKernel, column: int) -> Elements:

@@ -7,9 +7,11 @@ of its first operand; a chain of stages is one tile.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Iterator
+from collections import Counter, OrderedDict
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
 from typing import TypeVar
 
 import numpy as np
@@ -26,9 +28,9 @@ from vtaops.lowering.parsing.nests import (
     Loop,
     LoopNode,
     Node,
-    ThreadNode,
     TileBuffer,
     Tree,
+    leaves,
 )
 from vtaops.machine.config import POST_ROWS, HardwareConfig
 from vtaops.schedule.intrinsics import ALU_CALL, REQUANTIZE_CALL
@@ -40,39 +42,12 @@ ROWS = {"bias": 0, "scale": POST_ROWS}
 """The halves of the parameters of POST: their first tile."""
 
 
-def lanes_of(scratchpad: str, config: HardwareConfig) -> int:
-    """Return the scalars of an element of a scratchpad."""
-    lanes: int = getattr(config, "post" if scratchpad in ROWS else scratchpad).lanes
-    return lanes
-
-
-def depth_of(scratchpad: str, config: HardwareConfig) -> int:
-    """Return the elements of a scratchpad."""
-    depth: int = POST_ROWS if scratchpad in ROWS else getattr(config, scratchpad).depth
-    return depth
-
-
-def leaves(nodes: Iterable[Node]) -> Iterator[LeafNest]:
-    """Iterate over all leaf nests of a tree, in program order."""
-    for node in nodes:
-        if isinstance(node, LoopNode | ThreadNode):
-            yield from leaves(node.body)
-        else:
-            yield node
-
-
-def thread_count(tree: Tree) -> int:
+def thread_count(nodes: Iterable[Node]) -> int:
     """Return the number of virtual threads."""
-    return _threads(tree.body)
-
-
-def _threads(nodes: list[Node]) -> int:
-    inner = (
-        max(_threads(node.body), node.loop.extent if isinstance(node, ThreadNode) else 1)
-        for node in nodes
-        if isinstance(node, LoopNode | ThreadNode)
+    loops = [node for node in nodes if isinstance(node, LoopNode)]
+    return max(
+        (max(thread_count(n.body), n.loop.extent if n.threads else 1) for n in loops), default=1
     )
-    return max(inner, default=1)
 
 
 @dataclass(frozen=True)
@@ -106,12 +81,11 @@ class DenseTile:
             ((step // lanes, loop.extent) for loop, step in steps.items() if step >= lanes),
             reverse=True,
         )
-        packed: list[int] = []
-        elements = 1
-        for _, extent in reversed(outer_first):
-            packed.insert(0, elements)
-            elements *= extent
-        return DenseTile(tuple(stride for stride, _ in outer_first), tuple(packed), elements)
+        *packed, elements = accumulate(
+            (extent for _, extent in reversed(outer_first)), mul, initial=1
+        )
+        strides = tuple(stride for stride, _ in outer_first)
+        return DenseTile(strides, tuple(reversed(packed)), elements)
 
     def place(self, element: Index) -> Index:
         """Return the packed position of an element (or of many) of TVM's buffer."""
@@ -170,25 +144,27 @@ class Addresses:
     """
 
     def __init__(self, tree: Tree, config: HardwareConfig, capacity: Capacity) -> None:
+        self._config = config
         self._tiles: dict[str, DenseTile] = {}
         self._memory = {buffer.name: buffer.scratchpad for buffer in tree.allocations}
+        threads = thread_count(tree.body)
         places: dict[str, int] = {}
         for leaf in leaves(tree.body):
-            buffer, index = _filled(leaf)
+            buffer = leaf.written.buffer
             if buffer.scratchpad and buffer.name not in self._tiles:
-                lanes = lanes_of(buffer.scratchpad, config)
-                tile = DenseTile.filled_by(leaf.loops, index, lanes)
+                lanes = self.lanes(buffer)
+                tile = DenseTile.filled_by(leaf.loops, leaf.written.offset, lanes)
                 self._tiles[buffer.name] = tile
-                places[buffer.name] = _places(leaf, tile, lanes, capacity, thread_count(tree))
+                places[buffer.name] = _places(leaf, tile, lanes, capacity, threads)
         self.used = {"inp": 0, "wgt": 0, "acc": 0, **dict.fromkeys(ROWS, 0)}
         self._regions: dict[tuple[str, int], _Region] = {}
         self._root = _roots(tree)
         self._tile_count = 0
         for buffer in tree.allocations:
-            if self._root.get(buffer.name, buffer.name) == buffer.name:
-                self._allocate(buffer, places[buffer.name], thread_count(tree))
+            if self.root(buffer.name) == buffer.name:
+                self._allocate(buffer, places[buffer.name], threads)
         for name, elements in self.used.items():
-            depth = depth_of(name, config)
+            depth = POST_ROWS if name in ROWS else getattr(config, name).depth
             if elements > depth:
                 raise ScheduleError(
                     f"the schedule needs {elements} elements of the {name} scratchpad, which has "
@@ -198,12 +174,11 @@ class Addresses:
 
     def _occupants(self, scratchpad: str) -> str:
         """Return what lies in a scratchpad, the largest first; for messages."""
-        sizes: dict[str, int] = {}
+        sizes: Counter[str] = Counter()
         for (name, _), region in self._regions.items():
             if self._memory[name] == scratchpad:
-                sizes[name] = sizes.get(name, 0) + region.elements
-        largest = sorted(sizes.items(), key=lambda item: -item[1])
-        return ", ".join(f"{name.split('_local.')[0]} {size}" for name, size in largest)
+                sizes[name] += region.elements
+        return ", ".join(f"{name.split('_local.')[0]} {n}" for name, n in sizes.most_common())
 
     def _allocate(self, buffer: TileBuffer, places: int, threads: int) -> None:
         """Give every thread its places for a buffer, side by side."""
@@ -238,6 +213,12 @@ class Addresses:
         """Whether an ALU stage works in place on what is loaded into a buffer."""
         return buffer in self._root.values()
 
+    def lanes(self, buffer: TileBuffer) -> int:
+        """Return the scalars of an element of a buffer on chip."""
+        memory = "post" if buffer.scratchpad in ROWS else buffer.scratchpad
+        lanes: int = getattr(self._config, memory).lanes
+        return lanes
+
     def size(self, buffer: str) -> int:
         """Return the elements of the tile of a buffer."""
         return self._tiles[buffer].elements
@@ -247,21 +228,13 @@ class Addresses:
         return self._tiles[buffer].place(element)
 
 
-def _filled(leaf: LeafNest) -> tuple[TileBuffer, Expression]:
-    """Return the buffer that a leaf writes, and at which scalar."""
-    if isinstance(leaf, CopyNest):
-        return leaf.dst, leaf.dst_index
-    assert isinstance(leaf, CallNest)
-    return leaf.operands[0].buffer, leaf.operands[0].offset
-
-
 def _places(leaf: LeafNest, tile: DenseTile, lanes: int, capacity: Capacity, threads: int) -> int:
     """Return how many tiles of the buffer that a leaf fills a thread holds at once."""
-    buffer, _ = _filled(leaf)
+    buffer = leaf.written.buffer
     if buffer.scratchpad in ROWS:  # all of them, or as many as there is room for
         assert isinstance(leaf, CopyNest)
         assert leaf.src is not None
-        tiles = -(-leaf.src.scalars // (lanes * tile.elements))
+        tiles = -(-leaf.src.buffer.scalars // (lanes * tile.elements))
         return max(1, min(tiles, capacity.rows // (threads * tile.elements)))
     # A bias lies in the accumulator memory too; only accumulations take turns.
     loaded_acc = buffer.scratchpad == "acc" and isinstance(leaf, CopyNest)

@@ -10,14 +10,14 @@ import numpy as np
 
 from vtaops.base.errors import ScheduleError
 from vtaops.lowering.copies import SKIP, ZERO, BlockTransfer, Grid, cover
-from vtaops.lowering.emission.images import Image
-from vtaops.lowering.emission.scratchpads import ROWS, Addresses, lanes_of
-from vtaops.lowering.emission.voids import Mask, Padding
+from vtaops.lowering.emission.context import Context
+from vtaops.lowering.emission.images import within_border
+from vtaops.lowering.emission.scratchpads import ROWS
+from vtaops.lowering.emission.voids import Mask
 from vtaops.lowering.operation import Operation, Touch
-from vtaops.lowering.options import Border
-from vtaops.lowering.parsing.expressions import Values
-from vtaops.lowering.parsing.nests import CopyNest, Loop
-from vtaops.machine.config import HardwareConfig, Memory
+from vtaops.lowering.parsing.expressions import Expression, Values
+from vtaops.lowering.parsing.nests import CopyNest, Loop, Tree, leaves
+from vtaops.machine.config import Memory
 from vtaops.machine.isa import Gemm, Load, Store
 from vtaops.program import NO_BUFFER, Buffer, Role
 
@@ -38,36 +38,24 @@ class Transfers:
 
     Parameters
     ----------
-    config : HardwareConfig
-        For which hardware.
+    context : Context
+        Hardware, options and tiles; copies add to its padding.
+    tree : Tree
+        The parsed function.
     buffers : tuple of Buffer
         The arguments in DRAM.
-    loaded : set of str
-        Those that the program loads.
-    addresses : Addresses
-        Where the tiles lie.
-    padding : Padding
-        What of the tiles is padding; copies add to it.
-    borders : dict
-        The borders around the images of buffers, by name.
     """
 
-    def __init__(
-        self,
-        config: HardwareConfig,
-        buffers: tuple[Buffer, ...],
-        loaded: set[str],
-        addresses: Addresses,
-        padding: Padding,
-        borders: dict[str, Border],
-    ) -> None:
-        self._config = config
-        self._addresses = addresses
-        self._padding = padding
+    def __init__(self, context: Context, tree: Tree, buffers: tuple[Buffer, ...]) -> None:
+        self._addresses = context.addresses
+        self._padding = context.padding
         self._buffers = {buffer.name: index for index, buffer in enumerate(buffers)}
-        written = {b.name for b in buffers if b.role in (Role.OUTPUT, Role.SCRATCH)}
-        self._changing = written & loaded
-        self._images = {b.name: Image.of(b, borders[b.name]) for b in buffers if b.name in borders}
+        stored = {b.name for b in buffers if b.role in (Role.OUTPUT, Role.SCRATCH)}
+        copies = [leaf for leaf in leaves(tree.body) if isinstance(leaf, CopyNest)]
+        loaded = {name for leaf in copies if leaf.loads for name in leaf.read}
+        self._changing = stored & loaded
+        borders = dict(context.options.borders)
+        self._images = {b.name: (b, borders[b.name]) for b in buffers if b.name in borders}
         self.left_out = False
         """Whether padding was not loaded, so that its products are left out."""
         self._copies: dict[Hashable, _Copy] = {}
@@ -77,143 +65,123 @@ class Transfers:
 
     def emit(self, leaf: CopyNest, values: Values, thread: int) -> Iterator[Operation]:
         """Return the instructions of a copy for the current values of the outer loops."""
-        load = bool(leaf.dst.scratchpad)
-        on_chip, dram = (leaf.dst, leaf.src) if load else (leaf.src, leaf.dst)
-        assert on_chip is not None
-        memory = _LOAD_OF_SCRATCHPAD[on_chip.scratchpad] if load else Memory.OUT
+        on_chip, dram = leaf.on_chip.buffer, leaf.dram.buffer if leaf.dram else None
+        memory = _LOAD_OF_SCRATCHPAD[on_chip.scratchpad] if leaf.loads else Memory.OUT
         if memory == Memory.ACC and dram and dram.dtype == "int8":
             memory = Memory.ACC_8BIT
-        copy, shift = self._copy(leaf, values, load)
         relocation = self._buffers[dram.name] if dram else NO_BUFFER
-        if load:
-            if copy.padding is not None:
-                self.left_out |= copy.left_out
-                padding = self._padding.zeros if copy.written else self._padding.voids
-                padding.begin(on_chip.name, thread, copy.padding)
-            # What the operator itself writes to DRAM may have changed since the last load, and
-            # accumulators that the ALU works on in place no longer hold what was loaded.
-            changes = dram is not None and dram.name in self._changing
-            changes = changes or self._addresses.is_overwritten(on_chip.name)
-            content = None if changes else (relocation, copy.number, shift)
-            if not self._addresses.fill(on_chip.name, thread, content):
-                return
-        sram = self._addresses.base(on_chip.name, thread) + copy.start
-        sram += ROWS.get(on_chip.scratchpad, 0)
+        copy, shift = self._copy(leaf, values)
+        content = (relocation, copy.number, shift)
+        if leaf.loads and not self._begin_tile(leaf, copy, content, thread):
+            return
+        base = self._addresses.base(on_chip.name, thread) + copy.start
+        base += ROWS.get(on_chip.scratchpad, 0)
         space = "post" if on_chip.scratchpad in ROWS else on_chip.scratchpad
+        kind = Load if leaf.loads else Store
         for access in copy.accesses:
-            if access.y_size == 0:  # no LOAD: some hardware cannot do one without a row
-                if memory != Memory.INP:
-                    yield from _resets(sram + access.sram, access.x_size)
-                continue
-            fields = {**vars(access)}
-            del fields["sram"], fields["dram"]
-            cls = Load if load else Store
-            instruction = cls(
-                memory=memory, sram_base=sram + access.sram, dram_base=access.dram + shift, **fields
-            )
-            written = np.arange(instruction.sram_size) + instruction.sram_base
-            touch = Touch(space, written, write=load)
-            yield Operation(instruction, relocation, (touch,))
+            sram = base + access.sram_base
+            if access.y_size:
+                place = {"sram_base": sram, "dram_base": access.dram_base + shift}
+                instruction = kind(memory=memory, **{**vars(access), **place})
+                touched = np.arange(instruction.sram_size) + sram
+                yield Operation(instruction, relocation, (Touch(space, touched, leaf.loads),))
+            elif memory != Memory.INP:  # some hardware cannot do a LOAD without a row
+                yield from _resets(sram, access.x_size)
 
-    def _copy(self, leaf: CopyNest, values: Values, load: bool) -> tuple[_Copy, int]:
+    def _begin_tile(self, leaf: CopyNest, copy: _Copy, content: Hashable, thread: int) -> bool:
+        """Begin a tile that is loaded; return False if its content is still there."""
+        name = leaf.dst.buffer.name
+        if copy.padding is not None:
+            written = _writes_padding(leaf)
+            padding = self._padding.zeros if written else self._padding.voids
+            padding.begin(name, thread, copy.padding)
+            self.left_out |= written and not self._padding.skip and bool(copy.padding.any())
+        # What the operator itself writes to DRAM may have changed since the last load, and
+        # accumulators that the ALU works on in place no longer hold what was loaded.
+        changes = leaf.read & self._changing or self._addresses.is_overwritten(name)
+        return self._addresses.fill(name, thread, None if changes else content)
+
+    def _copy(self, leaf: CopyNest, values: Values) -> tuple[_Copy, int]:
         """Return a copy, and the shift of its DRAM elements.
 
         Copies recur in the iterations of the outer loops with their elements in DRAM shifted, if
         the same conditions hold there. What is no affine function of the loops is worked out again.
         """
-        dram, index = (leaf.src, leaf.src_index) if load else (leaf.dst, leaf.dst_index)
-        if not index.affine or (dram is not None and dram.name in self._images):
-            copy = self._evaluated(leaf, values, load)
+        dram = leaf.dram
+        if dram is None or not dram.offset.affine or dram.buffer.name in self._images:
+            copy = self._evaluated(leaf, values)
             return copy, copy.lowest or 0
-        on_chip = leaf.dst if load else leaf.src
-        assert on_chip is not None
-        lanes = lanes_of(on_chip.scratchpad, self._config)
-        first, rest = divmod(int(index({**values, **_origin(leaf)})), lanes)
-        key = (
-            id(leaf),
-            rest,
-            *(values[name] for name in self._condition_names(leaf, load, values)),
-        )
+        lanes = self._addresses.lanes(leaf.on_chip.buffer)
+        origin = {**values, **{loop.name: 0 for loop in leaf.loops}}
+        first, rest = divmod(int(dram.offset(origin)), lanes)
+        key = (id(leaf), rest, *(values[name] for name in self._condition_names(leaf, values)))
         if key not in self._copies:
-            found = self._evaluated(leaf, values, load)
+            found = self._evaluated(leaf, values)
             lowest = None if found.lowest is None else found.lowest - first
             self._copies[key] = replace(found, lowest=lowest)
         copy = self._copies[key]
         return copy, 0 if copy.lowest is None else copy.lowest + first
 
-    def _condition_names(self, leaf: CopyNest, load: bool, values: Values) -> list[str]:
+    def _condition_names(self, leaf: CopyNest, values: Values) -> list[str]:
         """Return the outer loops that decide what is copied, and to where on the chip."""
         if id(leaf) not in self._conditions:
             inside = () if leaf.inside is None else (leaf.inside,)
-            on_chip = leaf.dst_index if load else leaf.src_index
-            names = {name for e in (*inside, *leaf.guards, on_chip) for name in e.names}
+            deciding = (*inside, *leaf.guards, leaf.on_chip.offset)
+            names = {name for expression in deciding for name in expression.names}
             self._conditions[id(leaf)] = sorted(names & values.keys())
         return self._conditions[id(leaf)]
 
-    def _evaluated(self, leaf: CopyNest, values: Values, load: bool) -> _Copy:
+    def _evaluated(self, leaf: CopyNest, values: Values) -> _Copy:
         """Return a copy for the current values of the outer loops."""
-        grid, start = self._grid(leaf, values, load)
+        grid, start = self._grid(leaf, values)
         valid = grid >= 0
         lowest = int(grid[valid].min()) if valid.any() else None
         grid = np.where(valid, grid - (lowest or 0), grid)
-        padding, left_out = None, False
-        written = leaf.padding == 0 and leaf.dst.scratchpad != "wgt"
-        if load and (not written or leaf.dst.scratchpad == "inp"):
-            padding, left_out = self._padding_of(leaf, grid, start, written)
-            if not written:  # no LOAD writes it
+        inputs = leaf.dst.buffer.scratchpad == "inp"
+        padding = None
+        if leaf.loads and (inputs or not _writes_padding(leaf)):
+            padding = self._padding_of(leaf, grid, start)
+            if not _writes_padding(leaf):
                 grid = np.where(grid == ZERO, SKIP, grid)
         # Some hardware cannot pad accumulators: only what must be padded is.
-        pads = load and (leaf.dst.scratchpad == "inp" or bool((grid == ZERO).any()))
+        pads = inputs or (leaf.loads and bool((grid == ZERO).any()))
         number = self._numbers.setdefault(grid.tobytes(), len(self._numbers))
-        accesses = self._cover(leaf, grid, pads)
-        return _Copy(number, start, lowest, accesses, padding, written, left_out)
+        return _Copy(number, start, lowest, self._cover(leaf, grid, pads), padding)
 
-    def _padding_of(
-        self, leaf: CopyNest, grid: Grid, start: int, written: bool
-    ) -> tuple[Mask, bool]:
-        """Return what of a tile is padding, and whether some of it is left out though written."""
-        mask, left_out = np.zeros(self._addresses.size(leaf.dst.name), np.bool_), False
-        mask[start : start + grid.size] = (grid == ZERO).ravel()
-        if written and not self._padding.skip:
-            mask &= self._without_row(leaf, grid, start, mask.size)
-            left_out = bool(mask.any())
-        mask.flags.writeable = False
-        return mask, left_out
-
-    def _without_row(self, leaf: CopyNest, grid: Grid, start: int, size: int) -> Mask:
-        """Return the padding that only a LOAD without a row of data could write."""
-        mask = np.zeros(size, np.bool_)
-        if (grid == ZERO).any():
+    def _padding_of(self, leaf: CopyNest, grid: Grid, start: int) -> Mask:
+        """Return which elements of a tile are padding that its products leave out."""
+        mask = np.zeros(self._addresses.size(leaf.dst.buffer.name), np.bool_)
+        if self._padding.skip or not _writes_padding(leaf):
+            mask[start : start + grid.size] = (grid == ZERO).ravel()
+        elif (grid == ZERO).any():  # only what a LOAD without a row of data would have to write
             for access in self._cover(leaf, grid, pads=True):
                 if access.y_size == 0:
-                    first = start + access.sram
+                    first = start + access.sram_base
                     mask[first : first + access.x_size] = True
+        mask.flags.writeable = False
         return mask
 
-    def _grid(self, leaf: CopyNest, values: Values, load: bool) -> tuple[Grid, int]:
+    def _grid(self, leaf: CopyNest, values: Values) -> tuple[Grid, int]:
         """Return the DRAM element of each element of a tile, and the first element of the tile."""
-        on_chip = leaf.dst if load else leaf.src
-        assert on_chip is not None
-        lanes = lanes_of(on_chip.scratchpad, self._config)
+        buffer = leaf.on_chip.buffer
+        lanes = self._addresses.lanes(buffer)
         tiles, lane_loops = _split_lanes(leaf.loops, lanes)
-        point: dict[str, Any] = {**values, **dict.fromkeys((loop.name for loop in lane_loops), 0)}
-        open_grid = np.ogrid[tuple(slice(loop.extent) for loop in tiles)]
-        point.update(zip((loop.name for loop in tiles), open_grid, strict=True))
-        shape = tuple(loop.extent for loop in tiles)
-
-        def evaluated(expression: object) -> Grid:
-            return np.broadcast_to(np.asarray(expression(point)), shape)  # type: ignore[operator]
-
-        sram_index, dram_index = leaf.dst_index, leaf.src_index
-        if not load:
-            sram_index, dram_index = dram_index, sram_index
         _check_lanes(leaf, values, lane_loops, lanes)
-        places = self._addresses.place(on_chip.name, evaluated(sram_index) // lanes).ravel()
+        shape = tuple(loop.extent for loop in tiles)
+        open_grid = np.ogrid[tuple(map(slice, shape))]
+        point: dict[str, Any] = {**values, **{loop.name: 0 for loop in lane_loops}}
+        point.update(zip((loop.name for loop in tiles), open_grid, strict=True))
+
+        def evaluated(expression: Expression) -> Grid:
+            return np.broadcast_to(np.asarray(expression(point)), shape)
+
+        places = self._addresses.place(buffer.name, evaluated(leaf.on_chip.offset) // lanes).ravel()
         start = int(places.min())
-        grid = evaluated(dram_index) // lanes
-        dram = leaf.src if load else leaf.dst
-        if dram is not None and dram.name in self._images:
-            grid = self._images[dram.name].place(grid)
+        grid = np.full(shape, ZERO, np.int64)
+        if leaf.dram is not None:
+            grid = evaluated(leaf.dram.offset) // lanes
+            if leaf.dram.buffer.name in self._images:
+                grid = within_border(grid, *self._images[leaf.dram.buffer.name])
         if leaf.inside is not None:
             grid = np.where(evaluated(leaf.inside), grid, ZERO)
         for guard in leaf.guards:
@@ -248,10 +216,6 @@ class _Copy:
         What moves it.
     padding : Mask or None
         What of a loaded tile is padding, if that matters.
-    written : bool
-        Whether a LOAD writes the padding.
-    left_out : bool
-        Whether some of it is not written nevertheless, so that its products are left out.
     """
 
     number: int
@@ -259,12 +223,11 @@ class _Copy:
     lowest: int | None
     accesses: list[BlockTransfer]
     padding: Mask | None
-    written: bool
-    left_out: bool
 
 
-def _origin(leaf: CopyNest) -> dict[str, int]:
-    return {loop.name: 0 for loop in leaf.loops}
+def _writes_padding(leaf: CopyNest) -> bool:
+    """Whether LOAD can write the padding of a copy: zeros, and not of weights."""
+    return leaf.padding == 0 and leaf.dst.buffer.scratchpad != "wgt"
 
 
 def _resets(first: int, count: int) -> Iterator[Operation]:
@@ -295,9 +258,9 @@ def _check_lanes(leaf: CopyNest, values: Values, lane_loops: list[Loop], lanes: 
     """Make sure that the lanes of a tile are contiguous on both sides of the copy."""
     first = {**values, **{loop.name: 0 for loop in leaf.loops}}
     last = {**first, **{loop.name: loop.extent - 1 for loop in lane_loops}}
-    for index in (leaf.dst_index, leaf.src_index):
-        if index(last) - index(first) != lanes - 1:
+    for side in (leaf.dst, leaf.src):
+        if side is not None and side.offset(last) - side.offset(first) != lanes - 1:
             raise ScheduleError(
-                f"the copy into {leaf.dst.name} crosses lanes: the {lanes} scalars of a tile must "
-                f"lie side by side in DRAM, in order"
+                f"the copy into {leaf.dst.buffer.name} crosses lanes: the {lanes} scalars of a "
+                f"tile must lie side by side in DRAM, in order"
             )

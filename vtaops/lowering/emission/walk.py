@@ -11,22 +11,14 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from vtaops.lowering.emission.computation import Computation
-from vtaops.lowering.emission.scratchpads import Addresses, leaves
+from vtaops.lowering.emission.context import Context
+from vtaops.lowering.emission.scratchpads import Addresses
 from vtaops.lowering.emission.transfers import Transfers
 from vtaops.lowering.emission.voids import Padding
 from vtaops.lowering.operation import Operation
 from vtaops.lowering.options import LoweringOptions
 from vtaops.lowering.parsing.expressions import Values
-from vtaops.lowering.parsing.nests import (
-    CallNest,
-    CopyNest,
-    LeafNest,
-    Loop,
-    LoopNode,
-    Node,
-    ThreadNode,
-    Tree,
-)
+from vtaops.lowering.parsing.nests import CallNest, CopyNest, Loop, LoopNode, Node, Tree
 from vtaops.lowering.passes.dead_loads import without_dead_loads
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import Buffer
@@ -37,40 +29,25 @@ def walk(
 ) -> list[Operation]:
     """Return the operations of a parsed function in program order, without synchronisation.
 
+    Some hardware stores only what the ALU or a product wrote. Where products with padding had to be
+    left out, and the operator has no pass of the ALU, the ALU adds 0 to every accumulator after its
+    reset.
+
     Raises
     ------
     ScheduleError
         If a scratchpad overflows.
     """
-    found, products_left_out = _walked(tree, buffers, config, options, pass_after_reset=False)
-    if products_left_out and not options.alu_passes:
-        found, _ = _walked(tree, buffers, config, options, pass_after_reset=True)
-    return without_dead_loads(found, config)
-
-
-def _walked(
-    tree: Tree,
-    buffers: tuple[Buffer, ...],
-    config: HardwareConfig,
-    options: LoweringOptions,
-    pass_after_reset: bool,
-) -> tuple[list[Operation], bool]:
-    """Return the operations, and whether products with padding had to be left out.
-
-    With `pass_after_reset`, the ALU adds 0 to every accumulator after its reset: some hardware
-    stores only what the ALU or a product wrote, and then there may be no product.
-    """
-    addresses = Addresses(tree, config, options.capacity)
-    padding = Padding(options.skip_padding)
-    copies = [leaf for leaf in leaves(tree.body) if isinstance(leaf, CopyNest)]
-    loaded = {leaf.src.name for leaf in copies if leaf.dst.scratchpad and leaf.src is not None}
-    transfers = Transfers(config, buffers, loaded, addresses, padding, dict(options.borders))
-    depth = options.depth(config)
-    computation = Computation(
-        config, addresses, padding, depth, pass_after_reset, options.keep_weights
-    )
-    operations = list(_Walk(transfers, computation).run(tree.body, {}, None))
-    return operations, transfers.left_out
+    for pass_after_reset in (False, True):
+        addresses = Addresses(tree, config, options.capacity)
+        context = Context(
+            config, options, addresses, Padding(options.skip_padding), pass_after_reset
+        )
+        transfers = Transfers(context, tree, buffers)
+        operations = [*_Walk(transfers, Computation(context)).run(tree.body, {}, None)]
+        if not transfers.left_out or options.alu_passes:
+            break
+    return without_dead_loads(operations, config)
 
 
 class _Walk:
@@ -82,14 +59,15 @@ class _Walk:
         """Execute statements in order; neighbouring leaves of one unit form a group."""
         for unit, group in groupby(nodes, _unit_or_none):
             if unit is not None:
-                yield from self._leaves(list(group), values, threads)
+                yield from self._leaves([*group], values, threads)
                 continue
             for node in group:
-                if isinstance(node, ThreadNode):
+                assert isinstance(node, LoopNode)
+                if node.threads:
                     yield from self.run(node.body, values, node.loop)
-                elif isinstance(node, LoopNode):
-                    for step in range(node.loop.extent):
-                        yield from self.run(node.body, {**values, node.loop.name: step}, threads)
+                    continue
+                for step in range(node.loop.extent):
+                    yield from self.run(node.body, {**values, node.loop.name: step}, threads)
 
     def _leaves(
         self, group: list[Node], values: Values, threads: Loop | None
@@ -104,4 +82,4 @@ class _Walk:
 
 
 def _unit_or_none(node: Node) -> int | None:
-    return int(node.unit) if isinstance(node, LeafNest) else None
+    return None if isinstance(node, LoopNode) else int(node.unit)

@@ -9,9 +9,7 @@ holds for a whole convolution that is added to something: it begins with that, n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from vtaops.lowering.parsing.nests import PRODUCT_CALL, CallNest, LoopNode, Node, ThreadNode, Tree
+from vtaops.lowering.parsing.nests import PRODUCT_CALL, CallNest, Node, Tree, leaves
 from vtaops.machine.isa import AluOp
 from vtaops.schedule.intrinsics import ALU_CALL, GEMM_CALL, RESET_CALL
 
@@ -21,69 +19,42 @@ JOIN_CALL = "vta.join"
 
 def accumulate_in_place(tree: Tree) -> Tree:
     """Rewrite every addition of a matrix product in a parsed function."""
-    return Tree(_rewritten(tree.body), tree.allocations)
+    return tree.rewritten(_rewritten)
 
 
 def _rewritten(nodes: list[Node]) -> list[Node]:
-    nodes = [
-        type(node)(node.loop, _rewritten(node.body)) if isinstance(node, LoopNode | ThreadNode)
-        else node
-        for node in nodes
-    ]  # fmt: skip
-    for addition in [node for node in nodes if _is_addition(node)]:
-        assert isinstance(addition, CallNest)
-        products = [n for n in nodes if _is_product(n, addition.operands[2].buffer.name)]
-        if len(products) == 1:
-            (product,) = products
-            assert isinstance(product, CallNest)
-            product.call, addition.call = GEMM_CALL, JOIN_CALL
-            nodes.remove(product)  # the addend is complete where the addition stands
-            nodes.insert(nodes.index(addition), product)
-        else:
-            nodes = _begun_with(nodes, addition)
+    for addition in [n for n in nodes if isinstance(n, CallNest) and _is_addition(n)]:
+        products, resets = _accumulation(nodes, addition.operands[2].buffer.name)
+        if products:
+            addition.call = JOIN_CALL
+            nodes = [n for n in nodes if n not in products and n not in resets]
+            place = nodes.index(addition)  # where the other addend is complete
+            nodes[place:place] = products
     return nodes
 
 
-def _begun_with(nodes: list[Node], addition: CallNest) -> list[Node]:
-    """Let a sum of products that is added begin with the other addend."""
-    buffer = addition.operands[2].buffer.name
-    resets = [n for n in nodes if isinstance(n, CallNest) and _fills(n, RESET_CALL, buffer)]
-    products = [n for n in nodes if any(_fills(c, GEMM_CALL, buffer) for c in _calls(n))]
-    if len(resets) != 1 or not products:
-        return nodes
-    addition.call = JOIN_CALL
-    others = [n for n in nodes if n not in resets and n not in products]
-    place = others.index(addition)
-    return [*others[:place], *products, *others[place:]]
+def _accumulation(nodes: list[Node], buffer: str) -> tuple[list[Node], list[Node]]:
+    """Return what sums products in a buffer, and its reset, if it may begin with another addend."""
+    products = [n for n in nodes if _fills(n, PRODUCT_CALL, buffer)]
+    if len(products) == 1:
+        assert isinstance(products[0], CallNest)
+        products[0].call = GEMM_CALL
+        return products, []
+    resets = [n for n in nodes if _fills(n, RESET_CALL, buffer)]
+    sums = [n for n in nodes if any(_fills(leaf, GEMM_CALL, buffer) for leaf in leaves([n]))]
+    return (sums, resets) if len(resets) == 1 else ([], [])
 
 
-def _calls(node: Node) -> Iterator[CallNest]:
-    if isinstance(node, CallNest):
-        yield node
-    elif isinstance(node, LoopNode | ThreadNode):
-        for child in node.body:
-            yield from _calls(child)
-
-
-def _fills(call: CallNest, kind: str, buffer: str) -> bool:
-    return call.call == kind and call.operands[0].buffer.name == buffer
-
-
-def _is_addition(node: Node) -> bool:
-    """Whether a node adds, in place, a tile to a different tile."""
+def _is_addition(leaf: CallNest) -> bool:
+    """Whether a call adds, in place, a tile to a different tile."""
     return (
-        isinstance(node, CallNest)
-        and node.call == ALU_CALL
-        and node.alu_op == AluOp.ADD
-        and len(node.operands) == 3
-        and node.operands[1].buffer.name != node.operands[2].buffer.name
+        leaf.call == ALU_CALL
+        and leaf.alu_op == AluOp.ADD
+        and len(leaf.operands) == 3
+        and leaf.operands[1].buffer.name != leaf.operands[2].buffer.name
     )
 
 
-def _is_product(node: Node, buffer: str) -> bool:
-    """Whether a node is the product that fills `buffer`."""
-    return (
-        isinstance(node, CallNest)
-        and node.call == PRODUCT_CALL
-        and node.operands[0].buffer.name == buffer
-    )
+def _fills(node: Node, call: str, buffer: str) -> bool:
+    """Whether a node is the call of a kind that fills a buffer."""
+    return isinstance(node, CallNest) and node.call == call and node.written.buffer.name == buffer

@@ -15,23 +15,25 @@ from tvm import tirx
 
 from vtaops.base.errors import ScheduleError
 
-_INFIX = {
-    "Add": "+",
-    "Sub": "-",
-    "Mul": "*",
-    "FloorDiv": "//",
-    "FloorMod": "%",
-    "LT": "<",
-    "LE": "<=",
-    "GT": ">",
-    "GE": ">=",
-    "EQ": "==",
-    "NE": "!=",
-    "And": "&",
-    "Or": "|",
+_BINARY = {
+    "Add": "({} + {})",
+    "Sub": "({} - {})",
+    "Mul": "({} * {})",
+    "FloorDiv": "({} // {})",
+    "FloorMod": "({} % {})",
+    "LT": "({} < {})",
+    "LE": "({} <= {})",
+    "GT": "({} > {})",
+    "GE": "({} >= {})",
+    "EQ": "({} == {})",
+    "NE": "({} != {})",
+    "And": "({} & {})",
+    "Or": "({} | {})",
+    "Min": "minimum({}, {})",
+    "Max": "maximum({}, {})",
 }
+NOTHING_FIXED: Mapping[str, int] = MappingProxyType({})
 _ALL_BITS = (1 << 64) - 1  # of a hash: the address of the variable
-_CALLS = {"Min": "minimum", "Max": "maximum"}
 _GLOBALS = {"minimum": np.minimum, "maximum": np.maximum}
 
 
@@ -59,7 +61,7 @@ class Expression:
 
     __slots__ = ("_code", "affine", "names")
 
-    def __init__(self, expr: Any, fixed: Mapping[str, int] = MappingProxyType({})) -> None:
+    def __init__(self, expr: Any, fixed: Mapping[str, int] = NOTHING_FIXED) -> None:
         names: set[str] = set()
         self._code = compile(_source(expr, names, fixed), "<tir>", "eval")
         self.names = frozenset(names)
@@ -114,8 +116,7 @@ def _source(expr: Any, names: set[str], fixed: Mapping[str, int]) -> str:
         return name
     if isinstance(expr, tirx.Cast):
         return _source(expr.value, names, fixed)
-    if kind in _INFIX:
-        return f"({_source(expr.a, names, fixed)} {_INFIX[kind]} {_source(expr.b, names, fixed)})"
-    if kind in _CALLS:
-        return f"{_CALLS[kind]}({_source(expr.a, names, fixed)}, {_source(expr.b, names, fixed)})"
-    raise ScheduleError(f"TIR expression {kind}: {expr}")
+    if kind not in _BINARY:
+        raise ScheduleError(f"TIR expression {kind}: {expr}")
+    a, b = (_source(operand, names, fixed) for operand in (expr.a, expr.b))
+    return _BINARY[kind].format(a, b)

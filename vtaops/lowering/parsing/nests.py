@@ -6,14 +6,16 @@ intrinsic call. Owns the reading of TIR; the rooms behind it see no TVM object.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 from tvm import tirx
 from tvm.ir import Call
 
 from vtaops.base.errors import ScheduleError
-from vtaops.lowering.parsing.expressions import Expression, conjuncts, name_of
+from vtaops.lowering.parsing.expressions import NOTHING_FIXED, Expression, conjuncts, name_of
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp, Unit
 from vtaops.schedule.intrinsics import (
@@ -71,40 +73,6 @@ class Loop:
     extent: int
 
 
-@dataclass(eq=False)
-class LeafNest:
-    """A perfect loop nest around one statement, executed where all `guards` hold."""
-
-    loops: list[Loop]
-    guards: list[Expression]
-
-    @property
-    def unit(self) -> Unit:
-        """The unit that executes it."""
-        return Unit.COMPUTE
-
-
-@dataclass(eq=False)
-class CopyNest(LeafNest):
-    """``dst[dst_index] = src[src_index] if inside else padding``, one scalar for each iteration.
-
-    Without a source it writes padding alone: a tile that lies in the padding as a whole.
-    """
-
-    dst: TileBuffer
-    dst_index: Expression
-    src: TileBuffer | None
-    src_index: Expression
-    inside: Expression | None
-    padding: int = 0
-
-    @property
-    def unit(self) -> Unit:
-        if not self.dst.scratchpad:
-            return Unit.STORE
-        return Unit.COMPUTE if self.dst.scratchpad == "acc" else Unit.LOAD
-
-
 @dataclass(frozen=True)
 class TileOperand:
     """An operand of an intrinsic: the tile that starts at scalar `offset` of `buffer`."""
@@ -114,7 +82,62 @@ class TileOperand:
 
 
 @dataclass(eq=False)
-class CallNest(LeafNest):
+class _Nest:
+    """A perfect loop nest around one statement, executed where all `guards` hold."""
+
+    loops: list[Loop]
+    guards: list[Expression]
+
+
+@dataclass(eq=False)
+class CopyNest(_Nest):
+    """``dst = src if inside else padding``, one scalar for each iteration.
+
+    Without a source it writes padding alone: a tile that lies in the padding as a whole.
+    """
+
+    dst: TileOperand
+    src: TileOperand | None
+    inside: Expression | None = None
+    padding: int = 0
+
+    @property
+    def loads(self) -> bool:
+        """Whether it writes a scratchpad."""
+        return bool(self.dst.buffer.scratchpad)
+
+    @property
+    def on_chip(self) -> TileOperand:
+        """The side in a scratchpad."""
+        side = self.dst if self.loads else self.src
+        assert side is not None
+        return side
+
+    @property
+    def dram(self) -> TileOperand | None:
+        """The side in DRAM."""
+        return self.src if self.loads else self.dst
+
+    @property
+    def unit(self) -> Unit:
+        """The unit that executes it."""
+        if not self.loads:
+            return Unit.STORE
+        return Unit.COMPUTE if self.dst.buffer.scratchpad == "acc" else Unit.LOAD
+
+    @property
+    def written(self) -> TileOperand:
+        """What it writes."""
+        return self.dst
+
+    @property
+    def read(self) -> set[str]:
+        """The names of the buffers that it reads, apart from the one that it writes."""
+        return {self.src.buffer.name} if self.src else set()
+
+
+@dataclass(eq=False)
+class CallNest(_Nest):
     """One intrinsic call; see `vtaops.schedule.intrinsics` for names and operands."""
 
     call: str
@@ -124,24 +147,33 @@ class CallNest(LeafNest):
     scaling: tuple[int, ...] = ()
     """Of a requantisation: zero point and bounds."""
 
+    @property
+    def unit(self) -> Unit:
+        return Unit.COMPUTE
+
+    @property
+    def written(self) -> TileOperand:
+        return self.operands[0]
+
+    @property
+    def read(self) -> set[str]:
+        names = {operand.buffer.name for operand in self.operands[1:]}
+        return names - {self.written.buffer.name}
+
 
 @dataclass
 class LoopNode:
-    """A loop around several statements; the walk runs it."""
+    """A loop around several statements."""
 
     loop: Loop
     body: list[Node]
+    threads: bool = False
+    """Whether its iterations are virtual threads: each statement is executed for all of them."""
 
 
-@dataclass
-class ThreadNode:
-    """Virtual threads: every statement of the body is executed once for each thread."""
-
-    loop: Loop
-    body: list[Node]
-
-
-Node = LoopNode | ThreadNode | LeafNest
+LeafNest = CopyNest | CallNest
+Node = LoopNode | LeafNest
+Rewrite = Callable[[list[Node]], list[Node]]
 
 
 @dataclass
@@ -158,6 +190,30 @@ class Tree:
 
     body: list[Node] = field(default_factory=list)
     allocations: list[TileBuffer] = field(default_factory=list)
+
+    def rewritten(self, rewrite: Rewrite) -> Tree:
+        """Return the function with each of its lists of statements rewritten, innermost first."""
+        return Tree(_rewritten(self.body, rewrite), self.allocations)
+
+
+def _rewritten(nodes: list[Node], rewrite: Rewrite) -> list[Node]:
+    return rewrite(
+        [
+            replace(node, body=_rewritten(node.body, rewrite))
+            if isinstance(node, LoopNode)
+            else node
+            for node in nodes
+        ]
+    )
+
+
+def leaves(nodes: Iterable[Node]) -> Iterator[LeafNest]:
+    """Iterate over all leaf nests of a tree, in program order."""
+    for node in nodes:
+        if isinstance(node, LoopNode):
+            yield from leaves(node.body)
+        else:
+            yield node
 
 
 def parse(function: tirx.PrimFunc, config: HardwareConfig) -> Tree:
@@ -177,7 +233,7 @@ def _statements(stmt: Any, tree: Tree, config: HardwareConfig) -> list[Node]:
         return []
     if isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == "thread_extent":
         loop = Loop(name_of(stmt.node.var), int(stmt.value))
-        return [ThreadNode(loop, _statements(stmt.body, tree, config))]
+        return [LoopNode(loop, _statements(stmt.body, tree, config), threads=True)]
     leaf = _leaf(stmt, config)
     if leaf is not None:
         return [leaf]
@@ -212,30 +268,20 @@ def _leaf(stmt: Any, config: HardwareConfig) -> LeafNest | None:
 
 
 def _copy(stmt: Any, loops: list[Loop], guards: list[Expression]) -> CopyNest:
-    value, inside, padding = stmt.value, None, 0
+    value, inside, padding, src = stmt.value, None, 0, None
     if isinstance(value, tirx.Cast):
         value = value.value
     if isinstance(value, Call):  # if_then_else(inside, load, padding)
         condition, value, outside = value.args
         inside, padding = Expression(condition), int(outside.value)
-    (dst_index,) = stmt.indices
     if isinstance(value, tirx.IntImm):
-        padding = int(value.value)
-        source, src_index, inside = None, dst_index, Expression(tirx.const(0, "int32"))
+        inside, padding = None, int(value.value)
     elif hasattr(value, "source"):
-        source, (src_index,) = _tile_buffer(value.source), value.indices
+        src = _operand(value.source, value.indices[0])
     else:
         raise ScheduleError(f"this is no copy, and not tensorized:\n{stmt}")
-    return CopyNest(
-        loops=loops,
-        guards=guards,
-        dst=_tile_buffer(stmt.buffer),
-        dst_index=Expression(dst_index),
-        src=source,
-        src_index=Expression(src_index),
-        inside=inside,
-        padding=padding,
-    )
+    dst = _operand(stmt.buffer, stmt.indices[0])
+    return CopyNest(loops, guards, dst=dst, src=src, inside=inside, padding=padding)
 
 
 def _product(
@@ -251,35 +297,36 @@ def _product(
     store, value = stmt.seq[1], stmt.seq[1].value
     if not isinstance(value, tirx.Add) or not isinstance(value.b, tirx.Mul):
         return None
-    lanes = loops[-2 - int(config.batch > 1) :]  # TVM drops the loop over the rows of a tile of one
-    at_first_lane = dict.fromkeys((loop.name for loop in lanes), 0)
     accesses = [(store.buffer, store.indices[0])]
     for factor in (value.b.a, value.b.b):
         load = factor.value  # inside a cast to int32
         accesses.append((load.source, load.indices[0]))
-    operands = [
-        TileOperand(_tile_buffer(buffer), Expression(index, at_first_lane))
-        for buffer, index in accesses
-    ]
-    assert [o.buffer.scratchpad for o in operands] == ["acc", "inp", "wgt"]
-    return CallNest(loops[: -len(lanes)], guards, call=PRODUCT_CALL, operands=operands)
+    nest = _of_tiles(PRODUCT_CALL, accesses, loops, guards, 2 + (config.batch > 1))
+    assert [o.buffer.scratchpad for o in nest.operands] == ["acc", "inp", "wgt"]
+    return nest
 
 
 def _maximum(
     stmt: Any, loops: list[Loop], guards: list[Expression], config: HardwareConfig
 ) -> CallNest:
     """Read a maximum of two tiles that TVM could not tensorize, because tiles overlap."""
-    lanes = loops[-1 - int(config.batch > 1) :]
-    at_first_lane = dict.fromkeys((loop.name for loop in lanes), 0)
     accesses = [(stmt.buffer, stmt.indices[0])]
     accesses += [(load.source, load.indices[0]) for load in (stmt.value.a, stmt.value.b)]
-    operands = [
-        TileOperand(_tile_buffer(buffer), Expression(index, at_first_lane))
-        for buffer, index in accesses
-    ]
-    return CallNest(
-        loops[: -len(lanes)], guards, call=ALU_CALL, operands=operands, alu_op=int(AluOp.MAX)
-    )
+    nest = _of_tiles(ALU_CALL, accesses, loops, guards, 1 + (config.batch > 1))
+    nest.alu_op = int(AluOp.MAX)
+    return nest
+
+
+def _of_tiles(
+    call: str, accesses: list[Any], loops: list[Loop], guards: list[Expression], lanes: int
+) -> CallNest:
+    """Return the call on tiles that does what the `lanes` innermost loops do to their lanes.
+
+    TVM drops the loop over the rows of a tile of one.
+    """
+    at_first_lane = dict.fromkeys((loop.name for loop in loops[-lanes:]), 0)
+    operands = [_operand(buffer, index, at_first_lane) for buffer, index in accesses]
+    return CallNest(loops[:-lanes], guards, call=call, operands=operands)
 
 
 def _call(call: Any, loops: list[Loop], guards: list[Expression]) -> CallNest:
@@ -292,21 +339,18 @@ def _call(call: Any, loops: list[Loop], guards: list[Expression]) -> CallNest:
         del arguments[:3]
     if isinstance(arguments[-1], tirx.IntImm):
         nest.imm = int(arguments.pop())
-    nest.operands = [_operand(pointer) for pointer in arguments]
+    for pointer in arguments:  # tvm_access_ptr(type, buffer.data, offset, extent, mask)
+        _, data, offset, _, _ = pointer.args
+        nest.operands.append(_operand(data.args[0], offset))
     if nest.call == GEMM_CALL:
         assert [o.buffer.scratchpad for o in nest.operands] == ["acc", "inp", "wgt"]
     return nest
 
 
-def _operand(pointer: Any) -> TileOperand:
-    """Read ``tvm_access_ptr(type, buffer.data, offset, extent, mask)``."""
-    _, data, offset, _, _ = pointer.args
-    return TileOperand(_tile_buffer(data.args[0]), Expression(offset))
+def _operand(buffer: Any, index: Any, fixed: Mapping[str, int] = NOTHING_FIXED) -> TileOperand:
+    return TileOperand(_tile_buffer(buffer), Expression(index, fixed))
 
 
 def _tile_buffer(buffer: Any) -> TileBuffer:
-    scalars = 1
-    for extent in buffer.shape:
-        scalars *= int(extent)
     scratchpad = SCRATCHPAD_OF_SCOPE.get(buffer.scope(), "")
-    return TileBuffer(buffer.name, scratchpad, scalars, str(buffer.dtype))
+    return TileBuffer(buffer.name, scratchpad, prod(map(int, buffer.shape)), str(buffer.dtype))

@@ -10,32 +10,29 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from vtaops.lowering.parsing.nests import CallNest, CopyNest, LoopNode, Node, ThreadNode, Tree
+from vtaops.lowering.parsing.nests import CallNest, LeafNest, Node, Tree, leaves
 from vtaops.machine.isa import AluOp
 from vtaops.schedule.intrinsics import ALU_CALL, RESET_CALL
 
 
 def preserve_operands(tree: Tree) -> Tree:
     """Copy the operands of ALU stages that are read by others too, or filled further outside."""
-    return Tree(_rewritten(tree.body, _readers(tree.body)), tree.allocations)
+    readers = Counter(name for leaf in leaves(tree.body) for name in leaf.read)
 
+    def rewrite(nodes: list[Node]) -> list[Node]:
+        found: list[Node] = []
+        filled: set[str] = set()
+        for node in nodes:
+            if isinstance(node, CallNest) and _overwrites(node):
+                source = node.operands[1].buffer.name
+                copied = readers[source] > 1 or source not in filled
+                found += _on_a_copy(node) if copied else [node]
+            else:
+                found.append(node)
+            filled |= {leaf.written.buffer.name for leaf in leaves([node])}
+        return found
 
-def _rewritten(nodes: list[Node], readers: Counter[str]) -> list[Node]:
-    found: list[Node] = []
-    filled: set[str] = set()
-    for node in nodes:
-        if isinstance(node, LoopNode | ThreadNode):
-            found.append(type(node)(node.loop, _rewritten(node.body, readers)))
-            filled |= _written(node.body)
-        elif isinstance(node, CallNest) and _overwrites(node):
-            source = node.operands[1].buffer.name
-            copied = readers[source] > 1 or source not in filled
-            found += _on_a_copy(node) if copied else [node]
-            filled |= _written([node])
-        else:
-            found.append(node)
-            filled |= _written([node])
-    return found
+    return tree.rewritten(rewrite)
 
 
 def _overwrites(leaf: CallNest) -> bool:
@@ -44,34 +41,8 @@ def _overwrites(leaf: CallNest) -> bool:
     return leaf.call == ALU_CALL and names[0] != names[1]
 
 
-def _on_a_copy(leaf: CallNest) -> list[Node]:
+def _on_a_copy(leaf: CallNest) -> list[LeafNest]:
     result, source, *rest = leaf.operands
     reset = replace(leaf, call=RESET_CALL, operands=[result], alu_op=None, imm=None)
     copy = replace(leaf, operands=[result, result, source], alu_op=int(AluOp.ADD), imm=None)
     return [reset, copy, replace(leaf, operands=[result, result, *rest])]
-
-
-def _readers(nodes: list[Node]) -> Counter[str]:
-    """Count the leaves that read each buffer."""
-    count: Counter[str] = Counter()
-    for node in nodes:
-        if isinstance(node, LoopNode | ThreadNode):
-            count.update(_readers(node.body))
-        elif isinstance(node, CopyNest) and node.src is not None:
-            count[node.src.name] += 1
-        elif isinstance(node, CallNest):
-            names = {operand.buffer.name for operand in node.operands[1:]}
-            count.update(names - {node.operands[0].buffer.name})
-    return count
-
-
-def _written(nodes: list[Node]) -> set[str]:
-    found: set[str] = set()
-    for node in nodes:
-        if isinstance(node, LoopNode | ThreadNode):
-            found |= _written(node.body)
-        elif isinstance(node, CopyNest):
-            found.add(node.dst.name)
-        elif isinstance(node, CallNest):
-            found.add(node.operands[0].buffer.name)
-    return found

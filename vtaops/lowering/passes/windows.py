@@ -11,21 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from vtaops.base.errors import ScheduleError
-from vtaops.lowering.emission.scratchpads import leaves
 from vtaops.lowering.parsing.expressions import Expression
 from vtaops.lowering.parsing.nests import (
     CallNest,
     CopyNest,
     LeafNest,
     Loop,
-    LoopNode,
     Node,
-    ThreadNode,
-    TileOperand,
     Tree,
+    leaves,
 )
 from vtaops.machine.config import WINDOW_TILES, HardwareConfig
 from vtaops.machine.views import Windows
@@ -48,13 +46,9 @@ def join_taps(tree: Tree, buffers: tuple[Buffer, ...], config: HardwareConfig) -
         view = buffer.layout.view
         if isinstance(view, Windows):
             kernel = _Kernel(buffer.shape[3], buffer.packed_shape[3], view.step, config.wgt.lanes)
-            copies = [
-                leaf
-                for leaf in leaves(tree.body)
-                if isinstance(leaf, CopyNest) and leaf.src and leaf.src.name == buffer.name
-            ]
-            names = {leaf.dst.name for leaf in copies}
-            tree = Tree(_rewritten(tree.body, kernel, buffer.name, names), tree.allocations)
+            copies = [leaf for leaf in leaves(tree.body) if _copies(leaf, buffer.name)]
+            names = {leaf.written.buffer.name for leaf in copies}
+            tree = tree.rewritten(partial(_rewritten, kernel, buffer.name, names))
     return tree
 
 
@@ -68,38 +62,37 @@ class _Kernel:
     lanes: int
 
 
-def _rewritten(nodes: list[Node], kernel: _Kernel, buffer: str, names: set[str]) -> list[Node]:
+def _rewritten(kernel: _Kernel, buffer: str, names: set[str], nodes: list[Node]) -> list[Node]:
+    """Rewrite the copies of a buffer in DRAM, and the products with its tiles, called `names`."""
     found: list[Node] = []
     for node in nodes:
-        if isinstance(node, LoopNode | ThreadNode):
-            found.append(type(node)(node.loop, _rewritten(node.body, kernel, buffer, names)))
-        elif isinstance(node, CopyNest) and node.src and node.src.name == buffer:
-            found.append(_copy(node, kernel))
-        elif (
-            isinstance(node, CallNest)
-            and node.call == GEMM_CALL
-            and node.operands[2].buffer.name in names
-        ):
-            found.append(_product(node, kernel))
-        else:
-            found.append(node)
+        if isinstance(node, CopyNest) and _copies(node, buffer):
+            node = _copy(node, kernel)
+        elif isinstance(node, CallNest) and node.call == GEMM_CALL and node.read & names:
+            node = _product(node, kernel)
+        found.append(node)
     return found
 
 
+def _copies(node: Node, buffer: str) -> bool:
+    return isinstance(node, CopyNest) and buffer in node.read
+
+
 def _copy(leaf: CopyNest, kernel: _Kernel) -> CopyNest:
-    loop = _columns(leaf, leaf.dst_index, kernel)
+    assert leaf.src is not None
+    loop = _columns(leaf, leaf.dst.offset, kernel)
     return replace(
         leaf,
         loops=_over_windows(leaf, loop, kernel),
-        dst_index=_Strided(leaf.dst_index, loop.name, kernel),
-        src_index=_Packed(leaf.src_index, loop.name, kernel),
+        dst=replace(leaf.dst, offset=_Strided(leaf.dst.offset, loop.name, kernel)),
+        src=replace(leaf.src, offset=_Packed(leaf.src.offset, loop.name, kernel)),
     )
 
 
 def _product(leaf: CallNest, kernel: _Kernel) -> CallNest:
     loop = _columns(leaf, leaf.operands[2].offset, kernel)
     operands = [
-        TileOperand(operand.buffer, _Strided(operand.offset, loop.name, kernel))
+        replace(operand, offset=_Strided(operand.offset, loop.name, kernel))
         for operand in leaf.operands
     ]
     loops = _over_windows(leaf, loop, kernel)

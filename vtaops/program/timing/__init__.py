@@ -5,7 +5,6 @@ DRAM port. All parameters of the machine stand in `TimingParameters`; the result
 """
 
 from vtaops.program.timing.parameters import TimingParameters
-from vtaops.program.timing.simulation import simulate
 from vtaops.program.timing.timeline import (
     IDLE,
     WAITS,
@@ -15,6 +14,7 @@ from vtaops.program.timing.timeline import (
     Timeline,
     Token,
     UnitTime,
+    simulate,
 )
 from vtaops.program.timing.work import KINDS
 

@@ -10,11 +10,7 @@ All times are cycle numbers from the launch; an interval is half-open.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any
 
 import vtaops._timing as _timing
 from vtaops.base.errors import ConfigError, DeadlockError
@@ -23,10 +19,7 @@ from vtaops.machine.isa import Unit
 from vtaops.program.program import Program
 from vtaops.program.timing.parameters import TimingParameters
 from vtaops.program.timing.pipeline import output_delay
-from vtaops.program.timing.work import work_of
-
-if TYPE_CHECKING:
-    from vtaops.program.timing.timeline import Timeline
+from vtaops.program.timing.work import Work, work_of
 
 FETCH, LOAD, COMPUTE, STORE = range(4)
 """Processes, and clients of the port, in the order in which the port prefers them."""
@@ -40,11 +33,6 @@ _CHANNELS = (
     *(f"a place in the queue of the {unit.name.lower()} unit" for unit in Unit),
 )
 """What a process may wait for."""
-
-Interval = tuple[float, float]
-
-Grant = tuple[int, int, float, float]
-"""A use of the port: client, index of the instruction, start and end (cycles, half-open)."""
 
 
 @dataclass(slots=True)
@@ -76,28 +64,31 @@ class Life:
     taken: float
     end: float
     completed: float
-    work: list[Interval] = field(default_factory=list, init=False)
+    work: list[tuple[float, float]] = field(default_factory=list, init=False)
 
 
-class Simulation:
-    """What happened to a program on a machine.
+def follow(
+    program: Program, parameters: TimingParameters, keep: bool
+) -> tuple[Work, dict[str, Any]]:
+    """Follow a program through a machine.
 
-    Attributes
+    Parameters
     ----------
+    program : Program
+        The program.
+    parameters : TimingParameters
+        The machine.
+    keep : bool
+        Whether to keep what happened to each instruction.
+
+    Returns
+    -------
     work : Work
         What each instruction costs.
-    width : int
-        Bytes of a beat of the port.
-    compute_depth : int
-        Pipeline stages behind the issue of a micro-op.
-    end : float
-        When FINISH completes; without FINISH, all of it.
-    compute_work : int
-        Cycles that the compute unit works, if nothing holds up its loads.
-    beats : list of int
-        Beats that the port served, by client.
-    contention : list of float
-        Cycles that requests waited because the port served others, by client.
+    found : dict
+        What ``vtaops._timing`` found: ``end``, the cycle in which FINISH completes (without FINISH,
+        all of it); ``compute_work``; by client of the port ``beats``, and ``contention`` in cycles;
+        and, if kept, the rows of ``lives``, ``stretches`` and ``grants``.
 
     Raises
     ------
@@ -106,45 +97,23 @@ class Simulation:
     DeadlockError
         If the units wait for each other for ever.
     """
-
-    def __init__(self, program: Program, parameters: TimingParameters, keep: bool) -> None:
-        config = program.config
-        self.parameters = parameters
-        self.width = parameters.port_width(config)
-        burst_bytes = self.width * parameters.burst_beats
-        if burst_bytes < INSTRUCTION_BYTES:
-            raise ConfigError(
-                f"a burst of {parameters.burst_beats} beats of {self.width} bytes holds no "
-                f"instruction, which has {INSTRUCTION_BYTES} bytes"
-            )
-        self.work = work_of(program, self.width, burst_bytes)
-        self.compute_depth = parameters.pipeline_depth(config)
-        machine = _machine(parameters, config)
-        self._found = _timing.simulate(vars(self.work), machine, keep)
-        stuck = [
-            f"{name} waits for {_CHANNELS[channel]}"
-            for name, channel in zip(PROCESSES, self._found["stuck"], strict=True)
-            if channel >= 0
-        ]
-        if stuck:
-            raise DeadlockError(f"the program does not end: {'; '.join(stuck)}")
-        self.end: float = self._found["end"]
-        self.compute_work: int = self._found["compute_work"]
-        self.beats: list[int] = self._found["beats"]
-        self.contention: list[float] = self._found["contention"]
-
-    @cached_property
-    def lives(self) -> list[Life]:
-        """What happened to each instruction, where it was kept."""
-        lives = [Life(*times) for times in _rows(self._found["lives"])]
-        for index, start, end in _rows(self._found["stretches"]):
-            lives[int(index)].work.append((start, end))
-        return lives
-
-    @property
-    def grants(self) -> list[Grant]:
-        """Every use of the port, where it was kept."""
-        return [(int(client), int(i), s, e) for client, i, s, e in _rows(self._found["grants"])]
+    width = parameters.port_width(program.config)
+    burst_bytes = width * parameters.burst_beats
+    if burst_bytes < INSTRUCTION_BYTES:
+        raise ConfigError(
+            f"a burst of {parameters.burst_beats} beats of {width} bytes holds no "
+            f"instruction, which has {INSTRUCTION_BYTES} bytes"
+        )
+    work = work_of(program, width, burst_bytes)
+    found: dict[str, Any] = _timing.simulate(vars(work), _machine(parameters, program.config), keep)
+    stuck = [
+        f"{name} waits for {_CHANNELS[channel]}"
+        for name, channel in zip(PROCESSES, found["stuck"], strict=True)
+        if channel >= 0
+    ]
+    if stuck:
+        raise DeadlockError(f"the program does not end: {'; '.join(stuck)}")
+    return work, found
 
 
 def _machine(parameters: TimingParameters, config: HardwareConfig) -> dict[str, int | float | None]:
@@ -160,36 +129,3 @@ def _machine(parameters: TimingParameters, config: HardwareConfig) -> dict[str, 
         "forwards": int("forward" in config.extensions),
         "beat_cycles": parameters.budget_cycles(config),
     }
-
-
-def _rows(table: npt.NDArray[np.float64]) -> list[list[float]]:
-    rows: list[list[float]] = table.tolist()
-    return rows
-
-
-def simulate(
-    program: Program, parameters: TimingParameters | None = None, *, events: bool = True
-) -> Timeline:
-    """Follow a program through the machine that `parameters` describe.
-
-    Parameters
-    ----------
-    program : Program
-        Any program that verifies.
-    parameters : TimingParameters, optional
-        By default those of ``tsim``.
-    events : bool
-        Whether to keep what happened to each instruction. Without, the result knows the cycles
-        and the use of the port only.
-
-    Raises
-    ------
-    ConfigError
-        If the longest burst of the machine holds no instruction.
-    DeadlockError
-        If the units wait for each other for ever.
-    """
-    from vtaops.program.timing.timeline import Timeline
-
-    parameters = parameters or TimingParameters()
-    return Timeline(program, parameters, Simulation(program, parameters, events))

@@ -25,7 +25,7 @@ from vtaops.program.timing.simulation import (
     PROCESSES,
     STORE,
     Life,
-    Simulation,
+    follow,
 )
 from vtaops.program.timing.work import CONTROL, KINDS
 
@@ -204,34 +204,43 @@ class Timeline:
         On which machine.
     cycles : int
         From the launch to the completion of FINISH (of the last instruction where there is none).
+    compute_work : int
+        Cycles that the compute unit works, if nothing holds up its loads: micro-op steps at their
+        pace, its own loads as long as they move data. Known without events, too.
     port : PortUse
         Use of the DRAM port.
     """
 
-    def __init__(
-        self, program: Program, parameters: TimingParameters, simulation: Simulation
-    ) -> None:
+    def __init__(self, program: Program, parameters: TimingParameters, events: bool) -> None:
+        self._work, self._found = follow(program, parameters, events)
         self.program = program
         self.parameters = parameters
-        self.cycles = math.ceil(simulation.end)
+        self.cycles: int = math.ceil(self._found["end"])
+        self.compute_work: int = self._found["compute_work"]
         self.port = PortUse(
-            simulation.width,
-            dict(zip(PROCESSES, simulation.beats, strict=True)),
-            {n: math.floor(c) for n, c in zip(PROCESSES, simulation.contention, strict=True)},
+            parameters.port_width(program.config),
+            dict(zip(PROCESSES, self._found["beats"], strict=True)),
+            {n: math.floor(c) for n, c in zip(PROCESSES, self._found["contention"], strict=True)},
         )
-        self._simulation = simulation
 
-    @property
-    def _lives(self) -> list[Life]:
-        lives = self._simulation.lives
-        if len(lives) < len(self._simulation.work.unit):
+    def _rows(self, name: str) -> list[list[float]]:
+        """Return rows of what the simulation kept."""
+        if len(self._found["lives"]) < len(self.program):
             raise ProgramError("the simulation kept no events; call simulate(..., events=True)")
+        rows: list[list[float]] = self._found[name].tolist()
+        return rows
+
+    @cached_property
+    def _lives(self) -> list[Life]:
+        lives = [Life(*times) for times in self._rows("lives")]
+        for index, start, end in self._rows("stretches"):
+            lives[int(index)].work.append((start, end))
         return lives
 
     @cached_property
     def events(self) -> tuple[Event, ...]:
         """The life of every instruction, in program order."""
-        work = self._simulation.work
+        work = self._work
         return tuple(
             Event(
                 index=index,
@@ -249,7 +258,7 @@ class Timeline:
     @cached_property
     def tokens(self) -> tuple[Token, ...]:
         """Every token, by queue, in the order of the queue."""
-        work, events = self._simulation.work, self.events
+        work, events = self._work, self.events
         queues = (
             ("load>compute", Unit.LOAD, work.push_next, Unit.COMPUTE, work.pop_prev),
             ("compute>load", Unit.COMPUTE, work.push_prev, Unit.LOAD, work.pop_next),
@@ -276,27 +285,18 @@ class Timeline:
         """Unit -> where its cycles went."""
         return {name: _total(name, segments) for name, segments in self.segments.items()}
 
-    @property
-    def compute_work(self) -> int:
-        """Cycles that the compute unit works, known without events, too.
-
-        Micro-op steps at their pace; its own loads as long as they move data.
-        """
-        return self._simulation.compute_work
-
     @cached_property
     def grants(self) -> tuple[Segment, ...]:
         """The port over time: which client (`unit`), for which instruction, from when to when."""
-        self._lives  # noqa: B018 (raises where nothing was kept)
         return tuple(
-            Segment(PROCESSES[p], i, "write" if p == STORE else "read", *map(math.floor, (s, e)))
-            for p, i, s, e in self._simulation.grants
+            Segment(PROCESSES[p], i, "write" if p == STORE else "read", start, end)
+            for p, i, start, end in (map(math.floor, row) for row in self._rows("grants"))
         )
 
     @property
     def gemm_utilization(self) -> float:
         """Share of the cycles in which the GEMM array forms tile products."""
-        return self.units["compute"].busy.get("gemm", 0) / max(1, self.cycles)
+        return self.program.stats().array_share(self.cycles)
 
     def as_dict(self) -> dict[str, Any]:
         """Return cycles, totals by unit and the use of the port as plain data."""
@@ -347,7 +347,7 @@ class Timeline:
         if process == FETCH:
             yield from self._fetch_intervals()
             return
-        work, lives = self._simulation.work, self._lives
+        work, lives = self._work, self._lives
         unit = {LOAD: Unit.LOAD, COMPUTE: Unit.COMPUTE, STORE: Unit.STORE}[process]
         clock = 0.0
         for index in (i for i, u in enumerate(work.unit) if u == unit):
@@ -367,7 +367,8 @@ class Timeline:
                 yield index, "pipeline", clock, issued - 1
                 yield index, KINDS[CONTROL], max(clock, issued - 1), issued
                 clock = issued
-        yield -1, IDLE, max(clock, 0.0), self.cycles + self._simulation.compute_depth
+        depth = self.parameters.pipeline_depth(self.program.config)
+        yield -1, IDLE, max(clock, 0.0), self.cycles + depth
 
     def _causes(self, process: int, index: int, life: Life) -> list[tuple[str, float]]:
         """Return what the instruction waited for, in order, each with the end of the wait."""
@@ -380,7 +381,7 @@ class Timeline:
             causes += [("pipeline", life.taken + p.store_fill)]
         else:
             causes += [("load token", life.prev_token), ("store token", life.next_token)]
-        moves = self._simulation.work.beats[index] > 0
+        moves = self._work.beats[index] > 0
         last = "dram" if moves else "pipeline"
         return [(cause, min(until, start)) for cause, until in causes] + [(last, start)]
 
@@ -411,3 +412,28 @@ def _total(name: str, segments: tuple[Segment, ...]) -> UnitTime:
         waiting={cause: cycles[cause] for cause in WAITS if cause in cycles},
         idle=cycles.get(IDLE, 0),
     )
+
+
+def simulate(
+    program: Program, parameters: TimingParameters | None = None, *, events: bool = True
+) -> Timeline:
+    """Follow a program through the machine that `parameters` describe.
+
+    Parameters
+    ----------
+    program : Program
+        Any program that verifies.
+    parameters : TimingParameters, optional
+        By default those of ``tsim``.
+    events : bool
+        Whether to keep what happened to each instruction. Without, the result knows the cycles
+        and the use of the port only.
+
+    Raises
+    ------
+    ConfigError
+        If the longest burst of the machine holds no instruction.
+    DeadlockError
+        If the units wait for each other for ever.
+    """
+    return Timeline(program, parameters or TimingParameters(), events)

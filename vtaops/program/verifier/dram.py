@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from vtaops.base.shapes import ceil_div
 from vtaops.machine.isa import Unit
-from vtaops.program.program import Program, Role
+from vtaops.program.program import Buffer, Program, Role
 from vtaops.program.verifier.history import Elements, History, element_at
 from vtaops.program.verifier.rules import ProofStep, Rule
 from vtaops.program.verifier.tokens import Clock
@@ -19,43 +20,34 @@ _NOBODY = 0
 """Untouched pages of zeros cost nothing, so buffers count from 1 here."""
 
 
+Memory = tuple[History, npt.NDArray[np.int32]]
+"""The accesses to a part of DRAM; for each element, through which buffer it was last written."""
+
+
 class WrittenBuffer:
     """One buffer that a program writes.
 
     Parameters
     ----------
-    name : str
-        What messages call it.
     index : int
         Its number in the program.
-    history : History
-        The accesses to the memory that it lies in.
-    owners : ndarray of int32
-        For each element of that memory: through which buffer it was last written.
-    first, size : int
-        Its elements in that memory.
-    filled : bool
-        Whether it has a value when the program begins.
+    buffer : Buffer
+        The buffer.
+    granule : int
+        Bytes by which accesses are counted.
+    arena : Memory
+        Where buffers with an offset lie.
     """
 
-    def __init__(
-        self,
-        name: str,
-        index: int,
-        history: History,
-        owners: npt.NDArray[np.int32],
-        first: int,
-        size: int,
-        filled: bool,
-    ) -> None:
-        self.name = name
+    def __init__(self, index: int, buffer: Buffer, granule: int, arena: Memory) -> None:
+        self.name = f"buffer {buffer.name!r} (elements of {granule} bytes)"
         self._owner = index + 1
-        self._history = history
-        self._owners = owners
-        self._first = first
-        self._size = size
+        self._first = (buffer.offset or 0) // granule
+        self._size = ceil_div(buffer.nbytes, granule)
+        memory = _memory(self.name, self._size) if buffer.offset is None else arena
+        self._history, self._owners = memory
         # What was read before it was written, in a filled buffer: it must never be written.
-        self._fill_read = np.zeros(size, np.bool_) if filled else None
+        self._fill_read = None if buffer.fill is None else np.zeros(self._size, np.bool_)
 
     def read(self, step: ProofStep, clock: Clock, elements: Elements) -> None:
         """Check a LOAD; `elements` count from the start of the buffer."""
@@ -72,7 +64,7 @@ class WrittenBuffer:
                 Rule.UNDEFINED_DRAM,
                 f"element {element_at(elements, place)} of {self.name} {what}",
             )
-        self._history.read(step, clock, inside)
+        self._history.read_any(step, clock, inside)
 
     def write(self, step: ProofStep, clock: Clock, elements: Elements) -> None:
         """Check a STORE; `elements` count from the start of the buffer."""
@@ -109,19 +101,13 @@ def written_memory(program: Program, granule: int) -> dict[int, WrittenBuffer]:
     granule : int
         Bytes by which accesses are counted.
     """
-    written = (Role.OUTPUT, Role.SCRATCH)
-    arena = _memory("the arena", -(-program.arena_nbytes // granule))
-    found = {}
-    for index, buffer in enumerate(program.buffers):
-        if buffer.role in written:
-            name = f"buffer {buffer.name!r} (elements of {granule} bytes)"
-            size = -(-buffer.nbytes // granule)
-            history, owners = arena if buffer.offset is not None else _memory(name, size)
-            first = (buffer.offset or 0) // granule
-            filled = buffer.fill is not None
-            found[index] = WrittenBuffer(name, index, history, owners, first, size, filled)
-    return found
+    arena = _memory("the arena", ceil_div(program.arena_nbytes, granule))
+    return {
+        index: WrittenBuffer(index, buffer, granule, arena)
+        for index, buffer in enumerate(program.buffers)
+        if buffer.role in (Role.OUTPUT, Role.SCRATCH)
+    }
 
 
-def _memory(name: str, size: int) -> tuple[History, npt.NDArray[np.int32]]:
+def _memory(name: str, size: int) -> Memory:
     return History(name, size, Unit.STORE, (Unit.LOAD, Unit.COMPUTE)), np.zeros(size, np.int32)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,6 @@ from vtaops.base.errors import EncodingError
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import (
-    Alu,
     Encoding,
     Finish,
     Gemm,
@@ -25,7 +24,7 @@ from vtaops.machine.isa import (
     array_to_words,
     disassemble,
 )
-from vtaops.program.features import first_lack
+from vtaops.program.features import first_unsupported
 from vtaops.program.program import Program
 from vtaops.program.verifier.rules import ProofStep, Rule, reject
 
@@ -80,87 +79,104 @@ def check_finish(steps: list[ProofStep]) -> None:
 def check_format(step: ProofStep) -> None:
     """Check the fields of one instruction."""
     i = step.instruction
-    if step.unit is Unit.LOAD and (i.pop_prev or i.push_prev):
-        step.reject(Rule.NEIGHBOUR, "the load unit has no previous unit")
-    if step.unit is Unit.STORE and (i.pop_next or i.push_next):
-        step.reject(Rule.NEIGHBOUR, "the store unit has no next unit")
-    if isinstance(i, Load | Store):
-        if isinstance(i, Load) and i.memory == Memory.OUT:
-            step.reject(Rule.MEMORY, "OUT cannot be loaded")
-        if isinstance(i, Store) and i.memory != Memory.OUT:
-            step.reject(Rule.MEMORY, f"only OUT can be stored, not {Memory(i.memory).name}")
-        if isinstance(i, Load) and i.forward and i.memory != Memory.INP:
-            step.reject(Rule.MEMORY, "only INP can be loaded from the output memory")
-        if i.is_nop:
-            _check_nop(step, i)
-        else:
-            _check_shape(step, i)
+    if step.unit is Unit.LOAD:
+        no_token = not (i.pop_prev or i.push_prev)
+        step.require(no_token, Rule.NEIGHBOUR, "the load unit has no previous unit")
+    if step.unit is Unit.STORE:
+        no_token = not (i.pop_next or i.push_next)
+        step.require(no_token, Rule.NEIGHBOUR, "the store unit has no next unit")
+    if isinstance(i, Load):
+        _check_load(step, i)
+    elif isinstance(i, Store):
+        _check_store(step, i)
     elif isinstance(i, LoopInstruction):
         _check_loops(step, i)
     elif isinstance(i, Post):
         _check_post(step, i)
 
 
-def _check_post(step: ProofStep, i: Post) -> None:
-    tokens_only = Post(**{f.name: getattr(i, f.name) for f in fields(Instruction)})
-    if not i.enable and i != tokens_only:
-        step.reject(Rule.POST, "it is not enabled, so every field but tokens must be 0")
-    if i.enable and i.low > i.high:
-        step.reject(Rule.POST, f"the bounds {i.low}..{i.high} hold no value")
-    if i.use_scale and (i.multiplier or i.shift):
-        step.reject(Rule.POST, "multiplier and shift come from the row, so the fields must be 0")
-    if not i.reads_row and (i.row or i.row_factor_out or i.row_factor_in):
-        step.reject(Rule.POST, "it reads no row, so the row and its factors must be 0")
-    if i.table_index and not i.use_table:
-        step.reject(Rule.POST, "it reads no table, so its number must be 0")
+def _tokens(i: Instruction) -> dict[str, int]:
+    return {f.name: getattr(i, f.name) for f in fields(Instruction)}
+
+
+def _check_load(step: ProofStep, i: Load) -> None:
+    require, rule = step.require, Rule.MEMORY
+    require(i.memory != Memory.OUT, rule, "OUT cannot be loaded")
+    from_output = i.forward and i.memory != Memory.INP
+    require(not from_output, rule, "only INP can be loaded from the output memory")
+    if i.is_nop:
+        _check_nop(step, i)
+        return
+    require(i.sram_size, rule, "it has no row; y_size must be at least 1")
+    require(i.y_size or not i.forward, rule, "it takes no row of the output memory")
+    if i.memory == Memory.UOP:
+        plain = i.y_size == 1 and not _pads(i)
+        require(plain, rule, "micro-ops are loaded in one row without padding")
+    elif i.memory == Memory.TABLE:
+        require(not _pads(i), rule, "a table has no padding")
+
+
+def _check_store(step: ProofStep, i: Store) -> None:
+    if i.memory != Memory.OUT:
+        step.reject(Rule.MEMORY, f"only OUT can be stored, not {Memory(i.memory).name}")
+    if i.is_nop:
+        _check_nop(step, i)
+        return
+    step.require(i.sram_size, Rule.MEMORY, "it has no row; y_size must be at least 1")
+    step.require(not _pads(i), Rule.MEMORY, "a STORE cannot pad")
+    if i.y_size > 1 and i.x_stride < i.x_size:
+        reason = f"rows of {i.x_size} elements overlap in DRAM; x_stride is {i.x_stride}"
+        step.reject(Rule.MEMORY, reason)
+
+
+def _pads(i: Load | Store) -> int:
+    return i.y_pad_top or i.y_pad_bottom or i.x_pad_left or i.x_pad_right
 
 
 def _check_nop(step: ProofStep, i: Load | Store) -> None:
-    tokens_only = replace(
-        type(i)(memory=i.memory),
-        **{f.name: getattr(i, f.name) for f in fields(Instruction)},
-    )
-    if i != tokens_only:
-        step.reject(Rule.NOP, "x_size is 0, so every field but memory and tokens must be 0")
-
-
-def _check_shape(step: ProofStep, i: Load | Store) -> None:
-    pads = (i.y_pad_top, i.y_pad_bottom, i.x_pad_left, i.x_pad_right)
-    if i.sram_size == 0:
-        step.reject(Rule.MEMORY, "it has no row; y_size must be at least 1")
-    if isinstance(i, Store):
-        if any(pads):
-            step.reject(Rule.MEMORY, "a STORE cannot pad")
-        if i.y_size > 1 and i.x_stride < i.x_size:
-            step.reject(
-                Rule.MEMORY,
-                f"rows of {i.x_size} elements overlap in DRAM; x_stride is {i.x_stride}",
-            )
-    elif i.forward and not i.y_size:
-        step.reject(Rule.MEMORY, "it takes no row of the output memory")
-    elif i.memory == Memory.UOP and (i.y_size != 1 or any(pads)):
-        step.reject(Rule.MEMORY, "micro-ops are loaded in one row without padding")
-    elif i.memory == Memory.TABLE and any(pads):
-        step.reject(Rule.MEMORY, "a table has no padding")
+    reason = "x_size is 0, so every field but memory and tokens must be 0"
+    step.require(i == type(i)(**_tokens(i), memory=i.memory), Rule.NOP, reason)
 
 
 def _check_loops(step: ProofStep, i: LoopInstruction) -> None:
-    if not (i.iter_out and i.iter_in):
-        step.reject(Rule.LOOPS, "a hardware loop has 0 iterations; give at least 1")
-    if i.uop_begin >= i.uop_end:
-        step.reject(Rule.LOOPS, "the micro-op range is empty; uop_begin must be below uop_end")
-    if isinstance(i, Gemm) and i.reset and i.overwrite:
-        step.reject(Rule.ENCODING, "a reset has no product to overwrite with")
-    if isinstance(i, Alu | Pool) and i.reset:
-        step.reject(Rule.ENCODING, "the reset bit means something for GEMM only; it must be 0")
-    if isinstance(i, Pool) and not i.tiles:
-        step.reject(Rule.ENCODING, "a step takes no input tile; tiles must be 1..3")
+    require = step.require
+    runs = i.iter_out and i.iter_in
+    require(runs, Rule.LOOPS, "a hardware loop has 0 iterations; give at least 1")
+    reason = "the micro-op range is empty; uop_begin must be below uop_end"
+    require(i.uop_begin < i.uop_end, Rule.LOOPS, reason)
+    if isinstance(i, Gemm):
+        both = i.reset and i.overwrite
+        require(not both, Rule.ENCODING, "a reset has no product to overwrite with")
+    else:
+        reason = "the reset bit means something for GEMM only; it must be 0"
+        require(not i.reset, Rule.ENCODING, reason)
+    if isinstance(i, Pool):
+        require(i.tiles, Rule.ENCODING, "a step takes no input tile; tiles must be 1..3")
+
+
+def _check_post(step: ProofStep, i: Post) -> None:
+    def require(right: object, reason: str) -> None:
+        step.require(right, Rule.POST, reason)
+
+    reason = "it is not enabled, so every field but tokens must be 0"
+    require(i.enable or i == Post(**_tokens(i)), reason)
+    if i.enable and i.low > i.high:
+        step.reject(Rule.POST, f"the bounds {i.low}..{i.high} hold no value")
+    if i.use_scale:
+        reason = "multiplier and shift come from the row, so the fields must be 0"
+        require(not (i.multiplier or i.shift), reason)
+    if not i.reads_row:
+        reason = "it reads no row, so the row and its factors must be 0"
+        require(not (i.row or i.row_factor_out or i.row_factor_in), reason)
+    if not i.use_table:
+        require(not i.table_index, "it reads no table, so its number must be 0")
 
 
 def check_capabilities(
     program: Program, steps: list[ProofStep], capabilities: Capabilities
 ) -> None:
     """Check that a device with `capabilities` executes every instruction."""
-    lack = first_lack(program.config, program.instructions, capabilities)
-    if lack is not None:
-        steps[lack.index].reject(Rule.CAPABILITY, f"it {lack.reason}")
+    found = first_unsupported(program.config, program.instructions, capabilities)
+    if found is not None:
+        index, reason = found
+        steps[index].reject(Rule.CAPABILITY, f"it {reason}")

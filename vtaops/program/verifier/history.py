@@ -24,18 +24,23 @@ class History:
 
     def __init__(self, name: str, size: int, writer: Unit, readers: tuple[Unit, ...]) -> None:
         self.name = name
+        self.size = size
         self.writer = writer
         self.written: Times = np.zeros(size, np.int32)
         self.read_by: dict[Unit, Times] = {unit: np.zeros(size, np.int32) for unit in readers}
 
-    def read(
-        self, step: ProofStep, clock: Clock, elements: Elements, undefined: Rule | None = None
-    ) -> None:
+    def read(self, step: ProofStep, clock: Clock, elements: Elements) -> None:
+        """Check that somebody wrote what an instruction reads, and the order of the two."""
         written = self.written[elements]
-        if undefined is not None and not written.all():
+        if not written.all():
             element = element_at(elements, int(np.argmin(written)))
-            step.reject(undefined, f"element {element} of {self.name} was never written")
+            step.reject(Rule.UNDEFINED_SRAM, f"element {element} of {self.name} was never written")
+        self.read_any(step, clock, elements)
+
+    def read_any(self, step: ProofStep, clock: Clock, elements: Elements) -> None:
+        """Check the order of what an instruction reads and what was written before, if anything."""
         if step.unit is not self.writer:
+            written = self.written[elements]
             self._check_order(step, clock, elements, self.writer, written, "writes")
             self.read_by[step.unit][elements] = step.time
 

@@ -10,6 +10,7 @@ from vtaops.machine.isa import (
     Alu,
     Depthwise,
     Encoding,
+    Finish,
     Gemm,
     Load,
     LoopInstruction,
@@ -21,7 +22,7 @@ from vtaops.machine.isa import (
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program, Role
 from vtaops.program.verifier.dram import WrittenBuffer, written_memory
 from vtaops.program.verifier.history import Elements, History, element_at
-from vtaops.program.verifier.operands import Loops, Operands, without_tokens
+from vtaops.program.verifier.operands import Operands, touched
 from vtaops.program.verifier.rules import ProofStep, Rule, reject
 from vtaops.program.verifier.tokens import Clock
 
@@ -43,17 +44,18 @@ class Machine:
         self.program = program
         self.config: HardwareConfig = config
         self.encoding = Encoding.of(config)
-        compute, store = Unit.COMPUTE, Unit.STORE
-        self.inp = History("INP", config.inp.depth, Unit.LOAD, (compute,))
-        self.wgt = History("WGT", config.wgt.depth, Unit.LOAD, (compute,))
-        readers = (store, Unit.LOAD) if "forward" in config.extensions else (store,)
-        self.acc = History("ACC", config.acc.depth, compute, readers)
-        self.parameters = History("POST", config.post.depth, Unit.LOAD, (compute,))
-        self.tables = History("TABLE", config.table.depth, Unit.LOAD, (compute,))
+        readers = (Unit.STORE, Unit.LOAD) if "forward" in config.extensions else (Unit.STORE,)
+        self.acc = History("ACC", config.acc.depth, Unit.COMPUTE, readers)
+        self.sram = {Memory.ACC: self.acc, Memory.ACC_8BIT: self.acc}
+        for memory in (Memory.INP, Memory.WGT, Memory.POST, Memory.TABLE):
+            depth = config.scratchpad(memory).depth
+            self.sram[memory] = History(memory.name, depth, Unit.LOAD, (Unit.COMPUTE,))
         self.post = Post()
         self.output_is_current = np.zeros(config.acc.depth, np.bool_)
         self.uop_sram = np.full(config.uop.depth, -1, np.int64)  # -1: never written
-        self.operands: dict[tuple[object, ...], Operands] = {}
+        tokens = sum(1 << slot.offset for slot in self.encoding.slots[Finish])  # it has no others
+        self.words_without_tokens = program.instructions & ~np.array([tokens, 0], np.uint64)
+        self.operands: dict[tuple[bytes, bytes], Operands] = {}
         self.granule = min(config.dram_element_bytes(m) for m in Memory if m != Memory.UOP)
         self.dram = written_memory(program, self.granule)
 
@@ -67,12 +69,8 @@ class Machine:
             self._load(step, clock, i)
         elif isinstance(i, Store) and moves_data:
             self._store(step, clock, i)
-        elif isinstance(i, Gemm):
-            self._gemm(step, clock, i)
-        elif isinstance(i, Alu):
-            self._alu(step, clock, i)
-        elif isinstance(i, Pool):
-            self._pool(step, clock, i)
+        elif isinstance(i, LoopInstruction):
+            self._loop(step, clock, i)
         elif isinstance(i, Post):
             self.post = i
 
@@ -96,24 +94,16 @@ class Machine:
             if step.relocation != NO_BUFFER:
                 step.reject(Rule.RELOCATION, "it reads no DRAM, so it must not name a buffer")
             self._output(step, clock, self._forwarded(step, i))
-            self.inp.write(step, clock, sram)
+            self.sram[Memory.INP].write(step, clock, sram)
             return
         source = self._dram_source(step, i)
         if source is not None and i.y_size:
-            elements = self._dram_elements(i)
-            source.read(step, clock, elements)
+            source.read(step, clock, self._dram_elements(i))
         if i.memory == Memory.UOP:
             self.uop_sram[sram] = self.program.micro_ops[i.dram_base : i.dram_base + i.x_size]
-        elif i.memory == Memory.INP:
-            self.inp.write(step, clock, sram)
-        elif i.memory == Memory.WGT:
-            self.wgt.write(step, clock, sram)
-        elif i.memory == Memory.POST:
-            self.parameters.write(step, clock, sram)
-        elif i.memory == Memory.TABLE:
-            self.tables.write(step, clock, sram)
-        else:
-            self.acc.write(step, clock, sram)
+            return
+        self.sram[Memory(i.memory)].write(step, clock, sram)
+        if i.memory in (Memory.ACC, Memory.ACC_8BIT):
             self.output_is_current[sram] = False
 
     def _store(self, step: ProofStep, clock: Clock, i: Store) -> None:
@@ -124,7 +114,7 @@ class Machine:
 
     def _output(self, step: ProofStep, clock: Clock, elements: Elements) -> None:
         """Check and record that an instruction reads the output memory."""
-        self.acc.read(step, clock, elements, Rule.UNDEFINED_SRAM)
+        self.acc.read(step, clock, elements)
         current = self.output_is_current[elements]
         if not current.all():
             element = element_at(elements, int(np.argmin(current)))
@@ -214,54 +204,34 @@ class Machine:
 
     # -------------------------------------------------------------- GEMM and ALU
 
-    def _gemm(self, step: ProofStep, clock: Clock, i: Gemm) -> None:
+    def _loop(self, step: ProofStep, clock: Clock, i: LoopInstruction) -> None:
         operands = self._operands(step, i)
-        if operands.src is not None and operands.wgt is not None:
-            self.inp.read(step, clock, operands.src, Rule.UNDEFINED_SRAM)
-            self.wgt.read(step, clock, operands.wgt, Rule.UNDEFINED_SRAM)
-            if not i.overwrite:
-                self.acc.read(step, clock, operands.dst, Rule.UNDEFINED_SRAM)
+        source = self.acc if isinstance(i, Alu) else self.sram[Memory.INP]
+        for memory, elements in ((source, operands.src), (self.sram[Memory.WGT], operands.wgt)):
+            if elements is not None:
+                memory.read(step, clock, elements)
+        if not (i.reset or (isinstance(i, Gemm | Pool) and i.overwrite)):
+            self.acc.read(step, clock, operands.dst)
+        if not i.reset:
             self._post(step, clock, i)
         self.acc.write(step, clock, operands.dst)
         self.output_is_current[operands.dst] = not i.reset
 
-    def _alu(self, step: ProofStep, clock: Clock, i: Alu) -> None:
-        operands = self._operands(step, i)
-        if operands.src is not None:
-            self.acc.read(step, clock, operands.src, Rule.UNDEFINED_SRAM)
-        self.acc.read(step, clock, operands.dst, Rule.UNDEFINED_SRAM)
-        self._post(step, clock, i)
-        self.acc.write(step, clock, operands.dst)
-        self.output_is_current[operands.dst] = True
-
-    def _pool(self, step: ProofStep, clock: Clock, i: Pool) -> None:
-        operands = self._operands(step, i)
-        assert operands.src is not None
-        self.inp.read(step, clock, operands.src, Rule.UNDEFINED_SRAM)
-        if not i.overwrite:
-            self.acc.read(step, clock, operands.dst, Rule.UNDEFINED_SRAM)
-        self._post(step, clock, i)
-        self.acc.write(step, clock, operands.dst)
-        self.output_is_current[operands.dst] = True
-
     def _post(self, step: ProofStep, clock: Clock, i: LoopInstruction) -> None:
         """Check the parameters that the post-processing of an instruction reads."""
-        post = self.post
+        post, parameters = self.post, self.sram[Memory.POST]
         if post.use_table:
             table = slice(post.table_index, post.table_index + 1)
-            self.tables.read(step, clock, table, Rule.UNDEFINED_SRAM)
+            self.sram[Memory.TABLE].read(step, clock, table)
         if not post.reads_row:
             return
-        loops = Loops(step, i.iter_out, i.iter_in)
+        loops = (i.iter_out, post.row_factor_out), (i.iter_in, post.row_factor_in)
         first = np.array([post.row], np.int64)
-        rows = loops.touched(
-            "the rows of POST", POST_ROWS, first, post.row_factor_out, post.row_factor_in
-        )
+        rows = touched(step, "the rows of POST", POST_ROWS, first, loops)
         if post.use_bias:
-            self.parameters.read(step, clock, rows, Rule.UNDEFINED_SRAM)
+            parameters.read(step, clock, rows)
         if post.use_scale:
-            scales = np.arange(POST_ROWS, 2 * POST_ROWS, dtype=np.intp)[rows]
-            self.parameters.read(step, clock, scales, Rule.UNDEFINED_SRAM)
+            parameters.read(step, clock, np.arange(POST_ROWS, 2 * POST_ROWS, dtype=np.intp)[rows])
 
     def _operands(self, step: ProofStep, i: LoopInstruction) -> Operands:
         """Return the elements that an instruction touches; computed once for equal loops."""
@@ -274,7 +244,7 @@ class Machine:
         if words.min() < 0:
             element = i.uop_begin + int(np.argmin(words))
             step.reject(Rule.UNDEFINED_SRAM, f"element {element} of UOP was never written")
-        key = (without_tokens(i), words.tobytes())
+        key = (self.words_without_tokens[step.index].tobytes(), words.tobytes())
         if key not in self.operands:
             self.operands[key] = self._compute_operands(step, i, words)
         return self.operands[key]
@@ -282,21 +252,19 @@ class Machine:
     def _compute_operands(
         self, step: ProofStep, i: LoopInstruction, words: npt.NDArray[np.int64]
     ) -> Operands:
+        def reached(memory: Memory, operand: str, column: npt.NDArray[np.int64]) -> Elements:
+            outer, inner = (getattr(i, f"{operand}_factor_{loop}") for loop in ("out", "in"))
+            loops = (i.iter_out, outer), (i.iter_in, inner)
+            return touched(step, memory.name, self.sram[memory].size, column, loops)
+
         dst, src, wgt = self.encoding.decode_micro_ops(words).T
-        loops = Loops(step, i.iter_out, i.iter_in)
-        config = self.config
-        touched = loops.touched("ACC", config.acc.depth, dst, i.dst_factor_out, i.dst_factor_in)
+        written = reached(Memory.ACC, "dst", dst)
+        if i.reset or (isinstance(i, Alu) and i.use_imm):
+            return Operands(written)
         if isinstance(i, Alu):
-            if i.use_imm:
-                return Operands(touched, None, None)
-            source = loops.touched("ACC", config.acc.depth, src, i.src_factor_out, i.src_factor_in)
-            return Operands(touched, source, None)
-        if i.reset:
-            return Operands(touched, None, None)
+            return Operands(written, reached(Memory.ACC, "src", src))
         tiles = i.tiles if isinstance(i, Pool) else WINDOW_TILES if isinstance(i, Depthwise) else 1
-        src = np.concatenate([src + tile for tile in range(tiles)])
-        inputs = loops.touched("INP", config.inp.depth, src, i.src_factor_out, i.src_factor_in)
+        inputs = reached(Memory.INP, "src", np.concatenate([src + tile for tile in range(tiles)]))
         if isinstance(i, Pool):
-            return Operands(touched, inputs, None)
-        weights = loops.touched("WGT", config.wgt.depth, wgt, i.wgt_factor_out, i.wgt_factor_in)
-        return Operands(touched, inputs, weights)
+            return Operands(written, inputs)
+        return Operands(written, inputs, reached(Memory.WGT, "wgt", wgt))

@@ -77,13 +77,21 @@ class ProofStep:
 
     def pops(self) -> list[tuple[Unit, Unit]]:
         """Queues (sender, receiver) that it takes a token from."""
-        i, unit = self.instruction, self.unit
-        return [(n, unit) for n in _neighbours(unit, i.pop_prev, i.pop_next)]
+        i = self.instruction
+        return [(other, self.unit) for other in self._neighbours(i.pop_prev, i.pop_next)]
 
     def pushes(self) -> list[tuple[Unit, Unit]]:
         """Queues (sender, receiver) that it sends a token to."""
-        i, unit = self.instruction, self.unit
-        return [(unit, n) for n in _neighbours(unit, i.push_prev, i.push_next)]
+        i = self.instruction
+        return [(self.unit, other) for other in self._neighbours(i.push_prev, i.push_next)]
+
+    def _neighbours(self, previous: int, following: int) -> list[Unit]:
+        return [Unit(self.unit + way) for way, flag in ((-1, previous), (1, following)) if flag]
+
+    def require(self, right: object, rule: Rule, reason: str) -> None:
+        """Reject the instruction unless something is right."""
+        if not right:
+            self.reject(rule, reason)
 
     def reject(self, rule: Rule, reason: str) -> NoReturn:
         """Raise the error that says why this instruction breaks `rule`."""
@@ -91,15 +99,6 @@ class ProofStep:
         raise VerificationError(
             f"instruction {self.index} ({text.strip()}) breaks the rule {rule.value!r}: {reason}"
         )
-
-
-def _neighbours(unit: Unit, previous: int, following: int) -> list[Unit]:
-    chosen = []
-    if previous:
-        chosen.append(Unit(unit - 1))
-    if following:
-        chosen.append(Unit(unit + 1))
-    return chosen
 
 
 def reject(rule: Rule, subject: str, reason: str) -> NoReturn:
