@@ -24,7 +24,7 @@ from vtaops.cuda.target import CudaTarget
 from vtaops.kernels.ops.common import Tensor, largest_divisor, round_up
 from vtaops.kernels.ops.packed import PackedConv2dOp, pad_blocked
 
-_DESCRIPTION = """
+_HEAD = """
 # from tvm.script import tirx as T
 @T.prim_func(s_tir=True)
 def dot(A: T.Buffer((4,), "int8", offset_factor=4, align=4, scope="shared"),
@@ -33,22 +33,15 @@ def dot(A: T.Buffer((4,), "int8", offset_factor=4, align=4, scope="shared"),
     with T.sblock("root"):
         T.reads(C[0:1], A[0:4], B[0:4])
         T.writes(C[0:1])
-        for k in T.serial(4):
+"""
+
+_LOOP = """        for k in T.serial(4):
             with T.sblock("update"):
                 vk = T.axis.remap("R", [k])
                 C[0] = C[0] + T.cast(A[vk], "int32") * T.cast(B[vk], "int32")
 """
 
-_INSTRUCTION = """
-# from tvm.script import tirx as T
-@T.prim_func(s_tir=True)
-def dot(A: T.Buffer((4,), "int8", offset_factor=4, align=4, scope="shared"),
-        B: T.Buffer((4,), "int8", offset_factor=4, align=4, scope="shared"),
-        C: T.Buffer((1,), "int32", offset_factor=1, align=4, scope="local")) -> None:
-    with T.sblock("root"):
-        T.reads(C[0:1], A[0:4], B[0:4])
-        T.writes(C[0:1])
-        C[0] = T.call_pure_extern(
+_INSTRUCTION = """        C[0] = T.call_pure_extern(
             "int32", "__dp4a", T.reinterpret(A.vload([0], "int8x4"), dtype="int32"),
             T.reinterpret(B.vload([0], "int8x4"), dtype="int32"), C[0])
 """
@@ -58,7 +51,7 @@ def dot(A: T.Buffer((4,), "int8", offset_factor=4, align=4, scope="shared"),
 def dot_intrinsic() -> str:
     """Register the sum of four int8 products and return its name."""
     name = "vtaops.dp4a"
-    functions = (tvm.script.from_source(text) for text in (_DESCRIPTION, _INSTRUCTION))
+    functions = (tvm.script.from_source(_HEAD + body) for body in (_LOOP, _INSTRUCTION))
     TensorIntrin.register(name, *functions)
     return name
 

@@ -138,18 +138,26 @@ class Conv2dOp(WindowedSum):
     def declare(self) -> list[Tensor]:
         tensors = self.placeholders()
         padded = pad_image(tensors["data"], self.window, zero(self.dtype))
-        channel = te.reduce_axis((0, self.group_in), name="ic")
+        return self._declared(tensors, self.sums(padded, tensors["kernel"]))
+
+    def sums(self, image: Tensor, kernel: Tensor) -> Callable[..., Expr]:
+        """Return ``f(n, c, i, j)``, the sums over the windows of an image that is padded.
+
+        Over as many channels of a group as the kernel has.
+        """
+        channel = te.reduce_axis((0, int(kernel.shape[1])), name="ic")
         kh, kw = window_axes(self.window)
+        kind = self.accumulator
 
         def tap(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
-            source = c // self.group_out * self.group_in + channel
+            group = c // self.group_out * self.group_in if self.groups > 1 else 0
             if self.joined:
                 i, j = j // self.out_size[1], j % self.out_size[1]
-            pixel = padded(n, source, *self.window.pixel(i, j, kh, kw)).astype(self.accumulator)
-            weight = tensors["kernel"][c, channel, kh, kw].astype(self.accumulator)
+            pixel = image(n, group + channel, *self.window.pixel(i, j, kh, kw)).astype(kind)
+            weight = kernel[c, channel, kh, kw].astype(kind)
             return te.sum(pixel * weight, axis=[channel, kh, kw])
 
-        return self._declared(tensors, tap)
+        return tap
 
 
 @dataclass(frozen=True)
@@ -247,10 +255,7 @@ class Conv1dOp(TensorOp):
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        return (
-            TensorSpec("data", (self.length,), "float32"),
-            TensorSpec("kernel", (self.kernel,), "float32"),
-        )
+        return self.specs(data=(self.length,), kernel=(self.kernel,))
 
     @property
     def output(self) -> TensorSpec:

@@ -51,11 +51,9 @@ class MatmulOp(FusedOp):
             panels, groups = ceil_div(self.n, self.panel), ceil_div(self.k, 4)
             shape_b = (panels, self.k, self.panel)
             shape_b = shape_b if self.dtype_b != "int8" else (panels, groups, self.panel, 4)
-        return (
-            TensorSpec("A", (self.m, self.k), self.dtype_a),
-            TensorSpec("B", shape_b, self.dtype_b),
-            *self.epilogue.inputs(self.n, (self.m, self.n), self.accumulator),
-        )
+        end = self.epilogue.inputs(self.n, (self.m, self.n), self.accumulator)
+        left = self.specs(self.dtype_a, A=(self.m, self.k))
+        return left + self.specs(self.dtype_b, B=shape_b) + end
 
     @property
     def output(self) -> TensorSpec:
