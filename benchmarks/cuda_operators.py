@@ -124,8 +124,8 @@ def candidates(op: Any, limit: int) -> tuple[Any, ...]:
     from vtaops.base.errors import UnsupportedError
     from vtaops.cuda.export import Candidate
     from vtaops.cuda.kernel import CudaKernel
-    from vtaops.cuda.search import tile_space
     from vtaops.cuda.target import CudaTarget
+    from vtaops.kernels.trials import tile_space
 
     found = [Candidate("chosen", CudaKernel(op))]
     try:

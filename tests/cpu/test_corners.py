@@ -27,7 +27,7 @@ def no_files():
         yield
 
 
-@pytest.mark.parametrize("seed", range(2 * len(random_calls.FAMILIES)))
+@pytest.mark.parametrize("seed", range(6 * len(random_calls.FAMILIES)))
 def test_random_calls_equal_numpy(seed):
     random_calls.check(seed)
 
