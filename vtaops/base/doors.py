@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any
 
 DOORS = {
-    "Operator.schedule": "vtaops.schedule.dispatch:schedule",
+    "Operator.schedule": "vtaops.schedule.operators:schedule",
     "Operator.lower": "vtaops.schedule.flatten:flatten",
     "Program.disassemble": "vtaops.program.disassembly:disassemble",
     "Program.timeline": "vtaops.program.timing:simulate",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import cycle
 
 from vtaops.base.errors import ScheduleError
+from vtaops.compiler.driver import settled
 from vtaops.graph import Graph, Node
 from vtaops.graph import operators as ops
 from vtaops.model import Row
@@ -70,7 +71,7 @@ def _without_room(graph: Graph, decided: Plan, target: Target) -> dict[str, str]
         if stage.where == "vta":
             for name, op in operators(graph, stage.nodes, target):
                 try:
-                    default_tiling(op, target.config)
+                    default_tiling(settled(op, target.config), target.config)
                 except ScheduleError:
                     found[name] = f"no tile of {op.summary} fits the scratchpads"
     return found

@@ -21,7 +21,7 @@ from vtaops.machine.capabilities import Capabilities, Feature
 from vtaops.machine.config import HardwareConfig
 from vtaops.network.averages import parts
 from vtaops.network.storage import fits_device, image_shape
-from vtaops.ops.diagonal import WIDEST
+from vtaops.ops.constants import WIDEST
 
 MAX_SHIFT = 31
 LARGEST_WEIGHT = 127
