@@ -8,14 +8,14 @@ else is int64. Also what runs integer operators that stay on the host. Imports n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import singledispatch
+from functools import reduce, singledispatch
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError, UnsupportedError
-from vtaops.base.shapes import Array
+from vtaops.base.shapes import Array, Sides
 from vtaops.base.window import Window
 from vtaops.graph import operators as ops
 from vtaops.graph.graph import Graph, Node
@@ -98,6 +98,12 @@ def _real(tensor: Tensor, array: Array) -> Array:
     return array.astype(np.int64) - tensor.zero_point
 
 
+def _padded(image: Array, padding: Sides, value: int) -> Array:
+    top, left, bottom, right = padding
+    sides = ((0, 0), (0, 0), (top, bottom), (left, right))
+    return np.pad(image, sides, constant_values=value)
+
+
 # ----------------------------------------------------------------------- sums of products
 
 
@@ -113,8 +119,7 @@ def _(op: ops.Convolution, tensors: Sequence[Tensor], arrays: list[Array]) -> An
 
 def _convolve(op: ops.Convolution, data: Array) -> Array:
     """Return the exact sums: a matrix product for each tap, or one multiplication if depthwise."""
-    top, left, bottom, right = op.padding
-    padded = np.pad(data, ((0, 0), (0, 0), (top, bottom), (left, right))).astype(np.float64)
+    padded = _padded(data, op.padding, 0).astype(np.float64)
     outputs, inputs, kh, kw = op.weight.shape
     oh, ow = op.window.out_size(*data.shape[2:])
     n, groups = len(data), op.groups
@@ -185,22 +190,14 @@ def _(op: ops.AveragePool, tensors: Sequence[Tensor], arrays: list[Array]) -> An
 
 
 def _over_windows(function: np.ufunc, data: Array, window: Window, value: int) -> Array:
-    """Reduce every window of an image padded with `value`: first the columns, then the rows."""
-    top, left, bottom, right = window.padding
-    size = window.out_size(*data.shape[2:])
-    data = np.pad(data, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=value)
-    for axis in (3, 2):
-        taps, step, count = window.kernel[axis - 2], window.strides[axis - 2], size[axis - 2]
-        first = [slice(None)] * 4
-        parts = []
-        for tap in range(taps):
-            first[axis] = slice(tap, tap + (count - 1) * step + 1, step)
-            parts.append(data[tuple(first)])
-        total = parts[0].copy()
-        for part in parts[1:]:
-            function(total, part, out=total)
-        data = total
-    return data
+    """Reduce every window of an image padded with `value`: along columns first, then rows."""
+    (kh, kw), (sh, sw) = window.kernel, window.strides
+    rows, columns = window.out_size(*data.shape[2:])
+    data = _padded(data, window.padding, value)
+    across = Window((1, kw), (1, sw)).taps(data.shape[2], columns)
+    data = reduce(function, (data[seen] for *_, seen in across))
+    down = Window((kh, 1), (sh, 1)).taps(rows, columns)
+    return reduce(function, (data[seen] for *_, seen in down))
 
 
 # ------------------------------------------------------------------------- elementwise
@@ -253,9 +250,7 @@ def _(op: ops.Upsample, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
 
 @_evaluate.register
 def _(op: ops.Pad, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
-    top, left, bottom, right = op.padding
-    sides = ((0, 0), (0, 0), (top, bottom), (left, right))
-    return np.pad(arrays[0], sides, constant_values=tensors[0].zero_point)
+    return _padded(arrays[0], op.padding, tensors[0].zero_point)
 
 
 @_evaluate.register
