@@ -313,19 +313,23 @@ def _transposed(value: Value, x: Array) -> Array:
     return np.transpose(x, None if axes is None else [int(axis) for axis in axes])
 
 
-_FOLDED: dict[str, Callable[..., Array]] = {
-    "reshape": _reshaped,
-    "expand_dims": _reshaped,
-    "squeeze": _reshaped,
-    "permute_dims": _transposed,
-    "isnan": lambda _, x: np.isnan(x),
-    "where": lambda _, c, x, y: np.asarray(np.where(c, x, y)),
+ARITHMETIC: dict[str, Callable[..., Any]] = {
     "add": lambda _, x, y: x + y,
     "subtract": lambda _, x, y: x - y,
     "multiply": lambda _, x, y: x * y,
     "divide": lambda _, x, y: x / y,
     "sqrt": lambda _, x: np.sqrt(x),
     "rsqrt": lambda _, x: 1 / np.sqrt(x),
+}
+"""Operators of Relax in NumPy; they get their value and the arguments."""
+
+_FOLDED: dict[str, Callable[..., Any]] = ARITHMETIC | {
+    "reshape": _reshaped,
+    "expand_dims": _reshaped,
+    "squeeze": _reshaped,
+    "permute_dims": _transposed,
+    "isnan": lambda _, x: np.isnan(x),
+    "where": lambda _, c, x, y: np.where(c, x, y),
     "astype": lambda value, x: x.astype(value.dtype),
 }
 """Operators on constants that front ends leave in a graph."""
