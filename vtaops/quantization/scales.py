@@ -8,6 +8,7 @@ a Relu or Clip is saturated on the grid of what leaves it.
 from __future__ import annotations
 
 import tempfile
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -183,7 +184,7 @@ def power_of_two_grids(
         group: _powers(ranges[group], zero_points=zero_points)
         for group in set(map(groups.__getitem__, ranges))
     }
-    errors = {group: np.zeros(len(grids)) for group, grids in candidates.items()}
+    errors: dict[str, Array | float] = defaultdict(float)
     entering = saturated(model)
     shown = [n for n in float_tensors(model) if n in ranges and n not in entering]
     probe = Probe(model, shown, exact=False)

@@ -181,7 +181,7 @@ class _Layer:
         multipliers = differs & ~ties & (distance <= 0.5 + near) & (not shifts_only(graph))
         factors = differs & ~ties & ~multipliers & (distance <= 0.5 + far)
         rest = differs & ~ties & ~multipliers & ~factors
-        counts = (int(each.sum()) for each in (ties, multipliers, factors, rest))
+        counts = map(int, map(np.count_nonzero, (ties, multipliers, factors, rest)))
         kinds = tuple(dict.fromkeys(op.kind for op in operators))
         return LayerDifference(self.result, kinds, mine.size, *counts)
 
