@@ -56,8 +56,7 @@ class Row:
 
 def kernels() -> Iterator[tuple[str, Any]]:
     """Yield (name, kernel): those that the benchmark measures, and all stages of the lessons."""
-    from cuda_operators import operators
-
+    from benchmarks.cuda_operators import operators
     from vtaops.cuda import CudaKernel
     from vtaops.lessons import lessons
 
@@ -95,7 +94,7 @@ def page(rows: list[Row], archs: tuple[str, ...]) -> str:
     lines = [
         "# Resources of the CUDA kernels",
         "",
-        "Made by `python benchmarks/cuda_resources.py --markdown docs/kernels_cuda.md`, for "
+        "Made by `python -m benchmarks cuda_resources --markdown docs/kernels_cuda.md`, for "
         f"{' / '.join(archs)} (one figure if both agree): registers per thread, bytes of shared "
         "memory per block, spilled bytes; *occupancy* is the share of a multiprocessor's threads "
         "that can be resident at once.",
@@ -118,7 +117,7 @@ def main(
 ) -> None:
     """Show what the kernels occupy.
 
-    Example: python benchmarks/cuda_resources.py --markdown docs/kernels_cuda.md
+    Example: python -m benchmarks cuda_resources --markdown docs/kernels_cuda.md
     """
     from rich.console import Console
     from rich.progress import track
@@ -146,7 +145,3 @@ def main(
         markdown.write_text(page(rows, wanted))
     if any(row.spills for row in rows):
         raise SystemExit("there are kernels that spill")
-
-
-if __name__ == "__main__":
-    typer.run(main)

@@ -13,6 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
+from benchmarks.options import RESULTS
+
 
 def section(rows: list[Any]) -> list[str]:
     """Return the table of a lesson, with times or with counts."""
@@ -54,7 +56,7 @@ def main(
 ) -> None:
     """Run all lessons for a target.
 
-    Example: python benchmarks/lessons.py --out docs --target cuda
+    Example: python -m benchmarks lessons --out docs --target cuda
     """
     os.environ["TVM_NUM_THREADS"] = str(threads)
     from rich.console import Console
@@ -87,7 +89,7 @@ def main(
     text = [
         TITLES[target],
         "",
-        f"Made by `python benchmarks/lessons.py --out docs --target {target}"
+        f"Made by `python -m benchmarks lessons --out docs --target {target}"
         f"{f' --threads {threads}' if threads > 1 else ''}` on {date.today()}: "
         f"{made}. `vtaops lesson NAME --target {target}` runs one of them.",
         "",
@@ -125,9 +127,5 @@ def main(
             text += [f"![over sizes](images/kernels/{lines.name})", ""]
     if out:
         (out / page).write_text("\n".join(text) + "\n")
-        data = out / "images" / "kernels" / page.replace(".md", ".json")
+        data = RESULTS / page.replace(".md", ".json")
         data.write_text(json.dumps({"machine": machine, "lessons": records}, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    typer.run(main)
