@@ -111,7 +111,7 @@ class _Network:
                 self._tie(node)
 
     def _of(self, name: str) -> Array:
-        """Return the channels of a tensor; of one without channels, none."""
+        """Return the channels of a tensor; empty if it has none."""
         if name not in self.channels:
             shape = self._shapes.get(name, ())
             count = shape[1] if len(shape) in (2, 4) else 0
@@ -147,7 +147,7 @@ class _Network:
                 self._pin(name)
 
     def _passed(self, node: NodeProto, data: Sequence[str], sizes: set[int]) -> list[Array]:
-        """Return the channels whose factors the result of a node has, in the order of its own."""
+        """Return the input channels that share their factors with the channels of the result."""
         read = [self._of(name) for name in data]
         shapes = [self._shapes.get(name, ()) for name in data]
         if node.op_type in HOMOGENEOUS and len(data) == len(sizes) == 1:
@@ -239,7 +239,7 @@ class _Network:
             self._scale_function(function, factors)
 
     def _scale_function(self, function: Function, factors: Array) -> None:
-        """Let a function undo the factors of what it reads, and apply those of what it makes."""
+        """Let a function undo the factors of its argument and apply those of its result."""
         nodes = {node.name: node for node in self.model.graph.node}
         place = list(self.model.graph.node).index(nodes[function.nodes[0]])
         before, behind = (

@@ -62,7 +62,7 @@ QUANTIZED = [
 
 @dataclass(frozen=True)
 class Quantization:
-    """What quantising gives.
+    """A quantised model, with what its comparison with the float model needs.
 
     Attributes
     ----------
@@ -282,7 +282,7 @@ def _weights(model: ModelProto, grids: dict[str, Grid]) -> dict[str, list[dict[s
 
 
 def _check_powers_of_two(model: ModelProto) -> None:
-    """Every scale is 2^k: what the caller asked for and hardware relies on."""
+    """Refuse a scale that is no power of two, as the caller asked and hardware needs."""
     tensors = Connections(model)
     for node in model.graph.node:
         if node.op_type in ("QuantizeLinear", "DequantizeLinear"):

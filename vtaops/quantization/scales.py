@@ -52,7 +52,7 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True)
 class Grid:
-    """The values (q - zero_point) * scale for q = -128..127 (-127..127 if it is symmetric)."""
+    """The values (q - zero_point) * scale for q = -128..127 (-127..127 if symmetric)."""
 
     scale: float
     zero_point: int = 0
@@ -109,7 +109,7 @@ def calibrated_ranges(
 def shared_ranges(
     model: ModelProto, ranges: dict[str, Range]
 ) -> tuple[dict[str, Range], dict[str, str]]:
-    """Give tensors of one grid one range.
+    """Give tensors that share a grid the same range.
 
     Returns
     -------
@@ -279,7 +279,7 @@ def _powers(found: Range, *, zero_points: bool) -> list[Grid]:
 
 
 def constants_on_grids(model: ModelProto) -> dict[str, NodeProto]:
-    """Return the float constants, biases apart, that quantised operators read, and a reader."""
+    """Return the float constants (no biases) of quantised operators, each with a reader."""
     constants = initializers(model)
     operands = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1), "MatMul": (0, 1)}
     found = {}

@@ -24,7 +24,7 @@ ELEMENTWISE = frozenset(
         *("nn.relu", "nn.leakyrelu", "nn.gelu", "nn.silu"),
     )
 )
-"""Operators that do not care which axis the channels are."""
+"""Operators that are independent of the layout."""
 
 Grid = tuple[Any, Any, str]
 """Scale and zero point, as constants of Relax, and the type of the integers."""
@@ -54,7 +54,7 @@ def channels_first(mod: Any) -> Any:
 
 
 class _Rewriter:
-    """The forms of all tensors, by the variables of the module that is read."""
+    """The forms of all tensors, by the variables of the source module."""
 
     def __init__(self, builder: Any, bindings: Iterable[Any]) -> None:
         self.emit = builder.emit
@@ -63,7 +63,7 @@ class _Rewriter:
         self.grids = _grids(bindings)
 
     def bind(self, var: Any, value: Any) -> None:
-        """Write a binding anew."""
+        """Emit a binding for images."""
         name = getattr(getattr(value, "op", None), "name", "")
         if name == "relax.astype" and var in self.grids:  # integers of one grid, with more bits
             self._alias(var, value.args[0])
@@ -154,7 +154,7 @@ class _Rewriter:
 
 
 def _grids(bindings: Iterable[Any]) -> dict[Any, Grid]:
-    """Return the grids of the tensors of integers, which what moves or clips them hands on."""
+    """Return the grids of integer tensors; operators that move or clip them keep the grid."""
     found: dict[Any, Grid] = {}
     for binding in bindings:
         value = binding.value
@@ -253,11 +253,11 @@ OPERATORS: dict[str, Callable[[Any, Get, _Rewriter], Any]] = {
 """How operators that name axes are computed on images."""
 
 IMAGES = frozenset(list(OPERATORS)[:4])
-"""Those that always are."""
+"""Operators that are always computed on images."""
 
 FOLLOWING: dict[str, Callable[[Any], bool]] = {
     "relax.mean": lambda value: _numbers(value.attrs.axis) == [1, 2],
     "relax.concat": lambda value: int(value.attrs.axis) in (3, -1),
     "relax.reshape": lambda value: _numbers(value.args[0].ty.shape)[1:3] == [1, 1],
 }
-"""Those that are where what they read is an image, and when."""
+"""Operators that are computed on images if their operand is one, and under which condition."""

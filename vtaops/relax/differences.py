@@ -134,7 +134,7 @@ class _Layer:
     def ending_in(
         rounding: NodeProto, model: ModelProto, constants: Mapping[str, Array]
     ) -> _Layer | None:
-        """Return the layer that a rounding ends, or None if it begins in floating point."""
+        """Return the layer that ends in a rounding; None if it begins in floating point."""
         writers = onnx_files.producers(model)
         found: dict[str, NodeProto] = {}
         inputs: dict[str, None] = {}
@@ -159,7 +159,7 @@ class _Layer:
     def compare(
         self, model: ModelProto, values: Mapping[str, Array], constants: Mapping[str, Array]
     ) -> LayerDifference | None:
-        """Return what differs; None if the layer has operators that stay in floating point."""
+        """Return the differences; None if the layer has operators that stay in floating point."""
         graph = import_model(self._alone(model, values))
         operators = [node.op for node in graph.nodes]
         if any(isinstance(op, Host) and "astype" not in op.operators for op in operators):
@@ -186,7 +186,7 @@ class _Layer:
         return LayerDifference(self.result, kinds, mine.size, *counts)
 
     def _has_integer_biases(self, constants: Mapping[str, Array]) -> bool:
-        """Whether all that is added to sums is on their grid already."""
+        """Whether everything added to sums lies on the grid of the sums."""
         integers = {
             node.output[0]
             for node in self.nodes
@@ -204,7 +204,7 @@ class _Layer:
     def _real(
         self, name: str, values: Mapping[str, Array], constants: Mapping[str, Array]
     ) -> Array:
-        """Return an input as real values, which round to its integers again."""
+        """Return an input as real values that are rounded to the same integers again."""
         scale, zero = (constants[each] for each in self._reader(name).input[1:])
         real: Array = (values[name].astype(np.float32) - zero.astype(np.float32)) * scale
         return real
@@ -251,7 +251,7 @@ def shifts_only(graph: Graph) -> bool:
 
 
 def _factor_error(node: Node, scale: Array, exact: Array) -> Array | float:
-    """Return by how many steps of the result its integer factors may put an operator off."""
+    """Return the error that integer factors of an operator cause, in steps of its result."""
     op = node.op
     if isinstance(op, AveragePool):
         return np.abs(exact) * FACTOR_ERROR

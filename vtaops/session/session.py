@@ -1,4 +1,4 @@
-"""Session: operators on arrays, with everything in between done and remembered.
+"""Session: operators on arrays; compiles, packs and runs them, and keeps their programs.
 
 Compiles an operator once for each shape, keeps the program in the memory of the device, packs, runs
 and unpacks. The operators themselves are the methods of `vtaops.session.operators.OperatorMethods`.
@@ -167,7 +167,7 @@ class Session(OperatorMethods, Closing):
         return values.astype(np.int8, copy=False)
 
     def _obstacle(self, op: Operator, tiling: Tiling | None) -> str:
-        """Return why an operator must run on the fallback; empty if it need not."""
+        """Return why an operator must run on the fallback; empty if it can run on VTA."""
         if self._fallback is None:
             return ""
         if op not in self._obstacles:
@@ -193,7 +193,7 @@ class Session(OperatorMethods, Closing):
             return self._load(op, tiling).program
 
     def obstacle_on_target(self, op: Operator, tiling: Tiling | None = None) -> str:
-        """Return why the board that a simulator stands for could not run an operator; or nothing.
+        """Return why the board that a simulator models cannot run an operator; empty if it can.
 
         A simulator executes the whole instruction set; a board with the same configuration may not
         (the published bitstreams of the Pynq lack MUL).
@@ -216,7 +216,7 @@ class Session(OperatorMethods, Closing):
         return self._loaded[key]
 
     def _tuned(self, op: Operator, effort: Effort) -> Tiling:
-        """Search the tiling of an operator; a thorough search shows a person how far it is."""
+        """Search the tiling of an operator; a thorough search shows its progress on a terminal."""
         from rich.console import Console  # only where a person may have to wait
         from rich.progress import Progress
 
@@ -234,7 +234,7 @@ class Session(OperatorMethods, Closing):
             ).tiling
 
     def _place_program(self, program: Program) -> LoadedProgram:
-        """Load a program; what was not used for longest leaves until there is room."""
+        """Load a program; evict the least recently used ones until there is room."""
         while True:
             try:
                 return LoadedProgram(program, self.device)
