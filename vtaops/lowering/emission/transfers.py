@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from vtaops.base.errors import ScheduleError
 from vtaops.lowering.copies import SKIP, ZERO, BlockTransfer, Grid, cover
-from vtaops.lowering.emission.context import Context
+from vtaops.lowering.emission.context import Context, Memo
 from vtaops.lowering.emission.images import within_border
 from vtaops.lowering.emission.scratchpads import ROWS
 from vtaops.lowering.emission.voids import Mask
@@ -56,10 +56,8 @@ class Transfers:
         self._images = {b.name: (b, borders[b.name]) for b in buffers if b.name in borders}
         self.left_out = False
         """Whether padding was not loaded, so that its products are left out."""
-        self._copies: dict[Hashable, _Copy] = {}
-        self._conditions: dict[int, list[str]] = {}
+        self._known = Memo()
         self._numbers: dict[bytes, int] = {}
-        self._accesses: dict[tuple[int, bytes], list[BlockTransfer]] = {}
 
     def emit(self, leaf: CopyNest, values: Values, thread: int) -> Iterator[Operation]:
         """Return the instructions of a copy for the current values of the outer loops."""
@@ -111,22 +109,10 @@ class Transfers:
         lanes = self._addresses.lanes(leaf.on_chip.buffer)
         origin = {**values, **{loop.name: 0 for loop in leaf.loops}}
         first, rest = divmod(int(dram.offset(origin)), lanes)
-        key = (id(leaf), rest, *(values[name] for name in self._condition_names(leaf, values)))
-        if key not in self._copies:
-            found = self._evaluated(leaf, values)
-            lowest = None if found.lowest is None else found.lowest - first
-            self._copies[key] = replace(found, lowest=lowest)
-        copy = self._copies[key]
-        return copy, 0 if copy.lowest is None else copy.lowest + first
-
-    def _condition_names(self, leaf: CopyNest, values: Values) -> list[str]:
-        """Return the outer loops that decide what is copied, and to where on the chip."""
-        if id(leaf) not in self._conditions:
-            inside = () if leaf.inside is None else (leaf.inside,)
-            deciding = (*inside, *leaf.guards, leaf.on_chip.offset)
-            names = {name for expression in deciding for name in expression.names}
-            self._conditions[id(leaf)] = sorted(names & values.keys())
-        return self._conditions[id(leaf)]
+        outer = self._known.once(id(leaf), lambda: _deciding_names(leaf, values))
+        key = (id(leaf), rest, *(values[name] for name in outer))
+        copy, at = self._known.once(key, lambda: (self._evaluated(leaf, values), first))
+        return copy, 0 if copy.lowest is None else copy.lowest + first - at
 
     def _evaluated(self, leaf: CopyNest, values: Values) -> _Copy:
         """Return a copy for the current values of the outer loops."""
@@ -190,10 +176,7 @@ class Transfers:
 
     def _cover(self, leaf: CopyNest, grid: Grid, pads: bool) -> list[BlockTransfer]:
         """`cover`, remembered."""
-        key = (id(leaf), grid.tobytes())
-        if key not in self._accesses:
-            self._accesses[key] = cover(grid, pads)
-        return self._accesses[key]
+        return self._known.once((id(leaf), grid.tobytes()), lambda: cover(grid, pads))
 
 
 @dataclass(frozen=True)
@@ -219,6 +202,13 @@ class _Copy:
     lowest: int | None
     accesses: list[BlockTransfer]
     padding: Mask | None
+
+
+def _deciding_names(leaf: CopyNest, values: Values) -> list[str]:
+    """Return the outer loops that decide what is copied, and to where on the chip."""
+    inside = () if leaf.inside is None else (leaf.inside,)
+    deciding = (*inside, *leaf.guards, leaf.on_chip.offset)
+    return sorted({name for expression in deciding for name in expression.names} & values.keys())
 
 
 def _memory(leaf: CopyNest) -> Memory:
