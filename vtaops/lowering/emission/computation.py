@@ -68,7 +68,7 @@ class Computation:
         if box is None:
             return
         if self._leaf.call == RESET_CALL:
-            filled = self._leaf.written.buffer.name
+            filled = self._leaf.dst.buffer.name
             self._addresses.fill(filled, thread)
             self._context.voids.begin(filled, thread)
         for part in self._needed(box, values, thread):

@@ -151,10 +151,10 @@ class Addresses:
         threads = thread_count(tree.body)
         places: dict[str, int] = {}
         for leaf in leaves(tree.body):
-            buffer = leaf.written.buffer
+            buffer = leaf.dst.buffer
             if buffer.scratchpad and buffer.name not in self._tiles:
                 lanes = self.lanes(buffer)
-                tile = DenseTile.filled_by(leaf.loops, leaf.written.offset, lanes)
+                tile = DenseTile.filled_by(leaf.loops, leaf.dst.offset, lanes)
                 self._tiles[buffer.name] = tile
                 places[buffer.name] = _places(leaf, tile, lanes, capacity, threads)
         self.used = {"inp": 0, "wgt": 0, "acc": 0, **dict.fromkeys(ROWS, 0)}
@@ -228,11 +228,11 @@ class Addresses:
 
 def _places(leaf: LeafNest, tile: DenseTile, lanes: int, capacity: Capacity, threads: int) -> int:
     """Return how many tiles of the buffer that a leaf fills a thread holds at once."""
-    buffer = leaf.written.buffer
+    buffer = leaf.dst.buffer
     if buffer.scratchpad in ROWS:  # all of them, or as many as there is room for
         assert isinstance(leaf, CopyNest)
-        assert leaf.src is not None
-        tiles = ceil_div(leaf.src.buffer.scalars, lanes * tile.elements)
+        assert leaf.dram is not None
+        tiles = ceil_div(leaf.dram.buffer.scalars, lanes * tile.elements)
         return max(1, min(tiles, capacity.rows // (threads * tile.elements)))
     # A bias lies in the accumulator memory too; only accumulations take turns.
     loaded_acc = buffer.scratchpad == "acc" and isinstance(leaf, CopyNest)

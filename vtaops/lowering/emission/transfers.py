@@ -253,8 +253,8 @@ def _check_lanes(leaf: CopyNest, values: Values, lane_loops: list[Loop], lanes: 
     """Make sure that the lanes of a tile are contiguous on both sides of the copy."""
     first = {**values, **{loop.name: 0 for loop in leaf.loops}}
     last = {**first, **{loop.name: loop.extent - 1 for loop in lane_loops}}
-    for side in (leaf.dst, leaf.src):
-        if side is not None and side.offset(last) - side.offset(first) != lanes - 1:
+    for side in leaf.operands:
+        if side.offset(last) - side.offset(first) != lanes - 1:
             raise ScheduleError(
                 f"the copy into {leaf.dst.buffer.name} crosses lanes: the {lanes} scalars of a "
                 f"tile must lie side by side in DRAM, in order"

@@ -87,6 +87,18 @@ class _Nest:
 
     loops: list[Loop]
     guards: list[Expression]
+    operands: list[TileOperand]
+    """What it writes, then what it reads."""
+
+    @property
+    def dst(self) -> TileOperand:
+        """What it writes."""
+        return self.operands[0]
+
+    @property
+    def read(self) -> set[str]:
+        """The names of the buffers that it reads, apart from the one that it writes."""
+        return {operand.buffer.name for operand in self.operands} - {self.dst.buffer.name}
 
 
 @dataclass(eq=False)
@@ -96,8 +108,6 @@ class CopyNest(_Nest):
     Without a source it writes padding alone: a tile that lies in the padding as a whole.
     """
 
-    dst: TileOperand
-    src: TileOperand | None
     inside: Expression | None = None
     padding: int = 0
 
@@ -109,14 +119,12 @@ class CopyNest(_Nest):
     @property
     def on_chip(self) -> TileOperand:
         """The side in a scratchpad."""
-        side = self.dst if self.loads else self.src
-        assert side is not None
-        return side
+        return self.operands[0 if self.loads else 1]
 
     @property
     def dram(self) -> TileOperand | None:
         """The side in DRAM."""
-        return self.src if self.loads else self.dst
+        return next((side for side in self.operands if not side.buffer.scratchpad), None)
 
     @property
     def unit(self) -> Unit:
@@ -125,23 +133,12 @@ class CopyNest(_Nest):
             return Unit.STORE
         return Unit.COMPUTE if self.dst.buffer.scratchpad == "acc" else Unit.LOAD
 
-    @property
-    def written(self) -> TileOperand:
-        """What it writes."""
-        return self.dst
-
-    @property
-    def read(self) -> set[str]:
-        """The names of the buffers that it reads, apart from the one that it writes."""
-        return {self.src.buffer.name} if self.src else set()
-
 
 @dataclass(eq=False)
 class CallNest(_Nest):
     """One intrinsic call; see `vtaops.schedule.intrinsics` for names and operands."""
 
     call: str
-    operands: list[TileOperand]
     alu_op: int | None = None
     imm: int | None = None
     scaling: tuple[int, ...] = ()
@@ -150,15 +147,6 @@ class CallNest(_Nest):
     @property
     def unit(self) -> Unit:
         return Unit.COMPUTE
-
-    @property
-    def written(self) -> TileOperand:
-        return self.operands[0]
-
-    @property
-    def read(self) -> set[str]:
-        names = {operand.buffer.name for operand in self.operands[1:]}
-        return names - {self.written.buffer.name}
 
 
 @dataclass
@@ -268,7 +256,8 @@ def _leaf(stmt: Any, config: HardwareConfig) -> LeafNest | None:
 
 
 def _copy(stmt: Any, loops: list[Loop], guards: list[Expression]) -> CopyNest:
-    value, inside, padding, src = stmt.value, None, 0, None
+    value, inside, padding = stmt.value, None, 0
+    operands = [_operand(stmt.buffer, stmt.indices[0])]
     if isinstance(value, tirx.Cast):
         value = value.value
     if isinstance(value, Call):  # if_then_else(inside, load, padding)
@@ -277,11 +266,10 @@ def _copy(stmt: Any, loops: list[Loop], guards: list[Expression]) -> CopyNest:
     if isinstance(value, tirx.IntImm):
         inside, padding = None, int(value.value)
     elif hasattr(value, "source"):
-        src = _operand(value.source, value.indices[0])
+        operands.append(_operand(value.source, value.indices[0]))
     else:
         raise ScheduleError(f"this is no copy, and not tensorized:\n{stmt}")
-    dst = _operand(stmt.buffer, stmt.indices[0])
-    return CopyNest(loops, guards, dst=dst, src=src, inside=inside, padding=padding)
+    return CopyNest(loops, guards, operands, inside, padding)
 
 
 def _product(
@@ -326,12 +314,12 @@ def _of_tiles(
     """
     at_first_lane = dict.fromkeys((loop.name for loop in loops[-lanes:]), 0)
     operands = [_operand(buffer, index, at_first_lane) for buffer, index in accesses]
-    return CallNest(loops[:-lanes], guards, call=call, operands=operands)
+    return CallNest(loops[:-lanes], guards, operands, call)
 
 
 def _call(call: Any, loops: list[Loop], guards: list[Expression]) -> CallNest:
     name, *arguments = call.args
-    nest = CallNest(loops, guards, call=str(name.value), operands=[])
+    nest = CallNest(loops, guards, [], str(name.value))
     if nest.call == ALU_CALL:
         nest.alu_op = int(arguments.pop(0))
     if nest.call == REQUANTIZE_CALL:
