@@ -24,14 +24,6 @@ from vtaops.program import NO_BUFFER, Buffer, Role
 _MOST_ITERATIONS = (1 << 14) - 1
 """Of one loop of a GEMM."""
 
-_LOAD_OF_SCRATCHPAD = {
-    "inp": Memory.INP,
-    "wgt": Memory.WGT,
-    "acc": Memory.ACC,
-    "bias": Memory.POST,
-    "scale": Memory.POST,
-}
-
 
 class Transfers:
     """Emits the copies of one program.
@@ -69,7 +61,6 @@ class Transfers:
             return
         base = self._addresses.base(on_chip.name, thread) + copy.start
         base += ROWS.get(on_chip.scratchpad, 0)
-        space = "post" if on_chip.scratchpad in ROWS else on_chip.scratchpad
         kind = Load if leaf.loads else Store
         for access in copy.accesses:
             sram = base + access.sram_base
@@ -77,7 +68,9 @@ class Transfers:
                 place = {"sram_base": sram, "dram_base": access.dram_base + shift}
                 instruction = kind(memory=memory, **{**vars(access), **place})
                 touched = np.arange(instruction.sram_size) + sram
-                yield Operation(instruction, relocation, (Touch(space, touched, leaf.loads),))
+                yield Operation(
+                    instruction, relocation, (Touch(on_chip.memory, touched, leaf.loads),)
+                )
             elif memory != Memory.INP:  # some hardware cannot do a LOAD without a row
                 yield from _resets(sram, access.x_size)
 
@@ -217,7 +210,7 @@ def _memory(leaf: CopyNest) -> Memory:
         return Memory.OUT
     if leaf.dst.buffer.scratchpad == "acc" and leaf.dram and leaf.dram.buffer.dtype == "int8":
         return Memory.ACC_8BIT
-    return _LOAD_OF_SCRATCHPAD[leaf.dst.buffer.scratchpad]
+    return Memory[leaf.dst.buffer.memory.upper()]
 
 
 def _writes_padding(leaf: CopyNest) -> bool:

@@ -18,27 +18,17 @@ from vtaops.base.errors import ScheduleError
 from vtaops.lowering.parsing.expressions import NOTHING_FIXED, Expression, conjuncts, name_of
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp, Unit
-from vtaops.schedule.intrinsics import (
-    ACC_SCOPE,
-    ALU_CALL,
-    BIAS_SCOPE,
-    DMA_COPY,
-    GEMM_CALL,
-    INP_SCOPE,
-    REQUANTIZE_CALL,
-    SCALE_SCOPE,
-    WGT_SCOPE,
-)
+from vtaops.schedule import intrinsics
 
 PRODUCT_CALL = "vta.product"
 """``acc = inp @ wgt.T``: a tile product of one step together with its reset."""
 
 SCRATCHPAD_OF_SCOPE = {
-    INP_SCOPE: "inp",
-    WGT_SCOPE: "wgt",
-    ACC_SCOPE: "acc",
-    BIAS_SCOPE: "bias",
-    SCALE_SCOPE: "scale",
+    intrinsics.INP_SCOPE: "inp",
+    intrinsics.WGT_SCOPE: "wgt",
+    intrinsics.ACC_SCOPE: "acc",
+    intrinsics.BIAS_SCOPE: "bias",
+    intrinsics.SCALE_SCOPE: "scale",
 }
 
 
@@ -63,6 +53,11 @@ class TileBuffer:
     scratchpad: str
     scalars: int
     dtype: str
+
+    @property
+    def memory(self) -> str:
+        """The memory that its scratchpad is, or is a half of."""
+        return "post" if self.scratchpad in ("bias", "scale") else self.scratchpad
 
 
 @dataclass(frozen=True)
@@ -237,7 +232,7 @@ def _leaf(stmt: Any, config: HardwareConfig) -> LeafNest | None:
     guards: list[Expression] = []
     while isinstance(stmt, tirx.For | tirx.IfThenElse):
         if isinstance(stmt, tirx.For):
-            if loops and DMA_COPY in stmt.annotations:
+            if loops and intrinsics.DMA_COPY in stmt.annotations:
                 return None  # a transfer for each iteration of the loops outside of the mark
             loops.append(Loop(name_of(stmt.loop_var), int(stmt.extent)))
             stmt = stmt.body
@@ -300,7 +295,7 @@ def _maximum(
     """Read a maximum of two tiles that TVM could not tensorize, because tiles overlap."""
     accesses = [(stmt.buffer, stmt.indices[0])]
     accesses += [(load.source, load.indices[0]) for load in (stmt.value.a, stmt.value.b)]
-    nest = _of_tiles(ALU_CALL, accesses, loops, guards, 1 + (config.batch > 1))
+    nest = _of_tiles(intrinsics.ALU_CALL, accesses, loops, guards, 1 + (config.batch > 1))
     nest.alu_op = int(AluOp.MAX)
     return nest
 
@@ -320,9 +315,9 @@ def _of_tiles(
 def _call(call: Any, loops: list[Loop], guards: list[Expression]) -> CallNest:
     name, *arguments = call.args
     nest = CallNest(loops, guards, [], str(name.value))
-    if nest.call == ALU_CALL:
+    if nest.call == intrinsics.ALU_CALL:
         nest.alu_op = int(arguments.pop(0))
-    if nest.call == REQUANTIZE_CALL:
+    if nest.call == intrinsics.REQUANTIZE_CALL:
         nest.scaling = tuple(int(number) for number in arguments[:3])
         del arguments[:3]
     if isinstance(arguments[-1], tirx.IntImm):
@@ -330,7 +325,7 @@ def _call(call: Any, loops: list[Loop], guards: list[Expression]) -> CallNest:
     for pointer in arguments:  # tvm_access_ptr(type, buffer.data, offset, extent, mask)
         _, data, offset, _, _ = pointer.args
         nest.operands.append(_operand(data.args[0], offset))
-    if nest.call == GEMM_CALL:
+    if nest.call == intrinsics.GEMM_CALL:
         assert [o.buffer.scratchpad for o in nest.operands] == ["acc", "inp", "wgt"]
     return nest
 

@@ -21,7 +21,6 @@ ALIGNMENT = 4
 """Of the first element of an operator: the banks of the input memory."""
 
 _SPACES = ("inp", "wgt", "acc", "post", "table")
-_LOADED = {Memory.INP: "inp", Memory.WGT: "wgt", Memory.POST: "post", Memory.TABLE: "table"}
 
 
 def beside(fragments: Sequence[Fragment]) -> list[Fragment] | None:
@@ -142,7 +141,8 @@ class _Shift:
 
     def _instruction(self, i: Instruction) -> Instruction:
         if isinstance(i, Load | Store):
-            space = _LOADED.get(Memory(i.memory), "acc")
+            name = Memory(i.memory).name.lower()
+            space = name if name in _SPACES else "acc"
             return self._variants.of(i, sram_base=i.sram_base + self._offsets[space])
         if isinstance(i, Post):
             row = i.row + self._offsets["post"] * i.reads_row
