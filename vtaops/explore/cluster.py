@@ -9,7 +9,8 @@ from __future__ import annotations
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
-from vtaops.base.errors import DeviceError, UnsupportedError
+from vtaops.base.errors import DeviceError
+from vtaops.base.optional import optional
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -30,15 +31,10 @@ def dask_executor(client: Client | str) -> Executor:
     DeviceError
         If there is no scheduler at the address.
     """
-    try:
-        from distributed import Client
-    except ImportError as error:
-        raise UnsupportedError(
-            "a cluster needs Dask, which is not installed: pip install 'vtaops[explore]'"
-        ) from error
+    dask = optional("distributed", "Dask", "a cluster needs", "'vtaops[explore]'")
     if isinstance(client, str):
         try:
-            client = Client(client, timeout=10)
+            client = dask.Client(client, timeout=10)
         except (OSError, TimeoutError, ValueError) as error:
             raise DeviceError(f"no Dask scheduler at {client!r}: {error}") from error
     executor: Executor = client.get_executor(pure=False)

@@ -95,9 +95,8 @@ class Engine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._make is not None and self._executor is not None:
-            self._executor.shutdown(wait=True, cancel_futures=True)
-            self._executor = None
+        if self._make is not None:
+            self._leave_executor(wait=True)
         self.store.release()
 
     def shortlists(self, rankings: Iterable[Ranking]) -> dict[str, Shortlist]:
@@ -149,7 +148,10 @@ class Engine:
         self, kind: str, tasks: Sequence[Task], job: Any, together: range
     ) -> Iterator[dict[str, Record]]:
         """Let workers compute; keep and yield what comes back."""
-        executor = self._ready()
+        if self._executor is None:
+            assert self._make is not None
+            self._executor = self._make()
+        executor = self._executor
         if type(executor) is InThisProcess:
             for part in _parts(tasks, range(1, together.stop)):
                 yield self._keep(kind, part, job(part))
@@ -169,12 +171,6 @@ class Engine:
         self.store.put(kind, model_version(), {t.key: (t.data, r) for t, r in pairs})
         return {task.key: record for task, record in pairs}
 
-    def _ready(self) -> Executor:
-        if self._executor is None:
-            assert self._make is not None
-            self._executor = self._make()
-        return self._executor
-
     def _replace(self, error: BaseException, losses: int) -> None:
         """Get another executor for one whose workers were lost."""
         if self._make is None or losses > _MOST_LOSSES:
@@ -182,8 +178,11 @@ class Engine:
                 f"workers were lost {losses} times without an answer in between ({error!r}); what "
                 f"was answered is in the store"
             ) from error
+        self._leave_executor(wait=False)
+
+    def _leave_executor(self, *, wait: bool) -> None:
         if self._executor is not None:
-            self._executor.shutdown(wait=False, cancel_futures=True)
+            self._executor.shutdown(wait=wait, cancel_futures=True)
         self._executor = None
 
     def _tell(self, kind: str, done: int, total: int) -> None:

@@ -16,7 +16,7 @@ from functools import cache, cached_property, lru_cache
 from importlib.metadata import version
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import vtaops._timing as _timing
 from vtaops.base.errors import ConfigError, StoreError, VTAError
@@ -25,11 +25,13 @@ from vtaops.explore.design import Design
 from vtaops.machine.capabilities import of_target
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops import Operator
-from vtaops.program import Program
-from vtaops.program.accesses import count_accesses
+from vtaops.program import Program, Statistics
+from vtaops.program.accesses import Accesses, count_accesses
+from vtaops.program.energy import Energy, energy_of
 from vtaops.program.timing import simulate
 from vtaops.schedule import Tiling, blocked_shape, check_tiling
 
+_Counts = TypeVar("_Counts", Statistics, Accesses)
 _PACKAGE = Path(__file__).parent.parent
 
 _DECISIVE = (
@@ -199,9 +201,23 @@ class Verdict:
         return not self.reason
 
     @property
+    def statistics(self) -> Statistics:
+        """Upstream's counters; zeros where nothing was counted."""
+        return self._counted(Statistics)
+
+    @property
+    def accesses(self) -> Accesses:
+        """Reads and writes of each memory; zeros where nothing was counted."""
+        return self._counted(Accesses)
+
+    def _counted(self, kind: type[_Counts]) -> _Counts:
+        counters = self.counters or {}
+        return kind(**{f.name: counters.get(f.name, 0) for f in fields(kind)})
+
+    @property
     def dram_nbytes(self) -> int:
         """Bytes to and from DRAM, without instructions."""
-        return sum(n for name, n in (self.counters or {}).items() if name.endswith("nbytes"))
+        return self.statistics.dram_nbytes
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data; the inverse is `of`."""
@@ -225,6 +241,11 @@ class Verdict:
         ):
             raise StoreError(f"this is no verdict: {str(dict(data))[:200]}")
         return cls(**data)
+
+
+def energy(design: Design, verdict: Verdict) -> Energy:
+    """Return the estimated energy of a run of a program; none where nothing was counted."""
+    return energy_of(design.config, verdict.statistics, verdict.accesses)
 
 
 _COUNTS = ("cycles", "compute_cycles", "read_beats", "write_beats", "instructions")

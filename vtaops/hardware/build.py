@@ -293,10 +293,14 @@ def _translation_units(folder: Path, driver: str) -> list[tuple[Path, str]]:
 
 def _compile_unit(tools: Tools, options: list[str], unit: tuple[Path, str]) -> Path:
     source, optimisation = unit
-    target = source.with_suffix(".o")
     include = [f"-I{source.parent / 'verilated'}", f"-I{source.parent}"]
-    command: list[str | Path] = [tools.compiler, *options, optimisation, *tools.include_options]
-    execute_tool([*command, *include, "-c", source, "-o", target])
+    target = source.with_suffix(".o")
+    return _compile(tools, [*options, optimisation, *include], source, target)
+
+
+def _compile(tools: Tools, options: list[str], source: Path, target: Path) -> Path:
+    flags = [*options, *tools.include_options]
+    execute_tool([str(tools.compiler), *flags, "-c", str(source), "-o", str(target)])
     return target
 
 
@@ -312,13 +316,10 @@ def _runtime_objects(tools: Tools, trace: str | None) -> list[Path]:
         source = tools.verilator_root / "include" / f"{name}.cpp"
         key = _digest(*tools.identity, *options, source.read_bytes())
 
-        def make(folder: Path) -> Path:
-            target = folder / f"{name}.o"
-            command: list[str | Path] = [tools.compiler, *options, *tools.include_options]
-            execute_tool([*command, "-c", source, "-o", target])
-            return target
-
-        return _cached(f"{name}-{key}.o", make)
+        return _cached(
+            f"{name}-{key}.o",
+            lambda folder: _compile(tools, options, source, folder / f"{name}.o"),
+        )
 
     try:
         return [compiled(name) for name in names]
