@@ -19,7 +19,7 @@ from concurrent.futures import (
     as_completed,
 )
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from vtaops.base.errors import DeviceError
 from vtaops.explore.heap import keep_freed_memory
@@ -54,17 +54,8 @@ def process_pool(workers: int | None = None) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
 
 
-class Task(Protocol):
-    """A question with an address; those that share work are answered together."""
-
-    @property
-    def key(self) -> str: ...
-
-    @property
-    def data(self) -> dict[str, Any]: ...
-
-    @property
-    def shares(self) -> tuple[object, ...]: ...
+Task = Question | Ranking
+"""A question with an address; those that share work are answered together."""
 
 
 @dataclass

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import vtaops._timing as _timing
 from vtaops.base.errors import ConfigError, StoreError, VTAError
-from vtaops.compiler.driver import compile
+from vtaops.compiler.driver import compile, settled
 from vtaops.explore.design import Design
 from vtaops.machine.capabilities import of_target
 from vtaops.machine.config import HardwareConfig
@@ -149,7 +149,7 @@ def _smallest(op: Operator, tiling: Tiling, hardware: _Held) -> HardwareConfig:
     The packing rules refuse a few combinations of sizes; then the next larger one is taken.
     """
     config = replace(hardware.config, target="sim")
-    used = blocked_shape(op, config).footprint(tiling, config)
+    used = blocked_shape(settled(op, config), config).footprint(tiling, config)
     least = {}
     for memory in ("inp", "wgt", "acc"):
         size = max(2, used[memory]) * getattr(config, memory).element_bytes  # none has fewer
@@ -259,37 +259,32 @@ def is_count(value: Any) -> bool:
 def answer(question: Question) -> Verdict:
     """Compile the program of a question and time it; what cannot be compiled is a verdict too."""
     try:
-        check_tiling(question.op, question.design.config, question.tiling)
+        config = question.design.config
+        check_tiling(settled(question.op, config), config, question.tiling)
         compiled = _compiled(
             question.op, question.config, question.tiling, of_target(question.design.config).name
         )
     except VTAError as error:
         return Verdict(reason=str(error))
-    timeline = simulate(compiled.program, question.design.timing, events=False)
+    program, counters, content = compiled
+    timeline = simulate(program, question.design.timing, events=False)
     return Verdict(
         cycles=timeline.cycles,
         compute_cycles=timeline.compute_work,
         read_beats=timeline.port.read_beats,
         write_beats=timeline.port.write_beats,
-        instructions=len(compiled.program),
-        counters=compiled.counters,
-        program=compiled.content,
+        instructions=len(program),
+        counters=counters,
+        program=content,
     )
 
 
-@dataclass(frozen=True)
-class _Compiled:
-    """A program, and what is true of it on every machine: `Verdict.counters`, and its hash."""
-
-    program: Program
-    counters: dict[str, int]
-    content: str
-
-
 @lru_cache(maxsize=16)
-def _compiled(op: Operator, config: HardwareConfig, tiling: Tiling, able: str) -> _Compiled:
-    """Compile; one program is timed on several machines."""
+def _compiled(
+    op: Operator, config: HardwareConfig, tiling: Tiling, able: str
+) -> tuple[Program, dict[str, int], str]:
+    """Return a program, which several machines time; its `Verdict.counters`, and its hash."""
     program = compile(op, config, tiling, capabilities=able, verify=False)
     counters = program.stats().as_dict() | count_accesses(program).as_dict()
     content = program.instructions.tobytes() + program.micro_ops.tobytes()
-    return _Compiled(program, counters, hashlib.sha256(content).hexdigest())
+    return program, counters, hashlib.sha256(content).hexdigest()

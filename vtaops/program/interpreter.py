@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, product
 from typing import Any
 
 import numpy as np
@@ -102,22 +102,20 @@ class Interpreter:
     def steps(self, insn: isa.LoopInstruction) -> Iterator[tuple[int, int, int]]:
         """Iterate over the (dst, src, wgt) that a GEMM or ALU instruction works on, in order."""
         wgt_out, wgt_in = getattr(insn, "wgt_factor_out", 0), getattr(insn, "wgt_factor_in", 0)
-        for o in range(insn.iter_out):
-            for i in range(insn.iter_in):
-                for dst, src, wgt in self.uop[insn.uop_begin : insn.uop_end].tolist():
-                    yield (
-                        dst + o * insn.dst_factor_out + i * insn.dst_factor_in,
-                        src + o * insn.src_factor_out + i * insn.src_factor_in,
-                        wgt + o * wgt_out + i * wgt_in,
-                    )
+        for o, i in product(range(insn.iter_out), range(insn.iter_in)):
+            for dst, src, wgt in self.uop[insn.uop_begin : insn.uop_end].tolist():
+                yield (
+                    dst + o * insn.dst_factor_out + i * insn.dst_factor_in,
+                    src + o * insn.src_factor_out + i * insn.src_factor_in,
+                    wgt + o * wgt_out + i * wgt_in,
+                )
 
     def rows(self, insn: isa.LoopInstruction) -> Iterator[int]:
         """Iterate over the row of post-processing parameters of each step."""
         post = self.post
-        for o in range(insn.iter_out):
-            for i in range(insn.iter_in):
-                row = post.row + o * post.row_factor_out + i * post.row_factor_in
-                yield from [row] * (insn.uop_end - insn.uop_begin)
+        for o, i in product(range(insn.iter_out), range(insn.iter_in)):
+            row = post.row + o * post.row_factor_out + i * post.row_factor_in
+            yield from [row] * (insn.uop_end - insn.uop_begin)
 
     # ------------------------------------------------------------------------ LOAD, STORE
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.all_sides import run_case
-from helpers.boards import bit_file
 from helpers.program_builder import PROGRAMS
-from helpers.random_streams import CONFIGS, ConcurrentProgram, RandomProgram, run_random
-from helpers.reference_isa import place
-from helpers.rtl_mutants import DRIVER, PACKAGE
 from helpers.tsim_support import needs_tools
 
 import vtaops
+from trials.all_sides import run_case
+from trials.boards import bit_file
+from trials.random_streams import CONFIGS, ConcurrentProgram, RandomProgram, run_random
+from trials.reference_isa import place
+from trials.rtl_mutants import DRIVER, PACKAGE
 from vtaops import ConfigError, DeviceError, DeviceTimeout, Session
 from vtaops.base.errors import BufferLost
 from vtaops.board.virtual import VirtualBoard

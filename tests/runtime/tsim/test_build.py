@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from helpers.random_streams import CONFIGS
 from helpers.tsim_support import needs_tools, needs_yosys
 
+from trials.random_streams import CONFIGS
 from vtaops import ConfigError, DeviceError, HardwareConfig
 from vtaops.hardware import build, synthesis
 from vtaops.hardware.performance import COUNTERS

@@ -13,9 +13,9 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from helpers.rtl_trials import EXTENDED, PARAMETERS, PLAIN, LimitedTsim, drawn, seen
 from helpers.tsim_support import needs_tools
 
+from trials.rtl_trials import EXTENDED, PARAMETERS, PLAIN, LimitedTsim, drawn, seen
 from vtaops.hardware import build, rtl
 from vtaops.runtime.tsim import device as device_module
 
