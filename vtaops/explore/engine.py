@@ -19,13 +19,17 @@ from concurrent.futures import (
     as_completed,
 )
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vtaops.base.errors import DeviceError
+from vtaops.base.optional import optional
 from vtaops.explore.heap import keep_freed_memory
 from vtaops.explore.shortlist import Ranking, Shortlist, shortlists
 from vtaops.explore.store import Record, ResultStore
 from vtaops.explore.verdict import Question, Verdict, answer, model_version
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 _POLL_SECONDS = 0.2
 _MOST_LOSSES = 3  # of workers, without an answer in between
@@ -52,6 +56,34 @@ def process_pool(workers: int | None = None) -> ProcessPoolExecutor:
     They are started anew, not forked: TVM has threads.
     """
     return ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+
+
+def dask_executor(client: Client | str) -> Executor:
+    """Return an executor that computes on a Dask cluster: one machine, SSH, Slurm.
+
+    Only questions and answers travel: workers need vtaops and no access to the store. Dask computes
+    again what a lost worker was busy with.
+
+    Parameters
+    ----------
+    client : distributed.Client or str
+        A client, or the address of a scheduler (``"tcp://10.0.0.1:8786"``).
+
+    Raises
+    ------
+    UnsupportedError
+        If Dask is not installed.
+    DeviceError
+        If there is no scheduler at the address.
+    """
+    dask = optional("distributed", "Dask", "a cluster needs", "'vtaops[explore]'")
+    if isinstance(client, str):
+        try:
+            client = dask.Client(client, timeout=10)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise DeviceError(f"no Dask scheduler at {client!r}: {error}") from error
+    executor: Executor = client.get_executor(pure=False)
+    return executor
 
 
 Task = Question | Ranking
@@ -189,8 +221,8 @@ def _parts(tasks: Sequence[Task], together: range) -> Iterator[list[Task]]:
     """Cut tasks where they share nothing any more, or where a part becomes large."""
     part: list[Task] = []
     for task in tasks:
-        apart = bool(part) and task.shares != part[-1].shares
-        if len(part) >= (together.start if apart else together.stop):
+        alone = bool(part) and task.shares != part[-1].shares
+        if len(part) >= (together.start if alone else together.stop):
             yield part
             part = []
         part.append(task)

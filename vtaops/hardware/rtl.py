@@ -139,21 +139,6 @@ def axi_sources() -> list[Path]:
     return [*sorted(folder.glob("*.sv")), folder / f"{AXI_TOP_MODULE}.v"]
 
 
-def check_axi(parameters: RtlParameters) -> None:
-    """Refuse parameters that the AXI shell cannot be built with.
-
-    Raises
-    ------
-    ConfigError
-        If a burst is longer than AXI4 allows.
-    """
-    if parameters.burst_beats > AXI_BURST_BEATS:
-        raise ConfigError(
-            f"burst_beats is {parameters.burst_beats}; an AXI4 burst has at most {AXI_BURST_BEATS} "
-            "words"
-        )
-
-
 @dataclass(frozen=True)
 class RtlDesign:
     """The RTL of one configuration.
@@ -181,9 +166,12 @@ def rtl_design(config: HardwareConfig, parameters: RtlParameters, axi: bool) -> 
     ConfigError
         If it cannot be built with these parameters.
     """
+    if axi and parameters.burst_beats > AXI_BURST_BEATS:
+        raise ConfigError(
+            f"burst_beats is {parameters.burst_beats}; an AXI4 burst has at most {AXI_BURST_BEATS} "
+            "words"
+        )
     files = {f"{PACKAGE}.sv": systemverilog_package(config, parameters).encode()}
-    if axi:
-        check_axi(parameters)
     for path in (*sources(), *(axi_sources() if axi else [])):
         files[path.name] = path.read_bytes()
     if not axi:

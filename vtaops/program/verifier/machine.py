@@ -108,8 +108,8 @@ class Machine:
 
     def _store(self, step: ProofStep, clock: Clock, i: Store) -> None:
         sram = self._sram_range(step, i)
-        target = self._dram(step, i)
-        if target is None:
+        written = self._dram(step, i)
+        if written is None:
             buffer = self.program.buffers[step.relocation]
             step.reject(
                 Rule.RELOCATION,
@@ -117,7 +117,7 @@ class Machine:
                 f"only OUTPUT and SCRATCH buffers are written",
             )
         self._output(step, clock, sram)
-        target.write(step, clock, self._dram_elements(i))
+        written.write(step, clock, self._dram_elements(i))
 
     def _output(self, step: ProofStep, clock: Clock, elements: Elements) -> None:
         """Check and record that an instruction reads the output memory."""
