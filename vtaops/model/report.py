@@ -34,7 +34,7 @@ class Layer(Row):
     macs : int
         Multiply-accumulates as the user states them.
     utilization : float
-        Those of one cycle over those that the array could do.
+        Share of the cycles in which the GEMM array forms a tile product.
     counters : Statistics
         Bytes by memory, tile products, ALU passes.
     sqnr : float or None
@@ -145,7 +145,7 @@ def report(
                 )
     for row, layer in layers.items():
         share = layer.cycles / max(1, cycles)
-        utilization = layer.macs / max(1, layer.cycles * config.macs_per_cycle)
+        utilization = layer.counters.array_share(layer.cycles)
         layers[row] = replace(layer, share=share, utilization=utilization)
     programs = [region.program for region in regions]
     return ModelReport(

@@ -131,7 +131,7 @@ class Session(OperatorMethods, Closing):
         self._search = search
         self._fallback = fallback
         self._placements: dict[Operator, Placement] = {}
-        self._obstacles: dict[Operator, str] = {}
+        self._reasons: dict[Operator, str] = {}
         self._timeout = timeout
         self._lock = threading.RLock()
         self._loaded: OrderedDict[tuple[Operator, Tiling | None], LoadedProgram] = OrderedDict()
@@ -157,29 +157,29 @@ class Session(OperatorMethods, Closing):
         check_arguments(op, tiling)
         with self._lock:
             self._require_open()
-            obstacle = self._obstacle(op, tiling)
-            if obstacle and self._fallback:
+            reason = self._reason(op, tiling)
+            if reason and self._fallback:
                 result = run_on_host(op, arrays, self._fallback)
-                self._placements[op] = self._place(op, self._fallback, obstacle)
+                self._placements[op] = self._place(op, self._fallback, reason)
                 return result
             values = self._load(op, tiling).run(*arrays, timeout=self._timeout)
             self._placements[op] = self._place(op, "vta", "")
         return values.astype(np.int8, copy=False)
 
-    def _obstacle(self, op: Operator, tiling: Tiling | None) -> str:
+    def _reason(self, op: Operator, tiling: Tiling | None) -> str:
         """Return why an operator must run on the fallback; empty if it can run on VTA."""
         if self._fallback is None:
             return ""
-        if op not in self._obstacles:
+        if op not in self._reasons:
             try:
                 self._load(op, tiling)
             except UnsupportedError as error:
-                self._obstacles[op] = str(error)
+                self._reasons[op] = str(error)
             except ScheduleError as error:
                 if tiling is not None:  # a mistake of the caller
                     raise
-                self._obstacles[op] = str(error)
-        return self._obstacles.get(op, "")
+                self._reasons[op] = str(error)
+        return self._reasons.get(op, "")
 
     def _place(self, op: Operator, where: Place, reason: str) -> Placement:
         before = self._placements.get(op)
