@@ -130,6 +130,25 @@ def report(
     quality: Mapping[str, float],
 ) -> ModelReport:
     """Return the report of a model of that name; as `Model.report`."""
+    layers, cycles = _layers(plan, regions, quality)
+    programs = [region.program for region in regions]
+    return ModelReport(
+        name=name,
+        config=config.name,
+        clock_mhz=config.board.clock_mhz,
+        layers=layers,
+        cycles=cycles,
+        launches=len(programs),
+        arena_nbytes=max((program.arena_nbytes for program in programs), default=0),
+        weights_nbytes=sum(a.nbytes for r in regions for a in r.parameters.values()),
+        instructions_nbytes=sum(p.instructions.nbytes + p.micro_ops.nbytes for p in programs),
+    )
+
+
+def _layers(
+    plan: Sequence[Row], regions: Sequence[Region], quality: Mapping[str, float]
+) -> tuple[tuple[Layer, ...], int]:
+    """Return the layers of a plan, and the cycles of all."""
     layers = {row.name: Layer(**vars(row), sqnr=quality.get(row.name)) for row in plan}
     cycles = 0
     for region in regions:
@@ -143,22 +162,11 @@ def report(
                     macs=max(before.macs, record.macs),
                     counters=before.counters + part(region.program, record).stats(),
                 )
-    for row, layer in layers.items():
-        share = layer.cycles / max(1, cycles)
-        utilization = layer.counters.array_share(layer.cycles)
-        layers[row] = replace(layer, share=share, utilization=utilization)
-    programs = [region.program for region in regions]
-    return ModelReport(
-        name=name,
-        config=config.name,
-        clock_mhz=config.board.clock_mhz,
-        layers=tuple(layers.values()),
-        cycles=cycles,
-        launches=len(programs),
-        arena_nbytes=max((program.arena_nbytes for program in programs), default=0),
-        weights_nbytes=sum(a.nbytes for r in regions for a in r.parameters.values()),
-        instructions_nbytes=sum(p.instructions.nbytes + p.micro_ops.nbytes for p in programs),
-    )
+    found = []
+    for layer in layers.values():
+        share, used = layer.cycles / max(1, cycles), layer.counters.array_share(layer.cycles)
+        found.append(replace(layer, share=share, utilization=used))
+    return tuple(found), cycles
 
 
 def layer_cycles(timeline: Timeline) -> list[tuple[OperatorRecord, int]]:

@@ -241,29 +241,30 @@ class _Network:
     def _scale_function(self, function: Function, factors: Array) -> None:
         """Let a function undo the factors of its argument and apply those of its result."""
         nodes = {node.name: node for node in self.model.graph.node}
-        place = list(self.model.graph.node).index(nodes[function.nodes[0]])
         before, behind = (
             factors[self.channels[name]].reshape(1, -1, 1, 1).astype(np.float32)
             for name in (function.root, function.end)
         )
-        if before.size and (before != 1).any():
+        if (before != 1).any():
             name = f"{function.root}_unscaled_{function.end}"
-            replace_initializer(self.model, f"{name}_factor", 1 / before)
-            inner = [nodes[each] for each in function.nodes]
-            for node in inner:
-                for index, read in enumerate(node.input):
-                    if read == function.root:
-                        node.input[index] = name
-            added = make_node("Mul", [function.root, f"{name}_factor"], [name], name=f"{name}_node")
-            self.model.graph.node.insert(place, added)
-        if behind.size and (behind != 1).any():
+            place = list(self.model.graph.node).index(nodes[function.nodes[0]])
+            for node in (nodes[each] for each in function.nodes):
+                node.input[:] = [name if read == function.root else read for read in node.input]
+            self._insert_product(place, function.root, name, name, 1 / before)
+        if (behind != 1).any():
             name = f"{function.end}_unscaled"
-            replace_initializer(self.model, f"{name}_factor", behind)
             last = next(node for node in nodes.values() if function.end in node.output)
             last.output[0] = name
             place = list(self.model.graph.node).index(last)
-            added = make_node("Mul", [name, f"{name}_factor"], [function.end], name=f"{name}_node")
-            self.model.graph.node.insert(place + 1, added)
+            self._insert_product(place + 1, name, function.end, name, behind)
+
+    def _insert_product(
+        self, place: int, source: str, result: str, stem: str, factor: Array
+    ) -> None:
+        """Insert a node that multiplies a tensor by constants."""
+        replace_initializer(self.model, f"{stem}_factor", factor)
+        added = make_node("Mul", [source, f"{stem}_factor"], [result], name=f"{stem}_node")
+        self.model.graph.node.insert(place, added)
 
 
 def _ranges(model: ModelProto, network: _Network, samples: Sequence[Sample]) -> Array:

@@ -188,45 +188,33 @@ def _numbers(values: Iterable[Any]) -> list[int]:
     return [int(value) for value in values]
 
 
+def _attributes(value: Any, *names: str) -> dict[str, Any]:
+    """Return attributes of an operator as Python's numbers, lists and strings."""
+    found = {name: getattr(value.attrs, name) for name in names}
+    return {name: v if isinstance(v, int | str) else _numbers(v) for name, v in found.items()}
+
+
 def _convolution(value: Any, get: Get, rewriter: _Rewriter) -> Any:
-    attrs, weight = value.attrs, rewriter.as_written(value.args[1])
-    axes = {"HWIO": (3, 2, 0, 1), "HWOI": (2, 3, 0, 1)}[str(attrs.kernel_layout)]
+    weight = rewriter.as_written(value.args[1])
+    axes = {"HWIO": (3, 2, 0, 1), "HWOI": (2, 3, 0, 1)}[str(value.attrs.kernel_layout)]
     return relax.op.nn.conv2d(
         get(value.args[0]),
         rewriter.emit(relax.op.permute_dims(weight, axes)),
-        strides=_numbers(attrs.strides),
-        padding=_numbers(attrs.padding),
-        dilation=_numbers(attrs.dilation),
-        groups=int(attrs.groups),
+        **_attributes(value, "strides", "padding", "dilation", "groups"),
     )
 
 
 def _pool(value: Any, get: Get, _: _Rewriter) -> Any:
-    attrs = value.attrs
-    make = {"relax.nn.max_pool2d": relax.op.nn.max_pool2d}.get(
-        value.op.name, relax.op.nn.avg_pool2d
-    )
-    return make(
-        get(value.args[0]),
-        pool_size=_numbers(attrs.pool_size),
-        strides=_numbers(attrs.strides),
-        padding=_numbers(attrs.padding),
-        dilation=_numbers(attrs.dilation),
-        ceil_mode=bool(attrs.ceil_mode),
-        count_include_pad=bool(attrs.count_include_pad),
-    )
+    make = getattr(relax.op.nn, value.op.name.removeprefix("relax.nn."))
+    window = _attributes(value, "pool_size", "strides", "padding", "dilation")
+    counted = _attributes(value, "ceil_mode", "count_include_pad")
+    return make(get(value.args[0]), **window, **counted)
 
 
 def _resize(value: Any, get: Get, _: _Rewriter) -> Any:
-    attrs = value.attrs
-    return relax.op.image.resize2d(
-        get(value.args[0]),
-        value.args[1],
-        layout="NCHW",
-        method=str(attrs.method),
-        coordinate_transformation_mode=str(attrs.coordinate_transformation_mode),
-        rounding_method=str(attrs.rounding_method),
-    )
+    names = "method", "coordinate_transformation_mode", "rounding_method"
+    attrs = _attributes(value, *names)
+    return relax.op.image.resize2d(get(value.args[0]), value.args[1], layout="NCHW", **attrs)
 
 
 def _mean(value: Any, get: Get, _: _Rewriter) -> Any:
