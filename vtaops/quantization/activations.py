@@ -8,14 +8,9 @@ factors and terms behind convolutions) is none of these.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from vtaops.base.shapes import Array
-from vtaops.quantization.onnx_files import Connections
-
-if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
-
+from vtaops.quantization.onnx_files import Connections, ModelProto, NodeProto
 
 LINEAR = frozenset({"Add", "Sub", "Mul", "Div", "Relu", "Clip", "LeakyRelu"})
 """Elementwise operators that alone make no function of this kind."""

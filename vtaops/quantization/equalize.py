@@ -15,13 +15,14 @@ function makes, whose table costs nothing, until its values are.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vtaops.base.shapes import Array
 from vtaops.quantization.activations import Function, functions
 from vtaops.quantization.onnx_files import (
+    ModelProto,
+    NodeProto,
     attributes,
     float_tensors,
     initializers,
@@ -29,13 +30,8 @@ from vtaops.quantization.onnx_files import (
     replace_initializer,
 )
 from vtaops.quantization.probe import Probe
+from vtaops.quantization.samples import Sample
 from vtaops.quantization.scales import saturated
-
-if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
-
-    from vtaops.quantization.samples import Sample
-
 
 HOMOGENEOUS = frozenset(
     {"Relu", "LeakyRelu", "MaxPool", "AveragePool", "GlobalAveragePool", "Resize", "Identity"}

@@ -17,7 +17,11 @@ from vtaops.base.files import NETWORK, is_file
 from vtaops.base.shapes import Array
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto, ValueInfoProto
+    from onnx import ModelProto as ModelProto
+    from onnx import NodeProto as NodeProto
+    from onnx import ValueInfoProto
+else:  # ONNX is imported where it is needed; others import the types from here
+    ModelProto = NodeProto = ValueInfoProto = Any
 
 OPSET = 13
 """Oldest opset that carries scales per channel; older models are converted to it."""

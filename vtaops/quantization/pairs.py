@@ -10,15 +10,10 @@ keep every value of their grid.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from vtaops.quantization.onnx_files import Arrays, Connections
+from vtaops.quantization.onnx_files import Arrays, Connections, ModelProto, NodeProto
 from vtaops.quantization.scales import SATURATING, Range
-
-if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
 
 LEAST, GREATEST = 64, 1 << 15
 """Factors that a residual may have: its scale over that of the sums (docs/quantization.md)."""

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from vtaops.quantization.correction import correct_biases
 from vtaops.quantization.equalize import equalize
 from vtaops.quantization.onnx_files import (
     Connections,
+    ModelProto,
     graph_inputs,
     input_dtypes,
     input_shapes,
@@ -37,9 +38,6 @@ from vtaops.quantization.scales import (
     power_of_two_weight_scales,
     shared_ranges,
 )
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
 
 Scales = Literal["pow2", "free"]
 

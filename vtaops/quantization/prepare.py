@@ -11,7 +11,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +19,8 @@ from vtaops.base.shapes import Array
 from vtaops.quantization.onnx_files import (
     Arrays,
     Connections,
+    ModelProto,
+    NodeProto,
     additions,
     attributes,
     initializers,
@@ -29,9 +30,6 @@ from vtaops.quantization.onnx_files import (
 )
 from vtaops.quantization.probe import runtime_errors
 from vtaops.quantization.scales import SATURATING
-
-if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
 
 AFFINE: dict[str, Callable[[Array], tuple[Array, Array]]] = {
     "Mul": lambda value: (value, np.zeros_like(value)),

@@ -14,19 +14,21 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vtaops.base.errors import ModelError
 from vtaops.base.shapes import Array
-from vtaops.quantization.onnx_files import Connections, float_tensors, initializers, require
+from vtaops.quantization.onnx_files import (
+    Connections,
+    ModelProto,
+    NodeProto,
+    float_tensors,
+    initializers,
+    require,
+)
 from vtaops.quantization.probe import Probe, runtime_errors
-
-if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
-
-    from vtaops.quantization.samples import Sample
+from vtaops.quantization.samples import Sample
 
 MOVES = (
     "MaxPool",

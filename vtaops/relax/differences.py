@@ -11,19 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from vtaops.base.shapes import Array
 from vtaops.graph import Add, AveragePool, Convolution, Graph, Host, Node, evaluate
 from vtaops.quantization import onnx_files
+from vtaops.quantization.onnx_files import ModelProto, NodeProto
 from vtaops.quantization.probe import Probe
 from vtaops.relax.importing import import_model
-
-if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
-
 
 MULTIPLIER_ERROR = 2.0**-16
 """Greatest relative error of a multiplier of 16 bits (docs/quantization.md)."""
