@@ -29,6 +29,7 @@ from vtaops.schedule.candidates import (
     cycle_bound,
     depths_of,
     dram_bytes,
+    each_with,
     sizes_that_fit,
     tile_counts,
 )
@@ -112,9 +113,7 @@ def _choices(op: Operator, config: HardwareConfig, order: Order) -> tuple[_Choic
     """Return the best tiling for each share of the scratchpads."""
     shape = blocked_shape(op, config)
     sizes = sizes_that_fit(shape, depths_of(config))
-    places = np.meshgrid([2, 3, _SWEEP], [1, 2, _SWEEP, _ALL], [2, 3], indexing="ij")
-    inp, wgt, acc = (np.tile(p.ravel(), len(sizes)) for p in places)
-    found = sizes.pick(np.repeat(np.arange(len(sizes)), places[0].size))
+    found, (inp, wgt, acc) = each_with(sizes, [2, 3, _SWEEP], [1, 2, _SWEEP, _ALL], [2, 3])
     steps, oc_tiles, pixel_tiles = tile_counts(shape, found)
     found = replace(
         found,
