@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from helpers.checks import check
-from helpers.random_cases import random_tiling
 
 import vtaops
+from trials.random_cases import random_tiling
 from vtaops import HardwareConfig, MaxPool2d, ShapeError
 from vtaops.compiler import driver
 from vtaops.machine.isa import Alu, AluOp

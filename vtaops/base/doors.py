@@ -19,6 +19,8 @@ DOORS = {
     "Program.verify": "vtaops.program.verifier:verify",
     "Program.save": "vtaops.program.file_format:save",
     "Program.load": "vtaops.program.file_format:load",
+    "Model.save": "vtaops.model.artefact:save",
+    "ModelReport.__str__": "vtaops.model.tables:text",
     "Program.run": "vtaops.runtime.executor:run",
     "Program._repr_html_": "vtaops.report.html:program_html",
     "Statistics._repr_html_": "vtaops.report.html:statistics_html",

@@ -40,7 +40,7 @@ TUNER_VERSION = 3
 """Results of another version are not used."""
 
 SHIPPED = Path(__file__).parent.parent / "schedule" / "tuned.json"
-"""Results for the named layers, made by ``benchmarks/search.py --write-shipped``."""
+"""Results for the named layers, made by ``python -m benchmarks search --write-shipped``."""
 
 
 @dataclass(frozen=True)
@@ -180,15 +180,7 @@ def recall(op: Operator, config: HardwareConfig, effort: Effort) -> Tuned | None
             found = _tuned(json.loads(read_file(path).decode("utf-8")), "cache")
             check_tiling(settled(op, config), config, found.tiling)
             return found
-        except (
-            OSError,
-            ValueError,
-            KeyError,
-            TypeError,
-            OverflowError,
-            RecursionError,
-            ScheduleError,
-        ):
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             continue  # not there, damaged, or of another operator: search again
     return None
 

@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from vtaops import cpu, cuda
 from vtaops.base.errors import ShapeError
+from vtaops.base.shapes import Array
 from vtaops.fallback.epilogue import AluEpilogue
 from vtaops.fallback.plain import ONE_LANE, PlainOp, schedule_on_cpu, schedule_on_cuda
-from vtaops.kernels.arrays import Array
 from vtaops.kernels.calls.backend import RunnableKernel
 from vtaops.kernels.ops import Conv2dOp, DepthwiseOp, MatmulOp, TensorOp
 from vtaops.ops import Conv2d, Conv2dTranspose, DepthwiseConv2dAlu, Gemm, Operator

@@ -28,8 +28,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 import vtaops
-from helpers import hostile_onnx, hostile_tflite
-from helpers.fuzz import INTEGERS, JSON, mutated
+from trials import hostile_onnx, hostile_tflite
+from trials.fuzz import INTEGERS, JSON, mutated
 from vtaops import Conv2d, Elementwise, Gemm, HardwareConfig, MaxPool2d, Program, VTAError
 from vtaops import graph as graphs
 from vtaops.base.data import data_directory
@@ -189,8 +189,14 @@ OPERATORS = (
 DEPTHWISE = Conv2d(
     in_channels=16, out_channels=16, height=5, width=5, kernel=3, padding=1, groups=16, bias=True
 )
-PROGRAMS = [vtaops.compile(op, CONFIG) for op in OPERATORS]
-PROGRAMS += [vtaops.compile(op, EXTENDED) for op in (*OPERATORS[:4:3], DEPTHWISE)]
+
+
+@cache
+def programs() -> list[vtaops.Program]:
+    """Return the programs that are damaged."""
+    extended = [vtaops.compile(op, EXTENDED) for op in (*OPERATORS[:4:3], DEPTHWISE)]
+    return [vtaops.compile(op, CONFIG) for op in OPERATORS] + extended
+
 
 VIEWS = st.one_of(
     st.just({"kind": "Flat"}),
@@ -275,7 +281,7 @@ def wrong_sections(draw, program: Program, sections: bytes) -> bytes:
 
 @st.composite
 def program_files(draw) -> bytes:
-    program = draw(st.sampled_from(PROGRAMS))
+    program = draw(st.sampled_from(programs()))
     header, sections = unpacked(program)
     if draw(st.booleans()):
         header = draw(mutated(header, GRAMMAR))
@@ -507,7 +513,12 @@ def network() -> graphs.Graph:
     return graph
 
 
-MODELS = [artefact.dumps(vtaops.compile_model(network(), c)) for c in (CONFIG, EXTENDED)]
+@cache
+def model_files() -> list[bytes]:
+    """Return the files of models that are damaged."""
+    return [artefact.dumps(vtaops.compile_model(network(), c)) for c in (CONFIG, EXTENDED)]
+
+
 _MODEL_PREAMBLE = struct.Struct("<8sIIQ")
 MODEL_GRAMMAR = {
     "operator": st.sampled_from(
@@ -531,7 +542,7 @@ MODEL_GRAMMAR = {
 @st.composite
 def models(draw: st.DrawFn) -> bytes:
     """Return a model with another header, or other bytes behind it, and the right checksum."""
-    model = draw(st.sampled_from(MODELS))
+    model = draw(st.sampled_from(model_files()))
     _, version, length, _ = _MODEL_PREAMBLE.unpack_from(model)
     start = _MODEL_PREAMBLE.size + length
     header = json.loads(model[_MODEL_PREAMBLE.size : start])

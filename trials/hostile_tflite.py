@@ -22,8 +22,8 @@ from flatbuffers import number_types
 from flatbuffers.table import Table
 from hypothesis import strategies as st
 
-from helpers.hostile_onnx import FLOATS, LONGS, use_graph
-from helpers.tflite_models import Writer, small_tflite
+from trials.hostile_onnx import FLOATS, LONGS, use_graph
+from trials.tflite_models import Writer, small_tflite
 from vtaops import ModelError, ShapeError, UnsupportedError
 from vtaops.relax import import_model
 

@@ -2,26 +2,18 @@
 
 Sizes up to 200 (several whole tiles of every kernel), strided and read-only views, NaN and
 infinities; float32, float16 or bfloat16; on this processor and as on poorer ones.
-``python tests/helpers/random_calls.py --count 2000`` runs many of them, between pages that nobody
-may touch: a kernel that leaves its arrays ends the process, and the last number shown is its seed.
+``python -m benchmarks random_calls --count 2000`` runs many of them, between guard pages.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 from contextlib import contextmanager
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 from scipy import special
 
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent.parent))
-
-from helpers.guarded_memory import guarded_kernels
-from helpers.kernel_reference import conv2d_reference, depthwise_reference, windows
+from trials.kernel_reference import conv2d_reference, depthwise_reference, windows
 from vtaops import cpu
 from vtaops.cpu import layers
 from vtaops.cpu.kernel import kernel
@@ -241,7 +233,8 @@ def int8_conv2d(draw):
     x = draw.array(1, groups * ins, height, width, dtype=draw.pick("int8", "uint8"))
     w = draw.array(groups * outs, ins, *kernel, dtype="int8")
     keywords = {"strides": strides, "padding": padding, "dilation": dilation, "groups": groups}
-    return cpu.conv2d(x, w, **keywords), conv2d_reference(x, w, strides, padding, dilation, groups)
+    total = conv2d_reference(x, w, strides, padding, dilation, groups)
+    return cpu.conv2d(x, w, **keywords), total.astype("int32")
 
 
 def depthwise(draw):
@@ -251,10 +244,11 @@ def depthwise(draw):
     x = draw.array(1, channels, height, width, dtype=kind)
     w = draw.array(channels, multiplier, *kernel, dtype="int8" if kind in INTEGERS else kind)
     keywords = {"strides": strides, "padding": padding, "dilation": dilation}
-    total, finish = depthwise_reference(x, w, strides, padding, dilation), lambda t: t
-    if kind not in INTEGERS:
-        fused, finish = _epilogue(draw, total.shape, total.shape[1])
-        keywords |= fused
+    total = depthwise_reference(x, w, strides, padding, dilation)
+    if kind in INTEGERS:
+        return cpu.depthwise_conv2d(x, w, **keywords), total.astype("int32")
+    fused, finish = _epilogue(draw, total.shape, total.shape[1])
+    keywords |= fused
     return cpu.depthwise_conv2d(x, w, **keywords), finish(total)
 
 
@@ -323,8 +317,9 @@ def conv1d(draw):
     length = max(length, taps)
     if draw.below(2):
         x, w, flip = draw.array(length), draw.array(taps), bool(draw.below(2))
-        total = np.convolve(_wide(x), _wide(w if flip else w[::-1]), "valid")
-        return cpu.conv1d(x, w, flip=flip), total
+        ends = draw.below(6), draw.below(6)
+        total = np.convolve(np.pad(_wide(x), ends), _wide(w if flip else w[::-1]), "valid")
+        return cpu.conv1d(x, w, padding=ends, flip=flip), total
     c, o, padding, stride = draw.size(20), draw.size(40), draw.below(taps // 2 + 1), draw.pick(1, 2)
     x, w = draw.array(2, c, length), draw.array(o, c, taps)
     sides = (0, padding, 0, padding)
@@ -459,6 +454,7 @@ def check(seed: int) -> None:
         result, expected = family(draw)
         assert result.shape == np.shape(expected), family.__name__
         if result.dtype.kind in "iu":
+            assert result.dtype == expected.dtype, family.__name__
             assert np.array_equal(result, expected), family.__name__
             return
         result, expected, about = _wide(result), _wide(expected), ml_dtypes.finfo(result.dtype)
@@ -473,33 +469,3 @@ def check(seed: int) -> None:
             result[finite], expected[finite], rtol=far, atol=near, err_msg=family.__name__
         )
         np.testing.assert_array_equal(result[plain], expected[plain], family.__name__)
-
-
-def main() -> None:
-    """Run many calls; print those that fail."""
-    from vtaops.kernels import cache
-
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=2000)
-    parser.add_argument("--first", type=int, default=0)
-    given = parser.parse_args()
-    cache._store = lambda executable, path: None  # type: ignore[assignment]
-    guarded_kernels().start()
-    failed = 0
-    for seed in range(given.first, given.first + given.count):
-        print(seed, end="\r", flush=True)
-        try:
-            check(seed)
-        except Exception as error:
-            failed += 1
-            name = FAMILIES[seed % len(FAMILIES)].__name__
-            target = Draw(seed).pick(*PROCESSORS).mcpu
-            said = f"{type(error).__name__} {str(error)[:400]}"
-            print(f"seed {seed} ({name}, {target}): {said}", flush=True)
-        if seed % 100 == 99:
-            print(f"{seed + 1 - given.first} calls, {failed} failed", flush=True)
-    sys.exit(failed > 0)
-
-
-if __name__ == "__main__":
-    main()

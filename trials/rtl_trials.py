@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from helpers.random_streams import REGION, ConcurrentProgram, HazardousProgram, RandomProgram
-from helpers.reference_isa import launch, launch_words, place, serialise
-from helpers.waveforms import accesses_of
+from trials.random_streams import REGION, ConcurrentProgram, HazardousProgram, RandomProgram
+from trials.reference_isa import launch, launch_words, place, serialise
+from trials.waveforms import accesses_of
 from vtaops import DeviceTimeout, HardwareConfig, VTAError
 from vtaops.hardware.registers import RtlRegisters
 from vtaops.machine.config import EXTENSIONS, POST_ROWS, TARGETS, Memory

@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 import vtaops
-from helpers.chains import SMALL, chain, linked
-from helpers.random_cases import FAMILIES, random_conv2d, random_gemm, random_scaled, random_tiling
-from helpers.random_streams import ConcurrentProgram, RandomProgram
-from helpers.reference_isa import launch, place
+from trials.chains import SMALL, chain, linked
+from trials.random_cases import FAMILIES, random_conv2d, random_gemm, random_scaled, random_tiling
+from trials.random_streams import ConcurrentProgram, RandomProgram
+from trials.reference_isa import launch, place
 from vtaops import Conv2d, HardwareConfig, MaxPool2d, Program
 from vtaops.base.errors import VTAError
 from vtaops.compiler.driver import emit
@@ -143,7 +143,7 @@ def run_layer(name: str) -> dict[str, Any]:
 
 
 def run_stream(seed: int) -> dict[str, Any]:
-    """A stream of `helpers.random_streams`: whole memory and counters, no judge but the first."""
+    """A stream of `trials.random_streams`: whole memory and counters, no judge but the first."""
     kind = (RandomProgram, ConcurrentProgram)[seed % 2]
     program = kind(CONFIG, seed)
     if seed % 4 > 1:

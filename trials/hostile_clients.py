@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from helpers.boards import ARRAYS, EXPECTED, OP, serving
+from trials.boards import ARRAYS, EXPECTED, OP, serving
 from vtaops import Session
 from vtaops.runtime.remote import RemoteDevice
 from vtaops.runtime.wire import PROTOCOL_VERSION, Connection, parse_address, proof

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import vtaops
-from helpers.onnx_models import Builder
+from trials.onnx_models import Builder
 from vtaops import HardwareConfig, ModelError, ShapeError, UnsupportedError, VTAError
 from vtaops.graph import Graph, evaluate
 from vtaops.network import plan_model

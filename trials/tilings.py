@@ -8,7 +8,7 @@ from itertools import islice, product
 from unittest.mock import patch
 
 import vtaops
-from helpers.random_cases import FAMILIES, random_conv2d, random_gemm
+from trials.random_cases import FAMILIES, random_conv2d, random_gemm
 from vtaops import HardwareConfig, Tiling, VTAError
 from vtaops.base.errors import ConfigError
 from vtaops.ops import Operator

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from helpers.reference_isa import launch, place, serialise
+from trials.reference_isa import launch, place, serialise
 from vtaops import HardwareConfig
 from vtaops.lowering.linking.tokens import insert_tokens
 from vtaops.lowering.operation import Operation, Touch
