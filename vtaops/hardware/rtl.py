@@ -1,4 +1,4 @@
-"""The SystemVerilog package of the RTL: everything that depends on a configuration, generated.
+"""Generates the SystemVerilog package with everything that depends on a configuration.
 
 Bit positions come from `vtaops.machine.isa.Encoding`, sizes from `HardwareConfig`; the modules in
 ``sim/tsim`` import the package and contain no such number. Also owns the parameters of the RTL that
@@ -159,7 +159,7 @@ class RtlDesign:
 
 
 def rtl_design(config: HardwareConfig, parameters: RtlParameters, axi: bool) -> RtlDesign:
-    """Return the RTL of a configuration, on demand in its AXI shell.
+    """Return the RTL of a configuration, with or without its AXI shell.
 
     Raises
     ------
@@ -377,7 +377,7 @@ def _instruction(config: HardwareConfig, cls: type[isa.Instruction]) -> list[str
 
 
 def _post_slot(config: HardwareConfig) -> list[str]:
-    """Return what of POST accompanies a step of the compute pipeline: all but the factors."""
+    """Return the fields of POST that accompany a pipeline step: all but the factors."""
     common = {f.name for f in fields(isa.Instruction)} | {"row_factor_out", "row_factor_in"}
     slots = [slot for slot in isa.slots_of(isa.Post, config) if slot.name not in common]
     table = {"use_table": 1, "table_index": config.table.log_depth}  # 0 without the extension

@@ -1,4 +1,4 @@
-"""The text of a program, for people: what it is, its buffers, its instructions, its micro-ops.
+"""Programs as text for people: a summary, the buffers, the instructions, the micro-ops.
 
 Owns the arrangement only; the words for one instruction come from `vtaops.machine.isa.disassemble`.
 Lines fit a terminal of 120 columns unless names or token lists are unusually long.
@@ -64,9 +64,9 @@ def _buffers(program: Program) -> str:
 
 
 def instruction_rows(program: Program) -> list[tuple[str, str, str]]:
-    """Return for each instruction its unit, its text with the name of its buffer, its tokens.
+    """Return the unit, text (with the buffer's name) and tokens of each instruction.
 
-    A word that is none has ``"?"`` for a unit, and the reason for a text.
+    An invalid word has the unit ``"?"`` and the reason as its text.
     """
     encoding = isa.Encoding.of(program.config)
     rows = []
@@ -120,7 +120,7 @@ def _table(program: Program) -> str:
 
 
 def _even_runs(table: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Split rows into ranges (begin, end) of 1 row, or of 3 and more with a constant difference."""
+    """Split rows into ranges (begin, end): single rows, or 3 and more at a constant distance."""
     steps = np.diff(table, axis=0)
     breaks = np.flatnonzero((steps[1:] != steps[:-1]).any(axis=1)) + 1  # step i differs from i - 1
     begin = 0

@@ -1,4 +1,4 @@
-"""What the instructions of a program touch: DRAM, scratchpads, and what their micro-ops address.
+"""The DRAM and scratchpad elements that the instructions of a program access.
 
 Owns the walk over a program that follows the micro-op memory, and the translation of LOAD and STORE
 into ranges of bytes and elements; others count, time and draw them.
@@ -23,7 +23,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def walk(program: Program) -> Iterator[tuple[int, Instruction, Ints]]:
-    """Yield the index of each instruction, the instruction, and the micro-ops that it runs.
+    """Yield each instruction with its index and the micro-ops that it runs.
 
     Micro-ops are rows (dst, src, wgt) as the LOADs before have left them in the micro-op memory;
     those that none has loaded are zeros. Instructions without iterations have none.

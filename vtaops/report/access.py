@@ -1,4 +1,4 @@
-"""The access diagram: which addresses are touched when, in DRAM and in the scratchpads.
+"""The access diagram: DRAM and scratchpad addresses over time.
 
 One panel for each DRAM buffer (bytes) and each scratchpad (elements); cycles to the right. What
 moves data is drawn as lines, a row of a transfer each; every micro-op of a GEMM or ALU instruction
@@ -106,7 +106,7 @@ def _panels(timeline: Timeline, window: tuple[int, int]) -> dict[object, _Panel]
 
 
 def _rows(transfer: Transfer, span: tuple[int, int]) -> Floats:
-    """Return a line for each row: it starts when the row before has been moved."""
+    """Return a line for each row; it starts when the previous row has been moved."""
     count = len(transfer.row_start)
     times = np.linspace(span[0], span[1], count + 1)
     low = transfer.row_start

@@ -51,7 +51,7 @@ COLUMNS = {
 
 
 def exploration_table(rows: Sequence[Row], title: str, most: int = 40) -> Table:
-    """Return the points as a table, fastest first; those that nothing beats carry a star.
+    """Return the points as a table, fastest first; a star marks the front.
 
     Columns: the design (block sizes, logarithms of the scratchpads' bytes for micro-ops, inputs,
     weights and accumulators, the port, its latency, the clock, extensions), cycles, milliseconds,
@@ -92,7 +92,7 @@ def exploration_table(rows: Sequence[Row], title: str, most: int = 40) -> Table:
 
 
 def front_plot(rows: Sequence[Row], title: str, x: str = "sram", y: str = "cycles") -> Figure:
-    """Draw one objective against another, a colour for what limits each point.
+    """Plot one objective against another, coloured by what limits each point.
 
     Filled points are those that nothing beats; their numbers are explained beside the diagram.
 
@@ -143,7 +143,7 @@ def _complete(rows: Sequence[Row]) -> list[Row]:
 
 
 def _scatter(axes: Axes, rows: Sequence[Row], across: str, up: str) -> None:
-    """Draw the points, and what explains their colours."""
+    """Draw the points and label their colours."""
     for limit, color in LIMIT_COLORS.items():
         mine = [row for row in rows if row.get("limit", "") == limit]
         if not mine:
@@ -162,7 +162,7 @@ def _scatter(axes: Axes, rows: Sequence[Row], across: str, up: str) -> None:
 
 
 def _scale(axes: Axes, name: str, rows: Sequence[Row], column: str) -> None:
-    """Label an axis, which is logarithmic where values differ much."""
+    """Label an axis; make it logarithmic if its values differ much."""
     axis = getattr(axes, f"{name}axis")
     values = [row[column] for row in rows]
     label = LABELS[column]
@@ -176,7 +176,7 @@ def _scale(axes: Axes, name: str, rows: Sequence[Row], column: str) -> None:
 
 
 def _number(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
-    """Write the number of each point beside it; points so near that labels would meet share one."""
+    """Write each point's number beside it; points that are close together share a label."""
     axes.autoscale_view()
     groups: list[tuple[Any, list[int]]] = []
     for number, point in enumerate(points, 1):
@@ -194,7 +194,7 @@ def _number(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
 
 
 def parallel_plot(rows: Sequence[Row], title: str) -> Figure:
-    """Draw every point as a line over all axes that vary, and over the objectives.
+    """Draw parallel coordinates: every point as a line over the varying axes and objectives.
 
     Coloured lines are those that nothing beats, by their cycles; each axis goes from its least to
     its largest value.
@@ -284,7 +284,7 @@ def _name(row: Row) -> str:
 
 
 def _places(values: Sequence[Any]) -> list[float]:
-    """Return where values lie between the least and the largest; texts by their order."""
+    """Scale values to 0..1; texts by their order."""
     if any(isinstance(value, str) for value in values):
         order = sorted(set(values))
         return [order.index(value) / max(1, len(order) - 1) for value in values]

@@ -1,4 +1,4 @@
-"""The cycles report: what each unit of the RTL did in the cycles of a run."""
+"""The cycles report: how each unit of the RTL spent the cycles of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timeline: what a simulation found. Cycles, per unit where they went, and every event.
+"""Timeline: the result of a simulation. Cycles, where they went for each unit, and all events.
 
 The totals are partitions: for each unit, work by kind, waiting by cause and idleness add up to the
 cycles of the program.
@@ -157,7 +157,7 @@ class UnitTime:
 
     @property
     def total(self) -> int:
-        """All cycles: those of the program."""
+        """All cycles of the program."""
         return self.work + sum(self.waiting.values()) + self.idle
 
     @property
@@ -226,7 +226,7 @@ class Timeline:
         )
 
     def _rows(self, name: str) -> list[list[float]]:
-        """Return rows of what the simulation kept."""
+        """Return a table of recorded events as rows."""
         if len(self._found["lives"]) < len(self.program):
             raise ProgramError("the simulation kept no events; call simulate(..., events=True)")
         rows: list[list[float]] = self._found[name].tolist()
@@ -419,7 +419,7 @@ def _total(name: str, segments: tuple[Segment, ...]) -> UnitTime:
 def simulate(
     program: Program, parameters: TimingParameters | None = None, *, events: bool = True
 ) -> Timeline:
-    """Follow a program through the machine that `parameters` describe.
+    """Simulate a program on the machine that `parameters` describe.
 
     Parameters
     ----------

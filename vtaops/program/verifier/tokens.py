@@ -1,4 +1,4 @@
-"""The rules of tokens, and what they order: a vector clock for each instruction."""
+"""The rules on tokens, and the order that they impose: a vector clock per instruction."""
 
 from __future__ import annotations
 
