@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -261,14 +262,14 @@ class Timeline:
     def tokens(self) -> tuple[Token, ...]:
         """Every token, by queue, in the order of the queue."""
         work, events = self._work, self.events
-        queues = (
-            ("load>compute", Unit.LOAD, work.push_next, Unit.COMPUTE, work.pop_prev),
-            ("compute>load", Unit.COMPUTE, work.push_prev, Unit.LOAD, work.pop_next),
-            ("compute>store", Unit.COMPUTE, work.push_next, Unit.STORE, work.pop_prev),
-            ("store>compute", Unit.STORE, work.push_prev, Unit.COMPUTE, work.pop_next),
-        )
         found = []
-        for queue, sender, pushes, receiver, pops in queues:
+        for sender, receiver in product(Unit, Unit):
+            if abs(sender - receiver) != 1:
+                continue
+            queue = f"{sender.name}>{receiver.name}".lower()
+            pushes, pops = work.push_prev, work.pop_next
+            if sender < receiver:
+                pushes, pops = work.push_next, work.pop_prev
             senders = np.flatnonzero((work.unit == sender) & (pushes > 0)).tolist()
             receivers = np.flatnonzero((work.unit == receiver) & (pops > 0)).tolist()
             found += [
