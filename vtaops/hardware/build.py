@@ -82,12 +82,6 @@ class Tools:
             for file, stat in zip(files, stats, strict=True)
         ]
 
-    @property
-    def include_options(self) -> list[str]:
-        """Compiler options for the headers of the Verilator runtime."""
-        include = self.verilator_root / "include"
-        return [f"-I{include}", f"-I{include / 'vltstd'}"]
-
 
 def find_tools() -> Tools:
     """Return Verilator and the C++ compiler.
@@ -305,7 +299,8 @@ def _compile_unit(tools: Tools, options: list[str], unit: tuple[Path, str]) -> P
 
 
 def _compile(tools: Tools, options: list[str], source: Path, output: Path) -> Path:
-    flags = [*options, *tools.include_options]
+    include = tools.verilator_root / "include"
+    flags = [*options, f"-I{include}", f"-I{include / 'vltstd'}"]
     execute_tool([str(tools.compiler), *flags, "-c", str(source), "-o", str(output)])
     return output
 

@@ -331,19 +331,12 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
 
 def _extension_bits(config: HardwareConfig) -> dict[str, int]:
     """Return whether the configuration has each extension, and where its bits of words lie."""
-    slots = isa.Encoding.of(config).slots
-    bit = {
-        slot.name: slot.offset
-        for cls in (isa.Gemm, isa.Load, isa.Post)
-        if cls in slots
-        for slot in slots[cls]
-    }
+    slots, classes = isa.Encoding.of(config).slots, (isa.Gemm, isa.Load, isa.Post)
+    bit = {slot.name: slot.offset for cls in classes for slot in slots.get(cls, ())}
+    extended = ("overwrite", "forward", "use_table", "table_index")
     return {
         **{f"HAS_{name.upper()}": int(name in config.extensions) for name in EXTENSIONS},
-        "OVERWRITE_BIT": bit.get("overwrite", 0),
-        "FORWARD_BIT": bit.get("forward", 0),
-        "USE_TABLE_BIT": bit.get("use_table", 0),
-        "TABLE_INDEX_BIT": bit.get("table_index", 0),
+        **{f"{name.upper()}_BIT": bit.get(name, 0) for name in extended},
     }
 
 

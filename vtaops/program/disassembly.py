@@ -63,27 +63,25 @@ def _buffers(program: Program) -> str:
 # ---------------------------------------------------------------------------- instructions
 
 
-def instruction_rows(program: Program) -> list[tuple[str, str, str]]:
-    """Return the unit, text (with the buffer's name) and tokens of each instruction.
+def instruction_rows(program: Program) -> Iterator[tuple[str, str, str]]:
+    """Yield the unit, text (with the buffer's name) and tokens of each instruction.
 
     An invalid word has the unit ``"?"`` and the reason as its text.
     """
     encoding = isa.Encoding.of(program.config)
-    rows = []
     words = isa.array_to_words(program.instructions)
     for word, relocation in zip(words, program.relocations.tolist(), strict=True):
         try:
             i = encoding.decode(word)
         except EncodingError as error:
-            rows.append(("?", str(error), ""))
-            continue
-        text = _instruction_text(program, i, relocation)
-        rows.append((i.unit.name.lower(), text, isa.tokens_text(i)))
-    return rows
+            yield "?", str(error), ""
+        else:
+            text = _instruction_text(program, i, relocation)
+            yield i.unit.name.lower(), text, isa.tokens_text(i)
 
 
 def _instructions(program: Program) -> list[str]:
-    rows = instruction_rows(program)
+    rows = list(instruction_rows(program))
     width = min(_TEXT_COLUMNS, max((len(text) for _, text, _ in rows), default=0))
     digits = max(4, len(str(len(rows))))
     return [

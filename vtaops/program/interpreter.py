@@ -66,12 +66,10 @@ class Interpreter:
         self.separate_out = separate_out or "post" in config.extensions
         self.dram = np.zeros(dram_nbytes, np.uint8)
         self.uop = np.zeros((config.uop.depth, 3), np.int64)
-        self.inp = np.zeros((config.inp.depth, *config.inp.shape), np.int64)
-        self.wgt = np.zeros((config.wgt.depth, *config.wgt.shape), np.int64)
-        self.acc = np.zeros((config.acc.depth, *config.acc.shape), np.int64)
-        self.out = np.zeros_like(self.acc)
-        self.parameters = np.zeros((config.post.depth, *config.post.shape), np.int64)
-        self.tables = np.zeros((config.table.depth, *config.table.shape), np.int64)
+        self.inp, self.wgt, self.acc, self.out, self.parameters, self.tables = (
+            np.zeros((pad.depth, *pad.shape), np.int64)
+            for pad in (config.inp, config.wgt, config.acc, config.out, config.post, config.table)
+        )
         self.post = isa.Post()
         self.counters = dict.fromkeys(Statistics().as_dict(), 0)
         self.executed = 0

@@ -152,6 +152,7 @@ class _Writer:
         self.out = b.tiles("out", Role.OUTPUT, 2 * _AREA_TILES + 4 * accumulators)
         # Accumulators whose last writer is the ALU or an accumulating GEMM: STORE may read them.
         self.current = np.zeros(config.acc.depth, np.bool_)
+        self.operations = [op for op in AluOp if op.feature is None or capabilities.has(op.feature)]
         full = all(capabilities.has(feature) for feature in Feature)
         self.distance = 1 if full else PIPELINE_STEPS
 
@@ -399,9 +400,7 @@ class _Writer:
 
     def _random_alu(self, context: int) -> None:
         window = self.acc[context]
-        op = AluOp(
-            self.rng.choice([op for op in AluOp if op.feature is None or self.able.has(op.feature)])
-        )
+        op = AluOp(self.rng.choice(self.operations))
         tile = self.rng.random() < 0.5
         if op is AluOp.SHR and tile and not self.able.far_shift:
             if self.able.tensor_shift and window.size > 1:

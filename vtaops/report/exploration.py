@@ -249,14 +249,15 @@ def exploration_page(
     """
     kept = [index for index, row in enumerate(rows) if row["complete"]]
     shown = [rows[index] for index in kept]
+    first = shown[0] if shown else {}
     data = {
         "title": title,
         "rows": shown,
         "names": [_name(row) for row in shown],
         "layers": [layers[index] for index in kept] if layers else [],
-        "objectives": [name for name in LABELS if shown and name in shown[0]],
+        "objectives": [name for name in LABELS if name in first],
         "labels": LABELS,
-        "axes": varying(shown) if shown else [],
+        "axes": varying(shown),
         "colors": LIMIT_COLORS,
     }
     return page("exploration.html", title, data)
@@ -264,7 +265,7 @@ def exploration_page(
 
 def varying(rows: Sequence[Row]) -> list[str]:
     """Return the axes of the space that vary, then the objectives that do."""
-    axes = [name for name in rows[0] if name.isupper()]
+    axes = [name for row in rows[:1] for name in row if name.isupper()]
     objectives = [name for name in LABELS if all(name in row for row in rows)]
     return [name for name in axes + objectives if len({row[name] for row in rows}) > 1]
 
