@@ -18,12 +18,13 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.base.errors import DeviceError, UnsupportedError, VTAError
+from vtaops.base.errors import DeviceError, VTAError
 from vtaops.board.rpc import RpcSession
 from vtaops.hardware.performance import TsimPerformance, launch_seconds
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import Program
-from vtaops.runtime import LoadedProgram
+from vtaops.runtime import Device, LoadedProgram
+from vtaops.runtime.arguments import as_tuple
 from vtaops.runtime.device import performance_of
 from vtaops.runtime.executor import run
 from vtaops.runtime.fsim import Fsim
@@ -91,11 +92,11 @@ class Board(Protocol):
         ...
 
 
-class PynqBoard:
-    """A board that serves at ``pynq://host:port``."""
+class DeviceBoard:
+    """A board as the device that it is behind a connection."""
 
-    def __init__(self, address: str, config: HardwareConfig | None = None) -> None:
-        self._device = RemoteDevice(address, config)
+    def __init__(self, device: Device) -> None:
+        self._device = device
 
     def measure(
         self, program: Program, arrays: Arrays, *, repeats: int, timeout: float
@@ -103,7 +104,7 @@ class PynqBoard:
         """Run a program; the launches that are timed move no arrays."""
         with LoadedProgram(program, self._device) as loaded:
             self._device.reset_stats()
-            outputs = _tuple(loaded.run(*arrays, timeout=timeout))
+            outputs = as_tuple(loaded.run(*arrays, timeout=timeout))
             performance = performance_of(self._device)
             seconds = launch_seconds(lambda: loaded.launch(timeout=timeout), repeats)
         return Measurement(outputs, seconds, performance)
@@ -113,26 +114,18 @@ class PynqBoard:
         self._device.close()
 
 
-class RpcBoard:
-    """A board behind TVM's RPC; its times contain the transfers of the arrays."""
+class PynqBoard(DeviceBoard):
+    """A board that serves at ``pynq://host:port``."""
+
+    def __init__(self, address: str, config: HardwareConfig | None = None) -> None:
+        super().__init__(RemoteDevice(address, config))
+
+
+class RpcBoard(DeviceBoard):
+    """A board behind TVM's RPC."""
 
     def __init__(self, session: Any, config: HardwareConfig | None = None) -> None:
-        self._session = RpcSession(session, config)
-
-    def measure(
-        self, program: Program, arrays: Arrays, *, repeats: int, timeout: float
-    ) -> Measurement:
-        """Run a program."""
-        runs = self._session.load(program)
-        self._session.reset_stats()
-        outputs = _tuple(runs(*arrays, timeout=timeout))
-        performance = _performance(self._session)
-        seconds = launch_seconds(lambda: runs(*arrays, timeout=timeout), repeats)
-        return Measurement(outputs, seconds, performance)
-
-    def close(self) -> None:
-        """End the session; a tracker may hand the board out again."""
-        self._session.session = None
+        super().__init__(RpcSession(session, config))
 
 
 def tracker_boards(
@@ -328,7 +321,7 @@ class _Job:
             values = rng.integers(limits.min, limits.max, buffer.shape, buffer.dtype, endpoint=True)
             arrays.append(values)
         with Fsim(self.program.config) as simulator:
-            return arrays, _tuple(run(self.program, simulator, *arrays))
+            return arrays, as_tuple(run(self.program, simulator, *arrays))
 
     @property
     def outcome(self) -> FarmResult:
@@ -376,14 +369,3 @@ class _Queue:
         with self._changed:
             self._is_stopped = True
             self._changed.notify_all()
-
-
-def _tuple(outputs: Any) -> tuple[npt.NDArray[np.generic], ...]:
-    return outputs if isinstance(outputs, tuple) else (outputs,)
-
-
-def _performance(session: RpcSession) -> TsimPerformance | None:
-    try:
-        return session.performance()
-    except UnsupportedError:
-        return None

@@ -21,8 +21,8 @@ from vtaops.machine.capabilities import FSIM, Capabilities, find
 from vtaops.machine.config import POST_ROWS, TABLES, WINDOW_TILES, HardwareConfig
 from vtaops.machine.isa import OPCODE_BITS, WORD_BITS, Encoding, MicroOp, disassemble
 from vtaops.program.statistics import Statistics
-from vtaops.runtime.arguments import as_bytes, as_integer, as_seconds
-from vtaops.runtime.device import Closing, DeviceBuffer
+from vtaops.runtime.arguments import as_bytes, as_integer, as_launch, as_nbytes
+from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer
 
 _ERRORS = {"device": DeviceError, "deadlock": DeadlockError, "timeout": DeviceTimeout}
 _LONGEST_TIMEOUT = 1e9  # seconds; keeps infinity out of clock arithmetic
@@ -33,7 +33,7 @@ def available_kernels() -> list[str]:
     return list(_fsim.available_kernels())
 
 
-class Fsim(Closing):
+class Fsim(ConfiguredDevice):
     """A simulated VTA: bit-exact, checks every access, reports deadlocks at once.
 
     Shifts take the full 32-bit operand: right by 31 or more gives the sign, a negative amount
@@ -81,8 +81,7 @@ class Fsim(Closing):
         kernel: str = "auto",
         capabilities: Capabilities | str = FSIM,
     ) -> None:
-        if not isinstance(config, HardwareConfig):
-            config = HardwareConfig.load(config)
+        super().__init__(config)
         if seed is not None:
             seed = as_integer("seed", seed, 0, (1 << 64) - 1)
         if check_overflow and kernel != "auto":
@@ -90,23 +89,18 @@ class Fsim(Closing):
                 f"kernels {kernel!r} cannot detect overflow; leave kernel='auto' with "
                 f"check_overflow=True"
             )
-        self._config = config
         self._seed = seed
         self.capabilities = find(capabilities)
-        self._encoding = Encoding.of(config)
+        self._encoding = Encoding.of(self._config)
         with _worded(self._encoding):
             self._native = _fsim.Device(
-                sizes=_sizes(config),
+                sizes=_sizes(self._config),
                 slots=_slots(self._encoding),
                 seed=seed,
                 check_overflow=check_overflow,
                 kernel=kernel,
                 limits=_limits(self.capabilities),
             )
-
-    @property
-    def config(self) -> HardwareConfig:
-        return self._config
 
     @property
     def kernel(self) -> str:
@@ -127,10 +121,9 @@ class Fsim(Closing):
         DeviceError
             If the size is not positive.
         """
-        nbytes = as_integer("the size of a buffer in bytes", nbytes, 1, 1 << 32)
         try:
             with _worded(self._encoding):
-                buffer: DeviceBuffer = self._native.alloc(nbytes)
+                buffer: DeviceBuffer = self._native.alloc(as_nbytes(nbytes))
         except DeviceError as error:
             raise (NoRoom(str(error)) if "no room" in str(error) else error) from None
         return buffer
@@ -185,11 +178,9 @@ class Fsim(Closing):
             If an instruction is invalid or accesses memory out of bounds (naming it), if FINISH is
             missing or not the last to complete, or if tokens remain at the end.
         """
-        seconds = min(as_seconds(timeout), _LONGEST_TIMEOUT)
-        address = as_integer("the instruction address", insn_address, 0, (1 << 32) - 1)
-        count = as_integer("the number of instructions", count, 0, (1 << 32) - 1)
+        address, count, seconds = as_launch(insn_address, count, timeout)
         with _worded(self._encoding):
-            self._native.launch(address, count, seconds)
+            self._native.launch(address, count, min(seconds, _LONGEST_TIMEOUT))
 
     def interrupt(self) -> None:
         """End the launch that is under way in another thread, which raises a `DeviceError`."""

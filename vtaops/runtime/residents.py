@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.program import Program
+from vtaops.runtime.arguments import as_tuple
 from vtaops.runtime.device import Closing, Device
 from vtaops.runtime.executor import DEFAULT_TIMEOUT, LoadedProgram
 
@@ -64,8 +65,7 @@ class ResidentPrograms(Closing):
         """
         with self._lock:
             loaded = self._load(program, parameters or {})
-            result = loaded.run(*arrays, timeout=self._timeout)
-        return result if isinstance(result, tuple) else (result,)
+            return as_tuple(loaded.run(*arrays, timeout=self._timeout))
 
     def _load(self, program: Program, parameters: Mapping[str, Array]) -> LoadedProgram:
         key = id(program)  # kept alive by the table itself

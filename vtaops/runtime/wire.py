@@ -39,7 +39,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vtaops.base.errors import DeviceError, DeviceTimeout
+from vtaops.base import errors
+from vtaops.base.errors import DeviceError, DeviceTimeout, VTAError
 from vtaops.base.files import read_file
 
 PROTOCOL_VERSION = 1
@@ -211,6 +212,14 @@ class Connection:
         if left <= 0:
             raise TimeoutError
         self._stream.settimeout(max(left, _SHORTEST_WAIT))
+
+
+def error_of(kind: object, message: object) -> VTAError:
+    """Return the error that the other side told of; a `DeviceError` where its kind is unknown."""
+    found = getattr(errors, str(kind), None)
+    if isinstance(found, type) and issubclass(found, VTAError):
+        return found(str(message))
+    return DeviceError(str(message))
 
 
 def encode(header: Mapping[str, Any], payload: bytes | memoryview = b"") -> bytes:
