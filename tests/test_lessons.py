@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.kernel_reference import conv2d_reference, depthwise_reference, windows
 
+from trials.kernel_reference import conv2d_reference, depthwise_reference, windows
 from vtaops.base.errors import ScheduleError, UnsupportedError
 from vtaops.cpu.schedule.stages import STAGES
 from vtaops.cpu.target import CpuTarget

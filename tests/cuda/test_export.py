@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,6 +15,7 @@ import typer
 from helpers.kernel_cases import inputs_of, matches, reference
 from helpers.pictures import shows_something
 
+from benchmarks import cuda_operators, cuda_run
 from vtaops.base.errors import UnsupportedError
 from vtaops.cuda.emulate import Emulated, compiler
 from vtaops.cuda.export import Candidate, Case, export
@@ -37,10 +37,6 @@ from vtaops.kernels.ops import (
     SoftmaxOp,
     Window,
 )
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-import cuda_operators
-import cuda_run
 
 SAME = Window((3, 3), padding=(1, 1, 1, 1))
 RELU = Epilogue(activation="relu")

@@ -9,20 +9,19 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from helpers.kernel_cases import inputs_of, matches, reference
-from helpers.kernel_reference import conv2d_reference, depthwise_reference
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
+from trials.kernel_reference import conv2d_reference, depthwise_reference
 from vtaops import cuda
 from vtaops.base.errors import DeviceError, ScheduleError, ShapeError, UnsupportedError
 from vtaops.cuda.emulate import IN_ORDER, REVERSED, Emulated, KernelFault, compiler, profile
 from vtaops.cuda.resources import find_nvcc, known_archs
-from vtaops.cuda.schedule import elementwise, matmul, matmul_tensor
+from vtaops.cuda.schedule import elementwise, family, matmul, matmul_tensor
 from vtaops.cuda.schedule.matmul import MatmulTile, schedule_matmul
 from vtaops.cuda.schedule.matmul_tensor import TensorTile, schedule_tensor
 from vtaops.cuda.schedule.stages import STAGES
 from vtaops.cuda.schedule.window import WindowTile, schedule_window
-from vtaops.cuda.search import tile_space
 from vtaops.cuda.target import CudaTarget
 from vtaops.kernels.ops import (
     BroadcastOp,
@@ -40,6 +39,7 @@ from vtaops.kernels.ops import (
     UnaryOp,
     Window,
 )
+from vtaops.kernels.trials import tile_space
 
 ARCHS = [arch for arch in known_archs() if arch in ("sm_61", "sm_75", "sm_80", "sm_90")]
 emulated = pytest.mark.skipif(compiler() is None, reason="the emulator needs a C++ compiler")
@@ -268,7 +268,7 @@ def test_the_tiles_of_large_products_on_one_block(large, small):
     module = matmul_tensor if matmul_tensor.suits(large, CudaTarget()) else matmul
     tile = module.choose_tile(large, CudaTarget())
     assert tile.block == (small.m, small.n)
-    schedule, _ = tile_space(large, CudaTarget())
+    schedule, _ = tile_space(large, CudaTarget(), family)
     check(small, lambda op, target: schedule(op, target, tile), orders=(2,))
 
 
@@ -510,7 +510,7 @@ def test_kernels_on_a_gpu_equal_numpy(op):
 )
 def test_all_tiles_of_the_search_can_be_scheduled(op):
     target = CudaTarget()
-    schedule, tiles = tile_space(op, target)
+    schedule, tiles = tile_space(op, target, family)
     assert len({str(tile) for tile in tiles}) == len(tiles) >= 8
     for tile in tiles[:: max(1, len(tiles) // 6)]:
         assert cuda.CudaKernel(op, target, lambda o, t, tile=tile: schedule(o, t, tile)).launch
@@ -518,4 +518,4 @@ def test_all_tiles_of_the_search_can_be_scheduled(op):
 
 def test_operators_without_tiles_are_refused():
     with pytest.raises(UnsupportedError, match="SoftmaxOp"):
-        tile_space(SoftmaxOp(2, 3), CudaTarget())
+        tile_space(SoftmaxOp(2, 3), CudaTarget(), family)

@@ -11,9 +11,10 @@ from weakref import WeakSet
 
 import numpy as np
 
+from vtaops.base.shapes import Array
 from vtaops.cpu.schedule import family, stack, storage
 from vtaops.cpu.target import CpuTarget
-from vtaops.kernels.arrays import Array, as_output, empty
+from vtaops.kernels.arrays import as_output, empty
 from vtaops.kernels.cache import KernelCache, sources_of
 from vtaops.kernels.ops import StackedMatmulOp, TensorOp
 from vtaops.kernels.ops.storage import StoredOp

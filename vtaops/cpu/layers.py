@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.shapes import Array
 from vtaops.cpu.kernel import kernel
 from vtaops.cpu.target import CpuTarget
-from vtaops.kernels.arrays import Array, aligned, as_array, dtype_name, empty
+from vtaops.kernels.arrays import aligned, as_array, dtype_name, empty
 from vtaops.kernels.calls.arguments import ANY, FLOAT, INTEGER, check_shapes, tail
 from vtaops.kernels.calls.backend import CallPlan, KernelCall
 from vtaops.kernels.ops import (

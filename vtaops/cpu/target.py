@@ -49,10 +49,8 @@ class CpuTarget:
         from tvm.target import Target
 
         codegen = "tvm.codegen.llvm."
-        host = {
-            str(k): bool(v)
-            for k, v in _json(tvm_ffi.get_global_func(codegen + "GetHostCPUFeatures")()).items()
-        }
+        found = tvm_ffi.get_global_func(codegen + "GetHostCPUFeatures")()
+        host = {str(name): bool(present) for name, present in found.items()}
         mcpu = str(tvm_ffi.get_global_func(codegen + "GetHostCPUName")())
         named = tvm_ffi.get_global_func("target.llvm_get_cpu_features")(
             Target({"kind": "llvm", "mcpu": mcpu})
@@ -153,8 +151,3 @@ def _may_use_tiles() -> bool:
         return False
     arch_prctl, request_permission, tile_data = 158, 0x1023, 18
     return bool(ctypes.CDLL(None).syscall(arch_prctl, request_permission, tile_data) == 0)
-
-
-def _json(value: Any) -> dict[str, Any]:
-    """Return LLVM's feature list, which TVM gives as a map, as a dict."""
-    return dict(value.items())

@@ -2,8 +2,8 @@
 
 DSP blocks and block RAMs follow from the RTL's structure. LUTs and flip-flops of each block of
 `vtaops synth-report` are linear in a few `quantities` of the design, with coefficients from runs of
-Yosys 0.70 (docs/area_runs.json; ``benchmarks/area_model.py`` makes runs and prints the error on
-each). All of it is of the 7 series, before placing and routing.
+Yosys 0.70 (``python -m benchmarks area_model`` makes runs and prints the error on each).
+All of it is of the 7 series, before placing and routing.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ FLIP_FLOPS: dict[str, dict[str, float]] = {
     "port, tokens, wiring": {"once": 258},
 }
 """Coefficients: kind of block -> quantity -> number, by the first 20 designs of
-docs/area_runs.json, rounded. What they cannot tell apart: `with post` and `post`, so a lane takes
-what a single module of one does; `slots` is what the registers and multiplexers of a lane should
-take, since no run has any."""
+benchmarks/results/area_runs.json, rounded. What they cannot tell apart: `with post` and `post`, so
+a lane takes what a single module of one does; `slots` is what the registers and multiplexers of a
+lane should take, since no run has any."""
 
 
 def share(resources: FpgaResources, part: str) -> float:

@@ -13,6 +13,7 @@ from math import prod
 from typing import Any, get_args
 
 from vtaops.base.errors import ScheduleError, VTAError
+from vtaops.compiler.driver import settled
 from vtaops.explore.design import Design
 from vtaops.explore.energy import energy
 from vtaops.explore.engine import Engine
@@ -79,6 +80,11 @@ class Problem:
     _asked: dict[Tiling, Worth] = field(default_factory=dict)
 
     @property
+    def settled(self) -> Operator:
+        """The operator that tilings belong to."""
+        return settled(self.op, self.design.config)
+
+    @property
     def verdicts(self) -> int:
         """Different candidates asked for so far."""
         return len(self._asked)
@@ -95,7 +101,7 @@ class Problem:
         if tiling in self._asked:
             return self._asked[tiling]
         try:
-            check_tiling(self.op, self.design.config, tiling)
+            check_tiling(self.settled, self.design.config, tiling)
             self._check_steps(tiling)
         except VTAError as error:
             self._asked[tiling] = Worth(False, str(error))
@@ -108,7 +114,7 @@ class Problem:
         return outcome
 
     def _check_steps(self, tiling: Tiling) -> None:
-        shape, config = blocked_shape(self.op, self.design.config), self.design.config
+        shape, config = blocked_shape(self.settled, self.design.config), self.design.config
         cuts = (
             (shape.oc, tiling.oc // config.block_out),
             (shape.ic, tiling.ic // config.block_in),
@@ -130,7 +136,7 @@ class Problem:
     @property
     def axes(self) -> dict[str, tuple[Any, ...]]:
         """The values of each field of a tiling that random candidates choose from."""
-        shape, config = blocked_shape(self.op, self.design.config), self.design.config
+        shape, config = blocked_shape(self.settled, self.design.config), self.design.config
         counts = tuple(range(1, MOST_TILES + 1))
         return {
             "oc": tuple(config.block_out * n for n in range(1, shape.oc + 1)),
@@ -164,7 +170,7 @@ Search = Callable[[Problem, int, int], None]
 
 def by_bound(problem: Problem, budget: int, seed: int) -> None:
     """Take the candidates in the order of the free estimate; nothing is random."""
-    for tiling in ranked(problem.op, problem.design.config, timing=problem.design.timing):
+    for tiling in ranked(problem.settled, problem.design.config, timing=problem.design.timing):
         if problem.verdicts >= budget:
             return
         problem.evaluate(tiling)
@@ -178,7 +184,7 @@ def at_random(problem: Problem, budget: int, seed: int) -> None:
 
 def evolutionary(problem: Problem, budget: int, seed: int, parents: int = 6) -> None:
     """Mutate one to three fields of one of the best so far; begin with the best by the estimate."""
-    first = default_tiling(problem.op, problem.design.config)
+    first = default_tiling(problem.settled, problem.design.config)
     alive = [(problem.evaluate(first).cycles, first)]
 
     def child(rng: random.Random) -> Tiling:
@@ -196,7 +202,7 @@ def evolutionary(problem: Problem, budget: int, seed: int, parents: int = 6) -> 
 
 def first_only(problem: Problem, budget: int, seed: int) -> None:
     """Take the best by the estimate: one candidate."""
-    problem.evaluate(default_tiling(problem.op, problem.design.config))
+    problem.evaluate(default_tiling(problem.settled, problem.design.config))
 
 
 SEARCHES: dict[str, Search] = {

@@ -20,7 +20,7 @@ from typing import Any
 
 import vtaops._timing as _timing
 from vtaops.base.errors import ConfigError, StoreError, VTAError
-from vtaops.compiler.driver import compile
+from vtaops.compiler.driver import compile, settled
 from vtaops.explore.design import Design
 from vtaops.machine.capabilities import of_target
 from vtaops.machine.config import HardwareConfig
@@ -147,7 +147,7 @@ def _smallest(op: Operator, tiling: Tiling, hardware: _Held) -> HardwareConfig:
     The packing rules refuse a few combinations of sizes; then the next larger one is taken.
     """
     config = replace(hardware.config, target="sim")
-    used = blocked_shape(op, config).footprint(tiling, config)
+    used = blocked_shape(settled(op, config), config).footprint(tiling, config)
     least = {}
     for memory in ("inp", "wgt", "acc"):
         size = max(2, used[memory]) * getattr(config, memory).element_bytes  # none has fewer
@@ -238,7 +238,8 @@ def is_count(value: Any) -> bool:
 def answer(question: Question) -> Verdict:
     """Compile the program of a question and time it; what cannot be compiled is a verdict too."""
     try:
-        check_tiling(question.op, question.design.config, question.tiling)
+        config = question.design.config
+        check_tiling(settled(question.op, config), config, question.tiling)
         compiled = _compiled(
             question.op, question.config, question.tiling, of_target(question.design.config).name
         )

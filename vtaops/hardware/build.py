@@ -13,7 +13,6 @@ import logging
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,17 +21,8 @@ from pathlib import Path
 
 from vtaops.base.cache import cache_directory, obtain
 from vtaops.base.errors import DeviceError
-from vtaops.hardware.rtl import (
-    AXI_TOP_MODULE,
-    PACKAGE,
-    TOP_MODULE,
-    RtlParameters,
-    axi_sources,
-    check_axi,
-    harness,
-    sources,
-    systemverilog_package,
-)
+from vtaops.hardware.rtl import PACKAGE, RtlParameters, harness, rtl_design
+from vtaops.hardware.tools import execute_tool
 from vtaops.machine.config import HardwareConfig
 
 TRACE_FORMATS = ("vcd", "fst")
@@ -172,21 +162,14 @@ def build_model(
     DeviceError
         If a tool is missing or fails.
     """
-    package = systemverilog_package(config, parameters)
+    design = rtl_design(config, parameters, axi)
+    driver, *headers = harness(axi)
+    files = design.files | {path.name: path.read_bytes() for path in (driver, *headers)}
     defines = [f"-DPORT_BYTES={parameters.port_bytes}"]
     if trace is not None:
         defines.append(f"-DTSIM_TRACE_{trace.upper()}=1")
-    driver, *headers = harness(axi)
-    files = [*sources(), driver, *headers]
-    top, values = TOP_MODULE, dict[str, int]()
     if axi:
-        check_axi(parameters)
         defines += ["-DTSIM_AXI=1", f"-DBURST_BEATS={parameters.burst_beats}"]
-        files += axi_sources()
-        top = AXI_TOP_MODULE
-        values = {"PORT_BYTES": parameters.port_bytes, "ADDRESS_BITS": parameters.address_bits}
-    text = {path.name: path.read_bytes() for path in files}
-    text[f"{PACKAGE}.sv"] = package.encode()
 
     def describe() -> None:
         text = (
@@ -197,7 +180,7 @@ def build_model(
         if on_start:
             on_start(text)
 
-    return _build(top, text, driver.name, defines, trace, describe, values)
+    return _build(design.top, files, driver.name, defines, trace, describe, design.values)
 
 
 def build_library(
@@ -252,7 +235,7 @@ def _build(
             objects = [*pool.map(compile_unit, units), *runtime.result()]
         output = folder / "model.so"
         links = ["-lz", "-llz4"] if trace == "fst" else []
-        _execute([tools.compiler, "-shared", "-o", output, *objects, "-lpthread", *links])
+        execute_tool([tools.compiler, "-shared", "-o", output, *objects, "-lpthread", *links])
         return output
 
     return _cached(f"{top}-{key}.so", make)
@@ -284,7 +267,7 @@ def _verilate(
     command: list[str | Path] = [tools.verilator, "--cc", "--top-module", top]
     command += ["--Mdir", folder / "verilated", *options, *(tracing if trace else [])]
     command += [folder / name for name in hardware]
-    _execute(command, VERILATOR_ROOT=str(tools.verilator_root))
+    execute_tool(command, environment={"VERILATOR_ROOT": str(tools.verilator_root)})
 
 
 def _translation_units(folder: Path, driver: str) -> list[tuple[Path, str]]:
@@ -313,7 +296,7 @@ def _compile_unit(tools: Tools, options: list[str], unit: tuple[Path, str]) -> P
     target = source.with_suffix(".o")
     include = [f"-I{source.parent / 'verilated'}", f"-I{source.parent}"]
     command: list[str | Path] = [tools.compiler, *options, optimisation, *tools.include_options]
-    _execute([*command, *include, "-c", source, "-o", target])
+    execute_tool([*command, *include, "-c", source, "-o", target])
     return target
 
 
@@ -332,7 +315,7 @@ def _runtime_objects(tools: Tools, trace: str | None) -> list[Path]:
         def make(folder: Path) -> Path:
             target = folder / f"{name}.o"
             command: list[str | Path] = [tools.compiler, *options, *tools.include_options]
-            _execute([*command, "-c", source, "-o", target])
+            execute_tool([*command, "-c", source, "-o", target])
             return target
 
         return _cached(f"{name}-{key}.o", make)
@@ -362,22 +345,3 @@ def _cached(name: str, make: Callable[[Path], Path]) -> Path:
         return obtain(cache_directory("tsim") / name, make)
     except OSError as error:
         raise DeviceError(f"cannot build a tsim model: {error}") from error
-
-
-def _execute(command: Sequence[str | Path], **environment: str) -> None:
-    try:
-        result = subprocess.run(
-            [str(word) for word in command],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, **environment},
-        )
-    except OSError as error:
-        raise DeviceError(f"cannot run {command[0]}: {error}") from error
-    if result.returncode:
-        lines = (result.stdout + result.stderr).strip().splitlines()
-        raise DeviceError(
-            f"{Path(command[0]).name} failed with exit code {result.returncode} while building a "
-            "tsim model:\n" + "\n".join(lines[:30])
-        )

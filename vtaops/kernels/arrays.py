@@ -14,11 +14,9 @@ from functools import partial
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
-
-Array = npt.NDArray[np.generic]
+from vtaops.base.shapes import Array
 
 _ALIGNMENT = 64
 """Bytes of a cache line. What straddles two of them is slower: results and weights are aligned."""

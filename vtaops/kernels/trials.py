@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vtaops.base.errors import UnsupportedError
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -26,6 +28,22 @@ class Trial:
 
 Progress = Callable[[int, int, Trial], None]
 """Called after each trial with its number, the number of all, and the trial."""
+
+
+def tile_space(
+    op: Any, target: Any, family: Callable[[Any, Any], tuple[Any, Any]]
+) -> tuple[Callable[..., Any], list[Any]]:
+    """Return the schedule of an operator for a target and the tiles that it can take.
+
+    Raises
+    ------
+    UnsupportedError
+        If the operator has no tiles to choose from.
+    """
+    schedule, tiles = family(op, target)
+    if tiles is None:
+        raise UnsupportedError(f"{type(op).__name__} has no tiles to choose from")
+    return schedule, [*tiles(op, target)]
 
 
 def try_all(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy.typing as npt
 
+from vtaops.base.doors import door
 from vtaops.base.errors import TrustError
 from vtaops.base.shapes import Array
 from vtaops.graph import Graph, Host, evaluate
@@ -223,7 +224,7 @@ class Model:
         """
         from vtaops.model.report import report
 
-        return report(self, quality or {})
+        return report(self.name, self.config, self.plan, self.regions, quality or {})
 
     def save(self, path: str | Path) -> None:
         """Write the model to one file: programs, packed weights, graph, plan.
@@ -233,9 +234,7 @@ class Model:
         ProgramError
             If the file cannot be written.
         """
-        from vtaops.model.artefact import save
-
-        save(self, path)
+        door("Model.save")(self, path)
 
 
 def describe(stage: Stage) -> str:

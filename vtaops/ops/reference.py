@@ -231,7 +231,7 @@ def random_arguments(op: Operator, rng: np.random.Generator) -> list[npt.NDArray
     """Return random arguments of an operator.
 
     int8 over its full range; vectors of channels half of 16 bits, half over all of int32 but its
-    last 2**14, where a bias may be refused (see `vtaops.ops.postprocess`); scales with multipliers
+    last 2**14, where a bias may be refused (see `vtaops.ops.epilogue`); scales with multipliers
     and shifts over their ranges, limits included, most near those that leave int8 values.
     """
     arrays: list[npt.NDArray[np.generic]] = []

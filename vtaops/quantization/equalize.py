@@ -25,8 +25,8 @@ from vtaops.quantization.onnx_files import (
     attributes,
     float_tensors,
     initializers,
+    make_node,
     replace_initializer,
-    require,
 )
 from vtaops.quantization.probe import Probe
 from vtaops.quantization.scales import saturated
@@ -237,7 +237,6 @@ class _Network:
 
     def _scale_function(self, function: Function, factors: Array) -> None:
         """Let a function undo the factors of what it reads, and apply those of what it makes."""
-        make = require("onnx").helper.make_node
         nodes = {node.name: node for node in self.model.graph.node}
         place = list(self.model.graph.node).index(nodes[function.nodes[0]])
         before, behind = (
@@ -252,7 +251,7 @@ class _Network:
                 for index, read in enumerate(node.input):
                     if read == function.root:
                         node.input[index] = name
-            added = make("Mul", [function.root, f"{name}_factor"], [name], name=f"{name}_node")
+            added = make_node("Mul", [function.root, f"{name}_factor"], [name], name=f"{name}_node")
             self.model.graph.node.insert(place, added)
         if behind.size and (behind != 1).any():
             name = f"{function.end}_unscaled"
@@ -260,7 +259,7 @@ class _Network:
             last = next(node for node in nodes.values() if function.end in node.output)
             last.output[0] = name
             place = list(self.model.graph.node).index(last)
-            added = make("Mul", [name, f"{name}_factor"], [function.end], name=f"{name}_node")
+            added = make_node("Mul", [name, f"{name}_factor"], [function.end], name=f"{name}_node")
             self.model.graph.node.insert(place + 1, added)
 
 

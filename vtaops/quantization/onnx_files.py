@@ -240,6 +240,23 @@ def attributes(node: NodeProto) -> dict[str, Any]:
     return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
 
 
+def make_node(kind: str, inputs: Sequence[str], outputs: Sequence[str], **attrs: Any) -> NodeProto:
+    """Return a node; attributes that are None are left out."""
+    node: NodeProto = require("onnx").helper.make_node(kind, [*inputs], [*outputs], **attrs)
+    return node
+
+
+def additions(node: NodeProto) -> list[NodeProto]:
+    """Return a Sum of several tensors as additions of two."""
+    left, *terms = node.input
+    results = [f"{node.output[0]}_part{number}" for number in range(len(terms) - 1)]
+    nodes = []
+    for term, result in zip(terms, [*results, node.output[0]], strict=True):
+        nodes.append(make_node("Add", [left, term], [result]))
+        left = result
+    return nodes
+
+
 def float_tensors(model: ModelProto) -> list[str]:
     """Return the float32 tensors that nodes of the graph write, in their order."""
     onnx = require("onnx")

@@ -8,10 +8,12 @@ a Relu or Clip is saturated on the grid of what leaves it.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -91,7 +93,7 @@ def calibrated_ranges(
                 augmented_model_path=str(Path(folder) / "augmented.onnx"),
                 calibrate_method=methods[method],
             )
-            calibrator.collect_data(_reader(calibrate, samples))
+            calibrator.collect_data(SimpleNamespace(get_next=partial(next, iter(samples), None)))
             data = calibrator.compute_data()
         del calibrator
     ranges = {}
@@ -101,19 +103,6 @@ def calibrated_ranges(
             raise ModelError(f"tensor {name!r} takes values that are not finite in calibration")
         ranges[name] = (min(low, 0.0), max(high, 0.0))
     return ranges
-
-
-def _reader(calibrate: Any, samples: Sequence[Sample]) -> Any:
-    class Reader(calibrate.CalibrationDataReader):  # type: ignore[misc]
-        """The samples, as ONNX Runtime asks for them."""
-
-        def __init__(self) -> None:
-            self._samples: Iterator[Sample] = iter(samples)
-
-        def get_next(self) -> Sample | None:
-            return next(self._samples, None)
-
-    return Reader()
 
 
 def shared_ranges(

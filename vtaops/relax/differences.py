@@ -219,9 +219,10 @@ class _Layer:
         """Return the layer as a model whose inputs are rounded to the grids they lie on."""
         onnx = onnx_files.require("onnx")
         read = {name for node in self.nodes for name in node.input}
-        make = onnx.helper.make_node
         roundings = [
-            make("QuantizeLinear", [_real_name(name), *self._reader(name).input[1:]], [name])
+            onnx_files.make_node(
+                "QuantizeLinear", [_real_name(name), *self._reader(name).input[1:]], [name]
+            )
             for name in self.inputs
         ]
 

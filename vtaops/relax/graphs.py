@@ -139,7 +139,7 @@ class ValuePlan:
 
 
 def _joined(reasons: Iterable[str]) -> str:
-    """Return reasons as one text; operators with the same obstacle together."""
+    """Return reasons as one text; operators with the same reason together."""
     shared: dict[str, list[str]] = {BETWEEN_FLOATS: [], NO_OPERATOR: []}
     others = []
     for reason in dict.fromkeys(reasons):

@@ -14,9 +14,11 @@ import numpy as np
 
 from vtaops.base.errors import ModelError, UnsupportedError
 from vtaops.quantization.onnx_files import (
+    additions,
     attributes,
     checked,
     initializers,
+    make_node,
     replace_initializer,
     require,
 )
@@ -85,9 +87,8 @@ class _Writer:
         )
 
     def add(self, kind: str, inputs: Sequence[str], outputs: Sequence[str], **attrs: Any) -> str:
-        make = require("onnx").helper.make_node
         name = f"{kind}_{outputs[0]}"
-        self.nodes.append(make(kind, list(inputs), list(outputs), name=name, **attrs))
+        self.nodes.append(make_node(kind, inputs, outputs, name=name, **attrs))
         return outputs[0]
 
     def compose(self, node: NodeProto, parts: Composition) -> None:
@@ -196,14 +197,7 @@ def _pad(writer: _Writer, node: NodeProto) -> None:
 
 def _sum(writer: _Writer, node: NodeProto) -> None:
     """Write a sum of several as additions: TVM's front end would stack its tensors."""
-    left, rest = node.input[0], list(node.input[1:])
-    if not rest:
-        writer.nodes.append(node)
-    for number, term in enumerate(rest):
-        last = number == len(rest) - 1
-        result = node.output[0] if last else f"{node.output[0]}_part{number}"
-        writer.add("Add", [left, term], [result])
-        left = result
+    writer.nodes.extend([node] if len(node.input) == 1 else additions(node))
 
 
 _COMPOSITIONS = {

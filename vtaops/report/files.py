@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import base64
+import html
 import io
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from string import Template
+from typing import TYPE_CHECKING, Any
 
 from vtaops.base.errors import UnsupportedError, VTAError
 from vtaops.base.files import write_file
@@ -74,6 +77,13 @@ def figure_bytes(figure: Figure, suffix: str, dpi: int = 150) -> bytes:
     with matplotlib.rc_context({"svg.hashsalt": "vtaops", "svg.fonttype": "none"}):
         figure.savefig(image, format=suffix[1:], dpi=dpi, metadata=metadata)
     return image.getvalue()
+
+
+def page(template: str, title: str, data: dict[str, Any]) -> str:
+    """Return a page that needs nothing else: a template of this folder with its data."""
+    text = (Path(__file__).parent / template).read_text(encoding="utf-8")
+    shown = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
+    return Template(text).substitute(title=html.escape(title), data=shown)
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:

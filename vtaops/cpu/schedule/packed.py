@@ -75,25 +75,13 @@ def schedule_packed_conv2d(
     window, apart = without_gaps(op.window)
     padding = PaddedCopy(window, rows, round_up(columns, width), by_phase=False)
     tensors = op.placeholders()
-    image, kernel = tensors["data"], tensors["kernel"]
+    image = tensors["data"]
     copied = op.plain or max(apart) > 1 or padding.needed(op.height, op.width)
     if copied:
         image = pad_blocked(op, image, (padding.height, padding.width), apart)
-    outer_ic = te.reduce_axis((0, steps), name="ico")
-    inner_ic = te.reduce_axis((0, inner // group), name="ici")
-    byte = [te.reduce_axis((0, group), name="byte")] if group > 1 else []
-    kh, kw = window_axes(op.window)
-
-    def tap(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
-        source, first = outer_ic * inner // op.in_block, outer_ic * inner % op.in_block
-        within = first + (inner_ic * group + byte[0] if byte else inner_ic)
-        value = image(n, source, *window.pixel(i, j, kh, kw), within)
-        weight = kernel(c, source, kh, kw, first // group + inner_ic, b, *byte)
-        product = value.astype(op.accumulator) * weight.astype(op.accumulator)
-        return te.sum(product, axis=[outer_ic, kh, kw, inner_ic, *byte])
-
     shape = (op.batch, op.out_blocks, rows, padding.columns, op.block)
-    total = te.compute(shape, tap, name="total")
+    sums = op.sums(window, image, tensors["kernel"], group > 1)
+    total = te.compute(shape, sums, name="total")
     ahead = Prologue(tensors)
     finish = ahead.epilogue(op.epilogue, op.accumulator)
     s = ahead.create_schedule(op.finished(total, finish))

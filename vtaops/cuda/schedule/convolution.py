@@ -18,7 +18,7 @@ from tvm import te, tirx
 from vtaops.base.errors import ScheduleError
 from vtaops.cuda.schedule.binding import bind, check_block, create_schedule, fetch, inline
 from vtaops.cuda.target import CudaTarget
-from vtaops.kernels.ops.common import Expr, Tensor, round_up, window_axes, zero
+from vtaops.kernels.ops.common import Expr, Tensor, round_up, zero
 from vtaops.kernels.ops.convolution import Conv2dOp, inside_or
 
 
@@ -113,17 +113,9 @@ def declare_padded(op: Conv2dOp, tile: ConvTile) -> list[Tensor]:
 
     image = te.compute((op.batch, op.groups * steps, *patch), pixel, name="padded")
     weights = te.compute((channels, steps, *op.window.kernel), weight, name="weights")
-    channel = te.reduce_axis((0, steps), name="ic")
-    kh, kw = window_axes(op.window)
-    kind = op.accumulator
-
-    def tap(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
-        source = c // op.group_out * op.group_in + channel if op.groups > 1 else channel
-        value = image(n, source, *op.window.pixel(i, j, kh, kw)).astype(kind)
-        return te.sum(value * weights[c, channel, kh, kw].astype(kind), axis=[channel, kh, kw])
-
-    total = te.compute((op.batch, channels, rows, columns), tap, name="total")
-    return [*tensors.values(), op.finished(total, op.epilogue.bind(tensors, kind))]
+    sums = op.sums(image, weights)
+    total = te.compute((op.batch, channels, rows, columns), sums, name="total")
+    return [*tensors.values(), op.finished(total, op.epilogue.bind(tensors, op.accumulator))]
 
 
 def schedule_direct(op: Conv2dOp, target: CudaTarget, tile: ConvTile) -> Any:
@@ -136,7 +128,6 @@ def schedule_direct(op: Conv2dOp, target: CudaTarget, tile: ConvTile) -> Any:
     """
     check(op, tile, target)
     s = create_schedule(declare_padded(op, tile))
-    inline(s, "bn_shift", "bn_scale")
     total, result = s.get_sblock("total"), s.get_sblock("result")
     virtual, threads, each = tile.channels
     n, c, i, j, ic, kh, kw = s.get_loops(total)

@@ -121,7 +121,7 @@ def schedule_separable(op: SeparableOp, target: CudaTarget, tile: ConvTile | Non
     tile = tile or choose_tile(op)
     check(op, tile, target)
     s = create_schedule(declare_padded(op, tile))
-    inline(s, "bn_shift", "bn_scale", "padded", "taps")
+    inline(s, "padded", "taps")
     total, result, active = (s.get_sblock(name) for name in ("total", "result", "active"))
     virtual, threads, each = tile.channels
     n, o, i, j, c = s.get_loops(total)

@@ -76,6 +76,11 @@ class TensorOp(ABC):
         """Bytes of all arguments: the memory traffic that cannot be avoided."""
         return sum(spec.nbytes for spec in (*self.inputs, self.output))
 
+    @staticmethod
+    def specs(dtype: str = "float32", **shapes: tuple[int, ...]) -> tuple[TensorSpec, ...]:
+        """Return the arguments of such names and shapes, all of a dtype."""
+        return tuple(TensorSpec(name, shape, dtype) for name, shape in shapes.items())
+
     def placeholders(self) -> dict[str, Tensor]:
         """Return the te placeholders of the inputs, by name."""
         return {spec.name: spec.placeholder() for spec in self.inputs}

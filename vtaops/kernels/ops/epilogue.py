@@ -19,6 +19,13 @@ from vtaops.kernels.ops.common import Expr, Tensor, TensorOp, TensorSpec
 INTEGER_ACTIVATIONS = ("relu", "relu6")
 """Activations of int32 sums."""
 
+VECTORS = {
+    "bias": ("bias",),
+    "scale_shift": ("scale", "shift"),
+    "batch_norm": ("gamma", "beta", "mean", "variance"),
+}
+"""The per-channel vectors of the operations that have some, in the order of a kernel's inputs."""
+
 
 @dataclass(frozen=True)
 class Epilogue:
@@ -83,13 +90,8 @@ class Epilogue:
         dtype : str
             Accumulator dtype.
         """
-        vectors: list[str] = []
-        if self.bias:
-            vectors += ["bias"]
-        if self.scale_shift:
-            vectors += ["scale", "shift"]
-        if self.batch_norm is not None:
-            vectors += ["gamma", "beta", "mean", "variance"]
+        fused = [name for name in VECTORS if getattr(self, name) not in (None, False)]
+        vectors = [vector for name in fused for vector in VECTORS[name]]
         specs = [TensorSpec(name, (channels,), dtype) for name in vectors]
         if self.residual:
             specs.append(TensorSpec("residual", shape, dtype))

@@ -30,7 +30,6 @@ class Computation:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._addresses = context.addresses
-        self._padding = context.padding
         self._nests: dict[CallNest, tuple[EvaluatedNest, ...]] = {}
         self._cuts: dict[Hashable, list[tuple[range, ...]]] = {}
 
@@ -49,7 +48,7 @@ class Computation:
         if nest.leaf.call == RESET_CALL:
             filled = nest.leaf.operands[0].buffer.name
             self._addresses.fill(filled, thread)
-            self._padding.voids.begin(filled, thread)
+            self._context.voids.begin(filled, thread)
         for part in self._needed(nest, box, values, thread):
             for regular in nest.regular(part, values):
                 yield from nest.operations(regular, values, thread)
@@ -84,7 +83,7 @@ class Computation:
     ) -> Mask | None:
         """Return the iterations whose operand is void, or padding that adds nothing."""
         name = self._addresses.root(operand.buffer.name)  # stages in place leave voids as they are
-        zero, void = self._padding.zeros.of(name, thread), self._padding.voids.of(name, thread)
+        zero, void = self._context.zeros.of(name, thread), self._context.voids.of(name, thread)
         padded = void if zero is None else zero  # no tile has both
         if padded is None:
             return None
@@ -99,7 +98,7 @@ class Computation:
             dst = nest.leaf.operands[0]
             written, skipped = np.broadcast_arrays(nest.positions(dst, box, values), unread)
             size = self._addresses.size(dst.buffer.name)
-            self._padding.voids.mark(dst.buffer.name, thread, written[skipped], size)
+            self._context.voids.mark(dst.buffer.name, thread, written[skipped], size)
         return unread
 
 

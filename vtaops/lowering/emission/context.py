@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from vtaops.lowering.emission.scratchpads import Addresses
-from vtaops.lowering.emission.voids import Padding
+from vtaops.lowering.emission.voids import Voids
 from vtaops.lowering.options import LoweringOptions
 from vtaops.machine.config import HardwareConfig
 
@@ -22,14 +22,16 @@ class Context:
         What schedule and device ask for.
     addresses : Addresses
         Where the tiles lie.
-    padding : Padding
-        What of the current tiles is padding; copies add to it, computation leaves it out.
     pass_after_reset : bool
         Whether the ALU adds 0 to what was reset.
+    voids, zeros : Voids
+        Padding of the current tiles that nobody wrote, and that a LOAD wrote. Copies find it,
+        computation leaves it out: zeros only if the options say so.
     """
 
     config: HardwareConfig
     options: LoweringOptions
     addresses: Addresses
-    padding: Padding
     pass_after_reset: bool
+    voids: Voids = field(default_factory=Voids)
+    zeros: Voids = field(default_factory=Voids)

@@ -101,8 +101,8 @@ class EvaluatedNest:
             self._regular[key] = list(self._cut(box, values))
         return self._regular[key]
 
-    def operations(self, box: Box, values: Values, thread: int) -> Iterator[Operation]:
-        """Yield the operations of a box in which every operand is affine."""
+    def operations(self, box: Box, values: Values, thread: int) -> list[Operation]:
+        """Return the operations of a box in which every operand is affine."""
         here = self._key(box, values)
         if here not in self._operations:
             self._operations[here] = self._emitted(box, values)
@@ -113,8 +113,7 @@ class EvaluatedNest:
         key = here, dst, src, wgt
         if key not in self._in_place:
             self._in_place[key] = [_moved(o, (dst, src, wgt)) for o in self._operations[here]]
-        for o in self._in_place[key]:
-            yield Operation(o.instruction, o.relocation, o.touches, o.micro_ops, post=o.post)
+        return self._in_place[key]
 
     def _key(self, box: Box, values: Values) -> Hashable:
         """Return what tells apart the evaluations of the operands."""
@@ -153,6 +152,11 @@ class EvaluatedNest:
     def _evaluated_positions(self, operand: TileOperand, box: Box, values: Values) -> Elements:
         lanes = self._addresses.lanes(operand.buffer)
         scalars = self.evaluate(operand.offset, box, values)
+        if (scalars % lanes).any():
+            raise ScheduleError(
+                f"the operand {operand.buffer.name} begins inside of a tile; VTA computes on whole "
+                f"tiles of {lanes} lanes"
+            )
         return self._addresses.place(operand.buffer.name, scalars // lanes)
 
     def _guarded_box(self, values: Values) -> Box | None:
@@ -192,29 +196,16 @@ class EvaluatedNest:
         self, operand: TileOperand | None, box: Box, values: Values
     ) -> tuple[int, list[int]]:
         """Return the first place of an operand in its tile and what one step of each loop adds."""
-        loops = self.leaf.loops
         if operand is None:
-            return 0, [0] * len(loops)
-        lanes = self._addresses.lanes(operand.buffer)
-        first = {loop.name: span.start for loop, span in zip(loops, box, strict=True)}
-        last = {loop.name: span[-1] for loop, span in zip(loops, box, strict=True)}
-
-        def place(point: Values) -> int:
-            scalar = operand.offset({**values, **point})
-            if scalar % lanes:
-                raise ScheduleError(
-                    f"the operand {operand.buffer.name} begins inside of a tile; VTA computes on "
-                    f"whole tiles of {lanes} lanes"
-                )
-            return self._addresses.place(operand.buffer.name, int(scalar) // lanes)
-
-        base = place(first)
+            return 0, [0] * len(box)
+        places = self.positions(operand, box, values)
+        base = int(places.flat[0])
         strides = [
-            place({**first, loop.name: span.start + 1}) - base if len(span) > 1 else 0
-            for loop, span in zip(loops, box, strict=True)
+            int(places.take(1, axis).flat[0]) - base if extent > 1 else 0
+            for axis, extent in enumerate(places.shape)
         ]
-        reach = sum(s * (len(span) - 1) for s, span in zip(strides, box, strict=True))
-        if base + reach != place(last):
+        reach = sum(stride * (n - 1) for stride, n in zip(strides, places.shape, strict=True))
+        if base + reach != places.flat[-1]:
             raise ScheduleError(
                 f"the operand {operand.buffer.name} moves by unequal steps in one loop nest; "
                 f"VTA's loops add constants"

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ScheduleError
+from vtaops.base.shapes import ceil_div
 from vtaops.lowering.options import Capacity
 from vtaops.lowering.parsing.accumulate import JOIN_CALL
 from vtaops.lowering.parsing.expressions import Expression
@@ -159,7 +160,6 @@ class Addresses:
         self.used = {"inp": 0, "wgt": 0, "acc": 0, **dict.fromkeys(ROWS, 0)}
         self._regions: dict[tuple[str, int], _Region] = {}
         self._root = _roots(tree)
-        self._tile_count = 0
         for buffer in tree.allocations:
             if self.root(buffer.name) == buffer.name:
                 self._allocate(buffer, places[buffer.name], threads)
@@ -200,10 +200,8 @@ class Addresses:
 
         Returns False, and takes the old place, if `content` is known and still there.
         """
-        if content is None:
-            content = self._tile_count
-            self._tile_count += 1
-        return self._region(buffer, thread).fill(content)
+        fresh = object() if content is None else content
+        return self._region(buffer, thread).fill(fresh)
 
     def base(self, buffer: str, thread: int) -> int:
         """Return the address of the current tile of a buffer."""
@@ -234,7 +232,7 @@ def _places(leaf: LeafNest, tile: DenseTile, lanes: int, capacity: Capacity, thr
     if buffer.scratchpad in ROWS:  # all of them, or as many as there is room for
         assert isinstance(leaf, CopyNest)
         assert leaf.src is not None
-        tiles = -(-leaf.src.buffer.scalars // (lanes * tile.elements))
+        tiles = ceil_div(leaf.src.buffer.scalars, lanes * tile.elements)
         return max(1, min(tiles, capacity.rows // (threads * tile.elements)))
     # A bias lies in the accumulator memory too; only accumulations take turns.
     loaded_acc = buffer.scratchpad == "acc" and isinstance(leaf, CopyNest)

@@ -48,12 +48,10 @@ class Transfers:
 
     def __init__(self, context: Context, tree: Tree, buffers: tuple[Buffer, ...]) -> None:
         self._addresses = context.addresses
-        self._padding = context.padding
+        self._context = context
         self._buffers = {buffer.name: index for index, buffer in enumerate(buffers)}
         stored = {b.name for b in buffers if b.role in (Role.OUTPUT, Role.SCRATCH)}
-        copies = [leaf for leaf in leaves(tree.body) if isinstance(leaf, CopyNest)]
-        loaded = {name for leaf in copies if leaf.loads for name in leaf.read}
-        self._changing = stored & loaded
+        self._changing = stored & {name for leaf in leaves(tree.body) for name in leaf.read}
         borders = dict(context.options.borders)
         self._images = {b.name: (b, borders[b.name]) for b in buffers if b.name in borders}
         self.left_out = False
@@ -65,11 +63,8 @@ class Transfers:
 
     def emit(self, leaf: CopyNest, values: Values, thread: int) -> Iterator[Operation]:
         """Return the instructions of a copy for the current values of the outer loops."""
-        on_chip, dram = leaf.on_chip.buffer, leaf.dram.buffer if leaf.dram else None
-        memory = _LOAD_OF_SCRATCHPAD[on_chip.scratchpad] if leaf.loads else Memory.OUT
-        if memory == Memory.ACC and dram and dram.dtype == "int8":
-            memory = Memory.ACC_8BIT
-        relocation = self._buffers[dram.name] if dram else NO_BUFFER
+        on_chip, memory = leaf.on_chip.buffer, _memory(leaf)
+        relocation = self._buffers[leaf.dram.buffer.name] if leaf.dram else NO_BUFFER
         copy, shift = self._copy(leaf, values)
         content = (relocation, copy.number, shift)
         if leaf.loads and not self._begin_tile(leaf, copy, content, thread):
@@ -93,9 +88,11 @@ class Transfers:
         name = leaf.dst.buffer.name
         if copy.padding is not None:
             written = _writes_padding(leaf)
-            padding = self._padding.zeros if written else self._padding.voids
+            padding = self._context.zeros if written else self._context.voids
             padding.begin(name, thread, copy.padding)
-            self.left_out |= written and not self._padding.skip and bool(copy.padding.any())
+            self.left_out |= (
+                written and not self._context.options.skip_padding and bool(copy.padding.any())
+            )
         # What the operator itself writes to DRAM may have changed since the last load, and
         # accumulators that the ALU works on in place no longer hold what was loaded.
         changes = leaf.read & self._changing or self._addresses.is_overwritten(name)
@@ -151,14 +148,13 @@ class Transfers:
     def _padding_of(self, leaf: CopyNest, grid: Grid, start: int) -> Mask:
         """Return which elements of a tile are padding that its products leave out."""
         mask = np.zeros(self._addresses.size(leaf.dst.buffer.name), np.bool_)
-        if self._padding.skip or not _writes_padding(leaf):
+        if self._context.options.skip_padding or not _writes_padding(leaf):
             mask[start : start + grid.size] = (grid == ZERO).ravel()
         elif (grid == ZERO).any():  # only what a LOAD without a row of data would have to write
             for access in self._cover(leaf, grid, pads=True):
                 if access.y_size == 0:
                     first = start + access.sram_base
                     mask[first : first + access.x_size] = True
-        mask.flags.writeable = False
         return mask
 
     def _grid(self, leaf: CopyNest, values: Values) -> tuple[Grid, int]:
@@ -223,6 +219,15 @@ class _Copy:
     lowest: int | None
     accesses: list[BlockTransfer]
     padding: Mask | None
+
+
+def _memory(leaf: CopyNest) -> Memory:
+    """Return the memory that the instructions of a copy name."""
+    if not leaf.loads:
+        return Memory.OUT
+    if leaf.dst.buffer.scratchpad == "acc" and leaf.dram and leaf.dram.buffer.dtype == "int8":
+        return Memory.ACC_8BIT
+    return _LOAD_OF_SCRATCHPAD[leaf.dst.buffer.scratchpad]
 
 
 def _writes_padding(leaf: CopyNest) -> bool:

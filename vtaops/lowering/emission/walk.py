@@ -14,7 +14,6 @@ from vtaops.lowering.emission.computation import Computation
 from vtaops.lowering.emission.context import Context
 from vtaops.lowering.emission.scratchpads import Addresses
 from vtaops.lowering.emission.transfers import Transfers
-from vtaops.lowering.emission.voids import Padding
 from vtaops.lowering.operation import Operation
 from vtaops.lowering.options import LoweringOptions
 from vtaops.lowering.parsing.expressions import Values
@@ -40,14 +39,12 @@ def walk(
     """
     for pass_after_reset in (False, True):
         addresses = Addresses(tree, config, options.capacity)
-        context = Context(
-            config, options, addresses, Padding(options.skip_padding), pass_after_reset
-        )
+        context = Context(config, options, addresses, pass_after_reset)
         transfers = Transfers(context, tree, buffers)
         operations = [*_Walk(transfers, Computation(context)).run(tree.body, {}, None)]
         if not transfers.left_out or options.alu_passes:
             break
-    return without_dead_loads(operations, config)
+    return without_dead_loads(operations)
 
 
 class _Walk:
