@@ -5,7 +5,7 @@ Owns argument parsing and printing only; see `vtaops.cli`.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +14,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.table import Table
 
 from vtaops.base.errors import DeviceError
-from vtaops.cli.options import Commands, ConfigOption, JsonOption, list_table, progress_bar, show
+from vtaops.cli.options import Commands, list_table, progress_bar, show, text_columns
 
 if TYPE_CHECKING:
     from vtaops.board.farm import FarmResult
@@ -28,20 +28,12 @@ board_app = Commands(
     name="board", help="Look at a board, test it, measure it.", no_args_is_help=True
 )
 
-BoardOption = Annotated[
-    str, typer.Option("--board", help="Its address: HOST or HOST:PORT, where it is served.")
-]
-TimeoutOption = Annotated[
-    float, typer.Option("--timeout", help="Seconds that the board may take for a message.")
-]
-FileArgument = Annotated[Path, typer.Argument(help="A .bit file.")]
-
 
 # --------------------------------------------------------------------------- bitstreams
 
 
 @bitstream_app.command("list")
-def list_bitstreams(*, as_json: JsonOption = False) -> None:
+def list_bitstreams(*, as_json: bool = False) -> None:
     """List the bitstreams that are known, and whether they are here.
 
     Example: vtaops bitstream list
@@ -62,15 +54,13 @@ def list_bitstreams(*, as_json: JsonOption = False) -> None:
         )
         for e in entries
     ]
-    headings = ("id", "board", "isa", "registers", "sha256", "in cache")
+    columns = text_columns("id", "board", "isa", "registers", "sha256", "in cache")
     data = [{**asdict(e), "in_cache": here[e.id]} for e in entries]
-    show(data, as_json, list_table("Bitstreams", headings, rows))
+    show(data, as_json, list_table("Bitstreams", columns, rows))
 
 
 @bitstream_app.command()
-def verify(
-    name: str,
-) -> None:
+def verify(name: str) -> None:
     """Compare a bitstream in the cache with its checksum and its board.
 
     Example: vtaops bitstream verify pynq-hls-1x16
@@ -113,7 +103,7 @@ def fetch(name: str, *, timeout: float = 600.0) -> None:
 
 @bitstream_app.command()
 def add(
-    file: FileArgument,
+    file: Path,
     *,
     name: str,
     board: str = "",
@@ -164,7 +154,7 @@ def add(
 
 
 @bitstream_app.command()
-def info(file: FileArgument, *, to_bin: Path | None = None, as_json: JsonOption = False) -> None:
+def info(file: Path, *, to_bin: Path | None = None, as_json: bool = False) -> None:
     """Show what a .bit file says about itself.
 
     Example: vtaops bitstream info vta.bit --to-bin vta.bin
@@ -195,9 +185,7 @@ def info(file: FileArgument, *, to_bin: Path | None = None, as_json: JsonOption 
 # ------------------------------------------------------------------------------- boards
 
 
-def flash(
-    *, board: BoardOption, bitstream: str = "pynq-hls-1x16", timeout: TimeoutOption = 10.0
-) -> None:
+def flash(*, board: str, bitstream: str = "pynq-hls-1x16", timeout: float = 10.0) -> None:
     """Program the logic of a board.
 
     A file is taken for the configuration and the design that the server was started for; an id is
@@ -236,9 +224,7 @@ def flash(
 
 
 @board_app.command("info")
-def board_info(
-    *, board: BoardOption, timeout: TimeoutOption = 10.0, as_json: JsonOption = False
-) -> None:
+def board_info(*, board: str, timeout: float = 10.0, as_json: bool = False) -> None:
     """Show what a board says about itself.
 
     Example: vtaops board info --board 192.168.2.99
@@ -251,13 +237,13 @@ def board_info(
 @board_app.command("test")
 def board_test(
     *,
-    board: BoardOption,
+    board: str,
     operators: int = 20,
     programs: int = 50,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     speed: bool = True,
-    timeout: TimeoutOption = 10.0,
-    as_json: JsonOption = False,
+    timeout: float = 10.0,
+    as_json: bool = False,
 ) -> None:
     """Check memory, registers, every operation, layers, random operators and random programs.
 
@@ -322,11 +308,7 @@ def _made(
 
 @board_app.command("bench")
 def board_bench(
-    *,
-    board: BoardOption,
-    repeats: int = 5,
-    timeout: TimeoutOption = 10.0,
-    as_json: JsonOption = False,
+    *, board: str, repeats: int = 5, timeout: float = 10.0, as_json: bool = False
 ) -> None:
     """Measure the layers of ResNet-18, beside the figures published for a Pynq-Z1.
 
@@ -350,10 +332,10 @@ def board_farm(
     tracker: str = "",
     key: str = "vta",
     count: Annotated[int, typer.Option(min=1)] = 1,
-    config: ConfigOption = "pynq",
+    config: str = "pynq",
     repeats: int = 5,
     timeout: float = 60.0,
-    as_json: JsonOption = False,
+    as_json: bool = False,
 ) -> None:
     """Measure layers on several boards at once; every result is checked on the simulator.
 
@@ -427,19 +409,11 @@ def _farm_row(name: str, forecast: int, outcome: FarmResult) -> dict[str, Any]:
 
 
 def _farm_table(rows: list[dict[str, Any]]) -> Table:
-    shown = [
-        (
-            row["layer"],
-            row["board"] or "nowhere",
-            f"{row['milliseconds']:.3f}" if row["milliseconds"] else "",
-            f"{row['cycles']:,}" if row["cycles"] else "",
-            f"{row['forecast_cycles']:,}",
-        )
-        for row in rows
-    ]
     title = "Launches as the host sees them; forecast by the timing model"
-    numbers = ("ms", "cycles", "forecast")
-    return list_table(title, ("layer", "board", *numbers), shown, numbers)
+    columns = {"layer": "", "board": "", "ms": ".3f", "cycles": ",", "forecast": ","}
+    keys = ("milliseconds", "cycles", "forecast_cycles")
+    shown = [(r["layer"], r["board"] or "nowhere", *(r[key] for key in keys)) for r in rows]
+    return list_table(title, columns, shown)
 
 
 def _tell_failures(rows: list[dict[str, Any]], lost: dict[str, str]) -> None:
@@ -462,23 +436,19 @@ class _Figures:
 
     def table(self, board: str) -> Table:
         simulated = "Virtual board: ms and GOPS are those of this host, not of hardware"
-        numbers = ["ms", "GOPS", "published ms", "published GOPS"]
-        rows = [
-            [
-                f.layer,
-                f"{f.milliseconds:.3f}",
-                f"{f.gops:.1f}",
-                f"{f.published_ms:.3f}",
-                f"{f.published_gops:.1f}",
-            ]
-            for f in self.layers
-        ]
-        if all(f.cycles for f in self.layers):
-            numbers += ["cycles", "busy"]
-            for row, f in zip(rows, self.layers, strict=True):
-                row += [f"{f.cycles:,}", f"{f.utilization:.1%}"]
-        title = simulated if self.virtual else f"Board {board}"
-        return list_table(title, ("layer", *numbers), rows, numbers)
+        columns = {
+            "layer": "",
+            "ms": ".3f",
+            "GOPS": ".1f",
+            "published ms": ".3f",
+            "published GOPS": ".1f",
+            "cycles": ",",
+            "busy": ".1%",
+        }
+        if not all(layer.cycles for layer in self.layers):
+            del columns["cycles"], columns["busy"]
+        rows = [astuple(layer)[: len(columns)] for layer in self.layers]
+        return list_table(simulated if self.virtual else f"Board {board}", columns, rows)
 
 
 def _measure(device: RemoteDevice, repeats: int) -> _Figures:
@@ -507,7 +477,7 @@ def _answers(device: RemoteDevice) -> bool:
 
 def _facts_table(title: str, facts: dict[str, Any]) -> Table:
     rows = [(name, _fact(value)) for name, value in facts.items()]
-    return list_table(title, ("property", "value"), rows)
+    return list_table(title, text_columns("property", "value"), rows)
 
 
 def _fact(value: Any) -> str:

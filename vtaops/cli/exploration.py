@@ -18,6 +18,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -29,8 +30,6 @@ from vtaops.base.files import exists, is_file
 from vtaops.cli.options import (
     DEFAULT_LATENCY,
     Commands,
-    JsonOption,
-    LatencyOption,
     list_table,
     show,
 )
@@ -49,10 +48,6 @@ class EffortChoice(str, Enum):
     fast = "fast"
     thorough = "thorough"
 
-
-StoreArgument = Annotated[
-    Path | None, typer.Argument(help="The store; by default the one that sweeps use.")
-]
 
 store_app = Commands(
     name="store",
@@ -83,9 +78,9 @@ def sweep(
     dask: str = "",
     output: list[Path] | None = None,
     parallel: Path | None = None,
-    latency: LatencyOption = DEFAULT_LATENCY,
+    latency: int = DEFAULT_LATENCY,
     bandwidth: float = 0.0,
-    as_json: JsonOption = False,
+    as_json: bool = False,
 ) -> None:
     """Find what many designs reach on a network, and which ones nothing beats.
 
@@ -159,10 +154,8 @@ def sweep(
             typer.echo(f"{found.pruned} of {found.trials} trials pruned by bound", err=True)
         else:
             points = explore(designs, network, engine, effort.value)
+    _tell_failures(points)
     best = front(points, objectives)
-    for point in points:
-        for name, reason in point.failures.items():
-            typer.echo(f"{point.design.name} cannot run {name}: {reason}", err=True)
     rows = [{**point.as_dict(), "front": point in best} for point in points]
     title = f"{network.name}: {len(points)} designs, effort {effort.value}"
     show(rows, as_json, exploration_table(rows, title))
@@ -173,7 +166,7 @@ def sweep(
 
 
 @store_app.command("ls")
-def store_ls(path: StoreArgument = None, *, as_json: JsonOption = False) -> None:
+def store_ls(path: Path | None = None, *, as_json: bool = False) -> None:
     """List what a store holds: kinds of records, how many, how often each was computed.
 
     Example: vtaops store ls
@@ -183,16 +176,16 @@ def store_ls(path: StoreArgument = None, *, as_json: JsonOption = False) -> None
     file = _existing(path)
     with ResultStore(file) as store:
         count, versions = store.count(), store.versions()
-    numbers = ("records", "computed")
-    rows = [(kind, *(f"{found[name]:,}" for name in numbers)) for kind, found in count.items()]
+    columns = {"kind": "", "records": ",", "computed": ","}
+    rows = [(kind, *numbers.values()) for kind, numbers in count.items()]
     current = versions.get(model_version(), 0)
     share = f"{current:,} of {sum(versions.values()):,} records are of this version"
     data = {"path": str(file), "kinds": count, "versions": versions}
-    show(data, as_json, list_table(str(file), ("kind", *numbers), rows, numbers), share)
+    show(data, as_json, list_table(str(file), columns, rows), share)
 
 
 @store_app.command("export")
-def store_export(path: StoreArgument = None, *, output: Path) -> None:
+def store_export(path: Path | None = None, *, output: Path) -> None:
     """Write all verdicts of a store to a table: a row for each operator, tiling and machine.
 
     Example: vtaops store export -o results.csv
@@ -305,6 +298,12 @@ def _fitting(designs: Sequence[Design], part: str) -> list[Design]:
     return found
 
 
+def _tell_failures(points: Sequence[Point]) -> None:
+    for point in points:
+        for name, reason in point.failures.items():
+            typer.echo(f"{point.design.name} cannot run {name}: {reason}", err=True)
+
+
 def _check_outputs(paths: Sequence[Path]) -> None:
     """Refuse what could not be written, before hours of work."""
     from vtaops.explore.tables import SUFFIXES, check_suffix
@@ -363,11 +362,11 @@ def _executor(jobs: int, dask: str) -> Callable[[], Executor] | None:
     return partial(process_pool, jobs or None) if jobs != 1 else None
 
 
-class _Bar:
+class _Bar(Progress):
     """Progress on the terminal, with the time that is left."""
 
     def __init__(self) -> None:
-        self._progress = Progress(
+        super().__init__(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
@@ -377,17 +376,10 @@ class _Bar:
             console=Console(stderr=True),
             transient=True,
         )
-        self._tasks: dict[str, Any] = {}
+        self._kinds: dict[str, TaskID] = {}
 
     def tell(self, kind: str, done: int, total: int) -> None:
         """Show how far it is; what was known before counts as done, not as speed."""
-        if kind not in self._tasks:
-            self._tasks[kind] = self._progress.add_task(f"{kind}s", total=total)
-        self._progress.update(self._tasks[kind], completed=done, total=total)
-
-    def __enter__(self) -> _Bar:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        if kind not in self._kinds:
+            self._kinds[kind] = self.add_task(f"{kind}s", total=total)
+        self.update(self._kinds[kind], completed=done, total=total)

@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import asdict
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
@@ -18,19 +18,20 @@ from rich.table import Table
 from vtaops.base.errors import EncodingError
 from vtaops.cli.options import (
     Commands,
-    ConfigArgument,
-    ConfigOption,
-    JsonOption,
     list_table,
     progress_bar,
     show,
+    text_columns,
 )
 from vtaops.machine.config import HardwareConfig
+
+if TYPE_CHECKING:
+    from vtaops.hardware.synthesis import FpgaResources
 
 device_app = Commands(name="device", help="The devices that programs run on.", no_args_is_help=True)
 
 
-def isa(config: ConfigArgument = "pynq", *, decode: str = "") -> None:
+def isa(config: str = "pynq", *, decode: str = "") -> None:
     """Print the bits of every instruction as Markdown, or the fields of one instruction.
 
     Example: vtaops isa pynq --decode 0x0000900200000862001c00400820022a
@@ -39,6 +40,8 @@ def isa(config: ConfigArgument = "pynq", *, decode: str = "") -> None:
     ----------
     decode
         An instruction in hexadecimal, to be decoded instead.
+    config
+        Configuration: a name or a JSON file.
     """
     from vtaops.machine.isa import Encoding, disassemble, layout_table, tokens_text
 
@@ -53,8 +56,8 @@ def isa(config: ConfigArgument = "pynq", *, decode: str = "") -> None:
         for slot in encoding.slots[type(instruction)]
     ]
     title = f"{disassemble(instruction)} {tokens_text(instruction)}".rstrip()
-    headings = ("bits", "field", "value", "meaning")
-    Console().print(list_table(title, headings, rows, numbers=("bits", "value")))
+    columns = {"bits": ">", "field": "", "value": ">", "meaning": ""}
+    Console().print(list_table(title, columns, rows))
 
 
 def _instruction_word(text: str) -> int:
@@ -67,7 +70,7 @@ def _instruction_word(text: str) -> int:
     return word
 
 
-def build_tsim(config: ConfigArgument = "pynq", *, port_bytes: int = 0, axi: bool = False) -> None:
+def build_tsim(config: str = "pynq", *, port_bytes: int = 0, axi: bool = False) -> None:
     """Build the model of the RTL for a configuration, as the first use of tsim would.
 
     Example: vtaops build-tsim tiny --port-bytes 16
@@ -78,6 +81,8 @@ def build_tsim(config: ConfigArgument = "pynq", *, port_bytes: int = 0, axi: boo
         Width of the DRAM port in bytes; 0: that of the board.
     axi
         With its AXI shell.
+    config
+        Configuration: a name or a JSON file.
     """
     from vtaops.hardware.build import build_model
     from vtaops.hardware.rtl import RtlParameters
@@ -89,13 +94,13 @@ def build_tsim(config: ConfigArgument = "pynq", *, port_bytes: int = 0, axi: boo
 
 
 def synth_report(
-    config: ConfigArgument = "pynq",
+    config: str = "pynq",
     *,
     dsp_multipliers: int = -1,
     packed_multipliers: bool = True,
     performance_counters: bool = True,
     yosys: str | None = None,
-    as_json: JsonOption = False,
+    as_json: bool = False,
 ) -> None:
     """Estimate with Yosys what the RTL takes of the board's FPGA; takes some minutes.
 
@@ -111,6 +116,8 @@ def synth_report(
         With performance counters.
     yosys
         A native Yosys, faster than the one of PyPI.
+    config
+        Configuration: a name or a JSON file.
     """
     from vtaops.hardware.rtl import RtlParameters
     from vtaops.hardware.synthesis import CAPACITY, FpgaResources, part_of, synthesize
@@ -132,19 +139,16 @@ def synth_report(
     show(data, as_json, _resources_table(f"{hardware.bitstream_id} on {part}", rows))
 
 
-def _resources_table(title: str, resources: dict[str, Any]) -> Table:
-    rows = [
-        (name, f"{row.lut:,}", f"{row.ff:,}", f"{row.bram:g}", f"{row.dsp:,}")
-        for name, row in resources.items()
-    ]
-    numbers = ("LUT", "FF", "BRAM36", "DSP")
-    table = list_table(f"{title} (Yosys, estimates)", ("block", *numbers), rows, numbers)
+def _resources_table(title: str, resources: dict[str, FpgaResources]) -> Table:
+    columns = {"block": "", "LUT": ",", "FF": ",", "BRAM36": "g", "DSP": ","}
+    rows = [(name, row.lut, row.ff, row.bram, row.dsp) for name, row in resources.items()]
+    table = list_table(f"{title} (Yosys, estimates)", columns, rows)
     table.rows[-3].end_section = True  # sum and capacity stand below a line
     return table
 
 
 def rtl(
-    config: ConfigArgument = "pynq",
+    config: str = "pynq",
     *,
     output: Path = Path("vta"),
     port_bytes: int = 0,
@@ -173,6 +177,8 @@ def rtl(
         Frequency of the logic.
     jobs
         Processes of Vivado at a time.
+    config
+        Configuration: a name or a JSON file.
     """
     from vtaops.hardware import vivado
     from vtaops.hardware.rtl import RtlParameters
@@ -189,7 +195,7 @@ def rtl(
 
 
 @device_app.command("list")
-def list_devices(*, as_json: JsonOption = False) -> None:
+def list_devices(*, as_json: bool = False) -> None:
     """List the devices by name: those of vtaops, and those of other packages.
 
     Example: vtaops device list
@@ -198,19 +204,19 @@ def list_devices(*, as_json: JsonOption = False) -> None:
 
     found = dict.fromkeys(DEVICES, "vtaops")
     found |= {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
-    show(found, as_json, list_table("Devices", ("name", "from"), found.items()))
+    show(found, as_json, list_table("Devices", text_columns("name", "from"), found.items()))
 
 
 @device_app.command("test")
 def check_device(
     name: str,
     *,
-    config: ConfigOption = "pynq",
+    config: str = "pynq",
     operators: int = 20,
     programs: int = 50,
     seed: int = 0,
     layers: bool = True,
-    as_json: JsonOption = False,
+    as_json: bool = False,
 ) -> None:
     """Compare memory, every instruction, operators and random programs with NumPy.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from contextlib import closing
+from dataclasses import astuple
 from enum import Enum
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,9 +22,6 @@ from rich.table import Table
 from vtaops.base.errors import ModelError, UnsupportedError
 from vtaops.base.files import exists, read_array, read_file, write_file
 from vtaops.cli.options import (
-    DeviationOption,
-    JsonOption,
-    MeanOption,
     list_table,
     progress_bar,
     read_preparation,
@@ -39,16 +37,6 @@ if TYPE_CHECKING:
     from vtaops.model import Model
     from vtaops.quantization import Quality
 
-SourceArgument = Annotated[
-    Path, typer.Argument(help="A model: .onnx, .tflite, or what `vtaops compile` wrote (.vtam).")
-]
-ConfigOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or what a "
-        ".vtam was compiled for."
-    ),
-]
 
 DEFAULT_CONFIG = "pynq"
 
@@ -61,12 +49,12 @@ class ScaleKind(str, Enum):
 
 
 def compile(
-    model: SourceArgument,
+    model: Path,
     *,
     output: Path,
-    config: ConfigOption = None,
+    config: str | None = None,
     search: str = "off",
-    as_json: JsonOption = False,
+    as_json: bool = False,
 ) -> None:
     """Compile a network to one file that runs without the compiler.
 
@@ -78,6 +66,9 @@ def compile(
         The file to write: .vtam.
     search
         How tilings are found: off, fast or thorough.
+    config
+        Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or what a .vtam
+        was compiled for.
     """
     from vtaops.model.tables import summary
 
@@ -90,10 +81,16 @@ def compile(
     show(report.as_dict(), as_json, summary(report), written)
 
 
-def ops(model: SourceArgument, *, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+def ops(model: Path, *, config: str | None = None, as_json: bool = False) -> None:
     """Show what of a network would run where, and why, without compiling it.
 
     Example: vtaops ops network.q.onnx --config ultra96
+
+    Parameters
+    ----------
+    config
+        Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or what a .vtam
+        was compiled for.
     """
     from vtaops.model.tables import plan_table
 
@@ -111,14 +108,14 @@ def ops(model: SourceArgument, *, config: ConfigOption = None, as_json: JsonOpti
 
 
 def profile(
-    model: SourceArgument,
+    model: Path,
     *,
-    config: ConfigOption = None,
+    config: str | None = None,
     against: str = "",
     output: Path | None = None,
     picture: str = "roofline",
     quality: Path | None = None,
-    as_json: JsonOption = False,
+    as_json: bool = False,
 ) -> None:
     """Show where the cycles and the bytes of a network go, layer by layer.
 
@@ -134,6 +131,9 @@ def profile(
         What a picture shows: roofline or memory.
     quality
         What `vtaops quantize --json` printed: SQNR of every layer.
+    config
+        Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or what a .vtam
+        was compiled for.
     """
     from vtaops.model import tables
     from vtaops.report import network_pictures, save_figure, write_text
@@ -167,12 +167,12 @@ def profile(
 
 @run_app.command("model")
 def run_model(
-    model: SourceArgument,
+    model: Path,
     *,
     inputs: list[Path] | None = None,
-    mean: MeanOption = None,
-    deviation: DeviationOption = None,
-    config: ConfigOption = None,
+    mean: str | None = None,
+    deviation: str | None = None,
+    config: str | None = None,
     device: str = "fsim",
     output: Path | None = None,
     check: bool = False,
@@ -202,6 +202,9 @@ def run_model(
         Show what the device counted, and the time.
     trust
         Run machine code for this host that a .vtam may hold.
+    config
+        Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or what a .vtam
+        was compiled for.
     """
     from vtaops.runtime import ResidentPrograms, open_device
 
@@ -247,8 +250,8 @@ def quantize(
     method: str = "minmax",
     equalize: bool = False,
     correct_bias: bool = False,
-    mean: MeanOption = None,
-    deviation: DeviationOption = None,
+    mean: str | None = None,
+    deviation: str | None = None,
     rows: Annotated[int, typer.Option(min=0)] = 20,
     as_json: bool = False,
 ) -> None:
@@ -423,23 +426,11 @@ def _quality(path: Path) -> dict[str, float]:
 
 def _layers_table(quality: Quality, count: int) -> Table:
     layers = quality.layers[:count]
-    return list_table(
-        f"Layers, the worst {len(layers)} of {len(quality.layers)} first",
-        ("tensor", "operator", "SQNR dB"),
-        [(layer.tensor, layer.operator, f"{layer.sqnr_db:.1f}") for layer in layers],
-        numbers=("SQNR dB",),
-    )
+    title = f"Layers, the worst {len(layers)} of {len(quality.layers)} first"
+    columns = {"tensor": "", "operator": "", "SQNR dB": ".1f"}
+    return list_table(title, columns, map(astuple, layers))
 
 
 def _outputs_table(quality: Quality) -> Table:
-    numbers = ("SQNR dB", "greatest error", "same maximum")
-    rows = [
-        (
-            row.output,
-            f"{row.sqnr_db:.1f}",
-            f"{row.max_error:.3g}",
-            "" if row.top1 is None else f"{row.top1:.1%}",
-        )
-        for row in quality.outputs
-    ]
-    return list_table("Outputs against float", ("output", *numbers), rows, numbers)
+    columns = {"output": "", "SQNR dB": ".1f", "greatest error": ".3g", "same maximum": ".1%"}
+    return list_table("Outputs against float", columns, map(astuple, quality.outputs))

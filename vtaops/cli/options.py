@@ -1,6 +1,49 @@
 """What several commands of `vtaops` share: options, tables, JSON, progress bars.
 
 A command decorated with `with_run_options` takes the fields of `RunOptions` as its own options.
+
+What the docstring of a command does not describe has the same meaning in all commands:
+
+Parameters
+----------
+as_csv : --csv
+    Print the report as CSV.
+as_json : --json
+    Print the report as JSON.
+bandwidth
+    Bytes per cycle, both directions; 0: what the port takes.
+bias
+    Add an int32 bias.
+board
+    Its address: HOST or HOST:PORT, where it is served.
+clip
+    Bounds of the result: 0,127 is a ReLU; 'none' keeps the low bits.
+config
+    Configuration: a name (see: vtaops configs) or a JSON file.
+deviation
+    What pictures are divided by then, as --mean. Default: 0.5.
+file
+    A .bit file.
+files
+    Program files (see: vtaops run ... --save).
+latency
+    Latency of the DRAM in cycles.
+layer
+    A named layer (see: vtaops layers); may be repeated.
+mean
+    Of pictures, after scaling to 0..1: one number, or red,green,blue. Default: 0.5.
+model
+    A model: .onnx, .tflite, or what `vtaops compile` wrote (.vtam).
+output : --output, -o
+    File to write.
+path
+    The store; by default the one that sweeps use.
+shift
+    Right shift of the accumulators, 0..31.
+tiling
+    A tiling, e.g. oc=128,ic=16,h=7,w=14, or 'default'; may be repeated.
+timeout
+    Seconds that the board may take for a message.
 """
 
 from __future__ import annotations
@@ -8,7 +51,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from enum import Enum
@@ -32,31 +75,7 @@ from vtaops.quantization.pictures import Preparation
 if TYPE_CHECKING:
     from vtaops.runtime import Device
 
-ConfigArgument = Annotated[str, typer.Argument(help="Configuration: a name or a JSON file.")]
-ConfigOption = Annotated[
-    str,
-    typer.Option("--config", help="Configuration: a name (see: vtaops configs) or a JSON file."),
-]
-LayerOption = Annotated[
-    str, typer.Option("--layer", help="A named layer (see: vtaops layers); replaces the shape.")
-]
-MeanOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Of pictures, after scaling to 0..1: one number, or red,green,blue. Default: 0.5."
-    ),
-]
-DeviationOption = Annotated[
-    str | None, typer.Option(help="What pictures are divided by then, as --mean. Default: 0.5.")
-]
 DEFAULT_LATENCY = TimingParameters().dram_latency
-LatencyOption = Annotated[int, typer.Option("--latency", help="Latency of the DRAM in cycles.")]
-BandwidthOption = Annotated[
-    float,
-    typer.Option("--bandwidth", help="Bytes per cycle, both directions; 0: what the port takes."),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
-CsvOption = Annotated[bool, typer.Option("--csv", help="Print the report as CSV.")]
 
 
 class ShownStage(str, Enum):
@@ -102,7 +121,7 @@ class RunOptions:
     """
 
     tiling: str = ""
-    config: ConfigOption = "pynq"
+    config: str = "pynq"
     device: str = "fsim"
     capabilities: str = ""
     inputs: list[Path] = field(default_factory=list)
@@ -114,8 +133,8 @@ class RunOptions:
     trace: Path | None = None
     trace_window: str = ""
     timing: bool = False
-    as_json: JsonOption = False
-    as_csv: CsvOption = False
+    as_json: bool = False
+    as_csv: bool = False
 
     def open_device(self, config: HardwareConfig) -> Device:
         """Open the device, with a waveform if one is asked for.
@@ -194,19 +213,23 @@ def _declare(function: Any, text: str, parameters: list[inspect.Parameter]) -> N
 
 def _described(documented: Any, section: str) -> tuple[str, list[inspect.Parameter]]:
     """Return a docstring up to a section, and the parameters that the section describes."""
-    underlined = f"\n{section}\n{'-' * len(section)}\n"
-    text, _, entries = (inspect.getdoc(documented) or "").partition(underlined)
-    about = {
+    text, own = _entries(inspect.getdoc(documented), section)
+    about = _entries(__doc__, "Parameters")[1] | own
+    hints = get_type_hints(documented, include_extras=True)
+    parameters = [
+        p.replace(annotation=hints[p.name])
+        for p in inspect.signature(documented).parameters.values()
+    ]
+    return text, [_option(p, *about[p.name]) if p.name in about else p for p in parameters]
+
+
+def _entries(doc: str | None, section: str) -> tuple[str, dict[str, tuple[str, str]]]:
+    """Return a docstring up to a section, and flags and text of each entry of the section."""
+    text, _, entries = (doc or "").partition(f"\n{section}\n{'-' * len(section)}\n")
+    return text, {
         name: (flags, " ".join(lines.split()))
         for name, flags, lines in _ENTRY.findall(entries + "\n")
     }
-    hints = get_type_hints(documented, include_extras=True)
-    return text, [
-        _option(p.replace(annotation=hints[p.name]), *about[p.name])
-        if p.name in about
-        else p.replace(annotation=hints[p.name])
-        for p in inspect.signature(documented).parameters.values()
-    ]
 
 
 _ENTRY = re.compile(r"^(\w+)(?: : (.+))?\n((?: +.+\n)+)", re.MULTILINE)
@@ -217,6 +240,8 @@ def _option(parameter: inspect.Parameter, flags: str, about: str) -> inspect.Par
     hint, keyword = parameter.annotation, parameter.kind is parameter.KEYWORD_ONLY
     (found,) = getattr(hint, "__metadata__", None) or (None,)
     info = copy(found) or (typer.Option() if keyword else typer.Argument())
+    if info.help:  # one of `RunOptions`
+        return parameter
     info.help = about
     if flags:
         info.param_decls = tuple(flags.split(", "))
@@ -272,20 +297,30 @@ def read_cycles(option: str, text: str) -> tuple[int, int] | None:
     return first, end
 
 
-def list_table(
-    title: str,
-    headings: Iterable[str],
-    rows: Iterable[Iterable[object]],
-    numbers: Collection[str] = (),
-) -> Table:
-    """Return a table as the commands print their lists; columns of numbers align to the right."""
+def list_table(title: str, columns: Mapping[str, str], rows: Iterable[Iterable[Any]]) -> Table:
+    """Return a table as the commands print their lists.
+
+    Parameters
+    ----------
+    title : str
+        Above the table.
+    columns : mapping
+        Heading -> format of the values, which are aligned to the right then; empty for text.
+    rows : iterable
+        The values; None leaves a cell empty.
+    """
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in headings:
-        side: Any = "right" if heading in numbers else "left"
-        table.add_column(heading, justify=side, overflow="fold")
+    for heading, form in columns.items():
+        table.add_column(heading, justify="right" if form else "left", overflow="fold")
     for row in rows:
-        table.add_row(*map(str, row))
+        cells = zip(row, columns.values(), strict=True)
+        table.add_row(*("" if value is None else format(value, form) for value, form in cells))
     return table
+
+
+def text_columns(*headings: str) -> dict[str, str]:
+    """Return columns of text for `list_table`."""
+    return dict.fromkeys(headings, "")
 
 
 def show(data: object, as_json: bool, *parts: Table | str) -> None:

@@ -19,10 +19,6 @@ from rich.table import Table
 from vtaops.base.errors import ShapeError, UnsupportedError
 from vtaops.cli.options import (
     DEFAULT_LATENCY,
-    BandwidthOption,
-    CsvOption,
-    JsonOption,
-    LatencyOption,
     parse_tiling,
     progress_bar,
     read_cycles,
@@ -35,37 +31,18 @@ from vtaops.program.timing import TimingParameters
 if TYPE_CHECKING:
     from vtaops.lessons import Lesson, LessonRow
 
-FilesArgument = Annotated[
-    list[Path] | None, typer.Argument(help="Program files (see: vtaops run ... --save).")
-]
-LayersOption = Annotated[
-    list[str] | None,
-    typer.Option("--layer", help="A named layer (see: vtaops layers); may be repeated."),
-]
-TilingsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--tiling", help="A tiling, e.g. oc=128,ic=16,h=7,w=14, or 'default'; may be repeated."
-    ),
-]
-ConfigsOption = Annotated[
-    list[str] | None,
-    typer.Option("--config", help="A configuration (default pynq); may be repeated."),
-]
-OutputOption = Annotated[Path, typer.Option("--output", "-o", help="File to write.")]
-
 
 def trace(
-    files: FilesArgument = None,
+    files: list[Path] | None = None,
     *,
-    output: OutputOption,
-    layer: LayersOption = None,
-    tiling: TilingsOption = None,
-    config: ConfigsOption = None,
+    output: Path,
+    layer: list[str] | None = None,
+    tiling: list[str] | None = None,
+    config: list[str] | None = None,
     window: str = "",
     access: bool = False,
-    latency: LatencyOption = DEFAULT_LATENCY,
-    bandwidth: BandwidthOption = 0.0,
+    latency: int = DEFAULT_LATENCY,
+    bandwidth: float = 0.0,
 ) -> None:
     """Draw what every unit does in every cycle; several programs one below the other.
 
@@ -80,6 +57,8 @@ def trace(
         Cycles shown, e.g. 0:20000; by default all.
     access
         Draw addresses over time instead of units.
+    config
+        A configuration (default pynq); may be repeated.
     """
     from vtaops.report import access as access_diagram
     from vtaops.report import chrome_trace, interactive, save_figure, spacetime
@@ -114,19 +93,24 @@ def trace(
 
 
 def compare(
-    files: FilesArgument = None,
+    files: list[Path] | None = None,
     *,
-    layer: LayersOption = None,
-    tiling: TilingsOption = None,
-    config: ConfigsOption = None,
-    latency: LatencyOption = DEFAULT_LATENCY,
-    bandwidth: BandwidthOption = 0.0,
-    as_json: JsonOption = False,
-    as_csv: CsvOption = False,
+    layer: list[str] | None = None,
+    tiling: list[str] | None = None,
+    config: list[str] | None = None,
+    latency: int = DEFAULT_LATENCY,
+    bandwidth: float = 0.0,
+    as_json: bool = False,
+    as_csv: bool = False,
 ) -> None:
     """Compare schedules or configurations: all statistics side by side, ratios to the first.
 
     Example: vtaops compare --layer resnet18.C8 --tiling oc=128,ic=16,h=7,w=14 --tiling default
+
+    Parameters
+    ----------
+    config
+        A configuration (default pynq); may be repeated.
     """
     from vtaops import report
 
@@ -149,12 +133,12 @@ def compare(
 
 def roofline(
     *,
-    output: OutputOption,
-    layer: LayersOption = None,
+    output: Path,
+    layer: list[str] | None = None,
     config: str = "pynq",
-    latency: LatencyOption = DEFAULT_LATENCY,
-    bandwidth: BandwidthOption = 0.0,
-    as_json: JsonOption = False,
+    latency: int = DEFAULT_LATENCY,
+    bandwidth: float = 0.0,
+    as_json: bool = False,
 ) -> None:
     """Draw the roofline of layers (by default ResNet-18) and of their network.
 
@@ -202,7 +186,7 @@ def lesson(
     card: str = "T4",
     script: bool = False,
     plot: Path | None = None,
-    as_json: JsonOption = False,
+    as_json: bool = False,
 ) -> None:
     """Run the optimisation stages of a kernel and print what each one gains.
 

@@ -9,7 +9,7 @@ import ast
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +24,6 @@ from vtaops.base.names import suggestion
 from vtaops.cli.options import (
     DEFAULTS,
     Commands,
-    ConfigOption,
-    JsonOption,
-    LayerOption,
     OperatorsOrModels,
     RunOptions,
     ShownStage,
@@ -34,6 +31,7 @@ from vtaops.cli.options import (
     parse_tiling,
     progress_bar,
     show,
+    text_columns,
     with_run_options,
 )
 from vtaops.machine.config import HardwareConfig
@@ -51,16 +49,6 @@ run_app = Commands(
 )
 
 
-ShiftOption = Annotated[
-    int, typer.Option("--shift", help="Right shift of the accumulators, 0..31.")
-]
-BiasOption = Annotated[bool, typer.Option("--bias", help="Add an int32 bias.")]
-ClipOption = Annotated[
-    str,
-    typer.Option(
-        "--clip", help="Bounds of the result: 0,127 is a ReLU; 'none' keeps the low bits."
-    ),
-]
 Extent = int | None
 """A number of the shape, or nothing: a named layer or the files have it."""
 
@@ -69,7 +57,7 @@ Extent = int | None
 @with_run_options
 def run_conv2d(
     *,
-    layer: LayerOption = "",
+    layer: str = "",
     batch: int = 1,
     in_channels: Extent = None,
     out_channels: Extent = None,
@@ -80,9 +68,9 @@ def run_conv2d(
     padding: str = "0",
     dilation: str = "1",
     groups: int = 1,
-    bias: BiasOption = False,
-    shift: ShiftOption = 8,
-    clip: ClipOption = "-128,127",
+    bias: bool = False,
+    shift: int = 8,
+    clip: str = "-128,127",
     options: RunOptions = DEFAULTS,
 ) -> None:
     """Run a convolution, compare with NumPy, print the statistics report.
@@ -114,6 +102,8 @@ def run_conv2d(
         Dilation: 1 or 1,2.
     groups
         Groups; as many as channels: depthwise.
+    layer
+        A named layer (see: vtaops layers); replaces the shape.
     """
     from vtaops.ops import Conv2d
 
@@ -140,13 +130,13 @@ def run_conv2d(
 @with_run_options
 def run_gemm(
     *,
-    layer: LayerOption = "",
+    layer: str = "",
     m: Extent = None,
     n: Extent = None,
     k: Extent = None,
-    bias: BiasOption = False,
-    shift: ShiftOption = 8,
-    clip: ClipOption = "-128,127",
+    bias: bool = False,
+    shift: int = 8,
+    clip: str = "-128,127",
     options: RunOptions = DEFAULTS,
 ) -> None:
     """Run a matrix product, compare with NumPy, print the statistics report.
@@ -164,6 +154,8 @@ def run_gemm(
         Columns of the result.
     k : -k
         Reduction.
+    layer
+        A named layer (see: vtaops layers); replaces the shape.
     """
     from vtaops.ops import Gemm
 
@@ -224,10 +216,10 @@ def verify(file: Path) -> None:
 def tune(
     *,
     layer: list[str],
-    config: ConfigOption = "pynq",
+    config: str = "pynq",
     effort: str = "thorough",
     fresh: bool = False,
-    as_json: JsonOption = False,
+    as_json: bool = False,
 ) -> None:
     """Search the tiling with the fewest cycles by the timing model, and keep it.
 
@@ -259,15 +251,13 @@ def tune(
                 assert best is not None
                 keep(workload.op, hardware, chosen, best)
             results[workload.name] = best
-    rows = [
-        (name, f"{best.cycles:,}", best.source, best.tiling.text) for name, best in results.items()
-    ]
-    headings = ("layer", "cycles", "from", "tiling")
-    table = list_table(f"Best tilings on {hardware.name}", headings, rows)
+    rows = [(name, best.cycles, best.source, best.tiling.text) for name, best in results.items()]
+    columns = {"layer": "", "cycles": ",", "from": "", "tiling": ""}
+    table = list_table(f"Best tilings on {hardware.name}", columns, rows)
     show({name: asdict(best) for name, best in results.items()}, as_json, table)
 
 
-def configs(name: str = "", *, as_json: JsonOption = False) -> None:
+def configs(name: str = "", *, as_json: bool = False) -> None:
     """List the hardware configurations that vtaops ships, or show one.
 
     Example: vtaops configs pynq
@@ -278,13 +268,12 @@ def configs(name: str = "", *, as_json: JsonOption = False) -> None:
         Show this one in detail: a name or a file.
     """
     found = [HardwareConfig.load(n) for n in ([name] if name else HardwareConfig.names())]
-    table = _config_table(found[0]) if name else _configs_table(found)
+    if name:
+        title, facts = f"Configuration {found[0].name}", found[0].facts()
+        table = list_table(title, text_columns("property", "value"), facts.items())
+    else:
+        table = _configs_table(found)
     show({c.name: c.to_dict() for c in found}, as_json, table)
-
-
-def _config_table(config: HardwareConfig) -> Table:
-    facts = config.facts().items()
-    return list_table(f"Configuration {config.name}", ("property", "value"), facts)
 
 
 def _configs_table(found: list[HardwareConfig]) -> Table:
@@ -297,8 +286,8 @@ def _configs_table(found: list[HardwareConfig]) -> Table:
         )
         for c in found
     ]
-    headings = ("name", "target", "tile", "uop/inp/wgt/acc depth")
-    return list_table("Hardware configurations", headings, rows)
+    columns = text_columns("name", "target", "tile", "uop/inp/wgt/acc depth")
+    return list_table("Hardware configurations", columns, rows)
 
 
 def layers() -> None:
@@ -308,9 +297,9 @@ def layers() -> None:
     """
     from vtaops.schedule.workloads import WORKLOADS
 
-    headings = ("name", "operator", "multiply-adds", "occurs")
-    rows = [(w.name, w.op.summary, f"{w.op.macs:,}", w.occurrences) for w in WORKLOADS.values()]
-    Console().print(list_table("Named layers", headings, rows))
+    columns = {"name": "", "operator": "", "multiply-adds": ",", "occurs": ","}
+    rows = [(w.name, w.op.summary, w.op.macs, w.occurrences) for w in WORKLOADS.values()]
+    Console().print(list_table("Named layers", columns, rows))
 
 
 # ------------------------------------------------------------------------------ details

@@ -7,7 +7,7 @@ from typing import Any, SupportsFloat
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.base.errors import DeviceError
+from vtaops.base.errors import DeviceError, VTAError
 from vtaops.machine.config import INSTRUCTION_BYTES
 from vtaops.runtime.device import DeviceBuffer
 
@@ -15,17 +15,19 @@ ADDRESS_LIMIT = 1 << 32
 """Programs and registers hold 32-bit addresses."""
 
 
-def as_integer(what: str, value: object, low: int, high: int) -> int:
+def as_integer(
+    what: str, value: object, low: int, high: int, error: type[VTAError] = DeviceError
+) -> int:
     """Return `value` as an int of low..high.
 
     Raises
     ------
-    DeviceError
-        Saying what it is, and its range.
+    VTAError
+        Of type `error`, saying what it is, and its range.
     """
     number = value.__index__() if hasattr(value, "__index__") else None
     if number is None or isinstance(value, bool) or not low <= number <= high:
-        raise DeviceError(f"{what} is {value!r}; it must be an integer in {low}..{high}")
+        raise error(f"{what} is {value!r}; it must be an integer in {low}..{high}")
     return int(number)
 
 

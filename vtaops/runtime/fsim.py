@@ -6,7 +6,7 @@ and the bit positions of a configuration, and words its errors; it computes noth
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -121,9 +121,9 @@ class Fsim(ConfiguredDevice):
         DeviceError
             If the size is not positive.
         """
+        nbytes = as_nbytes(nbytes)
         try:
-            with _worded(self._encoding):
-                buffer: DeviceBuffer = self._native.alloc(as_nbytes(nbytes))
+            buffer: DeviceBuffer = self._call(self._native.alloc, nbytes)
         except DeviceError as error:
             raise (NoRoom(str(error)) if "no room" in str(error) else error) from None
         return buffer
@@ -136,8 +136,7 @@ class Fsim(ConfiguredDevice):
         DeviceError
             If it is not allocated on this device.
         """
-        with _worded(self._encoding):
-            self._native.free(_own(buffer))
+        self._call(self._native.free, _own(buffer))
 
     def write(self, buffer: DeviceBuffer, data: npt.NDArray[np.generic]) -> None:
         """Copy the bytes of an array, in C order, to the start of a buffer.
@@ -147,9 +146,7 @@ class Fsim(ConfiguredDevice):
         DeviceError
             If they exceed the buffer, or it is not allocated on this device.
         """
-        image = as_bytes(data)
-        with _worded(self._encoding):
-            self._native.write(_own(buffer), image)
+        self._call(self._native.write, _own(buffer), as_bytes(data))
 
     def read(self, buffer: DeviceBuffer, nbytes: int) -> npt.NDArray[np.uint8]:
         """Return the first `nbytes` of a buffer.
@@ -161,8 +158,7 @@ class Fsim(ConfiguredDevice):
         """
         own = _own(buffer)
         nbytes = as_integer("the number of bytes to read", nbytes, 0, own.nbytes)
-        with _worded(self._encoding):
-            image: npt.NDArray[np.uint8] = self._native.read(own, nbytes)
+        image: npt.NDArray[np.uint8] = self._call(self._native.read, own, nbytes)
         return image
 
     def launch(self, insn_address: int, count: int, timeout: float) -> None:
@@ -179,8 +175,7 @@ class Fsim(ConfiguredDevice):
             missing or not the last to complete, or if tokens remain at the end.
         """
         address, count, seconds = as_launch(insn_address, count, timeout)
-        with _worded(self._encoding):
-            self._native.launch(address, count, min(seconds, _LONGEST_TIMEOUT))
+        self._call(self._native.launch, address, count, min(seconds, _LONGEST_TIMEOUT))
 
     def interrupt(self) -> None:
         """End the launch that is under way in another thread, which raises a `DeviceError`."""
@@ -188,16 +183,18 @@ class Fsim(ConfiguredDevice):
 
     def stats(self) -> Statistics:
         """Return the counters of all instructions executed since the last `reset_stats`."""
-        with _worded(self._encoding):
-            return Statistics(**self._native.stats())
+        return Statistics(**self._call(self._native.stats))
 
     def reset_stats(self) -> None:
-        with _worded(self._encoding):
-            self._native.reset_stats()
+        self._call(self._native.reset_stats)
 
     def close(self) -> None:
         """Free the DRAM, after the launch in progress; further calls but `close` are errors."""
         self._native.close()
+
+    def _call(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        with _worded(self._encoding):
+            return method(*arguments)
 
     def __repr__(self) -> str:
         return f"Fsim({self._config.name!r}, seed={self._seed}, kernel={self.kernel!r})"

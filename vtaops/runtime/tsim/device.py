@@ -28,7 +28,14 @@ from vtaops.hardware.rtl import FAULTS, RtlParameters
 from vtaops.machine.capabilities import FULL
 from vtaops.machine.config import INSTRUCTION_BYTES, PAGE_BYTES, HardwareConfig
 from vtaops.program.statistics import Statistics
-from vtaops.runtime.arguments import as_bytes, as_extent, as_launch, as_nbytes, foreign_buffer
+from vtaops.runtime.arguments import (
+    as_bytes,
+    as_extent,
+    as_integer,
+    as_launch,
+    as_nbytes,
+    foreign_buffer,
+)
 from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer
 from vtaops.runtime.tsim.model import DRAM_BYTES, NO_LIMIT, Result, RtlModel
 
@@ -332,17 +339,12 @@ def _check_memory(latency: int, bandwidth: float | None, jitter_seed: int | None
     ConfigError
         Naming the parameter and its range.
     """
-
-    def is_integer(value: object) -> bool:
-        return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-    if not is_integer(latency) or not 2 <= latency < 1 << 31:
-        raise ConfigError(f"latency is {latency!r} cycles; it must be an integer in 2..2**31-1")
+    as_integer("latency in cycles", latency, 2, (1 << 31) - 1, ConfigError)
+    if jitter_seed is not None:
+        as_integer("jitter_seed", jitter_seed, 0, (1 << 64) - 1, ConfigError)
     number = bandwidth is None or isinstance(bandwidth, int | float | np.number)
     if not number or (bandwidth is not None and not 0 < bandwidth < math.inf):
         raise ConfigError(f"bandwidth is {bandwidth!r} bytes per cycle; it must be positive")
-    if jitter_seed is not None and not (is_integer(jitter_seed) and 0 <= jitter_seed < 1 << 64):
-        raise ConfigError(f"jitter_seed is {jitter_seed!r}; it must be an integer in 0..2**64-1")
 
 
 def _check_trace(trace: str | Path | None, window: tuple[int, int] | None) -> None:
