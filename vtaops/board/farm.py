@@ -16,13 +16,14 @@ from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from vtaops.base.errors import DeviceError, VTAError
+from vtaops.base.shapes import Array
 from vtaops.board.rpc import RpcSession
 from vtaops.hardware.performance import TsimPerformance, launch_seconds
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import Program
+from vtaops.program.random_programs import random_inputs
 from vtaops.runtime import Device, LoadedProgram
 from vtaops.runtime.arguments import as_tuple
 from vtaops.runtime.device import performance_of
@@ -33,7 +34,7 @@ from vtaops.runtime.remote import RemoteDevice
 MOST_ATTEMPTS = 2
 """Boards that a program is tried on."""
 
-Arrays = Sequence[npt.NDArray[np.generic]]
+Arrays = Sequence[Array]
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Measurement:
         What the logic counted in one launch, where it counts.
     """
 
-    outputs: tuple[npt.NDArray[np.generic], ...]
+    outputs: tuple[Array, ...]
     seconds: float
     performance: TsimPerformance | None
 
@@ -314,12 +315,7 @@ class _Job:
     @cached_property
     def expectation(self) -> tuple[Arrays, Arrays]:
         """Random inputs, and what the simulator makes of them."""
-        rng = np.random.default_rng(self.seed)
-        arrays = []
-        for buffer in self.program.inputs:
-            limits = np.iinfo(buffer.dtype)
-            values = rng.integers(limits.min, limits.max, buffer.shape, buffer.dtype, endpoint=True)
-            arrays.append(values)
+        arrays = random_inputs(self.program, np.random.default_rng(self.seed))
         with Fsim(self.program.config) as simulator:
             return arrays, as_tuple(run(self.program, simulator, *arrays))
 

@@ -364,12 +364,12 @@ def _execute(
         result = session.run(op, *arrays, tiling=tiling)
         correct = bool(np.array_equal(result, evaluate(op, arrays)))
         report = session.program(op, tiling), session.stats, performance_of(session.device)
-        obstacle = session.obstacle_on_target(op, tiling)
+        reason = session.obstacle_on_target(op, tiling)
     if options.output is not None:
         np.save(options.output, result)
     _print_run(name, *report, correct, options)
-    if obstacle:
-        typer.echo(f"note: would not run on a {hardware.target}: {obstacle}", err=True)
+    if reason:
+        typer.echo(f"note: would not run on a {hardware.target}: {reason}", err=True)
     if not correct:
         raise typer.Exit(1)
 

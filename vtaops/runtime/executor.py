@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import BufferLost, ConfigError, DeviceError, ShapeError
+from vtaops.base.shapes import Array
 from vtaops.machine.config import MICRO_OP_BYTES, Memory
 from vtaops.machine.isa import Encoding, Load, Store, rows_of
 from vtaops.program.program import NO_BUFFER, Program, Role
@@ -23,9 +24,6 @@ from vtaops.runtime.instruction_check import check_instructions
 
 DEFAULT_TIMEOUT = 60.0
 """Seconds that a launch may take."""
-
-
-Image = npt.NDArray[np.generic]
 
 
 def relocate(
@@ -102,7 +100,7 @@ class LoadedProgram(Closing):
     """
 
     def __init__(
-        self, program: Program, device: Device, images: Mapping[str, Image] | None = None
+        self, program: Program, device: Device, images: Mapping[str, Array] | None = None
     ) -> None:
         if device.config.fingerprint != program.config.fingerprint:
             raise ConfigError(
@@ -226,9 +224,7 @@ class LoadedProgram(Closing):
                 raise DeviceError("the program is not in the memory of the device; call run first")
             self.device.launch(self._instructions.address, len(self.program), timeout)
 
-    def _run(
-        self, images: list[npt.NDArray[np.generic]], timeout: float
-    ) -> list[npt.NDArray[np.uint8]]:
+    def _run(self, images: list[Array], timeout: float) -> list[npt.NDArray[np.uint8]]:
         if not self._allocated:
             self._place()
         try:
@@ -255,7 +251,7 @@ class LoadedProgram(Closing):
         self._allocated.clear()
 
 
-def _check_images(program: Program, images: Mapping[str, Image]) -> None:
+def _check_images(program: Program, images: Mapping[str, Array]) -> None:
     inputs = {buffer.name: buffer for buffer in program.inputs}
     for name, image in images.items():
         if name not in inputs:

@@ -10,9 +10,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import numpy.typing as npt
 
+from vtaops.base.shapes import Array
 from vtaops.program import Program
 from vtaops.runtime.arguments import as_tuple
 from vtaops.runtime.device import Closing, Device
@@ -20,8 +20,6 @@ from vtaops.runtime.executor import DEFAULT_TIMEOUT, LoadedProgram
 
 CAPACITY = 64
 """Programs that are kept; the least recently used one makes room."""
-
-Array = npt.NDArray[np.generic]
 
 
 class ResidentPrograms(Closing):
