@@ -99,8 +99,8 @@ def main(
             "Some blocks of the source that TVM writes are counted, and scaled to the grid. "
             "*Sectors / fewest* is 1 if memory accesses are coalesced, *bank turns / fewest* is 1 "
             "if shared memory has no conflicts. The least time is a bound, never a prediction: "
-            "the largest of arithmetic at the card's peak, reading each byte of the arguments once (memory), "
-            "all sectors through the second-level cache, and all bank turns.",
+            "the largest of arithmetic at the card's peak, reading each byte of the arguments "
+            "once (memory), all sectors through the second-level cache, and all bank turns.",
             "",
         ]
     records: dict[str, Any] = {}

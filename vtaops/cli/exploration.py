@@ -354,7 +354,7 @@ def _executor(jobs: int, dask: str) -> Callable[[], Executor] | None:
         If Dask is asked for and not installed.
     """
     if dask:
-        from vtaops.explore.cluster import dask_executor
+        from vtaops.explore import dask_executor
 
         return partial(dask_executor, dask)
     from vtaops.explore import process_pool

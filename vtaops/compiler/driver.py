@@ -16,18 +16,10 @@ from time import perf_counter
 
 import tvm
 
+from vtaops import lowering
 from vtaops.base.errors import ScheduleError, ShapeError, UnsupportedError, VTAError
 from vtaops.base.garbage import collection_paused
-from vtaops.lowering import (
-    Border,
-    Capacity,
-    Fragment,
-    LoweringOptions,
-    convolution_tree,
-    link,
-    whole,
-)
-from vtaops.lowering import emit as emit_module
+from vtaops.lowering import Border, Capacity, Fragment, LoweringOptions
 from vtaops.lowering.options import ONE_TILE_EACH
 from vtaops.machine.capabilities import PRESETS, Capabilities, Feature, find, of_target
 from vtaops.machine.config import POST_ROWS, HardwareConfig
@@ -151,8 +143,8 @@ def emit(
         keep_weights=keep_weights,
     )
     check_tiling(op, hardware, chosen)
-    function = convolution_tree(op, hardware, chosen) or _lowered(op, hardware, chosen)
-    return emit_module(function, op.buffers(hardware), hardware, options, record)
+    function = lowering.convolution_tree(op, hardware, chosen) or _lowered(op, hardware, chosen)
+    return lowering.emit(function, op.buffers(hardware), hardware, options, record)
 
 
 _COMPARED_ROWS = 64
@@ -213,7 +205,7 @@ def timed_tiling(op: Operator, config: HardwareConfig, able: Capabilities) -> Ti
     """
     op = settled(op, config)
     first = default_tiling(op, config)
-    if convolution_tree(op, config, first) is None:
+    if lowering.convolution_tree(op, config, first) is None:
         return first
     tilings = TilingList(op, config)
     enough = NEAR * tilings.least_cycles(config)
@@ -311,13 +303,15 @@ def build(
     except (RuntimeError, TypeError, ValueError) as error:
         raise ScheduleError(f"TVM cannot lower the schedule: {str(error).strip()}") from error
     options = LoweringOptions(capacity, able.micro_op_depth(hardware))
-    fragment = emit_module(flat, given, hardware, options, OperatorRecord(kind="schedule"))
+    fragment = lowering.emit(flat, given, hardware, options, OperatorRecord(kind="schedule"))
     return _linked(fragment, able, verify)
 
 
 def _linked(fragment: Fragment, able: Capabilities, verify: bool) -> Program:
     """Return the program of one fragment, verified if asked."""
-    program = link([whole(fragment)], fragment.buffers, {"capabilities": able.name})
+    program = lowering.link(
+        [lowering.whole(fragment)], fragment.buffers, {"capabilities": able.name}
+    )
     if verify:
         program.verify(able)
     return program

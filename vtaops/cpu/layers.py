@@ -26,14 +26,13 @@ from vtaops.kernels.calls.arguments import ANY, FLOAT, INTEGER, check_shapes, ta
 from vtaops.kernels.calls.backend import CallPlan, KernelCall
 from vtaops.kernels.ops import (
     BroadcastOp,
-    Epilogue,
     MatmulOp,
     PackedConv2dOp,
     PackedWindowOp,
     TensorOp,
     Window,
 )
-from vtaops.kernels.ops.common import ACCUMULATOR
+from vtaops.kernels.ops.common import ACCUMULATOR, ceil_div, round_up
 from vtaops.kernels.ops.storage import STORAGE, stored
 from vtaops.machine.layout import Layout
 
@@ -143,12 +142,64 @@ class _Layer:
         return plan.run(arrays, None)
 
 
+class _Weighted(_Layer):
+    """A layer with weights, and what follows its sums."""
+
+    def _fold(
+        self, weights: Array, offset: int, bias: Any, batch_norm: Any, epsilon: float, **ends: Any
+    ) -> Array:
+        """Keep what is added to the sums for data of each dtype, and what follows; return weights.
+
+        A normalisation is folded into the weights and the bias (Ioffe & Szegedy, 2015). int8 data
+        are shifted by `offset`; the bias takes off what that adds.
+        """
+        kind, over = dtype_name(weights), (*range(1, weights.ndim),)
+        self._bytes = kind == "int8"
+        self._dtypes = INTEGER if self._bytes else tuple(dict.fromkeys((kind, *FLOAT)))
+        if not self._bytes:
+            weights = weights.astype(np.float32, copy=False)
+            bias = None if bias is None else _wide(bias, "bias")
+            if batch_norm is not None:
+                batch_norm = [_wide(vector, "batch_norm") for vector in batch_norm]
+        kind = "int32" if self._bytes else "float32"
+        end = tail(accumulator=kind, bias=bias, batch_norm=batch_norm, epsilon=epsilon, **ends)
+        check_shapes(end.epilogue.inputs(len(weights), (), ""), end.arrays)
+        added: Any = end.arrays[0] if end.arrays else None
+        if batch_norm is not None:
+            gamma, beta, mean, variance = batch_norm
+            scale = gamma / np.sqrt(variance + np.float32(epsilon))
+            weights = weights * np.expand_dims(scale, over)
+            added = ((np.float32(0) if bias is None else bias) - mean) * scale + beta
+        self._bias = {} if added is None else dict.fromkeys(FLOAT + STORAGE, added)
+        if self._bytes:
+            plain = np.zeros(len(weights), np.int32) if added is None else added
+            moved = weights.sum(axis=over, dtype=np.int32) * np.int32(offset)
+            self._bias = {"uint8": plain, "int8": plain - moved}
+        self._end = replace(end.epilogue, bias=bool(self._bias), batch_norm=None)
+        return weights
+
+    def _operands(
+        self, data: Array, weights: Array, added: Array | None, *, shifted: bool = True
+    ) -> list[Array]:
+        """Return the arrays of the kernel; int8 data are `shifted` to uint8."""
+        dtype = dtype_name(data)
+        if shifted and dtype == "int8":
+            data = data.view(np.uint8) ^ np.uint8(_OFFSET)
+        bias = [self._bias[dtype]] if self._bias else []
+        return [data, weights, *bias, *([] if added is None else [added])]
+
+
+def _wide(vector: Any, name: str) -> Array:
+    """Return a vector of floating-point numbers as float32."""
+    return as_array(vector, name, FLOAT + STORAGE, rank=1).astype(np.float32, copy=False)
+
+
 def _sum_dtype(dtype: str) -> str:
     """Return the dtype of results without `clip`, and of what is added to them."""
     return dtype if dtype in STORAGE else ACCUMULATOR[dtype]
 
 
-class PackedConv2d(_Layer):
+class PackedConv2d(_Weighted):
     """A convolution with its weights.
 
     Parameters
@@ -198,34 +249,39 @@ class PackedConv2d(_Layer):
         self.window = Window.of(kernel.shape[2:], strides, padding, dilation)
         self.out_channels, self.in_channels = kernel.shape[0], kernel.shape[1] * groups
         self.depthwise = groups == self.out_channels and kernel.shape[1] == 1 and groups > 1
-        self._bytes, self._dtypes = kernel.dtype == np.int8, _data_dtypes(kernel)
         if groups != 1 and not self.depthwise:
             raise ShapeError(
                 f"groups is {groups} for weights {kernel.shape}; a layer takes 1, or as many as "
                 f"channels with one kernel each: use vtaops.cpu.conv2d"
             )
-        size = self._block = block()
-        # Few channels are no block: the first layer of a network reads NCHW and pads no channel.
-        self._plain = not (self.depthwise or self._bytes) and self.in_channels < size
+        self._block = block()
         # Dot products multiply shifted bytes; sums within a channel take them as they are.
-        self._shifted = self._bytes and not self.depthwise
-        offset, dtype = _OFFSET if self._shifted else 0, kernel.dtype
+        self._shifted = kernel.dtype == np.int8 and not self.depthwise
         ends = {"activation": activation, "shift": shift, "clip": clip}
-        kernel, shifts, self._end = _folded(kernel, offset, bias, batch_norm, epsilon, **ends)
-        self._bias = {k: Layout(f"C{size}c").pack(v).reshape(-1) for k, v in shifts.items()}
-        self._inner, self._gathered = self.in_channels if self._plain else size, 1
+        offset = _OFFSET if self._shifted else 0
+        folded = self._fold(kernel, offset, bias, batch_norm, epsilon, **ends)
+        # Few channels are no block: the first layer of a network reads NCHW and pads no channel.
+        floats = not (self.depthwise or self._bytes)
+        self._plain = floats and self.in_channels < self._block
+        vectors = Layout(f"C{self._block}c")
+        self._bias = {k: vectors.pack(v).reshape(-1) for k, v in self._bias.items()}
+        self._inner, self._gathered = self.in_channels if self._plain else self._block, 1
+        self._kernel = aligned(self._packed(folded).astype(kernel.dtype, copy=False))
+
+    def _packed(self, kernel: Array) -> Array:
+        """Return the weights in blocks; of bytes, set how many channels of the data meet them."""
+        size = self._block
         if self.depthwise:
-            packed = Layout(f"CHW{size}c").pack(kernel[:, 0])
-        elif self._bytes:
-            self._inner = min(size, -(-self.in_channels // 4) * 4)
+            return Layout(f"CHW{size}c").pack(kernel[:, 0])
+        if self._bytes:
+            self._inner = min(size, round_up(self.in_channels, 4))
             if CpuTarget.detect().amx and self.in_channels % (4 * size) == 0:
                 self._gathered = 4  # rows of a tile register
-            inputs = self._gathered * self._inner
-            packed = Layout(f"OIHW{inputs}i{size}o").pack(kernel)
+        inputs = self._gathered * self._inner
+        packed = Layout(f"OIHW{inputs}i{size}o").pack(kernel)
+        if self._bytes:
             packed = packed.reshape(*packed.shape[:4], -1, 4, size).swapaxes(-1, -2)
-        else:
-            packed = Layout(f"OIHW{self._inner}i{size}o").pack(kernel)
-        self._kernel = aligned(packed.astype(dtype, copy=False))
+        return packed
 
     def __call__(self, data: Any, residual: Packed | None = None) -> Packed:
         """Return the convolution, with `residual` added before the activation.
@@ -250,12 +306,8 @@ class PackedConv2d(_Layer):
             images, channels = packed.numpy() if self._plain else packed.blocks, packed.channels
         dtype = dtype_name(images)
         added = None if residual is None else pack(residual, dtypes=(_sum_dtype(dtype),))
-        moved = self._shifted and dtype == "int8"
-        arrays = [_unsigned(images) if moved else images, self._kernel]
-        arrays += [self._bias[dtype]] if self._bias else []
-        beside = None
-        if added is not None:
-            arrays, beside = [*arrays, added.blocks], added.shape
+        beside, blocks = (None, None) if added is None else (added.shape, added.blocks)
+        arrays = self._operands(images, self._kernel, blocks, shifted=self._shifted)
         key = images.shape, dtype, channels, beside
         return Packed(self._run(key, *arrays), self.out_channels)
 
@@ -273,7 +325,7 @@ class PackedConv2d(_Layer):
                 f"residual has shape {added}; the result has "
                 f"{(batch, self.out_channels, rows, columns)}"
             )
-        out_blocks = -(-self.out_channels // self._block)
+        out_blocks = ceil_div(self.out_channels, self._block)
         computed = dtype if self._bytes else "float32"
         shape = batch, out_blocks, rows, columns, self._block
         if self.depthwise:
@@ -284,7 +336,7 @@ class PackedConv2d(_Layer):
             height, width = 1, height * width
         return PackedConv2dOp(
             batch,
-            -(-self.in_channels // self._inner),
+            ceil_div(self.in_channels, self._inner),
             height,
             width,
             out_blocks,
@@ -300,7 +352,7 @@ class PackedConv2d(_Layer):
         ), shape
 
 
-class PackedDense(_Layer):
+class PackedDense(_Weighted):
     """A fully connected layer with its weights.
 
     Parameters
@@ -330,18 +382,12 @@ class PackedDense(_Layer):
         super().__init__()
         matrix = as_array(weights, "weights", WEIGHTS, rank=2)
         self.outputs, self.inputs = matrix.shape
-        self._bytes, self._dtypes = matrix.dtype == np.int8, _data_dtypes(matrix)
-        dtype, ends = matrix.dtype, {"activation": activation, "shift": shift, "clip": clip}
-        folded = _folded(matrix, _OFFSET, bias, batch_norm, epsilon, **ends)
-        matrix, self._bias, self._end = folded
+        ends = {"activation": activation, "shift": shift, "clip": clip}
+        folded = self._fold(matrix, _OFFSET, bias, batch_norm, epsilon, **ends)
         target = CpuTarget.detect()
-        if self._bytes:
-            self._panel = target.dot_lanes or target.lanes
-            layout = f"NK{self._panel}n4k"
-        else:
-            self._panel = 2 * target.lanes
-            layout = f"NK{self._panel}n"
-        self._matrix = aligned(Layout(layout).pack(matrix).astype(dtype, copy=False))
+        self._panel = (target.dot_lanes or target.lanes) if self._bytes else 2 * target.lanes
+        layout = Layout(f"NK{self._panel}n" + ("4k" if self._bytes else ""))
+        self._matrix = aligned(layout.pack(folded).astype(matrix.dtype, copy=False))
 
     def __call__(self, data: Any, residual: Any = None) -> Array:
         """Return ``data @ weights.T``, with what follows it.
@@ -364,13 +410,12 @@ class PackedDense(_Layer):
         dtype, shape = dtype_name(x), (*x.shape[:-1], self.outputs)
         if 0 in shape[:-1]:
             return empty(shape, self._end.result_dtype(_sum_dtype(dtype)))
-        arrays = [_unsigned(x) if dtype == "int8" else x, self._matrix]
-        arrays += [self._bias[dtype]] if self._bias else []
+        added = None
         if residual is not None:
             added = as_array(residual, "residual", (_sum_dtype(dtype),))
             if added.shape != shape:
                 raise ShapeError(f"residual has shape {added.shape}; the result has {shape}")
-            arrays.append(added)
+        arrays = self._operands(x, self._matrix, added)
         return self._run((shape, dtype, residual is not None), *arrays)
 
     def _describe(self, shape: Shape, _: str, added: bool) -> tuple[TensorOp, Shape]:
@@ -449,54 +494,3 @@ class PackedAdd(_Layer):
     def _describe(self, shape: Shape, _: Any) -> tuple[TensorOp, Shape]:
         size = (prod(shape),)
         return BroadcastOp("add", size, size), shape
-
-
-def _folded(
-    weights: Array,
-    offset: int,
-    bias: Any,
-    batch_norm: Any,
-    epsilon: float,
-    **ends: Any,
-) -> tuple[Array, dict[str, Array], Epilogue]:
-    """Return the weights, what is added to their sums for data of each dtype, and what follows.
-
-    A normalisation is folded into the first two (Ioffe & Szegedy, 2015). int8 data are shifted by
-    `offset`, and the bias takes off what that adds.
-    """
-    integer, kinds, over = weights.dtype == np.int8, FLOAT + STORAGE, (*range(1, weights.ndim),)
-
-    def wide(value: Any, name: str = "batch_norm") -> Array:
-        return as_array(value, name, kinds, rank=1).astype(np.float32, copy=False)
-
-    if not integer:
-        weights = weights.astype(np.float32, copy=False)
-        bias = None if bias is None else wide(bias, "bias")
-        batch_norm = None if batch_norm is None else [*map(wide, batch_norm)]
-    kind = "int32" if integer else "float32"
-    end = tail(accumulator=kind, bias=bias, batch_norm=batch_norm, epsilon=epsilon, **ends)
-    check_shapes(end.epilogue.inputs(len(weights), (), ""), end.arrays)
-    added: dict[str, Any] = dict.fromkeys(kinds, end.arrays[0]) if end.arrays else {}
-    if integer:
-        plain: Any = end.arrays[0] if end.arrays else np.zeros(len(weights), np.int32)
-        moved = weights.sum(axis=over, dtype=np.int32) * np.int32(offset)
-        added = {"uint8": plain, "int8": plain - moved}
-    elif batch_norm is not None:
-        gamma, beta, mean, variance = batch_norm
-        scale = gamma / np.sqrt(variance + np.float32(epsilon))
-        weights = weights * np.expand_dims(scale, over)
-        shifted = (np.float32(0) if bias is None else bias) - mean
-        added = dict.fromkeys(kinds, shifted * scale + beta)
-    return weights, added, replace(end.epilogue, bias=bool(added), batch_norm=None)
-
-
-def _data_dtypes(weights: Array) -> tuple[str, ...]:
-    """Return what data weights meet."""
-    kind = dtype_name(weights)
-    return INTEGER if kind == "int8" else tuple(dict.fromkeys((kind, *FLOAT)))
-
-
-def _unsigned(data: Array) -> Array:
-    """Return int8 as uint8, shifted by 128."""
-    shifted: Array = data.view(np.uint8) ^ np.uint8(_OFFSET)
-    return shifted

@@ -8,6 +8,7 @@ All of it is of the 7 series, before placing and routing.
 
 from __future__ import annotations
 
+from vtaops.base.shapes import ceil_div
 from vtaops.explore.design import Design
 from vtaops.hardware.rtl import WINDOW_BANKS, RtlParameters, reads_windows
 from vtaops.hardware.synthesis import BLOCKS, CAPACITY, FpgaResources
@@ -172,7 +173,7 @@ def _banks(design: Design, memory: Scratchpad) -> int:
 def _dsps(config: HardwareConfig) -> dict[str, int]:
     lanes = config.batch * config.block_out
     return {
-        "GEMM core": config.batch * config.block_in * -(-config.block_out // 2),
+        "GEMM core": config.batch * config.block_in * ceil_div(config.block_out, 2),
         "vector ALU": lanes * _DSP_ALU,
         "post-processing": lanes * _DSP_POST * ("post" in config.extensions),
     }
@@ -202,10 +203,10 @@ def _blocks(design: Design, memory: Scratchpad) -> float:
     banks, bits = _banks(design, memory), 8 * memory.element_bytes
     if memory.memory in (Memory.INP, Memory.WGT):
         word = min(bits, 8 * design.port_bytes)
-        bits = bits // word * -(-word // 9) * 8
+        bits = bits // word * ceil_div(word, 9) * 8
     return banks * _halves(bits, memory.depth // banks) / 2
 
 
 def _halves(bits: int, words: int) -> int:
     """Return the halves of block RAMs of a memory."""
-    return -(-bits * -(-words // _RAM_WORDS) // _RAM_BITS)
+    return ceil_div(bits * ceil_div(words, _RAM_WORDS), _RAM_BITS)

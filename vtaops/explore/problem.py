@@ -10,14 +10,15 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from math import prod
+from operator import itemgetter
 from typing import Any, get_args
 
 from vtaops.base.errors import ScheduleError, VTAError
+from vtaops.base.shapes import ceil_div
 from vtaops.compiler.driver import settled
 from vtaops.explore.design import Design
-from vtaops.explore.energy import energy
 from vtaops.explore.engine import Engine
-from vtaops.explore.verdict import Question, Verdict
+from vtaops.explore.verdict import Question, energy
 from vtaops.ops import Operator
 from vtaops.schedule import Tiling, blocked_shape, check_tiling, default_tiling
 from vtaops.schedule.candidates import ranked
@@ -107,8 +108,14 @@ class Problem:
             self._asked[tiling] = Worth(False, str(error))
             return self._asked[tiling]
         question = Question(self.op, tiling, self.design)
-        outcome = self._outcome(self.engine.verdicts([question])[question.key])
-        self._asked[tiling] = outcome
+        verdict = self.engine.verdicts([question])[question.key]
+        self._asked[tiling] = outcome = Worth(
+            verdict.legal,
+            verdict.reason,
+            verdict.cycles,
+            verdict.dram_nbytes,
+            energy(self.design, verdict).total,
+        )
         if outcome.legal and (self.best is None or outcome.cycles < self.best[0]):
             self.best = outcome.cycles, tiling
         return outcome
@@ -121,15 +128,9 @@ class Problem:
             (shape.rows.extent, tiling.h),
             (shape.columns.extent, tiling.w),
         )
-        steps = shape.batch * shape.groups * prod(-(-extent // tile) for extent, tile in cuts)
+        steps = shape.batch * shape.groups * prod(ceil_div(extent, tile) for extent, tile in cuts)
         if steps > MOST_STEPS:
             raise ScheduleError(f"{steps} steps; this gym times programs of up to {MOST_STEPS}")
-
-    def _outcome(self, verdict: Verdict) -> Worth:
-        if not verdict.legal:
-            return Worth(False, verdict.reason)
-        total = energy(self.design, verdict).total
-        return Worth(True, "", verdict.cycles, verdict.dram_nbytes, total)
 
     # ---------------------------------------------------------------- candidates
 
@@ -178,7 +179,7 @@ def by_bound(problem: Problem, budget: int, seed: int) -> None:
 
 def at_random(problem: Problem, budget: int, seed: int) -> None:
     """Take random candidates."""
-    for tiling in _fresh(problem, budget, random.Random(seed), lambda rng: problem.sampled(rng)):
+    for tiling in _fresh(problem, budget, random.Random(seed), problem.sampled):
         problem.evaluate(tiling)
 
 
@@ -196,8 +197,7 @@ def evolutionary(problem: Problem, budget: int, seed: int, parents: int = 6) -> 
     for tiling in _fresh(problem, budget, random.Random(seed), child):
         outcome = problem.evaluate(tiling)
         if outcome.legal:
-            alive.append((outcome.cycles, tiling))
-            alive = sorted(alive, key=lambda pair: pair[0])[:parents]
+            alive = sorted([*alive, (outcome.cycles, tiling)], key=itemgetter(0))[:parents]
 
 
 def first_only(problem: Problem, budget: int, seed: int) -> None:

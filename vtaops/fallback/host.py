@@ -79,21 +79,19 @@ def kernel(op: Operator, host: Host = "cpu") -> RunnableKernel:
 
 def host_op(op: Operator, host: Host = "cpu") -> TensorOp:
     """Return what a CPU or GPU computes for an operator of the VTA."""
+    end = AluEpilogue(stages=(*op.stages,), residual_scale=getattr(op, "residual_scale", 1))
     match op:
         case Gemm() if host == "cuda" or op.m >= _PACKING_PAYS:
-            return MatmulOp(
-                op.m, op.n, op.k, "int8", "int8", True, AluEpilogue(stages=(*op.stages,))
-            )
+            return MatmulOp(op.m, op.n, op.k, "int8", "int8", True, end)
         case Conv2d() if not (op.residual and op.scales):
-            tail = AluEpilogue(stages=(*op.stages,), residual_scale=op.residual_scale)
             image = op.batch, op.in_channels, op.height, op.width
             if op.groups == op.in_channels > 1:
                 multiplier = op.out_channels // op.groups
-                return DepthwiseOp(*image, op.window, multiplier, "int8", tail)
-            return Conv2dOp(*image, op.out_channels, op.window, op.groups, "int8", tail)
+                return DepthwiseOp(*image, op.window, multiplier, "int8", end)
+            return Conv2dOp(*image, op.out_channels, op.window, op.groups, "int8", end)
         case DepthwiseConv2dAlu():
             image = op.batch, op.channels, op.height, op.width
-            return DepthwiseOp(*image, op.window, 1, "int8", AluEpilogue(stages=(*op.stages,)))
+            return DepthwiseOp(*image, op.window, 1, "int8", end)
     return PlainOp(op)
 
 

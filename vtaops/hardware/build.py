@@ -13,7 +13,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -180,13 +180,28 @@ def build_model(
         if on_start:
             on_start(text)
 
-    return _build(design.top, files, driver.name, defines, trace, describe, design.values)
+    return build_library(
+        design.top,
+        files,
+        driver.name,
+        defines,
+        values=design.values,
+        trace=trace,
+        on_start=describe,
+    )
 
 
 def build_library(
-    top: str, files: dict[str, bytes], driver: str, defines: Sequence[str] = ()
+    top: str,
+    files: dict[str, bytes],
+    driver: str,
+    defines: Sequence[str] = (),
+    *,
+    values: Mapping[str, int] | None = None,
+    trace: str | None = None,
+    on_start: Callable[[], None] = lambda: None,
 ) -> Path:
-    """Return the shared library of any top module with a C++ driver; for tests of single blocks.
+    """Return the shared library of any top module with a C++ driver.
 
     Parameters
     ----------
@@ -198,19 +213,11 @@ def build_library(
         Which of the files is the C++ driver.
     defines : sequence of str
         Further options of the C++ compiler.
+    values : mapping, optional
+        Values of parameters of the top module.
+    trace, on_start
+        As in `build_model`; `on_start` without the text.
     """
-    return _build(top, files, driver, list(defines), None, lambda: None)
-
-
-def _build(
-    top: str,
-    files: dict[str, bytes],
-    driver: str,
-    defines: list[str],
-    trace: str | None,
-    on_start: Callable[[], None],
-    values: dict[str, int] | None = None,  # of the parameters of the top module
-) -> Path:
     tools = find_tools()
     verilator_options = [*_VERILATOR_OPTIONS]
     verilator_options += [f"-G{name}={value}" for name, value in (values or {}).items()]
@@ -231,7 +238,7 @@ def _build(
             runtime = pool.submit(_runtime_objects, tools, trace)
             _verilate(tools, folder, top, files, verilator_options, trace)
             units = _translation_units(folder, driver)
-            compile_unit = partial(_compile_unit, tools, options + defines)
+            compile_unit = partial(_compile_unit, tools, [*options, *defines])
             objects = [*pool.map(compile_unit, units), *runtime.result()]
         output = folder / "model.so"
         links = ["-lz", "-llz4"] if trace == "fst" else []
@@ -293,11 +300,14 @@ def _translation_units(folder: Path, driver: str) -> list[tuple[Path, str]]:
 
 def _compile_unit(tools: Tools, options: list[str], unit: tuple[Path, str]) -> Path:
     source, optimisation = unit
-    target = source.with_suffix(".o")
     include = [f"-I{source.parent / 'verilated'}", f"-I{source.parent}"]
-    command: list[str | Path] = [tools.compiler, *options, optimisation, *tools.include_options]
-    execute_tool([*command, *include, "-c", source, "-o", target])
-    return target
+    return _compile(tools, [*options, optimisation, *include], source, source.with_suffix(".o"))
+
+
+def _compile(tools: Tools, options: list[str], source: Path, output: Path) -> Path:
+    flags = [*options, *tools.include_options]
+    execute_tool([str(tools.compiler), *flags, "-c", str(source), "-o", str(output)])
+    return output
 
 
 def _runtime_objects(tools: Tools, trace: str | None) -> list[Path]:
@@ -312,13 +322,10 @@ def _runtime_objects(tools: Tools, trace: str | None) -> list[Path]:
         source = tools.verilator_root / "include" / f"{name}.cpp"
         key = _digest(*tools.identity, *options, source.read_bytes())
 
-        def make(folder: Path) -> Path:
-            target = folder / f"{name}.o"
-            command: list[str | Path] = [tools.compiler, *options, *tools.include_options]
-            execute_tool([*command, "-c", source, "-o", target])
-            return target
-
-        return _cached(f"{name}-{key}.o", make)
+        return _cached(
+            f"{name}-{key}.o",
+            lambda folder: _compile(tools, options, source, folder / f"{name}.o"),
+        )
 
     try:
         return [compiled(name) for name in names]

@@ -16,6 +16,7 @@ from vtaops.base.data import data_directory
 from vtaops.base.errors import ConfigError
 from vtaops.base.shapes import ceil_div
 from vtaops.hardware.performance import COUNTERS
+from vtaops.machine import isa
 from vtaops.machine.config import (
     EXTENSIONS,
     INSTRUCTION_BYTES,
@@ -23,23 +24,6 @@ from vtaops.machine.config import (
     WINDOW_TILES,
     HardwareConfig,
     Memory,
-)
-from vtaops.machine.isa import (
-    EXTENSION_INSTRUCTIONS,
-    INSTRUCTIONS,
-    MICRO_OP_BITS,
-    OPCODE_BITS,
-    WORD_BITS,
-    AluOp,
-    Encoding,
-    Gemm,
-    Instruction,
-    Load,
-    MicroOp,
-    Opcode,
-    Post,
-    Slot,
-    slots_of,
 )
 from vtaops.program.timing.pipeline import compute_depth, post_stages, tree_stages
 
@@ -155,21 +139,6 @@ def axi_sources() -> list[Path]:
     return [*sorted(folder.glob("*.sv")), folder / f"{AXI_TOP_MODULE}.v"]
 
 
-def check_axi(parameters: RtlParameters) -> None:
-    """Refuse parameters that the AXI shell cannot be built with.
-
-    Raises
-    ------
-    ConfigError
-        If a burst is longer than AXI4 allows.
-    """
-    if parameters.burst_beats > AXI_BURST_BEATS:
-        raise ConfigError(
-            f"burst_beats is {parameters.burst_beats}; an AXI4 burst has at most {AXI_BURST_BEATS} "
-            "words"
-        )
-
-
 @dataclass(frozen=True)
 class RtlDesign:
     """The RTL of one configuration.
@@ -197,9 +166,12 @@ def rtl_design(config: HardwareConfig, parameters: RtlParameters, axi: bool) -> 
     ConfigError
         If it cannot be built with these parameters.
     """
+    if axi and parameters.burst_beats > AXI_BURST_BEATS:
+        raise ConfigError(
+            f"burst_beats is {parameters.burst_beats}; an AXI4 burst has at most {AXI_BURST_BEATS} "
+            "words"
+        )
     files = {f"{PACKAGE}.sv": systemverilog_package(config, parameters).encode()}
-    if axi:
-        check_axi(parameters)
     for path in (*sources(), *(axi_sources() if axi else [])):
         files[path.name] = path.read_bytes()
     if not axi:
@@ -235,11 +207,16 @@ def systemverilog_package(config: HardwareConfig, parameters: RtlParameters) -> 
         [f"// Generated for {config.bitstream_id} by vtaops.hardware.rtl: do not edit."],
         ["/* verilator lint_off UNUSEDPARAM */", f"package {PACKAGE};"],
         _constants(config, parameters),
-        *(_instruction(config, cls) for cls in (*INSTRUCTIONS, *EXTENSION_INSTRUCTIONS.values())),
+        *(
+            _instruction(config, cls)
+            for cls in (*isa.INSTRUCTIONS, *isa.EXTENSION_INSTRUCTIONS.values())
+        ),
         _post_slot(config),
         _record("events_t", dict.fromkeys(COUNTERS, EVENT_BITS)),
         _record("faults_t", dict.fromkeys(FAULTS, 1)),
-        _struct("micro_op_t", _places(Encoding.of(config).slots[MicroOp]), MICRO_OP_BITS),
+        _struct(
+            "micro_op_t", _places(isa.Encoding.of(config).slots[isa.MicroOp]), isa.MICRO_OP_BITS
+        ),
         _memory_functions(config, parameters),
         ["endpackage", "/* verilator lint_on UNUSEDPARAM */", ""],
     )
@@ -346,17 +323,20 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
     }
     lines = [f"    localparam int {name} = {value};" for name, value in values.items()]
     codes: dict[str, int] = {}
-    for prefix, members in (("OP", Opcode), ("MEM", Memory), ("ALU", AluOp)):
+    for prefix, members in (("OP", isa.Opcode), ("MEM", Memory), ("ALU", isa.AluOp)):
         codes |= {f"{prefix}_{member.name}": member.value for member in members}
-    codes["ALU_LAST"] = max(AluOp).value
+    codes["ALU_LAST"] = max(isa.AluOp).value
     return lines + [f"    localparam logic [2:0] {name} = 3'd{v};" for name, v in codes.items()]
 
 
 def _extension_bits(config: HardwareConfig) -> dict[str, int]:
     """Return whether the configuration has each extension, and where its bits of words lie."""
-    slots = Encoding.of(config).slots
+    slots = isa.Encoding.of(config).slots
     bit = {
-        slot.name: slot.offset for cls in (Gemm, Load, Post) if cls in slots for slot in slots[cls]
+        slot.name: slot.offset
+        for cls in (isa.Gemm, isa.Load, isa.Post)
+        if cls in slots
+        for slot in slots[cls]
     }
     return {
         **{f"HAS_{name.upper()}": int(name in config.extensions) for name in EXTENSIONS},
@@ -387,19 +367,19 @@ def _record(name: str, widths: dict[str, int]) -> list[str]:
     return _struct(name, fields, sum(widths.values()))
 
 
-def _places(slots: Iterable[Slot]) -> list[tuple[int, int, str]]:
+def _places(slots: Iterable[isa.Slot]) -> list[tuple[int, int, str]]:
     return [(slot.offset, slot.width, slot.name) for slot in slots]
 
 
-def _instruction(config: HardwareConfig, cls: type[Instruction]) -> list[str]:
-    fields = [(0, OPCODE_BITS, "opcode"), *_places(slots_of(cls, config))]
-    return _struct(f"{cls.__name__.lower()}_t", fields, 2 * WORD_BITS)
+def _instruction(config: HardwareConfig, cls: type[isa.Instruction]) -> list[str]:
+    fields = [(0, isa.OPCODE_BITS, "opcode"), *_places(isa.slots_of(cls, config))]
+    return _struct(f"{cls.__name__.lower()}_t", fields, 2 * isa.WORD_BITS)
 
 
 def _post_slot(config: HardwareConfig) -> list[str]:
     """Return what of POST accompanies a step of the compute pipeline: all but the factors."""
-    common = {f.name for f in fields(Instruction)} | {"row_factor_out", "row_factor_in"}
-    slots = [slot for slot in slots_of(Post, config) if slot.name not in common]
+    common = {f.name for f in fields(isa.Instruction)} | {"row_factor_out", "row_factor_in"}
+    slots = [slot for slot in isa.slots_of(isa.Post, config) if slot.name not in common]
     table = {"use_table": 1, "table_index": config.table.log_depth}  # 0 without the extension
     return _record("post_slot_t", {**{slot.name: slot.width for slot in slots}, **table})
 

@@ -6,7 +6,7 @@ assembly encodes them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -133,6 +133,21 @@ def loop_steps(i: LoopInstruction, operand: str) -> Elements:
     inner: int = getattr(i, f"{operand}_factor_in")
     steps: Elements = np.arange(i.iter_out)[:, None] * outer + np.arange(i.iter_in) * inner
     return steps
+
+
+class Variants:
+    """Instructions with other fields; what operations share stays shared."""
+
+    def __init__(self) -> None:
+        # The plain one is kept, so that no other takes its identity.
+        self._known: dict[tuple[object, ...], tuple[Instruction, Instruction]] = {}
+
+    def of(self, plain: Instruction, **changes: int) -> Instruction:
+        """Return an instruction with some fields changed."""
+        key = (id(plain), *changes.items())
+        if key not in self._known:
+            self._known[key] = plain, replace(plain, **changes)
+        return self._known[key][1]
 
 
 @dataclass(frozen=True)

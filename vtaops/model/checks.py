@@ -19,7 +19,7 @@ from vtaops.base.errors import ProgramError
 from vtaops.graph import Graph, Node, Tensor
 from vtaops.graph.operators import Host
 from vtaops.machine.views import lanes_for
-from vtaops.model.region import Argument, HostStage, Region, RowSums, Stage
+from vtaops.model.region import Argument, Region, RowSums, Stage
 from vtaops.program import Buffer
 
 MAX_ELEMENTS = 1 << 28
@@ -94,17 +94,17 @@ def check_stages(graph: Graph, stages: Iterable[Stage], fingerprint: str) -> Non
         for name in stage.nodes:
             if name not in nodes:
                 raise ProgramError(f"a stage has the node {name!r}, which the graph has not")
-        if isinstance(stage, HostStage):
-            for name in stage.nodes:
-                _require(known, (tensor.name for tensor in nodes[name].inputs))
-                known |= {tensor.name for tensor in nodes[name].outputs}
-        else:
+        if isinstance(stage, Region):
+            _refuse_host_functions(nodes[name] for name in stage.nodes)
             if stage.program.config.fingerprint != fingerprint:
                 raise ProgramError("a program of the model is for another configuration")
-            _refuse_host_functions(nodes[name] for name in stage.nodes)
             _require(known, (argument.tensor for argument in stage.inputs))
             _check_region(graph, stage)
             known |= {argument.tensor for argument in stage.outputs}
+        else:
+            for node in map(nodes.__getitem__, stage.nodes):
+                _require(known, (tensor.name for tensor in node.inputs))
+                known |= {tensor.name for tensor in node.outputs}
     _require(known, (tensor.name for tensor in graph.outputs))
 
 

@@ -38,7 +38,7 @@ class Layer:
     macs : int
         Multiply-accumulates as the user states them.
     utilization : float
-        Those of one cycle over those that the array could do.
+        Share of the cycles in which the GEMM array forms a tile product.
     counters : Statistics
         Bytes by memory, tile products, ALU passes.
     sqnr : float or None
@@ -152,7 +152,6 @@ def report(
                 macs=max(before.macs, record.macs),
                 counters=before.counters + counters,
             )
-    peak = config.macs_per_cycle
     layers = []
     for row in plan:
         layer = spent.get(row.name, _EMPTY)
@@ -164,7 +163,7 @@ def report(
                 where=row.where,
                 reason=row.reason,
                 share=layer.cycles / max(1, cycles),
-                utilization=layer.macs / max(1, layer.cycles * peak),
+                utilization=layer.counters.array_share(layer.cycles),
                 sqnr=quality.get(row.name),
             )
         )

@@ -190,11 +190,12 @@ def _is_chain(steps: Sequence[MappedOperator]) -> bool:
     turns = all(_is_depthwise(op) or _is_depthwise(follower) for op, follower in pairwise(ops))
     if not (convolutions and turns) and not _is_classifier(ops):
         return False
-    for step, follower in pairwise(steps):
-        given, read = step.uses["res"].place, follower.uses["data"].place
-        if given.memory is not read.memory or given.lanes != read.lanes:
-            return False
-    return True
+    return all(_feeds(step, follower) for step, follower in pairwise(steps))
+
+
+def _feeds(step: MappedOperator, follower: MappedOperator) -> bool:
+    given, read = step.uses["res"].place, follower.uses["data"].place
+    return given.memory is read.memory and given.lanes == read.lanes
 
 
 def _is_classifier(ops: Sequence[Operator]) -> bool:

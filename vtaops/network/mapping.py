@@ -92,10 +92,9 @@ class Mapper(Places):
         joined: dict[str, Node] = {}  # by the name of the operator before
         makers = {node.name for node in self.nodes if isinstance(node.op, ops.Requantized)}
         for node in self.nodes:
-            tensor = node.inputs[0]
-            alone = self.graph.consumers(tensor) == [node] and tensor not in self.graph.outputs
-            if isinstance(node.op, ops.LookupTable) and tensor.name in makers and alone:
-                joined[tensor.name] = node
+            name = node.inputs[0].name
+            if isinstance(node.op, ops.LookupTable) and name in makers and self.reads_alone(node):
+                joined[name] = node
                 self._tables[node.name] = node.op.table
         self.nodes = [
             replace(node, outputs=joined[node.name].outputs) if node.name in joined else node
@@ -288,12 +287,10 @@ class Mapper(Places):
     def _is_for(self, node: Node, data: TensorPlace) -> bool:
         """Whether the host packs the first input of a node for it alone."""
         tensor = node.inputs[0]
-        return (
-            data.memory.role == "input"
-            and [n for n in self.nodes if tensor in n.inputs] == [node]
-            and node.inputs.count(tensor) == 1  # it may be the residual too
-            and tensor not in self.graph.outputs
-        )
+        alone = [n for n in self.nodes if tensor in n.inputs] == [node]
+        twice = node.inputs.count(tensor) > 1  # it may be the residual too
+        given = data.memory.role == "input" and tensor not in self.graph.outputs
+        return given and alone and not twice
 
     def _ending(
         self,

@@ -48,6 +48,11 @@ class Places:
         self.outputs = [tensor for tensor in made if self._is_read_outside(tensor)]
         self._slots: dict[str, TensorPlace] = {}
 
+    def reads_alone(self, node: Node) -> bool:
+        """Whether nothing else reads the first input of a node."""
+        tensor = node.inputs[0]
+        return self.graph.consumers(tensor) == [node] and tensor not in self.graph.outputs
+
     def _is_read_outside(self, tensor: Tensor) -> bool:
         readers = self.graph.consumers(tensor)
         return tensor in self.graph.outputs or any(node not in self.nodes for node in readers)

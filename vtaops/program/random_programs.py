@@ -6,7 +6,7 @@ concurrently, as under double buffering. Between segments all wait for each othe
 stored, the next loads. At the end every byte of every accumulator in use is stored. Post-processing
 may still be set at the end: the next program begins without.
 
-Instructions, sizes, loops, padding, places and values are drawn at random, within what the target
+Instructions, sizes, loops, padding, places and values are drawn at random, within what the device
 executes; only the order of the tokens is fixed.
 
 Imports no TVM: a board installs this file.
@@ -14,6 +14,8 @@ Imports no TVM: a board installs this file.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,7 +30,7 @@ from vtaops.program.program import Program, Role
 from vtaops.program.traffic import Ints, elements
 
 PIPELINE_STEPS = 8
-"""Steps of an instruction between a write of an accumulator and its next use, where the target
+"""Steps of an instruction between a write of an accumulator and its next use, where the device
 lacks a feature: such hardware need not forward a result that is still in its pipeline (upstream's
 HLS design does not, and takes some cycles). Others must, and get no distance at all."""
 
@@ -55,7 +57,7 @@ def random_program(
     rng : numpy.random.Generator
         Source of all choices; from the same state comes the same program.
     capabilities : Capabilities
-        What the target executes; the program needs no more.
+        What the device executes; the program needs no more.
     segments, rounds : int
         Segments, and rounds of each; at least 1.
 
@@ -67,7 +69,7 @@ def random_program(
     Raises
     ------
     UnsupportedError
-        If the ALU of the target does not work on the tiles of the configuration.
+        If the ALU of the device does not work on the tiles of the configuration.
     """
     if config.batch > 1 and not capabilities.alu_batch:
         raise UnsupportedError(
@@ -145,7 +147,7 @@ class _Writer:
             if memory in config.memories
         }
         self.posts, self.tables = (m in self.sources for m in (Memory.POST, Memory.TABLE))
-        self.post_set = False  # whether the target post-processes what comes next
+        self.post_set = False  # whether the device post-processes what comes next
         accumulators = sum(window.size for window in self.acc)
         self.out = b.tiles("out", Role.OUTPUT, 2 * _AREA_TILES + 4 * accumulators)
         # Accumulators whose last writer is the ALU or an accumulating GEMM: STORE may read them.
@@ -157,53 +159,43 @@ class _Writer:
 
     def begin(self) -> None:
         """Write everything that is read later: both contexts, and both areas of the output."""
-        b = self.builder
-        for context in (0, 1):
-            self._fill(Memory.INP, self.inp[context])
-            self._fill(Memory.WGT, self.wgt[context])
-        if self.posts:
-            self._fill(Memory.POST, _Window(0, 2 * POST_ROWS))
-        if self.tables:
-            self._fill(Memory.TABLE, _Window(0, TABLES))
-        self._flag(-1, push_next=1)
-        first = len(b.instructions)
-        for window in self.acc:
-            self._fill(Memory.ACC, window)
-            self._alu_on(window, AluOp.MAX, self._integer(-128, 127))
-        self._flag(first, pop_prev=1)
-        self._flag(-1, push_next=1)
-        first, window = len(b.instructions), self.acc[0]
-        for base in range(0, 2 * _AREA_TILES, window.size):
-            count = min(window.size, 2 * _AREA_TILES - base)
-            b.store(self.out, window.base, base, count)
-        self._flag(first, pop_prev=1)
-        self._flag(-1, push_prev=1)
+        with self._group(push_next=1):
+            for context in (0, 1):
+                self._fill(Memory.INP, self.inp[context])
+                self._fill(Memory.WGT, self.wgt[context])
+            if self.posts:
+                self._fill(Memory.POST, _Window(0, 2 * POST_ROWS))
+            if self.tables:
+                self._fill(Memory.TABLE, _Window(0, TABLES))
+        with self._group(pop_prev=1, push_next=1):
+            for window in self.acc:
+                self._fill(Memory.ACC, window)
+                self._alu_on(window, AluOp.MAX, self._integer(-128, 127))
+        with self._group(pop_prev=1, push_prev=1):
+            window = self.acc[0]
+            for base in range(0, 2 * _AREA_TILES, window.size):
+                count = min(window.size, 2 * _AREA_TILES - base)
+                self.builder.store(self.out, window.base, base, count)
         self.barrier(push_prev=1)
 
     def round(self, segment: int, number: int, rounds: int) -> None:
         """Load, compute, store in one context; the round after the next uses it again."""
         context, again, before = number % 2, int(number + 2 < rounds), int(number >= 2)
-        first = len(self.builder.instructions)
-        for _ in range(self._integer(1, 3)):
-            self._random_load(segment, context)
-        self._flag(first, pop_next=int(before or number == 0))
-        self._flag(-1, push_next=1)
-        first = len(self.builder.instructions)
-        if self.posts:
-            self._random_post(context)  # what was set in the round before has other rows
-        for _ in range(self._integer(1, 5)):
-            if self.posts and self.rng.random() < 0.4:
-                self._random_post(context)
-            self._random_compute(segment, context)
-        if not self.current[self.acc[context].span].any():
-            self._alu_on(self.acc[context], AluOp.ADD, self._integer(-5, 5))
-        self._flag(first, pop_prev=1, pop_next=before)
-        self._flag(-1, push_prev=again, push_next=1)
-        first = len(self.builder.instructions)
-        for _ in range(self._integer(1, 3)):
-            self._random_store(segment, context)
-        self._flag(first, pop_prev=1)
-        self._flag(-1, push_prev=int(again or number == rounds - 1))
+        with self._group(pop_next=int(before or number == 0), push_next=1):
+            for _ in range(self._integer(1, 3)):
+                self._random_load(segment, context)
+        with self._group(pop_prev=1, pop_next=before, push_prev=again, push_next=1):
+            if self.posts:
+                self._random_post(context)  # what was set in the round before has other rows
+            for _ in range(self._integer(1, 5)):
+                if self.posts and self.rng.random() < 0.4:
+                    self._random_post(context)
+                self._random_compute(segment, context)
+            if not self.current[self.acc[context].span].any():
+                self._alu_on(self.acc[context], AluOp.ADD, self._integer(-5, 5))
+        with self._group(pop_prev=1, push_prev=int(again or number == rounds - 1)):
+            for _ in range(self._integer(1, 3)):
+                self._random_store(segment, context)
 
     def barrier(self, push_prev: int) -> None:
         """Wait for the last store, and let the load unit wait for it too."""
@@ -211,26 +203,28 @@ class _Writer:
 
     def end(self) -> None:
         """Store the accumulators, one byte of each after the other."""
-        target = 2 * _AREA_TILES
+        place = 2 * _AREA_TILES
         for byte in range(4):
-            first = len(self.builder.instructions)
-            for window in self.acc:
-                self._alu_on(window, AluOp.SHR, 8 if byte else 0)
-            self._flag(first, pop_next=int(byte > 0))
-            self._flag(-1, push_next=1)
-            first = len(self.builder.instructions)
-            for window in self.acc:
-                self.builder.store(self.out, window.base, target, window.size)
-                target += window.size
-            self._flag(first, pop_prev=1)
-            self._flag(-1, push_prev=1)
+            with self._group(pop_next=int(byte > 0), push_next=1):
+                for window in self.acc:
+                    self._alu_on(window, AluOp.SHR, 8 if byte else 0)
+            with self._group(pop_prev=1, push_prev=1):
+                for window in self.acc:
+                    self.builder.store(self.out, window.base, place, window.size)
+                    place += window.size
         if self.posts:
             self._random_post(0)
         self.builder.finish(pop_next=1)
 
-    def _flag(self, index: int, **flags: int) -> None:
+    @contextmanager
+    def _group(self, **flags: int) -> Iterator[None]:
+        """Let the first instruction that is added wait for tokens, and the last one send some."""
         instructions = self.builder.instructions
-        instructions[index] = replace(instructions[index], **flags)
+        first = len(instructions)
+        yield
+        for index, kind in ((first, "pop"), (-1, "push")):
+            own = {name: flag for name, flag in flags.items() if name.startswith(kind)}
+            instructions[index] = replace(instructions[index], **own)
 
     # --------------------------------------------------------------------- LOAD and STORE
 

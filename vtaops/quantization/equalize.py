@@ -90,22 +90,25 @@ class _Network:
         self._parents: list[int] = []
         self._pinned: list[int] = []
         self.channels: dict[str, Array] = {}
-        for value in (*model.graph.input, *model.graph.output):
-            self._pin(value.name)
-        for function in self.functions:
-            for name in (function.root, function.end):
-                self._of(name)
-                if len(self._shapes.get(name, ())) != 4:
-                    self._pin(name)
-        for node in model.graph.node:
-            if node.name not in self._inside:
-                self._tie(node)
+        self._tie_all()
         classes = np.array([self._root(index) for index in range(len(self._parents))], np.int64)
         self.channels = {name: classes[ids] for name, ids in self.channels.items()}
         self.free = np.ones(len(classes), bool)
         self.free[classes[self._pinned]] = False
 
     # ------------------------------------------------------------------- ties
+
+    def _tie_all(self) -> None:
+        """Pin what the model gives and takes; tie channels by functions and nodes."""
+        for value in (*self.model.graph.input, *self.model.graph.output):
+            self._pin(value.name)
+        for name in (each for f in self.functions for each in (f.root, f.end)):
+            self._of(name)
+            if len(self._shapes.get(name, ())) != 4:
+                self._pin(name)
+        for node in self.model.graph.node:
+            if node.name not in self._inside:
+                self._tie(node)
 
     def _of(self, name: str) -> Array:
         """Return the channels of a tensor; of one without channels, none."""

@@ -9,6 +9,7 @@ parts, where they cost nothing.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,13 @@ from vtaops.quantization.scales import SATURATING
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
-AFFINE = frozenset({"Mul", "Div", "Add", "Sub"})
+AFFINE: dict[str, Callable[[Array], tuple[Array, Array]]] = {
+    "Mul": lambda value: (value, np.zeros_like(value)),
+    "Div": lambda value: (1 / value, np.zeros_like(value)),
+    "Add": lambda value: (np.ones_like(value), value),
+    "Sub": lambda value: (np.ones_like(value), -value),
+}
+"""Operators of a tensor and a constant, as factor and term of the tensor."""
 
 
 def prepare(model: ModelProto) -> ModelProto:
@@ -208,14 +215,8 @@ def _factor_and_term(
     if shape not in ((1, 1, 1, 1), (1, channels, 1, 1)):
         return None
     value = np.broadcast_to(other.reshape(-1).astype(np.float64), (channels,))
-    one, zero = np.ones(channels), np.zeros(channels)
-    if node.op_type == "Mul":
-        return value, zero
-    if node.op_type == "Div":
-        return 1 / value, zero
-    if node.op_type == "Add":
-        return one, value
-    return (one, -value) if first else (-one, value)
+    factor, term = AFFINE[node.op_type](value)
+    return (-factor, -term) if node.op_type == "Sub" and not first else (factor, term)
 
 
 def _name_nodes(model: ModelProto) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from vtaops.base.errors import UnsupportedError, VTAError
 from vtaops.base.files import write_file
+from vtaops.base.optional import optional
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,14 +48,9 @@ def new_figure(width: float, height: float) -> Figure:
     UnsupportedError
         If matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UnsupportedError(
-            "diagrams need matplotlib, which is not installed: pip install 'vtaops[report]'"
-        ) from error
+    matplotlib = optional("matplotlib.figure", "matplotlib", "diagrams need", "'vtaops[report]'")
 
-    class Diagram(Figure):
+    class Diagram(matplotlib.Figure):  # type: ignore[misc, name-defined]
         """A figure that a notebook shows without pyplot."""
 
         def _repr_html_(self) -> str:

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from vtaops.lowering.emission.scratchpads import Addresses
 from vtaops.lowering.emission.voids import Voids
 from vtaops.lowering.options import LoweringOptions
 from vtaops.machine.config import HardwareConfig
+
+Found = TypeVar("Found")
+
+
+class Memo:
+    """What was worked out, by what it depends on."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, Any] = {}
+
+    def once(self, key: Hashable, make: Callable[[], Found]) -> Found:
+        """Return what `make` makes; the second time, what it made the first time."""
+        if key not in self._known:
+            self._known[key] = make()
+        found: Found = self._known[key]
+        return found
 
 
 @dataclass(frozen=True)

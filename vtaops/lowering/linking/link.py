@@ -23,7 +23,7 @@ from vtaops.base.errors import ProgramError
 from vtaops.base.garbage import collection_paused
 from vtaops.lowering.linking.micro_ops import place_micro_ops
 from vtaops.lowering.linking.tokens import insert_tokens
-from vtaops.lowering.operation import Elements, Fragment, Operation, Touch
+from vtaops.lowering.operation import Elements, Fragment, Operation, Touch, Variants
 from vtaops.lowering.passes.forward import forwarded
 from vtaops.lowering.passes.interleave import interleaved
 from vtaops.lowering.passes.prefetch import weights_ahead
@@ -130,7 +130,7 @@ def bind(part: Part, number: int, buffers: Sequence[Buffer]) -> list[Operation]:
     """
     places = _checked_places(part, number, buffers)
     config = part.fragment.config
-    shifted: dict[tuple[int, int], Instruction] = {}  # operations share instructions
+    variants = Variants()
     bound = []
     for operation in part.fragment.operations:
         instruction, relocation = operation.instruction, operation.relocation
@@ -138,10 +138,8 @@ def bind(part: Part, number: int, buffers: Sequence[Buffer]) -> list[Operation]:
             place = places[relocation]
             relocation = place.buffer
             if place.offset:
-                key = id(instruction), place.offset
-                if key not in shifted:
-                    shifted[key] = _shifted(instruction, place.offset, config)
-                instruction = shifted[key]
+                base = _base_behind(place.offset, instruction, config)
+                instruction = variants.of(instruction, dram_base=base)
         touches, micro_ops = operation.touches, operation.micro_ops
         bound.append(Operation(instruction, relocation, touches, micro_ops, number))
     return bound
@@ -281,13 +279,13 @@ def _granule(config: HardwareConfig) -> int:
     return min(memory.element_bytes for memory in (config.inp, config.wgt, config.out))
 
 
-def _shifted(instruction: Instruction, offset: int, config: HardwareConfig) -> Instruction:
-    """Return an instruction that accesses DRAM `offset` bytes later."""
-    assert isinstance(instruction, Load | Store)
-    element = config.dram_element_bytes(Memory(instruction.memory))
+def _base_behind(offset: int, i: Instruction, config: HardwareConfig) -> int:
+    """Return the first DRAM element of an instruction that accesses DRAM `offset` bytes later."""
+    assert isinstance(i, Load | Store)
+    element = config.dram_element_bytes(Memory(i.memory))
     if offset % element:
         raise ProgramError(f"an offset of {offset} bytes is no multiple of elements of {element}")
-    return replace(instruction, dram_base=instruction.dram_base + offset // element)
+    return i.dram_base + offset // element
 
 
 def _granules(i: Instruction, offset: int, config: HardwareConfig) -> Elements:

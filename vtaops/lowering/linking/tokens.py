@@ -19,13 +19,12 @@ relayed by a no-operation on the compute unit.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 from itertools import permutations
 
-from vtaops.lowering.operation import Operation
+from vtaops.lowering.operation import Operation, Variants
 from vtaops.lowering.passes.uses import LastUses
 from vtaops.machine.config import Memory
-from vtaops.machine.isa import Finish, Instruction, Load, Unit
+from vtaops.machine.isa import Finish, Load, Unit
 
 NONE = -1
 
@@ -113,14 +112,8 @@ class _Inserter:
 
     def finished(self) -> list[Operation]:
         """Return all operations with their flags."""
-        flagged: dict[tuple[int, frozenset[str]], Instruction] = {}
-        kept = []  # so that no two instructions have one identity
+        variants = Variants()
         for position, flags in self._flags.items():
             operation = self._operations[position]
-            plain = operation.instruction
-            key = id(plain), frozenset(flags)
-            if key not in flagged:  # operations share instructions
-                flagged[key] = replace(plain, **dict.fromkeys(flags, 1))
-                kept.append(plain)
-            operation.instruction = flagged[key]
+            operation.instruction = variants.of(operation.instruction, **dict.fromkeys(flags, 1))
         return self._operations

@@ -266,7 +266,7 @@ class _Convolution:
             body = _looped([self.oc.tiles], [*first, *_looped(pixels, body)])
         else:
             body = _looped([*pixels, self.oc.tiles], body)
-        written = dict.fromkeys(leaf.written.buffer for leaf in nests.leaves(body))
+        written = dict.fromkeys(leaf.dst.buffer for leaf in nests.leaves(body))
         return nests.Tree(body, [buffer for buffer in written if buffer.scratchpad])
 
     def _accumulators(self, stage: str) -> _Tensor:
@@ -354,4 +354,5 @@ def _copy(
 ) -> CopyNest:
     """Return the copy of the element at `of` of a tensor to the one at `to`, lane by lane."""
     lane = Loop("lane", dst.shape[-1])
-    return CopyNest(_long([*loops, lane]), guards, dst.at(*to, lane), src.at(*of, lane), inside)
+    operands = [dst.at(*to, lane), src.at(*of, lane)]
+    return CopyNest(_long([*loops, lane]), guards, operands, inside)

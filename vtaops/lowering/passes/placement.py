@@ -13,7 +13,7 @@ from itertools import groupby
 
 import numpy as np
 
-from vtaops.lowering.operation import Fragment, Operation, Touch
+from vtaops.lowering.operation import Fragment, Operation, Touch, Variants
 from vtaops.machine.config import POST_ROWS, HardwareConfig, Memory
 from vtaops.machine.isa import Instruction, Load, Post, Store
 
@@ -21,7 +21,6 @@ ALIGNMENT = 4
 """Of the first element of an operator: the banks of the input memory."""
 
 _SPACES = ("inp", "wgt", "acc", "post", "table")
-_LOADED = {Memory.INP: "inp", Memory.WGT: "wgt", Memory.POST: "post", Memory.TABLE: "table"}
 
 
 def beside(fragments: Sequence[Fragment]) -> list[Fragment] | None:
@@ -127,31 +126,28 @@ class _Shift:
 
     def __init__(self, offsets: dict[str, int]) -> None:
         self._offsets = offsets
-        self._instructions: dict[int, Instruction] = {}
+        self._variants = Variants()
         self._touches: dict[int, Touch] = {}
 
-    def operation(self, operation: Operation) -> Operation:
+    def operation(self, o: Operation) -> Operation:
         """Return the operation with its scratchpads moved; DRAM stays."""
-        offsets, plain, rows = self._offsets, operation.instruction, operation.micro_ops
-        if id(plain) not in self._instructions:
-            self._instructions[id(plain)] = self._instruction(plain)
+        offsets, rows = self._offsets, o.micro_ops
         if rows is not None:
-            on_array = any(touch.space == "inp" for touch in operation.touches)
+            on_array = any(touch.space == "inp" for touch in o.touches)
             source = offsets["inp"] if on_array else offsets["acc"]
             rows = rows + np.array([offsets["acc"], source, offsets["wgt"] * on_array], np.int64)
-        touches = tuple(map(self._touch, operation.touches))
-        instruction = self._instructions[id(plain)]
-        relocation, number, post = operation.relocation, operation.operator, operation.post
-        return Operation(instruction, relocation, touches, rows, number, post)
+        instruction, touches = self._instruction(o.instruction), tuple(map(self._touch, o.touches))
+        return Operation(instruction, o.relocation, touches, rows, o.operator, o.post)
 
     def _instruction(self, i: Instruction) -> Instruction:
         if isinstance(i, Load | Store):
-            space = _LOADED.get(Memory(i.memory), "acc")
-            return replace(i, sram_base=i.sram_base + self._offsets[space])
+            name = Memory(i.memory).name.lower()
+            space = name if name in _SPACES else "acc"
+            return self._variants.of(i, sram_base=i.sram_base + self._offsets[space])
         if isinstance(i, Post):
             row = i.row + self._offsets["post"] * i.reads_row
             table = i.table_index + self._offsets["table"] * i.use_table
-            return replace(i, row=row, table_index=table)
+            return self._variants.of(i, row=row, table_index=table)
         return i
 
     def _touch(self, touch: Touch) -> Touch:

@@ -142,10 +142,6 @@ class TimingParameters:
         """Return the stages of the compute pipeline behind the issue on `config`."""
         return compute_depth(config) if self.compute_depth is None else self.compute_depth
 
-    def budget_cycles(self, config: HardwareConfig) -> float:
-        """Return the cycles for which the bandwidth allows one beat; 0 where it has no limit."""
-        return 0.0 if self.bandwidth is None else self.port_width(config) / self.bandwidth
-
 
 _ZERO = (
     *("dram_latency", "request_latency", "buffer_latency", "dispatch_latency", "load_fill"),
