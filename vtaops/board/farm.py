@@ -57,12 +57,12 @@ class Measurement:
 
 
 class _WrongResult(DeviceError):
-    """A board computed something else than the simulator."""
+    """A board whose result differs from the simulator's."""
 
 
 @dataclass(frozen=True)
 class FarmResult:
-    """What became of a program.
+    """The outcome of a program.
 
     Attributes
     ----------
@@ -170,7 +170,7 @@ Boards = Iterable[str] | dict[str, Callable[[], Board]]
 
 
 class BoardFarm:
-    """Several boards that measure programs; see this file.
+    """Several boards that measure programs, each as soon as it is free.
 
     Parameters
     ----------
@@ -251,7 +251,7 @@ class BoardFarm:
         ask: Callable[[Board, _Job], Measurement],
         told: Callable[[_Job], None],
     ) -> None:
-        """Let a board measure until nothing is left for it, or it is lost."""
+        """Let a board measure until no job is left for it, or it is lost."""
         board = self._opened(name)
         try:
             while board is not None and (job := queue.take(name)) is not None:
@@ -302,7 +302,7 @@ def _measured(board: Board, job: _Job, repeats: int, timeout: float) -> Measurem
 
 @dataclass
 class _Job:
-    """A program, and what became of it so far."""
+    """A program and its outcome so far."""
 
     number: int
     program: Program
@@ -361,7 +361,7 @@ class _Queue:
                 self._changed.notify_all()
 
     def stop(self) -> None:
-        """Give out nothing any more."""
+        """Hand out no more jobs."""
         with self._changed:
             self._is_stopped = True
             self._changed.notify_all()

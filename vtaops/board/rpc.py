@@ -1,8 +1,9 @@
-"""VTA over TVM's own RPC: for those who already work with TVM's sessions and trackers.
+"""A device over TVM's own RPC, for those who already work with TVM's sessions and trackers.
 
-The server is TVM's, with functions of ours registered by name; the tutorials' order stays: connect,
-program the FPGA, upload a program, run. TVM's RPC has no authentication, lets whoever connects run
-any code, and has no wheels for Zynq-7000; `vtaops.board.server` is made for boards.
+The server is TVM's; the calls of `vtaops.runtime.Device` are functions that it offers by name. The
+order of the tutorials stays: connect, program the FPGA, upload a program, run. TVM's RPC has no
+authentication, lets whoever connects run any code, and has no wheels for Zynq-7000;
+`vtaops.board.server` is made for boards.
 
     python -m vtaops.board.rpc --device fsim --port 9091
 """
@@ -43,7 +44,7 @@ from vtaops.runtime import Device, DeviceBuffer, LoadedProgram, ResidentPrograms
 from vtaops.runtime.arguments import as_bytes, as_extent, as_launch, as_nbytes
 from vtaops.runtime.device import ConfiguredDevice, CountingDevice, capabilities_of
 from vtaops.runtime.pynq import Accelerator, PynqDevice
-from vtaops.runtime.wire import error_of
+from vtaops.runtime.wire import error_of, parse_address
 
 DEFAULT_PORT = 9091
 BOARDS = ("pynq", "virtual")
@@ -56,7 +57,7 @@ _ERROR = re.compile(r"vtaops error (\w+): (.*?) \[end of error\]", re.DOTALL)
 
 
 class _Server:
-    """What the functions of one session work on; a session is a process of its own.
+    """The functions of one session and their device; a session is a process of its own.
 
     Parameters
     ----------
@@ -458,10 +459,7 @@ def main() -> None:
     parser.add_argument("--tracker", help="HOST:PORT of a tracker to register with")
     parser.add_argument("--key", default="vta", help="name under which a tracker hands this out")
     options = parser.parse_args()
-    tracker = None
-    if options.tracker:
-        name, _, number = options.tracker.rpartition(":")
-        tracker = name, int(number)
+    tracker = parse_address(options.tracker) if options.tracker else None
     port = start_server(
         options.device,
         options.config,

@@ -1,4 +1,4 @@
-"""Arguments of devices: what they may be, the same for all of them."""
+"""Checks of the arguments of devices, the same for all of them."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class Device(Protocol):
 
 
 class ConfiguredDevice(Closing):
-    """What the devices of vtaops share.
+    """Base class of the devices of vtaops: it holds their configuration.
 
     Parameters
     ----------

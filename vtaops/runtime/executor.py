@@ -212,7 +212,7 @@ class LoadedProgram(Closing):
         return results[0] if len(results) == 1 else results
 
     def launch(self, *, timeout: float = DEFAULT_TIMEOUT) -> None:
-        """Run again on what the memory of the device holds since the last `run`.
+        """Run again on the inputs of the last `run`, which are still in the memory of the device.
 
         Raises
         ------

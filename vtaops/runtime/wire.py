@@ -66,7 +66,7 @@ _SHORTEST_WAIT = 1e-3  # seconds; 0 would make a socket non-blocking
 
 
 def package_version() -> str:
-    """Return the version of vtaops, for people to compare."""
+    """Return the version of vtaops, for messages."""
     try:
         return importlib.metadata.version("vtaops")
     except importlib.metadata.PackageNotFoundError:
@@ -286,7 +286,7 @@ def read_secret(path: str | Path | None = None) -> bytes:
 
 
 def proof(secret: bytes, side: str, server_nonce: str, client_nonce: str) -> str:
-    """Return what shows that `side` ("client" or "server") knows the secret."""
+    """Return the proof that `side` ("client" or "server") knows the secret."""
     message = f"vtaops board {side} {server_nonce} {client_nonce}".encode()
     return hmac.new(secret, message, hashlib.sha256).hexdigest()
 

@@ -239,9 +239,7 @@ class Tsim(ConfiguredDevice):
         UnsupportedError
             If the RTL was built without counters.
         """
-        with self._turn, self._lock:
-            self._check_counters()
-            p, config = self._performance, self._config
+        p, config = self.performance(), self._config
         return Statistics(
             inp_load_nbytes=p.inp_elements * config.inp.element_bytes,
             wgt_load_nbytes=p.wgt_elements * config.wgt.element_bytes,
@@ -275,7 +273,12 @@ class Tsim(ConfiguredDevice):
             If the RTL was built without counters.
         """
         with self._turn, self._lock:
-            self._check_counters()
+            self._open()
+            if not self._parameters.performance_counters:
+                raise UnsupportedError(
+                    "this RTL was built without performance counters; build it with "
+                    "RtlParameters(performance_counters=True)"
+                )
             return self._performance
 
     def reset_logic(self) -> None:
@@ -316,14 +319,6 @@ class Tsim(ConfiguredDevice):
         if self._model is None:
             raise DeviceError("this tsim device is closed")
         return self._model
-
-    def _check_counters(self) -> None:
-        self._open()
-        if not self._parameters.performance_counters:
-            raise UnsupportedError(
-                "this RTL was built without performance counters; build it with "
-                "RtlParameters(performance_counters=True)"
-            )
 
     def _start_trace(self, model: RtlModel) -> None:
         if self._trace is not None:
@@ -446,10 +441,8 @@ def _raise_failure(model: RtlModel, result: Result, timeout: float) -> None:
             f"the {_CLIENTS[client]} accessed DRAM at {address:#x}, which is not allocated"
         )
     tokens = model.read_register(RtlRegisters.TOKENS)
-    waits, queues = (
-        _named(tokens, RtlRegisters.WAITS),
-        _named(tokens >> len(RtlRegisters.WAITS), _QUEUES),
-    )
+    waits = _named(tokens, RtlRegisters.WAITS)
+    queues = _named(tokens >> len(RtlRegisters.WAITS), _QUEUES)
     if waits:
         raise DeadlockError(f"no unit can continue: {'; '.join(waits)}")
     if result is Result.STANDSTILL:
