@@ -105,7 +105,7 @@ def target_of(
     ConfigError
         If there is no such configuration, or no such capabilities.
     """
-    hardware = config if isinstance(config, HardwareConfig) else HardwareConfig.load(config)
+    hardware = HardwareConfig.of(config)
     return Target(hardware, of_target(hardware) if capabilities is None else find(capabilities))
 
 
