@@ -23,7 +23,7 @@ Sum = TypeVar("Sum", Conv2d, Conv2dTranspose, Gemm)
 
 
 @dataclass(frozen=True, eq=False)
-class Epilogue:
+class MappedEpilogue:
     """What follows the sums of products of an operator.
 
     Attributes
@@ -50,7 +50,7 @@ class Epilogue:
         scaling: Requantization,
         zero_points: tuple[int, ...],
         factor: int = 0,
-    ) -> Epilogue:
+    ) -> MappedEpilogue:
         """Return the epilogue on plain hardware.
 
         Parameters
@@ -75,7 +75,7 @@ class Epilogue:
             scale, rest = factor >> bits, shift - bits
             residual = {"residual": True, "residual_scale": scale, "residual_shift": rest}
             shift = bits
-        return Epilogue({"shift": shift, "clip": scaling.clip, **residual}, constant, left)
+        return MappedEpilogue({"shift": shift, "clip": scaling.clip, **residual}, constant, left)
 
     @staticmethod
     def scaled(
@@ -84,7 +84,7 @@ class Epilogue:
         scaling: Requantization,
         zero_points: tuple[int, ...],
         factor: Array | None = None,
-    ) -> Epilogue:
+    ) -> MappedEpilogue:
         """Return the epilogue on hardware with ``post``; as `shifted`, factors by channel."""
         channels = len(weight)
         fields: dict[str, Any] = {"scales": True, "shift": 0, "clip": scaling.clip}
@@ -98,9 +98,9 @@ class Epilogue:
             for name, digit in zip(("residual_high", "residual_low"), digits(factors), strict=True):
                 vectors[name] = digit.astype(np.int8).reshape(-1, 1, 1, 1)
         constant = sum_constant(weight, bias, zero_points, factors)
-        return Epilogue(fields, constant, vectors=vectors)
+        return MappedEpilogue(fields, constant, vectors=vectors)
 
-    def on_lanes(self, lanes: Lanes, size: int) -> Epilogue:
+    def on_lanes(self, lanes: Lanes, size: int) -> MappedEpilogue:
         """Return the epilogue for lanes, of which some hold the channels."""
         vectors = {name: on_lanes(value, lanes, size) for name, value in self.vectors.items()}
         return replace(self, constant=on_lanes(self.constant, lanes, size), vectors=vectors)
