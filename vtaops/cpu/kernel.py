@@ -14,7 +14,7 @@ import numpy as np
 from vtaops.base.shapes import Array
 from vtaops.cpu.schedule import family, stack, storage
 from vtaops.cpu.target import CpuTarget
-from vtaops.kernels.arrays import as_output, empty
+from vtaops.kernels.arrays import output
 from vtaops.kernels.cache import KernelCache, sources_of
 from vtaops.kernels.ops import StackedMatmulOp, TensorOp
 from vtaops.kernels.ops.storage import StoredOp
@@ -60,8 +60,7 @@ class CpuKernel:
         self.op = op
         self.target = target
         self._schedule = schedule or family(op, target)[0]
-        output = op.output
-        self._shape, self._dtype = output.shape, output.dtype
+        self._shape, self._dtype = op.output.shape, op.output.dtype
         parts: list[Any] = [op]
         while hasattr(parts[-1], "op"):
             parts.append(parts[-1].op)
@@ -97,10 +96,7 @@ class CpuKernel:
         ShapeError
             If `out` does not fit.
         """
-        if out is None:
-            result = empty(self._shape, self._dtype)
-        else:
-            result = as_output(out, self._shape, self._dtype)
+        result = output(out, self._shape, self._dtype)
         self.run(*arrays, result)
         return result
 

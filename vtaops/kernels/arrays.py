@@ -137,6 +137,11 @@ def as_output(value: Any, shape: tuple[int, ...], dtype: str) -> Array:
     return array
 
 
+def output(out: Any, shape: tuple[int, ...], dtype: str) -> Array:
+    """Return a caller's `out` argument, checked by `as_output`, or a new array if it is None."""
+    return empty(shape, dtype) if out is None else as_output(out, shape, dtype)
+
+
 def as_given(result: Array, given: Any, out: Any = None) -> Array:
     """Return a result as the caller has arrays: `out`, or of the library that `given` is from."""
     if out is not None:

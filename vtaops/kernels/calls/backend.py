@@ -26,7 +26,7 @@ from vtaops.kernels.arrays import (
     as_output,
     dtype_name,
     dtype_of,
-    empty,
+    output,
     ready,
 )
 from vtaops.kernels.calls.arguments import FUSED_ARRAYS, PRODUCT, frozen
@@ -88,19 +88,19 @@ class CallPlan:
     __slots__ = ("_allocate", "_dtype", "_in_place", "_kernel", "_shape", "_views")
 
     def __init__(self, work: KernelCall, kernel: RunnableKernel) -> None:
-        output = work.op.output
+        result = work.op.output
         shapes = [spec.shape for spec in work.op.inputs]
         self._kernel = kernel
-        self._shape = output.shape if work.shape is None else work.shape
-        self._dtype = dtype_of(output.dtype)
+        self._shape = result.shape if work.shape is None else work.shape
+        self._dtype = dtype_of(result.dtype)
         self._allocate = allocator(self._shape, self._dtype)
         given = [*(array.shape for array in work.arrays), self._shape]
-        needed = [*shapes, output.shape]
+        needed = [*shapes, result.shape]
         views = enumerate(zip(given, needed, strict=True))
         self._views = [(at, _view(shape)) for at, (a, shape) in views if a != shape]
         computed = work.op.op if isinstance(work.op, StoredOp) else work.op
         elementwise = isinstance(computed, BroadcastOp | UnaryOp | NormalizeOp)
-        self._in_place = [elementwise and shape == output.shape for shape in shapes]
+        self._in_place = [elementwise and shape == result.shape for shape in shapes]
 
     def run(self, arrays: tuple[Array, ...], out: Any) -> Array:
         """Run on checked arrays; return `out`, checked and filled, or a new array.
@@ -229,8 +229,7 @@ class Backend(ABC):
     def _run_first(self, work: KernelCall, out: Any, key: tuple[Any, ...] | None) -> Array:
         """Run a call that has no plan yet, and keep its plan if it has a key."""
         if prod(work.op.output.shape) == 0:
-            shape, dtype = work.shape or work.op.output.shape, work.op.output.dtype
-            return empty(shape, dtype) if out is None else as_output(out, shape, dtype)
+            return output(out, work.shape or work.op.output.shape, work.op.output.dtype)
         _check_sizes(work.op)
         plan = CallPlan(work, self.kernel(work.op))
         result = plan.run(work.arrays, out)
