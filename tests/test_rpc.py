@@ -6,10 +6,10 @@ import signal
 import numpy as np
 import pytest
 import tvm
-from helpers.boards import ARRAYS, CONFIG, EXPECTED, OP, bit_file, free_port, serving_rpc
 from helpers.tsim_support import needs_tools
 
 import vtaops
+from trials.boards import ARRAYS, CONFIG, EXPECTED, OP, bit_file, free_port, serving_rpc
 from vtaops import ConfigError, DeviceError, ShapeError, UnsupportedError
 from vtaops.board.rpc import RpcSession, connect
 from vtaops.graph import Convolution, Graph, MaxPool, Requantization

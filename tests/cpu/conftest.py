@@ -4,7 +4,8 @@ One that leaves its arrays ends the process: `pytest -v` shows in which test.
 """
 
 import pytest
-from helpers.guarded_memory import guarded_kernels
+
+from trials.guarded_memory import guarded_kernels
 
 
 @pytest.fixture(scope="module", autouse=True)

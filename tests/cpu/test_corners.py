@@ -9,10 +9,10 @@ import textwrap
 
 import numpy as np
 import pytest
-from helpers import random_calls
-from helpers.kernel_reference import conv2d_reference, depthwise_reference, random, windows
 from scipy import special
 
+from trials import random_calls
+from trials.kernel_reference import conv2d_reference, depthwise_reference, random, windows
 from vtaops import cpu
 from vtaops.base.errors import ShapeError
 from vtaops.kernels import KernelCache, cache

@@ -1,14 +1,14 @@
 """Layers with packed weights against the calls of `vtaops.cpu`, whose tests are elsewhere.
 
-`helpers/random_calls.py` draws chains of them against NumPy.
+`trials/random_calls.py` draws chains of them against NumPy.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.kernel_reference import depthwise_reference, random
 
+from trials.kernel_reference import depthwise_reference, random
 from vtaops import cpu
 from vtaops.base.errors import ShapeError
 from vtaops.cpu import layers

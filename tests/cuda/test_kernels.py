@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from helpers.kernel_cases import inputs_of, matches, reference
-from helpers.kernel_reference import conv2d_reference, depthwise_reference
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
+from trials.kernel_reference import conv2d_reference, depthwise_reference
 from vtaops import cuda
 from vtaops.base.errors import DeviceError, ScheduleError, ShapeError, UnsupportedError
 from vtaops.cuda.emulate import IN_ORDER, REVERSED, Emulated, KernelFault, compiler, profile

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import vtaops
+from benchmarks.options import RESULTS
 from vtaops import Conv2d, Gemm, HardwareConfig, Tiling
 from vtaops.base.errors import ConfigError, DeviceError, ScheduleError, ShapeError, StoreError
 from vtaops.explore import (
@@ -362,7 +363,7 @@ def test_lost_workers_are_replaced():
 # --------------------------------------------------------------------- area and energy
 
 
-AREA_RUNS = json.loads((Path(__file__).parents[2] / "docs" / "area_runs.json").read_text())["runs"]
+AREA_RUNS = json.loads((RESULTS / "area_runs.json").read_text())["runs"]
 
 
 @pytest.mark.parametrize("run", AREA_RUNS, ids=lambda run: Design.of(run["design"]).name)

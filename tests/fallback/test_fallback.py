@@ -4,9 +4,9 @@ import random
 
 import numpy as np
 import pytest
-from helpers.random_cases import FAMILIES, random_conv2d, random_gemm
 
 import vtaops
+from trials.random_cases import FAMILIES, random_conv2d, random_gemm
 from vtaops import AvgPool2d, Conv2d, Conv2dTranspose, Gemm, cuda, fallback
 from vtaops.cuda.emulate import Emulated, compiler
 from vtaops.fallback import host

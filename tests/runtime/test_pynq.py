@@ -5,10 +5,10 @@ import sys
 
 import numpy as np
 import pytest
-from helpers.boards import ARRAYS, CONFIG, EXPECTED, OP, bit_file, programmed
 from helpers.program_builder import PROGRAMS
 
 import vtaops
+from trials.boards import ARRAYS, CONFIG, EXPECTED, OP, bit_file, programmed
 from vtaops import DeviceError, DeviceTimeout, HardwareConfig, Session, UnsupportedError
 from vtaops.base.errors import BufferLost
 from vtaops.board import Fault

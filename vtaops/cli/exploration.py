@@ -370,7 +370,7 @@ def _dask(address: str) -> Callable[[], Executor]:
     UnsupportedError
         If Dask is not installed.
     """
-    from vtaops.explore.cluster import dask_executor
+    from vtaops.explore import dask_executor
 
     return lambda: dask_executor(address)
 

@@ -65,10 +65,8 @@ class Design:
         if type(self.clock_mhz) is not int or self.clock_mhz < 1:
             raise ConfigError(f"CLOCK_MHZ is {self.clock_mhz!r}; it must be a positive integer")
         _ = self.timing  # refuses what is out of range
-        smallest = min(
-            (m for m in (self.config.inp, self.config.wgt, self.config.out)),
-            key=lambda memory: memory.element_bytes,
-        )
+        memories = (self.config.inp, self.config.wgt, self.config.out)
+        smallest = min(memories, key=lambda memory: memory.element_bytes)
         if smallest.element_bytes < self.port_bytes:
             raise ConfigError(
                 f"one {smallest.memory.name} element has {smallest.element_bytes} bytes; it must "
@@ -109,12 +107,8 @@ class Design:
     def sizes(self) -> tuple[int, int, int, int]:
         """Base-2 logarithms of the scratchpads' bytes: micro-ops, inputs, weights, accumulators."""
         c = self.config
-        return (
-            c.log_uop_buff_size,
-            c.log_inp_buff_size,
-            c.log_wgt_buff_size,
-            c.log_acc_buff_size,
-        )
+        inputs, weights = c.log_inp_buff_size, c.log_wgt_buff_size
+        return c.log_uop_buff_size, inputs, weights, c.log_acc_buff_size
 
     def contains(self, other: Design) -> bool:
         """Whether every program for `other` fits this design and takes as long on it."""

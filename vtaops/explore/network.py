@@ -92,9 +92,6 @@ class Network:
             raise ShapeError(f"nothing of {self.name} runs on {design.name}; `vtaops ops` says why")
         return layers
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"name": self.name, "layers": self.layers, "graph": self.graph}
-
 
 @lru_cache(maxsize=256)
 def _layers(graph: Graph, design: Design) -> tuple[Workload, ...]:

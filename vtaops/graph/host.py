@@ -23,9 +23,12 @@ class HostFunction(ABC):
     ----------
     kind : str
         Which class reads it from bytes.
+    trusted : bool
+        Whether it may run; code of this process may.
     """
 
     kind: str
+    trusted: bool = True
 
     @abstractmethod
     def __call__(self, *arrays: Array) -> tuple[Array, ...]:

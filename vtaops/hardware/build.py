@@ -13,8 +13,7 @@ import logging
 import os
 import re
 import shutil
-import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -22,17 +21,8 @@ from pathlib import Path
 
 from vtaops.base.cache import cache_directory, obtain
 from vtaops.base.errors import DeviceError
-from vtaops.hardware.rtl import (
-    AXI_TOP_MODULE,
-    PACKAGE,
-    TOP_MODULE,
-    RtlParameters,
-    axi_sources,
-    check_axi,
-    harness,
-    sources,
-    systemverilog_package,
-)
+from vtaops.hardware.rtl import PACKAGE, RtlParameters, harness, rtl_design
+from vtaops.hardware.tools import execute_tool
 from vtaops.machine.config import HardwareConfig
 
 TRACE_FORMATS = ("vcd", "fst")
@@ -172,21 +162,14 @@ def build_model(
     DeviceError
         If a tool is missing or fails.
     """
-    package = systemverilog_package(config, parameters)
+    design = rtl_design(config, parameters, axi)
+    driver, *headers = harness(axi)
+    files = design.files | {path.name: path.read_bytes() for path in (driver, *headers)}
     defines = [f"-DPORT_BYTES={parameters.port_bytes}"]
     if trace is not None:
         defines.append(f"-DTSIM_TRACE_{trace.upper()}=1")
-    driver, *headers = harness(axi)
-    files = [*sources(), driver, *headers]
-    top, values = TOP_MODULE, dict[str, int]()
     if axi:
-        check_axi(parameters)
         defines += ["-DTSIM_AXI=1", f"-DBURST_BEATS={parameters.burst_beats}"]
-        files += axi_sources()
-        top = AXI_TOP_MODULE
-        values = {"PORT_BYTES": parameters.port_bytes, "ADDRESS_BITS": parameters.address_bits}
-    text = {path.name: path.read_bytes() for path in files}
-    text[f"{PACKAGE}.sv"] = package.encode()
 
     def describe() -> None:
         text = (
@@ -197,13 +180,28 @@ def build_model(
         if on_start:
             on_start(text)
 
-    return _build(top, text, driver.name, defines, trace, describe, values)
+    return build_library(
+        design.top,
+        files,
+        driver.name,
+        defines,
+        values=design.values,
+        trace=trace,
+        on_start=describe,
+    )
 
 
 def build_library(
-    top: str, files: dict[str, bytes], driver: str, defines: Sequence[str] = ()
+    top: str,
+    files: dict[str, bytes],
+    driver: str,
+    defines: Sequence[str] = (),
+    *,
+    values: Mapping[str, int] | None = None,
+    trace: str | None = None,
+    on_start: Callable[[], None] = lambda: None,
 ) -> Path:
-    """Return the shared library of any top module with a C++ driver; for tests of single blocks.
+    """Return the shared library of any top module with a C++ driver.
 
     Parameters
     ----------
@@ -215,19 +213,11 @@ def build_library(
         Which of the files is the C++ driver.
     defines : sequence of str
         Further options of the C++ compiler.
+    values : mapping, optional
+        Values of parameters of the top module.
+    trace, on_start
+        As in `build_model`; `on_start` without the text.
     """
-    return _build(top, files, driver, list(defines), None, lambda: None)
-
-
-def _build(
-    top: str,
-    files: dict[str, bytes],
-    driver: str,
-    defines: list[str],
-    trace: str | None,
-    on_start: Callable[[], None],
-    values: dict[str, int] | None = None,  # of the parameters of the top module
-) -> Path:
     tools = find_tools()
     verilator_options = [*_VERILATOR_OPTIONS]
     verilator_options += [f"-G{name}={value}" for name, value in (values or {}).items()]
@@ -248,11 +238,11 @@ def _build(
             runtime = pool.submit(_runtime_objects, tools, trace)
             _verilate(tools, folder, top, files, verilator_options, trace)
             units = _translation_units(folder, driver)
-            compile_unit = partial(_compile_unit, tools, options + defines)
+            compile_unit = partial(_compile_unit, tools, [*options, *defines])
             objects = [*pool.map(compile_unit, units), *runtime.result()]
         output = folder / "model.so"
         links = ["-lz", "-llz4"] if trace == "fst" else []
-        _execute([tools.compiler, "-shared", "-o", output, *objects, "-lpthread", *links])
+        execute_tool([tools.compiler, "-shared", "-o", output, *objects, "-lpthread", *links])
         return output
 
     return _cached(f"{top}-{key}.so", make)
@@ -284,7 +274,7 @@ def _verilate(
     command: list[str | Path] = [tools.verilator, "--cc", "--top-module", top]
     command += ["--Mdir", folder / "verilated", *options, *(tracing if trace else [])]
     command += [folder / name for name in hardware]
-    _execute(command, VERILATOR_ROOT=str(tools.verilator_root))
+    execute_tool(command, environment={"VERILATOR_ROOT": str(tools.verilator_root)})
 
 
 def _translation_units(folder: Path, driver: str) -> list[tuple[Path, str]]:
@@ -310,11 +300,14 @@ def _translation_units(folder: Path, driver: str) -> list[tuple[Path, str]]:
 
 def _compile_unit(tools: Tools, options: list[str], unit: tuple[Path, str]) -> Path:
     source, optimisation = unit
-    target = source.with_suffix(".o")
     include = [f"-I{source.parent / 'verilated'}", f"-I{source.parent}"]
-    command: list[str | Path] = [tools.compiler, *options, optimisation, *tools.include_options]
-    _execute([*command, *include, "-c", source, "-o", target])
-    return target
+    return _compile(tools, [*options, optimisation, *include], source, source.with_suffix(".o"))
+
+
+def _compile(tools: Tools, options: list[str], source: Path, output: Path) -> Path:
+    flags = [*options, *tools.include_options]
+    execute_tool([str(tools.compiler), *flags, "-c", str(source), "-o", str(output)])
+    return output
 
 
 def _runtime_objects(tools: Tools, trace: str | None) -> list[Path]:
@@ -329,13 +322,10 @@ def _runtime_objects(tools: Tools, trace: str | None) -> list[Path]:
         source = tools.verilator_root / "include" / f"{name}.cpp"
         key = _digest(*tools.identity, *options, source.read_bytes())
 
-        def make(folder: Path) -> Path:
-            target = folder / f"{name}.o"
-            command: list[str | Path] = [tools.compiler, *options, *tools.include_options]
-            _execute([*command, "-c", source, "-o", target])
-            return target
-
-        return _cached(f"{name}-{key}.o", make)
+        return _cached(
+            f"{name}-{key}.o",
+            lambda folder: _compile(tools, options, source, folder / f"{name}.o"),
+        )
 
     try:
         return [compiled(name) for name in names]
@@ -362,22 +352,3 @@ def _cached(name: str, make: Callable[[Path], Path]) -> Path:
         return obtain(cache_directory("tsim") / name, make)
     except OSError as error:
         raise DeviceError(f"cannot build a tsim model: {error}") from error
-
-
-def _execute(command: Sequence[str | Path], **environment: str) -> None:
-    try:
-        result = subprocess.run(
-            [str(word) for word in command],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, **environment},
-        )
-    except OSError as error:
-        raise DeviceError(f"cannot run {command[0]}: {error}") from error
-    if result.returncode:
-        lines = (result.stdout + result.stderr).strip().splitlines()
-        raise DeviceError(
-            f"{Path(command[0]).name} failed with exit code {result.returncode} while building a "
-            "tsim model:\n" + "\n".join(lines[:30])
-        )

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from statistics import median
 
+from vtaops.base.counts import Counts
+
 
 @dataclass(frozen=True)
-class TsimPerformance:
+class TsimPerformance(Counts):
     """Where the cycles of one or more launches went.
 
     Per unit, the cycles fall into exactly one of the classes busy, stalled by a cause, idle (no
@@ -88,16 +90,6 @@ class TsimPerformance:
     def as_dict(self) -> dict[str, int]:
         """Return the counters by name."""
         return asdict(self)
-
-    def __add__(self, other: TsimPerformance) -> TsimPerformance:
-        return TsimPerformance(
-            **{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
-        )
-
-    def __sub__(self, other: TsimPerformance) -> TsimPerformance:
-        return TsimPerformance(
-            **{f.name: getattr(self, f.name) - getattr(other, f.name) for f in fields(self)}
-        )
 
     @property
     def compute_bound(self) -> int:

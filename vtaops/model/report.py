@@ -7,11 +7,13 @@ Imports no TVM.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from vtaops.model.model import Model
+from vtaops.base.doors import door
+from vtaops.machine.config import HardwareConfig
+from vtaops.model.region import Region, Row
 from vtaops.program import OperatorRecord, Program, Statistics
 from vtaops.program.timing import Timeline
 
@@ -36,7 +38,7 @@ class Layer:
     macs : int
         Multiply-accumulates as the user states them.
     utilization : float
-        Those of one cycle over those that the array could do.
+        Share of the cycles in which the GEMM array forms a tile product.
     counters : Statistics
         Bytes by memory, tile products, ALU passes.
     sqnr : float or None
@@ -121,19 +123,24 @@ class ModelReport:
         }
 
     def __str__(self) -> str:
-        from vtaops.model.tables import text
-
-        return text(self)
+        written: str = door("ModelReport.__str__")(self)
+        return written
 
     def _repr_html_(self) -> str:
         return f"<pre>{self}</pre>"
 
 
-def report(model: Model, quality: Mapping[str, float]) -> ModelReport:
-    """Return the report of a model; as `Model.report`."""
+def report(
+    name: str,
+    config: HardwareConfig,
+    plan: Sequence[Row],
+    regions: Sequence[Region],
+    quality: Mapping[str, float],
+) -> ModelReport:
+    """Return the report of a model of that name; as `Model.report`."""
     spent: dict[str, Layer] = {}
     cycles = 0
-    for region in model.regions:
+    for region in regions:
         timeline = region.program.timeline()
         cycles += timeline.cycles
         for record, taken in layer_cycles(timeline):
@@ -145,9 +152,8 @@ def report(model: Model, quality: Mapping[str, float]) -> ModelReport:
                 macs=max(before.macs, record.macs),
                 counters=before.counters + counters,
             )
-    peak = model.config.macs_per_cycle
     layers = []
-    for row in model.plan:
+    for row in plan:
         layer = spent.get(row.name, _EMPTY)
         layers.append(
             replace(
@@ -157,20 +163,20 @@ def report(model: Model, quality: Mapping[str, float]) -> ModelReport:
                 where=row.where,
                 reason=row.reason,
                 share=layer.cycles / max(1, cycles),
-                utilization=layer.macs / max(1, layer.cycles * peak),
+                utilization=layer.counters.array_share(layer.cycles),
                 sqnr=quality.get(row.name),
             )
         )
-    programs = model.programs
+    programs = [region.program for region in regions]
     return ModelReport(
-        name=model.name,
-        config=model.config.name,
-        clock_mhz=model.config.board.clock_mhz,
+        name=name,
+        config=config.name,
+        clock_mhz=config.board.clock_mhz,
         layers=tuple(layers),
         cycles=cycles,
         launches=len(programs),
         arena_nbytes=max((program.arena_nbytes for program in programs), default=0),
-        weights_nbytes=sum(a.nbytes for r in model.regions for a in r.parameters.values()),
+        weights_nbytes=sum(a.nbytes for r in regions for a in r.parameters.values()),
         instructions_nbytes=sum(p.instructions.nbytes + p.micro_ops.nbytes for p in programs),
     )
 

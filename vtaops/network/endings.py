@@ -17,8 +17,8 @@ from vtaops.graph import Requantization
 from vtaops.network import rules
 from vtaops.network.storage import Lanes, on_lanes
 from vtaops.ops import Conv2d, Conv2dTranspose, Gemm
-from vtaops.ops.diagonal import digits
-from vtaops.ops.postprocess import MULTIPLIER_BITS
+from vtaops.ops.constants import digits
+from vtaops.ops.epilogue import MULTIPLIER_BITS
 
 Sum = TypeVar("Sum", Conv2d, Conv2dTranspose, Gemm)
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
 
-from vtaops.compiler.driver import emit
+from vtaops.compiler.driver import emit, settled
 from vtaops.compiler.tuner import Effort, recall, tune
 from vtaops.lowering import Border, Fragment, Part, link
-from vtaops.lowering.passes.interleave import LAG, beside
+from vtaops.lowering.passes.interleave import LAG
+from vtaops.lowering.passes.placement import beside
 from vtaops.lowering.passes.tables import TABLE, with_table
 from vtaops.machine.config import POST_ROWS, HardwareConfig
 from vtaops.network.rules import Target
@@ -90,7 +91,7 @@ class Fragments:
 
         None either if all ways take `limit` cycles or more, by estimate.
         """
-        ops, config = [step.op for step in steps], self.target.config
+        ops, config = self._settled(steps), self.target.config
         if "forward" not in config.extensions or _is_classifier(ops):
             return None
         tilings = tilings_hand_in_hand(ops, config, limit)
@@ -98,10 +99,13 @@ class Fragments:
 
     def in_turns(self, steps: Sequence[MappedOperator]) -> list[Fragment] | None:
         """Return steps side by side in the scratchpads; None if there is no room."""
-        ops = [step.op for step in steps]
+        ops = self._settled(steps)
         find = tilings_of_classifier if _is_classifier(ops) else tilings_in_turns
         tilings = find(ops, self.target.config)
         return self._beside(steps, tilings) if tilings else None
+
+    def _settled(self, steps: Sequence[MappedOperator]) -> list[Operator]:
+        return [settled(step.op, self.target.config) for step in steps]
 
     def _beside(
         self, steps: Sequence[MappedOperator], tilings: Sequence[Tiling]
@@ -133,7 +137,7 @@ class Fragments:
         if self.search != "off":
             return tune(op, config, self.search).tiling
         known = recall(op, config, "fast")
-        return known.tiling if known else default_tiling(op, config)
+        return known.tiling if known else default_tiling(settled(op, config), config)
 
 
 def parameter_rows(tilings: Sequence[Tiling], config: HardwareConfig) -> list[int]:
@@ -186,11 +190,12 @@ def _is_chain(steps: Sequence[MappedOperator]) -> bool:
     turns = all(_is_depthwise(op) or _is_depthwise(follower) for op, follower in pairwise(ops))
     if not (convolutions and turns) and not _is_classifier(ops):
         return False
-    for step, follower in pairwise(steps):
-        given, read = step.uses["res"].place, follower.uses["data"].place
-        if given.memory is not read.memory or given.lanes != read.lanes:
-            return False
-    return True
+    return all(_feeds(step, follower) for step, follower in pairwise(steps))
+
+
+def _feeds(step: MappedOperator, follower: MappedOperator) -> bool:
+    given, read = step.uses["res"].place, follower.uses["data"].place
+    return given.memory is read.memory and given.lanes == read.lanes
 
 
 def _is_classifier(ops: Sequence[Operator]) -> bool:

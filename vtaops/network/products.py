@@ -55,7 +55,7 @@ def are_products(nodes: Sequence[Node]) -> bool:
 
 
 def product(node: Node, target: Target) -> MappedProduct:
-    """Return what VTA executes of a product without an obstacle."""
+    """Return what VTA executes of a product that it can execute."""
     assert isinstance(node.op, Matmul)
     (a, b), (result,) = node.inputs, node.outputs
     *leading, rows, inner = a.shape

@@ -128,6 +128,13 @@ class Use:
     place: TensorPlace
     sides: Sides = NO_SIDES
 
+    @property
+    def extents(self) -> dict[str, Any]:
+        """Batch, height and width that the operator sees."""
+        n, _, h, w = self.place.memory.image
+        top, left, bottom, right = self.sides
+        return {"batch": n, "height": h + top + bottom, "width": w + left + right}
+
     def hidden(self) -> Border:
         """Return the border that the operator does not see."""
         top, left, bottom, right = (

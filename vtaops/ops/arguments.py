@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
-from vtaops.ops.diagonal import WIDEST, digits
+from vtaops.ops.constants import WIDEST, digits
 
 Int8Array = npt.NDArray[np.int8]
 Arguments = tuple[npt.NDArray[Any], ...]

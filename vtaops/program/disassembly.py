@@ -54,39 +54,36 @@ def _summary(program: Program) -> str:
 
 def _buffers(program: Program) -> str:
     rows = [("name", "role", "shape", "dtype", "layout", "shape in DRAM", "bytes")]
-    for buffer in program.buffers:
-        rows.append(
-            (
-                buffer.name,
-                buffer.role.value,
-                "x".join(map(str, buffer.shape)),
-                buffer.dtype,
-                buffer.layout.text,
-                "x".join(map(str, buffer.packed_shape)),
-                str(buffer.nbytes),
-            )
-        )
+    for b in program.buffers:
+        shape, packed = ("x".join(map(str, extents)) for extents in (b.shape, b.packed_shape))
+        rows.append((b.name, b.role.value, shape, b.dtype, b.layout.text, packed, str(b.nbytes)))
     return _columns(rows, right={6})
 
 
 # ---------------------------------------------------------------------------- instructions
 
 
-def _instructions(program: Program) -> list[str]:
+def instruction_rows(program: Program) -> list[tuple[str, str, str]]:
+    """Return for each instruction its unit, its text with the name of its buffer, its tokens.
+
+    A word that is none has ``"?"`` for a unit, and the reason for a text.
+    """
     encoding = isa.Encoding.of(program.config)
     rows = []
-    for word, relocation in zip(
-        isa.array_to_words(program.instructions), program.relocations.tolist(), strict=True
-    ):
+    words = isa.array_to_words(program.instructions)
+    for word, relocation in zip(words, program.relocations.tolist(), strict=True):
         try:
-            instruction = encoding.decode(word)
+            i = encoding.decode(word)
         except EncodingError as error:
             rows.append(("?", str(error), ""))
             continue
-        unit = instruction.unit.name.lower()
-        rows.append(
-            (unit, instruction_text(program, instruction, relocation), isa.tokens_text(instruction))
-        )
+        text = _instruction_text(program, i, relocation)
+        rows.append((i.unit.name.lower(), text, isa.tokens_text(i)))
+    return rows
+
+
+def _instructions(program: Program) -> list[str]:
+    rows = instruction_rows(program)
     width = min(_TEXT_COLUMNS, max((len(text) for _, text, _ in rows), default=0))
     digits = max(4, len(str(len(rows))))
     return [
@@ -95,8 +92,7 @@ def _instructions(program: Program) -> list[str]:
     ]
 
 
-def instruction_text(program: Program, instruction: isa.Instruction, relocation: int) -> str:
-    """Return one line for an instruction, with the name of the buffer that it addresses."""
+def _instruction_text(program: Program, instruction: isa.Instruction, relocation: int) -> str:
     text = isa.disassemble(instruction)
     if relocation == NO_BUFFER or not isinstance(instruction, isa.Load | isa.Store):
         return text

@@ -236,13 +236,15 @@ def _header(program: Program) -> dict[str, Any]:
 
 
 def _buffer_entry(buffer: Buffer) -> dict[str, Any]:
-    view = {} if buffer.layout.view is None else {"view": buffer.layout.view.to_dict()}
-    value = {"value": list(buffer.value)} if buffer.value else {}
-    scratch = {"offset": buffer.offset, "fill": buffer.fill}
+    view = buffer.layout.view
+    optional = {
+        "view": view.to_dict() if view else None,
+        "value": list(buffer.value) or None,
+        "offset": buffer.offset,
+        "fill": buffer.fill,
+    }
     return {
-        **view,
-        **value,
-        **{key: number for key, number in scratch.items() if number is not None},
+        **{key: value for key, value in optional.items() if value is not None},
         "dtype": buffer.dtype,
         "layout": buffer.layout.text,
         "logical": buffer.layout.logical,

@@ -25,8 +25,8 @@ from vtaops.quantization.onnx_files import (
     attributes,
     float_tensors,
     initializers,
+    make_node,
     replace_initializer,
-    require,
 )
 from vtaops.quantization.probe import Probe
 from vtaops.quantization.scales import saturated
@@ -90,22 +90,25 @@ class _Network:
         self._parents: list[int] = []
         self._pinned: list[int] = []
         self.channels: dict[str, Array] = {}
-        for value in (*model.graph.input, *model.graph.output):
-            self._pin(value.name)
-        for function in self.functions:
-            for name in (function.root, function.end):
-                self._of(name)
-                if len(self._shapes.get(name, ())) != 4:
-                    self._pin(name)
-        for node in model.graph.node:
-            if node.name not in self._inside:
-                self._tie(node)
+        self._tie_all()
         classes = np.array([self._root(index) for index in range(len(self._parents))], np.int64)
         self.channels = {name: classes[ids] for name, ids in self.channels.items()}
         self.free = np.ones(len(classes), bool)
         self.free[classes[self._pinned]] = False
 
     # ------------------------------------------------------------------- ties
+
+    def _tie_all(self) -> None:
+        """Pin what the model gives and takes; tie channels by functions and nodes."""
+        for value in (*self.model.graph.input, *self.model.graph.output):
+            self._pin(value.name)
+        for name in (each for f in self.functions for each in (f.root, f.end)):
+            self._of(name)
+            if len(self._shapes.get(name, ())) != 4:
+                self._pin(name)
+        for node in self.model.graph.node:
+            if node.name not in self._inside:
+                self._tie(node)
 
     def _of(self, name: str) -> Array:
         """Return the channels of a tensor; of one without channels, none."""
@@ -237,7 +240,6 @@ class _Network:
 
     def _scale_function(self, function: Function, factors: Array) -> None:
         """Let a function undo the factors of what it reads, and apply those of what it makes."""
-        make = require("onnx").helper.make_node
         nodes = {node.name: node for node in self.model.graph.node}
         place = list(self.model.graph.node).index(nodes[function.nodes[0]])
         before, behind = (
@@ -252,7 +254,7 @@ class _Network:
                 for index, read in enumerate(node.input):
                     if read == function.root:
                         node.input[index] = name
-            added = make("Mul", [function.root, f"{name}_factor"], [name], name=f"{name}_node")
+            added = make_node("Mul", [function.root, f"{name}_factor"], [name], name=f"{name}_node")
             self.model.graph.node.insert(place, added)
         if behind.size and (behind != 1).any():
             name = f"{function.end}_unscaled"
@@ -260,7 +262,7 @@ class _Network:
             last = next(node for node in nodes.values() if function.end in node.output)
             last.output[0] = name
             place = list(self.model.graph.node).index(last)
-            added = make("Mul", [name, f"{name}_factor"], [function.end], name=f"{name}_node")
+            added = make_node("Mul", [name, f"{name}_factor"], [function.end], name=f"{name}_node")
             self.model.graph.node.insert(place + 1, added)
 
 

@@ -102,17 +102,7 @@ def make_static(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:
         dims = value.type.tensor_type.shape.dim
         if (given := shapes.get(name)) is not None:
             _set_dims(name, dims, given)
-        written = shape_text(value)
-        for axis, dim in enumerate(dims):
-            if not dim.HasField("dim_value") or dim.dim_value <= 0:
-                if axis:
-                    raise ModelError(
-                        f"input {name!r} has the dynamic shape {written}; VTA's programs "
-                        f"are compiled for one shape: pass shapes={{{name!r}: (...)}} to "
-                        "vtaops.quantize or vtaops.relax.import_model; "
-                        "`vtaops quantize` takes those of its data"
-                    )
-                dim.dim_value = 1
+        _fix_dims(name, value)
     # Whatever the exporter wrote about inner shapes may still be symbolic; inference fills it in.
     del model.graph.value_info[:]
     for value in model.graph.output:
@@ -240,6 +230,23 @@ def attributes(node: NodeProto) -> dict[str, Any]:
     return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
 
 
+def make_node(kind: str, inputs: Sequence[str], outputs: Sequence[str], **attrs: Any) -> NodeProto:
+    """Return a node; attributes that are None are left out."""
+    node: NodeProto = require("onnx").helper.make_node(kind, [*inputs], [*outputs], **attrs)
+    return node
+
+
+def additions(node: NodeProto) -> list[NodeProto]:
+    """Return a Sum of several tensors as additions of two."""
+    left, *terms = node.input
+    results = [f"{node.output[0]}_part{number}" for number in range(len(terms) - 1)]
+    nodes = []
+    for term, result in zip(terms, [*results, node.output[0]], strict=True):
+        nodes.append(make_node("Add", [left, term], [result]))
+        left = result
+    return nodes
+
+
 def float_tensors(model: ModelProto) -> list[str]:
     """Return the float32 tensors that nodes of the graph write, in their order."""
     onnx = require("onnx")
@@ -272,6 +279,21 @@ def _list_inputs_only(model: ModelProto) -> None:
     del model.graph.input[:]
     model.graph.input.extend(kept)
     model.ir_version = max(model.ir_version, 8)
+
+
+def _fix_dims(name: str, value: ValueInfoProto) -> None:
+    """Make a dynamic batch 1; refuse other dynamic dimensions."""
+    written = shape_text(value)
+    for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+        if dim.dim_value <= 0:  # 0 where there is none
+            if axis:
+                raise ModelError(
+                    f"input {name!r} has the dynamic shape {written}; VTA's programs "
+                    f"are compiled for one shape: pass shapes={{{name!r}: (...)}} to "
+                    "vtaops.quantize or vtaops.relax.import_model; "
+                    "`vtaops quantize` takes those of its data"
+                )
+            dim.dim_value = 1
 
 
 def _set_dims(name: str, dims: Any, given: Sequence[int]) -> None:

@@ -22,12 +22,11 @@ from vtaops.quantization.onnx_files import (
     load,
     require,
 )
+from vtaops.quantization.pairs import drop_idle_activations, join_residuals
 from vtaops.quantization.pictures import Preparation
 from vtaops.quantization.prepare import prepare
 from vtaops.quantization.quality import Quality, compare
-from vtaops.quantization.residuals import join_residuals
 from vtaops.quantization.samples import Calibration, Sample, first_shapes, load_samples
-from vtaops.quantization.saturation import drop_idle_activations
 from vtaops.quantization.scales import (
     MOVES,
     Grid,

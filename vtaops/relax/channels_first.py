@@ -132,10 +132,9 @@ class _Rewriter:
         if name not in ELEMENTWISE and name not in FOLLOWING:
             return False
         first = value.args[0]
-        fields = list(first.fields) if isinstance(first, relax.Tuple) else list(value.args)
+        fields = first.fields if isinstance(first, relax.Tuple) else value.args
         tensors = [field for field in fields if isinstance(field, relax.Var)]
-        ranks = {_rank(tensor) for tensor in tensors}
-        if not any(tensor in self.images for tensor in tensors) or ranks & {2, 3}:
+        if self.images.keys().isdisjoint(tensors) or {2, 3} & {*map(_rank, tensors)}:
             return False
         return name in ELEMENTWISE or FOLLOWING[name](value)
 

@@ -195,13 +195,7 @@ class _Layer:
             and constants[node.input[0]].dtype == np.int32
         }
         fixed = {*constants, *(n.output[0] for n in self.nodes if n.input[0] in constants)}
-        for node in self.nodes:
-            if node.op_type in ("Conv", "ConvTranspose", "Gemm"):
-                if len(node.input) == 3 and node.input[2] not in integers:
-                    return False
-            elif node.op_type in ("Add", "Sub") and fixed.intersection(node.input):
-                return False
-        return True
+        return all(_adds_integers(node, integers, fixed) for node in self.nodes)
 
     def _reader(self, name: str) -> NodeProto:
         """Return the node that dequantises an input."""
@@ -219,9 +213,10 @@ class _Layer:
         """Return the layer as a model whose inputs are rounded to the grids they lie on."""
         onnx = onnx_files.require("onnx")
         read = {name for node in self.nodes for name in node.input}
-        make = onnx.helper.make_node
         roundings = [
-            make("QuantizeLinear", [_real_name(name), *self._reader(name).input[1:]], [name])
+            onnx_files.make_node(
+                "QuantizeLinear", [_real_name(name), *self._reader(name).input[1:]], [name]
+            )
             for name in self.inputs
         ]
 
@@ -240,6 +235,13 @@ class _Layer:
         return onnx.helper.make_model(
             graph, opset_imports=model.opset_import, ir_version=model.ir_version
         )
+
+
+def _adds_integers(node: NodeProto, integers: set[str], fixed: set[str]) -> bool:
+    """Whether a node adds no constant that is real, and none of `integers`."""
+    if node.op_type in ("Conv", "ConvTranspose", "Gemm"):
+        return len(node.input) < 3 or node.input[2] in integers
+    return node.op_type not in ("Add", "Sub") or fixed.isdisjoint(node.input)
 
 
 def shifts_only(graph: Graph) -> bool:

@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,7 +58,7 @@ def import_model(source: Any, *, shapes: Shapes | None = None) -> Graph:
     name = Path(source).stem if isinstance(source, str | Path) else "network"
     if _is_onnx(source):
         pairs = to_pairs(onnx_files.load(source, shapes))
-        return to_graph(normalize(_from_onnx(pairs)), name, tensor_names(pairs))
+        return to_graph(normalize(_from_onnx(pairs)), name, partial(tensor_names, pairs))
     return to_graph(to_relax(source, shapes=shapes), name)
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rich.table import Table
 
-if TYPE_CHECKING:
-    from vtaops.hardware.performance import TsimPerformance
+from vtaops.hardware.performance import TsimPerformance
+from vtaops.report.style import new_table
 
 _ROWS = (
     ("load", "busy", "load_busy", "writes a scratchpad"),
@@ -42,12 +40,7 @@ def performance_table(performance: TsimPerformance, title: str) -> Table:
         Title of the table.
     """
     values = performance.as_dict()
-    table = Table(title=title, title_justify="left", show_header=True, header_style="bold")
-    for column in ("unit", "state"):
-        table.add_column(column)
-    table.add_column("cycles", justify="right")
-    table.add_column("share", justify="right")
-    table.add_column("what", style="dim")
+    table = new_table(title, ["unit", "state"], ["cycles", "share"], ["what"])
     previous = ""
     for unit, state, counter, meaning in _ROWS:
         if unit != previous and previous:

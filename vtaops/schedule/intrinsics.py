@@ -27,7 +27,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812  (the name TVMScript i
 from vtaops.base.errors import ScheduleError
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
-from vtaops.ops.postprocess import lane_meaning, scale_meaning
+from vtaops.ops.epilogue import lane_meaning, scale_meaning
 
 INP_SCOPE = "local.inp_buffer"
 WGT_SCOPE = "local.wgt_buffer"
@@ -160,7 +160,7 @@ def requantize(
 ) -> str:
     """Register the requantisation of a tile by a scale for each channel; return the name.
 
-    See `vtaops.ops.postprocess.ScaleStage`; needs the extension ``post``.
+    See `vtaops.ops.epilogue.ScaleStage`; needs the extension ``post``.
 
     Raises
     ------

@@ -6,6 +6,7 @@ The one truth for both sides: the timing model counts with it, and the generated
 
 from __future__ import annotations
 
+from vtaops.base.shapes import ceil_div
 from vtaops.machine.config import HardwareConfig
 
 TREE_LEVELS_PER_STAGE = 2
@@ -23,7 +24,7 @@ _POST_STAGES = 6
 def tree_stages(config: HardwareConfig) -> int:
     """Return the stages of the adder tree of one dot product."""
     levels = config.block_in.bit_length() - 1
-    return max(1, -(-levels // TREE_LEVELS_PER_STAGE))
+    return max(1, ceil_div(levels, TREE_LEVELS_PER_STAGE))
 
 
 def compute_depth(config: HardwareConfig) -> int:

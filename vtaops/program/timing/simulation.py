@@ -127,5 +127,5 @@ def _machine(parameters: TimingParameters, config: HardwareConfig) -> dict[str, 
         "compute_depth": parameters.pipeline_depth(config),
         "output_delay": output_delay(config),
         "forwards": int("forward" in config.extensions),
-        "beat_cycles": parameters.budget_cycles(config),
+        "beat_cycles": port_bytes / parameters.bandwidth if parameters.bandwidth else 0.0,
     }

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from vtaops.base.doors import door
 from vtaops.base.errors import ProgramError
 from vtaops.machine.config import INSTRUCTION_BYTES
@@ -267,8 +269,8 @@ class Timeline:
         )
         found = []
         for queue, sender, pushes, receiver, pops in queues:
-            senders = [i for i, u in enumerate(work.unit) if u == sender and pushes[i]]
-            receivers = [i for i, u in enumerate(work.unit) if u == receiver and pops[i]]
+            senders = np.flatnonzero((work.unit == sender) & (pushes > 0)).tolist()
+            receivers = np.flatnonzero((work.unit == receiver) & (pops > 0)).tolist()
             found += [
                 Token(queue, i, j, events[i].completed, events[j].taken)
                 for i, j in zip(senders, receivers, strict=False)  # tokens may remain
@@ -350,7 +352,7 @@ class Timeline:
         work, lives = self._work, self._lives
         unit = {LOAD: Unit.LOAD, COMPUTE: Unit.COMPUTE, STORE: Unit.STORE}[process]
         clock = 0.0
-        for index in (i for i, u in enumerate(work.unit) if u == unit):
+        for index in np.flatnonzero(work.unit == unit).tolist():
             kind, life = KINDS[work.kind[index]], lives[index]
             for cause, until in self._causes(process, index, life):
                 if until > clock:
