@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError, UnsupportedError
 from vtaops.base.exact import convolve, convolve_transposed, over_windows
-from vtaops.base.shapes import Array, Sides
+from vtaops.base.shapes import Array
 from vtaops.graph import operators as ops
 from vtaops.graph.graph import Graph, Node
 from vtaops.graph.operators import GraphOperator
@@ -96,12 +96,6 @@ def _evaluate(op: GraphOperator, tensors: Sequence[Tensor], arrays: list[Array])
 def _real(tensor: Tensor, array: Array) -> Array:
     """Return ``value - zero_point``: the real value in steps of the scale."""
     return array.astype(np.int64) - tensor.zero_point
-
-
-def _padded(image: Array, padding: Sides, value: int) -> Array:
-    top, left, bottom, right = padding
-    sides = ((0, 0), (0, 0), (top, bottom), (left, right))
-    return np.pad(image, sides, constant_values=value)
 
 
 # ----------------------------------------------------------------------- sums of products
@@ -216,7 +210,9 @@ def _(op: ops.Upsample, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
 
 @_evaluate.register
 def _(op: ops.Pad, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
-    return _padded(arrays[0], op.padding, tensors[0].zero_point)
+    top, left, bottom, right = op.padding
+    sides = ((0, 0), (0, 0), (top, bottom), (left, right))
+    return np.pad(arrays[0], sides, constant_values=tensors[0].zero_point)
 
 
 @_evaluate.register
