@@ -271,8 +271,14 @@ def test_work_that_is_shared_among_threads_is_right():
         (lambda: cpu.matmul(random((2,)), random((2, 2))), "needs 2 axes"),
         (lambda: cpu.conv2d(random((1, 4, 8, 8)), random((4, 3, 3, 3))), "channels"),
         (lambda: cpu.conv2d(random((1, 4, 2, 2)), random((4, 4, 3, 3))), "spans 3 pixels"),
-        (lambda: cpu.conv2d(random((1, 4, 8, 8)), random((4, 4, 3, 3)), strides=0), "strides"),
-        (lambda: cpu.conv2d(random((1, 4, 8, 8)), random((4, 4, 3, 3)), padding=-1), "negative"),
+        (
+            lambda: cpu.conv2d(random((1, 4, 8, 8)), random((4, 4, 3, 3)), strides=0),
+            "stride_h is 0",
+        ),
+        (
+            lambda: cpu.conv2d(random((1, 4, 8, 8)), random((4, 4, 3, 3)), padding=-1),
+            "padding_top is -1",
+        ),
         (lambda: cpu.conv2d(random((1, 4, 8, 8)), random((4, 4, 1, 1)), shift=8), "int8"),
         (lambda: cpu.dense(random((1, 4)), random((2, 4)), activation="mish"), "relu"),
         (lambda: cpu.dense(random((1, 4)), random((2, 4)), bias=random((3,))), "must be"),

@@ -23,7 +23,7 @@ Schedule = Callable[[Any, CpuTarget], Any]
 """``schedule(op, target)`` returns a ``tvm.s_tir.Schedule``."""
 
 _AROUND: dict[type, Any] = {StackedMatmulOp: stack, StoredOp: storage}
-"""What schedules operators that are made of another one, whose kernel they go around."""
+"""The modules that schedule an operator by wrapping the kernel of another one."""
 
 CACHE = KernelCache()
 """The compiled kernels of this process."""
@@ -102,7 +102,7 @@ class CpuKernel:
 
 
 def _of_bits(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that hands arrays of bfloat16 on as uint16: NumPy's DLPack has no other."""
+    """Return a function that passes bfloat16 as uint16: NumPy cannot export it by DLPack."""
 
     def call(*arrays: Array) -> None:
         run(*[a.view(np.uint16) if a.dtype.kind == "V" else a for a in arrays])
@@ -127,7 +127,7 @@ _forked = False
 def _after_fork() -> None:
     """Keep kernels usable in a forked child, where the threads of TVM's pool no longer run.
 
-    Each thread that calls kernels has a pool of its own, so they run on a new one.
+    TVM keeps a pool for each calling thread, so kernels run on a new thread.
     """
     global _forked
     _forked = True

@@ -1,4 +1,4 @@
-"""The GPU of this machine: whether there is one, what stands in its way, and arrays that lie on it.
+"""The GPU of this machine: whether there is one, what it lacks, and arrays in its memory.
 
 Arrays on the GPU come in by DLPack and stay there. A call is checked with stand-ins, host arrays of
 the same shapes and dtypes that nobody reads or writes; then the kernel runs on the arrays

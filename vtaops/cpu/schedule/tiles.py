@@ -1,4 +1,4 @@
-"""Choices that all CPU schedules share: tile sizes, and when threads pay.
+"""Shared by all CPU schedules: tile sizes, and when threads pay off.
 
 A tile of results is held in vector registers over the whole reduction; everything else follows
 from how many registers there are.

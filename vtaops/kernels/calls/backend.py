@@ -34,7 +34,7 @@ from vtaops.kernels.ops import BroadcastOp, NormalizeOp, TensorOp, UnaryOp
 from vtaops.kernels.ops.storage import STORAGE, StoredOp, stored
 
 _MOST_PLANS = 4096
-"""Plans after which all are forgotten: shapes that change with every call must not fill memory."""
+"""Plans after which all are dropped: shapes that change with every call must not fill memory."""
 
 _MOST_ELEMENTS = 1 << 31
 """TVM computes indices in 32 bits."""
@@ -56,7 +56,7 @@ class RunnableKernel(Protocol):
 
 
 class KernelCall(NamedTuple):
-    """What a call comes to.
+    """The operator and the arrays that a call amounts to.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ class KernelCall(NamedTuple):
 
 
 class CallPlan:
-    """A kernel, and the shapes of the arrays between which it stands.
+    """A compiled kernel, and the shapes of the arrays of one kind of call.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ class CallPlan:
         return result
 
     def _disturbs(self, result: Array, arrays: tuple[Array, ...]) -> bool:
-        """Whether a result that is written would change what the kernel still has to read.
+        """Whether writing the result would overwrite what the kernel still has to read.
 
         Elementwise operators may replace an input: each element is read before it is written.
         """
@@ -146,12 +146,12 @@ class CallPlan:
 
 
 def _view(shape: tuple[int, ...]) -> Callable[[Array], Array]:
-    """Return what returns a view of that shape on a C-contiguous array, as quickly as NumPy can."""
+    """Return the fastest function that views a C-contiguous array in a shape."""
     return np.ndarray.ravel if len(shape) == 1 else methodcaller("reshape", shape)
 
 
 class Backend(ABC):
-    """A device that has kernels."""
+    """A device that runs kernels."""
 
     stores_16_bits: ClassVar[bool] = False
     """Whether operators of float32 take arrays of float16 and bfloat16 as well."""
@@ -300,7 +300,7 @@ def operator(arrays: int) -> Callable[[Callable[_P, KernelCall]], Callable[_P, A
 
 
 def _check_sizes(op: TensorOp) -> None:
-    """Refuse what a kernel cannot count: sums over nothing, and indices beyond 32 bits.
+    """Refuse sums over no elements, and arrays whose indices exceed 32 bits.
 
     Raises
     ------
