@@ -12,18 +12,10 @@ from trials.kernel_reference import conv2d_reference, depthwise_reference, rando
 from vtaops import cpu, cuda
 from vtaops.base.errors import ShapeError, UnsupportedError
 from vtaops.cpu import layers
-from vtaops.kernels import cache
 from vtaops.kernels.ops import PackedConv2dOp, Window
 from vtaops.machine.layout import Layout
 
-
-@pytest.fixture(scope="module", autouse=True)
-def no_files():
-    """Keep the kernels of this file in memory: linking hundreds of them would take its time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cache, "_store", lambda executable, path: None)
-        patch.setattr(cache, "_load", lambda path: None)
-        yield
+pytestmark = pytest.mark.usefixtures("no_files")
 
 
 def close(result, reference, tolerance=2e-4):

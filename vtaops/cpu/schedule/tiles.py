@@ -74,6 +74,19 @@ def stretch_of(columns: int) -> int:
     return found if found >= STRETCH // 4 else columns
 
 
+def add_to_stretch(s: Any, block: Any, stretch: Any, dims: int) -> None:
+    """Add up sums for a stretch of columns at a time, pass after pass over the columns.
+
+    The `dims` innermost loops of the block are rows, columns, passes and perhaps their steps.
+    """
+    s.compute_at(block, stretch, preserve_unit_loops=True)
+    i, j, passes, *steps = s.get_loops(block)[-dims:]
+    s.reorder(passes, i, j, *steps)
+    for step in steps:
+        s.unroll(step)
+    s.decompose_reduction(block, passes)
+
+
 def rows_of_tile(rows: int, vectors: int, target: CpuTarget) -> int:
     """Return the rows, of so many vectors each, of a tile whose lanes are columns.
 
