@@ -275,8 +275,8 @@ class Mapper(Places):
         epilogue, weight = epilogue.on_lanes(outputs, size), weight << epilogue.left
         if self._is_for(node, data) and groups == 1:
             channels = len(data.lanes)
-            convolution, weight = replace(convolution, in_channels=channels), weight[:, :channels]
-            found = gathered(convolution, weight, epilogue.constant, self.config)
+            narrow = replace(convolution, in_channels=channels)
+            found = gathered(narrow, weight[:, :channels], epilogue.constant, self.config)
             if found is not None:
                 data.memory.folded = found.buffer
                 convolution, weight = found.op, found.weight
