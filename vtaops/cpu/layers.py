@@ -39,24 +39,24 @@ from vtaops.machine.layout import Layout
 Shape = tuple[int, ...]
 
 WEIGHTS = ("float32", "int8", *STORAGE)
-"""What layers take as weights."""
+"""Dtypes of weights."""
 
 _OFFSET = 128
-"""What is added to int8 data, since the instruction multiplies unsigned by signed bytes."""
+"""Added to int8 data, since the instruction multiplies unsigned by signed bytes."""
 
 
 @dataclass(frozen=True)
 class Packed:
-    """Images between layers.
+    """Images as layers pass them on.
 
     Attributes
     ----------
     blocks : numpy.ndarray
         (batch, blocks, rows, columns, block), float32, float16, bfloat16, or of quantized layers
-        int8, uint8 or int32; channels beyond `channels` are anything. Copied if a kernel could not
-        read it as it is.
+        int8, uint8 or int32; channels beyond `channels` are undefined. Copied if a kernel cannot
+        read it in place.
     channels : int
-        Those that mean something.
+        Number of valid channels.
 
     Raises
     ------
@@ -89,7 +89,7 @@ class Packed:
 
 
 def pack(data: Any, size: int | None = None, dtypes: tuple[str, ...] = (*ANY, "int32")) -> Packed:
-    """Return NCHW images as layers hand them on; what is packed already stays as it is.
+    """Return NCHW images in blocks; packed images are returned unchanged.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def block() -> int:
 
 
 class _Layer:
-    """A kernel for each shape that came along, and its packed weights."""
+    """A layer with one kernel for each shape of its input."""
 
     _describe: Callable[..., tuple[TensorOp, Shape]]
     """Checks what a call depends on, and returns its operator and the shape of its result."""

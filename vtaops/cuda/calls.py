@@ -14,7 +14,7 @@ from vtaops.kernels.calls.arguments import FLOAT, check_shapes, fused_epilogue
 from vtaops.kernels.calls.backend import KernelCall, operator
 from vtaops.kernels.calls.convolution import operands
 from vtaops.kernels.ops import Epilogue, PackedConv2dOp, SeparableOp, Window
-from vtaops.kernels.ops.common import ACCUMULATOR
+from vtaops.kernels.ops.common import ACCUMULATOR, ceil_div
 
 
 class GpuCalls(OperatorCalls):
@@ -125,5 +125,5 @@ def pack_int8_kernel(kernel: Any, block: int = 16) -> Array:
         raise ShapeError(f"block is {block}; give a multiple of 4")
     outs, ins, *size = w.shape
     whole = np.pad(w, [(0, -outs % block), (0, -ins % block), (0, 0), (0, 0)])
-    blocks = whole.reshape(-(-outs // block), block, -(-ins // block), block // 4, 4, *size)
+    blocks = whole.reshape(-1, block, ceil_div(ins, block), block // 4, 4, *size)
     return np.ascontiguousarray(blocks.transpose(0, 2, 5, 6, 3, 1, 4))

@@ -76,7 +76,7 @@ class Mapper(Places):
         self.scales = target.scales
         self.steps: list[MappedOperator] = []
         self._tables: dict[str, Array] = {}
-        """What maps the result of an operator on its way out, by the name of that result."""
+        """Tables through which results of operators are stored, by the names of the results."""
         if target.tables:
             self._join_functions()
         for tensor in self.inputs:

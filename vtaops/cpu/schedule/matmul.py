@@ -23,6 +23,7 @@ from vtaops.cpu.schedule.tiles import (
     FIRST_CACHE,
     PARALLEL_FLOPS,
     STEPS,
+    add_to_stretch,
     hold_in_registers,
     parallel_if,
     store_vectors,
@@ -252,17 +253,8 @@ def schedule_row_sums(op: MatmulOp) -> Any:
     s.reorder(stretch, i, j)
     parallel_if(s, stretch, op.flops >= PARALLEL_FLOPS)
     if done < op.k:
-        block = s.get_sblock("tail")
-        s.compute_at(block, stretch, preserve_unit_loops=True)
-        i, j, k = s.get_loops(block)[-3:]
-        s.reorder(k, i, j)
-        s.decompose_reduction(block, k)
-    block = s.get_sblock("product")
-    s.compute_at(block, stretch, preserve_unit_loops=True)
-    i, j, k, step = s.get_loops(block)[-4:]
-    s.reorder(k, i, j, step)
-    s.unroll(step)
-    s.decompose_reduction(block, k)
+        add_to_stretch(s, s.get_sblock("tail"), stretch, dims=3)
+    add_to_stretch(s, s.get_sblock("product"), stretch, dims=4)
     return ahead.attach(s)
 
 

@@ -24,6 +24,7 @@ from vtaops.cpu.schedule.tiles import (
     PARALLEL_FLOPS,
     STEPS,
     STRETCH,
+    add_to_stretch,
     hold_in_registers,
     parallel_if,
     rows_of_tile,
@@ -188,10 +189,5 @@ def _schedule_few(op: Conv2dOp, stretch: int) -> Any:
     s.reorder(n, i, q, o, column)
     place = s.fuse(n, i, q)
     parallel_if(s, place, op.flops >= PARALLEL_FLOPS)
-    block = s.get_sblock("total")
-    s.compute_at(block, place, preserve_unit_loops=True)
-    *_, o, q, outer, step = s.get_loops(block)
-    s.reorder(outer, o, q, step)
-    s.unroll(step)
-    s.decompose_reduction(block, outer)
+    add_to_stretch(s, s.get_sblock("total"), place, dims=4)
     return ahead.attach(s)

@@ -19,7 +19,7 @@ INTEGER = ("int8", "uint8")
 PRODUCT = FLOAT + INTEGER
 """Data dtypes of matrix products and convolutions."""
 ANY = PRODUCT + STORAGE
-"""What a call may reshape before its kernel is asked for, which may refuse it."""
+"""Dtypes that a call may reshape before its kernel checks them."""
 
 FUSED_ARRAYS = (*VECTORS, "residual")
 """The fused keywords that hold arrays, in the order of the kernels' arguments."""

@@ -1,6 +1,6 @@
 """Epilogue: the elementwise tail that is fused behind a convolution or matrix product.
 
-One truth for its order: bias, scale and shift (given, or folded from a batch normalisation),
+The order is defined here: bias, scale and shift (given, or folded from a batch normalisation),
 residual, activation; for int8, bias, arithmetic right shift, clip.
 """
 
