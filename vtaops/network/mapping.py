@@ -26,7 +26,7 @@ from vtaops.graph.operators import GraphOperator
 from vtaops.machine.views import constant_digits
 from vtaops.network import rules
 from vtaops.network.averages import parts
-from vtaops.network.epilogue import Epilogue
+from vtaops.network.epilogue import VtaEpilogue
 from vtaops.network.gathering import gathered
 from vtaops.network.places import Places, image_of, unique
 from vtaops.network.rules import Target
@@ -297,19 +297,19 @@ class Mapper(Places):
         op: ops.Convolution | ops.TransposedConvolution | ops.Dense,
         node: Node,
         residual: Array | None = None,
-    ) -> Epilogue:
+    ) -> VtaEpilogue:
         """Return what follows the sums of products of an operator."""
         weight = op.weight
         if isinstance(op, ops.TransposedConvolution):
             weight = weight.transpose(1, 0, 2, 3)
         zeros = tuple(tensor.zero_point for tensor in node.inputs)
         if self.scales:
-            return Epilogue.scaled(weight, op.bias, op.requantization, zeros, residual)
+            return VtaEpilogue.scaled(weight, op.bias, op.requantization, zeros, residual)
         factor = 0 if residual is None else int(residual.flat[0])
-        return Epilogue.shifted(weight, op.bias, op.requantization, zeros, factor)
+        return VtaEpilogue.shifted(weight, op.bias, op.requantization, zeros, factor)
 
     def _emit_sum(
-        self, node: Node, op: Conv2d, uses: dict[str, Use], weight: Array, epilogue: Epilogue
+        self, node: Node, op: Conv2d, uses: dict[str, Use], weight: Array, epilogue: VtaEpilogue
     ) -> None:
         """Emit a convolution with what is added to its sums."""
         constant = epilogue.constant
