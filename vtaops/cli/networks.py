@@ -138,7 +138,7 @@ def profile(
     from vtaops.model import tables
     from vtaops.report import network_pictures, save_figure, write_text
 
-    compiled = _compiled(model, config)
+    compiled = _compiled(model, config, trusted=trust)
     known = _quality(quality) if quality else {}
     report = compiled.report(quality=known)
     if against:
@@ -211,7 +211,7 @@ def run_model(
     preparation = read_preparation(mean, deviation)
     if preparation and all(path.suffix == ".npy" for path in inputs or []):
         raise ModelError("--mean and --deviation prepare pictures; no --input is one")
-    compiled = _compiled(model, config)
+    compiled = _compiled(model, config, trusted=trust)
     arrays = _arrays(compiled, inputs or [], preparation)
     begin = time.perf_counter()
     with (

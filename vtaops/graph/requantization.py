@@ -19,12 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
-
-MULTIPLIER_BITS = 16
-"""Width of a fixed-point multiplier: unsigned."""
-
-MAX_SHIFT = 47
-"""Longest shift: a product has 32 + 16 bits."""
+from vtaops.base.fixed_point import MAX_SCALE_SHIFT, MULTIPLIER_BITS
 
 Integers = npt.NDArray[np.int64]
 
@@ -56,7 +51,7 @@ class Requantization:
     clip: tuple[int, int] = (-128, 127)
 
     def __post_init__(self) -> None:
-        for name, limit in (("multiplier", (1 << MULTIPLIER_BITS) - 1), ("shift", MAX_SHIFT)):
+        for name, limit in (("multiplier", (1 << MULTIPLIER_BITS) - 1), ("shift", MAX_SCALE_SHIFT)):
             values = integers(name, getattr(self, name), 0, limit)
             if values.ndim > 1:
                 raise ShapeError(f"{name} has shape {values.shape}; give one number, or (C,)")
@@ -108,6 +103,12 @@ class Requantization:
         left = int(multiplier[0]).bit_length() - 1
         return int(shift[0]) - left if left == 0 or int(shift[0]) == 0 else None
 
+    @property
+    def constant(self) -> int:
+        """Zero point and rounding as one term of the sums, where one right shift does the rest."""
+        shift = max(0, self.right_shift or 0)
+        return (self.zero_point << shift) + ((1 << shift) >> 1)
+
     def apply(self, acc: Integers, axis: int = 1) -> npt.NDArray[np.int8]:
         """Return the int8 values of sums; channels lie on `axis`."""
         multiplier, shift, half = (
@@ -129,13 +130,13 @@ def fixed_point(ratio: float) -> tuple[int, int]:
     if not (math.isfinite(ratio) and ratio > 0):
         raise ShapeError(f"a ratio of scales is {ratio}; it must be positive and finite")
     mantissa, exponent = math.frexp(ratio)  # ratio = mantissa * 2**exponent, 0.5 <= mantissa < 1
-    if mantissa == 0.5 and -MULTIPLIER_BITS < 1 - exponent <= MAX_SHIFT:
+    if mantissa == 0.5 and -MULTIPLIER_BITS < 1 - exponent <= MAX_SCALE_SHIFT:
         return 1 << max(0, exponent - 1), max(0, 1 - exponent)
     multiplier, shift = round(mantissa * (1 << MULTIPLIER_BITS)), MULTIPLIER_BITS - exponent
     if multiplier == 1 << MULTIPLIER_BITS:
         multiplier, shift = multiplier >> 1, shift - 1
-    if shift > MAX_SHIFT:  # a ratio below 2**-31: fewer bits are left of it
-        multiplier, shift = round(ratio * 2.0**MAX_SHIFT), MAX_SHIFT
+    if shift > MAX_SCALE_SHIFT:  # a ratio below 2**-31: fewer bits are left of it
+        multiplier, shift = round(ratio * 2.0**MAX_SCALE_SHIFT), MAX_SCALE_SHIFT
     if shift < 0:
         raise ShapeError(f"a ratio of scales is {ratio}; it must be at most 65535")
     return multiplier, shift

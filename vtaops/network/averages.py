@@ -15,7 +15,7 @@ from itertools import groupby
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Sides
 from vtaops.graph.operators import AveragePool
-from vtaops.network.scaling import uniform
+from vtaops.network.epilogue import uniform
 from vtaops.ops import AvgPool2d
 
 

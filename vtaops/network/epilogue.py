@@ -1,4 +1,4 @@
-"""From sums to int8 on VTA: what stands for a requantisation of the graph.
+"""Epilogues: how operators of VTA requantise as the graph says.
 
 Plain hardware shifts all channels alike: zero points and rounding join the bias, and a factor that
 is no shift enlarges the weights or the residual. Hardware with the extension ``post`` has a
@@ -12,19 +12,18 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from vtaops.base.fixed_point import MAX_SCALE_SHIFT, MULTIPLIER_BITS
 from vtaops.base.shapes import Array
 from vtaops.graph import Requantization
-from vtaops.network import rules
 from vtaops.network.storage import Lanes, on_lanes
 from vtaops.ops import Conv2d, Conv2dTranspose, Gemm
 from vtaops.ops.constants import digits
-from vtaops.ops.epilogue import MULTIPLIER_BITS
 
 Sum = TypeVar("Sum", Conv2d, Conv2dTranspose, Gemm)
 
 
 @dataclass(frozen=True, eq=False)
-class VtaEpilogue:
+class MappedEpilogue:
     """What follows the sums of products of an operator.
 
     Attributes
@@ -51,7 +50,7 @@ class VtaEpilogue:
         scaling: Requantization,
         zero_points: tuple[int, ...],
         factor: int = 0,
-    ) -> VtaEpilogue:
+    ) -> MappedEpilogue:
         """Return the epilogue on plain hardware.
 
         Parameters
@@ -69,14 +68,14 @@ class VtaEpilogue:
         shift += left
         given = None if bias is None else bias.astype(np.int64) << left
         weights = weight.astype(np.int64) << left
-        constant = rules.constant_term(weights, given, scaling, zero_points, factor)
+        constant = constant_term(weights, given, scaling, zero_points, factor)
         residual: dict[str, Any] = {}
         if factor:
-            bits = rules.common_shift(factor, shift)
+            bits = common_shift(factor, shift)
             scale, rest = factor >> bits, shift - bits
             residual = {"residual": True, "residual_scale": scale, "residual_shift": rest}
             shift = bits
-        return VtaEpilogue({"shift": shift, "clip": scaling.clip, **residual}, constant, left)
+        return MappedEpilogue({"shift": shift, "clip": scaling.clip, **residual}, constant, left)
 
     @staticmethod
     def scaled(
@@ -85,8 +84,8 @@ class VtaEpilogue:
         scaling: Requantization,
         zero_points: tuple[int, ...],
         factor: Array | None = None,
-    ) -> VtaEpilogue:
-        """Return the epilogue with ``post``; as `shifted`, with factors for channels."""
+    ) -> MappedEpilogue:
+        """Return the epilogue on hardware with ``post``; as `shifted`, factors by channel."""
         channels = len(weight)
         fields: dict[str, Any] = {"scales": True, "shift": 0, "clip": scaling.clip}
         fields["zero_point"] = scaling.zero_point
@@ -98,10 +97,10 @@ class VtaEpilogue:
             factors = np.broadcast_to(factor, (channels,))
             for name, digit in zip(("residual_high", "residual_low"), digits(factors), strict=True):
                 vectors[name] = digit.astype(np.int8).reshape(-1, 1, 1, 1)
-        constant = rules.sum_constant(weight, bias, zero_points, factors)
-        return VtaEpilogue(fields, constant, vectors=vectors)
+        constant = sum_constant(weight, bias, zero_points, factors)
+        return MappedEpilogue(fields, constant, vectors=vectors)
 
-    def on_lanes(self, lanes: Lanes, size: int) -> VtaEpilogue:
+    def on_lanes(self, lanes: Lanes, size: int) -> MappedEpilogue:
         """Return the epilogue for lanes, of which some hold the channels."""
         vectors = {name: on_lanes(value, lanes, size) for name, value in self.vectors.items()}
         return replace(self, constant=on_lanes(self.constant, lanes, size), vectors=vectors)
@@ -111,3 +110,63 @@ class VtaEpilogue:
         if not self.constant.any():
             return op, None
         return replace(op, bias=True), self.constant.astype(np.int32)  # sums wrap, too
+
+
+def common_shift(factor: int, shift: int) -> int:
+    """Return how many of the `shift` bits of a factor are zero."""
+    return min(shift, (factor & -factor).bit_length() - 1)
+
+
+def constant_term(
+    weight: Array,
+    bias: Array | None,
+    scaling: Requantization,
+    zero_points: tuple[int, ...],
+    factor: int = 0,
+) -> Array:
+    """Return the constant that VTA adds to the sums of each output channel before the shift.
+
+    `sum_constant`, the zero point of the result, and the half that rounds: one number, because the
+    shift comes after all of them (``docs/quantization.md``).
+    """
+    return sum_constant(weight, bias, zero_points, factor) + scaling.constant
+
+
+def sum_constant(
+    weight: Array,
+    bias: Array | None,
+    zero_points: tuple[int, ...],
+    factor: Array | int = 0,
+) -> Array:
+    """Return the part of the sums of each output channel that does not depend on the data.
+
+    The bias, and the zero points of the inputs times their weights. Output channels lie on axis 0
+    of `weight`.
+    """
+    sums = weight.astype(np.int64).reshape(len(weight), -1).sum(axis=1)
+    total = -zero_points[0] * sums
+    if len(zero_points) > 1:
+        total = total - zero_points[1] * factor
+    return np.asarray(total if bias is None else total + bias)
+
+
+def uniform(scaling: Requantization, factor: int = 1) -> dict[str, Any] | None:
+    """Return the parameters of one scale for all channels; None if there is no such scale.
+
+    `factor` multiplies the sums before, exactly.
+    """
+    multiplier, shift = np.unique(scaling.multiplier), np.unique(scaling.shift)
+    if multiplier.size > 1 or shift.size > 1 or factor < 0:
+        return None
+    product = int(multiplier[0]) * factor
+    if product >= 1 << MULTIPLIER_BITS:
+        return None
+    scale = {"multiplier": product, "shift": int(shift[0])}
+    if not product:  # a multiplier of 0 means none: this one leaves nothing of 32 bits either
+        scale = {"multiplier": 1, "shift": MAX_SCALE_SHIFT}
+    return {**scale, "zero_point": scaling.zero_point}
+
+
+def as_int32(value: int) -> int:
+    """Return an integer as int32 holds it."""
+    return (value + (1 << 31)) % (1 << 32) - (1 << 31)

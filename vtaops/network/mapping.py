@@ -26,11 +26,10 @@ from vtaops.graph.operators import GraphOperator
 from vtaops.machine.views import constant_digits
 from vtaops.network import rules
 from vtaops.network.averages import parts
-from vtaops.network.epilogue import VtaEpilogue
+from vtaops.network.epilogue import MappedEpilogue, as_int32, uniform
 from vtaops.network.gathering import gathered
 from vtaops.network.places import Places, image_of, unique
 from vtaops.network.rules import Target
-from vtaops.network.scaling import as_int32, uniform
 from vtaops.network.storage import (
     NO_SIDES,
     Lanes,
@@ -276,8 +275,8 @@ class Mapper(Places):
         epilogue, weight = epilogue.on_lanes(outputs, size), weight << epilogue.left
         if self._is_for(node, data) and groups == 1:
             channels = len(data.lanes)
-            convolution, weight = replace(convolution, in_channels=channels), weight[:, :channels]
-            found = gathered(convolution, weight, epilogue.constant, self.config)
+            narrow = replace(convolution, in_channels=channels)
+            found = gathered(narrow, weight[:, :channels], epilogue.constant, self.config)
             if found is not None:
                 data.memory.folded = found.buffer
                 convolution, weight = found.op, found.weight
@@ -297,19 +296,19 @@ class Mapper(Places):
         op: ops.Convolution | ops.TransposedConvolution | ops.Dense,
         node: Node,
         residual: Array | None = None,
-    ) -> VtaEpilogue:
+    ) -> MappedEpilogue:
         """Return what follows the sums of products of an operator."""
         weight = op.weight
         if isinstance(op, ops.TransposedConvolution):
             weight = weight.transpose(1, 0, 2, 3)
         zeros = tuple(tensor.zero_point for tensor in node.inputs)
         if self.scales:
-            return VtaEpilogue.scaled(weight, op.bias, op.requantization, zeros, residual)
+            return MappedEpilogue.scaled(weight, op.bias, op.requantization, zeros, residual)
         factor = 0 if residual is None else int(residual.flat[0])
-        return VtaEpilogue.shifted(weight, op.bias, op.requantization, zeros, factor)
+        return MappedEpilogue.shifted(weight, op.bias, op.requantization, zeros, factor)
 
     def _emit_sum(
-        self, node: Node, op: Conv2d, uses: dict[str, Use], weight: Array, epilogue: VtaEpilogue
+        self, node: Node, op: Conv2d, uses: dict[str, Use], weight: Array, epilogue: MappedEpilogue
     ) -> None:
         """Emit a convolution with what is added to its sums."""
         constant = epilogue.constant
@@ -569,20 +568,15 @@ class Mapper(Places):
         self.places[name] = TensorPlace(self._slots[name].memory, tuple(lanes))
 
     @_map.register
-    def _(self, op: ops.Slice, node: Node) -> None:
+    def _(self, op: ops.Slice | ops.ChannelShuffle | ops.Reshape, node: Node) -> None:
+        """Map what moves nothing to another view of the same image."""
         place = self.places[node.inputs[0].name]
-        lanes = place.lanes[op.start : op.stop : op.step]
-        self.places[node.outputs[0].name] = TensorPlace(place.memory, lanes)
-
-    @_map.register
-    def _(self, op: ops.ChannelShuffle, node: Node) -> None:
-        place = self.places[node.inputs[0].name]
-        order = np.array(place.lanes).reshape(op.groups, -1).T.ravel()
-        self.places[node.outputs[0].name] = TensorPlace(place.memory, tuple(order.tolist()))
-
-    @_map.register
-    def _(self, op: ops.Reshape, node: Node) -> None:
-        self.places[node.outputs[0].name] = self.places[node.inputs[0].name]
+        lanes = place.lanes
+        if isinstance(op, ops.Slice):
+            lanes = lanes[op.start : op.stop : op.step]
+        elif isinstance(op, ops.ChannelShuffle):
+            lanes = tuple(np.array(lanes).reshape(op.groups, -1).T.ravel().tolist())
+        self.places[node.outputs[0].name] = replace(place, lanes=lanes)
 
     @_map.register
     def _(self, op: ops.Pad, node: Node) -> None:

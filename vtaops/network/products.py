@@ -25,9 +25,9 @@ from vtaops.graph.operators import Matmul
 from vtaops.lowering import Part, Place, link
 from vtaops.machine.views import lanes_for
 from vtaops.model import Argument, Region, RowSums
+from vtaops.network.epilogue import uniform
 from vtaops.network.fragments import Fragments
 from vtaops.network.rules import Target
-from vtaops.network.scaling import uniform
 from vtaops.network.storage import MappedOperator
 from vtaops.ops import BatchMatmul
 from vtaops.program import Buffer
@@ -60,7 +60,7 @@ def product(node: Node, target: Target) -> MappedProduct:
     (a, b), (result,) = node.inputs, node.outputs
     *leading, rows, inner = a.shape
     constant = inner * a.zero_point * b.zero_point
-    fields, added = _ending(node.op, target, bool(a.zero_point or b.zero_point))
+    fields, added = _epilogue(node.op, target, bool(a.zero_point or b.zero_point))
     op = BatchMatmul(
         batch=math.prod(leading),
         m=rows,
@@ -77,7 +77,7 @@ def product(node: Node, target: Target) -> MappedProduct:
     return _with_sums(op, first, second, target.config.block_in)
 
 
-def _ending(op: Matmul, target: Target, zeros: bool) -> tuple[dict[str, Any], int]:
+def _epilogue(op: Matmul, target: Target, zeros: bool) -> tuple[dict[str, Any], int]:
     """Return the parameters of the requantisation, and the constant that it adds to the sums."""
     scaling = op.requantization
     if target.scales:
@@ -88,7 +88,7 @@ def _ending(op: Matmul, target: Target, zeros: bool) -> tuple[dict[str, Any], in
     assert shift is not None
     if not (zeros or scaling.zero_point):
         return {"shift": shift, "rounding": "half_up"}, 0
-    return {"shift": shift}, (scaling.zero_point << shift) + ((1 << shift) >> 1)
+    return {"shift": shift}, scaling.constant
 
 
 def _with_sums(op: BatchMatmul, first: RowSums, second: RowSums, block: int) -> MappedProduct:

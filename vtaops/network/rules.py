@@ -14,16 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.fixed_point import MAX_SHIFT
 from vtaops.graph import Graph, Node, Requantization, Tensor
 from vtaops.graph import operators as ops
 from vtaops.graph.operators import GraphOperator
 from vtaops.machine.capabilities import Capabilities, Feature
 from vtaops.machine.config import HardwareConfig
 from vtaops.network.averages import parts
+from vtaops.network.epilogue import common_shift, constant_term
 from vtaops.network.storage import fits_device, image_shape
 from vtaops.ops.constants import WIDEST
 
-MAX_SHIFT = 31
 LARGEST_WEIGHT = 127
 
 
@@ -246,11 +247,6 @@ def no_shift(scaling: Requantization) -> str:
     return ""
 
 
-def common_shift(factor: int, shift: int) -> int:
-    """Return how many of the `shift` bits of a factor are zero."""
-    return min(shift, (factor & -factor).bit_length() - 1)
-
-
 def addition(factors: tuple[int, int], shift: int) -> tuple[bool, int, int, int] | None:
     """Return how VTA adds: (swapped, first factor, second factor, bits shifted in between).
 
@@ -271,44 +267,7 @@ def addition_zeros(op: ops.Add, node: Node) -> int:
 
 def addition_constant(op: ops.Add, node: Node) -> int:
     """Return the constant that VTA adds to the sums of an addition; as `constant_term`."""
-    shift = op.requantization.right_shift or 0
-    zero_point = op.requantization.zero_point << shift
-    return addition_zeros(op, node) + zero_point + ((1 << shift) >> 1)
-
-
-def constant_term(
-    weight: npt.NDArray[Any],
-    bias: npt.NDArray[Any] | None,
-    scaling: Requantization,
-    zero_points: tuple[int, ...],
-    factor: int = 0,
-) -> npt.NDArray[np.int64]:
-    """Return the constant that VTA adds to the sums of each output channel before the shift.
-
-    `sum_constant`, the zero point of the result, and the half that rounds: one number, because the
-    shift comes after all of them (``docs/quantization.md``).
-    """
-    shift = max(0, scaling.right_shift or 0)
-    added = (scaling.zero_point << shift) + ((1 << shift) >> 1)
-    return sum_constant(weight, bias, zero_points, factor) + added
-
-
-def sum_constant(
-    weight: npt.NDArray[Any],
-    bias: npt.NDArray[Any] | None,
-    zero_points: tuple[int, ...],
-    factor: npt.NDArray[Any] | int = 0,
-) -> npt.NDArray[np.int64]:
-    """Return the part of the sums of each output channel that does not depend on the data.
-
-    The bias, and the zero points of the inputs times their weights. Output channels lie on axis 0
-    of `weight`.
-    """
-    sums = weight.astype(np.int64).reshape(len(weight), -1).sum(axis=1)
-    total = -zero_points[0] * sums
-    if len(zero_points) > 1:
-        total = total - zero_points[1] * factor
-    return np.asarray(total if bias is None else total + bias)
+    return addition_zeros(op, node) + op.requantization.constant
 
 
 def _factor_reason(op: ops.Convolution) -> str:

@@ -23,6 +23,7 @@ from typing import Any, Literal, get_args
 from tvm import te, tirx
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.fixed_point import MAX_SCALE_SHIFT, MAX_SHIFT, MULTIPLIER_BITS
 from vtaops.machine.alu import PORTABLE_SHIFT, AluOp
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import vector_layout
@@ -33,14 +34,6 @@ Lane = Callable[..., Any]
 
 VECTORS = frozenset({"bias", "multiplier", "scales"})
 """Operands of stages that have one value for each output channel."""
-
-MULTIPLIER_BITS = 16
-"""Bits 0..15 of a scale are its multiplier, unsigned; those above are its shift."""
-
-MAX_SCALE_SHIFT = 47
-"""Longest shift of a scale: a product has 32 + 16 bits."""
-
-MAX_SHIFT = 31
 
 INT8 = (-128, 127)
 """The bounds of a result unless others are given; a ReLU is ``(0, 127)``."""

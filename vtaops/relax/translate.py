@@ -165,9 +165,15 @@ def _multiply(value: Value, target: ResultRange) -> Source:
                 raise NotTranslated("a constant multiplies something that is no image")
             return scaled(data, scale, constant, tensor.shape[1]).rounded(target)
     first, second, _ = _broadcast(value)
+    return _product(ops.Multiply, first, second, target)
+
+
+def _product(
+    kind: type[ops.Multiply | ops.Matmul], first: Value, second: Value, target: ResultRange
+) -> Step:
     (a, a_scale), (b, b_scale) = operand(first), operand(second)
     ratio = a_scale * b_scale / target.grid.scale
-    return step(ops.Multiply(target.requantization(ratio)), a, b, scale=target.grid.scale)
+    return step(kind(target.requantization(ratio)), a, b, scale=target.grid.scale)
 
 
 def _affine(value: Value, tensor: Value, factor: Any, term: Any, target: ResultRange) -> Source:
@@ -189,9 +195,8 @@ def _broadcast(value: Value) -> tuple[Value, Value, bool]:
 def _matmul(value: Value, target: ResultRange) -> Source:
     if is_sum(value):
         return _sum(value, target)
-    (a, a_scale), (b, b_scale) = operand(value.args[0]), operand(value.args[1])
-    ratio = a_scale * b_scale / target.grid.scale
-    return step(ops.Matmul(target.requantization(ratio)), a, b, scale=target.grid.scale)
+    first, second = value.args
+    return _product(ops.Matmul, first, second, target)
 
 
 def _average_pool(value: Value, target: ResultRange) -> Source:

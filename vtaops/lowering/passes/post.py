@@ -21,13 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ScheduleError
+from vtaops.base.fixed_point import MAX_SHIFT
 from vtaops.lowering.operation import Elements, Operation, Touch, distinct
 from vtaops.lowering.passes.uses import LastUses, Live
 from vtaops.machine.config import POST_ROWS, HardwareConfig, Memory
 from vtaops.machine.isa import Alu, AluOp, Load, LoopInstruction, Post, Store
-
-MAX_SHIFT = 31
-"""Longest shift that passes over 32-bit accumulators do."""
 
 Setting = tuple[Post, Operation]
 """An operation, and how it is post-processed."""
