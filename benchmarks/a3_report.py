@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import json
 import os
-import platform
-import sys
 from dataclasses import fields
-from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-sys.path.insert(0, str(Path(__file__).parent))
+from benchmarks.options import machine
 
 NOTABLE = 1.05
 """A ratio of times below which nothing is called faster."""
@@ -114,8 +111,8 @@ def gpu_table(lesson: str, op: Any, results: dict[str, Any] | None) -> list[str]
     if results and rows:
         return [*lines, "", f"Times: {results['card']['card']}, {results['date']}."]
     said = (
-        "No GPU was at hand: `--gpu` gives times. Block to occupancy are of the kernel for "
-        f"{cuda.CudaTarget().arch}, by its assembler; the columns after them are counted for a "
+        "There was no GPU: `--gpu` adds times. The columns from block to occupancy are the "
+        f"assembler's, for {cuda.CudaTarget().arch}; the columns after them are counted for a "
         f"{card.name}."
     )
     if least:
@@ -138,7 +135,7 @@ def cpu_table(name: str, op: Any, budget: float) -> list[str]:
     said = f"The schedule is {gain:.1f} times as fast as the plain loops"
     if gain < NOTABLE:
         said = f"The schedule gains nothing over the plain loops ({gain:.2f}): LLVM vectorises them"
-    said += f"; the search for tiles finds {found:.2f} times its speed."
+    said += f"; the tile search reaches {found:.2f} times its speed."
     return [*lines, "", said]
 
 
@@ -161,8 +158,7 @@ def section(
     results: dict[str, Any] | None,
 ) -> list[str]:
     """Return the section of one primitive on one kind of device."""
-    from cuda_operators import report_operators
-
+    from benchmarks.cuda_operators import report_operators
     from vtaops.cuda.emulate import compiler
     from vtaops.lessons import lessons, run_lesson
 
@@ -257,18 +253,16 @@ def main(
 ) -> None:
     """Write the report.
 
-    Example: python benchmarks/a3_report.py --out docs --gpu gpu.json
+    Example: python -m benchmarks a3_report --out docs --gpu gpu.json
     """
     os.environ["TVM_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(threads)
     os.environ["OPENBLAS_NUM_THREADS"] = str(threads)
-    from vtaops.cpu.target import CpuTarget
 
     lines = [
         "# Report A3: compiling DNN primitives with TVM",
         "",
-        f"Made by `python benchmarks/a3_report.py` on {date.today()}: {platform.machine()}, "
-        f"{CpuTarget.detect().mcpu}, {threads} thread(s), CPU time on a machine that did other "
-        "work too: ratios tell more than times.",
+        f"Made by `python -m benchmarks a3_report` on {machine(threads)}, "
+        "CPU time on a busy machine: ratios tell more than times.",
         "",
     ]
     results = json.loads(gpu.read_text()) if gpu else None
@@ -283,7 +277,3 @@ def main(
         lines += section(f"{title} on the GPU", lesson, "cuda", out, budget, results)
     out.mkdir(parents=True, exist_ok=True)
     (out / "a3_report.md").write_text("\n".join(lines))
-
-
-if __name__ == "__main__":
-    typer.run(main)

@@ -1,6 +1,6 @@
 """Random programs and operators with all extensions: equal on every side, counted by extension.
 
-    python benchmarks/all_sides.py --minutes 5      # again until nothing is left
+    python -m benchmarks all_sides --minutes 5      # again until nothing is left
 
 Each case is a random program that verifies, a random stream of instructions, or a random operator
 with a random tiling (any, with fixed-point scales, behind a table, or a chain in turns). The sides
@@ -12,21 +12,18 @@ code than today's run again with `--again`. Exit code: 1 if a case differs, 2 if
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.options import Again, Json, Minutes, State, write_json
+from benchmarks.resumable import by_code, resume
+from trials.all_sides import LAYERS, run_case
 from vtaops.machine.config import EXTENSIONS
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from helpers.all_sides import LAYERS, run_case
-from helpers.resumable import by_code, resume
 
 KINDS = ("program", "stream", "operator")
 
@@ -95,24 +92,21 @@ def show(title: str, rows: dict[str, dict[str, float]]) -> Table:
     return table
 
 
-def main() -> int:
+def main(
+    programs: Annotated[int, typer.Option()] = 1000,
+    streams: Annotated[int, typer.Option()] = 400,
+    operators: Annotated[int, typer.Option()] = 400,
+    minutes: Minutes = 9.0,
+    again: Again = False,
+    state_file: State = Path("build/all_sides.jsonl"),
+    json_file: Json = None,
+) -> int:
     """Run what is left, show all; return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--programs", type=int, default=1000)
-    parser.add_argument("--streams", type=int, default=400)
-    parser.add_argument("--operators", type=int, default=400)
-    parser.add_argument("--minutes", type=float, default=9.0, help="begin no case after these")
-    parser.add_argument("--again", action="store_true", help="also what other code has run")
-    parser.add_argument("--state", type=Path, default=Path("build/all_sides.jsonl"))
-    parser.add_argument("--json", type=Path, help="write the counts to this file")
-    options = parser.parse_args()
-    counts = {kind: getattr(options, f"{kind}s") for kind in KINDS}
+    counts = dict(zip(KINDS, (programs, streams, operators), strict=True))
     cases = [f"{kind}/{number}" for kind in KINDS for number in range(counts[kind])]
     cases.sort(key=lambda case: int(case.split("/")[1]) / counts[case.split("/")[0]])
     cases += [f"layer/{name}" for name in LAYERS]
-    results = resume(options.state, cases, run_case, options.minutes, again=options.again)
+    results = resume(state_file, cases, run_case, minutes, again=again)
     console = Console()
     layers = {case: row["cycles"] for case, row in results.items() if case.startswith("layer")}
     random = {case: row for case, row in results.items() if case not in layers}
@@ -125,12 +119,7 @@ def main() -> int:
     for case, sides in failed.items():
         console.print(f"{case} differs: {', '.join(sides)}")
     console.print(f"{len(results)} of {len(cases)} cases; {by_code(results)}", highlight=False)
-    if options.json:
-        record = {"cases": len(results), "code": by_code(results), "extensions": rows}
-        record |= {"timing by cycles": lengths, "layers": layers}
-        options.json.write_text(json.dumps(record, indent=1) + "\n")
+    record = {"cases": len(results), "code": by_code(results), "extensions": rows}
+    record |= {"timing by cycles": lengths, "layers": layers}
+    write_json(json_file, record)
     return 1 if failed else 0 if len(results) == len(cases) else 2
-
-
-if __name__ == "__main__":
-    sys.exit(main())

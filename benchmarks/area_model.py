@@ -1,6 +1,6 @@
 """The model of area against runs of Yosys: fit and error.
 
-    python benchmarks/area_model.py --runs 12 --json docs/area_runs.json
+    python -m benchmarks area_model --runs 12 --json benchmarks/results/area_runs.json
 
 Synthesises random designs (fixed seed) for the 7 series and compares what each block counts with
 `vtaops.explore.area`. ``--fit`` prints coefficients that fit the runs best.
@@ -12,7 +12,6 @@ was stopped goes on there. ``--seconds`` begins no further module after that tim
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import random
@@ -24,10 +23,12 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 
+from benchmarks.options import RESULTS, Json, Picture, Seed
 from vtaops import HardwareConfig
 from vtaops.base.errors import ConfigError
 from vtaops.explore import Design, area
@@ -255,34 +256,33 @@ def save(path: Path, runs: dict[Design, Run]) -> None:
     path.write_text(json.dumps(about | {"runs": rows}, indent=1) + "\n")
 
 
-def main() -> None:
+def main(
+    count: Annotated[
+        int, typer.Option("--runs", help="Designs to have; 0: those of the file.")
+    ] = 0,
+    seed: Seed = 0,
+    seconds: Annotated[float, typer.Option()] = float("inf"),
+    modules: Annotated[Path, typer.Option()] = Path("area_modules.json"),
+    json_file: Json = RESULTS / "area_runs.json",
+    fitted: Annotated[
+        bool, typer.Option("--fit", help="Print coefficients fitted to the runs.")
+    ] = False,
+    picture_file: Picture = None,
+) -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        epilog="example: python benchmarks/area_model.py --runs 6 --seconds 600",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--runs", type=int, default=0, help="designs to have; 0: those of the file")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=float("inf"))
-    parser.add_argument("--modules", type=Path, default=Path("area_modules.json"), metavar="FILE")
-    parser.add_argument("--json", type=Path, default=Path("docs/area_runs.json"), metavar="FILE")
-    parser.add_argument("--fit", action="store_true", help="print coefficients fitted to the runs")
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw it, as .svg or .png")
-    options = parser.parse_args()
-    if options.runs:
-        drawn = designs(options.runs, options.seed)
-        runs = synthesise(drawn, Modules(options.modules), options.seconds)
+    if count:
+        drawn = designs(count, seed)
+        runs = synthesise(drawn, Modules(modules), seconds)
         print(f"{len(runs)} of {len(drawn)} designs are complete")
-        save(options.json, runs)
-    runs = load(options.json)
-    if options.fit:
+        save(json_file, runs)
+    runs = load(json_file)
+    if fitted:
         some = dict(list(runs.items())[:FITTED])
         for resource, name in (("lut", "LUTS"), ("ff", "FLIP_FLOPS")):
             print(f"{name} = {json.dumps(fit(some, resource), indent=4)}")
     report(runs)
-    if options.picture:
-        picture(runs, options.picture)
+    if picture_file:
+        picture(runs, picture_file)
 
 
 def synthesise(drawn: list[Design], modules: Modules, seconds: float) -> dict[Design, Run]:
@@ -325,7 +325,3 @@ def picture(runs: dict[Design, Run], path: Path) -> None:
         axes.tick_params(which="both", labelsize=7)
     figure.axes[0].set_ylabel("model", fontsize=8)
     figure.savefig(path)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,7 @@
 """ResNet-18's offloaded layers beside published figures, and over the bandwidth of the DRAM.
 
-    python benchmarks/bandwidth.py --rtl --json docs/bandwidth.json --picture bandwidth.png
+    python -m benchmarks bandwidth --rtl --json benchmarks/results/bandwidth.json \
+        --picture bandwidth.png
 
 Cycles of C2 to C11, weighted by their occurrences, by the timing model:
 
@@ -16,7 +17,6 @@ with NumPy and counts its cycles. What is in the JSON file already is not done a
 
 from __future__ import annotations
 
-import argparse
 import json
 from dataclasses import replace
 from functools import cache
@@ -30,6 +30,7 @@ from rich.progress import track
 from rich.table import Table
 
 import vtaops
+from benchmarks.options import Json, Picture, Rtl
 from vtaops import Conv2d, HardwareConfig, Program
 from vtaops.compiler.tuner import tune
 from vtaops.ops import Operator
@@ -210,16 +211,13 @@ def draw(results: dict[str, Any], path: Path) -> None:
 ERRORS = Console(stderr=True)
 
 
-def main() -> None:
+def main(
+    rtl: Rtl = False,
+    json_file: Json = Path("build/bandwidth.json"),
+    picture_file: Picture = None,
+) -> None:
     """Measure what is missing; print and write all."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rtl", action="store_true", help="run the layers on the RTL too")
-    parser.add_argument("--json", type=Path, default=Path("build/bandwidth.json"))
-    parser.add_argument("--picture", type=Path, help="draw the curve into this file")
-    arguments = parser.parse_args()
-    path = arguments.json
+    path = json_file
     empty: dict[str, Any] = {"layers": {}, "model": {}, "rtl": {}}
     results = json.loads(path.read_text()) if path.exists() else empty
 
@@ -227,16 +225,12 @@ def main() -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(results, indent=1) + "\n")
 
-    measure(results, arguments.rtl, save)
+    measure(results, rtl, save)
     for table in tables(results):
         Console().print(table)
     Console().print(
         f"the board's {BOARD:,} cycles are ours at {equivalent_bandwidth(results['model']):.2f} "
         "bytes a cycle"
     )
-    if arguments.picture:
-        draw(results, arguments.picture)
-
-
-if __name__ == "__main__":
-    main()
+    if picture_file:
+        draw(results, picture_file)

@@ -1,6 +1,6 @@
 """Random faults of a board and its network: is a wrong result ever accepted, does anything hang.
 
-    python benchmarks/board_faults.py --count 1000 --json board_faults.json
+    python -m benchmarks board_faults --count 1000 --json board_faults.json
 
 Each injection picks a fault, an occasion for it (the first message of a call, the fifth, ...), and
 an operator; the call must give NumPy's result or an error in time, and the next call, without a
@@ -9,21 +9,20 @@ fault, NumPy's result. The board is virtual; the network is loopback.
 
 from __future__ import annotations
 
-import argparse
-import json
 import logging
 import random
 import sys
 import time
 from collections import Counter, defaultdict
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.options import Json, Seed, write_json
 from vtaops import Conv2d, Gemm, HardwareConfig, Session, VTAError
 from vtaops.board import BitFile, Fault, Faults
 from vtaops.board.server import BoardServer
@@ -139,26 +138,21 @@ def show(report: dict[str, Any]) -> None:
         print(f"{name}: {report[name]}")
 
 
-def main() -> None:
+def main(
+    count: Annotated[int, typer.Option(help="Injections in all.")] = 1000,
+    seed: Seed = 0,
+    json_file: Json = None,
+) -> None:
     """Inject faults into virtual boards of both designs."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--count", type=int, default=1000, help="injections in all")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    options = parser.parse_args()
     logging.getLogger("vtaops.board").setLevel(logging.CRITICAL)  # crashes are expected
     designs = {
-        design.value: Bench(design, options.seed + index).run(
-            options.count // 2 + (options.count % 2) * index
-        )
+        design.value: Bench(design, seed + index).run(count // 2 + (count % 2) * index)
         for index, design in enumerate(RegisterMap)
     }
     counters = [c for part in designs.values() for c in part["outcomes"].values()]
     report = {
-        "injections": options.count,
-        "seed": options.seed,
+        "injections": count,
+        "seed": seed,
         "wrong_results": sum(n for c in counters for k, n in c.items() if "WRONG" in k),
         "failed_next_calls": sum(
             n for c in counters for k, n in c.items() if k.startswith("next") and "right" not in k
@@ -167,10 +161,5 @@ def main() -> None:
         "designs": designs,
     }
     show(report)
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=2))
+    write_json(json_file, report)
     sys.exit(bool(report["wrong_results"] or report["failed_next_calls"]))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """What a call on a remote board costs beside the run itself: bytes, messages, time.
 
-    python benchmarks/board_transfers.py --json board_transfers.json
+    python -m benchmarks board_transfers --json board_transfers.json
 
 Virtual board in this process, loopback: the figures show the cost of the protocol, not of a board.
 Wall-clock medians, in milliseconds.
@@ -8,18 +8,16 @@ Wall-clock medians, in milliseconds.
 
 from __future__ import annotations
 
-import argparse
-import json
-import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.options import Json, median_seconds, write_json
 from vtaops import HardwareConfig, Session
 from vtaops.board import BitFile
 from vtaops.board.server import BoardServer
@@ -35,13 +33,8 @@ MEBIBYTES = 16
 
 
 def milliseconds(call: Callable[[], Any], repeats: int) -> float:
-    """Return the median duration of a call."""
-    durations = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        call()
-        durations.append(1e3 * (time.perf_counter() - start))
-    return statistics.median(durations)
+    """Return the median milliseconds of wall time of a call."""
+    return 1e3 * median_seconds(call, repeats, time.perf_counter)
 
 
 def measure_layer(device: RemoteDevice, name: str, repeats: int) -> dict[str, Any]:
@@ -88,21 +81,18 @@ def measure_transfers(device: RemoteDevice, repeats: int) -> dict[str, float]:
     }
 
 
-def main() -> None:
+def main(
+    repeats: Annotated[int, typer.Option()] = 15,
+    json_file: Json = None,
+) -> None:
     """Measure three layers and plain transfers."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    options = parser.parse_args()
     config = HardwareConfig.load("pynq")
     accelerator = Accelerator(config, interface=VirtualBoard(config))
     bitstream = BitFile("vta", "7z020clg484", "", "", bytes.fromhex("aa995566") * 64).to_bytes()
     with BoardServer(accelerator, port=0) as server, RemoteDevice(server.address) as device:
         device.program(bitstream, "hls")
-        layers = [measure_layer(device, name, options.repeats) for name in LAYERS]
-        transfers = measure_transfers(device, options.repeats)
+        layers = [measure_layer(device, name, repeats) for name in LAYERS]
+        transfers = measure_transfers(device, repeats)
     table = Table(title="Calls on a virtual board over loopback")
     for column in layers[0]:
         table.add_column(column)
@@ -111,9 +101,4 @@ def main() -> None:
     Console().print(table)
     for name, value in transfers.items():
         print(f"{name}: {value:.3f}")
-    if options.json:
-        options.json.write_text(json.dumps({"layers": layers, "transfers": transfers}, indent=2))
-
-
-if __name__ == "__main__":
-    main()
+    write_json(json_file, {"layers": layers, "transfers": transfers})

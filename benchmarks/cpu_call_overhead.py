@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import timeit
 from collections.abc import Callable
-from datetime import date
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from benchmarks.options import Json, Markdown, machine, write_json
 
 
 def seconds(call: Callable[[], Any], number: int) -> float:
@@ -77,14 +76,12 @@ def calls() -> dict[str, dict[str, Callable[[], Any]]]:
 
 def main(
     number: Annotated[int, typer.Option(min=1, help="Calls per run.")] = 20000,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the rows here.")] = None,
-    markdown_file: Annotated[
-        Path | None, typer.Option("--markdown", help="Write the table here.")
-    ] = None,
+    json_file: Json = None,
+    markdown_file: Markdown = None,
 ) -> None:
     """Time calls whose work is negligible.
 
-    Example: python benchmarks/cpu_call_overhead.py --number 20000
+    Example: python -m benchmarks cpu_call_overhead --number 20000
     """
     os.environ["TVM_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
     from rich.console import Console
@@ -101,21 +98,15 @@ def main(
             rows.append({"operator": operator, "way": way, "seconds": taken})
             table.add_row(operator, way, f"{taken * 1e6:.2f}")
     Console().print(table)
-    if json_file:
-        json_file.write_text(json.dumps(rows, indent=1))
+    write_json(json_file, rows)
     if markdown_file:
         lines = [
             "# What a call costs beside its work",
             "",
-            f"Made by `python benchmarks/cpu_call_overhead.py --markdown FILE` on {date.today()}, "
-            "one thread.",
+            f"Made by `python -m benchmarks cpu_call_overhead --markdown FILE` on {machine()}.",
             "",
             "| operator | way of calling | us |",
             "|---|---|--:|",
             *(f"| {r['operator']} | {r['way']} | {r['seconds'] * 1e6:.2f} |" for r in rows),
         ]
         markdown_file.write_text("\n".join(lines) + "\n")
-
-
-if __name__ == "__main__":
-    typer.run(main)

@@ -11,19 +11,19 @@ PyTorch is needed (``pip install torch``); it is no dependency of vtaops.
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
 
 import typer
-from cpu_operators import Call, Layers
-from cpu_random import RandomCalls
+
+from benchmarks.cpu_operators import Call, Layers
+from benchmarks.cpu_random import RandomCalls
+from benchmarks.options import Json, Seed, write_json
 
 _AVX2 = ("avx2", "fma", "f16c")
 _AVX512 = (*_AVX2, "avx512f", "avx512vl", "avx512bw", "avx512dq")
@@ -150,12 +150,12 @@ def main(
     ] = "icelake-server",
     only: Annotated[str, typer.Option(help="Operators whose name contains this.")] = "",
     count: Annotated[int, typer.Option("--random", min=0, help="Random calls instead.")] = 0,
-    seed: Annotated[int, typer.Option(help="Of the random calls.")] = 0,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write all loops here.")] = None,
+    seed: Seed = 0,
+    json_file: Json = None,
 ) -> None:
     """Show the inner loops of the kernels for a processor, by llvm-mca.
 
-    Example: python benchmarks/cpu_loops.py --processor icelake-server --only conv2d
+    Example: python -m benchmarks cpu_loops --processor icelake-server --only conv2d
     """
     if processor not in PROCESSORS:
         raise typer.BadParameter(f"{processor!r} is none of {', '.join(PROCESSORS)}")
@@ -168,9 +168,4 @@ def main(
                 shown = f"{operator:20} {layer:60} {found[-1].way} {best[0]:.2f} {best[1]}"
                 print(shown, file=sys.stderr, flush=True)
     print(table(found))
-    if json_file:
-        json_file.write_text(json.dumps([*map(asdict, found)], indent=1))
-
-
-if __name__ == "__main__":
-    typer.run(main)
+    write_json(json_file, [*map(asdict, found)])

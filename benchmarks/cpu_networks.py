@@ -1,6 +1,6 @@
 """Whole networks on the CPU: layers of `vtaops.cpu.layers` beside PyTorch, eager and compiled.
 
-    python benchmarks/cpu_networks.py --json networks.json
+    python -m benchmarks cpu_networks --json networks.json
 
 The networks are seeded ones of `examples/networks.py`, batch 1, float32. PyTorch's best is
 `torch.compile` with freezing (weights constant, packed once) and needs a C++ compiler; the models
@@ -9,7 +9,6 @@ go through `torch.fx` to layers here. Every result is compared with PyTorch's be
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -17,12 +16,13 @@ import tempfile
 import time
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
 
 import numpy as np
 import typer
+
+from benchmarks.options import ROOT, Json, write_json
 
 NETWORKS = {"resnet18": 224, "resnet50": 224, "mobilenet_v1": 224, "mobilenet_v2": 224}
 """Names in `examples/networks.py`, and the rows and columns of their images."""
@@ -151,8 +151,7 @@ class Chain:
 
 def seeded(name: str) -> Any:
     """Return a network of `examples/networks.py`."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-    import networks
+    from examples import networks
 
     return networks.seeded(name)[0]
 
@@ -161,17 +160,15 @@ def first_call(name: str) -> float:
     """Return the seconds of building and first running a network, in a process of its own."""
     program = (
         "import sys, time, numpy as np\n"
-        "sys.path.insert(0, sys.argv[1])\n"
-        "import cpu_networks as c\n"
-        "model, image = c.seeded(sys.argv[2]), np.zeros((1, 3, 224, 224), 'float32')\n"
+        "from benchmarks import cpu_networks as c\n"
+        "model, image = c.seeded(sys.argv[1]), np.zeros((1, 3, 224, 224), 'float32')\n"
         "import vtaops.cpu.layers\n"
         "start = time.perf_counter()\n"
         "c.Chain(model)(image)\n"
         "print(time.perf_counter() - start)\n"
     )
-    here = str(Path(__file__).parent)
     done = subprocess.run(
-        [sys.executable, "-c", program, here, name], capture_output=True, text=True, check=True
+        [sys.executable, "-c", program, name], cwd=ROOT, capture_output=True, text=True, check=True
     )
     return float(done.stdout.split()[-1])
 
@@ -238,11 +235,11 @@ def main(
     turns: Annotated[int, typer.Option(min=1, help="Alternating turns.")] = 15,
     compiled: Annotated[bool, typer.Option(help="Compare with torch.compile as well.")] = True,
     first: Annotated[bool, typer.Option(help="Time the first call as well.")] = False,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the rows here.")] = None,
+    json_file: Json = None,
 ) -> None:
     """Time whole networks beside PyTorch: one thread, CPU time, batch 1.
 
-    Example: python benchmarks/cpu_networks.py --only mobilenet --json networks.json
+    Example: python -m benchmarks cpu_networks --only mobilenet --json networks.json
     """
     os.environ["TVM_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
     import torch
@@ -257,8 +254,7 @@ def main(
         shown = (f"{key} {value:.4g}" for key, value in row.items() if key != "network")
         print(f"{name:14}", *shown, file=sys.stderr, flush=True)
     about = {"torch": torch.__version__, "threads": 1, "rows": rows}
-    if json_file:
-        json_file.write_text(json.dumps(about, indent=1))
+    write_json(json_file, about)
     print(table(rows))
 
 
@@ -275,7 +271,3 @@ def table(rows: list[dict[str, Any]]) -> str:
         ]
         lines.append(f"| {row['network']} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    typer.run(main)

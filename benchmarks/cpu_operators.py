@@ -26,6 +26,8 @@ from typing import Annotated, Any
 
 import typer
 
+from benchmarks.options import Json, Markdown, write_json
+
 Call = Callable[[], Any]
 
 CONVOLUTIONS = {
@@ -452,18 +454,14 @@ def main(
     turns: Annotated[int, typer.Option(min=1, help="Alternating turns of a layer.")] = 15,
     budget: Annotated[float, typer.Option(help="Seconds for each call of a layer.")] = 0.5,
     avx2: Annotated[bool, typer.Option(help="Use AVX2 only, on both sides.")] = False,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write the rows here; those in it are kept.")
-    ] = None,
+    json_file: Json = None,
     name: Annotated[str, typer.Option(help="What the tables call these rows.")] = "",
     beside: Annotated[list[Path] | None, typer.Option(help="Rows to show beside these.")] = None,
-    markdown_file: Annotated[
-        Path | None, typer.Option("--markdown", help="Write the tables here.")
-    ] = None,
+    markdown_file: Markdown = None,
 ) -> None:
     """Time the calls of vtaops.cpu beside PyTorch's.
 
-    Example: python benchmarks/cpu_operators.py --only dense --json dense.json
+    Example: python -m benchmarks cpu_operators --only dense --json dense.json
     """
     os.environ["TVM_NUM_THREADS"] = "1"
     if avx2:
@@ -485,13 +483,8 @@ def main(
             ratios = (found.same_layout, found.best_layout, found.layers)
             shown = "  ".join("    " if r is None else f"{r:.2f}" for r in ratios)
             print(f"{operator:20} {layer:45} {shown}", file=sys.stderr, flush=True)
-            if json_file:
-                json_file.write_text(json.dumps(state, indent=1))
+            write_json(json_file, state)
     text = markdown([state, *(json.loads(file.read_text()) for file in beside or [])])
     print(text)
     if markdown_file:
         markdown_file.write_text(text)
-
-
-if __name__ == "__main__":
-    typer.run(main)

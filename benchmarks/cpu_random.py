@@ -9,18 +9,18 @@ PyTorch is needed (``pip install torch``); it is no dependency of vtaops.
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
 
 import typer
-from cpu_operators import Call, Row, instruction_sets, measure, processor, row_of
+
+from benchmarks.cpu_operators import Call, Row, instruction_sets, measure, processor, row_of
+from benchmarks.options import Json, Seed, write_json
 
 CHANNELS = (1, 3, 8, 12, 16, 24, 27, 32, 40, 56, 64, 80, 96, 112, 120, 128, 144, 160, 192, 240, 256)
 CHANNELS += (320, 384, 480, 512, 640, 768, 960, 1024)
@@ -233,14 +233,14 @@ def tables(rows: list[Row], worst: int) -> str:
 
 def main(
     count: Annotated[int, typer.Option("--calls", min=1, help="How many.")] = 300,
-    seed: Annotated[int, typer.Option(help="Of the sizes.")] = 0,
+    seed: Seed = 0,
     only: Annotated[str, typer.Option(help="Operators whose name contains this.")] = "",
     worst: Annotated[int, typer.Option(help="Rows to show.")] = 20,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write all rows here.")] = None,
+    json_file: Json = None,
 ) -> None:
     """Time random calls of vtaops.cpu beside PyTorch's.
 
-    Example: python benchmarks/cpu_random.py --calls 50 --only dense
+    Example: python -m benchmarks cpu_random --calls 50 --only dense
     """
     os.environ["TVM_NUM_THREADS"] = "1"
     draw = RandomCalls(seed)
@@ -255,10 +255,5 @@ def main(
         shown = f"{operator:12} {name:60} {rows[-1].best_layout:.2f}"
         print(shown, file=sys.stderr, flush=True)
     print(f"{processor()}; {instruction_sets()}\n\n{tables(rows, worst)}")
-    if json_file:
-        about = {"processor": processor(), "instructions": instruction_sets()}
-        json_file.write_text(json.dumps({**about, "rows": [*map(asdict, rows)]}, indent=1))
-
-
-if __name__ == "__main__":
-    typer.run(main)
+    about = {"processor": processor(), "instructions": instruction_sets()}
+    write_json(json_file, {**about, "rows": [*map(asdict, rows)]})

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 import time
-from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from benchmarks.options import Json, Markdown, machine, write_json
 
 
 def operators() -> dict[str, Any]:
@@ -29,7 +29,6 @@ def operators() -> dict[str, Any]:
 
 def markdown(rows: list[dict[str, Any]], trials: int, threads: int) -> str:
     """Return the rows as a Markdown table."""
-    from vtaops.cpu.target import CpuTarget
 
     def microseconds(value: float | None) -> str:
         return "-" if value is None else f"{value * 1e6:.1f}"
@@ -37,8 +36,8 @@ def markdown(rows: list[dict[str, Any]], trials: int, threads: int) -> str:
     lines = [
         "# What tuning gains on the CPU",
         "",
-        f"Made by `python benchmarks/cpu_tuning.py --trials {trials} --markdown FILE` on "
-        f"{date.today()}, {CpuTarget.detect().mcpu}, {threads} thread(s); times of a call in us.",
+        f"Made by `python -m benchmarks cpu_tuning --trials {trials} --markdown FILE` on "
+        f"{machine(threads)}; times of a call in us.",
         "",
         "| operator | plain loops | chosen tile | best tile of a search | tried in | its tile "
         "| MetaSchedule | in |",
@@ -57,14 +56,12 @@ def main(
     names: Annotated[str, typer.Option("--operators", help="Comma-separated names.")] = "",
     trials: Annotated[int, typer.Option(help="MetaSchedule's measurements; 0: without it.")] = 64,
     threads: Annotated[int, typer.Option(min=1, help="Threads of the kernels.")] = 1,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the rows here.")] = None,
-    markdown_file: Annotated[
-        Path | None, typer.Option("--markdown", help="Write the table here.")
-    ] = None,
+    json_file: Json = None,
+    markdown_file: Markdown = None,
 ) -> None:
     """Compare the tile that the schedule chooses with the best tile and with MetaSchedule.
 
-    Example: python benchmarks/cpu_tuning.py --operators matmul --trials 64
+    Example: python -m benchmarks cpu_tuning --operators matmul --trials 64
     """
     os.environ["TVM_NUM_THREADS"] = str(threads)
     from rich.console import Console
@@ -124,9 +121,4 @@ def main(
     Console(width=140).print(table)
     if markdown_file:
         markdown_file.write_text(markdown(rows, trials, threads))
-    if json_file:
-        json_file.write_text(json.dumps(rows, indent=1))
-
-
-if __name__ == "__main__":
-    typer.run(main)
+    write_json(json_file, rows)

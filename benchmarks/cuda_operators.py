@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from functools import partial
@@ -23,8 +22,7 @@ from typing import Annotated, Any
 
 import typer
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
+from benchmarks.options import Json, Markdown, write_json
 
 
 def operators() -> Iterator[tuple[str, str, Any]]:
@@ -126,12 +124,13 @@ def candidates(op: Any, limit: int) -> tuple[Any, ...]:
     from vtaops.base.errors import UnsupportedError
     from vtaops.cuda.export import Candidate
     from vtaops.cuda.kernel import CudaKernel
-    from vtaops.cuda.search import tile_space
+    from vtaops.cuda.schedule import family
     from vtaops.cuda.target import CudaTarget
+    from vtaops.kernels.trials import tile_space
 
     found = [Candidate("chosen", CudaKernel(op))]
     try:
-        schedule, tiles = tile_space(op, CudaTarget())
+        schedule, tiles = tile_space(op, CudaTarget(), family)
     except UnsupportedError:
         return tuple(found)
     drawn = random.Random(0).sample(tiles, min(len(tiles), max(0, limit - 1)))
@@ -153,7 +152,7 @@ def write(folder: Path, only: set[str], limit: int, archs: tuple[str, ...]) -> N
         cases.append(Case(f"stages_{lesson}", "A3", op, stages(lesson, op)))
     chosen = [case for case in cases if not only or case.operator in only]
     export(track(chosen, "compiling", transient=True), folder, archs)
-    shutil.copy(HERE / "cuda_run.py", folder)
+    shutil.copy(Path(__file__).with_name("cuda_run.py"), folder)
 
 
 COLUMNS = (
@@ -257,18 +256,15 @@ def main(
     tiles: Annotated[int, typer.Option(min=1, help="Candidates per operator and size.")] = 12,
     archs: Annotated[str, typer.Option(help="Compute capabilities.")] = "sm_80,sm_90",
     budget: Annotated[float, typer.Option(help="Seconds on the GPU.")] = 420.0,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write the results here.")
-    ] = None,
-    page: Annotated[Path | None, typer.Option("--markdown", help="Write a page here.")] = None,
+    json_file: Json = None,
+    page: Markdown = None,
     picture: Annotated[Path | None, typer.Option("--plot", help="Write a plot here.")] = None,
 ) -> None:
     """Compare the CUDA operators with PyTorch (cuDNN, cuBLAS) and the bandwidth of a copy.
 
-    Example: python benchmarks/cuda_operators.py --json gpu.json --plot gpu.png
+    Example: python -m benchmarks cuda_operators --json gpu.json --plot gpu.png
     """
-    import cuda_run
-
+    from benchmarks import cuda_run
     from vtaops import cuda
 
     only = {name for name in operators.split(",") if name}
@@ -289,8 +285,7 @@ def main(
         with tempfile.TemporaryDirectory() as folder:
             write(Path(folder), only, tiles, wanted)
             results = cuda_run.run(Path(folder), budget, only)
-    if json_file:
-        json_file.write_text(json.dumps(results, indent=1))
+    write_json(json_file, results)
     if "card" not in results:
         raise typer.BadParameter("; ".join(results["notes"]) or "nothing was measured")
     show(results)
@@ -298,7 +293,3 @@ def main(
         page.write_text(markdown(results))
     if picture:
         plot(results, picture)
-
-
-if __name__ == "__main__":
-    typer.run(main)

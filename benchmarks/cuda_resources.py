@@ -56,8 +56,7 @@ class Row:
 
 def kernels() -> Iterator[tuple[str, Any]]:
     """Yield (name, kernel): those that the benchmark measures, and all stages of the lessons."""
-    from cuda_operators import operators
-
+    from benchmarks.cuda_operators import operators
     from vtaops.cuda import CudaKernel
     from vtaops.lessons import lessons
 
@@ -93,12 +92,12 @@ def measure(
 def page(rows: list[Row], archs: tuple[str, ...]) -> str:
     """Return the rows as a page."""
     lines = [
-        "# What the CUDA kernels occupy",
+        "# Resources of the CUDA kernels",
         "",
-        "Made by `python benchmarks/cuda_resources.py --markdown docs/kernels_cuda.md`, for "
-        f"{' / '.join(archs)} (one figure where they agree). Registers of a thread, bytes of "
-        "shared memory of a block, spilled bytes; *occupancy* is the share of a multiprocessor's "
-        "threads that these allow to be resident at once.",
+        "Made by `python -m benchmarks cuda_resources --markdown docs/kernels_cuda.md`, for "
+        f"{' / '.join(archs)} (one figure if both agree): registers per thread, bytes of shared "
+        "memory per block, spilled bytes; *occupancy* is the share of a multiprocessor's threads "
+        "that can be resident at once.",
         "",
         f"{len(rows)} kernels; {sum(row.spills > 0 for row in rows)} of them spill.",
         "",
@@ -118,7 +117,7 @@ def main(
 ) -> None:
     """Show what the kernels occupy.
 
-    Example: python benchmarks/cuda_resources.py --markdown docs/kernels_cuda.md
+    Example: python -m benchmarks cuda_resources --markdown docs/kernels_cuda.md
     """
     from rich.console import Console
     from rich.progress import track
@@ -146,7 +145,3 @@ def main(
         markdown.write_text(page(rows, wanted))
     if any(row.spills for row in rows):
         raise SystemExit("there are kernels that spill")
-
-
-if __name__ == "__main__":
-    typer.run(main)

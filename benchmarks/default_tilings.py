@@ -1,6 +1,6 @@
 """How far the default tiling is from the best of a search, over many configurations.
 
-    python benchmarks/default_tilings.py --random 50 --json default_tilings.json
+    python -m benchmarks default_tilings --random 50 --json default_tilings.json
 
 For every shipped configuration and so many random ones, some layers of ResNet-18 and MobileNet:
 cycles of the tiling that `vtaops.compile` takes by itself (the best of a few) over those of the
@@ -11,16 +11,16 @@ that was stopped goes on.
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
 import statistics
 import time
-from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.options import Json, Seed, write_json
 from vtaops import HardwareConfig
 from vtaops.base.errors import ConfigError
 from vtaops.compiler.driver import timed_tiling
@@ -50,26 +50,25 @@ def random_design(rng: random.Random) -> Design:
             continue
 
 
-def main() -> None:
+def main(
+    random_count: Annotated[int, typer.Option("--random", help="Random configurations.")] = 50,
+    layer_count: Annotated[
+        int, typer.Option("--layers", help="Layers for each configuration.")
+    ] = 1,
+    seed: Seed = 0,
+    store_file: Annotated[str, typer.Option("--store")] = ":memory:",
+    seconds: Annotated[float, typer.Option(help="Stop after so long.")] = 1e9,
+    json_file: Json = None,
+) -> None:
     """Search, print the distribution and the worst, write the file."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--random", type=int, default=50, help="random configurations")
-    parser.add_argument("--layers", type=int, default=1, help="layers for each configuration")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--store", default=":memory:")
-    parser.add_argument("--seconds", type=float, default=1e9, help="stop after so long")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    rng, start = random.Random(options.seed), time.monotonic()
+    rng, start = random.Random(seed), time.monotonic()
     shipped = [Design(HardwareConfig.load(name)) for name in HardwareConfig.names()]
-    designs = shipped + [random_design(rng) for _ in range(options.random)]
+    designs = shipped + [random_design(rng) for _ in range(random_count)]
     rows = []
-    with ResultStore(options.store) as store, Engine(store) as engine:
+    with ResultStore(store_file) as store, Engine(store) as engine:
         for number, design in enumerate(designs):
-            layers = random.Random(f"{options.seed} {number}").sample(LAYERS, options.layers)
-            if time.monotonic() - start > options.seconds:
+            layers = random.Random(f"{seed} {number}").sample(LAYERS, layer_count)
+            if time.monotonic() - start > seconds:
                 break
             for layer in layers:
                 network = Network.named([layer])
@@ -102,9 +101,4 @@ def main() -> None:
         f"within 1 %: {within} of {len(over)}; median {statistics.median(over):.4f}, "
         f"largest {over[-1]:.4f}; of the first of the ranking {ranked}"
     )
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=1))
-
-
-if __name__ == "__main__":
-    main()
+    write_json(json_file, rows)

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from seed_pictures import fusion
+
+from benchmarks.seed_pictures import fusion
 
 CARD = "GTX 1080"
 
@@ -105,16 +106,16 @@ def main(
 ) -> None:
     """Count the kernels of all tables.
 
-    Example: python benchmarks/depthwise_article.py --out docs/depthwise_cuda.md
+    Example: python -m benchmarks depthwise_article --out docs/depthwise_cuda.md
     """
     lines = [
         "# Depthwise convolution on a GPU: the tables of Hu's article, counted",
         "",
-        f"Made by `python benchmarks/depthwise_article.py` on {date.today()}, without a GPU. 256 "
+        f"Made by `python -m benchmarks depthwise_article` on {date.today()}, without a GPU. 256 "
         f"channels, float32. *Article* are Hu's times on a {CARD} (2017); the other columns are "
-        "counted by `vtaops.cuda.emulate` for the same sharing of the work. The last column has "
-        f"the least microseconds that each resource of a {CARD} needs: bounds, no predictions. "
-        "What counts cannot show is occupancy by blocks that wait: see the KiB of shared memory.",
+        "counted by `vtaops.cuda.emulate` for the same work per thread. The last column gives the "
+        f"least microseconds that each resource of a {CARD} needs: bounds, not predictions. "
+        "Counts cannot show the occupancy by waiting blocks: see the KiB of shared memory.",
         "",
     ]
     for title, rows in tables():
@@ -127,7 +128,3 @@ def main(
         lines.append("")
     lines += ["![what fusion saves](images/kernels/fusion.png)"]
     out.write_text("\n".join(lines) + "\n")
-
-
-if __name__ == "__main__":
-    typer.run(main)

@@ -1,6 +1,7 @@
 """What a run costs in energy, by memory: counted accesses times published energies. An estimate.
 
-    python benchmarks/energy.py --json docs/images/energy.json --picture docs/images/energy.png
+    python -m benchmarks energy --json benchmarks/results/energy.json \
+        --picture docs/images/energy.png
 
 Reads and writes of every memory, DRAM bytes, products and ALU passes are exact, counted from the
 programs (`vtaops.program.accesses`, which a test compares with the RTL); the energies are those of
@@ -12,18 +13,19 @@ already is not computed again.
 
 from __future__ import annotations
 
-import argparse
 import json
-import runpy
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
 import vtaops
+from benchmarks import networks
+from benchmarks.options import Json, Picture, write_json
 from vtaops import HardwareConfig, Program, compile_model
 from vtaops.program.accesses import count_accesses
 from vtaops.program.energy import energy_of, memory_energies
@@ -54,8 +56,7 @@ def layer_row(name: str, config: HardwareConfig, variant: str) -> Row:
 
 def network_rows(name: str, config: HardwareConfig) -> dict[str, Row]:
     """Return the figures of a quantised network; scales are any where the hardware has them."""
-    builders = runpy.run_path(str(Path(__file__).with_name("networks.py")))
-    model = compile_model(builders[name]("post" in config.extensions), config)
+    model = compile_model(getattr(networks, name)("post" in config.extensions), config)
     return {
         variant: {**figures(model.programs, variant), "occurrences": 1}
         for variant in ("before", "today")
@@ -171,41 +172,35 @@ def picture(rows: dict[str, Row], path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def main() -> None:
+def main(
+    configs: Annotated[list[str] | None, typer.Option()] = None,
+    layers_only: Annotated[bool, typer.Option("--layers-only", help="No networks.")] = False,
+    markdown_file: Annotated[
+        bool, typer.Option("--markdown", help="Print the table of the documents.")
+    ] = False,
+    json_file: Json = None,
+    picture_file: Picture = None,
+) -> None:
     """Run from the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--configs", nargs="+", default=["pynq", "pynq_ext"], metavar="CONFIG")
-    parser.add_argument("--layers-only", action="store_true", help="no networks")
-    parser.add_argument("--markdown", action="store_true", help="print the table of the documents")
-    parser.add_argument("--json", type=Path, help="figures are kept here, and not computed twice")
-    parser.add_argument("--picture", type=Path, help="draw stacked bars")
-    arguments = parser.parse_args()
-    kept = arguments.json and arguments.json.exists()
-    rows: dict[str, Row] = json.loads(arguments.json.read_text()) if kept else {}
+    kept = json_file and json_file.exists()
+    rows: dict[str, Row] = json.loads(json_file.read_text()) if kept else {}
 
     def keep(found: dict[str, Row]) -> None:
         rows.update(found)
-        if arguments.json:
-            arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
+        write_json(json_file, rows)
 
-    for name in arguments.configs:
+    for name in configs or ["pynq", "pynq_ext"]:
         config = HardwareConfig.load(name)
         for layer in LAYERS:
             for variant in VARIANTS:
                 if (key := f"{name}/{layer}/{variant}") not in rows:
                     keep({key: layer_row(layer, config, variant)})
-        for network in () if arguments.layers_only else NETWORKS:
+        for network in () if layers_only else NETWORKS:
             if f"{name}/{network}/today" not in rows:
                 found = network_rows(network, config)
                 keep({f"{name}/{network}/{variant}": row for variant, row in found.items()})
     Console(width=max(Console().width, 150)).print(report(rows))
-    if arguments.markdown:
+    if markdown_file:
         print(markdown(rows))
-    if arguments.picture:
-        picture(rows, arguments.picture)
-
-
-if __name__ == "__main__":
-    main()
+    if picture_file:
+        picture(rows, picture_file)

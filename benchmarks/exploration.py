@@ -1,7 +1,7 @@
 """ResNet-18 and MobileNet over 2,464 configurations: on one core, on a Dask cluster, after kills.
 
-    python benchmarks/exploration.py --workers 1 --store one.db --json exploration.json
-    python benchmarks/exploration.py --workers 2 --store two.db --json exploration.json \
+    python -m benchmarks exploration --workers 1 --store one.db --json exploration.json
+    python -m benchmarks exploration --workers 2 --store two.db --json exploration.json \
         --kill-worker 20 --kill-driver 40      # and once more, without the two, to go on
 
 Each run appends a row to the file: how long it took, how many records the store holds and how often
@@ -14,7 +14,6 @@ kills one of them after so many seconds, ``--kill-driver`` this process, as if t
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
@@ -22,11 +21,13 @@ import signal
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.options import Json, Picture, read_json, write_json
 from vtaops import HardwareConfig
 from vtaops.explore import (
     Design,
@@ -70,17 +71,24 @@ def digest(points: list[Point]) -> str:
     return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def run(workers: int, designs: list[Design], options: argparse.Namespace) -> dict[str, Any]:
-    """Sweep, and return a row of the result."""
+def run(
+    workers: int,
+    designs: list[Design],
+    effort: str,
+    store_file: str,
+    kill_worker: float | None = None,
+    kill_driver: float | None = None,
+) -> tuple[dict[str, Any], list[Point]]:
+    """Sweep, and return a row of the result and the points."""
     network = Network.named(NETWORKS)
-    later(options.kill_driver, os.getpid())
-    with ResultStore(options.store) as store:
+    later(kill_driver, os.getpid())
+    with ResultStore(store_file) as store:
         known = sum(count["records"] for count in store.count().values())
         if workers == 1:
             warm()
             start = time.perf_counter()
             with Engine(store) as engine:
-                points = sweep(designs, network, engine, options.effort)
+                points = sweep(designs, network, engine, effort)
             seconds = time.perf_counter() - start
         else:
             from distributed import Client, LocalCluster
@@ -90,24 +98,24 @@ def run(workers: int, designs: list[Design], options: argparse.Namespace) -> dic
                 Client(cluster) as client,
             ):
                 pids = client.run(warm)
-                later(options.kill_worker, next(iter(pids.values())))
+                later(kill_worker, next(iter(pids.values())))
                 start = time.perf_counter()
                 with Engine(store, dask_executor(client)) as engine:
-                    points = sweep(designs, network, engine, options.effort)
+                    points = sweep(designs, network, engine, effort)
                 seconds = time.perf_counter() - start
         count = store.count()
-    options.points = points
-    return {
+    row = {
         "workers": workers,
         "designs": len(designs),
         "complete": sum(point.complete for point in points),
-        "effort": options.effort,
+        "effort": effort,
         "known before": known,
         "seconds": round(seconds, 1),
         **{f"{kind}s": each["records"] for kind, each in count.items()},
         "computed twice": sum(each["computed"] - each["records"] for each in count.values()),
         "digest": digest(points),
     }
+    return row, points
 
 
 def warm() -> int:
@@ -140,46 +148,38 @@ def draw(points: list[Point], path: Path) -> None:
     save_figure(front_plot(rows, title, x=FRONT[1], y=FRONT[0]), path)
 
 
-def main() -> None:
+def main(
+    workers: Annotated[int, typer.Option()] = 1,
+    count: Annotated[int | None, typer.Option("--designs")] = None,
+    effort: Annotated[str, typer.Option()] = "first",
+    store_file: Annotated[str, typer.Option("--store")] = ":memory:",
+    kill_worker: Annotated[float | None, typer.Option()] = None,
+    kill_driver: Annotated[float | None, typer.Option()] = None,
+    speedup: Annotated[bool, typer.Option("--speedup")] = False,
+    part: Annotated[str, typer.Option()] = "xc7z020",
+    picture_file: Picture = None,
+    json_file: Json = None,
+) -> None:
     """Run, print a table, append to the file."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--designs", type=int)
-    parser.add_argument("--effort", default="first")
-    parser.add_argument("--store", default=":memory:")
-    parser.add_argument("--kill-worker", type=float, metavar="SECONDS")
-    parser.add_argument("--kill-driver", type=float, metavar="SECONDS")
-    parser.add_argument("--speedup", action="store_true")
-    parser.add_argument("--part", default="xc7z020")
-    parser.add_argument("--picture", type=Path, help="of time and LUTs")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    designs = chosen(options.designs)
-    if options.speedup:
-        options.store = ":memory:"
-        rows = [run(1, designs, options), run(max(2, options.workers), designs, options)]
+    designs = chosen(count)
+    if speedup:
+        found = [run(n, designs, effort, ":memory:") for n in (1, max(2, workers))]
+        rows, points = [row for row, _ in found], found[-1][1]
         print(f"speed-up: {rows[0]['seconds'] / rows[1]['seconds']:.2f}")
         assert rows[0]["digest"] == rows[1]["digest"]
     else:
-        rows = [run(options.workers, designs, options)]
+        row, points = run(workers, designs, effort, store_file, kill_worker, kill_driver)
+        rows = [row]
     table = Table(title=f"{' and '.join(NETWORKS)} on {len(designs)} configurations")
     for name in rows[0]:
         table.add_column(name)
     for row in rows:
         table.add_row(*map(str, row.values()))
     Console(width=160).print(table)
-    best = best_for(options.points, options.part)
+    best = best_for(points, part)
     if best is not None:
-        print(f"fastest that fits {options.part}: {best.design.name}, {best.milliseconds:.2f} ms")
-    print(f"front of {' and '.join(FRONT)}: {len(front(options.points, FRONT))} designs")
-    if options.picture:
-        draw(options.points, options.picture)
-    if options.json:
-        before = json.loads(options.json.read_text()) if options.json.exists() else []
-        options.json.write_text(json.dumps(before + rows, indent=1))
-
-
-if __name__ == "__main__":
-    main()
+        print(f"fastest that fits {part}: {best.design.name}, {best.milliseconds:.2f} ms")
+    print(f"front of {' and '.join(FRONT)}: {len(front(points, FRONT))} designs")
+    if picture_file:
+        draw(points, picture_file)
+    write_json(json_file, read_json(json_file, []) + rows)

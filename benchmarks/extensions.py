@@ -1,8 +1,9 @@
 """What each extension costs and saves: look-up tables, and cycles of networks' layers.
 
-    python benchmarks/extensions.py --json docs/images/extensions.json \
+    python -m benchmarks extensions --json benchmarks/results/extensions.json \
         --picture docs/images/extensions.png
-    python benchmarks/extensions.py --together --synthesise --json docs/extensions_together.json
+    python -m benchmarks extensions --together --synthesise \
+        --json benchmarks/results/extensions_together.json
 
 Every extension is taken alone, against plain hardware of the same sizes (`table` against `post`,
 which it needs), and all that `pynq_ext` has together; with ``--together`` one joins the other.
@@ -20,20 +21,20 @@ is in the JSON file already is not done again.
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 import vtaops
+from benchmarks.options import Config, Json, Picture, Rtl, read_json, write_json
 from vtaops import HardwareConfig, MaxPool2d
 from vtaops.compiler.tuner import tune
 from vtaops.explore import Design
@@ -124,23 +125,25 @@ def synthesised(config: HardwareConfig, modules: Path) -> FpgaResources:
 def measure(
     rows: dict[str, Row],
     chosen: dict[str, HardwareConfig],
-    options: argparse.Namespace,
     save: Callable[[], None],
+    *,
+    rtl: bool,
+    modules: Path | None,
 ) -> None:
-    """Add to the rows what is missing, and `save` after each step."""
-    column = 1 if options.rtl else 0
+    """Add what is missing, and `save` after each step; synthesise with a file of modules."""
+    column = 1 if rtl else 0
     for name, variant in chosen.items():
         row = rows.setdefault(name, {"cycles": {}})
         row["modelled"] = asdict(modelled(Design(variant)))
         save()
         names = [n for group in NETWORKS.values() for n in group]
         missing = [n for n in names if len(row["cycles"].get(n, [])) <= column]
-        with Tsim(variant) if options.rtl else nullcontext() as device:
+        with Tsim(variant) if rtl else nullcontext() as device:
             for each in track(missing, name, transient=True):
                 row["cycles"][each] = cycles(each, variant, device)
                 save()
-        if options.synthesise and "synthesised" not in row:
-            row["synthesised"] = asdict(synthesised(variant, options.modules))
+        if modules is not None and "synthesised" not in row:
+            row["synthesised"] = asdict(synthesised(variant, modules))
             save()
 
 
@@ -223,43 +226,35 @@ def picture(rows: dict[str, Row], path: Path) -> None:
     figure.savefig(path)
 
 
-def main() -> None:
+def main(
+    config_name: Config = "pynq_ext",
+    joined: Annotated[
+        bool, typer.Option("--together", help="One joins the other, none alone.")
+    ] = False,
+    synthesise: Annotated[
+        bool, typer.Option("--synthesise", help="Area by Yosys, not by the model.")
+    ] = False,
+    rtl: Rtl = False,
+    json_file: Json = None,
+    modules: Annotated[Path, typer.Option()] = Path("area_modules.json"),
+    picture_file: Picture = None,
+) -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        epilog="example: python benchmarks/extensions.py --json extensions.json --rtl",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--config", default="pynq_ext", help="the configuration with all of them")
-    parser.add_argument("--together", action="store_true", help="one joins the other, none alone")
-    parser.add_argument("--synthesise", action="store_true", help="area by Yosys, not by the model")
-    parser.add_argument("--rtl", action="store_true", help="cycles of the RTL, and its results")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="figures: read, and written")
-    parser.add_argument("--modules", type=Path, default=Path("area_modules.json"), metavar="FILE")
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw them, as .svg or .png")
-    options = parser.parse_args()
-    rows: dict[str, Row] = {}
-    if options.json and options.json.exists():
-        rows = json.loads(options.json.read_text())
+    rows: dict[str, Row] = read_json(json_file, {})
 
     def save() -> None:
-        if options.json:
-            options.json.write_text(json.dumps(rows, indent=1) + "\n")
+        write_json(json_file, rows)
 
-    chosen = (together if options.together else variants)(HardwareConfig.load(options.config))
-    measure(rows, chosen, options, save)
+    chosen = (together if joined else variants)(HardwareConfig.load(config_name))
+    measure(rows, chosen, save, rtl=rtl, modules=modules if synthesise else None)
     console = Console()
-    if options.together:
+    if joined:
         print(markdown(rows))
     else:
         console.print(report(rows))
     pairs = [pair for row in rows.values() for pair in row["cycles"].values() if len(pair) > 1]
     if pairs:
-        worst = max(abs(model - rtl) / rtl for model, rtl in pairs)
+        worst = max(abs(model - simulated) / simulated for model, simulated in pairs)
         console.print(f"timing model: at most {worst:.3%} from the RTL on any layer")
-    if options.picture:
-        picture(rows, options.picture)
-
-
-if __name__ == "__main__":
-    main()
+    if picture_file:
+        picture(rows, picture_file)

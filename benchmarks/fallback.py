@@ -1,6 +1,6 @@
 """What the fallback gains: operators that VTA lacks, as kernels of this CPU and in NumPy.
 
-    OMP_NUM_THREADS=1 python benchmarks/fallback.py --json fallback.json
+    OMP_NUM_THREADS=1 python -m benchmarks fallback --json fallback.json
 
 "first" is the first call of a shape: scheduling and compilation (ms); later sessions load the
 stored kernel instead. "kernel" and "NumPy" are medians of warm calls, checks and copies of the
@@ -9,19 +9,16 @@ arguments included, in CPU time of the calling thread (hence the single thread).
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
+from benchmarks.options import Json, figure_table, write_json
 from vtaops import (
     AvgPool2d,
     BatchMatmul,
@@ -138,21 +135,18 @@ def measure(op: Operator) -> dict[str, Any]:
     }
 
 
-def main() -> None:
+def main(
+    json_file: Json = None,
+) -> None:
     """Measure, print the table, write the file."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as empty:
         os.environ["VTAOPS_KERNEL_CACHE"] = empty
         rows = {name: measure(op) for name, op in CASES.items()}
-    table = Table(title="Operators on the fallback, ms")
-    for column in ("why", "operator"):
-        table.add_column(column)
-    for column in ("first", "kernel", "NumPy", "gain", "equal"):
-        table.add_column(column, justify="right")
+    table = figure_table(
+        "Operators on the fallback, ms",
+        ("why", "operator"),
+        ("first", "kernel", "NumPy", "gain", "equal"),
+    )
     for name, row in rows.items():
         table.add_row(
             name,
@@ -164,10 +158,5 @@ def main() -> None:
             "yes" if row["equal"] else "NO",
         )
     Console().print(table)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(rows, indent=2))
+    write_json(json_file, rows)
     assert all(row["equal"] for row in rows.values())
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """Which versions of apache-tvm-ffi work with which of apache-tvm: the matrix of docs/ffi.md.
 
-    python benchmarks/ffi_pairs.py                 # the installed TVM, the newest ffi of PyPI
-    python benchmarks/ffi_pairs.py --ffi 0.1.14.post1 --ffi 0.1.15.post2 --tvm 0.27.0.post1
+    python -m benchmarks ffi_pairs                 # the installed TVM, the newest ffi of PyPI
+    python -m benchmarks ffi_pairs --ffi 0.1.14.post1 --ffi 0.1.15.post2 --tvm 0.27.0.post1
 
 Each version is downloaded into a folder that is put in front of the installed packages; each case
 runs in a process of its own, since what fails takes the process with it. Prints the table of the
@@ -10,7 +10,6 @@ document; exit code 3 if the newest ffi works, so that the pin can be moved.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -18,6 +17,9 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 CASES = {
     "import": "import tvm",
@@ -67,24 +69,21 @@ def table(rows: list[dict[str, str]]) -> str:
     return "\n".join([*lines, *("| " + " | ".join(row.values()) + " |" for row in rows)])
 
 
-def main() -> int:
+def main(
+    tvm: Annotated[list[str] | None, typer.Option(help="Default: the installed one.")] = None,
+    ffi: Annotated[list[str] | None, typer.Option(help="Default: the newest of PyPI.")] = None,
+    output: Annotated[Path | None, typer.Option(help="The rows as JSON.")] = None,
+) -> int:
     """Try the pairs and print them."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--tvm", action="append", default=[], help="default: the installed one")
-    parser.add_argument("--ffi", action="append", default=[], help="default: the newest of PyPI")
-    parser.add_argument("--output", type=Path, help="the rows as JSON")
-    chosen = parser.parse_args()
     from importlib.metadata import version
 
     rows = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        tvms = [download(f"apache-tvm=={v}", folder) for v in chosen.tvm] or [
+        tvms = [download(f"apache-tvm=={v}", folder) for v in (tvm or [])] or [
             ("", version("apache-tvm"))
         ]
-        wanted = [f"apache-tvm-ffi=={v}" for v in chosen.ffi] or ["apache-tvm-ffi"]
+        wanted = [f"apache-tvm-ffi=={v}" for v in (ffi or [])] or ["apache-tvm-ffi"]
         ffis = [download(requirement, folder) for requirement in wanted]
         for tvm_path, tvm_version in tvms:
             for ffi_path, ffi_version in ffis:
@@ -92,14 +91,10 @@ def main() -> int:
                 rows.append({"apache-tvm": tvm_version, "apache-tvm-ffi": ffi_version, **found})
                 print(*rows[-1].values(), file=sys.stderr, flush=True)
     print(table(rows))
-    if chosen.output:
-        chosen.output.write_text(json.dumps(rows, indent=2) + "\n")
-    newest = not chosen.ffi and rows[-1]["apache-tvm-ffi"] != version("apache-tvm-ffi")
+    if output:
+        output.write_text(json.dumps(rows, indent=2) + "\n")
+    newest = not (ffi or []) and rows[-1]["apache-tvm-ffi"] != version("apache-tvm-ffi")
     if newest and all(rows[-1][case] == "works" for case in CASES):
         print("the newest apache-tvm-ffi works: move the pin of pyproject.toml (docs/ffi.md)")
         return 3
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

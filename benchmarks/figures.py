@@ -1,37 +1,36 @@
 """The exact figures of the documents: computed anew, and compared with what the documents say.
 
-    python benchmarks/figures.py                        # compute all groups (minutes), compare
-    python benchmarks/figures.py layers areas           # some of them
-    python benchmarks/figures.py --accept networks.md   # what this document says was measured anew
+    python -m benchmarks figures                        # compute all groups (minutes), compare
+    python -m benchmarks figures layers areas           # some of them
+    python -m benchmarks figures --accept networks.md   # this document was measured anew
 
-docs/figures.json keeps two things. ``computed``: by group, each figure that the package can compute
-by itself; this script writes them, and tests/documents/test_figures.py computes the light groups
-again at each run. ``said``: for each document the exact figures in the order of its text. What says
-anything else fails the test; after a new measurement by the command that stands beside the figures,
-``--accept`` takes over what the document says, except where a group knows better.
+benchmarks/results/figures.json keeps two things. ``computed``: by group, each figure that the
+package can compute by itself; tests/documents/test_figures.py computes the
+light groups again at each run. ``said``: for each document the exact figures in the order of its
+text. What says anything else fails the test; after a new measurement by the command that stands
+beside them, ``--accept`` takes over what the document says, except where a group knows better.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
-import runpy
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 import vtaops
+from benchmarks import networks as network_graphs
+from benchmarks.options import RESULTS, ROOT, choice, read_json
 from vtaops import HardwareConfig
 from vtaops.compiler.tuner import recall
 from vtaops.explore import Design, area
 from vtaops.schedule.workloads import find
 
-ROOT = Path(__file__).parents[1]
-LEDGER = ROOT / "docs" / "figures.json"
+LEDGER = RESULTS / "figures.json"
 LEFT_OUT = re.compile(r"decisions|kernels|lessons|depthwise_cuda|a3_report")
 """Notes of their day, whose figures stay; documents of kernels, whose figures are times."""
 
@@ -115,15 +114,9 @@ def products() -> Figures:
     return {"tile products of C2 to C11": plain}
 
 
-@cache
-def builders() -> dict[str, Any]:
-    """Return what networks.py beside this file defines (examples have a module of that name)."""
-    return runpy.run_path(str(ROOT / "benchmarks" / "networks.py"))
-
-
 def network(name: str, config: str) -> int:
     """Return the cycles of a whole network with random weights, compiled here."""
-    graph = builders()[name](free=config == "pynq_ext")
+    graph = getattr(network_graphs, name)(free=config == "pynq_ext")
     return int(vtaops.compile_model(graph, config).report().cycles)
 
 
@@ -154,20 +147,18 @@ LIGHT = ("layers", "products", "areas", "small network")
 """Groups that every run of the tests computes."""
 
 
-def main() -> int:
+def main(
+    groups: Annotated[
+        list[str] | None, typer.Argument(**choice(GROUPS), help="Default: all.")
+    ] = None,
+    accept: Annotated[list[str] | None, typer.Option()] = None,
+) -> int:
     """Compute, compare, write the ledger; the exit code tells whether documents agree."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("groups", nargs="*", choices=[[], *GROUPS], help="default: all")
-    parser.add_argument("--accept", action="append", default=[], metavar="DOCUMENT")
-    chosen = parser.parse_args()
-    ledger: dict[str, Any]
-    ledger = json.loads(LEDGER.read_text()) if LEDGER.exists() else {"computed": {}, "said": {}}
+    ledger: dict[str, Any] = read_json(LEDGER, {"computed": {}, "said": {}})
     texts = documents()
-    for name in chosen.accept:
+    for name in accept or []:
         ledger["said"][name] = said(texts[name])
-    for name in chosen.groups or ([] if chosen.accept else GROUPS):
+    for name in groups or ([] if accept else GROUPS):
         figures = ledger["computed"].setdefault(name, {})
         for label, compute in GROUPS[name][1]().items():
             figures[label] = compute()
@@ -198,7 +189,3 @@ def disagreements(ledger: dict[str, Any], texts: dict[str, str]) -> list[str]:
             if document in texts and f"{value:,}" not in here
         ]
     return lines
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,7 @@
 """What the extension `forward` is worth where DRAM is slow: whole networks over its bandwidth.
 
-    python benchmarks/forward.py --json docs/forward.json --picture docs/images/forward.png
+    python -m benchmarks forward --json benchmarks/results/forward.json \
+        --picture docs/images/forward.png
 
 The networks of ``benchmarks/networks.py`` with free scales, compiled for `pynq_ext` and for the
 same hardware without its way from the output memory to the input memory. One program of each is
@@ -11,17 +12,17 @@ file already is not compiled again.
 
 from __future__ import annotations
 
-import argparse
-import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import networks
+import typer
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks import networks
+from benchmarks.options import Json, Picture, choice, read_json, write_json
 from vtaops import HardwareConfig
 from vtaops.network import compile_model
 from vtaops.program.timing import TimingParameters
@@ -81,27 +82,19 @@ def picture(rows: dict[str, dict[str, Any]], path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def main() -> None:
+def main(
+    only: Annotated[list[str] | None, typer.Option(**choice(NETWORKS))] = None,
+    json_file: Json = None,
+    picture_file: Picture = None,
+) -> None:
     """Run from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", choices=NETWORKS, action="append")
-    parser.add_argument("--json", type=Path, help="the figures; goes on where it was stopped")
-    parser.add_argument("--picture", type=Path)
-    options = parser.parse_args()
-    rows: dict[str, dict[str, Any]] = {}
-    if options.json and options.json.exists():
-        rows = json.loads(options.json.read_text())
-    for name in track(options.only or NETWORKS, "networks", console=Console(stderr=True)):
+    rows: dict[str, dict[str, Any]] = read_json(json_file, {})
+    for name in track(only or NETWORKS, "networks", console=Console(stderr=True)):
         row = rows.setdefault(name, {})
         for kind, config in (("without", WITHOUT), ("with", WITH)):
             if kind not in row:
                 row[kind] = measure(name, config)
-                if options.json:
-                    options.json.write_text(json.dumps(rows, indent=2) + "\n")
+                write_json(json_file, rows)
     Console(width=100).print(table(rows))
-    if options.picture:
-        picture(rows, options.picture)
-
-
-if __name__ == "__main__":
-    main()
+    if picture_file:
+        picture(rows, picture_file)

@@ -1,6 +1,6 @@
 """How fast the functional simulator runs the convolutions of ResNet-18.
 
-    python benchmarks/fsim_speed.py --json fsim_speed.json
+    python -m benchmarks fsim_speed --json fsim_speed.json
 
 Figures are millions of tile products per second; one is the 256 int8 multiply-accumulates of a GEMM
 micro-op on 1x16. "ms" and each kernel: a whole warm launch with all loads, ALU instructions and
@@ -11,19 +11,15 @@ medians.
 
 from __future__ import annotations
 
-import argparse
-import json
-import statistics
-import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.options import Json, Repeat, choice, median_seconds, write_json
 from vtaops import Conv2d, Program, _fsim, compile
 from vtaops.runtime import Fsim, LoadedProgram
 from vtaops.runtime.fsim import available_kernels
@@ -31,17 +27,6 @@ from vtaops.schedule.workloads import WORKLOADS
 
 TILE_MACS = 256
 LAYERS = [f"C{k}" for k in range(2, 12)]
-
-
-def median_seconds(call: Callable[[], object], repeat: int) -> float:
-    """Return the median CPU time of a call, after one that warms up."""
-    call()
-    times = []
-    for _ in range(repeat):
-        start = time.thread_time()
-        call()
-        times.append(time.thread_time() - start)
-    return statistics.median(times)
 
 
 class RecordingFsim(Fsim):
@@ -97,21 +82,18 @@ def measure(name: str, kernels: list[str], repeat: int) -> dict[str, Any]:
     return {"tiles": tiles, "ms": {who: 1e3 * value for who, value in seconds.items()}}
 
 
-def main() -> None:
+def main(
+    repeat: Repeat = 25,
+    only: Annotated[list[str] | None, typer.Option("--layers", **choice(LAYERS))] = None,
+    chosen: Annotated[list[str] | None, typer.Option("--kernels")] = None,
+    json_file: Json = None,
+) -> None:
     """Measure the layers, the host's own products and the peak."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--repeat", type=int, default=25, help="launches of each (default 25)")
-    parser.add_argument("--layers", nargs="+", default=LAYERS, choices=LAYERS, metavar="LAYER")
-    parser.add_argument("--kernels", nargs="+", default=available_kernels(), metavar="KERNEL")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    arguments = parser.parse_args()
-    kernels = arguments.kernels
+    kernels = chosen or available_kernels()
 
     layers = {
-        name: measure(name, kernels, arguments.repeat)
-        for name in track(arguments.layers, description="running")
+        name: measure(name, kernels, repeat)
+        for name in track(only or LAYERS, description="running")
     }
     peaks = {k: register_rate(k, 5) for k in kernels if k != "generic"}
 
@@ -130,10 +112,5 @@ def main() -> None:
         "registers", "", *(f"{peaks[k] / 1e6:.0f}" if k in peaks else "" for k in columns)
     )
     Console(width=max(Console().width, 120)).print(table)
-    if arguments.json:
-        figures = {"layers": layers, "tiles_per_second_in_registers": peaks}
-        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+    figures = {"layers": layers, "tiles_per_second_in_registers": peaks}
+    write_json(json_file, figures)

@@ -1,6 +1,6 @@
 """The reference searches for tilings on the same budget of verdicts.
 
-    python benchmarks/gym.py --budget 24 --json gym.json
+    python -m benchmarks gym --budget 24 --json gym.json
 
 Fewest cycles by the timing model that each search finds for some layers on a configuration; for
 searches with random choices the median of the seeds. Verdicts that two searches share are computed
@@ -10,11 +10,12 @@ same budget and one seed; it needs the extra ``tune``, and convolutions of strid
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
-from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from benchmarks.options import Config, Json, write_json
 from vtaops import Conv2d, HardwareConfig, VTAError
 from vtaops.explore import SEARCHES, Design, Engine, Problem, ResultStore
 from vtaops.ops import Operator
@@ -28,7 +29,7 @@ def metaschedule(op: Operator, design: Design, budget: int) -> int | None:
     """Return what MetaSchedule finds, or None where its schedule does not apply."""
     if not isinstance(op, Conv2d) or op.strides not in (1, (1, 1)):
         return None
-    from search_metaschedule import evolve
+    from benchmarks.search_metaschedule import evolve
 
     try:
         return int(evolve(op, design.config, budget)["cycles"])
@@ -36,42 +37,34 @@ def metaschedule(op: Operator, design: Design, budget: int) -> int | None:
         return None  # nothing legal
 
 
-def main() -> None:
+def main(
+    config_name: Config = "pynq",
+    chosen: Annotated[list[str] | None, typer.Option("--layer")] = None,
+    budget: Annotated[int, typer.Option()] = 24,
+    seeds: Annotated[int, typer.Option()] = 3,
+    store_file: Annotated[str, typer.Option("--store")] = ":memory:",
+    json_file: Json = None,
+) -> None:
     """Run all searches, print a table in Markdown, write the file."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--config", default="pynq")
-    parser.add_argument("--layer", action="append")
-    parser.add_argument("--budget", type=int, default=24)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--store", default=":memory:")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    design = Design(HardwareConfig.load(options.config))
+    design = Design(HardwareConfig.load(config_name))
     rows = []
     print("| layer | " + " | ".join([*SEARCHES, "MetaSchedule"]) + " |")
     print("|---|" + "--:|" * (len(SEARCHES) + 1))
-    with ResultStore(options.store) as store, Engine(store) as engine:
-        for layer in options.layer or LAYERS:
+    with ResultStore(store_file) as store, Engine(store) as engine:
+        for layer in chosen or LAYERS:
             cells = []
             for name, run in SEARCHES.items():
                 reached = []
-                for seed in range(options.seeds if name in RANDOM else 1):
+                for seed in range(seeds if name in RANDOM else 1):
                     problem = Problem(find(layer).op, design, engine)
-                    run(problem, options.budget, seed)
+                    run(problem, budget, seed)
                     if problem.best:
                         reached.append(problem.best[0])
                 cycles = int(statistics.median(reached)) if reached else None
                 rows.append({"layer": layer, "search": name, "cycles": cycles})
                 cells.append(f"{cycles:,}" if cycles else "nothing legal")
-            cycles = metaschedule(find(layer).op, design, options.budget)
+            cycles = metaschedule(find(layer).op, design, budget)
             rows.append({"layer": layer, "search": "MetaSchedule", "cycles": cycles})
             cells.append(f"{cycles:,}" if cycles else "—")
             print(f"| {layer} | " + " | ".join(cells) + " |", flush=True)
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=1))
-
-
-if __name__ == "__main__":
-    main()
+    write_json(json_file, rows)

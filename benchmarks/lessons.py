@@ -13,6 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
+from benchmarks.options import RESULTS
+
 
 def section(rows: list[Any]) -> list[str]:
     """Return the table of a lesson, with times or with counts."""
@@ -54,7 +56,7 @@ def main(
 ) -> None:
     """Run all lessons for a target.
 
-    Example: python benchmarks/lessons.py --out docs --target cuda
+    Example: python -m benchmarks lessons --out docs --target cuda
     """
     os.environ["TVM_NUM_THREADS"] = str(threads)
     from rich.console import Console
@@ -79,27 +81,26 @@ def main(
 
         peaks = measured_peaks()
         made += (
-            " (all stages in turn, medians; what else the machine did meanwhile changes times more "
-            "than ratios); it multiplied and added "
-            f"{peaks.gflops:.0f} GFLOPS in registers and moved "
-            f"{peaks.gigabytes_per_second:.1f} GB/s, the lines in the plots "
-            "(arrays that fit a cache pass the second)"
+            " (medians over all stages in turn; other load changes times more than ratios). "
+            "The lines in the plots are the measured peaks: "
+            f"{peaks.gflops:.0f} GFLOPS of multiply-adds in registers and "
+            f"{peaks.gigabytes_per_second:.1f} GB/s of memory (arrays that fit a cache exceed it)"
         )
     text = [
         TITLES[target],
         "",
-        f"Made by `python benchmarks/lessons.py --out docs --target {target}"
+        f"Made by `python -m benchmarks lessons --out docs --target {target}"
         f"{f' --threads {threads}' if threads > 1 else ''}` on {date.today()}: "
         f"{made}. `vtaops lesson NAME --target {target}` runs one of them.",
         "",
     ]
     if target == "cuda":
         text += [
-            "Counts are those of some blocks, scaled to the grid, of the source as TVM writes it. "
-            "*Sectors / fewest* is 1 where memory accesses are coalesced, *bank turns / fewest* 1 "
-            "where shared memory has no conflicts. The least time is a bound, never a prediction: "
-            "the largest of arithmetic at the card's peak, each byte of the arguments once "
-            "(memory), all sectors through the second-level cache, all turns of the banks.",
+            "Some blocks of the source that TVM writes are counted, and scaled to the grid. "
+            "*Sectors / fewest* is 1 if memory accesses are coalesced, *bank turns / fewest* is 1 "
+            "if shared memory has no conflicts. The least time is a bound, never a prediction: "
+            "the largest of arithmetic at the card's peak, reading each byte of the arguments "
+            "once (memory), all sectors through the second-level cache, and all bank turns.",
             "",
         ]
     records: dict[str, Any] = {}
@@ -126,9 +127,5 @@ def main(
             text += [f"![over sizes](images/kernels/{lines.name})", ""]
     if out:
         (out / page).write_text("\n".join(text) + "\n")
-        data = out / "images" / "kernels" / page.replace(".md", ".json")
+        data = RESULTS / page.replace(".md", ".json")
         data.write_text(json.dumps({"machine": machine, "lessons": records}, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    typer.run(main)

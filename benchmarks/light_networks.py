@@ -1,7 +1,7 @@
 """Networks that nobody here wrote: the nine classic ones in the package onnx, whole, on VTA.
 
-    python benchmarks/light_networks.py [--only squeezenet] [--scales pow2] [--json light.json]
-    python benchmarks/light_networks.py --only resnet18 --only mobilenet_v2 --scales ort
+    python -m benchmarks light_networks [--only squeezenet] [--scales pow2] [--json light.json]
+    python -m benchmarks light_networks --only resnet18 --only mobilenet_v2 --scales ort
 
 Each is quantised three ways (powers of two; free scales; what ONNX Runtime's `quantize_static`
 writes by default), compiled, run on fsim and compared bit for bit with the integer executor.
@@ -13,7 +13,6 @@ times are its CPU time.
 
 from __future__ import annotations
 
-import argparse
 import json
 import resource
 import subprocess
@@ -22,11 +21,15 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 
-ROOT = Path(__file__).resolve().parent.parent
+from benchmarks.options import ROOT, Again, Json, choice, read_json
+from benchmarks.resumable import code
+from examples import networks
+
 CONFIGS = {"pow2": "pynq", "free": "pynq_ext", "ort": "pynq_ext"}
 """Ways to quantise, and the configuration that each is compiled for."""
 
@@ -40,9 +43,6 @@ BEGIN, END = "<!-- light networks: begin -->", "<!-- light networks: end -->"
 
 def measure(name: str, scales: str, config: str) -> dict[str, Any]:
     """Quantise, compile, verify, run and compare one network."""
-    sys.path.insert(0, str(ROOT / "examples"))
-    import networks
-
     from vtaops.graph.executor import evaluate_all
     from vtaops.network import compile_model
     from vtaops.relax import import_model
@@ -244,7 +244,7 @@ def _reasons(rows: list[dict[str, Any]]) -> str:
             if reason != "the border to floating point":
                 found.setdefault((kind, reason), []).append(f"{row['network']} {count}")
     lines = [f"* `{k}`: {reason} ({', '.join(names)})" for (k, reason), names in found.items()]
-    return "On the host, quantising and dequantising apart:\n\n" + "\n".join(lines)
+    return "On the host, besides quantize and dequantize:\n\n" + "\n".join(lines)
 
 
 def write(rows: list[dict[str, Any]], page: Path) -> None:
@@ -255,56 +255,51 @@ def write(rows: list[dict[str, Any]], page: Path) -> None:
     page.write_text(f"{before}{BEGIN}\n\n{table(rows)}\n\n{END}{after}")
 
 
-def main() -> None:
+def main(
+    only: Annotated[list[str], typer.Option(help="Names of networks.")] = [],  # noqa: B006
+    chosen: Annotated[list[str] | None, typer.Option("--scales", **choice(CONFIGS))] = None,
+    config_name: Annotated[
+        str | None, typer.Option("--config", help="Instead of that of the scales.")
+    ] = None,
+    json_file: Json = Path("light_networks.json"),
+    again: Again = False,
+    seconds: Annotated[float, typer.Option(help="Start no network after these.")] = 1e9,
+    write_page: Annotated[
+        bool, typer.Option("--write", help="Put the table into docs/networks.md.")
+    ] = False,
+    one: Annotated[tuple[str, str, str] | None, typer.Option(hidden=True)] = None,
+) -> None:
     """Run from the command line."""
-    sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "tests")]
-    import networks
-    from helpers.resumable import code
-
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    known = [*networks.LIGHT, *(n for n in networks.NAMES if not n.startswith("light_"))]
-    parser.add_argument("--only", action="append", choices=known, metavar="NETWORK")
-    parser.add_argument("--scales", action="append", choices=list(CONFIGS))
-    parser.add_argument("--config", help="instead of that of the scales")
-    parser.add_argument("--json", type=Path, default=Path("light_networks.json"))
-    parser.add_argument(
-        "--again", action="store_true", help="measure what is in the file of other code as well"
-    )
-    parser.add_argument("--seconds", type=float, default=1e9, help="start no network after these")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/networks.md")
-    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.one:
-        print(json.dumps(measure(*options.one)))
+    if one:
+        print(json.dumps(measure(*one)))
         return
+    known = [*networks.LIGHT, *(n for n in networks.NAMES if not n.startswith("light_"))]
+    if unknown := {*only} - {*known}:
+        raise typer.BadParameter(f"{sorted(unknown)} are none of {known}")
     begin, today = time.monotonic(), code()
-    rows = json.loads(options.json.read_text()) if options.json.exists() else []
-    for scales in options.scales or CONFIGS:
-        for name in options.only or networks.LIGHT:
-            config = options.config or CONFIGS[scales]
+    rows = read_json(json_file, [])
+    for scales in chosen or CONFIGS:
+        for name in only or networks.LIGHT:
+            config = config_name or CONFIGS[scales]
             key = (name, scales, config)
             old = [r for r in rows if (r["network"], r["scales"], r["config"]) == key]
-            kept = [r for r in old if not options.again or r.get("code") == today]
-            if kept or time.monotonic() - begin > options.seconds:
+            kept = [r for r in old if not again or r.get("code") == today]
+            if kept or time.monotonic() - begin > seconds:
                 continue
             print(*key, file=sys.stderr, flush=True)
             made = subprocess.run(
-                [sys.executable, __file__, "--one", *key], stdout=subprocess.PIPE, check=False
+                [sys.executable, "-m", "benchmarks", "light_networks", "--one", *key],
+                stdout=subprocess.PIPE,
+                check=False,
             )
             if made.returncode:
                 print(f"  failed with {made.returncode}", file=sys.stderr, flush=True)
                 continue
             rows = [r for r in rows if r not in old]
             rows.append({**json.loads(made.stdout.splitlines()[-1]), "code": today})
-            part = options.json.with_suffix(".part")
+            part = json_file.with_suffix(".part")
             part.write_text(json.dumps(rows, indent=1))
-            part.replace(options.json)
+            part.replace(json_file)
     print(table(rows))
-    if options.write:
+    if write_page:
         write(rows, ROOT / "docs" / "networks.md")
-
-
-if __name__ == "__main__":
-    main()

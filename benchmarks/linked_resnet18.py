@@ -1,203 +1,35 @@
-"""ResNet-18 as one Program: its operators emitted one by one, and linked.
+"""ResNet-18 as one Program: the time to emit, link and verify it, and its cycles.
 
-    python benchmarks/linked_resnet18.py --size 224 --json linked.json
+    python -m benchmarks linked_resnet18 --size 224 --json linked.json
 
-The network of ``examples/resnet18.py`` runs in NumPy, and every operator is noted with the arrays
-that it took and gave. Each becomes a part of the program; arrays between two operators share the
-arena as those of compiled networks do (`vtaops.network.memory`). Tells the time to emit, link and
-verify, and the cycles against the sum of the operators as programs of their own.
+The cycles stand beside the sum of the operators as programs of their own.
 """
 
 from __future__ import annotations
 
-import argparse
-import importlib.util
-import json
 import time
-from dataclasses import dataclass, replace
-from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Annotated
 
 import numpy as np
-import numpy.typing as npt
+import typer
 from rich.console import Console
-from rich.table import Table
 
-from vtaops import HardwareConfig, Program, Tiling
-from vtaops.compiler.driver import emit
-from vtaops.lowering import Fragment, Part, link, whole
+from benchmarks.options import Config, Json, figure_table, write_json
+from trials.linked_resnet18 import linked_resnet18
+from vtaops import HardwareConfig
+from vtaops.lowering import link, whole
 from vtaops.machine.capabilities import of_target
-from vtaops.network.memory import Lifetime, place
-from vtaops.ops import Operator
-from vtaops.ops.reference import evaluate
-from vtaops.program import Buffer, Role
 from vtaops.runtime.fsim import Fsim
-from vtaops.session.operators import OperatorMethods
-
-Array = npt.NDArray[Any]
-
-ALIGNMENT = 256
-"""Bytes of the largest tile."""
 
 
-def load_example() -> ModuleType:
-    """Return ``examples/resnet18.py``."""
-    path = Path(__file__).parent.parent / "examples" / "resnet18.py"
-    spec = importlib.util.spec_from_file_location("resnet18", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@dataclass
-class Step:
-    """One operator of a network, with the arrays that it takes and the one that it gives."""
-
-    op: Operator
-    arrays: list[Array]
-    result: Array
-
-
-class Recorder(OperatorMethods):
-    """The operators in NumPy, which notes each of them.
-
-    Parameters
-    ----------
-    config : HardwareConfig
-        For which hardware the network is to be linked.
-    """
-
-    def __init__(self, config: HardwareConfig) -> None:
-        self._config = config
-        self.steps: list[Step] = []
-
-    @property
-    def config(self) -> HardwareConfig:
-        return self._config
-
-    def run(self, op: Operator, *arrays: npt.ArrayLike, tiling: Tiling | None = None) -> Array:
-        given = [np.asarray(array) for array in arrays]
-        result = evaluate(op, given)
-        self.steps.append(Step(op, given, result))
-        return result
-
-
-class Linker:
-    """Joins recorded operators to one program.
-
-    Parameters
-    ----------
-    steps : list of Step
-        The operators in order.
-    config : HardwareConfig
-        For which hardware.
-
-    Attributes
-    ----------
-    arguments : list of ndarray
-        The arrays that the program takes, in order.
-    fragments : dict
-        What each distinct operator emits.
-    parts, buffers : list
-        What `link` takes.
-    """
-
-    def __init__(self, steps: list[Step], config: HardwareConfig) -> None:
-        self.steps = steps
-        self.arguments: list[Array] = []
-        self.fragments: dict[Operator, Fragment] = {}
-        for step in steps:
-            if step.op not in self.fragments:
-                self.fragments[step.op] = emit(step.op, config)
-        self.buffers: list[Buffer] = []
-        self._made: dict[int, int] = {}  # address of an array's data -> buffer
-        self._last_use = {_address(a): n for n, step in enumerate(steps) for a in step.arrays}
-        self._lifetimes: dict[str, Lifetime] = {}  # of the buffers in the arena
-        self.parts = [self._part(number, step) for number, step in enumerate(steps)]
-        offsets = place(self._lifetimes, ALIGNMENT)
-        self.buffers = [
-            replace(buffer, offset=offsets.get(buffer.name, buffer.offset))
-            for buffer in self.buffers
-        ]
-
-    def _part(self, number: int, step: Step) -> Part:
-        fragment = self.fragments[step.op]
-        given = iter(step.arrays)
-        places = []
-        for buffer in fragment.buffers:
-            named = replace(buffer, name=f"{number}.{buffer.name}")
-            if buffer.role is Role.CONSTANT:
-                places.append(self._add(named))
-            elif buffer.role is Role.OUTPUT:
-                places.append(self._result(number, named, step.result))
-            else:
-                places.append(self._argument(named, next(given)))
-        return Part(fragment, tuple(places), f"{number}: {step.op.summary}")
-
-    def _add(self, buffer: Buffer) -> int:
-        self.buffers.append(buffer)
-        return len(self.buffers) - 1
-
-    def _argument(self, buffer: Buffer, array: Array) -> int:
-        if _address(array) in self._made:
-            return self._made[_address(array)]
-        self.arguments.append(array)
-        return self._add(buffer)
-
-    def _result(self, number: int, buffer: Buffer, array: Array) -> int:
-        last = self._last_use.get(_address(array))
-        if last is not None:
-            self._lifetimes[buffer.name] = Lifetime(number, last, buffer.nbytes)
-            buffer = replace(buffer, role=Role.SCRATCH, offset=0)  # placed when all are known
-        self._made[_address(array)] = self._add(buffer)
-        return self._made[_address(array)]
-
-
-def _address(array: Array) -> int:
-    """Return what an array and a reshaped view of it have in common."""
-    return int(array.__array_interface__["data"][0])
-
-
-def linked_resnet18(
-    size: int, config: HardwareConfig, classes: int = 1000, first: int = 0, last: int | None = None
-) -> tuple[Program, list[Array], Array, Linker]:
-    """Return ResNet-18, or the steps `first` to `last` of it, as one program.
-
-    Returns
-    -------
-    program : Program
-        Not verified yet.
-    arguments : list of ndarray
-        What it takes.
-    expected : ndarray
-        What it gives, by NumPy.
-    linker : Linker
-        The fragments.
-    """
-    example = load_example()
-    recorder = Recorder(config)
-    image = np.random.default_rng(size).integers(-128, 128, (1, 3, size, size)).astype(np.int8)
-    example.resnet18(recorder, image, seed=size, classes=classes)
-    steps = recorder.steps[first:last]
-    linker = Linker(steps, config)
-    metadata = {"network": "resnet18", "capabilities": of_target(config).name}
-    return link(linker.parts, linker.buffers, metadata), linker.arguments, steps[-1].result, linker
-
-
-def main() -> None:
+def main(
+    size: Annotated[int, typer.Option(help="Rows and columns of the image.")] = 224,
+    config_name: Config = "pynq",
+    json_file: Json = None,
+) -> None:
     """Link the network, verify it, run it, and print the figures."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--size", type=int, default=224, help="rows and columns of the image")
-    parser.add_argument("--config", default="pynq", help="hardware configuration")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    arguments = parser.parse_args()
-    config = HardwareConfig.load(arguments.config)
-    program, arrays, expected, linker = linked_resnet18(arguments.size, config)
+    config = HardwareConfig.load(config_name)
+    program, arrays, expected, linker = linked_resnet18(size, config)
     start = time.process_time()
     link(linker.parts, linker.buffers)
     linking = time.process_time() - start
@@ -220,17 +52,10 @@ def main() -> None:
         "cycles of the operators alone": sum(alone[step.op] for step in linker.steps),
         "equal to NumPy": equal,
     }
-    table = Table(title=f"ResNet-18 of {arguments.size} x {arguments.size} as one program")
-    table.add_column("what")
-    table.add_column("figure", justify="right")
+    table = figure_table(f"ResNet-18 of {size} x {size} as one program", ["what"], ["figure"])
     for name, value in figures.items():
         table.add_row(name, f"{value:,}" if not isinstance(value, bool) else str(value))
     Console().print(table)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
+    write_json(json_file, figures)
     if not equal:
         raise SystemExit(1)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,10 +1,7 @@
 """Mutation test of the verifier: what it accepts must run, and to one result, on the simulator.
 
-Takes compiled programs, changes one thing in each copy (a token flag, an address, a size, a loop, a
-micro-op, an opcode, ...), and puts every mutant before the verifier. A mutant that it accepts runs
-on the functional simulator under many seeds: each interleaves the units differently and fills
-scratchpads, outputs and scratch buffers with other garbage. A *failure* is an accepted mutant that
-a seed brings to a device error or to another content of the output buffers.
+Mutates compiled programs (`trials.mutations`), and puts every mutant before the verifier and, where
+that accepts it, before simulators with many seeds.
 
 In addition every token of every program is removed once (its push and its pop together); since the
 compiler inserts no token without need, all of these must be rejected.
@@ -16,557 +13,48 @@ of random programs are not all needed, so a random program without one is a muta
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
-import numpy.typing as npt
-from linked_resnet18 import linked_resnet18
+import typer
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 import vtaops
-from vtaops.base.errors import VTAError
-from vtaops.compiler.driver import emit
-from vtaops.graph import Dense, Graph, LookupTable, Requantization
-from vtaops.lowering import Border, Part, Place, link
-from vtaops.lowering.passes.placement import beside
-from vtaops.machine.config import EXTENSIONS, MICRO_OP_BYTES
-from vtaops.machine.isa import Encoding, Instruction, MicroOp, Unit, array_to_words, words_to_array
-from vtaops.program import MICRO_OPS, Buffer, Program, Role
-from vtaops.program.random_programs import random_program
-from vtaops.runtime.executor import relocate
-from vtaops.runtime.fsim import Fsim
-from vtaops.schedule.turns import tilings_hand_in_hand
-
-FLAGS = ("pop_prev", "pop_next", "push_prev", "push_next")
-FIELDS = {
-    "token flag": FLAGS,
-    "memory id": ("memory",),
-    "SRAM address": ("sram_base",),
-    "DRAM address": ("dram_base",),
-    "size": ("x_size", "y_size"),
-    "stride": ("x_stride",),
-    "padding": ("y_pad_top", "y_pad_bottom", "x_pad_left", "x_pad_right"),
-    "loop factor": (
-        "dst_factor_out", "dst_factor_in", "src_factor_out", "src_factor_in",
-        "wgt_factor_out", "wgt_factor_in",
-    ),
-    "iterations": ("iter_out", "iter_in"),
-    "micro-op range": ("uop_begin", "uop_end"),
-    "operation": ("alu_op", "use_imm", "reset", "overwrite", "tiles", "forward"),
-    "immediate": ("imm",),
-    "post-processing": (
-        "enable", "use_bias", "use_scale", "round_half", "multiplier", "shift", "zero_point", "low",
-        "high", "row", "row_factor_out", "row_factor_in", "use_table", "table_index",
-    ),
-}  # fmt: skip
-"""Kinds of mutations that change one field of an instruction."""
-
-OTHER_KINDS = (
-    "micro-op index", "relocation", "word bit", "removed", "repeated", "exchanged", "moved token",
-)  # fmt: skip
-KINDS = (*FIELDS, *OTHER_KINDS)
-
-REJECTED, SAME, OTHER, FAILED = "rejected", "same result", "other result", "failed"
-VERDICTS = (REJECTED, SAME, OTHER, FAILED)
-
-LONGEST_RUN = 3_000_000
-"""Micro-op executions beyond which a mutant runs under two seeds only."""
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """A program with one change."""
-
-    kind: str
-    change: str
-    program: Program
-
-
-# ------------------------------------------------------------------------------- mutations
-
-
-def mutate(program: Program, kind: str, rng: np.random.Generator) -> Mutant | None:
-    """Return a copy of `program` with one random change of `kind`; None if it has no place."""
-    if kind in FIELDS:
-        return _change_field(program, kind, rng)
-    change = {
-        "micro-op index": _change_micro_op,
-        "relocation": _change_relocation,
-        "word bit": _flip_bit,
-        "removed": _remove,
-        "repeated": _repeat,
-        "exchanged": _exchange,
-        "moved token": _move_token,
-    }[kind]
-    return change(program, rng)
-
-
-def _change_field(program: Program, kind: str, rng: np.random.Generator) -> Mutant | None:
-    encoding = Encoding.of(program.config)
-    places = [
-        (index, instruction, slot)
-        for index, instruction in enumerate(program)
-        for slot in encoding.slots[type(instruction)]
-        if slot.name in FIELDS[kind]
-    ]
-    if not places:
-        return None
-    index, instruction, slot = places[rng.integers(len(places))]
-    old = getattr(instruction, slot.name)
-    new = _other_value(old, slot.range, rng)
-    word = encoding.encode(replace(instruction, **{slot.name: new}))
-    change = f"instruction {index}: {slot.name} {old} -> {new}"
-    return Mutant(kind, change, with_words(program, {index: word}))
-
-
-def _other_value(old: int, allowed: range, rng: np.random.Generator) -> int:
-    """Return a near value most of the time, an extreme or arbitrary one sometimes."""
-    near = [old - 1, old + 1, old - 2, old + 2, 2 * old, old // 2, 0, 1]
-    far = [allowed[0], allowed[-1], int(rng.integers(allowed[0], allowed[-1], endpoint=True))]
-    pool = near if rng.random() < 0.8 else far
-    values = [value for value in pool if value in allowed and value != old]
-    return values[rng.integers(len(values))] if values else allowed[0] + (old == allowed[0])
-
-
-def _change_micro_op(program: Program, rng: np.random.Generator) -> Mutant | None:
-    if not len(program.micro_ops):
-        return None
-    encoding = Encoding.of(program.config)
-    index = int(rng.integers(len(program.micro_ops)))
-    column = int(rng.integers(3))
-    table = encoding.decode_micro_ops(program.micro_ops)
-    slot = encoding.slots[MicroOp][column]
-    old = int(table[index, column])
-    table[index, column] = _other_value(old, slot.range, rng)
-    change = f"micro-op {index}: {slot.name} {old} -> {table[index, column]}"
-    mutant = replace(program, micro_ops=encoding.encode_micro_ops(table))
-    return Mutant("micro-op index", change, mutant)
-
-
-def _change_relocation(program: Program, rng: np.random.Generator) -> Mutant:
-    index = int(rng.integers(len(program)))
-    relocations = program.relocations.copy()
-    old = int(relocations[index])
-    choices = [r for r in range(MICRO_OPS, len(program.buffers)) if r != old]
-    relocations[index] = choices[rng.integers(len(choices))]
-    change = f"instruction {index}: buffer {old} -> {relocations[index]}"
-    return Mutant("relocation", change, replace(program, relocations=relocations))
-
-
-def _flip_bit(program: Program, rng: np.random.Generator) -> Mutant:
-    index, bit = int(rng.integers(len(program))), int(rng.integers(128))
-    word = array_to_words(program.instructions)[index] ^ 1 << bit
-    change = f"instruction {index}: bit {bit} flipped"
-    return Mutant("word bit", change, with_words(program, {index: word}))
-
-
-def _remove(program: Program, rng: np.random.Generator) -> Mutant:
-    index = int(rng.integers(len(program)))
-    order = np.delete(np.arange(len(program)), index)
-    return Mutant("removed", f"instruction {index} removed", _rearranged(program, order))
-
-
-def _repeat(program: Program, rng: np.random.Generator) -> Mutant:
-    index = int(rng.integers(len(program)))
-    order = np.insert(np.arange(len(program)), index, index)
-    return Mutant("repeated", f"instruction {index} repeated", _rearranged(program, order))
-
-
-def _exchange(program: Program, rng: np.random.Generator) -> Mutant | None:
-    if len(program) < 2:
-        return None
-    index = int(rng.integers(len(program) - 1))
-    order = np.arange(len(program))
-    order[[index, index + 1]] = order[[index + 1, index]]
-    change = f"instructions {index} and {index + 1} exchanged"
-    return Mutant("exchanged", change, _rearranged(program, order))
-
-
-def _move_token(program: Program, rng: np.random.Generator) -> Mutant | None:
-    """Move a flag to a neighbouring instruction of the same unit: counts stay balanced."""
-    instructions = program.decode()
-    places = [(n, flag) for n, i in enumerate(instructions) for flag in FLAGS if getattr(i, flag)]
-    if not places:
-        return None
-    index, flag = places[rng.integers(len(places))]
-    stream = [n for n, i in enumerate(instructions) if i.unit == instructions[index].unit]
-    place = stream.index(index) + (1 if rng.random() < 0.5 else -1)
-    if not 0 <= place < len(stream) or getattr(instructions[stream[place]], flag):
-        return None
-    target = stream[place]
-    changes = {index: {flag: 0}, target: {flag: 1}}
-    change = f"{flag} moved from instruction {index} to {target}"
-    return Mutant("moved token", change, with_fields(program, instructions, changes))
-
-
-def with_words(program: Program, words: dict[int, int]) -> Program:
-    """Return a copy with some instructions replaced by other 128-bit words."""
-    changed = array_to_words(program.instructions)
-    for index, word in words.items():
-        changed[index] = word
-    return replace(program, instructions=words_to_array(changed))
-
-
-def with_fields(
-    program: Program, instructions: list[Instruction], changes: dict[int, dict[str, int]]
-) -> Program:
-    """Return a copy with fields of some instructions changed; `instructions` is the decoding."""
-    encoding = Encoding.of(program.config)
-    return with_words(
-        program,
-        {n: encoding.encode(replace(instructions[n], **fields)) for n, fields in changes.items()},
-    )
-
-
-def _rearranged(program: Program, order: npt.NDArray[np.intp]) -> Program:
-    return replace(
-        program,
-        instructions=program.instructions[order],
-        relocations=program.relocations[order],
-        operators=(),  # their instructions are others now
-    )
-
-
-def without_each_token(program: Program) -> Iterator[Mutant]:
-    """Yield the program without one token, its push and its pop, for every token."""
-    instructions = program.decode()
-    for sender, receiver in ((0, 1), (1, 0), (1, 2), (2, 1)):
-        push = "push_next" if sender < receiver else "push_prev"
-        pop = "pop_prev" if sender < receiver else "pop_next"
-        pushes = _places(instructions, Unit(sender), push)
-        pops = _places(instructions, Unit(receiver), pop)
-        for a, b in zip(pushes, pops, strict=True):
-            changes = {a: {push: 0}, b: {pop: 0}}
-            change = f"{push} of instruction {a} and {pop} of {b} removed"
-            yield Mutant("token", change, with_fields(program, instructions, changes))
-
-
-def _places(instructions: list[Instruction], unit: Unit, flag: str) -> list[int]:
-    return [n for n, i in enumerate(instructions) if i.unit == unit and getattr(i, flag)]
-
-
-# --------------------------------------------------------------------------------- verdicts
-
-
-class Jury:
-    """Devices with different seeds that run the accepted mutants of one program.
-
-    Parameters
-    ----------
-    program : Program
-        The program that is mutated.
-    seeds : int
-        Number of random interleavings.
-    seed : int
-        Seed of the inputs.
-    """
-
-    def __init__(self, program: Program, seeds: int, seed: int = 0) -> None:
-        rng = np.random.default_rng(seed)
-        self.devices = [Fsim(program.config, seed=s) for s in range(seeds)]
-        self.images = {
-            buffer.name: buffer.pack(_random_array(buffer.shape, buffer.dtype, rng))
-            for buffer in program.inputs
-        }
-        self.expected = self.outputs(program, self.devices[0], rng)
-
-    def judge(self, mutant: Mutant) -> tuple[str, str]:
-        """Return the verdict on a mutant, and the reason."""
-        try:
-            mutant.program.verify()
-        except VTAError as error:
-            return REJECTED, str(error)
-        work = mutant.program.stats()
-        long = work.gemm_counter + work.alu_counter > LONGEST_RUN
-        garbage = np.random.default_rng(0)
-        results = []
-        for device in self.devices[: 2 if long else None]:
-            try:
-                results.append(self.outputs(mutant.program, device, garbage))
-            except VTAError as error:
-                return FAILED, f"{device!r}: {error}"
-        if len({*results}) > 1:
-            return FAILED, "the output depends on the seed"
-        return (SAME, "") if results[0] == self.expected else (OTHER, "")
-
-    def outputs(self, program: Program, device: Fsim, garbage: np.random.Generator) -> bytes:
-        """Run a program and return its output buffers; what is undefined holds garbage before.
-
-        A program with a filled buffer runs twice: the second run finds what the first one left.
-        """
-        buffers = {b.name: device.alloc(b.nbytes) for b in program.buffers if b.offset is None}
-        arena = device.alloc(max(1, program.arena_nbytes))
-        micro_ops = device.alloc(max(1, len(program.micro_ops)) * MICRO_OP_BYTES)
-        code = device.alloc(program.instructions.nbytes)
-        try:
-            for buffer in program.buffers:
-                if buffer.offset is None:
-                    device.write(buffers[buffer.name], self._image(buffer, garbage))
-            device.write(arena, np.frombuffer(garbage.bytes(program.arena_nbytes), np.uint8))
-            device.write(micro_ops, program.micro_ops)
-            addresses = [
-                buffers[b.name].address if b.offset is None else arena.address + b.offset
-                for b in program.buffers
-            ]
-            device.write(code, relocate(program, addresses, micro_ops.address))
-            runs = 2 if any(buffer.fill is not None for buffer in program.buffers) else 1
-            found = []
-            for _ in range(runs):
-                device.launch(code.address, len(program), timeout=60.0)
-                found += [
-                    device.read(buffers[buffer.name], buffer.nbytes).tobytes()
-                    for buffer in program.buffers
-                    if buffer.role is not Role.SCRATCH
-                ]
-            half = len(found) // runs
-            if found[:half] != found[-half:]:
-                return b"the runs differ: " + garbage.bytes(8)
-            return b"".join(found[:half])
-        finally:
-            for place in (*buffers.values(), arena, micro_ops, code):
-                device.free(place)
-
-    def _image(self, buffer: Buffer, garbage: np.random.Generator) -> npt.NDArray[np.generic]:
-        """Return what a buffer holds before a run: garbage, where nothing is promised."""
-        if buffer.role is Role.CONSTANT:
-            return buffer.constant_image()
-        if buffer.fill is not None:
-            return buffer.fill_image()
-        junk = np.frombuffer(garbage.bytes(buffer.nbytes), np.uint8)
-        return self.images.get(buffer.name, junk)
-
-
-def _random_array(
-    shape: tuple[int, ...], dtype: str, rng: np.random.Generator
-) -> npt.NDArray[np.generic]:
-    return rng.integers(-128, 128, shape).astype(dtype)
-
-
-def judge_random(
-    program: Program, count: int, seeds: int, rng: np.random.Generator
-) -> Iterator[tuple[Mutant, str, str]]:
-    """Judge `count` random mutants of a program, all kinds in turn."""
-    jury = Jury(program, seeds)
-    for number in range(count):
-        mutant = mutate(program, KINDS[number % len(KINDS)], rng)
-        if mutant is not None:
-            yield mutant, *jury.judge(mutant)
-
-
-def judge_extension(
-    extension: str, programs: int, count: int, seeds: int, seed: int
-) -> Iterator[tuple[str, Mutant, str, str]]:
-    """Judge mutants of programs with one extension, and each of these without each of its tokens.
-
-    Parameters
-    ----------
-    extension : str
-        The extension; what it needs comes with it.
-    programs, count : int
-        Random programs, and random mutants of each program.
-    seeds, seed : int
-        Interleavings of each mutant that is accepted; seed of programs and mutations.
-    """
-    for number, (name, program) in enumerate(extension_programs(extension, programs, seed).items()):
-        rng = np.random.default_rng([seed, number])
-        for judged in judge_random(program, count, seeds, rng):
-            yield name, *judged
-        jury = Jury(program, seeds)
-        for mutant in without_each_token(program):
-            yield name, mutant, *jury.judge(mutant)
-
-
-# ------------------------------------------------------------------------------ the command
-
-
-def compiled_programs() -> dict[str, Program]:
-    """Compile operators with padding, strides, bias, both kinds of threads, four configurations."""
-    conv, gemm, tiling = vtaops.Conv2d, vtaops.Gemm, vtaops.Tiling
-    image = {"in_channels": 16, "out_channels": 16, "height": 9, "width": 7, "kernel": 3}
-    wide, batched = "1x32_i8w8a32_15_15_20_17", "4x8_i8w8a32_15_16_16_18"
-    cases = {
-        "conv, channel threads": (
-            conv(in_channels=32, out_channels=64, height=10, width=10, kernel=3, padding=1),
-            "pynq",
-            tiling(oc=32, ic=16, h=5, w=10, oc_threads=2),
-        ),
-        "conv, row threads, bias": (
-            conv(**image, padding=1, bias=True), "tiny", tiling(oc=16, ic=8, h=2, w=7, h_threads=2),
-        ),
-        "conv, stride 2": (
-            conv(**image, padding=(1, 0, 1, 2), strides=2), "tiny", None,
-        ),
-        "conv 1x1": (
-            conv(in_channels=16, out_channels=16, height=8, width=8, kernel=1, strides=2),
-            wide,
-            None,
-        ),
-        "gemm, threads, bias": (
-            gemm(m=8, n=32, k=32, bias=True), batched, tiling(oc=8, ic=8, h=2, oc_threads=2),
-        ),
-        "gemm": (gemm(m=5, n=20, k=40), "tiny", None),
-        "conv with extensions": (
-            conv(in_channels=32, out_channels=64, height=10, width=10, kernel=3, padding=1),
-            "pynq_ext",
-            tiling(oc=32, ic=16, h=5, w=10, oc_threads=2, padding="skip"),
-        ),
-        "depthwise with extensions": (
-            conv(in_channels=32, out_channels=32, height=9, width=9, kernel=3, padding=1, groups=32,
-                 strides=2),
-            "pynq_ext",
-            tiling(oc=16, ic=16, h=3, w=5, inp_tiles=2, padding="skip"),
-        ),
-        "max pool with extensions": (
-            vtaops.MaxPool2d(channels=32, height=9, width=11, kernel=3, strides=2, padding=1),
-            "pynq_ext", None,
-        ),
-        "gemm with extensions, bias": (gemm(m=5, n=20, k=40, bias=True), "pynq_ext", None),
-    }  # fmt: skip
-    return {
-        name: vtaops.compile(op, config=config, tiling=blocks)
-        for name, (op, config, blocks) in cases.items()
-    }
-
-
-def linked_programs() -> dict[str, Program]:
-    """Link operators: blocks of ResNet-18 in the slots of an arena, a border, parts of a buffer."""
-    pynq, extended = map(vtaops.HardwareConfig.load, ("pynq", "pynq_ext"))
-    return {
-        "linked: two blocks": linked_resnet18(16, pynq, first=2, last=6)[0],
-        "linked: block with stride": linked_resnet18(17, pynq, first=6, last=9)[0],
-        "linked: with extensions": linked_resnet18(16, extended, first=2, last=4)[0],
-        "linked: border and parts": _bordered_image(),
-        "linked: hand in hand": _hand_in_hand(extended),
-        "linked: two tables": _two_tables(extended),
-    }
-
-
-def extension_programs(extension: str, count: int, seed: int) -> dict[str, Program]:
-    """Return a compiled program that uses an extension, and so many random ones."""
-    needs = ("post",) if extension == "table" else ()
-    config = replace(vtaops.HardwareConfig.load("tiny"), extensions=(*needs, extension))
-    channels = {"in_channels": 16, "out_channels": 16, "kernel": 3, "padding": 1}
-    conv = vtaops.Conv2d(**channels, height=7, width=6, bias=True)
-    make: dict[str, Callable[[], Program]] = {
-        "depthwise": lambda: vtaops.compile(replace(conv, groups=16), config),
-        "pool": lambda: vtaops.compile(
-            vtaops.MaxPool2d(channels=16, height=7, width=6, kernel=3, padding=1), config
-        ),
-        "forward": lambda: _hand_in_hand(config, scales=False),
-        "table": lambda: _two_tables(config),
-    }
-    programs = {"compiled": make.get(extension, lambda: vtaops.compile(conv, config))()}
-    for number in range(count):
-        rng = np.random.default_rng([seed, number])
-        programs[f"random {number}"] = random_program(config, rng, segments=2, rounds=3)
-    return programs
-
-
-def _two_tables(config: vtaops.HardwareConfig) -> Program:
-    """Compile a network of two operators that map their results by tables."""
-    config = replace(config, extensions=tuple({*config.extensions, "table"}))
-    graph, rng = Graph(), np.random.default_rng(0)
-    value = graph.input("x", (4, 40))
-    for _ in range(2):
-        weight = rng.integers(-128, 128, (40, 40)).astype(np.int8)
-        value = graph.add(Dense(weight, None, Requantization(40_001, 24)), value)
-        value = graph.add(LookupTable(rng.integers(-128, 128, 256).astype(np.int8)), value)
-    graph.output(value)
-    return vtaops.compile_model(graph, config).programs[0]
-
-
-def _hand_in_hand(config: vtaops.HardwareConfig, *, scales: bool = True) -> Program:
-    """Link a convolution and a depthwise one that takes its inputs from the output memory."""
-    ending = {"bias": True, "scales": True, "shift": 0} if scales else {"shift": 8}
-    scaled = {**ending, "out_channels": 32}
-    image = {"height": 12, "width": 12}
-    ops = [
-        vtaops.Conv2d(in_channels=16, kernel=1, **image, **scaled),
-        vtaops.Conv2d(in_channels=32, groups=32, kernel=3, strides=2, padding=1, **image, **scaled),
-    ]
-    tilings = tilings_hand_in_hand(ops, config, limit=1e9)[0]
-    found = beside(
-        [emit(op, config, tiling, rows=16) for op, tiling in zip(ops, tilings, strict=True)]
-    )
-    assert found is not None
-    first, second = found
-    buffers = [replace(b, name=f"1:{b.name}") for b in first.buffers]
-    passed = next(n for n, b in enumerate(first.buffers) if b.name == "res")
-    buffers[passed] = replace(buffers[passed], role=Role.SCRATCH)
-    places = []
-    for buffer in second.buffers:
-        places.append(passed if buffer.name == "data" else len(buffers))
-        if buffer.name != "data":
-            buffers.append(buffer)
-    parts = [Part(first, tuple(range(len(first.buffers)))), Part(second, tuple(places))]
-    whole = {range(2): 0}
-    return link(parts, buffers, together=whole)
-
-
-def _bordered_image() -> Program:
-    """Two convolutions store side by side in a bordered image, which a third one loads whole."""
-    stored = vtaops.Conv2d(
-        in_channels=8,
-        out_channels=8,
-        height=5,
-        width=4,
-        kernel=3,
-        padding=1,
-        shift=9,
-        clip=(-128, 127),
-    )
-    loaded = vtaops.Conv2d(
-        in_channels=16, out_channels=8, height=7, width=6, kernel=3, shift=9, clip=(-128, 127)
-    )
-    border = {"res": Border(1, 1, 1, 1)}
-    first, last = emit(stored, "tiny", borders=border), emit(loaded, "tiny")
-    block = first.buffers[2]
-    image = replace(
-        block, name="image", role=Role.SCRATCH, shape=(1, 16, *block.shape[2:]), fill=-3
-    )
-    buffers = (
-        first.buffers[0],
-        replace(first.buffers[1], name="kernel 1"),
-        replace(first.buffers[1], name="kernel 2"),
-        replace(last.buffers[1], name="kernel 3"),
-        image,
-        last.buffers[2],
-    )
-    parts = (
-        Part(first, (0, 1, Place(4))),
-        Part(first, (0, 2, Place(4, block.nbytes))),
-        Part(last, (4, 3, 5)),
-    )
-    return link(parts, buffers)
-
-
-def main() -> None:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        epilog="example: python benchmarks/mutation_test.py --count 1000 --seeds 8 --json out.json",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--count", type=int, default=1000, help="mutants of each program")
-    parser.add_argument("--seeds", type=int, default=8, help="interleavings of each accepted one")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the mutations")
-    parser.add_argument("--only", default="", help="only programs whose name contains this")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the counts to a file")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="save failing mutants there")
-    parser.add_argument(
-        "--extensions", type=int, metavar="N", help="judge N random programs of each extension"
-    )
-    options = parser.parse_args()
-    if options.extensions is not None:
-        raise SystemExit(_judge_extensions(options))
+from benchmarks.options import Json, Seed, figure_table, write_json
+from trials.mutations import (
+    FAILED,
+    KINDS,
+    VERDICTS,
+    Mutant,
+    compiled_programs,
+    judge_extension,
+    judge_random,
+    linked_programs,
+    without_each_token,
+)
+from vtaops.machine.config import EXTENSIONS
+from vtaops.program import Program
+
+
+def main(
+    count: Annotated[int, typer.Option(help="Mutants of each program.")] = 1000,
+    seeds: Annotated[int, typer.Option(help="Interleavings of each accepted one.")] = 8,
+    seed: Seed = 0,
+    only: Annotated[str, typer.Option(help="Only programs whose name contains this.")] = "",
+    json_file: Json = None,
+    keep: Annotated[Path | None, typer.Option(help="Save failing mutants there.")] = None,
+    extensions: Annotated[
+        int | None, typer.Option(help="Judge N random programs of each extension.")
+    ] = None,
+) -> int:
+    """Judge all, show and write the counts; return the exit code."""
+    if extensions is not None:
+        return _judge_extensions(extensions, count, seeds, seed, only, json_file, keep)
     console = Console()
     tally: Counter[tuple[str, str]] = Counter()
     tokens: dict[str, tuple[int, int]] = {}
@@ -574,10 +62,10 @@ def main() -> None:
     begin = time.process_time()
     programs = {**compiled_programs(), **linked_programs()}
     for number, (name, program) in enumerate(programs.items()):
-        if options.only not in name:
+        if only not in name:
             continue
-        rng = np.random.default_rng([options.seed, number])
-        for mutant, verdict, reason in judge_random(program, options.count, options.seeds, rng):
+        rng = np.random.default_rng([seed, number])
+        for mutant, verdict, reason in judge_random(program, count, seeds, rng):
             tally[mutant.kind, verdict] += 1
             if verdict == FAILED:
                 failures.append((name, mutant, reason))
@@ -585,54 +73,63 @@ def main() -> None:
         tokens[name] = (len(verdicts), sum(verdicts))
         console.print(f"{name}: {len(program)} instructions, {len(verdicts)} tokens", style="dim")
     seconds = time.process_time() - begin
-    console.print(_verdict_table(tally, options.seeds), _token_table(tokens))
+    console.print(_verdict_table(tally, seeds), _token_table(tokens))
     console.print(f"{sum(tally.values())} mutants in {seconds:.1f} s of CPU time")
-    _show_failures(failures, options)
-    if options.json:
-        counts = {kind: {v: tally[kind, v] for v in VERDICTS} for kind in KINDS}
-        content = {"options": vars(options), "mutants": counts, "tokens": tokens, "cpu_s": seconds}
-        options.json.write_text(json.dumps(content, indent=2, default=str) + "\n")
+    _show_failures(failures, keep, seed)
+    options = {"count": count, "seeds": seeds, "seed": seed, "only": only}
+    counts = {kind: {v: tally[kind, v] for v in VERDICTS} for kind in KINDS}
+    content = {"options": options, "mutants": counts, "tokens": tokens, "cpu_s": seconds}
+    write_json(json_file, content)
     accepted = sum(total - rejected for total, rejected in tokens.values())
-    raise SystemExit(1 if failures or accepted else 0)
+    return 1 if failures or accepted else 0
 
 
-def _judge_extensions(options: argparse.Namespace) -> int:
+def _judge_extensions(
+    programs: int,
+    count: int,
+    seeds: int,
+    seed: int,
+    only: str,
+    json_file: Path | None,
+    keep: Path | None,
+) -> int:
     """Judge programs of each extension, show and write the counts; return the exit code."""
     begin = time.process_time()
     tally: dict[str, Counter[str]] = {extension: Counter() for extension in EXTENSIONS}
     failures = []
     for extension in track(EXTENSIONS, "extensions", console=Console(stderr=True)):
-        if options.only not in extension:
+        if only not in extension:
             continue
-        given = options.extensions, options.count, options.seeds, options.seed
-        for name, mutant, verdict, reason in judge_extension(extension, *given):
+        for name, mutant, verdict, reason in judge_extension(
+            extension, programs, count, seeds, seed
+        ):
             tally[extension][verdict] += 1
             tally[extension]["tokens removed"] += mutant.kind == "token"
             if verdict == FAILED:
                 failures.append((f"{extension}, {name}", mutant, reason))
-    table = Table(title=f"programs with one extension; accepted mutants: {options.seeds} seeds")
-    table.add_column("extension")
-    for title in ("mutants", *VERDICTS, "tokens removed"):
-        table.add_column(title, justify="right")
+    table = figure_table(
+        f"programs with one extension; accepted mutants: {seeds} seeds",
+        ["extension"],
+        ("mutants", *VERDICTS, "tokens removed"),
+    )
     for extension, counts in tally.items():
         total = sum(counts[verdict] for verdict in VERDICTS)
         numbers = (total, *(counts[title] for title in (*VERDICTS, "tokens removed")))
         table.add_row(extension, *(f"{number:,}" for number in numbers))
     Console().print(table, f"{time.process_time() - begin:.1f} s of CPU time")
-    _show_failures(failures, options)
-    if options.json:
-        content = {"options": vars(options), "extensions": tally}
-        options.json.write_text(json.dumps(content, indent=2, default=str) + "\n")
+    _show_failures(failures, keep, seed)
+    options = {"extensions": programs, "count": count, "seeds": seeds, "seed": seed, "only": only}
+    write_json(json_file, {"options": options, "extensions": tally})
     return int(bool(failures))
 
 
-def _show_failures(failures: list[tuple[str, Mutant, str]], options: argparse.Namespace) -> None:
+def _show_failures(failures: list[tuple[str, Mutant, str]], keep: Path | None, seed: int) -> None:
     """Print what failed, and save it if it is wished."""
     for number, (name, mutant, reason) in enumerate(failures):
         Console().print(f"[red]FAILED[/red] {name}: {mutant.kind}: {mutant.change}: {reason}")
-        if options.keep:
-            options.keep.mkdir(parents=True, exist_ok=True)
-            mutant.program.save(options.keep / f"mutant-{options.seed}-{number}.vta")
+        if keep:
+            keep.mkdir(parents=True, exist_ok=True)
+            mutant.program.save(keep / f"mutant-{seed}-{number}.vta")
 
 
 def _is_rejected(program: Program) -> bool:
@@ -658,14 +155,9 @@ def _verdict_table(tally: Counter[tuple[str, str]], seeds: int) -> Table:
 
 
 def _token_table(tokens: dict[str, tuple[int, int]]) -> Table:
-    table = Table(title="one token removed, push and pop together")
-    table.add_column("program")
-    for title in ("tokens", "rejected"):
-        table.add_column(title, justify="right")
+    table = figure_table(
+        "one token removed, push and pop together", ["program"], ("tokens", "rejected")
+    )
     for name, counts in tokens.items():
         table.add_row(name, *map(str, counts))
     return table
-
-
-if __name__ == "__main__":
-    main()

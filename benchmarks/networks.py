@@ -1,6 +1,6 @@
 """Whole networks: cycles, frames, memory, time to compile and to simulate.
 
-    python benchmarks/networks.py [--config pynq] [--scales pow2] [--only resnet18] [--rtl]
+    python -m benchmarks networks [--config pynq] [--scales pow2] [--only resnet18] [--rtl]
 
 Networks of usual shapes with seeded random weights, symmetric; scales are powers of two, or free
 (a multiplier and a shift for each channel, as ONNX Runtime's quantisers write). Every result is
@@ -10,14 +10,13 @@ simulated hardware. Times are CPU time of this process; read them as ratios.
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 
+from benchmarks.options import Config, Json, Rtl, choice, write_json
 from vtaops import Session
 from vtaops.graph import (
     AveragePool,
@@ -221,15 +220,14 @@ def _equal(found: Any, expected: Any) -> bool:
     return all(np.array_equal(a, b) for a, b in pairs)
 
 
-def main() -> None:
+def main(
+    config_name: Config = "pynq",
+    scales: Annotated[str, typer.Option(**choice(("pow2", "free")))] = "pow2",
+    only: Annotated[list[str] | None, typer.Option(help="Names of networks.")] = None,
+    rtl: Rtl = False,
+    json_file: Json = None,
+) -> None:
     """Run from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--config", default="pynq")
-    parser.add_argument("--scales", choices=("pow2", "free"), default="pow2")
-    parser.add_argument("--only", action="append", help="names of networks")
-    parser.add_argument("--rtl", action="store_true", help="run on tsim, too")
-    parser.add_argument("--json", type=Path, help="write the figures here")
-    options = parser.parse_args()
     networks: list[tuple[str, Any]] = [
         (f.__name__, f) for f in (resnet18, resnet20, mobilenet_v1, mobilenet_v2)
     ]
@@ -238,9 +236,9 @@ def main() -> None:
           " verify s | fsim ms | equal | published |")  # fmt: skip
     print("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|---|")
     for name, build in networks:
-        if options.only and name not in options.only:
+        if only and name not in only:
             continue
-        row = measure(name, build(options.scales == "free"), options.config, options.rtl)
+        row = measure(name, build(scales == "free"), config_name, rtl)
         rows.append(row)
         print(
             f"| {name} | {row['on_vta']}/{row['operators']} | {row['launches']} "
@@ -250,11 +248,6 @@ def main() -> None:
             f"| {row['fsim_cpu_ms']:.0f} | {row['equal']} | {row['published']} |",
             flush=True,
         )
-        if options.rtl:
+        if rtl:
             print(f"  on the RTL {row['rtl_cycles']:,} cycles", flush=True)
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=2))
-
-
-if __name__ == "__main__":
-    main()
+    write_json(json_file, rows)

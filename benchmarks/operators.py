@@ -1,7 +1,7 @@
 """What every named layer costs on VTA: tile products, ALU passes, bytes, cycles.
 
-    python benchmarks/operators.py --config pynq --json operators.json
-    python benchmarks/operators.py --layers dcgan
+    python -m benchmarks operators --config pynq --json operators.json
+    python -m benchmarks operators --layers dcgan
 
 Compiles every layer with its default tiling and counts on the finished program; cycles are those of
 the timing model. "useful" is the share of the array's multiply-adds that the layer asks for:
@@ -12,17 +12,16 @@ byte in use moved once. Nothing runs but a check against NumPy with --check.
 
 from __future__ import annotations
 
-import argparse
-import json
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 import vtaops
+from benchmarks.options import Config, Json, write_json
 from vtaops import HardwareConfig, UnsupportedError
 from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.runtime.fsim import Fsim
@@ -59,23 +58,22 @@ def measure(workload: Workload, config: HardwareConfig, check: bool) -> dict[str
     return row
 
 
-def main() -> None:
+def main(
+    config_name: Config = "pynq",
+    layers: Annotated[str, typer.Option(help="Only layers whose name begins so.")] = "",
+    check: Annotated[
+        bool, typer.Option("--check", help="Run on fsim and compare with NumPy.")
+    ] = False,
+    json_file: Json = None,
+) -> None:
     """Measure, print the table, write the file."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--config", default="pynq", help="hardware configuration")
-    parser.add_argument("--layers", default="", help="only layers whose name begins so")
-    parser.add_argument("--check", action="store_true", help="run on fsim and compare with NumPy")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    arguments = parser.parse_args()
-    config = HardwareConfig.load(arguments.config)
-    chosen = [w for w in WORKLOADS.values() if w.name.startswith(arguments.layers)]
+    config = HardwareConfig.load(config_name)
+    chosen = [w for w in WORKLOADS.values() if w.name.startswith(layers)]
 
     rows: dict[str, dict[str, Any]] = {}
     for workload in track(chosen, "compiling", console=Console(stderr=True), transient=True):
         try:
-            rows[workload.name] = measure(workload, config, arguments.check)
+            rows[workload.name] = measure(workload, config, check)
         except UnsupportedError as error:
             rows[workload.name] = {"unsupported": str(error)}
 
@@ -85,13 +83,13 @@ def main() -> None:
     columns = ("x", "GEMM", "ALU", "useful", "DRAM bytes", "over least", "cycles", "instructions")
     for column in columns:
         table.add_column(column, justify="right")
-    if arguments.check:
+    if check:
         table.add_column("= NumPy")
     for name, row in rows.items():
         if "unsupported" in row:
             table.add_row(name, row["unsupported"])
             continue
-        checked = [str(row["equals_numpy"])] if arguments.check else []
+        checked = [str(row["equals_numpy"])] if check else []
         table.add_row(
             name,
             row["operator"],
@@ -106,9 +104,4 @@ def main() -> None:
             *checked,
         )
     Console(width=170).print(table)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(rows, indent=2) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+    write_json(json_file, rows)

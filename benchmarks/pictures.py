@@ -1,18 +1,17 @@
 """Make all pictures of the documents anew, and write down the cycles that docs/diagrams.md shows.
 
-    python benchmarks/pictures.py                       # all; the sweep takes some minutes
-    python benchmarks/pictures.py roofline access
-    python benchmarks/pictures.py interactive           # a page, in headless Chromium
-    python benchmarks/pictures.py seeds                 # those of seed_pictures.py
+    python -m benchmarks pictures                       # all; the sweep takes some minutes
+    python -m benchmarks pictures roofline access
+    python -m benchmarks pictures interactive           # a page, in headless Chromium
+    python -m benchmarks pictures seeds                 # those of seed_pictures.py
 
 Runs the commands that the document prints above its pictures. Cycles that they report go to
-docs/images/figures.json, which tests/documents/test_figures.py computes again. `SOURCES` says of
-every picture of the documents what draws it, and where its data lie.
+benchmarks/results/pictures.json, which tests/documents/test_figures.py computes again. `SOURCES`
+says of every picture of the documents what draws it, and where its data lie.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import shlex
@@ -21,34 +20,42 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Annotated
 
-ROOT = Path(__file__).parents[1]
+import typer
+
+from benchmarks import seed_pictures
+from benchmarks.options import RESULTS, ROOT, read_json
+
 SEEDS, PAGE = "seeds", "interactive"
-FIGURES = ROOT / "docs" / "images" / "figures.json"
+FIGURES = RESULTS / "pictures.json"
 
 
-EXACT, SEED_SCRIPT = "images/figures.json", "benchmarks/seed_pictures.py"
+EXACT, SEED_SCRIPT = "pictures.json", "benchmarks/seed_pictures.py"
 LESSONS = "benchmarks/lessons.py"
 CLI_REPORTS, CLI_SWEEP = "vtaops/cli/reports.py", "vtaops/cli/exploration.py"
 SOURCES = {
     "images/access.png": (CLI_REPORTS, EXACT),
     "images/virtual_threads.png": (CLI_REPORTS, EXACT),
-    "images/roofline.png": (CLI_REPORTS, "images/roofline.json"),
-    "images/sweep.png": (CLI_SWEEP, "images/sweep.json"),
-    "images/parallel.png": (CLI_SWEEP, "images/sweep.json"),
+    "images/roofline.png": (CLI_REPORTS, "roofline.json"),
+    "images/sweep.png": (CLI_SWEEP, "sweep.json"),
+    "images/parallel.png": (CLI_SWEEP, "sweep.json"),
     "images/bandwidth.png": ("benchmarks/bandwidth.py", "bandwidth.json"),
-    "images/extensions.png": ("benchmarks/extensions.py", "images/extensions.json"),
+    "images/extensions.png": ("benchmarks/extensions.py", "extensions.json"),
     "images/area.png": ("benchmarks/area_model.py", "area_runs.json"),
     "images/forward.png": ("benchmarks/forward.py", "forward.json"),
     "images/interactive.png": ("benchmarks/pictures.py", EXACT),  # the page of the same trace
     "images/exploration.png": ("benchmarks/exploration.py", None),  # a sweep of six minutes
-    "images/energy.png": ("benchmarks/energy.py", "images/energy.json"),
-    "images/text_boxes.png": ("examples/text_detector.py", "images/text_boxes.json"),
-    "images/kernels/throughput.png": (SEED_SCRIPT, "images/kernels/throughput.json"),
-    "images/kernels/lesson_cuda_*.svg": (LESSONS, "images/kernels/lessons_cuda.json"),
-    "images/kernels/lesson_[!c]*.svg": (LESSONS, "images/kernels/lessons.json"),
-    "images/kernels/lesson_conv*.svg": (LESSONS, "images/kernels/lessons.json"),
-    "images/kernels/a3_*.png": ("benchmarks/a3_report.py", "a3_report.md"),  # accesses, counted
+    "images/energy.png": ("benchmarks/energy.py", "energy.json"),
+    "images/text_boxes.png": ("examples/text_detector.py", "text_boxes.json"),
+    "images/kernels/throughput.png": (SEED_SCRIPT, "throughput.json"),
+    "images/kernels/lesson_cuda_*.svg": (LESSONS, "lessons_cuda.json"),
+    "images/kernels/lesson_[!c]*.svg": (LESSONS, "lessons.json"),
+    "images/kernels/lesson_conv*.svg": (LESSONS, "lessons.json"),
+    "images/kernels/a3_*.png": (
+        "benchmarks/a3_report.py",
+        "../../docs/a3_report.md",
+    ),  # accesses, counted: the tables of docs/a3_report.md
     # Read from kernels and programs as they are compiled:
     "images/kernels/cuda_window.png": (SEED_SCRIPT, None),
     "images/kernels/cuda_order.png": (SEED_SCRIPT, None),
@@ -61,7 +68,7 @@ SOURCES = {
     "images/kernels/tiles.png": (SEED_SCRIPT, None),
     "tutorials/images/*.png": ("docs/tutorials/draw.py", None),
 }
-"""By pictures below docs/: what draws them, and the file with their data if they have one."""
+"""By pictures below docs/: what draws them, and the file of `RESULTS` with their data, if any."""
 
 
 def commands() -> dict[str, list[str]]:
@@ -99,20 +106,17 @@ def photograph_page() -> None:
             browser.save_screenshot(str(ROOT / "docs" / "images" / "interactive.png"))
 
 
-def main() -> None:
+def main(
+    names: Annotated[list[str], typer.Argument(help="Of pictures; default: all.")] = [],  # noqa: B006
+) -> None:
     """Run the commands of the chosen pictures."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "pictures", nargs="*", choices=[[], *commands(), PAGE, SEEDS], help="default: all"
-    )
-    chosen = parser.parse_args().pictures or [*commands(), PAGE, SEEDS]
-    figures = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
-    for name in chosen:
+    known = [*commands(), PAGE, SEEDS]
+    if unknown := {*names} - {*known}:
+        raise typer.BadParameter(f"{sorted(unknown)} are none of {known}")
+    figures = read_json(FIGURES, {})
+    for name in names or known:
         if name == SEEDS:
-            script = ROOT / "benchmarks" / "seed_pictures.py"
-            subprocess.run([sys.executable, script], cwd=ROOT, check=True)
+            seed_pictures.main()
             continue
         if name == PAGE:
             photograph_page()
@@ -130,7 +134,3 @@ def main() -> None:
             cycles = re.findall(r"([\d,]+) cycles", done.stdout)
             figures[name] = [int(number.replace(",", "")) for number in cycles]
     FIGURES.write_text(json.dumps(figures, indent=2, sort_keys=True) + "\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,8 +1,8 @@
 """Every convolution of published networks, compiled by default on every shipped configuration.
 
-    python benchmarks/published_layers.py --minutes 9      # again until nothing is left
-    python benchmarks/published_layers.py --configs tiny --every 10
-    python benchmarks/published_layers.py --tilings --state tilings.jsonl     # none is compiled
+    python -m benchmarks published_layers --minutes 9      # again until nothing is left
+    python -m benchmarks published_layers --configs tiny --every 10
+    python -m benchmarks published_layers --tilings --state tilings.jsonl     # none is compiled
 
 Prints, for each configuration, how many layers compile, how many of them in parts of their kernel,
 and the processor time of a layer (search for the tiling and compilation with verification; median,
@@ -12,50 +12,44 @@ refused, 2 if some are left.
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import sys
 import time
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
 import vtaops
+from benchmarks.options import Minutes, State
+from benchmarks.resumable import resume
+from trials.published import published, transposed
 from vtaops import HardwareConfig, VTAError
 from vtaops.ops import Operator
 from vtaops.schedule import default_tiling
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from helpers.published import published, transposed
-from helpers.resumable import resume
 
-
-def main() -> int:
+def main(
+    names: Annotated[list[str] | None, typer.Option("--configs")] = None,
+    every: Annotated[int, typer.Option(help="Only each n-th layer.")] = 1,
+    tilings: Annotated[
+        bool, typer.Option("--tilings", help="Only decide whether a tiling fits, and which.")
+    ] = False,
+    minutes: Minutes = 9.0,
+    state_file: State = Path("published_layers.jsonl"),
+) -> int:
     """Read the options, compile what is left, show all; return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--configs", nargs="*", default=HardwareConfig.names())
-    parser.add_argument("--every", type=int, default=1, help="only each n-th layer")
-    parser.add_argument(
-        "--tilings", action="store_true", help="only decide whether a tiling fits, and which"
-    )
-    parser.add_argument("--minutes", type=float, default=9.0)
-    parser.add_argument("--state", type=Path, default=Path("published_layers.jsonl"))
-    options = parser.parse_args()
-    layers: dict[str, Operator] = {
-        repr(op): op for op in [*published(), *transposed()][:: options.every]
-    }
-    configs = {c.fingerprint: c for c in map(HardwareConfig.load, options.configs)}
+    layers: dict[str, Operator] = {repr(op): op for op in [*published(), *transposed()][::every]}
+    configs = {c.fingerprint: c for c in map(HardwareConfig.load, names or HardwareConfig.names())}
     named = {config.name: config for config in configs.values()}
     cases = [f"{name}/{layer}" for name in named for layer in layers]
 
     def trial(case: str) -> dict[str, object]:
         name, _, layer = case.partition("/")
-        return compiled(layers[layer], named[name], tilings=options.tilings)
+        return compiled(layers[layer], named[name], tilings=tilings)
 
-    results = resume(options.state, cases, trial, options.minutes, "layers")
+    results = resume(state_file, cases, trial, minutes, "layers")
     table = Table(
         "configuration", "layers", "of", "refused", "in parts", "median s", "mean", "most"
     )
@@ -85,7 +79,3 @@ def compiled(op: Operator, config: HardwareConfig, *, tilings: bool) -> dict[str
         refused = str(error)
     seconds = round(time.process_time() - start, 3)
     return {"seconds": seconds, "taps": taps, "refused": refused}
-
-
-if __name__ == "__main__":
-    sys.exit(main())

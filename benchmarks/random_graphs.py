@@ -1,53 +1,48 @@
 """Random networks, whole, on several configurations: what fsim computes equals the executor.
 
-    python benchmarks/random_graphs.py --minutes 9      # again until nothing is left
-    python benchmarks/random_graphs.py --again          # those of other code than today's
-    python benchmarks/random_graphs.py --free --state random_free_graphs.jsonl
+    python -m benchmarks random_graphs --minutes 9      # again until nothing is left
+    python -m benchmarks random_graphs --again          # those of other code than today's
+    python -m benchmarks random_graphs --free --state random_free_graphs.jsonl
 
 Graphs with branches, residuals, concatenations, shared tensors, several inputs and outputs
-(`tests/helpers/random_graphs.py`), each compiled, verified and run on each configuration. With
+(`trials/random_graphs.py`), each compiled, verified and run on each configuration. With
 `--free`, scales are multipliers for each channel and the configurations have all extensions that
 their geometry allows. Exit code: 1 if a case failed, 2 if some are left.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
 import traceback
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.options import Again, Minutes, State
+from benchmarks.resumable import by_code, resume
+from trials.random_graphs import check, random_graph
 from vtaops import HardwareConfig
 from vtaops.machine.config import EXTENSIONS
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from helpers.random_graphs import check, random_graph
-from helpers.resumable import by_code, resume
 
 CONFIGS = ("pynq", "tiny", "4x8_i8w8a32_15_16_16_18")
 
 
-def main() -> int:
+def main(
+    graphs: Annotated[int, typer.Option(help="Seeds 0, 1, ...")] = 200,
+    free: Annotated[bool, typer.Option("--free", help="Free scales, extended hardware.")] = False,
+    minutes: Minutes = 9.0,
+    again: Again = False,
+    state_file: State = Path("random_graphs.jsonl"),
+) -> int:
     """Read the options, run what is left, show all; return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--graphs", type=int, default=200, help="seeds 0, 1, ...")
-    parser.add_argument("--free", action="store_true", help="free scales, extended hardware")
-    parser.add_argument("--minutes", type=float, default=9.0)
-    parser.add_argument("--again", action="store_true", help="what is of other code, again")
-    parser.add_argument("--state", type=Path, default=Path("random_graphs.jsonl"))
-    options = parser.parse_args()
-    cases = [f"{config}/{seed}" for seed in range(options.graphs) for config in CONFIGS]
-    run = partial(trial, free=options.free)
-    results = resume(options.state, cases, run, options.minutes, "networks", again=options.again)
+    cases = [f"{config}/{seed}" for seed in range(graphs) for config in CONFIGS]
+    run = partial(trial, free=free)
+    results = resume(state_file, cases, run, minutes, "networks", again=again)
     table = Table("configuration", "networks", "equal", "operators", "on VTA", "processor s")
     for config in CONFIGS:
         rows = [r for case, r in results.items() if case.startswith(f"{config}/")]
@@ -81,7 +76,3 @@ def trial(case: str, *, free: bool) -> dict[str, Any]:
         "on_vta": on_vta,
         "seconds": round(time.process_time() - start, 2),
     }
-
-
-if __name__ == "__main__":
-    sys.exit(main())

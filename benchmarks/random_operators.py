@@ -1,6 +1,6 @@
 """Random operators on random configurations: none is refused that any tiling fits.
 
-    python benchmarks/random_operators.py --minutes 9      # again until nothing is left
+    python -m benchmarks random_operators --minutes 9      # again until nothing is left
 
 Ten operators on each configuration. The default tiling is compiled, verified and run on fsim, and
 its result compared with NumPy; every fourth time a random tiling too. Where there is none, every
@@ -10,19 +10,23 @@ failed, 2 if some are left.
 
 from __future__ import annotations
 
-import argparse
 import random
-import sys
 import time
 import traceback
 from collections import Counter
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+import typer
 from rich.console import Console
 from rich.table import Table
 
 import vtaops
+from benchmarks.options import Minutes, State
+from benchmarks.resumable import resume
+from trials.random_cases import random_tiling
+from trials.tilings import any_tiling_fits, lowered, random_config, random_operator
 from vtaops import HardwareConfig
 from vtaops.base.errors import ScheduleError
 from vtaops.ops import Operator
@@ -30,26 +34,18 @@ from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.runtime import Fsim
 from vtaops.schedule import Tiling, default_tiling
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from helpers.random_cases import random_tiling
-from helpers.resumable import resume
-from helpers.tilings import any_tiling_fits, lowered, random_config, random_operator
-
 OPERATORS = 10
 """On each configuration."""
 
 
-def main() -> int:
+def main(
+    configs: Annotated[int, typer.Option()] = 300,
+    minutes: Minutes = 9.0,
+    state_file: State = Path("random_operators.jsonl"),
+) -> int:
     """Read the options, run what is left, show all; return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--configs", type=int, default=300)
-    parser.add_argument("--minutes", type=float, default=9.0)
-    parser.add_argument("--state", type=Path, default=Path("random_operators.jsonl"))
-    options = parser.parse_args()
-    cases = [f"{c}/{o}" for c in range(options.configs) for o in range(OPERATORS)]
-    results = resume(options.state, cases, trial, options.minutes, "operators")
+    cases = [f"{c}/{o}" for c in range(configs) for o in range(OPERATORS)]
+    results = resume(state_file, cases, trial, minutes, "operators")
     table = Table("outcome", "operators", "processor s")
     outcomes = Counter(result["outcome"] for result in results.values())
     for outcome, count in outcomes.most_common():
@@ -97,7 +93,3 @@ def compare(op: Operator, config: HardwareConfig, tiling: Tiling, seed: int) -> 
     program = vtaops.compile(op, config, tiling)
     with Fsim(config, seed=seed) as device:
         assert np.array_equal(program.run(device, *arrays), evaluate(op, arrays)), tiling
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,16 +1,16 @@
 """Mutation test of the RTL: the single changes that no trial and no proof sees.
 
-    PYTHONPATH=tests python benchmarks/rtl_mutations.py --count 600 --minutes 20
+    python -m benchmarks rtl_mutations --count 600 --minutes 20
 
-Every expression of the sources that decides something has mutants (`helpers.rtl_mutants`):
+Every expression of the sources that decides something has mutants (`trials.rtl_mutants`):
 conditions turned round, dropped or constant; bounds off by one; other operators and constants;
 casts that lose a bit; one side of a multiplexer always; registers that hold; resets to another
 value, or none. Five models hold all of them: with all extensions behind the bare port, and with a
 port of 64 bytes; with multipliers from LUTs beside those in DSP blocks; plain behind AXI; and with
 all extensions writing waveforms, in which the accesses of memories are counted. A mutant runs the
-trials of `helpers.rtl_trials` one after the other, in a process of its own, until one of them shows
+trials of `trials.rtl_trials` one after the other, in a process of its own, until one of them shows
 something else than the right RTL: a result, a fault, a counter, a cycle, an access. What survives
-goes to the proof of its block, if there is one (``tests/runtime/tsim/rtl/proofs``).
+goes to the proof of its block, if there is one (``trials/proofs``).
 
 What is done stands in a file; a second call goes on, each line says of which commit it is, and a
 mutant whose place has moved is another one. The mutants come in an order that mixes all files and
@@ -21,14 +21,12 @@ RTL.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
 import re
 import select
 import signal
-import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
@@ -37,12 +35,18 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from unittest import mock
 
-from helpers.resumable import by_code, resume
-from helpers.rtl_mutants import DRIVER, PACKAGE, Mutant, applied, find_mutants, instrumented
-from helpers.rtl_trials import (
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.options import RESULTS, Json, Markdown, Minutes, State, write_json
+from benchmarks.resumable import by_code, resume
+from trials import proofs
+from trials.rtl_mutants import DRIVER, PACKAGE, Mutant, applied, find_mutants, instrumented
+from trials.rtl_trials import (
     EXTENDED,
     MIXED,
     PARAMETERS,
@@ -53,11 +57,8 @@ from helpers.rtl_trials import (
     memory_accesses,
     trials,
 )
-from rich.console import Console
-from rich.table import Table
-
 from vtaops.base.errors import DeviceError
-from vtaops.hardware import build
+from vtaops.hardware import build, rtl
 from vtaops.machine.config import HardwareConfig
 from vtaops.runtime.tsim import RtlParameters
 from vtaops.runtime.tsim import device as device_module
@@ -80,8 +81,7 @@ SEEN, PROOF, CRASH, HANG, EQUIVALENT, SURVIVES = (
 )  # fmt: skip
 VERDICTS = (SEEN, PROOF, CRASH, HANG, EQUIVALENT, SURVIVES)
 
-PROOFS = Path(__file__).parent.parent / "tests/runtime/tsim"
-ARGUMENTS = Path(__file__).with_name("rtl_equivalent.json")
+ARGUMENTS = RESULTS / "rtl_equivalent.json"
 
 
 def order(mutant: Mutant) -> bytes:
@@ -96,7 +96,7 @@ def without_place(name: str, line: str = "") -> str:
 
 def all_mutants() -> list[Mutant]:
     """Return all mutants of all files, in order."""
-    files = [path for path in [*build.sources(), *build.axi_sources()] if path.suffix == ".sv"]
+    files = [path for path in [*rtl.sources(), *rtl.axi_sources()] if path.suffix == ".sv"]
     return [mutant for path in files for mutant in find_mutants(path.name, path.read_text())]
 
 
@@ -107,7 +107,7 @@ def build_library(model: str, mutants: list[Mutant]) -> Path:
         folder = Path(name)
         paths = {"sources": [folder / "mutants_pkg.sv"], "axi_sources": []}
         paths["sources"][0].write_text(PACKAGE)
-        for kind, found in (("sources", build.sources()), ("axi_sources", build.axi_sources())):
+        for kind, found in (("sources", rtl.sources()), ("axi_sources", rtl.axi_sources())):
             for path in found:
                 numbered = [(k, m) for k, m in enumerate(mutants, 1) if m.file == path.name]
                 (folder / path.name).write_text(instrumented(path.read_text(), numbered))
@@ -115,8 +115,8 @@ def build_library(model: str, mutants: list[Mutant]) -> Path:
         driver, *headers = build.harness(axi)
         (folder / driver.name).write_text(driver.read_text() + DRIVER)
         with (
-            mock.patch.object(build, "sources", return_value=paths["sources"]),
-            mock.patch.object(build, "axi_sources", return_value=paths["axi_sources"]),
+            mock.patch.object(rtl, "sources", return_value=paths["sources"]),
+            mock.patch.object(rtl, "axi_sources", return_value=paths["axi_sources"]),
             mock.patch.object(build, "harness", return_value=[folder / driver.name, *headers]),
             mock.patch.object(build, "_LARGE_MODEL", 0),  # compiled in half the time
         ):
@@ -165,7 +165,7 @@ def checked_expectations(libraries: dict[str, Path], folder: Path) -> dict[str, 
     Kept in a file that is named by all that it depends on: a slice of a long run begins at once.
     """
     root = Path(__file__).parents[1]
-    sources = [*root.glob("vtaops/**/*.py"), *root.glob("tests/helpers/*.py"), Path(__file__)]
+    sources = [*root.glob("vtaops/**/*.py"), *root.glob("trials/**/*.py"), Path(__file__)]
     digest = hashlib.sha256(str(libraries).encode())
     for path in sorted(sources):
         digest.update(path.read_bytes())
@@ -223,16 +223,13 @@ def first_difference(
 
 def fails_its_proof(mutant: Mutant) -> bool | None:
     """Return whether a mutant fails the proof of its block; None if its block has none."""
-    sys.path.insert(0, str(PROOFS))
-    import test_proofs
-
     block = mutant.file.removesuffix(".sv")
-    if not (test_proofs.FOLDER / f"{block}_proof.sv").exists():
+    if not (proofs.FOLDER / f"{block}_proof.sv").exists():
         return None
-    text = applied(test_proofs.BLOCKS[block], mutant)
+    text = applied(proofs.BLOCKS[block], mutant)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            test_proofs.prove(block, text, Path(folder), cycles=3)
+            proofs.prove(block, text, Path(folder), cycles=3)
         except DeviceError as error:
             return bool(re.search("proof did fail|proof failed", str(error))) or None
     return False
@@ -243,7 +240,7 @@ def judge(
 ) -> dict[str, Any]:
     """Return the verdict of the trials on a mutant, which trial, and in which time."""
     start = time.monotonic()
-    path = next(p for p in [*build.sources(), *build.axi_sources()] if p.name == mutant.file)
+    path = next(p for p in [*rtl.sources(), *rtl.axi_sources()] if p.name == mutant.file)
     models = ["AXI"] if path.parent.name == "axi" else list(MODELS)
     verdict, detail = SURVIVES, ""
     for model in models:
@@ -329,45 +326,48 @@ def known_arguments() -> dict[str, str]:
     return dict(json.loads(ARGUMENTS.read_text()))
 
 
-def main() -> None:
+def main(
+    count: Annotated[int | None, typer.Option(help="Judge only so many, of all files.")] = None,
+    minutes: Minutes = 60,
+    proof_minutes: Annotated[
+        float, typer.Option("--proofs", help="And no proof after these more.")
+    ] = 10,
+    results_file: Annotated[
+        Path | None, typer.Option("--first", help="Begin with what survived in these results.")
+    ] = None,
+    file_name: Annotated[
+        str | None, typer.Option("--file", help="Only mutants of this file.")
+    ] = None,
+    state_file: State = Path("build/rtl_mutations.jsonl"),
+    json_file: Json = None,
+    markdown_file: Markdown = None,
+) -> None:
     """Judge the mutants that are not yet judged; print and write the tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--count", type=int, help="judge only so many, of all files")
-    parser.add_argument("--minutes", type=float, default=60, help="begin no mutant after these")
-    parser.add_argument("--proofs", type=float, default=10, help="and no proof after these more")
-    parser.add_argument("--first", type=Path, help="begin with what survived in these results")
-    parser.add_argument("--file", help="only mutants of this file")
-    parser.add_argument("--state", type=Path, default=Path("build/rtl_mutations.jsonl"))
-    parser.add_argument("--json", type=Path, help="file for the results")
-    parser.add_argument("--markdown", type=Path, help="file for the table")
-    arguments = parser.parse_args()
     console = Console()
     everything = all_mutants()
     numbers = {mutant.name: number for number, mutant in enumerate(everything, 1)}
     first = set()
-    if arguments.first:
-        survivors = json.loads(arguments.first.read_text())["survivors"]
+    if results_file:
+        survivors = json.loads(results_file.read_text())["survivors"]
         first = {without_place(name) for name in survivors}
     spread = sorted(everything, key=lambda m: (without_place(m.name) not in first, order(m)))
-    chosen = [m for m in spread if arguments.file in (None, m.file)][: arguments.count]
+    chosen = [m for m in spread if file_name in (None, m.file)][:count]
     chosen.sort(key=lambda m: bool(argument(m.name)))  # these take longest: all trials
     libraries = {model: build_library(model, everything) for model in MODELS}
-    expected = checked_expectations(libraries, arguments.state.parent)
+    expected = checked_expectations(libraries, state_file.parent)
     by_name = {mutant.name: mutant for mutant in chosen}
     results = resume(
-        arguments.state,
+        state_file,
         list(by_name),
         lambda name: judge(by_name[name], numbers[name], libraries, expected),
-        arguments.minutes,
+        minutes,
         "mutants",
     )
     proven = resume(
-        arguments.state.with_suffix(".proofs.jsonl"),
+        state_file.with_suffix(".proofs.jsonl"),
         [name for name, row in results.items() if row["verdict"] == SURVIVES],
         lambda name: prove(by_name[name]),
-        arguments.proofs,
+        proof_minutes,
         "proofs",
     )
     results = {name: {**row, **proven.get(name, {})} for name, row in results.items()}
@@ -379,14 +379,9 @@ def main() -> None:
             console.print(f"survives: {name} {row['detail']}", markup=False, soft_wrap=True)
     console.print(f"{len(results)} of {len(chosen)} mutants judged; {len(everything)} in all")
     console.print(f"by commit: {by_code(results)}", highlight=False)
-    if arguments.json:
-        summary = Counter(row["verdict"] for row in results.values())
-        record = {"all": len(everything), "judged": len(results), "verdicts": summary}
-        record["survivors"] = [n for n, r in results.items() if r["verdict"] == SURVIVES]
-        arguments.json.write_text(json.dumps({**record, "mutants": results}, indent=1) + "\n")
-    if arguments.markdown:
-        arguments.markdown.write_text(markdown(results))
-
-
-if __name__ == "__main__":
-    main()
+    summary = Counter(row["verdict"] for row in results.values())
+    record = {"all": len(everything), "judged": len(results), "verdicts": summary}
+    record["survivors"] = [n for n, r in results.items() if r["verdict"] == SURVIVES]
+    write_json(json_file, {**record, "mutants": results})
+    if markdown_file:
+        markdown_file.write_text(markdown(results))

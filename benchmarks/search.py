@@ -1,6 +1,6 @@
 """Cycles of ResNet-18's layers with searched tilings, beside the published ones for Pynq.
 
-    python benchmarks/search.py --json search.json
+    python -m benchmarks search --json search.json
 
 Searches every layer from nothing (no cache, no shipped table) and prints cycles by the timing
 model, the bound of the layer, DRAM bytes against the least of all tilings that fit the
@@ -11,22 +11,22 @@ of the port.
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 import vtaops
+from benchmarks.options import Config, Json, choice, write_json
 from vtaops import HardwareConfig
 from vtaops.compiler.tuner import COMPILED, SHIPPED, search, tuning_key
 from vtaops.schedule import blocked_shape
-from vtaops.schedule.candidates import candidates, dram_bytes
+from vtaops.schedule.candidates import candidates, depths_of, dram_bytes
 from vtaops.schedule.workloads import WORKLOADS, Workload
 
 # Milliseconds on Pynq at 100 MHz: TVM's published tuning log for VTA (tophub, vta_v0.10).
@@ -59,7 +59,7 @@ def measure(
     moved = counters.dram_nbytes
     compute = counters.gemm_counter + counters.alu_counter + shape.outputs
     bound = max(compute, moved / (config.board.bus_bits // 8))
-    least = int(dram_bytes(shape, config, candidates(shape, config)).min())
+    least = int(dram_bytes(shape, config, candidates(shape, depths_of(config))[0]).min())
     return {
         "tiling": asdict(best.tiling),
         "text": best.tiling.text,
@@ -76,29 +76,26 @@ def measure(
     }
 
 
-def main() -> None:
+def main(
+    config_name: Config = "pynq",
+    effort: Annotated[str, typer.Option(**choice(COMPILED))] = "thorough",
+    json_file: Json = None,
+    write_shipped: Annotated[
+        bool, typer.Option("--write-shipped", help="Put the results into the package's table.")
+    ] = False,
+) -> None:
     """Search, print the table, write the files."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--config", default="pynq", help="hardware configuration")
-    parser.add_argument("--effort", default="thorough", choices=list(COMPILED))
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    parser.add_argument(
-        "--write-shipped", action="store_true", help="put the results into the package's table"
-    )
-    arguments = parser.parse_args()
-    config = HardwareConfig.load(arguments.config)
+    config = HardwareConfig.load(config_name)
     layers = [w for name, w in WORKLOADS.items() if name.startswith("resnet18.")]
 
     results: dict[str, dict[str, Any]] = {}
     with Progress(console=Console(stderr=True)) as progress:
-        task = progress.add_task("searching", total=len(layers) * COMPILED[arguments.effort])
+        task = progress.add_task("searching", total=len(layers) * COMPILED[effort])
         for done, workload in enumerate(layers):
             results[workload.name] = measure(
-                workload, config, arguments.effort, lambda: progress.advance(task)
+                workload, config, effort, lambda: progress.advance(task)
             )
-            progress.update(task, completed=(done + 1) * COMPILED[arguments.effort])
+            progress.update(task, completed=(done + 1) * COMPILED[effort])
 
     console = Console(width=150)
     table = Table(title=f"ResNet-18 on {config.name}: cycles with searched tilings")
@@ -145,15 +142,10 @@ def main() -> None:
         f"tile products, those with padding included, {array_total:,.0f}. "
         f"Search of all layers: {seconds:.0f} s."
     )
-    if arguments.json:
-        arguments.json.write_text(json.dumps(results, indent=2) + "\n")
-    if arguments.write_shipped:
+    write_json(json_file, results)
+    if write_shipped:
         shipped = json.loads(SHIPPED.read_text()) if SHIPPED.exists() else {}
         for name, row in results.items():
             record = {key: row[key] for key in ("tiling", "cycles", "compiled")}
             shipped[tuning_key(WORKLOADS[name].op, config)] = record
         SHIPPED.write_text(json.dumps(dict(sorted(shipped.items())), indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Our search beside TVM's MetaSchedule: its evolutionary strategy on the tile sizes of one layer.
 
-    python benchmarks/search_metaschedule.py --layer resnet18.C8 --trials 128
+    python -m benchmarks search_metaschedule --layer resnet18.C8 --trials 128
 
 MetaSchedule samples and mutates the splits of the same schedule (perfect divisions, two tiles of
 each operand, weights kept); `vtaops.compiler.metaschedule` counts the cycles of each candidate by
@@ -10,26 +10,24 @@ as they do for MetaSchedule on any device. Needs the extra ``tune``.
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tvm
+import typer
 from rich.console import Console
-from rich.table import Table
 from tvm.s_tir import Schedule
 
+from benchmarks.options import Json, figure_table, write_json
 from vtaops import Conv2d, HardwareConfig, VTAError
 from vtaops.compiler.metaschedule import tune
 from vtaops.compiler.tuner import search
 from vtaops.lowering import Capacity, LoweringOptions, emit, link, whole
 from vtaops.program import Program
 from vtaops.schedule import flatten
+from vtaops.schedule.operators import attach_loads
 from vtaops.schedule.steps import (
-    attach_loads,
     attach_output_stages,
     tensorize,
 )
@@ -84,20 +82,17 @@ def evolve(op: Conv2d, config: HardwareConfig, trials: int) -> dict[str, Any]:
     return {"cycles": make(best).cycles(), "tried": tried, "failed": failed, "seconds": seconds}
 
 
-def main() -> None:
+def main(
+    layer: Annotated[str, typer.Option(help="A convolution with stride 1.")] = "resnet18.C8",
+    trials: Annotated[int, typer.Option(help="Candidates of MetaSchedule.")] = 64,
+    json_file: Json = None,
+) -> None:
     """Compare both searches on one layer."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--layer", default="resnet18.C8", help="a convolution with stride 1")
-    parser.add_argument("--trials", type=int, default=64, help="candidates of MetaSchedule")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    arguments = parser.parse_args()
     config = HardwareConfig.load("pynq")
-    op = find(arguments.layer).op
+    op = find(layer).op
     assert isinstance(op, Conv2d)
 
-    results = {"MetaSchedule": evolve(op, config, arguments.trials)}
+    results = {"MetaSchedule": evolve(op, config, trials)}
     for effort in ("fast", "thorough"):
         start = time.perf_counter()
         *_, best = search(op, config, effort)  # type: ignore[arg-type]
@@ -108,16 +103,11 @@ def main() -> None:
             "seconds": time.perf_counter() - start,
             "tiling": best.tiling.text,
         }
-    table = Table(title=f"{arguments.layer}: searches")
-    for column in ("search", "cycles", "candidates", "of them overflow", "seconds"):
-        table.add_column(column, justify="right")
+    table = figure_table(
+        f"{layer}: searches", [], ("search", "cycles", "candidates", "of them overflow", "seconds")
+    )
     for name, row in results.items():
         cells = (row["tried"], row["failed"])
         table.add_row(name, f"{row['cycles']:,}", *map(str, cells), f"{row['seconds']:.1f}")
     Console().print(table)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(results, indent=2) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+    write_json(json_file, results)

@@ -426,7 +426,7 @@ def main(
 ) -> None:
     """Draw all of them.
 
-    Example: python benchmarks/seed_pictures.py --out docs/images/kernels
+    Example: python -m benchmarks seed_pictures --out docs/images/kernels
     """
     import os
 
@@ -437,7 +437,3 @@ def main(
     out.mkdir(parents=True, exist_ok=True)
     for draw in DRAWINGS:
         print(draw(out))
-
-
-if __name__ == "__main__":
-    typer.run(main)

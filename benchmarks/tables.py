@@ -1,6 +1,6 @@
 """What the extension ``table`` saves: networks whose activations are curves, with it and without.
 
-    python benchmarks/tables.py [--only mobilenet_v3_small] [--json tables.json]
+    python -m benchmarks tables [--only mobilenet_v3_small] [--json tables.json]
 
 The convolutions and activations of MobileNet-v3 small (224 x 224, without squeeze-and-excite and
 the first convolution), a YOLOv8n backbone at 320 x 320 without its first convolution, and the two
@@ -10,18 +10,17 @@ a function of one value is a table on the host. Cycles are those of the timing m
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from rich.console import Console
 from rich.table import Table
 
 import vtaops
+from benchmarks.options import Config, Json, choice, write_json
 from vtaops import HardwareConfig
 from vtaops.graph import Graph, Requantization, Tensor
 from vtaops.graph import operators as ops
@@ -139,19 +138,20 @@ def measure(graph: Graph, config: HardwareConfig) -> dict[str, Any]:
     return {"cycles": report.cycles, "launches": report.launches, "on_host": on_host}
 
 
-def main() -> None:
+def main(
+    only: Annotated[
+        list[str] | None, typer.Option(**choice(NETWORKS), help="Some of the networks.")
+    ] = None,
+    config_name: Config = "pynq_ext",
+    json_file: Json = None,
+) -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", choices=NETWORKS, action="append", help="some of the networks")
-    parser.add_argument("--config", default="pynq_ext", help="with tables, or without")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file")
-    options = parser.parse_args()
-    given = HardwareConfig.load(options.config)
+    given = HardwareConfig.load(config_name)
     tables = replace(given, extensions=tuple({*given.extensions, "post", "table"}))
     without = replace(given, extensions=tuple({*tables.extensions} - {"table"}))
     rows = []
     shown = Table("network", "values", "table", "cycles", "launches", "operators on the host")
-    for name in options.only or NETWORKS:
+    for name in only or NETWORKS:
         graph = NETWORKS[name]()
         curved = [n for n in graph.nodes if isinstance(n.op, ops.LookupTable)]
         values = sum(node.outputs[0].elements for node in curved)
@@ -161,9 +161,4 @@ def main() -> None:
             counts = (found[key] for key in ("cycles", "launches", "on_host"))
             shown.add_row(graph.name, f"{values:,}", label, *(f"{count:,}" for count in counts))
     Console().print(shown)
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=2) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+    write_json(json_file, rows)

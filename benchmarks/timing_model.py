@@ -1,6 +1,6 @@
 """How far the timing model is from the RTL, and how fast it is.
 
-    python benchmarks/timing_model.py --json timing_model.json
+    python -m benchmarks timing_model --json timing_model.json
 
 For every named layer: cycles by the model, cycles of the RTL as `tsim` runs it (built on first use,
 which needs Verilator), and their difference; CPU time of the model. `--model-only` leaves tsim out.
@@ -8,19 +8,17 @@ which needs Verilator), and their difference; CPU time of the model. `--model-on
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import time
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 import vtaops
+from benchmarks.options import Config, Json, Repeat, figure_table, write_json
 from vtaops import HardwareConfig, Program
 from vtaops.program.timing import TimingParameters, simulate
 from vtaops.schedule import default_tiling
@@ -59,30 +57,29 @@ def cpu_milliseconds(program: Program, parameters: TimingParameters, repeat: int
     return statistics.median(times)
 
 
-def main() -> None:
+def main(
+    layer: Annotated[list[str] | None, typer.Option(help="A named layer; may be repeated.")] = None,
+    config_name: Config = "pynq",
+    latency: Annotated[int, typer.Option(help="Latency of the DRAM, cycles.")] = 32,
+    bandwidth: Annotated[
+        float | None, typer.Option(help="Bytes per cycle, both directions.")
+    ] = None,
+    port_bytes: Annotated[int | None, typer.Option(help="Width of the DRAM port.")] = None,
+    repeat: Repeat = 5,
+    model_only: Annotated[bool, typer.Option("--model-only", help="Do not run tsim.")] = False,
+    json_file: Json = None,
+) -> None:
     """Compare on all named layers, or those that are given."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--layer", action="append", help="a named layer; may be repeated")
-    parser.add_argument("--config", default="pynq", help="hardware configuration")
-    parser.add_argument("--latency", type=int, default=32, help="latency of the DRAM, cycles")
-    parser.add_argument("--bandwidth", type=float, help="bytes per cycle, both directions")
-    parser.add_argument("--port-bytes", type=int, help="width of the DRAM port")
-    parser.add_argument("--repeat", type=int, default=5, help="simulations for the CPU time")
-    parser.add_argument("--model-only", action="store_true", help="do not run tsim")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    arguments = parser.parse_args()
-    config = HardwareConfig.load(arguments.config)
+    config = HardwareConfig.load(config_name)
     parameters = TimingParameters(
-        dram_latency=arguments.latency,
-        bandwidth=arguments.bandwidth,
-        port_bytes=arguments.port_bytes,
+        dram_latency=latency,
+        bandwidth=bandwidth,
+        port_bytes=port_bytes,
     )
-    device = None if arguments.model_only else open_tsim(config, parameters)
+    device = None if model_only else open_tsim(config, parameters)
 
     results: dict[str, dict[str, float]] = {}
-    for name in track(arguments.layer or list(WORKLOADS), description="comparing"):
+    for name in track(layer or list(WORKLOADS), description="comparing"):
         workload = find(name)
         program = vtaops.compile(
             workload.op, config, workload.tiling or default_tiling(workload.op, config)
@@ -90,17 +87,18 @@ def main() -> None:
         row: dict[str, float] = {
             "instructions": len(program),
             "model": program.cycles(parameters),
-            "cpu_ms": cpu_milliseconds(program, parameters, arguments.repeat),
+            "cpu_ms": cpu_milliseconds(program, parameters, repeat),
         }
         if device is not None:
             row["rtl"] = rtl_cycles(program, device)
             row["error_percent"] = 100 * (row["model"] - row["rtl"]) / row["rtl"]
         results[name] = row
 
-    table = Table(title=f"Timing model on {config.name}, DRAM latency {parameters.dram_latency}")
-    table.add_column("layer")
-    for column in ("instructions", "model", "RTL", "difference", "CPU ms"):
-        table.add_column(column, justify="right")
+    table = figure_table(
+        f"Timing model on {config.name}, DRAM latency {parameters.dram_latency}",
+        ["layer"],
+        ("instructions", "model", "RTL", "difference", "CPU ms"),
+    )
     for name, row in results.items():
         compared = "rtl" in row
         table.add_row(
@@ -118,9 +116,4 @@ def main() -> None:
     if device is not None:
         worst = max(abs(row["error_percent"]) for row in results.values())
         console.print(f"largest difference {worst:.3f} %")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(results, indent=2) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+    write_json(json_file, results)

@@ -1,6 +1,6 @@
 """How far the timing model is from the RTL where the DRAM is slow: random operators and machines.
 
-    python benchmarks/timing_random.py --minutes 3        # again until nothing is left
+    python -m benchmarks timing_random --minutes 3        # again until nothing is left
 
 Each case is a random operator with a random tiling on one of three configurations, and a DRAM with
 a latency of 2 to 200 cycles and 1 to 8 bytes a cycle, reads and writes together. Its cycles by the
@@ -10,19 +10,17 @@ off by more than `--limit` per cent, 2 if some are left.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
-import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from helpers.resumable import resume
-from helpers.timing_cases import compare
+from benchmarks.options import Json, Minutes, State, write_json
+from benchmarks.resumable import resume
+from trials.timing_cases import compare
 
 
 def tables(results: dict[str, dict[str, Any]]) -> list[Table]:
@@ -66,29 +64,21 @@ LATENCIES = ((31, "  2 to 31"), (99, " 32 to 99"), (200, "100 to 200"))
 COLUMNS = ("operator", "config", "latency", "bandwidth", "instructions", "model", "rtl", "percent")
 
 
-def main() -> int:
+def main(
+    count: Annotated[int, typer.Option(help="Cases.")] = 300,
+    minutes: Minutes = 9.0,
+    limit: Annotated[float, typer.Option(help="Per cent.")] = 2.0,
+    state_file: State = Path("build/timing_random.jsonl"),
+    json_file: Json = None,
+) -> int:
     """Run what is left, show all; return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--count", type=int, default=300, help="cases")
-    parser.add_argument("--minutes", type=float, default=9.0, help="begin no case after these")
-    parser.add_argument("--limit", type=float, default=2.0, help="per cent")
-    parser.add_argument("--state", type=Path, default=Path("build/timing_random.jsonl"))
-    parser.add_argument("--json", type=Path, help="write all cases to this file")
-    options = parser.parse_args()
-    cases = [str(seed) for seed in range(options.count)]
-    results = resume(options.state, cases, lambda case: compare(int(case)), options.minutes)
+    cases = [str(seed) for seed in range(count)]
+    results = resume(state_file, cases, lambda case: compare(int(case)), minutes)
     for table in tables(results):
         Console().print(table)
     ms = statistics.median(row["model_ms"] for row in results.values())
     Console().print(f"{len(results)} of {len(cases)} cases; the model takes {ms:.1f} ms (median)")
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1) + "\n")
-    if any(abs(row["percent"]) > options.limit for row in results.values()):
+    write_json(json_file, results)
+    if any(abs(row["percent"]) > limit for row in results.values()):
         return 1
     return 0 if len(results) == len(cases) else 2
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """Cycles of each layer on the RTL, beside the bound of its compute unit, and what was lost to what.
 
-    python benchmarks/tsim_layers.py --effort thorough --json tsim_layers.json
+    python -m benchmarks tsim_layers --effort thorough --json tsim_layers.json
 
 The bound is the number of cycles in which the compute unit issues micro-ops (GEMM, resets, ALU):
 no schedule with these micro-ops can be faster. "lost" are its other cycles, by cause.
@@ -8,17 +8,16 @@ no schedule with these micro-ops can be faster. "lost" are its other cycles, by 
 
 from __future__ import annotations
 
-import argparse
-import json
-from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import numpy as np
+import typer
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 import vtaops
+from benchmarks.options import Config, Json, Seed, choice, write_json
 from vtaops import HardwareConfig
 from vtaops.compiler.tuner import tune
 from vtaops.ops.reference import evaluate, random_arguments
@@ -87,38 +86,33 @@ def report(results: dict[str, dict[str, Any]], device: Tsim, latency: int) -> Ta
     return table
 
 
-def main() -> None:
+def main(
+    config_name: Config = "pynq",
+    port_bytes: Annotated[
+        int | None, typer.Option(help="Width of the DRAM port (default: board's)")
+    ] = None,
+    latency: Annotated[int, typer.Option(help="Of the DRAM, cycles (default 32)")] = 32,
+    effort: Annotated[
+        str, typer.Option(**choice(("none", "fast", "thorough")), help="Of the search.")
+    ] = "thorough",
+    layers: Annotated[str, typer.Option(help="Only layers whose name contains this.")] = "",
+    seed: Seed = 0,
+    json_file: Json = None,
+) -> None:
     """Run the layers of ResNet-18 and the tutorials."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--config", default="pynq", help="hardware configuration")
-    parser.add_argument("--port-bytes", type=int, help="width of the DRAM port (default: board's)")
-    parser.add_argument("--latency", type=int, default=32, help="of the DRAM, cycles (default 32)")
-    efforts = ("none", "fast", "thorough")
-    parser.add_argument("--effort", choices=efforts, default="thorough", help="of the search")
-    parser.add_argument("--layers", default="", help="only layers whose name contains this")
-    parser.add_argument("--seed", type=int, default=0, help="of the random data")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    arguments = parser.parse_args()
-    config = HardwareConfig.load(arguments.config)
-    chosen = [name for name in WORKLOADS if arguments.layers in name]
+    config = HardwareConfig.load(config_name)
+    chosen = [name for name in WORKLOADS if layers in name]
 
-    with Tsim(config, port_bytes=arguments.port_bytes, latency=arguments.latency) as device:
+    with Tsim(config, port_bytes=port_bytes, latency=latency) as device:
         results = {
-            name: measure(device, WORKLOADS[name], arguments.effort, arguments.seed)
+            name: measure(device, WORKLOADS[name], effort, seed)
             for name in track(chosen, description="simulating")
         }
         console = Console()
-        console.print(report(results, device, arguments.latency))
+        console.print(report(results, device, latency))
     network = sum(r["cycles"] * r["occurrences"] for n, r in results.items() if "resnet" in n)
     console.print(
         f"ResNet-18, all convolutions given: {network:,} cycles, "
         f"{network / config.board.clock_mhz / 1e3:.2f} ms at {config.board.clock_mhz} MHz"
     )
-    if arguments.json:
-        arguments.json.write_text(json.dumps(results, indent=2) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+    write_json(json_file, results)

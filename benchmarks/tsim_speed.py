@@ -1,6 +1,6 @@
 """How fast tsim simulates and how long its models take to build.
 
-    python benchmarks/tsim_speed.py --json tsim_speed.json
+    python -m benchmarks tsim_speed --json tsim_speed.json
 
 Speed: CPU time of one thread for one layer that keeps the GEMM core busy, best of the repetitions
 in each of several processes: where a process lies in memory decides up to a fifth, for as long as
@@ -11,21 +11,20 @@ configuration, then a cache hit; nothing else should run on the machine.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from pathlib import Path
 from statistics import median
+from typing import Annotated
 
 import numpy as np
+import typer
 from rich.console import Console
-from rich.table import Table
 
 import vtaops
+from benchmarks.options import Config, Json, Repeat, figure_table, write_json
 from vtaops import HardwareConfig
 from vtaops.hardware.build import build_model
 from vtaops.ops.reference import random_arguments
@@ -82,41 +81,28 @@ def in_new_process(config: HardwareConfig, layer: str, repeat: int) -> dict[str,
         return pool.submit(simulation_speed, config, layer, repeat).result()
 
 
-def main() -> None:
+def main(
+    config_name: Config = "pynq",
+    other: Annotated[str, typer.Option(help="Other configuration.")] = "4x8_i8w8a32_15_16_16_18",
+    layer: Annotated[str, typer.Option(help="Layer for the speed.")] = "resnet18.C8",
+    repeat: Repeat = 5,
+    processes: Annotated[int, typer.Option(help="Fresh processes (default 9)")] = 9,
+    json_file: Json = None,
+) -> None:
     """Measure both."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--config", default="pynq", help="configuration for the speed and builds")
-    parser.add_argument("--other", default="4x8_i8w8a32_15_16_16_18", help="other configuration")
-    parser.add_argument("--layer", default="resnet18.C8", help="layer for the speed")
-    parser.add_argument("--repeat", type=int, default=5, help="runs of the layer (default 5)")
-    parser.add_argument("--processes", type=int, default=9, help="fresh processes (default 9)")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    arguments = parser.parse_args()
-    config = HardwareConfig.load(arguments.config)
+    config = HardwareConfig.load(config_name)
 
-    found = [
-        in_new_process(config, arguments.layer, arguments.repeat)
-        for _ in range(arguments.processes)
-    ]
+    found = [in_new_process(config, layer, repeat) for _ in range(processes)]
     rates = [speed["cycles_per_second"] for speed in found]
     speed = {
         **max(found, key=lambda speed: speed["cycles_per_second"]),
         "median_cycles_per_second": median(rates),
     }
-    builds = build_times(config, HardwareConfig.load(arguments.other))
-    table = Table(title=f"tsim, {config.bitstream_id}")
-    table.add_column("figure")
-    table.add_column("value", justify="right")
+    builds = build_times(config, HardwareConfig.load(other))
+    table = figure_table(f"tsim, {config.bitstream_id}", ["figure"], ["value"])
     rate = f"{median(rates) / 1e3:,.0f} to {max(rates) / 1e3:,.0f} thousand cycles/s"
-    table.add_row(f"{arguments.layer}, GEMM busy {speed['utilization']:.1%}", rate)
+    table.add_row(f"{layer}, GEMM busy {speed['utilization']:.1%}", rate)
     for label, seconds in builds.items():
         table.add_row(f"build, {label}", f"{seconds:.3f} s")
     Console().print(table)
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"speed": speed, "builds": builds}, indent=2) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+    write_json(json_file, {"speed": speed, "builds": builds})

@@ -1,9 +1,19 @@
 """Shared by all tests: hypothesis profiles with printed, reproducible examples, and the workers."""
 
 import os
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if sys.dont_write_bytecode:
+    # Some containers forbid it. The tests start hundreds of processes, each of which would compile
+    # every module that it imports; so they keep bytecode, out of the way.
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = str(Path(__file__).parents[1] / "build" / "bytecode")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
 
 settings.register_profile(
     "default",

@@ -5,23 +5,29 @@ from __future__ import annotations
 import json
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
-from helpers.boards import CONFIG, free_port, serving, serving_rpc
 from typer.testing import CliRunner
 
 import vtaops
+from trials.boards import CONFIG, free_port, serving, serving_rpc
 from vtaops.base.errors import DeviceError
 from vtaops.board import Fault
 from vtaops.board.farm import BoardFarm, PynqBoard, tracker_boards
 from vtaops.cli import app
 from vtaops.hardware.registers import RegisterMap
 from vtaops.ops.reference import evaluate
+from vtaops.program.random_programs import random_inputs
 from vtaops.schedule.workloads import find
 
 OPS = [vtaops.Gemm(m=m, n=32, k=48, shift=7) for m in (1, 2, 3, 5, 8, 13)]
-PROGRAMS = [vtaops.compile(op, CONFIG) for op in OPS]
+
+
+@cache
+def programs():
+    return [vtaops.compile(op, CONFIG) for op in OPS]
 
 
 @pytest.fixture
@@ -37,29 +43,23 @@ def address(server):
     return server.address
 
 
-def random_inputs(number, op):
+def inputs(number):
     """The inputs of a program: its number is its seed."""
-    rng = np.random.default_rng(number)
-    limits = [np.iinfo(buffer.dtype) for buffer in PROGRAMS[number].inputs]
-    shapes = [buffer.shape for buffer in PROGRAMS[number].inputs]
-    return [
-        rng.integers(limit.min, limit.max, shape, limit.dtype, endpoint=True)
-        for limit, shape in zip(limits, shapes, strict=True)
-    ]
+    return random_inputs(programs()[number], np.random.default_rng(number))
 
 
 def assert_all_right(outcomes):
     assert len(outcomes) == len(OPS)
     for number, (op, outcome) in enumerate(zip(OPS, outcomes, strict=True)):
         (output,) = outcome.measurement.outputs
-        assert np.array_equal(output, evaluate(op, random_inputs(number, op)))
+        assert np.array_equal(output, evaluate(op, inputs(number)))
         assert outcome.measurement.seconds > 0
 
 
 def test_every_program_is_measured_once(served):
     farm = BoardFarm([address(server) for server in served(2)], CONFIG)
     told = []
-    outcomes = farm.measure(PROGRAMS, on_outcome=lambda number, _: told.append(number))
+    outcomes = farm.measure(programs(), on_outcome=lambda number, _: told.append(number))
     assert_all_right(outcomes)
     assert sorted(told) == list(range(len(OPS)))
     assert not farm.lost
@@ -68,16 +68,16 @@ def test_every_program_is_measured_once(served):
 
 def test_boards_that_count_cycles_tell_them(served):
     (server,) = served(1, design=RegisterMap.RTL, simulator="tsim")
-    (outcome,) = BoardFarm([address(server)]).measure(PROGRAMS[:1], repeats=1)
+    (outcome,) = BoardFarm([address(server)]).measure(programs()[:1], repeats=1)
     with vtaops.Session("tsim", CONFIG) as session:
-        session.run(OPS[0], *random_inputs(0, OPS[0]))
+        session.run(OPS[0], *inputs(0))
         assert outcome.measurement.performance == session.device.performance()
 
 
 def test_a_board_that_is_not_there_is_left_out(served):
     (server,) = served(1)
     farm = BoardFarm(["pynq://127.0.0.1:9", address(server)], CONFIG)
-    assert_all_right(farm.measure(PROGRAMS))
+    assert_all_right(farm.measure(programs()))
     assert list(farm.lost) == ["pynq://127.0.0.1:9"]
 
 
@@ -89,10 +89,10 @@ def test_a_board_that_dies_is_left_out_and_its_program_measured_elsewhere(served
             first.close()
 
     farm = BoardFarm([address(first), address(second)], CONFIG)
-    outcomes = farm.measure(PROGRAMS, on_outcome=die)
+    outcomes = farm.measure(programs(), on_outcome=die)
     assert_all_right(outcomes)
     assert farm.lost.keys() <= {address(first)}
-    again = farm.measure(PROGRAMS)
+    again = farm.measure(programs())
     assert_all_right(again)
     assert {outcome.board for outcome in again} == {address(second)}
     assert list(farm.lost) == [address(first)]
@@ -107,7 +107,7 @@ def test_a_board_that_computes_wrongly_is_left_out(served):
     first, second = map(address, served(2))
     opened = {"wrong": lambda: Wrong(first), "right": lambda: PynqBoard(second)}
     farm = BoardFarm(opened)
-    outcomes = farm.measure(PROGRAMS)
+    outcomes = farm.measure(programs())
     assert_all_right(outcomes)
     assert {outcome.board for outcome in outcomes} == {"right"}
     (failed,) = [outcome.failures for outcome in outcomes if outcome.failures]
@@ -120,7 +120,7 @@ def test_a_launch_that_hangs_costs_its_timeout_and_no_board(served):
     for server in (first, second):
         server.board.faults.inject(Fault.HANG)
     farm = BoardFarm([address(first), address(second)], CONFIG)
-    outcomes = farm.measure([*PROGRAMS, *PROGRAMS], timeout=0.3)
+    outcomes = farm.measure([*programs(), *programs()], timeout=0.3)
     hung = [outcome for outcome in outcomes if outcome.failures]
     assert 1 <= len(hung) <= 2
     assert not farm.lost
@@ -142,7 +142,7 @@ def test_a_program_that_fails_on_two_boards_is_given_up():
             pass
 
     farm = BoardFarm({name: lambda name=name: Dead(name) for name in "abc"})
-    (outcome,) = farm.measure(PROGRAMS[:1])
+    (outcome,) = farm.measure(programs()[:1])
     assert outcome.measurement is None
     assert not outcome.board
     assert len(tried) == len(set(tried)) == 2
@@ -155,7 +155,7 @@ def test_a_mistake_of_the_caller_is_raised(served):
 
     farm = BoardFarm([address(server) for server in served(2)], CONFIG)
     with pytest.raises(RuntimeError, match="mine"):
-        farm.measure(PROGRAMS, on_outcome=fail)
+        farm.measure(programs(), on_outcome=fail)
     with pytest.raises(DeviceError, match="a farm of no boards"):
         BoardFarm([])
 
@@ -171,7 +171,7 @@ def test_boards_of_a_tracker():
         with serving_rpc("fsim", *options), serving_rpc("fsim", *options):
             boards = tracker_boards("127.0.0.1", tracker.port, "pynq", 2, CONFIG)
             farm = BoardFarm(boards)
-            assert_all_right(farm.measure(PROGRAMS))
+            assert_all_right(farm.measure(programs()))
             assert not farm.lost
     finally:
         tracker.terminate()

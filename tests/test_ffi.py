@@ -4,9 +4,9 @@ import os
 
 import pytest
 import tvm
-from helpers.scripts import load_script
 
-PAIRS = load_script("benchmarks/ffi_pairs.py")
+from benchmarks import ffi_pairs
+
 NEWEST = os.environ.get("VTAOPS_NEWEST_FFI", "")
 
 
@@ -16,13 +16,13 @@ def test_the_installed_pair_does_what_others_crash_at():
 
 
 def test_a_crash_is_told_from_a_mistake_and_from_success():
-    assert PAIRS.outcome("pass", []) == "works"
-    assert PAIRS.outcome("import os; os.kill(os.getpid(), 11)", []) == "SIGSEGV"
-    assert PAIRS.outcome("raise KeyError('x')", []) == "KeyError"
+    assert ffi_pairs.outcome("pass", []) == "works"
+    assert ffi_pairs.outcome("import os; os.kill(os.getpid(), 11)", []) == "SIGSEGV"
+    assert ffi_pairs.outcome("raise KeyError('x')", []) == "KeyError"
 
 
 @pytest.mark.skipif(not NEWEST, reason="VTAOPS_NEWEST_FFI names no folder with the newest ffi")
 @pytest.mark.xfail(strict=False, reason="the newest apache-tvm-ffi crashes in save_json")
 def test_the_newest_ffi():
     """Passes (XPASS in the summary) as soon as the pin can be moved; see docs/ffi.md."""
-    assert PAIRS.outcome(PAIRS.CASES["save_json"], [NEWEST]) == "works"
+    assert ffi_pairs.outcome(ffi_pairs.CASES["save_json"], [NEWEST]) == "works"

@@ -4,7 +4,8 @@ A sample; ``benchmarks/hostile_files.py`` uses ten thousand of each.
 """
 
 import pytest
-from helpers.hostile_files import FORMATS, fuzz
+
+from trials.hostile_files import FORMATS, fuzz
 
 
 @pytest.mark.parametrize("name", FORMATS)

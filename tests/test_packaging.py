@@ -1,11 +1,14 @@
 """What is installed where: a board gets NumPy alone, and workflows build what is promised."""
 
+import re
 from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
+
+import tasks
 
 ROOT = Path(__file__).parents[1]
 
@@ -29,6 +32,18 @@ def test_everybody_else_gets_everything(machine):
     everything = {"numpy", "apache-tvm", "apache-tvm-ffi", "nanobind-backend", "rich", "typer"}
     assert required(machine) == everything | {"tomli"}
     assert required(machine, "3.12") == everything
+
+
+def test_continuous_integration_runs_the_tasks_of_a_developer():
+    text = (ROOT / ".ci" / "run").read_text()
+    called = " ".join(re.findall(r"tasks\.py ([a-z ]+)", text)).split()
+    assert {"lint", "types", "docs", "wheel"} <= {*called} <= tasks.TASKS.keys()
+
+
+def test_an_unknown_task_is_told(capsys):
+    assert tasks.main(["lnt"]) == 2
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in tasks.TASKS)
 
 
 def workflow(name):

@@ -6,12 +6,12 @@ import re
 import struct
 
 import pytest
-from helpers.boards import bit_file, serving
 from helpers.tsim_support import needs_tools
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from trials.boards import bit_file, serving
 from vtaops import ConfigError, DeviceError
 from vtaops.board.bitfile import BitFile, check_part, die, parse_bit_file, read_bit_file
 from vtaops.board.catalogue import UNKNOWN, Catalogue, Entry

@@ -8,9 +8,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 import pytest
-from helpers.boards import bit_file
 from typer.testing import CliRunner
 
+from trials.boards import bit_file
 from vtaops import DeviceError
 from vtaops.board.catalogue import Catalogue, Entry
 from vtaops.board.download import download

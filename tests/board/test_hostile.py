@@ -12,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from helpers.boards import ARRAYS, CONFIG, EXPECTED, OP, serving
-from helpers.hostile_clients import JSON, SECRET, fuzz_requests, message, raw
 from helpers.tsim_support import needs_tools
 from hypothesis import given, settings
 
+from trials.boards import ARRAYS, CONFIG, EXPECTED, OP, serving
+from trials.hostile_clients import JSON, SECRET, fuzz_requests, message, raw
 from vtaops import DeviceError, DeviceTimeout, Session, VTAError
 from vtaops.base.errors import ConfigError
 from vtaops.board.server import Limits

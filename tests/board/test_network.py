@@ -12,7 +12,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from helpers.boards import bit_file
+
+from trials.boards import bit_file
 
 TUTORIAL = Path(__file__).parents[2] / "examples" / "board_tutorial.py"
 BOARD, CLIENT = "10.203.7.1", "10.203.7.2"

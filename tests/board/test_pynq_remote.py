@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.boards import ARRAYS, CONFIG, EXPECTED, OP, bit_file
 
 import vtaops
+from trials.boards import ARRAYS, CONFIG, EXPECTED, OP, bit_file
 from vtaops.board.__main__ import main
 from vtaops.hardware.registers import RegisterMap
 

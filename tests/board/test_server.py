@@ -16,12 +16,12 @@ import zlib
 
 import numpy as np
 import pytest
-from helpers.boards import ARRAYS, CONFIG, EXPECTED, OP, bit_file, serving
 from helpers.tsim_support import needs_tools
 from hypothesis import given
 from hypothesis import strategies as st
 
 import vtaops
+from trials.boards import ARRAYS, CONFIG, EXPECTED, OP, bit_file, serving
 from vtaops import ConfigError, DeviceError, DeviceTimeout, Session
 from vtaops.base.errors import BufferLost, UnsupportedError
 from vtaops.board import Fault

@@ -7,11 +7,11 @@ import sys
 import numpy as np
 import onnx
 import pytest
-from helpers.onnx_models import images, small_network
-from helpers.random_graphs import random_graph, random_inputs
 from typer.testing import CliRunner
 
 import vtaops
+from trials.onnx_models import images, small_network
+from trials.random_graphs import random_graph, random_inputs
 from vtaops.cli import app
 
 SEED = 35

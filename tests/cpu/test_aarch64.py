@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from helpers import aarch64
-from helpers.kernel_reference import conv2d_reference, depthwise_reference, random, windows
 from scipy import special
 
+from trials.kernel_reference import conv2d_reference, depthwise_reference, random, windows
 from vtaops.cuda import pack_int8_kernel
 from vtaops.kernels.ops import MatmulOp, PackedConv2dOp, Window
 from vtaops.machine.layout import Layout

@@ -1,4 +1,4 @@
-"""Kernels that leave their arrays are found: here is shown how `helpers/guarded_memory.py` does.
+"""Kernels that leave their arrays are found: here is shown how `trials/guarded_memory.py` does.
 
 A fault ends the process, so those that are meant to happen here have processes of their own.
 """
@@ -10,15 +10,15 @@ import sys
 import textwrap
 
 import pytest
-from helpers import guarded_memory
-from helpers.kernel_reference import random
 
+from trials import guarded_memory
+from trials.kernel_reference import random
 from vtaops import cpu
 
 PROGRAM = """
     import ctypes, sys
     import numpy as np
-    from helpers.guarded_memory import guarded
+    from trials.guarded_memory import guarded
 
     def run(x, y):
         read, written = (4 * int(text) for text in sys.argv[1:])

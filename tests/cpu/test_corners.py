@@ -9,25 +9,20 @@ import textwrap
 
 import numpy as np
 import pytest
-from helpers import random_calls
-from helpers.kernel_reference import conv2d_reference, depthwise_reference, random, windows
 from scipy import special
 
+from trials import random_calls
+from trials.kernel_reference import conv2d_reference, depthwise_reference, random, windows
 from vtaops import cpu
 from vtaops.base.errors import ShapeError
 from vtaops.kernels import KernelCache, cache
 from vtaops.kernels.calls.backend import _check_sizes
 from vtaops.kernels.ops import MatmulOp, StackedMatmulOp, UnaryOp
 
-
-@pytest.fixture(scope="module", autouse=True)
-def no_files():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cache, "_store", lambda executable, path: None)
-        yield
+pytestmark = pytest.mark.usefixtures("no_files")
 
 
-@pytest.mark.parametrize("seed", range(2 * len(random_calls.FAMILIES)))
+@pytest.mark.parametrize("seed", range(6 * len(random_calls.FAMILIES)))
 def test_random_calls_equal_numpy(seed):
     random_calls.check(seed)
 

@@ -1,4 +1,4 @@
-"""float16 and bfloat16: computed in float32, rounded once. `helpers/random_calls.py` draws more."""
+"""float16 and bfloat16: computed in float32, rounded once. `trials/random_calls.py` draws more."""
 
 from __future__ import annotations
 
@@ -7,26 +7,21 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 import pytest
-from helpers import random_calls
-from helpers.kernel_reference import conv2d_reference
 
+from trials import random_calls
+from trials.kernel_reference import conv2d_reference
 from vtaops import cpu
 from vtaops.base.errors import ShapeError, UnsupportedError
 from vtaops.cpu import layers
 from vtaops.cpu.kernel import CpuKernel
 from vtaops.cpu.target import CpuTarget
-from vtaops.kernels import cache
 from vtaops.kernels.ops import BroadcastOp
 from vtaops.kernels.ops.storage import stored
 
 DTYPES = random_calls.STORED
 
 
-@pytest.fixture(scope="module", autouse=True)
-def no_files():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cache, "_store", lambda executable, path: None)
-        yield
+pytestmark = pytest.mark.usefixtures("no_files")
 
 
 def same(result, expected):

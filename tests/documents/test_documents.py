@@ -23,6 +23,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import vtaops
+from benchmarks.__main__ import application, titles
 from vtaops import HardwareConfig
 from vtaops.cli import app
 from vtaops.machine.isa import layout_table
@@ -30,7 +31,11 @@ from vtaops.machine.isa import layout_table
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = {
     str(path.relative_to(ROOT)): path.read_text()
-    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+    for path in (
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *sorted((ROOT / "docs").rglob("*.md")),
+    )
 }
 PYTHON = re.compile(
     r"^<!-- setup\n(?P<setup>.*?)^-->"
@@ -171,6 +176,11 @@ def disarm(command):
 def test_the_scripts_of_the_documents_have_their_options(document, words):
     if words[1] == "-m" and words[2] in ("venv", "pytest", "pip"):
         return
+    if words[1:3] == ["-m", "benchmarks"]:
+        command = get_command(application(importlib.import_module(f"benchmarks.{words[3]}")))
+        command.callback = None
+        command.main(words[4:], standalone_mode=False)
+        return
     if words[1] == "-m":
         source = inspect.getsource(importlib.import_module(_main_of(words[2])))
     elif (ROOT / words[1]).exists():
@@ -190,6 +200,8 @@ def _main_of(module):
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_commands_named_in_the_text_exist(document):
     """In `code`: their first words."""
+    for name in re.findall(r"python -m\s+benchmarks\s+([a-z]\w*)", DOCUMENTS[document]):
+        assert name in titles(), f"{document}: python -m benchmarks {name}"
     known = get_command(app)
     for span in re.findall(r"`vtaops\s+([^`]*)`", DOCUMENTS[document]):
         command = known

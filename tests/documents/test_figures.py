@@ -1,6 +1,6 @@
 """The exact figures of the documents are what commands measured, and what today's code gives.
 
-docs/figures.json is the data beside the documents, written by `benchmarks/figures.py`.
+The data beside the documents is benchmarks/results/figures.json, written by benchmarks/figures.py.
 """
 
 import json
@@ -8,41 +8,40 @@ import re
 from pathlib import Path
 
 import pytest
-from helpers.scripts import load_script
 
 import vtaops
+from benchmarks import figures
+from benchmarks.options import RESULTS
 from vtaops import HardwareConfig
 from vtaops.schedule.workloads import find
 
-FIGURES = load_script("benchmarks/figures.py")
 DOCS = Path(__file__).parents[2] / "docs"
 PYNQ = HardwareConfig.load("pynq")
-LEDGER = json.loads(FIGURES.LEDGER.read_text())
-TEXTS = FIGURES.documents()
+LEDGER = json.loads(figures.LEDGER.read_text())
+TEXTS = figures.documents()
 
 
 def test_the_documents_say_what_was_measured():
-    """If this fails after a new measurement: python benchmarks/figures.py --accept DOCUMENT."""
-    assert FIGURES.disagreements(LEDGER, TEXTS) == []
+    """If this fails after a new measurement: python -m benchmarks figures --accept DOCUMENT."""
+    assert figures.disagreements(LEDGER, TEXTS) == []
 
 
-@pytest.mark.parametrize("group", FIGURES.LIGHT)
+@pytest.mark.parametrize("group", figures.LIGHT)
 def test_what_was_measured_is_what_the_code_gives(group):
-    found = {label: compute() for label, compute in FIGURES.GROUPS[group][1]().items()}
+    found = {label: compute() for label, compute in figures.GROUPS[group][1]().items()}
     assert found == LEDGER["computed"][group]
 
 
-CHANGED = [name for name in TEXTS if FIGURES.said(TEXTS[name])]
+CHANGED = [name for name in TEXTS if figures.said(TEXTS[name])]
 
 
 @pytest.mark.parametrize("document", CHANGED)
 def test_a_figure_changed_by_hand_is_found(document):
     """Each figure of each document, one digit off."""
-    figures = FIGURES.said(TEXTS[document])
-    for figure in dict.fromkeys(figures):
+    for figure in dict.fromkeys(figures.said(TEXTS[document])):
         wrong = figure[:-1] + str((int(figure[-1]) + 1) % 10)
         text = re.sub(rf"(?<![\d,]){figure}(?![\d,])", wrong, TEXTS[document])
-        assert FIGURES.disagreements(LEDGER, {document: text}), figure
+        assert figures.disagreements(LEDGER, {document: text}), figure
 
 
 def drawn():
@@ -62,7 +61,7 @@ def test_the_cycles_of_a_picture(picture, layer, tilings):
     workload = find(layer)
     chosen = [tiling_of(t) for t in tilings] or [workload.tiling]
     cycles = [vtaops.compile(workload.op, PYNQ, tiling).cycles() for tiling in chosen]
-    assert json.loads((DOCS / "images" / "figures.json").read_text())[picture] == cycles
+    assert json.loads((RESULTS / "pictures.json").read_text())[picture] == cycles
 
 
 def tiling_of(text):

@@ -7,9 +7,11 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
-from helpers.scripts import load_script
 
 import vtaops
+from benchmarks import extensions
+from benchmarks.options import RESULTS
+from benchmarks.pictures import SOURCES
 from vtaops import HardwareConfig
 from vtaops.explore import Design, Engine, Network, sweep
 from vtaops.lessons import lessons
@@ -18,8 +20,6 @@ from vtaops.schedule.workloads import find
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-SOURCES = load_script("benchmarks/pictures.py").SOURCES
-EXTENSIONS = load_script("benchmarks/extensions.py")
 PICTURES = sorted(
     path.relative_to(DOCS).as_posix() for end in ("png", "svg") for path in DOCS.rglob(f"*.{end}")
 )
@@ -27,7 +27,7 @@ PICTURES = sorted(
 
 def data(picture):
     """Return what a picture was drawn from."""
-    return json.loads((DOCS / SOURCES[picture][1]).read_text())
+    return json.loads((RESULTS / SOURCES[picture][1]).read_text())
 
 
 @pytest.mark.parametrize("picture", PICTURES)
@@ -37,7 +37,7 @@ def test_a_picture_says_what_draws_it(picture):
     assert len(found) == 1
     script, beside = found[0]
     assert (ROOT / script).is_file()
-    assert beside is None or (DOCS / beside).is_file()
+    assert beside is None or (RESULTS / beside).is_file()
 
 
 @pytest.mark.parametrize("pattern", SOURCES)
@@ -70,9 +70,9 @@ def test_a_design_of_the_sweep():
 
 @pytest.mark.parametrize("name", ["plain", "overwrite", "pool", "table", "all"])
 def test_the_pool_on_each_extension(name):
-    variant = EXTENSIONS.variants(HardwareConfig.load("pynq_ext"))[name]
+    variant = extensions.variants(HardwareConfig.load("pynq_ext"))[name]
     model, rtl = data("images/extensions.png")[name]["cycles"]["resnet18.pool"]
-    assert EXTENSIONS.cycles("resnet18.pool", variant, None) == [model]
+    assert extensions.cycles("resnet18.pool", variant, None) == [model]
     assert abs(rtl - model) <= 0.001 * rtl
 
 
@@ -81,19 +81,19 @@ def test_the_table_of_extensions_is_that_of_the_picture():
     table = text.split("MobileNet D1 to D9 | saved per 1000 LUT |\n")[1].split("\n\n")[0]
     for line in table.splitlines()[1:]:
         name = re.sub("`", "", line.split("|")[1]).strip()
-        lut = EXTENSIONS.added(rows, name, "lut")
-        saved = [EXTENSIONS.saved(rows, name, group) for group in EXTENSIONS.NETWORKS]
+        lut = extensions.added(rows, name, "lut")
+        saved = [extensions.saved(rows, name, group) for group in extensions.NETWORKS]
         ratios = " / ".join(f"{max(0, 1000 * cycles / lut):,.0f}" for cycles in saved)
         cells = [f"{lut:,.0f}", *(f"{cycles:,}" for cycles in saved), ratios]
         assert [cell.strip() for cell in line.split("|")[2:-1]] == cells
 
 
 def test_the_table_of_extensions_that_join_each_other():
-    rows = json.loads((DOCS / "extensions_together.json").read_text())
-    assert EXTENSIONS.markdown(rows) in (DOCS / "tsim.md").read_text()
-    assert list(rows) == list(EXTENSIONS.together(HardwareConfig.load("pynq_ext")))
-    pool = EXTENSIONS.together(HardwareConfig.load("pynq_ext"))["pool"]
-    assert rows["pool"]["cycles"]["resnet18.pool"] == EXTENSIONS.cycles("resnet18.pool", pool, None)
+    rows = json.loads((RESULTS / "extensions_together.json").read_text())
+    assert extensions.markdown(rows) in (DOCS / "tsim.md").read_text()
+    assert list(rows) == list(extensions.together(HardwareConfig.load("pynq_ext")))
+    pool = extensions.together(HardwareConfig.load("pynq_ext"))["pool"]
+    assert rows["pool"]["cycles"]["resnet18.pool"] == extensions.cycles("resnet18.pool", pool, None)
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])

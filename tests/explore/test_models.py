@@ -3,9 +3,9 @@
 import numpy as np
 import onnx
 import pytest
-from helpers.onnx_models import images, small_network
 
 import vtaops
+from trials.onnx_models import images, small_network
 from vtaops import HardwareConfig
 from vtaops.base.errors import ModelError, ShapeError
 from vtaops.explore import Design, Engine, Network, sweep

@@ -4,9 +4,9 @@ import random
 
 import numpy as np
 import pytest
-from helpers.random_cases import FAMILIES, random_conv2d, random_gemm
 
 import vtaops
+from trials.random_cases import FAMILIES, random_conv2d, random_gemm
 from vtaops import AvgPool2d, Conv2d, Conv2dTranspose, Gemm, cuda, fallback
 from vtaops.cuda.emulate import Emulated, compiler
 from vtaops.fallback import host
@@ -154,7 +154,7 @@ def test_cuda_kernels_of_the_session(family, monkeypatch):
     op = ALL[family](random.Random(f"cuda {family}"))
     arrays = random_arguments(op, np.random.default_rng(0))
     with vtaops.Session("fsim", "tiny", fallback="cuda") as session:
-        monkeypatch.setattr(session, "_obstacle", lambda *_: "a test")
+        monkeypatch.setattr(session, "_reason", lambda *_: "a test")
         result = session.run(op, *arrays)
         assert [p.where for p in session.placements] == ["cuda"]
     np.testing.assert_array_equal(result, evaluate(op, arrays), op.summary)

@@ -3,7 +3,7 @@
 import numpy as np
 from scipy import special
 
-from helpers.kernel_reference import conv2d_reference, depthwise_reference, windows
+from trials.kernel_reference import conv2d_reference, depthwise_reference, windows
 from vtaops.kernels.ops import (
     BroadcastOp,
     Conv1dOp,

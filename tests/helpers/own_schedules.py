@@ -9,7 +9,7 @@ import numpy as np
 import tvm
 from tvm import te, tirx
 
-from helpers.kernel_reference import conv2d_reference
+from trials.kernel_reference import conv2d_reference
 from vtaops import HardwareConfig
 from vtaops import schedule as vta
 

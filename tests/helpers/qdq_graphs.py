@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from helpers.onnx_models import Builder
+from trials.onnx_models import Builder
 from vtaops.quantization.probe import Probe
 
 SHAPE = (1, 8, 9, 8)

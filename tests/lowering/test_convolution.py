@@ -4,8 +4,8 @@ import random
 from dataclasses import replace
 
 import pytest
-from helpers.random_cases import CONFIGS, random_conv2d, random_extensions, random_tiling
 
+from trials.random_cases import CONFIGS, random_conv2d, random_extensions, random_tiling
 from vtaops import Conv2d, Gemm, HardwareConfig, Tiling
 from vtaops.base.errors import ScheduleError, ShapeError
 from vtaops.lowering import LoweringOptions, convolution_tree, emit, link, whole

@@ -5,7 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.random_cases import (
+
+import vtaops
+from trials.random_cases import (
     FAMILIES,
     random_conv2d,
     random_gemm,
@@ -13,8 +15,6 @@ from helpers.random_cases import (
     random_tiling,
     with_needs,
 )
-
-import vtaops
 from vtaops import Conv2d, Elementwise, Gemm, HardwareConfig, ShapeError, Tiling, UnsupportedError
 from vtaops.fallback import run as run_on_host
 from vtaops.machine.config import EXTENSIONS, POST_ROWS, Memory

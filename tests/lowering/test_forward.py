@@ -4,9 +4,9 @@ import random
 from dataclasses import replace
 
 import pytest
-from helpers.chains import PYNQ, SMALL, TINY, chain, check, check_on, linked
-from helpers.random_cases import random_tiling
 
+from trials.chains import PYNQ, SMALL, TINY, chain, check, check_on, linked
+from trials.random_cases import random_tiling
 from vtaops.machine.isa import Load, Store
 from vtaops.runtime.tsim import Tsim
 from vtaops.schedule.turns import tilings_hand_in_hand

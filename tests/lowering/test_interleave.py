@@ -4,9 +4,9 @@ import random
 from dataclasses import replace
 
 import pytest
-from helpers.chains import PYNQ, SMALL, TINY, chain, check, classifier, linked
-from helpers.random_cases import random_tiling
 
+from trials.chains import PYNQ, SMALL, TINY, chain, check, classifier, linked
+from trials.random_cases import random_tiling
 from vtaops import Tiling
 from vtaops.compiler.driver import emit
 from vtaops.lowering.passes.placement import beside

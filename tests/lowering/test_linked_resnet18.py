@@ -1,12 +1,11 @@
 """All layers of ResNet-18 as one program, by `link`: proved, and equal to NumPy."""
 
-import importlib
-from pathlib import Path
-
 import numpy as np
 import pytest
 from helpers.tsim_support import needs_tools
 
+from trials.linked_resnet18 import linked_resnet18
+from trials.mutations import tokens
 from vtaops import HardwareConfig, VerificationError
 from vtaops.lowering import link, whole
 from vtaops.machine.capabilities import HLS_2020
@@ -14,20 +13,12 @@ from vtaops.runtime.fsim import Fsim
 from vtaops.runtime.tsim import Tsim
 
 PYNQ = HardwareConfig.load("pynq")
-_BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.fixture(scope="module")
-def benchmarks():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(_BENCHMARKS)
-        yield importlib.import_module("linked_resnet18"), importlib.import_module("mutation_test")
-
-
-@pytest.fixture(scope="module")
-def network(benchmarks):
+def network():
     """ResNet-18 with 32 x 32 pixels: 23 operators of 18 kinds, 20 convolutions among them."""
-    return benchmarks[0].linked_resnet18(32, PYNQ, classes=100)
+    return linked_resnet18(32, PYNQ, classes=100)
 
 
 def test_the_network_is_proved_and_equals_numpy(network):
@@ -58,25 +49,21 @@ def _alone(fragment):
     return link([whole(fragment)], fragment.buffers)
 
 
-def test_tokens_of_the_network_are_needed(benchmarks, network):
+def test_tokens_of_the_network_are_needed(network):
     """Without one, drawn at random from each queue, it is unsafe; the benchmark removes each."""
     program, _, _, _ = network
-    instructions, queues = program.decode(), {}
-    for mutant in benchmarks[1].without_each_token(program):
-        push, _, _, sender, *_ = mutant.change.split()
-        queues.setdefault((instructions[int(sender)].unit, push), []).append(mutant)
-    assert len(queues) == 4
     rng = np.random.default_rng(0)
-    for queue in queues.values():
+    for queue in tokens(program):
         for number in rng.choice(len(queue), 2, replace=False):
+            mutant = queue[number]()
             with pytest.raises(VerificationError, match=r"rule 'race'|rule 'completion'"):
-                queue[number].program.verify()
+                mutant.program.verify()
 
 
-def test_the_network_uses_extensions(benchmarks, network):
+def test_the_network_uses_extensions(network):
     """Where the hardware has them: fewer cycles, the same scores."""
     extended = HardwareConfig.load("pynq_ext")
-    program, arrays, expected, _ = benchmarks[0].linked_resnet18(32, extended, classes=100)
+    program, arrays, expected, _ = linked_resnet18(32, extended, classes=100)
     program.verify()
     with Fsim(extended, seed=1) as device:
         np.testing.assert_array_equal(program.run(device, *arrays), expected)
@@ -85,9 +72,9 @@ def test_the_network_uses_extensions(benchmarks, network):
 
 
 @needs_tools
-def test_a_stage_runs_on_tsim(benchmarks):
+def test_a_stage_runs_on_tsim():
     """Two blocks of the first stage, in three slots of which two overlap."""
-    program, arrays, expected, _ = benchmarks[0].linked_resnet18(32, PYNQ, first=2, last=6)
+    program, arrays, expected, _ = linked_resnet18(32, PYNQ, first=2, last=6)
     assert program.arena_nbytes < sum(b.nbytes for b in program.buffers if b.offset is not None)
     program.verify()
     with Tsim(PYNQ) as device:

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.random_cases import CONFIGS, random_conv2d, random_gemm, random_tiling
 from hypothesis import given
 from hypothesis import strategies as st
 
 import vtaops
+from trials.random_cases import CONFIGS, random_conv2d, random_gemm, random_tiling
 from vtaops import Conv2d, HardwareConfig, Program
 from vtaops.lowering.copies import MAX_PAD, SKIP, ZERO, cover
 from vtaops.lowering.emission.microcode import PIPELINE_DISTANCE, AffineLoop, kernels

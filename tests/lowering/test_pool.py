@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.random_cases import random_extensions, random_pool2d, random_tiling
 
 import vtaops
+from trials.random_cases import random_extensions, random_pool2d, random_tiling
 from vtaops import HardwareConfig, MaxPool2d, ScheduleError
 from vtaops.machine.isa import Alu, Gemm, Pool
 from vtaops.ops.reference import evaluate, random_arguments

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from helpers.random_cases import random_tiling
 
+from trials.random_cases import random_tiling
 from vtaops import Conv2d, HardwareConfig
 from vtaops.compiler.driver import emit
 from vtaops.lowering import Part, link

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.random_cases import random_extensions, random_tiling
 
 import vtaops
+from trials.random_cases import random_extensions, random_tiling
 from vtaops import Conv2d, HardwareConfig, ScheduleError, ShapeError, Tiling
 from vtaops.machine.isa import Depthwise
 from vtaops.ops.reference import evaluate, random_arguments

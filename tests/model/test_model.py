@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.random_graphs import random_graph, random_inputs
 
 import vtaops
+from trials.random_graphs import random_graph, random_inputs
 from vtaops.base.errors import ConfigError, ProgramError, ShapeError
 from vtaops.graph import Convolution, MaxPool, Requantization
 from vtaops.model.artefact import dumps, loads

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from helpers.onnx_models import Builder, images
 
 import vtaops
+from trials.onnx_models import Builder, images
 
 
 @pytest.fixture

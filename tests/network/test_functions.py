@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.random_graphs import random_graph, random_inputs
 from helpers.tsim_support import needs_tools
 
 import vtaops
+from trials.random_graphs import random_graph, random_inputs
 from vtaops.base.errors import ScheduleError
 from vtaops.graph import Graph, Requantization, evaluate
 from vtaops.graph import operators as ops

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.onnx_models import Builder
 
 import vtaops
+from trials.onnx_models import Builder
 from vtaops import HardwareConfig, ProgramError
 from vtaops.graph import Dense, Graph, Matmul, Requantization, Transpose
 from vtaops.machine.config import EXTENSIONS

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from helpers.random_graphs import check, random_graph
 
+from trials.random_graphs import check, random_graph
 from vtaops import HardwareConfig
 from vtaops.machine.config import EXTENSIONS
 from vtaops.network import plan_model

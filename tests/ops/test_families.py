@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from helpers.checks import check
-from helpers.random_cases import CONFIGS, FAMILIES, random_tiling
 
 import vtaops
+from trials.random_cases import CONFIGS, FAMILIES, random_tiling
 from vtaops import (
     AvgPool2d,
     BatchMatmul,

@@ -6,8 +6,8 @@ import random
 import numpy as np
 import pytest
 from helpers.checks import check
-from helpers.random_cases import CONFIGS, random_conv2d, random_gemm, random_tiling
 
+from trials.random_cases import CONFIGS, random_conv2d, random_gemm, random_tiling
 from vtaops import Conv2d, Gemm, HardwareConfig
 from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.schedule import default_tiling

@@ -7,11 +7,11 @@ import random
 import numpy as np
 import pytest
 from helpers.checks import check
-from helpers.published import NETWORKS, conv, depthwise, published, transposed
-from helpers.random_cases import FAMILIES, random_conv2d, random_tiling
-from helpers.tilings import any_tiling_fits, random_case
 
 import vtaops
+from trials.published import NETWORKS, conv, depthwise, published, transposed
+from trials.random_cases import FAMILIES, random_conv2d, random_tiling
+from trials.tilings import any_tiling_fits, random_case
 from vtaops import Conv2d, Conv2dTranspose, HardwareConfig, Tiling
 from vtaops.base.errors import ScheduleError
 from vtaops.ops.reference import evaluate, random_arguments

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from helpers.tsim_support import needs_tools
-from helpers.waveforms import accesses_of
 
+from trials.waveforms import accesses_of
 from vtaops import HardwareConfig
 from vtaops.machine.config import EXTENSIONS
 from vtaops.program import Program

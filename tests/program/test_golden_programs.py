@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 import pytest
-from helpers.reference_isa import launch, launch_words, place, serialise
 
+from trials.reference_isa import launch, launch_words, place, serialise
 from vtaops import HardwareConfig
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Alu, AluOp, Encoding, Finish, Gemm, Instruction, Load, Store, Unit

@@ -1,84 +1,74 @@
 """Mutations of whole programs: the verifier rejects, or every seed of fsim agrees.
 
-The mutations, and the same test with thousands of them, are in ``benchmarks/mutation_test.py``.
+The mutations are in `trials.mutations`; the benchmark `mutation_test` makes thousands of them.
 """
 
-import importlib
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers.program_builder import PROGRAMS, PYNQ, TINY
 
+from trials import mutations
 from vtaops import VerificationError, VTAError
 from vtaops.machine.config import EXTENSIONS
 
-_BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+@pytest.fixture(scope="module")
+def compiled():
+    return mutations.compiled_programs()
 
 
 @pytest.fixture(scope="module")
-def engine():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(_BENCHMARKS)
-        yield importlib.import_module("mutation_test")
+def linked():
+    return mutations.linked_programs()
 
 
-@pytest.fixture(scope="module")
-def compiled(engine):
-    return engine.compiled_programs()
-
-
-@pytest.fixture(scope="module")
-def linked(engine):
-    return engine.linked_programs()
-
-
-def judge(engine, program, count, seed):
+def judge(program, count, seed):
     """Judge mutants of a program; return verdicts by kind."""
     tally = Counter()
     rng = np.random.default_rng(seed)
-    for mutant, verdict, reason in engine.judge_random(program, count, seeds=4, rng=rng):
-        assert verdict != engine.FAILED, f"{mutant.kind}: {mutant.change}: {reason}"
+    for mutant, verdict, reason in mutations.judge_random(program, count, seeds=4, rng=rng):
+        assert verdict != mutations.FAILED, f"{mutant.kind}: {mutant.change}: {reason}"
         tally[mutant.kind, verdict] += 1
     return tally
 
 
-def test_mutants_of_compiled_programs(engine, compiled):
+def test_mutants_of_compiled_programs(compiled):
     tally = Counter()
     for seed, program in enumerate(compiled.values()):
-        tally += judge(engine, program, 3 * len(engine.KINDS), seed)
+        tally += judge(program, 3 * len(mutations.KINDS), seed)
     verdicts = Counter()
     for (_, verdict), count in tally.items():
         verdicts[verdict] += count
-    assert all(verdicts[v] >= 50 for v in (engine.REJECTED, engine.SAME, engine.OTHER))
-    assert {kind for kind, _ in tally} == {*engine.KINDS}
-    assert {v for kind, v in tally if kind == "token flag"} == {engine.REJECTED}
+    assert all(verdicts[v] >= 50 for v in (mutations.REJECTED, mutations.SAME, mutations.OTHER))
+    assert {kind for kind, _ in tally} == {*mutations.KINDS}
+    assert {v for kind, v in tally if kind == "token flag"} == {mutations.REJECTED}
 
 
-def test_mutants_of_linked_programs(engine, linked):
+def test_mutants_of_linked_programs(linked):
     """Among them stores to slots in use, loads of what others left, stores to a border."""
     tally = Counter()
     for seed, program in enumerate(linked.values()):
-        tally += judge(engine, program, 2 * len(engine.KINDS), seed)
-    assert {kind for kind, _ in tally} == {*engine.KINDS}
+        tally += judge(program, 2 * len(mutations.KINDS), seed)
+    assert {kind for kind, _ in tally} == {*mutations.KINDS}
 
 
 @pytest.mark.parametrize("config", [TINY, PYNQ], ids=lambda c: c.name)
 @pytest.mark.parametrize("make", PROGRAMS.values(), ids=PROGRAMS)
-def test_mutants_of_hand_made_programs(engine, make, config):
+def test_mutants_of_hand_made_programs(make, config):
     """Among them a chain through scratch DRAM, which one operator alone does not have."""
-    assert judge(engine, make(config), 2 * len(engine.KINDS), seed=7)
+    assert judge(make(config), 2 * len(mutations.KINDS), seed=7)
 
 
 @pytest.mark.parametrize("extension", EXTENSIONS)
-def test_mutants_of_programs_with_one_extension(engine, extension):
+def test_mutants_of_programs_with_one_extension(extension):
     verdicts = Counter()
-    for name, mutant, verdict, reason in engine.judge_extension(extension, 1, 20, 3, seed=5):
-        assert verdict != engine.FAILED, f"{name}: {mutant.kind}: {mutant.change}: {reason}"
+    for name, mutant, verdict, reason in mutations.judge_extension(extension, 1, 20, 3, seed=5):
+        assert verdict != mutations.FAILED, f"{name}: {mutant.kind}: {mutant.change}: {reason}"
         verdicts[verdict] += 1
-    assert verdicts[engine.REJECTED] > 20
-    assert verdicts[engine.SAME] + verdicts[engine.OTHER] > 5
+    assert verdicts[mutations.REJECTED] > 20
+    assert verdicts[mutations.SAME] + verdicts[mutations.OTHER] > 5
 
 
 def verdict_of(program):
@@ -89,10 +79,10 @@ def verdict_of(program):
     return "accepted", ""
 
 
-def test_every_token_of_a_compiled_program_is_needed(engine, compiled, linked):
+def test_every_token_of_a_compiled_program_is_needed(compiled, linked):
     border = "linked: border and parts"
     for name, program in {**compiled, border: linked[border]}.items():
-        mutants = [*engine.without_each_token(program)]
+        mutants = [*mutations.without_each_token(program)]
         assert mutants
         for mutant in mutants:
             verdict, reason = verdict_of(mutant.program)
@@ -100,13 +90,13 @@ def test_every_token_of_a_compiled_program_is_needed(engine, compiled, linked):
             assert "rule 'race'" in reason or "rule 'completion'" in reason
 
 
-def test_the_simulator_would_show_what_the_verifier_rejects(engine, compiled):
+def test_the_simulator_would_show_what_the_verifier_rejects(compiled):
     """The jury is awake: without one token, results depend on the seed (or FINISH comes early)."""
     shown = 0
     for program in compiled.values():
-        jury = engine.Jury(program, seeds=6)
+        jury = mutations.Jury(program, seeds=6)
         garbage = np.random.default_rng(1)
-        for mutant in [*engine.without_each_token(program)][:6]:
+        for mutant in [*mutations.without_each_token(program)][:6]:
             results = set()
             for device in jury.devices:
                 try:

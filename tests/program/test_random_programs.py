@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.boards import programmed
 from helpers.tsim_support import needs_tools
 
+from trials.boards import programmed
 from vtaops import HardwareConfig, ShapeError, UnsupportedError
 from vtaops.machine.capabilities import CHISEL, FULL, HLS_2020, PORTABLE
 from vtaops.machine.config import EXTENSIONS, Memory

@@ -6,12 +6,12 @@ from collections import Counter
 import numpy as np
 import onnx
 import pytest
-from helpers.onnx_models import Builder, images, small_network
 from helpers.qdq_graphs import SHAPE, float_graph
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
 import vtaops
+from trials.onnx_models import Builder, images, small_network
 from vtaops import ModelError, UnsupportedError
 from vtaops.cli import app
 from vtaops.graph import LookupTable, evaluate

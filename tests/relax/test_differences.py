@@ -3,11 +3,11 @@
 import numpy as np
 import onnx
 import pytest
-from helpers.onnx_models import Builder, images, small_network
 from helpers.qdq_graphs import quantized, random_qdq
 from onnx import TensorProto, helper, numpy_helper
 
 import vtaops
+from trials.onnx_models import Builder, images, small_network
 from vtaops.graph import Host, evaluate
 from vtaops.quantization.probe import Probe
 from vtaops.relax import LayerDifference, import_model, trace_differences

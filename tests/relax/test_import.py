@@ -10,12 +10,12 @@ import numpy as np
 import onnx
 import pytest
 import tvm
-from helpers.onnx_models import Builder, images, small_network
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from tvm import relax
 
 import vtaops
+from trials.onnx_models import Builder, images, small_network
 from vtaops import ModelError, UnsupportedError
 from vtaops.graph import Graph, evaluate
 from vtaops.graph.executor import evaluate_all

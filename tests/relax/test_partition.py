@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
-from helpers.onnx_models import images, small_network
 from tvm import relax
 
 import vtaops
+from trials.onnx_models import images, small_network
 from vtaops.graph import evaluate
 from vtaops.network.partition import get_patterns, partition_for_vta
 from vtaops.relax import import_model, to_relax

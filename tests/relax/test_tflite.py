@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import tvm
-from helpers.tflite_models import small_tflite
 from tvm import relax
 
 import vtaops
+from trials.tflite_models import small_tflite
 from vtaops import ModelError, UnsupportedError
 from vtaops.graph import evaluate
 from vtaops.relax import import_model

@@ -9,9 +9,9 @@ import shutil
 
 import pytest
 from helpers.program_builder import TINY, double_buffered
-from helpers.random_graphs import random_graph
 
 import vtaops
+from trials.random_graphs import random_graph
 from vtaops import Conv2d, Tiling
 from vtaops.report import interactive
 from vtaops.report.exploration import exploration_page

@@ -15,10 +15,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from helpers.program_builder import PROGRAMS, PYNQ
-from helpers.random_graphs import random_graph
 from typer.testing import CliRunner
 
 import vtaops
+from trials.random_graphs import random_graph
 from vtaops import Conv2d, Tiling, cli
 from vtaops.base.errors import ShapeError, UnsupportedError, VTAError
 from vtaops.machine.config import Memory

@@ -13,9 +13,9 @@ from types import FrameType
 import numpy as np
 import numpy.typing as npt
 import pytest
-from helpers.random_streams import CONFIGS, REGION, RandomProgram
-from helpers.reference_isa import launch, launch_words, place, serialise
 
+from trials.random_streams import CONFIGS, REGION, RandomProgram
+from trials.reference_isa import launch, launch_words, place, serialise
 from vtaops import ConfigError, DeadlockError, DeviceError, DeviceTimeout
 from vtaops.machine.capabilities import FULL
 from vtaops.machine.config import Memory

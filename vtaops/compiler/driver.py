@@ -24,8 +24,8 @@ from vtaops.lowering.options import ONE_TILE_EACH
 from vtaops.machine.capabilities import PRESETS, Capabilities, Feature, find, of_target
 from vtaops.machine.config import POST_ROWS, HardwareConfig
 from vtaops.machine.views import Windows
-from vtaops.ops import Operator
-from vtaops.ops.postprocess import ScaleStage
+from vtaops.ops import MaxPool2d, Operator
+from vtaops.ops.epilogue import ScaleStage
 from vtaops.program import Buffer, OperatorRecord, Program, Role
 from vtaops.schedule import TIMED, Tiling, check_tiling, default_tiling, flatten
 from vtaops.schedule.arguments import packed_arguments
@@ -131,9 +131,9 @@ def emit(
     check_arguments(op, tiling)
     hardware, able = _device(config, capabilities)
     _check_supported(op, hardware, able)
+    stated, op = op, settled(op, hardware)
     chosen = tiling or default_tiling(op, hardware)
-    parameters = asdict(op)
-    record = OperatorRecord("", type(op).__name__, parameters, asdict(chosen), op.macs)
+    record = OperatorRecord("", type(op).__name__, asdict(stated), asdict(chosen), op.macs)
     depth = able.micro_op_depth(hardware)
     options = LoweringOptions.of(chosen, alu_passes=bool(op.stages), micro_op_depth=depth)
     options = replace(
@@ -145,6 +145,41 @@ def emit(
     check_tiling(op, hardware, chosen)
     function = lowering.convolution_tree(op, hardware, chosen) or _lowered(op, hardware, chosen)
     return lowering.emit(function, op.buffers(hardware), hardware, options, record)
+
+
+_COMPARED_ROWS = 64
+"""Rows and columns of results of which two ways to compute them are compared."""
+
+_COMPARED_BLOCKS = 4
+"""The same for blocks of channels."""
+
+
+@lru_cache(maxsize=1024)
+def settled(op: Operator, config: HardwareConfig) -> Operator:
+    """Return an operator for which it is chosen how it is computed, where its user left it open.
+
+    Of a maximum pool that is whether maxima are taken along one axis after the other: both ways are
+    compiled with their default tilings, for a part of the image where it is large, since rows and
+    columns beyond are like those before. Tilings belong to the operator that this returns.
+    """
+    if not isinstance(op, MaxPool2d) or op.apart is not None or not op.can_separate(config):
+        return op
+    (kh, kw), (sh, sw) = op.window.kernel, op.window.strides
+    part = replace(
+        op,
+        batch=min(op.batch, config.batch),
+        channels=min(op.channels, _COMPARED_BLOCKS * config.block_in),
+        height=min(op.height, _COMPARED_ROWS * sh + kh),
+        width=min(op.width, _COMPARED_ROWS * sw + kw),
+    )
+    cycles = []
+    for apart in (False, True):
+        try:
+            way = compile(replace(part, apart=apart), config, verify=False)
+            cycles.append(float(way.cycles()))
+        except ScheduleError:  # no tile fits
+            cycles.append(math.inf)
+    return replace(op, apart=cycles[1] < cycles[0])
 
 
 NEAR = 1.01
@@ -168,6 +203,7 @@ def timed_tiling(op: Operator, config: HardwareConfig, able: Capabilities) -> Ti
     ScheduleError
         If no tile of the operator fits.
     """
+    op = settled(op, config)
     first = default_tiling(op, config)
     if lowering.convolution_tree(op, config, first) is None:
         return first

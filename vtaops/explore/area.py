@@ -1,13 +1,14 @@
-"""Area: an estimate of what a design takes of an FPGA, without synthesis.
+"""Area: estimates the FPGA resources of a design without synthesis.
 
 DSP blocks and block RAMs follow from the RTL's structure. LUTs and flip-flops of each block of
 `vtaops synth-report` are linear in a few `quantities` of the design, with coefficients from runs of
-Yosys 0.70 (docs/area_runs.json; ``benchmarks/area_model.py`` makes runs and prints the error on
-each). All of it is of the 7 series, before placing and routing.
+Yosys 0.70 (``python -m benchmarks area_model`` makes runs and prints the error on each).
+All of it is of the 7 series, before placing and routing.
 """
 
 from __future__ import annotations
 
+from vtaops.base.shapes import ceil_div
 from vtaops.explore.design import Design
 from vtaops.hardware.rtl import WINDOW_BANKS, RtlParameters, reads_windows
 from vtaops.hardware.synthesis import BLOCKS, CAPACITY, FpgaResources
@@ -70,13 +71,13 @@ FLIP_FLOPS: dict[str, dict[str, float]] = {
     "port, tokens, wiring": {"once": 258},
 }
 """Coefficients: kind of block -> quantity -> number, by the first 20 designs of
-docs/area_runs.json, rounded. What they cannot tell apart: `with post` and `post`, so a lane takes
-what a single module of one does; `slots` is what the registers and multiplexers of a lane should
-take, since no run has any."""
+benchmarks/results/area_runs.json, rounded. What they cannot tell apart: `with post` and `post`, so
+a lane takes what a single module of one does; `slots` is what the registers and multiplexers of a
+lane should take, since no run has any."""
 
 
 def share(resources: FpgaResources, part: str) -> float:
-    """Return the share that is taken of the resource of a part that is scarcest; above 1: no room.
+    """Return the share used of the scarcest resource of a part; above 1: it does not fit.
 
     Parameters
     ----------
@@ -110,12 +111,12 @@ def area_by_block(design: Design) -> dict[str, FpgaResources]:
 
 
 def kind(title: str) -> str:
-    """Return the block's kind, by which the coefficients are told: all scratchpads are one."""
+    """Return the kind of a block, the key of its coefficients: all scratchpads are one kind."""
     return "scratchpads" if title.startswith("scratchpad ") else title
 
 
 def quantities(design: Design, title: str) -> dict[str, float]:
-    """Return how much a block of a design has of each of `QUANTITIES`."""
+    """Return the `QUANTITIES` of a block of a design."""
     config = design.config
     lanes = config.batch * config.block_out
     adders, stages = _tree(config)
@@ -162,7 +163,7 @@ def _slots(design: Design, memory: Scratchpad) -> int:
 
 
 def _banks(design: Design, memory: Scratchpad) -> int:
-    """Return in how many banks the neighbouring elements of a scratchpad lie."""
+    """Return the number of banks of a scratchpad."""
     config = design.config
     if memory.memory is Memory.INP and reads_windows(config):
         return max(_slots(design, memory), WINDOW_BANKS)
@@ -172,7 +173,7 @@ def _banks(design: Design, memory: Scratchpad) -> int:
 def _dsps(config: HardwareConfig) -> dict[str, int]:
     lanes = config.batch * config.block_out
     return {
-        "GEMM core": config.batch * config.block_in * -(-config.block_out // 2),
+        "GEMM core": config.batch * config.block_in * ceil_div(config.block_out, 2),
         "vector ALU": lanes * _DSP_ALU,
         "post-processing": lanes * _DSP_POST * ("post" in config.extensions),
     }
@@ -202,10 +203,10 @@ def _blocks(design: Design, memory: Scratchpad) -> float:
     banks, bits = _banks(design, memory), 8 * memory.element_bytes
     if memory.memory in (Memory.INP, Memory.WGT):
         word = min(bits, 8 * design.port_bytes)
-        bits = bits // word * -(-word // 9) * 8
+        bits = bits // word * ceil_div(word, 9) * 8
     return banks * _halves(bits, memory.depth // banks) / 2
 
 
 def _halves(bits: int, words: int) -> int:
-    """Return the halves of block RAMs of a memory."""
-    return -(-bits * -(-words // _RAM_WORDS) // _RAM_BITS)
+    """Return the number of half block RAMs of a memory."""
+    return ceil_div(bits * ceil_div(words, _RAM_WORDS), _RAM_BITS)

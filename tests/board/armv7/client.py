@@ -3,8 +3,8 @@
 import sys
 
 import numpy as np
-from helpers.boards import ARRAYS, OP, bit_file
 
+from trials.boards import ARRAYS, OP, bit_file
 from vtaops import DeviceError, Session
 from vtaops.runtime.remote import RemoteDevice
 

@@ -73,9 +73,8 @@ class Session:
 
 def write(folder: Path) -> None:
     """Write a model, an input, and the result of this machine."""
-    from helpers.random_graphs import random_graph, random_inputs
-
     import vtaops
+    from trials.random_graphs import random_graph, random_inputs
 
     model = vtaops.compile_model(random_graph(34), "tiny")
     assert model.regions

@@ -53,6 +53,6 @@ cp "$here/pynq.py" site
 server=$!
 trap 'kill $server' EXIT
 until grep -q serving server.log; do kill -0 $server; sleep 0.2; done
-PYTHONPATH=$here/../.. python3 "$here/client.py" "$(grep -o 'pynq://.*' server.log)"
-PYTHONPATH=$here/../.. python3 "$here/model.py" write .
+PYTHONPATH=$here/../../.. python3 "$here/client.py" "$(grep -o 'pynq://.*' server.log)"
+PYTHONPATH=$here/../../.. python3 "$here/model.py" write .
 ./emulated "$here/model.py" run .

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.rtl_trials import PARAMETERS, PLAIN, drawn
 from helpers.tsim_support import needs_tools
 
+from trials.rtl_trials import PARAMETERS, PLAIN, drawn
 from vtaops.hardware.build import find_tools
 from vtaops.hardware.rtl import AXI_TOP_MODULE, axi_sources, sources, systemverilog_package
 from vtaops.machine.config import MICRO_OP_BYTES, PAGE_BYTES, Memory

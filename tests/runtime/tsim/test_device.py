@@ -11,21 +11,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.program_builder import PROGRAMS, ProgramBuilder, edited
-from helpers.random_cases import FAMILIES, random_scaled, random_tiling
-from helpers.random_graphs import random_graph, random_inputs
-from helpers.random_streams import (
+from helpers.tsim_support import needs_tools
+from typer.testing import CliRunner, Result
+
+import vtaops
+from trials.random_cases import FAMILIES, random_scaled, random_tiling
+from trials.random_graphs import random_graph, random_inputs
+from trials.random_streams import (
     CONFIGS,
     ConcurrentProgram,
     HazardousProgram,
     RandomProgram,
     run_random,
 )
-from helpers.reference_isa import launch, launch_words, place, serialise
-from helpers.timing_cases import compare
-from helpers.tsim_support import needs_tools
-from typer.testing import CliRunner, Result
-
-import vtaops
+from trials.reference_isa import launch, launch_words, place, serialise
+from trials.timing_cases import compare
 from vtaops import (
     ConfigError,
     DeadlockError,
@@ -723,7 +723,7 @@ def test_command_line_runs_on_tsim(tmp_path):
     ("options", "error", "message"),
     [
         (["--device", "fsim", "--trace", "w.vcd"], UnsupportedError, "use --device tsim"),
-        (["--device", "tsim", "--trace", "w.vcd", "--trace-window", "5"], ShapeError, "first:end"),
+        (["--device", "tsim", "--trace", "w.vcd", "--trace-window", "5"], ShapeError, "two cycles"),
     ],
 )
 def test_command_line_refuses_traces_that_cannot_be(options, error, message):

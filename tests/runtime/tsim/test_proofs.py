@@ -1,84 +1,15 @@
-"""Properties of blocks of the RTL, proven for all inputs and all times, by induction.
+"""Properties of blocks of the RTL hold always, by the proofs of `trials.proofs`.
 
-The properties stand in ``rtl/proofs``. Yosys translates block and properties to a SAT problem
-and proves: they hold after reset, and if they hold for some cycles they hold in the next. That a
-proof means something is tested too: of each block wrong versions are made, which must fail.
+That a proof means something is tested too: of each block wrong versions are made, which must fail.
 """
-
-from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 from helpers.tsim_support import needs_yosys
 
-from vtaops import DeviceError, HardwareConfig
-from vtaops.hardware.rtl import axi_sources, sources
-from vtaops.hardware.synthesis import READ_SLANG, execute_yosys
-from vtaops.runtime.tsim import RtlParameters, systemverilog_package
+from trials.proofs import BLOCKS, prove
+from vtaops import DeviceError
 
 pytestmark = needs_yosys
-
-FOLDER = Path(__file__).parent / "rtl" / "proofs"
-PACKAGE = systemverilog_package(
-    HardwareConfig.load("tiny"), RtlParameters(burst_beats=4, command_depth=2, load_buffer_beats=16)
-)
-BLOCKS = {path.stem: path.read_text() for path in [*sources(), *axi_sources()]}
-CORE_PORTS = BLOCKS["vta"].partition("\n);")[0] + "\n);\nendmodule\n"
-"""The whole but its content."""
-
-
-USES = {
-    "burst_generator": ("stream_pkg",),
-    "dram_port": ("stream_pkg",),
-    "fetch": ("stream_pkg", "fifo", "burst_generator"),
-    "tensor_load": ("stream_pkg", "fifo", "burst_generator"),
-    "compute_load": ("stream_pkg", "fifo", "burst_generator", "tensor_load"),
-    "compute_decode": (
-        "stream_pkg",
-        "fifo",
-        "command_queue",
-        "compute_issue",
-        "micro_op_sequencer",
-    ),
-    "scratchpad": ("stream_pkg", "sram", "banked_sram"),
-    "axi_words": ("fifo",),
-    "axi_shell": ("stream_pkg", "fifo", "axi_bursts", "axi_words", "axi_control", "vta"),
-}
-"""Block -> the files that it needs beside its own."""
-
-
-INDUCTION = {"tensor_load": 1, "compute_load": 1, "compute_decode": 1, "fetch": 1}
-"""Block -> cycles of induction with which it is proven, where they are fewer than `cycles`."""
-
-
-def prove(block: str, text: str, folder: Path, cycles: int = 4, **parameters: int) -> None:
-    """Prove the properties of a block with induction over at most `cycles` cycles.
-
-    Raises
-    ------
-    DeviceError
-        If they do not hold, or cannot be proven.
-    """
-    top = f"{block}_proof"
-    cycles = INDUCTION.get(block, cycles)
-    (folder / "vta_pkg.sv").write_text(PACKAGE)
-    for name in USES.get(block, ()):
-        (folder / f"{name}.sv").write_text(CORE_PORTS if name == "vta" else BLOCKS[name])
-    (folder / f"{block}.sv").write_text(text)
-    (folder / f"{top}.sv").write_text((FOLDER / f"{top}.sv").read_text())
-    names = " ".join(f"{name}.sv" for name in ("vta_pkg", *USES.get(block, ()), block, top))
-    values = " ".join(f"-G {name}={value}" for name, value in parameters.items())
-    execute_yosys(
-        f"{READ_SLANG} --blackboxed-module vta --top {top} {values} {names}; "
-        # Outputs of a core that is taken out are inputs of the proof: anything.
-        f"hierarchy -check -top {top}; proc; flatten; delete t:vta*; setundef -undriven -expose; "
-        "opt -full; memory -nomap; memory_map; "
-        "opt -full; async2sync; dffunmap; chformal -lower; opt -full; "
-        # -seq 1: in the first cycle, the one of the reset, nothing is claimed.
-        f"sat -tempinduct -prove-asserts -set-assumes -seq 1 -maxsteps {cycles} -verify {top}",
-        folder,
-    )
 
 
 @pytest.mark.parametrize(

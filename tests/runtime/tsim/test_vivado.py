@@ -177,7 +177,7 @@ def test_the_command_that_the_script_prints_is_one(tmp_path, monkeypatch):
     tool = Vivado()
     tool.source(script)
     _, name, *arguments = shlex.split(tool.printed[-1].split(": ", 1)[1])
-    from helpers.boards import bit_file
+    from trials.boards import bit_file
 
     (tmp_path / "1x16_i8w8a32_15_15_18_17.bit").write_bytes(bit_file().to_bytes())
     done = CliRunner().invoke(cli.app, [name, *arguments])

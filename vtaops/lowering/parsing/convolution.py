@@ -2,9 +2,9 @@
 
 A search asks for thousands of tilings of a few convolutions, and a third of the time of a verdict
 was TVM's: it derives the same loops, bounds and indices for each again. For the convolutions that
-networks consist of they are written down here. The schedule (`vtaops.schedule.conv2d`) remains what
-says how a convolution runs; a test compares the programs of both over random operators and tilings.
-All others go through TVM.
+networks consist of they are written down here. The schedule (`vtaops.schedule.operators`) remains
+what says how a convolution runs; a test compares the programs of both over random operators and
+tilings. All others go through TVM.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from vtaops.lowering.parsing.nests import CallNest, CopyNest, Loop, LoopNode, No
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import kernel_layout
 from vtaops.ops import Conv2d, Operator
+from vtaops.ops.epilogue import VECTORS, AluStage
 from vtaops.ops.groups import grouped_view
-from vtaops.ops.postprocess import VECTORS, AluStage
 from vtaops.schedule import Tiling
 from vtaops.schedule.intrinsics import ALU_CALL, GEMM_CALL, RESET_CALL
 

@@ -389,7 +389,7 @@ def _post_of(passes: list[tuple[AluOp, int]]) -> Post | None:
     """Return the POST that does what passes do: a right shift that may round, then a clip.
 
     Rounding is ``(x + half) >> shift``, or ``((x >> (shift - 1)) + 1) >> 1``
-    (`vtaops.ops.postprocess.shift_stages`). The sum with half wraps in the ALU where it exceeds
+    (`vtaops.ops.epilogue.shift_stages`). The sum with half wraps in the ALU where it exceeds
     32 bits, and does not here.
     """
     if [op for op, _ in passes[-2:]] != [AluOp.MAX, AluOp.MIN]:

@@ -1,0 +1,50 @@
+"""The runner of benchmarks: it names all, and each explains its options; tests stay out of them."""
+
+import ast
+import importlib
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks.__main__ import NOT_RUN, application, main, titles
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_all_are_listed_with_a_line_each(capsys):
+    main(["--list"])
+    shown = capsys.readouterr().out
+    files = {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - NOT_RUN
+    assert {*titles()} == files
+    assert all(title and title in shown for title in titles().values())
+
+
+def test_an_unknown_one_is_refused():
+    with pytest.raises(SystemExit, match="no benchmark 'fsim_sped'"):
+        main(["fsim_sped"])
+
+
+@pytest.mark.parametrize("name", titles())
+def test_each_explains_its_options(name):
+    said = CliRunner().invoke(application(importlib.import_module(f"benchmarks.{name}")), "--help")
+    assert said.exit_code == 0, said.output
+    assert titles()[name] in said.output
+
+
+def test_wrong_choices_are_refused():
+    fsim_speed = application(importlib.import_module("benchmarks.fsim_speed"))
+    said = CliRunner().invoke(fsim_speed, ["--layers", "C12"])
+    assert said.exit_code == 2
+    assert "'C12' is none of C2, C3" in said.output
+
+
+@pytest.mark.parametrize("folder", ["benchmarks", "trials"])
+def test_nothing_that_tests_use_imports_tests(folder):
+    above = {"tests", "helpers", *(["benchmarks"] if folder == "trials" else [])}
+    for path in (ROOT / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module]
+            assert not above & {name.partition(".")[0] for name in names}, path

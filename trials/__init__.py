@@ -1,0 +1,4 @@
+"""Random, hostile and mutated cases with their judges: tests run some, benchmarks run thousands.
+
+Nothing here imports tests or benchmarks.
+"""

@@ -1,0 +1,240 @@
+"""Random work for hardware with all extensions, run on every side that can run it.
+
+The sides are the interpreter, the functional simulator, the RTL behind its bare port and the RTL
+behind AXI with irregular memory; operators are judged by NumPy too. A case is named by its kind and
+its seed, ``program/7``; what it returns is as JSON can hold it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import vtaops
+from trials.chains import SMALL, chain, linked
+from trials.random_cases import FAMILIES, random_conv2d, random_gemm, random_scaled, random_tiling
+from trials.random_streams import ConcurrentProgram, RandomProgram
+from trials.reference_isa import launch, place
+from vtaops import Conv2d, HardwareConfig, MaxPool2d, Program
+from vtaops.base.errors import VTAError
+from vtaops.compiler.driver import emit
+from vtaops.lowering.passes.tables import with_table
+from vtaops.machine.config import EXTENSIONS
+from vtaops.machine.isa import Depthwise, Gemm, Instruction, Load, Pool, Post
+from vtaops.network.fragments import chained
+from vtaops.ops import Operator
+from vtaops.ops.reference import evaluate, random_arguments
+from vtaops.program.interpreter import interpret
+from vtaops.program.random_programs import random_inputs, random_program
+from vtaops.program.timing import TimingParameters
+from vtaops.runtime import Device, Fsim
+from vtaops.runtime.tsim import Tsim
+from vtaops.schedule.turns import tilings_hand_in_hand
+from vtaops.schedule.workloads import find
+
+CONFIG = replace(HardwareConfig.load("tiny"), extensions=tuple(EXTENSIONS))
+MOST_STEPS = 12_000
+"""Of an operator: the interpreter takes some twenty microseconds for one."""
+
+LARGE = replace(HardwareConfig.load("pynq"), extensions=tuple(EXTENSIONS))
+SCALED = {"bias": True, "scales": True, "shift": 0, "height": 14, "width": 14}
+WIDE = Conv2d(in_channels=256, out_channels=256, kernel=1, **SCALED)
+LAYERS: dict[str, Sequence[Operator]] = {
+    "overwrite": [find("resnet18.C9").op],
+    "post": [WIDE],
+    "table": [WIDE],
+    "depthwise": [replace(WIDE, groups=256, kernel=3, padding=1)],
+    "pool": [MaxPool2d(channels=64, height=56, width=56, kernel=3, strides=2, padding=1)],
+    "forward": chain(96, 28)[:2],
+}
+"""Of the size of networks; each uses the extension of its name, and others."""
+
+Images = list[npt.NDArray[np.generic]]
+OPERATORS = {"conv2d": random_conv2d, "gemm": random_gemm, **FAMILIES}
+
+
+def devices(seed: int, *, garbage: bool = True) -> dict[str, Callable[[], Device]]:
+    """Return what opens the devices of a case; without `garbage` scratchpads begin as zeros."""
+    latency, wide = 2 + 13 * (seed % 8), seed % 8 == 7
+    return {
+        "fsim": lambda: Fsim(CONFIG, seed=seed if garbage else None),
+        "RTL": lambda: Tsim(CONFIG, port_bytes=8, latency=latency),
+        "RTL over AXI": lambda: Tsim(
+            CONFIG, interface="axi", port_bytes=64 if wide else 8, latency=latency, jitter_seed=seed
+        ),
+    }
+
+
+def extensions_used(instructions: Iterable[Instruction]) -> dict[str, int]:
+    """Return how many instructions of a program use each extension."""
+    used: Counter[str] = Counter()
+    for i in instructions:
+        used["post"] += isinstance(i, Post) and i.enable
+        used["table"] += isinstance(i, Post) and i.use_table
+        used["depthwise"] += isinstance(i, Depthwise)
+        used["overwrite"] += isinstance(i, Gemm) and i.overwrite
+        used["pool"] += isinstance(i, Pool)
+        used["forward"] += isinstance(i, Load) and i.forward
+    return {name: int(used[name]) for name in EXTENSIONS if used[name]}
+
+
+def run_case(case: str) -> dict[str, Any]:
+    """Run ``program/N``, ``stream/N``, ``operator/N`` or ``layer/NAME``; say where it differs."""
+    kind, seed = case.split("/")
+    if kind == "layer":
+        return run_layer(seed)
+    return {"program": run_program, "stream": run_stream, "operator": run_operator}[kind](int(seed))
+
+
+def run_program(seed: int) -> dict[str, Any]:
+    """A program of `vtaops.program.random_programs`, which the verifier accepts."""
+    rng = np.random.default_rng([seed, 7])
+    program = random_program(CONFIG, rng)
+    arrays = random_inputs(program, rng)
+    return _judged(program, seed, arrays, {"interpreter": interpret(program, *arrays)})
+
+
+def run_operator(seed: int) -> dict[str, Any]:
+    """An operator with a random tiling: any, with scales, behind a table, or some in turns."""
+    rng = random.Random(seed)
+    draw = [_any_operator, _scaled_operator, _operator_with_table, _chain][seed % 4]
+    while True:
+        try:
+            program, arrays, expected = draw(rng, seed)
+        except VTAError:
+            continue  # no tiling fits, or no post-processing there is to put a table behind
+        work = program.stats()
+        if work.gemm_counter + work.alu_counter <= MOST_STEPS:
+            break
+    judges = {"NumPy": expected, "interpreter": interpret(program, *arrays)}
+    return _judged(program, seed, arrays, judges) | {"operator": draw.__name__.strip("_")}
+
+
+def run_layer(name: str) -> dict[str, Any]:
+    """A layer of `LAYERS`, on fsim and bare RTL against NumPy: too long for the interpreter."""
+    generator = np.random.default_rng(0)
+    ops = LAYERS[name]
+    tilings = tilings_hand_in_hand(ops, LARGE, limit=1e9)[0] if len(ops) > 1 else None
+    if tilings:
+        program = linked(ops, tilings, LARGE, together=True, close=True)
+    elif name == "table":
+        program = chained([with_table(emit(ops[0], LARGE))], None)
+        program.verify()
+    else:
+        program = vtaops.compile(ops[0], LARGE)
+    arrays, value = chain_arguments(ops, generator)
+    if name == "table":
+        arrays.append(generator.integers(-128, 128, 256).astype(np.int8))
+        value = arrays[-1][value.astype(int) + 128]
+    differs = []
+    cycles = {"timing model": program.cycles()}
+    for device in (Fsim(LARGE, seed=1), Tsim(LARGE)):
+        with device:
+            if not np.array_equal(program.run(device, *arrays), value):
+                differs.append(repr(device))
+            cycles |= _cycles("RTL", device)
+    return {"extensions": extensions_used(program), "differs": differs, "cycles": cycles}
+
+
+def run_stream(seed: int) -> dict[str, Any]:
+    """A stream of `trials.random_streams`: whole memory and counters, no judge but the first."""
+    kind = (RandomProgram, ConcurrentProgram)[seed % 2]
+    program = kind(CONFIG, seed)
+    if seed % 4 > 1:
+        program.fill_scratchpads()
+    program.random_instructions(60)
+    code = (
+        program.concurrent_stream() if isinstance(program, ConcurrentProgram) else program.stream()
+    )
+    differs, cycles = [], {}
+    for side, opened in devices(seed, garbage=False).items():
+        with opened() as device:
+            region = place(device, program.image)
+            launch(device, code)
+            same = np.array_equal(device.read(region, region.nbytes), program.expected_image())
+            if not same or device.stats().as_dict() != program.expected_counters():
+                differs.append(side)
+            cycles |= _cycles(side, device)
+    return {"extensions": extensions_used(code), "differs": differs, "cycles": cycles}
+
+
+def _judged(
+    program: Program, seed: int, arrays: Images, judges: dict[str, npt.NDArray[np.generic]]
+) -> dict[str, Any]:
+    """Return which sides give something else than the first judge, and the cycles."""
+    expected, *others = judges.values()
+    differs = [
+        side
+        for side, found in zip([*judges][1:], others, strict=True)
+        if not np.array_equal(found, expected)
+    ]
+    cycles = {"timing model": program.cycles(TimingParameters(dram_latency=2 + 13 * (seed % 8)))}
+    for side, opened in devices(seed).items():
+        with opened() as device:
+            same = np.array_equal(program.run(device, *arrays), expected)
+            if not same or device.stats() != program.stats():
+                differs.append(side)
+            cycles |= _cycles(side, device)
+    return {"extensions": extensions_used(program), "differs": differs, "cycles": cycles}
+
+
+def _cycles(side: str, device: Device) -> dict[str, int]:
+    return {side: device.performance().cycles} if isinstance(device, Tsim) else {}
+
+
+# ------------------------------------------------------------------------------ operators
+
+
+def _any_operator(rng: random.Random, seed: int) -> tuple[Program, Images, Any]:
+    return _compiled(OPERATORS[rng.choice([*OPERATORS])](rng), rng, seed)
+
+
+def _scaled_operator(rng: random.Random, seed: int) -> tuple[Program, Images, Any]:
+    return _compiled(random_scaled(rng), rng, seed)
+
+
+def _compiled(op: Operator, rng: random.Random, seed: int) -> tuple[Program, Images, Any]:
+    tiling = random_tiling(rng, op, CONFIG) if rng.random() < 0.7 else None
+    arrays = random_arguments(op, np.random.default_rng(seed))
+    return vtaops.compile(op, CONFIG, tiling), arrays, evaluate(op, arrays)
+
+
+def _operator_with_table(rng: random.Random, seed: int) -> tuple[Program, Images, Any]:
+    op = random_scaled(rng)
+    tiling = random_tiling(rng, op, CONFIG) if rng.random() < 0.7 else None
+    program = chained([with_table(emit(op, CONFIG, tiling))], None)
+    program.verify()
+    generator = np.random.default_rng(seed)
+    arrays = random_arguments(op, generator)
+    table = generator.integers(-128, 128, 256).astype(np.int8)
+    return program, [*arrays, table], table[evaluate(op, arrays).astype(int) + 128]
+
+
+def _chain(rng: random.Random, seed: int) -> tuple[Program, Images, Any]:
+    ops = chain(rng.choice([16, 24]), rng.randint(5, 9), rng.choice([1, 2]), inputs=8)
+    ops = ops[: rng.choice([2, 3])]
+    plans = tilings_hand_in_hand(ops, CONFIG, limit=1e9)
+    if plans and rng.random() < 0.7:  # over the output memory
+        program = linked(ops, rng.choice(plans[:6]), CONFIG, together=True, close=True)
+    else:
+        tilings = [random_tiling(rng, op, SMALL, taps="all") for op in ops]
+        together, close = rng.random() < 0.7, rng.random() < 0.5
+        program = linked(ops, tilings, CONFIG, together=together, close=close)
+    return program, *chain_arguments(ops, np.random.default_rng(seed))
+
+
+def chain_arguments(
+    ops: Sequence[Operator], generator: np.random.Generator
+) -> tuple[Images, npt.NDArray[np.generic]]:
+    """Return random arguments of operators of which each takes the result of the one before."""
+    own = [random_arguments(op, generator) for op in ops]
+    value = own[0][0]
+    for op, arrays in zip(ops, own, strict=True):
+        value = evaluate(op, [value.reshape(arrays[0].shape), *arrays[1:]])
+    return [own[0][0], *(a for arrays in own for a in arrays[1:])], value

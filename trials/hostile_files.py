@@ -1,0 +1,670 @@
+"""Files of every format that vtaops reads, with right checksums and wrong content; and their use.
+
+`FORMATS` has, for each format, a strategy of the bytes of a file, and what people do with one. A
+use raises nothing: only the errors that the documentation names may occur inside.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import resource
+import signal
+import sqlite3
+import struct
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+import vtaops
+from trials import hostile_onnx, hostile_tflite
+from trials.fuzz import INTEGERS, JSON, mutated
+from vtaops import Conv2d, Elementwise, Gemm, HardwareConfig, MaxPool2d, Program, VTAError
+from vtaops import graph as graphs
+from vtaops.base.data import data_directory
+from vtaops.base.errors import ConfigError, DeviceError, ProgramError, StoreError
+from vtaops.board.bitfile import blank_bit_file, parse_bit_file
+from vtaops.board.catalogue import Catalogue
+from vtaops.compiler.tuner import Tuned, keep, recall
+from vtaops.explore import Design, Engine, Ranking, ResultStore
+from vtaops.explore.tables import verdict_rows
+from vtaops.machine.config import EXTENSIONS, TARGETS
+from vtaops.machine.isa import Encoding, Load
+from vtaops.model import artefact
+from vtaops.program.file_format import FORMAT_VERSION, MAGIC, dumps, loads
+from vtaops.runtime.fsim import Fsim
+from vtaops.schedule import default_tiling
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+CONFIG = HardwareConfig.load("tiny")
+EXTENDED = HardwareConfig.from_dict(CONFIG.to_dict() | {"EXTENSIONS": sorted(EXTENSIONS)})
+"""With every instruction that there is."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format of files.
+
+    Attributes
+    ----------
+    files : strategy of bytes
+        Files that are nearly right.
+    use : callable
+        Does with the bytes of a file what people do; raises nothing.
+    """
+
+    files: st.SearchStrategy[bytes]
+    use: Callable[[bytes], None]
+
+
+SECONDS = 20
+"""That one file may take."""
+
+GIBIBYTES = 4
+"""That the process may grow by."""
+
+
+def fuzz(name: str, count: int, number: int = 0) -> None:
+    """Use `count` files of a format; `number` selects which.
+
+    Raises
+    ------
+    BaseException
+        What the use of a file raised or warned of, or a `TimeoutError`, or a `MemoryError`.
+    """
+    format_ = FORMATS[name]
+
+    def each(data: bytes) -> None:
+        with bounded_time():
+            format_.use(data)
+
+    quiet = settings(
+        max_examples=count,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.generate,),  # shrinking repeats what takes long
+    )
+    with bounded_memory(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", category=DeprecationWarning, module="tvm")
+        warnings.filterwarnings(
+            "ignore", "Generating overly large repr"
+        )  # hypothesis, of a failure
+        seed(number)(quiet(given(format_.files)(each)))()
+
+
+@contextmanager
+def bounded_time() -> Iterator[None]:
+    """Interrupt what takes longer than `SECONDS` of processor time."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"a file took {SECONDS} s")
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+@contextmanager
+def bounded_memory() -> Iterator[None]:
+    """Give the process some more address space than it has: beyond is a MemoryError."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (GIBIBYTES << 30), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+@st.composite
+def damaged(draw: st.DrawFn, documents: st.SearchStrategy[bytes]) -> bytes:
+    """Return the text of a document; one of eight is damaged as a text."""
+    text = draw(documents)
+    match draw(st.integers(0, 31)):
+        case 0:
+            return text[: draw(st.integers(0, len(text)))]
+        case 1:
+            place = draw(st.integers(0, len(text)))
+            return text[:place] + draw(st.binary(max_size=4)) + text[place:]
+        case 2:
+            depth = draw(st.sampled_from([10, 1000, 100_000]))
+            return draw(st.sampled_from([b"[", b'{"a":'])) * depth + text
+        case 3:
+            number = draw(st.sampled_from([b"NaN", b"Infinity", b"-1e999", b"1" * 5000]))
+            return text.replace(b"0", number, 1)
+        case _:
+            return text
+
+
+def acts(*calls: Callable[[], object]) -> None:
+    """Call all; errors of vtaops are answers."""
+    for call in calls:
+        try:
+            call()
+        except VTAError:
+            continue
+
+
+# ------------------------------------------------------------------------------- programs
+
+OPERATORS = (
+    Gemm(m=3, n=9, k=17, bias=True, rounding="half_up"),
+    Conv2d(
+        in_channels=3, out_channels=5, height=6, width=6, kernel=3, padding=1, fold_columns=True
+    ),
+    Conv2d(
+        in_channels=8,
+        out_channels=8,
+        height=5,
+        width=5,
+        kernel=3,
+        padding=1,
+        groups=4,
+        residual=True,
+    ),
+    MaxPool2d(channels=9, height=5, width=5, kernel=3, strides=2, padding=1),
+    Elementwise(function="add", shape=(5, 7), shift=1),
+)
+DEPTHWISE = Conv2d(
+    in_channels=16, out_channels=16, height=5, width=5, kernel=3, padding=1, groups=16, bias=True
+)
+
+
+@cache
+def programs() -> list[vtaops.Program]:
+    """Return the programs that are damaged."""
+    extended = [vtaops.compile(op, EXTENDED) for op in (*OPERATORS[:4:3], DEPTHWISE)]
+    return [vtaops.compile(op, CONFIG) for op in OPERATORS] + extended
+
+
+VIEWS = st.one_of(
+    st.just({"kind": "Flat"}),
+    st.builds(lambda v: {"kind": "Plus", "value": v}, INTEGERS),
+    st.builds(
+        lambda g, m, i: {"kind": "BlockDiagonal", "groups": g, "merged": m, "inputs": i},
+        INTEGERS,
+        INTEGERS,
+        INTEGERS,
+    ),
+    st.builds(
+        lambda s, t, d, b, a: {
+            "kind": "Columns",
+            "size": s,
+            "stride": t,
+            "dilation": d,
+            "before": b,
+            "after": a,
+        },
+        *[INTEGERS] * 5,
+    ),
+    st.just({"kind": "KernelColumns"}),
+    st.builds(lambda c, s: {"kind": "Windows", "channels": c, "step": s}, INTEGERS, INTEGERS),
+)
+GRAMMAR = {
+    "view": VIEWS,
+    "layout": st.sampled_from(
+        ["NCHW1n8c", "C1n8c", "L8l", "OIHW8o8i", "MC1m8c", "T", "TAB1a8b", "N1n", "C9999999999c"]
+    ),
+    "logical": st.sampled_from(["", "NCHW", "OIHW", "L", "C", "WHCN"]),
+    "role": st.sampled_from(["input", "parameter", "constant", "output", "scratch", "none"]),
+    "dtype": st.sampled_from(["int8", "uint8", "int32", "float32", "int64", "object"]),
+    "shape": st.lists(INTEGERS, max_size=5),
+    "value": st.lists(INTEGERS, max_size=3),
+    "spans": st.lists(st.lists(INTEGERS, min_size=2, max_size=2), max_size=2),
+    "macs": INTEGERS,
+}
+
+
+def packed(header: dict, sections: bytes) -> bytes:
+    """Return a file of any header and sections, with right lengths and checksums."""
+    text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode("ascii")
+    total = 24 + len(text) + len(sections) + 32
+    data = struct.pack("<8sIIQ", MAGIC, FORMAT_VERSION, len(text), total) + text + sections
+    return data + hashlib.sha256(data).digest()
+
+
+def unpacked(program: Program) -> tuple[dict, bytes]:
+    data = dumps(program)
+    _, _, length, _ = struct.unpack_from("<8sIIQ", data)
+    return json.loads(data[24 : 24 + length]), data[24 + length : -32]
+
+
+@st.composite
+def wrong_sections(draw, program: Program, sections: bytes) -> bytes:
+    """Return sections with fields of some instructions, relocations or micro-ops replaced."""
+    count = len(program.instructions)
+    image = bytearray(sections)
+    encoding = Encoding.of(program.config)
+    kinds = {int(kind.opcode): kind for kind in encoding.instructions}
+    for _ in range(draw(st.integers(0, 3))):
+        row = draw(st.integers(0, count - 1))
+        match draw(st.integers(0, 3)):
+            case 0:  # a relocation
+                value = draw(st.sampled_from([-3, -2, -1, 0, 1, 2, 3, 100, (1 << 31) - 1]))
+                struct.pack_into("<i", image, 16 * count + 4 * row, value)
+            case 1 if len(program.micro_ops):
+                word = draw(st.integers(0, (1 << 32) - 1))
+                index = draw(st.integers(0, len(program.micro_ops) - 1))
+                struct.pack_into("<I", image, 20 * count + 4 * index, word)
+            case 2:  # any word
+                image[16 * row : 16 * row + 16] = draw(st.binary(min_size=16, max_size=16))
+            case _:  # a field of an instruction
+                word = int.from_bytes(image[16 * row : 16 * row + 16], "little")
+                slot = draw(st.sampled_from(encoding.slots[kinds.get(word & 7, Load)]))
+                mask = ((1 << slot.width) - 1) << slot.offset
+                value = draw(st.integers(0, (1 << slot.width) - 1))
+                word = word & ~mask | value << slot.offset
+                image[16 * row : 16 * row + 16] = word.to_bytes(16, "little")
+    return bytes(image)
+
+
+@st.composite
+def program_files(draw) -> bytes:
+    program = draw(st.sampled_from(programs()))
+    header, sections = unpacked(program)
+    if draw(st.booleans()):
+        header = draw(mutated(header, GRAMMAR))
+    return packed(header, draw(wrong_sections(program, sections)))
+
+
+def use_program(data: bytes) -> None:
+    try:
+        program = loads(data)
+    except ProgramError:
+        return
+    small = sum(buffer.nbytes for buffer in program.buffers) < 1 << 24
+    logical = sum(np.prod(buffer.shape, dtype=float) for buffer in program.buffers) < 1 << 24
+    acts(
+        program.verify,
+        program.cycles,
+        program.disassemble,
+        program.stats,
+        lambda: small and logical and run(program),
+    )
+
+
+def run(program: Program) -> None:
+    arrays = [np.zeros(buffer.shape, buffer.dtype) for buffer in program.inputs]
+    with Fsim(program.config) as device, vtaops.runtime.LoadedProgram(program, device) as loaded:
+        loaded.run(*arrays, timeout=0.5)
+
+
+# ------------------------------------------------------------------------- configurations
+
+CONFIG_GRAMMAR = {
+    "TARGET": st.sampled_from([*TARGETS, "none", ""]),
+    "HW_VER": st.text(max_size=6),
+    "EXTENSIONS": st.lists(st.sampled_from([*EXTENSIONS, "none"]), max_size=4),
+}
+
+
+@st.composite
+def config_files(draw: st.DrawFn) -> bytes:
+    shipped = HardwareConfig.load(draw(st.sampled_from(HardwareConfig.names()))).to_dict()
+    small = {name: st.integers(-1, 31) for name in shipped if name.startswith("LOG_")}
+    document = draw(mutated(shipped, {**small, **CONFIG_GRAMMAR}))
+    return json.dumps(document).encode()
+
+
+def use_config(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "own.json"
+        path.write_bytes(data)
+        try:
+            config = HardwareConfig.load(path)
+        except ConfigError:
+            return
+    assert HardwareConfig.from_dict(config.to_dict()) == config
+    assert config.bitstream_id
+    assert config.fingerprint
+    other = (*OPERATORS, DEPTHWISE)[hashlib.sha256(data).digest()[0] % 6]
+    acts(lambda: vtaops.compile(Gemm(m=2, n=5, k=7), config), lambda: vtaops.compile(other, config))
+
+
+# -------------------------------------------------------------------- manifests, additions
+
+ENTRY_GRAMMAR = {
+    "id": st.sampled_from(["a", "own", "pynq-hls-1x16", "../x", "a b", "x" * 65]),
+    "board": st.sampled_from([*TARGETS, "none"]),
+    "config": st.sampled_from([*HardwareConfig.names(), "none", "../../etc/passwd", "."]),
+    "hw_version": st.sampled_from(["0.0.2", "0.0.3", ""]),
+    "register_map": st.sampled_from(["hls", "rtl", "none"]),
+    "sha256": st.sampled_from(["unknown", "0" * 64, "g" * 64, ""]),
+    "url": st.sampled_from(["", "http://localhost:1/x", "file:///etc/passwd", "https://", "://"]),
+}
+MANIFEST = tomllib.loads((data_directory("bitstreams") / "manifest.toml").read_text("utf-8"))
+ADDITIONS = {entry["id"]: entry for entry in MANIFEST["bitstream"]}
+
+
+def toml(value: object) -> str:
+    """Return a value as TOML writes it inside a line; None, which it has not, as a bare word."""
+    if isinstance(value, dict):
+        pairs = (f"{json.dumps(k)} = {toml(v)}" for k, v in value.items())
+        return "{" + ", ".join(pairs) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    return json.dumps(value)
+
+
+@st.composite
+def manifests(draw: st.DrawFn) -> bytes:
+    document = draw(mutated(MANIFEST, ENTRY_GRAMMAR))
+    lines = [f"{json.dumps(key)} = {toml(value)}" for key, value in document.items()]
+    return "\n".join(lines).encode()
+
+
+@st.composite
+def additions(draw: st.DrawFn) -> bytes:
+    return json.dumps(draw(mutated(ADDITIONS, ENTRY_GRAMMAR))).encode()
+
+
+def use_manifest(data: bytes) -> None:
+    use_catalogue("manifest.toml", data)
+
+
+def use_additions(data: bytes) -> None:
+    use_catalogue("additions.json", data)
+
+
+def use_catalogue(name: str, data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        path.write_bytes(data)
+        manifest = path if path.suffix == ".toml" else None
+        try:
+            catalogue = Catalogue(Path(folder), manifest)
+        except ConfigError:
+            return
+        for entry in catalogue.entries.values():
+            acts(
+                entry.hardware,
+                lambda entry=entry: catalogue.verify(entry.id),
+                lambda entry=entry: replace(entry, url="") and catalogue.path(entry),
+            )
+
+
+# --------------------------------------------------------------------------- found tilings
+
+SEARCHED = OPERATORS[1]
+FOUND = {
+    "tiling": vars(default_tiling(SEARCHED, CONFIG)),
+    "cycles": 1000,
+    "compiled": 12,
+}
+TILING_GRAMMAR = {
+    "keep": st.sampled_from(["wgt", "inp", "acc"]),
+    "padding": st.sampled_from(["skip", "multiply", "none"]),
+    "taps": st.sampled_from(["all", "row", "one", "two"]),
+}
+
+
+@st.composite
+def tuned_files(draw: st.DrawFn) -> bytes:
+    return json.dumps(draw(mutated(FOUND, TILING_GRAMMAR))).encode()
+
+
+def use_tuned(data: bytes) -> None:
+    """Whatever is in the cache, a search has a result that compiles."""
+    with tempfile.TemporaryDirectory() as folder:
+        before = os.environ.get("XDG_CACHE_HOME")
+        os.environ["XDG_CACHE_HOME"] = folder
+        try:
+            keep(SEARCHED, CONFIG, "fast", Tuned(default_tiling(SEARCHED, CONFIG), 1, 1, "search"))
+            (path,) = Path(folder).rglob("*.json")
+            path.write_bytes(data)
+            found = recall(SEARCHED, CONFIG, "fast")
+        finally:
+            if before is None:
+                del os.environ["XDG_CACHE_HOME"]
+            else:
+                os.environ["XDG_CACHE_HOME"] = before
+    if found is not None:
+        assert type(found.cycles) is type(found.compiled) is int
+        vtaops.compile(SEARCHED, CONFIG, found.tiling)
+
+
+# ------------------------------------------------------------------------------ bit files
+
+TEXTS = st.text(st.characters(codec="ascii"), max_size=12)
+
+
+@st.composite
+def bit_files(draw: st.DrawFn) -> bytes:
+    """Return a file with any texts, and then any of its lengths or bytes replaced."""
+    blank = blank_bit_file("xc7z020clg484-1")
+    part = draw(st.sampled_from(["7z020clg484", "zu3eg", "6slx9", ""]))
+    whole = replace(blank, design=draw(TEXTS), part=part, date=draw(TEXTS), data=blank.data[:64])
+    image = bytearray(whole.to_bytes())
+    for _ in range(draw(st.integers(0, 3))):
+        place = draw(st.integers(0, len(image) - 1))
+        match draw(st.integers(0, 3)):
+            case 0:
+                image[place] = draw(st.integers(0, 255))
+            case 1:
+                del image[place:]
+            case 2:
+                image[place:place] = draw(st.binary(max_size=8))
+            case _:
+                image[place : place + 4] = draw(st.sampled_from([b"\xff" * 4, bytes(4)]))
+        if not image:
+            break
+    return bytes(image)
+
+
+def use_bit_file(data: bytes) -> None:
+    try:
+        found = parse_bit_file(data)
+    except DeviceError:
+        return
+    assert found.to_bytes() == data
+    assert len(found.to_bin()) == len(found.data)
+    acts(lambda: found.die)
+
+
+# --------------------------------------------------------------------- networks, and graphs
+
+
+def network() -> graphs.Graph:
+    """Return a small network with parts on the accelerator and on the host."""
+    rng = np.random.default_rng(5)
+
+    def weight(*shape: int) -> np.ndarray:
+        return rng.integers(-9, 10, shape).astype(np.int8)
+
+    graph = graphs.Graph("hostile")
+    x = graph.input("x", (1, 3, 6, 6), "float32")
+    x = graph.add(graphs.Quantize(0.5, 3), x)
+    bias = rng.integers(-99, 99, 8).astype(np.int32)
+    scaling = graphs.Requantization(1, 6)
+    a = graph.add(graphs.Convolution(weight(8, 3, 3, 3), bias, scaling, padding=(1,) * 4), x)
+    b = graph.add(
+        graphs.Convolution(weight(8, 1, 3, 3), None, scaling, (1, 1), (1,) * 4, groups=8), a
+    )
+    a = graph.add(graphs.Add((1, 2), scaling), a, b)
+    a = graph.add(graphs.Concat(), a, b)
+    a = graph.add(graphs.MaxPool((2, 2), (2, 2)), a)
+    a = graph.add(graphs.LookupTable(rng.integers(-128, 128, 256).astype(np.int8)), a)
+    a = graph.add(graphs.Slice(1, 2, 14, 3), a)
+    a = graph.add(graphs.Transpose((0, 2, 3, 1)), a)
+    a = graph.add(graphs.Reshape((1, 36)), a)
+    a = graph.add(graphs.Dense(weight(4, 36), None, graphs.Requantization([3, 5, 7, 9], 9)), a)
+    graph.output(graph.add(graphs.Dequantize(), a))
+    return graph
+
+
+@cache
+def model_files() -> list[bytes]:
+    """Return the files of models that are damaged."""
+    return [artefact.dumps(vtaops.compile_model(network(), c)) for c in (CONFIG, EXTENDED)]
+
+
+_MODEL_PREAMBLE = struct.Struct("<8sIIQ")
+MODEL_GRAMMAR = {
+    "operator": st.sampled_from(
+        [*graphs.__all__, "GraphOperator", "Requantized", "np", "field", "__name__", ""]
+    ),
+    "dtype": st.sampled_from(["int8", "uint8", "int32", "int64", "float32", "bool", "object", "O"]),
+    "name": st.sampled_from(["x", "add_3", "concat_4", "", "none"]),
+    "where": st.sampled_from(["host", "vta", "none"]),
+    "scale": st.sampled_from([0.0, -1.0, 1e300, 1e-320, 0.5]),
+    "capabilities": st.sampled_from(["fsim", "full", "portable", "none"]),
+    "shape": st.lists(INTEGERS, max_size=5),
+    "lanes": st.lists(INTEGERS, max_size=9),
+    "border": st.lists(st.integers(-1, 3), max_size=4),
+    "image": st.lists(st.integers(-1, 9), max_size=4),
+    "parameters": st.dictionaries(
+        st.sampled_from(["axis", "groups", "padding", "weight", "x"]), JSON, max_size=3
+    ),
+}
+
+
+@st.composite
+def models(draw: st.DrawFn) -> bytes:
+    """Return a model with another header, or other bytes behind it, and the right checksum."""
+    model = draw(st.sampled_from(model_files()))
+    _, version, length, _ = _MODEL_PREAMBLE.unpack_from(model)
+    start = _MODEL_PREAMBLE.size + length
+    header = json.loads(model[_MODEL_PREAMBLE.size : start])
+    blobs = bytearray(model[-(-start // 64) * 64 : -32])
+    if draw(st.integers(0, 3)):
+        part = draw(st.sampled_from(["graph", "graph", "stages", "stages", "plan", "blobs", ""]))
+        if part:
+            header[part] = draw(mutated(header[part], MODEL_GRAMMAR))
+        else:
+            header = draw(mutated(header, MODEL_GRAMMAR))
+    else:
+        for _ in range(draw(st.integers(1, 3))):
+            blobs[draw(st.integers(0, len(blobs) - 1))] = draw(st.integers(0, 255))
+    text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode("ascii")
+    start = -(-(_MODEL_PREAMBLE.size + len(text)) // 64) * 64
+    total = start + len(blobs) + 32
+    preamble = _MODEL_PREAMBLE.pack(artefact.MAGIC, version, len(text), total)
+    data = (preamble + text).ljust(start, b"\0") + bytes(blobs)
+    return data + hashlib.sha256(data).digest()
+
+
+def use_model(data: bytes) -> None:
+    try:
+        model = artefact.loads(data)
+    except ProgramError:
+        return
+    assert artefact.dumps(artefact.loads(artefact.dumps(model))) == artefact.dumps(model)
+    tensors = model.graph.tensors.values()
+    small = sum(tensor.elements for tensor in tensors) < 1 << 22
+    buffers = (b for program in model.programs for b in program.buffers)
+    small &= sum(b.nbytes + math.prod(b.shape) for b in buffers) < 1 << 24
+    windows = sum(math.prod(getattr(node.op, "kernel", None) or (1,)) for node in model.graph.nodes)
+    acts(
+        model.verify,
+        model.cycles,
+        model.stats,
+        model.report,
+        lambda: small and windows < 1 << 10 and run_model(model),
+    )
+
+
+def run_model(model: vtaops.Model) -> None:
+    arrays = [np.zeros(t.shape, t.dtype) for t in model.graph.inputs]
+    with vtaops.Session("fsim", model.config, timeout=0.5) as session:
+        model.run(*arrays, session=session)
+    model.reference(*arrays)
+
+
+# ------------------------------------------------------------------- stores of exploration
+
+
+def ask(store: ResultStore) -> None:
+    """Ask for a shortlist and its verdicts: from the store, or computed."""
+    ranking = Ranking(OPERATORS[0], Design(CONFIG), "default")
+    with Engine(store) as engine:
+        (shortlist,) = engine.shortlists([ranking]).values()
+        engine.verdicts(ranking.questions(shortlist))
+
+
+@cache
+def stored() -> tuple[bytes, dict]:
+    """Return a store, and the JSON documents of its rows."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "results.db"
+        with ResultStore(path) as store:
+            ask(store)
+            rows = {r["key"]: {k: r[k] for k in ("question", "record")} for r in store.records()}
+        return path.read_bytes(), rows
+
+
+@st.composite
+def stores(draw: st.DrawFn) -> bytes:
+    """Return a store with other rows; some with other bytes."""
+    image, rows = stored()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "results.db"
+        path.write_bytes(image)
+        with closing(sqlite3.connect(path, isolation_level=None)) as database:
+            for key, row in rows.items():
+                for column in draw(st.sets(st.sampled_from(sorted(row)))):
+                    document = draw(mutated(row[column], TILING_GRAMMAR))
+                    text = draw(damaged(st.just(json.dumps(document).encode())))
+                    cell = draw(st.sampled_from([text.decode("latin-1"), text, 5]))
+                    database.execute(f"UPDATE records SET {column} = ? WHERE key = ?", [cell, key])
+            owner = [draw(st.sampled_from([0, -1, 1 << 40, 1.5, "x", b"\xff"])) for _ in range(4)]
+            database.execute("INSERT INTO owners VALUES (?, ?, ?, ?)", owner)
+        data = bytearray(path.read_bytes())
+    if not draw(st.integers(0, 3)):
+        for _ in range(draw(st.integers(1, 8))):
+            data[draw(st.integers(0, len(data) - 1))] = draw(st.integers(0, 255))
+        del data[draw(st.sampled_from([0, 100, 4096, *[len(data)] * 7])) :]
+    return bytes(data)
+
+
+def use_store(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "results.db"
+        path.write_bytes(data)
+        try:
+            store = ResultStore(path)
+        except StoreError:
+            return
+        acts(
+            lambda: ask(store),
+            lambda: list(verdict_rows(store)),
+            store.count,
+            store.versions,
+            lambda: store.claim(["new"]),
+            store.close,
+        )
+
+
+FORMATS = {
+    "program": Format(program_files(), use_program),
+    "configuration": Format(damaged(config_files()), use_config),
+    "manifest": Format(damaged(manifests()), use_manifest),
+    "additions": Format(damaged(additions()), use_additions),
+    "tuned": Format(damaged(tuned_files()), use_tuned),
+    "bit file": Format(bit_files(), use_bit_file),
+    "model": Format(models(), use_model),
+    "onnx": Format(hostile_onnx.QUANTISED, hostile_onnx.use_quantised),
+    "float onnx": Format(hostile_onnx.FLOAT, hostile_onnx.use_float),
+    "tflite": Format(hostile_tflite.files(), hostile_tflite.use_tflite),
+    "store": Format(stores(), use_store),
+}

@@ -1,0 +1,295 @@
+"""Random operators and legal tilings for the tests; deterministic for each seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from vtaops import (
+    AvgPool2d,
+    BatchMatmul,
+    Conv2d,
+    Conv2dTranspose,
+    DepthwiseConv2dAlu,
+    Elementwise,
+    Gemm,
+    HardwareConfig,
+    MaxPool2d,
+    Tiling,
+)
+from vtaops.base.errors import ScheduleError, ShapeError
+from vtaops.machine.config import EXTENSIONS
+from vtaops.ops import Operator
+from vtaops.ops.constants import WIDEST
+from vtaops.schedule import blocked_shape, check_tiling
+
+CONFIGS = ("pynq", "tiny", "4x8_i8w8a32_15_16_16_18", "1x32_i8w8a32_15_15_20_17")
+
+
+def random_clip(rng: random.Random) -> tuple[int, int] | None:
+    low, high = sorted((rng.randint(-128, 127), rng.randint(-128, 127)))
+    return rng.choice([None, (0, 127), (-128, 127), (low, high)])
+
+
+def random_extensions(rng: random.Random, share: float, *given: str) -> tuple[str, ...]:
+    """Return given extensions and some others, each with a probability, with what these need."""
+    drawn = {*given, *(name for name in EXTENSIONS if rng.random() < share)}
+    return with_needs(*drawn)
+
+
+def with_needs(*names: str) -> tuple[str, ...]:
+    """Return extensions with those that they need."""
+    return tuple(sorted({*names, *(["post"] if "table" in names else [])}))
+
+
+def random_conv2d(rng: random.Random) -> Conv2d:
+    while True:
+        try:
+            return Conv2d(
+                batch=rng.randint(1, 4),
+                in_channels=rng.choice([rng.randint(1, 20), rng.randint(1, 100)]),
+                out_channels=rng.choice([rng.randint(1, 20), rng.randint(1, 100)]),
+                height=rng.randint(1, 16),
+                width=rng.randint(1, 16),
+                kernel=(rng.randint(1, 7), rng.randint(1, 7)),
+                strides=(rng.randint(1, 3), rng.randint(1, 3)),
+                padding=(
+                    rng.randint(0, 4),
+                    rng.randint(0, 4),
+                    rng.randint(0, 4),
+                    rng.randint(0, 4),
+                ),
+                dilation=(rng.choice([1, 1, 2]), rng.choice([1, 1, 3])),
+                bias=rng.random() < 0.5,
+                shift=rng.choice([0, 8, 15, rng.randint(0, 31)]),
+                clip=random_clip(rng),
+                rounding=random_rounding(rng),
+            )
+        except ShapeError:
+            continue  # the kernel exceeds the padded input
+
+
+def random_gemm(rng: random.Random) -> Gemm:
+    return Gemm(
+        m=rng.randint(1, 40),
+        n=rng.randint(1, 150),
+        k=rng.choice([rng.randint(1, 40), rng.randint(1, 300)]),
+        bias=rng.random() < 0.5,
+        shift=rng.choice([0, 8, 15, rng.randint(0, 31)]),
+        clip=random_clip(rng),
+        rounding=random_rounding(rng),
+    )
+
+
+def random_tiling(
+    rng: random.Random, op: Operator, config: HardwareConfig, taps: str | None = None
+) -> Tiling:
+    """Draw tilings until one is legal."""
+    whole = blocked_shape(op, config)
+    while True:
+        parts = taps or (rng.choice(["all", *whole.cuts]) if whole.cuts else "all")
+        shape = whole.in_parts(parts)
+        tiling = Tiling(
+            oc=rng.randint(1, shape.oc) * config.block_out,
+            ic=rng.randint(1, shape.ic) * config.block_in,
+            h=rng.randint(1, shape.rows.extent),
+            w=rng.randint(1, shape.columns.extent),
+            oc_threads=rng.choice([1, 2]),
+            h_threads=rng.choice([1, 2]),
+            inp_tiles=rng.choice([1, 1, 2, 3]),
+            wgt_tiles=rng.choice([1, 1, 2, 4]),
+            acc_tiles=rng.choice([1, 1, 2]),
+            keep=rng.choice(["wgt", "inp"]),
+            padding=rng.choice(["multiply", "skip"]),
+            taps=parts,
+        )
+        try:
+            check_tiling(op, config, tiling)
+        except ScheduleError:
+            continue
+        return tiling
+
+
+# ------------------------------------------------------------------- the other operators
+
+
+def random_shift(rng: random.Random) -> int:
+    return rng.choice([0, 4, 8, 15, rng.randint(0, 31)])
+
+
+def random_rounding(rng: random.Random) -> str:
+    return rng.choice(["truncate", "half_up"])
+
+
+def random_scale(rng: random.Random) -> int:
+    return rng.choice([1, 1, -1, rng.randint(1, 127), rng.randint(-127, -1)])
+
+
+def random_elementwise(rng: random.Random) -> Elementwise:
+    rank = rng.randint(1, 5)
+    return Elementwise(
+        function=rng.choice(["identity", "add", "sub", "multiply", "minimum", "maximum"]),
+        shape=tuple(rng.choice([1, rng.randint(1, 9), rng.randint(1, 40)]) for _ in range(rank)),
+        scale=random_scale(rng),
+        other_scale=random_scale(rng),
+        shift=rng.choice([0, 1, -3, 15, rng.randint(-15, 31)]),
+        clip=random_clip(rng),
+        rounding=random_rounding(rng),
+    )
+
+
+def random_grouped_conv2d(rng: random.Random) -> Conv2d:
+    """Grouped convolutions of any size, among them depthwise ones, some with a residual."""
+    while True:
+        groups = rng.choice([1, 2, 3, rng.randint(1, 40)])
+        inputs, outputs = rng.choice([(1, 1), (1, 2), (1, 3), (4, 4), (rng.randint(1, 20),) * 2])
+        try:
+            return Conv2d(
+                batch=rng.randint(1, 3),
+                in_channels=groups * inputs,
+                out_channels=groups * outputs,
+                height=rng.randint(1, 12),
+                width=rng.randint(1, 12),
+                kernel=(rng.randint(1, 4), rng.randint(1, 4)),
+                strides=(rng.randint(1, 3), rng.randint(1, 3)),
+                padding=tuple(rng.randint(0, 2) for _ in range(4)),
+                dilation=(1, rng.choice([1, 2])),
+                groups=groups,
+                bias=rng.random() < 0.5,
+                shift=random_shift(rng),
+                clip=random_clip(rng),
+                rounding=random_rounding(rng),
+                multiplier=rng.random() < 0.3,
+                residual=rng.random() < 0.5,
+                residual_scale=random_scale(rng),
+                residual_shift=rng.choice([0, 2, rng.randint(0, 31)]),
+                residual_clip=random_clip(rng),
+                fold_columns=groups == 1 and rng.random() < 0.5,
+            )
+        except ShapeError:
+            continue
+
+
+def random_pool2d(rng: random.Random, kind: type[MaxPool2d] | type[AvgPool2d]) -> Operator:
+    while True:
+        try:
+            pool = {
+                "batch": rng.randint(1, 3),
+                "channels": rng.randint(1, 50),
+                "height": rng.randint(1, 14),
+                "width": rng.randint(1, 14),
+                "kernel": (rng.randint(1, 4), rng.randint(1, 4)),
+                "strides": (rng.randint(1, 4), rng.randint(1, 4)),
+                "padding": tuple(rng.randint(0, 3) for _ in range(4)),
+            }
+            if kind is MaxPool2d:
+                return MaxPool2d(**pool, apart=rng.choice([False, True]))
+            division = rng.choice([None, (rng.randint(1, 127), rng.randint(0, 31))])
+            offset = rng.choice([0, rng.randint(-99, 99), rng.randint(-(1 << 20), 1 << 20)])
+            ending = {"rounding": random_rounding(rng), "clip": random_clip(rng)}
+            return AvgPool2d(**pool, **ending, division=division, offset=offset)
+        except ShapeError:
+            continue
+
+
+def random_depthwise_alu(rng: random.Random) -> DepthwiseConv2dAlu:
+    while True:
+        try:
+            return DepthwiseConv2dAlu(
+                batch=rng.randint(1, 3),
+                channels=rng.randint(1, 40),
+                height=rng.randint(1, 9),
+                width=rng.randint(1, 9),
+                kernel=(rng.randint(1, 3), rng.randint(1, 3)),
+                strides=(rng.randint(1, 3), rng.randint(1, 3)),
+                padding=tuple(rng.randint(0, 2) for _ in range(4)),
+                bias=rng.random() < 0.5,
+                shift=random_shift(rng),
+                clip=random_clip(rng),
+                rounding=random_rounding(rng),
+            )
+        except ShapeError:
+            continue
+
+
+def random_conv2d_transpose(rng: random.Random) -> Conv2dTranspose:
+    while True:
+        strides = (rng.randint(1, 4), rng.randint(1, 4))
+        try:
+            return Conv2dTranspose(
+                batch=rng.randint(1, 3),
+                in_channels=rng.randint(1, 40),
+                out_channels=rng.randint(1, 40),
+                height=rng.randint(1, 8),
+                width=rng.randint(1, 8),
+                kernel=(rng.randint(1, 6), rng.randint(1, 6)),
+                strides=strides,
+                padding=tuple(rng.randint(0, 3) for _ in range(4)),
+                output_padding=(rng.randrange(strides[0]), rng.randrange(strides[1])),
+                bias=rng.random() < 0.5,
+                shift=random_shift(rng),
+                clip=random_clip(rng),
+                rounding=random_rounding(rng),
+            )
+        except ShapeError:
+            continue
+
+
+def random_batch_matmul(rng: random.Random) -> BatchMatmul:
+    return BatchMatmul(
+        batch=rng.randint(1, 4),
+        m=rng.randint(1, 30),
+        n=rng.randint(1, 60),
+        k=rng.randint(1, 100),
+        coarse=rng.choice([0, 0, rng.randint(1, 40)]),
+        shift=random_shift(rng),
+        clip=random_clip(rng),
+        rounding=random_rounding(rng),
+    )
+
+
+def random_scaled(rng: random.Random) -> Operator:
+    """An operator with fixed-point scales: for each channel, or one for all; limits included."""
+    kind = rng.choice(
+        ["conv2d", "grouped", "gemm", "transposed", "elementwise", "average", "batch"]
+    )
+    ending = {"zero_point": rng.choice([0, rng.randint(-128, 127)]), "clip": random_clip(rng)}
+    ending["clip"] = ending["clip"] or (-128, 127)
+    if kind in ("conv2d", "gemm", "transposed"):
+        draw = {"conv2d": random_conv2d, "gemm": random_gemm, "transposed": random_conv2d_transpose}
+        return replace(draw[kind](rng), scales=True, shift=0, **ending)
+    if kind == "grouped":
+        op = random_grouped_conv2d(rng)
+        residual = {"residual_scale": 1, "residual_shift": 0, "residual_clip": None}
+        return replace(op, scales=True, shift=0, multiplier=False, **residual, **ending)
+    ending["multiplier"] = rng.choice([1, 65535, rng.randint(1, 65535)])
+    ending["shift"] = rng.choice([0, 47, rng.randint(0, 47), rng.randint(16, 30)])
+    if kind == "batch":
+        return replace(random_batch_matmul(rng), **ending)
+    limit = (1 << 31) - 1
+    ending["constant"] = rng.choice([0, limit, -limit, rng.randint(-9999, 9999)])
+    if kind == "average":
+        pool = random_pool2d(rng, AvgPool2d)
+        return replace(pool, division=None, offset=0, **ending)
+    op = random_elementwise(rng)
+    if op.function in ("identity", "add", "sub"):
+        ending["scale"], ending["other_scale"] = random_factor(rng), random_factor(rng)
+    return replace(op, **ending)
+
+
+def random_factor(rng: random.Random) -> int:
+    """A factor of one int8 digit or two."""
+    size = rng.choice([1, 127, 128, 255, 256, WIDEST, rng.randint(1, WIDEST)])
+    return rng.choice([1, -1]) * size
+
+
+# Every family of operators beyond plain convolution and matrix product.
+FAMILIES = {
+    "elementwise": random_elementwise,
+    "grouped_conv2d": random_grouped_conv2d,
+    "depthwise_alu": random_depthwise_alu,
+    "max_pool2d": lambda rng: random_pool2d(rng, MaxPool2d),
+    "avg_pool2d": lambda rng: random_pool2d(rng, AvgPool2d),
+    "conv2d_transpose": random_conv2d_transpose,
+    "batch_matmul": random_batch_matmul,
+}

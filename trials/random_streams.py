@@ -1,0 +1,486 @@
+"""Random valid instruction streams, executed by the reference while they are built."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from trials.reference_isa import launch, place, serialise
+from vtaops import HardwareConfig
+from vtaops.lowering.linking.tokens import insert_tokens
+from vtaops.lowering.operation import Operation, Touch
+from vtaops.machine.config import EXTENSIONS, POST_ROWS, TABLES, WINDOW_TILES, Memory
+from vtaops.machine.isa import (
+    Alu,
+    AluOp,
+    Depthwise,
+    Encoding,
+    Gemm,
+    Instruction,
+    Load,
+    Pool,
+    Post,
+    Store,
+)
+from vtaops.program.interpreter import Interpreter
+from vtaops.runtime.tsim import Tsim
+
+CONFIGS = {
+    name: HardwareConfig.load(name)
+    for name in ("pynq", "tiny", "4x8_i8w8a32_15_16_16_18", "1x32_i8w8a32_15_15_20_17")
+} | {
+    # The least and the largest tiles, and batches that are done in other groups of rows.
+    "2x4": HardwareConfig(log_batch=1, log_block=2, log_wgt_buff_size=12, log_acc_buff_size=15),
+    "2x16": HardwareConfig(log_batch=1, log_inp_buff_size=16, log_acc_buff_size=18),
+    "8x64": HardwareConfig(log_batch=3, log_block=6, log_acc_buff_size=20, log_inp_buff_size=17),
+    "extended": replace(HardwareConfig.load("tiny"), extensions=tuple(EXTENSIONS)),
+}
+REGION = 4096
+"""Device address of the first buffer of a device."""
+
+SPACES = {
+    Memory.INP: "inp",
+    Memory.WGT: "wgt",
+    Memory.POST: "post",
+    Memory.TABLE: "table",
+}
+"""What the load unit writes, as tokens name it; all else are accumulators."""
+
+
+class RandomProgram:
+    """A random valid program, built while the reference executes it.
+
+    DRAM is one region: micro-ops, then random bytes that LOADs read and STOREs overwrite, then room
+    for a dump of all accumulators. Some bytes are all of the least value, some of the greatest.
+    All extensions of the configuration are used.
+    """
+
+    uops = 64
+    data_nbytes = 1 << 15
+
+    def __init__(self, config: HardwareConfig, seed: int, *, separate_out: bool = False) -> None:
+        self.config = config
+        self.rng = np.random.default_rng([seed, config.batch, config.block_in])
+        self.instructions: list[Instruction] = []
+        self.data = REGION + 4096
+        self.dump = self.data + self.data_nbytes
+        depth = config.acc.depth
+        dram_nbytes = self.dump + 4 * depth * config.out.element_bytes
+        self.reference = Interpreter(config, dram_nbytes, separate_out=separate_out)
+        data = self.rng.integers(0, 256, (self.data_nbytes // 64, 64), np.uint8)
+        data[::5], data[1::7] = 0x80, 0x7F
+        self.reference.dram[self.data : self.dump] = data.reshape(-1)
+        # What STORE and `forward` may read: accumulators last written by a step, with `post`.
+        self.current = np.full(depth, "post" not in config.extensions)
+        table = self.rng.integers(0, 6, (self.uops, 3))
+        table[0] = 0  # used by the dump
+        # Two output blocks, four taps, four columns: groups of equal weight, as in convolutions.
+        block, tap, column = np.unravel_index(np.arange(32), (2, 4, 4))
+        table[32:] = np.stack([4 * block + column, column + tap, 4 * block + tap], axis=1)
+        words = Encoding.of(config).encode_micro_ops(table).view(np.uint8)
+        self.reference.dram[REGION : REGION + words.size] = words
+        self.image = self.reference.dram[REGION:].copy()
+
+    def emit(self, instruction: Instruction) -> None:
+        self.instructions.append(instruction)
+        self._follow(instruction)
+        self.reference.execute(instruction)
+
+    def has(self, extension: str) -> bool:
+        return extension in self.config.extensions
+
+    def _follow(self, insn: Instruction) -> None:
+        """Keep in mind which accumulators the output memory holds too."""
+        if not self.has("post"):
+            return
+        if isinstance(insn, Load) and insn.memory in (Memory.ACC, Memory.ACC_8BIT):
+            self.current[insn.sram_base : insn.sram_base + insn.sram_size] = False
+        elif isinstance(insn, Gemm | Alu | Pool):
+            written = [dst for dst, _, _ in self.reference.steps(insn)]
+            self.current[written] = not insn.reset
+
+    def integer(self, low: int, high: int) -> int:
+        """Return a random integer of low..high, both included; often one of them."""
+        return int(self.rng.choice([low, high, *self.rng.integers(low, high + 1, 3)]))
+
+    def fill_scratchpads(self) -> None:
+        """Load every element of every scratchpad, by repeating rows with stride 0."""
+        self.emit(Load(memory=Memory.UOP, dram_base=REGION // 4, x_size=self.uops, y_size=1))
+        for memory in (Memory.INP, Memory.WGT, Memory.ACC):
+            depth = self.config.scratchpad(memory).depth
+            unit = self.config.dram_element_bytes(memory)
+            columns = min(depth, self.data_nbytes // unit)
+            self.emit(
+                Load(
+                    memory=memory,
+                    dram_base=self.data // unit,
+                    x_size=columns - 1,
+                    x_pad_right=1,
+                    y_size=depth // columns,
+                )
+            )
+        if self.has("post"):
+            unit, rows = self.config.dram_element_bytes(Memory.POST), 2 * POST_ROWS
+            first = self.data // unit
+            self.emit(Load(memory=Memory.POST, dram_base=first, x_size=rows, y_size=1))
+        if self.has("table"):
+            first = self.data // self.config.dram_element_bytes(Memory.TABLE)
+            self.emit(Load(memory=Memory.TABLE, dram_base=first, x_size=TABLES, y_size=1))
+
+    def _write_all(self) -> None:
+        """Let the output memory hold all accumulators."""
+        self.emit(Load(memory=Memory.UOP, dram_base=REGION // 4, x_size=1, y_size=1))
+        depth = self.config.acc.depth
+        step = Alu(uop_end=1, iter_out=1, iter_in=depth, dst_factor_in=1, use_imm=1, imm=3)
+        self.emit(replace(step, alu_op=AluOp.ADD))
+
+    def random_load(self) -> None:
+        memory = Memory(self.rng.choice([Memory.INP, Memory.WGT, Memory.ACC, Memory.ACC_8BIT]))
+        depth = self.config.scratchpad(memory).depth
+        unit = self.config.dram_element_bytes(memory)
+        low, high = self.data // unit, self.dump // unit
+        most = 15 if self.rng.random() < 0.1 else 3
+        sides = ("y_pad_top", "y_pad_bottom", "x_pad_left", "x_pad_right")
+        pads = {side: self.integer(0, most) for side in sides}
+        x_size, y_size = self.integer(0, 5), self.integer(0, 4)
+        stride = self._stride(x_size, y_size, high - low)
+        insn = Load(memory=memory, x_size=x_size, y_size=y_size, x_stride=stride, **pads)
+        if insn.sram_size > depth:
+            return
+        reach = max(y_size - 1, 0) * stride + x_size
+        if reach > high - low:
+            return
+        base = self.integer(0, depth - insn.sram_size)
+        self.emit(replace(insn, sram_base=base, dram_base=self.integer(low, high - reach)))
+
+    def _stride(self, x_size: int, y_size: int, room: int) -> int:
+        """Return a small stride, or one up to where the rows still lie in so many elements."""
+        if self.rng.random() < 0.7:
+            return self.integer(0, 7)
+        return self.integer(0, min(0xFFFF, (room - x_size) // max(y_size - 1, 1)))
+
+    def random_forward(self) -> None:
+        x_size, y_size, left = self.integer(1, 4), self.integer(1, 3), self.integer(0, 2)
+        insn = Load(memory=Memory.INP, forward=1, x_size=x_size, y_size=y_size, x_pad_left=left)
+        insn = replace(insn, x_stride=self.integer(0, 9))
+        reach = (y_size - 1) * insn.x_stride + x_size
+        source = self._written(reach)
+        if source is not None:
+            base = self.integer(0, self.config.inp.depth - insn.sram_size)
+            self.emit(replace(insn, sram_base=base, dram_base=source))
+
+    def _written(self, count: int) -> int | None:
+        """Return the first of so many elements that the output memory holds; None if none do."""
+        missing = np.concatenate([[0], np.cumsum(~self.current)])
+        starts = np.flatnonzero(missing[count:] == missing[: len(missing) - count])
+        return int(starts[self.integer(0, len(starts) - 1)]) if starts.size else None
+
+    def random_post_load(self) -> None:
+        unit = self.config.dram_element_bytes(Memory.POST)
+        x_size, y_size, pad = self.integer(1, 5), self.integer(1, 3), self.integer(0, 2)
+        insn = Load(memory=Memory.POST, x_size=x_size, y_size=y_size, x_pad_right=pad)
+        insn = replace(insn, x_stride=self.integer(0, 9))
+        low, high = self.data // unit, self.dump // unit
+        base = self.integer(0, 2 * POST_ROWS - insn.sram_size)
+        first = self.integer(low, high - (y_size - 1) * insn.x_stride - x_size)
+        self.emit(replace(insn, sram_base=base, dram_base=first))
+
+    def random_post(self) -> None:
+        """Post-processing of what follows; its rows stay in bounds, results mostly too."""
+        if self.rng.random() < 0.15:
+            self.emit(Post())
+            return
+        low, high = sorted(self.integer(-128, 127) for _ in range(2))
+        if self.rng.random() < 0.6:
+            low, high = -128, 127
+        multiplier, shift = self.integer(0, 65535), self.integer(0, 47)
+        if self.rng.random() < 0.7:  # eight of the 32 bits of a sum stay
+            shift = multiplier.bit_length() + self.integer(20, 25)
+        own = int(self.rng.integers(2))
+        mapped = int(self.has("table") and self.rng.random() < 0.4)
+        self.emit(
+            Post(
+                enable=1,
+                use_bias=int(self.rng.integers(2)),
+                use_scale=own,
+                round_half=int(self.rng.integers(2)),
+                multiplier=0 if own else multiplier,
+                shift=0 if own else shift,
+                zero_point=self.integer(-128, 127),
+                low=low,
+                high=high,
+                row=self.integer(0, POST_ROWS - 1 - 10),
+                row_factor_out=self.integer(0, 1),
+                row_factor_in=self.integer(0, 1),
+                use_table=mapped,
+                table_index=self.integer(0, TABLES - 1) if mapped else 0,
+            )
+        )
+
+    def random_table_load(self) -> None:
+        count = self.integer(1, TABLES)
+        insn = Load(memory=Memory.TABLE, sram_base=self.integer(0, TABLES - count))
+        if self.rng.random() < 0.5:
+            insn = replace(insn, x_size=count, y_size=1)
+        else:
+            insn = replace(insn, x_size=1, y_size=count, x_stride=self.integer(0, 9))
+        unit = self.config.dram_element_bytes(Memory.TABLE)
+        low, high = self.data // unit, self.dump // unit
+        reach = (insn.y_size - 1) * insn.x_stride + insn.x_size
+        self.emit(replace(insn, dram_base=self.integer(low, high - reach)))
+
+    def random_pool(self) -> None:
+        tiles = self.integer(1, WINDOW_TILES)
+        loops = self._loops(self.config.inp.depth - tiles + 1, with_weights=False)
+        self.emit(Pool(tiles=tiles, overwrite=int(self.rng.integers(2)), **loops))
+
+    def random_depthwise(self) -> None:
+        loops = self._loops(self.config.inp.depth - WINDOW_TILES + 1, with_weights=True)
+        self.emit(Depthwise(overwrite=self._overwrites(), **loops))
+
+    def _overwrites(self) -> int:
+        return int(self.has("overwrite") and self.rng.random() < 0.3)
+
+    def random_uop_load(self) -> None:
+        depth = self.config.uop.depth
+        x_size, y_size, stride = self.integer(1, 8), self.integer(1, 3), self.integer(0, 9)
+        insn = Load(
+            memory=Memory.UOP,
+            x_size=x_size,
+            y_size=y_size,
+            x_stride=stride,
+            x_pad_left=self.integer(0, 1),
+            y_pad_bottom=self.integer(0, 1),
+        )
+        first = self.integer(0, self.uops - (y_size - 1) * stride - x_size)
+        base = self.integer(0, min(depth, 64) - insn.sram_size)
+        self.emit(replace(insn, sram_base=base, dram_base=REGION // 4 + first))
+        if self.rng.random() < 0.5:  # all of them in their places again
+            whole = Load(memory=Memory.UOP, dram_base=REGION // 4, x_size=self.uops, y_size=1)
+            self.emit(whole)
+
+    def random_store(self) -> None:
+        unit = self.config.out.element_bytes
+        low, high = self.data // unit, self.dump // unit
+        x_size, y_size = self.integer(0, 5), self.integer(0, 4)
+        stride = self._stride(x_size, y_size, high - low)
+        reach = max(y_size - 1, 0) * stride + x_size
+        first = self._written(x_size * y_size)
+        if first is None:
+            return
+        self.emit(
+            Store(
+                memory=Memory.OUT,
+                x_size=x_size,
+                y_size=y_size,
+                x_stride=stride,
+                sram_base=first,
+                dram_base=self.integer(low, high - reach),
+            )
+        )
+
+    def _loops(self, source_depth: int, *, with_weights: bool) -> dict[str, int]:
+        """Return micro-op range, extents and factors whose indices are all in bounds."""
+        depths = {"dst": self.config.acc.depth, "src": source_depth}
+        if with_weights:
+            depths["wgt"] = self.config.wgt.depth
+        if self.rng.random() < 0.3:
+            begin, end = 32, self.integer(32, 64)
+        else:
+            begin = self.integer(0, 56)
+            end = begin + self.integer(0, 8)
+        iter_out, iter_in = self.integer(0, 6), self.integer(0, 6)
+        values = {"uop_begin": begin, "uop_end": end, "iter_out": iter_out, "iter_in": iter_in}
+        for column, (name, depth) in enumerate(depths.items()):
+            room = depth - 1 - int(self.reference.uop[begin:end, column].max(initial=0))
+            for loop, extent in (("out", iter_out), ("in", iter_in)):
+                steps = max(extent - 1, 0)
+                limit = min(room // steps if steps else 3, depth - 1)
+                factor = self.integer(0, limit) if self.rng.random() < 0.7 else 0
+                values[f"{name}_factor_{loop}"] = factor
+                room -= factor * steps
+        return values
+
+    def random_gemm(self) -> None:
+        loops = self._loops(self.config.inp.depth, with_weights=True)
+        reset = int(self.rng.random() < 0.2)
+        self.emit(Gemm(reset=reset, overwrite=0 if reset else self._overwrites(), **loops))
+
+    def random_alu(self) -> None:
+        loops = self._loops(self.config.acc.depth, with_weights=False)
+        imm = int(self.rng.choice([*self.rng.integers(-40, 40, 3), -32768, 32767]))
+        op = int(self.rng.integers(0, len(AluOp)))
+        self.emit(Alu(alu_op=op, use_imm=int(self.rng.integers(0, 2)), imm=imm, **loops))
+
+    def random_instructions(self, count: int) -> None:
+        choices = [self.random_load, self.random_uop_load, self.random_store]
+        choices += [self.random_gemm] * 3 + [self.random_alu] * 3
+        own = {
+            "post": [self.random_post_load] + [self.random_post, self.random_store] * 2,
+            "table": [self.random_table_load],
+            "depthwise": [self.random_depthwise],
+            "pool": [self.random_pool],
+            "forward": [self.random_forward],
+        }
+        choices += [choice for name in own if self.has(name) for choice in own[name]]
+        if self.has("post"):
+            self._write_all()
+        for _ in range(count):
+            choices[self.rng.integers(len(choices))]()
+
+    def stream(self) -> list[Instruction]:
+        """Return the serialised stream, which ends by storing all bytes of all accumulators."""
+        depth, unit = self.config.acc.depth, self.config.out.element_bytes
+        tail: list[Instruction] = [
+            Load(memory=Memory.UOP, dram_base=REGION // 4, x_size=1, y_size=1)
+        ]
+        shift = Alu(uop_end=1, iter_out=1, iter_in=depth, dst_factor_in=1, use_imm=1, imm=8)
+        if self.has("post"):
+            tail += [Post(), replace(shift, alu_op=AluOp.ADD, imm=0)]
+        for byte in range(4):
+            first = self.dump // unit + byte * depth
+            tail += [replace(shift, alu_op=AluOp.SHR)] if byte else []
+            tail += [Store(memory=Memory.OUT, dram_base=first, x_size=depth, y_size=1)]
+        return serialise([*self.instructions, *tail])
+
+    def expected_image(self) -> npt.NDArray[np.uint8]:
+        """Return the region after the stream."""
+        planes = [(self.reference.acc >> 8 * byte & 0xFF).reshape(-1) for byte in range(4)]
+        if self.reference.separate_out and not self.has(
+            "post"
+        ):  # each shift of the tail writes it anew
+            planes[0] = (self.reference.out & 0xFF).reshape(-1)
+        image = self.reference.dram.copy()
+        image[self.dump :] = np.concatenate(planes)
+        return image[REGION:]
+
+    def expected_counters(self) -> dict[str, int]:
+        depth, unit = self.config.acc.depth, self.config.out.element_bytes
+        tail = {
+            "uop_load_nbytes": 4,
+            "alu_counter": (4 if self.has("post") else 3) * depth,
+            "out_store_nbytes": 4 * depth * unit,
+        }
+        return {name: value + tail.get(name, 0) for name, value in self.reference.counters.items()}
+
+
+class ConcurrentProgram(RandomProgram):
+    """A random program whose units wait for each other only where they must."""
+
+    def __init__(self, config: HardwareConfig, seed: int) -> None:
+        self.operations: list[Operation] = []
+        super().__init__(config, seed)
+
+    def emit(self, instruction: Instruction) -> None:
+        self.operations.append(Operation(instruction, touches=self._touches(instruction)))
+        super().emit(instruction)
+
+    def _touches(self, insn: Instruction) -> tuple[Touch, ...]:
+        match insn:
+            case Load() | Store():
+                touches = self._memory_touches(insn)
+            case Gemm() | Alu() | Pool():
+                dst, src, wgt = np.array([*self.reference.steps(insn)], np.int64).reshape(-1, 3).T
+                touches = [_touch("acc", dst, write=True)]
+                if self.reference.post.reads_row:
+                    touches += [_touch("post", [row, row + POST_ROWS])
+                                for row in set(self.reference.rows(insn))]  # fmt: skip
+                if self.reference.post.use_table:
+                    touches.append(_touch("table", [self.reference.post.table_index]))
+                tiles = {Depthwise: WINDOW_TILES, Pool: getattr(insn, "tiles", 0)}
+                if isinstance(insn, Alu):
+                    touches.append(_touch("acc", src))
+                elif not insn.reset:
+                    windows = [src + tile for tile in range(tiles.get(type(insn), 1))]
+                    touches += [_touch("inp", np.concatenate(windows)), _touch("wgt", wgt)]
+            case _:
+                touches = []
+        return tuple(touch for touch in touches if touch.elements.size)
+
+    def _memory_touches(self, insn: Load | Store) -> list[Touch]:
+        memory, stores = Memory(insn.memory), isinstance(insn, Store)
+        unit = self.config.dram_element_bytes(memory)
+        rows = [insn.dram_base + y * insn.x_stride for y in range(insn.y_size)]
+        words = [word for row in rows for word in _words(row * unit, (row + insn.x_size) * unit)]
+        touches = [_touch("dram", words, write=stores)]
+        if isinstance(insn, Load) and insn.forward:
+            touches = [_touch("acc", [e for row in rows for e in range(row, row + insn.x_size)])]
+        if memory != Memory.UOP:
+            elements = range(insn.sram_base, insn.sram_base + insn.sram_size)
+            touches.append(_touch(SPACES.get(memory, "acc"), elements, write=not stores))
+        return touches
+
+    def concurrent_stream(self) -> list[Instruction]:
+        depth, unit = self.config.acc.depth, self.config.out.element_bytes
+        uop = Load(memory=Memory.UOP, dram_base=REGION // 4, x_size=1, y_size=1)
+        shift = Alu(uop_end=1, iter_out=1, iter_in=depth, dst_factor_in=1, use_imm=1, imm=8)
+        shift = replace(shift, alu_op=AluOp.SHR)
+        everything = _touch("acc", range(depth))
+        tail = [Operation(uop)]
+        if self.has("post"):
+            same = replace(shift, alu_op=AluOp.ADD, imm=0)
+            tail += [Operation(Post()), Operation(same, touches=(replace(everything, write=True),))]
+        for byte in range(4):
+            first = self.dump // unit + byte * depth
+            if byte:
+                tail.append(Operation(shift, touches=(replace(everything, write=True),)))
+            store = Store(memory=Memory.OUT, dram_base=first, x_size=depth, y_size=1)
+            words = _words(first * unit, (first + depth) * unit)
+            tail.append(Operation(store, touches=(everything, _touch("dram", words, write=True))))
+        operations = insert_tokens([*self.operations, *tail])
+        return [operation.instruction for operation in operations]
+
+
+class HazardousProgram(RandomProgram):
+    """Short GEMM and ALU instructions, one straight behind the other, on few accumulators."""
+
+    def __init__(self, config: HardwareConfig, seed: int) -> None:
+        super().__init__(config, seed)
+        self.fill_scratchpads()
+        for number in range(150):
+            self.emit(self._instruction())
+            if self.has("post") and number % 3 == 0:
+                self.random_post()
+            if self.has("post") and number % 5 == 0:
+                self.random_store()
+
+    def _instruction(self) -> Instruction:
+        first = self.integer(0, 60)
+        loops = {
+            "uop_begin": first,
+            "uop_end": first + self.integer(1, 4),
+            "iter_out": self.integer(1, 3),
+            "iter_in": self.integer(1, 3),
+            "dst_factor_in": self.integer(0, 2),
+            "dst_factor_out": self.integer(0, 2),
+            "src_factor_in": self.integer(0, 2),
+        }
+        if self.has("pool") and self.rng.random() < 0.1:
+            return Pool(tiles=self.integer(1, 3), overwrite=self.integer(0, 1), **loops)
+        if self.rng.random() < 0.2:
+            return Gemm(reset=int(self.rng.random() < 0.3), **loops)
+        op = AluOp(int(self.rng.choice([*AluOp, AluOp.MUL, AluOp.MUL])))
+        return Alu(alu_op=op, use_imm=self.integer(0, 1), imm=self.integer(-40, 40), **loops)
+
+
+def _touch(space: str, elements, *, write: bool = False) -> Touch:
+    return Touch(space, np.unique(np.array([*elements], np.int64)), write)
+
+
+def _words(first: int, end: int) -> range:
+    return range(first // 4, -(-end // 4))
+
+
+def run_random(program: RandomProgram, stream: list[Instruction], device: Tsim) -> int:
+    """Run, compare all of DRAM and the counters; return the cycles."""
+    device.reset_stats()
+    region = place(device, program.image)
+    assert region.address == REGION
+    launch(device, stream)
+    image = device.read(region, region.nbytes)
+    device.free(region)
+    np.testing.assert_array_equal(image, program.expected_image())
+    assert device.stats().as_dict() == program.expected_counters()
+    return device.performance().cycles

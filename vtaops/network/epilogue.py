@@ -1,0 +1,113 @@
+"""From sums to int8 on VTA: what stands for a requantisation of the graph.
+
+Plain hardware shifts all channels alike: zero points and rounding join the bias, and a factor that
+is no shift enlarges the weights or the residual. Hardware with the extension ``post`` has a
+multiplier and a shift for each channel, and adds the zero point itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from vtaops.base.shapes import Array
+from vtaops.graph import Requantization
+from vtaops.network import rules
+from vtaops.network.storage import Lanes, on_lanes
+from vtaops.ops import Conv2d, Conv2dTranspose, Gemm
+from vtaops.ops.constants import digits
+from vtaops.ops.epilogue import MULTIPLIER_BITS
+
+Sum = TypeVar("Sum", Conv2d, Conv2dTranspose, Gemm)
+
+
+@dataclass(frozen=True, eq=False)
+class Epilogue:
+    """What follows the sums of products of an operator.
+
+    Attributes
+    ----------
+    fields : dict
+        Parameters of the operator of VTA.
+    constant : ndarray of int64, shape (channels,)
+        What is added to the sums.
+    left : int
+        By how many bits weights are shifted to the left.
+    vectors : dict of str to ndarray
+        Further arguments of the operator, channels first.
+    """
+
+    fields: dict[str, Any]
+    constant: Array
+    left: int = 0
+    vectors: dict[str, Array] = field(default_factory=dict)
+
+    @staticmethod
+    def shifted(
+        weight: Array,
+        bias: Array | None,
+        scaling: Requantization,
+        zero_points: tuple[int, ...],
+        factor: int = 0,
+    ) -> Epilogue:
+        """Return the epilogue on plain hardware.
+
+        Parameters
+        ----------
+        weight, bias, scaling
+            Those of the graph's operator, output channels first.
+        zero_points : tuple of int
+            Of its inputs: the data, the residual.
+        factor : int
+            Of the residual; 0: there is none.
+        """
+        shift = scaling.right_shift
+        assert shift is not None
+        left = max(0, -shift)
+        shift += left
+        given = None if bias is None else bias.astype(np.int64) << left
+        weights = weight.astype(np.int64) << left
+        constant = rules.constant_term(weights, given, scaling, zero_points, factor)
+        residual: dict[str, Any] = {}
+        if factor:
+            bits = rules.common_shift(factor, shift)
+            scale, rest = factor >> bits, shift - bits
+            residual = {"residual": True, "residual_scale": scale, "residual_shift": rest}
+            shift = bits
+        return Epilogue({"shift": shift, "clip": scaling.clip, **residual}, constant, left)
+
+    @staticmethod
+    def scaled(
+        weight: Array,
+        bias: Array | None,
+        scaling: Requantization,
+        zero_points: tuple[int, ...],
+        factor: Array | None = None,
+    ) -> Epilogue:
+        """Return the epilogue with ``post``; as `shifted`, with factors for channels."""
+        channels = len(weight)
+        fields: dict[str, Any] = {"scales": True, "shift": 0, "clip": scaling.clip}
+        fields["zero_point"] = scaling.zero_point
+        scales = scaling.multiplier | scaling.shift << MULTIPLIER_BITS
+        vectors = {"scales": np.broadcast_to(scales, (channels,)).astype(np.int32)}
+        factors = np.zeros(1, np.int64)
+        if factor is not None:
+            fields["residual"] = True
+            factors = np.broadcast_to(factor, (channels,))
+            for name, digit in zip(("residual_high", "residual_low"), digits(factors), strict=True):
+                vectors[name] = digit.astype(np.int8).reshape(-1, 1, 1, 1)
+        constant = rules.sum_constant(weight, bias, zero_points, factors)
+        return Epilogue(fields, constant, vectors=vectors)
+
+    def on_lanes(self, lanes: Lanes, size: int) -> Epilogue:
+        """Return the epilogue for lanes, of which some hold the channels."""
+        vectors = {name: on_lanes(value, lanes, size) for name, value in self.vectors.items()}
+        return replace(self, constant=on_lanes(self.constant, lanes, size), vectors=vectors)
+
+    def with_bias(self, op: Sum) -> tuple[Sum, Array | None]:
+        """Return an operator that adds the constant, and its bias; None if there is none."""
+        if not self.constant.any():
+            return op, None
+        return replace(op, bias=True), self.constant.astype(np.int32)  # sums wrap, too

@@ -1,0 +1,157 @@
+"""Products with constant tiles: how int8 data, and constants, enter the accumulators on every VTA.
+
+A product with a diagonal weight tile copies an input tile to an accumulator tile and scales it:
+one cycle, no multiplier in the ALU, no 8-bit accumulator loads. With -1 on the diagonal it
+subtracts. Elementwise operators, residuals and pooling are built on it.
+
+A factor beyond int8 is two products: its `digits`, 256 times the first (a shift to the left of what
+the accumulators hold) plus the second.
+
+A constant is the product of a constant input tile, which holds -128, and 1 in the last lane
+(`vtaops.machine.views.constant_values`), with a row of int8 weights: any below 2**18 for blocks
+of 16 (`vtaops.machine.views.constant_digits`). It costs one cycle a tile, a bias on the vector ALU
+two.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import te
+
+from vtaops.base.errors import ShapeError
+from vtaops.machine.config import HardwareConfig
+from vtaops.machine.layout import diagonal_layout, kernel_layout, matrix_layout
+from vtaops.machine.views import constant_values
+from vtaops.ops.epilogue import Lane
+from vtaops.program import Buffer, Role
+
+WIDEST = 127 * 256 + 127
+"""Greatest factor that has two int8 digits."""
+
+DIGIT_BITS = 8
+
+
+def digits(factor: Any) -> tuple[Any, Any]:
+    """Return two int8 digits of a factor (or of an array) of at most `WIDEST` in magnitude."""
+    low = (factor + 128) % 256 - 128
+    return (factor - low) >> DIGIT_BITS, low
+
+
+def check_scale(name: str, scale: int) -> None:
+    """Refuse a scale that is no weight.
+
+    Raises
+    ------
+    ShapeError
+        If it is no int8 value other than 0.
+    """
+    if not isinstance(scale, int) or not -128 <= scale <= 127 or scale == 0:
+        raise ShapeError(f"{name} is {scale!r}; it must be an integer in -128..127, and not 0")
+
+
+def scale_buffer(name: str, scale: int, config: HardwareConfig) -> Buffer:
+    """Return the constant weight tile with `scale` on its diagonal."""
+    block = config.block_in
+    shape = (block, 1, 1, 1)
+    return Buffer(name, Role.CONSTANT, shape, "int8", diagonal_layout(config), (scale,) * block)
+
+
+def constant_buffers(channels: int, config: HardwareConfig) -> list[Buffer]:
+    """Return the constant tile, and the weights (channels, block, 1, 1) that stand for the bias."""
+    shape, weights = (config.batch, config.block_in), (channels, config.block_in, 1, 1)
+    value = tuple(constant_values(config.block_in) * config.batch)
+    return [
+        Buffer("constant", Role.CONSTANT, shape, "int8", matrix_layout(config), value),
+        Buffer("constant_scale", Role.PARAMETER, weights, "int8", kernel_layout(config)),
+    ]
+
+
+def declare_copy(tensor: te.Tensor) -> te.Tensor:
+    """Declare the copy of a tensor on chip, ``{name}_buf``."""
+    return te.compute(tensor.shape, lambda *i: tensor(*i), name=f"{tensor.op.name}_buf")
+
+
+def declare_tiles(weights: te.Tensor, *, each: bool = False) -> te.Tensor:
+    """Declare the copy on chip of one weight tile for all blocks of channels, or for `each`."""
+    blocks, _, _, _, *tile = weights.shape
+    name = f"{weights.op.name}_buf"
+    if each:
+        return te.compute((blocks, *tile), lambda c, o, i: weights(c, 0, 0, 0, o, i), name=name)
+    return te.compute(tile, lambda o, i: weights(0, 0, 0, 0, o, i), name=name)
+
+
+def value_of(tensor: te.Tensor) -> Lane:
+    """Return the value of a tensor for each lane of a result of its shape."""
+    return lambda *index: tensor(*index)
+
+
+def declare_product(
+    name: str, data: te.Tensor, scale: te.Tensor, config: HardwareConfig
+) -> te.Tensor:
+    """Declare the product of tiles (..., batch, block) with one weight tile, or one a block.
+
+    Parameters
+    ----------
+    name : str
+        Name of the te stage.
+    data : te.Tensor
+        int8 tiles on chip.
+    scale : te.Tensor
+        The weight tile on chip, (block, block); or (blocks, block, block), for images whose second
+        index counts blocks of channels.
+
+    Returns
+    -------
+    te.Tensor
+        int32, of the shape of `data`.
+    """
+    if config.block_in == 1:  # plain tensors: there is nothing to sum
+
+        def plain(*index: Any) -> Any:
+            return data(*index).astype("int32") * scale(*_block(scale, index), 0, 0).astype("int32")
+
+        return te.compute(data.shape, plain, name=name)
+    return declare_product_at(name, data.shape, lambda *index: data(*index), scale, config)
+
+
+def declare_product_at(
+    name: str, shape: Any, data: Lane, scale: te.Tensor, config: HardwareConfig
+) -> te.Tensor:
+    """Declare the product of tiles that are chosen by their index, as `declare_product`.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Shape of the result.
+    data : callable
+        Maps an index of the result, the channel being that of the input, to a scalar of a tile.
+    """
+    lane = te.reduce_axis((0, config.block_in), name=f"{name}_lane")
+
+    def body(*index: Any) -> Any:
+        *tile, channel = index
+        pixel = data(*tile, lane).astype("int32")
+        weight = scale(*_block(scale, index), channel, lane).astype("int32")
+        return te.sum(pixel * weight, axis=lane)
+
+    return te.compute(shape, body, name=name)
+
+
+def _block(scale: te.Tensor, index: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return which weight tile an index takes, if there are several."""
+    return (index[1],) if len(scale.shape) > 2 else ()
+
+
+def declare_constant(
+    shape: tuple[int, ...], tile: te.Tensor, weights: te.Tensor, config: HardwareConfig
+) -> te.Tensor:
+    """Declare the constant of each lane of a packed image of `shape`."""
+    constant = te.compute(tile.shape[2:], lambda r, i: tile(0, 0, r, i), name="constant_buf")
+    return declare_product_at(
+        "res_constant",
+        shape,
+        lambda *index: constant(*index[-2:]),
+        declare_tiles(weights, each=True),
+        config,
+    )

@@ -1,0 +1,352 @@
+"""The epilogue: what is done to the sums of an operator on their way to int8.
+
+Bias, shift, residual, clip; or fixed-point requantisation.
+
+``out = int8(clip((acc + bias) >> shift, lo, hi))`` with an arithmetic shift, which truncates
+towards minus infinity, or rounds half up. Owns the list of vector ALU stages that compute it, which
+the declaration, the schedule and the documentation follow.
+
+All is int32 and wraps, everywhere the same. To round half up, a shift by 15 or less first adds half
+an output step, which belongs to that int32 sum; a longer one loses nothing at the limits of int32.
+A bias that would leave int32 by the addition of half a step is refused when it is packed.
+
+Hardware with the extension ``post`` requantises with a multiplier and a shift for each channel too
+(`ScaleStage`): the product has 48 bits and does not wrap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from tvm import te, tirx
+
+from vtaops.base.errors import ShapeError
+from vtaops.machine.alu import PORTABLE_SHIFT, AluOp
+from vtaops.machine.config import HardwareConfig
+from vtaops.machine.layout import vector_layout
+from vtaops.program import Buffer, Role
+
+Lane = Callable[..., Any]
+"""Maps the indices of a lane to its value."""
+
+VECTORS = frozenset({"bias", "multiplier", "scales"})
+"""Operands of stages that have one value for each output channel."""
+
+MULTIPLIER_BITS = 16
+"""Bits 0..15 of a scale are its multiplier, unsigned; those above are its shift."""
+
+MAX_SCALE_SHIFT = 47
+"""Longest shift of a scale: a product has 32 + 16 bits."""
+
+MAX_SHIFT = 31
+
+INT8 = (-128, 127)
+"""The bounds of a result unless others are given; a ReLU is ``(0, 127)``."""
+
+IMMEDIATE = range(-(1 << 15), 1 << 15)
+"""What an immediate operand of the ALU holds."""
+
+Rounding = Literal["truncate", "half_up"]
+"""How a right shift rounds: towards minus infinity, or to the nearest, halves upwards."""
+
+
+@dataclass(frozen=True)
+class AluStage:
+    """One pass of the vector ALU over all accumulators of a tile.
+
+    Attributes
+    ----------
+    name : str
+        Name of the te stage.
+    op : AluOp
+        Operation.
+    imm : int or None
+        Immediate operand; None: the second operand is a tile. SHR by a negative immediate shifts
+        left.
+    operand : str
+        What the second operand is, for a stage without immediate.
+    """
+
+    name: str
+    op: AluOp
+    imm: int | None
+    operand: str = "bias"
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """What it reads besides the accumulators, by name."""
+        return (self.operand,) if self.imm is None else ()
+
+
+@dataclass(frozen=True)
+class ScaleStage:
+    """Requantisation on the way to the output memory (extension ``post``): costs no pass.
+
+    ``clip((((acc + bias) * multiplier + half) >> shift) + zero_point, *clip)``, with multiplier and
+    shift of the channel's scale, ``multiplier | shift << 16``.
+
+    Attributes
+    ----------
+    name : str
+        Name of the te stage.
+    operands : tuple of str
+        The vectors that it takes: ``("scales",)``, or ``("bias", "scales")``.
+    zero_point : int
+        Is added after the shift.
+    clip : (int, int)
+        Bounds of the result.
+    """
+
+    name: str
+    operands: tuple[str, ...]
+    zero_point: int
+    clip: tuple[int, int]
+
+
+Stage = AluStage | ScaleStage
+"""A step from the sums to the result."""
+
+
+def check_epilogue(
+    shift: int, clip: tuple[int, int] | None, rounding: str = "truncate", lowest: int = 0
+) -> None:
+    """Refuse shifts outside ``lowest..31``, clip bounds that are no int8 interval, and other words.
+
+    Raises
+    ------
+    ShapeError
+        Naming the value and its range.
+    """
+    if not isinstance(shift, int) or not lowest <= shift <= MAX_SHIFT:
+        left = " (negative: to the left)" if lowest else ""
+        raise ShapeError(f"shift is {shift}; it must lie in {lowest}..{MAX_SHIFT}{left}")
+    if clip is not None and not (
+        isinstance(clip, tuple) and len(clip) == 2 and -128 <= clip[0] <= clip[1] <= 127
+    ):
+        raise ShapeError(
+            f"clip is {clip}; it must be (lo, hi) with -128 <= lo <= hi <= 127, or None "
+            f"to store the low 8 bits"
+        )
+    if rounding not in get_args(Rounding):
+        raise ShapeError(f"rounding is {rounding!r}; it must be one of {get_args(Rounding)}")
+
+
+def half_step(shift: int, rounding: Rounding) -> int:
+    """Return what is added before a right shift to round: half an output step, or nothing.
+
+    Long shifts add it on their way: see `shift_stages`.
+    """
+    return 1 << (shift - 1) if rounding == "half_up" and 0 < shift <= PORTABLE_SHIFT else 0
+
+
+def alu_stages(
+    bias: bool,
+    shift: int,
+    clip: tuple[int, int] | None,
+    rounding: Rounding = "truncate",
+    multiplier: bool = False,
+) -> list[AluStage]:
+    """Return the ALU passes, in order.
+
+    Half an output step is added by the bias where there is one (its buffer holds it already) and
+    nothing multiplies it.
+    """
+    stages = [AluStage("res_bias", AluOp.ADD, None)] if bias else []
+    if multiplier:
+        stages.append(AluStage("res_scaled", AluOp.MUL, None, "multiplier"))
+    holds_half = bias and not multiplier and half_step(shift, rounding)
+    stages += shift_stages("res", shift, "truncate" if holds_half else rounding)
+    return stages + clip_stages("res", clip)
+
+
+def shift_stages(prefix: str, shift: int, rounding: Rounding) -> list[AluStage]:
+    """Return the passes of a shift; shifts by more than 15 take several.
+
+    A long shift rounds with ``((x >> (shift - 1)) + 1) >> 1``, which cannot overflow: the half of
+    its output step exceeds the 16-bit immediate, and may be half of all that int32 holds.
+    """
+    stages: list[AluStage] = []
+    if half := half_step(shift, rounding):
+        stages.append(AluStage(f"{prefix}_half", AluOp.ADD, half))
+    elif rounding == "half_up" and shift > 0:
+        stages += shift_stages(f"{prefix}_pre", shift - 1, "truncate")
+        stages.append(AluStage(f"{prefix}_half", AluOp.ADD, 1))
+        shift = 1
+    sign = 1 if shift > 0 else -1
+    for part in range(0, abs(shift), PORTABLE_SHIFT):
+        name = f"{prefix}_shr" if part == 0 else f"{prefix}_shr_{part // PORTABLE_SHIFT}"
+        stages.append(AluStage(name, AluOp.SHR, sign * min(PORTABLE_SHIFT, abs(shift) - part)))
+    return stages
+
+
+def offset_stages(prefix: str, offset: int, shift: int, rounding: Rounding) -> list[AluStage]:
+    """Return the passes of ``(x + offset) >> shift``, which rounds, for sums that fit int32.
+
+    What exceeds a 16-bit immediate is added in two parts, the upper one after the first bits are
+    gone: exact, because it has none of them.
+
+    Raises
+    ------
+    ShapeError
+        If the upper part exceeds an immediate too.
+    """
+    if not offset:
+        return shift_stages(prefix, shift, rounding)
+    added = offset + ((1 << shift) >> 1 if rounding == "half_up" else 0)
+    first = 0 if added in IMMEDIATE else min(shift, PORTABLE_SHIFT)
+    low, high = (added & ((1 << first) - 1), added >> first) if first else (added, 0)
+    if high not in IMMEDIATE or low not in IMMEDIATE:
+        raise ShapeError(f"offset is {offset}; a shift by {shift} leaves too much of it to add")
+    stages = [AluStage(f"{prefix}_offset", AluOp.ADD, low)] if low else []
+    stages += shift_stages(f"{prefix}_first", first, "truncate")
+    if high:
+        stages.append(AluStage(f"{prefix}_high", AluOp.ADD, high))
+    return stages + shift_stages(prefix, shift - first, "truncate")
+
+
+def clip_stages(prefix: str, clip: tuple[int, int] | None) -> list[AluStage]:
+    """Return the passes that bound the accumulators."""
+    if clip is None:
+        return []
+    return [
+        AluStage(f"{prefix}_max", AluOp.MAX, clip[0]),
+        AluStage(f"{prefix}_min", AluOp.MIN, clip[1]),
+    ]
+
+
+def declare_stages(
+    acc: te.Tensor, stages: Sequence[Stage], operands: Mapping[str, Lane]
+) -> te.Tensor:
+    """Append stages to int32 accumulators; return the last one.
+
+    Parameters
+    ----------
+    acc : te.Tensor
+        int32 accumulators.
+    stages : sequence of AluStage or ScaleStage
+        The steps.
+    operands : mapping of str to callable
+        For each operand that a stage names: indices of an accumulator lane to the operand's value.
+    """
+    value = acc
+    for stage in stages:
+        value = te.compute(acc.shape, _stage_body(stage, value, operands), name=stage.name)
+    return value
+
+
+def _stage_body(stage: Stage, source: te.Tensor, operands: Mapping[str, Lane]) -> Lane:
+    def body(*index: Any) -> Any:
+        others = [operands[name](*index) for name in stage.operands]
+        if isinstance(stage, ScaleStage):
+            return scale_meaning(source(*index), others, stage.zero_point, stage.clip)
+        return lane_meaning(stage.op, source(*index), *(others or [stage.imm]))
+
+    return body
+
+
+def scale_meaning(acc: Any, vectors: Sequence[Any], zero_point: int, clip: tuple[int, int]) -> Any:
+    """Return what a `ScaleStage` computes on one lane, as a TIR expression.
+
+    Parameters
+    ----------
+    acc : PrimExpr
+        The sum, int32.
+    vectors : sequence of PrimExpr
+        The channel's scale, int32, behind its bias if there is one.
+    zero_point, clip
+        As `ScaleStage`.
+    """
+    *bias, scale = vectors
+    total = acc.astype("int64")
+    if bias:  # int32 that overflows is undefined in LLVM: it wraps by a cast
+        total = (total + bias[0].astype("int64")).astype("int32").astype("int64")
+    multiplier = (scale & ((1 << MULTIPLIER_BITS) - 1)).astype("int64")
+    shift = (scale >> MULTIPLIER_BITS).astype("int64")
+    half = (tirx.const(1, "int64") << shift) >> tirx.const(1, "int64")
+    value = ((total * multiplier + half) >> shift) + zero_point
+    return _clipped(value, *clip).astype("int32")
+
+
+def _clipped(value: Any, low: int, high: int) -> Any:
+    """Return a value within bounds.
+
+    Of a clip to one value TVM's simplifier would leave a constant: a block that reads nothing, and
+    that no intrinsic matches. Comparisons it leaves alone.
+    """
+    if low < high:
+        return tirx.min(tirx.max(value, low), high)
+    bound = tirx.const(low, "int64")
+    return tirx.Select(value < low, bound, tirx.Select(value > high, bound, value))
+
+
+def lane_meaning(op: AluOp, first: Any, second: Any) -> Any:
+    """Return what an ALU operation computes on one lane, as a TIR expression."""
+    return op.expression(tirx, first, second)
+
+
+@dataclass(frozen=True)
+class UniformScale:
+    """One fixed-point scale for all channels, of operators without weights of their own.
+
+    ``clip((((sum + constant) * multiplier + half) >> shift) + zero_point)``, on hardware with the
+    extension ``post``: one row of constant parameters, which all tiles share. Not there (false) if
+    the multiplier is 0.
+
+    Attributes
+    ----------
+    multiplier, shift : int
+        16 bits, unsigned; 0..47.
+    zero_point, constant : int
+        int8, added after the shift; int32, added to the sums.
+    clip : (int, int) or None
+        Bounds of the result; not None if there is a multiplier.
+
+    Raises
+    ------
+    ShapeError
+        If a number is out of its range, or belongs to a multiplier and there is none.
+    """
+
+    multiplier: int
+    shift: int
+    zero_point: int
+    constant: int
+    clip: tuple[int, int] | None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.multiplier < 1 << MULTIPLIER_BITS:
+            raise ShapeError(f"multiplier is {self.multiplier}; it has {MULTIPLIER_BITS} bits")
+        if not -128 <= self.zero_point <= 127:
+            raise ShapeError(f"zero_point is {self.zero_point}; it must lie in -128..127")
+        if not self.multiplier:
+            if self.zero_point or self.constant:
+                raise ShapeError("zero_point and constant need a multiplier")
+            return
+        if self.clip is None:
+            raise ShapeError("clip is None; with a multiplier it must be bounds (lo, hi)")
+        if not isinstance(self.shift, int) or not 0 <= self.shift <= MAX_SCALE_SHIFT:
+            raise ShapeError(
+                f"shift is {self.shift}; with a multiplier it must lie in 0..{MAX_SCALE_SHIFT}"
+            )
+
+    def __bool__(self) -> bool:
+        return self.multiplier > 0
+
+    @property
+    def stage(self) -> ScaleStage:
+        """The step that scales."""
+        assert self.clip is not None
+        vectors = ("bias", "scales") if self.constant else ("scales",)
+        return ScaleStage("res_scaled", vectors, self.zero_point, self.clip)
+
+    def buffers(self, config: HardwareConfig) -> list[Buffer]:
+        """Return the row of parameters; nothing without a multiplier."""
+        values = {"bias": self.constant, "scales": self.multiplier | self.shift << MULTIPLIER_BITS}
+        names = self.stage.operands if self else ()
+        block, layout = config.block_out, vector_layout(config)
+        return [
+            Buffer(name, Role.CONSTANT, (block,), "int32", layout, (values[name],) * block)
+            for name in names
+        ]
