@@ -19,6 +19,7 @@ MOVED = {
     "vtaops.capabilities": "vtaops.machine.capabilities",
     "vtaops.config": "vtaops.machine.config",
     "vtaops.errors": "vtaops.base.errors",
+    "vtaops.explore.cluster": "vtaops.explore.engine",
     "vtaops.farm": "vtaops.board.farm",
     "vtaops.files": "vtaops.base.files",
     "vtaops.isa": "vtaops.machine.isa",
