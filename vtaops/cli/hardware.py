@@ -16,13 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vtaops.base.errors import EncodingError
-from vtaops.cli.options import (
-    Commands,
-    list_table,
-    progress_bar,
-    show,
-    text_columns,
-)
+from vtaops.cli.options import Commands, list_table, progress_bar, show, text_columns
 from vtaops.machine.config import HardwareConfig
 
 if TYPE_CHECKING:

@@ -21,12 +21,7 @@ from rich.table import Table
 
 from vtaops.base.errors import ModelError, UnsupportedError
 from vtaops.base.files import exists, read_array, read_file, write_file
-from vtaops.cli.options import (
-    list_table,
-    progress_bar,
-    read_preparation,
-    show,
-)
+from vtaops.cli.options import list_table, progress_bar, read_preparation, show
 from vtaops.cli.run import run_app
 from vtaops.machine.config import HardwareConfig
 from vtaops.quantization.pictures import Preparation, read_picture
