@@ -210,7 +210,7 @@ def limits(lesson: Lesson, size: int | None = None, card: str = "T4") -> dict[st
 
 
 def _remark(before: list[LessonRow], row: LessonRow) -> str:
-    """Return what a reader would miss if only the explanation of a stage stood there."""
+    """Return what the figures add to the explanation of a stage, or say against it."""
     speeds = [stage.speed or 0.0 for stage in (*before[:1], *before[-1:], row)]
     if len(speeds) < 3 or not all(speeds):
         return ""
@@ -311,7 +311,7 @@ def _time_cells(row: LessonRow) -> list[str]:
 
 
 def where(target: str, card: str = "T4") -> str:
-    """Return whose figures a lesson's are, for titles: processor and threads, or the card."""
+    """Return the source of the figures, for titles: processor and threads, or the card."""
     if target == "cpu":
         cpu = CpuTarget.detect()
         return f"measured on {cpu.mcpu}, {cpu.cores} thread{'s' if cpu.cores > 1 else ''}"

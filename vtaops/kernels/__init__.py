@@ -1,6 +1,6 @@
-"""What the kernels of CPU and GPU share: operators, calls, arrays, compilation, cache.
+"""Shared by the kernels of CPU and GPU: operators, calls, arrays, compilation, cache.
 
-Knows no schedule: `vtaops.cpu` and `vtaops.cuda` bring those.
+The schedules are in `vtaops.cpu` and `vtaops.cuda`.
 """
 
 from vtaops.base.shapes import Array

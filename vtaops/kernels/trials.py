@@ -1,4 +1,4 @@
-"""Brute force over the tiles of a schedule: what CPU and GPU share of it."""
+"""Brute-force search over the tiles of a schedule, shared by CPU and GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all CUDA schedules share: binding loops to threads, cooperative fetching."""
+"""Shared by all CUDA schedules: binding loops to threads, cooperative fetching."""
 
 from __future__ import annotations
 

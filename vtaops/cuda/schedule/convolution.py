@@ -34,8 +34,8 @@ class ConvTile:
         Threads and results per thread.
     columns : (int, int)
         Threads and results per thread.
-    apart : bool
-        The columns of a thread lie apart (virtual threads), so that neighbouring threads read
+    vthreads : bool
+        The columns of a thread are virtual threads, far apart, so that neighbouring threads read
         neighbouring columns.
     inputs : int
         Input channels that are fetched at a time.
@@ -48,7 +48,7 @@ class ConvTile:
     columns: tuple[int, int] = (16, 1)
     inputs: int = 4
     shared: bool = True
-    apart: bool = False
+    vthreads: bool = False
 
     @property
     def block(self) -> tuple[int, int, int]:
@@ -115,7 +115,7 @@ def declare_padded(op: Conv2dOp, tile: ConvTile) -> list[Tensor]:
     weights = te.compute((channels, steps, *op.window.kernel), weight, name="weights")
     sums = op.sums(image, weights)
     total = te.compute((op.batch, channels, rows, columns), sums, name="total")
-    return [*tensors.values(), op.finished(total, op.epilogue.bind(tensors, op.accumulator))]
+    return [*tensors.values(), op.result(total, op.epilogue.bind(tensors, op.accumulator))]
 
 
 def schedule_direct(op: Conv2dOp, target: CudaTarget, tile: ConvTile) -> Any:
@@ -134,7 +134,7 @@ def schedule_direct(op: Conv2dOp, target: CudaTarget, tile: ConvTile) -> Any:
     bc, vc, tc, c = s.split(c, [None, virtual, threads, each])
     bi, ti, i = s.split(i, [None, *tile.rows])
     across, wide = tile.columns
-    bj, vj, tj, j = s.split(j, [None, *((wide, across, 1) if tile.apart else (1, across, wide))])
+    bj, vj, tj, j = s.split(j, [None, *((wide, across, 1) if tile.vthreads else (1, across, wide))])
     ic, step = s.split(ic, [None, tile.inputs])
     s.reorder(n, bc, bi, bj, vc, vj, tc, ti, tj, ic, step, kh, kw, c, i, j)
     bind(s, block_x=s.fuse(n, bc), block_y=bi, block_z=bj)

@@ -64,14 +64,14 @@ MATMUL = (
 )
 
 
-def _direct(columns: tuple[int, int], *, shared: bool = True, apart: bool = False) -> _Schedule:
+def _direct(columns: tuple[int, int], *, shared: bool = True, vthreads: bool = False) -> _Schedule:
     """Return the direct convolution by 4 x 4 channels, 4 rows and some columns in each block."""
 
     def schedule(op: ops.Conv2dOp, target: CudaTarget) -> Any:
         threads = largest_divisor(op.group_out, 4) if op.groups > 1 else 4  # within one group
         inputs = largest_divisor(op.group_in, 4) if op.groups > 1 else min(4, op.group_in)
         each = 4 if columns[1] > 1 and op.group_out % (4 * threads) == 0 else 1
-        tile = ConvTile((1, threads, each), (4, 1), columns, inputs, shared, apart)
+        tile = ConvTile((1, threads, each), (4, 1), columns, inputs, shared, vthreads)
         return schedule_direct(op, target, tile)
 
     return schedule
@@ -98,13 +98,13 @@ CONV2D = (
         "vthread",
         "The 4 columns of a thread lie 8 apart (virtual threads): neighbours read neighbours, but "
         "the four rows of a warp then meet in the same banks.",
-        _direct((8, 4), apart=True),
+        _direct((8, 4), vthreads=True),
     ),
     Stage(
         "wide",
         "32 threads across, the 2 columns of a thread 32 apart: a warp reads 32 neighbours, one "
         "from each bank.",
-        _direct((32, 2), apart=True),
+        _direct((32, 2), vthreads=True),
     ),
     Stage(
         "product",

@@ -26,7 +26,7 @@ from vtaops.kernels.arrays import (
     as_output,
     dtype_name,
     dtype_of,
-    empty,
+    output,
     ready,
 )
 from vtaops.kernels.calls.arguments import FUSED_ARRAYS, PRODUCT, frozen
@@ -34,7 +34,7 @@ from vtaops.kernels.ops import BroadcastOp, NormalizeOp, TensorOp, UnaryOp
 from vtaops.kernels.ops.storage import STORAGE, StoredOp, stored
 
 _MOST_PLANS = 4096
-"""Plans after which all are forgotten: shapes that change with every call must not fill memory."""
+"""Plans after which all are dropped: shapes that change with every call must not fill memory."""
 
 _MOST_ELEMENTS = 1 << 31
 """TVM computes indices in 32 bits."""
@@ -56,7 +56,7 @@ class RunnableKernel(Protocol):
 
 
 class KernelCall(NamedTuple):
-    """What a call comes to.
+    """The operator and the arrays that a call amounts to.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ class KernelCall(NamedTuple):
 
 
 class CallPlan:
-    """A kernel, and the shapes of the arrays between which it stands.
+    """A compiled kernel, and the shapes of the arrays of one kind of call.
 
     Parameters
     ----------
@@ -88,19 +88,19 @@ class CallPlan:
     __slots__ = ("_allocate", "_dtype", "_in_place", "_kernel", "_shape", "_views")
 
     def __init__(self, work: KernelCall, kernel: RunnableKernel) -> None:
-        output = work.op.output
+        result = work.op.output
         shapes = [spec.shape for spec in work.op.inputs]
         self._kernel = kernel
-        self._shape = output.shape if work.shape is None else work.shape
-        self._dtype = dtype_of(output.dtype)
+        self._shape = result.shape if work.shape is None else work.shape
+        self._dtype = dtype_of(result.dtype)
         self._allocate = allocator(self._shape, self._dtype)
         given = [*(array.shape for array in work.arrays), self._shape]
-        needed = [*shapes, output.shape]
+        needed = [*shapes, result.shape]
         views = enumerate(zip(given, needed, strict=True))
         self._views = [(at, _view(shape)) for at, (a, shape) in views if a != shape]
         computed = work.op.op if isinstance(work.op, StoredOp) else work.op
         elementwise = isinstance(computed, BroadcastOp | UnaryOp | NormalizeOp)
-        self._in_place = [elementwise and shape == output.shape for shape in shapes]
+        self._in_place = [elementwise and shape == result.shape for shape in shapes]
 
     def run(self, arrays: tuple[Array, ...], out: Any) -> Array:
         """Run on checked arrays; return `out`, checked and filled, or a new array.
@@ -133,7 +133,7 @@ class CallPlan:
         return result
 
     def _disturbs(self, result: Array, arrays: tuple[Array, ...]) -> bool:
-        """Whether a result that is written would change what the kernel still has to read.
+        """Whether writing the result would overwrite what the kernel still has to read.
 
         Elementwise operators may replace an input: each element is read before it is written.
         """
@@ -146,12 +146,12 @@ class CallPlan:
 
 
 def _view(shape: tuple[int, ...]) -> Callable[[Array], Array]:
-    """Return what returns a view of that shape on a C-contiguous array, as quickly as NumPy can."""
+    """Return the fastest function that views a C-contiguous array in a shape."""
     return np.ndarray.ravel if len(shape) == 1 else methodcaller("reshape", shape)
 
 
 class Backend(ABC):
-    """A device that has kernels."""
+    """A device that runs kernels."""
 
     stores_16_bits: ClassVar[bool] = False
     """Whether operators of float32 take arrays of float16 and bfloat16 as well."""
@@ -194,7 +194,8 @@ class Backend(ABC):
         parameters : tuple
             Positional arguments behind the arrays.
         keywords : dict, optional
-            Parameters by name, and fused operations; see `vtaops.kernels.calls.arguments.tail`.
+            Parameters by name, and fused operations; see
+            `vtaops.kernels.calls.arguments.fused_epilogue`.
 
         Returns
         -------
@@ -229,8 +230,7 @@ class Backend(ABC):
     def _run_first(self, work: KernelCall, out: Any, key: tuple[Any, ...] | None) -> Array:
         """Run a call that has no plan yet, and keep its plan if it has a key."""
         if prod(work.op.output.shape) == 0:
-            shape, dtype = work.shape or work.op.output.shape, work.op.output.dtype
-            return empty(shape, dtype) if out is None else as_output(out, shape, dtype)
+            return output(out, work.shape or work.op.output.shape, work.op.output.dtype)
         _check_sizes(work.op)
         plan = CallPlan(work, self.kernel(work.op))
         result = plan.run(work.arrays, out)
@@ -301,7 +301,7 @@ def operator(arrays: int) -> Callable[[Callable[_P, KernelCall]], Callable[_P, A
 
 
 def _check_sizes(op: TensorOp) -> None:
-    """Refuse what a kernel cannot count: sums over nothing, and indices beyond 32 bits.
+    """Refuse sums over no elements, and arrays whose indices exceed 32 bits.
 
     Raises
     ------

@@ -24,7 +24,7 @@ from vtaops.kernels.ops.epilogue import NOTHING, Epilogue, FusedOp
 
 
 class WindowedSum(FusedOp):
-    """What the 2-D convolutions share: sums of products over windows of an image."""
+    """Base of the 2-D convolutions: sums of products over windows of an image."""
 
     batch: int
     out_channels: int
