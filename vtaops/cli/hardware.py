@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import asdict
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -194,6 +193,8 @@ def list_devices(*, as_json: bool = False) -> None:
 
     Example: vtaops device list
     """
+    from importlib.metadata import entry_points
+
     from vtaops.runtime import DEVICES, ENTRY_POINTS
 
     found = dict.fromkeys(DEVICES, "vtaops")
