@@ -31,7 +31,11 @@ from vtaops.machine.isa import layout_table
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = {
     str(path.relative_to(ROOT)): path.read_text()
-    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+    for path in (
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *sorted((ROOT / "docs").rglob("*.md")),
+    )
 }
 PYTHON = re.compile(
     r"^<!-- setup\n(?P<setup>.*?)^-->"
@@ -196,7 +200,7 @@ def _main_of(module):
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_commands_named_in_the_text_exist(document):
     """In `code`: their first words."""
-    for name in re.findall(r"python -m\s+benchmarks\s+(\w+)", DOCUMENTS[document]):
+    for name in re.findall(r"python -m\s+benchmarks\s+([a-z]\w*)", DOCUMENTS[document]):
         assert name in titles(), f"{document}: python -m benchmarks {name}"
     known = get_command(app)
     for span in re.findall(r"`vtaops\s+([^`]*)`", DOCUMENTS[document]):

@@ -22,7 +22,7 @@ from vtaops.base.shapes import Array
 from vtaops.cpu.kernel import kernel
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.arrays import aligned, as_array, dtype_name, empty
-from vtaops.kernels.calls.arguments import ANY, FLOAT, INTEGER, check_shapes, tail
+from vtaops.kernels.calls.arguments import ANY, FLOAT, INTEGER, check_shapes, fused_epilogue
 from vtaops.kernels.calls.backend import CallPlan, KernelCall
 from vtaops.kernels.ops import (
     BroadcastOp,
@@ -162,9 +162,11 @@ class _Weighted(_Layer):
             if batch_norm is not None:
                 batch_norm = [_wide(vector, "batch_norm") for vector in batch_norm]
         kind = "int32" if self._bytes else "float32"
-        end = tail(accumulator=kind, bias=bias, batch_norm=batch_norm, epsilon=epsilon, **ends)
-        check_shapes(end.epilogue.inputs(len(weights), (), ""), end.arrays)
-        added: Any = end.arrays[0] if end.arrays else None
+        epilogue, vectors = fused_epilogue(
+            accumulator=kind, bias=bias, batch_norm=batch_norm, epsilon=epsilon, **ends
+        )
+        check_shapes(epilogue.inputs(len(weights), (), ""), vectors)
+        added: Any = vectors[0] if vectors else None
         if batch_norm is not None:
             gamma, beta, mean, variance = batch_norm
             scale = gamma / np.sqrt(variance + np.float32(epsilon))
@@ -175,7 +177,7 @@ class _Weighted(_Layer):
             plain = np.zeros(len(weights), np.int32) if added is None else added
             moved = weights.sum(axis=over, dtype=np.int32) * np.int32(offset)
             self._bias = {"uint8": plain, "int8": plain - moved}
-        self._end = replace(end.epilogue, bias=bool(self._bias), batch_norm=None)
+        self._epilogue = replace(epilogue, bias=bool(self._bias), batch_norm=None)
         return weights
 
     def _operands(
@@ -315,7 +317,8 @@ class PackedConv2d(_Weighted):
         self, images: Shape, dtype: str, channels: int, added: Shape | None
     ) -> tuple[TensorOp, Shape]:
         """Return the operator for images, and the shape of the blocks of its result."""
-        batch, window, end = images[0], self.window, replace(self._end, residual=added is not None)
+        batch, window = images[0], self.window
+        epilogue = replace(self._epilogue, residual=added is not None)
         height, width = images[2:4]
         if channels != self.in_channels:
             raise ShapeError(f"data has {channels} channels; the weights take {self.in_channels}")
@@ -330,7 +333,15 @@ class PackedConv2d(_Weighted):
         shape = batch, out_blocks, rows, columns, self._block
         if self.depthwise:
             return PackedWindowOp(
-                "depthwise", batch, out_blocks, height, width, window, self._block, end, computed
+                "depthwise",
+                batch,
+                out_blocks,
+                height,
+                width,
+                window,
+                self._block,
+                epilogue,
+                computed,
             ), shape
         if window == Window((1, 1)):  # the image as one long row: no tails at the ends
             height, width = 1, height * width
@@ -343,7 +354,7 @@ class PackedConv2d(_Weighted):
             window,
             self._block,
             "uint8" if self._bytes else "float32",
-            end,
+            epilogue,
             self._inner,
             self._plain,
             zero_point=_OFFSET if dtype == "int8" else 0,
@@ -409,7 +420,7 @@ class PackedDense(_Weighted):
             raise ShapeError(f"data has shape {x.shape}; the weights take (..., {self.inputs})")
         dtype, shape = dtype_name(x), (*x.shape[:-1], self.outputs)
         if 0 in shape[:-1]:
-            return empty(shape, self._end.result_dtype(_sum_dtype(dtype)))
+            return empty(shape, self._epilogue.result_dtype(_sum_dtype(dtype)))
         added = None
         if residual is not None:
             added = as_array(residual, "residual", (_sum_dtype(dtype),))
@@ -420,8 +431,8 @@ class PackedDense(_Weighted):
 
     def _describe(self, shape: Shape, _: str, added: bool) -> tuple[TensorOp, Shape]:
         kinds = ("uint8", "int8") if self._bytes else ("float32", "float32")
-        end, size = replace(self._end, residual=added), (self.outputs, self.inputs)
-        return MatmulOp(prod(shape[:-1]), *size, *kinds, True, end, self._panel), shape
+        epilogue, size = replace(self._epilogue, residual=added), (self.outputs, self.inputs)
+        return MatmulOp(prod(shape[:-1]), *size, *kinds, True, epilogue, self._panel), shape
 
 
 class _Pool(_Layer):

@@ -10,7 +10,7 @@ from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Array
 from vtaops.kernels.arrays import as_array
 from vtaops.kernels.calls import OperatorCalls
-from vtaops.kernels.calls.arguments import FLOAT, check_shapes, tail
+from vtaops.kernels.calls.arguments import FLOAT, check_shapes, fused_epilogue
 from vtaops.kernels.calls.backend import KernelCall, operator
 from vtaops.kernels.calls.convolution import operands
 from vtaops.kernels.ops import Epilogue, PackedConv2dOp, SeparableOp, Window
@@ -40,7 +40,7 @@ class GpuCalls(OperatorCalls):
         outputs, middle, *size = second.shape
         if size != [1, 1]:
             raise ShapeError(f"pointwise has shape {second.shape}; its window must be 1x1")
-        end = tail(activation=activation, **fused)
+        epilogue, added = fused_epilogue(activation=activation, **fused)
         n, c, height, width = x.shape
         op = SeparableOp(
             n,
@@ -51,10 +51,10 @@ class GpuCalls(OperatorCalls):
             outputs,
             first.shape[1],
             Epilogue(activation=activation),
-            end.epilogue,
+            epilogue,
         )
-        check_shapes(op.inputs, (x, first, second.reshape(outputs, middle), *end.arrays))
-        return KernelCall(op, (x, first, second, *end.arrays))
+        check_shapes(op.inputs, (x, first, second.reshape(outputs, middle), *added))
+        return KernelCall(op, (x, first, second, *added))
 
     @operator(2)
     def conv2d_nchwc(
@@ -92,12 +92,10 @@ class GpuCalls(OperatorCalls):
         """
         x, w, dtype = operands(data, kernel, rank=5, kernel_ranks=(6, 7))
         window = Window.of(w.shape[2:4], strides, padding, dilation)
-        end = tail(accumulator=ACCUMULATOR[dtype], **fused)
+        epilogue, added = fused_epilogue(accumulator=ACCUMULATOR[dtype], **fused)
         n, blocks, height, width, block = x.shape
-        op = PackedConv2dOp(
-            n, blocks, height, width, w.shape[0], window, block, dtype, end.epilogue
-        )
-        arrays = (x, w, *end.arrays)
+        op = PackedConv2dOp(n, blocks, height, width, w.shape[0], window, block, dtype, epilogue)
+        arrays = (x, w, *added)
         check_shapes(op.inputs, arrays)
         return KernelCall(op, arrays)
 

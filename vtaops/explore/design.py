@@ -31,7 +31,7 @@ Value = int | float | str
 
 @dataclass(frozen=True)
 class Design:
-    """One piece of hardware: what the RTL is built with, and the DRAM that it is connected to.
+    """A hardware design: the parameters of the RTL and of the DRAM that it is connected to.
 
     Attributes
     ----------
@@ -96,7 +96,7 @@ class Design:
 
     @cached_property
     def kind(self) -> tuple[object, ...]:
-        """What two designs share that differ in the sizes of scratchpads only."""
+        """A key that is equal for designs that differ only in scratchpad sizes."""
         c = self.config
         return (
             *(c.target, c.log_batch, c.log_block, c.extensions),
@@ -117,7 +117,7 @@ class Design:
 
     @property
     def name(self) -> str:
-        """All that tells it from other designs, e.g. ``1x16_i8w8a32_15_15_18_17 8B 32c 100MHz``."""
+        """A unique name, for example ``1x16_i8w8a32_15_15_18_17 8B 32c 100MHz``."""
         limited = f" {self.bandwidth:g}B/c" if self.bandwidth else ""
         return (
             f"{self.config.bitstream_id} {self.port_bytes}B {self.dram_latency}c{limited} "
@@ -126,7 +126,7 @@ class Design:
 
     @cached_property
     def machine(self) -> dict[str, Any]:
-        """The values of all axes that cycles may depend on: all but the clock."""
+        """The values of all axes that cycles can depend on: all but the clock."""
         return {axis: value for axis, value in self.as_dict().items() if axis != "CLOCK_MHZ"}
 
     def as_dict(self) -> dict[str, Any]:
@@ -153,7 +153,7 @@ class Design:
 
 @dataclass(frozen=True)
 class Space:
-    """All combinations of values of some axes, on a base.
+    """All combinations of values of some axes, with a base for the others.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ class Space:
                 raise ConfigError(f"axis {axis} has no values")
 
     def __len__(self) -> int:
-        """Return the number of combinations, those included that cannot be."""
+        """Return the number of combinations, including impossible ones."""
         return math.prod(len(values) for values in self.axes.values())
 
     def design(self, values: Mapping[str, Value]) -> Design:
@@ -203,7 +203,7 @@ class Space:
             yield dict(zip(self.axes, values, strict=True))
 
     def designs(self) -> tuple[list[Design], dict[str, str]]:
-        """Return the designs that can be, each once, and why the others cannot.
+        """Return the possible designs, each once, and why the others are not possible.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""Engine: questions answered once, by any `concurrent.futures.Executor`, and kept in a store.
+"""Engine: answers each question once, on any `concurrent.futures.Executor`, and stores it.
 
 What is known is not asked again; what another process is computing is waited for; what is computed
 is kept at once. So a sweep that was killed goes on where it stopped, and the result depends neither
@@ -170,7 +170,7 @@ class Engine:
     def _computed(
         self, kind: str, tasks: Sequence[Task], job: Any, together: range
     ) -> Iterator[dict[str, Record]]:
-        """Let workers compute; keep and yield what comes back."""
+        """Let workers compute; store and yield their results."""
         if self._executor is None:
             assert self._make is not None
             self._executor = self._make()
@@ -195,7 +195,7 @@ class Engine:
         return {task.key: record for task, record in pairs}
 
     def _replace(self, error: BaseException, losses: int) -> None:
-        """Get another executor for one whose workers were lost."""
+        """Replace an executor whose workers were lost."""
         if self._make is None or losses > _MOST_LOSSES:
             raise DeviceError(
                 f"workers were lost {losses} times without an answer in between ({error!r}); what "
@@ -218,7 +218,7 @@ _RANKED_TOGETHER, _TIMED_TOGETHER = range(1, 256), range(8, 32)
 
 
 def _parts(tasks: Sequence[Task], together: range) -> Iterator[list[Task]]:
-    """Cut tasks where they share nothing any more, or where a part becomes large."""
+    """Split tasks where they no longer share work, or where a part becomes large."""
     part: list[Task] = []
     for task in tasks:
         alone = bool(part) and task.shares != part[-1].shares

@@ -1,4 +1,4 @@
-"""Objectives and fronts: what is to be small, and the points that nothing beats.
+"""Objectives and fronts: what is minimised, and the points that no other dominates.
 
 Owns the search by the free bound, too: designs whose bound is beaten already are never compiled.
 """
@@ -46,7 +46,7 @@ def costs(point: Point, objectives: Sequence[str]) -> Costs:
 
 
 def check_objectives(objectives: Sequence[str]) -> None:
-    """Refuse unknown objectives.
+    """Check the names of objectives.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def check_objectives(objectives: Sequence[str]) -> None:
 
 
 def beats(one: Costs, other: Costs) -> bool:
-    """Whether costs are nowhere larger and somewhere smaller."""
+    """Whether costs dominate others: nowhere larger and somewhere smaller."""
     return one != other and all(a <= b for a, b in zip(one, other, strict=True))
 
 
@@ -121,7 +121,7 @@ def front_by_bound(
 
 
 class Timed:
-    """Designs that were compiled for and timed; which others they leave worth it.
+    """The designs that were timed, which decide which others are worth timing.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ class Timed:
         self._reached: list[Costs] = []
 
     def add(self, designs: Iterable[Design]) -> None:
-        """Time designs; all that are known are judged anew, since they may inherit."""
+        """Time designs; re-evaluate the known ones, since they may inherit results."""
         every = dict.fromkeys((*self.points, *designs))
         if len(every) > len(self.points):
             self.points = {point.design: point for point in self._sweep(every, effort=self._effort)}
@@ -157,13 +157,13 @@ class Timed:
             self._reached = [costs(point, self._objectives) for point in complete]
 
     def add_unless_beaten(self, designs: Iterable[Design]) -> None:
-        """Time those designs whose bound nothing beats."""
+        """Time those designs whose bound no timed design beats."""
         new = [design for design in designs if design not in {*self.points, *self.beaten}]
         guesses = self._sweep(new, effort="bound")
         self.beaten |= {guess.design for guess in guesses if guess.complete and self.beat(guess)}
         self.add(guess.design for guess in guesses if guess.design not in self.beaten)
 
     def beat(self, guess: Point) -> bool:
-        """Whether one of them beats even the bound of a design."""
+        """Whether a timed design beats even the bound of `guess`."""
         least = tuple(_LEAST[name](guess) for name in self._objectives)
         return any(beats(cost, least) for cost in self._reached)

@@ -35,7 +35,7 @@ of depthwise convolutions up to 1,500. Programs of more take many seconds to com
 
 @dataclass(frozen=True)
 class Worth:
-    """What a candidate is worth.
+    """The evaluation of a candidate.
 
     Attributes
     ----------
@@ -87,11 +87,11 @@ class Problem:
 
     @property
     def verdicts(self) -> int:
-        """Different candidates asked for so far."""
+        """Number of different candidates evaluated so far."""
         return len(self._asked)
 
     def evaluate(self, candidate: Tiling | str) -> Worth:
-        """Return what a candidate is worth; a text is read as the command line does.
+        """Evaluate a candidate; a text is parsed as on the command line.
 
         No candidate is an error: what is no tiling, too, has a reason, but is not counted.
         """
@@ -170,7 +170,7 @@ Search = Callable[[Problem, int, int], None]
 
 
 def by_bound(problem: Problem, budget: int, seed: int) -> None:
-    """Take the candidates in the order of the free estimate; nothing is random."""
+    """Evaluate candidates in the order of the free estimate; nothing is random."""
     for tiling in ranked(problem.settled, problem.design.config, timing=problem.design.timing):
         if problem.verdicts >= budget:
             return
@@ -178,7 +178,7 @@ def by_bound(problem: Problem, budget: int, seed: int) -> None:
 
 
 def at_random(problem: Problem, budget: int, seed: int) -> None:
-    """Take random candidates."""
+    """Evaluate random candidates."""
     for tiling in _fresh(problem, budget, random.Random(seed), problem.sampled):
         problem.evaluate(tiling)
 
@@ -201,7 +201,7 @@ def evolutionary(problem: Problem, budget: int, seed: int, parents: int = 6) -> 
 
 
 def first_only(problem: Problem, budget: int, seed: int) -> None:
-    """Take the best by the estimate: one candidate."""
+    """Evaluate the best candidate by the estimate only."""
     problem.evaluate(default_tiling(problem.settled, problem.design.config))
 
 
@@ -217,7 +217,7 @@ SEARCHES: dict[str, Search] = {
 def _fresh(
     problem: Problem, budget: int, rng: random.Random, make: Callable[[random.Random], Tiling]
 ) -> Iterator[Tiling]:
-    """Yield candidates that were not asked for, until the budget is spent."""
+    """Yield candidates that were not evaluated yet, until the budget is spent."""
     for _ in range(100 * budget):
         if problem.verdicts >= budget:
             return

@@ -111,7 +111,7 @@ def search(
 
 
 def _proposed(space: Space, trial: Any) -> Design | None:
-    """Return the design of a trial, or None for hardware that cannot be."""
+    """Return the design of a trial, or None if such hardware is not possible."""
     values = {
         axis: trial.suggest_categorical(axis, list(choices)) for axis, choices in space.axes.items()
     }
@@ -124,7 +124,7 @@ def _proposed(space: Space, trial: Any) -> Design | None:
 def _study(
     optuna: Any, objectives: tuple[str, ...], population: int, seed: int, journal: Path | None
 ) -> Any:
-    """Return the study, with no trial left open by a process that was killed."""
+    """Return the study; trials left open by a killed process are marked as failed."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     storage = None
     if journal is not None:

@@ -112,7 +112,7 @@ class Ranking:
 
 
 def shortlists(rankings: Sequence[Ranking]) -> list[Shortlist]:
-    """Rank the tilings of operators on designs; that none fits is an answer too.
+    """Rank the tilings of operators on designs; an empty list is a valid answer.
 
     Neighbours with one operator on one array share the enumeration of its tilings.
     """
@@ -132,7 +132,7 @@ def shortlists(rankings: Sequence[Ranking]) -> list[Shortlist]:
 
 
 def shortlist(ranking: Ranking) -> Shortlist:
-    """Return the one answer of `shortlists`."""
+    """Return the shortlist of one ranking."""
     return shortlists([ranking])[0]
 
 
@@ -148,7 +148,7 @@ def _shortlist(ranking: Ranking, listed: TilingList) -> Shortlist:
 
 
 def check_effort(effort: str) -> None:
-    """Refuse an unknown effort.
+    """Check the name of an effort.
 
     Raises
     ------

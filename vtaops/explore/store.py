@@ -1,4 +1,4 @@
-"""ResultStore: what has been computed once, in one SQLite file that processes share.
+"""ResultStore: computed results in one SQLite file that processes share.
 
 A record is found by the hash of its question, which holds the version of the model (`key_of`). It
 is written in one transaction or not at all, so a process may be killed at any moment. Who is about
@@ -53,7 +53,7 @@ Record = dict[str, Any]
 
 
 class ResultStore:
-    """A file of results; made where there is none.
+    """A file of results; created if it does not exist.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class ResultStore:
             database.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
 
     def close(self) -> None:
-        """Give back all claims and close the file."""
+        """Release all claims and close the file."""
         self.release()
         self._database.close()
 
@@ -110,13 +110,13 @@ class ResultStore:
     # ------------------------------------------------------------------- records
 
     def get(self, keys: Iterable[str]) -> dict[str, Record]:
-        """Return what is known of some keys."""
+        """Return the known records of some keys."""
         query = f"SELECT key, record FROM records WHERE key IN ({_LISTED})"
         rows = self._rows(query, [json.dumps(list(keys))])
         return {key: self._object(key, text) for key, text in rows}
 
     def put(self, kind: str, version: str, items: Mapping[str, tuple[Any, Record]]) -> None:
-        """Keep results, and give back their claims, in one transaction.
+        """Store results and release their claims in one transaction.
 
         Parameters
         ----------
@@ -162,7 +162,7 @@ class ResultStore:
     # -------------------------------------------------------------------- claims
 
     def claim(self, keys: Iterable[str]) -> set[str]:
-        """Return those of some keys that are neither known nor claimed by others: now ours."""
+        """Claim those keys that are neither known nor claimed by others, and return them."""
         wanted = list(keys)
         with self._transaction() as database:
             self._sign(database)
@@ -181,7 +181,7 @@ class ResultStore:
         return mine
 
     def release(self) -> None:
-        """Give back all our claims."""
+        """Release all claims of this store."""
         with self._transaction() as database:
             database.execute("DELETE FROM claims WHERE owner = ?", [self.owner])
             database.execute("DELETE FROM owners WHERE owner = ?", [self.owner])
@@ -227,7 +227,7 @@ class ResultStore:
 
 
 def _at_work(host: Any, pid: Any, seen: Any) -> bool:
-    """Whether the owner of such a row may still compute."""
+    """Whether the owner of a claim may still be computing."""
     if not isinstance(seen, float) or abs(time.time() - seen) > LEASE_SECONDS:
         return False
     if host != socket.gethostname():

@@ -59,7 +59,7 @@ class LayerResult:
 
 @dataclass(frozen=True)
 class Point:
-    """A design and what it reaches.
+    """A design and its results.
 
     Attributes
     ----------
@@ -90,12 +90,12 @@ class Point:
 
     @property
     def cycles(self) -> int:
-        """Of the network: each layer as often as it occurs."""
+        """Cycles of the network: each layer as often as it occurs."""
         return sum(r.layer.occurrences * r.cycles for r in self.layers)
 
     @property
     def milliseconds(self) -> float:
-        """At the clock of the design."""
+        """Time of the network in milliseconds, at the clock of the design."""
         return self.cycles / self.design.clock_mhz / 1e3
 
     @property
@@ -105,7 +105,7 @@ class Point:
 
     @property
     def statistics(self) -> Statistics:
-        """What the network moves and executes; zeros for estimates."""
+        """Upstream's counters for the whole network; zeros for estimates."""
         return self._sum(lambda verdict: verdict.statistics, Statistics())
 
     @property
@@ -140,7 +140,7 @@ class Point:
         return self._sum(busy, 0.0) / max(1, self.cycles)
 
     def _sum(self, of: Callable[[Verdict], Any], zero: _Figure) -> _Figure:
-        """Return a figure of the network: that of each timed layer, as often as it occurs."""
+        """Sum a figure over all timed layers, each as often as it occurs."""
         timed = [(r.layer.occurrences, r.verdict) for r in self.layers if r.verdict is not None]
         total: _Figure = sum((times * of(verdict) for times, verdict in timed), zero)
         return total
@@ -190,7 +190,7 @@ _Best = tuple[LayerResult | str, int]
 def sweep(
     designs: Iterable[Design], network: Network, engine: Engine, effort: Effort = "fast"
 ) -> list[Point]:
-    """Return what each design reaches on a network.
+    """Evaluate designs on a network.
 
     Parameters
     ----------
@@ -240,7 +240,7 @@ def _best(
     questions: Sequence[Question],
     verdicts: dict[str, Verdict],
 ) -> _Best:
-    """Return the best of a shortlist, or why there is none; and what no tiling goes below."""
+    """Return the best of a shortlist, or why there is none; and the bound on its cycles."""
     layer, design, least = Workload("", ranking.op), ranking.design, shortlist.least
     if shortlist.reason:
         return shortlist.reason, least
@@ -255,7 +255,7 @@ def _best(
 
 
 def _containing(designs: Sequence[Design]) -> dict[Design, list[Design]]:
-    """Return for each design itself and those that it contains."""
+    """Return each design with itself and the designs that it contains."""
     kinds: dict[tuple[object, ...], list[Design]] = defaultdict(list)
     for design in designs:
         kinds[design.kind].append(design)

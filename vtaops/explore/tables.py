@@ -41,7 +41,7 @@ def table_bytes(rows: Sequence[Row], suffix: str) -> bytes:
 
 
 def check_suffix(path: Path) -> None:
-    """Refuse a table that could not be written, before hours of work.
+    """Check the format of a table before hours of work.
 
     Raises
     ------

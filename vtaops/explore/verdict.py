@@ -43,7 +43,7 @@ _DECISIVE = (
 
 @cache
 def model_version() -> str:
-    """Return 16 hexadecimal digits over the sources that a verdict depends on, and TVM's version.
+    """Return a digest of the sources that a verdict depends on and of TVM's version.
 
     The loop of the timing model brings the digest of its own sources, which are C++.
 
@@ -66,18 +66,18 @@ def key_of(question: dict[str, Any]) -> str:
 
 @lru_cache(maxsize=1024)
 def name_of(op: Operator) -> str:
-    """Return the text of an operator, which no other has."""
+    """Return a text that identifies an operator."""
     return repr(op)
 
 
 def array_of(config: HardwareConfig) -> tuple[object, ...]:
-    """Return what two configurations share that differ in the sizes of scratchpads only."""
+    """Return a key that is equal for configurations that differ only in scratchpad sizes."""
     return config.log_batch, config.log_block, config.extensions
 
 
 @lru_cache(maxsize=1024)
 def operator_dict(op: Operator) -> dict[str, Any]:
-    """Return what tells an operator from others, as plain data."""
+    """Return the identity of an operator as plain data."""
     stated = {f.name: getattr(op, f.name) for f in fields(op) if getattr(op, f.name) != f.default}
     return {"kind": type(op).__name__, **stated}
 
@@ -197,7 +197,7 @@ class Verdict:
 
     @property
     def legal(self) -> bool:
-        """Whether there is such a program."""
+        """Whether the program exists."""
         return not self.reason
 
     @property
@@ -257,7 +257,7 @@ def is_count(value: Any) -> bool:
 
 
 def answer(question: Question) -> Verdict:
-    """Compile the program of a question and time it; what cannot be compiled is a verdict too."""
+    """Compile and time the program of a question; failure to compile is a verdict, too."""
     try:
         config = question.design.config
         check_tiling(settled(question.op, config), config, question.tiling)

@@ -36,7 +36,7 @@ class HostFunction(ABC):
 
     @abstractmethod
     def to_bytes(self) -> bytes:
-        """Return what the class of its kind needs to make it again (`from_bytes`)."""
+        """Return the bytes from which the class of its kind makes it again (`from_bytes`)."""
 
 
 class StoredFunction(HostFunction):

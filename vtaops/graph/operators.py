@@ -54,7 +54,7 @@ Pair = tuple[int, int]
 Shape = tuple[int, ...]
 
 ACCUMULATOR = 1 << 31
-"""Sums are below it: int32."""
+"""Sums must stay below it: int32."""
 
 MAX_FACTOR = 1 << 15
 """Largest factor of a tensor in a sum."""

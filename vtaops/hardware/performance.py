@@ -107,7 +107,7 @@ COUNTERS = tuple(f.name for f in fields(TsimPerformance) if f.name != "cycles")
 
 
 def launch_seconds(launch: Callable[[], object], repeats: int) -> float:
-    """Return the median of the seconds that calls of `launch` take."""
+    """Return the median duration of calls of `launch`, in seconds."""
     seconds = []
     for _ in range(max(1, repeats)):
         start = time.perf_counter()

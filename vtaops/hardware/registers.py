@@ -44,7 +44,7 @@ class RegisterMap(str, Enum):
 
 
 class ControlRegisters(Protocol):
-    """How to start a run and to see its end; what a design cannot do, it inherits."""
+    """Starts runs and observes them; the defaults are for designs that lack a function."""
 
     finish_is_sticky: bool = False
     """Whether `finished` still tells of the previous run until the compute unit starts."""
@@ -56,11 +56,11 @@ class ControlRegisters(Protocol):
         """Whether FINISH has executed."""
 
     def stop(self) -> None:
-        """Let the transfers that are under way end and forget the run, where that is possible."""
+        """Abort the run once pending transfers have ended, if the design can."""
         return
 
     def failure(self) -> str:
-        """Return what the hardware says is wrong; empty if nothing, or if it cannot tell."""
+        """Return the fault that the hardware reports; empty if there is none or it cannot tell."""
         return ""
 
     def values(self) -> dict[str, int]:
@@ -68,7 +68,7 @@ class ControlRegisters(Protocol):
 
     @staticmethod
     def after_run(insn_address: int, count: int) -> dict[str, int]:
-        """Return what `values` holds, at least, when a run has finished."""
+        """Return what `values` must contain when a run has finished."""
 
     def performance(self) -> TsimPerformance | None:
         """Return the performance counters since the logic was programmed; None if it has none."""

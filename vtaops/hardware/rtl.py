@@ -1,4 +1,4 @@
-"""The SystemVerilog package of the RTL: everything that depends on a configuration, generated.
+"""Generates the SystemVerilog package with everything that depends on a configuration.
 
 Bit positions come from `vtaops.machine.isa.Encoding`, sizes from `HardwareConfig`; the modules in
 ``sim/tsim`` import the package and contain no such number. Also owns the parameters of the RTL that
@@ -159,7 +159,7 @@ class RtlDesign:
 
 
 def rtl_design(config: HardwareConfig, parameters: RtlParameters, axi: bool) -> RtlDesign:
-    """Return the RTL of a configuration, on demand in its AXI shell.
+    """Return the RTL of a configuration, with or without its AXI shell.
 
     Raises
     ------
@@ -331,19 +331,12 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
 
 def _extension_bits(config: HardwareConfig) -> dict[str, int]:
     """Return whether the configuration has each extension, and where its bits of words lie."""
-    slots = isa.Encoding.of(config).slots
-    bit = {
-        slot.name: slot.offset
-        for cls in (isa.Gemm, isa.Load, isa.Post)
-        if cls in slots
-        for slot in slots[cls]
-    }
+    slots, classes = isa.Encoding.of(config).slots, (isa.Gemm, isa.Load, isa.Post)
+    bit = {slot.name: slot.offset for cls in classes for slot in slots.get(cls, ())}
+    extended = ("overwrite", "forward", "use_table", "table_index")
     return {
         **{f"HAS_{name.upper()}": int(name in config.extensions) for name in EXTENSIONS},
-        "OVERWRITE_BIT": bit.get("overwrite", 0),
-        "FORWARD_BIT": bit.get("forward", 0),
-        "USE_TABLE_BIT": bit.get("use_table", 0),
-        "TABLE_INDEX_BIT": bit.get("table_index", 0),
+        **{f"{name.upper()}_BIT": bit.get(name, 0) for name in extended},
     }
 
 
@@ -377,7 +370,7 @@ def _instruction(config: HardwareConfig, cls: type[isa.Instruction]) -> list[str
 
 
 def _post_slot(config: HardwareConfig) -> list[str]:
-    """Return what of POST accompanies a step of the compute pipeline: all but the factors."""
+    """Return the fields of POST that accompany a pipeline step: all but the factors."""
     common = {f.name for f in fields(isa.Instruction)} | {"row_factor_out", "row_factor_in"}
     slots = [slot for slot in isa.slots_of(isa.Post, config) if slot.name not in common]
     table = {"use_table": 1, "table_index": config.table.log_depth}  # 0 without the extension

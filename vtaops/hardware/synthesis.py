@@ -123,7 +123,7 @@ def run_yosys(
     axi: bool = False,
     yosys: str | None = None,
 ) -> None:
-    """Read the RTL, on demand in its AXI shell, with Yosys in `folder` and execute commands on it.
+    """Read the RTL with Yosys in `folder`, with or without its AXI shell, and execute commands.
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ def block_of(module: str) -> str:
 
 
 def resources(count: Counter[str]) -> FpgaResources:
-    """Return the resources of cells of the 7 series or UltraScale+, by their types."""
+    """Return the resources of a number of cells of each type (7 series, UltraScale+)."""
 
     def starting(prefix: str) -> int:
         return sum(number for name, number in count.items() if name.startswith(prefix))

@@ -1,4 +1,4 @@
-"""Execution of compilers and synthesis tools; their errors are ours."""
+"""Runs compilers and synthesis tools and reports their errors."""
 
 from __future__ import annotations
 

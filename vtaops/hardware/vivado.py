@@ -1,4 +1,4 @@
-"""The files from which Vivado builds a bitstream of our RTL: sources, package, parameters, script.
+"""Writes the files from which Vivado builds a bitstream of our RTL.
 
 Owns what the script ``bitstreams/vivado/build.tcl`` has to know of a configuration and its board.
 """

@@ -54,7 +54,7 @@ def _shifted(_: Any, x: Any, y: Any) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class AluRow:
     """What is known of an operation.
 
     Attributes
@@ -88,7 +88,7 @@ class Row:
 
 
 class AluOp(IntEnum):
-    """Operations of the vector ALU, by their code, with the attributes of their `Row`.
+    """Operations of the vector ALU, by their code, with the attributes of their `AluRow`.
 
     SHR by a negative amount shifts left.
 
@@ -107,7 +107,7 @@ class AluOp(IntEnum):
     beyond: Feature | None
     late: bool
 
-    def __new__(cls, code: int, row: Row | None = None) -> AluOp:  # AluOp(code) looks one up
+    def __new__(cls, code: int, row: AluRow | None = None) -> AluOp:  # AluOp(code) looks one up
         operation = int.__new__(cls, code)
         operation._value_ = code
         vars(operation).update(vars(row))
@@ -118,12 +118,12 @@ class AluOp(IntEnum):
             raise AttributeError(name)
         raise UnsupportedError(f"the ALU's {self.name} has no {name}; {__name__} must state it")
 
-    MIN = 0, Row(meaning=np.minimum, expression=lambda tirx, x, y: tirx.min(x, y))
-    MAX = 1, Row(meaning=np.maximum, expression=lambda tirx, x, y: tirx.max(x, y))
-    ADD = 2, Row(meaning=np.add, expression=lambda _, x, y: x + y, wraps=True)
+    MIN = 0, AluRow(meaning=np.minimum, expression=lambda tirx, x, y: tirx.min(x, y))
+    MAX = 1, AluRow(meaning=np.maximum, expression=lambda tirx, x, y: tirx.max(x, y))
+    ADD = 2, AluRow(meaning=np.add, expression=lambda _, x, y: x + y, wraps=True)
     SHR = (
         3,
-        Row(
+        AluRow(
             meaning=shift_right,
             expression=_shifted,
             tile_feature=Feature.TENSOR_SHIFT,
@@ -133,7 +133,7 @@ class AluOp(IntEnum):
     )
     MUL = (
         4,
-        Row(
+        AluRow(
             meaning=np.multiply,
             expression=lambda _, x, y: x * y,
             wraps=True,

@@ -1,4 +1,4 @@
-"""What must hold inside a model, whoever wrote its file: types, and that its parts fit together.
+"""Checks of a model that was read from a file: the types and the consistency of its parts.
 
 A model that `vtaops.compile_model` made holds it by construction; a file may say anything. After
 these checks a run fails only as a run may: by its inputs, its device, or its timeout. Imports no

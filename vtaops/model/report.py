@@ -22,15 +22,11 @@ SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True)
-class Layer:
-    """One operator of a network.
+class Layer(Row):
+    """One operator of a network: a row of its plan, with what it takes.
 
     Attributes
     ----------
-    name, operator : str
-        The node, and what it computes.
-    where, reason : str
-        ``"vta"`` or ``"host"``, and why.
     cycles : int
         Cycles of the accelerator; 0 on the host, and where nothing moves.
     share : float
@@ -45,10 +41,6 @@ class Layer:
         Signal to quantisation noise of the result in dB, where it is known.
     """
 
-    name: str
-    operator: str
-    where: str
-    reason: str
     cycles: int = 0
     share: float = 0.0
     macs: int = 0
@@ -138,41 +130,13 @@ def report(
     quality: Mapping[str, float],
 ) -> ModelReport:
     """Return the report of a model of that name; as `Model.report`."""
-    spent: dict[str, Layer] = {}
-    cycles = 0
-    for region in regions:
-        timeline = region.program.timeline()
-        cycles += timeline.cycles
-        for record, taken in layer_cycles(timeline):
-            before = spent.get(record.name, _EMPTY)
-            counters = part(region.program, record).stats()
-            spent[record.name] = replace(
-                before,
-                cycles=before.cycles + taken,
-                macs=max(before.macs, record.macs),
-                counters=before.counters + counters,
-            )
-    layers = []
-    for row in plan:
-        layer = spent.get(row.name, _EMPTY)
-        layers.append(
-            replace(
-                layer,
-                name=row.name,
-                operator=row.operator,
-                where=row.where,
-                reason=row.reason,
-                share=layer.cycles / max(1, cycles),
-                utilization=layer.counters.array_share(layer.cycles),
-                sqnr=quality.get(row.name),
-            )
-        )
+    layers, cycles = _layers(plan, regions, quality)
     programs = [region.program for region in regions]
     return ModelReport(
         name=name,
         config=config.name,
         clock_mhz=config.board.clock_mhz,
-        layers=tuple(layers),
+        layers=layers,
         cycles=cycles,
         launches=len(programs),
         arena_nbytes=max((program.arena_nbytes for program in programs), default=0),
@@ -181,7 +145,28 @@ def report(
     )
 
 
-_EMPTY = Layer("", "", "", "")
+def _layers(
+    plan: Sequence[Row], regions: Sequence[Region], quality: Mapping[str, float]
+) -> tuple[tuple[Layer, ...], int]:
+    """Return the layers of a plan, and the cycles of all."""
+    layers = {row.name: Layer(**vars(row), sqnr=quality.get(row.name)) for row in plan}
+    cycles = 0
+    for region in regions:
+        timeline = region.program.timeline()
+        cycles += timeline.cycles
+        for record, taken in layer_cycles(timeline):
+            if (before := layers.get(record.name)) is not None:  # else a copy of a second result
+                layers[record.name] = replace(
+                    before,
+                    cycles=before.cycles + taken,
+                    macs=max(before.macs, record.macs),
+                    counters=before.counters + part(region.program, record).stats(),
+                )
+    found = []
+    for layer in layers.values():
+        share, used = layer.cycles / max(1, cycles), layer.counters.array_share(layer.cycles)
+        found.append(replace(layer, share=share, utilization=used))
+    return tuple(found), cycles
 
 
 def layer_cycles(timeline: Timeline) -> list[tuple[OperatorRecord, int]]:

@@ -77,7 +77,7 @@ def _total(report: ModelReport, wide: bool) -> dict[str, str]:
 
 
 def summary(report: ModelReport) -> str:
-    """Return what counts, in two lines."""
+    """Return the most important figures, in two lines."""
     on_vta = sum(layer.where == "vta" for layer in report.layers)
     return (
         f"{report.cycles:,} cycles: {report.milliseconds:,.2f} ms, "
@@ -115,7 +115,7 @@ def network_comparison(first: ModelReport, second: ModelReport) -> Table:
 
 
 def text(report: ModelReport, width: int = 160) -> str:
-    """Return the table and the summary as text."""
+    """Return table and summary as text."""
     stream = io.StringIO()
     Console(file=stream, width=width, color_system=None).print(network_table(report, width))
     return stream.getvalue() + summary(report)
@@ -156,7 +156,7 @@ def _cut(name: str, stem: str) -> str:
 
 
 def _explain(table: Table, stem: str, lines: Sequence[str] = ()) -> Table:
-    """Say below a table what its names leave out, and more."""
+    """Add a caption with the given lines and the folder that the names omit."""
     said = [f"… stands for {stem}"] if len(stem) > 1 else []
     table.caption = "\n".join([*lines, *said]) or None
     table.caption_justify = "left"

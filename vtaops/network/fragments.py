@@ -32,10 +32,10 @@ GAIN = 0.99
 """Steps run together if they take less than this part of the cycles of one after the other."""
 
 WORTH = 0.95
-"""They are tried if their busiest unit is busy for less than this part."""
+"""Steps are tried together if their busiest unit is busy for less than this part of the cycles."""
 
 MOST = 3
-"""Steps that run together: more leave too little of the scratchpads to each."""
+"""The most steps that run together: more would leave too little of the scratchpads to each."""
 
 CLOSE = 0
 """Lag of steps that go hand in hand; where that pays, one more is tried."""
@@ -141,7 +141,7 @@ class Fragments:
 
 
 def parameter_rows(tilings: Sequence[Tiling], config: HardwareConfig) -> list[int]:
-    """Return how many rows of POST each step side by side has: a share, or what its tile needs."""
+    """Return the rows of POST for each step: an equal share, or as many as its tile needs."""
     share = POST_ROWS // len(tilings)
     return [max(share, tiling.oc // config.block_out) for tiling in tilings]
 
@@ -207,7 +207,7 @@ def _is_depthwise(op: Operator) -> bool:
 
 
 def _try(steps: Sequence[MappedOperator], fragments: Fragments) -> _Trial:
-    """Return how many cycles steps save that run together, and their fragments."""
+    """Return how many cycles steps save by running together, and their fragments."""
     apart = chained([fragments.of(step) for step in steps])
     timeline = simulate(apart, events=False)
     stats, port = apart.stats(), timeline.port

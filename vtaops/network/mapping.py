@@ -26,7 +26,7 @@ from vtaops.graph.operators import GraphOperator
 from vtaops.machine.views import constant_digits
 from vtaops.network import rules
 from vtaops.network.averages import parts
-from vtaops.network.endings import Ending
+from vtaops.network.epilogue import Epilogue
 from vtaops.network.gathering import gathered
 from vtaops.network.places import Places, image_of, unique
 from vtaops.network.rules import Target
@@ -76,7 +76,7 @@ class Mapper(Places):
         self.scales = target.scales
         self.steps: list[MappedOperator] = []
         self._tables: dict[str, Array] = {}
-        """What maps the result of an operator on its way out, by the name of that result."""
+        """Tables through which results of operators are stored, by the names of the results."""
         if target.tables:
             self._join_functions()
         for tensor in self.inputs:
@@ -261,7 +261,7 @@ class Mapper(Places):
             uses["residual"] = Use(self._second(node, place.relative(self.block)))
         uses["res"] = Use(place)
         size = weight.shape[0] if groups > 1 else self._lanes_of(outputs)
-        ending = self._ending(op, node, op.residual_factor)
+        epilogue = self._epilogue(op, node, op.residual_factor)
         convolution = Conv2d(
             **uses["data"].extents,
             in_channels=inputs or self.width(data),
@@ -271,18 +271,18 @@ class Mapper(Places):
             padding=padding,
             dilation=op.dilation,
             groups=groups,
-            **ending.fields,
+            **epilogue.fields,
         )
-        ending, weight = ending.on_lanes(outputs, size), weight << ending.left
+        epilogue, weight = epilogue.on_lanes(outputs, size), weight << epilogue.left
         if self._is_for(node, data) and groups == 1:
             channels = len(data.lanes)
             convolution, weight = replace(convolution, in_channels=channels), weight[:, :channels]
-            found = gathered(convolution, weight, ending.constant, self.config)
+            found = gathered(convolution, weight, epilogue.constant, self.config)
             if found is not None:
                 data.memory.folded = found.buffer
                 convolution, weight = found.op, found.weight
-                ending = replace(ending, constant=found.constant)
-        self._emit_sum(node, convolution, uses, weight, ending)
+                epilogue = replace(epilogue, constant=found.constant)
+        self._emit_sum(node, convolution, uses, weight, epilogue)
 
     def _is_for(self, node: Node, data: TensorPlace) -> bool:
         """Whether the host packs the first input of a node for it alone."""
@@ -292,31 +292,31 @@ class Mapper(Places):
         given = data.memory.role == "input" and tensor not in self.graph.outputs
         return given and alone and not twice
 
-    def _ending(
+    def _epilogue(
         self,
         op: ops.Convolution | ops.TransposedConvolution | ops.Dense,
         node: Node,
         residual: Array | None = None,
-    ) -> Ending:
+    ) -> Epilogue:
         """Return what follows the sums of products of an operator."""
         weight = op.weight
         if isinstance(op, ops.TransposedConvolution):
             weight = weight.transpose(1, 0, 2, 3)
         zeros = tuple(tensor.zero_point for tensor in node.inputs)
         if self.scales:
-            return Ending.scaled(weight, op.bias, op.requantization, zeros, residual)
+            return Epilogue.scaled(weight, op.bias, op.requantization, zeros, residual)
         factor = 0 if residual is None else int(residual.flat[0])
-        return Ending.shifted(weight, op.bias, op.requantization, zeros, factor)
+        return Epilogue.shifted(weight, op.bias, op.requantization, zeros, factor)
 
     def _emit_sum(
-        self, node: Node, op: Conv2d, uses: dict[str, Use], weight: Array, ending: Ending
+        self, node: Node, op: Conv2d, uses: dict[str, Use], weight: Array, epilogue: Epilogue
     ) -> None:
         """Emit a convolution with what is added to its sums."""
-        constant = ending.constant
+        constant = epilogue.constant
         digits = None if self.scales else constant_digits(constant, self.block)
         if digits is None:
-            op, bias = ending.with_bias(op)
-            self._step(node, op, uses, kernel=weight, bias=bias, **ending.vectors)
+            op, bias = epilogue.with_bias(op)
+            self._step(node, op, uses, kernel=weight, bias=bias, **epilogue.vectors)
         elif constant.any():
             op, tiles = replace(op, bias_tiles=True), digits[:, :, None, None]
             self._step(node, op, uses, kernel=weight, constant_scale=tiles)
@@ -364,13 +364,13 @@ class Mapper(Places):
         """Emit a product with weights, whose input and output channels lie on two `axes`."""
         data, place = self.places[node.inputs[0].name], self.result(node.outputs[0])
         inputs, outputs = self.width(data), self.width(place)
-        lanes, ending = place.relative(self.block), self._ending(op, node)
-        weight = on_lanes(op.weight << ending.left, data.relative(self.block), inputs, axes[0])
+        lanes, epilogue = place.relative(self.block), self._epilogue(op, node)
+        weight = on_lanes(op.weight << epilogue.left, data.relative(self.block), inputs, axes[0])
         weight = on_lanes(weight, lanes, outputs, axes[1])
-        product = make(inputs, outputs, **ending.fields)
-        ending = ending.on_lanes(lanes, outputs)
-        product, bias = ending.with_bias(product)
-        weights = {name: weight, "bias": bias, **ending.vectors}
+        product = make(inputs, outputs, **epilogue.fields)
+        epilogue = epilogue.on_lanes(lanes, outputs)
+        product, bias = epilogue.with_bias(product)
+        weights = {name: weight, "bias": bias, **epilogue.vectors}
         self._step(node, product, {"data": Use(data), "res": Use(place)}, **weights)
 
     # ---------------------------------------------------------------- channel by channel

@@ -1,4 +1,4 @@
-"""The arena: where images lie in DRAM that are not needed at the same time.
+"""The arena: offsets of images in DRAM, which may overlap if their lifetimes do not.
 
 Greedy by size, then best fit: the largest image first, each into the smallest gap that its
 lifetime leaves. The tests compare it with the optimum of small cases and with a lower bound.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Lifetime:
-    """When an image is needed, and its size.
+    """The lifetime and the size of an image.
 
     Attributes
     ----------

@@ -195,7 +195,7 @@ def _flat(function: Any) -> Any:
 
 
 def _without_marks(mod: Any, _: Any) -> Any:
-    """Take the marks off that would keep a composite from being inlined."""
+    """Remove the attributes that prevent composites from being inlined."""
     for variable, function in mod.functions_items():
         for mark in ("Composite", "Primitive", "Codegen"):
             if function.attrs and mark in function.attrs:

@@ -15,7 +15,7 @@ from vtaops.network.storage import Lanes, StoredImage, TensorPlace, image_shape,
 
 
 class Places:
-    """Where the tensors of a region lie.
+    """The places of the tensors of a region in DRAM.
 
     Parameters
     ----------

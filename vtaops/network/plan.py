@@ -51,7 +51,7 @@ class Plan:
 
 
 def plan(graph: Graph, target: Target) -> Plan:
-    """Return where each node of a graph runs.
+    """Return the plan of a graph: where each node runs.
 
     What VTA could execute but has no room for, runs on the host too.
     """
@@ -80,7 +80,7 @@ def _without_room(graph: Graph, decided: Plan, target: Target) -> dict[str, str]
 def operators(
     graph: Graph, nodes: Sequence[Node], target: Target
 ) -> Iterator[tuple[str, Operator]]:
-    """Return what VTA executes of a stretch of its own, each with its node's name."""
+    """Yield the operators that VTA executes for a stretch, each with the name of its node."""
     if are_products(nodes):
         yield from ((node.name, product(node, target).op) for node in nodes)
     else:
@@ -122,7 +122,7 @@ def _reasons(graph: Graph, target: Target, refused: Mapping[str, str]) -> dict[s
 
 
 def _stages(graph: Graph, where: Mapping[str, str]) -> Iterator[Stretch]:
-    """Take all that can run in one place, then all that can run in the next."""
+    """Yield stretches: all nodes that can run in one place, then all that can run in the next."""
     known = {tensor.name for tensor in graph.inputs}
     left = list(graph.nodes)
     for place in cycle(("host", "vta", "products")):

@@ -138,7 +138,7 @@ class _Buffers:
 def _lifetimes(
     steps: Sequence[MappedOperator], buffers: Sequence[Buffer], groups: Collection[range]
 ) -> dict[str, Lifetime]:
-    """Return when each image is needed; the steps of a group run at one time."""
+    """Return the lifetime of each image; the steps of a group run at the same time."""
     sizes = {buffer.name: buffer.nbytes for buffer in buffers}
     spans = {number: group for group in groups for number in group}
     touched: dict[str, list[int]] = {}

@@ -1,4 +1,4 @@
-"""What VTA can execute of a graph, and why not the rest.
+"""Rules: which nodes of a graph VTA can execute, and why not the others.
 
 Decided from a node and the hardware alone, without compiling, so that a plan costs nothing. A node
 without a reason against it is mapped by `vtaops.network.mapping`, which relies on it.
@@ -46,7 +46,7 @@ class Target:
 
 
 def reason_for_host(node: Node, graph: Graph, target: Target) -> str:
-    """Return why a node cannot run on VTA; empty: it can."""
+    """Return why a node runs on the host; empty if VTA can execute it."""
     for tensor in (*node.inputs, *node.outputs):
         if not isinstance(node.op, ops.Host | ops.Quantize | ops.Dequantize):
             if tensor.dtype != "int8":
@@ -57,7 +57,7 @@ def reason_for_host(node: Node, graph: Graph, target: Target) -> str:
 
 
 def is_free(op: GraphOperator) -> bool:
-    """Whether an operator moves nothing if VTA has it: its result is another view of its input."""
+    """Whether an operator moves no data on VTA: its result is another view of its input."""
     return isinstance(op, ops.Concat | ops.Slice | ops.ChannelShuffle | ops.Reshape)
 
 
@@ -216,7 +216,7 @@ def same_image(before: Tensor, after: Tensor) -> bool:
 
 
 def moves_for_dense(node: Node) -> bool:
-    """Whether a reshape moves bytes, which dense layers on VTA do not mind (`is_flattening`)."""
+    """Whether a reshape moves bytes; for dense layers on VTA it may (`is_flattening`)."""
     return isinstance(node.op, ops.Reshape) and not same_image(node.inputs[0], node.outputs[0])
 
 
@@ -252,7 +252,7 @@ def common_shift(factor: int, shift: int) -> int:
 
 
 def addition(factors: tuple[int, int], shift: int) -> tuple[bool, int, int, int] | None:
-    """Return how VTA adds: (swapped, first factor, second factor, bits shifted out between).
+    """Return how VTA adds: (swapped, first factor, second factor, bits shifted in between).
 
     The first operand is multiplied, shifted by those bits, and the second is added before the rest
     of the shift: exact, since the second product is a multiple of ``2**bits``.
@@ -265,12 +265,12 @@ def addition(factors: tuple[int, int], shift: int) -> tuple[bool, int, int, int]
 
 
 def addition_zeros(op: ops.Add, node: Node) -> int:
-    """Return what the zero points of its operands add to an addition; as `sum_constant`."""
+    """Return the constant that the zero points of the operands contribute to an addition."""
     return -sum(f * t.zero_point for f, t in zip(op.factors, node.inputs, strict=True))
 
 
 def addition_constant(op: ops.Add, node: Node) -> int:
-    """Return what VTA adds to the sums of an addition; as `constant_term`."""
+    """Return the constant that VTA adds to the sums of an addition; as `constant_term`."""
     shift = op.requantization.right_shift or 0
     zero_point = op.requantization.zero_point << shift
     return addition_zeros(op, node) + zero_point + ((1 << shift) >> 1)
@@ -283,7 +283,7 @@ def constant_term(
     zero_points: tuple[int, ...],
     factor: int = 0,
 ) -> npt.NDArray[np.int64]:
-    """Return what VTA adds to the sums of each output channel before a shift.
+    """Return the constant that VTA adds to the sums of each output channel before the shift.
 
     `sum_constant`, the zero point of the result, and the half that rounds: one number, because the
     shift comes after all of them (``docs/quantization.md``).
@@ -299,7 +299,7 @@ def sum_constant(
     zero_points: tuple[int, ...],
     factor: npt.NDArray[Any] | int = 0,
 ) -> npt.NDArray[np.int64]:
-    """Return what does not depend on the data of the sums of each output channel.
+    """Return the part of the sums of each output channel that does not depend on the data.
 
     The bias, and the zero points of the inputs times their weights. Output channels lie on axis 0
     of `weight`.
@@ -337,7 +337,7 @@ def _sum_reason(
     target: Target,
     factor: int = 0,
 ) -> str:
-    """Return why a node cannot be requantised, or its sums do not fit; empty if all is well.
+    """Return why VTA cannot compute or requantise the sums of a node; empty if it can.
 
     With fixed-point scales the constants are those of the sums, which int32 holds (`Graph.add`).
     """
@@ -358,7 +358,7 @@ def _sum_reason(
 
 
 def _symmetric(scaling: Requantization, node: Node, target: Target) -> str:
-    """Return why an operator without a constant term does not do."""
+    """Return why VTA cannot execute an operator that adds no constant; empty if it can."""
     if target.scales:  # what scales adds the zero point of the result
         zero_points = {tensor.zero_point for tensor in node.inputs}
         if zero_points != {0}:

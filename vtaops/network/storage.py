@@ -38,7 +38,7 @@ def image_shape(shape: tuple[int, ...]) -> Image | None:
 
 
 def fits_device(tensor: Tensor) -> bool:
-    """Whether a tensor can lie on the device at all."""
+    """Whether the device can hold a tensor."""
     return tensor.dtype == "int8" and image_shape(tensor.shape) is not None
 
 

@@ -36,6 +36,12 @@ def int8_array(name: str, value: npt.ArrayLike, axes: str = "") -> Int8Array:
     return array
 
 
+def image_sizes(images: Int8Array) -> dict[str, Any]:
+    """Return the parameters of operators that the shape (N, C, H, W) of images tells."""
+    batch, _, height, width = images.shape
+    return {"batch": batch, "height": height, "width": width}
+
+
 def vectors(channels: int, **values: npt.ArrayLike | None) -> Arguments:
     """Return the int32 vectors of channels that are given; None stands for no vector.
 

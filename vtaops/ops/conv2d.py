@@ -11,14 +11,14 @@ import numpy.typing as npt
 from tvm import te, tirx
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.shapes import Padding, Pair, require_at_least
+from vtaops.base.shapes import Padding, Pair, ceil_div, require_at_least
 from vtaops.base.window import Size
 from vtaops.machine.capabilities import Feature
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
 from vtaops.machine.layout import Layout, data_layout, kernel_layout
 from vtaops.machine.views import BlockDiagonal, Columns, KernelColumns, Windows
-from vtaops.ops.arguments import Arguments, factor_digits, int8_array, vectors
+from vtaops.ops.arguments import Arguments, factor_digits, image_sizes, int8_array, vectors
 from vtaops.ops.base import plain
 from vtaops.ops.constants import (
     DIGIT_BITS,
@@ -210,19 +210,17 @@ class Conv2d(WindowOperator, SumOfProducts):
         images, filters = int8_array("data", data, "NCHW"), int8_array("kernel", kernel, "OIHW")
         groups = plain(groups)
         require_at_least(1, groups=groups)
-        n, c, height, width = images.shape
-        if c != filters.shape[1] * groups:
+        c, expected = images.shape[1], filters.shape[1] * groups
+        if c != expected:
             raise ShapeError(
-                f"data has {c} channels (shape {images.shape}), kernel expects "
-                f"{filters.shape[1] * groups} (shape {filters.shape}, groups {groups})"
+                f"data has {c} channels (shape {images.shape}), kernel expects {expected} "
+                f"(shape {filters.shape}, groups {groups})"
             )
         op = cls(
-            batch=n,
+            **image_sizes(images),
             in_channels=c,
             out_channels=filters.shape[0],
-            height=height,
-            width=width,
-            kernel=(filters.shape[2], filters.shape[3]),
+            kernel=filters.shape[2:],
             padding=padding,
             groups=groups,
             bias=bias is not None,
@@ -318,8 +316,8 @@ class Conv2d(WindowOperator, SumOfProducts):
     def folded_if_shorter(self, config: HardwareConfig) -> Conv2d:
         """Return the operator with its columns folded if that halves the tile products."""
         block, columns = config.block_in, self.window.kernel[1]
-        plain = -(-self.in_channels // block) * columns
-        folded = -(-self.in_channels * columns // block)
+        plain = ceil_div(self.in_channels, block) * columns
+        folded = ceil_div(self.in_channels * columns, block)
         return replace(self, fold_columns=self.groups == 1 and folded * 2 <= plain)
 
     @property

@@ -11,12 +11,20 @@ import numpy.typing as npt
 from tvm import te, tirx
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.shapes import Pair, Sides, as_pair, check_padded, four_sides, require_at_least
+from vtaops.base.shapes import (
+    Pair,
+    Sides,
+    as_pair,
+    ceil_div,
+    check_padded,
+    four_sides,
+    require_at_least,
+)
 from vtaops.base.window import Size, Window
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
 from vtaops.machine.layout import Layout, data_layout
-from vtaops.ops.arguments import Arguments, int8_array, vectors
+from vtaops.ops.arguments import Arguments, image_sizes, int8_array, vectors
 from vtaops.ops.epilogue import INT8, AluStage, Rounding, Stage
 from vtaops.ops.products import SumOfProducts
 from vtaops.ops.window import WindowOperator
@@ -50,7 +58,7 @@ class Phases:
     @property
     def taps(self) -> int:
         """The most taps of a phase."""
-        return -(-self.kernel // self.stride)
+        return ceil_div(self.kernel, self.stride)
 
     @property
     def phases(self) -> int:
@@ -60,7 +68,7 @@ class Phases:
     @property
     def steps(self) -> int:
         """Pixels of one phase, rounded up."""
-        return -(-self.outputs // self.stride)
+        return ceil_div(self.outputs, self.stride)
 
     @property
     def lowest(self) -> int:
@@ -162,19 +170,17 @@ class Conv2dTranspose(WindowOperator, SumOfProducts):
             If ranks, dtypes, channel counts or parameters do not fit.
         """
         images, filters = int8_array("data", data, "NCHW"), int8_array("kernel", kernel, "IOHW")
-        n, c, height, width = images.shape
+        c = images.shape[1]
         if c != filters.shape[0]:
             raise ShapeError(
                 f"data has {c} channels (shape {images.shape}), kernel expects "
                 f"{filters.shape[0]} (shape {filters.shape}, axes IOHW)"
             )
         op = cls(
-            batch=n,
+            **image_sizes(images),
             in_channels=c,
             out_channels=filters.shape[1],
-            height=height,
-            width=width,
-            kernel=(filters.shape[2], filters.shape[3]),
+            kernel=filters.shape[2:],
             strides=strides,
             padding=padding,
             bias=bias is not None,

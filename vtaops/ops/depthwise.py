@@ -20,7 +20,7 @@ from vtaops.machine.capabilities import Feature
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
 from vtaops.machine.layout import Layout, data_layout
-from vtaops.ops.arguments import Arguments, int8_array, vectors
+from vtaops.ops.arguments import Arguments, image_sizes, int8_array, vectors
 from vtaops.ops.epilogue import INT8, AluStage, Lane, Rounding, lane_meaning
 from vtaops.ops.products import SumOfProducts
 from vtaops.ops.window import WindowOperator
@@ -93,13 +93,10 @@ class DepthwiseConv2dAlu(WindowOperator, SumOfProducts):
                 f"data has {images.shape[1]} channels, kernel has shape {filters.shape}; on the "
                 f"ALU it must have one filter for each: ({images.shape[1]}, 1, KH, KW)"
             )
-        n, c, height, width = images.shape
         op = cls(
-            batch=n,
-            channels=c,
-            height=height,
-            width=width,
-            kernel=(filters.shape[2], filters.shape[3]),
+            **image_sizes(images),
+            channels=len(filters),
+            kernel=filters.shape[2:],
             padding=padding,
             bias=bias is not None,
             **parameters,

@@ -14,7 +14,7 @@ from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Padding, Pair, require_at_least
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import data_layout
-from vtaops.ops.arguments import Arguments, int8_array
+from vtaops.ops.arguments import Arguments, image_sizes, int8_array
 from vtaops.ops.constants import declare_product, declare_tiles, scale_buffer
 from vtaops.ops.epilogue import (
     INT8,
@@ -72,9 +72,8 @@ class _Pool2d(WindowOperator):
             If rank, dtype or parameters do not fit.
         """
         images = int8_array("data", data, "NCHW")
-        n, c, height, width = images.shape
         given = {"kernel": kernel, "strides": strides, "padding": padding, **parameters}
-        return cls(batch=n, channels=c, height=height, width=width, **given), (images,)
+        return cls(**image_sizes(images), channels=images.shape[1], **given), (images,)
 
     @property
     def macs(self) -> int:

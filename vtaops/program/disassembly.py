@@ -1,4 +1,4 @@
-"""The text of a program, for people: what it is, its buffers, its instructions, its micro-ops.
+"""Programs as text for people: a summary, the buffers, the instructions, the micro-ops.
 
 Owns the arrangement only; the words for one instruction come from `vtaops.machine.isa.disassemble`.
 Lines fit a terminal of 120 columns unless names or token lists are unusually long.
@@ -63,27 +63,25 @@ def _buffers(program: Program) -> str:
 # ---------------------------------------------------------------------------- instructions
 
 
-def instruction_rows(program: Program) -> list[tuple[str, str, str]]:
-    """Return for each instruction its unit, its text with the name of its buffer, its tokens.
+def instruction_rows(program: Program) -> Iterator[tuple[str, str, str]]:
+    """Yield the unit, text (with the buffer's name) and tokens of each instruction.
 
-    A word that is none has ``"?"`` for a unit, and the reason for a text.
+    An invalid word has the unit ``"?"`` and the reason as its text.
     """
     encoding = isa.Encoding.of(program.config)
-    rows = []
     words = isa.array_to_words(program.instructions)
     for word, relocation in zip(words, program.relocations.tolist(), strict=True):
         try:
             i = encoding.decode(word)
         except EncodingError as error:
-            rows.append(("?", str(error), ""))
-            continue
-        text = _instruction_text(program, i, relocation)
-        rows.append((i.unit.name.lower(), text, isa.tokens_text(i)))
-    return rows
+            yield "?", str(error), ""
+        else:
+            text = _instruction_text(program, i, relocation)
+            yield i.unit.name.lower(), text, isa.tokens_text(i)
 
 
 def _instructions(program: Program) -> list[str]:
-    rows = instruction_rows(program)
+    rows = list(instruction_rows(program))
     width = min(_TEXT_COLUMNS, max((len(text) for _, text, _ in rows), default=0))
     digits = max(4, len(str(len(rows))))
     return [
@@ -120,7 +118,7 @@ def _table(program: Program) -> str:
 
 
 def _even_runs(table: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Split rows into ranges (begin, end) of 1 row, or of 3 and more with a constant difference."""
+    """Split rows into ranges (begin, end): single rows, or 3 and more at a constant distance."""
     steps = np.diff(table, axis=0)
     breaks = np.flatnonzero((steps[1:] != steps[:-1]).any(axis=1)) + 1  # step i differs from i - 1
     begin = 0

@@ -1,4 +1,4 @@
-"""Energy: an estimate from counted operations and accesses, by published figures.
+"""Energy: an estimate from operation and access counts and published figures.
 
 Source of every constant: M. Horowitz, "Computing's energy problem (and what we can do about it)",
 ISSCC 2014, figure 1.1.9: 45 nm, 0.9 V. They are those of a chip in that process, not of an FPGA,
@@ -29,7 +29,7 @@ DRAM_64_BITS_PJ = 1300.0
 
 @dataclass(frozen=True)
 class Energy(Counts):
-    """Of one run, in picojoules.
+    """Energy of one run, in picojoules.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Energy(Counts):
 
     @property
     def total(self) -> float:
-        """All of it."""
+        """The total energy."""
         return self.arithmetic + self.sram + self.dram
 
 
@@ -83,9 +83,9 @@ def memory_energies(config: HardwareConfig, accesses: Accesses) -> dict[str, flo
 
 
 def sram_pj_per_byte(nbytes: int) -> float:
-    """Return the energy of an access to a memory of so many bytes, for each byte accessed.
+    """Return the energy per byte of an access to a memory of `nbytes` bytes.
 
-    Between the published sizes, and beyond them, energy is a power of the size.
+    Between and beyond the published sizes, energy is interpolated as a power of the size.
     """
     table = SRAM_64_BITS_PJ
     upper = next((i for i, (size, _) in enumerate(table) if nbytes <= size), len(table) - 1)

@@ -1,4 +1,4 @@
-"""The file of a program: a small container that reads back exactly or not at all.
+"""The program file: a small container that is read back exactly or rejected.
 
 Owns the bytes on disk. All integers are little-endian:
 
@@ -187,7 +187,7 @@ def content_hash(program: Program) -> str:
 
 
 def _read_declared(file: BinaryIO) -> bytes:
-    """Read a file whose first bytes state its size correctly, and no other."""
+    """Read a file, provided that its first bytes state its size correctly."""
     start = file.read(_PREAMBLE.size)
     size = os.fstat(file.fileno()).st_size
     _check_preamble(start, size)
@@ -334,7 +334,7 @@ def _array(data: bytes, dtype: type[_Scalar]) -> npt.NDArray[_Scalar]:
 
 
 def _short(value: object) -> str:
-    """Return a value for a message; a file can hold numbers of thousands of digits."""
+    """Shorten a value for a message: a file can hold numbers of thousands of digits."""
     text = repr(value)
     return text if len(text) <= _MAX_SHOWN_CHARACTERS else text[:_MAX_SHOWN_CHARACTERS] + "..."
 
@@ -385,7 +385,7 @@ def _buffer(entry: Any, owner: str) -> Buffer:
 
 
 def _check_values(fields: dict[str, Any], owner: str) -> None:
-    """Refuse values that no buffer has, before anything is made of them."""
+    """Reject values that no buffer can have before using them."""
     name, role, dtype, shape = (fields[key] for key in ("name", "role", "dtype", "shape"))
     others = [scalar for scalar in fields.get("value", []) if type(scalar) is not int]
     longest = max(len(fields["layout"]), len(fields["logical"]))

@@ -1,4 +1,4 @@
-"""The instruction set as plain NumPy: the judge of simulators and boards.
+"""The instruction set in plain NumPy: the reference for simulators and boards.
 
 `Interpreter` executes decoded instructions one after the other, without tokens, in the words of the
 manual rather than for speed. It shares no code with the simulators; it takes from the rest of
@@ -66,12 +66,10 @@ class Interpreter:
         self.separate_out = separate_out or "post" in config.extensions
         self.dram = np.zeros(dram_nbytes, np.uint8)
         self.uop = np.zeros((config.uop.depth, 3), np.int64)
-        self.inp = np.zeros((config.inp.depth, *config.inp.shape), np.int64)
-        self.wgt = np.zeros((config.wgt.depth, *config.wgt.shape), np.int64)
-        self.acc = np.zeros((config.acc.depth, *config.acc.shape), np.int64)
-        self.out = np.zeros_like(self.acc)
-        self.parameters = np.zeros((config.post.depth, *config.post.shape), np.int64)
-        self.tables = np.zeros((config.table.depth, *config.table.shape), np.int64)
+        self.inp, self.wgt, self.acc, self.out, self.parameters, self.tables = (
+            np.zeros((pad.depth, *pad.shape), np.int64)
+            for pad in (config.inp, config.wgt, config.acc, config.out, config.post, config.table)
+        )
         self.post = isa.Post()
         self.counters = dict.fromkeys(Statistics().as_dict(), 0)
         self.executed = 0
@@ -83,7 +81,7 @@ class Interpreter:
         self.dram[address : address + flat.size] = flat
 
     def execute(self, instruction: isa.Instruction) -> None:
-        """Execute one instruction; its tokens do not matter."""
+        """Execute one instruction, ignoring its tokens."""
         match instruction:
             case isa.Load():
                 self._load(instruction)
@@ -189,7 +187,7 @@ class Interpreter:
         return product
 
     def _window(self, src: int, wgt: int) -> Integers:
-        """Return the product of a window: each channel with its group of channels in each tile."""
+        """Return the product of a window: each channel times its channel group in every tile."""
         group = self.config.window_channels
         product = np.zeros(self.config.acc.shape, np.int64)
         for channel in range(self.config.block_out):
@@ -285,7 +283,7 @@ def interpret(program: Program, *arrays: npt.ArrayLike) -> npt.NDArray[np.generi
 
 
 def _addresses(program: Program) -> list[int]:
-    """Return where each buffer, then the micro-ops lie, each in pages of its own; and the end."""
+    """Return page-aligned addresses of the buffers and the micro-ops, and the end of DRAM."""
     alone = [0 if b.offset is not None else b.nbytes for b in program.buffers]
     sizes = [*alone, program.micro_ops.nbytes, program.arena_nbytes]
     pages = [ceil_div(nbytes, PAGE_BYTES) for nbytes in sizes]

@@ -1,4 +1,4 @@
-"""Random programs that verify: a stress for anything that executes VTA programs.
+"""Random valid programs: a stress test for anything that executes VTA programs.
 
 A program has segments; a segment has rounds. In each round the load unit fills one of two contexts,
 the compute unit works on it, and the store unit empties it, so that the three units run
@@ -48,7 +48,7 @@ def random_program(
     segments: int = 2,
     rounds: int = 4,
 ) -> Program:
-    """Return a random program; it is verified.
+    """Return a random, verified program.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def random_program(
 def random_inputs(
     program: Program, rng: np.random.Generator
 ) -> list[npt.NDArray[np.int8] | npt.NDArray[np.int32]]:
-    """Return an array of any values for each input of a program, in order."""
+    """Return an array of random values for each input of a program, in order."""
     arrays = []
     for buffer in program.inputs:
         info = np.iinfo(buffer.dtype)
@@ -117,14 +117,14 @@ class _Window:
 
 @dataclass(frozen=True)
 class _Source:
-    """Where a LOAD may read: elements of a buffer, by its number."""
+    """The elements of a buffer that a LOAD may read."""
 
     buffer: int
     tiles: _Window
 
 
 class _Writer:
-    """Writes one program; of each memory the two contexts are its windows 0 and 1."""
+    """Writes one program; each context has a window of its own in every memory."""
 
     def __init__(
         self, config: HardwareConfig, rng: np.random.Generator, capabilities: Capabilities
@@ -152,13 +152,14 @@ class _Writer:
         self.out = b.tiles("out", Role.OUTPUT, 2 * _AREA_TILES + 4 * accumulators)
         # Accumulators whose last writer is the ALU or an accumulating GEMM: STORE may read them.
         self.current = np.zeros(config.acc.depth, np.bool_)
+        self.operations = [op for op in AluOp if op.feature is None or capabilities.has(op.feature)]
         full = all(capabilities.has(feature) for feature in Feature)
         self.distance = 1 if full else PIPELINE_STEPS
 
     # ------------------------------------------------------------------------- structure
 
     def begin(self) -> None:
-        """Write everything that is read later: both contexts, and both areas of the output."""
+        """Initialise everything that is read later: both contexts and both output areas."""
         with self._group(push_next=1):
             for context in (0, 1):
                 self._fill(Memory.INP, self.inp[context])
@@ -179,7 +180,7 @@ class _Writer:
         self.barrier(push_prev=1)
 
     def round(self, segment: int, number: int, rounds: int) -> None:
-        """Load, compute, store in one context; the round after the next uses it again."""
+        """Load, compute and store in one context, which the round after the next uses again."""
         context, again, before = number % 2, int(number + 2 < rounds), int(number >= 2)
         with self._group(pop_next=int(before or number == 0), push_next=1):
             for _ in range(self._integer(1, 3)):
@@ -198,11 +199,11 @@ class _Writer:
                 self._random_store(segment, context)
 
     def barrier(self, push_prev: int) -> None:
-        """Wait for the last store, and let the load unit wait for it too."""
+        """Wait for the last store, and make the load unit wait for it, too."""
         self.builder.nop(Memory.UOP, pop_next=1, push_prev=push_prev)
 
     def end(self) -> None:
-        """Store the accumulators, one byte of each after the other."""
+        """Store all accumulators, one byte at a time."""
         place = 2 * _AREA_TILES
         for byte in range(4):
             with self._group(pop_next=int(byte > 0), push_next=1):
@@ -218,7 +219,7 @@ class _Writer:
 
     @contextmanager
     def _group(self, **flags: int) -> Iterator[None]:
-        """Let the first instruction that is added wait for tokens, and the last one send some."""
+        """Let the first instruction added in the block pop tokens and the last one push them."""
         instructions = self.builder.instructions
         first = len(instructions)
         yield
@@ -249,7 +250,7 @@ class _Writer:
             self._load(Memory.INP, self.inp[context], self._byte_source(Memory.INP, segment))
 
     def _forward(self, context: int) -> None:
-        """Load what the output memory holds of a context: the compute unit works on the other."""
+        """Load a context's results from the output memory while the compute unit uses the other."""
         window, whole = self.acc[context], self.inp[context]
         usable = window.base + np.flatnonzero(self.current[window.span])
         if not usable.size:
@@ -263,7 +264,7 @@ class _Writer:
         self.builder.add(replace(block, memory=Memory.INP, forward=1))
 
     def _byte_source(self, memory: Memory, segment: int) -> _Source:
-        """Return the input, or what the segments before stored."""
+        """Return the input, or the output of earlier segments."""
         same_size = self.config.dram_element_bytes(memory) == self.config.out.element_bytes
         if same_size and self.rng.random() < 0.5:
             return _Source(self.out, self._area(segment + 1))
@@ -286,7 +287,7 @@ class _Writer:
             self.current[block.sram_base : block.sram_base + block.sram_size] = False
 
     def _drawn_block(self, window: _Window, source: _Window, *, padded: bool) -> Load:
-        """Draw a block of a source that fits a window of a scratchpad."""
+        """Draw a block of a source that fits into a scratchpad window."""
         block = Load(y_size=1, x_size=1, x_stride=1)
         for _ in range(_TRIES):
             x_size, y_size = self._integer(1, 8), self._integer(1, 4)
@@ -338,7 +339,7 @@ class _Writer:
             self._random_alu(context)
 
     def _random_post(self, context: int) -> None:
-        """Set the post-processing of what follows in this round, or end it."""
+        """Enable post-processing for the rest of this round, or disable it."""
         rng = self.rng
         self.post_set = rng.random() >= 0.2
         if not self.post_set:
@@ -399,9 +400,7 @@ class _Writer:
 
     def _random_alu(self, context: int) -> None:
         window = self.acc[context]
-        op = AluOp(
-            self.rng.choice([op for op in AluOp if op.feature is None or self.able.has(op.feature)])
-        )
+        op = AluOp(self.rng.choice(self.operations))
         tile = self.rng.random() < 0.5
         if op is AluOp.SHR and tile and not self.able.far_shift:
             if self.able.tensor_shift and window.size > 1:
@@ -414,7 +413,7 @@ class _Writer:
         self.builder.add(Alu(alu_op=op, **operand, **fields))
 
     def _random_tile_shift(self, window: _Window) -> None:
-        """Shift by tiles whose values are made small before: others read few of their bits."""
+        """Shift by a tile; clamp its values first, since devices read only some of their bits."""
         shifted, by = window.halves()
         most, least = (31, -31) if self.able.long_shift else (15, 0)
         self._alu_on(by, AluOp.MIN, most)
@@ -423,7 +422,7 @@ class _Writer:
         self.builder.add(Alu(alu_op=AluOp.SHR, **fields))
 
     def _immediate(self, op: AluOp) -> int:
-        """Draw from all values, but seldom one after which little is left of the operands."""
+        """Draw an immediate; values that wipe out the operands are rare."""
         often = self.rng.random() < 0.8
         if op is AluOp.SHR:
             longest = 40 if self.able.far_shift else 31 if self.able.long_shift else 15
@@ -436,7 +435,7 @@ class _Writer:
         return value
 
     def _alu_on(self, window: _Window, op: AluOp, imm: int) -> None:
-        """Apply an immediate to a whole window, and store it as it is."""
+        """Apply an immediate to a whole window without post-processing."""
         if self.post_set:
             self.builder.add(Post())
             self.post_set = False
@@ -490,7 +489,7 @@ class _Writer:
     def _repeats(
         self, fields: dict[str, int], columns: dict[str, Ints], reads: tuple[str, ...]
     ) -> bool:
-        """Whether a step reads what one of the steps shortly before it wrote."""
+        """Whether a step reads the result of a step shortly before it."""
         i = Gemm(**fields)
         written, *read = (elements(i, name, columns[name]) for name in ("dst", *reads))
         return any(
@@ -515,7 +514,7 @@ class _Writer:
         return _Window(bases[0], sizes[0]), _Window(bases[1], sizes[1])
 
     def _integer(self, low: int, high: int) -> int:
-        """Return an integer of low..high, both included; rather often one of them."""
+        """Return an integer of low..high, both included; often one of the two."""
         return int(self.rng.choice([low, high, *self.rng.integers(low, high + 1, 3)]))
 
 
@@ -525,5 +524,5 @@ def _half(size: int, context: int) -> _Window:
 
 
 def _reach(block: Load | Store) -> int:
-    """Return from the first to the last element of DRAM how many there are."""
+    """Return the number of DRAM elements from the first to the last one that is accessed."""
     return (block.y_size - 1) * block.x_stride + block.x_size

@@ -1,4 +1,4 @@
-"""Statistics: upstream's seven counters, counted on a program without running it.
+"""Statistics: upstream's seven counters, computed without running the program.
 
 The counting rules are those of upstream's functional simulator; the simulators implement them again
 in their own code, and the tests compare.
@@ -19,7 +19,7 @@ from vtaops.machine.isa import Encoding, Gemm, Load, LoopInstruction, Store, row
 
 @dataclass(frozen=True)
 class Statistics(Counts):
-    """What a device did, in upstream's names.
+    """The work of a device, under upstream's names.
 
     Attributes
     ----------

@@ -6,7 +6,7 @@ package `onnx` (extra `models`) is imported on the first call.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,11 @@ from vtaops.base.files import NETWORK, is_file
 from vtaops.base.shapes import Array
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto, ValueInfoProto
+    from onnx import ModelProto as ModelProto
+    from onnx import NodeProto as NodeProto
+    from onnx import ValueInfoProto
+else:  # ONNX is imported where it is needed; others import the types from here
+    ModelProto = NodeProto = ValueInfoProto = Any
 
 OPSET = 13
 """Oldest opset that carries scales per channel; older models are converted to it."""
@@ -312,23 +316,19 @@ def _opset(model: ModelProto) -> int:
     )
 
 
-def _other_floats(model: ModelProto) -> Iterator[tuple[str, int]]:
-    for tensor in model.graph.initializer:
-        yield tensor.name, tensor.data_type
-    for value in (*model.graph.input, *model.graph.value_info, *model.graph.output):
-        yield value.name, value.type.tensor_type.elem_type
-
-
 def _refuse_other_floats(model: ModelProto) -> None:
     for value in model.graph.input:
         if not value.type.tensor_type.elem_type:
             raise UnsupportedError(f"input {value.name!r} is no tensor")
-    types = require("onnx").TensorProto
-    names = {types.FLOAT16: "float16", types.BFLOAT16: "bfloat16", types.DOUBLE: "float64"}
-    for name, kind in _other_floats(model):
-        if kind in names:
+    graph, types = model.graph, require("onnx").TensorProto
+    refused = {types.FLOAT16: "float16", types.BFLOAT16: "bfloat16", types.DOUBLE: "float64"}
+    kinds = {tensor.name: tensor.data_type for tensor in graph.initializer}
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        kinds.setdefault(value.name, value.type.tensor_type.elem_type)
+    for name, kind in kinds.items():
+        if kind in refused:
             raise UnsupportedError(
-                f"tensor {name!r} is {names[kind]}; vtaops reads float32 models and models "
+                f"tensor {name!r} is {refused[kind]}; vtaops reads float32 models and models "
                 "quantised to 8 bits: convert it to float32 first"
             )
 

@@ -10,15 +10,10 @@ keep every value of their grid.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from vtaops.quantization.onnx_files import Arrays, Connections
+from vtaops.quantization.onnx_files import Arrays, Connections, ModelProto, NodeProto
 from vtaops.quantization.scales import SATURATING, Range
-
-if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
 
 LEAST, GREATEST = 64, 1 << 15
 """Factors that a residual may have: its scale over that of the sums (docs/quantization.md)."""
@@ -92,7 +87,7 @@ def drop_idle_activations(model: ModelProto) -> int:
 
 
 def _is_idle(activation: NodeProto, before: NodeProto, after: NodeProto, constants: Arrays) -> bool:
-    """Whether both grids are one, within what the activation lets through."""
+    """Whether both grids are equal and lie within the bounds of the activation."""
     ends = [_ends(pair, constants) for pair in (before, after)]
     low, high = _bounds(activation, constants)
     return ends[0] == ends[1] and low <= ends[0][0] and ends[0][1] <= high
@@ -106,7 +101,7 @@ def _ends(quantize: NodeProto, constants: Arrays) -> Range:
 
 
 def _bounds(activation: NodeProto, constants: Arrays) -> Range:
-    """Return what an activation lets through; a bound computed at run time is NaN."""
+    """Return the bounds of an activation; a bound computed at run time is NaN."""
     default = (0.0 if activation.op_type == "Relu" else -np.inf, np.inf)
     names = [*activation.input[1:], "", ""][:2]
     low, high = (

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from vtaops.quantization.correction import correct_biases
 from vtaops.quantization.equalize import equalize
 from vtaops.quantization.onnx_files import (
     Connections,
+    ModelProto,
     graph_inputs,
     input_dtypes,
     input_shapes,
@@ -38,9 +39,6 @@ from vtaops.quantization.scales import (
     shared_ranges,
 )
 
-if TYPE_CHECKING:
-    from onnx import ModelProto
-
 Scales = Literal["pow2", "free"]
 
 QUANTIZED = [
@@ -62,7 +60,7 @@ QUANTIZED = [
 
 @dataclass(frozen=True)
 class Quantization:
-    """What quantising gives.
+    """A quantised model, with what its comparison with the float model needs.
 
     Attributes
     ----------
@@ -282,7 +280,7 @@ def _weights(model: ModelProto, grids: dict[str, Grid]) -> dict[str, list[dict[s
 
 
 def _check_powers_of_two(model: ModelProto) -> None:
-    """Every scale is 2^k: what the caller asked for and hardware relies on."""
+    """Refuse a scale that is no power of two, as the caller asked and hardware needs."""
     tensors = Connections(model)
     for node in model.graph.node:
         if node.op_type in ("QuantizeLinear", "DequantizeLinear"):

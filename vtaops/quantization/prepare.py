@@ -11,7 +11,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +19,8 @@ from vtaops.base.shapes import Array
 from vtaops.quantization.onnx_files import (
     Arrays,
     Connections,
+    ModelProto,
+    NodeProto,
     additions,
     attributes,
     initializers,
@@ -29,9 +30,6 @@ from vtaops.quantization.onnx_files import (
 )
 from vtaops.quantization.probe import runtime_errors
 from vtaops.quantization.scales import SATURATING
-
-if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
 
 AFFINE: dict[str, Callable[[Array], tuple[Array, Array]]] = {
     "Mul": lambda value: (value, np.zeros_like(value)),
@@ -186,7 +184,7 @@ def fold_affine(model: ModelProto) -> int:
 
 
 def _weight_and_bias(node: NodeProto, constants: Arrays) -> tuple[Array, Array] | None:
-    """Return what a convolution multiplies by and adds, float64; None if it is none of constants.
+    """Return weight and bias of a convolution as float64; None if they are not constants.
 
     What has a bias of another length is no convolution; ONNX Runtime refuses it when it runs.
     """
@@ -204,7 +202,7 @@ def _weight_and_bias(node: NodeProto, constants: Arrays) -> tuple[Array, Array] 
 def _factor_and_term(
     node: NodeProto, name: str, constants: Arrays, channels: int
 ) -> tuple[Array, Array] | None:
-    """Return what a node does to a tensor as ``factor * x + term`` for each channel, or None."""
+    """Return factor and term of each channel if a node computes ``factor * x + term``."""
     if node.op_type not in AFFINE:
         return None
     first = node.input[0] == name

@@ -61,7 +61,7 @@ def load_samples(
 
 
 def first_shapes(source: Calibration, inputs: Mapping[str, Shape]) -> dict[str, tuple[int, ...]]:
-    """Return what the first arrays say of dynamic dimensions, for inputs that have any.
+    """Return the shapes that the first arrays give to inputs with dynamic dimensions.
 
     The batch stays out of it: it is 1 where the model does not say.
     """
@@ -78,7 +78,7 @@ def first_shapes(source: Calibration, inputs: Mapping[str, Shape]) -> dict[str, 
 def _sources(
     source: Calibration, shapes: Mapping[str, Shape], preparation: Preparation | None = None
 ) -> list[tuple[str, Sample]]:
-    """Return pairs of where the arrays come from and the arrays."""
+    """Return the arrays, each group with its source for messages."""
     if isinstance(source, str | Path):
         return _files(Path(source), shapes, preparation)
     if preparation is not None:

@@ -8,24 +8,27 @@ a Relu or Clip is saturated on the grid of what leaves it.
 from __future__ import annotations
 
 import tempfile
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vtaops.base.errors import ModelError
 from vtaops.base.shapes import Array
-from vtaops.quantization.onnx_files import Connections, float_tensors, initializers, require
+from vtaops.quantization.onnx_files import (
+    Connections,
+    ModelProto,
+    NodeProto,
+    float_tensors,
+    initializers,
+    require,
+)
 from vtaops.quantization.probe import Probe, runtime_errors
-
-if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
-
-    from vtaops.quantization.samples import Sample
+from vtaops.quantization.samples import Sample
 
 MOVES = (
     "MaxPool",
@@ -51,7 +54,7 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True)
 class Grid:
-    """The values (q - zero_point) * scale for q = -128..127 (-127..127 if it is symmetric)."""
+    """The values (q - zero_point) * scale for q = -128..127 (-127..127 if symmetric)."""
 
     scale: float
     zero_point: int = 0
@@ -108,7 +111,7 @@ def calibrated_ranges(
 def shared_ranges(
     model: ModelProto, ranges: dict[str, Range]
 ) -> tuple[dict[str, Range], dict[str, str]]:
-    """Give tensors of one grid one range.
+    """Give tensors that share a grid the same range.
 
     Returns
     -------
@@ -183,7 +186,7 @@ def power_of_two_grids(
         group: _powers(ranges[group], zero_points=zero_points)
         for group in set(map(groups.__getitem__, ranges))
     }
-    errors = {group: np.zeros(len(grids)) for group, grids in candidates.items()}
+    errors: dict[str, Array | float] = defaultdict(float)
     entering = saturated(model)
     shown = [n for n in float_tensors(model) if n in ranges and n not in entering]
     probe = Probe(model, shown, exact=False)
@@ -278,7 +281,7 @@ def _powers(found: Range, *, zero_points: bool) -> list[Grid]:
 
 
 def constants_on_grids(model: ModelProto) -> dict[str, NodeProto]:
-    """Return the float constants, biases apart, that quantised operators read, and a reader."""
+    """Return the float constants (no biases) of quantised operators, each with a reader."""
     constants = initializers(model)
     operands = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1), "MatMul": (0, 1)}
     found = {}

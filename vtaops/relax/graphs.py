@@ -56,7 +56,7 @@ def to_graph(
 
 
 class ValuePlan:
-    """What becomes of each value.
+    """Where each value is computed.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class ValuePlan:
         self._visit(body.outputs)
 
     def phase(self, value: Value) -> int:
-        """Return how often data came back from the accelerator before a value is known."""
+        """Return how many times data returns from the accelerator before a value is available."""
         return self._phases.get(value, 0)
 
     def _visit(self, outputs: Iterable[Value]) -> None:

@@ -7,13 +7,8 @@ has a name.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from vtaops.quantization.onnx_files import initializers
+from vtaops.quantization.onnx_files import ModelProto, initializers
 from vtaops.relax.values import Body, Value
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
 
 
 def tensor_names(model: ModelProto, body: Body) -> dict[Value, str]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from vtaops.base.errors import ModelError, UnsupportedError
 from vtaops.quantization.onnx_files import (
+    ModelProto,
+    NodeProto,
     additions,
     attributes,
     checked,
@@ -22,9 +24,6 @@ from vtaops.quantization.onnx_files import (
     replace_initializer,
     require,
 )
-
-if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
 
 MICROSOFT = "com.microsoft"
 

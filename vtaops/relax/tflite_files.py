@@ -58,7 +58,7 @@ def from_tflite_file(path: Path, shapes: Mapping[str, Sequence[int]] | None = No
 
 
 def _contradiction(model: Any) -> str:
-    """Return where the parts of a model do not fit each other, or an empty text."""
+    """Return how the parts of a model contradict each other; empty if they do not."""
     if not model.SubgraphsLength():
         return "it has no subgraph"
     graph = model.Subgraphs(0)
@@ -78,7 +78,7 @@ def _contradiction(model: Any) -> str:
 
 
 def _wrong_operator(operator: Any, codes: int, tensors: int, known: set[int]) -> str:
-    """Return what is wrong about an operator of a graph in which some tensors are `known`."""
+    """Return what is wrong with an operator that may read the tensors `known`."""
     code = operator.OpcodeIndex()
     if code >= codes:
         return f"has the code {code} of {codes}"
@@ -91,7 +91,7 @@ def _wrong_operator(operator: Any, codes: int, tensors: int, known: set[int]) ->
 
 
 def _wrong_tensor(tensor: Any, model: Any) -> str:
-    """Return what is wrong about a tensor, or an empty text."""
+    """Return what is wrong with a tensor; empty if nothing is."""
     buffer = tensor.Buffer()
     if not tensor.Name() or buffer >= model.BuffersLength():
         return f"has no name, or the buffer {buffer} which is not there"
@@ -99,7 +99,7 @@ def _wrong_tensor(tensor: Any, model: Any) -> str:
 
 
 def _wrong_shape(tensor: Any, size: int) -> str:
-    """Return what is wrong about the shape of a tensor whose buffer has `size` bytes."""
+    """Return what is wrong with the shape of a tensor whose buffer has `size` bytes."""
     shape = _numbers(tensor.ShapeAsNumpy())
     if min(shape, default=1) < -1:
         return f"has the shape {shape}"
@@ -110,7 +110,7 @@ def _wrong_shape(tensor: Any, size: int) -> str:
 
 
 def _wrong_grid(tensor: Any) -> str:
-    """Return what is wrong about scales and zero points of a tensor."""
+    """Return what is wrong with the scales and zero points of a tensor."""
     grid = tensor.Quantization()
     scales = [] if grid is None else [grid.Scale(index) for index in range(grid.ScaleLength())]
     if not all(0 < scale < math.inf for scale in scales):

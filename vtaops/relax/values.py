@@ -267,7 +267,7 @@ def sides(padding: Any) -> tuple[int, int, int, int]:
 
 
 def real(value: Value) -> Array | None:
-    """Return the real content of a value that depends on constants only, else None."""
+    """Return the content of a value that depends on constants only, else None."""
     if not value.fixed:
         return None
     if value.array is not None:

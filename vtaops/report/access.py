@@ -1,4 +1,4 @@
-"""The access diagram: which addresses are touched when, in DRAM and in the scratchpads.
+"""The access diagram: DRAM and scratchpad addresses over time.
 
 One panel for each DRAM buffer (bytes) and each scratchpad (elements); cycles to the right. What
 moves data is drawn as lines, a row of a transfer each; every micro-op of a GEMM or ALU instruction
@@ -95,9 +95,10 @@ def _panels(timeline: Timeline, window: tuple[int, int]) -> dict[object, _Panel]
             continue
         span = (event.start, event.end)
         panels[transfer.buffer].lines[event.kind].append(_rows(transfer, span))
-        low, high = transfer.sram_base, transfer.sram_base + transfer.sram_size
-        line = np.array([[[span[0], low], [span[1], high]]], float)
-        panels[_scratchpad(transfer)].lines[event.kind].append(line)
+        i = transfer.instruction
+        line = np.array([[[span[0], i.sram_base], [span[1], i.sram_base + i.sram_size]]], float)
+        scratchpad = {Memory.INP: "inp", Memory.WGT: "wgt"}.get(Memory(i.memory), "acc")
+        panels[scratchpad].lines[event.kind].append(line)
     for kind, cycles, addresses in _micro_op_accesses(timeline, window):
         for name, values in addresses.items():
             for column in values.reshape(len(cycles), -1).astype(float).T:
@@ -106,7 +107,7 @@ def _panels(timeline: Timeline, window: tuple[int, int]) -> dict[object, _Panel]
 
 
 def _rows(transfer: Transfer, span: tuple[int, int]) -> Floats:
-    """Return a line for each row: it starts when the row before has been moved."""
+    """Return a line for each row; it starts when the previous row has been moved."""
     count = len(transfer.row_start)
     times = np.linspace(span[0], span[1], count + 1)
     low = transfer.row_start
@@ -114,10 +115,6 @@ def _rows(transfer: Transfer, span: tuple[int, int]) -> Floats:
     lines[:, 0, 0], lines[:, 0, 1] = times[:-1], low
     lines[:, 1, 0], lines[:, 1, 1] = times[1:], low + transfer.row_nbytes
     return lines
-
-
-def _scratchpad(transfer: Transfer) -> str:
-    return {Memory.INP: "inp", Memory.WGT: "wgt"}.get(transfer.memory, "acc")
 
 
 def _micro_op_accesses(

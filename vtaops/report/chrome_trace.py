@@ -44,7 +44,7 @@ def _names(name: str) -> Iterator[Record]:
 
 def _slices(timeline: Timeline) -> Iterator[Record]:
     """Yield what units do, and who uses the port."""
-    rows = instruction_rows(timeline.program)
+    rows = list(instruction_rows(timeline.program))
     work = [(s.unit, s.kind, s) for unit in LANES for s in timeline.segments[unit]]
     port = [(f"port {s.kind}", s.unit, s) for s in timeline.grants]
     for thread, name, s in (*work, *port):

@@ -51,7 +51,7 @@ COLUMNS = {
 
 
 def exploration_table(rows: Sequence[Row], title: str, most: int = 40) -> Table:
-    """Return the points as a table, fastest first; those that nothing beats carry a star.
+    """Return the points as a table, fastest first; a star marks the front.
 
     Columns: the design (block sizes, logarithms of the scratchpads' bytes for micro-ops, inputs,
     weights and accumulators, the port, its latency, the clock, extensions), cycles, milliseconds,
@@ -92,7 +92,7 @@ def exploration_table(rows: Sequence[Row], title: str, most: int = 40) -> Table:
 
 
 def front_plot(rows: Sequence[Row], title: str, x: str = "sram", y: str = "cycles") -> Figure:
-    """Draw one objective against another, a colour for what limits each point.
+    """Plot one objective against another, coloured by what limits each point.
 
     Filled points are those that nothing beats; their numbers are explained beside the diagram.
 
@@ -143,7 +143,7 @@ def _complete(rows: Sequence[Row]) -> list[Row]:
 
 
 def _scatter(axes: Axes, rows: Sequence[Row], across: str, up: str) -> None:
-    """Draw the points, and what explains their colours."""
+    """Draw the points and label their colours."""
     for limit, color in LIMIT_COLORS.items():
         mine = [row for row in rows if row.get("limit", "") == limit]
         if not mine:
@@ -162,7 +162,7 @@ def _scatter(axes: Axes, rows: Sequence[Row], across: str, up: str) -> None:
 
 
 def _scale(axes: Axes, name: str, rows: Sequence[Row], column: str) -> None:
-    """Label an axis, which is logarithmic where values differ much."""
+    """Label an axis; make it logarithmic if its values differ much."""
     axis = getattr(axes, f"{name}axis")
     values = [row[column] for row in rows]
     label = LABELS[column]
@@ -176,7 +176,7 @@ def _scale(axes: Axes, name: str, rows: Sequence[Row], column: str) -> None:
 
 
 def _number(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
-    """Write the number of each point beside it; points so near that labels would meet share one."""
+    """Write each point's number beside it; points that are close together share a label."""
     axes.autoscale_view()
     groups: list[tuple[Any, list[int]]] = []
     for number, point in enumerate(points, 1):
@@ -194,7 +194,7 @@ def _number(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
 
 
 def parallel_plot(rows: Sequence[Row], title: str) -> Figure:
-    """Draw every point as a line over all axes that vary, and over the objectives.
+    """Draw parallel coordinates: every point as a line over the varying axes and objectives.
 
     Coloured lines are those that nothing beats, by their cycles; each axis goes from its least to
     its largest value.
@@ -249,14 +249,15 @@ def exploration_page(
     """
     kept = [index for index, row in enumerate(rows) if row["complete"]]
     shown = [rows[index] for index in kept]
+    first = shown[0] if shown else {}
     data = {
         "title": title,
         "rows": shown,
         "names": [_name(row) for row in shown],
         "layers": [layers[index] for index in kept] if layers else [],
-        "objectives": [name for name in LABELS if shown and name in shown[0]],
+        "objectives": [name for name in LABELS if name in first],
         "labels": LABELS,
-        "axes": varying(shown) if shown else [],
+        "axes": varying(shown),
         "colors": LIMIT_COLORS,
     }
     return page("exploration.html", title, data)
@@ -264,7 +265,7 @@ def exploration_page(
 
 def varying(rows: Sequence[Row]) -> list[str]:
     """Return the axes of the space that vary, then the objectives that do."""
-    axes = [name for name in rows[0] if name.isupper()]
+    axes = [name for row in rows[:1] for name in row if name.isupper()]
     objectives = [name for name in LABELS if all(name in row for row in rows)]
     return [name for name in axes + objectives if len({row[name] for row in rows}) > 1]
 
@@ -284,7 +285,7 @@ def _name(row: Row) -> str:
 
 
 def _places(values: Sequence[Any]) -> list[float]:
-    """Return where values lie between the least and the largest; texts by their order."""
+    """Scale values to 0..1; texts by their order."""
     if any(isinstance(value, str) for value in values):
         order = sorted(set(values))
         return [order.index(value) / max(1, len(order) - 1) for value in values]

@@ -1,4 +1,4 @@
-"""Writing reports: atomically, and with matplotlib only where it is installed."""
+"""Writes reports atomically; imports matplotlib only where it is needed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
-    """Write a file so that it is complete or not there at all.
+    """Write a file atomically.
 
     Raises
     ------

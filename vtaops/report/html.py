@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from itertools import islice
 
 from vtaops.program import Program, Statistics
 from vtaops.program.disassembly import instruction_rows
@@ -27,7 +28,7 @@ def program_html(program: Program) -> str:
         (b.name, b.role.value, "x".join(map(str, b.shape)), b.dtype, b.layout.text, f"{b.nbytes:,}")
         for b in program.buffers
     )
-    listing = ((str(n), *row) for n, row in enumerate(instruction_rows(program)[:_SHOWN]))
+    listing = ((str(n), *row) for n, row in enumerate(islice(instruction_rows(program), _SHOWN)))
     rest = len(program) - _SHOWN
     return (
         f"<p>{head}</p>"

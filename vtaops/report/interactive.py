@@ -84,7 +84,7 @@ def _timeline_data(timeline: Timeline, title: str) -> dict[str, Any]:
 
 
 def _layers(timeline: Timeline) -> list[list[Any]]:
-    """Return the layers of a network: from the end of all before to its own end; and its name."""
+    """Return start, end and name of each layer; it starts when the previous ones have ended."""
     if len(timeline.program.operators) < 2:
         return []
     layers = layer_cycles(timeline)
@@ -105,7 +105,7 @@ def _owners(program: Program) -> list[str]:
 
 
 def _port_lane(timeline: Timeline, direction: str) -> list[list[Any]]:
-    """Return the use of the port in the colours of what is moved; neighbours joined."""
+    """Return the use of the port by kind of work; adjacent intervals are joined."""
     lane: list[list[Any]] = []
     grants = (g for g in timeline.grants if g.kind == direction and g.end > g.start)
     for grant in sorted(grants, key=lambda g: g.start):

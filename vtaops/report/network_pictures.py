@@ -1,4 +1,4 @@
-"""Pictures of whole networks: the timeline of all launches, the roofline of all layers, the memory.
+"""Pictures of whole networks: timelines of launches, roofline of layers, memory map.
 
 matplotlib is imported where a picture is drawn.
 """
@@ -113,7 +113,7 @@ def memory_map(model: Model) -> Figure:
 
 
 def _used(program: Program) -> Iterator[tuple[Buffer, int, int]]:
-    """Yield the buffers of the arena, each with its first and its last operator."""
+    """Yield the buffers of the arena, each with its first and last operator."""
     steps: dict[int, list[int]] = defaultdict(list)
     for step, record in enumerate(program.operators):
         for first, end in record.spans:

@@ -1,6 +1,9 @@
-"""The cycles report: what each unit of the RTL did in the cycles of a run."""
+"""The cycles report: how each unit of the RTL spent the cycles of a run."""
 
 from __future__ import annotations
+
+from itertools import groupby
+from operator import itemgetter
 
 from rich.table import Table
 
@@ -41,14 +44,11 @@ def performance_table(performance: TsimPerformance, title: str) -> Table:
     """
     values = performance.as_dict()
     table = new_table(title, ["unit", "state"], ["cycles", "share"], ["what"])
-    previous = ""
-    for unit, state, counter, meaning in _ROWS:
-        if unit != previous and previous:
-            table.add_section()
-        share = values[counter] / max(1, performance.cycles)
-        name = unit if unit != previous else ""
-        table.add_row(name, state, f"{values[counter]:,}", f"{share:.1%}", meaning)
-        previous = unit
-    table.add_section()
+    for unit, rows in groupby(_ROWS, itemgetter(0)):
+        for number, (_, state, counter, meaning) in enumerate(rows):
+            share = values[counter] / max(1, performance.cycles)
+            name = "" if number else unit
+            table.add_row(name, state, f"{values[counter]:,}", f"{share:.1%}", meaning)
+        table.add_section()
     table.add_row("all", "", f"{performance.cycles:,}", "", "cycles from launch to FINISH")
     return table

@@ -50,12 +50,12 @@ class RooflinePoint:
 
     @property
     def intensity(self) -> float:
-        """Multiply-accumulates for each byte."""
+        """Multiply-accumulates per byte."""
         return self.macs / max(1, self.nbytes)
 
     @property
     def macs_per_cycle(self) -> float:
-        """What it reaches."""
+        """Multiply-accumulates per cycle."""
         return self.macs / max(1, self.cycles)
 
     @property
@@ -164,7 +164,7 @@ CROWDED = 12
 
 
 def _label(axes: Axes, points: Sequence[RooflinePoint], peak: float) -> None:
-    """Write a name beside each point, where nothing else is."""
+    """Label each point where there is space."""
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
 
     def place(point: RooflinePoint) -> tuple[float, float]:

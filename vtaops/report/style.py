@@ -1,4 +1,4 @@
-"""Colours, order and form of everything that the reports show; one place for all of them."""
+"""Colours, order and form that all reports share."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ TOKEN_COLORS = {
 """Colour of the tokens of each queue."""
 
 PALETTE = ("#4c9be8", "#2e9e5b", "#f39c34", "#d9534f", "#7b61c9", "#17a2b8", "#5f6b7a")
-"""Colours of what has no meaning of its own."""
+"""Colours without a meaning of their own."""
 
 
 def headline(timeline: Timeline, title: str = "") -> str:
@@ -90,20 +90,20 @@ def checked_window(window: tuple[int, int] | None, cycles: int) -> tuple[int, in
 
 
 def show_cycles(axes: Axes, window: tuple[int, int]) -> None:
-    """Let an axis to the right show the cycles of a window."""
+    """Label the horizontal axis with the cycles of a window."""
     axes.set_xlim(*window)
     axes.set_xlabel("cycles")
     axes.xaxis.set_major_formatter("{x:,.0f}")
 
 
 def rule(axes: Axes) -> None:
-    """Draw a grid behind what may be logarithmic."""
+    """Draw a grid behind the data, with minor lines for logarithmic axes."""
     axes.grid(True, which="both", color="#e3e6e8", linewidth=0.6)
     axes.set_axisbelow(True)
 
 
 def add_legend(figure: Figure, handles: Sequence[Any], most: int) -> None:
-    """Explain the marks of all diagrams of a figure below them, `most` beside each other."""
+    """Add a legend below all diagrams of a figure, with at most `most` columns."""
     figure.legend(
         handles=handles,
         loc="outside lower center",

@@ -421,17 +421,27 @@ def _check_padding(sites: list[_Site]) -> None:
 
 def _feeds_maxima(name: str, sites: list[_Site]) -> bool:
     """Whether what is made of a buffer is read by maxima over tiles alone."""
-    direct = [site for site in sites if name in [buffer.name for buffer in _touched(site)[1:]]]
+    direct = [site for site in sites if name in _read(site)]
     if direct and all(_call_is(site, POOL_CALL) for site in direct):
         return True
     made = {_touched(site)[0].name for site in direct}
-    readers = [s for s in sites if made & {b.name for b in _touched(s)[1:]} - {name}]
-    readers = [s for s in readers if not (s.has_init or _call_is(s, GEMM_CALL))]
-    return bool(readers) and all(
-        _call_is(s, ALU_CALL) and int(s.call[1]) == AluOp.MAX and len(_pointers(s)) == 3
-        for s in readers
-        if made & {b.name for b in _touched(s)[2:]}
-    )
+    readers = [
+        site
+        for site in sites
+        if made & (_read(site) - {name}) and not (site.has_init or _call_is(site, GEMM_CALL))
+    ]
+    other_operands = [s for s in readers if made & {buffer.name for buffer in _touched(s)[2:]}]
+    return bool(readers) and all(map(_is_maximum, other_operands))
+
+
+def _read(site: _Site) -> set[str]:
+    return {buffer.name for buffer in _touched(site)[1:]}
+
+
+def _is_maximum(site: _Site) -> bool:
+    """Whether a block takes the maxima of two tiles."""
+    two = _call_is(site, ALU_CALL) and len(_pointers(site)) == 3
+    return two and int(site.call[1]) == AluOp.MAX
 
 
 def _call_is(site: _Site, name: str) -> bool:

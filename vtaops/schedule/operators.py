@@ -150,7 +150,7 @@ def _(op: Conv2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
     *_, b, co, i, j, bi, ci, ic, dy, dx, ic_tns = s.get_loops(s.get_sblock("res_conv"))
     step, ic_i, outside, inside = _block_taps(s, config, tiling, [ic, dy, dx])
     s.reorder(step, *outside, b, co, i, ic_i, *inside, j, bi, ci, ic_tns)
-    _attach_loads(s, [step, *outside][-1])
+    attach_loads(s, [step, *outside][-1])
 
     bind_threads(s, loops.thread)
     tensorize(s, config, "res_conv", op.stages, step)
@@ -172,7 +172,7 @@ def _(op: Conv2dTranspose, config: HardwareConfig, tiling: Tiling) -> Schedule:
     *_, b, co, y, x, bi, ci, ic, ty, tx, lane = s.get_loops(s.get_sblock("res_conv"))
     step, ic_i, outside, inside = _block_taps(s, config, tiling, [ic, ty, tx])
     s.reorder(step, *outside, b, co, ic_i, *inside, y, x, bi, ci, lane)
-    _attach_loads(s, [step, *outside][-1])
+    attach_loads(s, [step, *outside][-1])
 
     bind_threads(s, loops.thread)
     s.decompose_reduction(s.get_sblock("res_conv"), step)
@@ -197,7 +197,7 @@ def _block_taps(
     return step, inner, taps[:outside], taps[outside:]
 
 
-def _attach_loads(s: Schedule, step: LoopRV) -> None:
+def attach_loads(s: Schedule, step: LoopRV) -> None:
     """Load input and weights inside loop `step`, into their scratchpads."""
     place(s, "data_buf", step, INP_SCOPE)
     place(s, "kernel_buf", step, WGT_SCOPE)

@@ -182,10 +182,10 @@ def tensorize_block(s: Schedule, block: str, intrinsic: str) -> None:
     Does what ``s.tensorize`` does, and puts the predicate of a block aside, which TVM's matcher
     refuses: so tiles may overhang the operator.
     """
-    loops = intrinsics.lane_loops(intrinsic)
+    wanted = intrinsics.lanes(intrinsic)
+    loops = len(wanted)
     found = s.get_loops(s.get_sblock(block))
     extents = [int(s.get(loop).extent) for loop in found[-loops:]]
-    wanted = intrinsics.lanes(intrinsic)
     if extents != wanted:
         raise ScheduleError(
             f"the innermost loops of block {block!r} have extents {extents}; {intrinsic} replaces "

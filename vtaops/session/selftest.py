@@ -49,7 +49,7 @@ MEMORY_BYTES = (1, 4096, 1 << 20, (3 << 20) + 5)
 
 
 PlannedCheck = tuple[str, Callable[[], str]]
-"""What is checked, and how: the function returns what went wrong, or nothing."""
+"""Name and function of a check; the function returns what is wrong, or an empty string."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def planned_checks(
     seed: int = 0,
     layers: bool = True,
 ) -> list[PlannedCheck]:
-    """Return the checks of a device, to be made in order; see `make`.
+    """Return the checks of a device in the order in which `make` runs them.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def _named_operators(count: int, seed: int, layers: bool) -> list[tuple[str, Ope
 
 
 def make(planned: PlannedCheck) -> Check:
-    """Make one check."""
+    """Run one check."""
     name, call = planned
     try:
         problem = call()

@@ -194,11 +194,11 @@ def _finish(
 ) -> Any:
     """Return the loops that write the results of one turn, those inside the image."""
     n, c, i, j = at
-    finish = op.epilogue.bind(tensors, "int32")
+    epilogue = op.epilogue.bind(tensors, "int32")
     loops = [tirx.Var(name, "int32") for name in ("down", "across", "block", "pixel", "lane")]
     down, across, block, pixel, lane = loops
     index = (n, c + block, i + down, j + across * tiles.pixels + pixel, lane)
-    value = finish(sums[tuple(loops)], index[1] * _LANES + lane, *index)
+    value = epilogue(sums[tuple(loops)], index[1] * _LANES + lane, *index)
     body = loop(lane, _LANES, tirx.BufferStore(result, value, list(index)), "VECTORIZED")
     if tiles.columns(op.out_size[1]) > op.out_size[1]:
         body = tirx.IfThenElse(index[3] < op.out_size[1], body, None)

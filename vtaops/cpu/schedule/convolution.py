@@ -500,9 +500,9 @@ def _write_back(op: Conv2dOp, ahead: Prologue, total: Any, first: tuple[int, int
         return v["kernel"][o, ic, top + kh, left + kw]
 
     over = (op.group_in, *op.window.kernel)
-    finish = ahead.epilogue(op.epilogue, op.accumulator)
-    finish = unshifted(finish, ahead, op.dtype, op.out_channels, weight, over, along=True)
-    return op.finished(total, finish)
+    epilogue = ahead.epilogue(op.epilogue, op.accumulator)
+    epilogue = unshifted(epilogue, ahead, op.dtype, op.out_channels, weight, over, along=True)
+    return op.result(total, epilogue)
 
 
 def schedule_copies(s: Any, worth: bool) -> None:

@@ -110,7 +110,7 @@ def _cost(op: MatmulOp, rows: int, columns: int, lanes: int) -> float:
 
 
 def declare_tiled(
-    op: MatmulOp, tile: MatmulTile, tensors: dict[str, Tensor], finish: Any, lanes: int
+    op: MatmulOp, tile: MatmulTile, tensors: dict[str, Tensor], epilogue: Any, lanes: int
 ) -> Tensor:
     """Declare the product with its packing stage, for whole tiles; see `_places`.
 
@@ -143,7 +143,7 @@ def declare_tiled(
         return te.sum(a[places(i, 0)[0], k] * value, axis=k)
 
     total = te.compute((rows, columns), product, name="product")
-    return op.finished(total, finish, (rows, columns if _vectors_end(op, lanes) else op.n), places)
+    return op.result(total, epilogue, (rows, columns if _vectors_end(op, lanes) else op.n), places)
 
 
 def _vectors_end(op: MatmulOp, lanes: int) -> bool:
@@ -246,8 +246,8 @@ def schedule_row_sums(op: MatmulOp) -> Any:
     if done < op.k:
         parts.append(te.compute((op.m, op.n), last_steps, name="tail"))
     ahead = Prologue(tensors)
-    finish = ahead.epilogue(op.epilogue)
-    s = ahead.create_schedule(op.finished(lambda *at: sum(part(*at) for part in parts), finish))
+    epilogue = ahead.epilogue(op.epilogue)
+    s = ahead.create_schedule(op.result(lambda *at: sum(part(*at) for part in parts), epilogue))
     i, j = s.get_loops(s.get_sblock("C"))
     stretch, j = s.split(j, [None, stretch_of(op.n)])
     s.reorder(stretch, i, j)
@@ -296,7 +296,7 @@ def schedule_row_dots(op: MatmulOp, target: CpuTarget) -> Any:
     )
     joined = te.compute(shape, lambda i, j: te.sum(folded[i, j, last], axis=last), name="joined")
     ahead = Prologue(tensors)
-    s = ahead.create_schedule(op.finished(joined, ahead.epilogue(op.epilogue), shape, places))
+    s = ahead.create_schedule(op.result(joined, ahead.epilogue(op.epilogue), shape, places))
     i, j, _ = s.get_loops(s.get_sblock("joined"))
     i, row = s.split(i, [None, rows])
     j, column = s.split(j, [None, columns])

@@ -115,7 +115,7 @@ def declare_padded(op: Conv2dOp, tile: ConvTile) -> list[Tensor]:
     weights = te.compute((channels, steps, *op.window.kernel), weight, name="weights")
     sums = op.sums(image, weights)
     total = te.compute((op.batch, channels, rows, columns), sums, name="total")
-    return [*tensors.values(), op.finished(total, op.epilogue.bind(tensors, op.accumulator))]
+    return [*tensors.values(), op.result(total, op.epilogue.bind(tensors, op.accumulator))]
 
 
 def schedule_direct(op: Conv2dOp, target: CudaTarget, tile: ConvTile) -> Any:

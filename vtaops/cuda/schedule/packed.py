@@ -126,7 +126,7 @@ def declare_padded(op: PackedConv2dOp, tile: PackedTile) -> list[Tensor]:
     image = pad_blocked(op, tensors["data"], op.window.reach(rows, columns))
     sums = op.sums(op.window, image, tensors["kernel"], op.dtype != "float32")
     total = te.compute((op.batch, op.out_blocks, rows, columns, op.block), sums, name="total")
-    return [*tensors.values(), op.finished(total, op.epilogue.bind(tensors, op.accumulator))]
+    return [*tensors.values(), op.result(total, op.epilogue.bind(tensors, op.accumulator))]
 
 
 def schedule_packed(op: PackedConv2dOp, target: CudaTarget, tile: PackedTile | None = None) -> Any:

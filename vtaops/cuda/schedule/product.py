@@ -203,9 +203,9 @@ def _declare(
             lambda *index: te.sum(partial(part_axis, *index), axis=part_axis),
             name="sums",
         )
-    finish = op.epilogue.bind(tensors, kind)
+    epilogue = op.epilogue.bind(tensors, kind)
     if isinstance(op, MatmulOp):
-        return [*tensors.values(), *workspace, op.finished(total, finish)]
+        return [*tensors.values(), *workspace, op.result(total, epilogue)]
     *_, height, width = op.output.shape
     pixels = height * width
 
@@ -213,7 +213,7 @@ def _declare(
         *g, i, j = index
         channel = g[0] * p.m + i if g else i
         at = (j // pixels, channel, j % pixels // width, j % width)
-        return finish(total(*index), channel, *at)
+        return epilogue(total(*index), channel, *at)
 
     c = te.compute((*group, p.m, p.n), pixel, name="C")
     result = te.compute(

@@ -107,7 +107,7 @@ def declare_padded(op: SeparableOp, tile: ConvTile) -> list[Tensor]:
         lambda n, o, i, j: te.sum(active[n, c, i, j] * weights[o, c], axis=c),
         name="total",
     )
-    return [*tensors.values(), op.finished(total, op.epilogue.bind(tensors))]
+    return [*tensors.values(), op.result(total, op.epilogue.bind(tensors))]
 
 
 def schedule_separable(op: SeparableOp, target: CudaTarget, tile: ConvTile | None = None) -> Any:

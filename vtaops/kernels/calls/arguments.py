@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -33,16 +33,10 @@ _MIXED = {
 """Why an epilogue is refused, by the dtype of the sums."""
 
 
-@dataclass(frozen=True)
-class Tail:
-    """The fused operations of one call: their description and their arrays, in kernel order."""
-
-    epilogue: Epilogue
-    arrays: tuple[Array, ...]
-
-
-def tail(*, accumulator: str = "float32", epsilon: float = 1e-5, **fused: Any) -> Tail:
-    """Return the fused operations that the keywords of a call ask for.
+def fused_epilogue(
+    *, accumulator: str = "float32", epsilon: float = 1e-5, **fused: Any
+) -> tuple[Epilogue, tuple[Array, ...]]:
+    """Return the epilogue that the keywords of a call ask for, and its arrays in kernel order.
 
     Parameters
     ----------
@@ -65,7 +59,7 @@ def tail(*, accumulator: str = "float32", epsilon: float = 1e-5, **fused: Any) -
             raise ShapeError(f"unknown keyword {name!r}; fused operations are {known}")
     given = {name: value for name, value in fused.items() if value is not None}
     if not given:
-        return Tail(NOTHING, ())
+        return NOTHING, ()
     integer = accumulator == "int32"
     if given.keys() & ({"scale_shift", "batch_norm"} if integer else {"shift", "clip"}):
         raise ShapeError(_MIXED[accumulator])
@@ -86,7 +80,7 @@ def tail(*, accumulator: str = "float32", epsilon: float = 1e-5, **fused: Any) -
         arrays += _vectors(name, given[name], accumulator) if name in given else []
     if "residual" in given:
         arrays.append(as_array(given["residual"], "residual", (accumulator,)))
-    return Tail(epilogue, tuple(arrays))
+    return epilogue, tuple(arrays)
 
 
 def _vectors(name: str, value: Any, dtype: str) -> list[Array]:

@@ -194,7 +194,8 @@ class Backend(ABC):
         parameters : tuple
             Positional arguments behind the arrays.
         keywords : dict, optional
-            Parameters by name, and fused operations; see `vtaops.kernels.calls.arguments.tail`.
+            Parameters by name, and fused operations; see
+            `vtaops.kernels.calls.arguments.fused_epilogue`.
 
         Returns
         -------

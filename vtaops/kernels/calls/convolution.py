@@ -9,7 +9,7 @@ from typing import Any
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Array, as_pair
 from vtaops.kernels.arrays import as_array, dtype_name
-from vtaops.kernels.calls.arguments import FLOAT, PRODUCT, check_shapes, tail
+from vtaops.kernels.calls.arguments import FLOAT, PRODUCT, check_shapes, fused_epilogue
 from vtaops.kernels.calls.backend import Backend, KernelCall, operator
 from vtaops.kernels.ops import Conv1dOp, Conv2dOp, DepthwiseOp, Window
 from vtaops.kernels.ops.common import ACCUMULATOR
@@ -104,10 +104,10 @@ class ConvolutionCalls(Backend):
         """
         x, w, dtype = operands(data, kernel)
         window = Window.of(w.shape[2:], strides, padding, dilation)
-        end = tail(accumulator=ACCUMULATOR[dtype], **fused)
+        epilogue, added = fused_epilogue(accumulator=ACCUMULATOR[dtype], **fused)
         n, c, height, width = x.shape
-        op = DepthwiseOp(n, c, height, width, window, w.shape[1], dtype, end.epilogue)
-        arrays = (x, w, *end.arrays)
+        op = DepthwiseOp(n, c, height, width, window, w.shape[1], dtype, epilogue)
+        arrays = (x, w, *added)
         check_shapes(op.inputs, arrays)
         return KernelCall(op, arrays)
 
@@ -221,19 +221,19 @@ def _convolution(
     **fused: Any,
 ) -> KernelCall:
     """Describe the convolution of NCHW data with an OIHW kernel, as its best special case."""
-    end = tail(accumulator=ACCUMULATOR[dtype], **fused)
+    epilogue, added = fused_epilogue(accumulator=ACCUMULATOR[dtype], **fused)
     n, c, height, width = x.shape
     if not isinstance(groups, int) or groups < 1 or w.shape[1] * groups != c:
         raise ShapeError(
             f"data has {c} channels, the kernel {w.shape} takes {w.shape[1]} in each of "
             f"{groups} groups; channels must equal their product"
         )
-    op = Conv2dOp(n, c, height, width, w.shape[0], window, groups, dtype, end.epilogue)
-    arrays = (x, w, *end.arrays)
+    op = Conv2dOp(n, c, height, width, w.shape[0], window, groups, dtype, epilogue)
+    arrays = (x, w, *added)
     check_shapes(op.inputs, arrays)
     multiplier, rest = divmod(w.shape[0], c)
     if groups == c > 1 and not rest:
-        depthwise = DepthwiseOp(n, c, height, width, window, multiplier, dtype, end.epilogue)
+        depthwise = DepthwiseOp(n, c, height, width, window, multiplier, dtype, epilogue)
         return KernelCall(depthwise, arrays)
     if window.kernel == (1, 1) and not any(window.padding):
         # As if the image were one long row: no tails at the ends of rows.

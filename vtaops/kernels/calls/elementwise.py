@@ -9,7 +9,7 @@ import numpy as np
 
 from vtaops.base.errors import ShapeError
 from vtaops.kernels.arrays import as_array, dtype_name
-from vtaops.kernels.calls.arguments import FLOAT, check_shapes, tail
+from vtaops.kernels.calls.arguments import FLOAT, check_shapes, fused_epilogue
 from vtaops.kernels.calls.backend import Backend, KernelCall, operator
 from vtaops.kernels.ops import NormalizeOp, UnaryOp
 from vtaops.kernels.ops.activations import ACTIVATIONS
@@ -166,8 +166,8 @@ def _normalize(data: Any, **fused: Any) -> KernelCall:
     x = as_array(data, "data", FLOAT)
     if x.ndim < 2:
         raise ShapeError(f"data has shape {x.shape}; it needs at least the axes (N, C)")
-    end = tail(**fused)
+    epilogue, added = fused_epilogue(**fused)
     n, c = x.shape[:2]
-    op = NormalizeOp(n, c, prod(x.shape[2:]), end.epilogue)
-    check_shapes(op.inputs[1:], end.arrays)
-    return KernelCall(op, (x, *end.arrays), x.shape)
+    op = NormalizeOp(n, c, prod(x.shape[2:]), epilogue)
+    check_shapes(op.inputs[1:], added)
+    return KernelCall(op, (x, *added), x.shape)

@@ -10,7 +10,7 @@ import numpy as np
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Array
 from vtaops.kernels.arrays import as_array, as_given, as_rows, deliver, dtype_name
-from vtaops.kernels.calls.arguments import ANY, check_shapes, tail
+from vtaops.kernels.calls.arguments import ANY, check_shapes, fused_epilogue
 from vtaops.kernels.calls.backend import Backend, KernelCall
 from vtaops.kernels.ops import MatmulOp, StackedMatmulOp
 from vtaops.kernels.ops.common import ACCUMULATOR
@@ -121,11 +121,11 @@ def _product(
             f"{names[0]} has shape {left.shape} and {names[1]} {given}; the sums run "
             f"over {left.shape[-1]} and {k} elements, which must be equal"
         )
-    end = tail(accumulator=ACCUMULATOR[dtype], **fused)
+    epilogue, added = fused_epilogue(accumulator=ACCUMULATOR[dtype], **fused)
     shape = (*left.shape[:-1], n)
     count = prod(stack)
     rows = left.shape[-2] if stack else prod(shape[:-1])
-    one = MatmulOp(rows, n, k, *kinds, transposed, end.epilogue)
-    check_shapes(end.epilogue.inputs(n, shape, one.accumulator), end.arrays)
+    one = MatmulOp(rows, n, k, *kinds, transposed, epilogue)
+    check_shapes(epilogue.inputs(n, shape, one.accumulator), added)
     op = one if count == 1 else StackedMatmulOp(count, one)
-    return KernelCall(op, (left, right, *end.arrays), shape)
+    return KernelCall(op, (left, right, *added), shape)

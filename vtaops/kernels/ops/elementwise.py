@@ -158,5 +158,5 @@ class NormalizeOp(FusedOp):
 
     def declare(self) -> list[Tensor]:
         tensors = self.placeholders()
-        result = self.finished(tensors["data"], self.epilogue.bind(tensors))
+        result = self.result(tensors["data"], self.epilogue.bind(tensors))
         return [*tensors.values(), result]

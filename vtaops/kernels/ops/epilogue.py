@@ -167,21 +167,21 @@ class FusedOp(TensorOp):
         """Return the channel of an element of the result."""
         return index[1]
 
-    def finished(
+    def result(
         self,
         total: Callable[..., Expr],
-        finish: Callable[..., Expr],
+        epilogue: Callable[..., Expr],
         tiled: tuple[int, ...] = (),
         places: Callable[..., Sequence[Expr]] = lambda *index: index,
     ) -> Tensor:
-        """Declare the result: the epilogue `finish`, as bound, of each element of `total`.
+        """Declare the result: an epilogue, as bound, of each element of `total`.
 
         Of the shape `tiled` if it is given: whole tiles, whose elements lie at ``places(*index)``.
         """
 
         def element(*index: Expr) -> Expr:
             at = places(*index)
-            return finish(total(*index), self.channel(*at), *at)
+            return epilogue(total(*index), self.channel(*at), *at)
 
         return te.compute(
             tiled or self.output.shape,
@@ -196,8 +196,8 @@ class FusedOp(TensorOp):
         if self.epilogue.empty:
             return [*tensors.values(), te.compute(shape, tap, name=name)]
         total = te.compute(shape, tap, name="total")
-        finish = self.epilogue.bind(tensors, self.accumulator)
-        return [*tensors.values(), self.finished(total, finish)]
+        epilogue = self.epilogue.bind(tensors, self.accumulator)
+        return [*tensors.values(), self.result(total, epilogue)]
 
 
 def fold_batch_norm(tensors: dict[str, Tensor], epsilon: float) -> tuple[Tensor, Tensor]:

@@ -116,9 +116,9 @@ class StackedMatmulOp(TensorOp):
         op, tensors = self.op, self.placeholders()
         sums = op.sums(tensors)
         total = te.compute(self.output.shape, lambda s, i, j: sums(i, j, s), name="total")
-        finish = op.epilogue.bind(tensors, op.accumulator)
+        epilogue = op.epilogue.bind(tensors, op.accumulator)
         result = te.compute(
-            self.output.shape, lambda s, i, j: finish(total[s, i, j], j, s, i, j), name="C"
+            self.output.shape, lambda s, i, j: epilogue(total[s, i, j], j, s, i, j), name="C"
         )
         return [*tensors.values(), result]
 

@@ -241,7 +241,7 @@ class PackedWindowOp(_Blocked):
             return self.combine(pixel, tensors.get("kernel"), (c, kh, kw, b))
 
         total = te.compute(self._shape, tap, name="total")
-        return [*tensors.values(), self.finished(total, self.finish(tensors))]
+        return [*tensors.values(), self.result(total, self.bound_epilogue(tensors))]
 
     def combine(
         self, pixel: Expr, kernel: Tensor | None, tap: tuple[Expr, ...], dtype: str = ""
@@ -258,7 +258,7 @@ class PackedWindowOp(_Blocked):
         dtype = dtype or self.accumulator
         return te.sum(pixel.astype(dtype) * kernel(*tap).astype(dtype), axis=axes)
 
-    def finish(self, tensors: dict[str, Tensor]) -> Expr:
+    def bound_epilogue(self, tensors: dict[str, Tensor]) -> Expr:
         """Return ``f(total, channel, *index)``, one element of the result."""
         if self.kind == "depthwise":
             return self.epilogue.bind(tensors, self.accumulator)

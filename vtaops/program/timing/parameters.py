@@ -118,7 +118,7 @@ class TimingParameters:
     def __post_init__(self) -> None:
         for f in fields(self):
             value, least = getattr(self, f.name), _LEAST.get(f.name, 1)
-            if f.name == "bandwidth" or (value is None and f.default is None):
+            if f.name == "bandwidth" or value is f.default:
                 continue
             if type(value) is not int or value < least:
                 raise ConfigError(
@@ -126,7 +126,7 @@ class TimingParameters:
                 )
         if self.bandwidth is not None and not 0 < self.bandwidth < math.inf:
             raise ConfigError(f"bandwidth is {self.bandwidth}; give bytes per cycle above 0")
-        if self.port_bytes is not None and self.port_bytes not in (8, 16, 32, 64):
+        if self.port_bytes not in (None, 8, 16, 32, 64):
             raise ConfigError(f"port_bytes is {self.port_bytes}; it must be 8, 16, 32 or 64")
         if self.burst_beats > self.load_window:
             raise ConfigError(

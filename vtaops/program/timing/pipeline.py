@@ -1,7 +1,7 @@
-"""The depth of the compute pipeline of our RTL, which its geometry decides.
+"""The depth of our RTL's compute pipeline, as determined by its geometry.
 
-The one truth for both sides: the timing model counts with it, and the generated package of the RTL
-(`vtaops.hardware.rtl`) carries it to ``compute_execute.sv`` and ``gemm_core.sv``.
+The single source for both sides: the timing model counts with it, and the generated package of the
+RTL (`vtaops.hardware.rtl`) carries it to ``compute_execute.sv`` and ``gemm_core.sv``.
 """
 
 from __future__ import annotations
@@ -38,5 +38,5 @@ def post_stages(config: HardwareConfig) -> int:
 
 
 def output_delay(config: HardwareConfig) -> int:
-    """Return how many cycles after the accumulator the output memory is written."""
+    """Return the delay in cycles from the write of an accumulator to that of the output memory."""
     return post_stages(config) if "post" in config.extensions else 0

@@ -1,4 +1,4 @@
-"""What each instruction costs, read off a program at once: beats, zeros, micro-ops, tokens.
+"""The work of each instruction, for a whole program at once: beats, zeros, micro-ops, tokens.
 
 Owns the translation of instruction fields into amounts of work; knows no latencies.
 """

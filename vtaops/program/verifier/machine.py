@@ -1,4 +1,4 @@
-"""Machine: abstract execution of a program, in program order; the rules of bounds and buffers."""
+"""Machine: abstract execution in program order; the rules on bounds and buffers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DRAM_BYTES = 1 << 32
 
 
 class Machine:
-    """Memories of a device, as far as the rules need them; executes instructions abstractly."""
+    """The memories of a device, as far as the rules need them; executes abstractly."""
 
     def __init__(self, program: Program) -> None:
         config = program.config
@@ -75,7 +75,7 @@ class Machine:
             self.post = i
 
     def check_outputs(self) -> None:
-        """Check that every OUTPUT buffer is stored as a whole."""
+        """Check that every OUTPUT buffer is stored completely."""
         for index, memory in self.dram.items():
             missing = memory.never_written()
             if self.program.buffers[index].role is Role.OUTPUT and missing.size:
@@ -154,7 +154,7 @@ class Machine:
         return slice(i.sram_base, end)
 
     def _dram(self, step: ProofStep, i: Load | Store) -> WrittenBuffer | None:
-        """Check where in DRAM data are moved; return the buffer, if instructions write it."""
+        """Check an access to DRAM; return the history of the buffer if the program writes it."""
         if isinstance(i, Store) and step.relocation == MICRO_OPS:
             step.reject(Rule.RELOCATION, "the micro-op table is read-only")
         if (i.memory == Memory.UOP) != (step.relocation == MICRO_OPS):
@@ -223,7 +223,7 @@ class Machine:
             parameters.read(step, clock, np.arange(POST_ROWS, 2 * POST_ROWS, dtype=np.intp)[rows])
 
     def _operands(self, step: ProofStep, i: LoopInstruction) -> Operands:
-        """Return the elements that an instruction touches; computed once for equal loops."""
+        """Return the elements that an instruction touches, cached for equal loops."""
         if i.uop_end > self.config.uop.depth:
             step.reject(
                 Rule.SRAM_BOUNDS,
